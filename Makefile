@@ -1,0 +1,81 @@
+# Each target prepares what it needs in .venv. What was done is remembered in stamp files whose names hold a digest of
+# the inputs, so that a second run does nothing and a new branch or edit redoes exactly what it must:
+#   .venv/stamps/<extra>-<digest>          packages, from pyproject.toml and constraints.txt
+#   src/kinema/_native/.stamp-<digest>     native code, from setup.py, the generator, the kernels and the C++ files
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
+
+NATIVE_DIRS  := $(wildcard $(addprefix src/kinema/,lang math kinematics dynamics contact integrate simulate render))
+NATIVE_FILES := setup.py $(shell find $(NATIVE_DIRS) -name '*.py' -o -name '*.h' -o -name '*.hpp' -o -name '*.cpp' | LC_ALL=C sort)
+digest        = $(shell (echo "$(1)"; sha256sum $(2)) | sha256sum | cut -c 1-16)
+PACKAGES     := $(call digest,$(CURDIR),pyproject.toml constraints.txt)
+SOURCES      := $(call digest,$$KINEMA_MARCH $$CXX,$(NATIVE_FILES))
+
+with    = $(VENV)/stamps/$(1)-$(PACKAGES)
+NATIVE := src/kinema/_native/.stamp-$(SOURCES)
+
+.PHONY: help setup setup-bench demo test bench docs lint format clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo         drop a soft block on a sphere, recover its stiffness by gradient"
+	@echo "make test         lint, types and tests"
+	@echo "make bench        time the kernels beside their peers"
+	@echo "make docs         build the documentation into site/"
+	@echo "make lint         ruff and mypy only          make format   let ruff format the sources"
+	@echo "make setup        prepare .venv for all of this but peers and documentation"
+	@echo "make setup-bench  add the peers of the benchmark to .venv"
+	@echo "make clean        remove what was built (keeps .venv)"
+
+setup: $(call with,plot) $(call with,test) $(NATIVE)
+
+setup-bench: setup $(call with,bench)
+
+demo: $(call with,plot) $(NATIVE)
+	@$(BIN)/kinema demo
+
+test: setup lint
+	@echo "-- tests"
+	@$(BIN)/python -m pytest
+
+bench: setup-bench
+	@$(BIN)/kinema bench kernels
+
+docs: $(call with,plot) $(call with,docs)
+	@echo "-- building the documentation into site/"
+	@$(BIN)/python -m mkdocs --quiet build --strict --site-dir site
+
+lint: $(call with,plot) $(call with,test)
+	@echo "-- ruff and mypy"
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check . || { echo "run: make format"; exit 1; }
+	@$(BIN)/python -m mypy
+
+format: $(call with,test)
+	@$(BIN)/python -m ruff check --fix . && $(BIN)/python -m ruff format .
+
+clean:
+	rm -rf build out site src/kinema/_native src/kinema.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@echo "-- creating $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "Kinema needs Python 3.10 or newer; name one: make PYTHON=python3.11 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "Python's venv module is needed; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+
+# One set of packages: the extra `plot`, `test`, `bench` or `docs` with what Kinema itself depends on.
+$(VENV)/stamps/%-$(PACKAGES): | $(BIN)/python
+	@echo "-- installing packages: kinema[$*] (the first time fetches torch and takes some minutes)"
+	@$(PIP) setuptools
+	@KINEMA_SKIP_NATIVE=1 $(PIP) --no-build-isolation --editable '.[$*]'
+	@mkdir -p $(@D) && rm -f $(@D)/$*-* && touch $@
+
+$(NATIVE): | $(call with,plot)
+	@echo "-- compiling the native code for this machine (at most 3 minutes on two cores)"
+	@$(BIN)/python setup.py --quiet build_native --inplace
+	@rm -f $(@D)/.stamp-* && touch $@

@@ -1,0 +1,138 @@
+"""Run the kernel benchmark: `python -m benchmarks.kernels.run [--json] [--quick]` in the project folder."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import KernelPeer, reference, report, scene, timing
+from .peer_cpp import Peer as CppPeer
+
+PEERS: tuple[tuple[str, dict[str, object]], ...] = (
+    ("kinema", {"threads": 1}),
+    ("kinema", {"threads": 2}),
+    ("cpp", {}),
+    ("numba", {}),
+    ("warp", {"mode": "graph"}),
+    ("warp", {"mode": "tape"}),
+    ("torch", {}),
+)
+"""Modules `peer_<name>` and the arguments of their `Peer`."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure: sizes, seconds for each size and operation, steps of the rollout."""
+
+    sizes: tuple[int, ...]
+    budget: float
+    steps: int
+
+
+FULL = Plan(sizes=(100, 1_000, 10_000, 30_000), budget=10.0, steps=1000)
+QUICK = Plan(sizes=(100, 10_000), budget=1.5, steps=100)
+
+
+def main(json: bool = False, quick: bool = False) -> dict[str, object]:
+    """Measure all peers that are here, print tables on standard error and return the report.
+
+    Args:
+        json: Print the report as one JSON object on standard output.
+        quick: Fewer sizes, less time, a shorter rollout: to see that all is well, not to compare.
+    """
+    plan = QUICK if quick else FULL
+    with _stdout_to_stderr():
+        machine = report.machine()
+        peers, skipped = _load()
+        rows = [row for n in plan.sizes for row in _measure(peers, n, plan)]
+        result = report.build(rows, skipped, machine)
+        report.show(result, rows)
+    if json:
+        report.write(result)
+    return result
+
+
+def _load() -> tuple[list[KernelPeer], dict[str, str]]:
+    """The peers that can run here, and why the others cannot."""
+    peers, skipped = [], {}
+    for name, arguments in PEERS:
+        module_name = f"{__package__}.peer_{name}"
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            skipped[name] = str(error)
+            continue
+        if available := module.Peer.available():
+            peers.append(module.Peer(**arguments))
+        else:
+            skipped[name] = available.reason
+    return peers, skipped
+
+
+def _measure(peers: list[KernelPeer], n_tets: int, plan: Plan) -> Iterator[report.Row]:
+    """Check every peer against float64, then time the operations one after the other, the peers side by side."""
+    block = scene.make(n_tets)
+    exact_vjp = reference.vjp(block, block.cot_x, block.cot_v)
+    exact_rollout = _exact_rollout(block, plan.steps)
+    rollout = f"rollout{plan.steps}"
+    errors: dict[tuple[str, int], float] = {}
+    for i, peer in enumerate(peers):
+        print(f"{n_tets} tets: preparing {peer.name} {peer.mode}, {peer.threads} thread(s)", file=sys.stderr)
+        peer.prepare(block)
+        peer.forward()
+        peer.vjp(block.cot_x, block.cot_v)
+        errors["vjp", i] = reference.gradient_error(peer.results().gradients, exact_vjp)
+        peer.rollout(plan.steps)
+        errors[rollout, i] = reference.gradient_error(peer.results().gradients, exact_rollout)
+        errors["forward", i] = errors["vjp", i]
+
+    calls = {
+        "forward": [peer.forward for peer in peers],
+        "vjp": [peer.vjp for peer in peers],
+        rollout: [lambda peer=peer: peer.rollout(plan.steps) for peer in peers],
+    }
+    for what, functions in calls.items():
+        entries = [(str(i), function) for i, function in enumerate(functions)]
+        seconds = timing.interleaved_minima(entries, plan.budget, title=f"{n_tets} tets, {what}")
+        for i, peer in enumerate(peers):
+            microseconds = 1e6 * seconds[str(i)]
+            yield report.Row(peer.name, peer.mode, peer.threads, n_tets, what, microseconds, errors[what, i])
+
+
+def _exact_rollout(block: scene.Scene, steps: int) -> dict[str, np.ndarray]:
+    """Gradients of a rollout in float64: by C++ where there is a compiler, by numpy (minutes) elsewhere."""
+    if not CppPeer.available():
+        return reference.rollout(block, steps, block.cot_x, block.cot_v)[2]
+    exact = CppPeer(dtype=np.float64)
+    exact.prepare(block)
+    exact.rollout(steps)
+    return exact.results().gradients
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Keep standard output clean for the JSON object, whatever peers (and their native code) print."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Kernel benchmark: Kinema beside its peers.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    parser.add_argument("--quick", action="store_true", help="a short run, to see that all is well")
+    arguments = parser.parse_args()
+    main(json=arguments.json, quick=arguments.quick)

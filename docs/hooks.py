@@ -1,0 +1,32 @@
+"""Fills two marks in the pages: `{{file NAME}}` with a file of the repository, `{{api}}` with the public API."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import kinema
+
+ROOT = Path(__file__).parents[1]
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by mkdocs for every page."""
+    markdown = re.sub(r"\{\{file ([\w./]+)\}\}", lambda mark: (ROOT / mark[1]).read_text(), markdown)
+    return markdown.replace("{{api}}", _api()) if "{{api}}" in markdown else markdown
+
+
+def _api() -> str:
+    return "\n\n".join(_entry(name, getattr(kinema, name)) for name in kinema.__all__ if name != "__version__")
+
+
+def _entry(name: str, value: Any) -> str:
+    try:
+        signature = "" if inspect.ismodule(value) else str(inspect.signature(value))
+    except (TypeError, ValueError):
+        signature = ""
+    text = inspect.getdoc(value) or ""
+    # Docstrings are plain text with code blocks in them: keep their lines.
+    return f"## kinema.{name}\n\n```text\n{name}{signature}\n\n{text.replace('```', '---')}\n```"

@@ -1,0 +1,160 @@
+"""One tree of errors. Each message says what, where, got and expected, and the fix.
+
+Every class can be built from its first argument alone and keeps the rest as attributes, so that errors survive
+pickling between processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def describe(
+    what: str,
+    *,
+    where: str | None = None,
+    got: object = None,
+    expected: object = None,
+    fix: str | None = None,
+    fix_label: str = "fix",
+) -> str:
+    """Format one error message: a first line, then one indented line for each part that is given."""
+    lines = [f"{where}: {what}" if where else what]
+    for label, part in (("got", got), ("expected", expected), (fix_label, fix)):
+        if part is not None:
+            lines.append(f"  {label}: " + str(part).replace("\n", "\n" + " " * (len(label) + 4)))
+    return "\n".join(lines)
+
+
+class KinemaError(Exception):
+    """Base of all errors that Kinema raises on purpose."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        got: object = None,
+        expected: object = None,
+        fix: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.got = got
+        self.expected = expected
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return describe(self.what, where=self.where, got=self.got, expected=self.expected, fix=self.fix)
+
+
+class KernelError(KinemaError):
+    """A kernel uses something that the kernel language does not have, or uses it wrongly.
+
+    Args:
+        what: What is wrong.
+        file: File of the kernel's source.
+        line: Line, counted from 1.
+        column: Column, counted from 1.
+        source: The source line, shown with a caret under `column`.
+        got: The offending value or type.
+        expected: What would have been accepted.
+        fix: What to write instead.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        source: str | None = None,
+        got: object = None,
+        expected: object = None,
+        fix: str | None = None,
+    ) -> None:
+        where = ":".join(str(part) for part in (file, line, column) if part is not None)
+        super().__init__(what, where=where or None, got=got, expected=expected, fix=fix)
+        self.file = file
+        self.line = line
+        self.column = column
+        self.source = source
+
+    def __str__(self) -> str:
+        message = describe(
+            self.what, where=self.where, got=self.got, expected=self.expected, fix=self.fix, fix_label="write instead"
+        )
+        if self.source is None:
+            return message
+        # The caret keeps its place under the line when the indentation is cut off.
+        text = self.source.rstrip().lstrip()
+        indent = len(self.source) - len(self.source.lstrip())
+        shown = f"    {text}"
+        if self.column is not None:
+            shown += "\n    " + " " * max(self.column - 1 - indent, 0) + "^"
+        head, _, rest = message.partition("\n")
+        return "\n".join(part for part in (head, shown, rest) if part)
+
+
+class BuildError(KinemaError):
+    """Native code could not be compiled or loaded: no compiler, a failed compile, a CPU that lacks a feature."""
+
+
+class CacheError(KinemaError):
+    """The folder of compiled code cannot be used."""
+
+
+class ProgramError(KinemaError):
+    """A step program does not fit together: unknown buffer, wrong role, missing adjoint."""
+
+
+class InputError(KinemaError):
+    """A value given by the caller does not fit: dtype, shape, device, range, not finite."""
+
+
+class SimulationError(KinemaError):
+    """Worlds became non-finite during a rollout.
+
+    Args:
+        what: What happened.
+        worlds: Indices of the failed worlds in the flattened batch.
+        steps: For each of them, the first step whose end state is not finite.
+        where: Where in the program, if known.
+        fix: What to try.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        worlds: Sequence[int] = (),
+        steps: Sequence[int] = (),
+        where: str | None = None,
+        fix: str | None = None,
+    ) -> None:
+        shown = ", ".join(f"world {w} at step {s}" for w, s in list(zip(worlds, steps, strict=False))[:5])
+        more = len(worlds) - 5
+        got = f"{shown} and {more} more" if more > 0 else shown or None
+        super().__init__(what, where=where, got=got, fix=fix)
+        self.worlds = tuple(worlds)
+        self.steps = tuple(steps)
+
+
+class MemoryBudgetError(KinemaError):
+    """A rollout would need more memory than there is.
+
+    Args:
+        what: What was asked for.
+        needed: Predicted peak [bytes].
+        available: What may be used [bytes].
+        fix: The checkpoint interval that fits.
+    """
+
+    def __init__(self, what: str, *, needed: int = 0, available: int = 0, fix: str | None = None) -> None:
+        got = f"{needed / 2**20:,.1f} MiB" if needed else None
+        expected = f"at most {available / 2**20:,.1f} MiB" if needed else None
+        super().__init__(what, got=got, expected=expected, fix=fix)
+        self.needed = needed
+        self.available = available

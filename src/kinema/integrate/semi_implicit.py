@@ -1,0 +1,26 @@
+"""Semi-implicit (symplectic) Euler for particles."""
+
+from kinema.lang import Array, Float, Index, kernel, vec3
+
+
+@kernel
+def advance_particles(
+    i: Index,
+    x: Array[vec3],
+    v: Array[vec3],
+    f: Array[vec3],
+    inv_mass: Array[Float],
+    gravity: vec3,
+    dt: Float,
+    x_next: Array[vec3],
+    v_next: Array[vec3],
+):
+    """v' = v + dt (f/m + g), x' = x + dt v'; a particle with inv_mass 0 stays where it is.
+
+    x [m], v [m/s], f [N], inv_mass [1/kg], gravity [m/s^2], dt [s].
+    """
+    w = inv_mass[i]
+    moved = v[i] + (f[i] * w + gravity) * dt
+    velocity = moved if w > 0.0 else moved * 0.0
+    v_next[i] = velocity
+    x_next[i] = x[i] + velocity * dt

@@ -1,0 +1,169 @@
+"""Compiles emitted C++ and loads it: shipped libraries first, then the user's cache, then the compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+from kinema.errors import BuildError
+from kinema.lang import cache, cpu, native
+
+HERE = Path(__file__).parent
+SOURCES = HERE / "native"
+SHIPPED = HERE.parent / "_native"
+
+COMMON = ["-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-w"]
+KERNEL_FLAGS = ["-std=c++17", *COMMON, "-fno-tree-slp-vectorize", "-fvisibility=hidden"]
+RUNTIME_FLAGS = ["-std=c++20", *COMMON, "-pthread"]
+RUNTIME_FILES = ("runtime.cpp", "layout.cpp")
+LIBRARY = "kernels.so"
+
+_LOADED: dict[str, ctypes.CDLL] = {}
+
+
+@lru_cache(maxsize=1)
+def compiler() -> str | None:
+    """Path of the C++ compiler: $CXX, g++ or clang++; None if there is none."""
+    named = os.environ.get("CXX")
+    for name in [named] if named else ["g++", "clang++", "clang++-14", "c++"]:
+        found = shutil.which(name)
+        if found:
+            return found
+    return None
+
+
+def target() -> str:
+    """Instruction set that code is compiled for: $KINEMA_MARCH or 'native'."""
+    return os.environ.get("KINEMA_MARCH", "native")
+
+
+@lru_cache(maxsize=1)
+def _headers_digest() -> str:
+    digest = hashlib.sha256()
+    for file in sorted(SOURCES.glob("*.h*")):
+        digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def key_of(text: str, flags: list[str]) -> str:
+    """Content key of a library: its source, the headers and the flags."""
+    digest = hashlib.sha256()
+    for part in (text, _headers_digest(), " ".join(flags)):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:32]
+
+
+def library(text: str) -> ctypes.CDLL:
+    """The loaded library of one emitted source file."""
+    return libraries([text])[0]
+
+
+def libraries(texts: list[str]) -> list[ctypes.CDLL]:
+    """The loaded libraries of several source files; missing ones are compiled side by side."""
+    keys = [key_of(text, KERNEL_FLAGS) for text in texts]
+    paths = {key: find(key) for key in keys if key not in _LOADED}
+    missing = [(key, text) for key, text in dict(zip(keys, texts, strict=True)).items() if key in paths and paths[key] is None]
+    if missing:
+        with ThreadPoolExecutor(max_workers=max(cpu.threads(), 1)) as pool:
+            built = pool.map(lambda item: publish(item[0], item[1], KERNEL_FLAGS), missing)
+            paths.update({key: path for (key, _), path in zip(missing, built, strict=True)})
+    for key, path in paths.items():
+        assert path is not None
+        _LOADED[key] = _load(path)
+    return [_LOADED[key] for key in keys]
+
+
+def find(key: str) -> Path | None:
+    """Where a library is already built: shipped with the package, or in the cache; None if nowhere usable."""
+    shipped = SHIPPED / key
+    if (shipped / LIBRARY).exists() and not _missing_features(shipped):
+        return shipped
+    cached = cache.lookup(key)
+    if cached is not None and not _missing_features(cached):
+        return cached
+    if (shipped / LIBRARY).exists() and compiler() is None:
+        lacking = ", ".join(_missing_features(shipped))
+        raise BuildError(
+            f"the libraries of this installation need CPU features that this machine lacks: {lacking}",
+            fix="install g++ (Debian: apt-get install g++), so that they can be compiled for this machine",
+        )
+    return None
+
+
+def _missing_features(folder: Path) -> list[str]:
+    try:
+        needed = json.loads((folder / "target.json").read_text())["features"]
+    except (OSError, ValueError, KeyError):
+        return ["(unknown: target.json cannot be read)"]
+    return cpu.missing(needed)
+
+
+def publish(key: str, text: str, flags: list[str]) -> Path:
+    """Compile into the cache."""
+    return cache.publish(key, lambda folder: compile_into(folder, text, flags))
+
+
+def compile_into(folder: Path, text: str, flags: list[str], march: str | None = None) -> None:
+    """Compile a source text to `kernels.so` in a folder, with a note of what the CPU must have."""
+    source = folder / "kernels.cpp"
+    source.write_text(text)
+    run_compiler([str(source)], folder / LIBRARY, flags, march)
+    write_target(folder, march)
+
+
+def write_target(folder: Path, march: str | None = None) -> None:
+    """Note the CPU features that code compiled here may use."""
+    march = march or target()
+    note = {"march": march, "features": list(cpu.required(march))}
+    (folder / "target.json").write_text(json.dumps(note))
+
+
+def run_compiler(sources: list[str], output: Path, flags: list[str], march: str | None = None) -> None:
+    """Run the C++ compiler; its messages are part of the error."""
+    program = compiler()
+    if program is None:
+        raise BuildError(
+            "no C++ compiler was found, and this kernel is not compiled yet",
+            fix="install g++ or clang++ (Debian: apt-get install g++), or name one in the environment variable CXX",
+        )
+    command = [program, *flags, f"-march={march or target()}", f"-I{SOURCES}", *sources, "-o", str(output)]
+    if not os.path.basename(program).startswith("clang"):
+        command.insert(1, "-fno-semantic-interposition")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        first = "\n".join(done.stderr.splitlines()[:20])
+        raise BuildError("the C++ compiler failed", where=" ".join(command[:1]), got=first, fix="see `kinema doctor`; set CXX to another compiler")
+
+
+def _load(folder: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(folder / LIBRARY))
+    except OSError as error:
+        raise BuildError(f"the compiled library cannot be loaded: {error}", where=str(folder), fix="run `kinema cache clear`") from None
+
+
+@lru_cache(maxsize=1)
+def runtime() -> ctypes.CDLL:
+    """The runtime: pool, rollouts, packing."""
+    text = "".join((SOURCES / name).read_text() for name in RUNTIME_FILES)
+    key = key_of(text, RUNTIME_FLAGS)
+    folder = find(key) or cache.publish(key, compile_runtime)
+    return native.load_runtime(folder / LIBRARY)
+
+
+def runtime_key() -> str:
+    """Content key of the runtime library."""
+    return key_of("".join((SOURCES / name).read_text() for name in RUNTIME_FILES), RUNTIME_FLAGS)
+
+
+def compile_runtime(folder: Path) -> None:
+    """Compile the runtime into a folder."""
+    run_compiler([str(SOURCES / name) for name in RUNTIME_FILES], folder / LIBRARY, RUNTIME_FLAGS)
+    write_target(folder)

@@ -1,0 +1,141 @@
+"""What this machine's CPU can do, read without running any vector instruction.
+
+Feature names are those of /proc/cpuinfo. A library records what it needs (`required`) when it is compiled, and is
+loaded only where nothing of that is `missing`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+_V2 = ("cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3")
+_V3 = (*_V2, "abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+
+# Level -> features; the names are values of -march except "neon", which is armv8-a.
+LEVELS = {
+    "x86-64": ("sse2",),
+    "x86-64-v2": _V2,
+    "x86-64-v3": _V3,
+    "x86-64-v4": _V4,
+    "neon": ("asimd",),
+    "armv8-a": ("asimd",),
+}
+
+_VECTOR_BYTES = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4": 64, "neon": 16}
+
+# Beyond the levels and the avx family, what -march=native may switch on and a compiler may use unasked.
+_NATIVE_EXTRA = {"adx", "fma4", "sse4a", "tbm", "xop", "sve", "sve2"}
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+@lru_cache(maxsize=1)
+def features() -> frozenset[str]:
+    """Names of the CPU features, as /proc/cpuinfo spells them."""
+    info = _cpuinfo()
+    flags = (info.get("flags") or info.get("Features") or "").split()
+    if not flags and platform.machine() in ("arm64", "aarch64"):
+        flags = ["asimd"]
+    return frozenset(flags)
+
+
+def model_name() -> str:
+    """The CPU's name, or the name of its architecture."""
+    return _cpuinfo().get("model name") or platform.processor() or platform.machine()
+
+
+def required(march: str) -> tuple[str, ...]:
+    """Features that code compiled here with `-march=<march>` may use.
+
+    Args:
+        march: A level of `LEVELS`, or "native": then the answer is what this machine has and compilers use.
+    """
+    if march in LEVELS:
+        return LEVELS[march]
+    if march != "native":
+        raise ValueError(f"unknown level {march!r}: expected native or one of {', '.join(LEVELS)}")
+    known = _NATIVE_EXTRA.union(*LEVELS.values())
+    return tuple(sorted(f for f in features() if f in known or f.startswith("avx")))
+
+
+def missing(needed: Iterable[str]) -> list[str]:
+    """Which of the needed features this CPU lacks."""
+    return sorted(set(needed) - features())
+
+
+def meets(level: str) -> bool:
+    """Whether code compiled for `level` runs on this CPU."""
+    return not missing(required(level))
+
+
+def level() -> str:
+    """The highest level this CPU meets: "x86-64-v4" ... "x86-64", "neon" or "scalar"."""
+    found = [name for name in _VECTOR_BYTES if meets(name)]
+    return found[-1] if found else "scalar"
+
+
+def lanes(precision: int) -> int:
+    """Numbers in one vector register.
+
+    Args:
+        precision: Bytes of a Float, 4 or 8.
+    """
+    return max(_VECTOR_BYTES.get(level(), 0) // precision, 1)
+
+
+def affinity() -> int:
+    """CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float | None:
+    """CPUs that the control groups (v1 or v2) grant this process, None if there is no limit."""
+    try:
+        lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
+    except OSError:
+        return None
+    limits = []
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mounts = [root / controllers, root / "cpu"] if controllers else [root, root / "unified"]
+        # A limit anywhere between the group and the root holds.
+        parts = Path(path).parts[1:]
+        for mount in mounts:
+            for depth in range(len(parts) + 1):
+                limits.append(_limit_of(mount.joinpath(*parts[:depth])))
+    granted = [limit for limit in limits if limit is not None]
+    return min(granted) if granted else None
+
+
+def _limit_of(group: Path) -> float | None:
+    try:
+        if (group / "cpu.max").exists():
+            limit, period = (group / "cpu.max").read_text().split()
+        else:
+            limit = (group / "cpu.cfs_quota_us").read_text().strip()
+            period = (group / "cpu.cfs_period_us").read_text().strip()
+        return int(limit) / int(period) if limit not in ("max", "-1") else None
+    except (OSError, ValueError):
+        return None
+
+
+def threads() -> int:
+    """Threads worth starting: CPUs by affinity, and by quota if that is less."""
+    granted = quota()
+    return affinity() if granted is None else max(1, min(affinity(), math.ceil(granted)))

@@ -1,0 +1,97 @@
+"""`@kernel`: a Python function as a kernel, with its derived kernels."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from kinema.errors import KernelError
+from kinema.lang import frontend, optimise, reverse, tangent
+from kinema.lang.ir import ArrayRef, KernelIR
+
+REGISTRY: dict[str, Kernel] = {}
+
+
+class Kernel:
+    """A kernel: run it in programs, inspect its forms, or step through it with `kernel.python(...)`."""
+
+    def __init__(self, python_function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, python_function)
+        self.python_function = python_function
+        self.name = python_function.__name__
+        self._derived: dict[Any, KernelIR] = {}
+        module = python_function.__module__
+        REGISTRY[f"{module}.{self.name}"] = self
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+    def __call__(self, *args: Any) -> Any:
+        raise KernelError(
+            f"kernel {self.name!r} cannot be called directly",
+            fix=f"add it to a Program, or run it as plain Python with {self.name}.python(...)",
+        )
+
+    @property
+    def ir(self) -> KernelIR:
+        """The kernel in its intermediate form, cleaned; translated at first use."""
+        return self._derive("forward", lambda: optimise.clean(frontend.translate(self.python_function)))
+
+    @property
+    def arrays(self) -> list[ArrayRef]:
+        """The array arguments, records flattened."""
+        return self.ir.arrays
+
+    def forward(self) -> KernelIR:
+        """The form that is emitted: calls dissolved."""
+        return self._derive("emitted", lambda: optimise.clean(self.ir, inline=True))
+
+    def adjoint(self, wanted: frozenset[str]) -> KernelIR:
+        """The adjoint kernel with cotangents for the named arguments (and all that are written)."""
+
+        def make() -> KernelIR:
+            try:
+                made = reverse.adjoint(self.ir, lambda a: a.name in wanted)
+            except reverse.NoAdjoint as error:
+                raise self._no_adjoint(error) from None
+            return optimise.clean(made, inline=True)
+
+        return self._derive(("adjoint", wanted), make)
+
+    def tangent(self, wanted: frozenset[str]) -> KernelIR:
+        """The kernel that also computes tangents, given those of the named arguments."""
+        return self._derive(
+            ("tangent", wanted), lambda: optimise.clean(tangent.tangent(self.ir, lambda a: a.name in wanted), inline=True)
+        )
+
+    def python(self, *args: Any, count: int | None = None) -> None:
+        """Run the same source as plain Python, element by element; numpy arrays are changed in place.
+
+        Args:
+            args: One per argument, without the Index: numpy arrays (n,) or (n, numbers), numbers, or records.
+            count: Number of elements; by default the length of the first array that is indexed by the element.
+        """
+        from kinema.lang import plain
+
+        plain.run(self, args, count)
+
+    def _derive(self, key: Any, make: Callable[[], KernelIR]) -> KernelIR:
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
+
+    def _no_adjoint(self, error: reverse.NoAdjoint) -> KernelError:
+        ir = self.ir
+        at = error.line - ir.first_line
+        source = ir.source[at] if 0 <= at < len(ir.source) else None
+        return KernelError(f"the adjoint of {self.name} cannot be formed: {error}", file=ir.file, line=error.line, source=source)
+
+
+def kernel(python_function: Callable[..., Any]) -> Kernel:
+    """Make a Python function a kernel.
+
+    With a first argument of type Index it runs for every element of a domain and lanes are elements; without one it
+    runs once per world. Arguments are typed: Array[...], Float, Int, vec3, structs or records.
+    """
+    return Kernel(python_function)

@@ -1,0 +1,54 @@
+"""`@func` and `@adjoint_of`: functions of the language, callable in plain Python as they are."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+class Func:
+    """A function of the language. Calling it runs it in plain Python; kernels inline it."""
+
+    def __init__(self, python: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, python)
+        self.python = python
+        self.adjoint: Func | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        return self.python(*args)
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the arguments."""
+        return list(inspect.signature(self.python).parameters)
+
+
+def func(python: Callable[..., Any]) -> Func:
+    """Make a Python function usable in kernels. Annotations are optional; given ones are checked.
+
+    Several values are returned as a tuple. Functions may call functions and take arrays.
+    """
+    return Func(python)
+
+
+def adjoint_of(target: Func) -> Callable[[Callable[..., Any]], Func]:
+    """Declare a hand-written adjoint: it takes the arguments of `target`, then the cotangents of its results.
+
+    It returns one cotangent per argument (a tuple when there are several), 0.0 for those without:
+
+    ```python
+    @adjoint_of(root)
+    def root_adjoint(a, b, adj_x):
+        x = root(a, b)
+        ...
+        return adj_a, adj_b
+    ```
+    """
+
+    def attach(python: Callable[..., Any]) -> Func:
+        target.adjoint = Func(python)
+        return target.adjoint
+
+    return attach

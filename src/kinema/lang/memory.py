@@ -1,0 +1,90 @@
+"""How much memory a rollout takes, known before it runs, and which checkpoint interval fits a budget."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from kinema.errors import MemoryBudgetError
+
+SHARE = 0.8  # of the available memory that a rollout may take
+
+
+def available() -> int:
+    """Bytes this process can still get: the system's available memory, or less if a control group limits it."""
+    free = _meminfo("MemAvailable")
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
+        except (OSError, ValueError):
+            continue
+    return max(min(free, _address_space()), 0)
+
+
+def _meminfo(key: str) -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 1 << 62
+
+
+def _address_space() -> int:
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return 1 << 62
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        return limit - used
+    except (ImportError, OSError):
+        return 1 << 62
+
+
+def checkpoint_bytes(state: int, steps: int, interval: int) -> int:
+    """Bytes of stored states: every `interval`-th one, and those of one segment while it is reversed."""
+    if interval == 1:
+        return (steps + 1) * state
+    return (math.ceil(steps / interval) + interval + 1 + 2) * state
+
+
+def best_interval(state: int, steps: int, budget: int) -> int | None:
+    """The smallest checkpoint interval whose states fit into the budget, or None."""
+    for interval in range(1, math.isqrt(max(steps, 1)) + 2):
+        if checkpoint_bytes(state, steps, interval) <= budget:
+            return interval
+    return None
+
+
+def choose_interval(asked: int | str, state: int, steps: int, other: int, budget: int | None) -> int:
+    """The checkpoint interval to use.
+
+    Args:
+        asked: A number, or "auto" for the smallest one within the budget.
+        state: Bytes of the state of all worlds.
+        steps: Number of steps.
+        other: Bytes of everything else (inputs, outputs, cotangents, one step's scratch).
+        budget: Bytes that may be used; by default 80 % of what is available.
+
+    Raises:
+        MemoryBudgetError: It does not fit; the message names the interval that would.
+    """
+    limit = int(available() * SHARE) if budget is None else budget
+    fitting = best_interval(state, steps, limit - other)
+    if asked == "auto":
+        if fitting is None:
+            needed = other + checkpoint_bytes(state, steps, math.isqrt(max(steps, 1)))
+            raise MemoryBudgetError("the rollout does not fit at any checkpoint interval", needed=needed, available=limit, fix="fewer steps or worlds")
+        return fitting
+    interval = int(asked)
+    needed = other + checkpoint_bytes(state, steps, interval)
+    if needed > limit:
+        fix = f'checkpoint={fitting}, or checkpoint="auto"' if fitting else "fewer steps or worlds: no checkpoint interval fits"
+        raise MemoryBudgetError(f"a rollout of {steps} steps with checkpoint={interval} needs too much memory", needed=needed, available=limit, fix=fix)
+    return interval

@@ -1,0 +1,119 @@
+// What emitted kernels need beyond lanes: stores with tails, local arrays, sums, checks.
+#pragma once
+#include "simd.hpp"
+#if KN_CHECK
+#include <unordered_set>
+#endif
+
+namespace kn {
+
+// ---- whole values of any lane type in local memory ----------------------------------------------------------
+
+template <class V>
+KN_INLINE V peek(const element<V>* p) {
+  return load<V>(p);
+}
+
+// Local memory holds Bool as integers of T's size.
+template <class M, class U>
+KN_INLINE M peek_mask(const U* p) {
+  if constexpr (is_scalar<M>) return *p != 0;
+  else return load<M>(p);
+}
+template <class M, class U>
+KN_INLINE void poke_mask(U* p, M m) {
+  if constexpr (is_scalar<M>) *p = m ? -1 : 0;
+  else store(p, m);
+}
+
+// ---- own element: full packets are stored whole, tails lane by lane ------------------------------------------
+
+template <class F, class M>
+KN_INLINE void put(element<F>* p, F v, bool full, M m) {
+  if (__builtin_expect(full, 1)) store(p, v);
+  else store(p, v, m);
+}
+template <class I, class M>
+KN_INLINE void put_int(int32_t* p, I v, bool full, M m) {
+  if (__builtin_expect(full, 1)) store_int(p, v);
+  else store_int(p, v, m);
+}
+template <class F, class M>
+KN_INLINE void put4(element<F>* p, int stride, F a, F b, F c, F d, bool full, M m) {
+  if (__builtin_expect(full, 1)) store4(p, stride, a, b, c, d);
+  else store4(p, stride, a, b, c, d, m);
+}
+template <class F, class M>
+KN_INLINE void put2(element<F>* p, int stride, F a, F b, bool full, M m) {
+  if (__builtin_expect(full, 1)) store2(p, stride, a, b);
+  else store2(p, stride, a, b, m);
+}
+
+// ---- lane-private scatter: lanes never share memory (worlds, local arrays) ------------------------------------
+
+template <class T, class V, class I, class M>
+KN_INLINE void scatter_set(T* base, I idx, V v, M m) {
+  for (int l = 0; l < width<V>; ++l)
+    if (active(m, l)) base[lane(idx, l)] = T(lane(v, l));
+}
+template <class T, class V, class I, class M>
+KN_INLINE void scatter_add(T* base, I idx, V v, M m) {
+  for (int l = 0; l < width<V>; ++l)
+    if (active(m, l)) base[lane(idx, l)] += lane(v, l);
+}
+template <class V, class T, class I>
+KN_INLINE V gather_local(const T* base, I idx) {
+  V v = splat<V>(0);
+  for (int l = 0; l < width<V>; ++l) set_lane(v, l, element<V>(base[lane(idx, l)]));
+  return v;
+}
+
+// ---- sums over elements: sixteen partial sums whatever the lane width, then a fixed tree ----------------------
+
+template <class T>
+KN_INLINE T tree16(const T* a, int stride = 1) {
+  T s[16];
+  for (int i = 0; i < 16; ++i) s[i] = a[i * stride];
+  for (int n = 8; n > 0; n /= 2)
+    for (int i = 0; i < n; ++i) s[i] = s[i] + s[i + n];
+  return s[0];
+}
+
+// ---- checked build -------------------------------------------------------------------------------------------
+
+#if KN_CHECK
+// An index out of range is reported and replaced by 0, so that the run can end in order.
+template <class I, class M>
+inline I checked_index(const kn_call* call, I idx, int64_t length, M m, int64_t element, int32_t site) {
+  for (int l = 0; l < width<I>; ++l) {
+    const int64_t i = lane(idx, l);
+    if (i >= 0 && i < length) continue;
+    if (active(m, l) && call->fault) kn_report(call->fault, 1, site, element + l, call->world + l, i, length);
+    set_lane(idx, l, 0);
+  }
+  return idx;
+}
+template <class F, class M>
+inline void checked_finite(const kn_call* call, F v, M m, int64_t element, int32_t site) {
+  for (int l = 0; l < width<F>; ++l)
+    if (active(m, l) && !__builtin_isfinite(double(lane(v, l))) && call->fault)
+      kn_report(call->fault, 3, site, element + l, call->world + l, 0, 0);
+}
+// Which elements of arrays this kernel has read; writing to one afterwards breaks the rule of reverse mode.
+struct ReadSet {
+  std::unordered_set<const void*> seen;
+  template <class T, class I, class M>
+  void read(const T* base, I idx, int padded, M m) {
+    for (int l = 0; l < width<I>; ++l)
+      if (active(m, l)) seen.insert(base + int64_t(lane(idx, l)) * padded);
+  }
+  template <class T, class I, class M>
+  void write(const kn_call* call, const T* base, I idx, int padded, M m, int64_t element, int32_t site) {
+    for (int l = 0; l < width<I>; ++l)
+      if (active(m, l) && seen.count(base + int64_t(lane(idx, l)) * padded) && call->fault)
+        kn_report(call->fault, 2, site, element + l, call->world + l, lane(idx, l), 0);
+  }
+};
+#endif
+
+}  // namespace kn

@@ -1,0 +1,239 @@
+// Between a user's strided arrays and the layouts of native memory (abi.h: kn_layout).
+#include <stdint.h>
+#include <string.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "abi.h"
+#include "finite.hpp"
+
+namespace kn {
+namespace {
+
+// Where the numbers of elements are on both sides: number c of native element e is at start(e) + c * stride(), its user
+// element at user(e), or nowhere if that is negative. Constants where the compiler can know them.
+class Places {
+ public:
+  explicit Places(const kn_layout& l) : elements_(l.elements), element_stride_(l.element_stride), order_(l.order) {}
+
+  int64_t user(int64_t e) const {
+    const int64_t element = order_ ? order_[e] : e < elements_ ? e : -1;
+    return element < 0 ? -1 : element * element_stride_;
+  }
+
+ private:
+  const int64_t elements_, element_stride_;
+  const int32_t* const order_;
+};
+
+struct Packets : Places {
+  const int64_t n, user_stride;
+  explicit Packets(const kn_layout& l) : Places(l), n(l.numbers), user_stride(l.number_stride) {}
+  int64_t start(int64_t e) const { return e / KN_PACKET * KN_PACKET * n + e % KN_PACKET; }
+  int64_t stride() const { return KN_PACKET; }
+  int64_t numbers() const { return n; }
+  int64_t padded() const { return n; }
+  int64_t across() const { return user_stride; }
+};
+
+// Element after element, each with the worlds of the block innermost.
+struct Elements : Places {
+  const int64_t n, p, lanes, user_stride;
+  explicit Elements(const kn_layout& l)
+      : Places(l), n(l.numbers), p(l.padded), lanes(l.lanes), user_stride(l.number_stride) {}
+  int64_t start(int64_t e) const { return e * p * lanes; }
+  int64_t stride() const { return lanes; }
+  int64_t numbers() const { return n; }
+  int64_t padded() const { return p; }
+  int64_t across() const { return user_stride; }
+};
+
+// N numbers in a row, padded to P, one world.
+template <int N, int P>
+struct Rows : Places {
+  using Places::Places;
+  int64_t start(int64_t e) const { return e * P; }
+  int64_t stride() const { return 1; }
+  int64_t numbers() const { return N; }
+  int64_t padded() const { return P; }
+  int64_t across() const { return 1; }
+};
+
+template <int N, int P>
+bool are_rows(const kn_layout& l) {
+  return !l.packet && l.lanes == 1 && l.numbers == N && l.padded == P && (N == 1 || l.number_stride == 1);
+}
+
+// False when the value does not fit.
+template <class To, class From>
+inline bool convert(From from, To* to) {
+  *to = static_cast<To>(from);
+  if constexpr (std::is_integral_v<From> && sizeof(From) > sizeof(To) && std::is_integral_v<To>)
+    return static_cast<From>(*to) == from;
+  return true;
+}
+
+// One world and slot; `native` points at the world's lane.
+template <class Shape, class User, class Native>
+bool pack_slot(const Shape shape, int64_t elements, const User* user, Native* native) {
+  bool fits = true;
+  for (int64_t e = 0; e < elements; ++e) {
+    const int64_t source = shape.user(e);
+    Native* to = native + shape.start(e);
+    int64_t c = 0;
+    if (source >= 0)
+      for (; c < shape.numbers(); ++c) fits &= convert(user[source + c * shape.across()], &to[c * shape.stride()]);
+    for (; c < shape.padded(); ++c) to[c * shape.stride()] = 0;
+  }
+  return fits;
+}
+
+template <bool Add, class Shape, class User, class Native>
+void unpack_slot(const Shape shape, int64_t elements, User* user, const Native* native) {
+  for (int64_t e = 0; e < elements; ++e) {
+    const int64_t target = shape.user(e);
+    if (target < 0) continue;
+    const Native* from = native + shape.start(e);
+    for (int64_t c = 0; c < shape.numbers(); ++c) {
+      User& to = user[target + c * shape.across()];
+      const User value = static_cast<User>(from[c * shape.stride()]);
+      to = Add ? to + value : value;
+    }
+  }
+}
+
+template <bool Pack, class Shape, class User, class Native>
+bool move_shape(const kn_layout& l, User* user, Native* native) {
+  if constexpr (Pack) return pack_slot(Shape(l), l.elements_padded, user, native);
+  if (l.add)
+    unpack_slot<true>(Shape(l), l.elements_padded, user, native);
+  else
+    unpack_slot<false>(Shape(l), l.elements_padded, user, native);
+  return true;
+}
+
+// The same numbers in the same order on both sides.
+template <class User, class Native>
+bool is_plain_copy(const kn_layout& l) {
+  return std::is_same_v<User, Native> && !l.packet && l.lanes == 1 && !l.order && l.padded == l.numbers &&
+         l.element_stride == l.numbers && (l.number_stride == 1 || l.numbers == 1) && !l.add;
+}
+
+template <bool Pack, class Number>
+void copy_slot(const kn_layout& l, void* user, Number* native) {
+  const size_t count = size_t(l.elements * l.numbers), all = size_t(l.elements_padded * l.padded);
+  if (Pack) {
+    memcpy(native, user, count * sizeof(Number));
+    memset(native + count, 0, (all - count) * sizeof(Number));
+  } else {
+    memcpy(user, native, count * sizeof(Number));
+  }
+}
+
+template <bool Pack, class User, class Native>
+bool move_slot(const kn_layout& l, User* user, Native* native) {
+  if (is_plain_copy<User, Native>(l)) return copy_slot<Pack>(l, user, native), true;
+  if (l.packet) return move_shape<Pack, Packets>(l, user, native);
+  if (are_rows<1, 1>(l)) return move_shape<Pack, Rows<1, 1>>(l, user, native);
+  if (are_rows<3, 4>(l)) return move_shape<Pack, Rows<3, 4>>(l, user, native);
+  return move_shape<Pack, Elements>(l, user, native);
+}
+
+// All worlds and slots. Every user number meets the worlds in ascending order (and for each world, the slots).
+template <bool Pack, class User, class Native>
+int move_all(const kn_layout& l) {
+  User* user = static_cast<User*>(l.user);
+  bool fits = true;
+  const auto move = [&](int64_t block, int64_t slot, int64_t lane) {
+    const int64_t world = std::min<int64_t>(block * l.lanes + lane, l.worlds - 1);  // missing worlds repeat the last
+    if (!Pack && (block * l.lanes + lane >= l.worlds || (l.status && l.status[world] >= 0))) return;
+    char* native = l.native + block * l.native_block_stride + slot * l.native_slot_stride;
+    fits &= move_slot<Pack>(l, user + world * l.world_stride + slot * l.slot_stride,
+                            reinterpret_cast<Native*>(native) + lane);
+  };
+  const int64_t blocks = (l.worlds + l.lanes - 1) / l.lanes;
+  const bool sums_slots = l.add && l.slot_stride == 0;
+  for (int64_t block = 0; block < blocks; ++block) {
+    if (sums_slots) {
+      for (int64_t lane = 0; lane < l.lanes; ++lane)
+        for (int64_t slot = 0; slot < l.slots; ++slot) move(block, slot, lane);
+    } else {  // the lanes of a slot share its cache lines
+      for (int64_t slot = 0; slot < l.slots; ++slot)
+        for (int64_t lane = 0; lane < l.lanes; ++lane) move(block, slot, lane);
+    }
+  }
+  return fits ? KN_DONE : KN_OUT_OF_RANGE;
+}
+
+template <bool Pack, class User>
+int move_to_native(const kn_layout& l) {
+  switch (l.native_dtype) {
+    case KN_F32:
+      return move_all<Pack, User, float>(l);
+    case KN_F64:
+      return move_all<Pack, User, double>(l);
+    case KN_I32:
+      if constexpr (std::is_integral_v<User>) return move_all<Pack, User, int32_t>(l);
+  }
+  return KN_BAD_LAYOUT;
+}
+
+bool is_sound(const kn_layout& l) {
+  if (l.worlds < 0 || l.slots < 0 || l.elements < 0 || l.numbers < 0 || l.lanes < 1) return false;
+  if (!l.order && l.elements_padded < l.elements) return false;
+  return l.packet ? l.lanes == 1 && l.elements_padded % KN_PACKET == 0 : l.padded >= l.numbers;
+}
+
+template <bool Pack>
+int move(const kn_layout& l) {
+  if (!is_sound(l)) return KN_BAD_LAYOUT;
+  switch (l.dtype) {
+    case KN_F32:
+      return move_to_native<Pack, float>(l);
+    case KN_F64:
+      return move_to_native<Pack, double>(l);
+    case KN_I32:
+      return move_to_native<Pack, int32_t>(l);
+    case KN_I64:
+      return move_to_native<Pack, int64_t>(l);
+  }
+  return KN_BAD_LAYOUT;
+}
+
+// ---- validation -----------------------------------------------------------------------------------------
+
+template <class User>
+int64_t find_non_finite(const kn_layout& l, int64_t* where) {
+  const bool dense = l.number_stride == 1 && l.element_stride == l.numbers;
+  const int64_t worlds = l.world_stride == 0 ? std::min<int64_t>(l.worlds, 1) : l.worlds;
+  const int64_t slots = l.slot_stride == 0 ? std::min<int64_t>(l.slots, 1) : l.slots;
+  for (int64_t world = 0; world < worlds; ++world) {
+    for (int64_t slot = 0; slot < slots; ++slot) {
+      const User* user = static_cast<const User*>(l.user) + world * l.world_stride + slot * l.slot_stride;
+      if (dense && all_finite(user, l.elements * l.numbers)) continue;
+      for (int64_t e = 0; e < l.elements; ++e) {
+        for (int64_t c = 0; c < l.numbers; ++c) {
+          if (is_finite(user[e * l.element_stride + c * l.number_stride])) continue;
+          const int64_t found[4] = {world, slot, e, c};
+          std::copy(found, found + 4, where);
+          return ((world * l.slots + slot) * l.elements + e) * l.numbers + c;
+        }
+      }
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+}  // namespace kn
+
+int kn_pack(const kn_layout* layout) { return kn::move<true>(*layout); }
+
+int kn_unpack(const kn_layout* layout) { return kn::move<false>(*layout); }
+
+int64_t kn_finite(const kn_layout* layout, int64_t* where) {
+  if (layout->dtype == KN_F32) return kn::find_non_finite<float>(*layout, where);
+  if (layout->dtype == KN_F64) return kn::find_non_finite<double>(*layout, where);
+  return -1;  // integers are finite
+}

@@ -1,0 +1,223 @@
+// An instruction list made ready to run: what never changes during a call is worked out once.
+//   Plan       the list with its costs, chunks and loops; shared by all workers
+//   Frame      the addresses of all its arguments for one block, kept by each worker
+//   Workspace  the memory of one worker
+#pragma once
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "abi.h"
+
+namespace kn {
+
+struct Op {
+  const kn_instruction* source;
+  const int64_t* lengths;                       // of its arguments
+  int32_t first_ref, first_moving, end_moving;  // into the tables of the frame
+  int32_t partner;                              // LOOP: index of its END, END: index of its LOOP
+  int64_t chunks;                               // CALL: chunks of the domain
+  int64_t area;                                 // CALL: bytes of the sums of one chunk, 0 without sums
+  bool shared;                                  // worth sharing among the workers
+};
+
+class Plan {
+ public:
+  std::vector<Op> ops;
+  std::vector<int64_t> lengths;  // of the arguments of all instructions, one after the other
+  int32_t moving = 0;            // number of arguments whose slot changes
+  int32_t most_refs = 0;         // arguments of one instruction, at most
+  int64_t area_bytes = 0;        // of all areas for sums that one call needs, at most
+  int64_t widest = 1;            // workers that can take part in a shared instruction, at most
+  double nanoseconds = 0;        // estimate for one step of one block
+  bool any_shared = false;
+
+  // Work of less than `worth_sharing` nanoseconds between two barriers stays on one worker.
+  Plan(const kn_program& program, const kn_instruction* list, int32_t count, double worth_sharing) {
+    ops.reserve(count);
+    double times = 1;  // how often the loops around the instruction run it
+    for (int32_t i = 0; i < count; ++i) {
+      const kn_instruction& in = list[i];
+      Op op = {&in, nullptr, int32_t(lengths.size()), moving, moving, 0, 0, 0, false};
+      for (int32_t r = 0; r < in.n_refs; ++r) {
+        const kn_buffer& buffer = program.buffers[in.refs[r].buffer];
+        lengths.push_back(buffer.length);
+        if (is_moving(buffer, in.refs[r])) op.end_moving = ++moving;
+      }
+      most_refs = std::max(most_refs, in.n_refs);
+      if (in.op == KN_OP_LOOP) {
+        op.partner = in.end;
+        times *= in.times;
+      } else if (in.op == KN_OP_END) {
+        op.partner = loop_of(i);
+        const int32_t loops = ops[op.partner].source->times;
+        times = loops > 0 ? times / loops : times_around(op.partner);
+      } else {
+        nanoseconds += times * estimate(program, op, worth_sharing);
+      }
+      ops.push_back(op);
+    }
+    for (Op& op : ops) op.lengths = lengths.data() + op.first_ref;
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  static bool is_moving(const kn_buffer& buffer, const kn_ref& ref) {
+    return ref.slot != KN_SLOT_ZERO && buffer.slot_stride != 0;
+  }
+
+ private:
+  int32_t loop_of(int32_t end) const {
+    for (int32_t i = end - 1; i > 0; --i)
+      if (ops[i].source->op == KN_OP_LOOP && ops[i].partner == end) return i;
+    return 0;
+  }
+
+  double times_around(int32_t loop) const {
+    double times = 1;
+    for (int32_t i = 0; i < loop; ++i)
+      if (ops[i].source->op == KN_OP_LOOP && ops[i].partner > loop) times *= ops[i].source->times;
+    return times;
+  }
+
+  // Fills in chunks, areas and whether to share; returns the estimated time of running it once.
+  double estimate(const kn_program& program, Op& op, double worth_sharing) {
+    const kn_instruction& in = *op.source;
+    if (in.op != KN_OP_CALL) {
+      const double time = 0.05 * double(program.buffers[in.refs[0].buffer].bytes);  // about 20 GB/s
+      if (time >= worth_sharing) share(op, int64_t(1) << 20);
+      return time;
+    }
+    op.chunks = (in.count + KN_CHUNK - 1) / KN_CHUNK;
+    for (int32_t r = 0; in.partial && r < in.n_refs; ++r) op.area += area_of(in, r);
+    area_bytes = std::max(area_bytes, op.area * op.chunks);
+    const double unknown = 10;  // ns per element when the emitter gave no estimate
+    const double time = double(in.count) * (in.cost > 0 ? in.cost : unknown);
+    if (in.schedule && in.schedule->colours > 0 && time / in.schedule->colours >= worth_sharing) {
+      int64_t most = 0;
+      for (int32_t c = 0; c < in.schedule->colours; ++c)
+        most = std::max<int64_t>(most, in.schedule->colour_start[c + 1] - in.schedule->colour_start[c]);
+      if (most > 1) share(op, most);
+    }
+    return time;
+  }
+
+  void share(Op& op, int64_t width) {
+    op.shared = any_shared = true;
+    widest = std::max(widest, width);
+  }
+
+ public:
+  // Bytes set aside for the sums of argument r: whole cache lines, so that workers do not disturb each other.
+  static int64_t area_of(const kn_instruction& in, int32_t r) { return (int64_t(in.partial[r]) + 63) / 64 * 64; }
+};
+
+class Frame {
+ public:
+  // Makes room; the only part that may throw.
+  void reserve(const Plan& plan) {
+    arguments_.resize(plan.lengths.size());
+    moving_.resize(plan.moving);
+  }
+
+  // Addresses for one block and one worker's scratch.
+  void bind(const kn_program& program, const Plan& plan, int64_t block, int64_t worker) {
+    int32_t moving = 0;
+    for (const Op& op : plan.ops) {
+      for (int32_t r = 0; r < op.source->n_refs; ++r) {
+        const kn_ref& ref = op.source->refs[r];
+        const kn_buffer& buffer = program.buffers[ref.buffer];
+        char* address = buffer.base + block * buffer.block_stride + worker * buffer.worker_stride;
+        arguments_[op.first_ref + r] = address;
+        if (Plan::is_moving(buffer, ref))
+          moving_[moving++] = {address, buffer.slot_stride, op.first_ref + r, ref.slot};
+      }
+    }
+  }
+
+  // The arguments of one instruction at the current slots.
+  void** arguments(const Op& op, const int64_t* slots) {
+    for (int32_t m = op.first_moving; m < op.end_moving; ++m) {
+      const Moving& moving = moving_[m];
+      arguments_[moving.argument] = moving.base + slots[moving.slot] * moving.stride;
+    }
+    return arguments_.data() + op.first_ref;
+  }
+
+ private:
+  struct Moving {
+    char* base;
+    int64_t stride;
+    int32_t argument, slot;
+  };
+  std::vector<void*> arguments_;
+  std::vector<Moving> moving_;
+};
+
+// Memory that starts at a cache line and is not initialised.
+class Block {
+ public:
+  Block() = default;
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  ~Block() { free(data_); }
+
+  char* data() const { return data_; }
+  int64_t size() const { return size_; }
+
+  // Room for `bytes`; the contents are lost. False (and nothing changed) when there is no memory.
+  bool make_room(int64_t bytes) {
+    if (bytes <= size_) return true;
+    const int64_t size = (bytes + 63) / 64 * 64;
+    char* data = static_cast<char*>(aligned_alloc(64, size_t(size)));
+    if (!data) return false;
+    free(data_);
+    data_ = data;
+    size_ = size;
+    return true;
+  }
+
+ private:
+  char* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+// Frees the allocations that did not fit; each starts with the address of the next.
+inline void free_overflow(kn_arena& arena) {
+  while (arena.overflow) {
+    void* next = *static_cast<void**>(arena.overflow);
+    free(arena.overflow);
+    arena.overflow = next;
+  }
+}
+
+class Workspace {
+ public:
+  Frame forward, reverse;
+  Block areas;                         // for sums over elements
+  std::vector<void*> chunk_arguments;  // arguments of one chunk, areas in place of the buffers it sums into
+  kn_arena arena = {};
+  int64_t slots[KN_SLOTS];
+
+  ~Workspace() { free_overflow(arena); }
+
+  void reserve_arena(int64_t bytes) {
+    if (memory_.make_room(bytes)) arena.base = memory_.data(), arena.size = memory_.size();
+    arena.wanted = arena.size;
+  }
+
+  // After a call that did not fit. A call may ask for the same memory many times over, so the arena at most doubles;
+  // if that was too little there is a next time.
+  void grow_arena() {
+    free_overflow(arena);
+    reserve_arena(std::min(arena.wanted, 2 * arena.size));
+  }
+
+ private:
+  Block memory_;
+};
+
+}  // namespace kn

@@ -1,0 +1,432 @@
+// One call of kn_forward or kn_backward: its steps, instructions, checkpoints and loops.
+#pragma once
+#include <string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <new>
+
+#include "abi.h"
+#include "finite.hpp"
+#include "plan.hpp"
+#include "pool.hpp"
+
+namespace kn {
+
+constexpr std::chrono::milliseconds poll_interval{50};
+
+// Finds out when the next poll is due, reading the clock about every half millisecond, whatever a step takes.
+class Poller {
+ public:
+  bool due() {
+    if (--left_ > 0) return false;
+    const auto now = Clock::now();
+    const auto gap = now - last_look_;
+    last_look_ = now;
+    if (gap < std::chrono::microseconds(250)) every_ = std::min<int64_t>(2 * every_, 1 << 20);
+    if (gap > std::chrono::milliseconds(1)) every_ = std::max<int64_t>(1, every_ * std::chrono::microseconds(500) / gap);
+    left_ = every_;
+    if (now - last_poll_ < poll_interval) return false;
+    last_poll_ = now;
+    return true;
+  }
+
+ private:
+  int64_t every_ = 1, left_ = 1;
+  Clock::time_point last_look_ = Clock::now(), last_poll_ = last_look_;
+};
+
+// What all workers know. Either they run whole blocks, each its own, or (team) all help worker 0 with its block.
+struct Run {
+  const kn_program& program;
+  const int64_t steps;
+  const bool backward;
+  const Plan forward, reverse;
+  int workers = 1;
+  Pool* team = nullptr;
+  Workspace* const* workspaces = nullptr;
+  Poller poller;  // of worker 0
+
+  std::atomic<int64_t> blocks_done{0};
+  std::atomic<bool> stop{false}, cancelled{false}, out_of_memory{false};
+
+  Run(const kn_program& p, int64_t n, bool back, double worth_sharing)
+      : program(p),
+        steps(n),
+        backward(back),
+        forward(p, p.forward, !back || p.interval > 1 ? p.n_forward : 0, worth_sharing),
+        reverse(p, p.reverse, back ? p.n_reverse : 0, worth_sharing) {}
+
+  bool any_shared() const { return forward.any_shared || reverse.any_shared; }
+  int64_t widest() const { return std::max(forward.widest, reverse.widest); }
+  double nanoseconds() const { return (forward.nanoseconds + reverse.nanoseconds) * double(steps) * program.blocks; }
+
+  bool faulty() const { return program.fault && __atomic_load_n(&program.fault->code, __ATOMIC_ACQUIRE) != 0; }
+
+  // Worker 0 only, as it enters Python.
+  void poll(int64_t steps_of_block) {
+    const int64_t done = (blocks_done.load(std::memory_order_relaxed) * steps + steps_of_block) / program.blocks;
+    if (program.poll(done) == 0) return;
+    cancelled.store(true, std::memory_order_relaxed);
+    stop.store(true, std::memory_order_relaxed);
+  }
+
+  int result() const {
+    if (out_of_memory.load()) return KN_NO_MEMORY;
+    if (faulty()) return KN_FAULT;
+    return cancelled.load() ? KN_CANCELLED : KN_DONE;
+  }
+};
+
+template <class T>
+void add_numbers(T* to, const T* from, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+// Runs blocks on one worker, with the help of the team if there is one.
+class Runner {
+ public:
+  Runner(Run& run, int worker)
+      : run_(run), program_(run.program), own_(*run.workspaces[worker]), slots_(own_.slots), worker_(worker) {}
+
+  void run_block(int64_t block) {
+    if (run_.stop.load(std::memory_order_relaxed)) return;
+    begin_block(block);
+    if (run_.backward)
+      backward();
+    else
+      forward();
+    run_.blocks_done.fetch_add(1, std::memory_order_relaxed);
+  }
+
+ private:
+  // ---- steps
+
+  void begin_block(int64_t block) {
+    block_ = block;
+    first_world_ = block * program_.lanes;
+    active_ = int32_t(std::min<int64_t>(program_.lanes, program_.worlds - first_world_));
+    own_.forward.bind(program_, run_.forward, block, worker_);
+    own_.reverse.bind(program_, run_.reverse, block, worker_);
+    std::fill(slots_, slots_ + KN_SLOTS, 0);
+    // A descending loop whose iterations are not repeated before it runs all of them.
+    for (const Plan* plan : {&run_.forward, &run_.reverse})
+      for (const Op& op : plan->ops)
+        if (op.source->op == KN_OP_LOOP) loop_slots(op)[2] = op.source->times;
+  }
+
+  void forward() {
+    const int64_t interval = program_.interval, ring = program_.ring;
+    int64_t state = 0;
+    for (int64_t t = 0; t < run_.steps; ++t) {
+      const int64_t next = state + 1 == ring ? 0 : state + 1;
+      set_step(t, state, next);
+      if (interval > 1 && t % interval == 0) copy_states(program_.checkpoint, t / interval, program_.state, state);
+      execute(run_.forward, own_.forward);
+      search_non_finite(t, next);
+      if (!go_on(t + 1)) return;
+      state = next;
+    }
+  }
+
+  void backward() {
+    if (program_.lanes == 1 && program_.status && program_.status[block_] >= 0) return;
+    const int64_t interval = std::max(program_.interval, 1);
+    for (int64_t end = run_.steps; end > 0;) {
+      const int64_t begin = (end - 1) / interval * interval;
+      const int64_t in_slot_0 = interval > 1 ? begin : 0;
+      if (interval > 1 && !replay(begin, end)) return;
+      for (int64_t t = end - 1; t >= begin; --t) {
+        set_step(t, t - in_slot_0, t - in_slot_0 + 1);
+        execute(run_.reverse, own_.reverse);
+        if (!go_on(run_.steps - t)) return;
+      }
+      end = begin;
+    }
+  }
+
+  // Computes the states of the steps begin .. end-1 once more, from their checkpoint. False when the run is to stop.
+  bool replay(int64_t begin, int64_t end) {
+    copy_states(program_.state, 0, program_.checkpoint, begin / program_.interval);
+    for (int64_t t = begin; t < end; ++t) {
+      set_step(t, t - begin, t - begin + 1);
+      execute(run_.forward, own_.forward);
+      if (!go_on(run_.steps - end)) return false;
+    }
+    return true;
+  }
+
+  void set_step(int64_t t, int64_t state, int64_t next) {
+    slots_[KN_SLOT_STEP] = t;
+    slots_[KN_SLOT_STATE] = state;
+    slots_[KN_SLOT_STATE_NEXT] = next;
+    slots_[KN_SLOT_ADJ] = t & 1;
+    slots_[KN_SLOT_ADJ_NEXT] = (t + 1) & 1;
+  }
+
+  // At the end of a step: false when the run is to stop.
+  bool go_on(int64_t steps_done) {
+    if (worker_ == 0 && program_.poll && run_.poller.due()) run_.poll(steps_done);
+    if (run_.faulty()) run_.stop.store(true, std::memory_order_relaxed);
+    return !run_.stop.load(std::memory_order_relaxed);
+  }
+
+  // ---- sharing
+
+  // body(worker, begin, end) over 0 .. items-1, by the team if `shared`.
+  template <class Body>
+  void share(bool shared, int64_t items, Body body) {
+    if (!shared || !run_.team) return body(worker_, int64_t(0), items);
+    constexpr uint32_t grabs = 4;  // a compromise: taking a part costs some 50 ns, a slow worker's last part the others' time
+    const auto run_body = [](void* body, int worker, int64_t begin, int64_t end) {
+      (*static_cast<Body*>(body))(worker, begin, end);
+    };
+    run_.team->share(run_body, &body, items, grabs, poll_interval, [] {});
+  }
+
+  // The same over the bytes of a slot, in whole pages.
+  template <class Body>
+  void share_bytes(bool shared, int64_t bytes, Body body) {
+    constexpr int64_t page = 4096;
+    share(shared, (bytes + page - 1) / page, [&](int, int64_t begin, int64_t end) {
+      body(begin * page, std::min(end * page, bytes));
+    });
+  }
+
+  // ---- states
+
+  char* state_address(int32_t buffer, int64_t slot) const {
+    const kn_buffer& b = program_.buffers[buffer];
+    return b.base + block_ * b.block_stride + slot * b.slot_stride;
+  }
+
+  static bool is_big(int64_t bytes) { return bytes >= 256 << 10; }
+
+  void copy_states(const int32_t* to, int64_t to_slot, const int32_t* from, int64_t from_slot) {
+    for (int32_t i = 0; i < program_.n_states; ++i) {
+      char* target = state_address(to[i], to_slot);
+      const char* source = state_address(from[i], from_slot);
+      const int64_t bytes = program_.buffers[program_.state[i]].bytes;
+      share_bytes(is_big(bytes), bytes, [&](int64_t begin, int64_t end) {
+        memcpy(target + begin, source + begin, size_t(end - begin));
+      });
+    }
+  }
+
+  void search_non_finite(int64_t t, int64_t slot) {
+    if (!program_.status || all_failed()) return;
+    for (int32_t i = 0; i < program_.n_states; ++i) {
+      const char* state = state_address(program_.state[i], slot);
+      const int64_t bytes = program_.buffers[program_.state[i]].bytes;
+      share_bytes(is_big(bytes), bytes, [&](int64_t begin, int64_t end) {
+        if (program_.precision == 4)
+          search<float>(t, state, begin, end);
+        else
+          search<double>(t, state, begin, end);
+      });
+    }
+  }
+
+  template <class T>
+  void search(int64_t t, const char* state, int64_t begin_byte, int64_t end_byte) {
+    const T* numbers = reinterpret_cast<const T*>(state);
+    const int64_t begin = begin_byte / int64_t(sizeof(T)), end = end_byte / int64_t(sizeof(T));
+    if (!all_finite(numbers + begin, end - begin)) blame_worlds(t, numbers, begin, end);
+  }
+
+  template <class T>
+  [[gnu::noinline]] void blame_worlds(int64_t t, const T* numbers, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t lane = i % program_.lanes;
+      if (is_finite(numbers[i]) || lane >= active_) continue;
+      if (status(lane).load(std::memory_order_relaxed) < 0) status(lane).store(t, std::memory_order_relaxed);
+    }
+  }
+
+  // Atomic, as members of the team may find the same world at the same time (in the same step).
+  std::atomic_ref<int64_t> status(int64_t lane) const {
+    return std::atomic_ref<int64_t>(program_.status[first_world_ + lane]);
+  }
+
+  bool all_failed() const {
+    for (int64_t lane = 0; lane < active_; ++lane)
+      if (status(lane).load(std::memory_order_relaxed) < 0) return false;
+    return true;
+  }
+
+  // ---- instructions
+
+  void execute(const Plan& plan, Frame& frame) {
+    const int32_t count = int32_t(plan.ops.size());
+    for (int32_t at = 0; at < count;) {
+      const Op& op = plan.ops[at];
+      switch (op.source->op) {
+        case KN_OP_LOOP:
+          at = begin_loop(op) ? at + 1 : op.partner + 1;
+          continue;
+        case KN_OP_END:
+          at = again(plan.ops[op.partner], frame) ? op.partner + 1 : at + 1;
+          continue;
+        case KN_OP_CALL:
+          call(op, frame.arguments(op, slots_));
+          break;
+        default:
+          move_bytes(op, frame.arguments(op, slots_));
+      }
+      ++at;
+    }
+  }
+
+  void move_bytes(const Op& op, void** arguments) {
+    char* to = static_cast<char*>(arguments[0]);
+    const char* from = op.source->n_refs > 1 ? static_cast<const char*>(arguments[1]) : nullptr;
+    share_bytes(op.shared, program_.buffers[op.source->refs[0].buffer].bytes, [&](int64_t begin, int64_t end) {
+      const size_t bytes = size_t(end - begin);
+      if (op.source->op == KN_OP_ZERO) memset(to + begin, 0, bytes);
+      if (op.source->op == KN_OP_COPY) memcpy(to + begin, from + begin, bytes);
+      if (op.source->op == KN_OP_ADD) add_bytes(to + begin, from + begin, end - begin);
+    });
+  }
+
+  void add_bytes(char* to, const char* from, int64_t bytes) const {
+    if (program_.precision == 4)
+      add_numbers(reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from), bytes / 4);
+    else
+      add_numbers(reinterpret_cast<double*>(to), reinterpret_cast<const double*>(from), bytes / 8);
+  }
+
+  void call(const Op& op, void** arguments) {
+    if (op.area)
+      call_with_sums(op, arguments);
+    else
+      for_chunks(op, [&](int worker, int64_t first, int64_t last) { call_kernel(op, arguments, worker, first, last); });
+  }
+
+  // body(worker, first, last) for the chunks of a call: neighbours of one colour together, colour after colour.
+  template <class Body>
+  void for_chunks(const Op& op, Body body) {
+    const kn_schedule* schedule = op.source->schedule;
+    if (!schedule) return body(worker_, int64_t(0), op.chunks);
+    for (int32_t colour = 0; colour < schedule->colours; ++colour) {
+      const int32_t* chunks = schedule->chunks + schedule->colour_start[colour];
+      const int64_t count = schedule->colour_start[colour + 1] - schedule->colour_start[colour];
+      share(op.shared, count, [&](int worker, int64_t i, int64_t end) {
+        while (i < end) {
+          const int64_t first = chunks[i++];
+          int64_t last = first + 1;
+          for (; i < end && chunks[i] == last; ++i) ++last;
+          body(worker, first, last);
+        }
+      });
+    }
+  }
+
+  // Calls the kernel for the chunks first .. last-1.
+  void call_kernel(const Op& op, void* const* arguments, int worker, int64_t first, int64_t last) {
+    kn_call call;
+    call.array = arguments;
+    call.length = op.lengths;
+    call.begin = first * KN_CHUNK;
+    call.end = std::min(last * KN_CHUNK, op.source->count);
+    call.active = active_;
+    call.world = int32_t(first_world_);
+    call.arena = program_.arenas ? &program_.arenas[worker] : &run_.workspaces[worker]->arena;
+    call.fault = program_.fault;
+    try {
+      op.source->kernel(&call);
+    } catch (const std::bad_alloc&) {  // of the arena, perhaps in a thread where nobody else would catch it
+      run_.out_of_memory.store(true, std::memory_order_relaxed);
+      run_.stop.store(true, std::memory_order_relaxed);
+    }
+    if (call.arena->overflow) [[unlikely]]
+      after_overflow(worker);
+  }
+
+  void after_overflow(int worker) {
+    if (program_.arenas)
+      free_overflow(program_.arenas[worker]);
+    else
+      run_.workspaces[worker]->grow_arena();
+  }
+
+  // Every chunk sums into areas of its own, which are then added in the order of the chunks.
+  void call_with_sums(const Op& op, void** arguments) {
+    const kn_instruction& in = *op.source;
+    char* areas = own_.areas.data();
+    for_chunks(op, [&](int worker, int64_t first, int64_t last) {
+      void** chunk_arguments = run_.workspaces[worker]->chunk_arguments.data();
+      std::copy(arguments, arguments + in.n_refs, chunk_arguments);
+      for (int64_t chunk = first; chunk < last; ++chunk) {
+        char* area = areas + chunk * op.area;
+        memset(area, 0, size_t(op.area));
+        for (int32_t r = 0; r < in.n_refs; ++r) {
+          if (in.partial[r] <= 0) continue;
+          chunk_arguments[r] = area;
+          area += Plan::area_of(in, r);
+        }
+        call_kernel(op, chunk_arguments, worker, chunk, chunk + 1);
+      }
+    });
+    if (op.chunks > 0) add_areas(op, arguments, areas);
+  }
+
+  // buffer += (area 0 + area 1) + area 2 ...
+  void add_areas(const Op& op, void** arguments, char* areas) const {
+    const kn_instruction& in = *op.source;
+    for (int32_t r = 0; r < in.n_refs; ++r) {
+      if (in.partial[r] <= 0) continue;
+      for (int64_t chunk = 1; chunk < op.chunks; ++chunk) add_bytes(areas, areas + chunk * op.area, in.partial[r]);
+      add_bytes(static_cast<char*>(arguments[r]), areas, in.partial[r]);
+      areas += Plan::area_of(in, r);
+    }
+  }
+
+  // ---- loops
+
+  int64_t* loop_slots(const Op& op) { return slots_ + KN_SLOT_LOOP + 3 * op.source->loop; }
+
+  // False if there is no iteration to run.
+  bool begin_loop(const Op& op) {
+    int64_t* slots = loop_slots(op);
+    if (!op.source->descending) slots[2] = 0;
+    slots[0] = op.source->descending ? slots[2] - 1 : 0;
+    slots[1] = slots[0] + 1;
+    return op.source->descending ? slots[1] > 0 : op.source->times > 0;
+  }
+
+  // Goes on to the next iteration, if there is one.
+  bool again(const Op& op, Frame& frame) {
+    int64_t* slots = loop_slots(op);
+    if (op.source->descending) {
+      if (slots[0] == 0) return false;
+      slots[1] = slots[0]--;
+      return true;
+    }
+    slots[2] = slots[1];
+    if (slots[2] == op.source->times) return false;
+    if (op.source->n_refs > 0 && fulfilled(frame.arguments(op, slots_)[0])) return false;
+    slots[0] = slots[1]++;
+    return true;
+  }
+
+  // Is the condition true in all worlds of the block? Worlds that were ready before must keep their values themselves.
+  bool fulfilled(const void* condition) const {
+    for (int32_t lane = 0; lane < active_; ++lane) {
+      const bool yes = program_.precision == 4 ? static_cast<const float*>(condition)[lane] > 0
+                                               : static_cast<const double*>(condition)[lane] > 0;
+      if (!yes) return false;
+    }
+    return true;
+  }
+
+  Run& run_;
+  const kn_program& program_;
+  Workspace& own_;
+  int64_t* const slots_;
+  const int worker_;
+  int64_t block_ = 0, first_world_ = 0;
+  int32_t active_ = 1;
+};
+
+}  // namespace kn

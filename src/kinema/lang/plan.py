@@ -1,0 +1,409 @@
+"""Compiles a program: memory layouts, kernels, and the instruction lists of a step forward, in reverse, with tangents."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kinema.lang import analysis, build, emit_simd, native, program, types
+from kinema.lang.analysis import ELEMENTS, WORLDS
+from kinema.lang.emit_simd import AOS, LANES, PACKET, Site
+from kinema.lang.ir import ArrayRef, KernelIR, Load
+from kinema.lang.program import CONTROL, ITERATE, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Custom, KernelCall, Loop, Program, Ref
+from kinema.lang.schedule import Schedule, chunk_schedule
+
+PRIMAL, ADJOINT, TANGENT = "", "adj", "tan"
+SEED = "seed"  # cotangents of a state's trajectory, one slot per step
+ALL_SLOTS = "all"  # an iterate's cotangent with all its slots as one, to be zeroed at once
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer lies in native memory: layout, elements allocated, numbers per element, lanes, bytes of a slot."""
+
+    layout: str
+    elements: int
+    numbers: int
+    lanes: int
+    item: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one slot of one block."""
+        return self.elements * self.numbers * self.lanes * self.item
+
+
+@dataclass
+class Instruction:
+    """One instruction; `refs` are (table entry, slot)."""
+
+    op: int
+    refs: list[tuple[int, int]] = field(default_factory=list)
+    symbol: tuple[str, str] | None = None  # source text and name of the C function
+    count: int = 0
+    schedule: Schedule | None = None
+    partial: list[int] | None = None
+    cost: float = 0.0
+    loop: int = 0
+    times: int = 0
+    descending: bool = False
+    end: int = 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a plan is made for."""
+
+    precision: int = 4
+    lanes: str = ELEMENTS
+    width: int = 8
+    wrt: frozenset[str] = frozenset()
+    record: frozenset[str] = frozenset()
+    seeds: frozenset[str] = frozenset()  # states whose trajectory has a cotangent
+    check: bool = False
+
+
+class Plan:
+    """A program compiled for certain options. Lists are made when they are asked for."""
+
+    def __init__(self, prog: Program, options: Options) -> None:
+        prog.check()
+        self.program, self.options = prog, options
+        self.places = {b.name: self._place(b) for b in prog.buffers.values()}
+        self.table: dict[tuple[str, str], int] = {}
+        self.sites: list[Site] = []
+        self._lists: dict[str, list[Instruction]] = {}
+        self._functions: dict[tuple[str, str], int] = {}
+        self._emitted: dict[Any, emit_simd.Emitted] = {}
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    def _place(self, buffer: Buffer) -> Place:
+        n = len(buffer.kinds)
+        integer = "i" in buffer.kinds
+        item = 4 if integer else self.options.precision
+        indices, written = self._index_classes(buffer)
+        if self.options.lanes == WORLDS:
+            if integer and not written:
+                return Place(AOS, buffer.length, types.padded_size(buffer.element), 1, item)
+            return Place(LANES, buffer.length, n, self.options.width, item)
+        own = "own" in indices
+        elements = -(-buffer.length // native.PACKET) * native.PACKET if own else buffer.length
+        packet = n > 1 and indices == {"own"} and buffer.kind in (PARAMETER, program.CONSTANT, SCRATCH)
+        if packet:
+            return Place(PACKET, elements, n, 1, item)
+        return Place(AOS, elements, types.padded_size(buffer.element), 1, item)
+
+    def _index_classes(self, buffer: Buffer) -> tuple[set[str], bool]:
+        classes: set[str] = set()
+        written = False
+        for call in _every_call(self.program.nodes):
+            kernel = call.kernel.forward()
+            varying = analysis.varying_values(kernel, ELEMENTS, set())
+            for use in analysis.accesses(kernel, varying):
+                if call.args[kernel.arrays.index(use.array)].buffer is buffer:
+                    classes.add(use.index)
+                    written = written or use.kind != "load"
+        return classes, written
+
+    def entry(self, name: str, space: str) -> int:
+        """Number of a buffer in the table of the runtime."""
+        return self.table.setdefault((name, space), len(self.table))
+
+    def slot(self, ref: Ref, space: str) -> int:
+        """Which slot of its buffer a reference means."""
+        buffer = ref.buffer
+        if buffer.kind == STATE:
+            if space == PRIMAL:
+                return native.SLOT_STATE_NEXT if ref.moment == "next" else native.SLOT_STATE
+            return native.SLOT_ADJ_NEXT if ref.moment == "next" else native.SLOT_ADJ
+        if buffer.kind in (CONTROL, OUTPUT):
+            return native.SLOT_STEP
+        if buffer.kind == ITERATE:
+            assert buffer.loop is not None
+            number = buffer.loop.number
+            return {
+                "now": native.slot_iteration(number),
+                "next": native.slot_next_iteration(number),
+                "first": native.SLOT_ZERO,
+                "last": native.slot_iterations_done(number),
+            }[ref.moment]
+        return native.SLOT_ZERO
+
+    def at(self, ref: Ref, space: str) -> tuple[int, int]:
+        """Table entry and slot of a reference."""
+        space = ADJOINT if ref.cotangent else space
+        return self.entry(ref.buffer.name, space), self.slot(ref, space)
+
+    # -- lists --------------------------------------------------------------------------------------------------
+
+    def instructions(self, which: str) -> list[Instruction]:
+        """The list 'forward', 'reverse' or 'tangent' of one step."""
+        if which not in self._lists:
+            made: list[Instruction] = []
+            if which == "reverse":
+                self._reverse(self.program.nodes, made, top=True)
+            else:
+                self._forward(self.program.nodes, made, which == "tangent", set(), None)
+            self._lists[which] = made
+        return self._lists[which]
+
+    def _forward(self, nodes: list[Any], out: list[Instruction], tangent: bool, started: set[Any], needed: set[str] | None) -> None:
+        """Append nodes; with `needed`, only those that write a needed buffer."""
+        for node in nodes:
+            if needed is not None and not _writes(node) & needed:
+                continue
+            if isinstance(node, KernelCall):
+                if self._is_idle(node):
+                    continue
+                self._zero_sums(node, out, started, tangent)
+                out.append(self._tangent_call(node) if tangent else self._call(node))
+            elif isinstance(node, Custom):
+                self._forward(node.forward, out, tangent, started, None if needed is None else needed)
+            else:
+                refs = [self.at(node.condition, PRIMAL)] if node.condition else []
+                self._loop(node, out, refs, False, lambda body, n=node: self._forward(n.body, body, tangent, started, needed))
+
+    def _loop(self, node: Loop, out: list[Instruction], refs: list[tuple[int, int]], descending: bool, fill: Any) -> None:
+        head = Instruction(native.OP_LOOP, refs, loop=node.number, times=node.times, descending=descending)
+        out.append(head)
+        fill(out)
+        head.end = len(out)
+        out.append(Instruction(native.OP_END))
+
+    def _is_idle(self, call: KernelCall) -> bool:
+        """Whether a call only writes outputs that nobody wants."""
+        written = [r.buffer for a, r in zip(call.kernel.arrays, call.args, strict=True) if a.written]
+        return bool(written) and all(b.kind == OUTPUT and b.name not in self.options.record for b in written)
+
+    def _zero_sums(self, call: KernelCall, out: list[Instruction], started: set[Any], tangent: bool) -> None:
+        """Zero what is accumulated into without having been set."""
+        for array, ref in zip(call.kernel.arrays, call.args, strict=True):
+            key = (ref.buffer.name, ref.moment)
+            if not array.written or key in started or ref.cotangent:
+                continue
+            started.add(key)
+            if "set" not in array.written:
+                for space in (PRIMAL, TANGENT) if tangent else (PRIMAL,):
+                    out.append(Instruction(native.OP_ZERO, [self.at(ref, space)]))
+
+    def _reverse(self, nodes: list[Any], out: list[Instruction], top: bool) -> None:
+        """The adjoint of nodes: cotangents zeroed, what is needed replayed, then everything backwards."""
+        if top:
+            for name in sorted(self.options.seeds):
+                refs = [(self.entry(name, ADJOINT), native.SLOT_ADJ_NEXT), (self.entry(name, SEED), native.SLOT_STEP)]
+                out.append(Instruction(native.OP_ADD, refs))
+            for buffer in self.program.buffers.values():
+                if buffer.kind == STATE:
+                    out.append(Instruction(native.OP_ZERO, [(self.entry(buffer.name, ADJOINT), native.SLOT_ADJ)]))
+        self._zero_cotangents(nodes, out)
+        self._forward(nodes, out, False, set(), self._needed())
+        for node in reversed(nodes):
+            if isinstance(node, KernelCall):
+                if not self._is_idle(node):
+                    made = self._adjoint_call(node)
+                    if made is not None:
+                        out.append(made)
+            elif isinstance(node, Custom):
+                for call in node.adjoint:
+                    self._forward([call], out, False, {(r.buffer.name, r.moment) for c in _every_call([call]) for r in c.args}, None)
+            else:
+                self._loop(node, out, [], True, lambda body, n=node: self._reverse(n.body, body, top=False))
+
+    def _zero_cotangents(self, nodes: list[Any], out: list[Instruction]) -> None:
+        """Zero the cotangents of scratch written at this level, and of the iterates of its loops."""
+        seen: set[str] = set()
+        for node in nodes:
+            if isinstance(node, Loop):
+                for buffer in self.program.buffers.values():
+                    if buffer.kind == ITERATE and buffer.loop is node:
+                        out.append(Instruction(native.OP_ZERO, [(self.entry(buffer.name, ALL_SLOTS), native.SLOT_ZERO)]))
+                continue
+            inner = [node] if isinstance(node, KernelCall) else list(program.calls([node]))
+            for call in inner:
+                for array, ref in zip(call.kernel.arrays, call.args, strict=True):
+                    fresh = ref.buffer.kind == SCRATCH and ref.buffer.name not in seen and "f" in ref.buffer.kinds
+                    if array.written and fresh and not ref.cotangent:
+                        seen.add(ref.buffer.name)
+                        out.append(Instruction(native.OP_ZERO, [self.at(ref, ADJOINT)]))
+
+    def _needed(self) -> set[str]:
+        """Scratch and iterates whose values the reverse sweep reads, and what these are computed from."""
+        kinds = (SCRATCH, ITERATE)
+        needed: set[str] = set()
+        for node in _every_node(self.program.nodes):
+            if isinstance(node, Loop):
+                needed |= {b.name for b in self.program.buffers.values() if b.loop is node}
+                if node.condition:
+                    needed.add(node.condition.buffer.name)
+            elif isinstance(node, Custom):
+                needed |= {r.buffer.name for c in _every_call(node.adjoint) for r in c.args if not r.cotangent and r.buffer.kind in kinds}
+        for call in _derived_calls(self.program.nodes):
+            kernel = call.kernel.adjoint(self._wanted(call))
+            read = {n.array.name for n in _loads(kernel) if n.array.origin is None}
+            for array, ref in zip(call.kernel.arrays, call.args, strict=True):
+                if array.name in read and ref.buffer.kind in kinds:
+                    needed.add(ref.buffer.name)
+        while True:
+            more = set(needed)
+            for call in _every_call(self.program.nodes):
+                names = {r.buffer.name for a, r in zip(call.kernel.arrays, call.args, strict=True) if a.written}
+                if names & needed:
+                    more |= {r.buffer.name for a, r in zip(call.kernel.arrays, call.args, strict=True) if a.read and r.buffer.kind in kinds}
+            if more == needed:
+                return needed
+            needed = more
+
+    # -- kernel calls -------------------------------------------------------------------------------------------
+
+    def _wanted(self, call: KernelCall) -> frozenset[str]:
+        """Arguments of a call that need a cotangent."""
+        names = set()
+        for array, ref in zip(call.kernel.arrays, call.args, strict=True):
+            kind = ref.buffer.kind
+            if "f" in array.kinds and (kind in (STATE, SCRATCH, ITERATE) or ref.buffer.name in self.options.wrt):
+                names.add(array.name)
+        return frozenset(names)
+
+    def _call(self, call: KernelCall) -> Instruction:
+        return self._instruction(call, call.kernel.forward(), "forward", [self.at(r, PRIMAL) for r in call.args])
+
+    def _adjoint_call(self, call: KernelCall) -> Instruction | None:
+        wanted = self._wanted(call)
+        kernel = call.kernel.adjoint(wanted)
+        if not any(a.origin is not None and a.written for a in kernel.arrays):
+            return None
+        return self._derived_call(call, kernel, "adjoint", ADJOINT)
+
+    def _tangent_call(self, call: KernelCall) -> Instruction:
+        return self._derived_call(call, call.kernel.tangent(self._wanted(call)), "tangent", TANGENT)
+
+    def _derived_call(self, call: KernelCall, kernel: KernelIR, form: str, space: str) -> Instruction:
+        by_name = {a.name: r for a, r in zip(call.kernel.arrays, call.args, strict=True)}
+        refs = []
+        for array in kernel.arrays:
+            source = by_name[array.origin.name if array.origin else array.name]
+            refs.append(self.at(source, space if array.origin else PRIMAL))
+        return self._instruction(call, kernel, form, refs)
+
+    def _instruction(self, call: KernelCall, kernel: KernelIR, form: str, refs: list[tuple[int, int]]) -> Instruction:
+        by_name = {a.name: r for a, r in zip(call.kernel.arrays, call.args, strict=True)}
+        buffers = [by_name[a.origin.name if a.origin else a.name].buffer for a in kernel.arrays]
+        layouts = {a: self.places[b.name].layout for a, b in zip(kernel.arrays, buffers, strict=True)}
+        emitted = self._emit(call, kernel, form, layouts)
+        partial = [self.places[b.name].bytes if a in emitted.sums else 0 for a, b in zip(kernel.arrays, buffers, strict=True)]
+        tables = {a: _native_table(b) for a, b in zip(kernel.arrays, buffers, strict=True) if b.values is not None and "i" in b.kinds}
+        return Instruction(
+            native.OP_CALL,
+            refs,
+            symbol=(_source_file(emitted, self.options.check), emitted.symbol),
+            count=call.count,
+            schedule=chunk_schedule(kernel, tables, call.count),
+            partial=partial if any(partial) else None,
+            cost=analysis.cost(kernel),
+        )
+
+    def _emit(self, call: KernelCall, kernel: KernelIR, form: str, layouts: dict[ArrayRef, str]) -> emit_simd.Emitted:
+        o = self.options
+        width = o.width if o.lanes == WORLDS or kernel.index is not None else 1
+        key = (id(kernel), tuple(layouts.values()), width)
+        if key not in self._emitted:
+            made = emit_simd.emit(
+                kernel,
+                f"kn_{call.kernel.name}_{form}",
+                layouts=layouts,
+                lanes=o.lanes,
+                width=width,
+                precision=o.precision,
+                check=o.check,
+                first_site=len(self.sites),
+            )
+            self.sites += made.sites
+            self._emitted[key] = made
+        return self._emitted[key]
+
+    # -- native code --------------------------------------------------------------------------------------------
+
+    def sources(self, lists: tuple[str, ...]) -> list[str]:
+        """C++ source files of the named lists."""
+        found = [i.symbol[0] for name in lists for i in self.instructions(name) if i.symbol]
+        return list(dict.fromkeys(found))
+
+    def address(self, symbol: tuple[str, str]) -> int:
+        """Address of a compiled kernel."""
+        if symbol not in self._functions:
+            function = getattr(build.library(symbol[0]), symbol[1])
+            self._functions[symbol] = ctypes.cast(function, ctypes.c_void_p).value or 0
+        return self._functions[symbol]
+
+    def compile(self, lists: tuple[str, ...]) -> None:
+        """Compile and load everything that the named lists call, side by side."""
+        build.libraries(self.sources(lists))
+
+
+def checking() -> bool:
+    """Whether KINEMA_CHECK asks for the checked build."""
+    return os.environ.get("KINEMA_CHECK", "0") not in ("", "0")
+
+
+def _source_file(emitted: emit_simd.Emitted, check: bool) -> str:
+    return f"#define KN_CHECK {int(check)}\n#include \"kernel.hpp\"\n\n{emitted.text}".replace('extern "C" void', 'extern "C" __attribute__((visibility("default"))) void')
+
+
+def _native_table(buffer: Buffer) -> np.ndarray:
+    assert buffer.values is not None
+    return buffer.values if buffer.order is None else buffer.values[buffer.order]
+
+
+def _loads(kernel: KernelIR) -> list[Load]:
+    from kinema.lang import ir
+
+    return [n for n in ir.walk(kernel.body) if isinstance(n, Load)]
+
+
+def _every_node(nodes: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for node in nodes:
+        found.append(node)
+        if isinstance(node, Loop):
+            found += _every_node(node.body)
+        elif isinstance(node, Custom):
+            found += _every_node(node.forward)
+    return found
+
+
+def _every_call(nodes: list[Any]) -> list[KernelCall]:
+    """All kernel calls, those of custom adjoints too."""
+    found: list[KernelCall] = []
+    for node in nodes:
+        if isinstance(node, KernelCall):
+            found.append(node)
+        elif isinstance(node, Loop):
+            found += _every_call(node.body)
+        else:
+            found += _every_call(node.forward) + _every_call(node.adjoint)
+    return found
+
+
+def _derived_calls(nodes: list[Any]) -> list[KernelCall]:
+    """Calls whose adjoint is derived: not those of custom operations."""
+    found: list[KernelCall] = []
+    for node in nodes:
+        if isinstance(node, KernelCall):
+            found.append(node)
+        elif isinstance(node, Loop):
+            found += _derived_calls(node.body)
+    return found
+
+
+def _writes(node: Any) -> set[str]:
+    names = set()
+    for call in program.calls([node]):
+        names |= {r.buffer.name for a, r in zip(call.kernel.arrays, call.args, strict=True) if a.written}
+    if isinstance(node, Loop) and node.condition:
+        names.add(node.condition.buffer.name)
+    return names

@@ -1,0 +1,107 @@
+"""In which order chunks of elements run, so that threads never write to the same place and bits never depend on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinema.lang import analysis
+from kinema.lang.ir import ArrayRef, KernelIR
+from kinema.lang.native import CHUNK, PACKET
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Chunks by colour: those of one colour write to different elements and may run at the same time."""
+
+    colour_start: np.ndarray
+    chunks: np.ndarray
+
+    @property
+    def colours(self) -> int:
+        """Number of colours."""
+        return len(self.colour_start) - 1
+
+
+def chunk_schedule(kernel: KernelIR, tables: dict[ArrayRef, Any], count: int) -> Schedule | None:
+    """The schedule of a kernel over `count` elements, or None if its chunks must run one after the other.
+
+    Args:
+        kernel: The kernel as emitted.
+        tables: Contents of the constant Int arrays, in native order.
+        count: Number of elements.
+    """
+    if kernel.index is None:
+        return None
+    uses = analysis.accesses(kernel, analysis.varying_values(kernel, analysis.ELEMENTS, set()))
+    sums = analysis.reductions(uses)
+    for use in uses:
+        if use.kind != "load" and use.index in ("const", "uniform") and use.array not in sums:
+            return None
+    written = analysis.scatter_indices(kernel, uses, tables, count)
+    if written is None or _reads_what_others_write(uses):
+        return None
+    colours = _colour(written, count)
+    order = np.argsort(colours, kind="stable").astype(np.int32)
+    start = np.searchsorted(colours[order], np.arange(colours.max() + 2)).astype(np.int32)
+    return Schedule(start, order)
+
+
+def _reads_what_others_write(uses: list[analysis.Access]) -> bool:
+    """Whether an element may read what another one writes in the same call."""
+    written = {u.array for u in uses if u.kind != "load"}
+    return any(u.kind == "load" and u.array in written and u.index != "own" for u in uses)
+
+
+def _colour(written: np.ndarray, count: int) -> np.ndarray:
+    """Greedy colouring of chunks: the lowest colour that no chunk with a common written element has."""
+    chunks = -(-count // CHUNK)
+    colours = np.zeros(chunks, np.int64)
+    if written.shape[1] == 0:
+        return colours
+    _, dense = np.unique(written, return_inverse=True)
+    dense = dense.reshape(written.shape)
+    taken: list[set[int]] = [set() for _ in range(int(dense.max()) + 1)]
+    for c in range(chunks):
+        cells = np.unique(dense[c * CHUNK : (c + 1) * CHUNK])
+        used = set().union(*(taken[i] for i in cells))
+        colour = next(k for k in range(len(used) + 1) if k not in used)
+        colours[c] = colour
+        for i in cells:
+            taken[i].add(colour)
+    return colours
+
+
+def packet_order(indices: Any) -> np.ndarray:
+    """An order of elements in which the packets of a chunk share as few written nodes as possible.
+
+    Lanes of a packet that write to the same node wait for each other; elements stay in their chunk, so that the
+    locality of the given order is kept.
+
+    Args:
+        indices: The nodes of each element, shape (elements, nodes per element).
+
+    Returns:
+        order, with order[i] the element that comes i-th, shape (elements,).
+    """
+    table = np.asarray(indices)
+    order: list[int] = []
+    for begin in range(0, len(table), CHUNK):
+        waiting = list(range(begin, min(begin + CHUNK, len(table))))
+        while waiting:
+            packet: list[int] = []
+            nodes: set[int] = set()
+            later: list[int] = []
+            for e in waiting:
+                mine = set(table[e].tolist())
+                if len(packet) < PACKET and not (mine & nodes):
+                    packet.append(e)
+                    nodes |= mine
+                else:
+                    later.append(e)
+            fill = PACKET - len(packet)
+            order += packet + later[:fill]
+            waiting = later[fill:]
+    return np.array(order, np.int32)

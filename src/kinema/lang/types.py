@@ -1,0 +1,305 @@
+"""The types of the kernel language, which are also its values in plain Python.
+
+A type is a class. `vec3`, `mat33` or a user's `@struct` describe to the compiler how many numbers a value has, and
+in `kernel.python(...)` their instances *are* the values, so the same source runs in both worlds.
+
+Every value type flattens to a tuple of scalars: Float `f`, Int `i` or Bool `b`. The compiler works on these.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
+
+__all__ = [
+    "Array",
+    "Bool",
+    "Float",
+    "Index",
+    "Int",
+    "ivec2",
+    "ivec3",
+    "ivec4",
+    "mat22",
+    "mat33",
+    "record",
+    "struct",
+    "vec2",
+    "vec3",
+    "vec4",
+]
+
+
+class Scalar:
+    """Base of the scalar types; `kind` is the letter the compiler uses for them."""
+
+    kind: ClassVar[str]
+
+
+class Float(Scalar):
+    """A real number: 32 or 64 bits, chosen when a program is compiled."""
+
+    kind = "f"
+
+    def __new__(cls, value: Any) -> Any:
+        """Convert a number to Float."""
+        import numpy as np
+
+        return value if isinstance(value, np.floating) else np.float64(value)
+
+
+class Int(Scalar):
+    """An integer: indices, counts, table entries. Has no derivative."""
+
+    kind = "i"
+
+    def __new__(cls, value: Any) -> Any:
+        """Convert a number to Int (truncates towards zero)."""
+        return int(value)
+
+
+class Bool(Scalar):
+    """A truth value, the result of a comparison."""
+
+    kind = "b"
+
+    def __new__(cls, value: Any) -> Any:
+        """Convert to Bool."""
+        return bool(value)
+
+
+class Index:
+    """The first argument of a kernel that runs once per element of a domain; an Int inside the kernel."""
+
+
+class Value:
+    """Base of the compound value types. `fields` names the parts and their types."""
+
+    fields: ClassVar[tuple[tuple[str, type], ...]] = ()
+
+    def __init__(self, *parts: Any) -> None:
+        if len(parts) != len(self.fields):
+            raise TypeError(f"{type(self).__name__} takes {len(self.fields)} values, got {len(parts)}")
+        self.parts = list(parts)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.parts))})"
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.parts)
+
+
+def _elementwise(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def apply(self: Any, other: Any) -> Any:
+        if isinstance(other, type(self)):
+            return type(self)(*map(op, self.parts, other.parts))
+        return NotImplemented
+
+    return apply
+
+
+class _Numbers(Value):
+    """A value of equal scalars with linear arithmetic: vectors and matrices."""
+
+    size: ClassVar[int]
+
+    __add__ = _elementwise(operator.add)
+    __sub__ = _elementwise(operator.sub)
+
+    def __neg__(self) -> Any:
+        return type(self)(*[-a for a in self.parts])
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __mul__(self, scale: Any) -> Any:
+        if isinstance(scale, Value):
+            return NotImplemented
+        return type(self)(*[a * scale for a in self.parts])
+
+    def __rmul__(self, scale: Any) -> Any:
+        return type(self)(*[scale * a for a in self.parts])
+
+    def __truediv__(self, scale: Any) -> Any:
+        return type(self)(*[a / scale for a in self.parts])
+
+
+class _Vector(_Numbers):
+    def __getitem__(self, i: int) -> Any:
+        return self.parts[i]
+
+    def __setitem__(self, i: int, value: Any) -> None:
+        self.parts[i] = value
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getattr__(self, name: str) -> Any:
+        for i, (field, _) in enumerate(self.fields):
+            if field == name:
+                return self.parts[i]
+        raise AttributeError(f"{type(self).__name__} has no component {name!r}")
+
+
+def _vector(name: str, size: int, scalar: type) -> type:
+    fields = tuple((axis, scalar) for axis in "xyzw"[:size])
+    doc = f"{size} {'integers' if scalar is Int else 'real numbers'}: components {', '.join('xyzw'[:size])}."
+    return type(name, (_Vector,), {"fields": fields, "size": size, "__doc__": doc, "__module__": __name__})
+
+
+vec2 = _vector("vec2", 2, Float)
+vec3 = _vector("vec3", 3, Float)
+vec4 = _vector("vec4", 4, Float)
+ivec2 = _vector("ivec2", 2, Int)
+ivec3 = _vector("ivec3", 3, Int)
+ivec4 = _vector("ivec4", 4, Int)
+
+
+class _Matrix(_Numbers):
+    vector: ClassVar[type]
+
+    def __getitem__(self, at: tuple[int, int]) -> Any:
+        return self.parts[at[0] * self.size + at[1]]
+
+    def __matmul__(self, other: Any) -> Any:
+        n = self.size
+        if isinstance(other, _Matrix):
+            sums = [_dot([self[i, k] for k in range(n)], [other[k, j] for k in range(n)]) for i, j in _pairs(n)]
+            return type(self)(*sums)
+        return self.vector(*[_dot([self[i, k] for k in range(n)], other.parts) for i in range(n)])
+
+
+def _pairs(n: int) -> list[tuple[int, int]]:
+    return [(i, j) for i in range(n) for j in range(n)]
+
+
+def _dot(a: Iterable[Any], b: Iterable[Any]) -> Any:
+    products = [x * y for x, y in zip(a, b, strict=True)]
+    total = products[0]
+    for p in products[1:]:
+        total = total + p
+    return total
+
+
+def _matrix(name: str, size: int, vector: type) -> type:
+    fields = tuple((f"m{i}{j}", Float) for i, j in _pairs(size))
+    doc = f"A {size} x {size} matrix, given row by row; element m[i, j]; `@` multiplies."
+    space = {"fields": fields, "size": size, "vector": vector, "__doc__": doc, "__module__": __name__}
+    return type(name, (_Matrix,), space)
+
+
+mat22 = _matrix("mat22", 2, vec2)
+mat33 = _matrix("mat33", 3, vec3)
+
+
+class Array:
+    """`Array[T]`: elements of type T in memory, read and written by index."""
+
+    element: ClassVar[type]
+
+    def __class_getitem__(cls, element: type) -> type:
+        """The array type of `element`."""
+        return type(f"Array[{element.__name__}]", (Array,), {"element": element})
+
+
+def struct(cls: type) -> type:
+    """Declare a value type from annotated fields; its methods (operators too) are functions of the language.
+
+    ```python
+    @struct
+    class Quat:
+        w: Float
+        v: vec3
+
+        def __mul__(self, other):
+            return Quat(self.w * other.w - dot(self.v, other.v), ...)
+    ```
+    """
+    fields = tuple(_annotations(cls).items())
+    if not fields:
+        raise TypeError(f"struct {cls.__name__} has no fields; write e.g. `x: Float` in its body")
+    for name, kind in fields:
+        if not is_value_type(kind):
+            raise TypeError(f"struct {cls.__name__}: field {name!r} has type {kind!r}; use Float, Int, Bool, vec3, ...")
+    methods = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
+    made = type(cls.__name__, (Value,), {**methods, "fields": fields, "__qualname__": cls.__qualname__})
+    for i, (name, _) in enumerate(fields):
+        setattr(made, name, property(lambda self, i=i: self.parts[i]))
+    return made
+
+
+class Record:
+    """Base of records: named arrays and numbers that travel together as one kernel argument."""
+
+    members: ClassVar[tuple[tuple[str, type], ...]] = ()
+
+    def __init__(self, **members: Any) -> None:
+        names = [name for name, _ in self.members]
+        if sorted(names) != sorted(members):
+            raise TypeError(f"{type(self).__name__} takes {', '.join(names)}; got {', '.join(members)}")
+        for name in names:
+            setattr(self, name, members[name])
+
+
+def record(cls: type) -> type:
+    """Declare a record: a bundle of arrays and numbers passed as one kernel argument.
+
+    ```python
+    @record
+    class TetMesh:
+        vertices: Array[ivec4]
+        volume: Array[Float]
+    ```
+    """
+    members = tuple(_annotations(cls).items())
+    return type(cls.__name__, (Record,), {"members": members, "__doc__": cls.__doc__, "__module__": cls.__module__})
+
+
+def _annotations(cls: type) -> dict[str, type]:
+    import sys
+
+    found = dict(vars(cls).get("__annotations__", {}))
+    space = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    return {name: eval(t, dict(space)) if isinstance(t, str) else t for name, t in found.items()}  # noqa: S307
+
+
+def is_value_type(t: Any) -> bool:
+    """Whether `t` is a scalar, vector, matrix or struct type."""
+    return isinstance(t, type) and (t in (Float, Int, Bool) or (issubclass(t, Value) and t is not Value))
+
+
+def flatten(t: type) -> str:
+    """The scalar kinds of a value type, e.g. 'fff' for vec3."""
+    if issubclass(t, Scalar):
+        return t.kind
+    return "".join(flatten(part) for _, part in t.fields)  # type: ignore[attr-defined]
+
+
+def shape_of(t: type) -> tuple[int, ...]:
+    """Shape of one element in a user's array: () for scalars, (3, 3) for mat33, (numbers,) for others."""
+    if issubclass(t, Scalar):
+        return ()
+    if issubclass(t, _Matrix):
+        return (t.size, t.size)
+    return (len(flatten(t)),)
+
+
+def scalars_of(value: Any) -> list[Any]:
+    """The scalars of a Python-side value, in the order of `flatten`."""
+    if isinstance(value, Value):
+        return [s for part in value.parts for s in scalars_of(part)]
+    return [value]
+
+
+def from_scalars(t: type, scalars: Iterator[Any]) -> Any:
+    """Build a Python-side value of type `t` from an iterator of scalars."""
+    if issubclass(t, Scalar):
+        return next(scalars)
+    return t(*[from_scalars(part, scalars) for _, part in t.fields])  # type: ignore[attr-defined]
+
+
+def padded_size(t: type) -> int:
+    """Numbers one element takes in memory: 1, 2, or a multiple of four, so that lanes load whole quads."""
+    n = len(flatten(t))
+    return n if n <= 2 else (n + 3) // 4 * 4

@@ -1,0 +1,41 @@
+"""Shared set-up. A test's folder says what kind of test it is, and is its marker: `pytest -m gradients`.
+
+unit           one module, no physics
+gradients      derivatives against finite differences, torch and the dot-product test
+verification   closed forms, conservation laws, orders of convergence
+cross          against other engines
+fuzz           random kernels and damaged input
+examples       the code of README, docs/ and examples/ runs
+architecture   imports, names, commands
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+TESTS = Path(__file__).parent
+KINDS = ("unit", "gradients", "verification", "cross", "fuzz", "examples", "architecture")
+
+# Kernels compiled by tests are kept between runs, apart from the user's own.
+os.environ.setdefault("KINEMA_CACHE", str(TESTS.parent / "build" / "test-cache"))
+
+# The same examples in every run; a deadline would only measure the compiler.
+settings.register_profile("kinema", derandomize=True, deadline=None)
+settings.load_profile("kinema")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for kind in KINDS:
+        config.addinivalue_line("markers", f"{kind}: tests in tests/{kind}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        kind = item.path.relative_to(TESTS).parts[0]
+        if kind not in KINDS:
+            raise pytest.UsageError(f"{item.path}: tests belong in one of tests/{{{','.join(KINDS)}}}")
+        item.add_marker(kind)
