@@ -46,7 +46,7 @@ class build_native(Command):
         sys.path.insert(0, str(ROOT / "src"))
         try:
             from kinema.errors import KinemaError
-            from kinema.lang.shipped import build_all
+            from kinema.shipped import build_all
         except ImportError as error:
             raise SystemExit(f"kinema: the generator of the native code does not import: {error}") from error
         if not inplace:

@@ -102,7 +102,8 @@ def _measure(peers: list[KernelPeer], n_tets: int, plan: Plan) -> Iterator[repor
         entries = [(str(i), function) for i, function in enumerate(functions)]
         seconds = timing.interleaved_minima(entries, plan.budget, title=f"{n_tets} tets, {what}")
         for i, peer in enumerate(peers):
-            microseconds = 1e6 * seconds[str(i)]
+            steps = 1 if what == rollout else getattr(peer, "steps_per_call", 1)
+            microseconds = 1e6 * seconds[str(i)] / steps
             yield report.Row(peer.name, peer.mode, peer.threads, n_tets, what, microseconds, errors[what, i])
 
 

@@ -47,7 +47,7 @@ def cache_clear() -> int:
 
 def kernels_list() -> int:
     """List the kernels that come with Kinema."""
-    from kinema.lang import shipped
+    from kinema import shipped
 
     _print_table("kernels", ("name", "what it does"), shipped.list_kernels())
     return 0
@@ -69,7 +69,7 @@ def kernels_show(
         width: Lanes of a register; 0 is this machine's.
         scalar: Show the `template <class T>` scalar form instead of the SIMD form.
     """
-    from kinema.lang import shipped
+    from kinema import shipped
 
     print(shipped.show(name, adjoint=adjoint, tangent=tangent, width=width or None, scalar=scalar))
     return 0

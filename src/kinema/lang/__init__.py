@@ -41,6 +41,7 @@ from kinema.lang.functions import (
     tanh,
     trace,
     transpose,
+    uniform,
 )
 from kinema.lang.kernel import Kernel, kernel
 from kinema.lang.markers import Func, adjoint_of, func

@@ -17,8 +17,15 @@ from kinema.lang.ir import ArrayRef, Block, Call, For, If, KernelIR, Load, Local
 ELEMENTS, WORLDS = "elements", "worlds"
 
 
-def varying_values(kernel: KernelIR, lanes: str, per_lane: set[ArrayRef]) -> set[Value]:
-    """The values that differ between lanes. `per_lane`: arrays with a copy per world (lanes are worlds)."""
+def varying_values(kernel: KernelIR, lanes: str, per_lane: set[ArrayRef], promises: bool = True) -> set[Value]:
+    """The values that differ between lanes.
+
+    Args:
+        kernel: The kernel.
+        lanes: Whether lanes are elements or worlds.
+        per_lane: Arrays with a copy per world (lanes are worlds).
+        promises: Believe `uniform(...)`; without, the result is what depends on the element in any way.
+    """
     varying: set[Value] = set()
     if lanes == ELEMENTS and kernel.index is not None:
         varying.add(kernel.index)
@@ -34,7 +41,8 @@ def varying_values(kernel: KernelIR, lanes: str, per_lane: set[ArrayRef]) -> set
     def visit(block: Block) -> None:
         for node in block.nodes:
             if isinstance(node, (Value, Call)):
-                if any(a in varying for a in node.args):
+                promised = isinstance(node, Value) and node.op == "uniform" and lanes == ELEMENTS and promises
+                if any(a in varying for a in node.args) and not promised:
                     mark(*ir.results(node))
             elif isinstance(node, Load):
                 if node.index in varying or node.array.role == "local" or node.array in per_lane:

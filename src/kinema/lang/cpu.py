@@ -32,6 +32,8 @@ _VECTOR_BYTES = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4": 64
 # Beyond the levels and the avx family, what -march=native may switch on and a compiler may use unasked.
 _NATIVE_EXTRA = {"adx", "fma4", "sse4a", "tbm", "xop", "sve", "sve2"}
 
+WIDEST = 32  # bytes of the widest vectors in use
+
 
 def _cpuinfo() -> dict[str, str]:
     try:
@@ -88,12 +90,14 @@ def level() -> str:
 
 
 def lanes(precision: int) -> int:
-    """Numbers in one vector register.
+    """Numbers in the vectors that kernels use: the register's, but at most 32 bytes.
+
+    Wider registers are left alone, so that one compiled kernel serves all x86-64-v3 machines and up.
 
     Args:
         precision: Bytes of a Float, 4 or 8.
     """
-    return max(_VECTOR_BYTES.get(level(), 0) // precision, 1)
+    return max(min(_VECTOR_BYTES.get(level(), 0), WIDEST) // precision, 1)
 
 
 def affinity() -> int:

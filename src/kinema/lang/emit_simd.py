@@ -78,12 +78,15 @@ class _Emitter:
         self.check, self.first_site = check, first_site
         per_lane = {a for a in kernel.arrays if layouts[a] == LANES}
         self.varying = analysis.varying_values(kernel, lanes, per_lane)
+        self.by_packet = analysis.varying_values(kernel, lanes, per_lane, promises=False)
         self.uses = analysis.accesses(kernel, self.varying)
         self.by_element = lanes == ELEMENTS and kernel.index is not None
         self.sums = analysis.reductions(self.uses) if kernel.index is not None else set()
         written = {n.array for n in ir.walk(kernel.body) if isinstance(n, Store)}
         read = {n.array for n in ir.walk(kernel.body) if isinstance(n, Load)}
         self.tracked = (written & read) if check and not any(a.origin for a in kernel.arrays) else set()
+        own = [n for n in ir.walk(kernel.body) if isinstance(n, Load) and n.index is kernel.index and n.array.role != "local"]
+        self.tables = {r for n in own if "i" in n.array.kinds and n.array not in written for r in n.results}
         self.lines: list[str] = []
         self.depth = 1
         self.names: dict[Value, str] = {}
@@ -97,6 +100,7 @@ class _Emitter:
         self.accumulators: dict[tuple[ArrayRef, int], str] = {}
         self.sites: list[Site] = []
         self.last_line = 0
+        self.offsets: list[dict[tuple[str, int], str]] = [{}]
 
     # -- text ---------------------------------------------------------------------------------------------------
 
@@ -140,6 +144,8 @@ class _Emitter:
     # -- the function -------------------------------------------------------------------------------------------
 
     def run(self) -> Emitted:
+        if self.k.index is not None:
+            self.refuse_crossing()
         if self.by_element:
             self.refuse_shared_writes()
             body = self.element_body()
@@ -171,10 +177,29 @@ class _Emitter:
                     fix="accumulate with +=, index by the element, or use a kernel without Index",
                 )
 
+    def refuse_crossing(self) -> None:
+        """What one element reads from another one of the same call would depend on the lanes, and has no adjoint."""
+        for use in self.uses:
+            writes = [u for u in self.uses if u.array is use.array and u.kind != "load"]
+            if use.kind == "load" and any((u.index, use.index) != ("own", "own") for u in writes):
+                at = use.node.line - self.k.first_line
+                raise KernelError(
+                    f"an element reads from {use.array.name!r} what another element of the same call writes",
+                    file=self.k.file,
+                    line=use.node.line,
+                    source=self.k.source[at] if 0 <= at < len(self.k.source) else None,
+                    fix="split it into two kernels, or loop over the elements in a kernel without Index",
+                )
+
     def element_body(self) -> list[str]:
         """Lanes are elements: a loop over packets; uniform values are computed once, before it."""
         written = {u.array for u in self.uses if u.kind != "load"}
-        ahead = [n for n in self.k.body.nodes if self.hoistable(n, written)]
+        ahead: list[Any] = []
+        ready: set[Value] = set()  # what the nodes before the loop define
+        for node in self.k.body.nodes:
+            if self.hoistable(node, written) and all(v.op == "const" or v in ready for v in ir.uses(node)):
+                ahead.append(node)
+                ready.update(ir.results(node))
         rest = [n for n in self.k.body.nodes if not any(n is a for a in ahead)]
         self.block(ahead)
         before, self.lines = self.lines, []
@@ -206,8 +231,9 @@ class _Emitter:
 
     def hoistable(self, node: Any, written: set[ArrayRef]) -> bool:
         if isinstance(node, Value):
-            return node not in self.varying
-        return isinstance(node, Load) and node.array.role != "local" and node.array not in written and node.results[0] not in self.varying
+            return node not in self.by_packet
+        own = isinstance(node, Load) and node.array.role != "local" and node.array not in written
+        return own and node.results[0] not in self.by_packet
 
     def world_body(self) -> list[str]:
         """Lanes are worlds (or there is one world and no element): a plain loop over elements, if any."""
@@ -290,9 +316,19 @@ class _Emitter:
             return f"to_float({a[0]})" if wide else f"T({a[0]})"
         if op == "toint":
             return f"to_int({a[0]})"
+        if op == "uniform":
+            return self.promised(v) if self.vector(v.args[0]) and not wide else a[0]
         if op == "length":
             return f"U(call->length[{self.k.arrays.index(v.attr)}])"
         raise AssertionError(f"no emission for {op}")
+
+    def promised(self, v: Value) -> str:
+        """`uniform(x)`: the first lane; a checked build compares the others."""
+        x = self.ref(v.args[0])
+        if not self.check:
+            return f"lane({x}, 0)"
+        array = self.k.arrays[0]
+        return f"checked_uniform(call, {x}, {self.active()}, e0, {self.site(array, v.line)})"
 
     # -- memory -------------------------------------------------------------------------------------------------
 
@@ -309,8 +345,10 @@ class _Emitter:
     def index(self, array: ArrayRef, index: Value, line: int) -> str:
         """The index expression, made safe in inactive lanes and checked in a checked build."""
         text = self.ref(index)
-        if self.vector(index) and self.mask is not None and index is not self.k.index:
-            text = f"sel({self.mask}, {text}, splat<I>(0))"
+        # Lanes beyond the last element hold zeros in tables, but what is computed there may point anywhere.
+        mask = self.active() if self.by_element and index not in self.tables else self.mask
+        if self.vector(index) and mask is not None and (index is not self.k.index or array.role == "local"):
+            text = f"sel({mask}, {text}, splat<I>(0))"
         if self.check and array.role != "local":
             mask = self.active() if self.vector(index) else "true"
             length = f"call->length[{self.k.arrays.index(array)}]"
@@ -376,23 +414,34 @@ class _Emitter:
                 for c, name in enumerate(names):
                     self.put(f"const {kind} {name} = {call}({base} + {c}, {scale});")
             else:
-                self.quads(names, lambda q: f"{base} + {4 * q}", "gather", array.padded, f", {text}")
+                self.quads(names, lambda q: f"{base} + {4 * q}", "rows", None, self.offset(text, array.padded))
         else:
             for c, name in enumerate(names):
                 self.put(f"const {kind} {name} = {base}[int64_t({text}) * {array.padded} + {c}];")
 
-    def quads(self, names: list[str], base: Any, call: str, stride: int, index: str) -> None:
+    def offset(self, index: str, padded: int) -> str:
+        """Name of the array of lane offsets of an index into padded elements; shared by all uses in scope."""
+        key = (index, padded)
+        found = next((scope[key] for scope in self.offsets if key in scope), None)
+        if found is None:
+            found = self.offsets[-1][key] = self.fresh("off")
+            scaled = f"{index} * splat<I>(U({padded}))" if padded > 1 else index
+            self.put(f"alignas(64) U {found}[W]; keep_offsets<I>({found}, {scaled});")
+        return found
+
+    def quads(self, names: list[str], base: Any, call: str, stride: int | None, index: str) -> None:
         """Loads of padded elements, four (or three, two) numbers at a time, transposed in registers."""
+        where = index if stride is None else f"{stride}{index}"
         for q in range(0, len(names), 4):
             part = names[q : q + 4]
             if len(names) == 2:
-                self.put(f"F {', '.join(part)}; {call}2({base(0)}, {stride}{index}, {', '.join(part)});")
+                self.put(f"F {', '.join(part)}; {call}2({base(0)}, {where}, {', '.join(part)});")
                 continue
             size = 3 if len(part) == 3 else 4
             spare = [self.fresh("pad") for _ in range(size - len(part))]
             every = ", ".join(part + spare)
             unused = "".join(f" (void){s};" for s in spare)
-            self.put(f"F {every}; {call}{size}({base(q // 4)}, {stride}{index}, {every});{unused}")
+            self.put(f"F {every}; {call}{size}({base(q // 4)}, {where}, {every});{unused}")
 
     def lane_load(self, base: str, text: str, n: int, c: int, integer: bool, varying_index: bool) -> str:
         if varying_index:
@@ -563,41 +612,42 @@ class _Emitter:
         if self.loops:
             self.scatter_now(node, text)
             return
-        at = len(self.deferred_setup)
+        at = len(self.deferred)
         names = [f"out{at}_{c}" for c in range(len(node.values))]
         index, mask = f"at{at}", None
-        if self.mask is None:
-            self.put(f"const I {index} = {text};")
+        if self.mask is None and len(self.offsets) == 1:
+            index = self.offset(text, node.array.padded)
             for name, v in zip(names, node.values, strict=True):
                 self.put(f"const {self.type_of(v.kind, True)} {name} = {self.ref(v, True)};")
         else:
             mask = f"on{at}"
             kinds = [self.type_of(v.kind, True) for v in node.values]
-            self.hoisted.append(f"I {index} = splat<I>(0); M {mask} = splat_mask<M>(false);")
+            self.hoisted.append(f"alignas(64) U {index}[W]; M {mask} = splat_mask<M>(false);")
             self.hoisted += [f"{k} {name} = splat<{k}>(0);" for k, name in zip(kinds, names, strict=True)]
-            self.put(f"{index} = {text}; {mask} = {self.mask};")
+            scaled = f"{text} * splat<I>(U({node.array.padded}))" if node.array.padded > 1 else text
+            self.put(f"keep_offsets<I>({index}, {scaled}); {mask} = {self.mask or 'splat_mask<M>(true)'};")
             for name, v in zip(names, node.values, strict=True):
                 self.put(f"{name} = {self.ref(v, True)};")
         self.schedule_scatter(node, names, index, mask, at)
 
     def schedule_scatter(self, node: Store, names: list[str], index: str, mask: str | None, at: int) -> None:
         array, n = node.array, len(node.values)
-        base, p = self.array_names[array], array.padded
-        setup = [f"int64_t row{at}[W]; store_index(row{at}, {index});"]
+        base = self.array_names[array]
+        setup: list[str] = []
         writes: list[str] = []
         if "i" in array.kinds or n == 1:
             for c, name in enumerate(names):
                 kind = "T" if "f" in array.kinds else "U"
                 lane = "F" if "f" in array.kinds else "I"
                 setup.append(f"alignas(64) {kind} s{at}_{c}[W]; store<{lane}>(s{at}_{c}, {name});")
-                writes.append(f"{base}[row{at}[l] * {p} + {c}] {'+=' if node.mode == 'add' else '='} s{at}_{c}[l];")
+                writes.append(f"{base}[{index}[l] + {c}] {'+=' if node.mode == 'add' else '='} s{at}_{c}[l];")
         else:
             size = 2 if n == 2 else 4
             zero = "splat<F>(T(0))"
             for q in range(0, n, 4):
                 part = names[q : q + 4] + [zero] * (size - len(names[q : q + 4]))
                 setup.append(f"alignas(64) T s{at}_{q}[W * {size}]; transpose_store{size}<F>(s{at}_{q}, {', '.join(part)});")
-                place, source = f"{base} + row{at}[l] * {p} + {q}", f"s{at}_{q} + {size} * l"
+                place, source = f"{base} + {index}[l] + {q}", f"s{at}_{q} + {size} * l"
                 if node.mode == "add":
                     writes.append(f"add{size}({place}, {source});")
                 else:
@@ -629,11 +679,13 @@ class _Emitter:
 
     def nested(self, block: Block, mask: str | None) -> None:
         outer, self.mask = self.mask, mask
+        self.offsets.append({})
         self.depth += 1
         if analysis.has_locals(block):
             self.put(f"ArenaScope {self.fresh('scope')}(call->arena);")
         self.block(block.nodes)
         self.depth -= 1
+        self.offsets.pop()
         self.mask = outer
 
     def branch(self, node: If) -> None:
@@ -700,7 +752,7 @@ class _Emitter:
         mask = self.mask
         self.loops += 1
         if wide_var or wide_alive:
-            self.put(f"for ({'I' if wide_var else 'U'} {var} = {first};{' ' if wide_var else f' {test};'} {step}) {{")
+            self.put(f"for ({'I' if wide_var else 'U'} {var} = {first};{';' if wide_var else f' {test};'} {step}) {{")
             mask = self.fresh("m")
             parts = [p for p in (self.mask, test if wide_var else None, self.names[alive[0]] if wide_alive and alive else None) if p]
             joined = parts[0]

@@ -495,7 +495,9 @@ class Translator(Expressions):
         if wrong is not None:
             hint = "use norm(v)" if name == "abs" else "apply it to the components"
             raise self.fail(node, f"{name} takes numbers, got {describe(wrong)}", hint)
-        whole = all(terms.structure(a) in ("i", "weak") for a in arguments) and name in ("min", "max", "abs")
+        whole = name == "uniform" or (
+            all(terms.structure(a) in ("i", "weak") for a in arguments) and name in ("min", "max", "abs")
+        )
         values = [self.as_kind(a, "i" if whole else "f", node, f"an argument of {name}") for a in arguments]
         return self.builder.op(name, *values)
 

@@ -10,14 +10,17 @@ true derivative. min, max and clamp give the whole cotangent to the argument the
 
 from __future__ import annotations
 
+import builtins
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from kinema.lang import types
 from kinema.lang.markers import func
-from kinema.lang.types import Float, mat22, mat33, vec2, vec3
+from kinema.lang.types import Float, mat22, mat33, vec3
 
 
 class Intrinsic:
@@ -27,8 +30,21 @@ class Intrinsic:
         self.__name__, self.arity, self.python, self.__doc__ = name, arity, python, doc
 
     def __call__(self, *args: Any) -> Any:
+        if self.__name__ not in _OF_ANY_KIND and not any(isinstance(a, np.floating) for a in args):
+            args = tuple(map(Float, args))
         with np.errstate(all="ignore"):
             return self.python(*args)
+
+
+_OF_ANY_KIND = ("min", "max", "abs", "select", "uniform")  # the others are functions of Float
+
+
+def _pairwise(pick: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    return lambda *numbers: functools.reduce(pick, numbers)
+
+
+def _sign(x: Any) -> Any:
+    return type(x)(int(x > 0) - int(x < 0))
 
 
 def _sigmoid(x: Any) -> Any:
@@ -48,11 +64,18 @@ log = Intrinsic("log", 1, np.log, "Natural logarithm.")
 pow = Intrinsic("pow", 2, np.power, "x to the power y.")
 tanh = Intrinsic("tanh", 1, np.tanh, "Hyperbolic tangent.")
 sigmoid = Intrinsic("sigmoid", 1, _sigmoid, "1 / (1 + exp(-x)).")
-sign = Intrinsic("sign", 1, np.sign, "-1, 0 or 1; derivative 0.")
+sign = Intrinsic("sign", 1, _sign, "-1, 0 or 1 (0 for NaN); derivative 0.")
 floor = Intrinsic("floor", 1, np.floor, "Largest integer not above x, as Float; derivative 0.")
-abs = Intrinsic("abs", 1, np.abs, "Absolute value; derivative 0 at 0.")
-min = Intrinsic("min", 2, lambda a, b: a if a < b else b, "The smaller one; the second on a tie.")
-max = Intrinsic("max", 2, lambda a, b: a if a > b else b, "The larger one; the second on a tie.")
+abs = Intrinsic("abs", 1, builtins.abs, "Absolute value; derivative 0 at 0.")
+min = Intrinsic("min", 2, _pairwise(lambda a, b: a if a < b else b), "The smallest one; the later on a tie.")
+max = Intrinsic("max", 2, _pairwise(lambda a, b: a if a > b else b), "The largest one; the later on a tie.")
+uniform = Intrinsic(
+    "uniform",
+    1,
+    lambda x: x,
+    "An Int that is the same for sixteen consecutive elements (from a multiple of 16 on), promised to the compiler: "
+    "loops over it need no masks, loads by it no gathers. The checked build tests the promise.",
+)
 select = Intrinsic(
     "select",
     3,
@@ -73,11 +96,15 @@ SYNONYMS: dict[Any, Intrinsic] = {
     math.log: log,
     math.pow: pow,
     math.tanh: tanh,
-    __builtins__["abs"] if isinstance(__builtins__, dict) else __builtins__.abs: abs,
-    __builtins__["min"] if isinstance(__builtins__, dict) else __builtins__.min: min,
-    __builtins__["max"] if isinstance(__builtins__, dict) else __builtins__.max: max,
-    __builtins__["pow"] if isinstance(__builtins__, dict) else __builtins__.pow: pow,
+    builtins.abs: abs,
+    builtins.min: min,
+    builtins.max: max,
+    builtins.pow: pow,
 }
+
+
+# What `local` and `grad` do in plain Python; `plain` puts it here, since it stands on the compiler.
+PLAIN: dict[str, Callable[..., Any]] = {}
 
 
 def static(*bounds: int) -> range:
@@ -90,9 +117,7 @@ def local(element: type, size: int) -> Any:
 
     Gradients: exact; every element must be written before it is read, and not after.
     """
-    from kinema.lang.plain import PlainArray
-
-    return PlainArray.zeros(element, size)
+    return PLAIN["local"](element, size)
 
 
 def grad(f: Any, argument: int = 0) -> Any:
@@ -101,9 +126,7 @@ def grad(f: Any, argument: int = 0) -> Any:
     Used inside kernels: `P = grad(energy)(F, mu, lam)`. The result has the type of that argument and can itself be
     differentiated. In plain Python it is evaluated by compiling the function's own derivative program.
     """
-    from kinema.lang.plain import plain_gradient
-
-    return plain_gradient(f, argument)
+    return PLAIN["grad"](f, argument)
 
 
 @func
@@ -247,4 +270,5 @@ def skew(a: vec3):
     return mat33(0.0, -a.z, a.y, a.z, 0.0, -a.x, -a.y, a.x, 0.0)
 
 
-__all__ = [name for name in dir() if not name.startswith("_") and name not in ("annotations", "math", "np", "Any")]
+_IMPORTED = ("Any", "Callable", "annotations", "builtins", "func", "functools", "math", "np", "types", *types.__all__)
+__all__ = [name for name in dir() if not name.startswith("_") and name not in _IMPORTED]

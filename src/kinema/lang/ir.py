@@ -151,7 +151,7 @@ COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 # Operations that cannot produce an infinite partial derivative from finite operands: safe to compute speculatively.
 TAME = {"add", "sub", "mul", "fma", "neg", "min", "max", "abs", "sign", "select", "const", "and", "or", "not"}
 TAME |= COMPARISONS | {"tofloat", "sin", "cos", "tanh", "sigmoid", "floor"}
-COMMUTATIVE = {"add", "mul", "min", "max", "and", "or", "eq", "ne"}
+COMMUTATIVE = {"add", "mul", "and", "or", "eq", "ne"}  # not min and max: on a tie the second argument counts
 
 _FOLD: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
@@ -217,7 +217,7 @@ class Builder:
         simple = self._simplify(op, args)
         if simple is not None:
             return simple
-        if op in COMMUTATIVE and id(args[1]) < id(args[0]) and args[0].op == "const":
+        if op in COMMUTATIVE and args[0].op == "const":
             args = (args[1], args[0])
         key = (op, tuple(id(a) for a in args), attr)
         for scope in reversed(self.scopes):
@@ -263,10 +263,24 @@ class Builder:
                 return self.op("neg", a)
             if _is(a, -1) and op == "mul":
                 return self.op("neg", b)
-            if op == "add" and b.op == "neg":
-                return self.op("sub", a, b.args[0])
-            if op == "sub" and b.op == "neg":
-                return self.op("add", a, b.args[0])
+            return self._move_sign(op, a, b)
+        return None
+
+    def _move_sign(self, op: str, a: Value, b: Value) -> Value | None:
+        """Move negations outwards until a sum takes them in; exact, as rounding does not depend on the sign."""
+        if op in ("mul", "div"):
+            if a.op == "neg" and b.op == "neg":
+                return self.op(op, a.args[0], b.args[0])
+            if a.op == "neg":
+                return self.op("neg", self.op(op, a.args[0], b))
+            if b.op == "neg":
+                return self.op("neg", self.op(op, a, b.args[0]))
+        elif b.op == "neg":
+            return self.op("sub" if op == "add" else "add", a, b.args[0])
+        elif a.op == "neg" and op == "add":
+            return self.op("sub", b, a.args[0])
+        elif a.op == "neg":
+            return self.op("neg", self.op("add", a.args[0], b))
         return None
 
     def result(self, kind: str) -> Value:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kinema.errors import KernelError
-from kinema.lang import frontend, optimise, reverse, tangent
+from kinema.lang import frontend, optimise, plain, reverse, tangent
 from kinema.lang.ir import ArrayRef, KernelIR
 
 REGISTRY: dict[str, Kernel] = {}
@@ -69,11 +69,10 @@ class Kernel:
         """Run the same source as plain Python, element by element; numpy arrays are changed in place.
 
         Args:
-            args: One per argument, without the Index: numpy arrays (n,) or (n, numbers), numbers, or records.
+            args: One per argument, without the Index: numpy arrays (n,), (n, numbers) or (n, 3, 3) for matrices,
+                numbers or sequences of numbers for value arguments, records that hold these.
             count: Number of elements; by default the length of the first array that is indexed by the element.
         """
-        from kinema.lang import plain
-
         plain.run(self, args, count)
 
     def _derive(self, key: Any, make: Callable[[], KernelIR]) -> KernelIR:

@@ -8,6 +8,7 @@ from pathlib import Path
 from kinema.errors import MemoryBudgetError
 
 SHARE = 0.8  # of the available memory that a rollout may take
+TRIFLE = 8 << 20  # bytes for which the system is not asked what is available
 
 
 def available() -> int:
@@ -75,16 +76,41 @@ def choose_interval(asked: int | str, state: int, steps: int, other: int, budget
     Raises:
         MemoryBudgetError: It does not fit; the message names the interval that would.
     """
+    if budget is None and other + checkpoint_bytes(state, steps, 1) <= TRIFLE:
+        return 1 if asked == "auto" else int(asked)
     limit = int(available() * SHARE) if budget is None else budget
     fitting = best_interval(state, steps, limit - other)
     if asked == "auto":
         if fitting is None:
-            needed = other + checkpoint_bytes(state, steps, math.isqrt(max(steps, 1)))
-            raise MemoryBudgetError("the rollout does not fit at any checkpoint interval", needed=needed, available=limit, fix="fewer steps or worlds")
+            raise MemoryBudgetError(
+                "the rollout does not fit at any checkpoint interval",
+                needed=other + checkpoint_bytes(state, steps, math.isqrt(max(steps, 1))),
+                available=limit,
+                fix="fewer steps or worlds",
+            )
         return fitting
     interval = int(asked)
     needed = other + checkpoint_bytes(state, steps, interval)
     if needed > limit:
-        fix = f'checkpoint={fitting}, or checkpoint="auto"' if fitting else "fewer steps or worlds: no checkpoint interval fits"
-        raise MemoryBudgetError(f"a rollout of {steps} steps with checkpoint={interval} needs too much memory", needed=needed, available=limit, fix=fix)
+        none_fits = "fewer steps or worlds: no checkpoint interval fits"
+        raise MemoryBudgetError(
+            f"a rollout of {steps} steps with checkpoint={interval} needs too much memory",
+            needed=needed,
+            available=limit,
+            fix=f'checkpoint={fitting}, or checkpoint="auto"' if fitting else none_fits,
+        )
     return interval
+
+
+def require(needed: int, budget: int | None) -> None:
+    """Raise MemoryBudgetError if a rollout that keeps nothing needs more bytes than it may take."""
+    if budget is None and needed <= TRIFLE:
+        return
+    limit = int(available() * SHARE) if budget is None else budget
+    if needed > limit:
+        raise MemoryBudgetError(
+            "the rollout needs too much memory",
+            needed=needed,
+            available=limit,
+            fix="fewer worlds, or fewer recorded outputs",
+        )

@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kinema.errors import ProgramError
-from kinema.lang import types
+from kinema.lang import analysis, types
 from kinema.lang.kernel import Kernel
 
 STATE, PARAMETER, CONSTANT, CONTROL, SCRATCH, OUTPUT, ITERATE = (
@@ -64,12 +65,12 @@ class Buffer:
         """Number of elements, 1 for a single value."""
         return 1 if self.count is None else self.count
 
-    @property
+    @cached_property
     def kinds(self) -> str:
         """Scalar kinds of one element."""
         return types.flatten(self.element)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of the user's array for one world and one step."""
         head = () if self.count is None else (self.count,)
@@ -158,6 +159,12 @@ class Program:
         self._open: list[list[Any]] = [self.nodes]
         self._loops: list[Loop] = []
         self.plans: dict[Any, Any] = {}
+
+    def __reduce__(self) -> Any:
+        raise ProgramError(
+            f"program {self.name!r} cannot be pickled or copied: it holds compiled code",
+            fix="build it where it is used: send the function that makes it, and its arguments",
+        )
 
     # -- buffers ------------------------------------------------------------------------------------------------
 
@@ -263,8 +270,6 @@ class Program:
             raise ProgramError(f"{kernel.name} reads the output {buffer.name!r}", fix="use a scratch buffer, and write the output last")
 
     def _check_own_lengths(self, kernel: Kernel, refs: list[Ref], count: int | None) -> None:
-        from kinema.lang import analysis
-
         if count is None:
             return
         varying = analysis.varying_values(kernel.ir, analysis.ELEMENTS, set())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 DELAY = 1.0  # seconds before anything is shown
@@ -12,7 +12,11 @@ PERIOD = 10.0  # seconds between plain lines
 
 
 class Progress:
-    """A poll function for the runtime. Called every 50 ms in the calling thread; an interrupt cancels the call."""
+    """Watches one native call.
+
+    The runtime calls `poll` every 50 ms in the calling thread. What is raised there, by Ctrl-C or by the user's
+    function, cancels the call and is kept in `error`, to be raised after it.
+    """
 
     def __init__(self, what: str, steps: int, show: bool | Callable[[int, int], None]) -> None:
         self.what, self.steps, self.show = what, steps, show
@@ -20,18 +24,36 @@ class Progress:
         self.last = self.begin
         self.bar: Any = None
         self.error: BaseException | None = None
+        polls = self._polls()
+        next(polls)
+        self.poll: Callable[[int], int] = polls.send
 
-    def __call__(self, done: int) -> int:
-        """Report `done` steps; non-zero cancels."""
+    def _polls(self) -> Generator[int, int, None]:
+        """Given the steps done, yields 0 to go on or 1 to cancel.
+
+        A generator, since Python handles signals when it enters a function, which would be outside of any `try` of a
+        plain callback; a generator is entered inside.
+        """
         try:
-            if callable(self.show):
-                self.show(done, self.steps)
-            elif self.show and time.monotonic() - self.begin > DELAY:
-                self._draw(done)
-            return 0
-        except BaseException as error:  # a callback of native code must not raise: it is raised after the call
+            done = yield 0
+            while True:
+                self._report(done)
+                done = yield 0
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # native code cannot pass it on
             self.error = error
-            return 1
+        while True:
+            yield 1
+
+    def _report(self, done: int) -> None:
+        if callable(self.show):
+            self.show(done, self.steps)
+        elif self.show and time.monotonic() - self.begin > DELAY and sys.stderr is not None:
+            try:
+                self._draw(done)
+            except (OSError, ValueError):  # nobody reads standard error any more: no reason to stop
+                self.show = False
 
     def close(self) -> None:
         """Remove the bar."""
@@ -46,7 +68,8 @@ class Progress:
             self.last = time.monotonic()
             rate = done / max(self.last - self.begin, 1e-9)
             left = (self.steps - done) / max(rate, 1e-9)
-            print(f"{self.what}: {done}/{self.steps} steps, {rate:.0f}/s, {left:.0f} s left", file=sys.stderr, flush=True)
+            line = f"{self.what}: {done}/{self.steps} steps, {rate:.0f}/s, {left:.0f} s left"
+            print(line, file=sys.stderr, flush=True)
 
     def _draw_bar(self, done: int) -> None:
         from rich.console import Console
@@ -54,7 +77,8 @@ class Progress:
         from rich.progress import Progress as Bar
 
         if self.bar is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}/s"), TimeRemainingColumn())
+            counts = (MofNCompleteColumn(), TextColumn("{task.fields[rate]}/s"), TimeRemainingColumn())
+            columns = (TextColumn("{task.description}"), BarColumn(), *counts)
             self.bar = Bar(*columns, console=Console(stderr=True), transient=True)
             self.bar.start()
             self.task = self.bar.add_task(self.what, total=self.steps, rate="")

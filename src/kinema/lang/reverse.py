@@ -11,7 +11,22 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kinema.lang.derivatives import PARTIALS
-from kinema.lang.ir import ArrayRef, Block, Builder, Call, For, Function, If, KernelIR, Load, Local, Store, Value
+from kinema.lang.ir import (
+    ArrayRef,
+    Block,
+    Builder,
+    Call,
+    For,
+    Function,
+    If,
+    KernelIR,
+    Load,
+    Local,
+    Store,
+    Value,
+    results,
+    walk,
+)
 
 Adjoints = dict[Value, Value]
 
@@ -36,6 +51,7 @@ def adjoint(kernel: KernelIR, wanted: Callable[[ArrayRef], bool]) -> KernelIR:
             cotangents[array] = ArrayRef(f"adj_{array.name}", array.kinds, array.padded, is_value=array.is_value, origin=array)
     builder = Builder()
     transform = _Reverse(builder, cotangents, active_values(kernel, set(cotangents)))
+    transform.overwriting = overwriting(kernel.body)
     index = kernel.index
     names: dict[Value, Value] = {} if index is None else {index: index}
     transform.replay(kernel.body.nodes, names)
@@ -117,6 +133,29 @@ def active_values(kernel: KernelIR, arrays: set[ArrayRef]) -> set[Value]:
     return active
 
 
+def overwriting(body: Block) -> set[Store]:
+    """Stores that replace what an earlier one left in the same element: that one then has no cotangent."""
+    found: set[Store] = set()
+
+    def visit(block: Block, before: list[Store]) -> list[Store]:
+        for node in block.nodes:
+            if isinstance(node, Store) and node.array.role != "local":
+                if node.mode == "set" and any(s.array is node.array and s.index is node.index for s in before):
+                    found.add(node)
+                before = [*before, node]
+            elif isinstance(node, If):
+                before = list(dict.fromkeys([*visit(node.then, before), *visit(node.orelse, before)]))
+            elif isinstance(node, For):
+                before = visit(node.body, before)
+                inside = {node.var, *(c[0] for c in node.carried), *(r for n in walk(node.body) for r in results(n))}
+                again = [n for n in walk(node.body) if isinstance(n, Store) and n.mode == "set" and n.index not in inside]
+                found.update(n for n in again if n.array.role != "local")
+        return before
+
+    visit(body, [])
+    return found
+
+
 class _Identity(dict[Value, Value]):
     """Names of a sweep over nodes that need no replay: every value is itself."""
 
@@ -132,6 +171,7 @@ class _Reverse:
         self.histories: dict[tuple[int, int], ArrayRef] = {}
         self.counts: dict[int, Value] = {}
         self.local_names: dict[ArrayRef, ArrayRef] = {}
+        self.overwriting: set[Store] = set()
 
     # -- replay -------------------------------------------------------------------------------------------------
 
@@ -260,10 +300,19 @@ class _Reverse:
         if g is None:
             return
         args = tuple(self.get(names, a) for a in node.args)
+        if node.op in ("mul", "fma", "fms") and node.args[0] is node.args[1]:
+            self.sweep_square(node, args, g, adj)
+            return
         for arg, rule in zip(node.args, PARTIALS[node.op], strict=True):
             wanted = arg.kind == "f" and arg.op != "const" and (self.active is None or arg in self.active)
             if rule is not None and wanted:
                 self.add(adj, arg, rule(self.b, args, names[node], g))
+
+    def sweep_square(self, node: Value, args: tuple[Value, ...], g: Value, adj: Adjoints) -> None:
+        """x*x (+ c): twice the cotangent once, instead of two equal products."""
+        self.add(adj, node.args[0], self.b.op("mul", self.b.op("add", g, g), args[0]))
+        if node.op != "mul":
+            self.add(adj, node.args[2], g if node.op == "fma" else self.b.op("neg", g))
 
     def sweep_load(self, node: Load, names: dict[Value, Value], adj: Adjoints) -> None:
         given = [adj.pop(r, None) for r in node.results]
@@ -282,7 +331,7 @@ class _Reverse:
         cotangent.read = True
         loaded = [self.b.result(k) for k in cotangent.kinds]
         self.b.append(Load(cotangent, index, loaded, node.line))
-        if node.mode == "set" and cotangent.role == "local":
+        if node.mode == "set" and (cotangent.role == "local" or node in self.overwriting):
             zeros = [self.b.const(0.0, "f")] * len(loaded)
             self.b.append(Store(cotangent, index, zeros, "set", node.line))
         for v, g in zip(node.values, loaded, strict=True):

@@ -9,8 +9,12 @@ Every value type flattens to a tuple of scalars: Float `f`, Int `i` or Bool `b`.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from typing import Any, ClassVar
+
+import numpy as np
 
 __all__ = [
     "Array",
@@ -31,6 +35,10 @@ __all__ = [
 ]
 
 
+# What Float(...) makes of a Python number in plain Python; a run of a kernel sets it from its arrays.
+precision: ContextVar[type[np.floating[Any]]] = ContextVar("precision", default=np.float64)
+
+
 class Scalar:
     """Base of the scalar types; `kind` is the letter the compiler uses for them."""
 
@@ -44,9 +52,7 @@ class Float(Scalar):
 
     def __new__(cls, value: Any) -> Any:
         """Convert a number to Float."""
-        import numpy as np
-
-        return value if isinstance(value, np.floating) else np.float64(value)
+        return value if isinstance(value, np.floating) else precision.get()(value)
 
 
 class Int(Scalar):
@@ -77,6 +83,7 @@ class Value:
     """Base of the compound value types. `fields` names the parts and their types."""
 
     fields: ClassVar[tuple[tuple[str, type], ...]] = ()
+    __array_ufunc__ = None  # numpy scalars leave `scalar * value` to the value
 
     def __init__(self, *parts: Any) -> None:
         if len(parts) != len(self.fields):
@@ -88,6 +95,13 @@ class Value:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.parts)
+
+    def __iadd__(self, other: Any) -> Any:
+        """Makes `array[i] += value` work for structs that have no `+`: number by number."""
+        return self + other if hasattr(self, "__add__") else _elementwise(operator.iadd)(self, other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self - other if hasattr(self, "__sub__") else _elementwise(operator.isub)(self, other)
 
 
 def _elementwise(op: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -142,18 +156,50 @@ class _Vector(_Numbers):
         raise AttributeError(f"{type(self).__name__} has no component {name!r}")
 
 
-def _vector(name: str, size: int, scalar: type) -> type:
-    fields = tuple((axis, scalar) for axis in "xyzw"[:size])
-    doc = f"{size} {'integers' if scalar is Int else 'real numbers'}: components {', '.join('xyzw'[:size])}."
-    return type(name, (_Vector,), {"fields": fields, "size": size, "__doc__": doc, "__module__": __name__})
+def _axes(size: int, scalar: type) -> tuple[tuple[str, type], ...]:
+    return tuple((axis, scalar) for axis in "xyzw"[:size])
 
 
-vec2 = _vector("vec2", 2, Float)
-vec3 = _vector("vec3", 3, Float)
-vec4 = _vector("vec4", 4, Float)
-ivec2 = _vector("ivec2", 2, Int)
-ivec3 = _vector("ivec3", 3, Int)
-ivec4 = _vector("ivec4", 4, Int)
+class vec2(_Vector):
+    """Two real numbers: components x, y."""
+
+    fields = _axes(2, Float)
+    size = 2
+
+
+class vec3(_Vector):
+    """Three real numbers: components x, y, z."""
+
+    fields = _axes(3, Float)
+    size = 3
+
+
+class vec4(_Vector):
+    """Four real numbers: components x, y, z, w."""
+
+    fields = _axes(4, Float)
+    size = 4
+
+
+class ivec2(_Vector):
+    """Two integers: components x, y."""
+
+    fields = _axes(2, Int)
+    size = 2
+
+
+class ivec3(_Vector):
+    """Three integers: components x, y, z."""
+
+    fields = _axes(3, Int)
+    size = 3
+
+
+class ivec4(_Vector):
+    """Four integers: components x, y, z, w."""
+
+    fields = _axes(4, Int)
+    size = 4
 
 
 class _Matrix(_Numbers):
@@ -161,6 +207,9 @@ class _Matrix(_Numbers):
 
     def __getitem__(self, at: tuple[int, int]) -> Any:
         return self.parts[at[0] * self.size + at[1]]
+
+    def __len__(self) -> int:
+        return self.size
 
     def __matmul__(self, other: Any) -> Any:
         n = self.size
@@ -182,15 +231,24 @@ def _dot(a: Iterable[Any], b: Iterable[Any]) -> Any:
     return total
 
 
-def _matrix(name: str, size: int, vector: type) -> type:
-    fields = tuple((f"m{i}{j}", Float) for i, j in _pairs(size))
-    doc = f"A {size} x {size} matrix, given row by row; element m[i, j]; `@` multiplies."
-    space = {"fields": fields, "size": size, "vector": vector, "__doc__": doc, "__module__": __name__}
-    return type(name, (_Matrix,), space)
+def _entries(size: int) -> tuple[tuple[str, type], ...]:
+    return tuple((f"m{i}{j}", Float) for i, j in _pairs(size))
 
 
-mat22 = _matrix("mat22", 2, vec2)
-mat33 = _matrix("mat33", 3, vec3)
+class mat22(_Matrix):
+    """A 2 x 2 matrix, given row by row; element m[i, j]; `@` multiplies."""
+
+    fields = _entries(2)
+    size = 2
+    vector = vec2
+
+
+class mat33(_Matrix):
+    """A 3 x 3 matrix, given row by row; element m[i, j]; `@` multiplies."""
+
+    fields = _entries(3)
+    size = 3
+    vector = vec3
 
 
 class Array:
@@ -225,8 +283,15 @@ def struct(cls: type) -> type:
     methods = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
     made = type(cls.__name__, (Value,), {**methods, "fields": fields, "__qualname__": cls.__qualname__})
     for i, (name, _) in enumerate(fields):
-        setattr(made, name, property(lambda self, i=i: self.parts[i]))
+        setattr(made, name, _part(i))
     return made
+
+
+def _part(i: int) -> property:
+    def get(self: Value) -> Any:
+        return self.parts[i]
+
+    return property(get)
 
 
 class Record:
@@ -257,8 +322,6 @@ def record(cls: type) -> type:
 
 
 def _annotations(cls: type) -> dict[str, type]:
-    import sys
-
     found = dict(vars(cls).get("__annotations__", {}))
     space = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
     return {name: eval(t, dict(space)) if isinstance(t, str) else t for name, t in found.items()}  # noqa: S307

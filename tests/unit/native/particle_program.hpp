@@ -1,8 +1,11 @@
 // A step program with everything the runtime knows, written by hand, and the same as straightforward serial code.
 //
-//   f = springs between neighbours (scatter, two colours)     E = sum of v^2/2 + f x (sum over elements)
-//   y[0] = f; 5 times y[s+1] = smooth(y[s])                    z[0] = y[5]; z[s+1] = relax(z[s]) until |z[s+1][0]| is small
-//   v' = v + h (z + u[t]);  x' = x + h v'                      out[t] = E
+//   f = springs between neighbours                             (a scatter, two colours)
+//   y[0] = f; 5 times y[s+1] = smooth(y[s])                    (a loop)
+//   z[0] = y[5]; z[s+1] = relax(z[s]) until |z[s+1][0]| is small
+//   v' = v + h (z + u[t]);  x' = x + h v'                      (u: control)
+//   out[t] = sum of v'^2/2 + f x                               (a sum over elements)
+//   last[t] = the condition that ended the loop
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -66,7 +69,7 @@ struct Reference {
   int64_t n;
   int steps;
   std::vector<Row> x, v;  // steps + 1 rows
-  Row u, out;
+  Row u, out, last;
   std::vector<Step> history;
   int64_t status = -1;
   Row adj_x, adj_v, adj_u;
@@ -104,16 +107,13 @@ struct Reference {
   void forward(int t) {
     history.emplace_back();
     Step& s = history.back();
-    const Row &xt = x[t], &vt = v[t];
+    const Row& xt = x[t];
     s.f.assign(n, 0);
     for_springs([&](int64_t e, int64_t) {
       const T p = P::pull(P::stiffness, xt[e + 1] - xt[e] - T(1));
       s.f[e] += p;
       s.f[e + 1] -= p;
     });
-    Row areas((n + KN_CHUNK - 1) / KN_CHUNK, 0);
-    for (int64_t i = 0; i < n; ++i) areas[i / KN_CHUNK] += T(0.5) * vt[i] * vt[i] + s.f[i] * xt[i];
-    out.push_back(sum_of_areas(areas));
     s.y[0] = s.f;
     for (int k = 0; k < kSweeps; ++k) {
       s.y[k + 1].resize(n);
@@ -124,6 +124,7 @@ struct Reference {
       const Row& z = s.z[s.sweeps++];
       for (int64_t i = 0; i < n; ++i) s.z[s.sweeps].push_back(P::relax(z[i]));
     } while (s.sweeps < kMostSweeps && P::ready(s.z[s.sweeps][0]) < 0);
+    last.push_back(P::ready(s.z[s.sweeps][0]));
     x.emplace_back(n);
     v.emplace_back(n);
     bool fine = true;
@@ -133,6 +134,9 @@ struct Reference {
       fine &= std::isfinite(v[t + 1][i]) && std::isfinite(x[t + 1][i]);
     }
     if (!fine && status < 0) status = t;
+    Row areas((n + KN_CHUNK - 1) / KN_CHUNK, 0);
+    for (int64_t i = 0; i < n; ++i) areas[i / KN_CHUNK] += T(0.5) * v[t + 1][i] * v[t + 1][i] + s.f[i] * x[t][i];
+    out.push_back(sum_of_areas(areas));
   }
 
   void backward(int64_t world) {
@@ -145,10 +149,10 @@ struct Reference {
 
   void backward_step(int t, T adj_out) {
     const Step& s = history[t];
-    const Row &xt = x[t], &vt = v[t];
+    const Row &xt = x[t], &next_v = v[t + 1];
     Row areas((n + KN_CHUNK - 1) / KN_CHUNK, 0), adj_z(n, 0);
     for (int64_t i = 0; i < n; ++i) {
-      const T g = adj_v[i] + P::h * adj_x[i];
+      const T g = adj_v[i] + adj_out * next_v[i] + P::h * adj_x[i];
       adj_v[i] = g;
       adj_z[i] += P::h * g;
       areas[i / KN_CHUNK] += P::h * g;
@@ -169,7 +173,6 @@ struct Reference {
       adj_f[i] += adj_y[i];
       adj_f[i] += adj_out * xt[i];
       adj_x[i] += adj_out * s.f[i];
-      adj_v[i] += adj_out * vt[i];
     }
     Row k_areas((n - 1 + KN_CHUNK - 1) / KN_CHUNK, 0);
     for_springs([&](int64_t e, int64_t chunk) {
@@ -222,10 +225,10 @@ struct Kernels {
     T* to = arg(c, 2);
     each(c, [=](int64_t i, int l) { to[i] = ready[l] > 0 ? z[i] : P::relax(z[i]); });
   }
-  static void ready(const kn_call* c) {
+  static void ready(const kn_call* c) {  // counts on, to show iterations that nobody needed
     const T *z = arg(c, 0), *before = arg(c, 1);
     T* to = arg(c, 2);
-    for (int l = 0; l < L; ++l) to[l] = before[l] > 0 ? before[l] : P::ready(z[l]);
+    for (int l = 0; l < L; ++l) to[l] = before[l] > 0 ? before[l] + 1 : P::ready(z[l]);
   }
   static void integrate(const kn_call* c) {
     const T *x = arg(c, 0), *v = arg(c, 1), *z = arg(c, 2), *u = arg(c, 3);
@@ -236,10 +239,10 @@ struct Kernels {
     });
   }
   static void adj_integrate(const kn_call* c) {
-    const T *ax1 = arg(c, 0), *av1 = arg(c, 1);
-    T *ax = arg(c, 2), *av = arg(c, 3), *az = arg(c, 4), *au = arg(c, 5);
+    const T *ax1 = arg(c, 0), *av1 = arg(c, 1), *v1 = arg(c, 2), *aout = arg(c, 3);
+    T *ax = arg(c, 4), *av = arg(c, 5), *az = arg(c, 6), *au = arg(c, 7);
     each(c, [=](int64_t i, int l) {
-      const T g = av1[i] + P::h * ax1[i];
+      const T g = av1[i] + aout[l] * v1[i] + P::h * ax1[i];
       ax[i] = ax1[i];
       av[i] = g;
       az[i] += P::h * g;
@@ -260,12 +263,11 @@ struct Kernels {
     });
   }
   static void adj_energy(const kn_call* c) {
-    const T *x = arg(c, 0), *v = arg(c, 1), *f = arg(c, 2), *aout = arg(c, 3);
-    T *ax = arg(c, 4), *av = arg(c, 5), *af = arg(c, 6);
+    const T *x = arg(c, 0), *f = arg(c, 1), *aout = arg(c, 2);
+    T *ax = arg(c, 3), *af = arg(c, 4);
     each(c, [=](int64_t i, int l) {
       af[i] += aout[l] * x[i];
       ax[i] += aout[l] * f[i];
-      av[i] += aout[l] * v[i];
     });
   }
   static void adj_springs(const kn_call* c) {
@@ -339,7 +341,7 @@ struct Setting {
 template <class T, int L>
 class Particles {
  public:
-  enum Name { X, V, U, K, F, E, Y, Z, C, OUT, AX, AV, AU, AK, AF, AY, AZ, AOUT, CX, CV };
+  enum Name { X, V, U, K, F, E, Y, Z, C, OUT, AX, AV, AU, AK, AF, AY, AZ, AOUT, CX, CV, LAST };
   kn_program program = {};
   std::vector<int64_t> status;
 
@@ -361,6 +363,7 @@ class Particles {
     add(AX, n, 2, Block), add(AV, n, 2, Block), add(AU, 1, s.steps, Block), add(AK, 1, 1, Block);
     add(AF, n, 1, Scratch), add(AY, n, kSweeps + 1, Scratch), add(AZ, n, kMostSweeps + 1, Scratch);
     add(AOUT, 1, s.steps, Block), add(CX, n, checkpoints, Block), add(CV, n, checkpoints, Block);
+    add(LAST, 1, s.steps, Block);
     memory[K][0] = Physics<T>::stiffness;
 
     write_forces(forward);
@@ -453,22 +456,24 @@ class Particles {
   }
 
   void write_rest_of_step(Code& code) {
-    code.zero(ref(E));
-    code.call(Kernel::energy, setting.n, &elements.schedule, kLarge,
-              {ref(X, KN_SLOT_STATE), ref(V, KN_SLOT_STATE), ref(F), ref(E)}, {0, 0, 0, kSum});
     code.call(Kernel::integrate, setting.n, &elements.schedule, kLarge,
               {ref(X, KN_SLOT_STATE), ref(V, KN_SLOT_STATE), ref(Z, done(1)), ref(U, KN_SLOT_STEP),
                ref(X, KN_SLOT_STATE_NEXT), ref(V, KN_SLOT_STATE_NEXT)});
+    code.zero(ref(E));
+    code.call(Kernel::energy, setting.n, &elements.schedule, kLarge,
+              {ref(X, KN_SLOT_STATE), ref(V, KN_SLOT_STATE_NEXT), ref(F), ref(E)}, {0, 0, 0, kSum});
     code.copy(ref(OUT, KN_SLOT_STEP), ref(E));
+    code.copy(ref(LAST, KN_SLOT_STEP), ref(C, done(1)));
   }
 
   void write_adjoints(Code& code) {
     const int64_t n = setting.n;
     code.zero(ref(AZ, done(1)));
     code.call(Kernel::adj_integrate, n, &elements.schedule, kLarge,
-              {ref(AX, KN_SLOT_ADJ_NEXT), ref(AV, KN_SLOT_ADJ_NEXT), ref(AX, KN_SLOT_ADJ), ref(AV, KN_SLOT_ADJ),
-               ref(AZ, done(1)), ref(AU, KN_SLOT_STEP)},
-              {0, 0, 0, 0, 0, kSum});
+              {ref(AX, KN_SLOT_ADJ_NEXT), ref(AV, KN_SLOT_ADJ_NEXT), ref(V, KN_SLOT_STATE_NEXT),
+               ref(AOUT, KN_SLOT_STEP), ref(AX, KN_SLOT_ADJ), ref(AV, KN_SLOT_ADJ), ref(AZ, done(1)),
+               ref(AU, KN_SLOT_STEP)},
+              {0, 0, 0, 0, 0, 0, 0, kSum});
     code.loop(1, kMostSweeps, true);
     code.zero(ref(AZ, iteration(1)));
     code.call(Kernel::adj_relax, n, &elements.schedule, kSmall,
@@ -483,8 +488,7 @@ class Particles {
     code.zero(ref(AF));
     code.plus(ref(AF), ref(AY));
     code.call(Kernel::adj_energy, n, &elements.schedule, kLarge,
-              {ref(X, KN_SLOT_STATE), ref(V, KN_SLOT_STATE), ref(F), ref(AOUT, KN_SLOT_STEP), ref(AX, KN_SLOT_ADJ),
-               ref(AV, KN_SLOT_ADJ), ref(AF)});
+              {ref(X, KN_SLOT_STATE), ref(F), ref(AOUT, KN_SLOT_STEP), ref(AX, KN_SLOT_ADJ), ref(AF)});
     code.call(Kernel::adj_springs, n - 1, &springs.schedule, kLarge,
               {ref(X, KN_SLOT_STATE), ref(K), ref(AF), ref(AX, KN_SLOT_ADJ), ref(AK)}, {0, 0, 0, 0, kSum});
   }

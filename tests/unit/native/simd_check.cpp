@@ -4,6 +4,7 @@
 #include "simd.hpp"
 
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,14 +14,17 @@
 
 static int failures = 0;
 
-#define CHECK(condition, ...)                                       \
-  do {                                                              \
-    if (!(condition) && ++failures <= 40) {                         \
-      std::printf("FAIL line %d: %s ", __LINE__, #condition);      \
-      std::printf(" " __VA_ARGS__);                                 \
-      std::printf("\n");                                            \
-    }                                                               \
-  } while (0)
+__attribute__((noinline, cold, format(printf, 3, 4))) static void fail(int line, const char* condition,
+                                                                       const char* format, ...) {
+  if (++failures > 40) return;
+  std::printf("FAIL line %d: %s ", line, condition);
+  va_list arguments;
+  va_start(arguments, format);
+  std::vprintf(format, arguments);
+  va_end(arguments);
+  std::printf("\n");
+}
+#define CHECK(condition, ...) ((condition) ? void() : fail(__LINE__, #condition, " " __VA_ARGS__))
 
 static std::mt19937_64 generator(1);
 static double uniform(double a, double b) { return std::uniform_real_distribution<double>(a, b)(generator); }
@@ -46,7 +50,7 @@ std::vector<T> special_values() {
   return v;
 }
 
-// ---- accuracy and equal bits ---------------------------------------------------------------------------------------------
+// ---- accuracy and equal bits ------------------------------------------------------------------------------------
 
 template <class T, int W, class Function>
 void evaluate(Function f, const std::vector<T>& x, const std::vector<T>& y, std::vector<T>& out) {
@@ -247,7 +251,7 @@ void check_arithmetic() {
 #undef EXACT
 }
 
-// ---- integers, masks, memory ---------------------------------------------------------------------------------------------
+// ---- integers, masks, memory ------------------------------------------------------------------------------------
 
 template <class T, int W>
 struct Width {
@@ -369,27 +373,31 @@ struct Width {
     const std::vector<T> data = numbers(elements * stride + 4);
     const auto load = [&](I idx, bool consecutive, F* f) {
       const T* base = data.data();
-      if (count == 4 && consecutive) kn::load4(base, stride, f[0], f[1], f[2], f[3]);
-      if (count == 4 && !consecutive) kn::gather4(base, stride, idx, f[0], f[1], f[2], f[3]);
-      if (count == 3 && consecutive) kn::load3(base, stride, f[0], f[1], f[2]);
-      if (count == 3 && !consecutive) kn::gather3(base, stride, idx, f[0], f[1], f[2]);
-      if (count == 2 && consecutive) kn::load2(base, stride, f[0], f[1]);
-      if (count == 2 && !consecutive) kn::gather2(base, stride, idx, f[0], f[1]);
+      if constexpr (count == 4) {
+        if (consecutive) kn::load4(base, stride, f[0], f[1], f[2], f[3]);
+        else kn::gather4(base, stride, idx, f[0], f[1], f[2], f[3]);
+      } else if constexpr (count == 3) {
+        if (consecutive) kn::load3(base, stride, f[0], f[1], f[2]);
+        else kn::gather3(base, stride, idx, f[0], f[1], f[2]);
+      } else {
+        if (consecutive) kn::load2(base, stride, f[0], f[1]);
+        else kn::gather2(base, stride, idx, f[0], f[1]);
+      }
     };
     const auto store = [&](T* p, const F* f) {
-      if (count == 4) kn::store4(p, stride, f[0], f[1], f[2], f[3]);
-      if (count == 3) kn::store3(p, stride, f[0], f[1], f[2]);
-      if (count == 2) kn::store2(p, stride, f[0], f[1]);
+      if constexpr (count == 4) kn::store4(p, stride, f[0], f[1], f[2], f[3]);
+      if constexpr (count == 3) kn::store3(p, stride, f[0], f[1], f[2]);
+      if constexpr (count == 2) kn::store2(p, stride, f[0], f[1]);
     };
     const auto store_masked = [&](T* p, const F* f, M m) {
-      if (count == 4) kn::store4(p, stride, f[0], f[1], f[2], f[3], m);
-      if (count == 3) kn::store3(p, stride, f[0], f[1], f[2], m);
-      if (count == 2) kn::store2(p, stride, f[0], f[1], m);
+      if constexpr (count == 4) kn::store4(p, stride, f[0], f[1], f[2], f[3], m);
+      if constexpr (count == 3) kn::store3(p, stride, f[0], f[1], f[2], m);
+      if constexpr (count == 2) kn::store2(p, stride, f[0], f[1], m);
     };
     const auto transpose = [&](T* p, const F* f) {
-      if (count == 4) kn::transpose_store4(p, f[0], f[1], f[2], f[3]);
-      if (count == 3) kn::transpose_store3(p, f[0], f[1], f[2]);
-      if (count == 2) kn::transpose_store2(p, f[0], f[1]);
+      if constexpr (count == 4) kn::transpose_store4(p, f[0], f[1], f[2], f[3]);
+      if constexpr (count == 3) kn::transpose_store3(p, f[0], f[1], f[2]);
+      if constexpr (count == 2) kn::transpose_store2(p, f[0], f[1]);
     };
     constexpr int written = count == 3 ? 4 : count;
     for (int round = 0; round < 8; ++round) {
@@ -472,7 +480,7 @@ void check_widths() {
   CHECK(p[0] == 21 && p[1] == 42 && p[2] == 33);
 }
 
-// ---- environment ---------------------------------------------------------------------------------------------------------
+// ---- environment ------------------------------------------------------------------------------------------------
 
 static void check_environment() {
   alignas(64) static char memory[256];

@@ -17,7 +17,7 @@ enum { KN_PACKET = 16, KN_CHUNK = 256 };  // KN_CHUNK is a multiple of KN_PACKET
 
 // First fault of a checked build; `code` is written last and only once (compare and swap by the kernel's helper).
 typedef struct kn_fault {
-  int32_t code;     // 0 none, 1 index out of range, 2 write after read, 3 non-finite value
+  int32_t code;     // 0 none, 1 index out of range, 2 write after read, 3 non-finite value, 4 uniform(x) that differs
   int32_t site;     // index into the table of sites that the emitter gave to Python (source line, array, ...)
   int64_t element;  // element of the domain
   int64_t lane;     // lane (world of the block where lanes are worlds)

@@ -26,6 +26,37 @@ KN_INLINE void poke_mask(U* p, M m) {
   else store(p, m);
 }
 
+// ---- gathered rows: the offsets of a packet's elements are computed once, for loads and for writes -------------
+
+// Kept in memory: scalar loads are cheaper than taking a vector apart, which compilers would otherwise do.
+template <class I, int W>
+KN_INLINE void keep_offsets(element<I> (&out)[W], I offsets) {
+  store<I>(out, offsets);
+  asm("" : "+m"(out));
+}
+
+template <class T, class U, int W>
+KN_INLINE void offset_rows(const T* (&row)[W], const T* base, const U* offset) {
+  for (int l = 0; l < W; ++l) row[l] = base + offset[l];
+}
+template <class F, class U>
+KN_INLINE void rows4(const element<F>* base, const U* offset, F& a, F& b, F& c, F& d) {
+  const element<F>* row[width<F>];
+  offset_rows(row, base, offset);
+  load_rows(row, a, b, c, d);
+}
+template <class F, class U>
+KN_INLINE void rows3(const element<F>* base, const U* offset, F& a, F& b, F& c) {
+  F d;
+  rows4(base, offset, a, b, c, d);
+}
+template <class F, class U>
+KN_INLINE void rows2(const element<F>* base, const U* offset, F& a, F& b) {
+  const element<F>* row[width<F>];
+  offset_rows(row, base, offset);
+  load_rows(row, a, b);
+}
+
 // ---- own element: full packets are stored whole, tails lane by lane ------------------------------------------
 
 template <class F, class M>
@@ -98,6 +129,14 @@ inline void checked_finite(const kn_call* call, F v, M m, int64_t element, int32
   for (int l = 0; l < width<F>; ++l)
     if (active(m, l) && !__builtin_isfinite(double(lane(v, l))) && call->fault)
       kn_report(call->fault, 3, site, element + l, call->world + l, 0, 0);
+}
+// `uniform(x)` promised one value for all lanes.
+template <class I, class M>
+inline element<I> checked_uniform(const kn_call* call, I x, M m, int64_t element, int32_t site) {
+  for (int l = 1; l < width<I>; ++l)
+    if (active(m, l) && lane(x, l) != lane(x, 0) && call->fault)
+      kn_report(call->fault, 4, site, element + l, call->world + l, lane(x, l), lane(x, 0));
+  return lane(x, 0);
 }
 // Which elements of arrays this kernel has read; writing to one afterwards breaks the rule of reverse mode.
 struct ReadSet {

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "abi.h"
-#include "finite.hpp"
+#include "bulk.hpp"
 
 namespace kn {
 namespace {
@@ -121,19 +121,53 @@ bool is_plain_copy(const kn_layout& l) {
 }
 
 template <bool Pack, class Number>
-void copy_slot(const kn_layout& l, void* user, Number* native) {
-  const size_t count = size_t(l.elements * l.numbers), all = size_t(l.elements_padded * l.padded);
-  if (Pack) {
-    memcpy(native, user, count * sizeof(Number));
-    memset(native + count, 0, (all - count) * sizeof(Number));
-  } else {
-    memcpy(user, native, count * sizeof(Number));
+bool copy_slot(const kn_layout& l, void* user, Number* native) {
+  const int64_t bytes = l.elements * l.numbers * int64_t(sizeof(Number));
+  const int64_t all = l.elements_padded * l.padded * int64_t(sizeof(Number));
+  char *ours = reinterpret_cast<char*>(native), *theirs = static_cast<char*>(user);
+  copy_bytes(Pack ? ours : theirs, Pack ? theirs : ours, bytes);
+  if (Pack) memset(ours + bytes, 0, size_t(all - bytes));
+  return true;
+}
+
+// Three numbers without gaps on the user's side, padded to four on ours.
+bool are_triples(const kn_layout& l) {
+  return are_rows<3, 4>(l) && !l.order && l.element_stride == 3 && l.elements > 0 && !l.add;
+}
+
+// As vectors of four: the last number of one is the first of the next, which comes after it. The last has no next.
+template <bool Pack, class User, class Native>
+bool move_triples(const kn_layout& l, User* user, Native* native) {
+  typedef User User4 __attribute__((vector_size(4 * sizeof(User))));
+  typedef Native Native4 __attribute__((vector_size(4 * sizeof(Native))));
+  const int64_t last = l.elements - 1;
+  for (int64_t e = 0; e < last; ++e) {
+    User4 theirs;
+    Native4 ours;
+    if constexpr (Pack) {
+      memcpy(&theirs, user + 3 * e, sizeof theirs);
+      theirs[3] = 0;
+      ours = __builtin_convertvector(theirs, Native4);
+      memcpy(native + 4 * e, &ours, sizeof ours);
+    } else {
+      memcpy(&ours, native + 4 * e, sizeof ours);
+      theirs = __builtin_convertvector(ours, User4);
+      memcpy(user + 3 * e, &theirs, sizeof theirs);
+    }
   }
+  for (int c = 0; c < 3; ++c) {
+    if constexpr (Pack) native[4 * last + c] = Native(user[3 * last + c]);
+    else user[3 * last + c] = User(native[4 * last + c]);
+  }
+  if constexpr (Pack) std::fill(native + 4 * last + 3, native + 4 * l.elements_padded, Native(0));
+  return true;
 }
 
 template <bool Pack, class User, class Native>
 bool move_slot(const kn_layout& l, User* user, Native* native) {
-  if (is_plain_copy<User, Native>(l)) return copy_slot<Pack>(l, user, native), true;
+  if (is_plain_copy<User, Native>(l)) return copy_slot<Pack>(l, user, native);
+  if constexpr (std::is_floating_point_v<User> && std::is_floating_point_v<Native>)
+    if (are_triples(l)) return move_triples<Pack>(l, user, native);
   if (l.packet) return move_shape<Pack, Packets>(l, user, native);
   if (are_rows<1, 1>(l)) return move_shape<Pack, Rows<1, 1>>(l, user, native);
   if (are_rows<3, 4>(l)) return move_shape<Pack, Rows<3, 4>>(l, user, native);

@@ -8,7 +8,7 @@
 #include <new>
 
 #include "abi.h"
-#include "finite.hpp"
+#include "bulk.hpp"
 #include "plan.hpp"
 #include "pool.hpp"
 
@@ -209,7 +209,7 @@ class Runner {
       const char* source = state_address(from[i], from_slot);
       const int64_t bytes = program_.buffers[program_.state[i]].bytes;
       share_bytes(is_big(bytes), bytes, [&](int64_t begin, int64_t end) {
-        memcpy(target + begin, source + begin, size_t(end - begin));
+        copy_bytes(target + begin, source + begin, end - begin);
       });
     }
   }
@@ -282,9 +282,8 @@ class Runner {
     char* to = static_cast<char*>(arguments[0]);
     const char* from = op.source->n_refs > 1 ? static_cast<const char*>(arguments[1]) : nullptr;
     share_bytes(op.shared, program_.buffers[op.source->refs[0].buffer].bytes, [&](int64_t begin, int64_t end) {
-      const size_t bytes = size_t(end - begin);
-      if (op.source->op == KN_OP_ZERO) memset(to + begin, 0, bytes);
-      if (op.source->op == KN_OP_COPY) memcpy(to + begin, from + begin, bytes);
+      if (op.source->op == KN_OP_ZERO) memset(to + begin, 0, size_t(end - begin));
+      if (op.source->op == KN_OP_COPY) copy_bytes(to + begin, from + begin, end - begin);
       if (op.source->op == KN_OP_ADD) add_bytes(to + begin, from + begin, end - begin);
     });
   }

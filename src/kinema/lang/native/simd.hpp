@@ -51,7 +51,7 @@ namespace kn {
 
 constexpr int hardware_bytes = KN_AVX512 ? 64 : KN_X86 ? 32 : 16;
 
-// ---- types -----------------------------------------------------------------------------------------------------------
+// ---- types ------------------------------------------------------------------------------------------------------
 
 template <class T, int W>
 struct Vector {
@@ -167,7 +167,7 @@ struct Pair {
 #define KN_HALVES_3(R, f, a, b, c) \
   if constexpr (is_pair<decltype(a)>) return R(f(a.lo, b.lo, c.lo), f(a.hi, b.hi, c.hi)); else
 
-// ---- construction and lanes ---------------------------------------------------------------------------------------------
+// ---- construction and lanes -------------------------------------------------------------------------------------
 
 template <int W>
 using Indices = std::make_integer_sequence<int, W>;
@@ -244,7 +244,7 @@ KN_INLINE auto low(V a) { return part_vector<0>(a, Indices<width<V> / 2>()); }
 template <class V>
 KN_INLINE auto high(V a) { return part_vector<width<V> / 2>(a, Indices<width<V> / 2>()); }
 
-// ---- masks --------------------------------------------------------------------------------------------------------------
+// ---- masks ------------------------------------------------------------------------------------------------------
 
 template <class M>
 KN_INLINE M mand(M a, M b) { return a & b; }
@@ -309,7 +309,7 @@ KN_INLINE void for_active(M m, Function f) {
   for (unsigned bits = mask_bits(m); bits; bits &= bits - 1) f(__builtin_ctz(bits));
 }
 
-// ---- floating point -----------------------------------------------------------------------------------------------------
+// ---- floating point ---------------------------------------------------------------------------------------------
 // hw_* : the operations that have no vector operator, for scalars and for each vector of the hardware.
 
 KN_INLINE float hw_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -415,7 +415,7 @@ KN_INLINE F sign_(F a) {  // -1, 0 or 1; 0 for NaN
   return sel(a > zero, splat<F>(1), sel(a < zero, splat<F>(-1), zero));
 }
 
-// ---- integers -----------------------------------------------------------------------------------------------------------
+// ---- integers ---------------------------------------------------------------------------------------------------
 
 template <class I>
 KN_INLINE I imin(I a, I b) { return sel(a < b, a, b); }
@@ -509,15 +509,23 @@ KN_INLINE V from_doubles(D a) {
   }
 }
 
+// The same bits as unsigned integers, which may wrap.
+template <class I>
+KN_INLINE auto to_unsigned(I a) {
+  using U = std::make_unsigned_t<element<I>>;
+  if constexpr (is_scalar<I>) return U(a);
+  else return bit_cast<Vec<U, width<I>>>(a);
+}
+
 // Python's // and % on integers; a divisor of 0 acts as 1. The smallest integer divided by -1 wraps.
 template <class I, std::enable_if_t<is_scalar<I>, int> = 0>
 KN_INLINE I idiv(I a, I b) {
   if (b == 0) return a;
-  if (b == -1) return I(0 - std::make_unsigned_t<I>(a));
+  if (b == -1) return I(-to_unsigned(a));
   const I q = a / b;
   return q - (q * b != a && (a < 0) != (b < 0));
 }
-// Quotients of integers below 2^51 by way of doubles: exact, since a/b is either an integer or at least 1/b away from one.
+// Quotients of integers below 2^51 by way of doubles: exact, since a/b is an integer or at least 1/b away from one.
 template <class F>
 KN_INLINE F floor_quotient(F a, F b) { return floor_(a / b); }
 template <class I, int... L>
@@ -530,11 +538,11 @@ KN_INLINE I idiv(I a, I b) {
     constexpr int W = width<I>;
     const I zero = splat<I>(0), one = splat<I>(1);
     const auto negate = b == splat<I>(-1);
-    const I divisor = sel(mor(negate, b == zero), one, b);
+    const I divisor = sel(mor(negate, b == zero), one, b), negated = bit_cast<I>(-to_unsigned(a));
     if constexpr (sizeof(element<I>) == 4) {
       using D = typename Lanes<double, W>::F;
       const I q = from_doubles<I>(floor_quotient(to_doubles<D>(a), to_doubles<D>(divisor)));
-      return sel(negate, zero - a, q);
+      return sel(negate, negated, q);
     } else {
       const I bound = splat<I>(1ll << 51);
       if (any((a >= bound) | (a <= -bound) | (b >= bound) | (b <= -bound)))
@@ -542,17 +550,19 @@ KN_INLINE I idiv(I a, I b) {
       // The integer sits in the mantissa of 1.5 * 2^52 + q.
       const auto magic = splat<float_of<I>>(0x1.8p52);
       const I q = bit_cast<I>(floor_quotient(to_float(a), to_float(divisor)) + magic) - bit_cast<I>(magic);
-      return sel(negate, zero - a, q);
+      return sel(negate, negated, q);
     }
   }
 }
 template <class I>
 KN_INLINE I imod(I a, I b) {
-  b = sel(b == splat<I>(0), splat<I>(1), b);
-  return a - idiv(a, b) * b;
+  KN_HALVES_2(I, imod, a, b) {
+    b = sel(b == splat<I>(0), splat<I>(1), b);
+    return bit_cast<I>(to_unsigned(a) - to_unsigned(idiv(a, b)) * to_unsigned(b));
+  }
 }
 
-// ---- memory: contiguous and gathered ------------------------------------------------------------------------------------
+// ---- memory: contiguous and gathered ----------------------------------------------------------------------------
 
 template <class F>
 KN_INLINE F load(const element<F>* p) {
@@ -642,7 +652,7 @@ KN_INLINE F gather(const element<F>* base, int_of<F> idx) { return gather_any<F>
 template <class I>
 KN_INLINE I gather_int(const int32_t* base, I idx) { return gather_any<I>(base, idx); }
 
-// ---- memory: padded elements --------------------------------------------------------------------------------------------
+// ---- memory: padded elements ------------------------------------------------------------------------------------
 // An element is a row of numbers. W rows are loaded whole and transposed in registers, and the other way round.
 
 template <class P, class I, int... L>
@@ -894,7 +904,7 @@ KN_INLINE void accumulate(element<F>* p, F v, mask_of<F> m) { accumulate(p, sel(
 template <class F>
 KN_INLINE void accumulate(element<F>* p, F v, int n) { accumulate(p, v, mask_first<mask_of<F>>(n)); }
 
-// ---- the environment of a kernel ----------------------------------------------------------------------------------------
+// ---- the environment of a kernel --------------------------------------------------------------------------------
 
 // Round to nearest, no flushing of denormals, no traps, until the end of the scope. Threads of other libraries
 // (torch's flush-denormal setting) would otherwise change the bits.

@@ -3,9 +3,10 @@
 //   sin_ cos_ sincos_ tan_   within 4 ulp for |x| <= 1e5 (float) or 1e9 (double); lanes beyond are left to libm
 //   asin_ acos_ atan_ atan2_ exp_ log_ tanh_ sigmoid_ pow_   within 4 ulp everywhere
 //
-// Infinities, NaN, signed zeros and denormals behave as in C (the bits of a NaN itself are not specified). One algorithm
-// serves all widths, hence the same bits for all. The functions are not inlined, which keeps kernels that use many of
-// them small. Polynomials are minimax approximations (Remez exchange, relative error) on the intervals stated.
+// Infinities, NaN, signed zeros and denormals behave as in C (the bits of a NaN itself are not specified). One
+// algorithm serves all widths, hence the same bits for all. The functions are not inlined, which keeps kernels that
+// use many of them small. Polynomials are minimax approximations (Remez exchange, relative error) on the intervals
+// stated.
 #pragma once
 
 namespace kn {
@@ -75,7 +76,7 @@ struct Constants<double> {
 template <class F>
 using ConstantsOf = Constants<element<F>>;
 
-// ---- parts --------------------------------------------------------------------------------------------------------------
+// ---- parts ------------------------------------------------------------------------------------------------------
 
 template <class F, int N, int... L>
 KN_INLINE F horner(F x, const element<F> (&c)[N], std::integer_sequence<int, L...>) {
@@ -148,10 +149,10 @@ struct LibmPow {
   double operator()(double x, double y) const { return __builtin_pow(x, y); }
 };
 
-// ---- trigonometry -------------------------------------------------------------------------------------------------------
+// ---- trigonometry -----------------------------------------------------------------------------------------------
 
-// |x| = q pi/2 + r with |r| <= pi/4; sine and cosine of r. The multiples of pi/2 are subtracted in three parts; the first
-// subtraction is exact, since fma does not round the product.
+// |x| = q pi/2 + r with |r| <= pi/4; sine and cosine of r. The multiples of pi/2 are subtracted in three parts; the
+// first subtraction is exact, since fma does not round the product.
 template <class F>
 struct Reduced {
   word_of<F> quarter;  // q, in the low bits
@@ -276,7 +277,7 @@ KN_OUTLINE F atan_lanes(F x) { return angle(x, splat<F>(1)); }
 template <class F>
 KN_OUTLINE F atan2_lanes(F y, F x) { return angle(y, x); }
 
-// ---- exponentials and logarithms ----------------------------------------------------------------------------------------
+// ---- exponentials and logarithms --------------------------------------------------------------------------------
 
 // x + tail = n log 2 + r; returns e^r - 1.
 template <class F>
@@ -398,7 +399,7 @@ KN_OUTLINE F pow_lanes(F x, F y) {
   return any(special) ? by_libm(r, special, LibmPow(), x, y) : r;
 }
 
-// ---- the functions ------------------------------------------------------------------------------------------------------
+// ---- the functions ----------------------------------------------------------------------------------------------
 
 #define KN_FUNCTION(name)                    \
   template <class F>                         \

@@ -1,10 +1,25 @@
-// Are all numbers finite? The exponent bits tell, 32 bytes at a time, without touching a floating-point flag.
+// Numbers in bulk: copied, and asked whether they are finite.
 #pragma once
 #include <stdint.h>
 #include <string.h>
 
 namespace kn {
 
+// memcpy, which on recent AMD processors (`rep movsb`) is 20 times slower if `to` is 1 .. 63 bytes past `from`, modulo 4096.
+inline void copy_bytes(char* to, const char* from, int64_t bytes) {
+  typedef char Line __attribute__((vector_size(32)));
+  for (; bytes >= 64; bytes -= 64, to += 64, from += 64) {
+    Line a, b;
+    memcpy(&a, from, sizeof a);
+    memcpy(&b, from + sizeof a, sizeof b);
+    memcpy(to, &a, sizeof a);
+    memcpy(to + sizeof a, &b, sizeof b);
+    asm volatile("" ::: "memory");  // or the compiler makes it a memcpy
+  }
+  memcpy(to, from, size_t(bytes));
+}
+
+// By the exponent bits, which touches no floating-point flag.
 template <class T>
 inline bool is_finite(T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);

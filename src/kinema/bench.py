@@ -1,0 +1,37 @@
+"""Benchmarks against peers. They live in the project folder, not in the installed package."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from kinema.errors import KinemaError
+
+
+def project_folder() -> Path:
+    """The project folder that holds `benchmarks/`: the working directory, or where this source tree lies."""
+    for folder in (Path.cwd(), Path(__file__).resolve().parents[2]):
+        if (folder / "benchmarks" / "kernels" / "run.py").exists():
+            return folder
+    raise KinemaError(
+        "the benchmarks are not here",
+        expected="a folder `benchmarks` in the working directory",
+        fix="run this in a clone of the project, after `make setup-bench`",
+    )
+
+
+def run_kernels(*, quick: bool = False) -> dict[str, Any]:
+    """Time the shipped kernels side by side with their peers; progress goes to standard error.
+
+    Args:
+        quick: Fewer sizes and repetitions.
+
+    Returns:
+        One object with `rows`, `ratios` and what the machine is.
+    """
+    folder = str(project_folder())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module("benchmarks.kernels.run").main(json=False, quick=quick)

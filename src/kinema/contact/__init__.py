@@ -1,0 +1,1 @@
+"""Contact: penalty forces of particles against shapes."""

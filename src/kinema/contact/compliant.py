@@ -1,0 +1,143 @@
+"""Compliant contact: penalty forces of particles against a plane, a sphere and a box, with smooth-cone friction.
+
+The law is gradSim's, with four numbers k_e, k_d, k_f and mu [Jatavallabhula et al. 2021, appendix]. For a particle at
+depth d > 0 with unit normal n and velocity v, v_n = n.v and v_t = v - n v_n:
+
+    f_n = k_e d - k_d min(v_n, 0)
+    f   = n f_n - k_f v_t b / sqrt(b^2 + k_f^2 |v_t|^2 + eps^2),    b = mu f_n
+
+The normal force never pulls, and is damped only while the particle approaches. Friction is a smooth cone in place of
+gradSim's clamp per axis: -k_f v_t for slow sliding (sticking creeps), -b v_t/|v_t| for fast sliding, below b always.
+eps = 1e-12 N keeps it finite where b and v_t vanish together.
+"""
+
+from kinema.lang import Array, Float, Index, dot, func, kernel, mat33, max, min, norm, record, rsqrt, transpose, vec3
+
+TINY_FORCE = 1e-12  # [N], eps of the friction law; its cube must be a float32
+
+
+@record
+class Plane:
+    """The half space n.x < offset: unit normal n [-] pointing out of it, offset [m]."""
+
+    normal: vec3
+    offset: Float
+
+
+@record
+class Sphere:
+    """A solid ball: centre [m], radius [m]."""
+
+    centre: vec3
+    radius: Float
+
+
+@record
+class Box:
+    """A solid box: centre [m], half of its edges [m], rotation R_WB whose columns are its axes in the world [-]."""
+
+    centre: vec3
+    half: vec3
+    rotation: mat33
+
+
+@record
+class Penalty:
+    """The law: stiffness k_e [N/m], damping k_d [N s/m], slow friction k_f [N s/m], friction coefficient mu [-]."""
+
+    k_e: Float
+    k_d: Float
+    k_f: Float
+    mu: Float
+
+
+@func
+def penalty_force(depth: Float, n: vec3, v: vec3, k_e: Float, k_d: Float, k_f: Float, mu: Float):
+    """Force [N] on a particle at `depth` [m] > 0 under a surface with unit normal n, moving at v [m/s]."""
+    v_n = dot(n, v)
+    v_t = v - n * v_n
+    f_n = k_e * depth - k_d * min(v_n, 0.0)
+    b = mu * f_n
+    slow = k_f * b * rsqrt(b * b + k_f * k_f * dot(v_t, v_t) + TINY_FORCE * TINY_FORCE)
+    return n * f_n - v_t * slow
+
+
+@func
+def sphere_normal(r: vec3, distance: Float):
+    """Unit normal at r = position - centre, |r| = distance [m]; at the centre it is +z."""
+    return r / distance if distance > 0.0 else vec3(0.0, 0.0, 1.0)
+
+
+@func
+def box_face(e: vec3, side: vec3):
+    """Inside a box: the nearest face as (signed distance [m], normal in the axes of the box); x, y, z on a tie."""
+    distance = e.x
+    normal = vec3(side.x, 0.0, 0.0)
+    if e.y > distance:
+        distance = e.y
+        normal = vec3(0.0, side.y, 0.0)
+    if e.z > distance:
+        distance = e.z
+        normal = vec3(0.0, 0.0, side.z)
+    return distance, normal
+
+
+@func
+def box_surface(e: vec3, side: vec3):
+    """Signed distance [m] and normal (in the axes of the box) of its nearest face, edge or corner.
+
+    e = |q| - half for the position q seen from the centre; side holds the signs of q.
+    """
+    distance, normal = box_face(e, side)
+    if distance > 0.0:
+        out = vec3(max(e.x, 0.0), max(e.y, 0.0), max(e.z, 0.0))
+        distance = norm(out)
+        normal = vec3(side.x * out.x, side.y * out.y, side.z * out.z) / distance
+    return distance, normal
+
+
+@kernel
+def particle_contact(
+    i: Index,
+    x: Array[vec3],
+    v: Array[vec3],
+    radius: Float,
+    plane: Plane,
+    sphere: Sphere,
+    box: Box,
+    law: Penalty,
+    f: Array[vec3],
+):
+    """Contact forces [N] of a plane, a sphere and a box that do not move, added to the forces of the particles.
+
+    x [m], v [m/s], radius of the particles [m], f [N]. Forces of shapes that are touched at once are added. A shape
+    that is not wanted is put out of reach: a plane at offset -1e6, a sphere or box at z = -1e6.
+
+    Gradients:
+        Exact, with respect to x, v and every number. At the centre of the sphere, the normal is +z and depth and
+        normal have derivative 0. Inside the box, on a tie of faces, the first axis is taken, and the positive side
+        where a coordinate is 0. The force jumps by k_d |v_n| when an approaching particle touches; the derivative
+        does not see the jump. At v_t = 0 the friction is 0, with derivative -k_f b / sqrt(b^2 + eps^2).
+    """
+    at = x[i]
+    velocity = v[i]
+
+    height = dot(plane.normal, at) - plane.offset
+    if height < radius:
+        f[i] += penalty_force(radius - height, plane.normal, velocity, law.k_e, law.k_d, law.k_f, law.mu)
+
+    r = at - sphere.centre
+    distance = norm(r)
+    reach = sphere.radius + radius
+    if distance < reach:
+        normal = sphere_normal(r, distance)
+        f[i] += penalty_force(reach - distance, normal, velocity, law.k_e, law.k_d, law.k_f, law.mu)
+
+    q = transpose(box.rotation) @ (at - box.centre)
+    side = vec3(1.0 if q.x >= 0.0 else -1.0, 1.0 if q.y >= 0.0 else -1.0, 1.0 if q.z >= 0.0 else -1.0)
+    e = vec3(side.x * q.x - box.half.x, side.y * q.y - box.half.y, side.z * q.z - box.half.z)
+    if max(e.x, e.y, e.z) < radius:
+        depth, normal_B = box_surface(e, side)
+        if depth < radius:
+            normal = box.rotation @ normal_B
+            f[i] += penalty_force(radius - depth, normal, velocity, law.k_e, law.k_d, law.k_f, law.mu)

@@ -1,0 +1,1 @@
+"""What a simulation knows: arrays and named parameters."""

@@ -1,0 +1,1 @@
+"""What the user says: shapes, and what is made of them."""

@@ -1,0 +1,1 @@
+"""Steps and rollouts: the composition of physics, nothing else."""

@@ -1,0 +1,618 @@
+"""Every operator of the language and of kinema.math: values, adjoints and tangents, at every lane width.
+
+A registry names each operator once: its text in the language, and a reference that runs on numpy (values) and on torch
+(derivatives). All operators stand in one kernel, each with an output of its own; world k of a batch gets a cotangent
+for the output of operator k only, so one reverse sweep yields the adjoint of each operator by itself. What is shown at
+one lane width holds at all others, because all bits are the same.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from kinema import math as kinema_math
+from kinema.lang import bridge, build, cpu, functions, types
+from kinema.lang import (
+    Array,
+    Float,
+    Index,
+    Int,
+    abs,
+    acos,
+    asin,
+    atan2,
+    cos,
+    dot,
+    func,
+    kernel,
+    log,
+    mat22,
+    mat33,
+    max,
+    min,
+    norm,
+    normalize,
+    pow,
+    rsqrt,
+    sin,
+    sqrt,
+    vec2,
+    vec3,
+    vec4,
+)
+from kinema.lang.analysis import ELEMENTS, WORLDS
+from kinema.lang.functions import Intrinsic
+from kinema.lang.markers import Func
+from kinema.lang.program import Program
+from kinema.math import Dyad, Force, Motion, Quat, RigidInertia, Sym33, SymmetricDyad, Transform
+
+N = 19  # elements: at every width full packets and a rest
+WIDTHS = (1, 2, 4, 8, 16)
+PLACES = [(w, lanes) for w in WIDTHS for lanes in (ELEMENTS, WORLDS) if w > 1 or lanes == ELEMENTS]
+BASE = (4, ELEMENTS)
+
+# What an operator may be off by, in ulps of max(1, |result|) [units of the last place]. All inputs are below 3.
+EXACT = 0.0  # one operation of IEEE 754, or none
+FUNCTION = 5.0  # simd_math.hpp promises 4 ulp, numpy is within 1
+SHORT = 32.0  # sums of up to six products below 9, each rounded
+LONG = 512.0  # products of 6 x 6 matrices, and inverses of matrices with a condition below 30
+
+
+# -- inputs --------------------------------------------------------------------------------------------------------
+
+
+def off_integers(random, *shape):
+    """Numbers in [-2, 2] that keep 0.1 away from all integers, where abs, sign, floor and Int have kinks."""
+    return random.integers(-2, 2, shape) + random.uniform(0.1, 0.9, shape)
+
+
+def well_posed(random, size, *shape):
+    """Matrices with a condition below 30."""
+    made = random.uniform(-1, 1, (*shape, size, size)) + 2 * np.eye(size)
+    assert np.linalg.cond(made).max() < 30
+    return made
+
+
+def rotations(random, count):
+    made, _ = np.linalg.qr(random.normal(size=(count, 3, 3)))
+    return made * np.linalg.det(made)[:, None, None]
+
+
+def transforms(random):
+    return np.concatenate([rotations(random, N).reshape(N, 9), random.uniform(-1, 1, (N, 3))], 1)
+
+
+def rigid_inertias(random):
+    """Mass, first moments, and moments of inertia that are positive definite about the centre of mass."""
+    mass, com = random.uniform(1, 2, (N, 1)), random.uniform(-0.5, 0.5, (N, 3))
+    axes, R = random.uniform(0.5, 1.5, (N, 3)), rotations(random, N)
+    steiner = np.einsum("n,nij->nij", mass[:, 0], np.einsum("nk,nk,ij->nij", com, com, np.eye(3)) - np.einsum("ni,nj->nij", com, com))
+    I = np.einsum("nik,nk,njk->nij", R, axes, R) + steiner
+    return np.concatenate([mass, mass * com, I.reshape(N, 9)[:, UPPER]], 1)
+
+
+def symmetric_dyads(random):
+    whole = random.uniform(-0.4, 0.4, (N, 6, 6))
+    whole = whole + whole.transpose(0, 2, 1) + 3 * np.eye(6)
+    return np.concatenate([b.reshape(N, 9) for b in (whole[:, :3, :3], whole[:, :3, 3:], whole[:, 3:, 3:])], 1)
+
+
+def dyads(random):
+    return blocks_of(np, well_posed(random, 6, N) * 0.7)
+
+
+def plain(low, high, *shape):
+    return lambda random: random.uniform(low, high, (N, *shape))
+
+
+UPPER, FULL = [0, 1, 2, 4, 5, 8], [0, 1, 2, 1, 3, 4, 2, 4, 5]  # Sym33 out of nine entries, and back
+
+# Name in the registry -> type and contents.
+INPUTS = {
+    "a": (Float, lambda random: off_integers(random, N)),
+    "b": (Float, lambda random: off_integers(random, N)),
+    "c": (Float, lambda random: off_integers(random, N)),
+    "p": (Float, plain(0.2, 3.0)),
+    "u": (Float, plain(-0.95, 0.95)),
+    "i": (Int, lambda random: random.integers(-9, 9, N)),
+    "j": (Int, lambda random: random.choice([-5, -3, -1, 1, 2, 4, 7], N)),
+    "x2": (vec2, plain(-1.5, 1.5, 2)),
+    "y2": (vec2, plain(-1.5, 1.5, 2)),
+    "x": (vec3, plain(-1.5, 1.5, 3)),
+    "y": (vec3, plain(-1.5, 1.5, 3)),
+    "z": (vec3, plain(-1.5, 1.5, 3)),
+    "x4": (vec4, plain(-1.5, 1.5, 4)),
+    "y4": (vec4, plain(-1.5, 1.5, 4)),
+    "A2": (mat22, lambda random: well_posed(random, 2, N)),
+    "B2": (mat22, lambda random: well_posed(random, 2, N)),
+    "A": (mat33, lambda random: well_posed(random, 3, N)),
+    "B": (mat33, lambda random: well_posed(random, 3, N)),
+    "C": (mat33, lambda random: well_posed(random, 3, N)),
+    "q": (Quat, plain(-1.0, 1.0, 4)),
+    "k": (Quat, plain(-1.0, 1.0, 4)),
+    "m": (Motion, plain(-1.5, 1.5, 6)),
+    "l": (Motion, plain(-1.5, 1.5, 6)),
+    "f": (Force, plain(-1.5, 1.5, 6)),
+    "g": (Force, plain(-1.5, 1.5, 6)),
+    "X": (Transform, transforms),
+    "Y": (Transform, transforms),
+    "S": (Sym33, plain(-1.5, 1.5, 6)),
+    "T": (Sym33, plain(-1.5, 1.5, 6)),
+    "R": (RigidInertia, rigid_inertias),
+    "P": (RigidInertia, rigid_inertias),
+    "H": (SymmetricDyad, symmetric_dyads),
+    "G": (SymmetricDyad, symmetric_dyads),
+    "D": (Dyad, dyads),
+    "O": (Dyad, dyads),
+}
+REAL = [name for name, (kind, _) in INPUTS.items() if kind is not Int]
+
+
+# -- references: functions of (xp, arrays), where xp is numpy or torch -----------------------------------------------
+
+LEVI_CIVITA = np.zeros((3, 3, 3))
+LEVI_CIVITA[[0, 1, 2], [1, 2, 0], [2, 0, 1]] = 1
+LEVI_CIVITA[[0, 2, 1], [2, 1, 0], [1, 0, 2]] = -1
+# (p q)_i = HAMILTON_ijk p_j q_k, from the table of i j = k.
+HAMILTON = np.zeros((4, 4, 4))
+HAMILTON[0] = np.diag([1, -1, -1, -1])
+HAMILTON[1:, 0, 1:] = HAMILTON[1:, 1:, 0] = np.eye(3)
+HAMILTON[1:, 1:, 1:] = LEVI_CIVITA
+CONJUGATE = np.array([1.0, -1, -1, -1])
+
+
+def sums(xp, subscripts, *arrays):
+    """einsum, for constants of numpy too."""
+    return xp.einsum(subscripts, *[xp.asarray(array) for array in arrays])
+
+
+def dots(xp, a, b):
+    return sums(xp, "nk,nk->n", a, b)
+
+
+def crosses(xp, a, b):
+    return sums(xp, "ijk,nj,nk->ni", LEVI_CIVITA, a, b)
+
+
+def skews(xp, a):
+    return sums(xp, "ikj,nk->nij", LEVI_CIVITA, a)
+
+
+def times(xp, M, v):
+    return sums(xp, "nij,nj->ni", M, v)
+
+
+def transposed(xp, M):
+    return sums(xp, "nij->nji", M)
+
+
+def unit(xp, a):
+    return a / xp.sqrt(dots(xp, a, a))[:, None]
+
+
+def quat_product(xp, p, q):
+    return sums(xp, "ijk,nj,nk->ni", HAMILTON, p, q)
+
+
+def quat_of_rotation(xp, r):
+    half = 0.5 * xp.sqrt(dots(xp, r, r))[:, None]
+    return xp.concatenate([xp.cos(half), 0.5 * r * xp.sin(half) / half], -1)
+
+
+def rotation_of_quat(xp, q):
+    K = skews(xp, q[:, 1:])
+    return xp.asarray(np.eye(3)) + 2 * q[:, :1, None] * K + 2 * K @ K
+
+
+def rotated(xp, q, x, way=1):
+    t = 2 * crosses(xp, q[:, 1:], x)
+    return x + way * q[:, :1] * t + crosses(xp, q[:, 1:], t)
+
+
+def six(xp, a, b, c, d):
+    """6 x 6 matrices from blocks."""
+    return xp.concatenate([xp.concatenate([a, b], -1), xp.concatenate([c, d], -1)], -2)
+
+
+def blocks_of(xp, M):
+    """The four blocks of 6 x 6 matrices, flat: the numbers of a Dyad."""
+    parts = [M[:, :3, :3], M[:, :3, 3:], M[:, 3:, :3], M[:, 3:, 3:]]
+    return xp.concatenate([b.reshape(-1, 9) for b in parts], -1)
+
+
+def symmetric_blocks_of(xp, M):
+    return xp.concatenate([M[:, :3, :3].reshape(-1, 9), M[:, :3, 3:].reshape(-1, 9), M[:, 3:, 3:].reshape(-1, 9)], -1)
+
+
+def thirds(numbers):
+    return [numbers[:, k : k + 9].reshape(-1, 3, 3) for k in range(0, numbers.shape[1], 9)]
+
+
+def of_dyad(xp, D):
+    return six(xp, *thirds(D))
+
+
+def of_symmetric(xp, H):
+    I, H12, M = thirds(H)
+    return six(xp, I, H12, transposed(xp, H12), M)
+
+
+def of_transform(xp, X):
+    E = X[:, :9].reshape(-1, 3, 3)
+    return six(xp, E, 0 * E, -E @ skews(xp, X[:, 9:]), E)
+
+
+def of_inverse_transform(xp, X):
+    back = transposed(xp, X[:, :9].reshape(-1, 3, 3))
+    return six(xp, back, 0 * back, skews(xp, X[:, 9:]) @ back, back)
+
+
+def full(S):
+    return S[:, FULL].reshape(-1, 3, 3)
+
+
+def of_rigid(xp, R):
+    h = skews(xp, R[:, 1:4])
+    return six(xp, full(R[:, 4:]), h, -h, R[:, :1, None] * xp.asarray(np.eye(3)))
+
+
+def motion_cross(xp, m):
+    w, v = skews(xp, m[:, :3]), skews(xp, m[:, 3:])
+    return six(xp, w, 0 * w, v, w)
+
+
+def solved(xp, M, f):
+    return xp.linalg.solve(M, f[:, :, None])[:, :, 0]
+
+
+def transform_product(xp, X, Y):
+    E, F = X[:, :9].reshape(-1, 3, 3), Y[:, :9].reshape(-1, 3, 3)
+    return xp.concatenate([(E @ F).reshape(-1, 9), Y[:, 9:] + times(xp, transposed(xp, F), X[:, 9:])], -1)
+
+
+def transform_inverse(xp, X):
+    E = X[:, :9].reshape(-1, 3, 3)
+    return xp.concatenate([transposed(xp, E).reshape(-1, 9), -times(xp, E, X[:, 9:])], -1)
+
+
+def rigid_shift(xp, R, X):
+    """The ten numbers of X^T I X [Featherstone 2008, eq. 2.66]."""
+    E, r, mass = X[:, :9].reshape(-1, 3, 3), X[:, 9:], R[:, :1]
+    g = times(xp, transposed(xp, E), R[:, 1:4])
+    h = g + mass * r
+    K = skews(xp, r)
+    I = transposed(xp, E) @ full(R[:, 4:]) @ E - K @ skews(xp, g) - skews(xp, h) @ K
+    return xp.concatenate([mass, h, I.reshape(-1, 9)[:, UPPER]], -1)
+
+
+def steiner(xp, x, y):
+    both = -0.5 * (skews(xp, x) @ skews(xp, y) + skews(xp, y) @ skews(xp, x))
+    return both.reshape(-1, 9)[:, UPPER]
+
+
+def dyad_mul_inv(xp, D, m):
+    """The printed eq. 44."""
+    a, b, c, d = (transposed(xp, block) for block in thirds(D))
+    return times(xp, six(xp, a, b, c, d), m)
+
+
+# -- the registry --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Operator:
+    """An operator: its text in the language, its reference, and what it may be off by."""
+
+    text: str
+    reference: object
+    ulps: float
+
+    def __post_init__(self):
+        self.inputs = list(inspect.signature(self.reference).parameters)[1:]
+
+
+REGISTRY: dict[str, Operator] = {}
+
+
+def declare(ulps, **operators):
+    for name, (text, reference) in operators.items():
+        assert name not in REGISTRY
+        REGISTRY[name] = Operator(text, reference, ulps)
+
+
+@func
+def energy(x, y):
+    """A function for grad: sin(x.y) + |x|^2 / 2."""
+    return sin(dot(x, y)) + 0.5 * dot(x, x)
+
+
+declare(
+    EXACT,
+    add=("a + b", lambda xp, a, b: a + b),
+    sub=("a - b", lambda xp, a, b: a - b),
+    mul=("a * b", lambda xp, a, b: a * b),
+    div=("a / b", lambda xp, a, b: a / b),
+    neg=("-a", lambda xp, a: -a),
+    pos=("+a", lambda xp, a: a),
+    add_constant=("a + 2", lambda xp, a: a + 2),
+    constant_over=("1 / a", lambda xp, a: 1 / a),
+    square=("a ** 2", lambda xp, a: a * a),
+    cube=("a ** 3", lambda xp, a: a * a * a),
+    inverse_square=("a ** -2", lambda xp, a: 1 / (a * a)),
+    power_zero=("a + 0.0 * a ** 0", lambda xp, a: a),
+    root=("p ** 0.5", lambda xp, p: xp.sqrt(p)),
+    sqrt=("sqrt(p)", lambda xp, p: xp.sqrt(p)),
+    rsqrt=("rsqrt(p)", lambda xp, p: 1 / xp.sqrt(p)),
+    abs=("abs(a)", lambda xp, a: xp.abs(a)),
+    sign=("sign(a) * b", lambda xp, a, b: xp.sign(a) * b),
+    floor=("floor(a) * b", lambda xp, a, b: xp.floor(a) * b),
+    min=("min(a, b)", lambda xp, a, b: xp.minimum(a, b)),
+    max=("max(a, b)", lambda xp, a, b: xp.maximum(a, b)),
+    min3=("min(a, b, c)", lambda xp, a, b, c: xp.minimum(xp.minimum(a, b), c)),
+    max3=("max(a, b, c)", lambda xp, a, b, c: xp.maximum(xp.maximum(a, b), c)),
+    clamp=("clamp(a, -0.75, 0.5)", lambda xp, a: xp.clip(a, -0.75, 0.5)),
+    clamp_to=("clamp(a, -p, p)", lambda xp, a, p: xp.minimum(xp.maximum(a, -p), p)),
+    less=("select(a < b, a, c)", lambda xp, a, b, c: xp.where(a < b, a, c)),
+    less_equal=("select(a <= b, a, c)", lambda xp, a, b, c: xp.where(a <= b, a, c)),
+    greater=("select(a > b, a, c)", lambda xp, a, b, c: xp.where(a > b, a, c)),
+    greater_equal=("select(a >= b, a, c)", lambda xp, a, b, c: xp.where(a >= b, a, c)),
+    equal=("select(a == b, a, c)", lambda xp, a, b, c: xp.where(a == b, a, c)),
+    not_equal=("select(a != b, a, c)", lambda xp, a, b, c: xp.where(a != b, a, c)),
+    conditional=("a if a < b else b * c", lambda xp, a, b, c: xp.where(a < b, a, b * c)),
+    between=("1.0 if -1.0 < a < 1.0 else 0.0", lambda xp, a: xp.where((-1 < a) & (a < 1), 1.0, 0.0) + 0 * a),
+    both=("select(a < b and b < c, a, b)", lambda xp, a, b, c: xp.where((a < b) & (b < c), a, b)),
+    either=("select(a < b or b < c, a, b)", lambda xp, a, b, c: xp.where((a < b) | (b < c), a, b)),
+    inverted=("select(not a < b, a, b)", lambda xp, a, b: xp.where(a < b, b, a)),
+    select_vector=("select(a < b, x, y)", lambda xp, a, b, x, y: xp.where((a < b)[:, None], x, y)),
+    # Integers; their quotient is rounded down and the rest has the sign of the divisor, as in Python.
+    int_add=("Float(i + j)", lambda xp, i, j: 1.0 * (i + j)),
+    int_sub=("Float(i - 2 * j)", lambda xp, i, j: 1.0 * (i - 2 * j)),
+    int_neg=("Float(-i)", lambda xp, i: -1.0 * i),
+    int_div=("Float(i // j)", lambda xp, i, j: 1.0 * xp.floor_divide(i, j)),
+    int_mod=("Float(i % j)", lambda xp, i, j: 1.0 * xp.remainder(i, j)),
+    int_div_constant=("Float(i // 4 + i % 4)", lambda xp, i: 1.0 * (xp.floor_divide(i, 4) + xp.remainder(i, 4))),
+    int_true_div=("i / j", lambda xp, i, j: (1.0 * i) / (1.0 * j)),
+    int_min=("Float(min(i, j))", lambda xp, i, j: 1.0 * xp.minimum(i, j)),
+    int_max=("Float(max(i, 2))", lambda xp, i: 1.0 * xp.clip(i, 2, 99)),
+    int_abs=("Float(abs(i))", lambda xp, i: 1.0 * xp.abs(i)),
+    int_compare=("a if i < j else b", lambda xp, a, b, i, j: xp.where(i < j, a, b)),
+    int_equal=("a if i % 3 == 1 else b", lambda xp, a, b, i: xp.where(xp.remainder(i, 3) == 1, a, b)),
+    int_times=("a * i", lambda xp, a, i: a * (1.0 * i)),
+    to_int=("Float(Int(a)) * b", lambda xp, a, b: xp.trunc(a) * b),
+    float_of_int=("float(int(a * 4.0))", lambda xp, a: xp.trunc(4 * a)),
+    uniform=("Float(uniform(e // 16)) * a", lambda xp, a: xp.where(xp.asarray(np.arange(N) < 16), 0 * a, a)),
+    # Vectors and matrices, entry by entry.
+    vec_add=("x + y", lambda xp, x, y: x + y),
+    vec_sub=("x2 - y2", lambda xp, x2, y2: x2 - y2),
+    vec_neg=("-x4", lambda xp, x4: -x4),
+    vec_scale=("a * x", lambda xp, a, x: a[:, None] * x),
+    vec_scaled=("x4 * a", lambda xp, a, x4: a[:, None] * x4),
+    vec_div=("x / p", lambda xp, p, x: x / p[:, None]),
+    components=("vec3(x.z, x[0], x4.w)", lambda xp, x, x4: xp.stack([x[:, 2], x[:, 0], x4[:, 3]], -1)),
+    mat_add=("A + B", lambda xp, A, B: A + B),
+    mat_sub=("A2 - B2", lambda xp, A2, B2: A2 - B2),
+    mat_neg=("-A", lambda xp, A: -A),
+    mat_scale=("a * A", lambda xp, a, A: a[:, None, None] * A),
+    mat_div=("A2 / p", lambda xp, p, A2: A2 / p[:, None, None]),
+    entry=("A[1, 2]", lambda xp, A: A[:, 1, 2]),
+    transpose=("transpose(A)", lambda xp, A: transposed(xp, A)),
+    transpose2=("transpose(A2)", lambda xp, A2: transposed(xp, A2)),
+    rows=("rows(x, y, z)", lambda xp, x, y, z: xp.stack([x, y, z], -2)),
+    columns=("columns(x, y, z)", lambda xp, x, y, z: xp.stack([x, y, z], -1)),
+    rows_of=("rows_of(A)[1]", lambda xp, A: A[:, 1]),
+    columns_of=("columns_of(A)[2]", lambda xp, A: A[:, :, 2]),
+    identity22=("identity22(a)", lambda xp, a: sums(xp, "n,ij->nij", a, np.eye(2))),
+    identity33=("identity33(a)", lambda xp, a: sums(xp, "n,ij->nij", a, np.eye(3))),
+    skew=("skew(x)", lambda xp, x: skews(xp, x)),
+    outer=("outer(x, y)", lambda xp, x, y: sums(xp, "ni,nj->nij", x, y)),
+    outer2=("outer(x2, y2)", lambda xp, x2, y2: sums(xp, "ni,nj->nij", x2, y2)),
+)
+declare(
+    FUNCTION,
+    sin=("sin(3.0 * a)", lambda xp, a: xp.sin(3 * a)),
+    cos=("cos(3.0 * a)", lambda xp, a: xp.cos(3 * a)),
+    tan=("tan(u)", lambda xp, u: xp.tan(u)),
+    asin=("asin(u)", lambda xp, u: xp.arcsin(u)),
+    acos=("acos(u)", lambda xp, u: xp.arccos(u)),
+    atan2=("atan2(a, b)", lambda xp, a, b: xp.arctan2(a, b)),
+    exp=("exp(a)", lambda xp, a: xp.exp(a)),
+    log=("log(p)", lambda xp, p: xp.log(p)),
+    pow=("pow(p, a)", lambda xp, p, a: p**a),
+    power=("p ** 1.5", lambda xp, p: p**1.5),
+    tanh=("tanh(a)", lambda xp, a: xp.tanh(a)),
+    sigmoid=("sigmoid(a)", lambda xp, a: 1 / (1 + xp.exp(-a))),
+)
+declare(
+    SHORT,
+    dot=("dot(x, y)", lambda xp, x, y: dots(xp, x, y)),
+    dot2=("dot(x2, y2)", lambda xp, x2, y2: dots(xp, x2, y2)),
+    dot4=("dot(x4, y4)", lambda xp, x4, y4: dots(xp, x4, y4)),
+    cross=("cross(x, y)", lambda xp, x, y: crosses(xp, x, y)),
+    norm=("norm(x)", lambda xp, x: xp.sqrt(dots(xp, x, x))),
+    norm4=("norm(x4)", lambda xp, x4: xp.sqrt(dots(xp, x4, x4))),
+    normalize=("normalize(x)", lambda xp, x: unit(xp, x)),
+    normalize2=("normalize(x2)", lambda xp, x2: unit(xp, x2)),
+    mat_vec=("A @ x", lambda xp, A, x: times(xp, A, x)),
+    mat_vec2=("A2 @ x2", lambda xp, A2, x2: times(xp, A2, x2)),
+    mat_mat=("A @ B", lambda xp, A, B: A @ B),
+    mat_mat2=("A2 @ B2", lambda xp, A2, B2: A2 @ B2),
+    trace=("trace(A)", lambda xp, A: sums(xp, "nii->n", A)),
+    trace2=("trace(A2)", lambda xp, A2: sums(xp, "nii->n", A2)),
+    ddot=("ddot(A, B)", lambda xp, A, B: sums(xp, "nij,nij->n", A, B)),
+    ddot2=("ddot(A2, B2)", lambda xp, A2, B2: sums(xp, "nij,nij->n", A2, B2)),
+    det=("det(A)", lambda xp, A: xp.linalg.det(A)),
+    det2=("det(A2)", lambda xp, A2: xp.linalg.det(A2)),
+    grad=("grad(energy)(x, y)", lambda xp, x, y: xp.cos(dots(xp, x, y))[:, None] * y + x),
+    grad_second=("grad(energy, 1)(x, y)", lambda xp, x, y: xp.cos(dots(xp, x, y))[:, None] * x),
+    # Quaternions.
+    quat_add=("q + k", lambda xp, q, k: q + k),
+    quat_sub=("q - k", lambda xp, q, k: q - k),
+    quat_neg=("-q", lambda xp, q: -q),
+    quat_scale=("a * q", lambda xp, a, q: a[:, None] * q),
+    quat_scaled=("q * a", lambda xp, a, q: a[:, None] * q),
+    quat_div=("q / p", lambda xp, p, q: q / p[:, None]),
+    quat_mul=("q @ k", lambda xp, q, k: quat_product(xp, q, k)),
+    quat_mul_vec=("q.mul_vec(x)", lambda xp, q, x: sums(xp, "ijk,nj,nk->ni", HAMILTON[:, :, 1:], q, x)),
+    quat_dot=("q.dot(k)", lambda xp, q, k: dots(xp, q, k)),
+    quat_conjugate=("q.conjugate()", lambda xp, q: q * xp.asarray(CONJUGATE)),
+    quat_inverse=("q.inverse()", lambda xp, q: q * xp.asarray(CONJUGATE) / dots(xp, q, q)[:, None]),
+    quat_normalized=("q.normalized()", lambda xp, q: unit(xp, q)),
+    quat_rotate=("q.rotate(x)", lambda xp, q, x: rotated(xp, q, x)),
+    quat_rotate_inverse=("q.rotate_inverse(x)", lambda xp, q, x: rotated(xp, q, x, -1)),
+    quat_matrix=("q.matrix()", lambda xp, q: rotation_of_quat(xp, q)),
+    quat_integrate=("q.integrate(x, p)", lambda xp, q, x, p: quat_product(xp, q, quat_of_rotation(xp, p[:, None] * x))),
+    quat_exp=("quat_exp(x)", lambda xp, x: quat_of_rotation(xp, x)),
+    quat_exp_small=("quat_exp(1e-3 * x)", lambda xp, x: quat_of_rotation(xp, 1e-3 * x)),
+    quat_from_axis_angle=(
+        "quat_from_axis_angle(x, a)",
+        lambda xp, x, a: xp.concatenate([xp.cos(0.5 * a)[:, None], xp.sin(0.5 * a)[:, None] * x], -1),
+    ),
+    quat_identity=("quat_identity() * a", lambda xp, a: sums(xp, "n,i->ni", a, np.eye(4)[0])),
+    cos_sinc=("cos_sinc(p)[0] + cos_sinc(p)[1]", lambda xp, p: xp.cos(xp.sqrt(p)) + xp.sin(xp.sqrt(p)) / xp.sqrt(p)),
+    # Spatial vectors and transforms.
+    motion_add=("m + l", lambda xp, m, l: m + l),
+    motion_sub=("m - l", lambda xp, m, l: m - l),
+    motion_neg=("-m", lambda xp, m: -m),
+    motion_scale=("a * m", lambda xp, a, m: a[:, None] * m),
+    motion_scaled=("m * a", lambda xp, a, m: a[:, None] * m),
+    motion_div=("m / p", lambda xp, p, m: m / p[:, None]),
+    motion_dot=("m.dot(f)", lambda xp, m, f: dots(xp, m, f)),
+    motion_crossm=("m.crossm(l)", lambda xp, m, l: times(xp, motion_cross(xp, m), l)),
+    motion_crossf=("m.crossf(f)", lambda xp, m, f: -times(xp, transposed(xp, motion_cross(xp, m)), f)),
+    force_add=("f + g", lambda xp, f, g: f + g),
+    force_sub=("f - g", lambda xp, f, g: f - g),
+    force_neg=("-f", lambda xp, f: -f),
+    force_scale=("a * f", lambda xp, a, f: a[:, None] * f),
+    force_scaled=("f * a", lambda xp, a, f: a[:, None] * f),
+    force_div=("f / p", lambda xp, p, f: f / p[:, None]),
+    force_dot=("f.dot(m)", lambda xp, m, f: dots(xp, m, f)),
+    transform_apply=("X.apply(m)", lambda xp, X, m: times(xp, of_transform(xp, X), m)),
+    transform_apply_inverse=("X.apply_inverse(m)", lambda xp, X, m: times(xp, of_inverse_transform(xp, X), m)),
+    transform_apply_transpose=(
+        "X.apply_transpose(f)",
+        lambda xp, X, f: times(xp, transposed(xp, of_transform(xp, X)), f),
+    ),
+    transform_apply_inverse_transpose=(
+        "X.apply_inverse_transpose(f)",
+        lambda xp, X, f: times(xp, transposed(xp, of_inverse_transform(xp, X)), f),
+    ),
+    transform_mul=("X @ Y", lambda xp, X, Y: transform_product(xp, X, Y)),
+    transform_inverse=("X.inverse()", lambda xp, X: transform_inverse(xp, X)),
+)
+declare(
+    LONG,
+    inverse=("inverse(A)", lambda xp, A: xp.linalg.inv(A)),
+    inverse2=("inverse(A2)", lambda xp, A2: xp.linalg.inv(A2)),
+    three_matrices=("A @ B @ C", lambda xp, A, B, C: A @ B @ C),
+    congruence=("congruence(A, B)", lambda xp, A, B: transposed(xp, A) @ B @ A),
+    sym_add=("S + T", lambda xp, S, T: S + T),
+    sym_sub=("S - T", lambda xp, S, T: S - T),
+    sym_scale=("a * S", lambda xp, a, S: a[:, None] * S),
+    sym_scaled=("S * a", lambda xp, a, S: a[:, None] * S),
+    sym_mul=("S @ x", lambda xp, S, x: times(xp, full(S), x)),
+    sym_matrix=("S.matrix()", lambda xp, S: full(S)),
+    sym_congruence=(
+        "S.congruence(A)",
+        lambda xp, S, A: (transposed(xp, A) @ full(S) @ A).reshape(-1, 9)[:, UPPER],
+    ),
+    sym_parallel_axis=("sym_parallel_axis(x, y)", lambda xp, x, y: steiner(xp, x, y)),
+    rigid_add=("R + P", lambda xp, R, P: R + P),
+    rigid_scale=("a * R", lambda xp, a, R: a[:, None] * R),
+    rigid_scaled=("R * a", lambda xp, a, R: a[:, None] * R),
+    rigid_mul=("R @ m", lambda xp, R, m: times(xp, of_rigid(xp, R), m)),
+    rigid_solve=("R.solve(f)", lambda xp, R, f: solved(xp, of_rigid(xp, R), f)),
+    rigid_shift=("R.shift(X)", lambda xp, R, X: rigid_shift(xp, R, X)),
+    rigid_dyad=("R.dyad()", lambda xp, R: symmetric_blocks_of(xp, of_rigid(xp, R))),
+    rigid_inertia=(
+        "rigid_inertia(p, x, S)",
+        lambda xp, p, x, S: xp.concatenate([p[:, None], p[:, None] * x, S + p[:, None] * steiner(xp, x, x)], -1),
+    ),
+    symmetric_add=("H + G", lambda xp, H, G: H + G),
+    symmetric_sub=("H - G", lambda xp, H, G: H - G),
+    symmetric_scale=("a * H", lambda xp, a, H: a[:, None] * H),
+    symmetric_scaled=("H * a", lambda xp, a, H: a[:, None] * H),
+    symmetric_div=("H / p", lambda xp, p, H: H / p[:, None]),
+    symmetric_mul=("H @ m", lambda xp, H, m: times(xp, of_symmetric(xp, H), m)),
+    symmetric_solve=("H.solve(f)", lambda xp, H, f: solved(xp, of_symmetric(xp, H), f)),
+    symmetric_shift=(
+        "H.shift(X)",
+        lambda xp, H, X: symmetric_blocks_of(
+            xp, transposed(xp, of_transform(xp, X)) @ of_symmetric(xp, H) @ of_transform(xp, X)
+        ),
+    ),
+    symmetric_dyad=("H.dyad()", lambda xp, H: blocks_of(xp, of_symmetric(xp, H))),
+    symmetric_outer=("symmetric_outer(f)", lambda xp, f: symmetric_blocks_of(xp, sums(xp, "ni,nj->nij", f, f))),
+    dyad_add=("D + O", lambda xp, D, O: D + O),
+    dyad_sub=("D - O", lambda xp, D, O: D - O),
+    dyad_scale=("a * D", lambda xp, a, D: a[:, None] * D),
+    dyad_scaled=("D * a", lambda xp, a, D: a[:, None] * D),
+    dyad_div=("D / p", lambda xp, p, D: D / p[:, None]),
+    dyad_mul=("D @ m", lambda xp, D, m: times(xp, of_dyad(xp, D), m)),
+    dyad_mul_inv=("D.mul_inv(m)", lambda xp, D, m: dyad_mul_inv(xp, D, m)),
+    dyad_solve=("D.solve(f)", lambda xp, D, f: solved(xp, of_dyad(xp, D), f)),
+    dyad_transpose=("D.transpose()", lambda xp, D: blocks_of(xp, transposed(xp, of_dyad(xp, D)))),
+    dyad_multiply=("D.multiply(O)", lambda xp, D, O: blocks_of(xp, of_dyad(xp, D) @ of_dyad(xp, O))),
+    dyad_congruence=(
+        "D.congruence(O)",
+        lambda xp, D, O: blocks_of(xp, transposed(xp, of_dyad(xp, O)) @ of_dyad(xp, D) @ of_dyad(xp, O)),
+    ),
+    dyad_shift=(
+        "D.shift(X)",
+        lambda xp, D, X: blocks_of(xp, transposed(xp, of_transform(xp, X)) @ of_dyad(xp, D) @ of_transform(xp, X)),
+    ),
+    dyad_outer=("dyad_outer(f, g)", lambda xp, f, g: blocks_of(xp, sums(xp, "ni,nj->nij", f, g))),
+    dyad_of_transform=("dyad_of_transform(X)", lambda xp, X: blocks_of(xp, of_transform(xp, X))),
+)
+
+
+# -- one kernel of all operators -----------------------------------------------------------------------------------
+
+LANGUAGE = {name: getattr(functions, name) for name in functions.__all__}
+LANGUAGE |= {name: getattr(types, name) for name in types.__all__}
+LANGUAGE |= {name: getattr(kinema_math, name) for name in kinema_math.__all__}
+LANGUAGE |= {"energy": energy, "kernel": kernel}
+
+
+def sample(name):
+    """One value of an input, for plain Python."""
+    kind, make = INPUTS[name]
+    numbers = np.ravel(make(np.random.default_rng(7))[3])
+    return int(numbers[0]) if kind is Int else types.from_scalars(kind, iter(numbers))
+
+
+def plain_value(operator):
+    return eval(operator.text, {**LANGUAGE, **{name: sample(name) for name in operator.inputs}, "e": 3})
+
+
+def type_of(operator):
+    value = plain_value(operator)
+    return type(value) if isinstance(value, types.Value) else Float
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """The kernel in a file of its own, and a program of one step that runs it; outputs are states, for jvp."""
+    outputs = {f"out_{name}": type_of(operator) for name, operator in REGISTRY.items()}
+    arguments = [f"in_{n}: Array[{k.__name__}]" for n, (k, _) in INPUTS.items()]
+    arguments += [f"{n}: Array[{k.__name__}]" for n, k in outputs.items()]
+    lines = [f"def operators(e: Index, {', '.join(arguments)}):"]
+    lines += [f"    {n} = in_{n}[e]" for n in INPUTS]
+    lines += [f"    out_{name}[e] = {operator.text}" for name, operator in REGISTRY.items()]
+    file = tmp_path_factory.mktemp("operators") / "operators_kernel.py"
+    file.write_text("\n".join(lines) + "\n")
+    spec = importlib.util.spec_from_file_location("operators_kernel", file)
+    module = importlib.util.module_from_spec(spec)
+    vars(module).update(LANGUAGE)
+    spec.loader.exec_module(module)
+    made = Program("operators")
+    inputs = [made.parameter(n, k, N) for n, (k, _) in INPUTS.items()]
+    made.call(kernel(module.operators), *inputs, *[made.state(n, k, N).next for n, k in outputs.items()], count=N)
+    return made

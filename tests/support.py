@@ -1,0 +1,150 @@
+"""Shared by tests: calling emitted kernels without the runtime, many to a library, and a small soft block."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from kinema.lang import build, cache, cpu, emit_simd, native
+from kinema.lang.analysis import ELEMENTS, WORLDS
+from kinema.lang.emit_simd import AOS, LANES, PACKET
+from kinema.lang.ir import ArrayRef, KernelIR
+
+ARENA_BYTES = 1 << 20
+
+# As shipped kernels are compiled, but -O1: these run for microseconds, and half of the time goes into compiling.
+QUICK_FLAGS = ["-O1" if flag == "-O2" else flag for flag in build.KERNEL_FLAGS]
+
+
+# -- emitted kernels -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Emission:
+    """One emitted form of a kernel: how its arrays lie in memory, and the C function once it is compiled."""
+
+    kernel: KernelIR
+    layouts: dict[ArrayRef, str]
+    lanes: str
+    width: int
+    precision: int
+    symbol: str
+    text: str
+    function: ctypes._CFuncPtr | None = None
+
+    def __call__(self, worlds: Sequence[dict[str, np.ndarray]], count: int) -> list[dict[str, np.ndarray]]:
+        """Run it over `count` elements; returns the arrays afterwards, per world.
+
+        Args:
+            worlds: Contents of all arrays by name, shape (elements, numbers), for each world: one if lanes are
+                elements, at most `width` if lanes are worlds.
+            count: Number of elements.
+        """
+        packed = [self._pack(a, [w[a.name] for w in worlds]) for a in self.kernel.arrays]
+        pointers = (ctypes.c_void_p * len(packed))(*[p.ctypes.data for p in packed])
+        lengths = (ctypes.c_int64 * len(packed))(*[len(worlds[0][a.name]) for a in self.kernel.arrays])
+        memory = np.zeros(ARENA_BYTES + 64, np.uint8)
+        arena = native.Arena(memory.ctypes.data + -memory.ctypes.data % 64, ARENA_BYTES, 0, 0, None)
+        call = native.Call()
+        call.array, call.length, call.begin, call.end = pointers, lengths, 0, count
+        call.active, call.world = len(worlds), 0
+        call.arena = ctypes.pointer(arena)
+        assert self.function is not None, "compile first"
+        self.function(ctypes.byref(call))
+        assert arena.used == 0 and not arena.overflow
+        unpacked = [self._unpack(a, p, worlds) for a, p in zip(self.kernel.arrays, packed, strict=True)]
+        return [{a.name: u[w] for a, u in zip(self.kernel.arrays, unpacked, strict=True)} for w in range(len(worlds))]
+
+    def _pack(self, array: ArrayRef, contents: list[np.ndarray]) -> np.ndarray:
+        """Native memory of an array. Padding holds NaN, so that a lane that must not act is noticed if it does."""
+        n, numbers = len(contents[0]), len(array.kinds)
+        real = np.float32 if self.precision == 4 else np.float64
+        dtype, empty = (real, np.nan) if "f" in array.kinds else (np.int32, 0)
+        layout = self.layouts[array]
+        if layout == LANES:
+            made = _aligned((n, numbers, self.width), dtype)
+            for lane in range(self.width):
+                made[..., lane] = contents[min(lane, len(contents) - 1)]
+            return made
+        whole = n if array.is_value else -(-n // 16) * 16
+        if layout == PACKET:
+            made = _aligned((whole // 16, numbers, 16), dtype)
+            made[...] = empty
+            made.transpose(0, 2, 1)[np.arange(n) // 16, np.arange(n) % 16] = contents[0]
+            return made
+        made = _aligned((whole, array.padded), dtype)
+        made[...] = empty
+        made[:n, :numbers] = contents[0]
+        return made
+
+    def _unpack(self, array: ArrayRef, packed: np.ndarray, worlds: Sequence[dict[str, np.ndarray]]) -> list[np.ndarray]:
+        n, numbers = len(worlds[0][array.name]), len(array.kinds)
+        if self.layouts[array] == LANES:
+            return [packed[..., w].copy() for w in range(len(worlds))]
+        if self.layouts[array] == PACKET:
+            return [packed.transpose(0, 2, 1).reshape(-1, numbers)[:n].copy()]
+        return [packed[:n, :numbers].copy()]
+
+
+def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+@dataclass
+class Batch:
+    """Emitted kernels that are compiled many to a file: one by one each would pay for the headers again."""
+
+    flags: list[str] = field(default_factory=lambda: list(QUICK_FLAGS))
+    emissions: list[Emission] = field(default_factory=list)
+
+    def add(
+        self,
+        kernel: KernelIR,
+        layouts: dict[str, str] | None = None,
+        lanes: str = ELEMENTS,
+        width: int = 4,
+        precision: int = 8,
+    ) -> Emission:
+        """Emit a kernel; `layouts` by array name (a derivative array has that of its primal), 'aos' by default."""
+        named = layouts or {}
+        chosen = {a: named.get((a.origin or a).name, AOS) for a in kernel.arrays}
+        if lanes == WORLDS:
+            chosen = {a: LANES if "f" in a.kinds or a.written else AOS for a in kernel.arrays}
+        # The symbol follows from the content, so that two runs make the same text, which the cache knows.
+        symbol = f"kn_{len(self.emissions)}_{kernel.name}"
+        made = emit_simd.emit(kernel, symbol, layouts=chosen, lanes=lanes, width=width, precision=precision)
+        self.emissions.append(Emission(kernel, chosen, lanes, width, precision, symbol, made.text))
+        return self.emissions[-1]
+
+    def compile(self, files: int) -> None:
+        """Compile everything into `files` libraries, side by side, and load them."""
+        parts = [self.emissions[k::files] for k in range(files)]
+        with ThreadPoolExecutor(max_workers=cpu.threads()) as pool:
+            for part, path in zip(parts, pool.map(self._library, parts), strict=True):
+                library = ctypes.CDLL(str(path / build.LIBRARY))
+                for emission in part:
+                    emission.function = getattr(library, emission.symbol)
+                    emission.function.restype = None
+
+    def _library(self, part: list[Emission]) -> Path:
+        text = '#define KN_CHECK 0\n#include "kernel.hpp"\n\n' + "\n".join(e.text for e in part)
+        text = text.replace('extern "C" void', 'extern "C" __attribute__((visibility("default"))) void')
+        key = build.key_of(text, self.flags)
+        return cache.lookup(key) or build.publish(key, text, self.flags)
+
+
+def digest(*arrays: np.ndarray) -> str:
+    """The bits of arrays as a short text, to be compared between processes."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:16]
