@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Submodules that are part of the API as a whole, as in `kinema.lang.kernel`.
-_MODULES = ("errors",)
+# Modules that are part of the API as a whole, as in `kinema.lang.kernel`: name -> where it is.
+_MODULES = {
+    "lang": "kinema.lang",
+    "math": "kinema.math",
+    "shapes": "kinema.scene.shapes",
+    "errors": "kinema.errors",
+}
 
 # Module -> its public names.
 _API = {
+    "kinema.lang.program": ("Program",),
+    "kinema.lang.bridge": ("rollout", "jvp", "Rollout"),
+    "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
+    "kinema.simulate.soft": ("soft_program",),
     "kinema.errors": (
         "KinemaError",
         "KernelError",
@@ -30,6 +39,8 @@ _API = {
 
 if TYPE_CHECKING:
     from kinema import errors as errors
+    from kinema import lang as lang
+    from kinema import math as math
     from kinema.errors import BuildError as BuildError
     from kinema.errors import CacheError as CacheError
     from kinema.errors import InputError as InputError
@@ -38,6 +49,14 @@ if TYPE_CHECKING:
     from kinema.errors import MemoryBudgetError as MemoryBudgetError
     from kinema.errors import ProgramError as ProgramError
     from kinema.errors import SimulationError as SimulationError
+    from kinema.lang.bridge import Rollout as Rollout
+    from kinema.lang.bridge import jvp as jvp
+    from kinema.lang.bridge import rollout as rollout
+    from kinema.lang.program import Program as Program
+    from kinema.model.tetmesh import TetArrays as TetArrays
+    from kinema.model.tetmesh import tet_mesh as tet_mesh
+    from kinema.scene import shapes as shapes
+    from kinema.simulate.soft import soft_program as soft_program
 
 _HOME = {name: module for module, names in _API.items() for name in names}
 
@@ -46,7 +65,7 @@ __all__ = ["__version__", *_MODULES, *_HOME]  # noqa: PLE0604
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        value = import_module(f"kinema.{name}")
+        value = import_module(_MODULES[name])
     elif name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
     else:

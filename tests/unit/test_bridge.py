@@ -289,8 +289,8 @@ def test_trajectories_of_states_need_every_checkpoint(program: Program):
 
 def test_a_rollout_beyond_the_budget_names_the_interval_that_fits(program: Program):
     with pytest.raises(MemoryBudgetError, match="checkpoint="):
-        run(program, requiring(inputs(400)), 400, memory_budget=60_000)
-    assert run(program, requiring(inputs(400)), 400, memory_budget=60_000, checkpoint="auto").interval > 1
+        run(program, requiring(inputs(400)), 400, memory_budget=150_000)
+    assert run(program, requiring(inputs(400)), 400, memory_budget=150_000, checkpoint="auto").interval > 1
     with pytest.raises(MemoryBudgetError), torch.no_grad():
         run(program, inputs(), memory_budget=100)
 
@@ -387,7 +387,7 @@ def test_only_what_requires_gradients_gets_them(names: tuple[str, ...]):
     reverse = [o for o, plan in program.plans.items() if "reverse" in plan._lists]
     assert [o.wrt for o in reverse] == [frozenset(names) - {"x"}]
     cotangents = {name for o in reverse for name, space in program.plans[o].table if space == ADJOINT}
-    assert cotangents == {"x", "v", *names}
+    assert cotangents - {"length"} == {"x", "v", *names}  # an output that is not recorded stays zero
 
 
 def test_runs_without_gradients_keep_nothing(program: Program):
@@ -602,36 +602,50 @@ def test_threads_may_simulate_at_the_same_time():
         assert all(torch.equal(a, b) for a, b in zip(found, job(programs[0], k), strict=True))
 
 
-INTERRUPTED = """
-import signal, sys, threading, time
-sys.path.insert(0, {folder!r})
-import test_bridge as t
+@kernel
+def decay(i: Index, x: Array[Float], rate: Float, x_next: Array[Float]):
+    x_next[i] = x[i] * (1.0 - rate)
 
-program, given = t.pendulum(1), t.inputs(1, n=1)
-given["push"] = given["push"].expand({steps}, 3)
-given = t.requiring(given, ("x",)) if {backward} else given
-t.run(program, t.inputs(2, n=1), 2)
-if {backward}:
-    small = t.requiring(t.inputs(2, n=1), ("x",))
-    t.run(program, small, 2).final["x"].sum().backward()
-    loss = t.run(program, given, {steps}, checkpoint=1000, progress=False).final["x"].sum()
+
+def decaying() -> Program:
+    p = Program("decay")
+    x, rate = p.state("x", Float, 4), p.parameter("rate", Float)
+    p.call(decay, x, rate, x.next, count=4)
+    return p
+
+
+INTERRUPTED = """
+import sys
+sys.path.insert(0, {folder!r})
+import torch
+import test_bridge as t
+from kinema.lang.bridge import rollout
+
+program, rate = t.decaying(), {{"rate": 1e-9}}
+
+def run(steps):
+    x = torch.ones(4, dtype=torch.float64, requires_grad={backward})
+    return rollout(program, steps, {{"x": x}}, rate, checkpoint=1000, progress=False).final["x"].sum()
+
+run(3).backward() if {backward} else run(3)
+loss = run({steps}) if {backward} else None
 print("begin", flush=True)
 try:
-    loss.backward() if {backward} else t.run(program, given, {steps}, progress=False)
-    print("not interrupted")
+    loss.backward() if {backward} else run({steps})
+    print("not interrupted", flush=True)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-print(t.run(program, t.inputs(2, n=1), 2).final["x"].shape, flush=True)
+print(run(3).item(), flush=True)
 """
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 def test_an_interrupt_ends_the_native_call(tmp_path: Path, backward: bool):
     script = tmp_path / "long.py"
-    steps = 3_000_000 if backward else 100_000_000
+    steps = 20_000_000 if backward else 2_000_000_000
     script.write_text(INTERRUPTED.format(folder=str(Path(__file__).parent), steps=steps, backward=backward))
     child = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert child.stdout is not None
+    assert child.stdout is not None and child.stderr is not None
     assert child.stdout.readline() == "begin\n", child.stderr.read()
     time.sleep(0.3)
     sent = time.monotonic()
@@ -640,7 +654,7 @@ def test_an_interrupt_ends_the_native_call(tmp_path: Path, backward: bool):
     took = time.monotonic() - sent
     rest, errors = child.communicate(timeout=60)
     assert answer == "interrupted\n" and took < 1.0, errors
-    assert rest == "torch.Size([1, 3])\n" and not errors
+    assert float(rest) == pytest.approx(4.0) and not errors
 
 
 @pytest.mark.parametrize("thread", ["main", "another"])

@@ -115,7 +115,7 @@ class _Emitter:
         at = line - self.k.first_line
         if line != self.last_line and 0 <= at < len(self.k.source):
             self.last_line = line
-            self.put(f"// {line}: {self.k.source[at].strip()}")
+            self.put(f"// {line}: {self.k.source[at].strip().rstrip(chr(92))}")
 
     def vector(self, v: Value) -> bool:
         return self.w > 1 and v in self.varying

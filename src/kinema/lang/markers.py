@@ -11,6 +11,8 @@ from typing import Any
 class Func:
     """A function of the language. Calling it runs it in plain Python; kernels inline it."""
 
+    __name__: str
+
     def __init__(self, python: Callable[..., Any]) -> None:
         functools.update_wrapper(self, python)
         self.python = python

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kinema.lang import analysis, build, emit_simd, native, program, types
+from kinema.lang import analysis, build, emit_simd, ir, native, program, types
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import AOS, LANES, PACKET, Site
 from kinema.lang.ir import ArrayRef, KernelIR, Load
@@ -360,8 +360,6 @@ def _native_table(buffer: Buffer) -> np.ndarray:
 
 
 def _loads(kernel: KernelIR) -> list[Load]:
-    from kinema.lang import ir
-
     return [n for n in ir.walk(kernel.body) if isinstance(n, Load)]
 
 

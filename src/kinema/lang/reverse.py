@@ -56,7 +56,7 @@ def adjoint(kernel: KernelIR, wanted: Callable[[ArrayRef], bool]) -> KernelIR:
     names: dict[Value, Value] = {} if index is None else {index: index}
     transform.replay(kernel.body.nodes, names)
     transform.sweep(kernel.body.nodes, names, {})
-    arrays = [*kernel.arrays, *cotangents.values()]
+    arrays = [*kernel.arrays, *(c for c in cotangents.values() if c.role != "local")]
     return KernelIR(f"{kernel.name}_adjoint", index, arrays, builder.block, kernel.file, kernel.source, kernel.first_line)
 
 
@@ -73,7 +73,8 @@ def adjoint_function(function: Function) -> Function:
     if function.adjoint is None:
         builder = Builder()
         transform = _Reverse(builder, {}, None)
-        names = {p: Value("param", (), p.kind) for p in function.params}
+        params = [Value("param", (), p.kind) for p in function.params]
+        names = dict(zip(function.params, params, strict=True))
         seeds = [Value("param", (), r.kind) for r in function.results]
         transform.replay(function.body.nodes, names)
         adj: Adjoints = {}
@@ -82,7 +83,7 @@ def adjoint_function(function: Function) -> Function:
         transform.sweep(function.body.nodes, names, adj)
         zero = builder.const(0.0, "f")
         out = [adj.get(p, zero) for p in function.params]
-        function.adjoint = Function(f"{function.name}_adjoint", [*names.values(), *seeds], builder.block, out)
+        function.adjoint = Function(f"{function.name}_adjoint", [*params, *seeds], builder.block, out)
     return function.adjoint
 
 
@@ -397,13 +398,16 @@ class _Reverse:
             self.add(local, node.carried[k][2], phis[k])
         self.sweep(node.body.nodes, inner, local)
         carried = []
+        results: list[tuple[Value, Value]] = []  # cotangents of what came from outside the loop
         for k in kept:
             out = b.result("f")
             carried.append((phis[k], seeds[k], local.pop(node.carried[k][0], zero), out))
-            self.add(adj, node.carried[k][1], out)
+            results.append((node.carried[k][1], out))
         for v, g in local.items():
             total, out = b.result("f"), b.result("f")
             carried.append((total, zero, b.op("add", total, g), out))
-            self.add(adj, v, out)
+            results.append((v, out))
         b.pop()
         b.append(For(turn, b.const(0, "i"), count, carried, body, down=True, line=node.line))
+        for v, g in results:
+            self.add(adj, v, g)

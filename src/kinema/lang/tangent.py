@@ -26,7 +26,7 @@ def tangent(kernel: KernelIR, wanted: Callable[[ArrayRef], bool]) -> KernelIR:
     builder = Builder()
     names: dict[Value, Value] = {} if kernel.index is None else {kernel.index: kernel.index}
     _Forward(builder, tangents).nodes(kernel.body.nodes, names, {})
-    arrays = [*kernel.arrays, *tangents.values()]
+    arrays = [*kernel.arrays, *(t for t in tangents.values() if t.role != "local")]
     return KernelIR(f"{kernel.name}_tangent", kernel.index, arrays, builder.block, kernel.file, kernel.source, kernel.first_line)
 
 

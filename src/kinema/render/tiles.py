@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 TILE = 8
+PIXELS = TILE * TILE
 CUT = math.log(1e4 - 1)  # d^2 / sigma at which coverage is 1e-4 [Liu et al. 2019: dist_eps]
 
 

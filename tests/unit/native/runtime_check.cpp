@@ -366,13 +366,15 @@ void print_times() {
     for (int i = 0; i < 100000; ++i) kn_forward(&one.program, 1);
     return (seconds() - start) / 100000;
   }());
-  double alone = 0;
-  for (int workers : {1, 2, 8}) {  // 3 kernels of some 40 us each
-    Tiny middle(arithmetic_kernel, 20000, 1, workers, 3, 2.0);
-    const double time = time_per_step(middle.program, 200);
-    if (workers == 1) alone = time;
-    printf("20000 particles, %d workers on %d CPUs: %.1f us per step, %.2f times as fast as one\n", workers, kn_cpus(),
-           1e6 * time, alone / time);
+  for (int64_t count : {20000, 200000}) {  // 3 kernels of some 100 us or 1 ms each
+    double alone = 0;
+    for (int workers : {1, 2, 8}) {
+      Tiny middle(arithmetic_kernel, count, 1, workers, 3, 5.0);
+      const double time = time_per_step(middle.program, 2000000 / count);
+      if (workers == 1) alone = time;
+      printf("%ld particles, %d workers on %d CPUs: %.1f us per step, %.2f times as fast as one\n", long(count), workers,
+             kn_cpus(), 1e6 * time, alone / time);
+    }
   }
 }
 
