@@ -226,7 +226,7 @@ def _draw(drop: Drop, states: dict[str, Tensor], rows: list[Iteration], out: Pat
         from matplotlib.figure import Figure
     except ImportError:
         return None
-    at = [round(part * drop.steps) for part in (0.0, 0.6, 0.75, 1.0)]
+    at = [round(part * drop.steps) for part in (0.0, 0.75, 0.87, 1.0)]
     figure = Figure(figsize=(13, 7.6), facecolor="white")
     grid = figure.add_gridspec(
         3, 5, width_ratios=(1, 1, 1, 1, 1.15), left=0.03, right=0.95, top=0.9, bottom=0.06, wspace=0.03, hspace=0.04

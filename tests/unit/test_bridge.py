@@ -179,9 +179,10 @@ def test_checkpoints_change_no_bit(program: Program, interval: int | str):
         assert torch.equal(one, other)
 
 
-def test_forward_mode_is_the_transpose_of_reverse_mode(program: Program):
-    given = requiring(inputs(9, (2,)))
-    final, along, *_ = reference(given, 9)
+@pytest.mark.parametrize("batch", [(), (2,), (6,)])
+def test_forward_mode_is_the_transpose_of_reverse_mode(program: Program, batch: tuple[int, ...]):
+    given = requiring(inputs(9, batch))
+    final = reference(given, 9)[0]
     tangents = {n: weights(given[n].shape, 3 + k) for k, n in enumerate(REAL)}
     state = {n: given[n] for n in ("x", "v")}
     parameters = {n: given[n] for n in ("anchor", "pin", "inv_mass", "stiffness")}
@@ -356,6 +357,17 @@ def test_batches_are_broadcast_and_gradients_summed(program: Program):
     expected = gradients((torch.stack(finals) * weights(r.final["x"].shape, 0)).sum(), given)
     for name in REAL:
         assert_close(found[name], expected[name])
+
+
+def test_worlds_may_have_tables_of_their_own(program: Program):
+    given = requiring(inputs(3, (6,)))
+    given["pin"] = torch.randint(0, 2, (6, PARTICLES), generator=torch.Generator().manual_seed(0))
+    r = run(program, given)
+    loss = (r.final["x"] * weights(r.final["x"].shape, 0)).sum()
+    finals = [reference({**given, **{n: given[n][w] for n in ("x", "v", "push", "pin")}}, 3)[0] for w in range(6)]
+    expected = gradients((torch.stack(finals) * weights(r.final["x"].shape, 0)).sum(), given)
+    for name, gradient in gradients(loss, given).items():
+        assert_close(gradient, expected[name])
 
 
 def test_wide_integers_lists_and_arrays_are_taken(program: Program):

@@ -17,7 +17,9 @@ from kinema.lang.ir import ArrayRef, Block, Call, For, If, KernelIR, Load, Local
 ELEMENTS, WORLDS = "elements", "worlds"
 
 
-def varying_values(kernel: KernelIR, lanes: str, per_lane: set[ArrayRef], promises: bool = True) -> set[Value]:
+def varying_values(
+    kernel: KernelIR, lanes: str, per_lane: set[ArrayRef], promises: bool = True, varying_params: tuple[Value, ...] = ()
+) -> set[Value]:
     """The values that differ between lanes.
 
     Args:
@@ -25,8 +27,9 @@ def varying_values(kernel: KernelIR, lanes: str, per_lane: set[ArrayRef], promis
         lanes: Whether lanes are elements or worlds.
         per_lane: Arrays with a copy per world (lanes are worlds).
         promises: Believe `uniform(...)`; without, the result is what depends on the element in any way.
+        varying_params: Parameters of a kept function, which differ between lanes.
     """
-    varying: set[Value] = set()
+    varying: set[Value] = set(varying_params)
     if lanes == ELEMENTS and kernel.index is not None:
         varying.add(kernel.index)
     changed = True
@@ -40,10 +43,12 @@ def varying_values(kernel: KernelIR, lanes: str, per_lane: set[ArrayRef], promis
 
     def visit(block: Block) -> None:
         for node in block.nodes:
-            if isinstance(node, (Value, Call)):
-                promised = isinstance(node, Value) and node.op == "uniform" and lanes == ELEMENTS and promises
+            if isinstance(node, Value):
+                promised = node.op == "uniform" and lanes == ELEMENTS and promises
                 if any(a in varying for a in node.args) and not promised:
-                    mark(*ir.results(node))
+                    mark(node)
+            elif isinstance(node, Call):
+                mark(*node.results)  # kept functions are emitted for lanes
             elif isinstance(node, Load):
                 if node.index in varying or node.array.role == "local" or node.array in per_lane:
                     mark(*node.results)

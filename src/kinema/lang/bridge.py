@@ -261,7 +261,9 @@ class _Job:
         buffers = [b for b in self.program.buffers.values() if b.kind in (STATE, SCRATCH, PARAMETER)]
         size = sum(b.length * len(b.kinds) for b in buffers) * precision * width
         conditional = any(loop.condition for loop in self.program._loops)
-        return (ELEMENTS if size > LANE_BYTES or conditional else WORLDS), width
+        # Worlds that share registers share the tables of indices too.
+        own_tables = any("i" in self.program.buffers[n].kinds and n not in self.shared for n in self.names)
+        return (ELEMENTS if size > LANE_BYTES or conditional or own_tables else WORLDS), width
 
     def execution(self, compiled: Plan) -> Execution:
         """A run of a plan with the settings of this rollout."""
@@ -460,8 +462,8 @@ class _Job:
     def tangent(self, tangents: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Final state and its tangent."""
         buffers = self.program.buffers
-        self.shared = set()
         directions = {name: self._direction(name, value) for name, value in _named("tangent", tangents).items()}
+        self.shared -= set(directions)
         run = self.execution(self.plan(frozenset(n for n in directions if buffers[n].kind != STATE)))
         self._pack_inputs(run)
         for name, direction in directions.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kinema.lang import ir
+from kinema.lang import ir, optimise
 from kinema.lang.ir import ArrayRef, Block, For, If, KernelIR, Load, Local, Store, Value
 
 PRELUDE = """\
@@ -70,12 +70,13 @@ _TYPES = {"f": "T", "i": "int", "b": "bool"}
 
 
 def emit_scalar(kernel: KernelIR, name: str) -> str:
-    """C++ of a kernel (cleaned, calls inlined) as `template <class T> void name(...)`.
+    """C++ of a kernel as `template <class T> void name(...)`.
 
     Parameters: `long begin, long end` if the kernel has an Index; one pointer per array argument, T for arrays with
     Floats and int for others, const if it is only read; `long` lengths of the arrays whose len() is used. Arrays are
     not padded: number c of element e is at e * numbers + c. Value arguments are arrays of length one.
     """
+    kernel = optimise.clean(kernel, inline=True, largest=math.inf)
     return PRELUDE + "\n" + _Emitter(kernel).run(name)
 
 

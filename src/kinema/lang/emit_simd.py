@@ -12,7 +12,7 @@ from typing import Any
 from kinema.errors import KernelError
 from kinema.lang import analysis, ir
 from kinema.lang.analysis import ELEMENTS, WORLDS
-from kinema.lang.ir import ArrayRef, Block, For, If, KernelIR, Load, Local, Store, Value
+from kinema.lang.ir import ArrayRef, Block, Call, For, Function, If, KernelIR, Load, Local, Store, Value
 
 AOS, PACKET, LANES = "aos", "packet", "lanes"
 
@@ -101,6 +101,7 @@ class _Emitter:
         self.sites: list[Site] = []
         self.last_line = 0
         self.offsets: list[dict[tuple[str, int], str]] = [{}]
+        self.functions: dict[Function, tuple[str, str]] = {}
 
     # -- text ---------------------------------------------------------------------------------------------------
 
@@ -152,17 +153,20 @@ class _Emitter:
         else:
             body = self.world_body()
         head = [
+            f"namespace {self.symbol}_code {{",
+            f"using namespace kn; using T = {self.t}; constexpr int W = {self.w};",
+            "using F = Lanes<T, W>::F; using I = Lanes<T, W>::I; using M = Lanes<T, W>::M; using U = Lanes<T, 1>::I;",
+            "",
+            *(text for _, text in self.functions.values()),
             f"// {self.k.name}, lanes are {self.lanes}",
             f'extern "C" void {self.symbol}(const kn_call* call) {{',
-            f"  using namespace kn; using T = {self.t}; constexpr int W = {self.w};",
-            "  using F = Lanes<T, W>::F; using I = Lanes<T, W>::I; using M = Lanes<T, W>::M; using U = Lanes<T, 1>::I;",
         ]
         for at, array in enumerate(self.k.arrays):
             number = "T" if "f" in array.kinds else "int32_t"
             head.append(f"  auto* const {self.array_names[array]} = static_cast<{number}*>(call->array[{at}]); (void){self.array_names[array]};")
         if self.tracked:
             head.append("  ReadSet touched;")
-        return Emitted(self.symbol, "\n".join([*head, *body, "}", ""]), self.sums, self.sites)
+        return Emitted(self.symbol, "\n".join([*head, *body, "}", "}", ""]), self.sums, self.sites)
 
     def refuse_shared_writes(self) -> None:
         """Many elements setting one memory cell has no defined result."""
@@ -279,7 +283,7 @@ class _Emitter:
             elif isinstance(node, For):
                 self.loop(node)
             else:
-                raise AssertionError(f"{type(node).__name__} must be inlined before it is emitted")
+                self.call(node)
 
     def define(self, v: Value, expression: str) -> None:
         name = self.fresh()
@@ -674,6 +678,47 @@ class _Emitter:
         self.put(f"const I {row} = {text} * splat<I>(U({p}));")
         for c, v in enumerate(node.values):
             self.put(f"scatter_{node.mode}({base} + {c}, {row}, {self.ref(v, True)}, {self.active()});")
+
+    # -- large functions ----------------------------------------------------------------------------------------
+
+    def call(self, node: Call) -> None:
+        """A call of a function that is kept out of line: all lanes, mask first, results by reference."""
+        wide = self.w > 1
+        outs = []
+        for r in node.results:
+            name = self.fresh("r")
+            self.names[r] = name
+            outs.append(name)
+            self.put(f"{self.type_of(r.kind, wide)} {name};")
+        args = [self.mask or "splat_mask<M>(true)", *(self.ref(a, wide) for a in node.args), *outs]
+        self.put(f"{self.function_name(node.function)}(call, {', '.join(args)});")
+
+    def function_name(self, function: Function) -> str:
+        """Name of the emitted function; its definition is emitted at first use."""
+        if function not in self.functions:
+            name = f"{self.symbol}_{_identifier(function.name)}{len(self.functions)}"
+            self.functions[function] = (name, "")
+            self.functions[function] = (name, self.function_text(function, name))
+        return self.functions[function][0]
+
+    def function_text(self, function: Function, name: str) -> str:
+        wide = self.w > 1
+        body = KernelIR(function.name, None, [], function.body, self.k.file, [], 0)
+        inner = _Emitter(body, name, {}, self.lanes, self.w, 4 if self.t == "float" else 8, False, 0)
+        inner.varying = analysis.varying_values(body, self.lanes, set(), varying_params=tuple(function.params))
+        inner.functions, inner.mask = self.functions, "mask"
+        params = []
+        for p in function.params:
+            inner.names[p] = inner.fresh("p")
+            params.append(f"{self.type_of(p.kind, wide)} {inner.names[p]}")
+        outs = [f"{self.type_of(r.kind, wide)}& result{k}" for k, r in enumerate(function.results)]
+        if analysis.has_locals(function.body):
+            inner.put("ArenaScope scope(call->arena);")
+        inner.block(function.body.nodes)
+        for k, r in enumerate(function.results):
+            inner.put(f"result{k} = {inner.ref(r, wide)};")
+        head = f"static __attribute__((noinline)) void {name}(const kn_call* call, M mask, {', '.join(params + outs)}) {{"
+        return "\n".join([head, *inner.lines, "}", ""])
 
     # -- control flow -------------------------------------------------------------------------------------------
 

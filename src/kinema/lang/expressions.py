@@ -78,7 +78,9 @@ class Expressions:
     def _constant(self, node: ast.Constant) -> Any:
         if isinstance(node.value, _CONSTANTS):
             return node.value
-        raise self.fail(node, f"a {type(node.value).__name__} has no meaning in a kernel", "use numbers, True and False")
+        raise self.fail(
+            node, f"a {type(node.value).__name__} has no meaning in a kernel", "use numbers, True and False"
+        )
 
     def _name(self, node: ast.Name) -> Any:
         if node.id in self.env:
@@ -154,7 +156,9 @@ class Expressions:
     def _subscript(self, node: ast.Subscript) -> Any:
         base = self.expression(node.value)
         if isinstance(node.slice, ast.Slice):
-            raise self.fail(node.slice, "slices are not part of the kernel language", "loop over the indices with `range`")
+            raise self.fail(
+                node.slice, "slices are not part of the kernel language", "loop over the indices with `range`"
+            )
         if isinstance(base, ArrayTerm):
             return self.load(base, self.index_of(base, node.slice), node)
         if isinstance(base, tuple):
@@ -311,7 +315,9 @@ class Expressions:
             return product if right > 0 else self.scalar_arithmetic("div", 1.0, product, node)
         if right == 0.5:
             return self.builder.op("sqrt", self.as_kind(left, "f", node, "the base"))
-        return self.builder.op("pow", self.as_kind(left, "f", node, "the base"), self.as_kind(right, "f", node, "the exponent"))
+        return self.builder.op(
+            "pow", self.as_kind(left, "f", node, "the base"), self.as_kind(right, "f", node, "the exponent")
+        )
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
         operand = self.expression(node.operand)
@@ -341,7 +347,9 @@ class Expressions:
             if type(op) not in _COMPARE:
                 raise self.fail(node, "only < <= > >= == != compare values", "spell out the condition")
             if not (is_number(left) and is_number(right)):
-                raise self.fail(node, f"{describe(left)} and {describe(right)} cannot be compared", "compare components")
+                raise self.fail(
+                    node, f"{describe(left)} and {describe(right)} cannot be compared", "compare components"
+                )
             if isinstance(left, _CONSTANTS) and isinstance(right, _CONSTANTS):
                 tests.append(_fold_compare(_COMPARE[type(op)], left, right))
                 continue
@@ -406,7 +414,9 @@ def _fold_compare(op: str, a: Any, b: Any) -> bool:
 
 def _attribute_hint(base: Any, name: str) -> str:
     if isinstance(base, ArrayTerm):
-        return "index the array first; its length is len(array)" if name in ("shape", "size") else "index the array first"
+        return (
+            "index the array first; its length is len(array)" if name in ("shape", "size") else "index the array first"
+        )
     return ""
 
 

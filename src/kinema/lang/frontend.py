@@ -7,21 +7,18 @@ Functions are inlined with the types of their arguments. Early returns and `brea
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
-import types as python_types
 from collections.abc import Callable
 from typing import Any
 
-from kinema.errors import KernelError
-from kinema.lang import functions, reverse, terms, types
-from kinema.lang.expressions import Expressions
-from kinema.lang.functions import Intrinsic
-from kinema.lang.ir import TAME, ArrayRef, Block, Builder, Call, For, Function, If, KernelIR, Local, Store, Value
+from kinema.lang import calls, functions, terms, types
+from kinema.lang.calls import Calls
+from kinema.lang.ir import TAME, ArrayRef, Block, Builder, For, Function, If, KernelIR, Store, Value
 from kinema.lang.markers import Func
-from kinema.lang.terms import ArrayTerm, BoundMethod, Compound, Mismatch, RecordTerm, Undefined, describe, is_number
+from kinema.lang.sources import source_of
+from kinema.lang.terms import ArrayTerm, Compound, Mismatch, RecordTerm, Undefined, describe, is_number
 
-MAX_DEPTH = 32  # nesting of functions; recursion cannot be inlined
+__all__ = ["Translator", "build_function", "source_of", "translate"]
+
 SPECULATE = 12  # an `if` of at most this many harmless operations is computed on both sides and selected
 
 
@@ -32,51 +29,10 @@ class _Left:
         self.value = value
 
 
-class Source:
-    """The parsed source of a Python function."""
-
-    def __init__(self, python: Callable[..., Any]) -> None:
-        try:
-            lines, self.first_line = inspect.getsourcelines(python)
-            self.file = inspect.getsourcefile(python) or "<unknown>"
-        except (OSError, TypeError):
-            raise KernelError(
-                f"the source of {getattr(python, '__name__', python)!r} cannot be read",
-                fix="define kernels and functions in a file (not in `python -c` or a bare interactive prompt)",
-            ) from None
-        self.lines = textwrap.dedent("".join(lines)).splitlines()
-        tree = ast.parse("\n".join(self.lines)).body[0]
-        if not isinstance(tree, ast.FunctionDef):
-            raise KernelError(f"{python!r} is not a plain function", file=self.file, line=self.first_line, fix="use `def`")
-        self.tree = tree
-        closure = inspect.getclosurevars(python).nonlocals if python.__closure__ else {}
-        self.globals = {**python.__globals__, **closure}
-
-    def annotation(self, node: ast.expr | None) -> Any:
-        """Evaluate an annotation of an argument."""
-        if node is None:
-            return None
-        found = eval(compile(ast.Expression(node), self.file, "eval"), self.globals)  # noqa: S307
-        return eval(found, self.globals) if isinstance(found, str) else found  # noqa: S307
-
-
-_SOURCES: dict[Callable[..., Any], Source] = {}
-
-
-def source_of(python: Callable[..., Any]) -> Source:
-    """The parsed source, remembered."""
-    if python not in _SOURCES:
-        _SOURCES[python] = Source(python)
-    return _SOURCES[python]
-
-
-class Translator(Expressions):
+class Translator(Calls):
     """Translates one function body; a nested one is made for each inlined call."""
 
-    def __init__(self, source: Source, builder: Builder, env: dict[str, Any], depth: int, in_kernel: bool) -> None:
-        self.source, self.builder, self.env, self.depth, self.in_kernel = source, builder, env, depth, in_kernel
-        self.globals, self.file, self.lines, self.first_line = source.globals, source.file, source.lines, source.first_line
-        self.loops = 0
+    loops = 0  # that are open
 
     # -- statements ---------------------------------------------------------------------------------------------
 
@@ -156,7 +112,9 @@ class Translator(Expressions):
         elif isinstance(target, ast.Subscript):
             self.store(target, value, "set")
         elif isinstance(target, ast.Attribute):
-            raise self.fail(target, "components and fields are not assigned", "build a new value, e.g. v = vec3(1.0, v.y, v.z)")
+            raise self.fail(
+                target, "components and fields are not assigned", "build a new value, e.g. v = vec3(1.0, v.y, v.z)"
+            )
         else:
             raise self.fail(target, "this cannot be assigned to")
 
@@ -189,7 +147,11 @@ class Translator(Expressions):
                 zero: Any = _minus_zero(value)
                 value = self.arithmetic("mul", value, -1.0, node) if zero is None else zero
             elif not isinstance(node.op, ast.Add):
-                raise self.fail(node, "array elements are accumulated with += or -= only", "read the element, compute, store to another array")
+                raise self.fail(
+                    node,
+                    "array elements are accumulated with += or -= only",
+                    "read the element, compute, store to another array",
+                )
             self.store(node.target, value, "add")
             return
         left = self.expression(_loaded(node.target))
@@ -200,7 +162,14 @@ class Translator(Expressions):
         elif isinstance(node.op, ast.MatMult):
             self.assign(node.target, self.matmul(left, right, node))
         else:
-            ops = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "idiv", ast.Mod: "imod"}
+            ops = {
+                ast.Add: "add",
+                ast.Sub: "sub",
+                ast.Mult: "mul",
+                ast.Div: "div",
+                ast.FloorDiv: "idiv",
+                ast.Mod: "imod",
+            }
             if type(node.op) not in ops:
                 raise self.fail(binop, f"operator {type(node.op).__name__} is not part of the kernel language")
             self.assign(node.target, self.arithmetic(ops[type(node.op)], left, right, node))
@@ -273,7 +242,14 @@ class Translator(Expressions):
         return node.lineno + self.first_line - 1  # type: ignore[attr-defined]
 
     def merge(
-        self, node: ast.AST, what: str, then: Block, orelse: Block, a: Any, b: Any, results: list[tuple[Value, Value, Value]]
+        self,
+        node: ast.AST,
+        what: str,
+        then: Block,
+        orelse: Block,
+        a: Any,
+        b: Any,
+        results: list[tuple[Value, Value, Value]],
     ) -> Any:
         """One term from the two of a branch; conversions are placed into the branches."""
         if a is b:
@@ -330,7 +306,9 @@ class Translator(Expressions):
         call = node.iter
         callee = self.expression(call.func) if isinstance(call, ast.Call) else None
         if callee not in (range, functions.static):
-            raise self.fail(node.iter, "loops go over range(...) or static(...)", "write `for i in range(n):` and index with i")
+            raise self.fail(
+                node.iter, "loops go over range(...) or static(...)", "write `for i in range(n):` and index with i"
+            )
         assert isinstance(call, ast.Call)
         bounds = [self.expression(a) for a in call.args]
         if not 1 <= len(bounds) <= 3 or call.keywords:
@@ -374,7 +352,11 @@ class Translator(Expressions):
                 wanted = [terms.unify(s, f) for s, f in zip(shapes, found, strict=True)]
             except Mismatch:
                 changed = [n for n, s, f in zip(names, settled, found, strict=True) if s != terms.settle(f)]
-                raise self.fail(node, f"{changed[0]!r} changes its type in the loop", "start it with a value of the final type, e.g. 0.0") from None
+                raise self.fail(
+                    node,
+                    f"{changed[0]!r} changes its type in the loop",
+                    "start it with a value of the final type, e.g. 0.0",
+                ) from None
             if [terms.settle(w) for w in wanted] == settled:
                 if outer is not None:
                     self.env["%alive"] = outer
@@ -384,13 +366,22 @@ class Translator(Expressions):
         raise self.fail(node, "the types of this loop do not settle", "start carried values with their final type")
 
     def loop_once(
-        self, node: ast.For, start: Value, stop: Value, step: int, before: dict[str, Any], names: list[str], shapes: list[Any]
+        self,
+        node: ast.For,
+        start: Value,
+        stop: Value,
+        step: int,
+        before: dict[str, Any],
+        names: list[str],
+        shapes: list[Any],
     ) -> list[Any]:
         """Append the loop, given the shapes of the carried values; returns the shapes they have after the body."""
         b = self.builder
         var = b.result("i")
         self.env = dict(before)
-        inits = [terms.scalars(before[n], s, b) if _fits(before[n], s) else None for n, s in zip(names, shapes, strict=True)]
+        inits = [
+            terms.scalars(before[n], s, b) if _fits(before[n], s) else None for n, s in zip(names, shapes, strict=True)
+        ]
         phis: list[list[Value]] = []
         for name, shape in zip(names, shapes, strict=True):
             phis.append([b.result(kind) for kind in terms.kinds(shape)])
@@ -440,283 +431,10 @@ class Translator(Expressions):
         count = b.op("idiv", b.op("add", span, b.const(abs(step) - 1, "i")), size)
         return b.const(0, "i"), count, False
 
-    # -- calls --------------------------------------------------------------------------------------------------
-
-    def _call(self, node: ast.Call) -> Any:
-        if node.keywords:
-            raise self.fail(node, "keyword arguments are not part of the kernel language", "pass arguments in order")
-        if isinstance(node.func, ast.Call):
-            inner = self.expression(node.func.func)
-            if inner is functions.grad:
-                return self.gradient(node)
-        callee = self.expression(node.func)
-        arguments = [self.expression(a) for a in node.args]
-        return self.call(callee, arguments, node)
-
-    def call(self, callee: Any, arguments: list[Any], node: ast.Call) -> Any:
-        """Call a function, constructor or intrinsic with translated arguments."""
-        if isinstance(callee, Intrinsic):
-            return self.intrinsic(callee, arguments, node)
-        if isinstance(callee, BoundMethod):
-            return self.inline(Func(callee.function), [callee.owner, *arguments], node)
-        if isinstance(callee, Func):
-            return self.inline(callee, arguments, node)
-        if callee is len:
-            return self.length(arguments, node)
-        if callee in (float, types.Float, int, types.Int, bool, types.Bool):
-            return self.convert(callee, arguments, node)
-        if callee is functions.local:
-            return self.local_array(arguments, node)
-        if isinstance(callee, type) and issubclass(callee, types.Value):
-            return self.construct(callee, arguments, node)
-        if callee in (range, functions.static):
-            raise self.fail(node, "range(...) is used in `for` loops only")
-        if callee is functions.grad:
-            raise self.fail(node, "grad(f) must be called at once", "write grad(f)(x, ...)")
-        if callee is print:
-            raise self.fail(node, "print is not part of the kernel language", "debug with kernel.python(...), where it works")
-        if isinstance(callee, python_types.FunctionType):
-            raise self.fail(node, f"{callee.__name__!r} is plain Python", f"decorate it with @func: `@func` above `def {callee.__name__}`")
-        raise self.fail(node, f"{describe(callee)} cannot be called in a kernel", _callee_hint(callee))
-
-    def intrinsic(self, callee: Intrinsic, arguments: list[Any], node: ast.Call) -> Any:
-        """A scalar function; min and max take two or more."""
-        name = callee.__name__
-        if name in ("min", "max") and len(arguments) > 2:
-            first = self.intrinsic(callee, arguments[:2], node)
-            return self.intrinsic(callee, [first, *arguments[2:]], node)
-        if len(arguments) != callee.arity:
-            raise self.fail(node, f"{name} takes {callee.arity} argument{'s' * (callee.arity > 1)}, got {len(arguments)}")
-        if name == "select":
-            return self.select(arguments, node)
-        if all(isinstance(a, (int, float)) and not isinstance(a, bool) for a in arguments):
-            return callee(*arguments) if name in ("min", "max", "abs") else float(callee(*map(float, arguments)))
-        wrong = next((a for a in arguments if not is_number(a)), None)
-        if wrong is not None:
-            hint = "use norm(v)" if name == "abs" else "apply it to the components"
-            raise self.fail(node, f"{name} takes numbers, got {describe(wrong)}", hint)
-        whole = name == "uniform" or (
-            all(terms.structure(a) in ("i", "weak") for a in arguments) and name in ("min", "max", "abs")
-        )
-        values = [self.as_kind(a, "i" if whole else "f", node, f"an argument of {name}") for a in arguments]
-        return self.builder.op(name, *values)
-
-    def select(self, arguments: list[Any], node: ast.Call) -> Any:
-        """select(condition, a, b) on values of any type."""
-        if isinstance(arguments[0], bool):
-            return arguments[1] if arguments[0] else arguments[2]
-        condition = self.as_kind(arguments[0], "b", node, "the first argument of select")
-        try:
-            shape = terms.settle(terms.unify(*(terms.structure(a) for a in arguments[1:])))
-        except Mismatch as error:
-            raise self.fail(node, f"select: {error}") from None
-        if shape is None:
-            raise self.fail(node, "select takes values, not arrays")
-        sides = [terms.scalars(a, shape, self.builder) for a in arguments[1:]]
-        picked = [self.builder.op("select", condition, a, b, kind=a.kind) for a, b in zip(*sides, strict=True)]
-        return terms.rebuild(shape, picked)
-
-    def length(self, arguments: list[Any], node: ast.Call) -> Any:
-        """len of an array (known when it runs), a vector, a matrix or a tuple (known now)."""
-        if len(arguments) == 1 and isinstance(arguments[0], ArrayTerm) and arguments[0].ref.role != "local":
-            return self.builder.op("length", kind="i", attr=arguments[0].ref)
-        if len(arguments) == 1 and isinstance(arguments[0], Compound) and issubclass(arguments[0].type, types._Numbers):
-            return arguments[0].type.size
-        if len(arguments) == 1 and isinstance(arguments[0], tuple):
-            return len(arguments[0])
-        raise self.fail(node, f"len takes an array, vector or tuple, got {', '.join(map(describe, arguments))}")
-
-    def convert(self, callee: Any, arguments: list[Any], node: ast.Call) -> Any:
-        """Float(x), Int(x)."""
-        if len(arguments) != 1 or not is_number(arguments[0]):
-            raise self.fail(node, f"{callee.__name__} converts one number, got {', '.join(map(describe, arguments))}")
-        x = arguments[0]
-        if not isinstance(x, Value):
-            return {"f": float, "i": int, "b": bool}[types.flatten(callee) if issubclass(callee, types.Scalar) else callee.__name__[0]](x)
-        if callee in (bool, types.Bool) or x.kind == "b":
-            raise self.fail(node, f"{describe(x)} is not converted to {callee.__name__}", "compare: `x != 0`, or `1.0 if c else 0.0`")
-        if callee in (float, types.Float):
-            return terms.as_kind(x, "f", self.builder)
-        return x if x.kind == "i" else self.builder.op("toint", x, kind="i")
-
-    def construct(self, made: type, arguments: list[Any], node: ast.Call) -> Compound:
-        """vec3(x, y, z), mat33(...), or a struct."""
-        fields = made.fields  # type: ignore[attr-defined]
-        if len(arguments) != len(fields):
-            raise self.fail(node, f"{made.__name__} takes {len(fields)} values, got {len(arguments)}", "name all components")
-        values: list[Value] = []
-        for (name, kind), argument in zip(fields, arguments, strict=True):
-            role = f"{name} of {made.__name__}"
-            if issubclass(kind, types.Scalar):
-                values.append(self.as_kind(argument, kind.kind, node, role))
-            elif isinstance(argument, Compound) and argument.type is kind:
-                values.extend(argument.scalars)
-            else:
-                raise self.fail(node, f"{role} must be {kind.__name__}, got {describe(argument)}")
-        return Compound(made, values)
-
-    def local_array(self, arguments: list[Any], node: ast.Call) -> ArrayTerm:
-        """local(Float, n)."""
-        if len(arguments) != 2 or not types.is_value_type(arguments[0]):
-            raise self.fail(node, "local takes a type and a size", "write local(Float, 8)")
-        size = self.as_kind(arguments[1], "i", node, "the size of a local array")
-        kinds = types.flatten(arguments[0])
-        ref = ArrayRef(f"local{self.line_of(node)}", kinds, len(kinds), role="local")
-        self.builder.append(Local(ref, size, self.line_of(node)))
-        return ArrayTerm(ref, arguments[0])
-
-    def inline(self, function: Func, arguments: list[Any], node: ast.AST | None = None) -> Any:
-        """Translate a function's body in place, with the types of its arguments."""
-        place = node or self.source.tree
-        source = source_of(function.python)
-        names = [a.arg for a in source.tree.args.args]
-        if len(names) != len(arguments):
-            raise self.fail(place, f"{function.__name__} takes {len(names)} arguments, got {len(arguments)}")
-        if self.depth >= MAX_DEPTH:
-            raise self.fail(place, f"{function.__name__} calls itself", "recursion cannot be compiled: write a loop")
-        env = dict(zip(names, arguments, strict=True))
-        self.check_annotations(function, source, env, place)
-        if function.adjoint is not None and not self.builder_is_adjoint(function):
-            return self.keep_call(function, arguments, place)
-        line = self.builder.line
-        result = Translator(source, self.builder, env, self.depth + 1, in_kernel=False).body()
-        self.builder.line = line
-        return result
-
-    def check_annotations(self, function: Func, source: Source, env: dict[str, Any], place: ast.AST) -> None:
-        """Compare arguments with a function's annotations and convert numbers."""
-        for argument in source.tree.args.args:
-            wanted = source.annotation(argument.annotation)
-            given = env[argument.arg]
-            role = f"argument {argument.arg!r} of {function.__name__}"
-            if isinstance(wanted, type) and issubclass(wanted, types.Scalar):
-                if is_number(given) and not (isinstance(given, (int, float)) and not isinstance(given, bool) and wanted is types.Float):
-                    env[argument.arg] = self.as_kind(given, wanted.kind, place, role)
-                elif not is_number(given):
-                    raise self.fail(place, f"{role} must be {wanted.__name__}, got {describe(given)}")
-            elif isinstance(wanted, type) and issubclass(wanted, types.Value):
-                if not (isinstance(given, Compound) and given.type is wanted):
-                    raise self.fail(place, f"{role} must be {wanted.__name__}, got {describe(given)}")
-
-    def builder_is_adjoint(self, function: Func) -> bool:
-        """Whether the function with this hand-written adjoint is being inlined into that adjoint itself."""
-        return function in getattr(self.builder, "opened", ())
-
-    def keep_call(self, function: Func, arguments: list[Any], place: ast.AST) -> Any:
-        """A call of a function with its own adjoint: kept as a node, so that reverse mode finds it."""
-        shapes = [terms.structure(a) for a in arguments]
-        if None in shapes:
-            raise self.fail(place, f"{function.__name__} has its own adjoint and takes values only, no arrays")
-        settled = [terms.settle("f" if s == "weak" else s) for s in shapes]
-        values = [v for a, s in zip(arguments, settled, strict=True) for v in terms.scalars(a, s, self.builder)]
-        primal, shape = build_function(function, settled)
-        assert function.adjoint is not None
-        kinds = [k for s in settled for k in terms.kinds(s)]
-        primal.adjoint = build_adjoint(function, settled, shape, kinds)
-        results = [self.builder.result(r.kind) for r in primal.results]
-        self.builder.append(Call(primal, values, results, self.builder.line))
-        return terms.rebuild(shape, list(results))
-
-    def gradient(self, node: ast.Call) -> Any:
-        """grad(f, argument)(...): the reverse sweep of f, appended in place."""
-        inner = node.func
-        assert isinstance(inner, ast.Call)
-        options = [self.expression(a) for a in inner.args]
-        if not options or not isinstance(options[0], Func):
-            raise self.fail(inner, "grad takes a function decorated with @func")
-        function, which = options[0], options[1] if len(options) > 1 else 0
-        arguments = [self.expression(a) for a in node.args]
-        if not isinstance(which, int) or not 0 <= which < len(arguments):
-            raise self.fail(inner, f"grad: there is no argument {which!r}", "count arguments from 0: grad(f, 1) is the second")
-        target = arguments[which]
-        if not isinstance(target, (Compound, Value, float, int)) or isinstance(target, bool):
-            raise self.fail(node, f"grad: {describe(target)} has no derivative")
-        b = self.builder
-        shape = "f" if is_number(target) else target.type
-        # Copies separate this use of the argument from all others.
-        copies = [b.op("copy", v, attr=object()) for v in terms.scalars(target, shape, b)]
-        arguments[which] = terms.rebuild(shape, list(copies))
-        begin = len(b.block.nodes)
-        energy = self.inline(function, arguments, node)
-        if not is_number(energy):
-            raise self.fail(node, f"grad needs a function that returns one number; {function.__name__} returns {describe(energy)}")
-        adj: dict[Value, Value] = {}
-        if isinstance(energy, Value) and energy.kind == "f":
-            adj[energy] = b.const(1.0, "f")
-            try:
-                reverse.sweep(b, b.block.nodes[begin:], adj)
-            except reverse.NoAdjoint as error:
-                raise self.fail(node, f"the derivative of {function.__name__} cannot be formed: {error}") from None
-        zero = b.const(0.0, "f")
-        return terms.rebuild(shape, [adj.get(c, zero) for c in copies])
-
 
 def build_function(function: Func, shapes: list[Any]) -> tuple[Function, Any]:
     """Translate a function for given argument shapes on its own; returns it and the shape of its result."""
-    builder = Builder()
-    builder.opened = (function,)  # type: ignore[attr-defined]
-    return _finish_function(function, shapes, builder)
-
-
-def build_adjoint(function: Func, shapes: list[Any], result_shape: Any, kinds: list[str]) -> Function:
-    """Translate a hand-written adjoint: (arguments, cotangents of results) -> a cotangent for each Float scalar."""
-    assert function.adjoint is not None
-    parts = list(result_shape) if isinstance(result_shape, tuple) else [result_shape]
-    builder = Builder()
-    builder.opened = (function,)  # type: ignore[attr-defined]
-    made, shape = _finish_function(function.adjoint, [*shapes, *parts], builder, weak_float=True)
-    given = shape if isinstance(shape, tuple) and len(shapes) > 1 else (shape,)
-    wanted = [tuple(terms.kinds(s)) for s in shapes]
-    got = [tuple(terms.kinds(s)) for s in given]
-    for name, w, g in zip(function.parameters, wanted, [*got, *[()] * len(wanted)], strict=False):
-        if len(w) != len(g) and "f" in w and g != ("f",):
-            source = source_of(function.adjoint.python)
-            raise KernelError(
-                f"the adjoint of {function.__name__} returns {len(g)} numbers for argument {name!r}, which has {len(w)}",
-                file=source.file,
-                line=source.first_line,
-                fix="return one cotangent per argument, each of the argument's type (0.0 for none)",
-            )
-    results: list[Value] = []
-    at = 0
-    for w, g in zip(wanted, got, strict=True):
-        part = made.results[at : at + len(g)]
-        at += len(g)
-        results.extend(part if len(g) == len(w) else part * len(w))
-    made.results = [r if k == "f" else builder.const(0.0, "f") for r, k in zip(results, kinds, strict=True)]
-    return made
-
-
-def _finish_function(function: Func, shapes: list[Any], builder: Builder, weak_float: bool = False) -> tuple[Function, Any]:
-    source = source_of(function.python)
-    names = [a.arg for a in source.tree.args.args]
-    if len(names) != len(shapes):
-        raise KernelError(
-            f"{function.__name__} takes {len(names)} arguments, but {len(shapes)} are needed",
-            file=source.file,
-            line=source.first_line,
-            fix="an adjoint takes the arguments of its function, then one cotangent per result",
-        )
-    params: list[Value] = []
-    env: dict[str, Any] = {}
-    for name, shape in zip(names, shapes, strict=True):
-        values = [Value("param", (), kind) for kind in terms.kinds(shape)]
-        params.extend(values)
-        env[name] = terms.rebuild(shape, list(values))
-    translator = Translator(source, builder, env, 1, in_kernel=False)
-    term = translator.body()
-    shape = terms.structure(term)
-    if shape is None:
-        raise translator.fail(source.tree, f"{function.__name__} must return a value", "return one value or a tuple")
-    shape = _weak_to_float(shape) if weak_float else terms.settle(shape)
-    results = terms.scalars(term, shape, builder)
-    return Function(function.__name__, params, builder.block, results), shape
-
-
-def _weak_to_float(shape: Any) -> Any:
-    if isinstance(shape, tuple):
-        return tuple(_weak_to_float(s) for s in shape)
-    return "f" if shape == "weak" else shape
+    return calls.build_function(Translator, function, shapes)
 
 
 def translate(python: Callable[..., Any]) -> KernelIR:
@@ -732,7 +450,9 @@ def translate(python: Callable[..., Any]) -> KernelIR:
     for at, argument in enumerate(source.tree.args.args):
         kind = source.annotation(argument.annotation)
         if kind is None:
-            raise translator.fail(argument, f"argument {argument.arg!r} has no type", f"write `{argument.arg}: Array[Float]` or the like")
+            raise translator.fail(
+                argument, f"argument {argument.arg!r} has no type", f"write `{argument.arg}: Array[Float]` or the like"
+            )
         if kind is types.Index:
             if at:
                 raise translator.fail(argument, "Index is the first argument of a kernel")
@@ -762,7 +482,11 @@ def declare(translator: Translator, node: ast.arg, name: str, kind: Any, arrays:
     """The term of one kernel argument; appends its arrays."""
     if isinstance(kind, type) and issubclass(kind, types.Array) and kind is not types.Array:
         if not types.is_value_type(kind.element):
-            raise translator.fail(node, f"{name!r}: Array[{kind.element!r}] has no elements of a value type", "use Array[Float], Array[vec3], ...")
+            raise translator.fail(
+                node,
+                f"{name!r}: Array[{kind.element!r}] has no elements of a value type",
+                "use Array[Float], Array[vec3], ...",
+            )
         ref = ArrayRef(name, types.flatten(kind.element), types.padded_size(kind.element))
         arrays.append(ref)
         return ArrayTerm(ref, kind.element)
@@ -774,7 +498,11 @@ def declare(translator: Translator, node: ast.arg, name: str, kind: Any, arrays:
         members = {part: declare(translator, node, f"{name}_{part}", t, arrays) for part, t in kind.members}
         return RecordTerm(kind, members)
     shown = getattr(kind, "__name__", repr(kind))
-    raise translator.fail(node, f"argument {name!r} has type {shown}, which kernels do not take", "use Float, Int, vec3, Array[...], a @struct or a @record")
+    raise translator.fail(
+        node,
+        f"argument {name!r} has type {shown}, which kernels do not take",
+        "use Float, Int, vec3, Array[...], a @struct or a @record",
+    )
 
 
 def _fits(term: Any, shape: Any) -> bool:
@@ -822,13 +550,6 @@ def _assigned(nodes: list[ast.stmt]) -> list[str]:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 names[node.id] = None
     return list(names)
-
-
-def _callee_hint(callee: Any) -> str:
-    module = getattr(callee, "__module__", "") or ""
-    if module.startswith(("numpy", "torch")):
-        return "use the functions of kinema.lang (sin, dot, norm, ...)"
-    return "use functions of kinema.lang or your own @func"
 
 
 _REFUSED: dict[type, tuple[str, str]] = {

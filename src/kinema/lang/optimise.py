@@ -12,13 +12,22 @@ from collections.abc import Callable
 from typing import Any
 
 from kinema.lang import ir
-from kinema.lang.ir import ArrayRef, Block, Builder, Call, For, If, KernelIR, Load, Local, Store, Value
+from kinema.lang.ir import ArrayRef, Block, Builder, Call, For, Function, If, KernelIR, Load, Local, Store, Value
 
 
-def clean(kernel: KernelIR, inline: bool = False) -> KernelIR:
-    """Copies removed, loads shared, multiply-adds fused, dead code dropped; `inline` also dissolves kept calls."""
+LARGE = 400  # nodes: functions above are kept out of line where they are called again
+
+
+def clean(kernel: KernelIR, inline: bool = False, largest: float = LARGE) -> KernelIR:
+    """Copies removed, loads shared, multiply-adds fused, dead code dropped.
+
+    Args:
+        kernel: The kernel; not changed.
+        inline: Dissolve kept calls of functions with at most `largest` nodes.
+        largest: See `inline`.
+    """
     written = {n.array for n in ir.walk(kernel.body) if isinstance(n, Store)}
-    body = _Copier(written, inline).block(kernel)
+    body = _Copier(written, largest if inline else -1).block(kernel)
     kernel = KernelIR(kernel.name, kernel.index, kernel.arrays, body, kernel.file, kernel.source, kernel.first_line)
     drop_dead(kernel.body)
     fuse(kernel.body)
@@ -26,12 +35,32 @@ def clean(kernel: KernelIR, inline: bool = False) -> KernelIR:
     return kernel
 
 
+def size(body: Block) -> int:
+    """Number of nodes, nested ones included."""
+    return sum(1 for _ in ir.walk(body))
+
+
+def clean_function(function: Function) -> Function:
+    """Clean a kept function once; its operations are frozen, so that it rounds the same wherever it is used."""
+    copier = _Copier(set(), LARGE)
+    names = {p: p for p in function.params}
+    copier.nodes(function.body.nodes, names)
+    results = [copier.get(names, r) for r in function.results]
+    body = copier.b.block
+    drop_dead(body, results)
+    fuse(body, results)
+    for node in ir.walk(body):
+        if isinstance(node, Value):
+            node.frozen = True
+    return Function(function.name, function.params, body, results, function.adjoint)
+
+
 class _Copier:
     """Copies a program through a fresh builder: folds, shares expressions and loads, removes 'copy'."""
 
-    def __init__(self, written: set[ArrayRef], inline: bool) -> None:
+    def __init__(self, written: set[ArrayRef], largest: float) -> None:
         self.b = Builder()
-        self.written, self.inline = written, inline
+        self.written, self.largest = written, largest
 
     def block(self, kernel: KernelIR) -> Block:
         names = {} if kernel.index is None else {kernel.index: kernel.index}
@@ -59,7 +88,7 @@ class _Copier:
                 b.append(Store(node.array, self.get(names, node.index), values, node.mode, node.line))
             elif isinstance(node, Local):
                 b.append(Local(node.array, self.get(names, node.size), node.line))
-            elif isinstance(node, Call) and self.inline:
+            elif isinstance(node, Call) and size(node.function.body) <= self.largest:
                 inner = dict(zip(node.function.params, (self.get(names, a) for a in node.args), strict=True))
                 self.nodes(node.function.body.nodes, inner)
                 names.update({r: self.get(inner, f) for r, f in zip(node.results, node.function.results, strict=True)})

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kinema.lang import optimise
 from kinema.lang.derivatives import PARTIALS
 from kinema.lang.ir import (
     ArrayRef,
@@ -83,7 +84,8 @@ def adjoint_function(function: Function) -> Function:
         transform.sweep(function.body.nodes, names, adj)
         zero = builder.const(0.0, "f")
         out = [adj.get(p, zero) for p in function.params]
-        function.adjoint = Function(f"{function.name}_adjoint", [*params, *seeds], builder.block, out)
+        derived = Function(f"{function.name}_adjoint", [*params, *seeds], builder.block, out)
+        function.adjoint = optimise.clean_function(derived)
     return function.adjoint
 
 

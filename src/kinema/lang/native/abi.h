@@ -31,7 +31,8 @@ typedef struct kn_arena {
   int64_t size;
   int64_t used;
   int64_t wanted;  // grows when an allocation did not fit; such allocations came from `overflow`
-  void* overflow;  // linked list of single allocations, freed by the runtime between calls
+  void* overflow;  // list of single allocations (malloc, each starts with the address of the next), freed by the
+                   // runtime after the kernel has returned
 } kn_arena;
 
 typedef struct kn_call {
@@ -75,7 +76,8 @@ typedef struct kn_ref {
 
 // Order of the chunks of one kernel call: colours run one after the other, the chunks of a colour write to
 // different memory and run in any order on any worker. colour_start has colours + 1 entries into `chunks`.
-// A call with schedule == NULL runs its chunks in ascending order on one worker.
+// A call with schedule == NULL runs its chunks in ascending order on one worker. Every chunk occurs once. Neighbouring
+// chunks of one colour may come as one kernel call (not in calls with sums: those are always chunk by chunk).
 typedef struct kn_schedule {
   int32_t colours;
   const int32_t* colour_start;

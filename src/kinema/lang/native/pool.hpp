@@ -181,10 +181,7 @@ class Pool {
     ++turn_;
     for (int w = 0; w < workers; ++w)
       seats_[w]->claims.store(uint64_t(turn_) << 32 | grabs, std::memory_order_release);
-    for (int w = 1; w < workers; ++w) {
-      seats_[w]->turn.exchange(turn_);  // a full fence: notify_one then looks for a sleeper
-      seats_[w]->turn.notify_one();
-    }
+    for (int w = 1; w < workers; ++w) seats_[w]->call(turn_);
     work(0, turn_);
     const auto all_done = [this] { return undone_.load(std::memory_order_acquire) == 0; };
     if (all_done() || (spin_.load(std::memory_order_relaxed) && spin_until(all_done))) return;
@@ -208,10 +205,7 @@ class Pool {
 
   ~Pool() {
     quit_.store(true, std::memory_order_relaxed);
-    for (int w = 1; w < seated_; ++w) {
-      seats_[w]->turn.fetch_add(1);
-      seats_[w]->turn.notify_one();
-    }
+    for (int w = 1; w < seated_; ++w) seats_[w]->call(turn_ + 1);
     for (int w = 1; w < seated_; ++w) seats_[w]->thread.join();
   }
 
@@ -227,7 +221,24 @@ class Pool {
   struct Seat {
     alignas(64) std::atomic<uint64_t> claims{0};  // turn of the task, and the parts of this share not yet taken
     alignas(64) std::atomic<uint32_t> turn{0};    // the task to help with
+    std::atomic<bool> asleep{false};
     std::thread thread;
+
+    // Either the caller sees that the helper sleeps, or the helper sees the new turn before it does.
+    void call(uint32_t new_turn) {
+      turn.store(new_turn);
+      if (asleep.load()) turn.notify_one();
+    }
+
+    uint32_t wait(uint32_t old, bool spin) {
+      const auto called = [&] { return turn.load(std::memory_order_acquire) != old; };
+      if (!called() && !(spin && spin_until(called))) {
+        asleep.store(true);
+        turn.wait(old);
+        asleep.store(false, std::memory_order_relaxed);
+      }
+      return turn.load(std::memory_order_acquire);
+    }
   };
 
   // Takes a part of a share; the number of parts that were left, or 0. Who has a part may read task_: it does not change
@@ -280,13 +291,10 @@ class Pool {
 
   void serve(Seat* seat, int worker) {
     FloatMode mode;
-    for (uint32_t seen = 0;;) {
-      const auto called = [&] { return seat->turn.load(std::memory_order_acquire) != seen; };
-      if (!spin_.load(std::memory_order_relaxed) || !spin_until(called))
-        while (!called()) seat->turn.wait(seen, std::memory_order_acquire);
-      seen = seat->turn.load(std::memory_order_acquire);
+    for (uint32_t turn = 0;;) {
+      turn = seat->wait(turn, spin_.load(std::memory_order_relaxed));
       if (quit_.load(std::memory_order_relaxed)) return;
-      work(worker, seen);
+      work(worker, turn);
     }
   }
 
