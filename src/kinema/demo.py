@@ -203,7 +203,9 @@ def _line(number: int, row: Iteration) -> str:
 
 
 def _table(rows: list[Iteration]) -> Table:
-    table = Table("iteration", "loss \\[m^2]", "mu \\[Pa]", "lam \\[Pa]", "error", "time \\[s]", title="recovering the stiffness")
+    table = Table(
+        "iteration", "loss \\[m^2]", "mu \\[Pa]", "lam \\[Pa]", "error", "time \\[s]", title="recovering the stiffness"
+    )
     for column in table.columns:
         column.justify = "right"
     for number, r in enumerate(rows):
@@ -217,6 +219,7 @@ SIZE = (440, 400)  # of one state, drawn with twice as many pixels [pixels]
 EYE, CENTRE, VIEW = (1.15, -1.55, 0.95), (0.05, 0.02, 0.17), 0.5  # [m], [m], [rad]
 LIGHT = np.array((-0.35, -0.45, 0.82)) / np.linalg.norm((-0.35, -0.45, 0.82))  # towards the light
 SKY = (0.93, 0.95, 0.97)
+SHARP = 1e-7  # sigma: edges a third of a pixel wide
 COLOURS = {"observed": (0.20, 0.45, 0.75), "first guess": (0.85, 0.40, 0.25), "recovered": (0.25, 0.60, 0.40)}
 
 
@@ -270,8 +273,8 @@ def _view(drop: Drop, x: np.ndarray, colour: tuple[float, float, float]) -> np.n
     size = (2 * SIZE[0], 2 * SIZE[1])
     screen = project(corners.reshape(-1, 3), EYE, CENTRE, VIEW)
     faces = np.arange(len(screen)).reshape(-1, 3)
-    look = {"sigma": 1e-7, "gamma": 1e-5, "near": 0.5, "far": 5.0, "background": SKY}
-    start, listed = tile_lists(screen, faces, size, look["sigma"])
+    look = {"sigma": SHARP, "gamma": 1e-5, "near": 0.5, "far": 5.0, "background": SKY}
+    start, listed = tile_lists(screen, faces, size, SHARP)
     program = pixel_program(size, len(screen), len(faces), len(listed))
     lists = {"start": start, "listed": listed, "faces": faces.astype(np.int32)}
     vertices = {"screen": screen.astype(np.float32), "colour": colours.reshape(-1, 3).astype(np.float32)}
@@ -306,7 +309,9 @@ def _dome(n: int) -> np.ndarray:
     grid = DOME * np.stack([np.cos(height) * np.cos(turn), np.cos(height) * np.sin(turn), np.sin(height)], axis=-1)
     a, b, c, d = grid[:-1, :-1], grid[:-1, 1:], grid[1:, 1:], grid[1:, :-1]
     # At the pole c and d are one point.
-    return np.concatenate([np.stack([a, b, c], axis=-2).reshape(-1, 3, 3), np.stack([a, c, d], axis=-2)[:-1].reshape(-1, 3, 3)])
+    return np.concatenate(
+        [np.stack([a, b, c], axis=-2).reshape(-1, 3, 3), np.stack([a, c, d], axis=-2)[:-1].reshape(-1, 3, 3)]
+    )
 
 
 def _ground(half: float = 1.0, n: int = 10) -> tuple[np.ndarray, np.ndarray]:

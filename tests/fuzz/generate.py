@@ -377,16 +377,16 @@ class Writer:
         return self.maker.fresh(kind.lower())
 
     def assign(self, s: Scope) -> None:
-        kind = self.rng.choice("FFFFFVVIMB")
+        kind = self.rng.choice("FFFFFFVVIIMB")
         name = self.fresh(kind)
         if kind == "F":
-            value = self.squash(self.F(s, 3))
+            value = self.squash(self.F(s, 2))
         elif kind == "V":
-            value = self.squashed_vector(s, 2)
+            value = self.squashed_vector(s, 1)
         elif kind == "I":
             value = self.I(s, 2)
         elif kind == "M":
-            value = self.squashed_matrix(s, 2)
+            value = self.squashed_matrix(s, 1)
         else:
             value = self.B(s, 2)
         self.put(f"{name} = {value}")
@@ -408,7 +408,7 @@ class Writer:
                 s.add("I", name, 11)
                 return
         name, bound = self.rng.choice(s.names["F"])
-        e = self.squash(self.F(s, 2), 3.0)
+        e = self.squash(self.F(s, self.rng.randint(1, 2)), 3.0)
         forms = [
             (f"{name} += {e}", bound + 6.0 * e.bound),
             (f"{name} -= 0.3 * {e}", bound + 2.0 * e.bound),
@@ -442,7 +442,7 @@ class Writer:
                 s.names[kind] = [(n, max(b, now) if n == name else b) for n, b in s.names[kind]]
 
     def branch(self, s: Scope, nesting: int) -> None:
-        self.put(f"if {self.B(s, 2)}:")
+        self.put(f"if {self.B(s, self.rng.randint(1, 2))}:")
         self.block(s, self.rng.randint(1, 2), nesting)
         if self.one_in(3):
             self.put(f"elif {self.B(s, 1)}:")
@@ -602,7 +602,7 @@ class Writer:
     def write(self, s: Scope) -> None:
         """A store into an output."""
         new, in_loop = self.maker.output, bool(self.loops)
-        f = self.squash(self.F(s, 2))
+        f = self.squash(self.F(s, self.rng.randint(1, 2)))
         pick = self.rng.randrange(9)
         if pick == 0:
             self.put(f"{new('y', 'Float', 'own')}[i] {self.rng.choice(['=', '+=', '-='])} {f}")
@@ -628,9 +628,9 @@ class Writer:
 
     def results(self, s: Scope) -> None:
         """The last statements of a kernel: something of everything that was computed."""
-        self.put(f"{self.maker.output('y', 'Float', 'own')}[i] = {self.squash(self.F(s, 2))}")
+        self.put(f"{self.maker.output('y', 'Float', 'own')}[i] = {self.squash(self.F(s, 1))}")
         kept = self.maker.output("h", "Float", "own")
-        self.put(f"{kept}[i] = {self.squash(self.F(s, 2))}")
+        self.put(f"{kept}[i] = {self.squash(self.F(s, 1))}")
         sums = " + ".join(f"{self.constant()} * {name}" for name, _ in s.names["F"][-5:]) or "0.5"
         self.put(f"{self.maker.output('s', 'Float', 'any', 2)}[1] += ({sums}) * sin({kept}[i])")
         for v, _ in s.names["V"][-2:]:
@@ -727,7 +727,7 @@ class Maker:
         scope.leaves["F"].append(("g", 1.5))
         scope.leaves["V"].append(("d", 1.5))
         scope.names["V"] = []
-        w.statements(scope, self.rng.randint(3, 6), 0)
+        w.statements(scope, self.rng.randint(2, 5), 0)
         w.results(scope)
         types = {a.name: a.element if a.kind == "value" else f"Array[{a.element}]" for a in self.arguments.values()}
         head = ",\n    ".join(["i: Index", *[f"{n}: {t}" for n, t in types.items()]])

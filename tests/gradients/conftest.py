@@ -23,8 +23,8 @@ def relative_errors(
         directions: Number of random directions for tensors with many components.
 
     Returns:
-        For each input the largest difference, relative to the largest derivative, or to a hundredth of |value| / |input|
-        if that is larger: what is far smaller drowns in the rounding of the differences.
+        For each input the largest difference, relative to the largest derivative, or to a hundredth of |value| /
+        |input| if that is larger: what is far smaller drowns in the rounding of the differences.
     """
     leaves = {name: t.detach().double().clone().requires_grad_() for name, t in inputs.items()}
     value = function(leaves)

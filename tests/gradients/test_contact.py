@@ -60,7 +60,7 @@ TOUCHING = {
     "plane, only by the radius": (on_plane(0.03), V),
     "plane, leaving": (on_plane(-0.01), 0.7 * TILT + 0.1 * V),
     "plane, sticking": (on_plane(-0.02), 1e-3 * V),
-    "plane, sliding": (on_plane(-0.01), 40.0 * (V - TILT * (TILT @ V)) - 0.1 * TILT),
+    "plane, sliding": (on_plane(-0.01), 20.0 * (V - TILT * (TILT @ V)) - 0.5 * TILT),
     "sphere": (NUMBERS["sphere_centre"] + 0.28 * np.array([0.6, 0.0, 0.8]), V),
     "sphere, only by the radius": (NUMBERS["sphere_centre"] + 0.33 * np.array([0.0, -0.8, 0.6]), V),
     "sphere, deep inside": (NUMBERS["sphere_centre"] + np.array([0.01, 0.02, -0.015]), V),
@@ -126,7 +126,11 @@ def contact_program(count: int) -> Program:
     box = Box(centre=n["box_centre"], half=n["box_half"], rotation=n["box_rotation"])
     law = Penalty(k_e=n["k_e"], k_d=n["k_d"], k_f=n["k_f"], mu=n["friction"])
     p.call(particle_contact, x, v, n["radius"], plane, sphere, box, law, f, count=count)
-    inv_mass, gravity, dt = p.parameter("inv_mass", Float, count), p.parameter("gravity", vec3), p.parameter("dt", Float)
+    inv_mass, gravity, dt = (
+        p.parameter("inv_mass", Float, count),
+        p.parameter("gravity", vec3),
+        p.parameter("dt", Float),
+    )
     p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=count)
     return p
 
@@ -136,7 +140,14 @@ PROGRAM = contact_program(len(POINTS))
 
 def tensors(dtype: torch.dtype = torch.float64, **changed: object) -> dict[str, torch.Tensor]:
     x, v = (np.stack([p[k] for p in POINTS.values()]) for k in (0, 1))
-    every = {"x": x, "v": v, **NUMBERS, "inv_mass": np.linspace(1.0, 2.0, len(x)), "gravity": [0.1, 0.2, -9.81], "dt": 1e-3}
+    every = {
+        "x": x,
+        "v": v,
+        **NUMBERS,
+        "inv_mass": np.linspace(1.0, 2.0, len(x)),
+        "gravity": [0.1, 0.2, -9.81],
+        "dt": 1e-3,
+    }
     return {k: torch.tensor(np.asarray(a), dtype=dtype) for k, a in {**every, **changed}.items()}
 
 
@@ -203,14 +214,16 @@ def test_contact_never_pulls_and_friction_stays_in_its_cone():
 
 def test_one_step_has_the_gradient_of_central_differences(gradient_errors):
     inputs = tensors()
-    weight = {k: torch.randn(inputs["x"].shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2)) for k in "xv"}
+    weight = {
+        k: torch.randn(inputs["x"].shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2)) for k in "xv"
+    }
 
     def loss(t):
         after = simulate(t, 1)
         return 100 * (after["x"] * weight["x"]).sum() + (after["v"] * weight["v"]).sum()
 
     errors = gradient_errors(loss, inputs, h=1e-6)
-    assert max(errors.values()) <= 1e-7, errors
+    assert max(errors.values()) <= 1e-7, str(errors)
 
 
 @pytest.mark.parametrize("name", TOUCHING)
@@ -226,7 +239,7 @@ def test_each_branch_by_itself(name: str, gradient_errors):
         return forces({**inputs, **t, **whole})[at] @ weight
 
     errors = gradient_errors(loss, few, h=1e-6)
-    assert max(errors.values()) <= 1e-7, errors
+    assert max(errors.values()) <= 1e-7, str(errors)
 
 
 def test_rollouts_with_contact(gradient_errors):
@@ -258,7 +271,14 @@ def test_rollouts_with_contact(gradient_errors):
 def test_finite_everywhere(dtype: torch.dtype):
     """Centre of the sphere; centre, corner, edge and face of the box; no velocity; nothing but touch; mu = 0."""
     centre = NUMBERS["sphere_centre"]
-    special = [centre, centre + [0, 0, 1e-30], at_box((0, 0, 0)), at_box((0.3, 0.2, 0.15)), at_box((0.3, 0.2, 0)), at_box((0.3, 0, 0))]
+    special = [
+        centre,
+        centre + [0, 0, 1e-30],
+        at_box((0, 0, 0)),
+        at_box((0.3, 0.2, 0.15)),
+        at_box((0.3, 0.2, 0)),
+        at_box((0.3, 0, 0)),
+    ]
     special += [on_plane(RADIUS), on_plane(RADIUS - 1e-9), on_plane(0.0)]
     x = np.tile(on_plane(1.0), (len(POINTS), 1))
     x[: len(special)] = special

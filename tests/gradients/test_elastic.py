@@ -29,7 +29,11 @@ def elastic_program() -> Program:
         volume=p.constant("volume", Float, MESH.volume, order=order),
     )
     mu, lam, alpha = (p.parameter(n, Float, TETS, order=order) for n in ("mu", "lam", "alpha"))
-    inv_mass, gravity, dt = p.parameter("inv_mass", Float, VERTICES), p.parameter("gravity", vec3), p.parameter("dt", Float)
+    inv_mass, gravity, dt = (
+        p.parameter("inv_mass", Float, VERTICES),
+        p.parameter("gravity", vec3),
+        p.parameter("dt", Float),
+    )
     p.call(tet_forces, mesh, x, mu, lam, alpha, f, count=TETS)
     p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=VERTICES)
     return p

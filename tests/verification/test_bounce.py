@@ -53,7 +53,9 @@ PROGRAM = one_particle()
 def fly(x, v, steps: int, dt: float, gravity=(0.0, 0.0, -G), record=(), **changed: object) -> Rollout:
     state = {k: torch.tensor([a], dtype=torch.float64) for k, a in (("x", x), ("v", v))}
     numbers = {**FAR, **LAW, "inv_mass": [1.0 / MASS], "gravity": gravity, "dt": dt, **changed}
-    parameters = {k: torch.as_tensor(np.asarray(a) if not torch.is_tensor(a) else a).double() for k, a in numbers.items()}
+    parameters = {
+        k: torch.as_tensor(np.asarray(a) if not torch.is_tensor(a) else a).double() for k, a in numbers.items()
+    }
     return rollout(PROGRAM, steps, state, parameters, record=record, progress=False)
 
 
@@ -133,7 +135,9 @@ def test_creep_on_a_slope_within_the_cone():
     b = mu * MASS * G * math.cos(slope)
     assert along < b
     gravity = (G * math.sin(slope), 0.0, -G * math.cos(slope))
-    end = fly((0.0, 0.0, -MASS * gravity[2] / -LAW["k_e"]), (0.0, 0.0, 0.0), 4000, dt, gravity=gravity, friction=mu).final
+    end = fly(
+        (0.0, 0.0, -MASS * gravity[2] / -LAW["k_e"]), (0.0, 0.0, 0.0), 4000, dt, gravity=gravity, friction=mu
+    ).final
     expected = along / LAW["k_f"] / math.sqrt(1 - (along / b) ** 2)
     assert float(end["v"][0, 0]) == pytest.approx(expected, rel=1e-9)  # a fixed point of the step: no error of order dt
 
@@ -143,7 +147,9 @@ def test_slip_on_a_steep_slope():
     slope, mu, dt = 0.8, 0.3, 1e-4
     gravity = (G * math.sin(slope), 0.0, -G * math.cos(slope))
     depth = -MASS * gravity[2] / LAW["k_e"]
-    path = fly((0.0, 0.0, -depth), (2.0, 0.0, 0.0), 5000, dt, gravity=gravity, friction=mu, record=["v"]).trajectory["v"]
+    path = fly((0.0, 0.0, -depth), (2.0, 0.0, 0.0), 5000, dt, gravity=gravity, friction=mu, record=["v"]).trajectory[
+        "v"
+    ]
     acceleration = float(path[-1, 0, 0] - path[0, 0, 0]) / (5000 * dt)
     # At 2 m/s and above the smooth cone is within (b / k_f v)^2 / 2 = 6e-5 of Coulomb's.
     assert acceleration == pytest.approx(G * (math.sin(slope) - mu * math.cos(slope)), rel=1e-4)

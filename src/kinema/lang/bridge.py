@@ -365,7 +365,7 @@ class _Job:
         """A buffer as a fresh tensor (*batch, [slots], *buffer shape); without `slots`, one slot and no time."""
         dtype = torch.int32 if "i" in buffer.kinds else self.dtype
         middle = (slots,) if slots else ()
-        out = torch.zeros((*self.batch, *middle, *buffer.shape), dtype=dtype)
+        out = _zeros((*self.batch, *middle, *buffer.shape), dtype)
         view, _ = _strided(buffer, out, self.worlds, slots)
         run.unpack(buffer.name, space, view, slot, reverse)
         return out
@@ -446,7 +446,7 @@ class _Job:
         buffer = self.program.buffers[name]
         slots = self.steps if buffer.kind == CONTROL else 0
         if name in self.shared:
-            out = torch.zeros(self.tail(buffer), dtype=self.dtype)
+            out = _zeros(self.tail(buffer), self.dtype)
             view, _ = _strided(buffer, out, 0, slots)
             run.unpack(name, ADJOINT, view, reverse=True, sum_worlds=True)
             return out
@@ -615,6 +615,11 @@ def _common_batch(names: Sequence[str], batches: Sequence[tuple[int, ...]]) -> t
         raise InputError(
             "batch dimensions do not match", got=shown, expected="equal or absent batch dimensions"
         ) from None
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros from the allocator: torch.zeros wakes its threads, which costs milliseconds on a busy machine."""
+    return torch.from_numpy(np.zeros(shape, str(dtype).removeprefix("torch.")))
 
 
 def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

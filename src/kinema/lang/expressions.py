@@ -4,73 +4,121 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
+import operator
 import types as python_types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinema.errors import KernelError
-from kinema.lang import functions, terms, types
+from kinema.lang import functions, hints, terms, types
 from kinema.lang.functions import Intrinsic
 from kinema.lang.ir import Block, Builder, Load, Value
 from kinema.lang.markers import Func
+from kinema.lang.sources import Source
 from kinema.lang.terms import ArrayTerm, BoundMethod, Compound, RecordTerm, Undefined, describe, is_number
 
-_BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "idiv", ast.Mod: "imod"}
+BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "idiv", ast.Mod: "imod"}
 _METHODS = {"add": "__add__", "sub": "__sub__", "mul": "__mul__", "div": "__truediv__", "matmul": "__matmul__"}
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "idiv": "//", "imod": "%", "matmul": "@"}
-_COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "idiv": "//", "imod": "%", "matmul": "@", "pow": "**"}
+_FOLD: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "idiv": operator.floordiv,
+    "imod": operator.mod,
+    "pow": operator.pow,
+}
+_COMPARE: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Lt: ("lt", operator.lt),
+    ast.LtE: ("le", operator.le),
+    ast.Gt: ("gt", operator.gt),
+    ast.GtE: ("ge", operator.ge),
+    ast.Eq: ("eq", operator.eq),
+    ast.NotEq: ("ne", operator.ne),
+}
 _CONSTANTS = (bool, int, float)
+_INT_LIMIT = 1 << 31
+
+
+class Place(NamedTuple):
+    """A place within a node: where its operator or attribute is."""
+
+    lineno: int
+    col_offset: int
+
+
+@functools.cache
+def method_of(python: Callable[..., Any]) -> Func:
+    """A method of a struct as a function of the language."""
+    return Func(python)
 
 
 class Expressions:
-    """Translates expressions; statements and calls of functions are in `frontend.Translator`."""
+    """Translates expressions; calls are in `calls.Calls`, statements in `frontend.Translator`."""
 
+    source: Source
     builder: Builder
     env: dict[str, Any]
-    globals: dict[str, Any]
-    file: str
-    lines: list[str]
-    first_line: int
 
     # -- errors -------------------------------------------------------------------------------------------------
 
-    def fail(self, node: ast.AST, what: str, hint: str = "") -> KernelError:
+    def fail(self, node: Any, what: str, hint: str = "") -> KernelError:
         """The error for a place in the source."""
-        line = getattr(node, "lineno", 1)
-        column = getattr(node, "col_offset", 0)
-        source = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
-        return KernelError(
-            what, file=self.file, line=line + self.first_line - 1, column=column + 1, source=source, fix=hint or None
-        )
+        if isinstance(node, ast.Attribute):
+            node = Place(node.end_lineno or 1, (node.end_col_offset or 0) - len(node.attr.encode()))
+        return KernelError(what, **self.source.place(node), fix=hint or None)
+
+    def line_of(self, node: Any) -> int:
+        """The line of a node in its file."""
+        return int(getattr(node, "lineno", 1)) + self.source.first_line - 1
+
+    def operator_of(self, node: ast.AST) -> Any:
+        """Where the operator of a binary operation is, if it stands on the line where the left operand ends."""
+        if not isinstance(node, (ast.BinOp, ast.Compare)):
+            return node
+        line, begin = node.left.end_lineno or 1, node.left.end_col_offset or 0
+        rest = self.source.lines[line - 1].encode()[begin:]
+        at = len(rest) - len(rest.lstrip(b" )"))
+        return Place(line, begin + at) if rest[at : at + 1] not in (b"", b"\\", b"#") else node
 
     # -- entry --------------------------------------------------------------------------------------------------
 
     def expression(self, node: ast.expr) -> Any:
         """Translate one expression to a term."""
-        self.builder.line = getattr(node, "lineno", 1) + self.first_line - 1
+        self.builder.line = self.line_of(node)
         handler = getattr(self, f"_{type(node).__name__.lower()}", None)
         if handler is None:
-            name, hint = _REFUSED.get(type(node), (type(node).__name__, ""))
+            name, hint = hints.EXPRESSIONS.get(type(node), (type(node).__name__, "numbers and functions of numbers"))
             raise self.fail(node, f"{name} is not part of the kernel language", hint)
-        return handler(node)
+        found = handler(node)
+        if found is None and isinstance(node, ast.Call):
+            hint = "`return` in that function, or the call on a line of its own"
+            raise self.fail(node, f"{ast.unparse(node.func)}(...) returns nothing", hint)
+        return found
 
-    def number(self, node: ast.expr, kind: str, role: str) -> Value:
-        """Translate an expression that must be a scalar of one kind."""
-        return self.as_kind(self.expression(node), kind, node, role)
-
-    def as_kind(self, term: Any, kind: str, node: ast.AST, role: str) -> Value:
+    def as_kind(self, term: Any, kind: str, node: Any, role: str) -> Value:
         """Convert a term to a scalar, or fail with what was expected."""
         wanted = terms.KIND_NAMES[kind]
         if isinstance(term, Undefined):
             raise self.fail(node, term.reason)
         if not is_number(term):
-            raise self.fail(node, f"{role} must be {wanted}, got {describe(term)}")
-        if kind == "i" and (isinstance(term, float) or getattr(term, "kind", "") == "f"):
-            raise self.fail(node, f"{role} must be Int, got Float", "convert with Int(...), which truncates")
-        if kind == "b" and not (isinstance(term, bool) or getattr(term, "kind", "") == "b"):
-            raise self.fail(node, f"{role} must be Bool, got {describe(term)}", "compare explicitly, e.g. `x != 0`")
-        if kind == "f" and (isinstance(term, bool) or getattr(term, "kind", "") == "b"):
-            raise self.fail(node, f"{role} must be Float, got Bool", "write `1.0 if condition else 0.0`")
+            raise self.fail(node, f"{role} must be {wanted}, got {describe(term)}", hints.for_number(term))
+        given = terms.structure(term)
+        if kind == "i" and given == "f":
+            raise self.fail(node, f"{role} must be Int, got Float", "Int(...), which truncates; // divides Ints")
+        if kind == "b" and given != "b":
+            raise self.fail(node, f"{role} must be Bool, got {describe(term)}", "a comparison, e.g. `x != 0`")
+        if kind != "b" and given == "b":
+            values = "`1.0 if condition else 0.0`" if kind == "f" else "`1 if condition else 0`"
+            raise self.fail(node, f"{role} must be {wanted}, got Bool", values)
+        return self.scalar(term, kind, node)
+
+    def scalar(self, term: Any, kind: str, node: Any) -> Value:
+        """A number as a scalar of a kind that suits it."""
+        if kind == "i" and isinstance(term, int) and not -_INT_LIMIT <= term < _INT_LIMIT:
+            raise self.fail(node, f"{term} does not fit into an Int of 32 bits", f"a Float: {float(term)!r}")
         return terms.as_kind(term, kind, self.builder)
 
     # -- leaves -------------------------------------------------------------------------------------------------
@@ -78,21 +126,22 @@ class Expressions:
     def _constant(self, node: ast.Constant) -> Any:
         if isinstance(node.value, _CONSTANTS):
             return node.value
-        raise self.fail(
-            node, f"a {type(node.value).__name__} has no meaning in a kernel", "use numbers, True and False"
-        )
+        kinds: dict[type, str] = {str: "a string", bytes: "a string", complex: "a complex number"}
+        hint = "two Floats, or vec2" if isinstance(node.value, complex) else "numbers, True and False"
+        raise self.fail(node, f"{kinds.get(type(node.value), repr(node.value))} has no meaning in a kernel", hint)
 
     def _name(self, node: ast.Name) -> Any:
         if node.id in self.env:
             found = self.env[node.id]
             if isinstance(found, Undefined):
-                raise self.fail(node, f"{node.id!r} {found.reason}", f"give {node.id!r} a value before")
+                raise self.fail(node, f"{node.id!r} {found.reason}", f"give {node.id!r} a value before that line")
             return found
-        if node.id in self.globals:
-            return self.outside(node, self.globals[node.id], node.id)
+        if node.id in self.source.globals:
+            return self.outside(node, self.source.globals[node.id], node.id)
         if hasattr(builtins, node.id):
             return self.outside(node, getattr(builtins, node.id), node.id)
-        raise self.fail(node, f"{node.id!r} is not defined", "define it in the kernel or as a constant of the module")
+        known = (*self.env, *self.source.globals)
+        raise self.fail(node, f"{node.id!r} is not defined", hints.for_name(node.id, known))
 
     def outside(self, node: ast.AST, value: Any, name: str) -> Any:
         """A name from the surrounding Python: constants, functions, types and modules only."""
@@ -104,16 +153,15 @@ class Expressions:
             kinds = types.flatten(type(value))
             scalars = [self.builder.const(s, k) for s, k in zip(types.scalars_of(value), kinds, strict=True)]
             return Compound(type(value), scalars)
-        if hasattr(value, "__hash__") and value.__hash__ is not None and value in functions.SYNONYMS:
+        if getattr(value, "__hash__", None) is not None and value in functions.SYNONYMS:
             return functions.SYNONYMS[value]
-        known = (Intrinsic, Func, type, python_types.ModuleType, python_types.BuiltinFunctionType)
-        if isinstance(value, (*known, python_types.FunctionType)):
-            return value
-        kind = f"{type(value).__module__}.{type(value).__name__}"
+        if isinstance(value, python_types.ModuleType) or callable(value):
+            return value  # functions that cannot be called are refused where they are called
+        kind = f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
         raise self.fail(
             node,
             f"{name!r} is a {kind} of the surrounding Python",
-            "pass it as an argument (Array[Float], Float, ...); only numbers, functions and types can be used from outside",
+            f"an argument, e.g. `{name.lower()}: Array[Float]`; only numbers, functions and types come from outside",
         )
 
     # -- access -------------------------------------------------------------------------------------------------
@@ -122,17 +170,20 @@ class Expressions:
         base = self.expression(node.value)
         if isinstance(base, python_types.ModuleType):
             if not hasattr(base, node.attr):
-                raise self.fail(node, f"module {base.__name__} has no {node.attr!r}")
+                hint = hints.resembling(node.attr, dir(base)) or hints.for_callee(node.attr, None)
+                raise self.fail(node, f"module {base.__name__} has no {node.attr!r}", hint)
             return self.outside(node, getattr(base, node.attr), node.attr)
         if isinstance(base, RecordTerm):
             if node.attr not in base.members:
-                raise self.fail(node, f"{base.type.__name__} has no {node.attr!r}", f"it has {', '.join(base.members)}")
+                names = ", ".join(base.members)
+                raise self.fail(node, f"{base.type.__name__} has no member {node.attr!r}", f"one of {names}")
             return self.member(base.members[node.attr])
         if isinstance(base, Compound):
             return self.field(base, node)
         if isinstance(base, type) and hasattr(base, node.attr):
             return self.outside(node, getattr(base, node.attr), node.attr)
-        raise self.fail(node, f"{describe(base)} has no attribute {node.attr!r}", _attribute_hint(base, node.attr))
+        hint = hints.for_attribute(base, node.attr)
+        raise self.fail(node, f"{describe(base)} has no attribute {node.attr!r}", hint)
 
     def member(self, term: Any) -> Any:
         """A record's member: value arguments are read when they are used."""
@@ -150,28 +201,28 @@ class Expressions:
         method = vars(base.type).get(node.attr)
         if isinstance(method, python_types.FunctionType):
             return BoundMethod(method, base)
-        names = ", ".join(name for name, _ in base.type.fields)  # type: ignore[attr-defined]
-        raise self.fail(node, f"{base.type.__name__} has no component {node.attr!r}", f"it has {names}")
+        hint = hints.for_attribute(base, node.attr)
+        raise self.fail(node, f"{base.type.__name__} has no component {node.attr!r}", hint)
 
     def _subscript(self, node: ast.Subscript) -> Any:
         base = self.expression(node.value)
-        if isinstance(node.slice, ast.Slice):
-            raise self.fail(
-                node.slice, "slices are not part of the kernel language", "loop over the indices with `range`"
-            )
         if isinstance(base, ArrayTerm):
             return self.load(base, self.index_of(base, node.slice), node)
+        if isinstance(node.slice, ast.Slice):
+            hint = "the components by name, e.g. vec2(v.x, v.y)"
+            raise self.fail(node.slice, "slices are not part of the kernel language", hint)
         if isinstance(base, tuple):
             return base[self.static_index(node.slice, len(base))]
         if isinstance(base, Compound) and issubclass(base.type, types._Matrix):
             if not (isinstance(node.slice, ast.Tuple) and len(node.slice.elts) == 2):
-                raise self.fail(node, "a matrix needs two indices", "write m[i, j]; use rows_of(m) for its rows")
+                raise self.fail(node.slice, "a matrix needs two indices", "m[i, j]; rows_of(m) gives its rows")
             n = base.type.size
             i, j = (self.static_index(part, n) for part in node.slice.elts)
             return base.scalars[i * n + j]
         if isinstance(base, Compound) and issubclass(base.type, types._Vector):
             return base.scalars[self.static_index(node.slice, base.type.size)]
-        raise self.fail(node, f"{describe(base)} cannot be indexed")
+        hint = "an argument of type Array[Float]" if is_number(base) else hints.for_number(base)
+        raise self.fail(node, f"{describe(base)} cannot be indexed", hint)
 
     def static_index(self, node: ast.expr, size: int) -> int:
         """An index into a vector, matrix or tuple: a constant within range."""
@@ -179,25 +230,36 @@ class Expressions:
         if not isinstance(index, int) or isinstance(index, bool):
             raise self.fail(
                 node,
-                "components of vectors and matrices are indexed by constants",
-                "unroll the loop with `for k in static(3)`, or use a local array",
+                "components of vectors, matrices and tuples are indexed by constants",
+                "an unrolled loop, `for k in static(3):`, or a local array",
             )
         if not -size <= index < size:
-            raise self.fail(node, f"index {index} is out of range: there are {size} components")
+            raise self.fail(node, f"index {index} is out of range: there are {size}", f"0 ... {size - 1}")
         return index % size
 
     def index_of(self, array: ArrayTerm, node: ast.expr) -> Value:
         """The index expression of an array access."""
+        name = array.ref.name
+        if isinstance(node, ast.Slice):
+            raise self.fail(node, "slices are not part of the kernel language", "a loop over `range`")
         if isinstance(node, ast.Tuple):
-            raise self.fail(node, "arrays have one index", f"write {array.ref.name}[i * columns + j]")
-        return self.number(node, "i", f"an index of {array.ref.name!r}")
+            hint = f"{name}[i * columns + j]"
+            if issubclass(array.element, types._Numbers):
+                hint = f"{name}[i] and then its component, {name}[i].{array.element.fields[0][0]}"
+            raise self.fail(node, "arrays have one index", hint)
+        index = self.expression(node)
+        if isinstance(index, int) and index < 0:
+            end = array.size if array.size is not None else f"len({name})"
+            raise self.fail(node, "arrays are not indexed from their end", f"{name}[{end} - {-index}]")
+        if isinstance(index, int) and array.size is not None and index >= array.size:
+            raise self.fail(node, f"index {index} is out of range: there are {array.size}", f"0 ... {array.size - 1}")
+        return self.as_kind(index, "i", node, f"an index of {name!r}")
 
     def load(self, array: ArrayTerm, index: Value, node: ast.AST) -> Any:
         """Read one element."""
         array.ref.read = True
         results = [self.builder.result(kind) for kind in array.ref.kinds]
-        line = getattr(node, "lineno", 1) + self.first_line - 1
-        self.builder.append(Load(array.ref, index, results, line))
+        self.builder.append(Load(array.ref, index, results, self.line_of(node)))
         return results[0] if issubclass(array.element, types.Scalar) else Compound(array.element, results)
 
     def _tuple(self, node: ast.Tuple) -> Any:
@@ -207,13 +269,18 @@ class Expressions:
 
     def _binop(self, node: ast.BinOp) -> Any:
         left, right = self.expression(node.left), self.expression(node.right)
-        if isinstance(node.op, ast.Pow):
+        return self.binary(node.op, left, right, node)
+
+    def binary(self, op: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
+        """A binary operation on translated operands."""
+        if isinstance(op, ast.Pow):
             return self.power(left, right, node)
-        if isinstance(node.op, ast.MatMult):
+        if isinstance(op, ast.MatMult):
             return self.matmul(left, right, node)
-        if type(node.op) not in _BINARY:
-            raise self.fail(node, f"operator {type(node.op).__name__} is not part of the kernel language")
-        return self.arithmetic(_BINARY[type(node.op)], left, right, node)
+        if type(op) not in BINARY:
+            symbol, hint = hints.OPERATORS.get(type(op), (type(op).__name__, "+ - * / // % ** @"))
+            raise self.fail(self.operator_of(node), f"{symbol} is not part of the kernel language", hint)
+        return self.arithmetic(BINARY[type(op)], left, right, node)
 
     def arithmetic(self, op: str, left: Any, right: Any, node: ast.AST) -> Any:
         """+ - * / // % on numbers, vectors, matrices and structs with operators."""
@@ -221,69 +288,74 @@ class Expressions:
             return self.fold(op, left, right, node)
         if is_number(left) and is_number(right):
             return self.scalar_arithmetic(op, left, right, node)
-        method = self.operator_method(op, left, right)
+        method = self.operator_method(op, left, right, node)
         if method is not None:
             return method
         linear = isinstance(left, Compound) and isinstance(right, Compound) and left.type is right.type
         if linear and op in ("add", "sub") and issubclass(left.type, types._Numbers):
             pairs = zip(left.scalars, right.scalars, strict=True)
             return Compound(left.type, [self.builder.op(op, a, b) for a, b in pairs])
-        if op == "mul" and is_number(left):
-            left, right = right, left
-        if op in ("mul", "div") and isinstance(left, Compound) and is_number(right):
-            if issubclass(left.type, types._Numbers) and not isinstance(right, bool):
-                return Compound(left.type, [self.scalar_arithmetic(op, a, right, node) for a in left.scalars])
-        hint = "use dot(a, b), cross(a, b) or outer(a, b)" if op == "mul" else ""
-        if op == "mul" and isinstance(left, Compound) and issubclass(left.type, types._Matrix):
-            hint = "matrix products are written a @ b"
-        raise self.fail(node, f"{describe(left)} {_SYMBOLS[op]} {describe(right)} has no meaning", hint)
+        vector, scale = (right, left) if op == "mul" and is_number(left) else (left, right)
+        if op in ("mul", "div") and isinstance(vector, Compound) and is_number(scale):
+            if issubclass(vector.type, types._Numbers) and terms.structure(scale) != "b":
+                return Compound(vector.type, [self.scalar_arithmetic(op, a, scale, node) for a in vector.scalars])
+        what = f"{describe(left)} {_SYMBOLS[op]} {describe(right)} has no meaning"
+        hint = hints.for_operands(op, _METHODS.get(op, "for it"), left, right)
+        raise self.fail(self.operator_of(node), what, hint)
 
     def fold(self, op: str, left: Any, right: Any, node: ast.AST) -> Any:
         """Arithmetic of constants, done while translating."""
-        if right == 0 and op in ("div", "idiv", "imod"):
-            raise self.fail(node, "division by the constant 0")
-        table: dict[str, Callable[[Any, Any], Any]] = {
-            "add": lambda a, b: a + b,
-            "sub": lambda a, b: a - b,
-            "mul": lambda a, b: a * b,
-            "div": lambda a, b: a / b,
-            "idiv": lambda a, b: a // b,
-            "imod": lambda a, b: a % b,
-        }
-        return table[op](left, right)
+        self.refuse_zero(op, right, node)
+        try:
+            found = _FOLD[op](left, right)
+        except (ArithmeticError, ValueError):
+            found = None
+        if found is None or isinstance(found, complex):
+            what = f"{left} {_SYMBOLS[op]} {right} is not a real number"
+            raise self.fail(self.operator_of(node), what, "constants for which it is one")
+        return found
+
+    def refuse_zero(self, op: str, right: Any, node: ast.AST) -> None:
+        """Fail for a division by a constant 0."""
+        if op in ("div", "idiv", "imod") and isinstance(right, _CONSTANTS) and right == 0:
+            raise self.fail(self.operator_of(node), "division by the constant 0", "a divisor that is not 0")
 
     def scalar_arithmetic(self, op: str, left: Any, right: Any, node: ast.AST) -> Value:
         """Arithmetic of two scalars: Int with Int stays Int, otherwise Float."""
         kinds = {terms.structure(left), terms.structure(right)}
         if "b" in kinds:
-            raise self.fail(node, f"Bool cannot be used with {_SYMBOLS[op]}", "write `1.0 if condition else 0.0`")
-        if op in ("idiv", "imod"):
-            if "f" in kinds:
-                raise self.fail(node, f"{_SYMBOLS[op]} is for Int", "use floor(x / y) for Float")
-            return self.builder.op(op, *(terms.as_kind(t, "i", self.builder) for t in (left, right)))
+            hint = "`1.0 if condition else 0.0`; conditions are joined by `and`, `or`"
+            raise self.fail(self.operator_of(node), f"Bool cannot be used with {_SYMBOLS[op]}", hint)
+        self.refuse_zero(op, right, node)
+        if op in ("idiv", "imod") and "f" in kinds:
+            hint = "floor(x / y)" if op == "idiv" else "x - y * floor(x / y)"
+            raise self.fail(self.operator_of(node), f"{_SYMBOLS[op]} is for Int", hint)
         kind = "f" if "f" in kinds or op == "div" else "i"
-        return self.builder.op(op, *(terms.as_kind(t, kind, self.builder) for t in (left, right)))
+        return self.builder.op(op, *(self.scalar(t, kind, node) for t in (left, right)))
 
-    def operator_method(self, op: str, left: Any, right: Any) -> Any:
+    def operator_method(self, op: str, left: Any, right: Any, node: ast.AST) -> Any:
         """The result of a struct's own operator, or None."""
         for owner, other, prefix in ((left, right, "__"), (right, left, "__r")):
             if isinstance(owner, Compound) and not issubclass(owner.type, types._Numbers):
                 method = vars(owner.type).get(_METHODS.get(op, "").replace("__", prefix, 1))
                 if method is not None:
-                    return self.inline(Func(method), [owner, other])
+                    return self.inline(method_of(method), [owner, other], node)
         return None
 
-    def inline(self, function: Func, arguments: list[Any]) -> Any:
-        """Translate the body of a function in place; defined in `frontend`."""
+    def inline(self, function: Func, arguments: list[Any], node: ast.AST | None = None) -> Any:
+        """Translate the body of a function in place; defined in `calls`."""
         raise AssertionError("overridden")
 
     def matmul(self, left: Any, right: Any, node: ast.AST) -> Any:
         """Matrix times matrix or vector, or a struct's `@`."""
-        method = self.operator_method("matmul", left, right)
+        method = self.operator_method("matmul", left, right, node)
         if method is not None:
             return method
+        what = f"{describe(left)} @ {describe(right)} has no meaning"
         if not (isinstance(left, Compound) and issubclass(left.type, types._Matrix) and isinstance(right, Compound)):
-            raise self.fail(node, f"{describe(left)} @ {describe(right)} has no meaning", "use dot(a, b) for vectors")
+            vectors = all(isinstance(t, Compound) and issubclass(t.type, types._Vector) for t in (left, right))
+            hint = "dot(a, b)" if vectors else "a matrix on the left: m @ v; v @ m is transpose(m) @ v"
+            raise self.fail(self.operator_of(node), what, hint)
         n = left.type.size
         row = [left.scalars[i * n : i * n + n] for i in range(n)]
         if right.type is left.type:
@@ -291,7 +363,8 @@ class Expressions:
             return Compound(left.type, [self.sum_of_products(row[i], column[j]) for i in range(n) for j in range(n)])
         if right.type is left.type.vector:
             return Compound(right.type, [self.sum_of_products(r, right.scalars) for r in row])
-        raise self.fail(node, f"{describe(left)} @ {describe(right)} has no meaning: sizes differ")
+        name = left.type.__name__
+        raise self.fail(self.operator_of(node), what, f"{name} @ {left.type.vector.__name__} or {name} @ {name}")
 
     def sum_of_products(self, a: list[Value], b: list[Value]) -> Value:
         """a0 b0 + a1 b1 + ..., left to right."""
@@ -303,9 +376,10 @@ class Expressions:
     def power(self, left: Any, right: Any, node: ast.AST) -> Any:
         """x ** n: products for small constant n, otherwise pow."""
         if isinstance(left, _CONSTANTS) and isinstance(right, _CONSTANTS):
-            return left**right
+            return self.fold("pow", left, right, node)
         if not is_number(left) or not is_number(right):
-            raise self.fail(node, f"{describe(left)} ** {describe(right)} has no meaning")
+            hint = "dot(v, v)" if isinstance(left, Compound) else "a Float to the power of a number"
+            raise self.fail(self.operator_of(node), f"{describe(left)} ** {describe(right)} has no meaning", hint)
         if isinstance(right, int) and -8 <= right <= 8:
             if right == 0:
                 return 1.0
@@ -313,52 +387,58 @@ class Expressions:
             for _ in range(abs(right) - 1):
                 product = self.scalar_arithmetic("mul", product, left, node)
             return product if right > 0 else self.scalar_arithmetic("div", 1.0, product, node)
+        base = self.as_kind(left, "f", node, "the base")
         if right == 0.5:
-            return self.builder.op("sqrt", self.as_kind(left, "f", node, "the base"))
-        return self.builder.op(
-            "pow", self.as_kind(left, "f", node, "the base"), self.as_kind(right, "f", node, "the exponent")
-        )
+            return self.builder.op("sqrt", base)
+        return self.builder.op("pow", base, self.as_kind(right, "f", node, "the exponent"))
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
         operand = self.expression(node.operand)
         if isinstance(node.op, ast.Not):
             if isinstance(operand, bool):
                 return not operand
-            return self.builder.op("not", self.as_kind(operand, "b", node, "the operand of `not`"))
-        if isinstance(node.op, ast.UAdd):
+            return self.builder.op("not", self.as_kind(operand, "b", node.operand, "the operand of `not`"))
+        if isinstance(node.op, ast.Invert):
+            raise self.fail(node, "~ is not part of the kernel language", "`not condition`")
+        if isinstance(node.op, ast.UAdd) and (is_number(operand) or isinstance(operand, Compound)):
             return operand
-        if isinstance(node.op, ast.USub):
-            if isinstance(operand, _CONSTANTS):
-                return -operand
-            if isinstance(operand, Compound) and not issubclass(operand.type, types._Numbers):
-                method = vars(operand.type).get("__neg__")
-                if method is not None:
-                    return self.inline(Func(method), [operand])
-            elif isinstance(operand, Compound):
-                return Compound(operand.type, [self.builder.op("neg", s) for s in operand.scalars])
-            if is_number(operand) and operand.kind != "b":
-                return self.builder.op("neg", operand)
-        raise self.fail(node, f"this operator has no meaning for {describe(operand)}")
+        if isinstance(operand, _CONSTANTS):
+            return -operand
+        if isinstance(operand, Value) and operand.kind != "b":
+            return self.builder.op("neg", operand)
+        if isinstance(operand, Compound) and issubclass(operand.type, types._Numbers):
+            return Compound(operand.type, [self.builder.op("neg", s) for s in operand.scalars])
+        method = vars(operand.type).get("__neg__") if isinstance(operand, Compound) else None
+        if method is not None:
+            return self.inline(method_of(method), [operand], node)
+        hint = "`-1.0 if condition else 0.0`" if is_number(operand) else hints.for_number(operand)
+        if isinstance(operand, Compound):
+            hint = f"a method __neg__ in @struct {operand.type.__name__}"
+        raise self.fail(node, f"-{describe(operand)} has no meaning", hint)
 
     def _compare(self, node: ast.Compare) -> Any:
+        place = self.operator_of(node)
+        for op in node.ops:
+            if type(op) not in _COMPARE:
+                hint = "== or !=" if isinstance(op, (ast.Is, ast.IsNot)) else "`k == 1 or k == 2`, or a loop with `if`"
+                raise self.fail(place, "values are compared with < <= > >= == != only", hint)
         values = [self.expression(e) for e in (node.left, *node.comparators)]
         tests: list[Any] = []
         for op, left, right in zip(node.ops, values, values[1:], strict=False):
-            if type(op) not in _COMPARE:
-                raise self.fail(node, "only < <= > >= == != compare values", "spell out the condition")
             if not (is_number(left) and is_number(right)):
-                raise self.fail(
-                    node, f"{describe(left)} and {describe(right)} cannot be compared", "compare components"
-                )
+                wrong = right if is_number(left) else left
+                hint = "components, a.x < b.x, or norm(a - b) < 1e-6"
+                hint = hint if isinstance(wrong, Compound) else hints.for_number(wrong)
+                raise self.fail(place, f"{describe(left)} and {describe(right)} cannot be compared", hint)
             if isinstance(left, _CONSTANTS) and isinstance(right, _CONSTANTS):
-                tests.append(_fold_compare(_COMPARE[type(op)], left, right))
+                tests.append(bool(_COMPARE[type(op)][1](left, right)))
                 continue
             shapes = {terms.structure(left), terms.structure(right)}
             if "b" in shapes:
-                raise self.fail(node, "Bool values are not compared", "use `and`, `or`, `not`")
+                raise self.fail(place, "Bool values are not compared", "the condition itself; `not`, `and`, `or`")
             kind = "f" if "f" in shapes else "i"
-            pair = [terms.as_kind(t, kind, self.builder) for t in (left, right)]
-            tests.append(self.builder.op(_COMPARE[type(op)], *pair, kind="b"))
+            pair = [self.scalar(t, kind, node) for t in (left, right)]
+            tests.append(self.builder.op(_COMPARE[type(op)][0], *pair, kind="b"))
         return self.all_of(tests, "and")
 
     def all_of(self, tests: list[Any], op: str) -> Any:
@@ -374,17 +454,18 @@ class Expressions:
 
     def _boolop(self, node: ast.BoolOp) -> Any:
         op = "and" if isinstance(node.op, ast.And) else "or"
-        result = self.expression(node.values[0])
+        last = node.values[0]
+        result = self.expression(last)
         for following in node.values[1:]:
             if isinstance(result, bool):
                 if result == (op == "or"):
                     return result
-                result = self.expression(following)
+                result, last = self.expression(following), following
                 continue
-            self.as_kind(result, "b", node, f"an operand of `{op}`")
-            result = self.short_circuit(op, result, following)
+            self.as_kind(result, "b", last, f"an operand of `{op}`")
+            result, last = self.short_circuit(op, result, following), following
         if not isinstance(result, bool):
-            self.as_kind(result, "b", node, f"an operand of `{op}`")
+            self.as_kind(result, "b", last, f"an operand of `{op}`")
         return result
 
     def short_circuit(self, op: str, left: Value, following: ast.expr) -> Any:
@@ -405,34 +486,3 @@ class Expressions:
     def branch(self, cond: Value, then: Block, orelse: Block, results: list[tuple[Value, Value, Value]]) -> None:
         """Append a branch; defined in `frontend`."""
         raise AssertionError("overridden")
-
-
-def _fold_compare(op: str, a: Any, b: Any) -> bool:
-    table = {"lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b, "eq": a == b, "ne": a != b}
-    return table[op]
-
-
-def _attribute_hint(base: Any, name: str) -> str:
-    if isinstance(base, ArrayTerm):
-        return (
-            "index the array first; its length is len(array)" if name in ("shape", "size") else "index the array first"
-        )
-    return ""
-
-
-_REFUSED: dict[type, tuple[str, str]] = {
-    ast.List: ("a list", "use vec3(...), a tuple, or local(Float, n)"),
-    ast.ListComp: ("a comprehension", "write a `for` loop"),
-    ast.GeneratorExp: ("a generator", "write a `for` loop"),
-    ast.SetComp: ("a comprehension", "write a `for` loop"),
-    ast.DictComp: ("a comprehension", "write a `for` loop"),
-    ast.Dict: ("a dictionary", "declare a @struct"),
-    ast.Set: ("a set", "use a tuple"),
-    ast.Lambda: ("a lambda", "define a @func"),
-    ast.JoinedStr: ("a string", "debug with kernel.python(...), where print works"),
-    ast.NamedExpr: (":=", "assign on a line of its own"),
-    ast.Starred: ("*", "name the values one by one"),
-    ast.Await: ("await", ""),
-    ast.Yield: ("yield", "return the values as a tuple"),
-    ast.YieldFrom: ("yield", "return the values as a tuple"),
-}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from kinema.lang import types
@@ -19,10 +20,11 @@ class Compound:
 
 @dataclass
 class ArrayTerm:
-    """An array argument or local array."""
+    """An array argument or local array; `size` is the length of a local one if it is known now."""
 
     ref: ArrayRef
     element: type
+    size: int | None = None
 
 
 @dataclass
@@ -72,10 +74,17 @@ def describe(term: Any) -> str:
     if isinstance(term, RecordTerm):
         return term.type.__name__
     if isinstance(term, tuple):
-        return f"tuple of {len(term)}"
+        return f"a tuple of {len(term)}"
     if term is None:
         return "None"
-    return getattr(term, "__name__", type(term).__name__)
+    name = getattr(term, "__name__", type(term).__name__)
+    if isinstance(term, type):
+        return f"the type {name}"
+    if isinstance(term, ModuleType):
+        return f"the module {name}"
+    if isinstance(term, BoundMethod):
+        return f"the method {term.function.__name__}"
+    return f"the function {name}" if callable(term) else name
 
 
 def is_number(term: Any) -> bool:

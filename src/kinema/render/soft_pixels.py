@@ -7,7 +7,8 @@ For a pixel and a triangle t with corners a, b, c on the screen: d^2 is the squa
     alpha = 1 - prod_t (1 - D_t)
     u_i   = max(w_i, 0) / z_i,  z = sum_i max(w_i, 0) / sum_i u_i,  C = sum_i u_i C_i / sum_i u_i
     zn    = (far - z) / (far - near)
-    rgb   = (sum_t D_t exp(zn_t / gamma) C_t + exp(eps / gamma) background) / (sum_t D_t exp(zn_t / gamma) + exp(eps / gamma))
+    g_t   = D_t exp(zn_t / gamma),  g_b = exp(eps / gamma)
+    rgb   = (sum_t g_t C_t + g_b background) / (sum_t g_t + g_b)
 
 Coordinates are clipped first and corrected for perspective after it: the same where all w_i >= 0, and stable on
 triangles seen from the side. The sums over triangles are one pass with a running maximum (online softmax), so that
@@ -170,7 +171,7 @@ def soft_pixels(p: Index, size: ivec2, tiles: Tiles, mesh: Mesh, look: Look, ima
                 # The result does not depend on the maximum, so nothing flows back through it.
                 nearness = (look.far - z) * depth_scale
                 higher = detach(max(top, nearness))
-                kept = exp(detach((top - higher) * sharp))
+                kept = exp(detach(top - higher) * sharp)
                 weight = coverage * exp((nearness - higher) * sharp)
                 weights = weights * kept + weight
                 colours = colours * kept + colour * weight

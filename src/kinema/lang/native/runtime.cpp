@@ -22,20 +22,17 @@ struct Engine : Pool {
 };
 OfProcess<Engine> engine_of_process;
 
-class Lease {
- public:
-  explicit Lease(Engine& engine) : engine_(engine), granted(engine.acquire()) {}
+// The pool for the time of one call, unless another thread has it.
+struct Lease {
+  Engine& engine;
+  const bool granted;
+
+  explicit Lease(Engine& e) : engine(e), granted(e.acquire()) {}
   ~Lease() {
-    if (granted) engine_.release();
+    if (granted) engine.release();
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
-
- private:
-  Engine& engine_;
-
- public:
-  const bool granted;
 };
 
 void make_room(const Run& run, Workspace& workspace) {

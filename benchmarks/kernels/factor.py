@@ -1,0 +1,145 @@
+"""The SIMD factor: kernels with branches and loops, at this machine's lane width and as scalar C++ of the same source.
+
+Both come from one emitter, run on one thread and give the same bits; only the lane width differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from . import timing
+
+PARTICLES = 16_384
+IMAGE = (256, 256)
+SIGMA = GAMMA = 1e-4
+
+
+def measure(budget: float) -> list[dict[str, object]]:
+    """Rows with microseconds of forward and vjp in SIMD and scalar form, and their ratio."""
+    from kinema.lang import cpu
+
+    width = cpu.lanes(4)
+    rows = []
+    for name, make in (("contact, 16,384 particles", contact), ("pixels, 1,984 triangles, 256 x 256", pixels)):
+        calls: list[tuple[str, Callable[[], object]]] = []
+        for lanes in (width, 1):
+            for what, call in zip(("forward", "vjp"), at_width(lanes, make), strict=True):
+                calls.append((f"{what} {lanes}", lambda call=call, lanes=lanes: at_width(lanes, call)))
+        best = timing.interleaved_minima(calls, budget, title=name)
+        for what in ("forward", "vjp"):
+            simd, scalar = (1e6 * best[f"{what} {lanes}"] for lanes in (width, 1))
+            rows.append({"kernel": name, "what": what, "lanes": width, "simd_us": simd, "scalar_us": scalar, "factor": scalar / simd})
+    return rows
+
+
+def at_width(lanes: int, call: Callable[[], Any]) -> Any:
+    """Call with plans for this many lanes."""
+    from kinema.lang import cpu
+
+    with mock.patch.object(cpu, "lanes", lambda precision: lanes):
+        return call()
+
+
+def contact() -> tuple[Callable[[], object], Callable[[], object]]:
+    """Particles around a plane, a sphere and a box; about a third of them touch something."""
+    import torch
+
+    from kinema.contact.compliant import Box, Penalty, Plane, Sphere, particle_contact
+    from kinema.lang import Float, mat33, vec3
+    from kinema.lang.program import Program
+
+    p = Program("contact")
+    x, v = p.parameter("x", vec3, PARTICLES), p.parameter("v", vec3, PARTICLES)
+    values = {
+        "radius": 0.05,
+        "normal": [0.0, 0.0, 1.0],
+        "offset": 0.0,
+        "ball": [0.3, 0.3, 0.5],
+        "ball_radius": 0.3,
+        "centre": [0.7, 0.7, 0.3],
+        "half": [0.15, 0.2, 0.25],
+        "rotation": torch.eye(3),
+        "k_e": 1e4,
+        "k_d": 1.0,
+        "k_f": 10.0,
+        "mu": 0.5,
+    }
+    types = {"normal": vec3, "ball": vec3, "centre": vec3, "half": vec3, "rotation": mat33}
+    b = {n: p.parameter(n, types.get(n, Float)) for n in values}
+    force = p.output("f", vec3, PARTICLES)
+    law = Penalty(k_e=b["k_e"], k_d=b["k_d"], k_f=b["k_f"], mu=b["mu"])
+    shapes = (
+        Plane(normal=b["normal"], offset=b["offset"]),
+        Sphere(centre=b["ball"], radius=b["ball_radius"]),
+        Box(centre=b["centre"], half=b["half"], rotation=b["rotation"]),
+    )
+    p.call(particle_contact, x, v, b["radius"], *shapes, law, force, count=PARTICLES)
+    rng = np.random.default_rng(0)
+    inputs = {n: torch.as_tensor(t, dtype=torch.float32) for n, t in values.items()}
+    inputs["x"] = torch.tensor(rng.uniform(0, 1, (PARTICLES, 3)), dtype=torch.float32)
+    inputs["v"] = torch.tensor(rng.normal(0, 1, (PARTICLES, 3)), dtype=torch.float32)
+    return _calls(p, {}, inputs, ("x", "v"), "f")
+
+
+def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
+    """A sphere of triangles in a soft image."""
+    import torch
+
+    from kinema.render.soft_pixels import pixel_program
+    from kinema.render.tiles import tile_lists
+
+    screen, faces = sphere(32)
+    start, listed = tile_lists(screen, faces, IMAGE, SIGMA)
+    p = pixel_program(IMAGE, len(screen), len(faces), len(listed))
+    numbers = {"sigma": SIGMA, "gamma": GAMMA, "near": 1.0, "far": 10.0, "background": [0.0, 0.0, 0.0]}
+    inputs = {n: torch.as_tensor(t, dtype=torch.float32) for n, t in numbers.items()}
+    inputs["screen"] = torch.tensor(screen, dtype=torch.float32)
+    inputs["colour"] = torch.tensor(np.random.default_rng(0).uniform(0, 1, (len(screen), 3)), dtype=torch.float32)
+    inputs |= {n: torch.tensor(t, dtype=torch.int32) for n, t in (("start", start), ("listed", listed), ("faces", faces))}
+    image = p.buffers["image"]
+    return _calls(p, {"image": torch.zeros(image.shape)}, inputs, ("screen", "colour"), None)
+
+
+def sphere(rings: int) -> tuple[np.ndarray, np.ndarray]:
+    """A UV sphere of 2 rings (rings - 1) triangles, seen from 3 radii away: screen x, y and depth, and faces."""
+    polar, around = np.meshgrid(np.linspace(0, np.pi, rings + 1), np.arange(rings) * 2 * np.pi / rings, indexing="ij")
+    xyz = np.stack([np.sin(polar) * np.cos(around), np.cos(polar), np.sin(polar) * np.sin(around)], -1).reshape(-1, 3)
+    depth = xyz[:, 2] + 3
+    screen = np.stack([2 * xyz[:, 0] / depth, 2 * xyz[:, 1] / depth, depth], -1)
+    faces = []
+    for i in range(rings):
+        for j in range(rings):
+            a, b = i * rings + j, i * rings + (j + 1) % rings
+            faces += [(a, a + rings, b)] * (i < rings - 1) + [(b, a + rings, b + rings)] * (i > 0)
+    return screen, np.array(faces)
+
+
+def _calls(
+    program: object, state: dict, inputs: dict, wrt: tuple[str, ...], output: str | None
+) -> tuple[Callable[[], object], Callable[[], object]]:
+    """One step forward without gradients, and its backward pass from stored inputs."""
+    import torch
+
+    from kinema.lang.bridge import rollout
+
+    leaves = {n: inputs[n].detach().requires_grad_() for n in wrt}
+    record = (output,) if output else ()
+
+    def forward() -> object:
+        with torch.no_grad():
+            return rollout(program, 1, state, inputs, record=record, threads=1, progress=False)
+
+    kept = rollout(program, 1, state, {**inputs, **leaves}, record=record, threads=1, progress=False)
+    out = kept.outputs[output] if output else kept.final["image"]
+    weight = torch.ones_like(out)
+
+    def vjp() -> object:
+        return torch.autograd.grad(out, list(leaves.values()), weight, retain_graph=True)
+
+    forward()
+    vjp()
+    return forward, vjp

@@ -1,0 +1,105 @@
+"""What is paid before and beside the work: import, first step, compile, cache, time of a tiny step.
+
+Each number comes from fresh processes; the minimum of a few counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+LIMITS = {
+    "import_s": 0.3,
+    "first_step_s": 1.0,
+    "compile_s": 5.0,
+    "cached_load_s": 0.05,
+    "tiny_step_us": 1.0,
+}
+"""What the numbers should stay below."""
+
+_IMPORT = """
+import time, torch
+begin = time.perf_counter()
+import kinema, kinema.lang.bridge, kinema.simulate.soft
+print(time.perf_counter() - begin)
+"""
+
+# The shipped program of a small soft block: forward and backward, from nothing but imports.
+_FIRST = """
+import time, torch, kinema, kinema.lang.bridge
+from kinema import selfcheck
+mesh = selfcheck.tet_mesh(*selfcheck.block((3, 3, 3), 0.1))
+state, parameters = selfcheck._inputs(mesh)
+state = {n: t.float().requires_grad_() for n, t in state.items()}
+parameters = {n: t.float() for n, t in parameters.items()}
+begin = time.perf_counter()
+kinema.rollout(kinema.soft_program(mesh), 1, state, parameters).final["x"].sum().backward()
+print(time.perf_counter() - begin)
+"""
+
+_KERNEL = """
+import time, torch, kinema
+from kinema.lang import Array, Float, Index, build, dot, kernel, plan, vec3
+
+@kernel
+def drift(i: Index, x: Array[vec3], v: Array[vec3], k: Float, dt: Float, x_next: Array[vec3], v_next: Array[vec3]):
+    velocity = v[i] - x[i] * (k * dt / (1.0 + dot(x[i], x[i])))
+    v_next[i] = velocity
+    x_next[i] = x[i] + velocity * dt
+
+p = kinema.Program("tiny")
+x, v = p.state("x", vec3, 16), p.state("v", vec3, 16)
+k, dt = p.parameter("k", Float), p.parameter("dt", Float)
+p.call(drift, x, v, k, dt, x.next, v.next, count=16)
+"""
+
+# Emission, compile and load of a new kernel, forward and adjoint; the runtime is there already.
+_COMPILE = _KERNEL + """
+build.runtime()
+begin = time.perf_counter()
+made = plan.Plan(p, plan.Options())
+made.compile(("forward", "reverse"))
+print(time.perf_counter() - begin)
+"""
+
+_TINY = _KERNEL + """
+state = {"x": torch.randn(16, 3), "v": torch.zeros(16, 3)}
+numbers = {"k": torch.tensor(1.0), "dt": torch.tensor(1e-3)}
+best = 1e9
+for _ in range(60):
+    begin = time.perf_counter()
+    kinema.rollout(p, 20_000, state, numbers, progress=False)
+    best = min(best, time.perf_counter() - begin)
+print(best / 20_000 * 1e6)
+"""
+
+
+def measure(repetitions: int = 3) -> dict[str, float]:
+    """The five numbers, see `LIMITS`."""
+    with tempfile.TemporaryDirectory() as cache:
+        fresh = [_run(_COMPILE, {"KINEMA_CACHE": os.path.join(cache, str(k))}) for k in range(repetitions)]
+        cached = [_run(_COMPILE, {"KINEMA_CACHE": os.path.join(cache, "0")}) for _ in range(repetitions)]
+    return {
+        "import_s": min(_run(_IMPORT) for _ in range(repetitions)),
+        "first_step_s": min(_run(_FIRST) for _ in range(repetitions)),
+        "compile_s": min(fresh),
+        "cached_load_s": min(cached),
+        "tiny_step_us": _run(_TINY),
+    }
+
+
+def _run(program: str, environment: dict[str, str] | None = None) -> float:
+    """The number a program prints, in a process of its own; kernels are read from their file, so it gets one."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(program)
+        file.flush()
+        command = [sys.executable, file.name]
+        done = subprocess.run(command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(), indent=2))
