@@ -90,7 +90,7 @@ class Emission:
             return [packed[..., w].copy() for w in range(len(worlds))]
         if self.layouts[array] == PACKET:
             return [packed.transpose(0, 2, 1).reshape(-1, numbers)[:n].copy()]
-        return [packed[:n, :numbers].copy()]
+        return [packed[:n, :numbers].copy() for _ in worlds]
 
 
 def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:

@@ -32,7 +32,16 @@ def measure(budget: float) -> list[dict[str, object]]:
         best = timing.interleaved_minima(calls, budget, title=name)
         for what in ("forward", "vjp"):
             simd, scalar = (1e6 * best[f"{what} {lanes}"] for lanes in (width, 1))
-            rows.append({"kernel": name, "what": what, "lanes": width, "simd_us": simd, "scalar_us": scalar, "factor": scalar / simd})
+            rows.append(
+                {
+                    "kernel": name,
+                    "what": what,
+                    "lanes": width,
+                    "simd_us": simd,
+                    "scalar_us": scalar,
+                    "factor": scalar / simd,
+                }
+            )
     return rows
 
 
@@ -99,7 +108,9 @@ def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
     inputs = {n: torch.as_tensor(t, dtype=torch.float32) for n, t in numbers.items()}
     inputs["screen"] = torch.tensor(screen, dtype=torch.float32)
     inputs["colour"] = torch.tensor(np.random.default_rng(0).uniform(0, 1, (len(screen), 3)), dtype=torch.float32)
-    inputs |= {n: torch.tensor(t, dtype=torch.int32) for n, t in (("start", start), ("listed", listed), ("faces", faces))}
+    inputs |= {
+        n: torch.tensor(t, dtype=torch.int32) for n, t in (("start", start), ("listed", listed), ("faces", faces))
+    }
     image = p.buffers["image"]
     return _calls(p, {"image": torch.zeros(image.shape)}, inputs, ("screen", "colour"), None)
 

@@ -12,6 +12,7 @@ import numpy as np
 from . import GRADIENTS, Availability, Results
 from .scene import Scene
 
+
 class Peer:
     """The program of `tet_forces` and `advance_particles`, with 1 or 2 threads."""
 
@@ -72,7 +73,9 @@ class Peer:
         from kinema.lang.bridge import rollout
 
         with torch.no_grad():
-            rollout(self.program, self.steps_per_call, self.state, self.parameters, threads=self.threads, progress=False)
+            rollout(
+                self.program, self.steps_per_call, self.state, self.parameters, threads=self.threads, progress=False
+            )
 
     def vjp(self, cot_x: np.ndarray | None = None, cot_v: np.ndarray | None = None) -> None:
         """Reverse `steps_per_call` steps; with cotangents given, a single step, for its values."""

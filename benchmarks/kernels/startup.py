@@ -57,15 +57,20 @@ p.call(drift, x, v, k, dt, x.next, v.next, count=16)
 """
 
 # Emission, compile and load of a new kernel, forward and adjoint; the runtime is there already.
-_COMPILE = _KERNEL + """
+_COMPILE = (
+    _KERNEL
+    + """
 build.runtime()
 begin = time.perf_counter()
 made = plan.Plan(p, plan.Options())
 made.compile(("forward", "reverse"))
 print(time.perf_counter() - begin)
 """
+)
 
-_TINY = _KERNEL + """
+_TINY = (
+    _KERNEL
+    + """
 state = {"x": torch.randn(16, 3), "v": torch.zeros(16, 3)}
 numbers = {"k": torch.tensor(1.0), "dt": torch.tensor(1e-3)}
 best = 1e9
@@ -75,6 +80,7 @@ for _ in range(60):
     best = min(best, time.perf_counter() - begin)
 print(best / 20_000 * 1e6)
 """
+)
 
 
 def measure(repetitions: int = 3) -> dict[str, float]:
@@ -97,7 +103,9 @@ def _run(program: str, environment: dict[str, str] | None = None) -> float:
         file.write(program)
         file.flush()
         command = [sys.executable, file.name]
-        done = subprocess.run(command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=True
+        )
     return float(done.stdout.split()[-1])
 
 

@@ -20,8 +20,8 @@ from kinema.lang.ir import ArrayRef, KernelIR
 from kinema.lang.kernel import REGISTRY, Kernel
 from kinema.lang.plan import Options, Plan
 from kinema.lang.program import PARAMETER, Program
-from kinema.scene.shapes.block import block
 from kinema.model.tetmesh import tet_mesh
+from kinema.scene.shapes.block import block
 from kinema.simulate.soft import soft_program
 
 STAGES: tuple[ModuleType, ...] = (dynamics, contact, integrate, render)
@@ -34,7 +34,7 @@ def programs() -> list[Program]:
 
 
 def variants(program: Program) -> Iterator[Options]:
-    """What a shipped program is compiled for: both precisions and lane modes, gradients to nothing but state or to all."""
+    """What a shipped program is compiled for: precisions, lane modes, gradients to the state alone or to all."""
     everything = frozenset(b.name for b in program.buffers.values() if b.kind == PARAMETER and "f" in b.kinds)
     for precision in (4, 8):
         for lanes in (analysis.ELEMENTS, analysis.WORLDS):
@@ -87,7 +87,9 @@ def list_kernels() -> list[tuple[str, str]]:
     return [(name, (kernel.__doc__ or "").strip().splitlines()[0]) for name, kernel in kernels().items()]
 
 
-def show(name: str, *, adjoint: bool = False, tangent: bool = False, width: int | None = None, scalar: bool = False) -> str:
+def show(
+    name: str, *, adjoint: bool = False, tangent: bool = False, width: int | None = None, scalar: bool = False
+) -> str:
     """The C++ that is emitted for a kernel, float32.
 
     Args:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,19 @@ from kinema.simulate.soft import soft_program
 Check = tuple[str, bool, str]
 Inputs = tuple[Program, dict[str, Tensor], dict[str, Tensor]]
 SEED = 20261115
-DIFFERENTIATED = ("mu", "lam", "alpha", "inv_mass", "gravity", "k_e", "k_d", "k_f", "friction", "sphere_centre", "sphere_radius")
+DIFFERENTIATED = (
+    "mu",
+    "lam",
+    "alpha",
+    "inv_mass",
+    "gravity",
+    "k_e",
+    "k_d",
+    "k_f",
+    "friction",
+    "sphere_centre",
+    "sphere_radius",
+)
 
 
 def run(*, full: bool = False) -> list[Check]:
@@ -51,8 +64,8 @@ def random_scene(seed: int, worlds: int = 0) -> Inputs:
         worlds: Leading batch dimension of the state; 0 for none.
     """
     rng = np.random.default_rng(seed)
-    cells = tuple(int(n) for n in rng.integers(1, 4, 3))
-    mesh = tet_mesh(*block(cells, 0.1))
+    nx, ny, nz = (int(n) for n in rng.integers(1, 4, 3))
+    mesh = tet_mesh(*block((nx, ny, nz), 0.1))
     state, parameters = _inputs(mesh, rng)
     if worlds:
         noise = torch.from_numpy(rng.normal(0, 1e-3, (worlds, *state["x"].shape)))
@@ -84,87 +97,107 @@ def _inputs(mesh: TetArrays, rng: np.random.Generator) -> tuple[dict[str, Tensor
         "k_f": rng.uniform(1.0, 10.0),
         "friction": rng.uniform(0.2, 0.8),
     }
-    state = {"x": torch.from_numpy(x + rng.normal(0, 1e-3, x.shape)), "v": torch.from_numpy(rng.normal(0, 0.3, x.shape))}
+    state = {
+        "x": torch.from_numpy(x + rng.normal(0, 1e-3, x.shape)),
+        "v": torch.from_numpy(rng.normal(0, 0.3, x.shape)),
+    }
     return state, {n: torch.as_tensor(v, dtype=torch.float64) for n, v in values.items()}
 
 
-def _loss(scene: Inputs, steps: int, weights: Tensor, **options: object) -> Tensor:
-    program, state, parameters = scene
-    final = rollout(program, steps, state, parameters, progress=False, **options).final  # type: ignore[arg-type]
-    return (final["x"] * weights).sum() + (final["v"] * weights).sum() * 0.1
+class _Case:
+    """A random scene with a scalar loss of its final state, as a function of its differentiable inputs."""
+
+    def __init__(self, seed: int, worlds: int = 0) -> None:
+        self.program, self.state, self.parameters = random_scene(seed, worlds)
+        self.random = torch.Generator().manual_seed(seed)
+        self.inputs = {**self.state, **{n: self.parameters[n] for n in DIFFERENTIATED}}
+        self.weights = self.normal(self.state["x"].shape[-2:])
+
+    def normal(self, shape: Sequence[int]) -> Tensor:
+        """Normal random numbers."""
+        return torch.randn(shape, generator=self.random, dtype=torch.float64)
+
+    def weigh(self, final: Mapping[str, Tensor]) -> Tensor:
+        """The loss of a final state."""
+        return (final["x"] * self.weights).sum() + (final["v"] * self.weights).sum() * 0.1
+
+    def loss(self, inputs: Mapping[str, Tensor], steps: int, threads: int | None = None, checkpoint: int = 1) -> Tensor:
+        """The loss of a rollout."""
+        state = {n: inputs[n] for n in ("x", "v")}
+        parameters = {n: inputs.get(n, t) for n, t in self.parameters.items()}
+        options: dict[str, Any] = {"threads": threads, "checkpoint": checkpoint, "progress": False}
+        return self.weigh(rollout(self.program, steps, state, parameters, **options).final)
+
+    def gradients(self, steps: int, inputs: Mapping[str, Tensor] | None = None, **options: int) -> dict[str, Tensor]:
+        """The gradient of the loss to every input."""
+        leaves = {n: t.clone().requires_grad_() for n, t in (inputs or self.inputs).items()}
+        grads = torch.autograd.grad(self.loss(leaves, steps, **options), list(leaves.values()))
+        return dict(zip(leaves, grads, strict=True))
 
 
 def _gradients(cases: int) -> tuple[bool, str]:
     """Directional derivatives along random directions of all inputs against central differences."""
     worst = {1: 0.0, 32: 0.0, 256: 0.0}
     limits = {1: 1e-6, 32: 1e-5, 256: 1e-4}
-    for case in range(cases):
-        program, state, parameters = random_scene(SEED + case)
-        rng = torch.Generator().manual_seed(SEED + case)
-        weights = torch.randn(state["x"].shape, generator=rng, dtype=torch.float64)
-        inputs = {**state, **{n: parameters[n] for n in DIFFERENTIATED}}
-        scale = {n: t.abs().mean().clamp(min=1e-3) for n, t in inputs.items()}
-        direction = {n: torch.randn(t.shape, generator=rng, dtype=torch.float64) * scale[n] for n, t in inputs.items()}
+    for number in range(cases):
+        case = _Case(SEED + number)
+        direction = {n: case.normal(t.shape) * t.abs().mean().clamp(min=1e-3) for n, t in case.inputs.items()}
         for steps in worst:
-
-            def value(h: float, steps: int = steps) -> Tensor:
-                moved = {n: t + h * direction[n] for n, t in inputs.items()}
-                scene = (program, {n: moved[n] for n in ("x", "v")}, {**parameters, **{n: moved[n] for n in DIFFERENTIATED}})
-                return _loss(scene, steps, weights)
-
-            leaves = {n: t.clone().requires_grad_() for n, t in inputs.items()}
-            scene = (program, {n: leaves[n] for n in ("x", "v")}, {**parameters, **{n: leaves[n] for n in DIFFERENTIATED}})
-            grads = torch.autograd.grad(_loss(scene, steps, weights), list(leaves.values()))
-            exact = sum(float((g * direction[n]).sum()) for n, g in zip(leaves, grads, strict=True))
+            exact = sum(float((g * direction[n]).sum()) for n, g in case.gradients(steps).items())
             # Kinks of contact within +-h spoil a difference, not a gradient: the better of two step sizes counts.
-            with torch.no_grad():
-                seen = [float(value(h) - value(-h)) / (2 * h) for h in (1e-6, 1e-7)]
-            error = min(abs(exact - s) / max(abs(s), 1e-12) for s in seen)
-            worst[steps] = max(worst[steps], error)
+            seen = [_difference(case, direction, steps, h) for h in (1e-6, 1e-7)]
+            worst[steps] = max(worst[steps], min(abs(exact - s) / max(abs(s), 1e-12) for s in seen))
     ok = all(worst[s] <= limits[s] for s in worst)
-    return ok, "worst relative error " + ", ".join(f"{s} steps {e:.1e} (limit {limits[s]:.0e})" for s, e in worst.items())
+    shown = ", ".join(f"{s} steps {e:.1e} (limit {limits[s]:.0e})" for s, e in worst.items())
+    return ok, f"worst relative error {shown}"
+
+
+def _difference(case: _Case, direction: Mapping[str, Tensor], steps: int, h: float) -> float:
+    """Central difference of the loss along a direction."""
+    with torch.no_grad():
+        up, down = (
+            case.loss({n: t + s * h * direction[n] for n, t in case.inputs.items()}, steps) for s in (1.0, -1.0)
+        )
+    return float(up - down) / (2 * h)
 
 
 def _dot_products(cases: int) -> tuple[bool, str]:
     """w . (J t) = (J^T w) . t."""
     worst = 0.0
-    for case in range(cases):
-        program, state, parameters = random_scene(SEED + 1000 + case)
-        rng = torch.Generator().manual_seed(case)
-        inputs = {**state, **{n: parameters[n] for n in DIFFERENTIATED}}
-        tangents = {n: torch.randn(t.shape, generator=rng, dtype=torch.float64) for n, t in inputs.items()}
-        weights = torch.randn(state["x"].shape, generator=rng, dtype=torch.float64)
-        _, moved = jvp(program, 16, state, tangents, parameters)
-        forward = float((moved["x"] * weights).sum() + (moved["v"] * weights).sum() * 0.1)
-        leaves = {n: t.clone().requires_grad_() for n, t in inputs.items()}
-        scene = (program, {n: leaves[n] for n in ("x", "v")}, {**parameters, **{n: leaves[n] for n in DIFFERENTIATED}})
-        grads = torch.autograd.grad(_loss(scene, 16, weights), list(leaves.values()))
-        products = [float((g * tangents[n]).sum()) for n, g in zip(leaves, grads, strict=True)]
-        worst = max(worst, abs(forward - sum(products)) / max(map(abs, products)))
+    for number in range(cases):
+        case = _Case(SEED + 1000 + number)
+        tangents = {n: case.normal(t.shape) for n, t in case.inputs.items()}
+        _, moved = jvp(case.program, 16, case.state, tangents, case.parameters)
+        products = [float((g * tangents[n]).sum()) for n, g in case.gradients(16).items()]
+        worst = max(worst, abs(float(case.weigh(moved)) - sum(products)) / max(map(abs, products)))
     return worst <= 1e-10, f"worst relative difference {worst:.1e} (limit 1e-10)"
 
 
 def _bits(cases: int) -> tuple[bool, str]:
-    """Final state and gradient of each world, whatever threads, batch and checkpoints."""
-    different = []
-    for case in range(cases):
-        program, state, parameters = random_scene(SEED + 2000 + case, worlds=9)
-        weights = torch.ones_like(state["x"][0])
-
-        def seen(worlds: slice, threads: int, checkpoint: int, s: dict[str, Tensor] = state) -> tuple[Tensor, Tensor]:
-            leaves = {n: t[worlds].clone().requires_grad_() for n, t in s.items()}
-            loss = _loss((program, leaves, parameters), 24, weights, threads=threads, checkpoint=checkpoint)
-            grads = torch.autograd.grad(loss, list(leaves.values()))
-            return loss, torch.cat([g.flatten(1) for g in grads], dim=1)
-
-        base = seen(slice(None), 1, 1)[1]
-        for threads in (2, 4, 8):
-            different += [] if torch.equal(seen(slice(None), threads, 1)[1], base) else [f"threads {threads}"]
-        for checkpoint in (2, 5):
-            different += [] if torch.equal(seen(slice(None), 2, checkpoint)[1], base) else [f"checkpoint {checkpoint}"]
+    """The gradient of each world to its initial state, whatever threads, checkpoints and batch."""
+    different: set[str] = set()
+    for number in range(cases):
+        case = _Case(SEED + 2000 + number, worlds=9)
+        base = _state_gradient(case, case.state)
+        for name, options in (
+            ("2 threads", {"threads": 2}),
+            ("4 threads", {"threads": 4}),
+            ("8 threads", {"threads": 8}),
+            ("checkpoint=2", {"checkpoint": 2}),
+            ("checkpoint=5", {"checkpoint": 5}),
+        ):
+            if not torch.equal(_state_gradient(case, case.state, **options), base):
+                different.add(name)
         for w in (0, 4, 8):
-            different += [] if torch.equal(seen(slice(w, w + 1), 1, 1)[1], base[w : w + 1]) else [f"world {w} alone"]
-    return not different, "bitwise equal" if not different else "differs with " + ", ".join(sorted(set(different)))
+            alone = _state_gradient(case, {n: t[w : w + 1] for n, t in case.state.items()})
+            if not torch.equal(alone, base[w : w + 1]):
+                different.add("a batch of one")
+    return not different, "bitwise equal" if not different else "differs with " + ", ".join(sorted(different))
+
+
+def _state_gradient(case: _Case, state: Mapping[str, Tensor], **options: int) -> Tensor:
+    """Gradients to the initial state, one row per world."""
+    return torch.cat([g.flatten(1) for g in case.gradients(24, state, **options).values()], dim=1)
 
 
 def _injection(cases: int) -> tuple[bool, str]:

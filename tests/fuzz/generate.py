@@ -102,6 +102,7 @@ class Writer:
         self.depth = 1
         self.loops: list[str] = []  # variables of the loops around
         self.locals = 0
+        self.deepest = rng.choice([1, 2, 2, 3])
         self.returns = 1 if kernel else 2
         self.may_call = True
 
@@ -352,9 +353,9 @@ class Writer:
             self.assign(s)
         elif pick < 9 and s.names["F"]:
             self.update(s)
-        elif pick < 12 and nesting < 3:
+        elif pick < 12 and nesting < self.deepest:
             self.branch(s, nesting)
-        elif pick < 15 and len(self.loops) < 2 and nesting < 3:
+        elif pick < 15 and len(self.loops) < 2 and nesting < self.deepest:
             self.loop(s, nesting)
         elif pick == 15 and self.locals < 2:
             self.local(s)
@@ -366,7 +367,7 @@ class Writer:
             self.early_return(s)
         elif pick == 19 and self.loops:
             self.leave_loop(s)
-        elif pick == 20 and nesting < 3:
+        elif pick == 20 and nesting < 2:
             self.static_loop(s)
         elif self.kernel:
             self.write(s)
@@ -477,7 +478,7 @@ class Writer:
         # Loops exist to carry something.
         self.update(inner)
         self.depth -= 1
-        self.block(inner, self.rng.randint(1, 3), nesting)
+        self.block(inner, self.rng.randint(1, 2), nesting)
         self.loops.pop()
         for kind in "FV":
             for name, bound in inner.names[kind]:
@@ -727,7 +728,7 @@ class Maker:
         scope.leaves["F"].append(("g", 1.5))
         scope.leaves["V"].append(("d", 1.5))
         scope.names["V"] = []
-        w.statements(scope, self.rng.randint(2, 5), 0)
+        w.statements(scope, self.rng.randint(2, 4), 0)
         w.results(scope)
         types = {a.name: a.element if a.kind == "value" else f"Array[{a.element}]" for a in self.arguments.values()}
         head = ",\n    ".join(["i: Index", *[f"{n}: {t}" for n, t in types.items()]])

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import sys
@@ -32,7 +33,7 @@ from kinema.lang.markers import Func
 KERNELS = int(os.environ.get("KINEMA_FUZZ", "300"))
 FIRST = int(os.environ.get("KINEMA_FUZZ_SEED", "0"))
 SEEDS = range(FIRST, FIRST + KERNELS)
-FILES = 24  # enough to keep all cores busy, few enough to share the cost of the headers
+FILES = 12  # enough to keep all cores busy, few enough to share the cost of the headers
 
 # A kernel is some hundred operations on numbers of order 1, each good to 4 ulp (1e-15); loops amplify errors a little.
 VALUES = 1e-12
@@ -60,12 +61,12 @@ class Subject:
 def configurations(seed: int) -> list[tuple[str, int, int]]:
     """Lanes, width and precision in which a kernel is compiled; the first one is compared with the oracles."""
     found = [(ELEMENTS, 4, 8)]
-    if seed % 3 == 0:
-        found.append((ELEMENTS, (1, 2, 8, 2, 1, 8, 1, 16)[seed // 3 % 8], 8))
-    if seed % 6 == 1:
-        found.append((WORLDS, (4, 2)[seed // 6 % 2], 8))
-    if seed % 12 == 2:
-        found += [(ELEMENTS, 8, 4), (ELEMENTS, (4, 16)[seed // 12 % 2], 4)]
+    if seed % 5 == 0:
+        found.append((ELEMENTS, (1, 2, 8, 2, 1, 8, 1, 16)[seed // 5 % 8], 8))
+    if seed % 10 == 1:
+        found.append((WORLDS, (4, 2)[seed // 10 % 2], 8))
+    if seed % 20 == 2:
+        found += [(ELEMENTS, 8, 4), (ELEMENTS, (4, 16)[seed // 20 % 2], 4)]
     return found
 
 
@@ -104,9 +105,10 @@ def subject(case: generate.Case, folder: Path, batch: support.Batch) -> Subject:
     found = Subject(case, kernel, wanted)
     kernels = {"forward": kernel.forward(), "adjoint": kernel.adjoint(wanted | outputs), "tangent": kernel.tangent(wanted | outputs)}
     for lanes, width, size in configurations(case.seed):
-        for form, ir in kernels.items():
-            if form != "tangent" or (lanes, width, size) == (ELEMENTS, 4, 8):
-                found.forms[form, lanes, width, size] = batch.add(ir, layouts, lanes, width, size)
+        for form in ("forward", "adjoint"):
+            found.forms[form, lanes, width, size] = batch.add(kernels[form], layouts, lanes, width, size)
+    # One lane compiles faster; its outputs must have the bits of the forward kernel's four lanes.
+    found.forms["tangent", ELEMENTS, 4, 8] = batch.add(kernels["tangent"], layouts, width=(1, 4)[case.seed % 4 == 3])
     return found
 
 
@@ -140,6 +142,28 @@ class TorchArray:
     def __setitem__(self, i: int, value: Any) -> None:
         assert 0 <= i < len(self.values)
         self.values[i] = value
+
+
+class TorchFloat(types.Float):
+    """Float over torch."""
+
+    def __new__(cls, value: Any) -> Any:
+        return tensor(value)
+
+
+class TorchInt(types.Int):
+    """Int(x) of a torch scalar."""
+
+    def __new__(cls, value: Any) -> Any:
+        return int(value.detach() if isinstance(value, torch.Tensor) else value)
+
+
+class OutOfPlace(ast.NodeTransformer):
+    """x += y as x = x + y: torch would change the number itself, and with it what was computed from it before."""
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.Assign:
+        read = ast.parse(ast.unparse(node.target), mode="eval").body
+        return ast.Assign([node.target], ast.BinOp(read, node.op, node.value))
 
 
 def tensor(x: Any) -> torch.Tensor:
@@ -184,7 +208,7 @@ def torch_language() -> dict[str, Any]:
     space["select"] = lambda c, a, b: a if c else b
     space.update(local=torch_local, grad=torch_grad, static=functions.static, kernel=lambda f: f, func=lambda f: f)
     space.update({n: getattr(types, n) for n in ("vec2", "vec3", "mat22", "mat33", "Array", "Index", "Bool")})
-    space.update(Float=tensor, Int=int)
+    space.update(Float=TorchFloat, Int=TorchInt)
     for name, f in vars(functions).items():
         if isinstance(f, Func):
             space[name] = python_types.FunctionType(f.python.__code__, space, name)
@@ -194,10 +218,8 @@ def torch_language() -> dict[str, Any]:
 def by_torch(subject: Subject, world: dict[str, np.ndarray], seeds: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Outputs and gradients of the same source, run on torch scalars."""
     case, space = subject.case, torch_language()
-    # Annotations name types, conversions do not.
-    space.update(Float=types.Float, Int=types.Int)
-    exec(compile(case.body, case.name, "exec"), space)
-    space.update(Float=tensor, Int=int)
+    tree = ast.fix_missing_locations(OutOfPlace().visit(ast.parse(case.body)))
+    exec(compile(tree, case.name, "exec"), space)
     given, leaves = {}, {}
     for a in case.arguments.values():
         element = getattr(types, a.element)
@@ -213,7 +235,7 @@ def by_torch(subject: Subject, world: dict[str, np.ndarray], seeds: dict[str, np
     for a in case.arguments.values():
         if a.output:
             rows = [types.scalars_of(v) for v in given[a.name].values]
-            outputs[a.name] = np.array([[float(x) for x in row] for row in rows])
+            outputs[a.name] = np.array([[float(tensor(x).detach()) if a.is_float else x for x in row] for row in rows])
             if a.is_float:
                 terms = [tensor(x) * float(g) for row, given_row in zip(rows, seeds[a.name], strict=True) for x, g in zip(row, given_row, strict=True)]
                 loss = loss + sum(terms)

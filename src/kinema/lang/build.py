@@ -72,7 +72,9 @@ def libraries(texts: list[str]) -> list[ctypes.CDLL]:
     """The loaded libraries of several source files; missing ones are compiled side by side."""
     keys = [key_of(text, KERNEL_FLAGS) for text in texts]
     paths = {key: find(key) for key in keys if key not in _LOADED}
-    missing = [(key, text) for key, text in dict(zip(keys, texts, strict=True)).items() if key in paths and paths[key] is None]
+    missing = [
+        (key, text) for key, text in dict(zip(keys, texts, strict=True)).items() if key in paths and paths[key] is None
+    ]
     if missing:
         with ThreadPoolExecutor(max_workers=max(cpu.threads(), 1)) as pool:
             built = pool.map(lambda item: publish(item[0], item[1], KERNEL_FLAGS), missing)
@@ -150,14 +152,21 @@ def run_compiler(sources: list[str], output: Path, flags: list[str], march: str 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         first = "\n".join(done.stderr.splitlines()[:20])
-        raise BuildError("the C++ compiler failed", where=" ".join(command[:1]), got=first, fix="see `kinema doctor`; set CXX to another compiler")
+        raise BuildError(
+            "the C++ compiler failed",
+            where=" ".join(command[:1]),
+            got=first,
+            fix="see `kinema doctor`; set CXX to another compiler",
+        )
 
 
 def _load(folder: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(folder / LIBRARY))
     except OSError as error:
-        raise BuildError(f"the compiled library cannot be loaded: {error}", where=str(folder), fix="run `kinema cache clear`") from None
+        raise BuildError(
+            f"the compiled library cannot be loaded: {error}", where=str(folder), fix="run `kinema cache clear`"
+        ) from None
 
 
 @lru_cache(maxsize=1)

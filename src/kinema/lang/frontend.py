@@ -10,9 +10,10 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from kinema.lang import calls, functions, terms, types
+from kinema.errors import KernelError
+from kinema.lang import analysis, calls, functions, hints, terms, types
 from kinema.lang.calls import Calls
-from kinema.lang.ir import TAME, ArrayRef, Block, Builder, For, Function, If, KernelIR, Store, Value
+from kinema.lang.ir import TAME, ArrayRef, Block, Builder, For, Function, If, KernelIR, Store, Value, blocks_of, walk
 from kinema.lang.markers import Func
 from kinema.lang.sources import source_of
 from kinema.lang.terms import ArrayTerm, Compound, Mismatch, RecordTerm, Undefined, describe, is_number
@@ -44,7 +45,7 @@ class Translator(Calls):
     def statements(self, nodes: list[ast.stmt]) -> _Left | None:
         """Translate statements in order; returns an outcome if they leave."""
         for at, node in enumerate(nodes):
-            self.builder.line = node.lineno + self.first_line - 1
+            self.builder.line = self.line_of(node)
             if isinstance(node, ast.If):
                 outcome, finished = self.conditional(node, nodes[at + 1 :])
                 if outcome or finished:
@@ -52,7 +53,8 @@ class Translator(Calls):
                 continue
             handler = getattr(self, f"_{type(node).__name__.lower()}_statement", None)
             if handler is None:
-                name, hint = _REFUSED.get(type(node), (type(node).__name__, ""))
+                kind = type(node).__name__
+                name, hint = hints.STATEMENTS.get(kind, (f"`{kind.lower()}`", "assignments, `if`, `for` and calls"))
                 raise self.fail(node, f"{name} is not part of the kernel language", hint)
             outcome = handler(node)
             if outcome:
@@ -65,18 +67,29 @@ class Translator(Calls):
     def _expr_statement(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             return
-        if isinstance(node.value, ast.Call):
+        if type(node.value) in hints.EXPRESSIONS:
             self.expression(node.value)
-            return
-        raise self.fail(node, "this expression has no effect", "assign it to a name, or remove the line")
+        begin = len(self.builder.block.nodes)
+        if isinstance(node.value, ast.Call):
+            result = self._call(node.value)
+            made = Block(self.builder.block.nodes[begin:])
+            if result is None or any(isinstance(n, Store) for n in walk(made)):
+                return
+            called = ast.unparse(node.value)
+            raise self.fail(node, f"the result of {ast.unparse(node.value.func)}(...) is not used", f"x = {called}")
+        raise self.fail(node, "this expression has no effect", "an assignment; or remove the line")
 
     def _return_statement(self, node: ast.Return) -> _Left:
         if self.loops:
-            raise self.fail(node, "`return` inside a loop", "leave the loop with `break` and return after it")
-        value = self.expression(node.value) if node.value else None
+            self._return_statement_in_loop(node)
+        empty = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
+        value = None if empty else self.expression(node.value)  # type: ignore[arg-type]
         if self.in_kernel and value is not None:
             raise self.fail(node, "a kernel returns nothing", "store results in an array argument")
         return _Left(value)
+
+    def _return_statement_in_loop(self, node: ast.Return) -> None:
+        raise self.fail(node, "`return` inside a loop", "`break`, and `return` after the loop")
 
     def _break_statement(self, node: ast.Break) -> _Left:
         self.env["%alive"] = False
@@ -87,92 +100,113 @@ class Translator(Calls):
 
     def _assign_statement(self, node: ast.Assign) -> None:
         if len(node.targets) > 1:
-            raise self.fail(node, "several targets in one assignment", "assign one by one")
-        self.assign(node.targets[0], self.expression(node.value))
+            names = [ast.unparse(t) for t in node.targets]
+            hint = f"`{names[-1]} = {ast.unparse(node.value)}`, then `{names[0]} = {names[-1]}`"
+            raise self.fail(node.targets[1], "several targets in one assignment", hint)
+        self.assign(node.targets[0], self.expression(node.value), node.value)
 
     def _annassign_statement(self, node: ast.AnnAssign) -> None:
         if node.value is None:
-            raise self.fail(node, "a declaration without a value", "give it a value; types are inferred")
-        self.assign(node.target, self.expression(node.value))
+            raise self.fail(node, "a declaration without a value", "an assignment: types are inferred")
+        value = self.expression(node.value)
+        wanted = self.source.annotation(node.annotation)
+        if not types.is_value_type(wanted):
+            raise self.fail(
+                node.annotation, f"{ast.unparse(node.annotation)!r} is no value type", "Float, Int, vec3, ..."
+            )
+        self.assign(node.target, self.coerced(value, wanted, node.value, ast.unparse(node.target)), node.value)
 
-    def assign(self, target: ast.expr, value: Any) -> None:
-        """Bind a name, unpack a tuple or vector, or store into an array."""
+    def assign(self, target: ast.expr, value: Any, given: ast.expr) -> None:
+        """Bind a name, unpack a tuple or vector, or store into an array; `given` is where the value comes from."""
         if isinstance(target, ast.Name):
-            if value is None:
-                raise self.fail(target, "the function on the right returns nothing")
+            self.refuse_rebinding(target)
             self.env[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
             parts = value.scalars if isinstance(value, Compound) and issubclass(value.type, types._Vector) else value
             if not isinstance(parts, (tuple, list)):
-                raise self.fail(target, f"{describe(value)} cannot be unpacked")
+                hint = "one name" if is_number(value) else "a vector or several returned values"
+                raise self.fail(given, f"{describe(value)} cannot be unpacked", hint)
+            starred = next((e for e in target.elts if isinstance(e, ast.Starred)), None)
+            if starred is not None:
+                raise self.fail(starred, "* is not part of the kernel language", "one name for each value")
             if len(parts) != len(target.elts):
-                raise self.fail(target, f"{len(target.elts)} names for {len(parts)} values")
+                hint = "one name for each value; _ for those that are not needed"
+                raise self.fail(target, f"{len(target.elts)} names for {len(parts)} values", hint)
             for element, part in zip(target.elts, parts, strict=True):
-                self.assign(element, part)
+                self.assign(element, part, given)
         elif isinstance(target, ast.Subscript):
-            self.store(target, value, "set")
+            self.store(target, value, "set", given)
         elif isinstance(target, ast.Attribute):
-            raise self.fail(
-                target, "components and fields are not assigned", "build a new value, e.g. v = vec3(1.0, v.y, v.z)"
-            )
+            raise self.fail(target, *self.not_assigned(target))
         else:
-            raise self.fail(target, "this cannot be assigned to")
+            raise self.fail(target, f"{ast.unparse(target)} cannot be assigned to", "a name or an array element")
 
-    def store(self, target: ast.Subscript, value: Any, mode: str) -> None:
+    def refuse_rebinding(self, target: ast.Name) -> None:
+        """Fail for an assignment to the name of an array argument: it would change no element."""
+        before = self.env.get(target.id)
+        if isinstance(before, RecordTerm) or (isinstance(before, ArrayTerm) and before.ref.role != "local"):
+            hint = f"{target.id}[i] = ..., or another name" if isinstance(before, ArrayTerm) else "another name"
+            what = f"{target.id!r} is an argument of type {describe(before)}: assigning to its name changes no element"
+            raise self.fail(target, what, hint)
+
+    def not_assigned(self, target: ast.Attribute | ast.Subscript) -> tuple[str, str]:
+        """What is wrong with assigning to a part of a value, and what to write."""
+        base = self.expression(target.value)
+        name = ast.unparse(target.value)
+        if isinstance(base, RecordTerm) and isinstance(target, ast.Attribute):
+            member = base.members.get(target.attr)
+            hint = f"{name}.{target.attr}[i] = ..." if isinstance(member, ArrayTerm) else "a local name"
+            return "members of a record are not assigned", hint
+        if not isinstance(base, Compound):
+            hint = "an argument of type Array[...]" if is_number(base) else hints.for_number(base)
+            return f"{describe(base)} has no parts to assign", hint
+        at = ast.unparse(target.slice) if isinstance(target, ast.Subscript) else target.attr
+        if issubclass(base.type, types._Matrix):
+            return "numbers of a matrix are not assigned", f"a new matrix: {name} = {base.type.__name__}(...)"
+        fields = [field for field, _ in base.type.fields]  # type: ignore[attr-defined]
+        parts = [f"{name}.{f}" if at not in (f, str(k)) else "value" for k, f in enumerate(fields)]
+        return "components are not assigned", f"a new value: {name} = {base.type.__name__}({', '.join(parts)})"
+
+    def store(self, target: ast.Subscript, value: Any, mode: str, given: ast.expr) -> None:
         """Write or add to one array element."""
         array = self.expression(target.value)
-        if isinstance(array, Compound):
-            raise self.fail(target, "components are not assigned", "build a new value, e.g. v = vec3(1.0, v.y, v.z)")
         if not isinstance(array, ArrayTerm):
-            raise self.fail(target, f"{describe(array)} cannot be stored into")
-        if array.ref.is_value:
-            raise self.fail(target, f"{array.ref.name!r} is a value, not an array")
+            raise self.fail(target, *self.not_assigned(target))
         index = self.index_of(array, target.slice)
-        if issubclass(array.element, types.Scalar):
-            values = [self.as_kind(value, array.element.kind, target, f"an element of {array.ref.name!r}")]
-        else:
-            if not (isinstance(value, Compound) and value.type is array.element):
-                wanted = array.element.__name__
-                raise self.fail(target, f"elements of {array.ref.name!r} are {wanted}, got {describe(value)}")
-            values = list(value.scalars)
+        role = f"an element of {array.ref.name!r}"
         if mode == "add" and set(array.ref.kinds) != {"f"}:
-            raise self.fail(target, "`+=` on arrays is for Float elements")
+            hint = f"a Float array, or another Int array: counted[i] = {array.ref.name}[i] + 1"
+            raise self.fail(target, f"+= on arrays is for Float elements, those of {array.ref.name!r} are Int", hint)
+        if issubclass(array.element, types.Scalar):
+            values = [self.as_kind(value, array.element.kind, given, role)]
+        else:
+            values = list(self.coerced(value, array.element, given, role).scalars)
         array.ref.written.add(mode)
-        self.builder.append(Store(array.ref, index, values, mode, self.builder.line))
+        made = Store(array.ref, index, values, mode, self.line_of(target))
+        if mode == "set" and array.ref.role != "local":
+            shown = ast.unparse(target)
+            hint = f"{shown} += ... for the sum over all, or a kernel without Index, which runs once per world"
+            self.stores[made] = self.fail(target, f"all elements write to the same {shown}: the last one wins", hint)
+        self.builder.append(made)
 
     def _augassign_statement(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Subscript) and isinstance(self.peek(node.target.value), ArrayTerm):
             value = self.expression(node.value)
+            if not isinstance(node.op, (ast.Add, ast.Sub)):
+                name = ast.unparse(node.target)
+                hint = f"another array: result[i] = {name} {ast.unparse(node)[len(name) :].strip().replace('=', '', 1)}"
+                raise self.fail(node, "array elements are accumulated with += or -= only", hint)
             if isinstance(node.op, ast.Sub):
-                zero: Any = _minus_zero(value)
-                value = self.arithmetic("mul", value, -1.0, node) if zero is None else zero
-            elif not isinstance(node.op, ast.Add):
-                raise self.fail(
-                    node,
-                    "array elements are accumulated with += or -= only",
-                    "read the element, compute, store to another array",
-                )
-            self.store(node.target, value, "add")
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    value = -value
+                elif isinstance(value, Value) and value.kind != "b" or _is_linear(value):
+                    value = self.arithmetic("mul", value, -1.0, node)
+            self.store(node.target, value, "add", node.value)
             return
-        left = self.expression(_loaded(node.target))
-        right = self.expression(node.value)
-        binop = ast.copy_location(ast.BinOp(node.target, node.op, node.value), node)
-        if isinstance(node.op, ast.Pow):
-            self.assign(node.target, self.power(left, right, node))
-        elif isinstance(node.op, ast.MatMult):
-            self.assign(node.target, self.matmul(left, right, node))
-        else:
-            ops = {
-                ast.Add: "add",
-                ast.Sub: "sub",
-                ast.Mult: "mul",
-                ast.Div: "div",
-                ast.FloorDiv: "idiv",
-                ast.Mod: "imod",
-            }
-            if type(node.op) not in ops:
-                raise self.fail(binop, f"operator {type(node.op).__name__} is not part of the kernel language")
-            self.assign(node.target, self.arithmetic(ops[type(node.op)], left, right, node))
+        if isinstance(node.target, (ast.Attribute, ast.Subscript)):
+            raise self.fail(node.target, *self.not_assigned(node.target))
+        left, right = self.expression(_loaded(node.target)), self.expression(node.value)
+        self.assign(node.target, self.binary(node.op, left, right, node), node.value)
 
     def peek(self, node: ast.expr) -> Any:
         """The term of a name or record member without emitting anything; None if it is something else."""
@@ -192,7 +226,7 @@ class Translator(Calls):
             outcome = self.statements(node.body if cond else node.orelse)
             return outcome, False
         condition = self.as_kind(cond, "b", node.test, "a condition")
-        leaves = _leaves(node.body) or _leaves(node.orelse)
+        leaves = _leaving(node.body) is not None or _leaving(node.orelse) is not None
         then_nodes, else_nodes = (node.body + rest, node.orelse + rest) if leaves else (node.body, node.orelse)
         before = dict(self.env)
         then, left_then, env_then = self.path(then_nodes, before)
@@ -201,8 +235,8 @@ class Translator(Calls):
         merged = self.merge_environments(node, then, orelse, env_then, env_else, results)
         outcome = None
         if leaves:
-            values = [left.value if left else None for left in (left_then, left_else)]
-            outcome = _Left(self.merge(node, "the returned value", then, orelse, *values, results))
+            one, other = (left.value if left else None for left in (left_then, left_else))
+            outcome = _Left(self.merge(node, "the returned value", then, orelse, one, other, results))
         self.env = merged
         self.branch(condition, then, orelse, results)
         return outcome, leaves
@@ -237,10 +271,6 @@ class Translator(Calls):
                 merged[name] = self.merge(node, repr(name), then, orelse, a, b, results)
         return merged
 
-    def line_of(self, node: ast.AST) -> int:
-        """The line of a node in its file."""
-        return node.lineno + self.first_line - 1  # type: ignore[attr-defined]
-
     def merge(
         self,
         node: ast.AST,
@@ -256,10 +286,11 @@ class Translator(Calls):
             return a
         try:
             shape = terms.settle(terms.unify(terms.structure(a), terms.structure(b)))
-            if shape is None:
-                raise Mismatch(f"{describe(a)} on one path and {describe(b)} on the other")
         except Mismatch as error:
-            raise self.fail(node, f"{what} is {error}", "give it the same type on both paths") from None
+            raise self.fail(node, f"{what} is {error}", "values of the same type on both paths") from None
+        if shape is None:
+            hint = "elements: `x[i] if condition else y[i]`"
+            raise self.fail(node, f"{what} is {describe(a)} on one path and another one on the other", hint)
         sides = []
         for block, term in ((then, a), (orelse, b)):
             self.builder.push(block)
@@ -300,31 +331,48 @@ class Translator(Calls):
 
     def _for_statement(self, node: ast.For) -> _Left | None:
         if node.orelse:
-            raise self.fail(node, "`else` after a loop", "use a Bool that the loop sets")
-        if not isinstance(node.target, ast.Name):
-            raise self.fail(node.target, "a loop has one variable")
+            raise self.fail(node.orelse[0], "`else` after a loop", "a Bool that the loop sets, and `if` after it")
         call = node.iter
         callee = self.expression(call.func) if isinstance(call, ast.Call) else None
-        if callee not in (range, functions.static):
-            raise self.fail(
-                node.iter, "loops go over range(...) or static(...)", "write `for i in range(n):` and index with i"
-            )
-        assert isinstance(call, ast.Call)
+        if not isinstance(call, ast.Call) or callee not in (range, functions.static):
+            raise self.fail(node.iter, "loops go over range(...) or static(...)", self.loop_hint(call))
+        if not isinstance(node.target, ast.Name):
+            raise self.fail(node.target, "a loop has one variable", "`for k in range(n):`")
+        self.check_plain(call)
         bounds = [self.expression(a) for a in call.args]
-        if not 1 <= len(bounds) <= 3 or call.keywords:
-            raise self.fail(call, f"range takes 1 to 3 arguments, got {len(bounds)}")
+        name = ast.unparse(call.func)
+        if not 1 <= len(bounds) <= 3:
+            hint = f"{name}(stop), {name}(start, stop) or {name}(start, stop, step)"
+            raise self.fail(call, f"{name} takes 1 to 3 arguments, got {len(bounds)}", hint)
+        if len(bounds) == 3 and (not isinstance(bounds[2], int) or bounds[2] == 0):
+            hint = "a constant step; or `for k in range(n): j = start + k * step`"
+            raise self.fail(call.args[2], f"the step of {name} must be a constant Int other than 0", hint)
         if callee is functions.static:
             self.unroll(node, bounds)
         else:
             self.loop(node, bounds)
         return None
 
+    def loop_hint(self, over: ast.expr) -> str:
+        """What to write instead of a loop over something else than a range."""
+        if isinstance(over, ast.Call) and ast.unparse(over.func) in ("enumerate", "zip", "reversed") and over.args:
+            over = over.args[0]
+        name = ast.unparse(over)
+        if isinstance(over, ast.Call):
+            return f"`for k in range({name}):`"
+        if isinstance(over, ast.Name) and isinstance(self.env.get(over.id), ArrayTerm):
+            return f"`for k in range(len({name})):` and {name}[k]"
+        return "`for k in static(n):` and an index k"
+
     def unroll(self, node: ast.For, bounds: list[Any]) -> None:
         """`for k in static(...)`: the body once per value."""
         if not all(isinstance(b, int) for b in bounds):
-            raise self.fail(node.iter, "the bounds of static(...) must be constants", "use range(...) for other loops")
-        if _leaves(node.body):
-            raise self.fail(node, "`break` and `continue` cannot leave an unrolled loop", "use range(...)")
+            raise self.fail(node.iter, "the bounds of static(...) must be constant Ints", "range(...) for other loops")
+        leaving = _leaving(node.body)
+        if isinstance(leaving, ast.Return):
+            self._return_statement_in_loop(leaving)
+        if leaving is not None:
+            raise self.fail(leaving, "`break` and `continue` cannot leave an unrolled loop", "a loop over range(...)")
         assert isinstance(node.target, ast.Name)
         for k in range(*bounds):
             self.env[node.target.id] = k
@@ -334,10 +382,10 @@ class Translator(Calls):
     def loop(self, node: ast.For, bounds: list[Any]) -> None:
         """`for i in range(...)`: a loop of the intermediate form; rebuilt if a carried value turns out to be Float."""
         step = bounds[2] if len(bounds) == 3 else 1
-        if not isinstance(step, int) or step == 0:
-            raise self.fail(node.iter, "the step of a range must be a constant other than 0")
         first, last = (bounds[0], bounds[1]) if len(bounds) > 1 else (0, bounds[0])
-        start, stop = (self.as_kind(t, "i", node.iter, "a bound of range") for t in (first, last))
+        assert isinstance(node.iter, ast.Call)
+        places = node.iter.args if len(bounds) > 1 else [node.iter, node.iter.args[0]]
+        start, stop = (self.as_kind(t, "i", p, "a bound of range") for t, p in zip((first, last), places, strict=False))
         assert isinstance(node.target, ast.Name)
         before = dict(self.env)
         outer = before.pop("%alive", None)
@@ -352,18 +400,15 @@ class Translator(Calls):
                 wanted = [terms.unify(s, f) for s, f in zip(shapes, found, strict=True)]
             except Mismatch:
                 changed = [n for n, s, f in zip(names, settled, found, strict=True) if s != terms.settle(f)]
-                raise self.fail(
-                    node,
-                    f"{changed[0]!r} changes its type in the loop",
-                    "start it with a value of the final type, e.g. 0.0",
-                ) from None
+                hint = f"the same type before the loop and in it, e.g. {changed[0]} = 0.0"
+                raise self.fail(node, f"{changed[0]!r} changes its type in the loop", hint) from None
             if [terms.settle(w) for w in wanted] == settled:
                 if outer is not None:
                     self.env["%alive"] = outer
                 return
             shapes = wanted
             self.builder.block.nodes.pop()
-        raise self.fail(node, "the types of this loop do not settle", "start carried values with their final type")
+        raise self.fail(node, "the types of this loop do not settle", "values of their final type before the loop")
 
     def loop_once(
         self,
@@ -445,17 +490,16 @@ def translate(python: Callable[..., Any]) -> KernelIR:
     env: dict[str, Any] = {}
     index: Value | None = None
     translator = Translator(source, builder, env, 0, in_kernel=True)
-    if source.tree.args.vararg or source.tree.args.kwonlyargs or source.tree.args.kwarg or source.tree.args.defaults:
-        raise translator.fail(source.tree, "a kernel takes plain positional arguments", "remove defaults, * and **")
-    for at, argument in enumerate(source.tree.args.args):
+    calls.check_parameters(source, python.__name__)
+    for at, argument in enumerate(source.arguments):
         kind = source.annotation(argument.annotation)
         if kind is None:
-            raise translator.fail(
-                argument, f"argument {argument.arg!r} has no type", f"write `{argument.arg}: Array[Float]` or the like"
-            )
+            hint = f"`{argument.arg}: Array[Float]`, `{argument.arg}: Float` or the like"
+            raise translator.fail(argument, f"argument {argument.arg!r} has no type", hint)
         if kind is types.Index:
             if at:
-                raise translator.fail(argument, "Index is the first argument of a kernel")
+                hint = f"`{argument.arg}: Index` before the other arguments"
+                raise translator.fail(argument, "Index is the first argument of a kernel", hint)
             index = Value("index", (), "i", argument.arg)
             env[argument.arg] = index
         else:
@@ -464,7 +508,26 @@ def translate(python: Callable[..., Any]) -> KernelIR:
         if isinstance(term, _ValueArgument):
             env[name] = term()
     translator.body()
-    return KernelIR(python.__name__, index, arrays, builder.block, source.file, source.lines, source.first_line)
+    made = KernelIR(python.__name__, index, arrays, builder.block, source.file, source.lines, source.first_line)
+    _refuse_shared_writes(made, translator.stores)
+    return made
+
+
+def _refuse_shared_writes(kernel: KernelIR, stores: dict[Store, KernelError]) -> None:
+    """Fail if all elements set the same array element; behind an `if` that differs between them it is allowed."""
+    if kernel.index is None:
+        return
+    varying = analysis.varying_values(kernel, analysis.ELEMENTS, set())
+
+    def visit(block: Block) -> None:
+        for node in block.nodes:
+            if isinstance(node, Store) and node.mode == "set" and node.index not in varying and node in stores:
+                raise stores[node]
+            if not (isinstance(node, If) and node.cond in varying):
+                for inner in blocks_of(node):
+                    visit(inner)
+
+    visit(kernel.body)
 
 
 class _ValueArgument:
@@ -482,10 +545,9 @@ def declare(translator: Translator, node: ast.arg, name: str, kind: Any, arrays:
     """The term of one kernel argument; appends its arrays."""
     if isinstance(kind, type) and issubclass(kind, types.Array) and kind is not types.Array:
         if not types.is_value_type(kind.element):
+            shown = getattr(kind.element, "__name__", repr(kind.element))
             raise translator.fail(
-                node,
-                f"{name!r}: Array[{kind.element!r}] has no elements of a value type",
-                "use Array[Float], Array[vec3], ...",
+                node.annotation, f"Array[{shown}] has no elements of a value type", hints.for_element(kind.element)
             )
         ref = ArrayRef(name, types.flatten(kind.element), types.padded_size(kind.element))
         arrays.append(ref)
@@ -498,11 +560,8 @@ def declare(translator: Translator, node: ast.arg, name: str, kind: Any, arrays:
         members = {part: declare(translator, node, f"{name}_{part}", t, arrays) for part, t in kind.members}
         return RecordTerm(kind, members)
     shown = getattr(kind, "__name__", repr(kind))
-    raise translator.fail(
-        node,
-        f"argument {name!r} has type {shown}, which kernels do not take",
-        "use Float, Int, vec3, Array[...], a @struct or a @record",
-    )
+    what = f"argument {name!r} has type {shown}, which kernels do not take"
+    raise translator.fail(node.annotation, what, hints.for_annotation(kind))
 
 
 def _fits(term: Any, shape: Any) -> bool:
@@ -512,8 +571,8 @@ def _fits(term: Any, shape: Any) -> bool:
         return False
 
 
-def _minus_zero(value: Any) -> Any:
-    return -value if isinstance(value, (int, float)) else None
+def _is_linear(value: Any) -> bool:
+    return isinstance(value, Compound) and issubclass(value.type, types._Numbers)
 
 
 def _loaded(node: ast.expr) -> ast.expr:
@@ -523,16 +582,19 @@ def _loaded(node: ast.expr) -> ast.expr:
     return copy
 
 
-def _leaves(nodes: list[ast.stmt]) -> bool:
-    """Whether statements contain a return, or a break or continue of the loop they are in."""
+def _leaving(nodes: list[ast.stmt]) -> ast.stmt | None:
+    """The first return, or break or continue of the loop they are in, among statements."""
     for node in nodes:
+        found: ast.AST | None = None
         if isinstance(node, (ast.Return, ast.Break, ast.Continue)):
-            return True
-        if isinstance(node, ast.If) and (_leaves(node.body) or _leaves(node.orelse)):
-            return True
-        if isinstance(node, ast.For) and any(isinstance(n, ast.Return) for n in ast.walk(node)):
-            return True
-    return False
+            found = node
+        elif isinstance(node, ast.If):
+            found = _leaving(node.body) or _leaving(node.orelse)
+        elif isinstance(node, ast.For):
+            found = next((n for n in ast.walk(node) if isinstance(n, ast.Return)), None)
+        if isinstance(found, ast.stmt):
+            return found
+    return None
 
 
 def _breaks(nodes: list[ast.stmt]) -> bool:
@@ -550,19 +612,3 @@ def _assigned(nodes: list[ast.stmt]) -> list[str]:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 names[node.id] = None
     return list(names)
-
-
-_REFUSED: dict[type, tuple[str, str]] = {
-    ast.While: ("`while`", "write `for i in range(max_iterations):` with `break`"),
-    ast.With: ("`with`", ""),
-    ast.Try: ("`try`", "test for the condition with `if`"),
-    ast.Raise: ("`raise`", "store a status in an array"),
-    ast.Assert: ("`assert`", "KINEMA_CHECK=1 checks indices and finite values"),
-    ast.Import: ("`import`", "import at the top of the file"),
-    ast.ImportFrom: ("`import`", "import at the top of the file"),
-    ast.Global: ("`global`", "pass values as arguments"),
-    ast.Nonlocal: ("`nonlocal`", "pass values as arguments"),
-    ast.Delete: ("`del`", ""),
-    ast.FunctionDef: ("a nested function", "define a @func at the top of the file"),
-    ast.ClassDef: ("a nested class", "define a @struct at the top of the file"),
-}

@@ -85,7 +85,7 @@ def for_name(name: str, known: Iterable[str]) -> str:
 def for_number(term: Any) -> str:
     """For a term where a number was expected."""
     if isinstance(term, ArrayTerm):
-        return f"an element: {term.ref.name}[i]"
+        return "an element, by its index" if term.ref.role == "local" else f"an element: {term.ref.name}[i]"
     if isinstance(term, RecordTerm):
         return f"one of its members: {', '.join(term.members)}"
     if isinstance(term, Compound):

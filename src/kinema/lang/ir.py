@@ -235,7 +235,9 @@ class Builder:
             result = _FOLD[op](*[a.attr for a in args])
             if isinstance(result, float) and not math.isfinite(result):
                 return None
-            kind = FLOAT if op == "tofloat" else BOOL if op in COMPARISONS or op in ("and", "or", "not") else args[0].kind
+            kind = (
+                FLOAT if op == "tofloat" else BOOL if op in COMPARISONS or op in ("and", "or", "not") else args[0].kind
+            )
             return self.const(result, kind)
         if op == "select":
             if args[0].op == "const":

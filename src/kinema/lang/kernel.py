@@ -62,7 +62,8 @@ class Kernel:
     def tangent(self, wanted: frozenset[str]) -> KernelIR:
         """The kernel that also computes tangents, given those of the named arguments."""
         return self._derive(
-            ("tangent", wanted), lambda: optimise.clean(tangent.tangent(self.ir, lambda a: a.name in wanted), inline=True)
+            ("tangent", wanted),
+            lambda: optimise.clean(tangent.tangent(self.ir, lambda a: a.name in wanted), inline=True),
         )
 
     def python(self, *args: Any, count: int | None = None) -> None:
@@ -84,7 +85,9 @@ class Kernel:
         ir = self.ir
         at = error.line - ir.first_line
         source = ir.source[at] if 0 <= at < len(ir.source) else None
-        return KernelError(f"the adjoint of {self.name} cannot be formed: {error}", file=ir.file, line=error.line, source=source)
+        return KernelError(
+            f"the adjoint of {self.name} cannot be formed: {error}", file=ir.file, line=error.line, source=source
+        )
 
 
 def kernel(python_function: Callable[..., Any]) -> Kernel:

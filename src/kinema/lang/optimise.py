@@ -147,7 +147,7 @@ class _Copier:
             inner[phi] = self.get(names, init) if k in constant else b.result(phi.kind)
         body = b.push()
         self.nodes(node.body.nodes, inner)
-        carried = []
+        carried: list[tuple[Value, Value, Value, Value]] = []
         alive = None
         for k, (phi, init, following, out) in enumerate(node.carried):
             if k in constant:
@@ -159,7 +159,11 @@ class _Copier:
             carried.append((inner[phi], self.get(names, init), self.get(inner, following), made))
             names[out] = made
         b.pop()
-        b.append(For(var, self.get(names, node.start), self.get(names, node.stop), carried, body, node.down, alive, node.line))
+        b.append(
+            For(
+                var, self.get(names, node.start), self.get(names, node.stop), carried, body, node.down, alive, node.line
+            )
+        )
 
 
 def fuse(body: Block, extra: list[Value] | None = None) -> None:
@@ -231,8 +235,8 @@ class _Liveness:
             elif isinstance(node, If):
                 self.register(node.then, mark)
                 self.register(node.orelse, mark)
-                for r in node.results:
-                    self.defined[r[0]] = self.all_of(mark, r[1:])
+                for out, *sides in node.results:
+                    self.defined[out] = self.all_of(mark, tuple(sides))
             elif isinstance(node, For):
                 self.register(node.body, mark)
                 self.defined[node.var] = mark

@@ -13,7 +13,20 @@ from kinema.lang import analysis, build, emit_simd, ir, native, program, types
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import AOS, LANES, PACKET, Site
 from kinema.lang.ir import ArrayRef, KernelIR, Load
-from kinema.lang.program import CONTROL, ITERATE, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Custom, KernelCall, Loop, Program, Ref
+from kinema.lang.program import (
+    CONTROL,
+    ITERATE,
+    OUTPUT,
+    PARAMETER,
+    SCRATCH,
+    STATE,
+    Buffer,
+    Custom,
+    KernelCall,
+    Loop,
+    Program,
+    Ref,
+)
 from kinema.lang.schedule import Schedule, chunk_schedule
 
 PRIMAL, ADJOINT, TANGENT = "", "adj", "tan"
@@ -152,7 +165,9 @@ class Plan:
             self._lists[which] = made
         return self._lists[which]
 
-    def _forward(self, nodes: list[Any], out: list[Instruction], tangent: bool, started: set[Any], needed: set[str] | None) -> None:
+    def _forward(
+        self, nodes: list[Any], out: list[Instruction], tangent: bool, started: set[Any], needed: set[str] | None
+    ) -> None:
         """Append nodes; with `needed`, only those that write a needed buffer."""
         for node in nodes:
             if needed is not None and not _writes(node) & needed:
@@ -166,9 +181,13 @@ class Plan:
                 self._forward(node.forward, out, tangent, started, None if needed is None else needed)
             else:
                 refs = [self.at(node.condition, PRIMAL)] if node.condition else []
-                self._loop(node, out, refs, False, lambda body, n=node: self._forward(n.body, body, tangent, started, needed))
+                self._loop(
+                    node, out, refs, False, lambda body, n=node: self._forward(n.body, body, tangent, started, needed)
+                )
 
-    def _loop(self, node: Loop, out: list[Instruction], refs: list[tuple[int, int]], descending: bool, fill: Any) -> None:
+    def _loop(
+        self, node: Loop, out: list[Instruction], refs: list[tuple[int, int]], descending: bool, fill: Any
+    ) -> None:
         head = Instruction(native.OP_LOOP, refs, loop=node.number, times=node.times, descending=descending)
         out.append(head)
         fill(out)
@@ -210,7 +229,13 @@ class Plan:
                         out.append(made)
             elif isinstance(node, Custom):
                 for call in node.adjoint:
-                    self._forward([call], out, False, {(r.buffer.name, r.moment) for c in _every_call([call]) for r in c.args}, None)
+                    self._forward(
+                        [call],
+                        out,
+                        False,
+                        {(r.buffer.name, r.moment) for c in _every_call([call]) for r in c.args},
+                        None,
+                    )
             else:
                 self._loop(node, out, [], True, lambda body, n=node: self._reverse(n.body, body, top=False))
 
@@ -221,7 +246,9 @@ class Plan:
             if isinstance(node, Loop):
                 for buffer in self.program.buffers.values():
                     if buffer.kind == ITERATE and buffer.loop is node:
-                        out.append(Instruction(native.OP_ZERO, [(self.entry(buffer.name, ALL_SLOTS), native.SLOT_ZERO)]))
+                        out.append(
+                            Instruction(native.OP_ZERO, [(self.entry(buffer.name, ALL_SLOTS), native.SLOT_ZERO)])
+                        )
                 continue
             inner = [node] if isinstance(node, KernelCall) else list(program.calls([node]))
             for call in inner:
@@ -241,7 +268,12 @@ class Plan:
                 if node.condition:
                     needed.add(node.condition.buffer.name)
             elif isinstance(node, Custom):
-                needed |= {r.buffer.name for c in _every_call(node.adjoint) for r in c.args if not r.cotangent and r.buffer.kind in kinds}
+                needed |= {
+                    r.buffer.name
+                    for c in _every_call(node.adjoint)
+                    for r in c.args
+                    if not r.cotangent and r.buffer.kind in kinds
+                }
         for call in _derived_calls(self.program.nodes):
             kernel = call.kernel.adjoint(self._wanted(call))
             read = {n.array.name for n in _loads(kernel) if n.array.origin is None}
@@ -253,7 +285,11 @@ class Plan:
             for call in _every_call(self.program.nodes):
                 names = {r.buffer.name for a, r in zip(call.kernel.arrays, call.args, strict=True) if a.written}
                 if names & needed:
-                    more |= {r.buffer.name for a, r in zip(call.kernel.arrays, call.args, strict=True) if a.read and r.buffer.kind in kinds}
+                    more |= {
+                        r.buffer.name
+                        for a, r in zip(call.kernel.arrays, call.args, strict=True)
+                        if a.read and r.buffer.kind in kinds
+                    }
             if more == needed:
                 return needed
             needed = more
@@ -295,8 +331,14 @@ class Plan:
         buffers = [by_name[a.origin.name if a.origin else a.name].buffer for a in kernel.arrays]
         layouts = {a: self.places[b.name].layout for a, b in zip(kernel.arrays, buffers, strict=True)}
         emitted = self._emit(call, kernel, form, layouts)
-        partial = [self.places[b.name].bytes if a in emitted.sums else 0 for a, b in zip(kernel.arrays, buffers, strict=True)]
-        tables = {a: _native_table(b) for a, b in zip(kernel.arrays, buffers, strict=True) if b.values is not None and "i" in b.kinds}
+        partial = [
+            self.places[b.name].bytes if a in emitted.sums else 0 for a, b in zip(kernel.arrays, buffers, strict=True)
+        ]
+        tables = {
+            a: _native_table(b)
+            for a, b in zip(kernel.arrays, buffers, strict=True)
+            if b.values is not None and "i" in b.kinds
+        }
         return Instruction(
             native.OP_CALL,
             refs,
@@ -351,7 +393,9 @@ def checking() -> bool:
 
 
 def _source_file(emitted: emit_simd.Emitted, check: bool) -> str:
-    return f"#define KN_CHECK {int(check)}\n#include \"kernel.hpp\"\n\n{emitted.text}".replace('extern "C" void', 'extern "C" __attribute__((visibility("default"))) void')
+    return f'#define KN_CHECK {int(check)}\n#include "kernel.hpp"\n\n{emitted.text}'.replace(
+        'extern "C" void', 'extern "C" __attribute__((visibility("default"))) void'
+    )
 
 
 def _native_table(buffer: Buffer) -> np.ndarray:

@@ -49,7 +49,9 @@ def adjoint(kernel: KernelIR, wanted: Callable[[ArrayRef], bool]) -> KernelIR:
     cotangents: dict[ArrayRef, ArrayRef] = {}
     for array in kernel.arrays:
         if "f" in array.kinds and (array.written or wanted(array)):
-            cotangents[array] = ArrayRef(f"adj_{array.name}", array.kinds, array.padded, is_value=array.is_value, origin=array)
+            cotangents[array] = ArrayRef(
+                f"adj_{array.name}", array.kinds, array.padded, is_value=array.is_value, origin=array
+            )
     builder = Builder()
     transform = _Reverse(builder, cotangents, active_values(kernel, set(cotangents)))
     transform.overwriting = overwriting(kernel.body)
@@ -58,7 +60,9 @@ def adjoint(kernel: KernelIR, wanted: Callable[[ArrayRef], bool]) -> KernelIR:
     transform.replay(kernel.body.nodes, names)
     transform.sweep(kernel.body.nodes, names, {})
     arrays = [*kernel.arrays, *(c for c in cotangents.values() if c.role != "local")]
-    return KernelIR(f"{kernel.name}_adjoint", index, arrays, builder.block, kernel.file, kernel.source, kernel.first_line)
+    return KernelIR(
+        f"{kernel.name}_adjoint", index, arrays, builder.block, kernel.file, kernel.source, kernel.first_line
+    )
 
 
 def sweep(builder: Builder, nodes: list[Any], adj: Adjoints) -> None:
@@ -151,7 +155,9 @@ def overwriting(body: Block) -> set[Store]:
             elif isinstance(node, For):
                 before = visit(node.body, before)
                 inside = {node.var, *(c[0] for c in node.carried), *(r for n in walk(node.body) for r in results(n))}
-                again = [n for n in walk(node.body) if isinstance(n, Store) and n.mode == "set" and n.index not in inside]
+                again = [
+                    n for n in walk(node.body) if isinstance(n, Store) and n.mode == "set" and n.index not in inside
+                ]
                 found.update(n for n in again if n.array.role != "local")
         return before
 
@@ -218,11 +224,20 @@ class _Reverse:
         return self.local_names.get(array, array)
 
     def declare(self, node: Local, names: dict[Value, Value]) -> None:
-        copy = ArrayRef(node.array.name, node.array.kinds, node.array.padded, role="local", written=set(node.array.written), read=True)
+        copy = ArrayRef(
+            node.array.name,
+            node.array.kinds,
+            node.array.padded,
+            role="local",
+            written=set(node.array.written),
+            read=True,
+        )
         self.local_names[node.array] = copy
         self.b.append(Local(copy, self.get(names, node.size), node.line))
         if "f" in copy.kinds:
-            cotangent = ArrayRef(f"adj_{copy.name}", copy.kinds, copy.padded, role="local", origin=copy, written={"add"}, read=True)
+            cotangent = ArrayRef(
+                f"adj_{copy.name}", copy.kinds, copy.padded, role="local", origin=copy, written={"add"}, read=True
+            )
             self.cotangents[node.array] = cotangent
             self.b.append(Local(cotangent, self.get(names, node.size), node.line))
 
@@ -379,7 +394,9 @@ class _Reverse:
         """The loop backwards: history gives what it carried, cotangents of outer values are carried sums."""
         b = self.b
         start, stop, count = self.get(names, node.start), self.get(names, node.stop), self.counts[id(node)]
-        kept = [k for k, c in enumerate(node.carried) if c[0].kind == "f" and (self.active is None or c[3] in self.active)]
+        kept = [
+            k for k, c in enumerate(node.carried) if c[0].kind == "f" and (self.active is None or c[3] in self.active)
+        ]
         zero = b.const(0.0, "f")
         seeds = {k: adj.pop(node.carried[k][3], zero) for k in kept}
         turn = b.result("i")

@@ -1,4 +1,4 @@
-"""In which order chunks of elements run, so that threads never write to the same place and bits never depend on them."""
+"""The order in which chunks of elements run: threads never write to the same place, bits never depend on them."""
 
 from __future__ import annotations
 

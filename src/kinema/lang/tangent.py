@@ -27,7 +27,9 @@ def tangent(kernel: KernelIR, wanted: Callable[[ArrayRef], bool]) -> KernelIR:
     names: dict[Value, Value] = {} if kernel.index is None else {kernel.index: kernel.index}
     _Forward(builder, tangents).nodes(kernel.body.nodes, names, {})
     arrays = [*kernel.arrays, *(t for t in tangents.values() if t.role != "local")]
-    return KernelIR(f"{kernel.name}_tangent", kernel.index, arrays, builder.block, kernel.file, kernel.source, kernel.first_line)
+    return KernelIR(
+        f"{kernel.name}_tangent", kernel.index, arrays, builder.block, kernel.file, kernel.source, kernel.first_line
+    )
 
 
 class _Forward:
@@ -87,7 +89,9 @@ class _Forward:
         self.locals[a] = ArrayRef(a.name, a.kinds, a.padded, role="local", written=set(a.written), read=a.read)
         self.b.append(Local(self.locals[a], self.get(names, node.size), node.line))
         if "f" in a.kinds:
-            self.tangents[a] = ArrayRef(f"tan_{a.name}", a.kinds, a.padded, role="local", written=set(a.written), read=a.read)
+            self.tangents[a] = ArrayRef(
+                f"tan_{a.name}", a.kinds, a.padded, role="local", written=set(a.written), read=a.read
+            )
             self.b.append(Local(self.tangents[a], self.get(names, node.size), node.line))
 
     def _call(self, node: Call, names: dict[Value, Value], dots: dict[Value, Value]) -> None:
@@ -117,7 +121,7 @@ class _Forward:
             if r[0].kind == "f":
                 dots[r[0]] = b.result("f")
                 results.append((dots[r[0]], da, dc))
-        b.append(If(self.get(names, node.cond), *blocks, results, node.line))
+        b.append(If(self.get(names, node.cond), blocks[0], blocks[1], results, node.line))
 
     def _for(self, node: For, names: dict[Value, Value], dots: dict[Value, Value]) -> None:
         b = self.b
@@ -140,7 +144,18 @@ class _Forward:
                 rates.append((moving[phi], self.dot(dots, init), self.dot(moving, following), rate))
                 dots[out] = rate
         b.pop()
-        b.append(For(var, self.get(names, node.start), self.get(names, node.stop), carried + rates, body, node.down, node.alive, node.line))
+        b.append(
+            For(
+                var,
+                self.get(names, node.start),
+                self.get(names, node.stop),
+                carried + rates,
+                body,
+                node.down,
+                node.alive,
+                node.line,
+            )
+        )
 
 
 def tangent_function(function: Function) -> Function:
