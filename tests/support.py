@@ -10,11 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from kinema.lang import build, cache, cpu, emit_simd, native
+from kinema.dynamics.elastic import TetMesh, tet_forces
+from kinema.integrate.semi_implicit import advance_particles
+from kinema.lang import Float, build, cache, cpu, emit_simd, ivec4, mat33, native, vec3
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import AOS, LANES, PACKET
 from kinema.lang.ir import ArrayRef, KernelIR
+from kinema.lang.program import Program
+from kinema.model.tetmesh import TetArrays, tet_mesh
+from kinema.scene.shapes.block import block
 
 ARENA_BYTES = 1 << 20
 
@@ -149,3 +156,45 @@ def digest(*arrays: np.ndarray) -> str:
     for array in arrays:
         found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()[:16]
+
+
+# -- a soft block ----------------------------------------------------------------------------------------------------
+
+
+def soft_block(cubes: tuple[int, int, int]) -> tuple[Program, TetArrays]:
+    """The step of a block of neo-Hookean tetrahedra, five to a cube, and its mesh."""
+    mesh = tet_mesh(*block(cubes, 0.1))
+    p = Program("soft_block")
+    vertices, tets, order = len(mesh.vertices), len(mesh.tets), mesh.order
+    x, v = p.state("x", vec3, vertices), p.state("v", vec3, vertices)
+    shape = TetMesh(
+        vertices=p.constant("vertices", ivec4, mesh.tets, order=order),
+        rest_inverse=p.constant("rest_inverse", mat33, mesh.rest_inverse, order=order),
+        volume=p.constant("volume", Float, mesh.volume, order=order),
+    )
+    mu, lam, alpha = (p.parameter(n, Float, tets, order=order) for n in ("mu", "lam", "alpha"))
+    f, inv_mass = p.scratch("f", vec3, vertices), p.parameter("inv_mass", Float, vertices)
+    gravity, dt = p.parameter("gravity", vec3), p.parameter("dt", Float)
+    p.call(tet_forces, shape, x, mu, lam, alpha, f, count=tets)
+    p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=vertices)
+    return p, mesh
+
+
+def soft_inputs(mesh: TetArrays, worlds: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """State and parameters of deformed, moving blocks: x, v and mu per world, shape (worlds, ...), the rest shared."""
+    rng = np.random.default_rng(0)
+    shape = (worlds, *mesh.vertices.shape)
+    edge = 0.1
+    # Forces of the order of gravity's: mu * edge * strain against mass * g.
+    mu = rng.uniform(2e3, 4e3, (worlds, len(mesh.tets)))
+    lam = rng.uniform(4e3, 8e3, len(mesh.tets))
+    state = {"x": mesh.vertices + rng.uniform(-0.05, 0.05, shape) * edge, "v": rng.uniform(-0.1, 0.1, shape)}
+    parameters = {
+        "mu": mu,
+        "lam": lam,
+        "alpha": 1.0 + 0.75 * 3e3 / lam,
+        "inv_mass": 1.0 / mesh.masses(1000.0),
+        "gravity": np.array([0.0, 0.0, -9.81]),
+        "dt": np.array(1e-3),
+    }
+    return {n: torch.tensor(a) for n, a in state.items()}, {n: torch.tensor(a) for n, a in parameters.items()}

@@ -130,7 +130,7 @@ def run(out: Path, cubes: tuple[int, int, int] = (10, 10, 3), steps: int = 1200,
     Raises:
         SimulationError: The block touches nothing, so that its gradient would show nothing of contact.
     """
-    console = Console()
+    console = Console(highlight=False)
     begin = time.perf_counter()
     drop = Drop(cubes, steps)
     observed = drop.run(*TRUE, record=["x"]).trajectory["x"]
@@ -246,7 +246,7 @@ def _draw(drop: Drop, states: dict[str, Tensor], rows: list[Iteration], out: Pat
                 axes.set_ylabel(name, fontsize=12, color=COLOURS[name], weight="bold")
     numbers = range(len(rows))
     right = grid[:, 4].subgridspec(2, 1, hspace=0.28)
-    loss, stiffness = (figure.add_subplot(part) for part in right)
+    loss, stiffness = (figure.add_subplot(right[part]) for part in range(2))
     loss.semilogy(numbers, [r.loss for r in rows], "o-", ms=3.5, color="0.25")
     loss.set_title("mean squared distance [m²]", fontsize=11)
     for name, of, true, colour in (("μ", "mu", TRUE[0], "tab:purple"), ("λ", "lam", TRUE[1], "tab:olive")):

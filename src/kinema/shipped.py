@@ -21,6 +21,7 @@ from kinema.lang.kernel import REGISTRY, Kernel
 from kinema.lang.plan import Options, Plan
 from kinema.lang.program import PARAMETER, Program
 from kinema.model.tetmesh import tet_mesh
+from kinema.render.soft_pixels import pixel_program
 from kinema.scene.shapes.block import block
 from kinema.simulate.soft import soft_program
 
@@ -29,15 +30,14 @@ STAGES: tuple[ModuleType, ...] = (dynamics, contact, integrate, render)
 
 def programs() -> list[Program]:
     """Shipped programs. Sizes do not matter: compiled code is the same for all of them."""
-    vertices, tets = block((1, 1, 1), 0.1)
-    return [soft_program(tet_mesh(vertices, tets))]
+    return [soft_program(tet_mesh(*block((1, 1, 1), 0.1))), pixel_program((8, 8), 3, 1, 1)]
 
 
 def variants(program: Program) -> Iterator[Options]:
     """What a shipped program is compiled for: precisions, lane modes, gradients to the state alone or to all."""
     everything = frozenset(b.name for b in program.buffers.values() if b.kind == PARAMETER and "f" in b.kinds)
     for precision in (4, 8):
-        for lanes in (analysis.ELEMENTS, analysis.WORLDS):
+        for lanes in (analysis.ELEMENTS,) if program.lanes_are_elements else (analysis.ELEMENTS, analysis.WORLDS):
             for wrt in (frozenset[str](), everything):
                 yield Options(precision, lanes, cpu.lanes(precision), wrt)
 

@@ -144,6 +144,13 @@ def test_an_empty_tile_shows_the_background():
     np.testing.assert_array_equal(image[:, 32:], np.broadcast_to([0.9, 0.8, 0.7, 0.0], (16, 8, 4)))
 
 
+def test_nothing_in_view_shows_the_background():
+    faces, t = scene(gamma=1e-2)
+    t["screen"][:, :2] += 100.0
+    image = draw(faces, t)
+    np.testing.assert_array_equal(image, np.broadcast_to([0.9, 0.8, 0.7, 0.0], (20, 27, 4)))
+
+
 def test_threads_do_not_change_a_bit():
     faces, t = scene(gamma=1e-2)
     size = (136, 130)

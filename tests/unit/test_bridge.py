@@ -373,7 +373,8 @@ def test_worlds_may_have_tables_of_their_own(program: Program):
 def test_wide_integers_lists_and_arrays_are_taken(program: Program):
     given = inputs()
     expected = run(program, given).final["x"]
-    for pin in (given["pin"].long(), given["pin"].tolist(), given["pin"].numpy(), given["pin"].numpy().astype(np.int64)):
+    small = given["pin"].numpy()
+    for pin in (given["pin"].long(), small.tolist(), small, small.astype(np.int64)):
         assert torch.equal(run(program, {**given, "pin": pin}).final["x"], expected)
     plain = {**given, "x": given["x"].numpy()[::-1].copy()[::-1], "stiffness": 40, "anchor": given["anchor"].tolist()}
     assert torch.equal(run(program, plain).final["x"], expected)

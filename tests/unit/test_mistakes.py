@@ -48,6 +48,7 @@ from kinema.lang import (
     vec2,
     vec3,
 )
+from kinema.lang.ir import Store, walk
 
 TABLE = np.ones(3)
 WEIGHTS = [1.0, 2.0]
@@ -1124,6 +1125,20 @@ def test_what_looks_like_a_mistake_and_is_none():
         y[i] -= n[i]
 
     assert fine.ir
+
+
+def test_a_return_behind_a_constant_condition_leaves_the_other_path_alone():
+    @kernel
+    def early(i: Index, x: Array[Float], y: Array[Float]):
+        if 1 > 0:
+            if x[i] > 1.0:
+                return
+        y[i] = x[i]
+
+    x, y = np.array([0.5, 2.0]), np.zeros(2)
+    early.python(x, y)
+    assert y.tolist() == [0.5, 0.0]
+    assert any(isinstance(node, Store) for node in walk(early.ir.body))
 
 
 def test_a_kernel_needs_its_source(tmp_path: Path):

@@ -176,6 +176,18 @@ _INTEGER: dict[str, Any] = {
 }
 
 
+def order_needs_packets(kernel: KernelIR) -> bool:
+    """Whether elements meet inside a loop: then the order of additions follows the packets of elements.
+
+    True if a loop of a kernel with Index writes to, or reads a Float from, an element that others may use too (the
+    adjoint of such a read is a write).
+    """
+    if kernel.index is None:
+        return False
+    uses = accesses(kernel, varying_values(kernel, ELEMENTS, set()))
+    return any(u.in_loop and u.index != "own" and "f" in u.array.kinds for u in uses)
+
+
 def has_locals(block: Block) -> bool:
     """Whether a block (not its nested ones) declares local arrays."""
     return any(isinstance(n, Local) for n in block.nodes)

@@ -260,10 +260,9 @@ class _Job:
             return ELEMENTS, width
         buffers = [b for b in self.program.buffers.values() if b.kind in (STATE, SCRATCH, PARAMETER)]
         size = sum(b.length * len(b.kinds) for b in buffers) * precision * width
-        conditional = any(loop.condition for loop in self.program._loops)
         # Worlds that share registers share the tables of indices too.
         own_tables = any("i" in self.program.buffers[n].kinds and n not in self.shared for n in self.names)
-        return (ELEMENTS if size > LANE_BYTES or conditional or own_tables else WORLDS), width
+        return (ELEMENTS if size > LANE_BYTES or own_tables or self.program.lanes_are_elements else WORLDS), width
 
     def execution(self, compiled: Plan) -> Execution:
         """A run of a plan with the settings of this rollout."""

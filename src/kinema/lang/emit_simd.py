@@ -120,6 +120,8 @@ class _Emitter(Memory):
                 ahead.append(node)
                 ready.update(ir.results(node))
         rest = [n for n in self.k.body.nodes if not any(n is a for a in ahead)]
+        if self.check:
+            self.put("const int64_t e0 = call->begin; (void)e0;")
         self.block(ahead)
         before, self.lines = self.lines, []
         self.depth = 2
@@ -225,8 +227,8 @@ class _Emitter(Memory):
         """Name of the emitted function; its definition is emitted at first use."""
         if function not in self.functions:
             name = f"{self.symbol}_{identifier(function.name)}{len(self.functions)}"
-            self.functions[function] = (name, "")
-            self.functions[function] = (name, self.function_text(function, name))
+            text = self.function_text(function, name)
+            self.functions[function] = (name, text)  # after those that it calls
         return self.functions[function][0]
 
     def function_text(self, function: Function, name: str) -> str:

@@ -227,6 +227,7 @@ class Execution:
         with _lock:
             packed = _CONSTANTS.setdefault(self.plan.program, {})
             if (buffer.name, place, "order") not in packed:
+                assert buffer.order is not None
                 order = np.full(place.elements, -1, np.int32)
                 order[: buffer.length] = buffer.order
                 packed[buffer.name, place, "order"] = _memory_at(order)

@@ -223,8 +223,9 @@ class Translator(Calls):
         """An `if`. Returns (outcome, whether `rest` has been translated too)."""
         cond = self.expression(node.test)
         if isinstance(cond, bool):
-            outcome = self.statements(node.body if cond else node.orelse)
-            return outcome, False
+            taken = node.body if cond else node.orelse
+            leaves = _leaving(taken) is not None  # perhaps only on some path: then `rest` belongs to the others
+            return self.statements(taken + rest if leaves else taken), leaves
         condition = self.as_kind(cond, "b", node.test, "a condition")
         leaves = _leaving(node.body) is not None or _leaving(node.orelse) is not None
         then_nodes, else_nodes = (node.body + rest, node.orelse + rest) if leaves else (node.body, node.orelse)

@@ -15,9 +15,11 @@ the first thing done to it is `+=`. Programs know no memory and no threads; `pla
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +28,7 @@ import numpy as np
 from kinema.errors import ProgramError
 from kinema.lang import analysis, types
 from kinema.lang.kernel import Kernel
+from kinema.lang.native import MAX_LOOPS
 
 STATE, PARAMETER, CONSTANT, CONTROL, SCRATCH, OUTPUT, ITERATE = (
     "state",
@@ -93,7 +96,8 @@ class Ref:
     def next(self) -> Ref:
         """The state at the end of the step, or the iterate after this iteration."""
         if self.buffer.kind not in (STATE, ITERATE):
-            raise ProgramError(f"{self.buffer.name!r} is a {self.buffer.kind} and has no next", fix="declare it with state(...)")
+            what = f"{self.buffer.name!r} is {_a(self.buffer.kind)} and has no next"
+            raise ProgramError(what, fix=f"declare it with state({self.buffer.name!r}, ...)")
         return replace(self, moment="next")
 
     @property
@@ -113,7 +117,8 @@ class Ref:
 
     def _of_iterate(self, moment: str) -> Ref:
         if self.buffer.kind != ITERATE:
-            raise ProgramError(f"{self.buffer.name!r} is a {self.buffer.kind}, not an iterate of a loop")
+            what = f"{self.buffer.name!r} is {_a(self.buffer.kind)}, not an iterate of a loop"
+            raise ProgramError(what, fix=f"declare it with iterate(loop, {self.buffer.name!r}, ...)")
         return replace(self, moment=moment)
 
     @property
@@ -178,15 +183,21 @@ class Program:
 
     def constant(self, name: str, element: type, values: Any, order: Any = None) -> Ref:
         """Fixed contents without derivative: topology, rest shapes, tables."""
+        if not types.is_value_type(element):
+            raise _no_value_type(name, element)
         kinds, shape = types.flatten(element), types.shape_of(element)
-        array = np.array(values, dtype=np.int32 if "i" in kinds else np.float64)
+        array = _numbers(name, values, np.int32 if "i" in kinds else np.float64)
         single = array.shape == shape
-        if not single and array.shape[1:] != shape:
-            wanted = ", ".join(map(str, ("count", *shape)))
-            raise ProgramError(f"constant {name!r} does not hold {element.__name__} elements", got=f"shape {array.shape}", expected=f"({wanted})")
+        if not single and (array.ndim == 0 or array.shape[1:] != shape):
+            raise ProgramError(
+                f"constant {name!r} does not hold {element.__name__} elements",
+                got=f"shape ({', '.join(map(str, array.shape))})",
+                expected=f"({', '.join(map(str, ('count', *shape)))})",
+            )
         array = array.reshape(-1, len(kinds))
         if not np.isfinite(array).all():
-            raise ProgramError(f"constant {name!r} is not finite at element {int(np.argwhere(~np.isfinite(array))[0][0])}")
+            at = int(np.argwhere(~np.isfinite(array))[0][0])
+            raise ProgramError(f"constant {name!r} is not finite", where=f"element {at}", expected="finite numbers")
         count = None if single else len(array)
         return self._add(Buffer(name, CONSTANT, element, count, values=array, order=_as_order(name, order, count)))
 
@@ -204,20 +215,29 @@ class Program:
 
     def iterate(self, loop: Loop, name: str, element: type, count: int | None = None) -> Ref:
         """A quantity that a loop improves: `.first` before it, `x` and `x.next` inside, `.last` after it."""
+        if not isinstance(loop, Loop) or loop not in self._loops:
+            fix = "`with p.repeat(n) as loop:`, and this loop as the first argument"
+            raise ProgramError(f"iterate {name!r} needs a loop of this program", got=type(loop).__name__, fix=fix)
         return self._add(Buffer(name, ITERATE, element, count, loop=loop))
 
     def _add(self, buffer: Buffer) -> Ref:
-        if buffer.name in self.buffers:
-            raise ProgramError(f"program {self.name!r} has a buffer {buffer.name!r} already", fix="use another name")
-        if not types.is_value_type(buffer.element):
-            raise ProgramError(f"buffer {buffer.name!r}: {buffer.element!r} is no value type", fix="use Float, vec3, ...")
+        name, element = buffer.name, buffer.element
+        if not isinstance(name, str) or not name:
+            raise ProgramError("a buffer needs a name", got=repr(name), expected="a string")
+        if name in self.buffers:
+            raise ProgramError(f"program {self.name!r} has a buffer {name!r} already", fix="use another name")
+        if not types.is_value_type(element):
+            raise _no_value_type(name, element)
+        shown = element.__name__
         if len(set(buffer.kinds)) > 1 or "b" in buffer.kinds:
-            raise ProgramError(f"buffer {buffer.name!r}: elements must be all Float or all Int", got=buffer.element.__name__)
+            fix = "split it into two buffers; for Bool use Int with 0 and 1"
+            raise ProgramError(f"buffer {name!r}: elements must be all Float or all Int", got=shown, fix=fix)
         if buffer.kind in (STATE, CONTROL) and "i" in buffer.kinds:
-            raise ProgramError(f"{buffer.kind} {buffer.name!r} must be Float", got=buffer.element.__name__)
-        if buffer.count is not None and buffer.count < 1:
-            raise ProgramError(f"buffer {buffer.name!r} must have at least one element", got=buffer.count)
-        self.buffers[buffer.name] = buffer
+            fix = "integers are parameters, constants, scratch or outputs"
+            raise ProgramError(f"{buffer.kind} {name!r} must be Float", got=shown, fix=fix)
+        if buffer.count is not None:
+            buffer.count = _positive(f"buffer {name!r}: the number of elements", buffer.count)
+        self.buffers[name] = buffer
         return Ref(buffer)
 
     # -- nodes --------------------------------------------------------------------------------------------------
@@ -231,43 +251,72 @@ class Program:
             count: Number of elements; needed if the kernel has an Index.
         """
         if not isinstance(kernel, Kernel):
-            raise ProgramError(f"{kernel!r} is not a kernel", fix="decorate the function with @kernel")
+            given = getattr(kernel, "__name__", None)
+            fix = f"`@kernel` above `def {given}`" if given else "give the kernel first, then its arguments"
+            raise ProgramError("the first argument of call is not a kernel", got=given or repr(kernel), fix=fix)
         refs = list(_flatten_arguments(args))
         arrays = kernel.arrays
         if len(refs) != len(arrays):
-            names = ", ".join(a.name for a in arrays)
-            raise ProgramError(f"kernel {kernel.name} takes {len(arrays)} arguments ({names})", got=len(refs))
+            given = ", ".join(r.name if isinstance(r, Ref) else type(r).__name__ for r in refs)
+            raise ProgramError(
+                f"kernel {kernel.name} takes {len(arrays)} buffers, not {len(refs)}",
+                got=given or "nothing",
+                expected=", ".join(a.name for a in arrays),
+                fix="the Index is not given: count= is its range" if len(refs) > len(arrays) else None,
+            )
         for array, ref in zip(arrays, refs, strict=True):
             if not isinstance(ref, Ref):
                 raise ProgramError(
                     f"argument {array.name!r} of {kernel.name} must be a buffer of the program",
                     got=type(ref).__name__,
-                    fix=f"declare it, e.g. p.constant({array.name!r}, Float, values)",
+                    fix=f"p.constant({array.name!r}, {_kinds_name(array.kinds)}, values), or p.parameter(...)",
                 )
             self._check_argument(kernel, array, ref)
+        self._check_aliases(kernel, refs)
         if (kernel.ir.index is None) != (count is None):
-            fix = "give count=, the number of elements" if count is None else "leave count out: it runs once per world"
-            raise ProgramError(f"kernel {kernel.name}: wrong use of count", fix=fix)
-        if count is not None and count < 1:
-            raise ProgramError(f"kernel {kernel.name}: count must be at least 1", got=count)
+            fix = (
+                "count=n, the number of elements" if count is None else "no count: without Index it runs once per world"
+            )
+            raise ProgramError(
+                f"kernel {kernel.name}: {'count is missing' if count is None else 'there is no Index'}", fix=fix
+            )
+        if count is not None:
+            count = _positive(f"kernel {kernel.name}: count", count)
         self._check_own_lengths(kernel, refs, count)
-        self._open[-1].append(KernelCall(kernel, refs, 1 if count is None else int(count)))
+        self._open[-1].append(KernelCall(kernel, refs, 1 if count is None else count))
 
     def _check_argument(self, kernel: Kernel, array: Any, ref: Ref) -> None:
         buffer = ref.buffer
+        role = f"argument {array.name!r} of {kernel.name}"
         if self.buffers.get(buffer.name) is not buffer:
-            raise ProgramError(f"{buffer!r} belongs to another program than {self.name!r}")
+            fix = "declare a buffer of its own in this program"
+            raise ProgramError(f"{role}: {buffer!r} belongs to another program than {self.name!r}", fix=fix)
         if array.kinds != buffer.kinds:
-            got = f"{buffer.name!r} with {buffer.element.__name__} elements"
-            raise ProgramError(f"argument {array.name!r} of {kernel.name} has other elements", got=got, expected=f"{len(array.kinds)} x {array.kinds[0]}")
+            expected = _kinds_name(array.kinds)
+            raise ProgramError(
+                f"{role} has other elements than {buffer.name!r}", got=buffer.element.__name__, expected=expected
+            )
         if array.is_value and buffer.count is not None and buffer.count != 1:
-            raise ProgramError(f"argument {array.name!r} of {kernel.name} is a single value", got=repr(buffer))
+            fix = f"`{array.name}: Array[{buffer.element.__name__}]` in the kernel, or a buffer without a count"
+            raise ProgramError(f"{role} is a single value", got=repr(buffer), fix=fix)
         read_only = buffer.kind in (PARAMETER, CONSTANT, CONTROL) or (buffer.kind == STATE and ref.moment == "now")
         if array.written and read_only and not ref.cotangent:
             fix = f"pass {buffer.name}.next" if buffer.kind == STATE else "write to a scratch or output buffer"
-            raise ProgramError(f"{kernel.name} writes to {array.name!r}, but {buffer.name!r} is read-only here", fix=fix)
+            raise ProgramError(f"{kernel.name} writes to {array.name!r}, but {buffer!r} is read-only here", fix=fix)
         if buffer.kind == OUTPUT and array.read:
-            raise ProgramError(f"{kernel.name} reads the output {buffer.name!r}", fix="use a scratch buffer, and write the output last")
+            fix = "a scratch buffer for what is read again, and the output written last"
+            raise ProgramError(f"{kernel.name} reads the output {buffer.name!r}, which is only written", fix=fix)
+
+    def _check_aliases(self, kernel: Kernel, refs: list[Ref]) -> None:
+        """Kernels count on it that what one argument writes is no other argument."""
+        seen: dict[Ref, Any] = {}
+        for array, ref in zip(kernel.arrays, refs, strict=True):
+            first = seen.setdefault(ref, array)
+            if first is not array and (array.written or first.written):
+                raise ProgramError(
+                    f"{kernel.name} is given {ref.name!r} as {first.name!r} and as {array.name!r}, and writes to it",
+                    fix="another buffer for what is written",
+                )
 
     def _check_own_lengths(self, kernel: Kernel, refs: list[Ref], count: int | None) -> None:
         if count is None:
@@ -279,26 +328,30 @@ class Program:
                 raise ProgramError(
                     f"{kernel.name} runs over {count} elements, but {use.array.name!r} is shorter",
                     got=f"{ref.buffer.name!r} has {ref.buffer.length}",
+                    expected=f"at least {count}",
+                    fix=f"count={ref.buffer.length}, or a longer buffer",
                 )
 
     @contextmanager
     def repeat(self, times: int) -> Iterator[Loop]:
         """Nodes added inside run `times` times per step."""
-        with self._loop(Loop(len(self._loops), int(times))) as loop:
+        with self._loop(Loop(len(self._loops), _positive("repeat: the number of times", times))) as loop:
             yield loop
 
     @contextmanager
     def until(self, condition: Ref, max: int) -> Iterator[Loop]:
         """Nodes added inside run until `condition` holds a number > 0 after an iteration, at most `max` times."""
-        if condition.buffer.kinds != "f" or condition.buffer.kind != SCRATCH:
-            raise ProgramError("the condition of until(...) is a Float scratch buffer", got=repr(condition.buffer))
-        with self._loop(Loop(len(self._loops), int(max), condition)) as loop:
+        if not isinstance(condition, Ref) or condition.buffer.kinds != "f" or condition.buffer.kind != SCRATCH:
+            got = repr(condition.buffer) if isinstance(condition, Ref) else type(condition).__name__
+            fix = 'ready = p.scratch("ready", Float), and a kernel in the loop that stores 1.0 into it'
+            raise ProgramError("the condition of until(...) is a Float scratch buffer", got=got, fix=fix)
+        with self._loop(Loop(len(self._loops), _positive("until: max", max), condition)) as loop:
             yield loop
 
     @contextmanager
     def _loop(self, loop: Loop) -> Iterator[Loop]:
-        if loop.times < 1:
-            raise ProgramError("a loop runs at least once", got=loop.times)
+        if len(self._loops) == MAX_LOOPS:
+            raise ProgramError(f"a program has at most {MAX_LOOPS} loops", fix="a loop inside a kernel")
         self._loops.append(loop)
         self._open[-1].append(loop)
         self._open.append(loop.body)
@@ -321,29 +374,57 @@ class Program:
     @contextmanager
     def adjoint_of(self, node: Custom) -> Iterator[None]:
         """The adjoint of a custom operation: kernels that read `y.adj` and accumulate into `x.adj`."""
+        if not isinstance(node, Custom):
+            fix = "`with p.custom() as node:`, then `with p.adjoint_of(node):`"
+            raise ProgramError("adjoint_of takes a custom operation", got=type(node).__name__, fix=fix)
         self._open.append(node.adjoint)
         try:
             yield
         finally:
             self._open.pop()
 
+    @cached_property
+    def lanes_are_elements(self) -> bool:
+        """Whether worlds may not share registers: bits would depend on the batch, or loops end at different times."""
+        if any(loop.condition for loop in self._loops):
+            return True
+        return any(analysis.order_needs_packets(call.kernel.ir) for call in calls(self.nodes))
+
     def check(self) -> None:
-        """Raise if a state is never written, or scratch is read before it is written."""
-        written = {(r.buffer.name, r.moment) for c in calls(self.nodes) for a, r in zip(c.kernel.arrays, c.args, strict=True) if a.written}
+        """Raise if a state or output is never written, or a buffer is read before it is written."""
+        pairs = [(c, a, r) for c in calls(self.nodes) for a, r in zip(c.kernel.arrays, c.args, strict=True)]
+        written = {(r.name, r.moment) for _, a, r in pairs if a.written}
         for buffer in self.buffers.values():
             if buffer.kind == STATE and (buffer.name, "next") not in written:
                 raise ProgramError(
                     f"program {self.name!r} never writes the next state of {buffer.name!r}",
                     fix=f"pass {buffer.name}.next to a kernel that stores into it",
                 )
-        seen: set[str] = set()
-        for call in calls(self.nodes):
-            for array, ref in zip(call.kernel.arrays, call.args, strict=True):
-                name = ref.buffer.name
-                if ref.buffer.kind == SCRATCH and array.read and not array.written and name not in seen:
-                    raise ProgramError(f"{call.kernel.name} reads scratch {name!r} before anything was written to it")
-                if array.written:
-                    seen.add(name)
+            if buffer.kind == OUTPUT and (buffer.name, "now") not in written:
+                raise ProgramError(
+                    f"program {self.name!r} never writes the output {buffer.name!r}",
+                    fix=f"pass {buffer.name} to a kernel that stores into it, or remove it",
+                )
+        seen: set[tuple[str, str]] = set()
+        for call, array, ref in pairs:
+            fresh = ref.buffer.kind == SCRATCH or (ref.buffer.kind == STATE and ref.moment == "next")
+            if fresh and (ref.name, ref.moment) not in seen and _reads_first(call.kernel, array):
+                what = f"{ref.name}.next" if ref.moment == "next" else f"scratch {ref.name!r}"
+                raise ProgramError(
+                    f"{call.kernel.name} reads {what} before anything was written to it in this step",
+                    fix="a kernel before it that stores into it" + (f", or {ref.name}" if ref.moment == "next" else ""),
+                )
+            if array.written:
+                seen.add((ref.name, ref.moment))
+        for loop in self._loops:
+            inside = {
+                r.name for c in calls(loop.body) for a, r in zip(c.kernel.arrays, c.args, strict=True) if a.written
+            }
+            if loop.condition is not None and loop.condition.name not in inside:
+                raise ProgramError(
+                    f"the condition {loop.condition.name!r} of until(...) is not written in its loop",
+                    fix=f"a kernel in the loop that stores a number > 0 into {loop.condition.name!r} when it is ready",
+                )
 
 
 def calls(nodes: list[Any]) -> Iterator[KernelCall]:
@@ -363,10 +444,62 @@ def _flatten_arguments(args: Any) -> Iterator[Any]:
             yield arg
 
 
+def _reads_first(kernel: Kernel, array: Any) -> bool:
+    """Whether the first thing a kernel does to an array is to read it."""
+    uses = (use for use in analysis.accesses(kernel.ir, set()) if use.array is array)
+    first = next(uses, None)
+    return first is not None and first.kind == "load"
+
+
 def _as_order(name: str, order: Any, count: int | None) -> np.ndarray | None:
     if order is None:
         return None
-    array = np.asarray(order, dtype=np.int32)
-    if count is None or sorted(array.tolist()) != list(range(count)):
-        raise ProgramError(f"the order of {name!r} is no permutation of its {count} elements")
+    array = _numbers(name, order, np.int32)
+    if count is None or array.ndim != 1 or sorted(array.tolist()) != list(range(count)):
+        fix = "order[i] is the element that comes i-th; schedule.packet_order makes one"
+        raise ProgramError(f"the order of {name!r} is no permutation of its {count} elements", fix=fix)
     return array
+
+
+def _numbers(name: str, values: Any, dtype: type) -> np.ndarray:
+    """Values as an array of their own; integers are not rounded."""
+    try:
+        given = np.array(values)
+        array = given.astype(dtype)
+        same = dtype is np.float64 or bool((given == array).all())
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        given, same = np.array(None), False
+    if not same or given.dtype.kind not in "biuf":
+        kind = "whole numbers of 32 bits" if dtype is np.int32 else "an array of numbers"
+        raise ProgramError(f"the values of {name!r} are no {kind}", got=type(values).__name__, expected=kind)
+    return array
+
+
+def _positive(what: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ProgramError(f"{what} must be a positive integer", got=repr(value))
+    return number
+
+
+def _no_value_type(name: str, element: Any) -> ProgramError:
+    plain: dict[Any, str] = {float: "Float", int: "Int", bool: "Int"}
+    fix = plain.get(element, "Float, Int, vec2, vec3, mat33, ... or a @struct")
+    shown = getattr(element, "__name__", repr(element))
+    return ProgramError(f"buffer {name!r}: {shown} is no value type of the language", fix=fix)
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+_NAMES = {"f": "Float", "i": "Int", "ff": "vec2", "fff": "vec3", "ffff": "vec4", "f" * 9: "mat33"}
+_NAMES |= {"ii": "ivec2", "iii": "ivec3", "iiii": "ivec4"}
+
+
+def _kinds_name(kinds: str) -> str:
+    """The usual type with these numbers."""
+    return _NAMES.get(kinds, f"{len(kinds)} numbers")

@@ -65,7 +65,8 @@ def tet_mesh(vertices: Any, tets: Any) -> TetArrays:
         raise InputError("tets must be integers", got=f"{t.dtype} {t.shape}", expected="(tets, 4)")
     _refuse(~np.isfinite(x).all(axis=1), "vertex {} is not finite", lambda i: x[i])
     _refuse(((t < 0) | (t >= len(x))).any(axis=1), "element {} names a vertex that does not exist", lambda e: t[e])
-    _refuse(~np.isin(np.arange(len(x)), t), "vertex {} belongs to no element, so it has no mass", lambda i: x[i])
+    unused = np.bincount(t.ravel(), minlength=len(x)) == 0
+    _refuse(unused, "vertex {} belongs to no element, so it has no mass", lambda i: x[i])
     edges = np.swapaxes(x[t[:, 1:]] - x[t[:, :1]], 1, 2)
     volume = np.linalg.det(edges) / 6
     size = np.linalg.norm(x[t][:, [0, 0, 0, 1, 1, 2]] - x[t][:, [1, 2, 3, 2, 3, 3]], axis=2).mean(axis=1) ** 3
@@ -77,7 +78,7 @@ def tet_mesh(vertices: Any, tets: Any) -> TetArrays:
     return TetArrays(x, t, np.linalg.inv(edges), volume, packet_order(t))
 
 
-def _refuse(bad: np.ndarray, message: str, got: Any, fix: str | None = None) -> None:
+def _refuse(bad: Any, message: str, got: Any, fix: str | None = None) -> None:
     """Raise for the first element that is marked."""
     if bad.any():
         first = int(np.argmax(bad))

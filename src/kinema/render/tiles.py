@@ -28,7 +28,7 @@ def tile_lists(screen: Any, faces: Any, size: tuple[int, int], sigma: float) -> 
 
     Returns:
         start, shape (tiles + 1,), and the triangles of all tiles one after the other, int32: those of tile k are
-        listed[start[k]:start[k + 1]], in ascending order.
+        listed[start[k]:start[k + 1]], in ascending order. listed has one entry at least, needed or not.
     """
     width, height = size
     columns, rows = -(-width // TILE), -(-height // TILE)
@@ -49,7 +49,8 @@ def tile_lists(screen: Any, faces: Any, size: tuple[int, int], sigma: float) -> 
     tile = (first[face, 1] + within // wide) * columns + first[face, 0] + within % wide
     order = np.argsort(tile, kind="stable")
     start = np.searchsorted(tile[order], np.arange(columns * rows + 1))
-    return start.astype(np.int32), face[order].astype(np.int32)
+    listed = face[order] if len(face) else np.zeros(1)
+    return start.astype(np.int32), listed.astype(np.int32)
 
 
 def from_tiles(image: Any, size: tuple[int, int]) -> Any:

@@ -1,0 +1,188 @@
+"""The same bits whatever the threads, the batch, the order of worlds, the lanes, the process and the checkpoints.
+
+Shown on a soft block of 1,000 tetrahedra (scattered writes, sums over worlds, four chunks of elements), forward and
+backward. A world that fails touches nothing but itself.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import support
+
+from kinema.errors import SimulationError
+from kinema.lang import bridge, build
+from kinema.lang.analysis import ELEMENTS, WORLDS
+from kinema.lang.bridge import rollout
+
+CUBES = (8, 5, 5)
+STEPS = 8
+WORLDS_MADE = 17
+PER_WORLD, SHARED = ("x", "v", "mu"), ("lam", "gravity", "dt")
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+
+class Block:
+    """A soft block; `run` gives final states and gradients by name."""
+
+    def __init__(self) -> None:
+        self.program, self.mesh = support.soft_block(CUBES)
+        self.state, self.parameters = support.soft_inputs(self.mesh, WORLDS_MADE)
+        generator = torch.Generator().manual_seed(1)
+        self.seeds = {n: torch.randn(self.state[n].shape, generator=generator, dtype=torch.float64) for n in ("x", "v")}
+
+    def run(self, worlds: int | list[int], steps: int = STEPS, on_failure: str = "raise", **options: Any) -> dict[str, Tensor]:
+        """Run the numbered worlds, as a batch if it is a list; the gradient is that of seeds times final state."""
+        given = {n: self.state[n][worlds] for n in ("x", "v")}
+        given |= {n: p[worlds] if n in PER_WORLD else p for n, p in self.parameters.items()}
+        given = {n: t.clone().requires_grad_(n in PER_WORLD + SHARED) for n, t in given.items()}
+        state = {n: given[n] for n in ("x", "v")}
+        rest = {n: t for n, t in given.items() if n not in state}
+        r = rollout(self.program, steps, state, rest, on_failure=on_failure, progress=False, **options)
+        loss = sum((r.final[n] * self.seeds[n][worlds]).nan_to_num().sum() for n in state)
+        loss.backward()
+        found = {f"final {n}": t.detach() for n, t in r.final.items()}
+        found |= {f"gradient of {n}": given[n].grad for n in PER_WORLD + SHARED}
+        return {**found, "status": r.status}
+
+
+@pytest.fixture(scope="module")
+def block() -> Block:
+    return Block()
+
+
+@pytest.fixture(scope="module")
+def alone(block: Block) -> list[dict[str, Tensor]]:
+    """Every world on its own, on one thread: the reference."""
+    return [block.run(w, threads=1) for w in range(WORLDS_MADE)]
+
+
+@pytest.fixture(scope="module")
+def together(block: Block) -> dict[str, Tensor]:
+    return block.run(list(range(16)), threads=1)
+
+
+def differing(got: dict[str, Tensor], wanted: dict[str, Tensor], names: Iterator[str] | None = None) -> list[str]:
+    """Names of the tensors that are not the same bit for bit."""
+    return [n for n in (names or wanted) if not torch.equal(got[n], wanted[n])]
+
+
+def per_world(found: dict[str, Tensor], at: int) -> dict[str, Tensor]:
+    """What belongs to one world of a batch."""
+    return {n: t[at] for n, t in found.items() if n.startswith("final") or n[12:] in PER_WORLD}
+
+
+def test_the_reference_is_worth_comparing(block: Block, alone: list[dict[str, Tensor]]) -> None:
+    assert len(block.mesh.tets) == 1000
+    assert all(t.isfinite().all() and t.abs().max() > 0 for n, t in alone[0].items() if n != "status")
+    assert differing(alone[0], alone[1], iter(n for n in alone[0] if n != "status")) == [n for n in alone[0] if n != "status"]
+
+
+@pytest.mark.parametrize("threads", [2, 4, 8])
+def test_threads_share_one_world(block: Block, alone: list[dict[str, Tensor]], threads: int) -> None:
+    assert differing(block.run(0, threads=threads), alone[0]) == []
+
+
+@pytest.mark.parametrize("threads", [2, 4, 8])
+def test_threads_share_a_batch(block: Block, together: dict[str, Tensor], threads: int) -> None:
+    # Sums over worlds too: the order of worlds is the same.
+    assert differing(block.run(list(range(16)), threads=threads), together) == []
+
+
+@pytest.mark.parametrize("batch", [1, 3, 16, 17])
+def test_a_world_does_not_depend_on_its_batch(block: Block, alone: list[dict[str, Tensor]], batch: int) -> None:
+    found = block.run(list(range(batch)), threads=2)
+    for w in range(batch):
+        assert differing(per_world(found, w), {n: alone[w][n] for n in per_world(found, w)}) == [], f"world {w}"
+    # Lanes are worlds in the large batches, elements in the small ones.
+    used = {options.lanes for options in block.program.plans}
+    assert (WORLDS if batch >= 16 else ELEMENTS) in used
+
+
+def test_the_order_of_worlds_does_not_matter(block: Block, alone: list[dict[str, Tensor]], together: dict[str, Tensor]) -> None:
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(2)).tolist()
+    found = block.run(order)
+    for at, w in enumerate(order):
+        assert differing(per_world(found, at), {n: alone[w][n] for n in per_world(found, at)}) == [], f"world {w}"
+    # Sums over worlds are taken in another order: rounding only.
+    for n in SHARED:
+        torch.testing.assert_close(found[f"gradient of {n}"], together[f"gradient of {n}"], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("width", [1, 2, 8])
+def test_widths_agree(block: Block, alone: list[dict[str, Tensor]], monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(bridge, "_width", lambda precision: width)
+    assert differing(block.run(0, steps=STEPS), alone[0]) == []
+    found = block.run([5, 6, 7] if width < 3 else list(range(4, 14)))
+    at = 0 if width < 3 else 1
+    assert differing(per_world(found, at), {n: alone[5][n] for n in per_world(found, at)}) == []
+    assert width in {options.width for options in block.program.plans}
+
+
+@pytest.mark.parametrize("checkpoint", [2, 3, 7, 8, "auto"])
+def test_checkpoints_agree(block: Block, alone: list[dict[str, Tensor]], together: dict[str, Tensor], checkpoint: int | str) -> None:
+    budget = None
+    if checkpoint == "auto":
+        # So little that the states of all steps do not fit.
+        budget = rollout(block.program, STEPS, {n: t[0] for n, t in block.state.items()}, {**block.parameters, "mu": block.parameters["mu"][0].clone().requires_grad_()}).bytes - 1
+    assert differing(block.run(0, checkpoint=checkpoint, memory_budget=budget), alone[0]) == []
+    if checkpoint != "auto":
+        assert differing(block.run(list(range(16)), checkpoint=checkpoint), together) == []
+
+
+def test_a_fresh_process_agrees(alone: list[dict[str, Tensor]]) -> None:
+    code = f"import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]!r}\n"
+    code += "from test_determinism import Block, bits\nprint(bits(Block().run(3, threads=2)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == bits(alone[3])
+
+
+def bits(found: dict[str, Tensor]) -> str:
+    return support.digest(*(t.numpy() for t in found.values()))
+
+
+# -- a world that fails --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture()
+def with_failure(block: Block) -> Iterator[int]:
+    """World 5 is given a speed at which its forces overflow in the second step."""
+    kept = block.state["v"][5, 7, 1].item()
+    block.state["v"][5, 7, 1] = 1e160
+    yield 5
+    block.state["v"][5, 7, 1] = kept
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_failed_world_is_named_and_alone(block: Block, alone: list[dict[str, Tensor]], with_failure: int, threads: int) -> None:
+    with pytest.raises(SimulationError) as caught:
+        block.run(list(range(16)), threads=threads)
+    assert caught.value.worlds == (with_failure,) and caught.value.steps == (1,)
+    found = block.run(list(range(16)), threads=threads, on_failure="status")
+    assert found["status"].tolist() == [1 if w == with_failure else -1 for w in range(16)]
+    for w in range(16):
+        if w != with_failure:
+            assert differing(per_world(found, w), {n: alone[w][n] for n in per_world(found, w)}) == [], f"world {w}"
+        else:
+            grads = {n: t for n, t in per_world(found, w).items() if n.startswith("gradient")}
+            assert all((t == 0).all() for t in grads.values())
+
+
+@pytest.mark.parametrize("checkpoint", [1, 3])
+def test_a_failed_world_adds_nothing_to_shared_gradients(block: Block, with_failure: int, checkpoint: int) -> None:
+    others = [w for w in range(16) if w != with_failure]
+    wanted = block.run(others)
+    found = block.run(list(range(16)), on_failure="status", checkpoint=checkpoint)
+    assert differing(found, wanted, iter(f"gradient of {n}" for n in SHARED)) == []
