@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -465,13 +464,13 @@ def _numbers(name: str, values: Any, dtype: type) -> np.ndarray:
     """Values as an array of their own; integers are not rounded."""
     try:
         given = np.array(values)
-        array = given.astype(dtype)
+        array: np.ndarray = given.astype(dtype)
         same = dtype is np.float64 or bool((given == array).all())
     except (TypeError, ValueError, OverflowError, RuntimeError):
         given, same = np.array(None), False
     if not same or given.dtype.kind not in "biuf":
-        kind = "whole numbers of 32 bits" if dtype is np.int32 else "an array of numbers"
-        raise ProgramError(f"the values of {name!r} are no {kind}", got=type(values).__name__, expected=kind)
+        kind = "whole numbers of 32 bits" if dtype is np.int32 else "array of numbers"
+        raise ProgramError(f"the values of {name!r} are no {kind}", got=type(values).__name__)
     return array
 
 
