@@ -148,7 +148,8 @@ def test_index_out_of_range(fault: str, bad: int, lanes: str) -> None:
     with pytest.raises(KernelError, match=f"index {bad} of '.*' is out of range \\(length {N}\\)") as caught:
         run(p, where=places(bad, lanes), a=a)
     assert_names(caught.value, k, lanes, BAD if k.ir.index is not None else None)
-    assert_lanes(p, lanes)
+    if k is not scatters_in_loop:  # which never runs with worlds as lanes
+        assert_lanes(p, lanes)
 
 
 @pytest.mark.parametrize("lanes", [ELEMENTS, WORLDS])

@@ -18,9 +18,10 @@ class Memory(Writer):
         mask = self.active() if self.by_element and index not in self.tables else self.mask
         if self.vector(index) and mask is not None and (index is not self.k.index or array.role == "local"):
             text = f"sel({mask}, {text}, splat<I>(0))"
-        if self.check and array.role != "local":
+        if self.check:
             mask = self.active() if self.vector(index) else "true"
-            length = f"call->length[{self.k.arrays.index(array)}]"
+            local = array.role == "local"
+            length = f"{self.array_names[array]}_length" if local else f"call->length[{self.k.arrays.index(array)}]"
             name = self.fresh("i")
             self.put(
                 f"const auto {name} = checked_index(call, {text}, {length}, {mask}, e0, {self.site(array, line)});"
@@ -164,15 +165,14 @@ class Memory(Writer):
         size = self.ref(node.size)
         if self.vector(node.size):
             size = f"hmax({size})"
+        if self.check:
+            self.put(f"const int64_t {name}_length = int64_t({size});")
         self.put(f"const int64_t {name}_size = int64_t({size}) * {n} * W;")
         self.put(f"{number}* const {name} = arena_take<{number}>(call->arena, {name}_size > 0 ? {name}_size : 1);")
         self.put(f"__builtin_memset({name}, 0, sizeof({number}) * ({name}_size > 0 ? {name}_size : 0));")
 
     def store(self, node: Store) -> None:
         array = node.array
-        if array in self.sums:
-            self.accumulate(node)
-            return
         own = self.by_element and node.index is self.k.index
         text = self.index(array, node.index, node.line)
         self.track(array, text, node.index, node.line, write=True)
@@ -180,7 +180,9 @@ class Memory(Writer):
             for v in node.values:
                 mask = self.active() if self.vector(v) else "true"
                 self.put(f"checked_finite(call, {self.ref(v)}, {mask}, e0, {self.site(array, node.line)});")
-        if array.role == "local":
+        if array in self.sums:
+            self.accumulate(node)
+        elif array.role == "local":
             self.store_local(node, text)
         elif self.layouts[array] == LANES:
             self.store_lanes(node, text)

@@ -149,7 +149,7 @@ class _Emitter(Memory):
         for (array, index), name in self.accumulators.items():
             for c in range(len(array.kinds)):
                 at = index * array.padded + c
-                lines.append(f"  {self.array_names[array]}[{at}] += tree16({name} + {16 * c});")
+                lines.append(f"  {self.in_range(array, index)}{self.array_names[array]}[{at}] += tree16({name} + {16 * c});")
         return lines
 
     def hoistable(self, node: Any, written: set[ArrayRef]) -> bool:
@@ -186,8 +186,13 @@ class _Emitter(Memory):
             n = len(array.kinds)
             for c in range(n):
                 area = f"{self.array_names[array]} + {(index * n + c)} * W + l"
-                lines.append(f"  for (int l = 0; l < W; ++l) *({area}) += tree16({name} + {c} * 16 * W + l, W);")
+                each = f"for (int l = 0; l < W; ++l) *({area}) += tree16({name} + {c} * 16 * W + l, W);"
+                lines.append(f"  {self.in_range(array, index)}{each}")
         return lines
+
+    def in_range(self, array: ArrayRef, index: int) -> str:
+        """A checked build has reported a sum beyond the end of its array, and leaves it out."""
+        return f"if ({index} < call->length[{self.k.arrays.index(array)}]) " if self.check else ""
 
     # -- nodes --------------------------------------------------------------------------------------------------
 

@@ -84,7 +84,8 @@ class Writer:
         self.sums = analysis.reductions(self.uses) if kernel.index is not None else set()
         written = {n.array for n in ir.walk(kernel.body) if isinstance(n, Store)}
         read = {n.array for n in ir.walk(kernel.body) if isinstance(n, Load)}
-        self.tracked = (written & read) if check and not any(a.origin for a in kernel.arrays) else set()
+        derived = any(a.origin for a in kernel.arrays)
+        self.tracked = {a for a in written & read if check and not derived and a.role != "local"}
         own = [
             n
             for n in ir.walk(kernel.body)
