@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from kinema.dynamics.elastic import TetMesh, tet_forces
 from kinema.integrate.semi_implicit import advance_particles
-from kinema.lang import Float, build, cache, cpu, emit_simd, ivec4, mat33, native, vec3
+from kinema.lang import Float, analysis, build, cache, cpu, emit_simd, ivec4, mat33, native, vec3
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import AOS, LANES, PACKET
 from kinema.lang.ir import ArrayRef, KernelIR
@@ -54,7 +55,7 @@ class Emission:
                 elements, at most `width` if lanes are worlds.
             count: Number of elements.
         """
-        packed = [self._pack(a, [w[a.name] for w in worlds]) for a in self.kernel.arrays]
+        packed = self.pack(worlds)
         pointers = (ctypes.c_void_p * len(packed))(*[p.ctypes.data for p in packed])
         lengths = (ctypes.c_int64 * len(packed))(*[len(worlds[0][a.name]) for a in self.kernel.arrays])
         memory = np.zeros(ARENA_BYTES + 64, np.uint8)
@@ -66,8 +67,22 @@ class Emission:
         assert self.function is not None, "compile first"
         self.function(ctypes.byref(call))
         assert arena.used == 0 and not arena.overflow
+        return self.unpack(packed, worlds)
+
+    def pack(self, worlds: Sequence[dict[str, np.ndarray]]) -> list[np.ndarray]:
+        """The arrays in native memory."""
+        return [self._pack(a, [w[a.name] for w in worlds]) for a in self.kernel.arrays]
+
+    def unpack(self, packed: list[np.ndarray], worlds: Sequence[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+        """The arrays from native memory, per world."""
         unpacked = [self._unpack(a, p, worlds) for a, p in zip(self.kernel.arrays, packed, strict=True)]
         return [{a.name: u[w] for a, u in zip(self.kernel.arrays, unpacked, strict=True)} for w in range(len(worlds))]
+
+    @cached_property
+    def own(self) -> set[ArrayRef]:
+        """Arrays that are indexed by the element: these are padded to whole packets, as in programs."""
+        uses = analysis.accesses(self.kernel, analysis.varying_values(self.kernel, ELEMENTS, set()))
+        return {u.array for u in uses if u.index == "own"}
 
     def _pack(self, array: ArrayRef, contents: list[np.ndarray]) -> np.ndarray:
         """Native memory of an array. Padding holds NaN, so that a lane that must not act is noticed if it does."""
@@ -80,7 +95,7 @@ class Emission:
             for lane in range(self.width):
                 made[..., lane] = contents[min(lane, len(contents) - 1)]
             return made
-        whole = n if array.is_value else -(-n // 16) * 16
+        whole = -(-n // 16) * 16 if array in self.own else n
         if layout == PACKET:
             made = _aligned((whole // 16, numbers, 16), dtype)
             made[...] = empty

@@ -489,7 +489,7 @@ class Writer:
         """What can be read in a loop without two elements sharing a cell in the adjoint."""
         inner.leaves["F"] = [leaf for leaf in inner.leaves["F"] if "idx" not in leaf[0] and "near" not in leaf[0]]
         inner.leaves["V"] = [leaf for leaf in inner.leaves["V"] if "idx" not in leaf[0]]
-        if len(self.loops) == 1 and self.one_in(2):
+        if len(self.loops) == 1 and "cnt" not in choice and self.one_in(2):
             # One cell per iteration, read once: then all widths visit the elements in the same order.
             table, name = self.maker.argument("tab", "Float", 8), self.fresh("F")
             self.put(f"    {name} = {table}[{var} + 2]")

@@ -1,4 +1,4 @@
-"""Compiles a program: memory layouts, kernels, and the instruction lists of a step forward, in reverse, with tangents."""
+"""Compiles a program: memory layouts, kernels, and the instructions of a step forward, in reverse, with tangents."""
 
 from __future__ import annotations
 
@@ -180,10 +180,18 @@ class Plan:
             elif isinstance(node, Custom):
                 self._forward(node.forward, out, tangent, started, None if needed is None else needed)
             else:
+                self._zero_first_iterates(node, out, started, tangent)
                 refs = [self.at(node.condition, PRIMAL)] if node.condition else []
                 self._loop(
                     node, out, refs, False, lambda body, n=node: self._forward(n.body, body, tangent, started, needed)
                 )
+
+    def _zero_first_iterates(self, loop: Loop, out: list[Instruction], started: set[Any], tangent: bool) -> None:
+        """Iterates that nothing was stored into before their loop start at zero."""
+        for buffer in self.program.buffers.values():
+            if buffer.loop is loop and (buffer.name, "first") not in started:
+                for space in (PRIMAL, TANGENT) if tangent else (PRIMAL,):
+                    out.append(Instruction(native.OP_ZERO, [self.at(Ref(buffer, "first"), space)]))
 
     def _loop(
         self, node: Loop, out: list[Instruction], refs: list[tuple[int, int]], descending: bool, fill: Any

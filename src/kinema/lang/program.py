@@ -137,12 +137,25 @@ class KernelCall:
 
 @dataclass(eq=False)
 class Loop:
-    """`repeat(times)` or, with a condition, `until(condition, times)`."""
+    """`repeat(times)` or, with a condition, `until(condition, times)`; nodes added in its `with` block are its body."""
 
     number: int
     times: int
     condition: Ref | None = None
     body: list[Any] = field(default_factory=list)
+    program: Program | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Loop:
+        assert self.program is not None
+        if self.body or any(self is node for node in self.program._open[-1]):
+            raise ProgramError("a loop is entered once", fix="make another one with repeat(...)")
+        self.program._open[-1].append(self)
+        self.program._open.append(self.body)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.program is not None
+        self.program._open.pop()
 
 
 @dataclass(eq=False)
@@ -331,33 +344,36 @@ class Program:
                     fix=f"count={ref.buffer.length}, or a longer buffer",
                 )
 
-    @contextmanager
-    def repeat(self, times: int) -> Iterator[Loop]:
-        """Nodes added inside run `times` times per step."""
-        with self._loop(Loop(len(self._loops), _positive("repeat: the number of times", times))) as loop:
-            yield loop
+    def repeat(self, times: int) -> Loop:
+        """A loop: nodes added inside `with p.repeat(n):` run `times` times per step.
 
-    @contextmanager
-    def until(self, condition: Ref, max: int) -> Iterator[Loop]:
-        """Nodes added inside run until `condition` holds a number > 0 after an iteration, at most `max` times."""
+        To give an iterate its first value, make the loop before it is entered:
+
+        ```python
+        loop = p.repeat(20)
+        x = p.iterate(loop, "x", Float, n)
+        p.call(guess, b, x.first, count=n)      # zero if nothing is stored
+        with loop:
+            p.call(sweep, b, x, x.next, count=n)
+        p.call(use, x.last, ...)
+        ```
+        """
+        return self._loop(_positive("repeat: the number of times", times), None)
+
+    def until(self, condition: Ref, max: int) -> Loop:
+        """A loop that ends when `condition` holds a number > 0 after an iteration, at most after `max` of them."""
         if not isinstance(condition, Ref) or condition.buffer.kinds != "f" or condition.buffer.kind != SCRATCH:
             got = repr(condition.buffer) if isinstance(condition, Ref) else type(condition).__name__
             fix = 'ready = p.scratch("ready", Float), and a kernel in the loop that stores 1.0 into it'
             raise ProgramError("the condition of until(...) is a Float scratch buffer", got=got, fix=fix)
-        with self._loop(Loop(len(self._loops), _positive("until: max", max), condition)) as loop:
-            yield loop
+        return self._loop(_positive("until: max", max), condition)
 
-    @contextmanager
-    def _loop(self, loop: Loop) -> Iterator[Loop]:
+    def _loop(self, times: int, condition: Ref | None) -> Loop:
         if len(self._loops) == MAX_LOOPS:
             raise ProgramError(f"a program has at most {MAX_LOOPS} loops", fix="a loop inside a kernel")
+        loop = Loop(len(self._loops), times, condition, program=self)
         self._loops.append(loop)
-        self._open[-1].append(loop)
-        self._open.append(loop.body)
-        try:
-            yield loop
-        finally:
-            self._open.pop()
+        return loop
 
     @contextmanager
     def custom(self) -> Iterator[Custom]:

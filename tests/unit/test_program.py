@@ -1,0 +1,343 @@
+"""Nodes of step programs: loops with iterates, conditions, custom adjoints, controls, outputs; values and gradients.
+
+The oracle is the same computation in torch, float64. Both round in slightly different order, so values and gradients
+agree to a few hundred roundings: 1e-12 of the largest entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import kinema as kn
+from kinema.lang import Array, Float, Index, kernel, max, sin
+
+N = 19  # not a multiple of any lane width
+STEPS = 5
+TOLERANCE = 1e-12
+
+
+@kernel
+def relax(i: Index, x: Array[Float], b: Array[Float], w: Float, x_next: Array[Float]):
+    """One sweep of a small non-linear system on a ring."""
+    left = x[(i + len(x) - 1) % len(x)]
+    right = x[(i + 1) % len(x)]
+    x_next[i] = x[i] + w * (b[i] - 2.0 * x[i] + 0.5 * sin(left + right))
+
+
+@kernel
+def copy(i: Index, a: Array[Float], out: Array[Float]):
+    """out = a."""
+    out[i] = a[i]
+
+
+@kernel
+def square(i: Index, a: Array[Float], out: Array[Float]):
+    """out = a^2."""
+    out[i] = a[i] * a[i]
+
+
+@kernel
+def blend(i: Index, s: Array[Float], x: Array[Float], s_next: Array[Float]):
+    """The solution moves the state."""
+    s_next[i] = s[i] * 0.9 + 0.1 * x[i] * x[i]
+
+
+@kernel
+def distance(x: Array[Float], y: Array[Float], tolerance: Float, ready: Array[Float]):
+    """Whether two iterates are closer than a tolerance; once per world."""
+    largest = 0.0
+    for i in range(len(x)):
+        largest = max(largest, (x[i] - y[i]) * (x[i] - y[i]))
+    ready[0] = 1.0 if largest < tolerance * tolerance else 0.0
+
+
+def relax_torch(x: Tensor, b: Tensor, w: Tensor) -> Tensor:
+    return x + w * (b - 2 * x + 0.5 * torch.sin(torch.roll(x, 1, -1) + torch.roll(x, -1, -1)))
+
+
+def leaves(batch: tuple[int, ...] = ()) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    s, w = torch.randn(*batch, N, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
+    return {"s": s.requires_grad_(), "w": w.requires_grad_()}
+
+
+def gradients(value: Tensor, inputs: dict[str, Tensor]) -> list[Tensor]:
+    torch.manual_seed(1)
+    return list(torch.autograd.grad((value * torch.randn_like(value)).sum(), list(inputs.values())))
+
+
+def agree(ours: Tensor, theirs: Tensor, inputs: dict[str, Tensor], tolerance: float = TOLERANCE) -> None:
+    """Values and gradients agree relative to their largest entry."""
+    pairs = [(ours, theirs), *zip(gradients(ours, inputs), gradients(theirs, inputs), strict=True)]
+    for a, b in pairs:
+        assert float((a - b).detach().abs().max()) <= tolerance * float(b.detach().abs().max())
+
+
+def sweeps(times: int, start: bool) -> kn.Program:
+    """x relaxed towards s in a loop, then s' = 0.9 s + 0.1 x^2; x starts from s or from zero."""
+    p = kn.Program("sweeps")
+    s, w = p.state("s", Float, N), p.parameter("w", Float)
+    loop = p.repeat(times)
+    x = p.iterate(loop, "x", Float, N)
+    if start:
+        p.call(copy, s, x.first, count=N)
+    with loop:
+        p.call(relax, x, s, w, x.next, count=N)
+    p.call(blend, s, x.last, s.next, count=N)
+    return p
+
+
+def sweeps_torch(s: Tensor, w: Tensor, times: int, start: bool) -> Tensor:
+    for _ in range(STEPS):
+        x = s if start else torch.zeros_like(s)
+        for _ in range(times):
+            x = relax_torch(x, s, w)
+        s = s * 0.9 + 0.1 * x * x
+    return s
+
+
+@pytest.mark.parametrize("start", [True, False], ids=["from s", "from zero"])
+@pytest.mark.parametrize("checkpoint", [1, 2, 3])
+def test_repeat(checkpoint: int, start: bool):
+    """Every iterate is kept for the reverse sweep of its step."""
+    inputs = leaves()
+    final = kn.rollout(sweeps(6, start), STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}, checkpoint=checkpoint).final[
+        "s"
+    ]
+    agree(final, sweeps_torch(inputs["s"], inputs["w"], 6, start), inputs)
+
+
+def test_repeat_in_a_batch():
+    """Worlds as lanes, too."""
+    inputs = leaves((5,))
+    final = kn.rollout(sweeps(6, True), STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}).final["s"]
+    agree(final, sweeps_torch(inputs["s"], inputs["w"], 6, True), inputs)
+
+
+def test_scratch_inside_a_loop():
+    """Scratch that is written anew in every iteration is recomputed for each in the reverse sweep."""
+    p = kn.Program("scratch")
+    s, w = p.state("s", Float, N), p.parameter("w", Float)
+    b = p.scratch("b", Float, N)
+    loop = p.repeat(4)
+    x = p.iterate(loop, "x", Float, N)
+    p.call(copy, s, x.first, count=N)
+    with loop:
+        p.call(square, x, b, count=N)
+        p.call(relax, x, b, w, x.next, count=N)
+    p.call(blend, s, x.last, s.next, count=N)
+    inputs = leaves()
+    final = kn.rollout(p, STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}).final["s"]
+    state = inputs["s"]
+    for _ in range(STEPS):
+        found = state
+        for _ in range(4):
+            found = relax_torch(found, found * found, inputs["w"])
+        state = state * 0.9 + 0.1 * found * found
+    agree(final, state, inputs)
+
+
+def test_nested_loops():
+    """An inner solve in every iteration of an outer one."""
+    p = kn.Program("nested")
+    s, w = p.state("s", Float, N), p.parameter("w", Float)
+    outer, inner = p.repeat(3), p.repeat(2)
+    y, x = p.iterate(outer, "y", Float, N), p.iterate(inner, "x", Float, N)
+    p.call(copy, s, y.first, count=N)
+    with outer:
+        p.call(square, y, x.first, count=N)
+        with inner:
+            p.call(relax, x, y, w, x.next, count=N)
+        p.call(blend, y, x.last, y.next, count=N)
+    p.call(blend, s, y.last, s.next, count=N)
+    inputs = leaves()
+    final = kn.rollout(p, STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}, checkpoint=2).final["s"]
+    state = inputs["s"]
+    for _ in range(STEPS):
+        b = state
+        for _ in range(3):
+            a = b * b
+            for _ in range(2):
+                a = relax_torch(a, b, inputs["w"])
+            b = b * 0.9 + 0.1 * a * a
+        state = state * 0.9 + 0.1 * b * b
+    agree(final, state, inputs)
+
+
+def until_program(tolerance: float, most: int) -> kn.Program:
+    """Sweeps until two iterates agree."""
+    p = kn.Program("until")
+    s, w = p.state("s", Float, N), p.parameter("w", Float)
+    limit, ready = p.constant("limit", Float, tolerance), p.scratch("ready", Float)
+    loop = p.until(ready, most)
+    x = p.iterate(loop, "x", Float, N)
+    p.call(copy, s, x.first, count=N)
+    with loop:
+        p.call(relax, x, s, w, x.next, count=N)
+        p.call(distance, x, x.next, limit, ready)
+    p.call(blend, s, x.last, s.next, count=N)
+    return p
+
+
+def until_torch(s: Tensor, w: Tensor, tolerance: float, most: int) -> tuple[Tensor, list[int]]:
+    counts = []
+    for _ in range(STEPS):
+        x, count, done = s, 0, False
+        while not done and count < most:
+            moved = relax_torch(x, s, w)
+            done = float((moved - x).detach().abs().max()) < tolerance
+            x, count = moved, count + 1
+        counts.append(count)
+        s = s * 0.9 + 0.1 * x * x
+    return s, counts
+
+
+@pytest.mark.parametrize("most", [40, 3], ids=["converges", "stops at max"])
+def test_until(most: int):
+    """The loop ends where torch's does; the reverse sweep runs as many iterations."""
+    inputs = leaves()
+    final = kn.rollout(until_program(1e-3, most), STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}).final["s"]
+    theirs, counts = until_torch(inputs["s"], inputs["w"], 1e-3, most)
+    assert set(counts) == {9 if most == 40 else 3}  # it ends by its condition, or by max
+    agree(final, theirs, inputs)
+
+
+def test_until_in_a_batch():
+    """Worlds end at different times and have the bits they have alone."""
+    inputs = leaves((6,))
+    program = until_program(1e-3, 40)
+    final = kn.rollout(program, STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}).final["s"]
+    for w in range(6):
+        alone = kn.rollout(program, STEPS, {"s": inputs["s"][w].detach()}, {"w": inputs["w"].detach()}).final["s"]
+        assert torch.equal(alone, final[w])
+
+
+@kernel
+def jacobi(i: Index, x: Array[Float], b: Array[Float], d: Array[Float], x_next: Array[Float]):
+    """A sweep for the symmetric system d_i x_i - (x_left + x_right)/4 = b_i."""
+    neighbours = x[(i + len(x) - 1) % len(x)] + x[(i + 1) % len(x)]
+    x_next[i] = (b[i] + 0.25 * neighbours) / d[i]
+
+
+@kernel
+def solve_adjoint(i: Index, z: Array[Float], x: Array[Float], adj_b: Array[Float], adj_d: Array[Float]):
+    """With A z = adj_x: adj_b = z, adj_d = -z x."""
+    adj_b[i] += z[i]
+    adj_d[i] += -z[i] * x[i]
+
+
+def test_custom_adjoint():
+    """A linear solve by many sweeps, differentiated by one more solve instead of by its sweeps."""
+    p = kn.Program("solve")
+    s, d = p.state("s", Float, N), p.parameter("d", Float, N)
+    answer = p.scratch("answer", Float, N)
+    with p.custom() as operation:
+        with p.repeat(60) as loop:
+            x = p.iterate(loop, "x", Float, N)
+            p.call(jacobi, x, s, d, x.next, count=N)
+        p.call(copy, x.last, answer, count=N)
+    with p.adjoint_of(operation):
+        with p.repeat(60) as back:
+            z = p.iterate(back, "z", Float, N)
+            p.call(jacobi, z, answer.adj, d, z.next, count=N)
+        p.call(solve_adjoint, z.last, answer, s.adj, d.adj, count=N)
+    p.call(blend, s, answer, s.next, count=N)
+
+    torch.manual_seed(0)
+    inputs = {
+        "s": torch.randn(N, dtype=torch.float64, requires_grad=True),
+        "d": torch.full((N,), 2.0, dtype=torch.float64, requires_grad=True),
+    }
+    final = kn.rollout(p, STEPS, {"s": inputs["s"]}, {"d": inputs["d"]}).final["s"]
+    state = inputs["s"]
+    off = 0.25 * (
+        torch.roll(torch.eye(N, dtype=torch.float64), 1, 0) + torch.roll(torch.eye(N, dtype=torch.float64), -1, 0)
+    )
+    for _ in range(STEPS):
+        found = torch.linalg.solve(torch.diag(inputs["d"]) - off, state)
+        state = state * 0.9 + 0.1 * found * found
+    # The sweeps contract by 1/4: 4^-60 is far below rounding.
+    agree(final, state, inputs)
+
+
+@kernel
+def push(i: Index, s: Array[Float], u: Array[Float], gain: Float, s_next: Array[Float], seen: Array[Float]):
+    """A controlled step with an output per element and a sum."""
+    s_next[i] = s[i] * 0.95 + gain * sin(u[i])
+    seen[i] = s[i] * u[i]
+
+
+@kernel
+def energy(i: Index, s: Array[Float], total: Array[Float]):
+    """Half the sum of squares."""
+    total[0] += 0.5 * s[i] * s[i]
+
+
+def controlled() -> kn.Program:
+    p = kn.Program("controlled")
+    s, u, gain = p.state("s", Float, N), p.control("u", Float, N), p.parameter("gain", Float)
+    seen, total = p.output("seen", Float, N), p.output("total", Float, 1)
+    p.call(push, s, u, gain, s.next, seen, count=N)
+    p.call(energy, s, total, count=N)
+    return p
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (9,)], ids=str)
+@pytest.mark.parametrize("wanted", [("seen", "total"), ("total",), ("s", "seen"), ()], ids=str)
+def test_controls_outputs_and_trajectory(batch: tuple[int, ...], wanted: tuple[str, ...]):
+    """Gradients through every kind of result at once, with respect to every kind of input."""
+    torch.manual_seed(0)
+    inputs = {
+        "s": torch.randn(*batch, N, dtype=torch.float64, requires_grad=True),
+        "u": torch.randn(*batch, STEPS, N, dtype=torch.float64, requires_grad=True),
+        "gain": torch.tensor(0.7, dtype=torch.float64, requires_grad=True),
+    }
+    result = kn.rollout(
+        controlled(), STEPS, {"s": inputs["s"]}, {"gain": inputs["gain"]}, {"u": inputs["u"]}, record=wanted
+    )
+    states, seen, total = [inputs["s"]], [], []
+    for t in range(STEPS):
+        u = inputs["u"][..., t, :]
+        seen.append(states[-1] * u)
+        total.append(0.5 * states[-1].square().sum(-1, keepdim=True))
+        states.append(states[-1] * 0.95 + inputs["gain"] * torch.sin(u))
+    theirs = {"seen": torch.stack(seen, -2), "total": torch.stack(total, -2), "s": torch.stack(states, -2)}
+    found = {**result.outputs, **result.trajectory}
+    assert set(found) == set(wanted)
+    ours = torch.cat([result.final["s"].flatten(), *[found[n].flatten() for n in wanted]])
+    agree(ours, torch.cat([states[-1].flatten(), *[theirs[n].flatten() for n in wanted]]), inputs)
+
+
+@pytest.mark.parametrize("make", [lambda: sweeps(4, True), lambda: until_program(1e-3, 40)], ids=["repeat", "until"])
+def test_forward_mode_agrees_with_reverse_mode(make: Callable[[], kn.Program]):
+    """w . (J t) = (J^T w) . t to rounding."""
+    program, inputs = make(), leaves()
+    torch.manual_seed(2)
+    tangents = {n: torch.randn_like(t) for n, t in inputs.items()}
+    weights = torch.randn(N, dtype=torch.float64)
+    state, numbers = {"s": inputs["s"].detach()}, {"w": inputs["w"].detach()}
+    _, moved = kn.jvp(program, STEPS, state, tangents, numbers)
+    final = kn.rollout(program, STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}).final["s"]
+    grads = torch.autograd.grad((final * weights).sum(), list(inputs.values()))
+    products = [float((g * t).sum()) for g, t in zip(grads, tangents.values(), strict=True)]
+    assert abs(float((moved["s"] * weights).sum()) - sum(products)) <= 1e-12 * builtins_max(products)
+
+
+def builtins_max(values: list[float]) -> float:
+    """The largest magnitude (`max` is the kernel function here)."""
+    return sorted(abs(v) for v in values)[-1]
+
+
+def test_a_loop_is_entered_once():
+    """Entering it again would run its nodes twice under one number."""
+    p = kn.Program("twice")
+    s = p.state("s", Float, N)
+    loop = p.repeat(2)
+    with loop:
+        p.call(square, s, s.next, count=N)
+    with pytest.raises(kn.ProgramError, match="entered once"), loop:
+        pass

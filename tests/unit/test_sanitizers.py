@@ -1,0 +1,208 @@
+"""Emitted kernels under AddressSanitizer and UndefinedBehaviorSanitizer, in a program of their own.
+
+Arrays have the sizes that programs give them, each in an allocation of its own, local arrays too: a lane that reads or
+writes where it must not is seen. Results have the bits of the same kernels without sanitizers.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import struct
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import support
+
+from kinema.dynamics.elastic import tet_forces
+from kinema.lang import Array, Float, Index, Int, build, func, kernel, local, sin, sqrt, vec3
+from kinema.lang.analysis import WORLDS
+from kinema.lang.emit_simd import PACKET
+from kinema.lang.kernel import Kernel
+
+HERE = Path(__file__).parent
+FLAGS = ["-std=c++17", "-O1", "-g1", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{build.SOURCES}", f"-I{HERE / 'native'}"]
+if platform.machine() == "x86_64":
+    FLAGS.append("-march=x86-64-v3")
+
+pytestmark = pytest.mark.skipif(shutil.which(build.compiler() or "") is None, reason="no C++ compiler")
+
+
+@func
+def smoothed(x: Float, n: Int):
+    """Newton's steps for a square root, a number that depends on the element."""
+    r = 1.0 + 0.5 * x
+    for _ in range(n):
+        r = 0.5 * (r + x / r)
+    return r
+
+
+@kernel
+def branchy(
+    i: Index,
+    n: Int,
+    count: Array[Int],
+    table: Array[Int],
+    a: Array[Float],
+    p: Array[vec3],
+    x: Array[Float],
+    y: Array[Float],
+    z: Array[vec3],
+    s: Array[Float],
+    f: Array[vec3],
+):
+    """Local arrays by loop variable and by table, masked loops with break, branches, indices beyond the last element."""
+    few = local(Float, 3)
+    many = local(vec3, count[i] + 1)
+    for k in range(3):
+        few[k] = a[i] * x[i + k]  # x is longer by 2 only: the last packet's idle lanes would read beyond
+    for k in range(count[i] + 1):
+        many[k] = p[i] * few[(k + table[i]) % 3]
+    total = 0.0
+    for k in range(count[i], -1, -1):
+        v = many[k]
+        if v.x > 0.3:
+            total += v.y * total
+        elif v.y > 0.2:
+            total -= v.z
+            break
+        else:
+            for j in range(n):
+                total = sin(total + few[j % 3])
+    if total > 0.1:
+        y[i] = sqrt(total)
+        f[table[i]] += p[i] * total
+        return
+    y[i] = smoothed(1.0 + total * total, count[i])
+    s[1] += y[i] * few[table[i] % 3]
+    z[i] = many[count[i]] + p[i]
+    f[table[table[i]]] += z[i] * a[i]
+
+
+@dataclass
+class Run:
+    """One call of the driver."""
+
+    emission: support.Emission
+    worlds: list[dict[str, np.ndarray]]
+    count: int
+
+
+def branchy_world(n: int, seed: int) -> dict[str, np.ndarray]:
+    rng, tables = np.random.default_rng(seed), np.random.default_rng(0)  # worlds share tables
+    return {
+        "n": np.array([[2]]),
+        "count": tables.integers(0, 5, (n, 1)),
+        "table": tables.integers(0, n, (n, 1)),
+        "a": rng.uniform(-1, 1, (n, 1)),
+        "p": rng.uniform(-1, 1, (n, 3)),
+        "x": rng.uniform(-1, 1, (n + 2, 1)),
+        "y": np.zeros((n, 1)),
+        "z": np.zeros((n, 3)),
+        "s": np.zeros((2, 1)),
+        "f": np.zeros((n, 3)),
+    }
+
+
+def tet_world(seed: int) -> dict[str, np.ndarray]:
+    _, mesh = support.soft_block((2, 2, 1))
+    rng = np.random.default_rng(seed)
+    n, nodes = len(mesh.tets), len(mesh.vertices)
+    return {
+        "mesh_vertices": mesh.tets,
+        "mesh_rest_inverse": mesh.rest_inverse.reshape(n, 9),
+        "mesh_volume": mesh.volume[:, None],
+        "x": mesh.vertices + rng.uniform(-0.01, 0.01, (nodes, 3)),
+        **{name: rng.uniform(1, 2, (n, 1)) for name in ("mu", "lam", "alpha")},
+        "f": np.zeros((nodes, 3)),
+    }
+
+
+def derived(world: dict[str, np.ndarray], k: Kernel, prefix: str) -> dict[str, np.ndarray]:
+    """The arrays of an adjoint or tangent kernel."""
+    rng = np.random.default_rng(9)
+    return {**world, **{f"{prefix}{a.name}": rng.uniform(-1, 1, world[a.name].shape) for a in k.arrays if "f" in a.kinds}}
+
+
+def runs() -> tuple[support.Batch, list[Run]]:
+    """Both kernels, forward, adjoint and tangent, at several widths and in both kinds of lanes."""
+    batch, made = support.Batch(), []
+    packets = {n: PACKET for n in ("mesh_rest_inverse", "mesh_vertices")}
+    for k, worlds, layouts in (
+        (branchy, [branchy_world(21, w) for w in range(3)], {"p": PACKET, "z": PACKET}),
+        (tet_forces, [tet_world(w) for w in range(3)], packets),
+    ):
+        count = len(worlds[0]["y" if k is branchy else "mu"])
+        floats = frozenset(a.name for a in k.arrays if "f" in a.kinds)
+        forms = [("", k.forward()), ("adj_", k.adjoint(floats)), ("tan_", k.tangent(floats))]
+        for prefix, ir in forms:
+            given = [derived(w, k, prefix) if prefix else w for w in worlds]
+            made.append(Run(batch.add(ir, layouts, width=4, precision=8), given[:1], count))
+            if prefix != "tan_":
+                made.append(Run(batch.add(ir, None, width=8, precision=4), given[:1], count))
+                made.append(Run(batch.add(ir, lanes=WORLDS, width=4, precision=8), given, count))
+    return batch, made
+
+
+def input_file(made: list[Run], path: Path) -> list[list[np.ndarray]]:
+    packed = [run.emission.pack(run.worlds) for run in made]
+    with path.open("wb") as out:
+        out.write(struct.pack("q", len(made)))
+        for at, (run, arrays) in enumerate(zip(made, packed, strict=True)):
+            out.write(struct.pack("qqqq", at, run.count, len(run.worlds), len(arrays)))
+            for ref, array in zip(run.emission.kernel.arrays, arrays, strict=True):
+                out.write(struct.pack("qq", len(run.worlds[0][ref.name]), array.nbytes) + array.tobytes())
+    return packed
+
+
+def test_emitted_kernels_are_clean(tmp_path: Path) -> None:
+    batch, made = runs()
+    with ThreadPoolExecutor() as pool:
+        plain = pool.submit(batch.compile, 1)
+        # Two files, so that two cores compile.
+        objects = list(pool.map(lambda part: compile_part(batch, tmp_path, part), range(2)))
+        plain.result()
+    names = [e.symbol for e in batch.emissions]
+    main = tmp_path / "main.cpp"
+    main.write_text(
+        '#include "kernel_driver.hpp"\n'
+        + "".join(f'extern "C" void {n}(const kn_call*);\n' for n in names)
+        + f"const kn_kernel kernels[] = {{{', '.join(names)}}};\n"
+    )
+    command([build.compiler() or "", *FLAGS, str(main), *objects, "-o", str(tmp_path / "driver")])
+    packed = input_file(made, tmp_path / "in")
+    assert command([str(tmp_path / "driver"), str(tmp_path / "in"), str(tmp_path / "out")]).endswith("PASS\n")
+    data = (tmp_path / "out").read_bytes()
+    for run, arrays in zip(made, packed, strict=True):
+        after = []
+        for array in arrays:
+            after.append(np.frombuffer(data[: array.nbytes], array.dtype).reshape(array.shape))
+            data = data[array.nbytes :]
+        got, wanted = run.emission.unpack(after, run.worlds), run.emission(run.worlds, run.count)
+        for one, other in zip(got, wanted, strict=True):
+            assert all(np.array_equal(one[n], other[n]) for n in other), run.emission.symbol
+            assert any(np.abs(other[n] - run.worlds[0][n]).max() > 0 for n in other), "nothing was computed"
+
+
+def compile_part(batch: support.Batch, folder: Path, part: int) -> str:
+    source = folder / f"kernels{part}.cpp"
+    source.write_text('#define KN_CHECK 0\n#include "kernel.hpp"\n' + "\n".join(e.text for e in batch.emissions[part::2]))
+    command([build.compiler() or "", *FLAGS, "-c", str(source), "-o", str(source.with_suffix(".o"))])
+    return str(source.with_suffix(".o"))
+
+
+def command(words: list[str]) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{' '.join(words[:1])} gave {done.returncode}\n{done.stdout}\n{done.stderr[:6000]}"
+    return done.stdout
+
+
