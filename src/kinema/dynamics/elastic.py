@@ -1,6 +1,23 @@
 """Deformable solids of constant-strain tetrahedra. A material is an energy; its force follows."""
 
-from kinema.lang import Array, Float, Index, columns, columns_of, det, func, grad, ivec4, kernel, log, mat33, record, trace, transpose, vec3
+from kinema.lang import (
+    Array,
+    Float,
+    Index,
+    columns,
+    columns_of,
+    det,
+    func,
+    grad,
+    ivec4,
+    kernel,
+    log,
+    mat33,
+    record,
+    trace,
+    transpose,
+    vec3,
+)
 
 
 @record

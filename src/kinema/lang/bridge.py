@@ -531,7 +531,7 @@ def _refuse_transforms(*cotangents: Tensor | None) -> None:
     if batched or torch._C._are_functorch_transforms_active():
         raise KinemaError(
             "torch.func transforms (vmap, grad, jvp, ...) and batched gradients do not work on rollouts",
-            fix="batches are leading dimensions; gradients come from backward(), directions from kinema.lang.bridge.jvp",
+            fix="batches are leading dimensions; gradients come from backward(), directions from kinema.jvp",
         )
 
 

@@ -76,9 +76,8 @@ class _Emitter(Memory):
         ]
         for at, array in enumerate(self.k.arrays):
             number = "T" if "f" in array.kinds else "int32_t"
-            head.append(
-                f"  auto* const {self.array_names[array]} = static_cast<{number}*>(call->array[{at}]); (void){self.array_names[array]};"
-            )
+            name = self.array_names[array]
+            head.append(f"  auto* const {name} = static_cast<{number}*>(call->array[{at}]); (void){name};")
         if self.tracked:
             head.append("  ReadSet touched;")
         return Emitted(self.symbol, "\n".join([*head, *body, "}", "}", ""]), self.sums, self.sites)
@@ -149,7 +148,8 @@ class _Emitter(Memory):
         for (array, index), name in self.accumulators.items():
             for c in range(len(array.kinds)):
                 at = index * array.padded + c
-                lines.append(f"  {self.in_range(array, index)}{self.array_names[array]}[{at}] += tree16({name} + {16 * c});")
+                target = f"{self.in_range(array, index)}{self.array_names[array]}[{at}]"
+                lines.append(f"  {target} += tree16({name} + {16 * c});")
         return lines
 
     def hoistable(self, node: Any, written: set[ArrayRef]) -> bool:

@@ -14,7 +14,6 @@ from typing import Any
 from kinema.lang import ir
 from kinema.lang.ir import ArrayRef, Block, Builder, Call, For, Function, If, KernelIR, Load, Local, Store, Value
 
-
 LARGE = 400  # nodes: functions above are kept out of line where they are called again
 
 
