@@ -95,7 +95,7 @@ class Emission:
             for lane in range(self.width):
                 made[..., lane] = contents[min(lane, len(contents) - 1)]
             return made
-        whole = -(-n // 16) * 16 if array in self.own else n
+        whole = -(-n // 16) * 16 if array in self.own or layout == PACKET else n
         if layout == PACKET:
             made = _aligned((whole // 16, numbers, 16), dtype)
             made[...] = empty

@@ -14,6 +14,7 @@ import numpy as np
 from . import timing
 
 PARTICLES = 16_384
+STEPS = {"f": 50, "image": 1}  # steps per call: a step of the particles is short beside a call from Python
 IMAGE = (256, 256)
 SIGMA = GAMMA = 1e-4
 
@@ -24,14 +25,15 @@ def measure(budget: float) -> list[dict[str, object]]:
 
     width = cpu.lanes(4)
     rows = []
-    for name, make in (("contact, 16,384 particles", contact), ("pixels, 1,984 triangles, 256 x 256", pixels)):
+    cases = (("contact, 16,384 particles", contact, "f"), ("pixels, 1,984 triangles, 256 x 256", pixels, "image"))
+    for name, make, output in cases:
         calls: list[tuple[str, Callable[[], object]]] = []
         for lanes in (width, 1):
             for what, call in zip(("forward", "vjp"), at_width(lanes, make), strict=True):
                 calls.append((f"{what} {lanes}", lambda call=call, lanes=lanes: at_width(lanes, call)))
         best = timing.interleaved_minima(calls, budget, title=name)
         for what in ("forward", "vjp"):
-            simd, scalar = (1e6 * best[f"{what} {lanes}"] for lanes in (width, 1))
+            simd, scalar = (1e6 * best[f"{what} {lanes}"] / STEPS[output] for lanes in (width, 1))
             rows.append(
                 {
                     "kernel": name,
@@ -47,9 +49,9 @@ def measure(budget: float) -> list[dict[str, object]]:
 
 def at_width(lanes: int, call: Callable[[], Any]) -> Any:
     """Call with plans for this many lanes."""
-    from kinema.lang import cpu
+    from kinema.lang import bridge
 
-    with mock.patch.object(cpu, "lanes", lambda precision: lanes):
+    with mock.patch.object(bridge, "_width", lambda precision: lanes):
         return call()
 
 
@@ -112,7 +114,7 @@ def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
         n: torch.tensor(t, dtype=torch.int32) for n, t in (("start", start), ("listed", listed), ("faces", faces))
     }
     image = p.buffers["image"]
-    return _calls(p, {"image": torch.zeros(image.shape)}, inputs, ("screen", "colour"), None)
+    return _calls(p, {"image": torch.zeros(image.shape)}, inputs, ("screen", "colour"), "image")
 
 
 def sphere(rings: int) -> tuple[np.ndarray, np.ndarray]:
@@ -130,22 +132,23 @@ def sphere(rings: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _calls(
-    program: object, state: dict, inputs: dict, wrt: tuple[str, ...], output: str | None
+    program: Any, state: dict, inputs: dict, wrt: tuple[str, ...], output: str
 ) -> tuple[Callable[[], object], Callable[[], object]]:
-    """One step forward without gradients, and its backward pass from stored inputs."""
+    """Some steps forward without gradients, and their backward pass from stored inputs."""
     import torch
 
     from kinema.lang.bridge import rollout
 
     leaves = {n: inputs[n].detach().requires_grad_() for n in wrt}
-    record = (output,) if output else ()
+    options: dict[str, Any] = {"record": () if state else (output,), "threads": 1, "progress": False}
+    steps = STEPS[output]
 
     def forward() -> object:
         with torch.no_grad():
-            return rollout(program, 1, state, inputs, record=record, threads=1, progress=False)
+            return rollout(program, steps, state, inputs, **options)
 
-    kept = rollout(program, 1, state, {**inputs, **leaves}, record=record, threads=1, progress=False)
-    out = kept.outputs[output] if output else kept.final["image"]
+    kept = rollout(program, steps, state, {**inputs, **leaves}, **options)
+    out = kept.final[output] if state else kept.outputs[output]
     weight = torch.ones_like(out)
 
     def vjp() -> object:

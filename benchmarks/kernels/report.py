@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .peer_cpp import compiler
+from .startup import LIMITS
 
 KINEMA, WARP = "Kinema", "Warp"
 
@@ -141,6 +142,23 @@ def show(report: dict[str, object], rows: Sequence[Row]) -> None:
     for name, target in report["targets"].items():
         value = "-" if target["measured"] is None else f"{target['measured']:.2f}"
         table.add_row(name, f"{target['at_least']:g}", value, "[green]yes[/]" if target["met"] else "[red]no[/]")
+    console.print(table)
+    table = Table(
+        "kernel",
+        "what",
+        "lanes",
+        "SIMD [us]",
+        "scalar [us]",
+        "factor",
+        title="SIMD against scalar C++ of the same source",
+    )
+    for row in report["simd_factor"]:
+        times = (f"{row[k]:,.1f}" for k in ("simd_us", "scalar_us"))
+        table.add_row(row["kernel"], row["what"], str(row["lanes"]), *times, f"{row['factor']:.2f}")
+    console.print(table)
+    table = Table("what", "limit", "measured", title="Start-up and overhead")
+    for name, value in report["startup"].items():
+        table.add_row(name, f"{LIMITS[name]:g}", f"{value:.3g}")
     console.print(table)
     for name, reason in report["skipped"].items():
         console.print(f"[yellow]not measured[/] {name}: {reason}")

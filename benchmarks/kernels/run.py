@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import KernelPeer, reference, report, scene, timing
+from . import KernelPeer, factor, reference, report, scene, startup, timing
 from .peer_cpp import Peer as CppPeer
 
 PEERS: tuple[tuple[str, dict[str, object]], ...] = (
@@ -53,6 +53,8 @@ def main(json: bool = False, quick: bool = False) -> dict[str, object]:
         peers, skipped = _load()
         rows = [row for n in plan.sizes for row in _measure(peers, n, plan)]
         result = report.build(rows, skipped, machine)
+        result["simd_factor"] = factor.measure(plan.budget)
+        result["startup"] = startup.measure(1 if quick else 3)
         report.show(result, rows)
     if json:
         report.write(result)

@@ -374,6 +374,7 @@ class Execution:
             1: f"index {fault.index} of {site.array!r} is out of range (length {fault.length})",
             2: f"element {fault.index} of {site.array!r} is written after it was read in the same kernel",
             3: f"a value stored into {site.array!r} is not finite",
+            4: f"uniform(...) is {fault.index} here and {fault.length} in another element of its packet of sixteen",
         }[fault.code]
         return KernelError(
             f"kernel {site.kernel}, {place}: {what}",
