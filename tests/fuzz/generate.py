@@ -398,7 +398,11 @@ class Writer:
         if s.names["V"] and self.one_in(4):
             name, bound = self.rng.choice(s.names["V"])
             v = self.squashed_vector(s, 1)
-            forms = [f"{name} * 0.4 + {v}", f"cross({name}, {v}) * 0.3", f"normalize({name} + {v} + vec3(9.0, 0.0, 0.0))"]
+            forms = [
+                f"{name} * 0.4 + {v}",
+                f"cross({name}, {v}) * 0.3",
+                f"normalize({name} + {v} + vec3(9.0, 0.0, 0.0))",
+            ]
             self.put(f"{name} = {self.rng.choice(forms)}" if self.one_in(2) else f"{name} += {v}")
             s.add("V", name, bound + 9.0)
             return

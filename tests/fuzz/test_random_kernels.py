@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 import types as python_types
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 import generate
 import support
 
-from kinema.lang import build, functions, optimise, types
+from kinema.lang import build, cpu, functions, optimise, types
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import PACKET
 from kinema.lang.kernel import Kernel
@@ -55,7 +56,9 @@ class Subject:
     wanted: frozenset[str]
     forms: dict[tuple[str, str, int, int], support.Emission] = field(default_factory=dict)
 
-    def run(self, form: str, worlds: list[dict[str, np.ndarray]], lanes: str = ELEMENTS, width: int = 4, size: int = 8) -> list[dict[str, np.ndarray]]:
+    def run(
+        self, form: str, worlds: list[dict[str, np.ndarray]], lanes: str = ELEMENTS, width: int = 4, size: int = 8
+    ) -> list[dict[str, np.ndarray]]:
         return self.forms[form, lanes, width, size](worlds, self.case.count)
 
 
@@ -75,17 +78,26 @@ def configurations(seed: int) -> list[tuple[str, int, int]]:
 def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Subject | str]:
     """All kernels, translated, differentiated and compiled; or what went wrong with one."""
     folder = tmp_path_factory.mktemp("kernels")
-    batch = support.Batch()
     made: dict[int, Subject | str] = {}
-    for seed in SEEDS:
-        case, before = generate.generate(seed), len(batch.emissions)
-        try:
-            made[seed] = subject(case, folder, batch)
-        except Exception:
-            del batch.emissions[before:]
-            made[seed] = f"seed {seed}: {traceback.format_exc()}\n{case.source}"
-    batch.compile(FILES)
+    with ThreadPoolExecutor(max_workers=cpu.threads()) as pool:
+        jobs = []
+        for part in np.array_split(SEEDS, FILES):
+            batch = support.Batch()
+            for seed in map(int, part):
+                made[seed] = subject_or_error(generate.generate(seed), folder, batch)
+            jobs.append(pool.submit(batch.compile, 1))  # while the next ones are translated
+        for job in jobs:
+            job.result()
     return made
+
+
+def subject_or_error(case: generate.Case, folder: Path, batch: support.Batch) -> Subject | str:
+    before = len(batch.emissions)
+    try:
+        return subject(case, folder, batch)
+    except Exception:
+        del batch.emissions[before:]
+        return f"seed {case.seed}: {traceback.format_exc()}\n{case.source}"
 
 
 def subject(case: generate.Case, folder: Path, batch: support.Batch) -> Subject:
@@ -113,7 +125,11 @@ def _subject(case: generate.Case, folder: Path, batch: support.Batch) -> Subject
     packets = rng.integers(2)
     layouts = {a.name: PACKET for a in case.arguments.values() if a.kind == "own" and a.numbers > 1 and packets}
     found = Subject(case, kernel, wanted)
-    kernels = {"forward": kernel.forward(), "adjoint": kernel.adjoint(wanted | outputs), "tangent": kernel.tangent(wanted | outputs)}
+    kernels = {
+        "forward": kernel.forward(),
+        "adjoint": kernel.adjoint(wanted | outputs),
+        "tangent": kernel.tangent(wanted | outputs),
+    }
     for lanes, width, size in configurations(case.seed):
         for form in ("forward", "adjoint"):
             found.forms[form, lanes, width, size] = batch.add(kernels[form], layouts, lanes, width, size)
@@ -207,7 +223,10 @@ def torch_language() -> dict[str, Any]:
     one = {
         "sqrt": torch.sqrt,
         "rsqrt": lambda x: 1.0 / torch.sqrt(x),
-        **{n: getattr(torch, n) for n in ("sin", "cos", "tan", "asin", "acos", "exp", "log", "tanh", "sigmoid", "sign", "floor")},
+        **{
+            n: getattr(torch, n)
+            for n in ("sin", "cos", "tan", "asin", "acos", "exp", "log", "tanh", "sigmoid", "sign", "floor")
+        },
     }
     space: dict[str, Any] = {name: (lambda x, f=f: f(tensor(x))) for name, f in one.items()}
     space["atan2"] = lambda y, x: torch.atan2(tensor(y), tensor(x))
@@ -225,7 +244,9 @@ def torch_language() -> dict[str, Any]:
     return space
 
 
-def by_torch(subject: Subject, world: dict[str, np.ndarray], seeds: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def by_torch(
+    subject: Subject, world: dict[str, np.ndarray], seeds: dict[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Outputs and gradients of the same source, run on torch scalars."""
     case, space = subject.case, torch_language()
     tree = ast.fix_missing_locations(OutOfPlace().visit(ast.parse(case.body)))
@@ -234,7 +255,9 @@ def by_torch(subject: Subject, world: dict[str, np.ndarray], seeds: dict[str, np
     for a in case.arguments.values():
         element = getattr(types, a.element)
         if a.is_float:
-            leaves[a.name] = [[tensor(x).requires_grad_(a.name in subject.wanted) for x in row] for row in world[a.name]]
+            leaves[a.name] = [
+                [tensor(x).requires_grad_(a.name in subject.wanted) for x in row] for row in world[a.name]
+            ]
             values = [types.from_scalars(element, iter(row)) for row in leaves[a.name]]
         else:
             values = [int(row[0]) for row in world[a.name]]
@@ -247,11 +270,18 @@ def by_torch(subject: Subject, world: dict[str, np.ndarray], seeds: dict[str, np
             rows = [types.scalars_of(v) for v in given[a.name].values]
             outputs[a.name] = np.array([[float(tensor(x).detach()) if a.is_float else x for x in row] for row in rows])
             if a.is_float:
-                terms = [tensor(x) * float(g) for row, given_row in zip(rows, seeds[a.name], strict=True) for x, g in zip(row, given_row, strict=True)]
+                terms = [
+                    tensor(x) * float(g)
+                    for row, given_row in zip(rows, seeds[a.name], strict=True)
+                    for x, g in zip(row, given_row, strict=True)
+                ]
                 loss = loss + sum(terms)
     if loss.requires_grad:
         loss.backward()
-    grads = {n: np.array([[0.0 if x.grad is None else float(x.grad) for x in row] for row in leaves[n]]) for n in subject.wanted}
+    grads = {
+        n: np.array([[0.0 if x.grad is None else float(x.grad) for x in row] for row in leaves[n]])
+        for n in subject.wanted
+    }
     return outputs, grads
 
 
@@ -267,10 +297,14 @@ def of_seed(subjects: dict[int, Subject | str], seed: int) -> Subject:
 
 def cotangents(case: generate.Case, number: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng([case.seed, number, 1])
-    return {a.name: rng.uniform(-1, 1, (a.length, a.numbers)) for a in case.arguments.values() if a.output and a.is_float}
+    return {
+        a.name: rng.uniform(-1, 1, (a.length, a.numbers)) for a in case.arguments.values() if a.output and a.is_float
+    }
 
 
-def adjoint_inputs(subject: Subject, after: dict[str, np.ndarray], seeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def adjoint_inputs(
+    subject: Subject, after: dict[str, np.ndarray], seeds: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """What the adjoint is given: arrays as the forward run left them, cotangents of the outputs, zeros to add to."""
     made = dict(after)
     made.update({f"adj_{n}": g.copy() for n, g in seeds.items()})
@@ -278,7 +312,9 @@ def adjoint_inputs(subject: Subject, after: dict[str, np.ndarray], seeds: dict[s
     return made
 
 
-def gradients(subject: Subject, worlds: list[dict[str, np.ndarray]], *how: Any) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+def gradients(
+    subject: Subject, worlds: list[dict[str, np.ndarray]], *how: Any
+) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
     """Arrays after the forward run, and gradients, per world."""
     after = subject.run("forward", worlds, *how)
     given = [adjoint_inputs(subject, a, cotangents(subject.case, w)) for w, a in enumerate(after)]
@@ -289,13 +325,17 @@ def gradients(subject: Subject, worlds: list[dict[str, np.ndarray]], *how: Any) 
 def assert_close(got: np.ndarray, wanted: np.ndarray, tolerance: float, what: str, subject: Subject) -> None:
     scale = max(1.0, float(np.abs(wanted).max(initial=0.0)))
     error = np.abs(got - wanted).max(initial=0.0) / scale
-    assert error <= tolerance, f"seed {subject.case.seed}: {what} differs by {error:.3g}\n{subject.case.source}\n{got}\n{wanted}"
+    assert error <= tolerance, (
+        f"seed {subject.case.seed}: {what} differs by {error:.3g}\n{subject.case.source}\n{got}\n{wanted}"
+    )
 
 
 def assert_same_bits(got: dict[str, np.ndarray], wanted: dict[str, np.ndarray], what: str, subject: Subject) -> None:
     for name, array in wanted.items():
         same = np.array_equal(got[name], array)  # 0.0 and -0.0 count as equal
-        assert same, f"seed {subject.case.seed}: bits of {name} differ {what}\n{subject.case.source}\n{got[name]}\n{array}"
+        assert same, (
+            f"seed {subject.case.seed}: bits of {name} differ {what}\n{subject.case.source}\n{got[name]}\n{array}"
+        )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -326,7 +366,9 @@ def check_tangents(subject: Subject, world: dict, after: dict, grads: dict, seed
     given.update({f"tan_{n}": d for n, d in directions.items()})
     given.update({f"tan_{n}": np.zeros_like(world[n]) for n in seeds})
     (result,) = subject.run("tangent", [given])
-    assert_same_bits(result, {a.name: after[a.name] for a in subject.case.arguments.values()}, "in the tangent kernel", subject)
+    assert_same_bits(
+        result, {a.name: after[a.name] for a in subject.case.arguments.values()}, "in the tangent kernel", subject
+    )
     out = np.concatenate([np.zeros(0), *[(g * result[f"tan_{n}"]).ravel() for n, g in seeds.items()]])
     back = np.concatenate([np.zeros(0), *[(grads[n] * d).ravel() for n, d in directions.items()]])
     scale = max(1.0, np.abs(out).sum(), np.abs(back).sum())
@@ -355,4 +397,6 @@ def test_lanes_do_not_change_a_bit(subjects: dict[int, Subject | str], seed: int
             after = subject.run("forward", [world], *first)[0]
             back = subject.run("adjoint", [adjoint_inputs(subject, after, cotangents(subject.case, w))], *first)[0]
             assert_same_bits(got[0][w], after, f"in world {w} of {width}", subject)
-            assert_same_bits(got[1][w], {n: back[f"adj_{n}"] for n in subject.wanted}, f"in world {w} of {width}", subject)
+            assert_same_bits(
+                got[1][w], {n: back[f"adj_{n}"] for n in subject.wanted}, f"in world {w} of {width}", subject
+            )

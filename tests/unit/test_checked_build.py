@@ -199,7 +199,13 @@ def sweeps_back(a: Array[Float], y: Array[Float], z: Array[Float]):
 
 def ordered(k: Kernel) -> Program:
     p = Program(k.name)
-    p.call(k, p.parameter("a", Float, N), p.scratch("s", Float, N), p.output("y", Float, N), count=N if k.ir.index is not None else None)
+    p.call(
+        k,
+        p.parameter("a", Float, N),
+        p.scratch("s", Float, N),
+        p.output("y", Float, N),
+        count=N if k.ir.index is not None else None,
+    )
     return p
 
 

@@ -42,7 +42,9 @@ class Block:
         generator = torch.Generator().manual_seed(1)
         self.seeds = {n: torch.randn(self.state[n].shape, generator=generator, dtype=torch.float64) for n in ("x", "v")}
 
-    def run(self, worlds: int | list[int], steps: int = STEPS, on_failure: str = "raise", **options: Any) -> dict[str, Tensor]:
+    def run(
+        self, worlds: int | list[int], steps: int = STEPS, on_failure: str = "raise", **options: Any
+    ) -> dict[str, Tensor]:
         """Run the numbered worlds, as a batch if it is a list; the gradient is that of seeds times final state."""
         given = {n: self.state[n][worlds] for n in ("x", "v")}
         given |= {n: p[worlds] if n in PER_WORLD else p for n, p in self.parameters.items()}
@@ -87,7 +89,9 @@ def per_world(found: dict[str, Tensor], at: int) -> dict[str, Tensor]:
 def test_the_reference_is_worth_comparing(block: Block, alone: list[dict[str, Tensor]]) -> None:
     assert len(block.mesh.tets) == 1000
     assert all(t.isfinite().all() and t.abs().max() > 0 for n, t in alone[0].items() if n != "status")
-    assert differing(alone[0], alone[1], iter(n for n in alone[0] if n != "status")) == [n for n in alone[0] if n != "status"]
+    assert differing(alone[0], alone[1], iter(n for n in alone[0] if n != "status")) == [
+        n for n in alone[0] if n != "status"
+    ]
 
 
 @pytest.mark.parametrize("threads", [2, 4, 8])
@@ -111,7 +115,9 @@ def test_a_world_does_not_depend_on_its_batch(block: Block, alone: list[dict[str
     assert (WORLDS if batch >= 16 else ELEMENTS) in used
 
 
-def test_the_order_of_worlds_does_not_matter(block: Block, alone: list[dict[str, Tensor]], together: dict[str, Tensor]) -> None:
+def test_the_order_of_worlds_does_not_matter(
+    block: Block, alone: list[dict[str, Tensor]], together: dict[str, Tensor]
+) -> None:
     order = torch.randperm(16, generator=torch.Generator().manual_seed(2)).tolist()
     found = block.run(order)
     for at, w in enumerate(order):
@@ -122,7 +128,9 @@ def test_the_order_of_worlds_does_not_matter(block: Block, alone: list[dict[str,
 
 
 @pytest.mark.parametrize("width", [1, 2, 8])
-def test_widths_agree(block: Block, alone: list[dict[str, Tensor]], monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_widths_agree(
+    block: Block, alone: list[dict[str, Tensor]], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
     monkeypatch.setattr(bridge, "_width", lambda precision: width)
     assert differing(block.run(0, steps=STEPS), alone[0]) == []
     found = block.run([5, 6, 7] if width < 3 else list(range(4, 14)))
@@ -132,7 +140,9 @@ def test_widths_agree(block: Block, alone: list[dict[str, Tensor]], monkeypatch:
 
 
 @pytest.mark.parametrize("checkpoint", [2, 3, 7, 8])
-def test_checkpoints_agree(block: Block, alone: list[dict[str, Tensor]], together: dict[str, Tensor], checkpoint: int) -> None:
+def test_checkpoints_agree(
+    block: Block, alone: list[dict[str, Tensor]], together: dict[str, Tensor], checkpoint: int
+) -> None:
     assert differing(block.run(0, checkpoint=checkpoint), alone[0]) == []
     assert differing(block.run(list(range(16)), checkpoint=checkpoint), together) == []
 
@@ -172,7 +182,9 @@ def with_failure(block: Block) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_failed_world_is_named_and_alone(block: Block, alone: list[dict[str, Tensor]], with_failure: int, threads: int) -> None:
+def test_a_failed_world_is_named_and_alone(
+    block: Block, alone: list[dict[str, Tensor]], with_failure: int, threads: int
+) -> None:
     with pytest.raises(SimulationError) as caught:
         block.run(list(range(16)), threads=threads)
     assert caught.value.worlds == (with_failure,) and caught.value.steps == (1,)

@@ -130,7 +130,10 @@ def tet_world(seed: int) -> dict[str, np.ndarray]:
 def derived(world: dict[str, np.ndarray], k: Kernel, prefix: str) -> dict[str, np.ndarray]:
     """The arrays of an adjoint or tangent kernel."""
     rng = np.random.default_rng(9)
-    return {**world, **{f"{prefix}{a.name}": rng.uniform(-1, 1, world[a.name].shape) for a in k.arrays if "f" in a.kinds}}
+    return {
+        **world,
+        **{f"{prefix}{a.name}": rng.uniform(-1, 1, world[a.name].shape) for a in k.arrays if "f" in a.kinds},
+    }
 
 
 def runs() -> tuple[support.Batch, list[Run]]:
@@ -195,7 +198,9 @@ def test_emitted_kernels_are_clean(tmp_path: Path) -> None:
 
 def compile_part(batch: support.Batch, folder: Path, part: int) -> str:
     source = folder / f"kernels{part}.cpp"
-    source.write_text('#define KN_CHECK 0\n#include "kernel.hpp"\n' + "\n".join(e.text for e in batch.emissions[part::2]))
+    source.write_text(
+        '#define KN_CHECK 0\n#include "kernel.hpp"\n' + "\n".join(e.text for e in batch.emissions[part::2])
+    )
     command([build.compiler() or "", *FLAGS, "-c", str(source), "-o", str(source.with_suffix(".o"))])
     return str(source.with_suffix(".o"))
 
@@ -204,5 +209,3 @@ def command(words: list[str]) -> str:
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{' '.join(words[:1])} gave {done.returncode}\n{done.stdout}\n{done.stderr[:6000]}"
     return done.stdout
-
-

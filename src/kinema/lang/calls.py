@@ -17,7 +17,6 @@ from kinema.lang.sources import Source, source_of
 from kinema.lang.terms import ArrayTerm, BoundMethod, Compound, Mismatch, describe, is_number
 
 MAX_DEPTH = 32  # nesting of functions; recursion cannot be inlined
-_SIZES: dict[tuple[Func, tuple[Any, ...]], int] = {}  # nodes of a function when it was last inlined
 _LIBRARY = ("kinema.lang.", "kinema.math.")
 _SAME_TYPES = (functions.dot, functions.ddot, functions.outer)  # their arguments have the same type
 _CONVERSIONS = (float, types.Float, int, types.Int, bool, types.Bool)
@@ -29,6 +28,8 @@ class Calls(Expressions):
     def __init__(self, source: Source, builder: Builder, env: dict[str, Any], depth: int, in_kernel: bool) -> None:
         self.source, self.builder, self.env, self.depth, self.in_kernel = source, builder, env, depth, in_kernel
         self.stores: dict[Store, KernelError] = {}  # what is wrong with a store if all elements do it
+        # Nodes of the functions inlined so far; of this kernel alone, so that it does not depend on others.
+        self.sizes: dict[tuple[Func, tuple[Any, ...]], int] = {}
 
     def body(self) -> Any:
         """Translate the whole body; defined in `frontend`."""
@@ -221,18 +222,18 @@ class Calls(Expressions):
         if function.adjoint is not None and not self.builder_is_adjoint(function):
             return self.keep_call(function, arguments, place)
         shapes = tuple(terms.structure(a) for a in arguments)
-        if _SIZES.get((function, shapes), 0) > optimise.LARGE and None not in shapes:
+        if self.sizes.get((function, shapes), 0) > optimise.LARGE and None not in shapes:
             return self.keep_call(function, arguments, place)
         line, begin = self.builder.line, len(self.builder.block.nodes)
         result = self.body_of(function, source, env, place)
         self.builder.line = line
-        _SIZES[function, shapes] = optimise.size(Block(self.builder.block.nodes[begin:]))
+        self.sizes[function, shapes] = optimise.size(Block(self.builder.block.nodes[begin:]))
         return result
 
     def body_of(self, function: Func, source: Source, env: dict[str, Any], place: ast.AST) -> Any:
         """The translated body; what goes wrong inside a function of the language is reported where it is called."""
         nested = type(self)(source, self.builder, dict(env), self.depth + 1, in_kernel=False)
-        nested.stores = self.stores
+        nested.stores, nested.sizes = self.stores, self.sizes
         try:
             return nested.body()
         except KernelError as error:

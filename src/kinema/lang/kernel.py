@@ -78,7 +78,7 @@ class Kernel:
 
     def _derive(self, key: Any, make: Callable[[], KernelIR]) -> KernelIR:
         if key not in self._derived:
-            self._derived[key] = make()
+            self._derived.setdefault(key, make())  # two threads may make it; one wins
         return self._derived[key]
 
     def _no_adjoint(self, error: reverse.NoAdjoint) -> KernelError:
