@@ -21,11 +21,12 @@ import numpy as np
 import pytest
 import torch
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import generate
-import support
 
+import support
 from kinema.lang import build, cpu, functions, optimise, types
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import PACKET

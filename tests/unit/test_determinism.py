@@ -19,7 +19,6 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
-
 from kinema.errors import SimulationError
 from kinema.lang import bridge, build
 from kinema.lang.analysis import ELEMENTS, WORLDS

@@ -21,7 +21,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
-
 from kinema.dynamics.elastic import tet_forces
 from kinema.lang import Array, Float, Index, Int, build, func, kernel, local, sin, sqrt, vec3
 from kinema.lang.analysis import WORLDS
@@ -60,7 +59,7 @@ def branchy(
     s: Array[Float],
     f: Array[vec3],
 ):
-    """Local arrays by loop variable and by table, masked loops with break, branches, indices beyond the last element."""
+    """Local arrays by loop variable and by table, masked loops with break, branches, indices beyond the end."""
     few = local(Float, 3)
     many = local(vec3, count[i] + 1)
     for k in range(3):

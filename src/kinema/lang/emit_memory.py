@@ -32,8 +32,11 @@ class Memory(Writer):
     def track(self, array: ArrayRef, text: str, index: Value, line: int, write: bool) -> None:
         if array not in self.tracked:
             return
-        mask = self.active() if self.vector(index) else "true"
-        base, padded = self.array_names[array], array.padded
+        by_world = self.layouts[array] == LANES and self.w > 1
+        if by_world and not self.vector(index):
+            text = f"splat<I>({text})"
+        mask = self.active() if by_world or self.vector(index) else "true"
+        base, padded = self.array_names[array], f"{array.padded}, {'W' if by_world else '1'}"
         if write:
             self.put(f"touched.write(call, {base}, {text}, {padded}, {mask}, e0, {self.site(array, line)});")
         else:

@@ -369,7 +369,14 @@ class Execution:
     def _fault(self, fault: native.Fault) -> KernelError:
         """The error of a checked build: kernel, element, source line."""
         site = self.plan.sites[fault.site]
-        place = f"element {fault.element}" + (f", world {fault.lane}" if self.worlds > 1 else "")
+        # Kernels add the lane to both: packets of elements start at multiples of the width, so do blocks of worlds.
+        width = self.plan.options.width
+        element, world = fault.element, fault.lane
+        if self.lanes > 1:
+            element -= world % width
+        else:
+            world -= element % width
+        place = f"element {element}" + (f", world {world}" if self.worlds > 1 else "")
         what = {
             1: f"index {fault.index} of {site.array!r} is out of range (length {fault.length})",
             2: f"element {fault.index} of {site.array!r} is written after it was read in the same kernel",

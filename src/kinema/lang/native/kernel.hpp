@@ -141,15 +141,20 @@ inline element<I> checked_uniform(const kn_call* call, I x, M m, int64_t element
 // Which elements of arrays this kernel has read; writing to one afterwards breaks the rule of reverse mode.
 struct ReadSet {
   std::unordered_set<const void*> seen;
-  template <class T, class I, class M>
-  void read(const T* base, I idx, int padded, M m) {
-    for (int l = 0; l < width<I>; ++l)
-      if (active(m, l)) seen.insert(base + int64_t(lane(idx, l)) * padded);
+  // `lanes` is 1, or the width where every lane has memory of its own (worlds).
+  template <class T>
+  static const void* place(const T* base, int64_t index, int padded, int lanes, int l) {
+    return base + index * padded * lanes + (lanes > 1 ? l : 0);
   }
   template <class T, class I, class M>
-  void write(const kn_call* call, const T* base, I idx, int padded, M m, int64_t element, int32_t site) {
+  void read(const T* base, I idx, int padded, int lanes, M m) {
     for (int l = 0; l < width<I>; ++l)
-      if (active(m, l) && seen.count(base + int64_t(lane(idx, l)) * padded) && call->fault)
+      if (active(m, l)) seen.insert(place(base, lane(idx, l), padded, lanes, l));
+  }
+  template <class T, class I, class M>
+  void write(const kn_call* call, const T* base, I idx, int padded, int lanes, M m, int64_t element, int32_t site) {
+    for (int l = 0; l < width<I>; ++l)
+      if (active(m, l) && seen.count(place(base, lane(idx, l), padded, lanes, l)) && call->fault)
         kn_report(call->fault, 2, site, element + l, call->world + l, lane(idx, l), 0);
   }
 };
