@@ -1,9 +1,8 @@
 """Every operator of the language and of kinema.math: values, adjoints and tangents, at every lane width.
 
 A registry names each operator once: its text in the language, and a reference that runs on numpy (values) and on torch
-(derivatives). The operators of a group stand in one kernel, each with an output of its own. Elements are repeated, once
-for each operator, and in its repetition only the output of that operator has a cotangent: so one reverse sweep yields
-the adjoint of each operator by itself. What is shown at one lane width holds at all others, because all bits are equal.
+(derivatives). Each operator is a kernel of its own; all are compiled into a few libraries. What is shown at one lane
+width holds at all others, because all bits are equal.
 """
 
 from __future__ import annotations
@@ -20,27 +19,29 @@ import numpy as np
 import pytest
 import torch
 
-sys.path[:0] = [str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
-
 from kinema import math as kinema_math
 from kinema.lang import Float, Int, build, dot, func, functions, kernel, mat22, mat33, sin, types, vec2, vec3, vec4
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import PACKET
 from kinema.lang.functions import Intrinsic
-from kinema.lang.kernel import Kernel
 from kinema.lang.markers import Func
 from kinema.math import Dyad, Force, Motion, Quat, RigidInertia, Sym33, SymmetricDyad, Transform
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
 N = 19  # elements: at every width full packets and a rest
-WIDTHS = (1, 2, 4, 8, 16)
-BASE = (ELEMENTS, 4, 8)  # lanes, width, bytes of a Float: what is compared with the references
-OTHERS = [(lanes, w, 8) for w in WIDTHS for lanes in (ELEMENTS, WORLDS) if (lanes, w, 8) != BASE and (lanes, w) != (WORLDS, 1)]
-SINGLE = [(ELEMENTS, 8, 4), (WORLDS, 8, 4)]
-FILES = 8  # libraries that the kernels are compiled into, side by side
+FILES = 12  # libraries that the kernels are compiled into, side by side
+
+# Lanes, width and bytes of a Float. The first place is compared with the references, the others with the first.
+BASE = (ELEMENTS, 4, 8)
+NARROW = [(ELEMENTS, 1, 8), (ELEMENTS, 2, 8), (WORLDS, 4, 8)]
+# Beyond the width of the hardware gcc needs up to minutes for the largest operators, which are made of the others.
+WIDE = [(ELEMENTS, 8, 8), (ELEMENTS, 16, 8)]
+LARGE = ("inertias", "symmetric dyads", "dyads")
+SINGLE, SINGLE_OTHERS = (ELEMENTS, 8, 4), [(WORLDS, 8, 4), (ELEMENTS, 16, 4)]
 
 # What an operator may be off by, in units of the last place of max(1, |result|). All inputs are below 3.
 EXACT = 0.0  # one operation of IEEE 754, or several in the order of the reference
@@ -48,8 +49,9 @@ FUNCTION = 5.0  # simd_math.hpp promises 4 ulp, numpy is within 1
 SHORT = 32.0  # sums of up to six products below 9, each rounded
 LONG = 512.0  # products of 6 x 6 matrices, and inverses of matrices with a condition below 30
 
-ADJOINT = 1e-10  # against torch, of which the same rounding errors remain: 1e5 ulp is what no error of a formula hides in
-STEP, DIFFERENCES = 1e-5, 1e-7  # central differences: h^2 / 6 times the third derivative < 1e-9 and rounding eps f / h < 1e-9
+ADJOINT = 1e-10  # against torch: some thousand ulp of the largest intermediate results, far below any wrong term
+DOT_PRODUCT = 1e-10  # tangents against adjoints: the same
+STEP, DIFFERENCES = 1e-5, 1e-7  # central differences: STEP^2 / 6 of the third derivative, and eps / STEP of the value
 
 
 # -- inputs --------------------------------------------------------------------------------------------------------
@@ -80,7 +82,9 @@ def rigid_inertias(random):
     """Mass, first moments, and moments of inertia that are positive definite about the centre of mass."""
     mass, com = random.uniform(1, 2, (N, 1)), random.uniform(-0.5, 0.5, (N, 3))
     axes, R = random.uniform(0.5, 1.5, (N, 3)), rotations(random, N)
-    steiner = np.einsum("n,nij->nij", mass[:, 0], np.einsum("nk,nk,ij->nij", com, com, np.eye(3)) - np.einsum("ni,nj->nij", com, com))
+    steiner = np.einsum(
+        "n,nij->nij", mass[:, 0], np.einsum("nk,nk,ij->nij", com, com, np.eye(3)) - np.einsum("ni,nj->nij", com, com)
+    )
     I = np.einsum("nik,nk,njk->nij", R, axes, R) + steiner
     return np.concatenate([mass, mass * com, I.reshape(N, 9)[:, UPPER]], 1)
 
@@ -361,7 +365,7 @@ declare(
     not_equal=("select(a != b, a, c)", lambda xp, a, b, c: xp.where(a != b, a, c)),
     conditional=("a if a < b else b * c", lambda xp, a, b, c: xp.where(a < b, a, b * c)),
     branch=("sin(a) if a < b else sqrt(p)", lambda xp, a, b, p: xp.where(a < b, xp.sin(a), xp.sqrt(p))),
-    between=("1.0 if -1.0 < a < 1.0 else 0.0", lambda xp, a: xp.where((-1 < a) & (a < 1), 1.0, 0.0) + 0 * a),
+    between=("1.0 if -1.0 < a < 1.0 else 0.0", lambda xp, a: xp.where((a > -1) & (a < 1), 1.0, 0.0) + 0 * a),
     both=("select(a < b and b < c, a, b)", lambda xp, a, b, c: xp.where((a < b) & (b < c), a, b)),
     either=("select(a < b or b < c, a, b)", lambda xp, a, b, c: xp.where((a < b) | (b < c), a, b)),
     inverted=("select(not a < b, a, b)", lambda xp, a, b: xp.where(a < b, b, a)),
@@ -381,7 +385,7 @@ declare(
     int_times=("a * i", lambda xp, a, i: a * (1.0 * i)),
     to_int=("Float(Int(a)) * b", lambda xp, a, b: xp.trunc(a) * b),
     float_of_int=("float(int(a * 4.0))", lambda xp, a: xp.trunc(4 * a)),
-    uniform=("Float(uniform(e // 16 - e // 16)) + a", lambda xp, a: a),
+    uniform=("a * uniform(e // 16)", lambda xp, a: a * xp.asarray(1.0 * (np.arange(N) // 16))),
 )
 GROUPS["arithmetic"]["branch"].ulps = FUNCTION
 declare(
@@ -524,7 +528,10 @@ declare(
 declare(
     "inertias",
     LONG,
-    sym_linear=("(a * (S + T) - S * p) @ x", lambda xp, a, p, S, T, x: times(xp, full(a[:, None] * (S + T) - S * p[:, None]), x)),
+    sym_linear=(
+        "(a * (S + T) - S * p) @ x",
+        lambda xp, a, p, S, T, x: times(xp, full(a[:, None] * (S + T) - S * p[:, None]), x),
+    ),
     sym_matrix=("S.matrix()", lambda xp, S: full(S)),
     sym_congruence=(
         "S.congruence(A)",
@@ -546,12 +553,16 @@ declare(
     LONG,
     symmetric_linear=(
         "(a * (H + G) - H * p + G / p) @ m",
-        lambda xp, a, p, H, G, m: times(xp, of_symmetric(xp, a[:, None] * (H + G) - H * p[:, None] + G / p[:, None]), m),
+        lambda xp, a, p, H, G, m: times(
+            xp, of_symmetric(xp, a[:, None] * (H + G) - H * p[:, None] + G / p[:, None]), m
+        ),
     ),
     symmetric_solve=("H.solve(f)", lambda xp, H, f: solved(xp, of_symmetric(xp, H), f)),
     symmetric_shift=(
         "H.shift(X) @ m",
-        lambda xp, H, X, m: times(xp, of_symmetric(xp, symmetric_blocks_of(xp, shifted(xp, of_symmetric(xp, H), X))), m),
+        lambda xp, H, X, m: times(
+            xp, of_symmetric(xp, symmetric_blocks_of(xp, shifted(xp, of_symmetric(xp, H), X))), m
+        ),
     ),
     symmetric_dyad=("H.dyad() @ m", lambda xp, H, m: times(xp, of_symmetric(xp, H), m)),
     symmetric_outer=("symmetric_outer(f) @ m", lambda xp, f, m: f * dots(xp, f, m)[:, None]),
@@ -579,7 +590,7 @@ declare(
 OPERATORS = {name: operator for group in GROUPS.values() for name, operator in group.items()}
 
 
-# -- a kernel for each group ---------------------------------------------------------------------------------------
+# -- a kernel for each operator ------------------------------------------------------------------------------------
 
 LANGUAGE = {name: getattr(functions, name) for name in functions.__all__}
 LANGUAGE |= {name: getattr(types, name) for name in types.__all__}
@@ -587,13 +598,8 @@ LANGUAGE |= {name: getattr(kinema_math, name) for name in kinema_math.__all__}
 LANGUAGE["energy"] = energy
 
 
-def plain_value(operator):
-    """The operator in plain Python, at the third element."""
-    given = {"e": 3}
-    for name in operator.inputs:
-        kind, array = INPUTS[name][0], contents(name)[3]
-        given[name] = int(array[0]) if kind is Int else types.from_scalars(kind, iter(array))
-    return eval(operator.text, {**LANGUAGE, **given})
+def numbers(kind):
+    return len(types.flatten(kind))
 
 
 def contents(name):
@@ -602,56 +608,339 @@ def contents(name):
     return np.asarray(INPUTS[name][1](random)).reshape(N, -1)
 
 
+def plain_value(text, inputs):
+    """A text of the language as plain Python, at the fourth element."""
+    given = {"e": 3}
+    for name in inputs:
+        kind, array = INPUTS[name][0], contents(name)[3]
+        given[name] = int(array[0]) if kind is Int else types.from_scalars(kind, iter(array))
+    return eval(text, {**LANGUAGE, **given})
+
+
 @dataclass
-class Group:
-    """The kernel of a group, its emitted forms, and how to run them."""
+class Subject:
+    """The kernel of an operator and its emitted forms."""
 
     name: str
-    operators: dict[str, Operator]
-    folder: Path
+    text: str
+    inputs: list[str]
     forms: dict[tuple, support.Emission] = field(default_factory=dict)
-
-    @cached_property
-    def inputs(self):
-        return [n for n in INPUTS if any(n in operator.inputs for operator in self.operators.values())]
 
     @cached_property
     def real(self):
         return [n for n in self.inputs if INPUTS[n][0] is not Int]
 
     @cached_property
-    def outputs(self):
-        """The types of the results, found in plain Python."""
-        values = {name: plain_value(operator) for name, operator in self.operators.items()}
-        return {name: type(v) if isinstance(v, types.Value) else Float for name, v in values.items()}
+    def output(self):
+        """The type of the result, found in plain Python."""
+        value = plain_value(self.text, self.inputs)
+        return type(value) if isinstance(value, types.Value) else Float
 
-    @cached_property
-    def kernel(self) -> Kernel:
-        """Written to a file, since the compiler reads the source."""
+    def write(self, folder):
+        """The kernel, in a file because the compiler reads its source."""
         arguments = [f"in_{n}: Array[{INPUTS[n][0].__name__}]" for n in self.inputs]
-        arguments += [f"out_{n}: Array[{kind.__name__}]" for n, kind in self.outputs.items()]
-        lines = [f"def operators(e: Index, {', '.join(arguments)}):"]
+        lines = [f"def {self.name}(e: Index, {', '.join(arguments)}, out: Array[{self.output.__name__}]):"]
         lines += [f"    {n} = in_{n}[e]" for n in self.inputs]
-        lines += [f"    out_{name}[e] = {operator.text}" for name, operator in self.operators.items()]
-        module_name = f"operators_{self.name.replace(' ', '_')}"
-        file = self.folder / f"{module_name}.py"
+        lines += [f"    out[e] = {self.text}"]
+        file = folder / f"{self.name}.py"
         file.write_text("\n".join(lines) + "\n")
-        spec = importlib.util.spec_from_file_location(module_name, file)
+        spec = importlib.util.spec_from_file_location(f"operators_{self.name}", file)
         module = importlib.util.module_from_spec(spec)
         vars(module).update(LANGUAGE)
         spec.loader.exec_module(module)
-        return kernel(module.operators)
+        return kernel(getattr(module, self.name))
 
-    def emit(self, batch):
-        wanted = frozenset([f"in_{n}" for n in self.real] + [f"out_{n}" for n in self.outputs])
-        kernels = {
-            "forward": self.kernel.forward(),
-            "adjoint": self.kernel.adjoint(wanted),
-            "tangent": self.kernel.tangent(wanted),
+    def emit(self, made, batch, places, forms):
+        wanted = frozenset(["out", *(f"in_{n}" for n in self.real)])
+        derive = {
+            "forward": made.forward,
+            "adjoint": lambda: made.adjoint(wanted),
+            "tangent": lambda: made.tangent(wanted),
         }
-        layouts = {f"in_{n}": PACKET for n in self.inputs if len(types.flatten(INPUTS[n][0])) > 1}
-        for place in [BASE, *OTHERS]:
-            for form, ir in kernels.items():
-                self.forms[form, place] = batch.add(ir, layouts, *place)
-        for place in SINGLE:
-            self.forms["forward", place] = batch.add(kernels["forward"], layouts, *place)
+        # As programs place them: parameters in packets, results as they are.
+        layouts = {f"in_{n}": PACKET for n in self.inputs if numbers(INPUTS[n][0]) > 1}
+        for place in places:
+            for form in forms:
+                if form == "forward" or self.real:
+                    self.forms[form, place] = batch.add(derive[form](), layouts, *place)
+
+    def run(self, form, place, worlds):
+        """Run a form on worlds of inputs (and cotangents, tangents) by name; returns the arrays afterwards."""
+        count = len(worlds[0][f"in_{self.inputs[0]}"])
+        out = np.zeros((count, numbers(self.output)))
+        given = []
+        for world in worlds:
+            zeros = {f"adj_in_{n}": np.zeros_like(world[f"in_{n}"]) for n in self.real}
+            given.append({"out": out, "tan_out": out, **zeros, **world})
+        return self.forms[form, place](given, count)
+
+    def values(self, place, worlds):
+        return [made["out"] for made in self.run("forward", place, worlds)]
+
+    def gradients(self, place, worlds, seeds):
+        given = [{**world, "adj_out": seed} for world, seed in zip(worlds, seeds, strict=True)]
+        return [{n: made[f"adj_in_{n}"] for n in self.real} for made in self.run("adjoint", place, given)]
+
+    def tangents(self, place, worlds, ways):
+        given = [{**w, **{f"tan_in_{n}": d for n, d in way.items()}} for w, way in zip(worlds, ways, strict=True)]
+        return [made["tan_out"] for made in self.run("tangent", place, given)]
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory):
+    """All operators and singular points, compiled."""
+    folder = tmp_path_factory.mktemp("operators")
+    batch, made = support.Batch(), {}
+    forms = ("forward", "adjoint", "tangent")
+    for group, operators in GROUPS.items():
+        for name, operator in operators.items():
+            made[name] = subject = Subject(f"op_{name}", operator.text, operator.inputs)
+            written = subject.write(folder)
+            subject.emit(written, batch, [BASE, *NARROW], forms)
+            subject.emit(written, batch, [SINGLE, SINGLE_OTHERS[0]], ("forward",))
+            if group not in LARGE:
+                subject.emit(written, batch, WIDE, ("forward", "adjoint"))
+                subject.emit(written, batch, WIDE[:1], ("tangent",))
+                subject.emit(written, batch, SINGLE_OTHERS[1:], ("forward",))
+    for number, point in enumerate(SINGULAR):
+        made[number] = subject = Subject(f"singular_{number}", point.text, list(point.at))
+        subject.emit(subject.write(folder), batch, [BASE, *NARROW], forms)
+    batch.compile(FILES)
+    return made
+
+
+def world_of(subject, shift=0):
+    """Inputs of a world; in other worlds the elements follow in another order (integers are shared by all worlds)."""
+    return {f"in_{n}": np.roll(contents(n), shift if n in subject.real else 0, 0) for n in subject.inputs}
+
+
+def random_like(subject, *names, seed=0):
+    """Cotangents or directions: random numbers in [-1, 1]."""
+    random = np.random.default_rng([seed, *map(ord, subject.name)])
+    kinds = [subject.output if n == "out" else INPUTS[n][0] for n in names]
+    return {n: random.uniform(-1, 1, (N, numbers(kind))) for n, kind in zip(names, kinds, strict=True)}
+
+
+def seed_of(subject, seed=0):
+    return random_like(subject, "out", seed=seed)["out"]
+
+
+def shaped(name, array):
+    """An input as the references take it: (N,), (N, numbers) or (N, 3, 3)."""
+    return array.reshape(N, *types.shape_of(INPUTS[name][0]))
+
+
+def reference_values(operator, world):
+    given = [shaped(n, world[f"in_{n}"]) for n in operator.inputs]
+    return np.asarray(operator.reference(np, *given)).reshape(N, -1)
+
+
+def close(got, wanted, tolerance):
+    """Within a tolerance relative to max(1, the largest number of the element)."""
+    scale = np.maximum(1.0, np.abs(wanted).max(1, keepdims=True, initial=0.0))
+    return got.shape == wanted.shape and bool((np.abs(got - wanted) <= tolerance * scale).all())
+
+
+def same_bits(a, b):
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+# -- tests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_value_is_that_of_numpy(subjects, name):
+    operator, subject = OPERATORS[name], subjects[name]
+    world = world_of(subject)
+    (got,) = subject.values(BASE, [world])
+    wanted = reference_values(operator, world)
+    assert close(got, wanted, operator.ulps * np.finfo(np.float64).eps)
+    plain = types.scalars_of(plain_value(operator.text, operator.inputs))
+    assert close(np.array([plain], float), wanted[3:4], (operator.ulps + 1) * np.finfo(np.float64).eps)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_value_in_single_precision(subjects, name):
+    operator, subject = OPERATORS[name], subjects[name]
+    world = world_of(subject)
+    rounded = {n: a.astype(np.float32).astype(np.float64) if a.dtype == np.float64 else a for n, a in world.items()}
+    (got,) = subject.values(SINGLE, [rounded])
+    # The reference is not rounded in between: one ulp for each of the three operations that EXACT may have.
+    assert close(got, reference_values(operator, rounded), (operator.ulps + 3) * np.finfo(np.float32).eps)
+    for place in SINGLE_OTHERS:
+        if ("forward", place) in subject.forms:
+            lanes, width, _ = place
+            for other in subject.values(place, [rounded] * (width if lanes == WORLDS else 1)):
+                assert same_bits(other, got), place
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_adjoint_is_that_of_torch(subjects, name):
+    operator, subject = OPERATORS[name], subjects[name]
+    world, seed = world_of(subject), seed_of(subject)
+    if not subject.real:
+        return
+    (got,) = subject.gradients(BASE, [world], [seed])
+    given = {n: torch.tensor(shaped(n, world[f"in_{n}"])).requires_grad_(n in subject.real) for n in subject.inputs}
+    result = operator.reference(torch, *given.values())
+    result.backward(torch.tensor(seed).reshape(result.shape))
+    for n in subject.real:
+        gradient = given[n].grad
+        wanted = np.zeros_like(got[n]) if gradient is None else gradient.numpy().reshape(N, -1)
+        assert close(got[n], wanted, ADJOINT), n
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_adjoint_is_the_limit_of_differences(subjects, name):
+    subject = subjects[name]
+    world, seed = world_of(subject), seed_of(subject)
+    if not subject.real:
+        return
+    (got,) = subject.gradients(BASE, [world], [seed])
+    for n in subject.real:
+        wanted = np.zeros_like(got[n])
+        for k in range(wanted.shape[1]):
+            move = STEP * np.eye(wanted.shape[1])[k]
+            up, down = (
+                subject.values(BASE, [{**world, f"in_{n}": world[f"in_{n}"] + sign * move}])[0] for sign in (1, -1)
+            )
+            wanted[:, k] = ((up - down) * seed).sum(1) / (2 * STEP)
+        assert close(got[n], wanted, DIFFERENCES), n
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_tangent_fits_adjoint(subjects, name):
+    """<cotangent, tangent of the result> = <gradient, tangent of the inputs>, element by element."""
+    subject = subjects[name]
+    world, seed, way = world_of(subject), seed_of(subject), random_like(subject, *subject.real, seed=1)
+    if not subject.real:
+        return
+    (gradient,), (tangent,) = subject.gradients(BASE, [world], [seed]), subject.tangents(BASE, [world], [way])
+    forth = seed * tangent
+    back = np.concatenate([gradient[n] * way[n] for n in subject.real], 1)
+    scale = np.maximum(1.0, np.maximum(np.abs(forth).sum(1), np.abs(back).sum(1)))
+    assert (np.abs(forth.sum(1) - back.sum(1)) <= DOT_PRODUCT * scale).all()
+    assert same_bits(
+        subject.run("tangent", BASE, [{**world, **{f"tan_in_{n}": d for n, d in way.items()}}])[0]["out"],
+        subject.values(BASE, [world])[0],
+    )
+
+
+@pytest.mark.parametrize("place", [*NARROW, *WIDE], ids=lambda p: f"{p[0]}-{p[1]}")
+def test_lanes_do_not_change_a_bit(subjects, place):
+    lanes, width, _ = place
+    for name, subject in subjects.items():
+        if ("forward", place) not in subject.forms:
+            continue
+        # Lanes that are worlds: each with its own inputs, and one lane that is not used.
+        worlds = [world_of(subject, shift) for shift in range(width - 1 if lanes == WORLDS else 1)]
+        if isinstance(name, int):
+            worlds = [SINGULAR[name].world()] * len(worlds)
+        seeds = [seed_of(subject, s) for s in range(len(worlds))]
+        ways = [random_like(subject, *subject.real, seed=s) for s in range(len(worlds))]
+        got = [subject.values(place, worlds)]
+        wanted = [[subject.values(BASE, [w])[0] for w in worlds]]
+        if ("adjoint", place) in subject.forms:
+            got.append([g[n] for g in subject.gradients(place, worlds, seeds) for n in subject.real])
+            alone = [subject.gradients(BASE, [w], [s])[0] for w, s in zip(worlds, seeds, strict=True)]
+            wanted.append([g[n] for g in alone for n in subject.real])
+        if ("tangent", place) in subject.forms:
+            got.append(subject.tangents(place, worlds, ways))
+            wanted.append([subject.tangents(BASE, [w], [d])[0] for w, d in zip(worlds, ways, strict=True)])
+        for form, ours, theirs in zip(("value", "gradient", "tangent"), got, wanted, strict=False):
+            assert all(map(same_bits, ours, theirs)), f"{form} of {name}: {subject.text}"
+
+
+# -- singular points -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Point:
+    """A singular point: the stated value there, and the gradient if all cotangents are 1."""
+
+    text: str
+    at: dict[str, object]
+    value: object
+    gradient: dict[str, object]
+
+    def world(self):
+        kinds = {n: numbers(INPUTS[n][0]) for n in self.at}
+        return {f"in_{n}": np.tile(np.array(x, float).reshape(1, kinds[n]), (N, 1)) for n, x in self.at.items()}
+
+
+ZERO3, ZERO4 = [0, 0, 0], [0, 0, 0, 0]
+SINGULAR = [
+    Point("sqrt(a)", {"a": 0}, 0, {"a": 0}),
+    Point("a ** 0.5", {"a": 0}, 0, {"a": 0}),
+    Point("norm(x)", {"x": ZERO3}, 0, {"x": ZERO3}),
+    Point("norm(x4)", {"x4": ZERO4}, 0, {"x4": ZERO4}),
+    Point("normalize(x)", {"x": ZERO3}, ZERO3, {"x": ZERO3}),
+    Point("normalize(x2)", {"x2": [0, 0]}, [0, 0], {"x2": [0, 0]}),
+    Point("q.normalized()", {"q": ZERO4}, ZERO4, {"q": ZERO4}),
+    Point("asin(a)", {"a": 1}, np.pi / 2, {"a": 0}),
+    Point("asin(a)", {"a": -1}, -np.pi / 2, {"a": 0}),
+    Point("acos(a)", {"a": 1}, 0, {"a": 0}),
+    Point("acos(a)", {"a": -1}, np.pi, {"a": 0}),
+    Point("atan2(a, b)", {"a": 0, "b": 0}, 0, {"a": 0, "b": 0}),
+    Point("abs(a)", {"a": 0}, 0, {"a": 0}),
+    Point("sign(a)", {"a": 0}, 0, {"a": 0}),
+    Point("floor(a)", {"a": 2}, 2, {"a": 0}),
+    Point("pow(a, b)", {"a": 0, "b": 2}, 0, {"a": 0, "b": 0}),
+    Point("pow(a, b)", {"a": 0, "b": 1}, 0, {"a": 1, "b": 0}),
+    Point("pow(a, b)", {"a": -2, "b": 3}, -8, {"a": 12, "b": 0}),
+    # The later one on a tie.
+    Point("min(a, b)", {"a": 0.5, "b": 0.5}, 0.5, {"a": 0, "b": 1}),
+    Point("max(a, b)", {"a": 0.5, "b": 0.5}, 0.5, {"a": 0, "b": 1}),
+    Point("min(a, b, c)", {"a": 0.5, "b": 0.5, "c": 0.5}, 0.5, {"a": 0, "b": 0, "c": 1}),
+    Point("clamp(a, b, 2.0)", {"a": 0.5, "b": 0.5}, 0.5, {"a": 0, "b": 1}),
+    Point("clamp(a, -2.0, b)", {"a": 0.5, "b": 0.5}, 0.5, {"a": 0, "b": 1}),
+    # No singular points, though their textbook formulas divide by the angle.
+    Point("cos_sinc(a)[0]", {"a": 0}, 1, {"a": -1 / 2}),
+    Point("cos_sinc(a)[1]", {"a": 0}, 1, {"a": -1 / 6}),
+    Point("quat_exp(x)", {"x": ZERO3}, [1, 0, 0, 0], {"x": [0.5, 0.5, 0.5]}),
+]
+
+
+@pytest.mark.parametrize(
+    "number", range(len(SINGULAR)), ids=lambda k: f"{SINGULAR[k].text} at {[*SINGULAR[k].at.values()]}"
+)
+def test_singular_point_has_the_stated_derivative(subjects, number):
+    point, subject = SINGULAR[number], subjects[number]
+    world = point.world()
+    (value,) = subject.values(BASE, [world])
+    wanted = np.ravel(point.value)
+    assert close(value, np.tile(wanted, (N, 1)), 4 * np.finfo(float).eps)
+    (gradient,) = subject.gradients(BASE, [world], [np.ones((N, len(wanted)))])
+    for n in subject.real:
+        assert close(gradient[n], np.tile(np.ravel(point.gradient[n]), (N, 1)), 4 * np.finfo(float).eps), n
+    way = random_like(subject, *subject.real)
+    (tangent,) = subject.tangents(BASE, [world], [way])
+    forward = sum((way[n] * point.gradient[n]).sum(1) for n in subject.real)
+    assert np.allclose(tangent.sum(1), forward, rtol=0, atol=1e-14)
+
+
+# -- completeness --------------------------------------------------------------------------------------------------
+
+
+def test_the_registry_is_complete():
+    """Everything callable in the language and in kinema.math occurs in the text of an operator, and is run by it."""
+    called = set()
+    sys.setprofile(lambda frame, event, _: called.add(frame.f_code) if event == "call" else None)
+    try:
+        for operator in OPERATORS.values():
+            plain_value(operator.text, operator.inputs)
+    finally:
+        sys.setprofile(None)
+    words = {word for operator in OPERATORS.values() for word in re.findall(r"\w+", operator.text)}
+    names = {n for n in functions.__all__ if isinstance(getattr(functions, n), Intrinsic | Func)}
+    assert names - words == set()
+    assert {
+        f.__name__ for f in map(LANGUAGE.get, names) if isinstance(f, Func) and f.python.__code__ not in called
+    } == set()
+    for name in kinema_math.__all__:
+        made = getattr(kinema_math, name)
+        if isinstance(made, Func):
+            assert made.python.__code__ in called, name
+        else:
+            methods = {n: m for n, m in vars(made).items() if inspect.isfunction(m)}
+            assert [n for n, m in methods.items() if m.__code__ not in called] == [], name

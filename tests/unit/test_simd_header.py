@@ -1,4 +1,4 @@
-"""The lanes of emitted kernels (simd.hpp): one driver, built by each compiler at hand, which must agree on every bit."""
+"""The lanes of emitted kernels (simd.hpp): one driver, built by each compiler at hand; all agree on every bit."""
 
 import platform
 import shutil
