@@ -15,17 +15,12 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 TESTS = Path(__file__).parent
 KINDS = ("unit", "gradients", "verification", "cross", "fuzz", "examples", "architecture")
 
 # Kernels compiled by tests are kept between runs, apart from the user's own.
 os.environ.setdefault("KINEMA_CACHE", str(TESTS.parent / "build" / "test-cache"))
-
-# The same examples in every run; a deadline would only measure the compiler.
-settings.register_profile("kinema", derandomize=True, deadline=None)
-settings.load_profile("kinema")
 
 
 def pytest_configure(config: pytest.Config) -> None:

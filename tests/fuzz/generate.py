@@ -29,7 +29,7 @@ class Argument:
     length: int
     kind: str = "any"
     output: bool = False
-    top: int = 0  # of Int inputs: values are 0 ... top - 1; 0: a permutation
+    top: int = 0  # of Int inputs: values are 0 ... top - 1; 0: a permutation; -1: element i has a value below i
 
     @property
     def is_float(self) -> bool:
@@ -49,6 +49,7 @@ class Case:
     body: str
     count: int
     arguments: dict[str, Argument] = field(default_factory=dict)
+    tree: bool = False  # no Index: a loop over elements that read what earlier ones wrote
 
     @property
     def source(self) -> str:
@@ -63,12 +64,17 @@ class Case:
                 made[a.name] = rng.uniform(-1.5, 1.5, (a.length, a.numbers))
             elif a.output:
                 made[a.name] = np.zeros((a.length, 1), np.int64)
-            elif a.top:
-                # Tables and bounds of loops are the same in all worlds, as in programs.
-                made[a.name] = np.random.default_rng([self.seed, len(made)]).integers(0, a.top, (a.length, 1))
             else:
-                made[a.name] = np.random.default_rng([self.seed, len(made)]).permutation(a.length)[:, None]
+                # Tables and bounds of loops are the same in all worlds, as in programs.
+                made[a.name] = self._integers(a, np.random.default_rng([self.seed, len(made)]))[:, None]
         return made
+
+    def _integers(self, a: Argument, rng: np.random.Generator) -> np.ndarray:
+        if a.top > 0:
+            return rng.integers(0, a.top, a.length)
+        if a.top == 0:
+            return rng.permutation(a.length)
+        return np.array([0, *(rng.integers(0, i) for i in range(1, a.length))])
 
 
 @dataclass
@@ -623,6 +629,8 @@ class Writer:
             self.put(f"{new('w', 'mat33', 'own')}[i] = {self.squashed_matrix(s, 1)}")
         elif in_loop:
             cell, length = self.rng.choice([("perm[i]", 1), (f"8 * i + {self.loops[-1]} + 1", 8)])
+            if self.loops == ["i"]:
+                cell, length = "perm[i]", 1
             self.put(f"{new('rl', 'Float', 'any', length * self.maker.count)}[{cell}] += {f}")
         elif pick == 6:
             self.put(f"{new('rv', 'vec3')}[idx[i]] += {self.squashed_vector(s, 1)}")
@@ -725,6 +733,9 @@ class Maker:
             self.arguments[table] = Argument(table, "Int", n, "own", top=top)
         scope.leaves["I"] += [("n_loop", 3), ("idx[i]", n), ("cnt[i]", 3), ("i", n)]
         w = Writer(self.rng, self, kernel=True)
+        tree = seed % 8 == 7
+        if tree:
+            self.begin_tree(w, scope)
         # Arguments are not assigned to: work on copies.
         first = w.fresh("F")
         w.put(f"{first} = g + {self.rng.choice(scope.leaves['F'])[0]}")
@@ -734,10 +745,32 @@ class Maker:
         scope.names["V"] = []
         w.statements(scope, self.rng.randint(2, 4), 0)
         w.results(scope)
+        if tree:
+            self.end_tree(w, scope)
         types = {a.name: a.element if a.kind == "value" else f"Array[{a.element}]" for a in self.arguments.values()}
-        head = ",\n    ".join(["i: Index", *[f"{n}: {t}" for n, t in types.items()]])
+        head = ",\n    ".join([*([] if tree else ["i: Index"]), *[f"{n}: {t}" for n, t in types.items()]])
         text = f"@kernel\ndef {name}(\n    {head},\n):\n" + "\n".join(w.lines) + "\n"
-        return Case(seed, name, "\n\n".join([*self.texts, text]), n, self.arguments)
+        return Case(seed, name, "\n\n".join([*self.texts, text]), n, self.arguments, tree)
+
+    def begin_tree(self, w: Writer, scope: Scope) -> None:
+        """Open the loop over elements; each one knows what its parent has stored."""
+        self.arguments["parent"] = Argument("parent", "Int", self.count, top=-1)
+        up = self.output("up", "Float")
+        w.put(f"for i in range({self.count}):")
+        w.depth, w.loops = 2, ["i"]
+        w.put("above = 0.3")
+        w.put("if i > 0:")
+        w.put(f"    above = {up}[parent[i]]")
+        scope.leaves["F"].append(("above", 1.5))
+
+    def end_tree(self, w: Writer, scope: Scope) -> None:
+        """Close the loop, and sum up from the leaves to the root."""
+        up, down = self.output("up", "Float"), self.output("down", "Float")
+        w.put(f"{up}[i] = tanh(above * {w.squash(w.F(scope, 1))} + {w.float_leaf(scope)})")
+        w.put(f"{down}[i] += {w.squash(w.F(scope, 1))}")
+        w.depth, w.loops = 1, []
+        w.put(f"for i in range({self.count} - 1, 0, -1):")
+        w.put(f"    {down}[parent[i]] += {down}[i] * sin({up}[i] + 0.4)")
 
 
 def generate(seed: int) -> Case:

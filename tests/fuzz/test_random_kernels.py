@@ -57,14 +57,16 @@ class Subject:
     wanted: frozenset[str]
     forms: dict[tuple[str, str, int, int], support.Emission] = field(default_factory=dict)
 
-    def run(
-        self, form: str, worlds: list[dict[str, np.ndarray]], lanes: str = ELEMENTS, width: int = 4, size: int = 8
-    ) -> list[dict[str, np.ndarray]]:
-        return self.forms[form, lanes, width, size](worlds, self.case.count)
+    def run(self, form: str, worlds: list[dict[str, np.ndarray]], *how: Any) -> list[dict[str, np.ndarray]]:
+        """Run one form; `how` is one of the configurations, the first one if not given."""
+        return self.forms[(form, *(how or configurations(self.case)[0]))](worlds, self.case.count)
 
 
-def configurations(seed: int) -> list[tuple[str, int, int]]:
+def configurations(case: generate.Case) -> list[tuple[str, int, int]]:
     """Lanes, width and precision in which a kernel is compiled; the first one is compared with the oracles."""
+    seed = case.seed
+    if case.tree:  # as in programs: one lane, or lanes are worlds
+        return [(ELEMENTS, 1, 8), (WORLDS, (4, 2)[seed // 8 % 2], 8)]
     found = [(ELEMENTS, 4, 8)]
     if seed % 5 == 0:
         found.append((ELEMENTS, (1, 2, 8, 2, 1, 8, 1, 16)[seed // 5 % 8], 8))
@@ -123,7 +125,7 @@ def _subject(case: generate.Case, folder: Path, batch: support.Batch) -> Subject
     # Sometimes only some inputs need a gradient: what does not depend on them is left out.
     wanted = frozenset(inputs if case.seed % 4 else [n for n in inputs if rng.integers(2)])
     outputs = frozenset(a.name for a in case.arguments.values() if a.is_float and a.output)
-    packets = rng.integers(2)
+    packets = rng.integers(2) and not case.tree
     layouts = {a.name: PACKET for a in case.arguments.values() if a.kind == "own" and a.numbers > 1 and packets}
     found = Subject(case, kernel, wanted)
     kernels = {
@@ -131,11 +133,12 @@ def _subject(case: generate.Case, folder: Path, batch: support.Batch) -> Subject
         "adjoint": kernel.adjoint(wanted | outputs),
         "tangent": kernel.tangent(wanted | outputs),
     }
-    for lanes, width, size in configurations(case.seed):
+    for lanes, width, size in configurations(case):
         for form in ("forward", "adjoint"):
             found.forms[form, lanes, width, size] = batch.add(kernels[form], layouts, lanes, width, size)
     # One lane compiles faster; its outputs must have the bits of the forward kernel's four lanes.
-    found.forms["tangent", ELEMENTS, 4, 8] = batch.add(kernels["tangent"], layouts, width=(1, 4)[case.seed % 4 == 3])
+    width = 4 if case.seed % 4 == 3 and not case.tree else 1
+    found.forms[("tangent", *configurations(case)[0])] = batch.add(kernels["tangent"], layouts, width=width)
     return found
 
 
@@ -263,8 +266,8 @@ def by_torch(
         else:
             values = [int(row[0]) for row in world[a.name]]
         given[a.name] = values[0] if a.kind == "value" else TorchArray(element, list(values))
-    for e in range(case.count):
-        space[case.name](e, *given.values())
+    for e in range(1 if case.tree else case.count):
+        space[case.name](*([] if case.tree else [e]), *given.values())
     outputs, loss = {}, tensor(0.0)
     for a in case.arguments.values():
         if a.output:
@@ -377,11 +380,11 @@ def check_tangents(subject: Subject, world: dict, after: dict, grads: dict, seed
     assert error <= DOT_PRODUCT, f"seed {subject.case.seed}: dot products differ by {error:.3g}\n{subject.case.source}"
 
 
-@pytest.mark.parametrize("seed", [s for s in SEEDS if len(configurations(s)) > 1])
+@pytest.mark.parametrize("seed", [s for s in SEEDS if len(configurations(generate.generate(s))) > 1])
 def test_lanes_do_not_change_a_bit(subjects: dict[int, Subject | str], seed: int) -> None:
     subject = of_seed(subjects, seed)
     worlds = [subject.case.world(w) for w in range(4)]
-    first, *others = configurations(seed)
+    first, *others = configurations(subject.case)
     if others[0][2] == 4:
         first, *others = others
     for lanes, width, size in others:
