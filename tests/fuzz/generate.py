@@ -111,6 +111,8 @@ class Writer:
         self.deepest = rng.choice([1, 2, 2, 3])
         self.returns = 1 if kernel else 2
         self.may_call = True
+        self.branches = 0  # around this place
+        self.left = False  # a branch may have left: what follows is translated once for each path
 
     def put(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -363,7 +365,7 @@ class Writer:
             self.branch(s, nesting)
         elif pick < 15 and len(self.loops) < 2 and nesting < self.deepest:
             self.loop(s, nesting)
-        elif pick == 15 and self.locals < 2:
+        elif pick == 15 and self.locals < 2 and not self.left:
             self.local(s)
         elif pick == 16 and self.may_call:
             self.call(s)
@@ -371,7 +373,7 @@ class Writer:
             self.gradient(s)
         elif pick == 18 and not self.loops and self.returns > 0 and nesting < 2:
             self.early_return(s)
-        elif pick == 19 and self.loops:
+        elif pick in (19, 21) and self.loops:
             self.leave_loop(s)
         elif pick == 20 and nesting < 2:
             self.static_loop(s)
@@ -453,6 +455,7 @@ class Writer:
                 s.names[kind] = [(n, max(b, now) if n == name else b) for n, b in s.names[kind]]
 
     def branch(self, s: Scope, nesting: int) -> None:
+        self.branches += 1
         self.put(f"if {self.B(s, self.rng.randint(1, 2))}:")
         self.block(s, self.rng.randint(1, 2), nesting)
         if self.one_in(3):
@@ -461,12 +464,14 @@ class Writer:
         if not self.one_in(3):
             self.put("else:")
             self.block(s, self.rng.randint(1, 2), nesting)
+        self.branches -= 1
 
     def loop(self, s: Scope, nesting: int) -> None:
         if not s.names["F"] or self.one_in(3):
             name = self.fresh("F")
             self.put(f"{name} = {self.constant()}")
             s.add("F", name, 1.5)
+        counter = self.counter(s)
         var = self.fresh("k")
         uniform = ["3", "1, 4", "3, 0, -1", "0, 5, 2", "4, -1, -2", "-1, 2"]
         if self.kernel:
@@ -487,6 +492,8 @@ class Writer:
         self.depth += 1
         # Loops exist to carry something.
         self.update(inner)
+        if counter:
+            self.put(counter)
         self.depth -= 1
         self.block(inner, self.rng.randint(1, 2), nesting)
         self.loops.pop()
@@ -494,6 +501,16 @@ class Writer:
             for name, bound in inner.names[kind]:
                 if name in dict(s.names[kind]):
                     s.add(kind, name, max(bound, dict(s.names[kind])[name]))
+
+    def counter(self, s: Scope) -> str:
+        """Sometimes a number that counts iterations: the same in all lanes, until one of them leaves the loop."""
+        if not self.one_in(3):
+            return ""
+        kind = self.rng.choice("FI")
+        name = self.fresh(kind)
+        self.put(f"{name} = {'0.0' if kind == 'F' else '0'}")
+        s.add(kind, name, 3.0)
+        return f"{name} = {name} + {'0.375' if kind == 'F' else '1'}"
 
     def loop_leaves(self, inner: Scope, var: str, choice: str) -> None:
         """What can be read in a loop without two elements sharing a cell in the adjoint."""
@@ -522,6 +539,7 @@ class Writer:
         self.put(f"    {name} = {name} * 0.5 + {held}[axis] * {self.float_leaf(s)}")
 
     def leave_loop(self, s: Scope) -> None:
+        self.left = self.left or self.branches > 0
         self.put(f"if {self.B(s, 1)}:")
         self.depth += 1
         if self.one_in(2) and s.names["F"]:
@@ -597,6 +615,7 @@ class Writer:
 
     def early_return(self, s: Scope) -> None:
         self.returns -= 1
+        self.left = self.left or self.branches > 0
         self.put(f"if {self.B(s, 1)}:")
         inner = Scope(s)
         self.depth += 1

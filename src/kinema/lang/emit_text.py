@@ -167,7 +167,9 @@ class Writer:
             x, z = (f"-{a[0]}" if op == "fnma" else a[0]), (f"-{a[2]}" if op == "fms" else a[2])
             return f"fma({x}, {a[1]}, {z})"
         if op == "neg":
-            return f"-{a[0]}"
+            # Of a scalar fused multiply-add, gcc would make a negated one, whose zeros have the other sign.
+            fused = v.args[0].op in ("fma", "fms", "fnma") and not wide and v.kind == "f"
+            return f"flip_sign({a[0]})" if fused else f"-{a[0]}"
         if op in ("min", "max") and v.kind == "i":
             return f"i{op}({a[0]}, {a[1]})"
         if op == "abs" and v.kind == "i":

@@ -7,6 +7,11 @@
 
 namespace kn {
 
+template <class T>
+KN_INLINE T flip_sign(T a) {
+  return from_bits<int_of<T>>(to_bits(a) ^ sign_bit<T>());
+}
+
 // ---- whole values of any lane type in local memory ----------------------------------------------------------
 
 template <class V>
