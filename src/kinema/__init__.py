@@ -32,6 +32,7 @@ _API = {
         "CacheError",
         "ProgramError",
         "InputError",
+        "ModelError",
         "SimulationError",
         "MemoryBudgetError",
     ),
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from kinema.errors import KernelError as KernelError
     from kinema.errors import KinemaError as KinemaError
     from kinema.errors import MemoryBudgetError as MemoryBudgetError
+    from kinema.errors import ModelError as ModelError
     from kinema.errors import ProgramError as ProgramError
     from kinema.errors import SimulationError as SimulationError
     from kinema.lang.bridge import Rollout as Rollout

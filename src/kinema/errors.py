@@ -114,6 +114,10 @@ class InputError(KinemaError):
     """A value given by the caller does not fit: dtype, shape, device, range, not finite."""
 
 
+class ModelError(KinemaError):
+    """A scene, robot or model file is not usable: unphysical, inconsistent, malformed, unsupported."""
+
+
 class SimulationError(KinemaError):
     """Worlds became non-finite during a rollout.
 

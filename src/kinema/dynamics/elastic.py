@@ -39,6 +39,12 @@ def neo_hookean(F: mat33, mu: Float, lam: Float, alpha: Float):
     return 0.5 * mu * (I_C - 3.0) + 0.5 * lam * (det(F) - alpha) ** 2 - 0.5 * mu * log(I_C + 1.0)
 
 
+@func
+def tet_energy(edges: mat33, rest_inverse: mat33, volume: Float, mu: Float, lam: Float, alpha: Float):
+    """Energy [J] of one tetrahedron; `edges` has the columns x_b - x_a, x_c - x_a, x_d - x_a."""
+    return volume * neo_hookean(edges @ rest_inverse, mu, lam, alpha)
+
+
 @kernel
 def tet_forces(
     e: Index,
@@ -52,10 +58,9 @@ def tet_forces(
     """Elastic forces [N] of all tetrahedra, added to the forces of their vertices."""
     a, b, c, d = mesh.vertices[e]
     xa = x[a]
-    F = columns(x[b] - xa, x[c] - xa, x[d] - xa) @ mesh.rest_inverse[e]
-    P = grad(neo_hookean)(F, mu[e], lam[e], alpha[e])  # first Piola-Kirchhoff stress
-    fb, fc, fd = columns_of(-mesh.volume[e] * P @ transpose(mesh.rest_inverse[e]))
-    f[b] += fb
-    f[c] += fc
-    f[d] += fd
-    f[a] -= fb + fc + fd
+    edges = columns(x[b] - xa, x[c] - xa, x[d] - xa)
+    gb, gc, gd = columns_of(grad(tet_energy)(edges, mesh.rest_inverse[e], mesh.volume[e], mu[e], lam[e], alpha[e]))
+    f[b] -= gb
+    f[c] -= gc
+    f[d] -= gd
+    f[a] += gb + gc + gd

@@ -6,6 +6,7 @@ from typing import Any
 
 from kinema.lang.emit_text import LANES, PACKET, Writer, identifier
 from kinema.lang.ir import ArrayRef, Load, Local, Store, Value
+from kinema.lang.native import GROUP
 
 
 class Memory(Writer):
@@ -309,6 +310,7 @@ class Memory(Writer):
             for name, v in zip(names, node.values, strict=True):
                 self.put(f"{name} = {self.ref(v, True)};")
         self.schedule_scatter(node, names, index, mask, at)
+        self.schedule_rows(node, index, mask)
 
     def schedule_scatter(self, node: Store, names: list[str], index: str, mask: str | None, at: int) -> None:
         array, n = node.array, len(node.values)
@@ -338,17 +340,45 @@ class Memory(Writer):
         self.deferred_setup += setup
         self.deferred.append(guard + "{ " + " ".join(writes) + " }")
 
+    def schedule_rows(self, node: Store, index: str, mask: str | None) -> None:
+        """The same for packets whose writes do not meet: row by row, while the values are in registers."""
+        n = len(node.values)
+        if mask or node.mode != "add" or n == 1 or "i" in node.array.kinds or not 1 < self.w <= GROUP:
+            self.only_lane_by_lane = True
+            return
+        negated = all(v.op == "neg" for v in node.values)
+        values = [self.ref(v.args[0] if negated else v, True) for v in node.values]
+        size, sign = 2 if n == 2 else 4, -1 if negated else 1
+        for q in range(0, n, 4):
+            part = values[q : q + 4] + ["splat<F>(T(0))"] * (size - len(values[q : q + 4]))
+            place = f"{self.array_names[node.array]} + {q}"
+            self.deferred_rows.append(f"add_rows{size}<{sign}>({place}, {index}, {', '.join(part)});")
+
     def scatter_lines(self) -> list[str]:
         if not self.deferred:
             return []
-        lines = ["    " + s for s in self.deferred_setup]
-        body = " ".join(self.deferred)
-        lines.append("    if (__builtin_expect(full, 1)) {")
-        lines.append('      _Pragma("GCC unroll 16") for (int l = 0; l < W; ++l) { ' + body + " }")
-        lines.append("    } else {")
-        lines.append("      for (int l = 0; l < int(call->end - e0); ++l) { " + body + " }")
-        lines.append("    }")
-        return lines
+        body = "{ " + " ".join(self.deferred) + " }"
+        if self.only_lane_by_lane:
+            return [
+                *["    " + s for s in self.deferred_setup],
+                "    if (__builtin_expect(full, 1)) {",
+                f'      _Pragma("GCC unroll 16") for (int l = 0; l < W; ++l) {body}',
+                "    } else {",
+                f"      for (int l = 0; l < int(call->end - e0); ++l) {body}",
+                "    }",
+            ]
+        # The unusual case is a function of its own, which takes no registers from the usual one.
+        return [
+            "    if (__builtin_expect(full && apart(call, e0), 1)) {",
+            *["      " + r for r in self.deferred_rows],
+            "    } else {",
+            "      [=]() __attribute__((noinline)) {",
+            *["        " + s for s in self.deferred_setup],
+            "        const int lanes = full ? W : int(call->end - e0);",
+            f"        for (int l = 0; l < lanes; ++l) {body}",
+            "      }();",
+            "    }",
+        ]
 
     def scatter_now(self, node: Store, text: str) -> None:
         base, p = self.array_names[node.array], node.array.padded

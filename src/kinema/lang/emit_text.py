@@ -101,6 +101,8 @@ class Writer:
         self.mask: str | None = None
         self.deferred: list[str] = []
         self.deferred_setup: list[str] = []
+        self.deferred_rows: list[str] = []
+        self.only_lane_by_lane = False
         self.hoisted: list[str] = []
         self.accumulators: dict[tuple[ArrayRef, int], str] = {}
         self.sites: list[Site] = []

@@ -133,6 +133,7 @@ def _native_schedule(source: Any) -> native.Schedule:
     made.colours = source.colours
     made.colour_start = (ctypes.c_int32 * len(source.colour_start))(*source.colour_start.tolist())
     made.chunks = (ctypes.c_int32 * len(source.chunks))(*source.chunks.tolist())
+    made.apart = (ctypes.c_uint8 * len(source.apart))(*source.apart.tolist())
     return made
 
 

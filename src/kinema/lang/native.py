@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_double, c_int, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_double, c_int, c_int32, c_int64, c_uint8, c_void_p
 
+GROUP = 8
+"""Elements of a group: if their scattered writes do not meet, these may come in any order."""
 PACKET = 16
 """Elements whose numbers lie together in packet layout: the virtual width of all kernels."""
 CHUNK = 256
@@ -81,6 +83,7 @@ class Call(ctypes.Structure):
         ("world", c_int32),
         ("arena", POINTER(Arena)),
         ("fault", POINTER(Fault)),
+        ("apart", POINTER(c_uint8)),
     ]
 
 
@@ -110,6 +113,7 @@ class Schedule(ctypes.Structure):
         ("colours", c_int32),
         ("colour_start", POINTER(c_int32)),
         ("chunks", POINTER(c_int32)),
+        ("apart", POINTER(c_uint8)),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from kinema.lang import analysis, build, emit_simd, ir, native, program, types
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import AOS, LANES, PACKET, Site
-from kinema.lang.ir import ArrayRef, KernelIR, Load
+from kinema.lang.ir import ArrayRef, Block, KernelIR, Load, Store
 from kinema.lang.program import (
     CONTROL,
     ITERATE,
@@ -61,6 +61,7 @@ class Instruction:
     schedule: Schedule | None = None
     partial: list[int] | None = None
     cost: float = 0.0
+    origin: tuple[KernelCall, KernelIR, str] | None = None  # CALL: what it was made from
     loop: int = 0
     times: int = 0
     descending: bool = False
@@ -160,6 +161,7 @@ class Plan:
             made: list[Instruction] = []
             if which == "reverse":
                 self._reverse(self.program.nodes, made, top=True)
+                made = self._set_instead_of_zero(made)
             else:
                 self._forward(self.program.nodes, made, which == "tangent", set(), None)
             self._lists[which] = made
@@ -355,12 +357,46 @@ class Plan:
             schedule=chunk_schedule(kernel, tables, call.count),
             partial=partial if any(partial) else None,
             cost=analysis.cost(kernel),
+            origin=(call, kernel, form),
+        )
+
+    # -- first writers ------------------------------------------------------------------------------------------
+
+    def _set_instead_of_zero(self, made: list[Instruction]) -> list[Instruction]:
+        """Where the first call that uses zeroed cotangents adds to each once, it sets them and nothing is zeroed."""
+        made = list(made)
+        for zero in [i for i in made if i.op == native.OP_ZERO]:
+            place = made.index(zero)
+            first = next((k for k in range(place + 1, len(made)) if _meets(made[k], zero.refs[0])), None)
+            if first is None or made[first].origin is None:
+                continue
+            call, kernel, form = made[first].origin  # type: ignore[misc]
+            at = [k for k, ref in enumerate(made[first].refs) if ref == zero.refs[0]]
+            if len(at) == 1 and self._adds_once_everywhere(call, kernel, kernel.arrays[at[0]]):
+                made[first] = self._instruction(call, _setting(kernel, kernel.arrays[at[0]]), form, made[first].refs)
+                made.remove(zero)
+                for loop in made:
+                    loop.end -= int(loop.op == native.OP_LOOP and loop.end > place)
+        return made
+
+    def _adds_once_everywhere(self, call: KernelCall, kernel: KernelIR, array: ArrayRef) -> bool:
+        source = array.origin.name if array.origin else array.name
+        names = [a.name for a in call.kernel.arrays]
+        uses = [n for n in ir.walk(kernel.body) if isinstance(n, (Load, Store)) and n.array is array]
+        return (
+            len(uses) == 1
+            and isinstance(uses[0], Store)
+            and uses[0] in kernel.body.nodes
+            and None not in uses[0].values
+            and kernel.index is not None
+            and uses[0].index is kernel.index
+            and call.count == call.args[names.index(source)].buffer.length
         )
 
     def _emit(self, call: KernelCall, kernel: KernelIR, form: str, layouts: dict[ArrayRef, str]) -> emit_simd.Emitted:
         o = self.options
         width = o.width if o.lanes == WORLDS or kernel.index is not None else 1
-        key = (id(kernel), tuple(layouts.values()), width)
+        key = (kernel, tuple(layouts.values()), width)
         if key not in self._emitted:
             made = emit_simd.emit(
                 kernel,
@@ -393,6 +429,17 @@ class Plan:
     def compile(self, lists: tuple[str, ...]) -> None:
         """Compile and load everything that the named lists call, side by side."""
         build.libraries(self.sources(lists))
+
+
+def _meets(instruction: Instruction, ref: tuple[int, int]) -> bool:
+    """Whether an instruction uses a slot, or might as part of a loop."""
+    return ref in instruction.refs or instruction.op == native.OP_LOOP
+
+
+def _setting(kernel: KernelIR, array: ArrayRef) -> KernelIR:
+    """The kernel with its one addition to an array made an assignment."""
+    nodes = [replace(n, mode="set") if isinstance(n, Store) and n.array is array else n for n in kernel.body.nodes]
+    return replace(kernel, body=Block(nodes))
 
 
 def checking() -> bool:

@@ -9,15 +9,19 @@ import numpy as np
 
 from kinema.lang import analysis
 from kinema.lang.ir import ArrayRef, KernelIR
-from kinema.lang.native import CHUNK, PACKET
+from kinema.lang.native import CHUNK, GROUP
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Chunks by colour: those of one colour write to different elements and may run at the same time."""
+    """Chunks by colour: those of one colour write to different elements and may run at the same time.
+
+    `apart` has a 1 for each group of elements whose scattered writes all go to different places.
+    """
 
     colour_start: np.ndarray
     chunks: np.ndarray
+    apart: np.ndarray
 
     @property
     def colours(self) -> int:
@@ -46,7 +50,7 @@ def chunk_schedule(kernel: KernelIR, tables: dict[ArrayRef, Any], count: int) ->
     colours = _colour(written, count)
     order = np.argsort(colours, kind="stable").astype(np.int32)
     start = np.searchsorted(colours[order], np.arange(colours.max() + 2)).astype(np.int32)
-    return Schedule(start, order)
+    return Schedule(start, order, _apart(written, count))
 
 
 def _reads_what_others_write(uses: list[analysis.Access]) -> bool:
@@ -74,11 +78,21 @@ def _colour(written: np.ndarray, count: int) -> np.ndarray:
     return colours
 
 
-def packet_order(indices: Any) -> np.ndarray:
-    """An order of elements in which the packets of a chunk share as few written nodes as possible.
+def _apart(written: np.ndarray, count: int) -> np.ndarray:
+    """For each group of elements: 1 if no place is written twice."""
+    groups, writes = -(-count // GROUP), written.shape[1]
+    beyond = groups * GROUP - count
+    nowhere = -1 - np.arange(beyond * writes).reshape(beyond, writes)  # all different
+    places = np.concatenate([written, nowhere])
+    places = np.sort(places.reshape(groups, GROUP * writes), axis=1)
+    return (places[:, 1:] != places[:, :-1]).all(axis=1).astype(np.uint8)
 
-    Lanes of a packet that write to the same node wait for each other; elements stay in their chunk, so that the
-    locality of the given order is kept.
+
+def packet_order(indices: Any) -> np.ndarray:
+    """An order of elements in which the groups of a chunk write to different nodes, as far as possible.
+
+    Lanes that write to the same node must wait for each other. Elements stay in their chunk, which keeps the locality
+    of the given order; each goes to the emptiest group that has none of its nodes.
 
     Args:
         indices: The nodes of each element, shape (elements, nodes per element).
@@ -89,19 +103,24 @@ def packet_order(indices: Any) -> np.ndarray:
     table = np.asarray(indices)
     order: list[int] = []
     for begin in range(0, len(table), CHUNK):
-        waiting = list(range(begin, min(begin + CHUNK, len(table))))
-        while waiting:
-            packet: list[int] = []
-            nodes: set[int] = set()
-            later: list[int] = []
-            for e in waiting:
-                mine = set(table[e].tolist())
-                if len(packet) < PACKET and not (mine & nodes):
-                    packet.append(e)
-                    nodes |= mine
-                else:
-                    later.append(e)
-            fill = PACKET - len(packet)
-            order += packet + later[:fill]
-            waiting = later[fill:]
+        chunk = table[begin : begin + CHUNK]
+        _, dense = np.unique(chunk, return_inverse=True)
+        nodes = [sum({1 << int(i) for i in row}) for row in dense.reshape(chunk.shape)]
+        room = [min(GROUP, len(chunk) - first) for first in range(0, len(chunk), GROUP)]
+        groups: list[list[int]] = [[] for _ in room]
+        taken = [0] * len(groups)
+        left = []
+        for e, mine in enumerate(nodes):
+            fits = [g for g in range(len(groups)) if room[g] and not taken[g] & mine]
+            if not fits:
+                left.append(e)
+                continue
+            g = max(fits, key=room.__getitem__)
+            groups[g].append(e)
+            room[g] -= 1
+            taken[g] |= mine
+        for members, free in zip(groups, room, strict=True):
+            members += left[:free]
+            left = left[free:]
+        order += [begin + e for members in groups for e in members]
     return np.array(order, np.int32)

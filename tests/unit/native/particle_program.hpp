@@ -51,7 +51,7 @@ struct Colours {
       for (int32_t i = c; i < all; i += colours) chunks.push_back(i);
     }
     start.push_back(int32_t(chunks.size()));
-    schedule = {colours, start.data(), chunks.data()};
+    schedule = {colours, start.data(), chunks.data(), nullptr};
   }
   Colours(const Colours&) = delete;
 };

@@ -11,7 +11,7 @@
 #pragma once
 #include <stdint.h>
 
-enum { KN_PACKET = 16, KN_CHUNK = 256 };  // KN_CHUNK is a multiple of KN_PACKET
+enum { KN_GROUP = 8, KN_PACKET = 16, KN_CHUNK = 256 };  // each is a multiple of the one before
 
 // ---- what a kernel sees --------------------------------------------------------------------------
 
@@ -43,6 +43,8 @@ typedef struct kn_call {
   int32_t world;           // index of the block's first world, for faults
   kn_arena* arena;
   kn_fault* fault;
+  const uint8_t* apart;    // apart[e / KN_GROUP] != 0: no two scattered writes of this group's elements meet, so that
+                           // their order does not matter; NULL when nothing is known
 } kn_call;
 
 typedef void (*kn_kernel)(const kn_call*);
@@ -82,6 +84,7 @@ typedef struct kn_schedule {
   int32_t colours;
   const int32_t* colour_start;
   const int32_t* chunks;
+  const uint8_t* apart;  // for kn_call, or NULL
 } kn_schedule;
 
 enum { KN_OP_CALL = 0, KN_OP_ZERO, KN_OP_COPY, KN_OP_ADD, KN_OP_LOOP, KN_OP_END };

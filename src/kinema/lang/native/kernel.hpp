@@ -62,6 +62,49 @@ KN_INLINE void rows2(const element<F>* base, const U* offset, F& a, F& b) {
   load_rows(row, a, b);
 }
 
+// Whether the scattered writes of a packet may come in any order.
+KN_INLINE bool apart(const kn_call* call, int64_t e0) { return call->apart && call->apart[e0 / KN_GROUP]; }
+
+template <int sign, class V>
+KN_INLINE V add_or_subtract(V a, V b) {
+  if constexpr (sign > 0) return a + b;
+  else return a - b;
+}
+// base[offset[l] ..] += sign * (a, b, c, d) of lane l; the rows of the lanes do not overlap.
+template <int sign, class F, class U>
+KN_INLINE void add_rows4(element<F>* base, const U* offset, F a, F b, F c, F d) {
+  using T = element<F>;
+  constexpr int W = width<F>;
+  if constexpr (W == 8 && sizeof(T) == 4) {
+    using Q = Vec<T, 4>;
+    transpose_4x4(a, b, c, d);
+    const F rows[] = {a, b, c, d};
+    for (int l = 0; l < 4; ++l) {
+      T *p = base + offset[l], *q = base + offset[l + 4];
+      const F sum = add_or_subtract<sign>(join(load<Q>(p), load<Q>(q)), rows[l]);
+      store(p, low(sum)), store(q, high(sum));
+    }
+  } else {
+    using Row = typename Lanes<T, 4>::F;
+    T rows[4 * W];
+    transpose_store4(rows, a, b, c, d);
+    for (int l = 0; l < W; ++l) {
+      T* p = base + offset[l];
+      store<Row>(p, add_or_subtract<sign>(load<Row>(p), load<Row>(rows + 4 * l)));
+    }
+  }
+}
+template <int sign, class F, class U>
+KN_INLINE void add_rows2(element<F>* base, const U* offset, F a, F b) {
+  using Row = typename Lanes<element<F>, 2>::F;
+  element<F> rows[2 * width<F>];
+  transpose_store2(rows, a, b);
+  for (int l = 0; l < width<F>; ++l) {
+    element<F>* p = base + offset[l];
+    store<Row>(p, add_or_subtract<sign>(load<Row>(p), load<Row>(rows + 2 * l)));
+  }
+}
+
 // ---- own element: full packets are stored whole, tails lane by lane ------------------------------------------
 
 template <class F, class M>

@@ -332,6 +332,7 @@ class Runner {
     call.world = int32_t(first_world_);
     call.arena = program_.arenas ? &program_.arenas[worker] : &run_.workspaces[worker]->arena;
     call.fault = program_.fault;
+    call.apart = op.source->schedule ? op.source->schedule->apart : nullptr;
     try {
       op.source->kernel(&call);
     } catch (const std::bad_alloc&) {  // of the arena, perhaps in a thread where nobody else would catch it
