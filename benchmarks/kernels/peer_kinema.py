@@ -63,7 +63,7 @@ class Peer:
         self.state = {"x": torch.tensor(scene.x), "v": torch.tensor(scene.v)}
         self.cotangents = (torch.tensor(scene.cot_x), torch.tensor(scene.cot_v))
         self.found = Results()
-        self.steps_per_call = min(20_000, 10_000_000 // tets)
+        self.steps_per_call = min(20_000, 4_000_000 // tets)
         self.stored = self._stored(self.steps_per_call)
 
     def forward(self) -> None:

@@ -23,7 +23,19 @@ _MODULES = {
 _API = {
     "kinema.lang.program": ("Program",),
     "kinema.lang.bridge": ("rollout", "jvp", "Rollout"),
+    "kinema.scene.scene": ("Scene",),
+    "kinema.model.model": ("compile", "Model"),
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
+    "kinema.simulate.functions": (
+        "forward_kinematics",
+        "body_jacobian",
+        "centre_of_mass",
+        "mass_matrix",
+        "inverse_dynamics",
+        "forward_dynamics",
+        "kinetic_energy",
+        "potential_energy",
+    ),
     "kinema.simulate.soft": ("soft_program",),
     "kinema.errors": (
         "KinemaError",
@@ -55,9 +67,20 @@ if TYPE_CHECKING:
     from kinema.lang.bridge import jvp as jvp
     from kinema.lang.bridge import rollout as rollout
     from kinema.lang.program import Program as Program
+    from kinema.model.model import Model as Model
+    from kinema.model.model import compile as compile
     from kinema.model.tetmesh import TetArrays as TetArrays
     from kinema.model.tetmesh import tet_mesh as tet_mesh
     from kinema.scene import shapes as shapes
+    from kinema.scene.scene import Scene as Scene
+    from kinema.simulate.functions import body_jacobian as body_jacobian
+    from kinema.simulate.functions import centre_of_mass as centre_of_mass
+    from kinema.simulate.functions import forward_dynamics as forward_dynamics
+    from kinema.simulate.functions import forward_kinematics as forward_kinematics
+    from kinema.simulate.functions import inverse_dynamics as inverse_dynamics
+    from kinema.simulate.functions import kinetic_energy as kinetic_energy
+    from kinema.simulate.functions import mass_matrix as mass_matrix
+    from kinema.simulate.functions import potential_energy as potential_energy
     from kinema.simulate.soft import soft_program as soft_program
 
 _HOME = {name: module for module, names in _API.items() for name in names}

@@ -460,10 +460,14 @@ def _flatten_arguments(args: Any) -> Iterator[Any]:
 
 
 def _reads_first(kernel: Kernel, array: Any) -> bool:
-    """Whether the first thing a kernel does to an array is to read it."""
-    uses = (use for use in analysis.accesses(kernel.ir, set()) if use.array is array)
-    first = next(uses, None)
-    return first is not None and first.kind == "load"
+    """Whether the first thing a kernel does to an array is to read it.
+
+    A loop that reads what its earlier iterations wrote has the reading line first; only running it would tell.
+    """
+    uses = [use for use in analysis.accesses(kernel.ir, set()) if use.array is array]
+    if not uses or uses[0].kind != "load":
+        return False
+    return not (uses[0].in_loop and any(use.in_loop and use.kind != "load" for use in uses))
 
 
 def _as_order(name: str, order: Any, count: int | None) -> np.ndarray | None:

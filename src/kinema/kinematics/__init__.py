@@ -1,0 +1,1 @@
+"""Where things are and how fast they move: trees of links."""

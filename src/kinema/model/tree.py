@@ -1,0 +1,275 @@
+"""Robots in words become trees of links in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kinema.errors import ModelError
+from kinema.scene import description
+from kinema.scene.description import Body, Joint, Pose, Robot
+
+REVOLUTE, PRISMATIC, BALL, FREE = 0, 1, 2, 3
+COORDINATES, DOFS = (1, 1, 4, 7), (1, 1, 3, 6)
+"""Numbers of a joint in q and in v, by kind."""
+
+KINDS = {
+    description.REVOLUTE: REVOLUTE,
+    description.PRISMATIC: PRISMATIC,
+    description.BALL: BALL,
+    description.FREE: FREE,
+}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A robot in a scene: its name there, and where its root frames stand."""
+
+    name: str
+    robot: Robot
+    pose: Pose = Pose()
+
+
+@dataclass(eq=False)
+class TreeArrays:
+    """The trees of a scene. Joint i moves link i + 1; link 0 is the world. Shapes: j joints, b bodies, n velocities.
+
+    Attributes:
+        joints: Names, "robot/joint".
+        bodies: Names, "robot/body".
+        parent, root, kind, q_start, v_start, dofs: See `kinematics.tree.Tree`, shape (j,).
+        offset, rotation, axis: See `kinematics.tree.Joints`, shapes (j, 3), (j, 3, 3), (j, 3).
+        body_link, body_offset, body_rotation: See `dynamics.articulated.Bodies`, shapes (b,), (b, 3), (b, 3, 3).
+        mass, com, inertia: Shapes (b,), (b, 3), (b, 6).
+        row, depth, last, above: See `dynamics.articulated.Branches`, shapes (n,), (n,), (n,), (entries,).
+        armature, damping, stiffness, rest: Of each velocity's joint, shape (n,); springs of one-dof joints only.
+        q: Coordinates as placed, shape (nq,).
+    """
+
+    joints: list[str] = field(default_factory=list)
+    bodies: list[str] = field(default_factory=list)
+    parent: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    root: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    kind: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    q_start: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    v_start: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    dofs: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    offset: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    rotation: np.ndarray = field(default_factory=lambda: np.zeros((0, 3, 3)))
+    axis: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    body_link: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    body_offset: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    body_rotation: np.ndarray = field(default_factory=lambda: np.zeros((0, 3, 3)))
+    mass: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    com: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    inertia: np.ndarray = field(default_factory=lambda: np.zeros((0, 6)))
+    row: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    depth: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    last: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    above: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    armature: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    damping: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    stiffness: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    rest: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    q: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return len(self.q)
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities."""
+        return len(self.row)
+
+
+def build_tree(placed: Sequence[Placed]) -> TreeArrays:
+    """The arrays of all robots.
+
+    Raises:
+        ModelError: A parent is missing, names repeat, bodies hang on each other in a circle, a free joint is not at
+            a root, or a moving part has no mass.
+    """
+    builder = _Builder()
+    for one in placed:
+        builder.add(one)
+    return builder.finish()
+
+
+def rotation_matrix(q: Sequence[float]) -> np.ndarray:
+    """The matrix of a unit quaternion (w, x, y, z)."""
+    w, x, y, z = np.asarray(q, float) / np.linalg.norm(q)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+@dataclass
+class _Frame:
+    """A frame on a link."""
+
+    link: int
+    position: np.ndarray
+    rotation: np.ndarray
+
+    def then(self, position: Sequence[float] | np.ndarray, rotation: np.ndarray | None = None) -> _Frame:
+        turned = self.rotation if rotation is None else self.rotation @ rotation
+        return _Frame(self.link, self.position + self.rotation @ np.asarray(position, float), turned)
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.joint_names: list[str] = []
+        self.joint_rows: list[tuple[int, int, int, np.ndarray, np.ndarray, np.ndarray]] = []
+        self.joint_words: list[Joint] = []
+        self.body_names: list[str] = []
+        self.body_rows: list[tuple[_Frame, Body]] = []
+        self.q: list[float] = []
+
+    def add(self, placed: Placed) -> None:
+        robot = placed.robot
+        children: dict[str | None, list[Body]] = {}
+        names = [body.name for body in robot.bodies]
+        for body in robot.bodies:
+            if names.count(body.name) > 1:
+                raise ModelError(f"robot {robot.name!r} has two bodies {body.name!r}", where=robot.source or None)
+            if body.parent is not None and body.parent not in names:
+                what = f"body {body.name!r} hangs on {body.parent!r}, which robot {robot.name!r} does not have"
+                raise ModelError(what, where=robot.source or None)
+            children.setdefault(body.parent, []).append(body)
+        base = _Frame(0, np.asarray(placed.pose.position, float), rotation_matrix(placed.pose.rotation))
+        waiting = [(body, base) for body in reversed(children.get(None, []))]
+        done = 0
+        while waiting:
+            body, parent = waiting.pop()
+            frame = self._body(placed.name, body, parent)
+            waiting += [(child, frame) for child in reversed(children.get(body.name, []))]
+            done += 1
+        if done < len(robot.bodies):
+            reached = {n.removeprefix(f"{placed.name}/") for n in self.body_names}
+            stuck = ", ".join(sorted(set(names) - reached))
+            raise ModelError(f"bodies of robot {robot.name!r} hang on each other in a circle: {stuck}")
+
+    def _body(self, robot: str, body: Body, parent: _Frame) -> _Frame:
+        """Adds a body with its joints; returns its frame."""
+        frame = parent.then(body.pose.position, rotation_matrix(body.pose.rotation))
+        for joint in body.joints:
+            if joint.kind == description.FIXED:
+                continue
+            frame = self._joint(f"{robot}/{joint.name}", joint, frame)
+        self.body_names.append(f"{robot}/{body.name}")
+        self.body_rows.append((frame, body))
+        return frame
+
+    def _joint(self, name: str, joint: Joint, frame: _Frame) -> _Frame:
+        """Adds a joint; `frame` is the body's before and the result after it, on the new link."""
+        if name in self.joint_names:
+            raise ModelError(f"two joints are called {name!r}", fix="joint names are unique within a robot")
+        if joint.kind not in KINDS:
+            raise ModelError(f"joint {name!r} is of unknown kind", got=joint.kind, expected=", ".join(KINDS))
+        kind = KINDS[joint.kind]
+        anchor = np.zeros(3) if kind in (PRISMATIC, FREE) else np.asarray(joint.anchor, float)
+        if kind in (REVOLUTE, PRISMATIC) and not 0 < np.linalg.norm(joint.axis) < np.inf:
+            raise ModelError(f"the axis of joint {name!r} has no direction", got=joint.axis, expected="a unit vector")
+        if kind == FREE:
+            if frame.link != 0:
+                fix = "use a ball and three prismatic joints, or hang the body on the world"
+                raise ModelError(f"free joint {name!r} is not at a root", fix=fix)
+            self.q += [*frame.position, *_quaternion(frame.rotation)]
+            at = _Frame(0, np.zeros(3), np.eye(3))
+        else:
+            self.q += [0.0] if kind in (REVOLUTE, PRISMATIC) else [1.0, 0.0, 0.0, 0.0]
+            at = frame.then(anchor)
+        link = len(self.joint_rows) + 1
+        root = link if at.link == 0 else self.joint_rows[at.link - 1][1]
+        self.joint_names.append(name)
+        self.joint_words.append(joint)
+        self.joint_rows.append((at.link, root, kind, at.position, at.rotation, np.asarray(joint.axis, float)))
+        return _Frame(link, -anchor, np.eye(3))
+
+    def finish(self) -> TreeArrays:
+        rows = self.joint_rows
+        kind = [r[2] for r in rows]
+        dofs = [DOFS[k] for k in kind]
+        out = TreeArrays(
+            joints=self.joint_names,
+            bodies=self.body_names,
+            parent=_ints(r[0] for r in rows),
+            root=_ints(r[1] for r in rows),
+            kind=_ints(kind),
+            q_start=_ints(np.cumsum([0, *(COORDINATES[k] for k in kind)])[:-1]),
+            v_start=_ints(np.cumsum([0, *dofs])[:-1]),
+            dofs=_ints(dofs),
+            offset=np.array([r[3] for r in rows]).reshape(-1, 3),
+            rotation=np.array([r[4] for r in rows]).reshape(-1, 3, 3),
+            axis=np.array([r[5] for r in rows]).reshape(-1, 3),
+            body_link=_ints(f.link for f, _ in self.body_rows),
+            body_offset=np.array([f.position for f, _ in self.body_rows]).reshape(-1, 3),
+            body_rotation=np.array([f.rotation for f, _ in self.body_rows]).reshape(-1, 3, 3),
+            mass=np.array([b.mass.mass if b.mass else 0.0 for _, b in self.body_rows]),
+            com=np.array([b.mass.com if b.mass else (0.0,) * 3 for _, b in self.body_rows]).reshape(-1, 3),
+            inertia=np.array([b.mass.inertia if b.mass else (0.0,) * 6 for _, b in self.body_rows]).reshape(-1, 6),
+            q=np.array(self.q),
+        )
+        for name in ("armature", "damping", "stiffness", "rest"):
+            values = [getattr(j, name) for j, n in zip(self.joint_words, dofs, strict=True) for _ in range(n)]
+            setattr(out, name, np.array(values, float))
+        _add_branches(out)
+        _check_masses(out)
+        return out
+
+
+def _ints(values: object) -> np.ndarray:
+    return np.array(list(values), np.int32)  # type: ignore[call-overload]
+
+
+def _quaternion(R: np.ndarray) -> np.ndarray:
+    """(w, x, y, z) of a rotation matrix, w >= 0: the eigenvector of its largest eigenvalue [Bar-Itzhack 2000]."""
+    (a, b, c), (d, e, f), (g, h, i) = R
+    K = np.array(
+        [[a - e - i, 0, 0, 0], [d + b, e - a - i, 0, 0], [g + c, h + f, i - a - e, 0], [h - f, c - g, d - b, a + e + i]]
+    )
+    x, y, z, w = np.linalg.eigh(K / 3, "L")[1][:, -1]
+    q = np.array([w, x, y, z])
+    return q if w >= 0 else -q
+
+
+def _add_branches(tree: TreeArrays) -> None:
+    above: list[list[int]] = []
+    of_link: list[list[int]] = [[]]
+    for i, parent in enumerate(tree.parent):
+        path = list(of_link[parent])
+        for d in range(tree.v_start[i], tree.v_start[i] + tree.dofs[i]):
+            path = [*path, d]
+            above.append(path)
+        of_link.append(path)
+    last = list(range(len(above)))
+    for d in reversed(range(len(above))):
+        for e in above[d][:-1]:
+            last[e] = max(last[e], last[d])
+    tree.above = _ints(e for path in above for e in path)
+    tree.depth = _ints(len(path) - 1 for path in above)
+    tree.row = _ints(np.cumsum([0, *(len(path) for path in above)])[:-1])
+    tree.last = _ints(last)
+
+
+def _check_masses(tree: TreeArrays) -> None:
+    """Every joint must move something that resists: mass, inertia or a drive."""
+    moved = np.zeros(len(tree.parent) + 1, bool)
+    for link, mass in zip(tree.body_link, tree.mass, strict=True):
+        moved[link] |= mass > 0
+    for i in reversed(range(len(tree.parent))):
+        moved[tree.parent[i]] |= moved[i + 1]
+        d = tree.v_start[i]
+        if not moved[i + 1] and not (tree.armature[d : d + tree.dofs[i]] > 0).all():
+            raise ModelError(
+                f"joint {tree.joints[i]!r} moves nothing that has mass",
+                fix="give a body beyond it a mass and inertia, or the joint an armature",
+            )

@@ -1,0 +1,94 @@
+"""Arithmetic of poses and inertias that readers share. Quaternions (w, x, y, z)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kinema.errors import ModelError
+from kinema.scene.description import Pose, Quaternion
+
+FLATTEST = 1e-9  # smallest over largest principal moment below which an inertia counts as singular
+TRIANGLE = 1e-2  # a principal moment may exceed the sum of the others by this part of it: two digits in a file
+REPAIRED = 1e-3  # smallest over largest second moment after a repair
+
+
+def product(p: Quaternion, q: Quaternion) -> Quaternion:
+    """Hamilton product: the rotation q, then p."""
+    a, b, c, d = p
+    w, x, y, z = q
+    return (
+        a * w - b * x - c * y - d * z,
+        a * x + b * w + c * z - d * y,
+        a * y - b * z + c * w + d * x,
+        a * z + b * y - c * x + d * w,
+    )
+
+
+def rpy_quaternion(roll: float, pitch: float, yaw: float) -> Quaternion:
+    """Rz(yaw) Ry(pitch) Rx(roll) [rad]: turns about the fixed axes x, y, z in this order."""
+    about_x = (math.cos(roll / 2), math.sin(roll / 2), 0.0, 0.0)
+    about_y = (math.cos(pitch / 2), 0.0, math.sin(pitch / 2), 0.0)
+    about_z = (math.cos(yaw / 2), 0.0, 0.0, math.sin(yaw / 2))
+    return product(about_z, product(about_y, about_x))
+
+
+def matrix(q: Quaternion) -> np.ndarray:
+    """Rotation matrix of a unit quaternion, shape (3, 3)."""
+    w, x, y, z = q
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def composed(outer: Pose, inner: Pose) -> Pose:
+    """X_AC = X_AB X_BC."""
+    x, y, z = (float(value) for value in matrix(outer.rotation) @ inner.position + outer.position)
+    return Pose((x, y, z), product(outer.rotation, inner.rotation))
+
+
+def turned_inertia(inertia: np.ndarray, rotation: Quaternion) -> tuple[float, float, float, float, float, float]:
+    """R I R^T as (xx, xy, xz, yy, yz, zz): an inertia along the axes of a frame, from one turned against it."""
+    R = matrix(rotation)
+    t = R @ inertia @ R.T
+    return float(t[0, 0]), float(t[0, 1]), float(t[0, 2]), float(t[1, 1]), float(t[1, 2]), float(t[2, 2])
+
+
+def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False) -> np.ndarray:
+    """An inertia that a body can have: positive definite, no principal moment above the sum of the others.
+
+    Args:
+        inertia: About the centre of mass [kg m^2], shape (3, 3), symmetric and finite.
+        where: Its place, for messages.
+        repair: Whether one that no body has is replaced by the nearest possible. Negative moments stay refused.
+
+    Returns:
+        The inertia itself, or the repaired one.
+
+    Raises:
+        ModelError: No body has it.
+    """
+    moments, axes = np.linalg.eigh(inertia)
+    a, b, c = (float(moment) for moment in moments)
+    negative = a < -FLATTEST * abs(c)
+    singular = a <= FLATTEST * c
+    if not singular and a + b >= c * (1 - TRIANGLE):
+        return inertia
+    if repair and not negative:
+        # Second moments, the integrals of x^2 dm along the principal axes, are what cannot be negative.
+        second = (a + b + c) / 2 - moments
+        second = np.maximum(second, REPAIRED * second.max())
+        return np.asarray(axes @ np.diag(second.sum() - second) @ axes.T)
+    if singular:
+        what, expected = "the inertia is not positive definite", f"all above {FLATTEST:g} of the largest"
+    else:
+        what = "the inertia breaks the triangle inequality: no body has it"
+        expected = f"the largest at most the sum of the others, within {TRIANGLE:.0%} of it"
+    got = f"principal moments {a:.6g}, {b:.6g}, {c:.6g} kg m^2"
+    fix = "correct the numbers" + ("" if negative else ", or pass repair=True to take the nearest possible inertia")
+    raise ModelError(what, where=where, got=got, expected=expected, fix=fix)

@@ -1,0 +1,85 @@
+"""What the user says: robots, where they stand, gravity. `kinema.compile` turns it into a model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from kinema.errors import ModelError
+from kinema.scene.description import FREE, Joint, Pose, Quaternion, Robot, Vector
+
+
+@dataclass(frozen=True)
+class PlacedRobot:
+    """A robot in the scene: its name there, and the pose of its roots [m, -]."""
+
+    name: str
+    robot: Robot
+    pose: Pose
+
+
+class Scene:
+    """A scene in words.
+
+    Args:
+        gravity: [m/s^2]
+    """
+
+    def __init__(self, gravity: Vector = (0.0, 0.0, -9.81)) -> None:
+        self.gravity = _finite("gravity", gravity, 3)
+        self.robots: list[PlacedRobot] = []
+
+    def add_robot(
+        self,
+        robot: Robot,
+        name: str | None = None,
+        *,
+        pos: Vector = (0.0, 0.0, 0.0),
+        rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
+        floating: bool = False,
+    ) -> str:
+        """Add a robot.
+
+        Args:
+            robot: From a reader or `kinema.shapes`.
+            name: In this scene; the robot's own by default, numbered if taken.
+            pos: Position of its root frame [m].
+            rot: Orientation of its root frame, unit quaternion (w, x, y, z).
+            floating: Give roots without joints a free joint, so that nothing holds the robot.
+
+        Returns:
+            Its name.
+
+        Raises:
+            ModelError: The name is taken, or a number is not finite.
+        """
+        taken = [one.name for one in self.robots]
+        if name is None:
+            name = next(n for k in range(len(taken) + 1) if (n := robot.name + (f"_{k}" if k else "")) not in taken)
+        if name in taken or "/" in name or not name:
+            raise ModelError(f"the scene cannot call a robot {name!r}", expected=f"a new name without /; has {taken}")
+        pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
+        self.robots.append(PlacedRobot(name, _floating(robot) if floating else robot, pose))
+        return name
+
+
+def _floating(robot: Robot) -> Robot:
+    roots = [body for body in robot.bodies if body.parent is None]
+    free = {b.name: replace(b, joints=(Joint(f"{b.name}_free", FREE),)) for b in roots if not b.joints}
+    return replace(robot, bodies=tuple(free.get(b.name, b) for b in robot.bodies))
+
+
+def _finite(name: str, given: tuple[float, ...], count: int) -> tuple:
+    values = tuple(float(x) for x in given)
+    if len(values) != count or not all(map(math.isfinite, values)):
+        raise ModelError(f"{name} is not usable", got=given, expected=f"{count} finite numbers")
+    return values
+
+
+def _unit(name: str, given: tuple[float, ...]) -> tuple:
+    values = _finite(name, given, 4)
+    length = math.sqrt(sum(x * x for x in values))
+    if abs(length - 1) > 1e-6:
+        fix = "divide it by its length" if length else "(1, 0, 0, 0) is no rotation"
+        raise ModelError(f"{name} is no unit quaternion (w, x, y, z)", got=f"length {length:.6g}", fix=fix)
+    return tuple(x / length for x in values)

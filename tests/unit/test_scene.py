@@ -1,0 +1,166 @@
+"""Scenes and their compilation: names, places, joints that become links, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import kinema as kn
+from kinema.model.tree import FREE, REVOLUTE
+from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot
+from kinema.scene.shapes.random_tree import random_tree
+
+LUMP = MassProperties(1.0, (0.0, 0.0, 0.0), (0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
+QUARTER = (np.sqrt(0.5), 0.0, 0.0, np.sqrt(0.5))  # about z
+HINGE = Joint("hinge", "revolute", (0.0, 0.0, 1.0), anchor=(0.5, 0.0, 0.0))
+
+
+def arm() -> Robot:
+    """A base on the ground, an upper arm on a hinge, a hand fixed to it, and a finger with two joints."""
+    return Robot(
+        "arm",
+        (
+            Body("base", None, Pose((0.0, 0.0, 1.0)), (), LUMP),
+            Body("upper", "base", Pose((1.0, 0.0, 0.0), QUARTER), (HINGE,), LUMP),
+            Body("hand", "upper", Pose((0.0, 0.0, 0.2)), (), LUMP),
+            Body("finger", "hand", Pose(), (Joint("bend", "revolute"), Joint("slide", "prismatic")), LUMP),
+        ),
+    )
+
+
+def compiled(*robots: Robot, **options) -> kn.Model:
+    scene = kn.Scene()
+    for robot in robots:
+        scene.add_robot(robot, **options)
+    return kn.compile(scene)
+
+
+def test_joints_become_links_and_fixed_bodies_ride_along():
+    model = compiled(arm())
+    tree = model.tree
+    assert model.joints == ["arm/hinge", "arm/bend", "arm/slide"] and model.nq == model.nv == 3
+    assert tree.parent.tolist() == [0, 1, 2] and tree.body_link.tolist() == [0, 1, 1, 3]
+    assert np.allclose(tree.offset[0], (1.0, 0.5, 1.0))  # the anchor, turned by the body's pose
+    assert np.allclose(tree.body_offset[1], (-0.5, 0.0, 0.0)) and np.allclose(tree.body_offset[2], (-0.5, 0.0, 0.2))
+    assert tree.above.tolist() == [0, 0, 1, 0, 1, 2] and tree.last.tolist() == [2, 2, 2]
+
+
+def test_bodies_stand_where_they_were_put():
+    """Half a turn of the hinge about (1, 0.5, z) moves the arm's origin to the other side of the anchor."""
+    model = compiled(arm(), pos=(0.0, 0.0, 2.0))
+    at_rest = kn.forward_kinematics(model, model.initial_coordinates()).position
+    assert torch.allclose(at_rest[1], torch.tensor([1.0, 0.0, 3.0], dtype=torch.float64))
+    turned = kn.forward_kinematics(model, torch.tensor([np.pi, 0.0, 0.0], dtype=torch.float64)).position
+    assert torch.allclose(turned[1], torch.tensor([1.0, 1.0, 3.0], dtype=torch.float64))
+    assert torch.allclose(turned[0], torch.tensor([0.0, 0.0, 3.0], dtype=torch.float64))
+
+
+def test_branches_of_a_tree():
+    """Subtrees are ranges, rows lead from the root: for fifty random trees, against the parents alone."""
+    for seed in range(50):
+        tree = compiled(random_tree(seed, 10, floating=seed % 2 == 0)).tree
+        joint_of = np.repeat(np.arange(len(tree.parent)), tree.dofs)
+        for d in range(tree.nv):
+            path, link = [], joint_of[d] + 1
+            while link:
+                path += [e for e in range(tree.nv) if joint_of[e] == link - 1 and e <= d]
+                link = tree.parent[link - 1]
+            row = tree.above[tree.row[d] : tree.row[d] + tree.depth[d] + 1].tolist()
+            assert row == sorted(path) and row[-1] == d
+            below = [e for e in range(tree.nv) if d in tree.above[tree.row[e] : tree.row[e] + tree.depth[e] + 1]]
+            assert below == list(range(d, tree.last[d] + 1))
+
+
+def test_floating_and_several_robots():
+    scene = kn.Scene()
+    names = [scene.add_robot(arm(), floating=True, pos=(k, 0.0, 0.0), rot=QUARTER) for k in (0.0, 3.0)]
+    assert names == ["arm", "arm_1"]
+    model = kn.compile(scene)
+    assert model.tree.kind.tolist() == [FREE, REVOLUTE, REVOLUTE, 1] * 2
+    assert model.tree.root.tolist() == [1, 1, 1, 1, 5, 5, 5, 5]
+    assert np.allclose(model.tree.q[10:17], (3.0, 0.0, 1.0, *QUARTER))
+
+
+def test_a_robot_does_not_depend_on_where_it_stands():
+    """A kilometre away the mass matrix is the same to rounding: all vectors are about the robot's own origin."""
+    robot = random_tree(5, 8, floating=True)
+    near, far = (compiled(robot, pos=(x, 0.0, 0.0)) for x in (0.0, 1000.0))
+    M = [kn.mass_matrix(m, m.initial_coordinates()) for m in (near, far)]
+    assert torch.allclose(*M, rtol=1e-12, atol=1e-12)
+
+
+def test_parameters_by_name():
+    model = compiled(arm())
+    found = model.parameters("arm/hand/mass", "arm/hinge/axis", "damping", "gravity", requires_grad=True)
+    assert {n: tuple(t.shape) for n, t in found.items()} == {
+        "arm/hand/mass": (),
+        "arm/hinge/axis": (3,),
+        "damping": (3,),
+        "gravity": (3,),
+    }
+    assert all(t.requires_grad for t in found.values())
+    given = model.resolve({"arm/hand/mass": torch.tensor([2.0, 3.0], dtype=torch.float64)})["mass"]
+    assert given.tolist() == [[1, 1, 2, 1], [1, 1, 3, 1]]
+
+
+def with_joint(**changes) -> Robot:
+    robot = arm()
+    upper = replace(robot.bodies[1], joints=(replace(HINGE, **changes),))
+    return replace(robot, bodies=(robot.bodies[0], upper, *robot.bodies[2:]))
+
+
+def with_body(at: int, **changes) -> Robot:
+    bodies = list(arm().bodies)
+    bodies[at] = replace(bodies[at], **changes)
+    return replace(arm(), bodies=tuple(bodies))
+
+
+@pytest.mark.parametrize(
+    ("robot", "message"),
+    [
+        (with_body(2, parent="nobody"), "hangs on 'nobody'"),
+        (with_body(2, name="upper"), "two bodies 'upper'"),
+        (with_body(1, parent="finger"), "in a circle: finger, hand, upper"),
+        (with_joint(axis=(0.0, 0.0, 0.0)), "'arm/hinge' has no direction"),
+        (with_joint(axis=(np.nan, 0.0, 0.0)), "'arm/hinge' has no direction"),
+        (with_joint(kind="free"), None),
+        (with_joint(kind="screw"), "'arm/hinge' is of unknown kind"),
+        (with_joint(name="bend"), "two joints are called 'arm/bend'"),
+        (with_body(3, mass=None), "'arm/slide' moves nothing that has mass"),
+        (with_body(3, joints=(Joint("loose", "free"),)), "'arm/loose' is not at a root"),
+    ],
+    ids=lambda value: str(value)[:30] if isinstance(value, str) else "",
+)
+def test_robots_that_cannot_be(robot, message):
+    if message is None:  # its base is part of the world
+        assert compiled(robot).nv == 8
+        return
+    with pytest.raises(kn.ModelError, match=message):
+        compiled(robot)
+
+
+@pytest.mark.parametrize(
+    ("add", "message"),
+    [
+        (lambda s: s.add_robot(arm(), "a/b"), "cannot call a robot 'a/b'"),
+        (lambda s: (s.add_robot(arm(), "a"), s.add_robot(arm(), "a")), "cannot call a robot 'a'"),
+        (lambda s: s.add_robot(arm(), pos=(0.0, np.inf, 0.0)), "pos is not usable"),
+        (lambda s: s.add_robot(arm(), pos=(0.0, 0.0)), "pos is not usable"),
+        (lambda s: s.add_robot(arm(), rot=(0.0, 0.0, 0.0, 0.0)), "rot is no unit quaternion"),
+        (lambda s: kn.Scene(gravity=(0.0, np.nan, 0.0)), "gravity is not usable"),
+    ],
+)
+def test_scenes_that_cannot_be(add, message):
+    with pytest.raises(kn.ModelError, match=message):
+        add(kn.Scene())
+
+
+def test_precision_is_the_models():
+    scene = kn.Scene()
+    scene.add_robot(arm())
+    assert kn.compile(scene, torch.float32).initial_coordinates().dtype == torch.float32
+    with pytest.raises(kn.InputError, match="single or double precision"):
+        kn.compile(scene, torch.float16)
