@@ -23,9 +23,12 @@ _MODULES = {
 _API = {
     "kinema.lang.program": ("Program",),
     "kinema.lang.bridge": ("rollout", "jvp", "Rollout"),
+    "kinema.scene.io.urdf": ("read_urdf",),
+    "kinema.scene.io.mjcf": ("read_mjcf",),
     "kinema.scene.scene": ("Scene",),
     "kinema.model.model": ("compile", "Model"),
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
+    "kinema.simulate.simulate": ("simulate", "Trajectory"),
     "kinema.simulate.functions": (
         "forward_kinematics",
         "body_jacobian",
@@ -72,6 +75,8 @@ if TYPE_CHECKING:
     from kinema.model.tetmesh import TetArrays as TetArrays
     from kinema.model.tetmesh import tet_mesh as tet_mesh
     from kinema.scene import shapes as shapes
+    from kinema.scene.io.mjcf import read_mjcf as read_mjcf
+    from kinema.scene.io.urdf import read_urdf as read_urdf
     from kinema.scene.scene import Scene as Scene
     from kinema.simulate.functions import body_jacobian as body_jacobian
     from kinema.simulate.functions import centre_of_mass as centre_of_mass
@@ -81,6 +86,8 @@ if TYPE_CHECKING:
     from kinema.simulate.functions import kinetic_energy as kinetic_energy
     from kinema.simulate.functions import mass_matrix as mass_matrix
     from kinema.simulate.functions import potential_energy as potential_energy
+    from kinema.simulate.simulate import Trajectory as Trajectory
+    from kinema.simulate.simulate import simulate as simulate
     from kinema.simulate.soft import soft_program as soft_program
 
 _HOME = {name: module for module, names in _API.items() for name in names}

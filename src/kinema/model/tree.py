@@ -85,6 +85,13 @@ class TreeArrays:
         """Number of velocities."""
         return len(self.row)
 
+    def spring_coordinates(self) -> np.ndarray:
+        """The coordinate that a spring of each velocity's joint stretches; -1 for free and ball joints."""
+        out = np.full(self.nv, -1, np.int32)
+        single = self.dofs == 1
+        out[self.v_start[single]] = self.q_start[single]
+        return out
+
 
 def build_tree(placed: Sequence[Placed]) -> TreeArrays:
     """The arrays of all robots.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, replace
 
 from kinema.errors import ModelError
 from kinema.scene.description import FREE, Joint, Pose, Quaternion, Robot, Vector
+from kinema.scene.io.mjcf import read_mjcf
+from kinema.scene.io.urdf import read_urdf
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Scene:
 
     def add_robot(
         self,
-        robot: Robot,
+        robot: Robot | str | os.PathLike[str],
         name: str | None = None,
         *,
         pos: Vector = (0.0, 0.0, 0.0),
@@ -41,7 +44,7 @@ class Scene:
         """Add a robot.
 
         Args:
-            robot: From a reader or `kinema.shapes`.
+            robot: From a reader or `kinema.shapes`, or the path of a .urdf or .xml (MJCF) file to read as it is.
             name: In this scene; the robot's own by default, numbered if taken.
             pos: Position of its root frame [m].
             rot: Orientation of its root frame, unit quaternion (w, x, y, z).
@@ -51,8 +54,10 @@ class Scene:
             Its name.
 
         Raises:
-            ModelError: The name is taken, or a number is not finite.
+            ModelError: The file is refused, the name is taken, or a number is not finite.
         """
+        if not isinstance(robot, Robot):
+            robot = _read(os.fspath(robot))
         taken = [one.name for one in self.robots]
         if name is None:
             name = next(n for k in range(len(taken) + 1) if (n := robot.name + (f"_{k}" if k else "")) not in taken)
@@ -61,6 +66,14 @@ class Scene:
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
         self.robots.append(PlacedRobot(name, _floating(robot) if floating else robot, pose))
         return name
+
+
+def _read(path: str) -> Robot:
+    if path.endswith(".urdf"):
+        return read_urdf(path)
+    if path.endswith((".xml", ".mjcf")):
+        return read_mjcf(path)
+    raise ModelError(f"{path!r} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
 
 
 def _floating(robot: Robot) -> Robot:

@@ -11,6 +11,8 @@ from kinema.dynamics.articulated import (
     mass_matrix,
     solve,
 )
+from kinema.dynamics.joints import Springs, net_forces
+from kinema.integrate.joints import advance_coordinates, advance_velocities
 from kinema.kinematics.tree import Joints, Tree, link_velocities, place_links
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Program, Ref
@@ -75,11 +77,12 @@ class TreeProgram:
         p.call(link_velocities, self.tree, self.S, v, self.V)
         p.call(bias_forces, self.tree, self.S, self.V, self.inertia, self.gravity, acceleration, A, F, tau)
 
-    def mass_matrix(self, M: Ref) -> None:
-        """Rows of M along the branches."""
+    def mass_matrix(self, M: Ref, diagonal: Ref | None = None) -> None:
+        """Rows of M along the branches, with the drives' inertia (or something else) on the diagonal."""
         p, links = self.program, len(self.arrays.parent) + 1
         composite = p.scratch("composite", RigidInertia, links)
-        p.call(mass_matrix, self.tree, self.branches, self.S, self.inertia, self.armature, composite, M)
+        added = self.armature if diagonal is None else diagonal
+        p.call(mass_matrix, self.tree, self.branches, self.S, self.inertia, added, composite, M)
 
     def factorise(self, M: Ref) -> None:
         """M = L^T D L."""
@@ -91,3 +94,38 @@ class TreeProgram:
         """x = M^-1 b."""
         y = self.program.scratch(f"y_{x.buffer.name}", Float, self.arrays.nv)
         self.program.call(solve, self.branches, self.U, self.L, b, y, x)
+
+
+def tree_program(tree: TreeArrays, name: str = "tree") -> Program:
+    """One step of trees without contact, semi-implicit Euler, implicit in springs and dampers.
+
+    Args:
+        tree: The model.
+        name: Name of the program.
+
+    Returns:
+        A program with the state q, v, the control tau (a force per degree of freedom [N m, N]) and the parameters
+        offset, axis, mass, com, inertia, armature, stiffness, rest, damping, gravity and dt, all differentiable.
+    """
+    p = Program(name)
+    parts = TreeProgram(p, tree)
+    q, v = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv)
+    tau, dt = p.control("tau", Float, tree.nv), p.parameter("dt", Float)
+    springs = Springs(
+        coordinate=p.constant("coordinate", Int, tree.spring_coordinates()),
+        **{n: p.parameter(n, Float, tree.nv) for n in ("stiffness", "rest", "damping")},
+    )
+    bias, net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("bias", "net", "diagonal", "a"))
+    M = p.scratch("M", Float, len(tree.above))
+    zero = p.constant("zero", Float, [0.0] * tree.nv)
+
+    parts.kinematics(q)
+    parts.inertias()
+    parts.inverse_dynamics(v, zero, bias)
+    p.call(net_forces, springs, tau, bias, q, v, parts.armature, dt, net, diagonal)
+    parts.mass_matrix(M, diagonal)
+    parts.factorise(M)
+    parts.solve(net, a)
+    p.call(advance_velocities, v, a, dt, v.next)
+    p.call(advance_coordinates, parts.tree, q, v.next, dt, q.next)
+    return p

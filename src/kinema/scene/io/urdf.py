@@ -1,0 +1,582 @@
+"""Robots from URDF files: complete for what can be simulated, strict about the rest.
+
+What URDF and its tools know and a simulation does not need is ignored and noted; what nobody knows is refused, since it
+is usually a typing error. Colours are taken as linear.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from kinema.errors import InputError, ModelError
+from kinema.scene import description
+from kinema.scene.description import Actuator, Body, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape
+from kinema.scene.io.files import Places, short
+from kinema.scene.io.meshes import FORMATS, read_mesh, scaled
+from kinema.scene.io.rigid import composed, physical_inertia, rpy_quaternion, turned_inertia
+from kinema.scene.io.xml import Element, close_to, read_xml
+
+MOST_VERTICES = 20_000_000  # of all meshes of a robot together, so that one file used often cannot fill the memory
+SHORTEST_AXIS = 1e-6  # below it an axis counts as zero
+
+KINDS = {
+    "fixed": description.FIXED,
+    "revolute": description.REVOLUTE,
+    "continuous": description.REVOLUTE,
+    "prismatic": description.PRISMATIC,
+    "floating": description.FREE,
+    "spherical": description.BALL,
+}
+
+
+_PRIMITIVES = {
+    "box": description.BOX,
+    "sphere": description.SPHERE,
+    "cylinder": description.CYLINDER,
+    "capsule": description.CAPSULE,
+}
+
+
+class _Rule:
+    """Words inside an element: attributes and children that are read, and (after a bar) those that are ignored."""
+
+    def __init__(self, attributes: str = "", children: str = "") -> None:
+        read, _, ignored = attributes.partition("|")
+        self.attributes, self.ignored_attributes = read.split(), ignored.split()
+        read, _, ignored = children.partition("|")
+        self.children, self.ignored_children = read.split(), ignored.split()
+
+
+_RULES = {
+    "robot": _Rule("name | version", "link joint material | transmission gazebo sensor ros2_control mujoco"),
+    "link": _Rule("name | type concave", "inertial visual collision contact | sensor verbose"),
+    "inertial": _Rule("", "origin mass inertia"),
+    "mass": _Rule("value"),
+    "inertia": _Rule("ixx ixy ixz iyy iyz izz"),
+    "origin": _Rule("xyz rpy"),
+    "visual": _Rule("name", "origin geometry material | verbose"),
+    "collision": _Rule("name group mask | concave", "origin geometry | material verbose contact_coefficients"),
+    "geometry": _Rule("", "box cylinder sphere capsule mesh | material"),
+    "box": _Rule("size"),
+    "cylinder": _Rule("radius length"),
+    "capsule": _Rule("radius length"),
+    "sphere": _Rule("radius"),
+    "mesh": _Rule("filename scale"),
+    "material": _Rule("name", "color | texture specular"),
+    "color": _Rule("rgba"),
+    "contact": _Rule(
+        "",
+        "lateral_friction restitution | rolling_friction spinning_friction friction_anchor stiffness damping "
+        "inertia_scaling contact_cfm contact_erp",
+    ),
+    "lateral_friction": _Rule("value"),
+    "restitution": _Rule("value"),
+    "joint": _Rule(
+        "name type", "origin parent child axis limit dynamics mimic | calibration safety_controller joint_properties"
+    ),
+    "parent": _Rule("link"),
+    "child": _Rule("link"),
+    "axis": _Rule("xyz | rpy"),
+    "limit": _Rule("lower upper effort velocity twist"),
+    "dynamics": _Rule("damping friction"),
+    "mimic": _Rule("joint multiplier offset"),
+}
+
+
+def read_urdf(
+    path: str | os.PathLike[str],
+    *,
+    roots: Iterable[str | os.PathLike[str]] = (),
+    package_roots: Mapping[str, str | os.PathLike[str]] | None = None,
+    meshes: str = "required",
+    floating: bool = False,
+    repair: bool = False,
+) -> Robot:
+    """Read a robot from a URDF file.
+
+    The frame of a body is that of its link, so a joint's anchor is the body's origin and the pose of the body is the
+    origin of the joint. Fixed joints become bodies without joints. Each joint of one degree of freedom that does not
+    mimic another gets a torque actuator of its name, limited by its effort.
+
+    Args:
+        path: The file.
+        roots: Folders, beside the file's own, whose files the model may read.
+        package_roots: Folder of each package in `package://name/...`.
+        meshes: "required" refuses a mesh file that is missing or of an unknown kind; "skip" leaves its shape out.
+        floating: Whether the root link is free, by a joint named "root"; otherwise it is fixed to the world.
+        repair: Whether an inertia that no body can have is changed to the nearest that one can, and noted.
+
+    Returns:
+        The robot, bodies in depth-first order, with notes on all that was left out.
+
+    Raises:
+        ModelError: The file is malformed, inconsistent, unphysical or names what may not be read; says where.
+        InputError: An argument is wrong.
+    """
+    if meshes not in ("required", "skip"):
+        raise InputError("meshes has an unknown value", got=repr(meshes), expected="'required' or 'skip'")
+    root = read_xml(path)
+    if root.tag != "robot":
+        expected = "<robot> as the outermost element"
+        raise root.error("not a URDF file", got=f"<{short(root.tag)[1:-1]}>", expected=expected)
+    reader = _Reader(Places.of(path, roots, package_roots), os.path.dirname(os.fspath(path)), meshes == "skip", repair)
+    reader.check_words(root)
+    return reader.robot(root, floating)
+
+
+class _Reader:
+    """What is shared while one file is read: allowed folders, meshes and notes."""
+
+    def __init__(self, places: Places, shown_folder: str, skip_meshes: bool, repair: bool) -> None:
+        self.places = places
+        self.shown_folder = shown_folder
+        self.skip_meshes = skip_meshes
+        self.repair = repair
+        self.meshes: dict[tuple[str, tuple[float, ...]], Mesh] = {}
+        self.mesh_words: set[str] = set()
+        self.vertices = 0
+        self.materials: dict[str, tuple[float, ...]] = {}
+        self.ignored: dict[str, list[int]] = {}
+        self.listed: dict[str, list[str]] = {}
+
+    # Words and notes.
+
+    def check_words(self, root: Element) -> None:
+        """Refuse unknown elements and attributes; note the ones that are known to be harmless."""
+        waiting = [root]
+        while waiting:
+            element = waiting.pop()
+            rule = _RULES[element.tag]
+            if element.text:
+                self.ignore(f"text inside <{element.tag}>", element)
+            for name in element.attributes:
+                if name in rule.ignored_attributes or ":" in name:
+                    if not name.startswith("xmlns"):
+                        self.ignore(f"attribute {short(name)} of <{element.tag}>", element)
+                elif name not in rule.attributes and name != "xmlns":
+                    known = rule.attributes + rule.ignored_attributes
+                    expected = ", ".join(rule.attributes) or "no attributes"
+                    fix = close_to(name, known)
+                    raise element.error(f"unknown attribute {short(name)}", expected=expected, fix=fix)
+            read = []
+            for child in element.children:
+                if child.tag.startswith("xacro:"):
+                    raise child.error("a xacro command", fix="expand the file with xacro first")
+                if child.tag in rule.children:
+                    read.append(child)
+                elif child.tag in rule.ignored_children or ":" in child.tag:
+                    self.ignore(f"<{short(child.tag)[1:-1]}> in <{element.tag}>", child)
+                else:
+                    expected = ", ".join(f"<{tag}>" for tag in rule.children) or "no elements"
+                    fix = close_to(child.tag, rule.children + rule.ignored_children)
+                    raise child.error(f"unknown element inside <{element.tag}>", expected=expected, fix=fix)
+            waiting.extend(reversed(read))
+
+    def ignore(self, what: str, element: Element) -> None:
+        self.ignored.setdefault(what, []).append(element.line)
+
+    def note(self, what: str, name: str) -> None:
+        self.listed.setdefault(what, []).append(name)
+
+    def notes(self) -> tuple[str, ...]:
+        lines = []
+        for what, places in self.ignored.items():
+            count = len(set(places))
+            lines.append(
+                f"ignored: {what}, " + (f"on {count} lines, first" if count > 1 else "on line") + f" {min(places)}"
+            )
+        for what, listed in self.listed.items():
+            names = list(dict.fromkeys(listed))
+            more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+            lines.append(f"{what}: {', '.join(names[:8])}{more}")
+        if self.mesh_words:
+            lines.append(f"ignored: {', '.join(sorted(self.mesh_words))} in mesh files")
+        return tuple(lines)
+
+    # The whole.
+
+    def robot(self, root: Element, floating: bool) -> Robot:
+        robot_name = root.string("name")
+        links = _by_name(root.all("link"))
+        joints = _by_name(root.all("joint"))
+        if not links:
+            raise root.error("the robot has no links", fix='add <link name="base"/>')
+        above, order = _tree(root, links, joints)
+        self.read_materials(root)
+        kinds = {name: self.kind(joint) for name, joint in joints.items()}
+        mimics = _mimics(joints, kinds)
+        still: dict[str, Pose] = {}  # poses in the world of links that cannot move
+        bodies, actuators = [], []
+        for name in order:
+            link, joint = links[name], above.get(name)
+            mass = self.mass(link, moving=joint is not None)
+            shapes = self.shapes(link)
+            if joint is None:
+                made = (Joint("root", description.FREE),) if floating else ()
+                bodies.append(Body(name, None, Pose(), made, mass, shapes))
+                if floating and "root" in joints:
+                    fix = "rename it, or pass floating=False"
+                    raise joints["root"].error("its name is that of the free joint of the root link", fix=fix)
+                if not floating:
+                    still[name] = Pose()
+                continue
+            kind, parent = kinds[joint.string("name")], joint.required("parent").string("link")
+            pose = _pose(joint.child("origin"))
+            if kind == description.FIXED:
+                bodies.append(Body(name, parent, pose, (), mass, shapes))
+                if parent in still:
+                    still[name] = composed(still[parent], pose)
+            elif kind == description.FREE:
+                if parent not in still:
+                    what = "a floating joint must hang on the world, or on links fixed to it"
+                    raise joint.error(what, got=f"link {short(parent)}, which moves", fix=_FLOATS)
+                made = (Joint(joint.string("name"), kind),)
+                bodies.append(Body(name, None, composed(still[parent], pose), made, mass, shapes))
+            else:
+                moving = self.joint(joint, kind, mimics.get(joint.string("name")))
+                bodies.append(Body(name, parent, pose, (moving,), mass, shapes))
+                if kind != description.BALL and moving.mimic is None:
+                    actuators.append(Actuator(moving.name, moving.name, "torque", force=moving.effort))
+        return Robot(robot_name, tuple(bodies), tuple(actuators), source=root.file, notes=self.notes())
+
+    # Joints.
+
+    def kind(self, joint: Element) -> str:
+        """Kind of a joint in the description."""
+        word = joint.string("type")
+        if word == "planar":
+            fix = "write two prismatic joints and a continuous one, with links of no mass between"
+            raise joint.error("planar joints are not simulated", fix=fix)
+        if word not in KINDS:
+            expected = ", ".join(KINDS)
+            raise joint.error("unknown type of joint", got=short(word), expected=expected, fix=close_to(word, KINDS))
+        return KINDS[word]
+
+    def joint(self, joint: Element, kind: str, mimic: Mimic | None) -> Joint:
+        """A joint that moves; its axis is given in the frame of the child link."""
+        name, word = joint.string("name"), joint.string("type")
+        made = Joint(name, kind, mimic=mimic)
+        dynamics = joint.child("dynamics")
+        if dynamics is not None:
+            damping = dynamics.number("damping", 0.0, least=0)
+            made = replace(made, damping=damping, friction=dynamics.number("friction", 0.0, least=0))
+        limit = joint.child("limit")
+        if kind == description.BALL:
+            if limit is not None and {"lower", "upper", "twist"} & limit.attributes.keys():
+                raise limit.error("limits of a spherical joint are not simulated", fix="delete lower, upper and twist")
+            return made
+        axis = joint.child("axis")
+        direction = axis.numbers("xyz", 3) if axis is not None else (1.0, 0.0, 0.0)
+        length = math.hypot(*direction)
+        if axis is not None and length < SHORTEST_AXIS:
+            raise axis.error("the axis is zero", got=axis.attributes["xyz"], fix='write a direction, as in xyz="0 0 1"')
+        x, y, z = (value / length for value in direction)
+        made = replace(made, axis=(x, y, z))
+        if limit is None:
+            if word == "continuous":
+                return made
+            raise joint.error(
+                f"a {word} joint needs <limit>",
+                expected='<limit lower="..." upper="..." effort="..." velocity="..."/>',
+                fix='write type="continuous" if it turns freely' if word == "revolute" else _SLIDES,
+            )
+        return self.limited(made, limit, word)
+
+    def limited(self, joint: Joint, limit: Element, word: str) -> Joint:
+        """A joint with its limits: position [rad or m], effort [N m or N], velocity [rad/s or m/s]."""
+        if "twist" in limit.attributes:
+            raise limit.error("unknown attribute 'twist'", expected="lower, upper, effort, velocity", fix="delete it")
+        if "effort" not in limit.attributes:
+            raise limit.error("effort is missing", fix='write effort="..." [N m or N], or effort="inf" for no limit')
+        effort = limit.number("effort", infinite=True, least=0)
+        velocity = limit.number("velocity", math.inf, infinite=True, least=0)
+        joint = replace(joint, effort=effort, velocity=velocity)
+        if effort == 0 and joint.mimic is None:
+            self.note("effort limit of 0, so the actuator does nothing, at joints", joint.name)
+        lower = limit.number("lower", 0.0, infinite=True)
+        upper = limit.number("upper", 0.0, infinite=True)
+        if word == "continuous":
+            if "lower" in limit.attributes or "upper" in limit.attributes:
+                self.note("limits of position ignored at continuous joints", joint.name)
+            return joint
+        if "lower" not in limit.attributes and "upper" not in limit.attributes:
+            fix = 'write type="continuous" if it turns freely' if word == "revolute" else _SLIDES
+            raise limit.error("lower and upper are missing, which would hold the joint at 0", fix=fix)
+        if lower > upper:
+            fix = 'exchange them; for no limits write lower="-inf" upper="inf"'
+            raise limit.error("lower is above upper", got=f"lower {lower:g}, upper {upper:g}", fix=fix)
+        if lower == math.inf or upper == -math.inf:
+            raise limit.error("the limits leave no position", got=f"lower {lower:g}, upper {upper:g}")
+        return replace(joint, lower=lower, upper=upper)
+
+    # Masses.
+
+    def mass(self, link: Element, *, moving: bool) -> MassProperties | None:
+        """Mass properties of a link in its frame; None without mass."""
+        inertial, name = link.child("inertial"), link.string("name")
+        if inertial is None:
+            if moving:
+                self.note("no inertial, so no mass, at links", name)
+            return None
+        mass = inertial.required("mass").number("value", label="mass", least=0)
+        tensor = inertial.required("inertia")
+        xx, yy, zz = (tensor.number(word) for word in ("ixx", "iyy", "izz"))
+        xy, xz, yz = (tensor.number(word, 0.0) for word in ("ixy", "ixz", "iyz"))
+        inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        pose = _pose(inertial.child("origin"))
+        if mass == 0:
+            self.note("mass of 0, so inertial ignored, at links", name)
+            return None
+        if not inertia.any():
+            self.note("mass without inertia at links", name)
+            return MassProperties(mass, pose.position)
+        possible = physical_inertia(inertia, tensor.where, repair=self.repair)
+        if possible is not inertia:
+            self.note("inertia repaired at links", name)
+        return MassProperties(mass, pose.position, turned_inertia(possible, pose.rotation))
+
+    # Shapes.
+
+    def read_materials(self, root: Element) -> None:
+        """Colours by name; one inside a visual can be used by others."""
+        visuals = [visual for link in root.all("link") for visual in link.all("visual")]
+        found = root.all("material") + [material for visual in visuals for material in visual.all("material")]
+        for material in found:
+            colour = material.child("color")
+            if colour is not None and "name" in material.attributes:
+                self.materials.setdefault(material.attributes["name"], self.colour(colour))
+
+    def colour(self, element: Element) -> tuple[float, ...]:
+        rgba = element.numbers("rgba", 4)
+        clipped = tuple(min(max(value, 0.0), 1.0) for value in rgba)
+        if clipped != rgba:
+            self.ignore("part of a colour beyond 0 to 1", element)
+        return clipped
+
+    def shapes(self, link: Element) -> tuple[Shape, ...]:
+        """Shapes of a link: visuals are drawn, collisions collide."""
+        found = []
+        for visual in link.all("visual"):
+            shape = self.geometry(visual)
+            if shape is not None:
+                found.append(replace(shape, collides=False, colour=self.visual_colour(visual)))
+        friction = restitution = None
+        contact = link.child("contact")
+        if contact is not None:
+            lateral, bounce = contact.child("lateral_friction"), contact.child("restitution")
+            friction = None if lateral is None else lateral.number("value", label="friction", least=0)
+            restitution = None if bounce is None else bounce.number("value", label="restitution", least=0, most=1)
+        for collision in link.all("collision"):
+            shape = self.geometry(collision)
+            if shape is not None:
+                group, mask = (_bits(collision, word, default) for word, default in (("group", 1), ("mask", 0xFFFF)))
+                surface = replace(shape, friction=friction, restitution=restitution)
+                found.append(replace(surface, visible=False, group=group, mask=mask))
+        return tuple(found)
+
+    def visual_colour(self, visual: Element) -> tuple[float, float, float, float]:
+        material = visual.child("material")
+        if material is None:
+            return Shape.colour
+        own, name = material.child("color"), material.attributes.get("name", "")
+        if own is not None:
+            red, green, blue, alpha = self.colour(own)
+        elif name in self.materials:
+            red, green, blue, alpha = self.materials[name]
+        else:
+            self.note("no colour for materials", short(name))
+            return Shape.colour
+        return red, green, blue, alpha
+
+    def geometry(self, owner: Element) -> Shape | None:
+        """Shape of a visual or collision; None for a mesh that is skipped."""
+        geometry = owner.required("geometry")
+        kinds = _RULES["geometry"].children
+        found = [child for child in geometry.children if child.tag in kinds]
+        if len(found) != 1:
+            got = ", ".join(f"<{child.tag}>" for child in found) or "none"
+            expected = "one of " + ", ".join(f"<{kind}>" for kind in kinds)
+            raise geometry.error("a geometry has one shape", got=got, expected=expected)
+        element = found[0]
+        pose, name = _pose(owner.child("origin")), owner.attributes.get("name", "")
+        if element.tag == "mesh":
+            mesh = self.mesh(element)
+            return None if mesh is None else Shape(description.MESH, (), pose, name, mesh)
+        if element.tag == "box":
+            size = tuple(length / 2 for length in element.numbers("size", 3))
+        elif element.tag == "sphere":
+            size = (element.number("radius"),)
+        else:
+            size = element.number("radius"), element.number("length") / 2
+        if min(size) <= 0:
+            if owner.tag == "visual" and min(size) == 0:  # a habit of hiding things
+                self.ignore("visual of size 0", element)
+                return None
+            got = ", ".join(f"{word} {short(text)}" for word, text in element.attributes.items())
+            raise element.error("a size is not positive", got=got)
+        return Shape(_PRIMITIVES[element.tag], size, pose, name)
+
+    def mesh(self, element: Element) -> Mesh | None:
+        """Triangles of a mesh file, scaled; None if it is skipped."""
+        file = element.string("filename")
+        x, y, z = element.numbers("scale", 3, (1.0, 1.0, 1.0))
+        if x * y * z == 0:
+            raise element.error("the scale has a zero", got=element.attributes["scale"])
+        ending = os.path.splitext(file)[1].lower()
+        try:
+            if ending not in FORMATS:
+                raise element.error(
+                    "this kind of mesh file is not read",
+                    got=short(file),
+                    expected=" or ".join(FORMATS),
+                    fix="convert it to OBJ or STL",
+                )
+            path = str(self.places.find(file, element.where))
+        except ModelError as error:
+            if not self.skip_meshes:
+                error.fix = f'{error.fix}; or pass meshes="skip" to leave the shape out'
+                raise
+            self.note("shapes left out for their mesh files", short(file))
+            return None
+        key = path, (x, y, z)
+        if key not in self.meshes:
+            whole = path, (1.0, 1.0, 1.0)
+            if whole not in self.meshes:
+                mesh = read_mesh(path, name=self.shown(path), ignored=self.mesh_words)
+                self.meshes[whole] = self.counted(mesh, element)
+            if key != whole:
+                self.meshes[key] = self.counted(scaled(self.meshes[whole], (x, y, z)), element)
+        return self.meshes[key]
+
+    def counted(self, mesh: Mesh, element: Element) -> Mesh:
+        self.vertices += len(mesh.vertices)
+        if self.vertices > MOST_VERTICES:
+            raise element.error("the meshes have too many vertices", expected=f"at most {MOST_VERTICES} together")
+        return mesh
+
+    def shown(self, path: str) -> str:
+        """A path for messages, relative to the model where it is below it."""
+        inner = os.path.relpath(path, self.places.folder)
+        return path if inner.startswith("..") else os.path.join(self.shown_folder, inner)
+
+
+_FLOATS = "hang it on the root link and read with floating=False, or make it the root of a file of its own"
+_SLIDES = 'write <limit lower="-inf" upper="inf" effort="..."/> if it slides freely'
+
+
+def _by_name(elements: list[Element]) -> dict[str, Element]:
+    found: dict[str, Element] = {}
+    for element in elements:
+        name = element.string("name")
+        if name in found:
+            first = f"the first one is on line {found[name].line}"
+            raise element.error(f"a second {element.tag} of this name", got=first, fix="rename one of them")
+        found[name] = element
+    return found
+
+
+def _tree(root: Element, links: dict[str, Element], joints: dict[str, Element]) -> tuple[dict[str, Element], list[str]]:
+    """The joint above each link but the root, and the links depth first, parents before children."""
+    above: dict[str, Element] = {}
+    below: dict[str, list[str]] = {name: [] for name in links}
+    parent_of: dict[str, str] = {}
+    for joint in joints.values():
+        ends = []
+        for role in ("parent", "child"):
+            end = joint.required(role)
+            name = end.string("link")
+            if name not in links:
+                fix = close_to(name, links) or f'add <link name="{name[:40]}"/>'
+                raise end.error(f"there is no link {short(name)}", fix=fix)
+            ends.append(name)
+        parent, child = ends
+        if child in above:
+            first = f"joint {short(above[child].string('name'))} on line {above[child].line}"
+            fix = "URDF describes trees: give the link one parent"
+            raise joint.error(f"link {short(child)} has a second parent", got=first, fix=fix)
+        above[child] = joint
+        parent_of[child] = parent
+        below[parent].append(child)
+    tops = [name for name in links if name not in above]
+    order, waiting = [], tops[::-1]
+    while waiting:
+        name = waiting.pop()
+        order.append(name)
+        waiting.extend(reversed(below[name]))
+    if len(order) < len(links):
+        # Above a link that no top reaches is a cycle: go up until a link comes again.
+        reached, path = set(order), dict[str, None]()
+        name = next(name for name in links if name not in reached)
+        while name not in path:
+            path[name] = None
+            name = parent_of[name]
+        visited = [*path]
+        cycle = [*visited[visited.index(name) :], name][::-1]
+        got = " -> ".join(short(link) for link in cycle[:20]) + (" ..." if len(cycle) > 20 else "")
+        raise above[name].error(
+            "the joints close a cycle", got=got, fix="URDF describes trees: remove one of the joints"
+        )
+    if len(tops) > 1:
+        names = ", ".join(short(name) for name in tops[:8])
+        fix = "connect them with joints (type fixed, for instance)"
+        raise links[tops[1]].error("a second root link: no joint has it as child", got=names, fix=fix)
+    return above, order
+
+
+def _mimics(joints: dict[str, Element], kinds: dict[str, str]) -> dict[str, Mimic]:
+    """What each mimic joint follows, chains resolved to the joint that moves by itself."""
+    movable = (description.REVOLUTE, description.PRISMATIC)
+    found: dict[str, Mimic] = {}
+    for name, joint in joints.items():
+        element = joint.child("mimic")
+        if element is None or kinds[name] not in movable:
+            continue
+        target = element.string("joint")
+        if target not in joints:
+            raise element.error(f"there is no joint {short(target)}", fix=close_to(target, joints))
+        if kinds[target] not in movable:
+            got = f"{short(target)} is {joints[target].string('type')}"
+            raise element.error("mimics a joint without a coordinate of its own", got=got)
+        found[name] = Mimic(target, element.number("multiplier", 1.0), element.number("offset", 0.0))
+    resolved: dict[str, Mimic] = {}
+    for start in found:
+        chain: dict[str, None] = {}
+        name = start
+        while name in found and name not in resolved:
+            if name in chain:
+                circle = [*chain][[*chain].index(name) :]
+                got = " -> ".join(short(joint) for joint in [*circle, name][:20])
+                raise joints[name].required("mimic").error("joints mimic each other in a circle", got=got)
+            chain[name] = None
+            name = found[name].joint
+        for name in reversed(chain):
+            mimic = found[name]
+            further = resolved.get(mimic.joint)
+            if further is not None:  # q = m (m' q' + o') + o
+                offset = mimic.multiplier * further.offset + mimic.offset
+                mimic = Mimic(further.joint, mimic.multiplier * further.multiplier, offset)
+            if not (math.isfinite(mimic.multiplier) and math.isfinite(mimic.offset)):
+                raise joints[name].required("mimic").error("the multipliers of the joints it follows overflow")
+            resolved[name] = mimic
+    return resolved
+
+
+def _bits(element: Element, name: str, default: int) -> int:
+    value = element.number(name, default, least=0, most=2**31 - 1)
+    if value != int(value):
+        raise element.error(f"{name} is not a whole number", got=short(element.attributes[name]))
+    return int(value)
+
+
+def _pose(origin: Element | None) -> Pose:
+    """Pose of an <origin>: xyz [m]; rpy [rad] about the fixed axes x, y, z in this order."""
+    if origin is None:
+        return Pose()
+    x, y, z = origin.numbers("xyz", 3, (0.0, 0.0, 0.0))
+    roll, pitch, yaw = origin.numbers("rpy", 3, (0.0, 0.0, 0.0))
+    return Pose((x, y, z), rpy_quaternion(roll, pitch, yaw))

@@ -1,0 +1,105 @@
+"""`simulate`: steps of a model, differentiable, for one world or a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from kinema.errors import InputError
+from kinema.lang.bridge import rollout
+from kinema.lang.program import Program
+from kinema.model.model import Model
+from kinema.simulate.articulated import tree_program
+
+_PROGRAMS: WeakKeyDictionary[Model, Program] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """States over time.
+
+    Attributes:
+        q_end: Coordinates at the end, shape (*batch, nq); its gradient costs less than that of the whole trajectory.
+        v_end: Velocities at the end, shape (*batch, nv).
+        q: Coordinates at times 0, dt, ..., steps * dt, shape (*batch, steps + 1, nq); None unless checkpoint is 1.
+        v: Velocities likewise, shape (*batch, steps + 1, nv).
+        status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
+        dt: Time step [s].
+    """
+
+    q_end: Tensor
+    v_end: Tensor
+    q: Tensor | None
+    v: Tensor | None
+    status: Tensor
+    dt: float
+
+
+def simulate(
+    model: Model,
+    q: Tensor,
+    v: Tensor,
+    tau: Tensor | None = None,
+    *,
+    steps: int,
+    dt: float,
+    params: Mapping[str, Tensor] | None = None,
+    checkpoint: int | str = 1,
+    threads: int | None = None,
+    on_failure: str = "raise",
+    progress: bool = True,
+) -> Trajectory:
+    """Run a model: semi-implicit Euler, implicit in the springs and dampers of joints.
+
+    Args:
+        model: The model.
+        q: Coordinates at the start, shape (*batch, nq).
+        v: Velocities at the start, shape (*batch, nv).
+        tau: Force of each degree of freedom in each step [N m, N], shape (*batch, steps, nv); none by default.
+        steps: Number of steps.
+        dt: Time step [s].
+        params: Numbers in place of the model's own, see `Model.parameters`; with batch dimensions, one per world.
+        checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
+            (the default) is the trajectory returned.
+        threads: Worker threads; all CPUs by default. No bit of the result depends on it.
+        on_failure: "raise" if a world becomes non-finite, or "status".
+        progress: Show progress of long runs.
+
+    Gradients:
+        Exact for the discrete steps, to q, v, tau and params.
+
+    Raises:
+        InputError: A tensor has the wrong type or shape, or dt is not positive.
+        SimulationError: A world became non-finite.
+    """
+    if not dt > 0 or dt == float("inf"):
+        raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
+    program = _PROGRAMS.get(model)
+    if program is None:
+        program = _PROGRAMS[model] = tree_program(model.tree)
+    if tau is None:
+        tau = torch.zeros(steps, model.nv, dtype=model.dtype)
+    arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
+    arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
+    for name, tensor in (("q", q), ("v", v), ("tau", tau)):
+        if not isinstance(tensor, Tensor) or tensor.dtype != model.dtype:
+            got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {model.dtype}")
+    run = rollout(
+        program,
+        steps,
+        {"q": q, "v": v},
+        arrays,
+        {"tau": tau},
+        record=("q", "v") if checkpoint == 1 else (),
+        checkpoint=checkpoint,
+        threads=threads,
+        on_failure=on_failure,
+        progress=progress,
+    )
+    q_end, v_end = run.final["q"], run.final["v"]
+    return Trajectory(q_end, v_end, run.trajectory.get("q"), run.trajectory.get("v"), run.status, dt)
