@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
-NATIVE_DIRS  := $(wildcard $(addprefix src/kinema/,lang math scene model kinematics dynamics contact integrate simulate render)) src/kinema/shipped.py
+NATIVE_DIRS  := $(wildcard $(addprefix src/kinema/,lang math scene model kinematics dynamics contact integrate simulation render)) src/kinema/shipped.py
 NATIVE_FILES := setup.py $(shell find $(NATIVE_DIRS) -name '*.py' -o -name '*.h' -o -name '*.hpp' -o -name '*.cpp' | LC_ALL=C sort)
 digest        = $(shell (echo "$(1)"; sha256sum $(2)) | sha256sum | cut -c 1-16)
 PACKAGES     := $(call digest,$(CURDIR),pyproject.toml constraints.txt)

@@ -9,7 +9,7 @@ import torch
 from kinema.lang.bridge import rollout
 from kinema.model.tetmesh import tet_mesh
 from kinema.scene.shapes.block import block
-from kinema.simulate.soft import soft_program
+from kinema.simulation.soft import soft_program
 
 STEPS, DT = 500, 5e-4  # [s]
 MU, LAM = 3000.0, 6000.0  # [Pa] at factor 1

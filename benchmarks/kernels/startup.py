@@ -23,7 +23,7 @@ LIMITS = {
 _IMPORT = """
 import time, torch
 begin = time.perf_counter()
-import kinema, kinema.lang.bridge, kinema.simulate.soft
+import kinema, kinema.lang.bridge, kinema.simulation.soft
 print(time.perf_counter() - begin)
 """
 

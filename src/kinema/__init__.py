@@ -28,8 +28,8 @@ _API = {
     "kinema.scene.scene": ("Scene",),
     "kinema.model.model": ("compile", "Model"),
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
-    "kinema.simulate.simulate": ("simulate", "Trajectory"),
-    "kinema.simulate.functions": (
+    "kinema.simulation.simulate": ("simulate", "Trajectory"),
+    "kinema.simulation.functions": (
         "forward_kinematics",
         "body_jacobian",
         "centre_of_mass",
@@ -39,7 +39,7 @@ _API = {
         "kinetic_energy",
         "potential_energy",
     ),
-    "kinema.simulate.soft": ("soft_program",),
+    "kinema.simulation.soft": ("soft_program",),
     "kinema.errors": (
         "KinemaError",
         "KernelError",
@@ -78,17 +78,17 @@ if TYPE_CHECKING:
     from kinema.scene.io.mjcf import read_mjcf as read_mjcf
     from kinema.scene.io.urdf import read_urdf as read_urdf
     from kinema.scene.scene import Scene as Scene
-    from kinema.simulate.functions import body_jacobian as body_jacobian
-    from kinema.simulate.functions import centre_of_mass as centre_of_mass
-    from kinema.simulate.functions import forward_dynamics as forward_dynamics
-    from kinema.simulate.functions import forward_kinematics as forward_kinematics
-    from kinema.simulate.functions import inverse_dynamics as inverse_dynamics
-    from kinema.simulate.functions import kinetic_energy as kinetic_energy
-    from kinema.simulate.functions import mass_matrix as mass_matrix
-    from kinema.simulate.functions import potential_energy as potential_energy
-    from kinema.simulate.simulate import Trajectory as Trajectory
-    from kinema.simulate.simulate import simulate as simulate
-    from kinema.simulate.soft import soft_program as soft_program
+    from kinema.simulation.functions import body_jacobian as body_jacobian
+    from kinema.simulation.functions import centre_of_mass as centre_of_mass
+    from kinema.simulation.functions import forward_dynamics as forward_dynamics
+    from kinema.simulation.functions import forward_kinematics as forward_kinematics
+    from kinema.simulation.functions import inverse_dynamics as inverse_dynamics
+    from kinema.simulation.functions import kinetic_energy as kinetic_energy
+    from kinema.simulation.functions import mass_matrix as mass_matrix
+    from kinema.simulation.functions import potential_energy as potential_energy
+    from kinema.simulation.simulate import Trajectory as Trajectory
+    from kinema.simulation.simulate import simulate as simulate
+    from kinema.simulation.soft import soft_program as soft_program
 
 _HOME = {name: module for module, names in _API.items() for name in names}
 

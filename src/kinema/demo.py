@@ -22,7 +22,7 @@ from kinema.render.camera import project
 from kinema.render.soft_pixels import pixel_program
 from kinema.render.tiles import PIXELS, from_tiles, tile_count, tile_lists
 from kinema.scene.shapes.block import block, surface
-from kinema.simulate.soft import soft_program
+from kinema.simulation.soft import soft_program
 
 DURATION = 0.3  # [s]
 DENSITY = 200.0  # [kg/m^3]

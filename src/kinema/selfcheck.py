@@ -16,7 +16,7 @@ from kinema.lang.plan import Options, Plan
 from kinema.lang.program import Program
 from kinema.model.tetmesh import TetArrays, tet_mesh
 from kinema.scene.shapes.block import block
-from kinema.simulate.soft import soft_program
+from kinema.simulation.soft import soft_program
 
 Check = tuple[str, bool, str]
 STEPS = 20

@@ -23,7 +23,7 @@ from kinema.lang.program import PARAMETER, Program
 from kinema.model.tetmesh import tet_mesh
 from kinema.render.soft_pixels import pixel_program
 from kinema.scene.shapes.block import block
-from kinema.simulate.soft import soft_program
+from kinema.simulation.soft import soft_program
 
 STAGES: tuple[ModuleType, ...] = (dynamics, contact, integrate, render)
 

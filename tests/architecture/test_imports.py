@@ -14,7 +14,7 @@ import pytest
 import kinema
 
 SRC = Path(kinema.__file__).parent
-FLOW = ["lang", "math", "scene", "model", "kinematics", "dynamics", "contact", "integrate", "simulate"]
+FLOW = ["lang", "math", "scene", "model", "kinematics", "dynamics", "contact", "integrate", "simulation"]
 MAY_IMPORT = {stage: set(FLOW[: FLOW.index(stage)]) for stage in FLOW}
 # dynamics, contact and integrate never read each other
 MAY_IMPORT["contact"] = MAY_IMPORT["integrate"] = MAY_IMPORT["dynamics"]
@@ -136,3 +136,9 @@ def test_the_public_names_resolve_and_type_checkers_see_the_same():
     assert seen == set(kinema.__all__) - {"__version__"}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = kinema.nothing
+
+
+def test_no_public_name_is_a_folders():
+    """Importing kinema.x binds the folder to that name: kinema.x would be a function or a module, as it comes."""
+    folders = {stage_of(module) for module, file in FILES.items() if file.name == "__init__.py"} - set(kinema._MODULES)
+    assert not folders & set(kinema.__all__)

@@ -21,7 +21,7 @@ from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
 from kinema.math import Motion
 from kinema.model.model import Model
-from kinema.simulate.articulated import TreeProgram
+from kinema.simulation.articulated import TreeProgram
 
 Params = Mapping[str, Tensor]
 

@@ -13,7 +13,7 @@ from kinema.errors import InputError
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
 from kinema.model.model import Model
-from kinema.simulate.articulated import tree_program
+from kinema.simulation.articulated import tree_program
 
 _PROGRAMS: WeakKeyDictionary[Model, Program] = WeakKeyDictionary()
 
