@@ -118,8 +118,27 @@ def verify(full: bool = False) -> int:
     return _print_checks("kinema verify", verify.run(full=full))
 
 
+def check(file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")], floating: bool = False) -> int:
+    """Print what a robot file (URDF or MJCF) holds: bodies, joints, masses, what is odd and what was left out.
+
+    Args:
+        file: The file.
+        floating: Nothing holds the root.
+    """
+    from kinema import check
+
+    robot, tree = check.read(file, floating)
+    columns = ("body", "parent", "mass [kg]", "principal moments [kg m^2]", "collides")
+    _print_table(f"{robot.name}: bodies", columns, check.bodies(robot))
+    columns = ("joint", "body", "kind", "axis", "limits [rad, m]", "effort [N m, N]", "damping")
+    _print_table(f"{robot.name}: joints", columns, check.joints(robot))
+    _print_table(f"{robot.name}: in all", ("", ""), check.summary(robot, tree))
+    return 0
+
+
 COMMANDS: dict[str, Any] = {
     "demo": demo,
+    "check": check,
     "doctor": doctor,
     "kernels": {"list": kernels_list, "show": kernels_show},
     "cache": {"info": cache_info, "clear": cache_clear},

@@ -50,3 +50,34 @@ def test_help_imports_neither_torch_nor_numpy():
         "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+URDF = """<robot name="swing">
+  <link name="base"/>
+  <link name="rod"><inertial><mass value="2"/><inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial>
+    <collision><geometry><sphere radius="0.1"/></geometry></collision></link>
+  <joint name="pivot" type="revolute"><parent link="base"/><child link="rod"/><axis xyz="0 1 0"/>
+    <limit lower="-1" upper="1" effort="5" velocity="1"/></joint>
+</robot>"""
+
+
+def test_check_prints_what_a_file_holds(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    (tmp_path / "swing.urdf").write_text(URDF)
+    assert cli.main(["check", str(tmp_path / "swing.urdf")]) == 0
+    output = capsys.readouterr().out
+    for word in ("rod", "pivot", "revolute", "0 1 0", "-1 .. 1", "1 sphere", "2 kg"):
+        assert word in output
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("swing.urdf", URDF.replace('value="2"', 'value="-2"'), "swing.urdf:3"),
+        ("swing.urdf", URDF.replace("<inertial>", "<inertial><").replace("</inertial>", ""), "swing.urdf:3"),
+        ("swing.obj", URDF, "of no known kind"),
+    ],
+)
+def test_check_names_the_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, text: str, message: str):
+    (tmp_path / name).write_text(text)
+    assert cli.main(["check", str(tmp_path / name)]) == 2
+    assert message in capsys.readouterr().err
