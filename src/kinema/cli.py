@@ -128,10 +128,10 @@ def check(file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FIL
     from kinema import check
 
     robot, tree = check.read(file, floating)
-    columns = ("body", "parent", "mass [kg]", "principal moments [kg m^2]", "collides")
-    _print_table(f"{robot.name}: bodies", columns, check.bodies(robot))
-    columns = ("joint", "body", "kind", "axis", "limits [rad, m]", "effort [N m, N]", "damping")
-    _print_table(f"{robot.name}: joints", columns, check.joints(robot))
+    bodies = ("body", "parent", "mass [kg]", "principal moments [kg m^2]", "collides")
+    _print_table(f"{robot.name}: bodies", bodies, check.bodies(robot))
+    joints = ("joint", "body", "kind", "axis", "limits [rad, m]", "effort [N m, N]", "damping")
+    _print_table(f"{robot.name}: joints", joints, check.joints(robot))
     _print_table(f"{robot.name}: in all", ("", ""), check.summary(robot, tree))
     return 0
 

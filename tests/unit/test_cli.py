@@ -54,7 +54,8 @@ def test_help_imports_neither_torch_nor_numpy():
 
 URDF = """<robot name="swing">
   <link name="base"/>
-  <link name="rod"><inertial><mass value="2"/><inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial>
+  <link name="rod">
+    <inertial><mass value="2"/><inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial>
     <collision><geometry><sphere radius="0.1"/></geometry></collision></link>
   <joint name="pivot" type="revolute"><parent link="base"/><child link="rod"/><axis xyz="0 1 0"/>
     <limit lower="-1" upper="1" effort="5" velocity="1"/></joint>
@@ -72,8 +73,8 @@ def test_check_prints_what_a_file_holds(capsys: pytest.CaptureFixture[str], tmp_
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("swing.urdf", URDF.replace('value="2"', 'value="-2"'), "swing.urdf:3"),
-        ("swing.urdf", URDF.replace("<inertial>", "<inertial><").replace("</inertial>", ""), "swing.urdf:3"),
+        ("swing.urdf", URDF.replace('value="2"', 'value="-2"'), "swing.urdf:4"),
+        ("swing.urdf", URDF.replace("<inertial>", "<inertial><").replace("</inertial>", ""), "swing.urdf:4"),
         ("swing.obj", URDF, "of no known kind"),
     ],
 )

@@ -8,7 +8,7 @@ import types as python_types
 from typing import Any
 
 from kinema.errors import KernelError
-from kinema.lang import functions, hints, optimise, reverse, terms, types
+from kinema.lang import functions, gradient, hints, optimise, reverse, terms, types
 from kinema.lang.expressions import Expressions, method_of
 from kinema.lang.functions import Intrinsic
 from kinema.lang.ir import ArrayRef, Block, Builder, Call, Function, Local, Store, Value
@@ -318,7 +318,7 @@ class Calls(Expressions):
         # Copies separate this use of the argument from all others.
         copies = [b.op("copy", v, attr=object()) for v in terms.scalars(target, shape, b)]
         arguments[which] = terms.rebuild(shape, list(copies))
-        begin = len(b.block.nodes)
+        block = b.push()
         energy = self.inline(function, arguments, node)
         if not is_number(energy):
             what = f"grad needs a function that returns one number; {function.__name__} returns {describe(energy)}"
@@ -327,12 +327,12 @@ class Calls(Expressions):
         if isinstance(energy, Value) and energy.kind == "f":
             adj[energy] = b.const(1.0, "f")
             try:
-                reverse.sweep(b, b.block.nodes[begin:], adj)
+                reverse.sweep(b, block.nodes[:], adj)
             except reverse.NoAdjoint as error:
                 what = f"the derivative of {function.__name__} cannot be formed: {error}"
                 raise self.fail(node, what, "a derivative written by hand, with @adjoint_of") from None
-        zero = {kind: b.const(0, kind) for kind in "fib"}
-        return terms.rebuild(shape, [adj.get(c, zero[c.kind]) for c in copies])
+        b.pop()
+        return terms.rebuild(shape, gradient.append(b, function.__name__, block, copies, adj))
 
 
 def _count(number: int, what: str) -> str:

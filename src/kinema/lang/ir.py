@@ -265,6 +265,8 @@ class Builder:
                 return self.op("neg", a)
             if _is(a, -1) and op == "mul":
                 return self.op("neg", b)
+            if op == "add" and _is_doubled(a) and _is_doubled(b):
+                return self.op("mul", self.op("add", a.args[0], b.args[0]), a.args[1])
             return self._move_sign(op, a, b)
         return None
 
@@ -292,6 +294,11 @@ class Builder:
 
 def _is(v: Value, number: float) -> bool:
     return v.op == "const" and v.attr == number
+
+
+def _is_doubled(v: Value) -> bool:
+    """2 x, as the tangents of squares have it: a sum of such is exactly 2 (x + ...)."""
+    return v.op == "mul" and v.kind == FLOAT and _is(v.args[1], 2.0)
 
 
 def blocks_of(node: Any) -> tuple[Block, ...]:

@@ -55,7 +55,8 @@ class Kernel:
                 made = reverse.adjoint(self.ir, lambda a: a.name in wanted)
             except reverse.NoAdjoint as error:
                 raise self._no_adjoint(error) from None
-            return optimise.clean(made, inline=True)
+            # First without inlining: a call that only its own adjoint needed again is gone as a whole.
+            return optimise.clean(optimise.clean(made), inline=True)
 
         return self._derive(("adjoint", wanted), make)
 

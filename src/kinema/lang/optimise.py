@@ -31,7 +31,31 @@ def clean(kernel: KernelIR, inline: bool = False, largest: float = LARGE) -> Ker
     drop_dead(kernel.body)
     fuse(kernel.body)
     drop_dead(kernel.body)
+    gather_together(kernel.body, kernel.index, written)
     return kernel
+
+
+def gather_together(block: Block, own: Value | None, written: set[ArrayRef]) -> None:
+    """Loads from other elements by the same index follow each other: their addresses are worked out once."""
+    first: dict[Value, list[Any]] = {}  # an index -> its first load and those that join it
+    order: list[Any] = []
+    for node in block.nodes:
+        for inner in ir.blocks_of(node):
+            gather_together(inner, own, written)
+        if (
+            isinstance(node, Load)
+            and node.index is not own
+            and node.array not in written
+            and node.array.role != "local"
+        ):
+            if node.index in first:
+                first[node.index].append(node)
+                continue
+            first[node.index] = [node]
+            order.append(first[node.index])
+        else:
+            order.append([node])
+    block.nodes = [node for group in order for node in group]
 
 
 def size(body: Block) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -58,13 +59,13 @@ class _Forward:
         names[node] = out
         if node.kind != "f":
             return
-        total: Value | None = None
-        for arg, rule in zip(node.args, PARTIALS.get(node.op, ()), strict=False):
-            if rule is not None and arg in dots:
-                part = rule(b, args, out, dots[arg])
-                total = part if total is None else b.op("add", total, part)
-        if total is not None:
-            dots[node] = total
+        rules = zip(node.args, PARTIALS.get(node.op, ()), strict=False)
+        parts = [rule(b, args, out, dots[arg]) for arg, rule in rules if rule is not None and arg in dots]
+        if len(parts) > 1 and parts[0] is parts[1]:  # of a square
+            parts[:2] = [b.op("mul", parts[0], b.const(2.0, "f"))]
+        if parts:
+            parts.sort(key=lambda part: part.op == "mul")  # products last: each becomes a multiply-add
+            dots[node] = functools.reduce(lambda a, c: b.op("add", a, c), parts)
 
     def _load(self, node: Load, names: dict[Value, Value], dots: dict[Value, Value]) -> None:
         index = self.get(names, node.index)
@@ -158,15 +159,14 @@ class _Forward:
         )
 
 
-def tangent_function(function: Function) -> Function:
-    """The tangent of a function: (params, tangents of params) -> (results, tangents of results)."""
+def directional_derivative(function: Function, moving: int) -> Function:
+    """(params, rates of the first `moving` params) -> rates of results, the other params standing still."""
     builder = Builder()
     params = [Value("param", (), p.kind) for p in function.params]
-    rates = [Value("param", (), p.kind) for p in function.params]
+    rates = [Value("param", (), p.kind) for p in function.params[:moving]]
     names = dict(zip(function.params, params, strict=True))
-    dots = {p: r for p, r in zip(function.params, rates, strict=True) if p.kind == "f"}
+    dots = {p: r for p, r in zip(function.params, rates, strict=False) if p.kind == "f"}
     forward = _Forward(builder, {})
     forward.nodes(function.body.nodes, names, dots)
-    out = [forward.get(names, r) for r in function.results]
-    out += [forward.dot(dots, r) for r in function.results]
+    out = [forward.dot(dots, r) for r in function.results]
     return Function(f"{function.name}_tangent", params + rates, builder.block, out)
