@@ -30,7 +30,7 @@ def results(tmp_path_factory):
     """What each compiler's driver did; the builds take ten seconds each and run side by side."""
     folder = tmp_path_factory.mktemp("simd")
     clang = shutil.which("clang++-14") or shutil.which("clang++")
-    gcc, cross, emulator = (shutil.which(name) for name in ("g++", "aarch64-linux-gnu-g++", "qemu-aarch64"))
+    gcc, cross, emulator = (shutil.which(name) for name in ("g++", "aarch64-linux-gnu-g++", "qemu-aarch64-static"))
     with ThreadPoolExecutor() as pool:
         jobs = {}
         if gcc:

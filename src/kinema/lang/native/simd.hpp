@@ -474,6 +474,16 @@ KN_INLINE float_of<I> to_float(I a) {
   }
 }
 
+// gcc 12 would make float(int(x)) into trunc(x), which gives -0 for what is 0 as an integer.
+template <class I>
+KN_INLINE I known_as_integer(I a) {
+  if constexpr (is_scalar<I>) __asm__("" : "+r"(a));
+#if defined(__aarch64__)
+  else __asm__("" : "+w"(a));
+#endif
+  return a;
+}
+
 // Truncates; NaN gives 0, values beyond +-2^30 give +-2^30.
 template <class F>
 KN_INLINE int_of<F> to_int(F a) {
@@ -481,12 +491,9 @@ KN_INLINE int_of<F> to_int(F a) {
     const F limit = splat<F>(0x1p30);
     a = sel(a == a, a, splat<F>(0));
     a = max_(min_(a, limit), -limit);
-    if constexpr (is_scalar<F>) {
-      int32_t i = int32_t(a);
-      __asm__("" : "+r"(i));  // gcc 12 would make float(int(x)) into trunc(x), which gives -0 where vectors give 0
-      return i;
-    } else if constexpr (sizeof(element<F>) == 4) return __builtin_convertvector(a, int_of<F>);
-    else return widen<int_of<F>>(__builtin_convertvector(a, Vec<int32_t, width<F>>));
+    if constexpr (is_scalar<F>) return known_as_integer(int32_t(a));
+    else if constexpr (sizeof(element<F>) == 4) return known_as_integer(__builtin_convertvector(a, int_of<F>));
+    else return widen<int_of<F>>(known_as_integer(__builtin_convertvector(a, Vec<int32_t, width<F>>)));
   }
 }
 
