@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import shutil
+import struct
+import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -171,6 +174,82 @@ def digest(*arrays: np.ndarray) -> str:
     for array in arrays:
         found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()[:16]
+
+
+# -- kernels in a program of their own -------------------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """One call in a stand-alone program; `apart` says which groups of elements write to different places."""
+
+    emission: Emission
+    worlds: Sequence[dict[str, np.ndarray]]
+    count: int
+    apart: np.ndarray | None = None
+
+
+def run_stand_alone(runs: Sequence[Run], compiler: Sequence[str], emulator: Sequence[str], folder: Path) -> list:
+    """Compile the kernels of all runs with a driver, run it, and return the arrays afterwards, per run and world.
+
+    Args:
+        runs: What to call.
+        compiler: The compiler and its flags.
+        emulator: What runs the program; empty for this machine.
+        folder: For its files.
+    """
+    native = Path(__file__).parent / "unit" / "native"
+    kernels = {r.emission.symbol: r.emission for r in runs}
+    words = [*compiler, "-std=c++17", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+    words += [f"-I{build.SOURCES}", f"-I{native}"]
+
+    def compile_part(part: int) -> str:
+        source = folder / f"kernels{part}.cpp"
+        text = "\n".join(e.text for e in list(kernels.values())[part::2])
+        source.write_text(f'#define KN_CHECK 0\n#include "kernel.hpp"\n{text}')
+        command([*words, "-c", str(source), "-o", str(source.with_suffix(".o"))])
+        return str(source.with_suffix(".o"))
+
+    with ThreadPoolExecutor() as pool:
+        objects = list(pool.map(compile_part, range(2)))
+    main = folder / "main.cpp"
+    names = ", ".join(kernels)
+    declarations = "".join(f'extern "C" void {n}(const kn_call*);\n' for n in kernels)
+    main.write_text(f'#include "kernel_driver.hpp"\n{declarations}const kn_kernel kernels[] = {{{names}}};\n')
+    command([*words, str(main), *objects, "-o", str(folder / "driver")])
+    packed = [r.emission.pack(r.worlds) for r in runs]
+    with (folder / "in").open("wb") as out:
+        out.write(struct.pack("q", len(runs)))
+        for run, arrays in zip(runs, packed, strict=True):
+            number = list(kernels).index(run.emission.symbol)
+            apart = b"" if run.apart is None else run.apart.tobytes()
+            out.write(struct.pack("qqqq", number, run.count, len(run.worlds), len(apart)) + apart)
+            out.write(struct.pack("q", len(arrays)))
+            for ref, array in zip(run.emission.kernel.arrays, arrays, strict=True):
+                out.write(struct.pack("qq", len(run.worlds[0][ref.name]), array.nbytes) + array.tobytes())
+    printed = command([*emulator, str(folder / "driver"), str(folder / "in"), str(folder / "out")])
+    assert printed.endswith("PASS\n"), printed
+    data, found = (folder / "out").read_bytes(), []
+    for run, arrays in zip(runs, packed, strict=True):
+        after = []
+        for array in arrays:
+            after.append(np.frombuffer(data[: array.nbytes], array.dtype).reshape(array.shape))
+            data = data[array.nbytes :]
+        found.append(run.emission.unpack(after, run.worlds))
+    return found
+
+
+def command(words: Sequence[str]) -> str:
+    """What a program prints; fails with what it says if it fails."""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{words[0]} gave {done.returncode}\n{done.stdout}\n{done.stderr[:6000]}"
+    return done.stdout
+
+
+def aarch64() -> tuple[list[str], list[str]] | None:
+    """Compiler and emulator for another architecture, if they are installed."""
+    compiler, emulator = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64-static")
+    return ([compiler, "-static", "-O1"], [emulator]) if compiler and emulator else None
 
 
 # -- a soft block ----------------------------------------------------------------------------------------------------

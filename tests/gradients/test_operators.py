@@ -842,6 +842,23 @@ def test_lanes_do_not_change_a_bit(subjects, place):
             assert all(map(same_bits, ours, theirs)), f"{form} of {name}: {subject.text}"
 
 
+@pytest.mark.skipif(support.aarch64() is None, reason="no cross compiler and emulator for aarch64")
+def test_another_architecture_has_the_same_bits(subjects, tmp_path):
+    """Values and gradients of all operators, in double and single precision, at the widths of NEON and beyond."""
+    runs = []
+    for name in OPERATORS:
+        subject = subjects[name]
+        world = {**world_of(subject), "adj_out": seed_of(subject), "out": np.zeros((N, numbers(subject.output)))}
+        world |= {f"adj_in_{n}": np.zeros_like(world[f"in_{n}"]) for n in subject.real}
+        for place in (BASE, SINGLE):
+            forms = [subject.forms[form, place] for form in ("forward", "adjoint") if (form, place) in subject.forms]
+            runs += [support.Run(form, [{a.name: world[a.name] for a in form.kernel.arrays}], N) for form in forms]
+    found = support.run_stand_alone(runs, *support.aarch64(), tmp_path)
+    for run, (got,) in zip(runs, found, strict=True):
+        (wanted,) = run.emission(run.worlds, run.count)
+        assert all(same_bits(got[n], wanted[n]) for n in wanted), run.emission.symbol
+
+
 # -- singular points -----------------------------------------------------------------------------------------------
 
 

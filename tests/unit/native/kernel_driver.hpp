@@ -23,7 +23,8 @@ inline char* take(int64_t bytes) {
   return static_cast<char*>(memory);
 }
 
-// Calls: kernel, count, active, arrays; per array: elements, bytes, contents. Writes the arrays afterwards.
+// Calls: kernel, count, active, groups and their `apart`, arrays; per array: elements, bytes, contents. Writes the
+// arrays afterwards.
 int main(int, char** argv) {
   FILE* in = fopen(argv[1], "rb");
   FILE* out = fopen(argv[2], "wb");
@@ -32,6 +33,9 @@ int main(int, char** argv) {
     kn_call call = {};
     call.end = read_one<int64_t>(in);
     call.active = int32_t(read_one<int64_t>(in));
+    std::vector<uint8_t> apart(size_t(read_one<int64_t>(in)));
+    if (fread(apart.data(), 1, apart.size(), in) != apart.size()) abort();
+    call.apart = apart.empty() ? nullptr : apart.data();
     std::vector<void*> arrays(size_t(read_one<int64_t>(in)));
     std::vector<int64_t> lengths, bytes;
     for (void*& array : arrays) {

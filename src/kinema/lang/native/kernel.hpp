@@ -75,7 +75,7 @@ template <int sign, class F, class U>
 KN_INLINE void add_rows4(element<F>* base, const U* offset, F a, F b, F c, F d) {
   using T = element<F>;
   constexpr int W = width<F>;
-  if constexpr (W == 8 && sizeof(T) == 4) {
+  if constexpr (W == 8 && sizeof(T) == 4 && !is_pair<F>) {
     using Q = Vec<T, 4>;
     transpose_4x4(a, b, c, d);
     const F rows[] = {a, b, c, d};
