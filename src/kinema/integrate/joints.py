@@ -1,39 +1,69 @@
-"""Joint coordinates and velocities over a time step."""
+"""Joint coordinates and velocities over a time step.
+
+The velocity of a free body is in the body's own axes, which turn. Within a step all velocities are in the axes at its
+start, where the linear part changes by the acceleration of the body's origin, w x v included; at the end it is put
+into the new axes. A body that nothing pushes keeps its speed to rounding.
+"""
 
 from __future__ import annotations
 
 from kinema.kinematics.tree import Tree
-from kinema.lang import Array, Float, kernel, vec3
-from kinema.math import Quat
+from kinema.lang import Array, Float, cross, kernel, vec3
+from kinema.math import Quat, quat_exp
 from kinema.model.tree import FREE, PRISMATIC
 
 
 @kernel
-def advance_velocities(v: Array[Float], acceleration: Array[Float], dt: Float, v_next: Array[Float]):
-    """v' = v + dt a."""
-    for d in range(len(v)):
-        v_next[d] = v[d] + dt * acceleration[d]
+def advance_velocities(tree: Tree, v: Array[Float], acceleration: Array[Float], dt: Float, v_end: Array[Float]):
+    """v + dt a, in the axes at the start of the step."""
+    for i in range(len(tree.parent)):
+        d = tree.v_start[i]
+        for k in range(d, d + tree.dofs[i]):
+            extra = 0.0
+            if tree.kind[i] == FREE and k >= d + 3:
+                turning = cross(vec3(v[d], v[d + 1], v[d + 2]), vec3(v[d + 3], v[d + 4], v[d + 5]))
+                extra = turning.x
+                if k == d + 4:
+                    extra = turning.y
+                elif k == d + 5:
+                    extra = turning.z
+            v_end[k] = v[k] + dt * (acceleration[k] + extra)
 
 
 @kernel
-def advance_coordinates(tree: Tree, q: Array[Float], v: Array[Float], dt: Float, q_next: Array[Float]):
-    """q' = q (+) dt v: turns by the exponential of the link's own angular velocity, so that quaternions stay unit."""
+def advance_coordinates(
+    tree: Tree, q: Array[Float], v: Array[Float], dt: Float, q_next: Array[Float], v_next: Array[Float]
+):
+    """q' = q (+) dt v: turns by the exponential of the angular velocity, so that quaternions stay unit.
+
+    v is in the axes at the start of the step, v_next in those at its end.
+    """
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
         if tree.kind[i] <= PRISMATIC:
             q_next[at] = q[at] + dt * v[d]
+            v_next[d] = v[d]
         else:
             turning = at
             if tree.kind[i] == FREE:
                 turning = at + 3
             unit = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
+            turn = quat_exp(dt * vec3(v[d], v[d + 1], v[d + 2]))
             if tree.kind[i] == FREE:
-                p = vec3(q[at], q[at + 1], q[at + 2]) + dt * unit.rotate(vec3(v[d + 3], v[d + 4], v[d + 5]))
+                linear = vec3(v[d + 3], v[d + 4], v[d + 5])
+                p = vec3(q[at], q[at + 1], q[at + 2]) + dt * unit.rotate(linear)
                 q_next[at] = p.x
                 q_next[at + 1] = p.y
                 q_next[at + 2] = p.z
-            turned = unit.integrate(vec3(v[d], v[d + 1], v[d + 2]), dt)
+                turned_back = turn.rotate_inverse(linear)
+                v_next[d + 3] = turned_back.x
+                v_next[d + 4] = turned_back.y
+                v_next[d + 5] = turned_back.z
+            turned = unit @ turn
             q_next[turning] = turned.w
             q_next[turning + 1] = turned.v.x
             q_next[turning + 2] = turned.v.y
             q_next[turning + 3] = turned.v.z
+            v_next[d] = v[d]  # an angular velocity is the same in axes that turned about it
+            v_next[d + 1] = v[d + 1]
+            v_next[d + 2] = v[d + 2]

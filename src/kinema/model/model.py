@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
+from kinema.model.points import PointArrays, ground_points
 from kinema.model.tree import Placed, TreeArrays, build_tree
-from kinema.scene.scene import Scene
+from kinema.scene.scene import Ground, Scene
 
 OF_BODY = {"mass": (), "com": (3,), "inertia": (6,)}
 OF_JOINT = {"offset": (3,), "axis": (3,)}
 OF_DOF = {"armature": (), "damping": (), "stiffness": (), "rest": ()}
+OF_GROUND = ("height", "restitution", "erp", "cfm")
 SHAPES = OF_BODY | OF_JOINT | OF_DOF
 
 
@@ -27,18 +29,27 @@ class Model:
     Attributes:
         tree: Links, joints and bodies.
         gravity: [m/s^2], shape (3,).
+        ground: The ground, if there is one.
+        points: What may touch it.
         dtype: torch.float64 or torch.float32, of all tensors that belong to it.
     """
 
     tree: TreeArrays
     gravity: np.ndarray
     dtype: torch.dtype = torch.float64
+    ground: Ground | None = None
+    points: PointArrays | None = None
     _defaults: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for name in SHAPES:
             self._defaults[name] = torch.tensor(getattr(self.tree, name), dtype=self.dtype)
         self._defaults["gravity"] = torch.tensor(self.gravity, dtype=self.dtype)
+        if self.ground is not None and self.points is not None:
+            self._defaults["friction"] = torch.tensor(self.points.friction, dtype=self.dtype)
+            self._defaults["radius"] = torch.tensor(self.points.radius, dtype=self.dtype)
+            for name in OF_GROUND:
+                self._defaults[f"ground/{name}"] = torch.tensor(getattr(self.ground, name), dtype=self.dtype)
 
     @property
     def nq(self) -> int:
@@ -69,7 +80,9 @@ class Model:
 
         Args:
             paths: "robot/body/mass", ".../com", ".../inertia", "robot/joint/offset", ".../axis", ".../armature",
-                ".../damping", ".../stiffness", ".../rest", "gravity", or a whole array: "mass", "axis", ...
+                ".../damping", ".../stiffness", ".../rest", "gravity", "ground/height", "ground/restitution",
+                "ground/erp", "ground/cfm", or a whole array: "mass", "axis", ..., and for all points that may
+                touch the ground "friction" and "radius".
             requires_grad: Whether they collect gradients.
         """
         found = {}
@@ -113,8 +126,8 @@ class Model:
     def _locate(self, path: str) -> tuple[str, Any]:
         """Array and index of a path."""
         owner, _, name = path.rpartition("/")
-        if not owner and (name in SHAPES or name == "gravity"):
-            return name, ...
+        if path in self._defaults:
+            return path, ...
         if name in OF_BODY and owner in self.tree.bodies:
             return name, self.tree.bodies.index(owner)
         if name in OF_JOINT and owner in self.tree.joints:
@@ -141,4 +154,8 @@ def compile(scene: Scene, dtype: torch.dtype = torch.float64) -> Model:
     if dtype not in (torch.float32, torch.float64):
         raise InputError("a model is in single or double precision", got=dtype, expected="torch.float64 or float32")
     placed = [Placed(one.name, one.robot, one.pose) for one in scene.robots]
-    return Model(build_tree(placed), np.asarray(scene.gravity, float), dtype)
+    tree, ground = build_tree(placed), scene.ground
+    points = ground_points(tree, placed, ground.friction, without=ground.without) if ground else None
+    if points is not None and len(points.link) == 0:
+        ground = points = None  # nothing to touch it
+    return Model(tree, np.asarray(scene.gravity, float), dtype, ground, points)

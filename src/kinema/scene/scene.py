@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from kinema.errors import ModelError
 from kinema.scene.description import FREE, Joint, Pose, Quaternion, Robot, Vector
@@ -21,6 +22,33 @@ class PlacedRobot:
     pose: Pose
 
 
+@dataclass(frozen=True)
+class Ground:
+    """A horizontal plane that holds what touches it.
+
+    Attributes:
+        height: [m]
+        friction: Coefficient of Coulomb friction of shapes that have none of their own.
+        restitution: Share of the speed with which a point bounces, above `threshold` [m/s].
+        threshold: [m/s]
+        erp: Share of a depth below the surface that is undone in a step.
+        cfm: Softness [1/kg], added to the diagonal of the contact problem.
+        margin: Gap from which on points are not looked at [m].
+        sweeps: Of projected Gauss-Seidel in each step.
+        without: Kinds of shapes that pass through.
+    """
+
+    height: float = 0.0
+    friction: float = 0.8
+    restitution: float = 0.0
+    threshold: float = 0.1
+    erp: float = 0.2
+    cfm: float = 1e-6
+    margin: float = 0.05
+    sweeps: int = 50
+    without: tuple[str, ...] = ()
+
+
 class Scene:
     """A scene in words.
 
@@ -31,6 +59,29 @@ class Scene:
     def __init__(self, gravity: Vector = (0.0, 0.0, -9.81)) -> None:
         self.gravity = _finite("gravity", gravity, 3)
         self.robots: list[PlacedRobot] = []
+        self.ground: Ground | None = None
+
+    def add_ground(self, **words: Any) -> None:
+        """Add the ground: see `Ground` for what can be said of it.
+
+        Raises:
+            ModelError: There is one already, or a number makes no sense.
+        """
+        if self.ground is not None:
+            raise ModelError("the scene has a ground already")
+        known = {f.name for f in fields(Ground)}
+        if set(words) - known:
+            raise ModelError("the ground has no such property", got=sorted(set(words) - known), expected=sorted(known))
+        words["without"] = tuple(words.get("without", ()))
+        ground = Ground(**words)
+        numbers = {n: getattr(ground, n) for n in known - {"without"}}
+        wrong = [n for n, x in numbers.items() if not math.isfinite(x) or (x < 0 and n != "height")]
+        if wrong or ground.sweeps < 1 or ground.erp > 1 or ground.restitution > 1:
+            got = ", ".join(f"{n} = {x}" for n, x in numbers.items())
+            raise ModelError(
+                "the ground makes no sense", got=got, expected="finite, positive, erp and restitution <= 1"
+            )
+        self.ground = ground
 
     def add_robot(
         self,

@@ -29,6 +29,9 @@ class Trajectory:
         v: Velocities likewise, shape (*batch, steps + 1, nv).
         status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
         dt: Time step [s].
+        impulse: With a ground, the impulse along x, y of the ground's directions of sliding and its normal on every
+            point in every step [N s]: normal first, then x, then y; shape (*batch, steps, points, 3).
+        residual: With a ground, how far each step's impulses are from a solution [N s], shape (*batch, steps).
     """
 
     q_end: Tensor
@@ -37,6 +40,8 @@ class Trajectory:
     v: Tensor | None
     status: Tensor
     dt: float
+    impulse: Tensor | None = None
+    residual: Tensor | None = None
 
 
 def simulate(
@@ -80,7 +85,7 @@ def simulate(
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
     program = _PROGRAMS.get(model)
     if program is None:
-        program = _PROGRAMS[model] = tree_program(model.tree)
+        program = _PROGRAMS[model] = tree_program(model.tree, model.points, model.ground)
     if tau is None:
         tau = torch.zeros(steps, model.nv, dtype=model.dtype)
     arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
@@ -89,17 +94,21 @@ def simulate(
         if not isinstance(tensor, Tensor) or tensor.dtype != model.dtype:
             got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
             raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {model.dtype}")
+    contact = ("contact_impulse", "contact_residual") if model.ground else ()
     run = rollout(
         program,
         steps,
         {"q": q, "v": v},
         arrays,
         {"tau": tau},
-        record=("q", "v") if checkpoint == 1 else (),
+        record=(*(("q", "v") if checkpoint == 1 else ()), *contact),
         checkpoint=checkpoint,
         threads=threads,
         on_failure=on_failure,
         progress=progress,
     )
     q_end, v_end = run.final["q"], run.final["v"]
-    return Trajectory(q_end, v_end, run.trajectory.get("q"), run.trajectory.get("v"), run.status, dt)
+    impulses, left = (run.outputs.get(name) for name in ("contact_impulse", "contact_residual"))
+    if impulses is not None and left is not None:
+        impulses, left = impulses.unflatten(-1, (-1, 3)), left.squeeze(-1)
+    return Trajectory(q_end, v_end, run.trajectory.get("q"), run.trajectory.get("v"), run.status, dt, impulses, left)

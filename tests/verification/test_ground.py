@@ -1,0 +1,195 @@
+"""Robots on the ground against closed forms: rest, incline, sliding, bouncing; and gradients while they touch it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import kinema as kn
+from kinema.lang import build
+from kinema.scene.description import Body, Joint, MassProperties, Mesh, Pose, Robot, Shape
+from kinema.scene.shapes.random_tree import random_tree
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+G, MASS = 9.81, 2.0
+LUMP = MassProperties(MASS, (0.0, 0.0, 0.0), (0.02, 0.0, 0.0, 0.02, 0.0, 0.02))
+BALL, BRICK = Shape("sphere", (0.1,)), Shape("box", (0.1, 0.1, 0.05))
+
+
+def body_on_ground(shape: Shape, height: float, gravity=(0.0, 0.0, -G), **ground) -> kn.Model:
+    scene = kn.Scene(gravity)
+    scene.add_ground(**ground)
+    scene.add_robot(
+        Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), LUMP, (shape,)),)), pos=(0, 0, height)
+    )
+    return kn.compile(scene)
+
+
+def run(model: kn.Model, v=(0.0,) * 6, steps=1000, dt=1e-3, **options) -> kn.Trajectory:
+    start = torch.tensor(v, dtype=torch.float64)
+    return kn.simulate(model, model.initial_coordinates(), start, steps=steps, dt=dt, progress=False, **options)
+
+
+@pytest.mark.parametrize("dt", [1e-3, 5e-3])
+def test_a_ball_rests_on_the_ground(dt):
+    """The ground carries its weight, m g dt in each step; a softness c lets it sink by m g dt^2 c / erp."""
+    softness = 1e-4
+    path = run(body_on_ground(BALL, 0.1, cfm=softness), steps=2000, dt=dt)
+    assert float(path.impulse[-1, 0, 0]) == pytest.approx(MASS * G * dt, rel=1e-9)
+    depth = 0.1 - float(path.q_end[2])
+    assert depth == pytest.approx(MASS * G * dt**2 * softness / 0.2, rel=1e-6)
+    assert float(path.residual.max()) < 1e-12
+
+
+@pytest.mark.parametrize(("mu", "direction"), [(0.3, (1.0, 0.0)), (0.3, (0.0, 1.0)), (0.8, (1.0, 0.0))])
+def test_a_brick_slips_beyond_the_angle_of_friction(mu, direction):
+    """Along an axis of the friction pyramid, to 0.1 degree: tan(angle) = mu."""
+    slipped = []
+    for off in (-0.1, 0.1):
+        angle = math.atan(mu) + math.radians(off)
+        down = G * math.sin(angle)
+        gravity = (down * direction[0], down * direction[1], -G * math.cos(angle))
+        path = run(body_on_ground(BRICK, 0.05, gravity, friction=mu, sweeps=200), steps=1000)
+        slipped.append(float(path.v_end[3:5].norm()) > 1e-4)
+    assert slipped == [False, True]
+
+
+def test_a_brick_slides_until_friction_has_its_energy():
+    """v^2 / (2 mu g), reached to O(dt)."""
+    mu, speed, errors = 0.3, 1.0, []
+    for dt in (2e-3, 1e-3):
+        path = run(body_on_ground(BRICK, 0.05, friction=mu), (0, 0, 0, speed, 0, 0), int(0.6 / dt), dt)
+        errors.append(abs(float(path.q_end[0]) - speed**2 / (2 * mu * G)))
+        assert float(path.v_end.abs().max()) < 1e-6
+    assert errors[1] < 1e-3 and 1.7 < errors[0] / errors[1] < 2.3
+
+
+@pytest.mark.parametrize("restitution", [0.0, 0.5, 0.9])
+def test_a_ball_bounces(restitution):
+    """From 1 m to e^2 m, to O(dt)."""
+    path = run(body_on_ground(BALL, 1.1, restitution=restitution), steps=4000, dt=2.5e-4)
+    height = path.q[:, 2].numpy() - 0.1
+    landed = int(np.flatnonzero(height < 1e-3)[0])
+    assert height[landed + 5 :].max() == pytest.approx(restitution**2, abs=2e-3)
+
+
+def test_a_rolling_ball_keeps_five_sevenths_of_its_speed():
+    """A solid ball that slides first loses 2/7 to spin, whatever the friction."""
+    solid = MassProperties(MASS, (0.0, 0.0, 0.0), (0.008, 0.0, 0.0, 0.008, 0.0, 0.008))  # 2/5 m r^2
+    scene = kn.Scene()
+    scene.add_ground(friction=0.5)
+    scene.add_robot(Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), solid, (BALL,)),)), pos=(0, 0, 0.1))
+    model = kn.compile(scene)
+    path = run(model, (0, 0, 0, 1.4, 0, 0), 1000, 1e-3)
+    R = kn.forward_kinematics(model, path.q_end).rotation[0]
+    v, w = R @ path.v_end[3:], R @ path.v_end[:3]
+    assert float(v[0]) == pytest.approx(1.0, rel=1e-3) and float(w[1]) == pytest.approx(10.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("shape", ["capsule", "box", "mesh"])
+def test_shapes_lie_flat(shape):
+    """Each comes to rest at the height of its lowest points."""
+    cube = np.array([[x, y, z] for x in (-0.1, 0.1) for y in (-0.1, 0.1) for z in (-0.05, 0.05)])
+    shapes = {
+        "capsule": Shape("capsule", (0.05, 0.2), Pose((0.0, 0.0, 0.0), (math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0))),
+        "box": BRICK,
+        "mesh": Shape("mesh", (), mesh=Mesh(cube, np.zeros((1, 3), np.int32))),
+    }
+    path = run(body_on_ground(shapes[shape], 0.08), steps=1000, dt=2e-3)
+    assert float(path.q_end[2]) == pytest.approx(0.05, abs=1e-4) and float(path.v_end.abs().max()) < 1e-4
+
+
+def test_what_cannot_touch_the_ground_is_named():
+    with pytest.raises(kn.ModelError, match=r"cylinder 'r/b/0' cannot touch the ground") as caught:
+        body_on_ground(Shape("cylinder", (0.1, 0.1)), 1.0)
+    assert "without=['cylinder']" in str(caught.value)
+    assert body_on_ground(Shape("cylinder", (0.1, 0.1)), 1.0, without=["cylinder"]).ground is None
+    with pytest.raises(kn.ModelError, match="no such property"):
+        kn.Scene().add_ground(bounce=1.0)
+    with pytest.raises(kn.ModelError, match="makes no sense"):
+        kn.Scene().add_ground(friction=-1.0)
+
+
+# -- gradients -------------------------------------------------------------------------------------------------------
+
+
+def walker(seed: int) -> tuple[kn.Model, dict[str, torch.Tensor]]:
+    """A floating tree with feet, pressed on the ground and moving along it."""
+    tree = random_tree(seed, 4, floating=True, fixed=0, double=0)
+    feet = (Shape("sphere", (0.05,), Pose((0.1, 0.0, 0.0))), Shape("sphere", (0.03,), Pose((0.0, -0.1, 0.05))))
+    bodies = tuple(Body(b.name, b.parent, b.pose, b.joints, b.mass, feet) for b in tree.bodies)
+    scene = kn.Scene()
+    scene.add_ground(friction=0.4, cfm=1e-3, restitution=0.3, margin=10.0)
+    scene.add_robot(Robot("r", bodies))
+    model = kn.compile(scene)
+    q = model.initial_coordinates()
+    poses = kn.forward_kinematics(model, q)
+    places = [torch.tensor(f.pose.position, dtype=torch.float64) for f in feet]
+    centres = torch.stack([poses.position + (poses.rotation @ place) for place in places])
+    q[2] -= (centres[..., 2] - torch.tensor([f.size[0] for f in feet])[:, None]).min() + 1e-3  # a millimetre deep
+    v = 0.05 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    slide = torch.tensor([0.5 * (seed % 2), 0.0, -0.1], dtype=torch.float64)  # half of them along the ground, all down
+    v[3:6] = poses.rotation[0].T @ slide
+    return model, {"q": q, "v": v}
+
+
+NAMES = ("mass", "com", "inertia", "offset", "axis", "damping", "gravity", "friction", "radius")
+NAMES += ("ground/height", "ground/erp", "ground/cfm", "ground/restitution")
+
+
+@pytest.mark.parametrize(("steps", "tolerance"), [(1, 1e-6), (32, 1e-5), (256, 1e-4)])
+def test_gradients_in_contact(steps, tolerance):
+    """To every number, against central differences; a case counts as near a switch only if the contacts switch.
+
+    Points must press in every run; over all runs some must slide and some must stick; at most 5 % of the cases may be
+    near a switch.
+    """
+    cases = switches = sliding = sticking = 0
+    for seed in range(6):
+        model, leaves = walker(seed)
+        leaves |= model.parameters(*NAMES)
+        generator = torch.Generator().manual_seed(100 + seed)
+        leaves["tau"] = 0.5 * torch.randn(steps, model.nv, dtype=torch.float64, generator=generator)
+        weights = torch.randn(model.nq + model.nv, dtype=torch.float64, generator=generator)
+
+        def path_of(given, model=model):
+            params = {n: given[n] for n in NAMES}
+            return kn.simulate(
+                model, given["q"], given["v"], given["tau"], steps=steps, dt=1e-3, params=params, progress=False
+            )
+
+        def loss_of(path, weights=weights):
+            return (torch.cat([path.q_end, path.v_end]) * weights).sum()
+
+        def pattern(path, given, model=model):
+            """Which rows of which step are open, at a bound, or free."""
+            normal, bound = path.impulse[..., :1], given["friction"].detach()[:, None] * path.impulse[..., :1]
+            return (normal > 0).expand_as(path.impulse).int() + 2 * (path.impulse.abs() >= bound * (1 - 1e-12)).int()
+
+        leaves = {n: t.detach().requires_grad_() for n, t in leaves.items()}
+        path = path_of(leaves)
+        assert (path.impulse[..., 0] > 0).any(), "nothing presses"
+        sliding += int((pattern(path, leaves)[..., 1:] == 3).sum())
+        sticking += int((pattern(path, leaves)[..., 1:] == 1).sum())
+        gradients = dict(zip(leaves, torch.autograd.grad(loss_of(path), list(leaves.values())), strict=True))
+        fixed, here = {n: t.detach() for n, t in leaves.items()}, pattern(path, leaves)
+        for name, leaf in fixed.items():
+            way = torch.randn(leaf.shape, dtype=torch.float64, generator=generator)
+            h = 1e-7
+            with torch.no_grad():
+                given = [{**fixed, name: leaf + sign * h * way} for sign in (1, -1)]
+                up, down = (path_of(g) for g in given)
+            cases += 1
+            if any(not torch.equal(pattern(p, g), here) for p, g in zip((up, down), given, strict=True)):
+                switches += 1
+                continue
+            wanted, got = float(loss_of(up) - loss_of(down)) / (2 * h), float((gradients[name] * way).sum())
+            # Rounding of the differences: eps |loss| / h.
+            noise = 1e-15 * max(1.0, abs(float(loss_of(up)))) / h
+            assert abs(got - wanted) <= tolerance * max(abs(wanted), 1e-2) + 10 * noise, (seed, name, got, wanted)
+    print(f"{switches} of {cases} cases near a switch; rows: {sliding} sliding, {sticking} sticking")
+    assert switches <= 0.05 * cases and min(sliding, sticking) > 0, (switches, cases, sliding, sticking)
