@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
-from kinema import contact, dynamics, integrate, render
+from kinema import contact, dynamics, integrate, kinematics, render
 from kinema.errors import KernelError
 from kinema.lang import analysis, build, cpu, emit_scalar, emit_simd
 from kinema.lang.ir import ArrayRef, KernelIR
@@ -25,7 +25,7 @@ from kinema.render.soft_pixels import pixel_program
 from kinema.scene.shapes.block import block
 from kinema.simulation.soft import soft_program
 
-STAGES: tuple[ModuleType, ...] = (dynamics, contact, integrate, render)
+STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate, render)
 
 
 def programs() -> list[Program]:

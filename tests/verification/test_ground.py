@@ -11,6 +11,7 @@ import torch
 import kinema as kn
 from kinema.lang import build
 from kinema.scene.description import Body, Joint, MassProperties, Mesh, Pose, Robot, Shape
+from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.random_tree import random_tree
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
@@ -193,3 +194,73 @@ def test_gradients_in_contact(steps, tolerance):
             assert abs(got - wanted) <= tolerance * max(abs(wanted), 1e-2) + 10 * noise, (seed, name, got, wanted)
     print(f"{switches} of {cases} cases near a switch; rows: {sliding} sliding, {sticking} sticking")
     assert switches <= 0.05 * cases and min(sliding, sticking) > 0, (switches, cases, sliding, sticking)
+
+
+# -- a whole robot ---------------------------------------------------------------------------------------------------
+
+
+def standing_quadruped() -> tuple[kn.Model, torch.Tensor]:
+    scene = kn.Scene()
+    scene.add_ground(friction=0.8)
+    scene.add_robot(quadruped(), "dog")
+    model = kn.compile(scene)
+    q = model.initial_coordinates()
+    q[7:] = torch.tensor(model.tree.rest[6:])
+    q[2] = 2 * 0.25 * math.cos(0.6) + 0.02
+    return model, q
+
+
+def test_a_quadruped_stands():
+    """Its springs hold it up; once its rocking has died down (12 s) the four feet carry its weight together."""
+    model, q = standing_quadruped()
+    start = torch.zeros(model.nv, dtype=torch.float64)
+    path = kn.simulate(model, q, start, steps=6000, dt=2e-3, progress=False)
+    weight = float(model.parameters("mass")["mass"].sum()) * G * 2e-3
+    assert (path.impulse[-1, :, 0] > 0).all()
+    assert float(path.impulse[-1, :, 0].sum()) == pytest.approx(weight, rel=1e-5)
+    assert float(path.v_end.abs().max()) < 1e-4 and 0.38 < float(path.q_end[2]) < 0.44
+    assert float(path.residual.max()) < 1e-9
+
+
+def test_a_batch_of_quadrupeds_has_the_bits_of_one():
+    """Forward and backward, for whatever number of threads."""
+    model, q = standing_quadruped()
+    generator = torch.Generator().manual_seed(0)
+    v = 0.1 * torch.randn(17, model.nv, dtype=torch.float64, generator=generator)
+
+    def ends(v, threads):
+        v = v.clone().requires_grad_()
+        path = kn.simulate(model, q.expand(*v.shape[:-1], -1), v, steps=30, dt=2e-3, threads=threads, progress=False)
+        path.q_end.sum().backward()
+        return path.q_end.detach(), v.grad
+
+    together = ends(v, 2)
+    assert all(torch.equal(a, b) for a, b in zip(together, ends(v, 1), strict=True))
+    for w in (0, 16):
+        assert all(torch.equal(a[w], b) for a, b in zip(together, ends(v[w], 1), strict=True))
+
+
+def test_a_standing_quadruped_tells_its_friction_and_mass_by_gradient():
+    """A push slides it; friction and the trunk's mass are recovered together from where it is afterwards."""
+    model, q = standing_quadruped()
+    push = torch.zeros(model.nv, dtype=torch.float64)
+    push[3] = 1.5
+    names = ("friction", "dog/trunk/mass")
+
+    def slide(mu, mass):
+        params = {"friction": mu.expand(4), "dog/trunk/mass": mass}
+        return kn.simulate(model, q, push, steps=150, dt=2e-3, params=params, progress=False)
+
+    truth = torch.tensor([0.45, 14.0], dtype=torch.float64)
+    seen = slide(*truth).q_end
+    guess = torch.tensor([0.5, 12.0], dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([guess], max_iter=40, tolerance_change=1e-14, line_search_fn="strong_wolfe")
+
+    def loss():
+        optimiser.zero_grad()
+        error = (slide(*guess).q_end - seen).square().sum() * 1e4
+        error.backward()
+        return error
+
+    optimiser.step(loss)
+    assert torch.allclose(guess.detach(), truth, rtol=1e-3), dict(zip(names, guess.tolist(), strict=True))

@@ -119,8 +119,10 @@ def ground_rows(
 
 
 @kernel
-def half_solve(paths: Paths, points: Points, L: Array[Float], J: Array[Float], Y: Array[Float]):
-    """Y = L^-T J^T, row by row, along the branches; J is zero elsewhere."""
+def half_solve(
+    paths: Paths, points: Points, U: Array[Float], L: Array[Float], J: Array[Float], Y: Array[Float], Z: Array[Float]
+):
+    """Y = L^-T J^T and Z = D^-1 Y, row by row, along the branches; J is zero elsewhere."""
     for r in range(3 * len(points.link)):
         last = points.last[r // 3]
         begin, count, to = paths.row[last], paths.depth[last] + 1, r * paths.widest
@@ -130,20 +132,21 @@ def half_solve(paths: Paths, points: Points, L: Array[Float], J: Array[Float], Y
             for u in range(t + 1, count):
                 entry = entry - L[paths.row[paths.above[begin + u]] + t] * Y[to + u]
             Y[to + t] = entry
+            Z[to + t] = entry / U[paths.row[paths.above[begin + t]] + t]
 
 
 @kernel
-def contact_matrix(paths: Paths, points: Points, common: Array[Int], U: Array[Float], Y: Array[Float], A: Array[Float]):
+def contact_matrix(points: Points, common: Array[Int], widest: Int, Y: Array[Float], Z: Array[Float], A: Array[Float]):
     """A = J M^-1 J^T = Y^T D^-1 Y; `common` counts the degrees of freedom that move two points."""
     n = 3 * len(points.link)
     for i in range(n):
-        begin = paths.row[points.last[i // 3]]
-        for j in range(n):
+        for j in range(i + 1):
             entry = 0.0
             for t in range(common[(i // 3) * len(points.link) + j // 3]):
-                d = paths.above[begin + t]
-                entry = entry + Y[i * paths.widest + t] * Y[j * paths.widest + t] / U[paths.row[d] + t]
+                entry = entry + Y[i * widest + t] * Z[j * widest + t]
             A[i * n + j] = entry
+            if j < i:
+                A[j * n + i] = entry
 
 
 @kernel

@@ -14,7 +14,7 @@ algorithm 1 leaves the clamps out].
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, Int, abs, kernel, max, min, record
+from kinema.lang import Array, Float, Int, abs, kernel, local, max, min, record
 
 NONE = -1
 
@@ -43,19 +43,23 @@ def gauss_seidel(
     """Impulses after a number of sweeps from zero.
 
     A has n * n numbers, row by row; history has (sweeps + 1) * n: the impulses before, between and after the sweeps.
+    Each row first takes what the last sweep left, then what this one has found, in that order: all but the last
+    product is done while the row before is still being clamped.
     """
     n = len(b)
+    inverse = local(Float, n)
     for i in range(n):
         history[i] = 0.0
+        inverse[i] = 1.0 / (A[i * n + i] + rows.cfm[i])
     for s in range(sweeps):
         before, after = s * n, (s + 1) * n
         for i in range(n):
             rest = b[i]
-            for j in range(i):
-                rest = rest + A[i * n + j] * history[after + j]
             for j in range(i + 1, n):
                 rest = rest + A[i * n + j] * history[before + j]
-            free = -rest / (A[i * n + i] + rows.cfm[i])
+            for j in range(i):
+                rest = rest + A[i * n + j] * history[after + j]
+            free = -rest * inverse[i]
             if rows.normal[i] >= 0:
                 bound = rows.mu[i] * history[after + rows.normal[i]]
                 history[after + i] = max(min(free, bound), -bound)

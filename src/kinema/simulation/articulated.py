@@ -137,7 +137,7 @@ class TreeProgram:
             restitution=p.parameter("ground/restitution", Float),
             threshold=p.constant("threshold", Float, ground.threshold),
         )
-        J, Y = p.scratch("J", Float, rows * widest), p.scratch("Y", Float, rows * widest)
+        J, Y, Z = (p.scratch(n, Float, rows * widest) for n in ("J", "Y", "Z"))
         A, b, upper = (
             p.scratch("A_contact", Float, rows * rows),
             p.scratch("b", Float, rows),
@@ -147,9 +147,9 @@ class TreeProgram:
         history, impulse = p.scratch("history", Float, (ground.sweeps + 1) * rows), p.scratch("impulse", Float, rows)
         g, dv = p.scratch("g", Float, tree.nv), p.scratch("dv", Float, tree.nv)
         p.call(ground_rows, self.tree, paths, contacts, plane, self.R, self.p, self.S, v, v_free, dt, J, b, upper)
-        p.call(half_solve, paths, contacts, self.L, J, Y)
+        p.call(half_solve, paths, contacts, self.U, self.L, J, Y, Z)
         common = p.constant("common", Int, points.common)
-        p.call(contact_matrix, paths, contacts, common, self.U, Y, A)
+        p.call(contact_matrix, contacts, common, paths.widest, Y, Z, A)
         friction, softness = p.parameter("friction", Float, count), p.parameter("ground/cfm", Float)
         p.call(spread_friction, friction, softness, mu, cfm)
         lower = p.constant("lower", Float, [0.0, -1e30, -1e30] * count)
