@@ -29,8 +29,8 @@ class Trajectory:
         v: Velocities likewise, shape (*batch, steps + 1, nv).
         status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
         dt: Time step [s].
-        impulse: With a ground, the impulse along x, y of the ground's directions of sliding and its normal on every
-            point in every step [N s]: normal first, then x, then y; shape (*batch, steps, points, 3).
+        impulse: With a ground, the impulse on every point in every step, along the normal, x and y [N s], shape
+            (*batch, steps, points, 3); points in the order of `model.points.names`.
         residual: With a ground, how far each step's impulses are from a solution [N s], shape (*batch, steps).
     """
 
@@ -58,7 +58,7 @@ def simulate(
     on_failure: str = "raise",
     progress: bool = True,
 ) -> Trajectory:
-    """Run a model: semi-implicit Euler, implicit in the springs and dampers of joints.
+    """Run a model: semi-implicit Euler, implicit in the springs and dampers of joints, with hard contact on the ground.
 
     Args:
         model: The model.
@@ -75,7 +75,8 @@ def simulate(
         progress: Show progress of long runs.
 
     Gradients:
-        Exact for the discrete steps, to q, v, tau and params.
+        Exact for the discrete steps and sweeps of the contact solver, to q, v, tau and params; at a switch (a point that
+        just touches or just slides) those of one side.
 
     Raises:
         InputError: A tensor has the wrong type or shape, or dt is not positive.
