@@ -75,8 +75,8 @@ def simulate(
         progress: Show progress of long runs.
 
     Gradients:
-        Exact for the discrete steps and sweeps of the contact solver, to q, v, tau and params; at a switch (a point that
-        just touches or just slides) those of one side.
+        Exact for the discrete steps and the sweeps of the contact solver, to q, v, tau and params; at a switch (a point
+        that just touches or just slides) those of one side.
 
     Raises:
         InputError: A tensor has the wrong type or shape, or dt is not positive.
