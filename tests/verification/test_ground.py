@@ -142,12 +142,12 @@ NAMES = ("mass", "com", "inertia", "offset", "axis", "damping", "gravity", "fric
 NAMES += ("ground/height", "ground/erp", "ground/cfm", "ground/restitution")
 
 
-@pytest.mark.parametrize(("steps", "tolerance"), [(1, 1e-6), (32, 1e-5), (256, 1e-4)])
-def test_gradients_in_contact(steps, tolerance):
+@pytest.mark.parametrize(("steps", "tolerance", "h"), [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6), (256, 1e-4, 1e-7)])
+def test_gradients_in_contact(steps, tolerance, h):
     """To every number, against central differences; a case counts as near a switch only if the contacts switch.
 
     Points must press in every run; over all runs some must slide and some must stick; at most 5 % of the cases may be
-    near a switch.
+    near a switch. Over 256 steps a difference of 1e-6 would be: 5 of 96 cases.
     """
     cases = switches = sliding = sticking = 0
     for seed in range(6):
@@ -180,7 +180,6 @@ def test_gradients_in_contact(steps, tolerance):
         fixed, here = {n: t.detach() for n, t in leaves.items()}, pattern(path, leaves)
         for name, leaf in fixed.items():
             way = torch.randn(leaf.shape, dtype=torch.float64, generator=generator)
-            h = 1e-7
             with torch.no_grad():
                 given = [{**fixed, name: leaf + sign * h * way} for sign in (1, -1)]
                 up, down = (path_of(g) for g in given)
@@ -189,9 +188,7 @@ def test_gradients_in_contact(steps, tolerance):
                 switches += 1
                 continue
             wanted, got = float(loss_of(up) - loss_of(down)) / (2 * h), float((gradients[name] * way).sum())
-            # Rounding of the differences: eps |loss| / h.
-            noise = 1e-15 * max(1.0, abs(float(loss_of(up)))) / h
-            assert abs(got - wanted) <= tolerance * max(abs(wanted), 1e-2) + 10 * noise, (seed, name, got, wanted)
+            assert abs(got - wanted) <= tolerance * max(abs(wanted), 1e-2), (seed, name, got, wanted)
     print(f"{switches} of {cases} cases near a switch; rows: {sliding} sliding, {sticking} sticking")
     assert switches <= 0.05 * cases and min(sliding, sticking) > 0, (switches, cases, sliding, sticking)
 

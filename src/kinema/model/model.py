@@ -123,6 +123,14 @@ class Model:
             arrays[name] = whole
         return arrays
 
+    def check_tensor(self, name: str, given: Tensor, count: int) -> None:
+        """Raise InputError unless `given` has the model's precision and `count` numbers in its last axis."""
+        if not isinstance(given, Tensor) or given.dtype != self.dtype:
+            got = given.dtype if isinstance(given, Tensor) else type(given).__name__
+            raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {self.dtype}")
+        if given.ndim == 0 or given.shape[-1] != count:
+            raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=f"(*batch, {count})")
+
     def _locate(self, path: str) -> tuple[str, Any]:
         """Array and index of a path."""
         owner, _, name = path.rpartition("/")

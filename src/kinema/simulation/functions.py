@@ -99,7 +99,7 @@ def kinetic_energy(model: Model, q: Tensor, v: Tensor, params: Params | None = N
     Gradients:
         Exact, to q, v and every geometric and inertial number.
     """
-    _check("v", v, model.nv, model)
+    model.check_tensor("v", v, model.nv)
     return 0.5 * (v * (mass_matrix(model, q, params) @ v.unsqueeze(-1)).squeeze(-1)).sum(-1)
 
 
@@ -190,19 +190,11 @@ def _evaluate(
         known[name] = program
     program = known[name]
     for given, tensor in inputs.items():
-        _check(given, tensor, program.buffers[given].length, model)
+        model.check_tensor(given, tensor, program.buffers[given].length)
     arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
     outputs = [b.name for b in program.buffers.values() if b.kind == "output"]
     found = rollout(program, 1, {}, {**inputs, **arrays}, record=outputs, progress=False).outputs
     return {n: t.squeeze(-1 - len(program.buffers[n].shape)) for n, t in found.items()}
-
-
-def _check(name: str, given: Tensor, count: int, model: Model) -> None:
-    if not isinstance(given, Tensor) or given.dtype != model.dtype:
-        got = given.dtype if isinstance(given, Tensor) else type(given).__name__
-        raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {model.dtype}")
-    if given.ndim == 0 or given.shape[-1] != count:
-        raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=f"(*batch, {count})")
 
 
 def _links(model: Model, q: Tensor, params: Params | None) -> dict[str, Tensor]:

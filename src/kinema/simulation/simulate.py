@@ -91,10 +91,8 @@ def simulate(
         tau = torch.zeros(steps, model.nv, dtype=model.dtype)
     arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
-    for name, tensor in (("q", q), ("v", v), ("tau", tau)):
-        if not isinstance(tensor, Tensor) or tensor.dtype != model.dtype:
-            got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {model.dtype}")
+    for name, tensor, count in (("q", q, model.nq), ("v", v, model.nv), ("tau", tau, model.nv)):
+        model.check_tensor(name, tensor, count)
     contact = ("contact_impulse", "contact_residual") if model.ground else ()
     run = rollout(
         program,
