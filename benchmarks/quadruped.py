@@ -27,9 +27,9 @@ CASES = [  # dtype, worlds, steps, sweeps (0: no ground)
 
 def standing(dtype: torch.dtype, sweeps: int) -> tuple[kn.Model, torch.Tensor]:
     """The quadruped and its coordinates with the legs bent, feet at the ground."""
-    scene = kn.Scene()
+    scene = kn.Scene(contact=kn.Contact(sweeps=max(sweeps, 1)))
     if sweeps:
-        scene.add_ground(sweeps=sweeps)
+        scene.add_ground()
     scene.add_robot(quadruped(), "dog")
     model = kn.compile(scene, dtype)
     q = model.initial_coordinates()

@@ -25,7 +25,7 @@ _API = {
     "kinema.lang.bridge": ("rollout", "jvp", "Rollout"),
     "kinema.scene.io.urdf": ("read_urdf",),
     "kinema.scene.io.mjcf": ("read_mjcf",),
-    "kinema.scene.scene": ("Scene",),
+    "kinema.scene.scene": ("Scene", "Contact"),
     "kinema.model.model": ("compile", "Model"),
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
     "kinema.simulation.simulate": ("simulate", "Trajectory"),
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from kinema.scene import shapes as shapes
     from kinema.scene.io.mjcf import read_mjcf as read_mjcf
     from kinema.scene.io.urdf import read_urdf as read_urdf
+    from kinema.scene.scene import Contact as Contact
     from kinema.scene.scene import Scene as Scene
     from kinema.simulation.functions import body_jacobian as body_jacobian
     from kinema.simulation.functions import centre_of_mass as centre_of_mass

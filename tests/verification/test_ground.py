@@ -21,9 +21,9 @@ LUMP = MassProperties(MASS, (0.0, 0.0, 0.0), (0.02, 0.0, 0.0, 0.02, 0.0, 0.02))
 BALL, BRICK = Shape("sphere", (0.1,)), Shape("box", (0.1, 0.1, 0.05))
 
 
-def body_on_ground(shape: Shape, height: float, gravity=(0.0, 0.0, -G), **ground) -> kn.Model:
-    scene = kn.Scene(gravity)
-    scene.add_ground(**ground)
+def body_on_ground(shape: Shape, height: float, gravity=(0.0, 0.0, -G), without=(), **contact) -> kn.Model:
+    scene = kn.Scene(gravity, kn.Contact(**contact))
+    scene.add_ground(without=without)
     scene.add_robot(
         Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), LUMP, (shape,)),)), pos=(0, 0, height)
     )
@@ -32,7 +32,8 @@ def body_on_ground(shape: Shape, height: float, gravity=(0.0, 0.0, -G), **ground
 
 def run(model: kn.Model, v=(0.0,) * 6, steps=1000, dt=1e-3, **options) -> kn.Trajectory:
     start = torch.tensor(v, dtype=torch.float64)
-    return kn.simulate(model, model.initial_coordinates(), start, steps=steps, dt=dt, progress=False, **options)
+    options |= {"steps": steps, "dt": dt, "record": ["impulse"], "progress": False}
+    return kn.simulate(model, model.initial_coordinates(), start, **options)
 
 
 @pytest.mark.parametrize("dt", [1e-3, 5e-3])
@@ -40,7 +41,7 @@ def test_a_ball_rests_on_the_ground(dt):
     """The ground carries its weight, m g dt in each step; a softness c lets it sink by m g dt^2 c / erp."""
     softness = 1e-4
     path = run(body_on_ground(BALL, 0.1, cfm=softness), steps=2000, dt=dt)
-    assert float(path.impulse[-1, 0, 0]) == pytest.approx(MASS * G * dt, rel=1e-9)
+    assert float(path.recorded["impulse"][-1, 0, 0]) == pytest.approx(MASS * G * dt, rel=1e-9)
     depth = 0.1 - float(path.q_end[2])
     assert depth == pytest.approx(MASS * G * dt**2 * softness / 0.2, rel=1e-6)
     assert float(path.residual.max()) < 1e-12
@@ -81,8 +82,8 @@ def test_a_ball_bounces(restitution):
 def test_a_rolling_ball_keeps_five_sevenths_of_its_speed():
     """A solid ball that slides first loses 2/7 to spin, whatever the friction."""
     solid = MassProperties(MASS, (0.0, 0.0, 0.0), (0.008, 0.0, 0.0, 0.008, 0.0, 0.008))  # 2/5 m r^2
-    scene = kn.Scene()
-    scene.add_ground(friction=0.5)
+    scene = kn.Scene(contact=kn.Contact(friction=0.5))
+    scene.add_ground()
     scene.add_robot(Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), solid, (BALL,)),)), pos=(0, 0, 0.1))
     model = kn.compile(scene)
     path = run(model, (0, 0, 0, 1.4, 0, 0), 1000, 1e-3)
@@ -108,11 +109,13 @@ def test_what_cannot_touch_the_ground_is_named():
     with pytest.raises(kn.ModelError, match=r"cylinder 'r/b/0' cannot touch the ground") as caught:
         body_on_ground(Shape("cylinder", (0.1, 0.1)), 1.0)
     assert "without=['cylinder']" in str(caught.value)
-    assert body_on_ground(Shape("cylinder", (0.1, 0.1)), 1.0, without=["cylinder"]).ground is None
-    with pytest.raises(kn.ModelError, match="no such property"):
-        kn.Scene().add_ground(bounce=1.0)
+    assert len(body_on_ground(Shape("cylinder", (0.1, 0.1)), 1.0, without=["cylinder"]).candidates) == 0
     with pytest.raises(kn.ModelError, match="makes no sense"):
-        kn.Scene().add_ground(friction=-1.0)
+        kn.Contact(friction=-1.0)
+    with pytest.raises(kn.ModelError, match="a ground already"):
+        scene = kn.Scene()
+        scene.add_ground()
+        scene.add_ground()
 
 
 # -- gradients -------------------------------------------------------------------------------------------------------
@@ -123,8 +126,8 @@ def walker(seed: int) -> tuple[kn.Model, dict[str, torch.Tensor]]:
     tree = random_tree(seed, 4, floating=True, fixed=0, double=0)
     feet = (Shape("sphere", (0.05,), Pose((0.1, 0.0, 0.0))), Shape("sphere", (0.03,), Pose((0.0, -0.1, 0.05))))
     bodies = tuple(Body(b.name, b.parent, b.pose, b.joints, b.mass, feet) for b in tree.bodies)
-    scene = kn.Scene()
-    scene.add_ground(friction=0.4, cfm=1e-3, restitution=0.3, margin=10.0)
+    scene = kn.Scene(contact=kn.Contact(friction=0.4, cfm=1e-3, restitution=0.3, margin=10.0))
+    scene.add_ground()
     scene.add_robot(Robot("r", bodies))
     model = kn.compile(scene)
     q = model.initial_coordinates()
@@ -138,8 +141,8 @@ def walker(seed: int) -> tuple[kn.Model, dict[str, torch.Tensor]]:
     return model, {"q": q, "v": v}
 
 
-NAMES = ("mass", "com", "inertia", "offset", "axis", "damping", "gravity", "friction", "radius")
-NAMES += ("ground/height", "ground/erp", "ground/cfm", "ground/restitution")
+NAMES = ("mass", "com", "inertia", "offset", "axis", "damping", "gravity", "friction", "size", "centre")
+NAMES += ("ground/height", "contact/erp", "contact/cfm", "contact/restitution")
 
 
 @pytest.mark.parametrize(("steps", "tolerance", "h"), [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6), (256, 1e-4, 1e-7)])
@@ -159,21 +162,21 @@ def test_gradients_in_contact(steps, tolerance, h):
 
         def path_of(given, model=model):
             params = {n: given[n] for n in NAMES}
-            return kn.simulate(
-                model, given["q"], given["v"], given["tau"], steps=steps, dt=1e-3, params=params, progress=False
-            )
+            options = {"steps": steps, "dt": 1e-3, "record": ["impulse"], "progress": False}
+            return kn.simulate(model, given["q"], given["v"], given["tau"], params=params, **options)
 
         def loss_of(path, weights=weights):
             return (torch.cat([path.q_end, path.v_end]) * weights).sum()
 
         def pattern(path, given, model=model):
             """Which rows of which step are open, at a bound, or free."""
-            normal, bound = path.impulse[..., :1], given["friction"].detach()[:, None] * path.impulse[..., :1]
-            return (normal > 0).expand_as(path.impulse).int() + 2 * (path.impulse.abs() >= bound * (1 - 1e-12)).int()
+            impulse = path.recorded["impulse"].detach()
+            normal, bound = impulse[..., :1], given["friction"].detach()[:, None] * impulse[..., :1]
+            return (normal > 0).expand_as(impulse).int() + 2 * (impulse.abs() >= bound * (1 - 1e-12)).int()
 
         leaves = {n: t.detach().requires_grad_() for n, t in leaves.items()}
         path = path_of(leaves)
-        assert (path.impulse[..., 0] > 0).any(), "nothing presses"
+        assert (path.recorded["impulse"][..., 0] > 0).any(), "nothing presses"
         sliding += int((pattern(path, leaves)[..., 1:] == 3).sum())
         sticking += int((pattern(path, leaves)[..., 1:] == 1).sum())
         gradients = dict(zip(leaves, torch.autograd.grad(loss_of(path), list(leaves.values())), strict=True))
@@ -198,7 +201,7 @@ def test_gradients_in_contact(steps, tolerance, h):
 
 def standing_quadruped() -> tuple[kn.Model, torch.Tensor]:
     scene = kn.Scene()
-    scene.add_ground(friction=0.8)
+    scene.add_ground()
     scene.add_robot(quadruped(), "dog")
     model = kn.compile(scene)
     q = model.initial_coordinates()
@@ -211,10 +214,10 @@ def test_a_quadruped_stands():
     """Its springs hold it up; once its rocking has died down (12 s) the four feet carry its weight together."""
     model, q = standing_quadruped()
     start = torch.zeros(model.nv, dtype=torch.float64)
-    path = kn.simulate(model, q, start, steps=6000, dt=2e-3, progress=False)
+    path = kn.simulate(model, q, start, steps=6000, dt=2e-3, record=["impulse"], progress=False)
     weight = float(model.parameters("mass")["mass"].sum()) * G * 2e-3
-    assert (path.impulse[-1, :, 0] > 0).all()
-    assert float(path.impulse[-1, :, 0].sum()) == pytest.approx(weight, rel=1e-5)
+    assert (path.recorded["impulse"][-1, :, 0] > 0).all()
+    assert float(path.recorded["impulse"][-1, :, 0].sum()) == pytest.approx(weight, rel=1e-5)
     assert float(path.v_end.abs().max()) < 1e-4 and 0.38 < float(path.q_end[2]) < 0.44
     assert float(path.residual.max()) < 1e-9
 

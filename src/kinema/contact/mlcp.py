@@ -1,87 +1,388 @@
-"""Contact impulses as a mixed linear complementarity problem, by projected Gauss-Seidel.
+"""Impulses of constraints as a mixed linear complementarity problem, by projected Gauss-Seidel.
 
 For rows of constraints with impulses lambda, A = J M^-1 J^T and b the velocity of the rows without impulses:
 
     w = A lambda + b + cfm lambda
-    a bounded row:    lower <= lambda <= upper, w >= 0 where lambda = lower, w <= 0 where lambda = upper, else w = 0
-    a friction row:   the same with the bounds -+ mu lambda_n, lambda_n being the impulse of its normal row
+    a single row:        lower <= lambda <= upper, w >= 0 where lambda = lower, w <= 0 where lambda = upper, else w = 0
+    three equations:     w = 0
+    a contact:           its normal row with the bounds 0 and infinity; then two rows of friction, each with the bounds
+                         -+ mu lambda_n (a pyramid), or both together within a circle of radius mu lambda_n (the cone)
 
-A sweep visits the rows in order and sets each to what makes its w vanish, clamped; the bounds of a friction row follow
-the normal impulse of the same sweep. All sweeps are kept, so that the reverse sweep passes through every clamp as it
-was: what a clamped friction row would get goes to its normal impulse and to mu [Qiao et al. 2021, sec. 4.3; their
-algorithm 1 leaves the clamps out].
+A is never formed. With M = L^T D L the rows Y = D^-1/2 L^-T J^T give A = Y Y^T, and a sweep keeps z = Y^T lambda, a number
+per degree of freedom: visiting a row reads z where the row has entries and changes it there. So the cost is that of
+the entries, and constraints that share nothing do not see each other. Three rows of one constraint are visited together.
+
+The reverse sweep passes through every clamp as it was: what a clamped row of friction would get goes to its normal
+impulse and to mu [Qiao et al. 2021, sec. 4.3; their algorithm 1 leaves the clamps out]. It takes the impulses of all
+sweeps from `history` and finds z again by going back.
 """
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, Int, abs, kernel, local, max, min, record
-
-NONE = -1
+from kinema.lang import Array, Float, Int, abs, kernel, local, max, min, record, sqrt
 
 
 @record
 class Rows:
-    """What bounds the rows.
+    """Which rows there are: single ones first, then triples, of which the first are equations, the others contacts.
 
-    normal: For a friction row the number of its normal row, which comes before it; NONE for the others.
-    lower, upper: Bounds of the other rows [N s], +-1e30 for none: a contact has 0 and 1e30.
-    mu: Coefficient of friction of friction rows [-].
-    cfm: Softness, added to the diagonal of A [1/kg].
+    singles, equations: How many.
+    triples: How many, equations and contacts together (one number).
+    support: Of every single row and every triple, a number in `Supports`.
     """
 
-    normal: Array[Int]
+    singles: Int
+    equations: Int
+    triples: Array[Int]
+    support: Array[Int]
+
+
+@record
+class Supports:
+    """Degrees of freedom that a constraint moves: from the root to a first link, then others to a second link.
+
+    begin: Where the list begins in `dofs`.
+    first: How many lead to the first link.
+    count: How many there are.
+    common: How many of the first lead to the second link too.
+    dofs: The lists.
+    widest: Length of the longest.
+    """
+
+    begin: Array[Int]
+    first: Array[Int]
+    count: Array[Int]
+    common: Array[Int]
+    dofs: Array[Int]
+    widest: Int
+
+
+@record
+class Bounds:
+    """Bounds of impulses.
+
+    lower, upper: Of single rows [N s].
+    active: Of triples: 0 for a contact that is left alone, else 1.
+    mu: Coefficient of friction of triples [-].
+    cfm: Softness [1/kg].
+    """
+
     lower: Array[Float]
     upper: Array[Float]
+    active: Array[Float]
     mu: Array[Float]
-    cfm: Array[Float]
+    cfm: Float
+
+
+@record
+class Gram:
+    """Of Y Y^T what a visit needs: 1 / (diagonal + cfm) of every row, and three products (01, 02, 12) of every triple."""
+
+    inverse: Array[Float]
+    cross: Array[Float]
+
+
+@kernel
+def gram(rows: Rows, supports: Supports, cfm: Float, Y: Array[Float], inverse: Array[Float], cross: Array[Float]):
+    """Fills `Gram`."""
+    for i in range(rows.singles):
+        own = 0.0
+        for t in range(supports.count[rows.support[i]]):
+            y = Y[i * supports.widest + t]
+            own = own + y * y
+        inverse[i] = 1.0 / (own + cfm)
+    for c in range(rows.triples[0]):
+        r = rows.singles + 3 * c
+        at = r * supports.widest
+        a00, a01, a02, a11, a12, a22 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        for t in range(supports.count[rows.support[rows.singles + c]]):
+            y0, y1, y2 = Y[at + t], Y[at + supports.widest + t], Y[at + 2 * supports.widest + t]
+            a00 = a00 + y0 * y0
+            a01 = a01 + y0 * y1
+            a02 = a02 + y0 * y2
+            a11 = a11 + y1 * y1
+            a12 = a12 + y1 * y2
+            a22 = a22 + y2 * y2
+        inverse[r] = 1.0 / (a00 + cfm)
+        inverse[r + 1] = 1.0 / (a11 + cfm)
+        inverse[r + 2] = 1.0 / (a22 + cfm)
+        cross[3 * c] = a01
+        cross[3 * c + 1] = a02
+        cross[3 * c + 2] = a12
 
 
 @kernel
 def gauss_seidel(
-    rows: Rows, sweeps: Int, A: Array[Float], b: Array[Float], history: Array[Float], impulse: Array[Float]
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    gram: Gram,
+    cone: Int,
+    sweeps: Int,
+    Y: Array[Float],
+    b: Array[Float],
+    history: Array[Float],
+    z: Array[Float],
+    impulse: Array[Float],
 ):
-    """Impulses after a number of sweeps from zero.
+    """Impulses after a number of sweeps from zero, and z = Y^T impulse.
 
-    A has n * n numbers, row by row; history has (sweeps + 1) * n: the impulses before, between and after the sweeps.
-    Each row first takes what the last sweep left, then what this one has found, in that order: all but the last
-    product is done while the row before is still being clamped.
+    history has (sweeps + 1) times as many numbers as there are rows: the impulses before, between and after the sweeps.
     """
-    n = len(b)
-    inverse = local(Float, n)
-    for i in range(n):
-        history[i] = 0.0
-        inverse[i] = 1.0 / (A[i * n + i] + rows.cfm[i])
+    n, wide = len(b), supports.widest
+    sums = local(Float, len(z))
+    for d in range(len(z)):
+        sums[d] = 0.0
+    for r in range(rows.singles + 3 * rows.triples[0]):
+        history[r] = 0.0
     for s in range(sweeps):
-        before, after = s * n, (s + 1) * n
-        for i in range(n):
-            rest = b[i]
-            for j in range(i + 1, n):
-                rest = rest + A[i * n + j] * history[before + j]
-            for j in range(i):
-                rest = rest + A[i * n + j] * history[after + j]
-            free = -rest * inverse[i]
-            if rows.normal[i] >= 0:
-                bound = rows.mu[i] * history[after + rows.normal[i]]
-                history[after + i] = max(min(free, bound), -bound)
-            else:
-                history[after + i] = max(min(free, rows.upper[i]), rows.lower[i])
-    for i in range(n):
-        impulse[i] = history[sweeps * n + i]
+        old, new = s * n, (s + 1) * n
+        for i in range(rows.singles):
+            begin, count = supports.begin[rows.support[i]], supports.count[rows.support[i]]
+            w = b[i] + bounds.cfm * history[old + i]
+            for t in range(count):
+                w = w + Y[i * wide + t] * sums[supports.dofs[begin + t]]
+            found = max(min(history[old + i] - w * gram.inverse[i], bounds.upper[i]), bounds.lower[i])
+            history[new + i] = found
+            change = found - history[old + i]
+            for t in range(count):
+                sums[supports.dofs[begin + t]] += Y[i * wide + t] * change
+        for c in range(rows.triples[0]):
+            block, r = rows.support[rows.singles + c], rows.singles + 3 * c
+            begin, count = supports.begin[block], supports.count[block]
+            first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
+            l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
+            w0 = b[r] + bounds.cfm * l0
+            w1 = b[r + 1] + bounds.cfm * l1
+            w2 = b[r + 2] + bounds.cfm * l2
+            for t in range(count):
+                sum = sums[supports.dofs[begin + t]]
+                w0 = w0 + Y[first + t] * sum
+                w1 = w1 + Y[second + t] * sum
+                w2 = w2 + Y[third + t] * sum
+            n0 = l0 - w0 * gram.inverse[r]
+            if c >= rows.equations:
+                n0 = max(n0, 0.0) * bounds.active[c]
+            bound = bounds.mu[c] * n0
+            n1 = l1 - (w1 + gram.cross[3 * c] * (n0 - l0)) * gram.inverse[r + 1]
+            if c >= rows.equations and cone == 0:
+                n1 = max(min(n1, bound), -bound)
+            w2 = w2 + gram.cross[3 * c + 1] * (n0 - l0) + gram.cross[3 * c + 2] * (n1 - l1)
+            n2 = l2 - w2 * gram.inverse[r + 2]
+            if c >= rows.equations:
+                if cone == 0:
+                    n2 = max(min(n2, bound), -bound)
+                else:
+                    length = sqrt(n1 * n1 + n2 * n2)
+                    scale = bound / length if length > bound else 1.0
+                    n1 = n1 * scale
+                    n2 = n2 * scale
+            history[new + r] = n0
+            history[new + r + 1] = n1
+            history[new + r + 2] = n2
+            d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
+            for t in range(count):
+                sums[supports.dofs[begin + t]] += Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
+    for d in range(len(z)):
+        z[d] = sums[d]
+    for r in range(rows.singles + 3 * rows.triples[0]):
+        impulse[r] = history[sweeps * n + r]
 
 
 @kernel
-def residual(rows: Rows, A: Array[Float], b: Array[Float], impulse: Array[Float], largest: Array[Float]):
+def gauss_seidel_adjoint(
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    gram: Gram,
+    cone: Int,
+    sweeps: Int,
+    Y: Array[Float],
+    b: Array[Float],
+    history: Array[Float],
+    z: Array[Float],
+    z_adj: Array[Float],
+    impulse_adj: Array[Float],
+    Y_adj: Array[Float],
+    b_adj: Array[Float],
+    inverse_adj: Array[Float],
+    cross_adj: Array[Float],
+    lower_adj: Array[Float],
+    upper_adj: Array[Float],
+    mu_adj: Array[Float],
+    cfm_adj: Array[Float],
+):
+    """The sweeps in reverse.
+
+    Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w * inverse. Cotangents:
+    g of n, f of x, u of w, p of n - l; `left` holds those of the impulses, `pull` those of z.
+    """
+    n, wide = len(b), supports.widest
+    sums, pull = local(Float, len(z)), local(Float, len(z))
+    left = local(Float, n)
+    softness = 0.0
+    for d in range(len(z)):
+        sums[d] = z[d]
+        pull[d] = z_adj[d]
+    for r in range(rows.singles + 3 * rows.triples[0]):
+        left[r] = impulse_adj[r]
+    for back in range(sweeps):
+        old, new = (sweeps - 1 - back) * n, (sweeps - back) * n
+        for k in range(rows.triples[0]):
+            c = rows.triples[0] - 1 - k
+            block, r = rows.support[rows.singles + c], rows.singles + 3 * c
+            begin, count = supports.begin[block], supports.count[block]
+            first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
+            i0, i1, i2 = gram.inverse[r], gram.inverse[r + 1], gram.inverse[r + 2]
+            x01, x02, x12 = gram.cross[3 * c], gram.cross[3 * c + 1], gram.cross[3 * c + 2]
+            l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
+            n0, n1, n2 = history[new + r], history[new + r + 1], history[new + r + 2]
+            d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
+            p0, p1, p2 = 0.0, 0.0, 0.0
+            for t in range(count):
+                d = supports.dofs[begin + t]
+                p0 = p0 + Y[first + t] * pull[d]
+                p1 = p1 + Y[second + t] * pull[d]
+                p2 = p2 + Y[third + t] * pull[d]
+                sums[d] -= Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
+            contact = c >= rows.equations
+            bound, bound_adj = bounds.mu[c] * n0, 0.0
+            g1, f2 = left[r + 1] + p1, left[r + 2] + p2
+            x1, x2 = n1, n2
+            if contact:
+                if cone == 0:
+                    if n2 >= bound:
+                        bound_adj = f2
+                        f2 = 0.0
+                    elif n2 <= -bound:
+                        bound_adj = -f2
+                        f2 = 0.0
+                else:
+                    w1 = b[r + 1] + bounds.cfm * l1 + x01 * d0
+                    w2 = b[r + 2] + bounds.cfm * l2 + x02 * d0
+                    for t in range(count):
+                        sum = sums[supports.dofs[begin + t]]
+                        w1 = w1 + Y[second + t] * sum
+                        w2 = w2 + Y[third + t] * sum
+                    x1 = l1 - w1 * i1
+                    x2 = l2 - (w2 + x12 * (x1 - l1)) * i2
+                    length = sqrt(x1 * x1 + x2 * x2)
+                    if length > bound:
+                        along = (g1 * x1 + f2 * x2) / length
+                        bound_adj = along
+                        g1 = (g1 - along * x1 / length) * (bound / length)
+                        f2 = (f2 - along * x2 / length) * (bound / length)
+            u2 = -f2 * i2
+            f1 = g1 + x12 * u2
+            if contact and cone == 0:
+                if n1 >= bound:
+                    bound_adj = bound_adj + f1
+                    f1 = 0.0
+                elif n1 <= -bound:
+                    bound_adj = bound_adj - f1
+                    f1 = 0.0
+            u1 = -f1 * i1
+            p0 = p0 + x01 * u1 + x02 * u2
+            f0 = left[r] + p0 + bounds.mu[c] * bound_adj
+            if contact and n0 <= 0.0:
+                f0 = 0.0
+            u0 = -f0 * i0
+            left[r] = f0 - p0 + bounds.cfm * u0
+            left[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
+            left[r + 2] = f2 - p2 + bounds.cfm * u2
+            inverse_adj[r] += f0 * d0 / i0
+            inverse_adj[r + 1] += f1 * (x1 - l1) / i1
+            inverse_adj[r + 2] += f2 * (x2 - l2) / i2
+            cross_adj[3 * c] += u1 * d0
+            cross_adj[3 * c + 1] += u2 * d0
+            cross_adj[3 * c + 2] += u2 * (x1 - l1)
+            mu_adj[c] += bound_adj * n0
+            softness = softness + u0 * l0 + u1 * l1 + u2 * l2
+            b_adj[r] += u0
+            b_adj[r + 1] += u1
+            b_adj[r + 2] += u2
+            for t in range(count):
+                d = supports.dofs[begin + t]
+                Y_adj[first + t] += d0 * pull[d] + u0 * sums[d]
+                Y_adj[second + t] += d1 * pull[d] + u1 * sums[d]
+                Y_adj[third + t] += d2 * pull[d] + u2 * sums[d]
+            for t in range(count):
+                pull[supports.dofs[begin + t]] += Y[first + t] * u0 + Y[second + t] * u1 + Y[third + t] * u2
+        for k in range(rows.singles):
+            i = rows.singles - 1 - k
+            begin, count, at = supports.begin[rows.support[i]], supports.count[rows.support[i]], i * wide
+            before, after = history[old + i], history[new + i]
+            p = 0.0
+            for t in range(count):
+                d = supports.dofs[begin + t]
+                p = p + Y[at + t] * pull[d]
+                sums[d] -= Y[at + t] * (after - before)
+            f = left[i] + p
+            if after <= bounds.lower[i]:
+                lower_adj[i] += f
+                f = 0.0
+            elif after >= bounds.upper[i]:
+                upper_adj[i] += f
+                f = 0.0
+            u = -f * gram.inverse[i]
+            left[i] = f - p + bounds.cfm * u
+            inverse_adj[i] += f * (after - before) / gram.inverse[i]
+            softness = softness + u * before
+            b_adj[i] += u
+            for t in range(count):
+                d = supports.dofs[begin + t]
+                Y_adj[at + t] += (after - before) * pull[d] + u * sums[d]
+            for t in range(count):
+                pull[supports.dofs[begin + t]] += Y[at + t] * u
+    cfm_adj[0] += softness
+
+
+@kernel
+def residual(
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    gram: Gram,
+    cone: Int,
+    Y: Array[Float],
+    b: Array[Float],
+    z: Array[Float],
+    impulse: Array[Float],
+    largest: Array[Float],
+):
     """How far the impulses are from a solution: the largest change of one [N s] if it were visited once more."""
-    n = len(b)
-    worst = 0.0
-    for i in range(n):
-        w = b[i] + rows.cfm[i] * impulse[i]
-        for j in range(n):
-            w = w + A[i * n + j] * impulse[j]
-        free = impulse[i] - w / (A[i * n + i] + rows.cfm[i])
-        low, high = rows.lower[i], rows.upper[i]
-        if rows.normal[i] >= 0:
-            high = rows.mu[i] * impulse[rows.normal[i]]
-            low = -high
-        worst = max(worst, abs(max(min(free, high), low) - impulse[i]))
+    worst, wide = 0.0, supports.widest
+    for i in range(rows.singles):
+        begin = supports.begin[rows.support[i]]
+        w = b[i] + bounds.cfm * impulse[i]
+        for t in range(supports.count[rows.support[i]]):
+            w = w + Y[i * wide + t] * z[supports.dofs[begin + t]]
+        found = max(min(impulse[i] - w * gram.inverse[i], bounds.upper[i]), bounds.lower[i])
+        worst = max(worst, abs(found - impulse[i]))
+    for c in range(rows.triples[0]):
+        block, r = rows.support[rows.singles + c], rows.singles + 3 * c
+        begin = supports.begin[block]
+        w0 = b[r] + bounds.cfm * impulse[r]
+        w1 = b[r + 1] + bounds.cfm * impulse[r + 1]
+        w2 = b[r + 2] + bounds.cfm * impulse[r + 2]
+        for t in range(supports.count[block]):
+            sum = z[supports.dofs[begin + t]]
+            w0 = w0 + Y[r * wide + t] * sum
+            w1 = w1 + Y[(r + 1) * wide + t] * sum
+            w2 = w2 + Y[(r + 2) * wide + t] * sum
+        n0 = impulse[r] - w0 * gram.inverse[r]
+        n1 = impulse[r + 1] - w1 * gram.inverse[r + 1]
+        n2 = impulse[r + 2] - w2 * gram.inverse[r + 2]
+        if c >= rows.equations:
+            n0 = max(n0, 0.0) * bounds.active[c]
+            bound = bounds.mu[c] * impulse[r]
+            if cone == 0:
+                n1 = max(min(n1, bound), -bound)
+                n2 = max(min(n2, bound), -bound)
+            else:
+                length = sqrt(n1 * n1 + n2 * n2)
+                scale = bound / length if length > bound else 1.0
+                n1 = n1 * scale
+                n2 = n2 * scale
+        worst = max(worst, max(abs(n0 - impulse[r]), max(abs(n1 - impulse[r + 1]), abs(n2 - impulse[r + 2]))))
     largest[0] = worst

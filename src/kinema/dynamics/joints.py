@@ -1,8 +1,11 @@
-"""Forces of joints: what drives them, their springs and dampers."""
+"""Forces of joints: what drives them, their springs and dampers, and wrenches on bodies."""
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, Int, kernel, record
+from kinema.dynamics.articulated import Branches
+from kinema.kinematics.tree import Tree
+from kinema.lang import Array, Float, Int, cross, kernel, mat33, record, vec3
+from kinema.math import Force, Motion
 
 
 @record
@@ -25,6 +28,8 @@ class Springs:
 def net_forces(
     springs: Springs,
     tau: Array[Float],
+    drive: Array[Float],
+    resist: Array[Float],
     bias: Array[Float],
     q: Array[Float],
     v: Array[Float],
@@ -37,9 +42,9 @@ def net_forces(
 
     Springs and dampers act at the end of the step, with v' = v + dt a and q' = q + dt v':
 
-        (M + dt d + dt^2 k) a = tau - bias - k (q - rest + dt v) - d v
+        (M + dt d + dt^2 k + resist) a = tau + drive - bias - k (q - rest + dt v) - d v
 
-    so that they may be as stiff as they like.
+    so that they may be as stiff as they like; `drive` and `resist` are those of actuators and wrenches.
     """
     for i in range(len(tau)):
         resisting = springs.damping[i]
@@ -48,5 +53,41 @@ def net_forces(
             stretch = q[springs.coordinate[i]] - springs.rest[i] + dt * v[i]
             pull = pull + springs.stiffness[i] * stretch
             resisting = resisting + dt * springs.stiffness[i]
-        net[i] = tau[i] - bias[i] - pull
-        diagonal[i] = armature[i] + dt * resisting
+        net[i] = tau[i] + drive[i] - bias[i] - pull
+        diagonal[i] = armature[i] + dt * resisting + resist[i]
+
+
+@record
+class Loaded:
+    """Bodies that wrenches act on.
+
+    link: Their links.
+    last: Last degree of freedom that moves the link.
+    offset: Of the body's origin in the link's frame [m].
+    """
+
+    link: Array[Int]
+    last: Array[Int]
+    offset: Array[vec3]
+
+
+@kernel
+def apply_wrenches(
+    tree: Tree,
+    branches: Branches,
+    loaded: Loaded,
+    wrench: Array[Force],
+    R: Array[mat33],
+    p: Array[vec3],
+    S: Array[Motion],
+    drive: Array[Float],
+):
+    """Adds what a moment [N m] and a force [N] at a body's origin, in world axes, do to the joints."""
+    for i in range(len(loaded.link)):
+        link = loaded.link[i]
+        arm = p[link] + R[link] @ loaded.offset[i] - p[tree.root[link - 1]]
+        push = Force(wrench[i].n + cross(arm, wrench[i].f), wrench[i].f)
+        begin = branches.row[loaded.last[i]]
+        for t in range(branches.depth[loaded.last[i]] + 1):
+            d = branches.above[begin + t]
+            drive[d] += push.dot(S[d])

@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.model.points import PointArrays, ground_points
+from kinema.model.actuators import ActuatorArrays, find_actuators
+from kinema.model.constraints import ConstraintArrays, find_constraints
+from kinema.model.shapes import CandidateArrays, ShapeArrays, find_candidates, find_shapes
 from kinema.model.tree import Placed, TreeArrays, build_tree
-from kinema.scene.scene import Ground, Scene
+from kinema.scene.scene import Contact, Ground, Scene
 
-OF_BODY = {"mass": (), "com": (3,), "inertia": (6,)}
-OF_JOINT = {"offset": (3,), "axis": (3,)}
-OF_DOF = {"armature": (), "damping": (), "stiffness": (), "rest": ()}
-OF_GROUND = ("height", "restitution", "erp", "cfm")
-SHAPES = OF_BODY | OF_JOINT | OF_DOF
+OF_BODY = ("mass", "com", "inertia")
+OF_JOINT = ("offset", "axis")
+OF_DOF = ("armature", "damping", "stiffness", "rest")
+OF_ACTUATOR = ("gear", "kp", "kd", "force")
+OF_CONTACT = ("restitution", "erp", "cfm")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,27 +31,52 @@ class Model:
     Attributes:
         tree: Links, joints and bodies.
         gravity: [m/s^2], shape (3,).
-        ground: The ground, if there is one.
-        points: What may touch it.
         dtype: torch.float64 or torch.float32, of all tensors that belong to it.
+        contact: How things touch.
+        ground: The ground, if there is one.
+        shapes: Shapes that collide.
+        candidates: Places where they may touch.
+        constraints: Followers, dry friction, limits and loops.
+        actuators: What controls drive.
     """
 
     tree: TreeArrays
     gravity: np.ndarray
-    dtype: torch.dtype = torch.float64
-    ground: Ground | None = None
-    points: PointArrays | None = None
+    dtype: torch.dtype
+    contact: Contact
+    ground: Ground | None
+    shapes: ShapeArrays
+    candidates: CandidateArrays
+    constraints: ConstraintArrays
+    actuators: ActuatorArrays
     _defaults: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    _owners: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        for name in SHAPES:
-            self._defaults[name] = torch.tensor(getattr(self.tree, name), dtype=self.dtype)
-        self._defaults["gravity"] = torch.tensor(self.gravity, dtype=self.dtype)
-        if self.ground is not None and self.points is not None:
-            self._defaults["friction"] = torch.tensor(self.points.friction, dtype=self.dtype)
-            self._defaults["radius"] = torch.tensor(self.points.radius, dtype=self.dtype)
-            for name in OF_GROUND:
-                self._defaults[f"ground/{name}"] = torch.tensor(getattr(self.ground, name), dtype=self.dtype)
+        tree, limits = self.tree, self.constraints.limits
+        of_dof = [name for name, n in zip(tree.joints, tree.dofs, strict=True) for _ in range(n)]
+        for names, owners in ((OF_BODY, tree.bodies), (OF_JOINT, tree.joints), (OF_DOF, of_dof)):
+            for name in names:
+                self._add(name, getattr(tree, name), owners)
+        for name in OF_ACTUATOR:
+            self._add(name, getattr(self.actuators, name), self.actuators.names)
+        for name in ("lower", "upper"):
+            self._add(name, limits[name], self.constraints.limit_names)
+        self._add("dry_friction", self.constraints.rubbing["friction"], self.constraints.rubbing_names)
+        self._add("size", self.shapes.size, self.shapes.names)
+        self._add("centre", self.shapes.offset, self.shapes.names)
+        self._add("friction", self.candidates.friction, self.candidates.names)
+        self._add("gravity", self.gravity, [])
+        if self.ground is not None:
+            self._add("ground/height", self.ground.height, [])
+        for name in OF_CONTACT:
+            self._add(f"contact/{name}", getattr(self.contact, name), [])
+
+    def _add(self, name: str, values: Any, owners: list[str]) -> None:
+        """An array of the model; `owners` name its rows."""
+        if np.size(values):
+            self._defaults[name] = torch.tensor(values, dtype=self.dtype)
+            self._owners[name] = owners
 
     @property
     def nq(self) -> int:
@@ -79,10 +106,12 @@ class Model:
         """The named numbers, as fresh tensors to learn.
 
         Args:
-            paths: "robot/body/mass", ".../com", ".../inertia", "robot/joint/offset", ".../axis", ".../armature",
-                ".../damping", ".../stiffness", ".../rest", "gravity", "ground/height", "ground/restitution",
-                "ground/erp", "ground/cfm", or a whole array: "mass", "axis", ..., and for all points that may
-                touch the ground "friction" and "radius".
+            paths: "robot/body/mass", ".../com", ".../inertia"; "robot/joint/offset", ".../axis", ".../armature",
+                ".../damping", ".../stiffness", ".../rest", ".../lower", ".../upper", ".../dry_friction";
+                "robot/actuator/gear", ".../kp", ".../kd", ".../force"; "robot/body/shape/size" (three numbers, see
+                `contact.shapes.Shapes`), ".../centre", ".../friction" (of its contacts with the ground); "gravity",
+                "ground/height", "contact/restitution", "contact/erp", "contact/cfm"; or a whole array: "mass", "axis",
+                ..., in the order of `bodies`, `joints`, ...
             requires_grad: Whether they collect gradients.
         """
         found = {}
@@ -136,17 +165,12 @@ class Model:
         owner, _, name = path.rpartition("/")
         if path in self._defaults:
             return path, ...
-        if name in OF_BODY and owner in self.tree.bodies:
-            return name, self.tree.bodies.index(owner)
-        if name in OF_JOINT and owner in self.tree.joints:
-            return name, self.tree.joints.index(owner)
-        if name in OF_DOF and owner in self.tree.joints:
-            i = self.tree.joints.index(owner)
-            d = int(self.tree.v_start[i])
-            return name, d if self.tree.dofs[i] == 1 else slice(d, d + int(self.tree.dofs[i]))
-        owners = self.tree.bodies if name in OF_BODY else self.tree.joints
-        known = f"{', '.join(SHAPES)} or gravity" if name not in SHAPES else ", ".join(f"{o}/{name}" for o in owners)
-        raise InputError(f"the model has no parameter {path!r}", expected=known or "nothing: the scene is empty")
+        rows = [i for i, one in enumerate(self._owners.get(name, [])) if one == owner]
+        if rows:
+            return name, rows[0] if len(rows) == 1 else slice(rows[0], rows[-1] + 1)
+        owners = list(dict.fromkeys(self._owners.get(name, [])))
+        known = ", ".join(f"{one}/{name}" for one in owners) or ", ".join(self._defaults)
+        raise InputError(f"the model has no parameter {path!r}", expected=known)
 
 
 def compile(scene: Scene, dtype: torch.dtype = torch.float64) -> Model:
@@ -162,8 +186,16 @@ def compile(scene: Scene, dtype: torch.dtype = torch.float64) -> Model:
     if dtype not in (torch.float32, torch.float64):
         raise InputError("a model is in single or double precision", got=dtype, expected="torch.float64 or float32")
     placed = [Placed(one.name, one.robot, one.pose) for one in scene.robots]
-    tree, ground = build_tree(placed), scene.ground
-    points = ground_points(tree, placed, ground.friction, without=ground.without) if ground else None
-    if points is not None and len(points.link) == 0:
-        ground = points = None  # nothing to touch it
-    return Model(tree, np.asarray(scene.gravity, float), dtype, ground, points)
+    tree = build_tree(placed)
+    shapes, found = find_shapes(tree, placed, scene.contact)
+    return Model(
+        tree,
+        np.asarray(scene.gravity, float),
+        dtype,
+        scene.contact,
+        scene.ground,
+        shapes,
+        find_candidates(shapes, found, scene.ground),
+        find_constraints(tree, placed),
+        find_actuators(tree, placed),
+    )

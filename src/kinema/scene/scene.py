@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 from kinema.errors import ModelError
 from kinema.scene.description import FREE, Joint, Pose, Quaternion, Robot, Vector
@@ -28,25 +28,47 @@ class Ground:
 
     Attributes:
         height: [m]
-        friction: Coefficient of Coulomb friction of shapes that have none of their own.
-        restitution: Share of the speed with which a point bounces, above `threshold` [m/s].
-        threshold: [m/s]
-        erp: Share of a depth below the surface that is undone in a step.
-        cfm: Softness [1/kg], added to the diagonal of the contact problem.
-        margin: Gap from which on points are not looked at [m].
-        sweeps: Of projected Gauss-Seidel in each step.
+        group: Bits of the groups it belongs to: shapes whose mask has none of them pass through.
         without: Kinds of shapes that pass through.
     """
 
     height: float = 0.0
+    group: int = 1
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Contact:
+    """How things touch, and how the impulses of contacts, limits and loops are found.
+
+    Attributes:
+        friction: Coefficient of Coulomb friction of shapes that have none of their own; of two shapes the smaller counts.
+        cone: Friction within a circle; otherwise within a square, along two directions: faster, and exact along them.
+        restitution: Share of the speed with which contacts bounce, above `threshold` [m/s].
+        threshold: [m/s]
+        erp: Share of a depth, or of the error of a limit or loop, that is undone in a step.
+        cfm: Softness [1/kg], added to the diagonal of the problem.
+        margin: Gap from which on contacts are not looked at [m].
+        sweeps: Of projected Gauss-Seidel in each step.
+    """
+
     friction: float = 0.8
+    cone: bool = False
     restitution: float = 0.0
     threshold: float = 0.1
     erp: float = 0.2
     cfm: float = 1e-6
     margin: float = 0.05
     sweeps: int = 50
-    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        numbers = {f.name: getattr(self, f.name) for f in fields(self)}
+        wrong = [n for n, x in numbers.items() if not math.isfinite(x) or x < 0]
+        if wrong or self.sweeps < 1 or self.erp > 1 or self.restitution > 1:
+            got = ", ".join(f"{n} = {x}" for n, x in numbers.items())
+            raise ModelError(
+                "the contact makes no sense", got=got, expected="finite, positive, erp and restitution <= 1"
+            )
 
 
 class Scene:
@@ -54,34 +76,29 @@ class Scene:
 
     Args:
         gravity: [m/s^2]
+        contact: How things touch.
     """
 
-    def __init__(self, gravity: Vector = (0.0, 0.0, -9.81)) -> None:
+    def __init__(self, gravity: Vector = (0.0, 0.0, -9.81), contact: Contact | None = None) -> None:
         self.gravity = _finite("gravity", gravity, 3)
+        self.contact = contact or Contact()
         self.robots: list[PlacedRobot] = []
         self.ground: Ground | None = None
 
-    def add_ground(self, **words: Any) -> None:
-        """Add the ground: see `Ground` for what can be said of it.
+    def add_ground(self, height: float = 0.0, *, group: int = 1, without: Sequence[str] = ()) -> None:
+        """Add a horizontal plane.
+
+        Args:
+            height: [m]
+            group: Bits of the groups it belongs to.
+            without: Kinds of shapes that pass through it, as "cylinder".
 
         Raises:
-            ModelError: There is one already, or a number makes no sense.
+            ModelError: There is one already, or the height is not finite.
         """
         if self.ground is not None:
             raise ModelError("the scene has a ground already")
-        known = {f.name for f in fields(Ground)}
-        if set(words) - known:
-            raise ModelError("the ground has no such property", got=sorted(set(words) - known), expected=sorted(known))
-        words["without"] = tuple(words.get("without", ()))
-        ground = Ground(**words)
-        numbers = {n: getattr(ground, n) for n in known - {"without"}}
-        wrong = [n for n, x in numbers.items() if not math.isfinite(x) or (x < 0 and n != "height")]
-        if wrong or ground.sweeps < 1 or ground.erp > 1 or ground.restitution > 1:
-            got = ", ".join(f"{n} = {x}" for n, x in numbers.items())
-            raise ModelError(
-                "the ground makes no sense", got=got, expected="finite, positive, erp and restitution <= 1"
-            )
-        self.ground = ground
+        self.ground = Ground(_finite("height", (height,), 1)[0], group, tuple(without))
 
     def add_robot(
         self,

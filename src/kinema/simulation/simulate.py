@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import torch
@@ -13,9 +13,9 @@ from kinema.errors import InputError
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
 from kinema.model.model import Model
-from kinema.simulation.articulated import tree_program
+from kinema.simulation.step import RECORDS, step_program
 
-_PROGRAMS: WeakKeyDictionary[Model, Program] = WeakKeyDictionary()
+_PROGRAMS: WeakKeyDictionary[Model, dict[tuple[tuple[str, ...], tuple[str, ...]], Program]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Trajectory:
         v: Velocities likewise, shape (*batch, steps + 1, nv).
         status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
         dt: Time step [s].
-        impulse: With a ground, the impulse on every point in every step, along the normal, x and y [N s], shape
-            (*batch, steps, points, 3); points in the order of `model.points.names`.
-        residual: With a ground, how far each step's impulses are from a solution [N s], shape (*batch, steps).
+        residual: Where there are constraints, how far each step's impulses are from a solution [N s], shape
+            (*batch, steps).
+        recorded: What `record` asked for, by name.
     """
 
     q_end: Tensor
@@ -40,8 +40,8 @@ class Trajectory:
     v: Tensor | None
     status: Tensor
     dt: float
-    impulse: Tensor | None = None
     residual: Tensor | None = None
+    recorded: dict[str, Tensor] = field(default_factory=dict)
 
 
 def simulate(
@@ -49,25 +49,37 @@ def simulate(
     q: Tensor,
     v: Tensor,
     tau: Tensor | None = None,
+    u: Tensor | None = None,
     *,
     steps: int,
     dt: float,
+    wrenches: Mapping[str, Tensor] | None = None,
     params: Mapping[str, Tensor] | None = None,
+    record: Sequence[str] = (),
     checkpoint: int | str = 1,
     threads: int | None = None,
     on_failure: str = "raise",
     progress: bool = True,
 ) -> Trajectory:
-    """Run a model: semi-implicit Euler, implicit in the springs and dampers of joints, with hard contact on the ground.
+    """Run a model: semi-implicit Euler, implicit in springs, dampers and servos, with hard contact, limits and loops.
 
     Args:
         model: The model.
         q: Coordinates at the start, shape (*batch, nq).
         v: Velocities at the start, shape (*batch, nv).
         tau: Force of each degree of freedom in each step [N m, N], shape (*batch, steps, nv); none by default.
+        u: Controls of the actuators in each step, shape (*batch, steps, actuators), in the order of
+            `model.actuators.names`; zero by default.
         steps: Number of steps.
         dt: Time step [s].
+        wrenches: By name of a body, a moment [N m] and a force [N] at its origin, in world axes, in each step, shape
+            (*batch, steps, 6).
         params: Numbers in place of the model's own, see `Model.parameters`; with batch dimensions, one per world.
+        record: What to keep of each step: "impulse", of every contact candidate along its normal and two directions of
+            sliding [N s], shape (*batch, steps, candidates, 3), in the order of `model.candidates.names`; "limit_impulse",
+            of every limited joint [N m s, N s]; "gap" [m], "point" [m] and "normal" of the candidates at the start of
+            the step; "position" [m] and "rotation" of all bodies, shapes (*batch, steps, bodies, 3 and 3, 3), and
+            "velocity" [rad/s, m/s], angular and linear, of their origins in world axes, all at the start of the step.
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
             (the default) is the trajectory returned.
         threads: Worker threads; all CPUs by default. No bit of the result depends on it.
@@ -75,39 +87,73 @@ def simulate(
         progress: Show progress of long runs.
 
     Gradients:
-        Exact for the discrete steps and the sweeps of the contact solver, to q, v, tau and params; at a switch (a point
-        that just touches or just slides) those of one side.
+        Exact for the discrete steps and the sweeps of the contact solver, from states and all that is recorded to q, v,
+        tau, u, wrenches and params; at a switch (a point that just touches or just slides) those of one side.
 
     Raises:
-        InputError: A tensor has the wrong type or shape, or dt is not positive.
+        InputError: A tensor has the wrong type or shape, a name is unknown, or dt is not positive.
         SimulationError: A world became non-finite.
     """
     if not dt > 0 or dt == float("inf"):
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
-    program = _PROGRAMS.get(model)
-    if program is None:
-        program = _PROGRAMS[model] = tree_program(model.tree, model.points, model.ground)
-    if tau is None:
-        tau = torch.zeros(steps, model.nv, dtype=model.dtype)
+    wrenches, kept = wrenches or {}, tuple(record)
+    program = _program(model, tuple(wrenches), kept)
+    given = [("q", q, model.nq), ("v", v, model.nv)]
+    controls = {"tau": torch.zeros(steps, model.nv, dtype=model.dtype) if tau is None else tau}
+    given.append(("tau", controls["tau"], model.nv))
+    actuators = len(model.actuators)
+    if u is not None and not actuators:
+        raise InputError("the model has no actuators", got="u", fix="leave u out, or give the robot actuators")
+    if actuators:
+        controls["u"] = torch.zeros(steps, actuators, dtype=model.dtype) if u is None else u
+        given.append(("u", controls["u"], actuators))
+    given += [(f"the wrench on {name!r}", wrench, 6) for name, wrench in wrenches.items()]
+    for name, tensor, count in given:
+        model.check_tensor(name, tensor, count)
+    if wrenches:
+        controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
     arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
-    for name, tensor, count in (("q", q, model.nq), ("v", v, model.nv), ("tau", tau, model.nv)):
-        model.check_tensor(name, tensor, count)
-    contact = ("contact_impulse", "contact_residual") if model.ground else ()
+    solved = ("residual",) if "residual" in program.buffers else ()
     run = rollout(
         program,
         steps,
         {"q": q, "v": v},
         arrays,
-        {"tau": tau},
-        record=(*(("q", "v") if checkpoint == 1 else ()), *contact),
+        controls,
+        record=(*(("q", "v") if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
         checkpoint=checkpoint,
         threads=threads,
         on_failure=on_failure,
         progress=progress,
     )
-    q_end, v_end = run.final["q"], run.final["v"]
-    impulses, left = (run.outputs.get(name) for name in ("contact_impulse", "contact_residual"))
-    if impulses is not None and left is not None:
-        impulses, left = impulses.unflatten(-1, (-1, 3)), left.squeeze(-1)
-    return Trajectory(q_end, v_end, run.trajectory.get("q"), run.trajectory.get("v"), run.status, dt, impulses, left)
+    left = run.outputs["residual"].squeeze(-1) if solved else None
+    return Trajectory(
+        run.final["q"],
+        run.final["v"],
+        run.trajectory.get("q"),
+        run.trajectory.get("v"),
+        run.status,
+        dt,
+        left,
+        {n: _shaped(n, run.outputs[f"record_{n}"]) for n in kept},
+    )
+
+
+def _shaped(name: str, recorded: Tensor) -> Tensor:
+    return recorded.unflatten(-1, (-1, 3)) if name == "impulse" else recorded
+
+
+def _program(model: Model, loaded: tuple[str, ...], record: tuple[str, ...]) -> Program:
+    """The step of a model, kept for the next call."""
+    for name in record:
+        if name not in RECORDS:
+            raise InputError(f"record: there is no {name!r}", expected=", ".join(RECORDS))
+    for name in loaded:
+        if name not in model.bodies or model.tree.body_link[model.bodies.index(name)] == 0:
+            moving = [b for b, link in zip(model.bodies, model.tree.body_link, strict=True) if link]
+            raise InputError(f"there is no body {name!r} that a wrench could move", expected=", ".join(moving))
+    known = _PROGRAMS.setdefault(model, {})
+    if (loaded, record) not in known:
+        known[loaded, record] = step_program(model, loaded, record)
+    return known[loaded, record]

@@ -1,0 +1,405 @@
+"""Rows of the complementarity problem: Jacobians, velocities and bounds of contacts, joints and loops.
+
+A row's Jacobian has an entry for every degree of freedom of its support, which leads from the root to one link and
+on to another (see `mlcp.Supports`). With the error of a constraint e [m, rad] and the time step dt, equations ask for
+v' + erp e / dt = 0. A gap g that may not close asks for
+
+    v' + g / dt >= 0         while it is open: it may be closed in this step, no more
+    v' + erp g / dt >= 0     below zero: a share erp is undone
+    v' + e v_before >= 0     a contact that is hit in this step faster than the threshold: it bounces
+"""
+
+from __future__ import annotations
+
+from kinema.contact.mlcp import Supports
+from kinema.contact.shapes import Touch
+from kinema.dynamics.articulated import Branches
+from kinema.kinematics.tree import Tree
+from kinema.lang import (
+    Array,
+    Float,
+    Int,
+    abs,
+    columns_of,
+    cross,
+    dot,
+    func,
+    kernel,
+    mat33,
+    normalize,
+    record,
+    sqrt,
+    vec3,
+)
+from kinema.math import Motion
+
+FAST = 100.0  # [rad/s, m/s], limits that no impulse of a step is thought to reach at this speed are left alone
+
+
+@record
+class Sides:
+    """What touches what, contact by contact.
+
+    first, second: Links; the second may be 0, the world.
+    surface: Number of the candidate it comes from, which has the coefficient of friction.
+    """
+
+    first: Array[Int]
+    second: Array[Int]
+    surface: Array[Int]
+
+
+@record
+class Law:
+    """How constraints give way.
+
+    erp: Share of an error that is undone in a step [-].
+    restitution: Of speeds above the threshold [-].
+    threshold: [m/s]
+    margin: Gap from which on contacts are left alone [m].
+    """
+
+    erp: Float
+    restitution: Float
+    threshold: Float
+    margin: Float
+
+
+@func
+def tangents(normal: vec3):
+    """Two unit vectors that make a right-handed frame with a normal; x and y for a normal along z."""
+    along = vec3(1.0, 0.0, 0.0) if abs(normal.x) < 0.9 else vec3(0.0, 1.0, 0.0)
+    slide = normalize(along - dot(along, normal) * normal)
+    return slide, cross(normal, slide)
+
+
+@kernel
+def contact_rows(
+    tree: Tree,
+    supports: Supports,
+    support: Array[Int],
+    sides: Sides,
+    law: Law,
+    friction: Array[Float],
+    touch: Touch,
+    triples: Array[Int],
+    equations: Int,
+    singles: Int,
+    p: Array[vec3],
+    S: Array[Motion],
+    v: Array[Float],
+    v_free: Array[Float],
+    dt: Float,
+    J: Array[Float],
+    b: Array[Float],
+    active: Array[Float],
+    mu: Array[Float],
+):
+    """Three rows per contact: along the normal and two directions of sliding."""
+    for c in range(triples[0] - equations):
+        block, r = support[singles + equations + c], singles + 3 * (equations + c)
+        begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
+        normal = touch.normal[c]
+        slide, across = tangents(normal)
+        arm = touch.point[c] - p[tree.root[sides.first[c] - 1]]
+        other = arm
+        if sides.second[c] > 0:
+            other = touch.point[c] - p[tree.root[sides.second[c] - 1]]
+        b0, b1, b2, before = 0.0, 0.0, 0.0, 0.0
+        for t in range(supports.count[block]):
+            d = supports.dofs[begin + t]
+            speed = vec3(0.0, 0.0, 0.0)
+            if t < supports.first[block]:
+                speed = S[d].v + cross(S[d].w, arm)
+            if t < supports.common[block] or t >= supports.first[block]:
+                speed = speed - S[d].v - cross(S[d].w, other)
+            e0, e1, e2 = dot(normal, speed), dot(slide, speed), dot(across, speed)
+            J[to + t] = e0
+            J[to + wide + t] = e1
+            J[to + 2 * wide + t] = e2
+            b0 = b0 + e0 * v_free[d]
+            b1 = b1 + e1 * v_free[d]
+            b2 = b2 + e2 * v_free[d]
+            before = before + e0 * v[d]
+        gap = touch.gap[c]
+        target = gap / dt
+        if gap < 0.0:
+            target = law.erp * gap / dt
+        if before < -law.threshold and gap + dt * before < 0.0:
+            target = law.restitution * before
+        b[r] = b0 + target
+        b[r + 1] = b1
+        b[r + 2] = b2
+        active[equations + c] = 1.0 if gap < law.margin else 0.0
+        mu[equations + c] = friction[sides.surface[c]]
+
+
+@kernel
+def clear(one: Array[Float], other: Array[Float]):
+    """Zeros in two arrays: bounds of rows that do not exist."""
+    for i in range(len(one)):
+        one[i] = 0.0
+        other[i] = 0.0
+
+
+@record
+class Followers:
+    """Joints that follow others: q = multiplier * q_leader + offset.
+
+    dof, leader: Their degrees of freedom.
+    q, leader_q: Their coordinates.
+    multiplier, offset: [-], [rad, m]
+    """
+
+    dof: Array[Int]
+    leader: Array[Int]
+    q: Array[Int]
+    leader_q: Array[Int]
+    multiplier: Array[Float]
+    offset: Array[Float]
+
+
+@kernel
+def follower_rows(
+    supports: Supports,
+    support: Array[Int],
+    followers: Followers,
+    start: Int,
+    erp: Float,
+    q: Array[Float],
+    v_free: Array[Float],
+    dt: Float,
+    J: Array[Float],
+    b: Array[Float],
+    lower: Array[Float],
+    upper: Array[Float],
+):
+    """A row per follower, from row `start` on."""
+    for i in range(len(followers.dof)):
+        r = start + i
+        begin, k = supports.begin[support[r]], followers.multiplier[i]
+        for t in range(supports.count[support[r]]):
+            d = supports.dofs[begin + t]
+            entry = 0.0
+            if d == followers.dof[i]:
+                entry = 1.0
+            elif d == followers.leader[i]:
+                entry = -k
+            J[r * supports.widest + t] = entry
+        error = q[followers.q[i]] - k * q[followers.leader_q[i]] - followers.offset[i]
+        b[r] = v_free[followers.dof[i]] - k * v_free[followers.leader[i]] + erp * error / dt
+        lower[r] = -1e30
+        upper[r] = 1e30
+
+
+@func
+def one_entry(supports, block, r, entry: Float, J):
+    """The Jacobian of a row that concerns only the last degree of freedom of its support."""
+    last = supports.count[block] - 1
+    for t in range(last):
+        J[r * supports.widest + t] = 0.0
+    J[r * supports.widest + last] = entry
+
+
+@kernel
+def dry_friction_rows(
+    supports: Supports,
+    support: Array[Int],
+    dof: Array[Int],
+    friction: Array[Float],
+    start: Int,
+    v_free: Array[Float],
+    dt: Float,
+    J: Array[Float],
+    b: Array[Float],
+    lower: Array[Float],
+    upper: Array[Float],
+):
+    """A row per degree of freedom with dry friction [N m, N], from row `start` on: it wants to stand still."""
+    for i in range(len(dof)):
+        r = start + i
+        one_entry(supports, support[r], r, 1.0, J)
+        b[r] = v_free[dof[i]]
+        lower[r] = -friction[i] * dt
+        upper[r] = friction[i] * dt
+
+
+@record
+class Limits:
+    """Degrees of freedom with limits.
+
+    dof, q: The degree of freedom and its coordinate.
+    lower, upper: [rad, m]
+    """
+
+    dof: Array[Int]
+    q: Array[Int]
+    lower: Array[Float]
+    upper: Array[Float]
+
+
+@kernel
+def limit_rows(
+    supports: Supports,
+    support: Array[Int],
+    limits: Limits,
+    start: Int,
+    erp: Float,
+    q: Array[Float],
+    v_free: Array[Float],
+    dt: Float,
+    J: Array[Float],
+    b: Array[Float],
+    lower: Array[Float],
+    upper: Array[Float],
+):
+    """A row per limited degree of freedom, for the nearer limit, from row `start` on."""
+    for i in range(len(limits.dof)):
+        r = start + i
+        below, above = q[limits.q[i]] - limits.lower[i], limits.upper[i] - q[limits.q[i]]
+        way, gap = 1.0, below
+        if above < below:
+            way = -1.0
+            gap = above
+        one_entry(supports, support[r], r, way, J)
+        target = gap / dt
+        if gap < 0.0:
+            target = erp * gap / dt
+        b[r] = way * v_free[limits.dof[i]] + target
+        lower[r] = 0.0
+        upper[r] = 1e30 if b[r] < FAST else 0.0
+
+
+@record
+class Loops:
+    """Closed loops: a frame on a first link and one on a second coincide.
+
+    first, second: Links; the second may be 0, the world.
+    first_place, second_place: Of the frames' origins on the links [m].
+    first_turn, second_turn: Of the frames on the links [-].
+    welded: 1 if their axes coincide too: three equations more.
+    start: The first triple of each.
+    """
+
+    first: Array[Int]
+    second: Array[Int]
+    first_place: Array[vec3]
+    second_place: Array[vec3]
+    first_turn: Array[mat33]
+    second_turn: Array[mat33]
+    welded: Array[Int]
+    start: Array[Int]
+
+
+@kernel
+def loop_rows(
+    tree: Tree,
+    supports: Supports,
+    support: Array[Int],
+    loops: Loops,
+    erp: Float,
+    singles: Int,
+    R: Array[mat33],
+    p: Array[vec3],
+    S: Array[Motion],
+    v_free: Array[Float],
+    dt: Float,
+    J: Array[Float],
+    b: Array[Float],
+):
+    """Three rows per loop along the world's axes, and three more for the angles of a weld; triple `start` on."""
+    for i in range(len(loops.first)):
+        one, two, wide = loops.first[i], loops.second[i], supports.widest
+        block, r = support[singles + loops.start[i]], singles + 3 * loops.start[i]
+        begin = supports.begin[block]
+        here, there = p[one] + R[one] @ loops.first_place[i], p[two] + R[two] @ loops.second_place[i]
+        arm = here - p[tree.root[one - 1]]
+        other = there
+        if two > 0:
+            other = there - p[tree.root[two - 1]]
+        moving, turning = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+        for t in range(supports.count[block]):
+            d = supports.dofs[begin + t]
+            speed, spin = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+            if t < supports.first[block]:
+                speed = S[d].v + cross(S[d].w, arm)
+                spin = S[d].w
+            if t < supports.common[block] or t >= supports.first[block]:
+                speed = speed - S[d].v - cross(S[d].w, other)
+                spin = spin - S[d].w
+            J[r * wide + t] = speed.x
+            J[(r + 1) * wide + t] = speed.y
+            J[(r + 2) * wide + t] = speed.z
+            moving = moving + speed * v_free[d]
+            turning = turning + spin * v_free[d]
+            if loops.welded[i] > 0:
+                J[(r + 3) * wide + t] = spin.x
+                J[(r + 4) * wide + t] = spin.y
+                J[(r + 5) * wide + t] = spin.z
+        wanted = moving + (here - there) * (erp / dt)
+        b[r] = wanted.x
+        b[r + 1] = wanted.y
+        b[r + 2] = wanted.z
+        if loops.welded[i] > 0:
+            x, y, z = columns_of(R[one] @ loops.first_turn[i])
+            x_to, y_to, z_to = columns_of(R[two] @ loops.second_turn[i])
+            turned = turning + (cross(x_to, x) + cross(y_to, y) + cross(z_to, z)) * (0.5 * erp / dt)
+            b[r + 3] = turned.x
+            b[r + 4] = turned.y
+            b[r + 5] = turned.z
+
+
+@kernel
+def scale_rows(
+    branches: Branches,
+    supports: Supports,
+    support: Array[Int],
+    singles: Int,
+    triples: Array[Int],
+    U: Array[Float],
+    L: Array[Float],
+    J: Array[Float],
+    H: Array[Float],
+    Y: Array[Float],
+):
+    """Y = D^-1/2 L^-T J^T, row by row, in the support of each; H = L^-T J^T on the way."""
+    for r in range(singles + 3 * triples[0]):
+        block = r
+        if r >= singles:
+            block = singles + (r - singles) // 3
+        here, at = support[block], r * supports.widest
+        begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
+        beyond = supports.count[here] - first  # degrees of freedom on the way to the second link alone
+        for s in range(beyond):
+            t = beyond - 1 - s
+            d = supports.dofs[begin + first + t]
+            entry = J[at + first + t]
+            for u in range(t + 1, beyond):
+                entry = entry - L[branches.row[supports.dofs[begin + first + u]] + common + t] * H[at + first + u]
+            H[at + first + t] = entry
+            Y[at + first + t] = entry / sqrt(U[branches.row[d] + common + t])
+        for s in range(first):
+            t = first - 1 - s
+            d = supports.dofs[begin + t]
+            entry = J[at + t]
+            for u in range(t + 1, first):
+                entry = entry - L[branches.row[supports.dofs[begin + u]] + t] * H[at + u]
+            if t < common:
+                for u in range(beyond):
+                    entry = entry - L[branches.row[supports.dofs[begin + first + u]] + t] * H[at + first + u]
+            H[at + t] = entry
+            Y[at + t] = entry / sqrt(U[branches.row[d] + t])
+
+
+@kernel
+def velocity_change(
+    branches: Branches, U: Array[Float], L: Array[Float], z: Array[Float], v_free: Array[Float], dv: Array[Float], v_end: Array[Float]
+):
+    """v_end = v_free + L^-1 D^-1/2 z: the velocities after impulses with z = Y^T impulse."""
+    for i in range(len(branches.row)):
+        begin = branches.row[i]
+        found = z[i] / sqrt(U[begin + branches.depth[i]])
+        for t in range(branches.depth[i]):
+            found = found - L[begin + t] * dv[branches.above[begin + t]]
+        dv[i] = found
+        v_end[i] = v_free[i] + found

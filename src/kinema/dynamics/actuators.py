@@ -1,0 +1,68 @@
+"""Actuators: forces on joints that follow a control."""
+
+from __future__ import annotations
+
+from kinema.lang import Array, Float, Int, kernel, max, min, record
+from kinema.model.actuators import POSITION, TORQUE
+
+
+@record
+class Actuators:
+    """Actuators of joints with one degree of freedom.
+
+    dof, q: The degree of freedom and its coordinate.
+    kind: TORQUE (gear * u), POSITION (kp (u - q) - kd v) or VELOCITY (kd (u - v)).
+    gear: [N m, N] per unit of control
+    kp: [N m/rad, N/m]
+    kd: [N m s/rad, N s/m]
+    lower, upper: Bounds of the control u.
+    force: Bound of the force [N m, N].
+    """
+
+    dof: Array[Int]
+    q: Array[Int]
+    kind: Array[Int]
+    gear: Array[Float]
+    kp: Array[Float]
+    kd: Array[Float]
+    lower: Array[Float]
+    upper: Array[Float]
+    force: Array[Float]
+
+
+@kernel
+def actuate(
+    actuators: Actuators,
+    control: Array[Float],
+    q: Array[Float],
+    v: Array[Float],
+    dt: Float,
+    drive: Array[Float],
+    resist: Array[Float],
+):
+    """Adds the force of every actuator to `drive`, and what it adds to the diagonal of the mass matrix to `resist`.
+
+    Servos act at the end of the step, as springs and dampers do, so that they may be stiff. One that would exceed
+    its bound, for the velocity at the start, gives its bound.
+    """
+    for i in range(len(actuators.dof)):
+        d, kp, kd = actuators.dof[i], actuators.kp[i], actuators.kd[i]
+        u = max(min(control[i], actuators.upper[i]), actuators.lower[i])
+        force, stiff = 0.0, 0.0
+        if actuators.kind[i] == TORQUE:
+            force = actuators.gear[i] * u
+        elif actuators.kind[i] == POSITION:
+            force = kp * (u - q[actuators.q[i]] - dt * v[d]) - kd * v[d]
+            stiff = dt * (dt * kp + kd)
+        else:
+            force = kd * (u - v[d])
+            stiff = dt * kd
+        bound = actuators.force[i]
+        if force > bound:
+            force = bound
+            stiff = 0.0
+        elif force < -bound:
+            force = -bound
+            stiff = 0.0
+        drive[d] += force
+        resist[d] += stiff

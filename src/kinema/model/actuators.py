@@ -1,0 +1,84 @@
+"""Actuators of a scene in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinema.errors import ModelError
+from kinema.model.tree import Placed, TreeArrays
+
+TORQUE, POSITION, VELOCITY = 0, 1, 2
+KINDS = {"torque": TORQUE, "position": POSITION, "velocity": VELOCITY}
+UNBOUNDED = 1e30
+
+
+@dataclass(eq=False)
+class ActuatorArrays:
+    """See `dynamics.actuators.Actuators`; shapes (n,).
+
+    Attributes:
+        names: "robot/actuator".
+    """
+
+    names: list[str]
+    dof: np.ndarray
+    q: np.ndarray
+    kind: np.ndarray
+    gear: np.ndarray
+    kp: np.ndarray
+    kd: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    force: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def find_actuators(tree: TreeArrays, placed: Sequence[Placed]) -> ActuatorArrays:
+    """The actuators of all robots, in order.
+
+    Raises:
+        ModelError: A name repeats, a joint is unknown or has no single coordinate, or the kind is unknown.
+    """
+    names: list[str] = []
+    dofs: list[int] = []
+    found = [(one, actuator) for one in placed for actuator in one.robot.actuators]
+    for one, actuator in found:
+        name, joint = f"{one.name}/{actuator.name}", f"{one.name}/{actuator.joint}"
+        if name in names:
+            raise ModelError(f"two actuators are called {name!r}")
+        if joint not in tree.joints:
+            raise ModelError(f"actuator {name!r} drives {joint!r}, which does not move", expected=", ".join(tree.joints))
+        i = tree.joints.index(joint)
+        if tree.dofs[i] != 1:
+            raise ModelError(f"actuator {name!r} drives {joint!r}", expected="a revolute or prismatic joint")
+        if actuator.kind not in KINDS:
+            raise ModelError(f"actuator {name!r} is of unknown kind", got=actuator.kind, expected=", ".join(KINDS))
+        names.append(name)
+        dofs.append(int(tree.v_start[i]))
+    words = [actuator for _, actuator in found]
+    efforts = [_effort(one, a.joint) for one, a in found]
+
+    def numbers(values: Sequence[float]) -> np.ndarray:
+        return np.clip(np.array(values, float), -UNBOUNDED, UNBOUNDED)
+
+    return ActuatorArrays(
+        names,
+        np.array(dofs, np.int32),
+        tree.spring_coordinates()[dofs] if dofs else np.zeros(0, np.int32),
+        np.array([KINDS[a.kind] for a in words], np.int32),
+        numbers([a.gear for a in words]),
+        numbers([a.kp for a in words]),
+        numbers([a.kd for a in words]),
+        numbers([a.lower for a in words]),
+        numbers([a.upper for a in words]),
+        numbers([min(a.force, effort) for a, effort in zip(words, efforts, strict=True)]),
+    )
+
+
+def _effort(one: Placed, joint: str) -> float:
+    return next(j.effort for body in one.robot.bodies for j in body.joints if j.name == joint)

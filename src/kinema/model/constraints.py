@@ -1,0 +1,195 @@
+"""Which rows the complementarity problem of a scene has, and which degrees of freedom they move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kinema.errors import ModelError
+from kinema.model.tree import Placed, TreeArrays, rotation_matrix
+from kinema.scene.description import FIXED, Closure, Pose
+
+NO_LIMIT = 1e9  # stands for infinity among numbers that are learned
+
+
+@dataclass(eq=False)
+class SupportArrays:
+    """Lists of degrees of freedom, see `contact.mlcp.Supports`; each pair of ends is kept once."""
+
+    tree: TreeArrays
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    lists: list[tuple[list[int], int, int]] = field(default_factory=list)
+
+    def of_links(self, first: int, second: int) -> int:
+        """The support of a constraint between two links."""
+        return self.of_dofs(self._last(first), self._last(second))
+
+    def of_dofs(self, first: int, second: int = -1) -> int:
+        """The support of a constraint of two degrees of freedom; -1 for none."""
+        found = self.numbers.get((first, second))
+        if found is None:
+            one, two = self._path(first), self._path(second)
+            common = sum(a == b for a, b in zip(one, two, strict=False))
+            found = self.numbers[first, second] = len(self.lists)
+            self.lists.append((one + two[common:], len(one), common))
+        return found
+
+    def _last(self, link: int) -> int:
+        tree = self.tree
+        return -1 if link == 0 else int(tree.v_start[link - 1] + tree.dofs[link - 1] - 1)
+
+    def _path(self, dof: int) -> list[int]:
+        if dof < 0:
+            return []
+        begin = int(self.tree.row[dof])
+        return self.tree.above[begin : begin + int(self.tree.depth[dof]) + 1].tolist()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """begin, first, count, common, dofs and widest."""
+        counts = [len(one) for one, _, _ in self.lists]
+        return {
+            "begin": np.cumsum([0, *counts])[:-1].astype(np.int32),
+            "first": np.array([first for _, first, _ in self.lists], np.int32),
+            "count": np.array(counts, np.int32),
+            "common": np.array([common for _, _, common in self.lists], np.int32),
+            "dofs": np.array([d for one, _, _ in self.lists for d in one], np.int32),
+            "widest": np.array(max(counts, default=0), np.int32),
+        }
+
+
+@dataclass(eq=False)
+class ConstraintArrays:
+    """Rows of joints and loops. Names are those of joints and closures, "robot/name"; arrays as in `contact.rows`.
+
+    Attributes:
+        followers: dof, leader, q, leader_q, multiplier, offset.
+        rubbing: dof, friction: dry friction of joints [N m, N].
+        limits: dof, q, lower, upper.
+        loops: first, second, first_place, second_place, first_turn, second_turn, welded.
+    """
+
+    followers: dict[str, np.ndarray]
+    rubbing: dict[str, np.ndarray]
+    limits: dict[str, np.ndarray]
+    loops: dict[str, np.ndarray]
+    follower_names: list[str]
+    rubbing_names: list[str]
+    limit_names: list[str]
+    loop_names: list[str]
+
+    @property
+    def singles(self) -> int:
+        """Number of single rows."""
+        return len(self.follower_names) + len(self.rubbing_names) + len(self.limit_names)
+
+    @property
+    def equations(self) -> int:
+        """Number of triples of loops."""
+        return int((1 + self.loops["welded"]).sum())
+
+
+def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintArrays:
+    """Followers, dry friction, limits and loops of all robots.
+
+    Raises:
+        ModelError: A joint or body is unknown, a limit is on a joint without a single coordinate or upside down.
+    """
+    followers: list[tuple[str, int, int, float, float]] = []
+    rubbing: list[tuple[str, int, float]] = []
+    limits: list[tuple[str, int, float, float]] = []
+    loops: list[tuple[str, Closure, _End, _End]] = []
+    for one in placed:
+        for joint in (j for body in one.robot.bodies for j in body.joints if j.kind != FIXED):
+            name = f"{one.name}/{joint.name}"
+            i = tree.joints.index(name)
+            if joint.mimic is not None:
+                leader = _single(tree, f"{one.name}/{joint.mimic.joint}", f"{name!r} follows it")
+                follower = _single(tree, name, f"it follows {joint.mimic.joint!r}")
+                followers.append((name, follower, leader, joint.mimic.multiplier, joint.mimic.offset))
+            if joint.friction > 0:
+                rubbing += [(name, int(tree.v_start[i]) + k, joint.friction) for k in range(int(tree.dofs[i]))]
+            if joint.lower > -math.inf or joint.upper < math.inf:
+                if not joint.lower <= joint.upper:
+                    raise ModelError(f"the limits of joint {name!r} are upside down", got=(joint.lower, joint.upper))
+                bounds = max(joint.lower, -NO_LIMIT), min(joint.upper, NO_LIMIT)
+                limits.append((name, _single(tree, name, "it has limits"), *bounds))
+        for closure in one.robot.closures:
+            ends = [
+                _end(tree, one, closure, body, pose)
+                for body, pose in ((closure.first, closure.first_pose), (closure.second, closure.second_pose))
+            ]
+            if ends[0].link == 0:
+                ends.reverse()
+            if ends[0].link == 0:
+                raise ModelError(f"loop {closure.name!r} of robot {one.name!r} holds nothing that moves")
+            loops.append((f"{one.name}/{closure.name}", closure, ends[0], ends[1]))
+    coordinate = tree.spring_coordinates()
+
+    def ints(values: Iterable[int]) -> np.ndarray:
+        return np.array(list(values), np.int32)
+
+    return ConstraintArrays(
+        followers={
+            "dof": ints(f[1] for f in followers),
+            "leader": ints(f[2] for f in followers),
+            "q": ints(coordinate[f[1]] for f in followers),
+            "leader_q": ints(coordinate[f[2]] for f in followers),
+            "multiplier": np.array([f[3] for f in followers]),
+            "offset": np.array([f[4] for f in followers]),
+        },
+        rubbing={"dof": ints(r[1] for r in rubbing), "friction": np.array([r[2] for r in rubbing])},
+        limits={
+            "dof": ints(x[1] for x in limits),
+            "q": ints(coordinate[x[1]] for x in limits),
+            "lower": np.array([x[2] for x in limits]),
+            "upper": np.array([x[3] for x in limits]),
+        },
+        loops={
+            "first": ints(x[2].link for x in loops),
+            "second": ints(x[3].link for x in loops),
+            "first_place": np.array([x[2].position for x in loops]).reshape(-1, 3),
+            "second_place": np.array([x[3].position for x in loops]).reshape(-1, 3),
+            "first_turn": np.array([x[2].rotation for x in loops]).reshape(-1, 3, 3),
+            "second_turn": np.array([x[3].rotation for x in loops]).reshape(-1, 3, 3),
+            "welded": ints(int(x[1].kind == "weld") for x in loops),
+        },
+        follower_names=[f[0] for f in followers],
+        rubbing_names=[r[0] for r in rubbing],
+        limit_names=[x[0] for x in limits],
+        loop_names=[x[0] for x in loops],
+    )
+
+
+@dataclass
+class _End:
+    """A frame on a link."""
+
+    link: int
+    position: np.ndarray
+    rotation: np.ndarray
+
+
+def _single(tree: TreeArrays, name: str, why: str) -> int:
+    """The degree of freedom of a joint that has one."""
+    if name not in tree.joints:
+        raise ModelError(f"there is no joint {name!r}", expected=", ".join(tree.joints), fix=f"{why}: name another one")
+    i = tree.joints.index(name)
+    if tree.dofs[i] != 1:
+        raise ModelError(f"joint {name!r} has no single coordinate, but {why}", expected="a revolute or prismatic joint")
+    return int(tree.v_start[i])
+
+
+def _end(tree: TreeArrays, one: Placed, closure: Closure, body: str | None, pose: Pose) -> _End:
+    place, turn = np.asarray(pose.position, float), rotation_matrix(pose.rotation)
+    if body is None:
+        base = rotation_matrix(one.pose.rotation)
+        return _End(0, np.asarray(one.pose.position, float) + base @ place, base @ turn)
+    name = f"{one.name}/{body}"
+    if name not in tree.bodies:
+        raise ModelError(f"loop {closure.name!r} of robot {one.name!r} holds {body!r}, which it does not have")
+    b = tree.bodies.index(name)
+    R = tree.body_rotation[b]
+    return _End(int(tree.body_link[b]), tree.body_offset[b] + R @ place, R @ turn)

@@ -1,0 +1,231 @@
+"""The complementarity problem of a scene in step programs: its rows, its sweeps and what they do to velocities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kinema.contact.ground import Corners, touch_ground
+from kinema.contact.mlcp import (
+    Bounds,
+    Gram,
+    Rows,
+    Supports,
+    gauss_seidel,
+    gauss_seidel_adjoint,
+    gram,
+    residual,
+)
+from kinema.contact.rows import (
+    Followers,
+    Law,
+    Limits,
+    Loops,
+    Sides,
+    clear,
+    contact_rows,
+    dry_friction_rows,
+    follower_rows,
+    limit_rows,
+    loop_rows,
+    scale_rows,
+    velocity_change,
+)
+from kinema.contact.shapes import Shapes, Touch
+from kinema.errors import InputError
+from kinema.lang import Float, Int, mat33, vec3
+from kinema.lang.program import Ref
+from kinema.model.constraints import SupportArrays
+from kinema.model.model import Model
+from kinema.simulation.articulated import TreeProgram
+from kinema.simulation.report import report_numbers, report_vectors
+
+
+class ConstraintProgram:
+    """The parts of a step that concern constraints, added to the program of a tree.
+
+    Args:
+        parts: The tree's parts, with kinematics and factors of the mass matrix.
+        model: The model.
+        dt: Time step.
+    """
+
+    def __init__(self, parts: TreeProgram, model: Model, dt: Ref) -> None:
+        p, fixed = parts.program, model.constraints
+        self.parts, self.model, self.dt, self.program = parts, model, dt, p
+        self.singles, self.equations = fixed.singles, fixed.equations
+        self.contacts = len(model.candidates)
+        self.triples = self.equations + self.contacts
+        self.rows = self.singles + 3 * self.triples
+        if self.rows == 0:
+            return
+        support = SupportArrays(model.tree)
+        of_block = self._supports(support)
+        table = support.arrays()
+        self.supports = Supports(**{n: p.constant(f"support_{n}", Int, x) for n, x in table.items()})
+        self.support = p.constant("support", Int, of_block)
+        self.wide = int(table["widest"])
+        self.count = Rows(
+            singles=p.constant("singles", Int, self.singles),
+            equations=p.constant("equations", Int, self.equations),
+            triples=p.constant("triples", Int, [self.triples]),
+            support=self.support,
+        )
+        self.law = Law(
+            erp=p.parameter("contact/erp", Float),
+            restitution=p.parameter("contact/restitution", Float),
+            threshold=p.constant("threshold", Float, model.contact.threshold),
+            margin=p.constant("margin", Float, model.contact.margin),
+        )
+        self.J, self.b = p.scratch("J", Float, self.rows * self.wide), p.scratch("b", Float, self.rows)
+        self.bounds = Bounds(
+            lower=p.scratch("row_lower", Float, max(self.singles, 1)),
+            upper=p.scratch("row_upper", Float, max(self.singles, 1)),
+            active=p.scratch("active", Float, max(self.triples, 1)),
+            mu=p.scratch("mu", Float, max(self.triples, 1)),
+            cfm=p.parameter("contact/cfm", Float),
+        )
+
+    def _supports(self, support: SupportArrays) -> list[int]:
+        """The support of every single row and every triple."""
+        fixed, candidates = self.model.constraints, self.model.candidates
+        followers, loops = fixed.followers, fixed.loops
+        found = [support.of_dofs(int(d), int(e)) for d, e in zip(followers["dof"], followers["leader"], strict=True)]
+        found += [support.of_dofs(int(d)) for d in (*fixed.rubbing["dof"], *fixed.limits["dof"])]
+        for one, two, welded in zip(loops["first"], loops["second"], loops["welded"], strict=True):
+            found += [support.of_links(int(one), int(two))] * (1 + int(welded))
+        found += [support.of_links(int(a), int(b)) for a, b in zip(candidates.first, candidates.second, strict=True)]
+        return found
+
+    def velocities(self, q: Ref, v: Ref, v_free: Ref) -> Ref:
+        """The velocities after the impulses of all constraints."""
+        if self.rows == 0:
+            return v_free
+        p, parts, fixed = self.program, self.parts, self.model.constraints
+        at = 0
+        shared = (v_free, self.dt, self.J, self.b)
+        if fixed.follower_names:
+            names = {n: self._ints(f"follower_{n}", fixed.followers[n]) for n in ("dof", "leader", "q", "leader_q")}
+            numbers = {n: p.constant(f"follower_{n}", Float, fixed.followers[n]) for n in ("multiplier", "offset")}
+            joints, start = Followers(**names, **numbers), p.constant("follower_start", Int, at)
+            p.call(follower_rows, self.supports, self.support, joints, start, self.law.erp, q, *shared, *self._sides())
+            at += len(fixed.follower_names)
+        if fixed.rubbing_names:
+            dof, start = self._ints("rubbing", fixed.rubbing["dof"]), p.constant("rubbing_start", Int, at)
+            friction = p.parameter("dry_friction", Float, len(fixed.rubbing_names))
+            p.call(dry_friction_rows, self.supports, self.support, dof, friction, start, *shared, *self._sides())
+            at += len(fixed.rubbing_names)
+        if fixed.limit_names:
+            names = {n: self._ints(f"limit_{n}", fixed.limits[n]) for n in ("dof", "q")}
+            numbers = {n: p.parameter(n, Float, len(fixed.limit_names)) for n in ("lower", "upper")}
+            limits, start = Limits(**names, **numbers), p.constant("limit_start", Int, at)
+            p.call(limit_rows, self.supports, self.support, limits, start, self.law.erp, q, *shared, *self._sides())
+        if not self.singles:
+            p.call(clear, *self._sides())
+        if fixed.loop_names:
+            self._loops(shared)
+        if self.contacts:
+            self._contacts(v, shared)
+        else:
+            p.call(clear, self.bounds.active, self.bounds.mu)
+        return self._solve(v_free)
+
+    def _ints(self, name: str, values: np.ndarray) -> Ref:
+        return self.program.constant(name, Int, values)
+
+    def _sides(self) -> tuple[Ref, Ref]:
+        return self.bounds.lower, self.bounds.upper
+
+    def _loops(self, shared: tuple[Ref, ...]) -> None:
+        p, parts, loops = self.program, self.parts, self.model.constraints.loops
+        start = np.cumsum([0, *(1 + loops["welded"])])[:-1]
+        table = Loops(
+            **{n: self._ints(f"loop_{n}", loops[n]) for n in ("first", "second", "welded")},
+            **{n: p.constant(f"loop_{n}", vec3, loops[n]) for n in ("first_place", "second_place")},
+            **{n: p.constant(f"loop_{n}", mat33, loops[n]) for n in ("first_turn", "second_turn")},
+            start=self._ints("loop_start", start),
+        )
+        where = (parts.tree, self.supports, self.support, table, self.law.erp, self.count.singles)
+        p.call(loop_rows, *where, parts.R, parts.p, parts.S, *shared)
+
+    def _contacts(self, v: Ref, shared: tuple[Ref, ...]) -> None:
+        p, parts, model = self.program, self.parts, self.model
+        shapes, candidates = model.shapes, model.candidates
+        count = len(shapes.names)
+        table = Shapes(
+            link=self._ints("shape_link", shapes.link),
+            offset=p.parameter("centre", vec3, count),
+            rotation=p.constant("shape_rotation", mat33, shapes.rotation),
+            size=p.parameter("size", vec3, count),
+            reach=p.constant("shape_reach", Float, shapes.reach),
+        )
+        self.touch = touch = Touch(
+            gap=p.scratch("gap", Float, self.contacts),
+            point=p.scratch("point", vec3, self.contacts),
+            normal=p.scratch("normal", vec3, self.contacts),
+        )
+        if len(candidates.corners["shape"]):
+            elements: dict[str, Any] = {"shape": Int, "of_size": vec3, "end": Float, "vertex": vec3, "round": Float}
+            corners = Corners(**{n: p.constant(f"corner_{n}", e, candidates.corners[n]) for n, e in elements.items()})
+            height = p.parameter("ground/height", Float)
+            p.call(touch_ground, table, corners, height, parts.R, parts.p, touch)
+        sides = Sides(
+            first=self._ints("side_first", candidates.first),
+            second=self._ints("side_second", candidates.second),
+            surface=self._ints("surface", np.arange(self.contacts)),
+        )
+        friction = p.parameter("friction", Float, self.contacts)
+        where = (parts.tree, self.supports, self.support, sides, self.law, friction, touch)
+        counts = (self.count.triples, self.count.equations, self.count.singles)
+        bounds = (self.bounds.active, self.bounds.mu)
+        p.call(contact_rows, *where, *counts, parts.p, parts.S, v, *shared, *bounds)
+
+    def _solve(self, v_free: Ref) -> Ref:
+        p, parts, contact = self.program, self.parts, self.model.contact
+        size = self.rows * self.wide
+        H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
+        where = (parts.branches, self.supports, self.support, self.count.singles, self.count.triples)
+        p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
+        inverse, cross = p.scratch("inverse", Float, self.rows), p.scratch("cross", Float, max(3 * self.triples, 1))
+        p.call(gram, self.count, self.supports, self.bounds.cfm, Y, inverse, cross)
+        cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
+        history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)
+        z, impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
+        problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone)
+        with p.custom() as node:
+            p.call(gauss_seidel, *problem, sweeps, Y, self.b, history, z, impulse)
+        with p.adjoint_of(node):
+            inputs = (Y, self.b, inverse, cross, self.bounds.lower, self.bounds.upper, self.bounds.mu, self.bounds.cfm)
+            given = (*problem, sweeps, Y, self.b, history, z, z.adj, impulse.adj)
+            p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
+        p.call(residual, *problem, Y, self.b, z, impulse, p.output("residual", Float, 1))
+        self.impulse = impulse
+        dv, v_end = p.scratch("dv", Float, parts.arrays.nv), p.scratch("v_after_impulses", Float, parts.arrays.nv)
+        p.call(velocity_change, parts.branches, parts.U, parts.L, z, v_free, dv, v_end)
+        return v_end
+
+    def record(self, names: Sequence[str]) -> None:
+        """Outputs of contacts and limits, empty ones excluded."""
+        p, fixed = self.program, self.model.constraints
+        limits, first = len(fixed.limit_names), self.singles + 3 * self.equations
+        numbers = {"impulse": (first, 3 * self.contacts), "limit_impulse": (self.singles - limits, limits)}
+        for name in names:
+            if name in numbers:
+                start, count = numbers[name]
+                self._require(name, count)
+                out = p.output(f"record_{name}", Float, count)
+                p.call(report_numbers, self.impulse, p.constant(f"{name}_start", Int, start), out)
+            elif name == "gap":
+                self._require(name, self.contacts)
+                out = p.output("record_gap", Float, self.contacts)
+                p.call(report_numbers, self.touch.gap, p.constant("gap_start", Int, 0), out)
+            elif name in ("point", "normal"):
+                self._require(name, self.contacts)
+                p.call(report_vectors, getattr(self.touch, name), p.output(f"record_{name}", vec3, self.contacts))
+
+    def _require(self, name: str, count: int) -> None:
+        if count == 0:
+            what = "limited joint" if name == "limit_impulse" else "contact"
+            raise InputError(f"record: there is no {name!r}", expected=f"a model with a {what}")
