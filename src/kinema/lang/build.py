@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
-from kinema.errors import BuildError
+from kinema.errors import BuildError, CacheError
 from kinema.lang import cache, cpu, native
 
 HERE = Path(__file__).parent
@@ -27,6 +27,7 @@ RUNTIME_FLAGS = ["-std=c++20", "-O2", *COMMON, "-pthread"]
 GCC_ONLY = ["-fno-semantic-interposition", "-fschedule-insns", "-fsched-pressure", "-flive-range-shrinkage"]
 RUNTIME_FILES = ("runtime.cpp", "layout.cpp")
 LIBRARY = "kernels.so"
+HEADER = "kernel.hpp"
 
 _LOADED: dict[str, ctypes.CDLL] = {}
 
@@ -119,8 +120,31 @@ def compile_into(folder: Path, text: str, flags: list[str], march: str | None = 
     """Compile a source text to `kernels.so` in a folder, with a note of what the CPU must have."""
     source = folder / "kernels.cpp"
     source.write_text(text)
-    run_compiler([str(source)], folder / LIBRARY, flags, march)
+    run_compiler([str(source)], folder / LIBRARY, [*flags, *_use_header(tuple(flags), march or target())], march)
     write_target(folder, march)
+
+
+@lru_cache(maxsize=8)
+def _use_header(flags: tuple[str, ...], march: str) -> list[str]:
+    """Flags that take `kernel.hpp` precompiled from the cache (g++ only): parsing it is most of a kernel's compilation.
+
+    The header is compiled at first use. Where that fails, kernels are compiled without it.
+    """
+    program = compiler()
+    if program is None or os.path.basename(program).startswith("clang"):
+        return []
+    version = subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr
+    key = key_of(f"{program} {version} {march} {SOURCES}", list(flags))
+
+    def build(folder: Path) -> None:
+        header = folder / HEADER
+        header.write_text(f'#include "{SOURCES / HEADER}"\n')
+        run_compiler(["-x", "c++-header", str(header)], folder / f"{HEADER}.gch", list(flags), march)
+
+    try:
+        return ["-include", str(cache.publish(f"header-{key}", build) / HEADER)]
+    except (BuildError, CacheError):
+        return []
 
 
 def write_target(folder: Path, march: str | None = None) -> None:

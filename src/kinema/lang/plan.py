@@ -87,7 +87,8 @@ class Plan:
     def __init__(self, prog: Program, options: Options) -> None:
         prog.check()
         self.program, self.options = prog, options
-        self.places = {b.name: self._place(b) for b in prog.buffers.values()}
+        uses = self._index_classes()
+        self.places = {b.name: self._place(b, *uses[b.name]) for b in prog.buffers.values()}
         self.table: dict[tuple[str, str], int] = {}
         self.sites: list[Site] = []
         self._lists: dict[str, list[Instruction]] = {}
@@ -96,11 +97,10 @@ class Plan:
 
     # -- memory -------------------------------------------------------------------------------------------------
 
-    def _place(self, buffer: Buffer) -> Place:
+    def _place(self, buffer: Buffer, indices: set[str], written: bool) -> Place:
         n = len(buffer.kinds)
         integer = "i" in buffer.kinds
         item = 4 if integer else self.options.precision
-        indices, written = self._index_classes(buffer)
         if self.options.lanes == WORLDS:
             if integer and not written:
                 return Place(AOS, buffer.length, types.padded_size(buffer.element), 1, item)
@@ -112,17 +112,19 @@ class Plan:
             return Place(PACKET, elements, n, 1, item)
         return Place(AOS, elements, types.padded_size(buffer.element), 1, item)
 
-    def _index_classes(self, buffer: Buffer) -> tuple[set[str], bool]:
-        classes: set[str] = set()
-        written = False
+    def _index_classes(self) -> dict[str, tuple[set[str], bool]]:
+        """For every buffer how it is indexed, and whether it is written."""
+        classes: dict[str, set[str]] = {name: set() for name in self.program.buffers}
+        written = set()
         for call in _every_call(self.program.nodes):
             kernel = call.kernel.forward()
             varying = analysis.varying_values(kernel, ELEMENTS, set())
             for use in analysis.accesses(kernel, varying):
-                if call.args[kernel.arrays.index(use.array)].buffer is buffer:
-                    classes.add(use.index)
-                    written = written or use.kind != "load"
-        return classes, written
+                name = call.args[kernel.arrays.index(use.array)].buffer.name
+                classes[name].add(use.index)
+                if use.kind != "load":
+                    written.add(name)
+        return {name: (found, name in written) for name, found in classes.items()}
 
     def entry(self, name: str, space: str) -> int:
         """Number of a buffer in the table of the runtime."""
