@@ -1,0 +1,123 @@
+"""Collision between pairs of shapes: what all families share.
+
+A family is one kernel for pairs of two kinds of shapes. For every pair it writes a fixed number of candidates, places
+where the two may touch. A search that needs no derivative finds which features of the shapes (faces, edges, corners)
+are nearest; gap, point and normal are then formed from these features, and their derivative is exact for them. Where
+the choice of features changes, the derivative jumps; where two choices are equally near, the first one is taken.
+"""
+
+from __future__ import annotations
+
+from kinema.lang import Array, Float, Int, columns_of, dot, func, mat33, norm, record, select, vec3
+
+FAR = 1e3  # [m], the gap of a candidate that does not exist
+TINY = 1e-9  # [m], lengths below it have no direction; its square is a float32
+
+
+@record
+class Shapes:
+    """All colliding shapes of a scene.
+
+    link: The link it is on; 0 is the world.
+    offset: Of the shape's frame in the link's [m].
+    rotation: Of the shape's frame in the link's [-].
+    size: Sphere (radius, 0, 0), capsule and cylinder (radius, half length along z, 0), box (half of its edges) [m];
+        hull (scale of its vertices) [-]; plane (unused; its outside is +z).
+    reach: Radius of a ball about the shape's frame that holds it [m].
+    """
+
+    link: Array[Int]
+    offset: Array[vec3]
+    rotation: Array[mat33]
+    size: Array[vec3]
+    reach: Array[Float]
+
+
+@record
+class Pairs:
+    """Pairs of one family.
+
+    first, second: Numbers of shapes, in the order of the kinds in the name of the kernel.
+    start: Where the candidates of the pair begin in `Touch`.
+    """
+
+    first: Array[Int]
+    second: Array[Int]
+    start: Array[Int]
+
+
+@record
+class Touch:
+    """Candidates: places where two shapes may touch.
+
+    gap: Signed distance [m], negative where they overlap, FAR for a candidate that does not exist.
+    point: Midway between the two surfaces, in world axes [m].
+    normal: Unit vector from the second shape to the first [-].
+    """
+
+    gap: Array[Float]
+    point: Array[vec3]
+    normal: Array[vec3]
+
+
+@func
+def place(shapes, i, R, p):
+    """Pose R_WS [-], p_WS [m] of a shape."""
+    link = shapes.link[i]
+    return R[link] @ shapes.rotation[i], p[link] + R[link] @ shapes.offset[i]
+
+
+@func
+def within_reach(shapes, i, j, p_i: vec3, p_j: vec3, margin: Float):
+    """Whether the balls about two shapes are nearer than the margin [m]."""
+    d = p_i - p_j
+    span = shapes.reach[i] + shapes.reach[j] + margin
+    return dot(d, d) < span * span
+
+
+@func
+def put(touch, at, gap: Float, point: vec3, normal: vec3):
+    """Write a candidate."""
+    touch.gap[at] = gap
+    touch.point[at] = point
+    touch.normal[at] = normal
+
+
+@func
+def put_none(touch, at):
+    """Write a candidate that does not exist."""
+    put(touch, at, FAR, vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 1.0))
+
+
+@func
+def direction(d: vec3):
+    """Unit vector along d [m]; +z, with derivative 0, if it is shorter than TINY."""
+    length = norm(d)
+    return d / length if length > TINY else vec3(0.0, 0.0, 1.0)
+
+
+@func
+def positive(x: Float):
+    """1 for x >= 0, else -1: a sign that is never 0."""
+    return select(x >= 0.0, 1.0, -1.0)
+
+
+@func
+def pick(v: vec3, k):
+    """Component k of a vector, for a k that is known only when running."""
+    return select(k == 0, v.x, select(k == 1, v.y, v.z))
+
+
+@func
+def turn(v: vec3, k):
+    """Components k + 1, k + 2, k of a vector (modulo 3): axis k becomes z."""
+    return select(k == 0, vec3(v.y, v.z, v.x), select(k == 1, vec3(v.z, v.x, v.y), v))
+
+
+@func
+def turn_columns(m: mat33, k):
+    """Columns k + 1, k + 2, k of a matrix (modulo 3), three vectors: axis k becomes z."""
+    x, y, z = columns_of(m)
+    a = select(k == 0, y, select(k == 1, z, x))
+    b = select(k == 0, z, select(k == 1, x, y))
+    return a, b, select(k == 0, x, select(k == 1, y, z))
