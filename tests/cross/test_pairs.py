@@ -17,7 +17,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import round
+from kinema.contact import round, round_box
 from kinema.lang import build
 from pairs import Family, Found, random_pairs
 
@@ -99,3 +99,20 @@ def test_round_shapes(family, first, second):
     assert np.allclose(found.gap[:, 0], distance, atol=1e-9)
     assert (found.gap.numpy() >= distance[:, None] - 1e-9).all()
     assert np.allclose(found.normal[:, 0], normal, atol=1e-6)
+
+
+SPHERE_BOX = Family(round_box.touch_sphere_box, round_box.SPHERE_CANDIDATES)
+CAPSULE_BOX = Family(round_box.touch_capsule_box, round_box.CAPSULE_CANDIDATES)
+
+
+def test_sphere_and_box():
+    found, distance, normal = compare(SPHERE_BOX, "sphere", "box", 0.8)
+    assert 0.1 < (distance < 0).mean() < 0.9
+    assert np.allclose(found.gap[:, 0], distance, atol=GJK)
+
+
+def test_capsule_and_box():
+    """Also with the centre line through the box: the deepest place over the face or edge by which it leaves."""
+    found, distance, normal = compare(CAPSULE_BOX, "capsule", "box", 0.9)
+    assert 0.1 < (distance < -0.25).mean() and 0.1 < (distance > 0).mean()  # 0.25 m is the largest radius
+    assert np.allclose(found.least, distance, atol=GJK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import round
+from kinema.contact import round, round_box
 from kinema.contact.shapes import FAR
 from kinema.lang import build
 from pairs import NAMES, Family, compare_gradients, random_pairs
@@ -24,6 +25,8 @@ PAIRS = 400
 FAMILIES = {
     "sphere_round": Family(round.touch_sphere_round, round.SPHERE_CANDIDATES),
     "capsule_capsule": Family(round.touch_capsule_capsule, round.CAPSULE_CANDIDATES),
+    "sphere_box": Family(round_box.touch_sphere_box, round_box.SPHERE_CANDIDATES),
+    "capsule_box": Family(round_box.touch_capsule_box, round_box.CAPSULE_CANDIDATES),
 }
 
 
@@ -45,6 +48,8 @@ CASES: dict[str, tuple[str, Sizes, Sizes, float]] = {  # family, sizes of both, 
     "sphere and capsule": ("sphere_round", sphere, capsule, 0.7),
     "capsule and sphere": ("sphere_round", capsule, sphere, 0.7),
     "capsule and capsule": ("capsule_capsule", capsule, capsule, 0.8),
+    "sphere and box": ("sphere_box", sphere, box, 0.7),
+    "capsule and box": ("capsule_box", capsule, box, 0.9),
 }
 
 
@@ -165,9 +170,61 @@ def test_coincident_spheres(distance):
     assert gradients["size1"][0, 0] == -1
 
 
-@pytest.mark.parametrize("size1", [(0.1, 0.5, 0), (0.1, 0, 0), (0, 0.5, 0), (0, 0, 0)])
-@pytest.mark.parametrize("at", [(0, 0, 0), (0, 0, 0.2), (0, 0, 0.7), (0.2, 0, 0), (0, 0, 0.5)])
-@pytest.mark.parametrize("turn", [FLAT, ALONG_X, (1e-9, 0, 0), (0, 1e-3, 0), (np.pi, 0, 0)])
-def test_degenerate_capsules_are_finite(size1, at, turn):
-    finite(FAMILIES["capsule_capsule"], one(size1, at, turn, (0.1, 0.5, 0)))
-    finite(FAMILIES["sphere_round"], one(size1, at, turn, (0.1, 0.5, 0)))
+def every(*choices: list[tuple[float, ...]]) -> dict[str, Tensor]:
+    """All combinations of size1, at1, turn1, size2."""
+    made = [one(*numbers) for numbers in itertools.product(*choices)]
+    return {k: torch.cat([pair[k] for pair in made]) for k in made[0]}
+
+
+ROUND = [(0.1, 0.5, 0.0), (0.1, 0.0, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, 0.0)]
+PLACES = [(0, 0, 0), (0, 0, 0.2), (0, 0, 0.5), (0, 0, 1), (0.2, 0, 0), (0.5, 0.5, 0), (0.5, 0.5, 0.5), (0.6, 0.5, 0.5)]
+TURNS = [FLAT, ALONG_X, (1e-9, 0, 0), (0, 1e-3, 0), (0, 0.7, 0), (np.pi, 0, 0), (0, np.pi / 4, 0)]
+HALVES = [(0.5, 0.5, 0.5), (0.5, 0.5, 0.0), (0.0, 0.0, 0.0)]
+
+
+@pytest.mark.parametrize("name", ["sphere_round", "capsule_capsule"])
+def test_degenerate_capsules_are_finite(name):
+    finite(FAMILIES[name], every(ROUND, PLACES, TURNS, ROUND))
+
+
+@pytest.mark.parametrize("name", ["sphere_box", "capsule_box"])
+def test_degenerate_capsules_and_boxes_are_finite(name):
+    finite(FAMILIES[name], every(ROUND, PLACES, TURNS, HALVES))
+
+
+def test_sphere_over_face_edge_and_corner_of_a_box_and_inside():
+    family, half = FAMILIES["sphere_box"], (0.5, 0.4, 0.3)
+    check(family(one((0.1, 0, 0), (0.2, 0.1, 0.5), FLAT, half)), 0, 0.1, (0.2, 0.1, 0.35), (0, 0, 1))
+    check(family(one((0.1, 0, 0), (0.8, 0.8, 0.1), FLAT, half)), 0, 0.4, (0.62, 0.56, 0.1), (0.6, 0.8, 0))
+    n = np.array([-2, 2, -1]) / 3
+    found = family(one((0.1, 0, 0), (-0.7, 0.6, -0.4), FLAT, half))
+    check(found, 0, 0.2, tuple(np.array([-0.5, 0.4, -0.3]) + 0.1 * n), tuple(n))
+    check(family(one((0.1, 0, 0), (0.1, -0.3, 0.0), FLAT, half)), 0, -0.2, (0.1, -0.3, 0), (0, -1, 0))
+
+
+@pytest.mark.parametrize("tilt", [0.0, 1e-12, -1e-12, 1e-5, -1e-5])
+@pytest.mark.parametrize("half", [0.3, 2.0])
+def test_a_capsule_rests_on_a_box_on_two_places(tilt, half):
+    """Longer than the box: over its edges; shorter: at its own ends."""
+    found = FAMILIES["capsule_box"](one((0.1, 0.5, 0), (0, 0, 0.4), (0, np.pi / 2 + tilt, 0), (half, 0.2, 0.3)))
+    ends = sorted(found.point[0, :, 0].tolist())
+    assert np.allclose(ends, [-min(half, 0.5), min(half, 0.5)], atol=1e-5)
+    assert np.allclose(found.gap, 0, atol=1e-5) and np.allclose(found.normal, [0, 0, 1], atol=1e-4)
+
+
+def test_a_capsule_across_an_edge_of_a_box():
+    """The centre line is nearest to the edge x = 0.5, z = 0.3 with its inside, at 45 degrees above it."""
+    found = FAMILIES["capsule_box"](one((0.1, 0.5, 0), (0.6, 0.0, 0.4), (0, 0.75 * np.pi, 0), (0.5, 0.4, 0.3)))
+    n, distance = np.sqrt([0.5, 0, 0.5]), np.sqrt(0.02)
+    check(found, 0, distance - 0.1, tuple(np.array([0.6, 0, 0.4]) - 0.5 * (distance + 0.1) * n), tuple(n))
+
+
+def test_a_capsule_through_a_box_leaves_by_the_nearest_face_or_edge():
+    family = FAMILIES["capsule_box"]
+    found = family(one((0.1, 1.0, 0), (0.0, 0.1, 0.2), (0, np.pi / 2, 0), (0.5, 0.4, 0.3)))
+    assert np.allclose(found.gap, -0.2) and np.allclose(found.normal, [0, 0, 1])
+    assert np.allclose(sorted(found.point[0, :, 0].tolist()), [-0.5, 0.5])
+    found = family(one((0.1, 1.0, 0), (0.45, 0.0, 0.25), (0, 0.75 * np.pi, 0), (0.5, 0.4, 0.3)))
+    w = np.sqrt(0.5)
+    assert found.gap[0, 1] == FAR and abs(found.gap[0, 0].item() + 0.1 * w + 0.1) < 1e-12
+    assert np.allclose(found.normal[0, 0], [w, 0, w])
