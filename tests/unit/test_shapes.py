@@ -147,6 +147,50 @@ def test_only_neighbours_and_excluded_pairs_touch_at_zero(name: str) -> None:
         assert gap > 1e-3, (a, b, gap)
 
 
+FORWARD, LEFT, RIGHT, UP, DOWN, BACK = "+x", "+y", "-y", "+z", "-z", "-x"
+DIRECTIONS = [  # robot, joint, body, a point of it [m], where a positive angle moves the point
+    ("pendulum", "hinge0", "link0", (0.0, 0.0, -1.0), BACK),
+    ("arm", "joint2", "hand", (0.0, 0.0, 0.0), FORWARD),
+    ("arm", "joint4", "hand", (0.0, 0.0, 0.0), FORWARD),
+    ("arm", "finger_left", "finger_left", (0.0, 0.0, 0.0), LEFT),
+    ("arm", "finger_right", "finger_right", (0.0, 0.0, 0.0), RIGHT),
+    ("golfer", "spine", "head", (0.0, 0.0, 0.0), FORWARD),
+    ("golfer", "wrist", "head", (0.0, 0.0, 0.0), FORWARD),
+    ("racecar", "steer_left", "front_left", (0.05, 0.0, 0.0), LEFT),
+    ("racecar", "roll_rear_right", "rear_right", (0.0, 0.0, 0.05), FORWARD),
+    ("ant", "knee_rr", "shin_rr", (0.4, 0.0, 0.0), UP),
+    ("humanoid", "waist_turn", "torso", (0.1, 0.0, 0.0), LEFT),
+    ("humanoid", "waist_bend", "torso", (0.0, 0.0, 0.4), FORWARD),
+    ("humanoid", "waist_lean", "torso", (0.0, 0.0, 0.4), RIGHT),
+    ("humanoid", "hip_left_spread", "foot_left", (0.0, 0.0, 0.0), LEFT),
+    ("humanoid", "hip_right_spread", "foot_right", (0.0, 0.0, 0.0), RIGHT),
+    ("humanoid", "hip_right_turn", "foot_right", (0.1, 0.0, 0.0), RIGHT),
+    ("humanoid", "hip_left_swing", "foot_left", (0.0, 0.0, 0.0), FORWARD),
+    ("humanoid", "knee_left", "foot_left", (0.0, 0.0, 0.0), BACK),
+    ("humanoid", "ankle_right_lift", "foot_right", (0.1, 0.0, 0.0), UP),
+    ("humanoid", "ankle_left_roll", "foot_left", (0.0, 0.03, 0.0), DOWN),
+    ("humanoid", "ankle_right_roll", "foot_right", (0.0, -0.03, 0.0), DOWN),
+    ("humanoid", "shoulder_left_spread", "forearm_left", (0.0, 0.0, 0.0), LEFT),
+    ("humanoid", "shoulder_right_swing", "forearm_right", (0.0, 0.0, 0.0), FORWARD),
+    ("humanoid", "elbow_left", "forearm_left", (0.0, 0.0, -0.2), FORWARD),
+]
+
+
+@pytest.mark.parametrize(("name", "joint", "body", "point", "direction"), DIRECTIONS)
+def test_joints_turn_as_documented(name: str, joint: str, body: str, point: tuple, direction: str) -> None:
+    model = model_of(PROMISES[name].robot)
+    q = model.initial_coordinates()
+    moved = q.clone()
+    moved[int(model.tree.q_start[model.joints.index(f"r/{joint}")])] += 0.01
+    at, places = model.bodies.index(f"r/{body}"), []
+    for one in (q, moved):
+        poses = kn.forward_kinematics(model, one)
+        places.append(poses.position[at] + poses.rotation[at] @ torch.tensor(point, dtype=torch.float64))
+    step = (places[1] - places[0]).numpy()
+    axis, sign = "xyz".index(direction[1]), 1 if direction[0] == "+" else -1
+    assert sign * step[axis] > 0.5 * np.linalg.norm(step) > 0
+
+
 # -- motion ----------------------------------------------------------------------------------------------------------
 
 

@@ -46,7 +46,7 @@ def humanoid(name: str = "humanoid", density: float = 1000.0, damping: float = 1
     waist = (
         hinge("waist_turn", (0.0, 0.0, 1.0), -0.8, 0.8, 60.0),
         hinge("waist_bend", (0.0, 1.0, 0.0), -0.5, 1.3, 100.0),
-        hinge("waist_lean", (-1.0, 0.0, 0.0), -0.6, 0.6, 100.0),
+        hinge("waist_lean", (1.0, 0.0, 0.0), -0.6, 0.6, 100.0),
     )
     belly = Shape(SPHERE, (0.10,), Pose((0.0, 0.0, 0.06)), name="belly")
     chest = capsule_between((0.0, -0.07, 0.22), (0.0, 0.07, 0.22), 0.11, name="chest")
