@@ -14,7 +14,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import round, round_box
+from kinema.contact import boxes, round, round_box
 from kinema.contact.shapes import FAR
 from kinema.lang import build
 from pairs import NAMES, Family, compare_gradients, random_pairs
@@ -26,6 +26,7 @@ FAMILIES = {
     "sphere_round": Family(round.touch_sphere_round, round.SPHERE_CANDIDATES),
     "capsule_capsule": Family(round.touch_capsule_capsule, round.CAPSULE_CANDIDATES),
     "sphere_box": Family(round_box.touch_sphere_box, round_box.SPHERE_CANDIDATES),
+    "box_box": Family(boxes.touch_box_box, boxes.CANDIDATES),
     "capsule_box": Family(round_box.touch_capsule_box, round_box.CAPSULE_CANDIDATES),
 }
 
@@ -50,6 +51,7 @@ CASES: dict[str, tuple[str, Sizes, Sizes, float]] = {  # family, sizes of both, 
     "capsule and capsule": ("capsule_capsule", capsule, capsule, 0.8),
     "sphere and box": ("sphere_box", sphere, box, 0.7),
     "capsule and box": ("capsule_box", capsule, box, 0.9),
+    "box and box": ("box_box", box, box, 0.8),
 }
 
 
@@ -228,3 +230,50 @@ def test_a_capsule_through_a_box_leaves_by_the_nearest_face_or_edge():
     w = np.sqrt(0.5)
     assert found.gap[0, 1] == FAR and abs(found.gap[0, 0].item() + 0.1 * w + 0.1) < 1e-12
     assert np.allclose(found.normal[0, 0], [w, 0, w])
+
+
+def places(found) -> np.ndarray:
+    """Points of the candidates of the first pair that exist, sorted."""
+    points = found.point[0].detach().numpy()[found.exists[0]]
+    return points[np.lexsort(points.round(6).T)]
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-15, 1e-12])
+def test_equal_boxes_on_each_other_touch_at_four_corners(noise):
+    """In spite of rounding; the normal is that of the first box's face."""
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        shift, turn = noise * random.normal(size=3), noise * random.normal(size=3)
+        found = FAMILIES["box_box"](one((0.3, 0.2, 0.1), tuple(shift + [0, 0, 0.19]), tuple(turn), (0.3, 0.2, 0.1)))
+        at = places(found)
+        assert np.allclose(np.unique(at.round(6), axis=0)[:, :2], [[-0.3, -0.2], [-0.3, 0.2], [0.3, -0.2], [0.3, 0.2]])
+        assert np.allclose(at[:, 2], 0.095) and np.allclose(found.gap[0][found.exists[0]], -0.01)
+        assert np.allclose(found.normal, [0, 0, 1])
+
+
+def test_boxes_that_overhang_share_a_rectangle():
+    found = FAMILIES["box_box"](one((0.3, 0.2, 0.1), (0.4, -0.1, 0.25), FLAT, (0.3, 0.2, 0.1)))
+    assert np.allclose(places(found), [[0.1, -0.2, 0.125], [0.3, -0.2, 0.125], [0.1, 0.1, 0.125], [0.3, 0.1, 0.125]])
+    assert np.allclose(found.gap[0, :4], 0.05) and (found.gap[0, 4:] == FAR).all()
+
+
+def test_turned_boxes_share_an_octagon():
+    found = FAMILIES["box_box"](one((0.1, 0.1, 0.1), (0, 0, 0.2), (0, 0, np.pi / 4), (0.1, 0.1, 0.1)))
+    corner = 0.1 * (np.sqrt(2) - 1)
+    assert found.exists.all()
+    assert np.allclose(np.sort(found.point[0, :, :2].abs().numpy()), [corner, 0.1]) and np.allclose(found.gap, 0)
+
+
+def test_crossed_edges_of_boxes():
+    """Two cubes of half size 0.1, each on an edge, the edges along x and y and 0.01 apart."""
+    high = 0.1 * np.sqrt(2)
+    given = one((0.1,) * 3, (0.03, 0.02, 2 * high + 0.01), (np.pi / 4, 0, 0), (0.1,) * 3, FLAT, (0, np.pi / 4, 0))
+    found = FAMILIES["box_box"](given)
+    check(found, 0, 0.01, (0, 0.02, high + 0.005), (0, 0, 1))
+    assert (found.gap[0, 1:] == FAR).all()
+    given["at1"] = given["at1"] - torch.tensor([0, 0, 0.02], dtype=torch.float64)
+    check(FAMILIES["box_box"](given), 0, -0.01, (0, 0.02, high - 0.005), (0, 0, 1))
+
+
+def test_degenerate_boxes_are_finite():
+    finite(FAMILIES["box_box"], every(HALVES, PLACES, TURNS, HALVES))

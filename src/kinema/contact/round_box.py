@@ -22,7 +22,11 @@ from kinema.contact.shapes import (
     positive,
     put,
     put_none,
+    signs,
+    times,
     turn,
+    unit,
+    widest,
     within_reach,
 )
 from kinema.lang import (
@@ -51,31 +55,6 @@ CAPSULE_CANDIDATES = 2
 PARALLEL = 1e-6  # square of the sine of an angle: a centre line and an edge below it are parallel
 BIAS = 1e-3  # of the least half size of a box
 STEEP = 1e-9  # sine of an angle: below it a line does not cross a plane
-
-
-@func
-def unit(k, length: Float):
-    """length times the unit vector k."""
-    return vec3(select(k == 0, length, 0.0), select(k == 1, length, 0.0), select(k == 2, length, 0.0))
-
-
-@func
-def widest(v: vec3):
-    """Number of the largest component, the first one on a tie."""
-    k = select(v.y > v.x, 1, 0)
-    return select(v.z > max(v.x, v.y), 2, k)
-
-
-@func
-def signs(v: vec3):
-    """1 or -1 for each component."""
-    return vec3(positive(v.x), positive(v.y), positive(v.z))
-
-
-@func
-def times(a: vec3, b: vec3):
-    """Products of components."""
-    return vec3(a.x * b.x, a.y * b.y, a.z * b.z)
 
 
 @func
