@@ -2,7 +2,8 @@
 
 Everything goes through the public `rollout`. One native call runs many steps (that is how Kinema is meant to be
 used), so a timed `forward` does `steps_per_call` steps that keep nothing, and a timed `vjp` is the backward pass
-of as many steps from their stored inputs, each with all its recomputation; the report divides by that number.
+of as many steps from their stored inputs, each with all its recomputation; the report divides by that number. It is
+chosen so that a call takes about `timing.MIN_BATCH`, the window in which the calls of every other peer are timed.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Peer:
         self.state = {"x": torch.tensor(scene.x), "v": torch.tensor(scene.v)}
         self.cotangents = (torch.tensor(scene.cot_x), torch.tensor(scene.cot_v))
         self.found = Results()
-        self.steps_per_call = min(20_000, 4_000_000 // tets)
+        self.steps_per_call = min(20_000, 1_600_000 // tets)
         self.stored = self._stored(self.steps_per_call)
 
     def forward(self) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 
 from kinema.errors import KinemaError
 
+Table = tuple[str, list[str], list[list[str]]]
+"""Title, columns and rows."""
+
 
 def project_folder() -> Path:
     """The project folder that holds `benchmarks/`: the working directory, or where this source tree lies."""
@@ -31,7 +34,25 @@ def run_kernels(*, quick: bool = False) -> dict[str, Any]:
     Returns:
         One object with `rows`, `ratios` and what the machine is.
     """
+    return _module("benchmarks.kernels.run").main(json=False, quick=quick)
+
+
+def run_articulated(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]]:
+    """Time quadrupeds on the ground side by side with other engines; progress goes to standard error.
+
+    Args:
+        quick: Fewer steps and repetitions.
+
+    Returns:
+        One object with `rows`, `ratios` and more, and the same as tables for people.
+    """
+    result = _module("benchmarks.articulated.run").measure(quick=quick)
+    return result, _module("benchmarks.articulated.report").tables(result)
+
+
+def _module(name: str) -> Any:
+    """A module of the project folder."""
     folder = str(project_folder())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    return importlib.import_module("benchmarks.kernels.run").main(json=False, quick=quick)
+    return importlib.import_module(name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -233,6 +235,30 @@ def test_wrong_inputs_are_refused(program: Program, case: str):
         assert fragment in str(caught.value)
 
 
+def test_inputs_of_a_remembered_form_are_checked_again(program: Program):
+    """Names, kinds, types, shapes and numbers may change from call to call; each is refused as at first."""
+    given = inputs()
+    parameters = {n: given[n] for n in ("anchor", "pin", "inv_mass", "stiffness")}
+    state, controls = {n: given[n] for n in ("x", "v")}, {"push": given["push"]}
+    for _ in range(2):
+        rollout(program, 3, state, parameters, controls)
+        wrong = [
+            ({**state, **parameters}, {}, controls, "has no state 'anchor'"),
+            (state, {**parameters, **controls}, {}, "has no parameter 'push'"),
+            (state, {**parameters, "anchor": given["anchor"].float()}, controls, "wrong dtype"),
+            (state, {**parameters, "anchor": given["anchor"].to_sparse()}, controls, "dense"),
+            (state, {**parameters, "anchor": given["anchor"].to("meta")}, controls, "another device"),
+            (state, {**parameters, "anchor": given["anchor"] / 0.0}, controls, "not finite"),
+            (state, {**parameters, "anchor": given["anchor"][:1]}, controls, "wrong shape"),
+            (state, parameters, {"push": given["push"][:2]}, "wrong shape"),
+        ]
+        for s, p, c, fragment in wrong:
+            with pytest.raises(InputError, match=fragment):
+                rollout(program, 3, s, p, c)
+        with pytest.raises(InputError, match="wrong shape"):
+            rollout(program, 2, state, parameters, controls)
+
+
 def test_unknown_names_are_refused(program: Program):
     with pytest.raises(InputError, match="has no control 'pull'\n  expected: push"):
         run(program, {**inputs(), "pull": torch.zeros(3, 3)})
@@ -359,6 +385,17 @@ def test_batches_are_broadcast_and_gradients_summed(program: Program):
         assert_close(found[name], expected[name])
 
 
+def test_cotangents_of_a_broadcast_trajectory_are_summed(program: Program):
+    given = inputs(batch=(4,))
+    narrow = requiring({**given, "v": given["v"][:1]})
+    wide = requiring({**given, "v": given["v"][:1].repeat(4, 1, 1)})
+    weight = weights(torch.Size((4, 4, PARTICLES, 3)), 7)
+    found, expected = ((run(program, g, record="v").trajectory["v"] * weight).sum() for g in (narrow, wide))
+    ours, theirs = gradients(found, narrow), gradients(expected, wide)
+    assert torch.equal(ours["v"], theirs["v"].sum(0, keepdim=True))
+    assert all(torch.equal(ours[n], theirs[n]) for n in REAL if n != "v")
+
+
 def test_worlds_may_have_tables_of_their_own(program: Program):
     given = requiring(inputs(3, (6,)))
     given["pin"] = torch.randint(0, 2, (6, PARTICLES), generator=torch.Generator().manual_seed(0))
@@ -440,6 +477,21 @@ def test_a_trajectory_is_the_checkpoints_themselves(program: Program):
     twice = run(program, given, record="x").final["x"].sum()
     r.final["x"].detach().zero_()  # a copy: nothing depends on it
     torch.testing.assert_close(gradients(r.final["x"].sum(), given)["x"], gradients(twice, given)["x"], rtol=0, atol=0)
+
+
+def test_a_trajectory_keeps_nothing_else_alive(program: Program):
+    r = run(program, requiring(inputs(50)), 50, record="x")
+    kept = r.trajectory["x"].untyped_storage().nbytes()
+    assert kept <= 51 * 16 * 4 * 8 + 64  # packets of sixteen vectors of four numbers, and what aligns them
+
+
+def test_a_program_is_forgotten_with_all_that_was_kept_for_it():
+    program = pendulum()
+    run(program, requiring(inputs()), record=("x", "length")).final["x"].sum().backward()
+    gone = weakref.ref(program)
+    del program
+    gc.collect()
+    assert gone() is None
 
 
 def test_inputs_edited_before_the_reverse_sweep_are_noticed(program: Program):

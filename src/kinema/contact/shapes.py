@@ -8,7 +8,7 @@ the choice of features changes, the derivative jumps; where two choices are equa
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, Int, columns_of, dot, func, mat33, norm, record, select, vec3
+from kinema.lang import Array, Float, Int, columns_of, dot, func, mat33, max, norm, record, select, vec3
 
 FAR = 1e3  # [m], the gap of a candidate that does not exist
 TINY = 1e-9  # [m], lengths below it have no direction; its square is a float32
@@ -121,3 +121,28 @@ def turn_columns(m: mat33, k):
     a = select(k == 0, y, select(k == 1, z, x))
     b = select(k == 0, z, select(k == 1, x, y))
     return a, b, select(k == 0, x, select(k == 1, y, z))
+
+
+@func
+def unit(k, length: Float):
+    """length times the unit vector k."""
+    return vec3(select(k == 0, length, 0.0), select(k == 1, length, 0.0), select(k == 2, length, 0.0))
+
+
+@func
+def widest(v: vec3):
+    """Number of the largest component, the first one on a tie."""
+    k = select(v.y > v.x, 1, 0)
+    return select(v.z > max(v.x, v.y), 2, k)
+
+
+@func
+def signs(v: vec3):
+    """1 or -1 for each component."""
+    return vec3(positive(v.x), positive(v.y), positive(v.z))
+
+
+@func
+def times(a: vec3, b: vec3):
+    """Products of components."""
+    return vec3(a.x * b.x, a.y * b.y, a.z * b.z)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -16,18 +17,18 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from kinema.errors import InputError, KinemaError, SimulationError
-from kinema.lang import cpu, memory
+from kinema.lang import cpu, memory, native
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import AOS
-from kinema.lang.execute import CHECKPOINT, Execution, View, aligned, plan_for
+from kinema.lang.execute import Execution, Key, Setting, aligned, plan_for, predicted_bytes, remembered
 from kinema.lang.plan import ADJOINT, PRIMAL, SEED, TANGENT, Options, Plan, checking
-from kinema.lang.program import CONSTANT, CONTROL, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Program
+from kinema.lang.program import CONTROL, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Program
 from kinema.lang.progress import Progress
 
 LANE_BYTES = 1 << 20  # worlds share registers while a block's memory stays below this
 RECOUNT = 1.0  # seconds after which the CPUs are counted again
 
-Key = tuple[str, str]  # name and space of a buffer
+Given = Mapping[str, Mapping[str, Any]]  # inputs by kind and name
 
 
 @dataclass
@@ -145,82 +146,47 @@ def jvp(
     return found
 
 
-class _Job:
-    """Checked inputs of one rollout, and how their numbers travel to and from native memory."""
+class _Form:
+    """What inputs of certain types and shapes mean for a program; making it checks them.
+
+    It is remembered, so that the same types and shapes are checked once, and holds neither numbers nor the program.
+    """
 
     def __init__(
-        self,
-        program: Program,
-        steps: int,
-        state: Any,
-        parameters: Any,
-        controls: Any,
-        record: Any,
-        checkpoint: Any,
-        budget: int | None,
-        threads: int | None,
-        progress: bool | Callable[[int, int], None],
+        self, program: Program, steps: int, record: tuple[str, ...], given: Given, precision: tuple[torch.dtype, str]
     ) -> None:
-        if not isinstance(program, Program):
-            raise InputError("a rollout needs a Program", got=type(program).__name__)
-        self.program, self.progress, self.budget = program, progress, budget
-        self.steps = _positive("steps", steps)
-        self.threads = _all_cpus() if threads is None else _positive("threads", threads)
-        self.record = self._check_record(record)
-        self.checkpoint = checkpoint if checkpoint == "auto" else min(_positive("checkpoint", checkpoint), self.steps)
-        given = {kind: _named(kind, v) for kind, v in ((STATE, state), (PARAMETER, parameters), (CONTROL, controls))}
-        self.dtype, self.like = _precision(program, given)
-        self.names: list[str] = []
-        self.tensors: list[Tensor] = []
-        self.batches: list[tuple[int, ...]] = []
+        _check_record(program, record)
+        _check_names(program, given)
+        self.steps = steps
+        self.states = [b for b in program.buffers.values() if b.kind == STATE]
+        self.recorded = tuple(n for n in record if program.buffers[n].kind == STATE)
+        self.outputs = [program.buffers[n] for n in record if program.buffers[n].kind == OUTPUT]
+        self.dtype, self.like = precision
+        self.precision = 8 if self.dtype == torch.float64 else 4
+        self.inputs: dict[str, Buffer] = {}
+        self.shapes: list[torch.Size] = []
+        batches: list[tuple[int, ...]] = []
         for kind, values in given.items():
-            self._collect(kind, values)
-        _refuse_dual(self.tensors)
-        self.shapes = [t.shape for t in self.tensors]
-        self.batch = _common_batch(self.names, self.batches)
+            for buffer in (b for b in program.buffers.values() if b.kind == kind):
+                tensor = self.tensor(f"{kind} {buffer.name!r}", buffer, values[buffer.name])
+                self.inputs[buffer.name] = buffer
+                self.shapes.append(tensor.shape)
+                batches.append(self.batch_of(buffer, tensor))
+        self.batch = _common_batch(list(self.inputs), batches)
         self.worlds = math.prod(self.batch)
         if self.worlds < 1:
             raise InputError("the batch is empty", got=self.batch, fix="leave the rollout out when there is no world")
-        pairs = zip(self.names, self.batches, strict=True)
-        self.shared = {name for name, batch in pairs if not batch and program.buffers[name].kind != STATE}
-        self.status = np.empty(0, np.int64)
-        self.interval = 0
-        self.bytes = 0
+        pairs = zip(self.inputs.values(), batches, strict=True)
+        self.shared = frozenset(b.name for b, batch in pairs if not batch and b.kind != STATE)
+        # Names that are given for fewer worlds than there are: they are expanded, unless they are shared.
+        self.narrow = {n for n, shape in zip(self.inputs, self.shapes, strict=True) if shape != self.full(n)}
+        self.input_keys = tuple((name, PRIMAL) for name in self.inputs)
+        self.result_keys = tuple((b.name, PRIMAL) for b in (*self.states, *self.outputs))
+        self.result_shapes = [(*self.batch, *b.shape) for b in self.states]
+        self.result_shapes += [(*self.batch, steps, *b.shape) for b in self.outputs]
+        self._options: dict[Any, Options] = {}
 
-    def _check_record(self, record: Any) -> tuple[str, ...]:
-        names = (record,) if isinstance(record, str) else tuple(dict.fromkeys(record))
-        possible = [b.name for b in self.program.buffers.values() if b.kind in (STATE, OUTPUT)]
-        for name in names:
-            if name not in possible:
-                raise InputError(
-                    f"record: program {self.program.name!r} has no state or output {name!r}",
-                    expected=", ".join(possible) or "nothing: it has neither",
-                )
-        return names
-
-    def _collect(self, kind: str, values: Mapping[str, Any]) -> None:
-        """Check the tensors of one kind against the buffers and append them in the order of declaration."""
-        buffers = {b.name: b for b in self.program.buffers.values() if b.kind == kind}
-        for name in values:
-            if name not in buffers:
-                raise InputError(
-                    f"program {self.program.name!r} has no {kind} {name!r}", expected=", ".join(buffers) or "none"
-                )
-        for name, buffer in buffers.items():
-            if name not in values:
-                raise InputError(
-                    f"{kind} {name!r} is missing", expected=f"{', '.join(buffers)} of program {self.program.name!r}"
-                )
-            tensor = self._tensor(f"{kind} {name!r}", buffer, values[name])
-            self.names.append(name)
-            self.tensors.append(tensor)
-            self.batches.append(tuple(tensor.shape[: tensor.ndim - len(self.tail(buffer))]))
-
-    def tail(self, buffer: Buffer) -> tuple[int, ...]:
-        """Shape of a buffer's tensor behind the batch dimensions."""
-        return (self.steps, *buffer.shape) if buffer.kind == CONTROL else buffer.shape
-
-    def _tensor(self, where: str, buffer: Buffer, value: Any) -> Tensor:
+    def tensor(self, where: str, buffer: Buffer, value: Any) -> Tensor:
         """A value given for a buffer as a dense CPU tensor of the right type and shape."""
         integer = "i" in buffer.kinds
         wanted = torch.int32 if integer else self.dtype
@@ -244,48 +210,137 @@ class _Job:
             )
         return tensor
 
+    def tail(self, buffer: Buffer) -> tuple[int, ...]:
+        """Shape of a buffer's tensor behind the batch dimensions."""
+        return (self.steps, *buffer.shape) if buffer.kind == CONTROL else buffer.shape
+
+    def full(self, name: str) -> tuple[int, ...]:
+        """Shape of an input's tensor for all worlds."""
+        return (*self.batch, *self.tail(self.inputs[name]))
+
+    def batch_of(self, buffer: Buffer, tensor: Tensor) -> tuple[int, ...]:
+        """The batch dimensions of a buffer's tensor."""
+        return tuple(tensor.shape[: tensor.ndim - len(self.tail(buffer))])
+
+    def _lanes(self, program: Program, width: int) -> str:
+        """Worlds share registers when there are many small ones; otherwise elements do. Bits are the same."""
+        if not self.worlds >= width > 1:
+            return ELEMENTS
+        buffers = [b for b in program.buffers.values() if b.kind in (STATE, SCRATCH, PARAMETER)]
+        size = sum(b.length * len(b.kinds) for b in buffers) * self.precision * width
+        # Worlds that share registers share the tables of indices too.
+        own_tables = any("i" in b.kinds and n not in self.shared for n, b in self.inputs.items())
+        return ELEMENTS if size > LANE_BYTES or own_tables or program.lanes_are_elements else WORLDS
+
+    def options(self, program: Program, wrt: frozenset[str], seeds: frozenset[str]) -> Options:
+        """What the program is compiled for, to take derivatives with respect to `wrt`, see `Options`."""
+        width, check = _width(self.precision), checking()
+        found = self._options.get((width, wrt, seeds, check))
+        if found is None:
+            lanes, outputs = self._lanes(program, width), frozenset(b.name for b in self.outputs)
+            found = Options(self.precision, lanes, width, wrt, outputs, seeds, check)
+            self._options[width, wrt, seeds, check] = found
+        return found
+
+    def by_name(self, outs: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Values in the order of the outputs, by name: final states, trajectories, outputs."""
+        left = iter(outs)
+        final = {b.name: next(left) for b in self.states}
+        trajectory = {n: next(left) for n in self.recorded}
+        return final, trajectory, {b.name: next(left) for b in self.outputs}
+
+
+_FORMS: WeakKeyDictionary[Program, dict[Any, _Form]] = WeakKeyDictionary()
+
+
+def _form_of(program: Program, steps: int, record: tuple[str, ...], given: Given) -> tuple[_Form, list[Tensor]]:
+    """The form of the inputs, and their tensors in its order."""
+    tensors = given
+    if not all(isinstance(value, Tensor) for values in given.values() for value in values.values()):
+        tensors = _as_tensors(program, given)
+    key: list[Any] = [steps, record, len(program.buffers)]  # a program may have got new buffers
+    for values in tensors.values():
+        key.append(tuple(values))
+        key += [(t.shape, t.dtype, t.layout, t.device) for t in values.values()]
+
+    def make() -> _Form:
+        return _Form(program, steps, record, tensors, _precision(program, given))
+
+    form = remembered(_FORMS, program, tuple(key), make)
+    return form, [tensors[buffer.kind][name] for name, buffer in form.inputs.items()]
+
+
+def _as_tensors(program: Program, given: Given) -> Given:
+    """Inputs with numpy arrays and plain numbers made tensors."""
+    dtype, _ = _precision(program, given)
+    _check_names(program, given)
+
+    def convert(kind: str, name: str, value: Any) -> Tensor:
+        wanted = torch.int32 if "i" in program.buffers[name].kinds else dtype
+        return value if isinstance(value, Tensor) else _from_plain(f"{kind} {name!r}", value, wanted)
+
+    return {kind: {n: convert(kind, n, v) for n, v in values.items()} for kind, values in given.items()}
+
+
+class _Job:
+    """One rollout: how numbers travel to and from native memory."""
+
+    def __init__(
+        self,
+        program: Program,
+        steps: int,
+        state: Any,
+        parameters: Any,
+        controls: Any,
+        record: Any,
+        checkpoint: Any,
+        budget: int | None,
+        threads: int | None,
+        progress: bool | Callable[[int, int], None],
+    ) -> None:
+        if not isinstance(program, Program):
+            raise InputError("a rollout needs a Program", got=type(program).__name__)
+        self.program, self.progress, self.budget = program, progress, budget
+        self.steps = _positive("steps", steps)
+        self.threads = _all_cpus() if threads is None else _positive("threads", threads)
+        names = (record,) if isinstance(record, str) else tuple(dict.fromkeys(record))
+        self.checkpoint = checkpoint if checkpoint == "auto" else min(_positive("checkpoint", checkpoint), self.steps)
+        given = {kind: _named(kind, v) for kind, v in ((STATE, state), (PARAMETER, parameters), (CONTROL, controls))}
+        self.form, self.tensors = _form_of(program, self.steps, names, given)
+        _refuse_dual(self.tensors)
+        self.batch, self.worlds = self.form.batch, self.form.worlds
+        self.status = np.empty(0, np.int64)
+        self.interval = 0
+        self.bytes = 0
+
     # -- forward ------------------------------------------------------------------------------------------------
 
     def plan(self, wrt: frozenset[str] = frozenset(), seeds: frozenset[str] = frozenset()) -> Plan:
         """The compiled program for these inputs, remembered by the program."""
-        precision = 8 if self.dtype == torch.float64 else 4
-        lanes, width = self._lanes(precision)
-        outputs = frozenset(n for n in self.record if self.program.buffers[n].kind == OUTPUT)
-        return plan_for(self.program, Options(precision, lanes, width, wrt, outputs, seeds, checking()))
+        return plan_for(self.program, self.form.options(self.program, wrt, seeds))
 
-    def _lanes(self, precision: int) -> tuple[str, int]:
-        """Worlds share registers when there are many small ones; otherwise elements do. Bits are the same."""
-        width = _width(precision)
-        if not self.worlds >= width > 1:
-            return ELEMENTS, width
-        buffers = [b for b in self.program.buffers.values() if b.kind in (STATE, SCRATCH, PARAMETER)]
-        size = sum(b.length * len(b.kinds) for b in buffers) * precision * width
-        # Worlds that share registers share the tables of indices too.
-        own_tables = any("i" in self.program.buffers[n].kinds and n not in self.shared for n in self.names)
-        return (ELEMENTS if size > LANE_BYTES or own_tables or self.program.lanes_are_elements else WORLDS), width
+    def setting(self) -> Setting:
+        """What the memory of this rollout depends on."""
+        return Setting(self.worlds, self.steps, self.threads, self.form.shared, self.interval, self.form.recorded)
 
-    def execution(self, compiled: Plan) -> Execution:
-        """A run of a plan with the settings of this rollout."""
-        return Execution(compiled, self.worlds, self.steps, self.interval, self.threads, self.shared)
-
-    def forward(self, keep: bool) -> tuple[list[Tensor], dict[Key, Tensor]]:
+    def forward(self, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         """Run; returns final states, trajectories and outputs, and the memory that a reverse sweep needs."""
-        recorded = [n for n in self.record if self.program.buffers[n].kind == STATE]
-        run = self.execution(self.plan())
-        self.interval = run.interval = self._choose_interval(run, keep, recorded)
+        compiled = self.plan()
+        self.interval = self._choose_interval(compiled, keep)
+        run = Execution(compiled, self.setting())
         self._pack_inputs(run)
-        self._watch(run.forward, "simulating")
+        self._watch(run, "simulating")
         self.status = run.status
-        kept = self._kept(run) if keep or recorded else {}
-        outs = self._collect_outputs(run, recorded, kept)
+        # As tensors, so that torch owns and guards it.
+        kept = [torch.from_numpy(piece) for piece in run.kept] if keep or self.form.recorded else []
+        outs = self._collect_outputs(run, kept)
         self.tensors = []  # torch keeps what it needs
-        return outs, kept if keep else {}
+        return outs, kept if keep else []
 
-    def _choose_interval(self, run: Execution, keep: bool, recorded: list[str]) -> int:
+    def _choose_interval(self, compiled: Plan, keep: bool) -> int:
         """The checkpoint interval, 0 to keep nothing; predicts and checks the memory."""
-        buffers = self.program.buffers.values()
-        state = run.blocks * sum(run.plan.places[b.name].bytes for b in buffers if b.kind == STATE)
-        others = self._other_bytes(run, keep)
+        state, others = predicted_bytes(compiled, self.setting(), keep)
+        recorded = self.form.recorded
         if not keep and not recorded:
             self.bytes = others + 2 * state
             memory.require(self.bytes, self.budget)
@@ -303,87 +358,77 @@ class _Job:
         self.bytes = others + memory.checkpoint_bytes(state, self.steps, interval)
         return interval
 
-    def _other_bytes(self, run: Execution, keep: bool) -> int:
-        """Bytes of everything but the states: primal buffers and, for a reverse sweep, their cotangents."""
-        total = 0
-        for buffer in self.program.buffers.values():
-            if buffer.kind == STATE:
-                total += keep * 2 * run.bytes_of(buffer, ADJOINT, False)
-                continue
-            total += run.bytes_of(buffer, PRIMAL, False)
-            if keep and buffer.kind != CONSTANT and "f" in buffer.kinds:
-                total += run.bytes_of(buffer, ADJOINT, False)
-        return total
-
     def _pack_inputs(self, run: Execution) -> None:
-        for name, tensor in zip(self.names, self.tensors, strict=True):
-            view, alive = self._view(self.program.buffers[name], tensor.detach())
-            run.pack(name, PRIMAL, view, finite=True)
-            del alive
+        form, tensors = self.form, self.tensors
+        if form.narrow:
+            expanded = form.narrow - run.setting.shared
+            named = zip(form.inputs, tensors, strict=True)
+            tensors = [t.detach().expand(form.full(n)) if n in expanded else t for n, t in named]
+        self._pack(run, form.input_keys, tensors, finite=True)
 
-    def _view(self, buffer: Buffer, tensor: Tensor) -> tuple[View, Tensor]:
-        """A tensor (*batch, [time], *buffer shape) as pointer and strides; copies only what cannot be strided."""
-        slots = self.steps if buffer.kind == CONTROL else 0
-        if buffer.name in self.shared:
-            return _strided(buffer, tensor, 0, slots)
-        shape = (*self.batch, *self.tail(buffer))
-        return _strided(buffer, tensor if tensor.shape == shape else tensor.expand(shape), self.worlds, slots)
+    def _pack(
+        self,
+        run: Execution,
+        keys: tuple[Key, ...],
+        tensors: Sequence[Tensor],
+        slot: int | None = 0,
+        finite: bool = False,
+    ) -> None:
+        """Copy tensors (*batch, [time], *buffer shape) to buffers, without batch those that worlds share."""
+        for layout, (name, _), tensor in zip(run.layouts(keys, slot), keys, tensors, strict=True):
+            if not tensor.is_contiguous() or tensor.is_neg():
+                tensor = _strided(layout, tensor.detach())
+            layout.user = tensor.data_ptr()
+            if tensor.dtype == torch.int64:
+                layout.dtype = native.I64
+            run.pack(layout, name, finite)
 
-    def _watch(self, run: Callable[..., None], what: str, **options: Any) -> None:
+    def _watch(self, run: Execution, what: str) -> None:
         bar = Progress(f"{what} {self.program.name}", self.steps, self.progress)
         try:
-            run(poll=bar.poll, **options)
+            run.run(bar.poll)
         except KeyboardInterrupt as interrupt:
             raise (bar.error or interrupt) from None
         finally:
             bar.close()
 
-    def _kept(self, run: Execution) -> dict[Key, Tensor]:
-        """What the reverse sweep reads: kept states and inputs, as tensors, so that torch owns and guards them."""
-        space = CHECKPOINT if self.interval > 1 else PRIMAL
-        kinds = {STATE: space, PARAMETER: PRIMAL, CONTROL: PRIMAL}
-        keys = [(b.name, kinds[b.kind]) for b in self.program.buffers.values() if b.kind in kinds]
-        return {key: torch.from_numpy(run.memory[key].bytes) for key in keys if key in run.memory}
-
-    def _collect_outputs(self, run: Execution, recorded: list[str], kept: dict[Key, Tensor]) -> list[Tensor]:
-        outs = []
+    def _collect_outputs(self, run: Execution, kept: list[Tensor]) -> list[Tensor]:
+        form = self.form
         last = self.steps if self.interval == 1 else self.steps % 2
-        for buffer in self.program.buffers.values():
-            if buffer.kind == STATE:
-                outs.append(self._read(run, buffer, PRIMAL, slot=last))
-        for name in recorded:
-            outs.append(self._trajectory(run, self.program.buffers[name], kept[name, PRIMAL]))
-        for name in self.record:
-            if self.program.buffers[name].kind == OUTPUT:
-                outs.append(self._read(run, self.program.buffers[name], PRIMAL, slots=self.steps))
-        return outs
+        found = self._read(run, form.result_keys, form.result_shapes, last)
+        pieces = kept[len(kept) - len(form.recorded) :]
+        trajectories = [self._trajectory(run, *pair) for pair in zip(form.recorded, pieces, strict=True)]
+        return [*found[: len(form.states)], *trajectories, *found[len(form.states) :]]
 
     def _read(
-        self, run: Execution, buffer: Buffer, space: str, slots: int = 0, slot: int = 0, reverse: bool = False
-    ) -> Tensor:
-        """A buffer as a fresh tensor (*batch, [slots], *buffer shape); without `slots`, one slot and no time."""
-        dtype = torch.int32 if "i" in buffer.kinds else self.dtype
-        middle = (slots,) if slots else ()
-        out = _zeros((*self.batch, *middle, *buffer.shape), dtype)
-        view, _ = _strided(buffer, out, self.worlds, slots)
-        run.unpack(buffer.name, space, view, slot, reverse)
-        return out
+        self, run: Execution, keys: tuple[Key, ...], shapes: Sequence[tuple[int, ...]], slot: int | None = 0
+    ) -> list[Tensor]:
+        """Buffers as fresh tensors of these shapes."""
+        outs = []
+        for layout, (_, space), shape in zip(run.layouts(keys, slot), keys, shapes, strict=True):
+            # Zeros from the allocator: torch.zeros wakes its threads, which costs milliseconds on a busy machine.
+            out = torch.from_numpy(np.zeros(shape, _NUMBERS[layout.dtype]))
+            layout.user = out.data_ptr()
+            run.unpack(layout, space)
+            outs.append(out)
+        return outs
 
-    def _trajectory(self, run: Execution, buffer: Buffer, kept: Tensor) -> Tensor:
+    def _trajectory(self, run: Execution, name: str, kept: Tensor) -> Tensor:
         """All states; where the layout allows it a view of the checkpoints themselves, without a copy."""
-        place = run.plan.places[buffer.name]
+        buffer, place = self.program.buffers[name], run.plan.places[name]
         if place.layout != AOS or place.lanes > 1:
-            return self._read(run, buffer, PRIMAL, slots=self.steps + 1)
+            shape = (*self.batch, self.steps + 1, *buffer.shape)
+            return self._read(run, ((name, PRIMAL),), [shape], slot=None)[0]
         slot = place.bytes // place.item
         inner = (place.numbers,) if buffer.count is not None else ()
         tail = _contiguous_strides(buffer.shape[len(inner) :])
         strides = ((self.steps + 1) * slot, slot, *inner, *tail)
-        whole = kept.view(self.dtype).as_strided((self.worlds, self.steps + 1, *buffer.shape), strides)
+        whole = kept.view(self.form.dtype).as_strided((self.worlds, self.steps + 1, *buffer.shape), strides)
         return whole.reshape(*self.batch, self.steps + 1, *buffer.shape)
 
     def raise_failures(self) -> None:
         """Raise SimulationError if a world became non-finite."""
-        if self.status.max() >= 0:
+        if np.maximum.reduce(self.status) >= 0:
             failed = np.flatnonzero(self.status >= 0).tolist()
             raise SimulationError(
                 f"{len(failed)} of {self.worlds} worlds of {self.program.name!r} became non-finite",
@@ -394,67 +439,40 @@ class _Job:
 
     def results(self, outs: Sequence[Tensor]) -> Rollout:
         """Sort the flat outputs into a Rollout."""
-        final, trajectory, outputs = self._sorted(outs)
-        status = torch.from_numpy(self.status.copy()).reshape(self.batch)
+        final, trajectory, outputs = self.form.by_name(outs)
+        status = torch.from_numpy(self.status.reshape(self.batch).copy())
         return Rollout(final, trajectory, outputs, status, self.interval, self.bytes)
-
-    def _sorted(self, outs: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Values in the order of the outputs, by name: final states, trajectories, outputs."""
-        left = iter(outs)
-        buffers = self.program.buffers
-        final = {b.name: next(left) for b in buffers.values() if b.kind == STATE}
-        trajectory = {n: next(left) for n in self.record if buffers[n].kind == STATE}
-        return final, trajectory, {n: next(left) for n in self.record if buffers[n].kind == OUTPUT}
 
     # -- backward -----------------------------------------------------------------------------------------------
 
     def backward(
-        self, needs: Sequence[bool], kept: Mapping[Key, Tensor], cotangents: Sequence[Tensor | None]
+        self, needs: Sequence[bool], kept: Sequence[Tensor], cotangents: Sequence[Tensor | None]
     ) -> list[Tensor | None]:
         """Cotangents of the inputs, given those of the outputs; None where nothing is needed."""
-        buffers = self.program.buffers
-        final, along, outputs = self._sorted(cotangents)
-        wrt = frozenset(n for n, need in zip(self.names, needs, strict=True) if need and buffers[n].kind != STATE)
-        run = self.execution(self.plan(wrt, frozenset(n for n, c in along.items() if c is not None)))
-        run.status = self.status
-        run.memory = {key: aligned(tensor.numpy()) for key, tensor in kept.items()}
-        for name, cotangent in final.items():
-            self._pack_cotangent(run, buffers[name], ADJOINT, cotangent, slot=self.steps % 2)
-        for name, cotangent in along.items():
-            if cotangent is not None:
-                later = cotangent.narrow(len(self.batch), 1, self.steps)
-                self._pack_cotangent(run, buffers[name], SEED, later, slots=self.steps)
-        for name, cotangent in outputs.items():
-            self._pack_cotangent(run, buffers[name], ADJOINT, cotangent, slots=self.steps)
-        self._watch(run.backward, "differentiating")
-        inputs = zip(self.names, self.shapes, needs, strict=True)
-        return [self._gradient(run, n, shape, along.get(n)) if need else None for n, shape, need in inputs]
+        form, needed = self.form, [b for b, need in zip(self.form.inputs.values(), needs, strict=True) if need]
+        final, along, outputs = form.by_name(cotangents)
+        along = {n: c for n, c in along.items() if c is not None}
+        compiled = self.plan(frozenset(b.name for b in needed if b.kind != STATE), frozenset(along))
+        pieces = [aligned(t.numpy(), t.data_ptr()) for t in kept]
+        run = Execution(compiled, self.setting(), "reverse", pieces, self.status)
+        ends = {n: c for n, c in (*final.items(), *outputs.items()) if c is not None}
+        self._pack(run, tuple((n, ADJOINT) for n in ends), list(ends.values()), slot=self.steps % 2)
+        later = [c.narrow(len(self.batch), 1, self.steps) for c in along.values()]
+        self._pack(run, tuple((n, SEED) for n in along), later, slot=None)
+        self._watch(run, "differentiating")
+        shapes = [form.tail(b) if b.name in form.shared else form.full(b.name) for b in needed]
+        found = iter(self._read(run, tuple((b.name, ADJOINT) for b in needed), shapes))
+        grads = [next(found) if need else None for need in needs]
+        inputs = zip(grads, form.inputs, form.shapes, strict=True)
+        return [None if g is None else self._gradient(g, along.get(n), shape) for g, n, shape in inputs]
 
-    def _pack_cotangent(
-        self, run: Execution, buffer: Buffer, space: str, cotangent: Tensor | None, slots: int = 0, slot: int = 0
-    ) -> None:
-        run.allocate(buffer.name, space, True)
-        if cotangent is None:
-            return
-        view, alive = _strided(buffer, cotangent.detach(), self.worlds, slots)
-        run.pack(buffer.name, space, view, slot, True)
-        del alive
-
-    def _gradient(self, run: Execution, name: str, shape: torch.Size, along: Tensor | None) -> Tensor:
+    def _gradient(self, found: Tensor, along: Tensor | None, shape: torch.Size) -> Tensor:
         """The cotangent of one input, in its own shape; `along` is that of its trajectory."""
-        buffer = self.program.buffers[name]
-        slots = self.steps if buffer.kind == CONTROL else 0
-        if name in self.shared:
-            out = _zeros(self.tail(buffer), self.dtype)
-            view, _ = _strided(buffer, out, 0, slots)
-            run.unpack(name, ADJOINT, view, reverse=True, sum_worlds=True)
-            return out
-        out = self._read(run, buffer, ADJOINT, slots, reverse=True)
         if along is not None:
             first = along.select(len(self.batch), 0)
-            alive = torch.from_numpy(self.status < 0).reshape(*self.batch, *[1] * len(buffer.shape))
-            out += torch.where(alive, first, 0.0)
-        return out.sum_to_size(shape)
+            alive = torch.from_numpy(self.status < 0).reshape(*self.batch, *[1] * (first.ndim - len(self.batch)))
+            found += torch.where(alive, first, 0.0)
+        return found if found.shape == shape else found.sum_to_size(shape)
 
     # -- forward mode -------------------------------------------------------------------------------------------
 
@@ -462,30 +480,27 @@ class _Job:
         """Final state and its tangent."""
         buffers = self.program.buffers
         directions = {name: self._direction(name, value) for name, value in _named("tangent", tangents).items()}
-        self.shared -= set(directions)
-        run = self.execution(self.plan(frozenset(n for n in directions if buffers[n].kind != STATE)))
+        shared = self.form.shared.difference(directions)
+        compiled = self.plan(frozenset(n for n in directions if buffers[n].kind != STATE))
+        run = Execution(compiled, self.setting()._replace(shared=shared), "tangent")
         self._pack_inputs(run)
-        for name, direction in directions.items():
-            view, alive = self._view(buffers[name], direction)
-            run.pack(name, TANGENT, view, finite=True)
-            del alive
-        self._watch(run.forward, "simulating", which="tangent")
+        self._pack(run, tuple((n, TANGENT) for n in directions), list(directions.values()), finite=True)
+        self._watch(run, "simulating")
         self.status = run.status
-        states = [b for b in buffers.values() if b.kind == STATE]
-        last = self.steps % 2
-        final = {b.name: self._read(run, b, PRIMAL, slot=last) for b in states}
-        return final, {b.name: self._read(run, b, TANGENT, slot=last) for b in states}
+        names, shapes, last = [b.name for b in self.form.states], self.form.result_shapes, self.steps % 2
+        primal, moved = (self._read(run, tuple((n, s) for n in names), shapes, last) for s in (PRIMAL, TANGENT))
+        return dict(zip(names, primal, strict=True)), dict(zip(names, moved, strict=True))
 
     def _direction(self, name: str, value: Any) -> Tensor:
-        if name not in self.names or "i" in self.program.buffers[name].kinds:
-            possible = [n for n in self.names if "f" in self.program.buffers[n].kinds]
+        inputs = self.form.inputs
+        if name not in inputs or "i" in inputs[name].kinds:
+            possible = [n for n, buffer in inputs.items() if "f" in buffer.kinds]
             raise InputError(f"there is no input {name!r} to take a tangent of", expected=", ".join(possible))
-        buffer = self.program.buffers[name]
-        tensor = self._tensor(f"tangent of {name!r}", buffer, value).detach()
-        batch = tuple(tensor.shape[: tensor.ndim - len(self.tail(buffer))])
+        tensor = self.form.tensor(f"tangent of {name!r}", inputs[name], value).detach()
+        batch = self.form.batch_of(inputs[name], tensor)
         if _common_batch(["the inputs", f"tangent of {name!r}"], [self.batch, batch]) != self.batch:
             raise InputError(f"tangent of {name!r} has more worlds than the inputs", got=batch, expected=self.batch)
-        return tensor
+        return tensor.expand(self.form.full(name))
 
 
 class _RolloutFunction(torch.autograd.Function):
@@ -494,17 +509,18 @@ class _RolloutFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, job: _Job, *tensors: Tensor) -> Any:
         outs, kept = job.forward(keep=True)
-        ctx.job, ctx.keys, ctx.inputs = job, list(kept), len(tensors)
+        ctx.job, ctx.inputs = job, len(tensors)
         ctx.set_materialize_grads(False)
         # Trajectories can be views of what is kept: torch then notices edits in place.
-        ctx.save_for_backward(*tensors, *kept.values())
+        ctx.save_for_backward(*tensors, *kept)
         return tuple(outs)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
         _refuse_transforms(*cotangents)
-        inputs, kept = ctx.saved_tensors[: ctx.inputs], ctx.saved_tensors[ctx.inputs :]
-        grads = ctx.job.backward(ctx.needs_input_grad[1:], dict(zip(ctx.keys, kept, strict=True)), cotangents)
+        saved = ctx.saved_tensors
+        inputs, kept = saved[: ctx.inputs], saved[ctx.inputs :]
+        grads = ctx.job.backward(ctx.needs_input_grad[1:], kept, cotangents)
         if torch.is_grad_enabled():
             sources = [*inputs, *(c for c in cotangents if c is not None)]
             grads = [None if g is None else _FirstOrderOnly.apply(g, *sources) for g in grads]
@@ -540,7 +556,7 @@ def _refuse_dual(tensors: Sequence[Tensor]) -> None:
         raise KinemaError("torch's forward mode does not work on rollouts", fix="use kinema.lang.bridge.jvp")
 
 
-_DTYPES = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32", torch.int64: "int64"}
+_NUMBERS = {native.F32: np.float32, native.F64: np.float64, native.I32: np.int32}
 _width = cache(cpu.lanes)
 _counted = (-math.inf, 1)
 
@@ -572,7 +588,32 @@ def _named(kind: str, values: Any) -> Mapping[str, Any]:
     return values
 
 
-def _precision(program: Program, given: Mapping[str, Mapping[str, Any]]) -> tuple[torch.dtype, str]:
+def _check_record(program: Program, record: tuple[str, ...]) -> None:
+    possible = [b.name for b in program.buffers.values() if b.kind in (STATE, OUTPUT)]
+    for name in record:
+        if name not in possible:
+            raise InputError(
+                f"record: program {program.name!r} has no state or output {name!r}",
+                expected=", ".join(possible) or "nothing: it has neither",
+            )
+
+
+def _check_names(program: Program, given: Given) -> None:
+    for kind, values in given.items():
+        names = [b.name for b in program.buffers.values() if b.kind == kind]
+        for name in values:
+            if name not in names:
+                raise InputError(
+                    f"program {program.name!r} has no {kind} {name!r}", expected=", ".join(names) or "none"
+                )
+        for name in names:
+            if name not in values:
+                raise InputError(
+                    f"{kind} {name!r} is missing", expected=f"{', '.join(names)} of program {program.name!r}"
+                )
+
+
+def _precision(program: Program, given: Given) -> tuple[torch.dtype, str]:
     """The dtype of the rollout and the input it comes from: the first array of real numbers, states first."""
     for kind, values in given.items():
         for name, value in values.items():
@@ -616,23 +657,17 @@ def _common_batch(names: Sequence[str], batches: Sequence[tuple[int, ...]]) -> t
         ) from None
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros from the allocator: torch.zeros wakes its threads, which costs milliseconds on a busy machine."""
-    return torch.from_numpy(np.zeros(shape, str(dtype).removeprefix("torch.")))
-
-
 def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def _strided(buffer: Buffer, tensor: Tensor, worlds: int, slots: int) -> tuple[View, Tensor]:
-    """A tensor (worlds, slots, *buffer shape) as a View, without a copy where its strides allow it.
+def _strided(layout: native.Layout, tensor: Tensor) -> Tensor:
+    """Tell a layout the strides of a tensor (worlds, slots, *buffer shape), copied only if that cannot be avoided.
 
-    `worlds` = 0: it is shared by all; `slots` = 0: it has no time. The second value keeps the memory alive.
+    Returns what must stay alive until its numbers are read.
     """
-    tensor = tensor.resolve_neg() if tensor.is_neg() else tensor
-    flat = tensor.reshape(*(n for n in (worlds, slots) if n), buffer.length, len(buffer.kinds))
-    *lead, element, number = flat.stride()
-    time = lead.pop() if slots else 0
-    world = lead.pop() if worlds else 0
-    return View(flat.data_ptr(), _DTYPES[flat.dtype], slots or 1, world, time, element, number), flat
+    worlds = layout.worlds if layout.world_stride else 1
+    flat = tensor.resolve_neg().reshape(worlds, layout.slots, layout.elements, layout.numbers)
+    world, layout.slot_stride, layout.element_stride, layout.number_stride = flat.stride()
+    layout.world_stride = world if layout.world_stride else 0
+    return flat

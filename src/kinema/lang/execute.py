@@ -1,6 +1,7 @@
-"""Runs a plan: allocates its buffers, packs inputs, calls the runtime once per direction, unpacks results.
+"""Runs a plan: arranges and allocates memory, packs inputs, calls the runtime once per direction, unpacks results.
 
-Knows pointers and strides, not torch: `View` describes a user's array, whoever owns it.
+What depends on sizes only (`Arrangement`) is worked out once and remembered; a run (`Execution`) adds addresses.
+Knows pointers and strides, not torch: `native.Layout` describes a user's array, whoever owns it.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,53 +19,44 @@ from kinema.errors import InputError, KernelError, KinemaError
 from kinema.lang import build, native, plan
 from kinema.lang.emit_simd import PACKET
 from kinema.lang.native import CANCELLED, DONE, FAULT
-from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, Options, Plan
-from kinema.lang.program import CONSTANT, CONTROL, ITERATE, OUTPUT, SCRATCH, STATE, Buffer, Program
+from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, TANGENT, Options, Plan
+from kinema.lang.program import CONSTANT, CONTROL, ITERATE, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Program
 
 CHECKPOINT = "checkpoint"  # space of the kept states when the interval is above 1
 ALIGNMENT = 64  # bytes: a cache line
+REMEMBERED = 64  # arrangements that are kept per plan, and the like
 _CODES = {"float32": native.F32, "float64": native.F64, "int32": native.I32, "int64": native.I64}
 
-
-@dataclass
-class View:
-    """A user's array as pointer and strides (in numbers): worlds x slots x elements x numbers."""
-
-    pointer: int
-    dtype: str
-    slots: int
-    world_stride: int
-    slot_stride: int
-    element_stride: int
-    number_stride: int
+Key = tuple[str, str]  # name and space of a buffer
+Made = TypeVar("Made")
+_Where = ctypes.c_int64 * 4  # world, slot, element and number
 
 
 class Memory(NamedTuple):
-    """Bytes of a buffer and where they begin."""
+    """Bytes of a piece of memory and where they begin."""
 
     bytes: np.ndarray
     address: int
 
 
+_NOWHERE = Memory(np.empty(0, np.uint8), 0)
+
+
 def zeroed(size: int) -> Memory:
     """Aligned memory, all zero."""
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    address = _address(raw)
+    raw: Any = np.zeros(size + ALIGNMENT, np.uint8)
+    address = ctypes.addressof(ctypes.c_uint8.from_buffer(raw))  # several times faster than numpy's own
     start = -address % ALIGNMENT
     return Memory(raw[start : start + size], address + start)
 
 
-def aligned(array: np.ndarray) -> Memory:
+def aligned(array: np.ndarray, address: int) -> Memory:
     """The bytes of an array; copied if they are not aligned."""
-    if _address(array) % ALIGNMENT == 0:
-        return _memory_at(array)
+    if address % ALIGNMENT == 0:
+        return Memory(array, address)
     made = zeroed(array.nbytes)
     made.bytes[:] = array
     return made
-
-
-def _memory_at(array: np.ndarray) -> Memory:
-    return Memory(array, _address(array))
 
 
 def _address(array: np.ndarray) -> int:
@@ -76,6 +67,7 @@ def _address(array: np.ndarray) -> int:
 
 _TABLES: WeakKeyDictionary[Plan, dict[str, Any]] = WeakKeyDictionary()  # instruction lists in native form
 _CONSTANTS: WeakKeyDictionary[Program, dict[Any, Memory]] = WeakKeyDictionary()  # packed, and orders
+_ARRANGEMENTS: WeakKeyDictionary[Plan, dict[Any, Any]] = WeakKeyDictionary()  # by setting; and predicted bytes
 _lock = threading.RLock()  # translating and compiling is for one thread at a time; running is not
 
 
@@ -85,6 +77,24 @@ def _forget_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_lock)
+
+
+def remembered(
+    cache: WeakKeyDictionary[Any, dict[Any, Any]], owner: Any, key: Hashable, make: Callable[[], Made]
+) -> Made:
+    """What `make` makes, once per owner and key; the oldest are forgotten. It must not hold its owner."""
+    known = cache.get(owner)
+    found = None if known is None else known.get(key)
+    if found is None:
+        with _lock:
+            known = cache.setdefault(owner, {})
+            found = known.get(key)
+            if found is None:
+                found = make()
+                while len(known) >= REMEMBERED:
+                    del known[next(iter(known))]
+                known[key] = found
+    return found
 
 
 def plan_for(program: Program, options: Options) -> Plan:
@@ -137,138 +147,327 @@ def _native_schedule(source: Any) -> native.Schedule:
     return made
 
 
-class Execution:
-    """One rollout of a plan: its memory and the calls of the runtime.
+def _constant(compiled: Plan, buffer: Buffer) -> Memory:
+    """The packed contents of a constant: the same for all runs, so packed once."""
+    place = compiled.places[buffer.name]
+    packed = _CONSTANTS.setdefault(compiled.program, {})
+    if (buffer.name, place) not in packed:
+        values = buffer.values
+        assert values is not None
+        memory = zeroed(place.bytes)
+        made = native.Layout()
+        _describe(made, compiled, buffer)
+        made.worlds, made.slots, made.world_stride = place.lanes, 1, 0
+        made.user, made.dtype, made.native = _address(values), _CODES[values.dtype.name], memory.address
+        build.runtime().kn_pack(made)
+        packed[buffer.name, place] = memory
+    return packed[buffer.name, place]
 
-    Args:
-        compiled: The plan.
+
+def _order(compiled: Plan, buffer: Buffer) -> Memory:
+    """Which of the user's elements each native one is, -1 for padding; made once."""
+    place = compiled.places[buffer.name]
+    packed = _CONSTANTS.setdefault(compiled.program, {})
+    if (buffer.name, place, "order") not in packed:
+        assert buffer.order is not None
+        order = np.full(place.elements, -1, np.int32)
+        order[: buffer.length] = buffer.order
+        packed[buffer.name, place, "order"] = Memory(order, _address(order))
+    return packed[buffer.name, place, "order"]
+
+
+def _describe(out: native.Layout, compiled: Plan, buffer: Buffer) -> None:
+    """What a transfer between a dense array of a user and one slot of a buffer depends on but sizes and addresses."""
+    place = compiled.places[buffer.name]
+    out.elements, out.numbers = buffer.length, len(buffer.kinds)
+    out.element_stride, out.number_stride = len(buffer.kinds), 1
+    out.native_slot_stride, out.elements_padded = place.bytes, place.elements
+    out.native_dtype = native.I32 if "i" in buffer.kinds else native.F64 if place.item == 8 else native.F32
+    out.lanes, out.padded, out.packet = place.lanes, place.numbers, int(place.layout == PACKET)
+    out.dtype = out.native_dtype
+    if buffer.order is not None:
+        out.order = ctypes.cast(_order(compiled, buffer).address, ctypes.POINTER(ctypes.c_int32))
+
+
+# -- what is made once per plan and setting ---------------------------------------------------------------------
+
+
+class Setting(NamedTuple):
+    """What the memory of a run depends on, beside its plan.
+
+    Attributes:
         worlds: Number of worlds.
         steps: Number of steps.
-        interval: Checkpoint interval; 0 keeps nothing (no reverse).
         threads: Upper bound of worker threads.
         shared: Names of parameters and controls that all worlds share.
+        interval: Checkpoint interval; 0 keeps nothing (no reverse).
+        apart: Names of states whose memory outlives the run on its own: their trajectories are views of it.
     """
 
-    def __init__(self, compiled: Plan, worlds: int, steps: int, interval: int, threads: int, shared: set[str]) -> None:
-        self.plan, self.worlds, self.steps, self.interval = compiled, worlds, steps, interval
-        self.threads, self.shared = threads, shared
+    worlds: int
+    steps: int
+    threads: int
+    shared: frozenset[str]
+    interval: int = 0
+    apart: tuple[str, ...] = ()
+
+
+class _Sizes:
+    """How many slots and copies the buffers of a run have."""
+
+    def __init__(self, compiled: Plan, setting: Setting, reverse: bool = False) -> None:
+        self.plan, self.setting = compiled, setting
         self.lanes = compiled.options.width if compiled.options.lanes == plan.WORLDS else 1
-        self.blocks = -(-worlds // self.lanes)
-        self.memory: dict[tuple[str, str], Memory] = {}
-        self.status = np.full(worlds, -1, np.int64)
+        self.blocks = -(-setting.worlds // self.lanes)
+        steps, interval = setting.steps, setting.interval
+        self.ring = steps + 1 if interval == 1 else interval + 1 if reverse else 2  # slots of the state
 
-    # -- memory -------------------------------------------------------------------------------------------------
-
-    def slots(self, buffer: Buffer, space: str, reverse: bool) -> int:
+    def slots(self, buffer: Buffer, space: str) -> int:
         """Number of slots of a buffer in a space."""
+        steps = self.setting.steps
         if buffer.kind == STATE:
             if space == PRIMAL:
-                return self.ring(reverse)
+                return self.ring
             if space == CHECKPOINT:
-                return max(-(-self.steps // max(self.interval, 1)), 1)
-            return self.steps if space == SEED else 2
+                return max(-(-steps // max(self.setting.interval, 1)), 1)
+            return steps if space == SEED else 2
         if buffer.kind == CONTROL:
-            return self.steps
+            return steps
         if buffer.kind == OUTPUT:
-            return self.steps if buffer.name in self.plan.options.record else 1
-        if buffer.kind == ITERATE and space != ALL_SLOTS:
+            return steps if buffer.name in self.plan.options.record else 1
+        if buffer.kind == ITERATE:
             assert buffer.loop is not None
             return buffer.loop.times + 1
         return 1
-
-    def ring(self, reverse: bool) -> int:
-        """Slots of the state buffers."""
-        if self.interval == 1:
-            return self.steps + 1
-        return self.interval + 1 if reverse else 2
 
     def per_worker(self, buffer: Buffer) -> bool:
         """Whether a buffer is scratch: one per worker instead of one per block."""
         kind = buffer.kind
         return kind in (SCRATCH, ITERATE) or (kind == OUTPUT and buffer.name not in self.plan.options.record)
 
+    def is_shared(self, buffer: Buffer, space: str) -> bool:
+        """Whether all worlds have the same numbers."""
+        return buffer.kind == CONSTANT or (space == PRIMAL and buffer.name in self.setting.shared)
+
     def blocks_of(self, buffer: Buffer, space: str) -> int:
         """Copies of a buffer: one if all worlds share it, one per worker if it is scratch, else one per block."""
         if self.per_worker(buffer):
-            return self.threads
-        if buffer.kind == CONSTANT or (space == PRIMAL and buffer.name in self.shared):
-            return 1
-        return self.blocks
+            return self.setting.threads
+        return 1 if self.is_shared(buffer, space) else self.blocks
 
-    def bytes_of(self, buffer: Buffer, space: str, reverse: bool) -> int:
+    def bytes_of(self, buffer: Buffer, space: str) -> int:
         """Bytes of a buffer in a space."""
-        return self.blocks_of(buffer, space) * self.slots(buffer, space, reverse) * self.plan.places[buffer.name].bytes
+        return self.blocks_of(buffer, space) * self.slots(buffer, space) * self.plan.places[buffer.name].bytes
 
-    def allocate(self, name: str, space: str, reverse: bool = False) -> Memory:
-        """The memory of a buffer, zeroed and aligned; made at first use."""
-        found = self.memory.get((name, space))
-        if found is None:
-            buffer = self.plan.program.buffers[name]
-            constant = buffer.kind == CONSTANT and space == PRIMAL
-            found = self._constant(buffer) if constant else zeroed(self.bytes_of(buffer, space, reverse))
-            self.memory[name, space] = found
-        return found
 
-    def _constant(self, buffer: Buffer) -> Memory:
-        """The packed contents of a constant: the same for all runs, so packed once."""
-        place = self.plan.places[buffer.name]
-        with _lock:
-            packed = _CONSTANTS.setdefault(self.plan.program, {})
-            if (buffer.name, place) not in packed:
-                values = buffer.values
-                assert values is not None
-                memory = self.memory[buffer.name, PRIMAL] = zeroed(self.bytes_of(buffer, PRIMAL, False))
-                self.pack(buffer.name, PRIMAL, View(_address(values), values.dtype.name, 1, 0, 0, values.shape[1], 1))
-                packed[buffer.name, place] = memory
-            return packed[buffer.name, place]
+def predicted_bytes(compiled: Plan, setting: Setting, keep: bool) -> tuple[int, int]:
+    """Bytes of one state of all worlds, and of everything else: primal buffers and, to `keep`, their cotangents."""
 
-    def _order(self, buffer: Buffer) -> Memory:
-        """Which of the user's elements each native one is, -1 for padding; made once."""
-        place = self.plan.places[buffer.name]
-        with _lock:
-            packed = _CONSTANTS.setdefault(self.plan.program, {})
-            if (buffer.name, place, "order") not in packed:
-                assert buffer.order is not None
-                order = np.full(place.elements, -1, np.int32)
-                order[: buffer.length] = buffer.order
-                packed[buffer.name, place, "order"] = _memory_at(order)
-            return packed[buffer.name, place, "order"]
+    def add() -> tuple[int, int]:
+        sizes, state, others = _Sizes(compiled, setting), 0, 0
+        for buffer in compiled.program.buffers.values():
+            if buffer.kind == STATE:
+                state += sizes.blocks * compiled.places[buffer.name].bytes
+                others += keep * 2 * sizes.bytes_of(buffer, ADJOINT)
+                continue
+            others += sizes.bytes_of(buffer, PRIMAL)
+            if keep and buffer.kind != CONSTANT and "f" in buffer.kinds:
+                others += sizes.bytes_of(buffer, ADJOINT)
+        return state, others
+
+    return remembered(_ARRANGEMENTS, compiled, (setting, keep), add)
+
+
+# Pieces of memory: constants, which have addresses of their own; what a run needs; what a reverse sweep needs of it,
+# followed by one piece for each state that is `apart`.
+CONSTANTS, RUN, KEPT = range(3)
+
+
+class Region(NamedTuple):
+    """Where a buffer begins: in which piece of memory, and how many bytes behind its address."""
+
+    piece: int
+    offset: int
+
+
+class Transfers(NamedTuple):
+    """Between dense arrays of users and buffers: descriptions without addresses, and the places of the buffers."""
+
+    layouts: Any
+    regions: list[Region]
+
+
+class Arrangement:
+    """Where everything lies in the memory of a run, and what the runtime is told, all but addresses.
+
+    Args:
+        compiled: The plan.
+        setting: The setting.
+        which: 'forward', 'tangent' (forward too) or 'reverse'.
+    """
+
+    def __init__(self, compiled: Plan, setting: Setting, which: str) -> None:
+        forward = _table(compiled, "tangent" if which == "tangent" else "forward")
+        reverse = _table(compiled, "reverse") if which == "reverse" else None
+        sizes = _Sizes(compiled, setting, reverse is not None)
+        buffers = compiled.program.buffers
+        states = [b.name for b in buffers.values() if b.kind == STATE]
+        kept = CHECKPOINT if setting.interval > 1 else PRIMAL
+        numbers = [[compiled.entry(n, space) for n in states] for space in (PRIMAL, kept)]
+        self.pieces = [0] * (KEPT + 1 + len(setting.apart))  # bytes of each
+        self.regions: dict[Key, Region] = {}
+        self.transfers: dict[Any, Transfers] = {}  # those that were made
+        # What is kept comes first and in the order of the program: forward and reverse sweep agree on its places.
+        for buffer in buffers.values():
+            if buffer.kind in (STATE, PARAMETER, CONTROL):
+                own = KEPT + 1 + setting.apart.index(buffer.name) if buffer.name in setting.apart else KEPT
+                self._arrange(sizes, buffer, kept if buffer.kind == STATE else PRIMAL, own)
+        for name, space in (*compiled.table, *_transferred(compiled, which)):
+            self._arrange(sizes, buffers[name], ADJOINT if space == ALL_SLOTS else space, RUN)
+        self._describe(sizes, forward, reverse, numbers)
+
+    def _arrange(self, sizes: _Sizes, buffer: Buffer, space: str, piece: int) -> None:
+        """Give a buffer its place behind what the piece holds already."""
+        key = buffer.name, space
+        if key in self.regions:
+            return
+        if buffer.kind == CONSTANT and space == PRIMAL:
+            self.regions[key] = Region(CONSTANTS, _constant(sizes.plan, buffer).address)
+            return
+        self.regions[key] = Region(piece, self.pieces[piece])
+        self.pieces[piece] += -(-sizes.bytes_of(buffer, space) // ALIGNMENT) * ALIGNMENT
+
+    def _describe(self, sizes: _Sizes, forward: Any, reverse: Any, numbers: list[list[int]]) -> None:
+        """The native program and its table of buffers, with offsets in place of addresses."""
+        compiled, setting = sizes.plan, sizes.setting
+        table: Any = (native.Buffer * len(compiled.table))()
+        for out, key in zip(table, compiled.table, strict=True):
+            self._fill(out, sizes, *key)
+        self.table, self.table_type = np.frombuffer(table, np.int64).reshape(len(table), -1), type(table)
+        keys = [(name, ADJOINT if space == ALL_SLOTS else space) for name, space in compiled.table]
+        self.piece_of = np.array([self.regions[key].piece for key in keys])
+        p = self.program = native.Program()
+        p.precision, p.lanes = compiled.options.precision, sizes.lanes
+        p.worlds, p.blocks, p.workers = setting.worlds, sizes.blocks, setting.threads
+        p.n_buffers, p.n_states = len(table), len(numbers[0])
+        p.state, p.checkpoint = ((ctypes.c_int32 * len(n))(*n) for n in numbers)
+        p.ring, p.interval = sizes.ring, setting.interval
+        p.n_forward, p.forward = len(forward), forward
+        if reverse is not None:
+            p.n_reverse, p.reverse = len(reverse), reverse
+
+    def _fill(self, out: native.Buffer, sizes: _Sizes, name: str, space: str) -> None:
+        """Offset and strides of one entry of the table."""
+        buffer, size = sizes.plan.program.buffers[name], sizes.plan.places[name].bytes
+        if space == ALL_SLOTS:
+            self._fill(out, sizes, name, ADJOINT)
+            out.bytes, out.slot_stride = sizes.slots(buffer, ADJOINT) * size, 0
+            return
+        slots = sizes.slots(buffer, space)
+        out.base, out.length, out.bytes = self.regions[name, space].offset, buffer.length, size
+        out.slot_stride = size if slots > 1 or buffer.kind != OUTPUT else 0
+        if sizes.per_worker(buffer):
+            out.worker_stride = slots * size
+        elif sizes.blocks_of(buffer, space) > 1:
+            out.block_stride = slots * size
+
+
+def _transferred(compiled: Plan, which: str) -> list[Key]:
+    """What is packed or unpacked beside inputs, whether or not an instruction uses it."""
+    o = compiled.options
+    states = [b.name for b in compiled.program.buffers.values() if b.kind == STATE]
+    keys = [(name, PRIMAL) for name in (*states, *sorted(o.record))]
+    if which == "tangent":
+        keys += [(name, TANGENT) for name in (*states, *sorted(o.wrt))]
+    elif which == "reverse":
+        keys += [(name, ADJOINT) for name in (*states, *sorted(o.wrt), *sorted(o.record))]
+        keys += [(name, SEED) for name in sorted(o.seeds)]
+    return keys
+
+
+# -- one run ----------------------------------------------------------------------------------------------------
+
+
+class Execution:
+    """One run of a plan: its memory and the call of the runtime.
+
+    Args:
+        compiled: The plan.
+        setting: Sizes and settings.
+        which: 'forward', 'tangent' (forward with tangents) or 'reverse'.
+        kept: For a reverse sweep, what the forward run kept, see `kept`.
+        status: For a reverse sweep, the status after the forward run.
+    """
+
+    def __init__(
+        self,
+        compiled: Plan,
+        setting: Setting,
+        which: str = "forward",
+        kept: Sequence[Memory] | None = None,
+        status: np.ndarray | None = None,
+    ) -> None:
+        self.plan, self.setting, self.which = compiled, setting, which
+        key = (setting, which)
+        self.arrangement = remembered(_ARRANGEMENTS, compiled, key, lambda: Arrangement(compiled, setting, which))
+        _, run, *others = self.arrangement.pieces
+        self.pieces = [_NOWHERE, zeroed(run), *(map(zeroed, others) if kept is None else kept)]
+        if status is None:
+            status = np.empty(setting.worlds, np.int64)
+            status.fill(-1)
+        self.status = status
+        self._status: Any = (ctypes.c_int64 * setting.worlds).from_buffer(status)  # type: ignore[arg-type]
+
+    @property
+    def kept(self) -> list[np.ndarray]:
+        """Kept states and inputs, which a reverse sweep reads; last, one array for each state that is apart."""
+        return [piece.bytes for piece in self.pieces[KEPT:]]
 
     # -- packing ------------------------------------------------------------------------------------------------
 
-    def layout(self, name: str, space: str, view: View, slot: int = 0, reverse: bool = False) -> native.Layout:
-        """Description of a transfer between a user's array and a buffer, from `slot` on."""
-        buffer, place = self.plan.program.buffers[name], self.plan.places[name]
-        memory = self.allocate(name, space, reverse)
-        shared = buffer.kind == CONSTANT or (space == PRIMAL and buffer.name in self.shared)
-        made = native.Layout()
-        made.user, made.dtype = view.pointer, _CODES[view.dtype]
-        made.worlds = min(self.worlds, place.lanes) if shared else self.worlds
-        made.slots, made.elements, made.numbers = view.slots, buffer.length, len(buffer.kinds)
-        made.world_stride, made.slot_stride = view.world_stride, view.slot_stride
-        made.element_stride, made.number_stride = view.element_stride, view.number_stride
-        made.native = memory.address + slot * place.bytes
-        made.native_block_stride = self.slots(buffer, space, reverse) * place.bytes
-        made.native_slot_stride = place.bytes
-        made.elements_padded = place.elements
-        made.native_dtype = native.I32 if "i" in buffer.kinds else native.F64 if place.item == 8 else native.F32
-        made.lanes = place.lanes
-        made.padded, made.packet = place.numbers, int(place.layout == PACKET)
-        if buffer.order is not None:
-            made.order = ctypes.cast(self._order(buffer).address, ctypes.POINTER(ctypes.c_int32))
+    def layouts(self, keys: tuple[Key, ...], slot: int | None = 0) -> Iterator[native.Layout]:
+        """Descriptions of transfers between dense arrays and buffers.
+
+        All slots are moved, of states only `slot` unless it is None. Left to the caller are the address `user` of the
+        array, its strides if it is not dense, and its type if its integers have 64 bits. Arrays of shared inputs have
+        no worlds, and their cotangents are added up over the worlds in ascending order.
+        """
+        known = self.arrangement.transfers.get((keys, slot))
+        if known is None:
+            known = self.arrangement.transfers[keys, slot] = self._transfers(keys, slot)
+        layouts = type(known.layouts).from_buffer_copy(known.layouts)
+        for made, (piece, offset) in zip(layouts, known.regions, strict=True):
+            made.native = self.pieces[piece].address + offset
+            yield made
+
+    def _transfers(self, keys: tuple[Key, ...], slot: int | None) -> Transfers:
+        sizes = _Sizes(self.plan, self.setting, self.which == "reverse")
+        made = Transfers((native.Layout * len(keys))(), [])
+        for out, (name, space) in zip(made.layouts, keys, strict=True):
+            buffer, place = self.plan.program.buffers[name], self.plan.places[name]
+            with _lock:
+                _describe(out, self.plan, buffer)
+            one = buffer.kind == STATE and slot is not None
+            out.slots = 1 if one else sizes.slots(buffer, space)
+            numbers = buffer.length * len(buffer.kinds)
+            out.slot_stride = numbers if out.slots > 1 else 0
+            shared = name in self.setting.shared
+            out.world_stride = 0 if shared else numbers * out.slots
+            out.worlds = min(self.setting.worlds, place.lanes) if shared and space == PRIMAL else self.setting.worlds
+            out.add = int(shared and space == ADJOINT)
+            out.native_block_stride = sizes.slots(buffer, space) * place.bytes
+            piece, offset = self.arrangement.regions[name, space]
+            made.regions.append(Region(piece, offset + (slot or 0) * place.bytes * one))
         return made
 
-    def pack(
-        self, name: str, space: str, view: View, slot: int = 0, reverse: bool = False, finite: bool = False
-    ) -> None:
+    def pack(self, made: native.Layout, name: str, finite: bool = False) -> None:
         """Copy a user's array into a buffer; with `finite`, refuse numbers that are not."""
-        made = self.layout(name, space, view, slot, reverse)
         runtime = build.runtime()
         if finite:
-            where = (ctypes.c_int64 * 4)()
-            if runtime.kn_finite(ctypes.byref(made), where) >= 0:
+            where = _Where()
+            if runtime.kn_finite(made, where) >= 0:
                 raise self._not_finite(self.plan.program.buffers[name], list(where))
-        if runtime.kn_pack(ctypes.byref(made)) != DONE:
+        if runtime.kn_pack(made) != DONE:
             kind = self.plan.program.buffers[name].kind
             raise InputError(
                 f"{kind} {name!r} holds a number that does not fit into 32 bits", expected="-2**31 ... 2**31 - 1"
@@ -276,7 +475,7 @@ class Execution:
 
     def _not_finite(self, buffer: Buffer, where: list[int]) -> InputError:
         world, step, element, number = where
-        parts = [] if self.worlds == 1 or buffer.name in self.shared else [f"world {world}"]
+        parts = [] if self.setting.worlds == 1 or buffer.name in self.setting.shared else [f"world {world}"]
         parts += [f"step {step}"] if buffer.kind == CONTROL else []
         parts += [f"element {element}"] if buffer.count is not None else []
         parts += [f"number {number}"] if len(buffer.kinds) > 1 else []
@@ -287,32 +486,29 @@ class Execution:
             fix="look for a division by zero, an overflow or a missing value in what computed it",
         )
 
-    def unpack(
-        self, name: str, space: str, view: View, slot: int = 0, reverse: bool = False, sum_worlds: bool = False
-    ) -> None:
-        """Copy a buffer to a user's array; `sum_worlds` adds the worlds up in ascending order, without failed ones."""
-        made = self.layout(name, space, view, slot, reverse)
-        if sum_worlds:
-            made.add, made.world_stride = 1, 0
-        if sum_worlds or space == ADJOINT:
-            made.status = self.status.ctypes.data_as(ctypes.POINTER(ctypes.c_int64))
-        build.runtime().kn_unpack(ctypes.byref(made))
+    def unpack(self, made: native.Layout, space: str) -> None:
+        """Copy a buffer to a user's array of zeros; of cotangents those of failed worlds are left out."""
+        if space == ADJOINT:
+            made.status = self._status
+        build.runtime().kn_unpack(made)
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    def forward(self, poll: Callable[[int], int] | None = None, which: str = "forward") -> None:
-        """Run all steps forward; `which` = 'tangent' propagates tangents too."""
-        self._run(_table(self.plan, which), None, poll)
-
-    def backward(self, poll: Callable[[int], int] | None = None) -> None:
-        """Run the reverse sweep of all steps."""
-        self._run(_table(self.plan, "forward"), _table(self.plan, "reverse"), poll)
-
-    def _run(self, forward: Any, reverse: Any, poll: Callable[[int], int] | None) -> None:
-        """Call the runtime; raises KeyboardInterrupt if `poll` cancelled it."""
-        made, fault = self._program(forward, reverse, poll)
+    def run(self, poll: Callable[[int], int] | None = None) -> None:
+        """Run all steps, forward or in reverse; raises KeyboardInterrupt if `poll` cancelled it."""
+        known = self.arrangement
+        table = known.table.copy()
+        table[:, 0] += np.array([piece.address for piece in self.pieces])[known.piece_of]  # the field `base`
+        p = native.Program.from_buffer_copy(known.program)
+        p.buffers = known.table_type.from_buffer(table)
+        p.status = self._status
+        fault = native.Fault()
+        if self.plan.options.check:
+            p.fault = ctypes.pointer(fault)
+        if poll is not None:
+            p.poll = native.Poll(poll)
         runtime = build.runtime()
-        answer = (runtime.kn_forward if reverse is None else runtime.kn_backward)(ctypes.byref(made), self.steps)
+        answer = (runtime.kn_backward if self.which == "reverse" else runtime.kn_forward)(p, self.setting.steps)
         if answer == CANCELLED:
             raise KeyboardInterrupt
         if answer == FAULT:
@@ -321,63 +517,17 @@ class Execution:
             fix = "fewer worlds or threads, or a larger checkpoint interval"
             raise KinemaError("the runtime ran out of memory", fix=fix)
 
-    def _program(self, forward: Any, reverse: Any, poll: Callable[[int], int] | None) -> tuple[Any, Any]:
-        compiled = self.plan
-        kept = CHECKPOINT if self.interval > 1 else PRIMAL
-        names = [b.name for b in compiled.program.buffers.values() if b.kind == STATE]
-        with _lock:
-            states = [compiled.entry(n, PRIMAL) for n in names]
-            checkpoints = [compiled.entry(n, kept) for n in names]
-            table = list(compiled.table)
-        buffers = (native.Buffer * len(table))()
-        for at, (name, space) in enumerate(table):
-            self._fill(buffers[at], name, space, reverse is not None)
-        p = native.Program()
-        p.precision, p.lanes = compiled.options.precision, self.lanes
-        p.worlds, p.blocks, p.workers = self.worlds, self.blocks, self.threads
-        p.n_buffers, p.buffers, p.n_states = len(table), buffers, len(names)
-        p.state = (ctypes.c_int32 * len(names))(*states)
-        p.checkpoint = (ctypes.c_int32 * len(names))(*checkpoints)
-        p.ring, p.interval = self.ring(reverse is not None), self.interval
-        p.n_forward, p.forward = len(forward), forward
-        if reverse is not None:
-            p.n_reverse, p.reverse = len(reverse), reverse
-        p.status = self.status.ctypes.data_as(ctypes.POINTER(ctypes.c_int64))
-        fault = native.Fault()
-        if compiled.options.check:
-            p.fault = ctypes.pointer(fault)
-        if poll is not None:
-            p.poll = native.Poll(poll)
-        return p, fault
-
-    def _fill(self, out: native.Buffer, name: str, space: str, reverse: bool) -> None:
-        """Address and strides of one entry of the table."""
-        buffer, place = self.plan.program.buffers[name], self.plan.places[name]
-        if space == ALL_SLOTS:
-            slots = self.slots(buffer, ADJOINT, reverse)
-            self._fill(out, name, ADJOINT, reverse)
-            out.bytes, out.slot_stride = slots * place.bytes, 0
-            return
-        slots = self.slots(buffer, space, reverse)
-        size = place.bytes
-        out.base, out.length, out.bytes = self.allocate(name, space, reverse).address, buffer.length, size
-        out.slot_stride = size if slots > 1 or buffer.kind != OUTPUT else 0
-        if self.per_worker(buffer):
-            out.worker_stride = slots * size
-        elif self.blocks_of(buffer, space) > 1:
-            out.block_stride = slots * size
-
     def _fault(self, fault: native.Fault) -> KernelError:
         """The error of a checked build: kernel, element, source line."""
         site = self.plan.sites[fault.site]
         # Kernels add the lane to both: packets of elements start at multiples of the width, so do blocks of worlds.
         width = self.plan.options.width
         element, world = fault.element, fault.lane
-        if self.lanes > 1:
+        if self.arrangement.program.lanes > 1:
             element -= world % width
         else:
             world -= element % width
-        place = f"element {element}" + (f", world {world}" if self.worlds > 1 else "")
+        place = f"element {element}" + (f", world {world}" if self.setting.worlds > 1 else "")
         what = {
             1: f"index {fault.index} of {site.array!r} is out of range (length {fault.length})",
             2: f"element {fault.index} of {site.array!r} is written after it was read in the same kernel",

@@ -15,6 +15,7 @@ from kinema.scene.description import (
     Robot,
     Shape,
 )
+from kinema.scene.shapes.solids import solid
 
 TRUNK = (0.56, 0.17, 0.14)  # m
 HIP_X, HIP_Y, THIGH_Y, LEG = 0.2, 0.1, 0.03, 0.25  # m
@@ -53,8 +54,7 @@ def quadruped(name: str = "quadruped", stiffness: float = 100.0, damping: float 
 
 
 def _brick(mass: float, x: float, y: float, z: float) -> MassProperties:
-    moments = (mass / 12 * (y * y + z * z), mass / 12 * (x * x + z * z), mass / 12 * (x * x + y * y))
-    return MassProperties(mass, (0.0, 0.0, 0.0), (moments[0], 0.0, 0.0, moments[1], 0.0, moments[2]))
+    return solid(Shape(BOX, (x / 2, y / 2, z / 2)), mass=mass)
 
 
 def _rod(mass: float, radius: float = 0.02) -> MassProperties:

@@ -1,0 +1,142 @@
+"""Thousands of quadrupeds side by side: Kinema in both precisions and MuJoCo's rollout, on all cores.
+
+Each world has torques of its own. Times are per call of all worlds and steps. Every world's states, and the gradient to
+its torques, are compared with those of a run of that world alone, bit by bit.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+import kinema as kn
+from benchmarks.kernels import timing
+
+from . import peer_mujoco, scene
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """One measurement.
+
+    Attributes:
+        engine: The engine.
+        precision: float64 or float32.
+        worlds: Number of worlds.
+        steps: Steps of each.
+        threads: CPU threads.
+        forward_per_s: World-steps per second, forward.
+        gradient_per_s: World-steps per second, forward and backward together.
+        sweeps: Of the contact solver.
+        residual: Largest residual over worlds and steps [N s]; for MuJoCo see the single robot's row.
+        checked: Number of worlds compared with their single runs.
+        identical: Whether all those had the same bits.
+    """
+
+    engine: str
+    precision: str
+    worlds: int
+    steps: int
+    threads: int
+    forward_per_s: float
+    gradient_per_s: float | None
+    sweeps: int | None
+    residual: float | None
+    checked: int
+    identical: bool | None
+
+
+def threads() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Batch:
+    """Kinema with one model for all worlds."""
+
+    def __init__(self, torques: np.ndarray, sweeps: int, dtype: torch.dtype) -> None:
+        self.model = scene.model(1, sweeps, dtype)
+        self.sweeps, (self.q, self.v) = sweeps, scene.start(self.model)
+        self.tau = scene.joint_forces(torques, dtype).requires_grad_()
+
+    def simulate(self, tau: torch.Tensor, workers: int) -> kn.Trajectory:
+        """All worlds, or one."""
+        batch = tau.shape[:-2]
+        q, v = (x.expand(*batch, -1) for x in (self.q, self.v))
+        options = {"steps": tau.shape[-2], "dt": scene.DT, "threads": workers, "progress": False}
+        return kn.simulate(self.model, q, v, tau, **options)
+
+    def forward(self) -> None:
+        """Without gradient."""
+        with torch.no_grad():
+            self.simulate(self.tau, threads())
+
+    def gradient(self, tau: torch.Tensor | None = None, workers: int = 0) -> tuple[kn.Trajectory, torch.Tensor]:
+        """Forward and backward."""
+        tau = self.tau if tau is None else tau
+        path = self.simulate(tau, workers or threads())
+        (found,) = torch.autograd.grad(path.q_end[..., 2].sum(), tau)
+        return path, found
+
+    def identical(self, worlds: range) -> bool:
+        """Whether these worlds have the bits of their single runs, in states and gradients."""
+        path, gradient = self.gradient()
+        assert path.q is not None and path.v is not None
+        for w in worlds:
+            alone, own = self.gradient(self.tau[w].detach().clone().requires_grad_(), workers=1)
+            assert alone.q is not None and alone.v is not None
+            pairs = ((path.q[w], alone.q), (path.v[w], alone.v), (gradient[w], own))
+            if not all(torch.equal(a, b) for a, b in pairs):
+                return False
+        return True
+
+
+def measure(worlds: int, steps: int, sweeps: int, budget: float, every: int) -> list[BatchRow]:
+    """Time Kinema in both precisions and MuJoCo side by side.
+
+    Args:
+        worlds: Number of worlds.
+        steps: Steps of each.
+        sweeps: Of Kinema's contact solver.
+        budget: Seconds.
+        every: One in so many worlds is compared with its single run.
+    """
+    drawn = np.stack([scene.torques(steps, seed=w) for w in range(worlds)])
+    batches = {name: Batch(drawn, sweeps, getattr(torch, name)) for name in ("float64", "float32")}
+    entries = []
+    for name, batch in batches.items():
+        batch.gradient()
+        entries += [(f"{name} forward", batch.forward), (f"{name} gradient", lambda batch=batch: batch.gradient())]
+    rival = _mujoco(drawn) if peer_mujoco.Peer.available() else None
+    if rival is not None:
+        rival()
+        entries.append(("mujoco forward", rival))
+    seconds = timing.interleaved_minima(entries, budget, title=f"{worlds} worlds", min_rounds=2)
+    rate = {label: worlds * steps / s for label, s in seconds.items()}
+    rows = []
+    for name, batch in batches.items():
+        checked = range(0, worlds, every)
+        same, (path, _) = batch.identical(checked), batch.gradient()
+        assert path.residual is not None
+        residual = float(path.residual.detach().max())
+        speeds = rate[f"{name} forward"], rate[f"{name} gradient"]
+        rows.append(BatchRow("Kinema", name, worlds, steps, threads(), *speeds, sweeps, residual, len(checked), same))
+    if rival is not None:
+        speed = rate["mujoco forward"]
+        rows.append(BatchRow("MuJoCo", "float64", worlds, steps, threads(), speed, None, None, None, 0, None))
+    return rows
+
+
+def _mujoco(drawn: np.ndarray):
+    """A call of MuJoCo's rollout with a data for each core and a pool of threads that stays."""
+    import mujoco
+    from mujoco import rollout
+
+    model = peer_mujoco.make(1)
+    data = [mujoco.MjData(model) for _ in range(threads())]
+    start = np.repeat(peer_mujoco.start(model, scene.model(1, 1)), len(drawn), axis=0)
+    state = np.zeros((len(drawn), drawn.shape[1], start.shape[1]))
+    return lambda: rollout.rollout(model, data, start, drawn, state=state, persistent_pool=True)

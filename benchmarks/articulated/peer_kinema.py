@@ -1,0 +1,84 @@
+"""Kinema through its public functions: `kinema.simulate` and torch's autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import kinema as kn
+from kinema.scene.shapes.quadruped import FOOT, LEG
+
+from . import Availability, Contact, scene
+
+
+class Peer:
+    """Kinema on one thread; the gradient is that of all 18 forces, of which the 12 torques are taken.
+
+    Args:
+        options: Of `kinema.simulate`.
+    """
+
+    name, mode, module = "Kinema", "simulate", "kinema"
+    slow = compiles_steps = False
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    @staticmethod
+    def available() -> Availability:
+        return Availability(True)
+
+    def most_steps(self, robots: int) -> tuple[int, int]:
+        return 5_000, 5_000
+
+    def prepare(self, case: scene.Case) -> None:
+        self.model = scene.model(case.robots, case.sweeps)
+        self.q, self.v = scene.start(self.model)
+        self.sweeps = case.sweeps
+        self.shake(case.torques)
+        self.path = self.simulate(self.tau)
+
+    def shake(self, torques: np.ndarray) -> None:
+        self.tau = scene.joint_forces(torques).requires_grad_()
+        self.path, self.found = None, torch.zeros(0)
+
+    def simulate(self, tau: torch.Tensor) -> kn.Trajectory:
+        """A rollout with these forces."""
+        options = {"steps": len(tau), "dt": scene.DT, "threads": 1, "progress": False}
+        return kn.simulate(self.model, self.q, self.v, tau, **options, **self.options)
+
+    def forward(self) -> None:
+        with torch.no_grad():
+            self.simulate(self.tau)
+
+    def backward(self) -> None:
+        if self.path is None:
+            self.path = self.simulate(self.tau)
+        (self.found,) = torch.autograd.grad(self.path.q_end[2], self.tau, retain_graph=True)
+
+    def states(self) -> tuple[np.ndarray, np.ndarray]:
+        assert self.path is not None
+        return self.path.q_end.detach().numpy(), self.path.v_end.detach().numpy()
+
+    def gradient(self) -> np.ndarray:
+        return scene.of_joints(self.found.numpy())
+
+    def loss(self, torques: np.ndarray) -> float:
+        """Height at the end under other torques, for differences."""
+        with torch.no_grad():
+            return float(self.simulate(scene.joint_forces(torques)).q_end[2])
+
+    def contact(self) -> Contact:
+        path = self.path or self.simulate(self.tau)
+        assert path.residual is not None and path.q is not None
+        residual = path.residual.detach()
+        return Contact(self.sweeps, float(residual.max()), float(residual.median()), 1e3 * self.depth(path.q.detach()))
+
+    def depth(self, q: torch.Tensor) -> float:
+        """Largest depth of a foot [m] over coordinates (steps + 1, nq)."""
+        poses = kn.forward_kinematics(self.model, q)
+        shanks = [i for i, name in enumerate(self.model.bodies) if name.endswith("shank")]
+        height = poses.position[:, shanks, 2] - LEG * poses.rotation[:, shanks, 2, 2] - FOOT
+        return max(0.0, -float(height.min()))

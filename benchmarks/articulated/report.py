@@ -1,0 +1,233 @@
+"""From rows to what people and programs read: tables, or one JSON object."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.kernels import report as kernels_report
+
+from .batch import BatchRow
+
+TARGETS: dict[str, tuple[str, float]] = {
+    "forward_vs_mujoco": (">=", 2.0),
+    "backward_vs_mujoco_fd": (">=", 30.0),
+    "backward_vs_cppad": (">=", 10.0),
+    "backward_vs_torch": (">=", 500.0),
+    "backward_over_forward": ("<=", 4.0),
+    "memory_mb_5000": ("<=", 2.5),
+    "step_time_5000_over_50": ("<=", 1.1),
+    "batch4096_forward_vs_mujoco": (">=", 8.0),
+    "batch4096_f32_forward_vs_mujoco": (">=", 15.0),
+}
+"""What each ratio should be; "constant" time per step is taken as 10 %. Batches compare on all cores, in the run's
+largest batch (`batch4096` is None in a quick run)."""
+
+NOTES = (
+    "forward_us, backward_us: least time per step, one thread; a backward replays what it needs from stored states.",
+    "gradient_error: 'own differences': relative error of the slope along one direction, against central differences of"
+    " the engine's own rollout, least over four lengths; 'Kinema': distance of the whole gradient, relative.",
+    "residual: by how much one more visit of a row would change its impulse [N s], largest over steps, of each engine's"
+    " own contact problem: hard, friction boxes, in Kinema and those that share its step; soft, friction pyramids,"
+    " in MuJoCo. Not the same problem; the same measure.",
+    "depth_mm: largest depth of a foot below the ground. MuJoCo's is a choice of its soft model, not an error.",
+    "sweeps: of projected Gauss-Seidel from zero; for MuJoCo its solver's mean iterations (it starts from the last step"
+    " and stops at its tolerance 1e-8).",
+    "memory: rise of the resident high-water mark over a rollout and its gradient, returned states and gradient"
+    " included, in a process of its own.",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One engine with a number of robots and steps; see `NOTES` for the numbers."""
+
+    engine: str
+    mode: str
+    robots: int
+    steps: int
+    forward_us: float
+    backward_us: float | None
+    sweeps: float
+    residual: float
+    residual_median: float
+    depth_mm: float
+    gradient_error: float | None
+    gradient_against: str | None
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """Rise of the peak of an engine's memory [MB]."""
+
+    engine: str
+    robots: int
+    steps: int
+    peak_mb: float | None
+
+
+def ratios(rows: Sequence[Row], memory: Sequence[MemoryRow], batches: Sequence[BatchRow]) -> dict[str, float | None]:
+    """Kinema against the others, one robot, at the most steps that both ran; None where a side is missing.
+
+    `a_vs_b` is b's time divided by a's, or a's steps per second divided by b's.
+    """
+    found: dict[str, float | None] = {
+        "forward_vs_mujoco": _compare(rows, "MuJoCo", "Newton", "forward_us"),
+        "forward_vs_mujoco_pgs": _compare(rows, "MuJoCo", "PGS", "forward_us"),
+        "backward_vs_mujoco_fd": _compare(rows, "MuJoCo", "Newton", "backward_us"),
+    }
+    for key, name in (("cppad", "CppAD"), ("ceres", "Ceres"), ("jax", "JAX"), ("torch", "PyTorch")):
+        found[f"backward_vs_{key}"] = _compare(rows, name, None, "backward_us")
+    own = {row.steps: row for row in rows if row.engine == "Kinema" and row.robots == 1}
+    last = own[max(own)]
+    found["backward_over_forward"] = _divide(last.backward_us, last.forward_us)
+    found["memory_mb_5000"] = next(
+        (m.peak_mb for m in memory if (m.engine, m.robots, m.steps) == ("Kinema", 1, 5000)), None
+    )
+    both = 50 in own and 5_000 in own
+    found["step_time_5000_over_50"] = _divide(own[5_000].forward_us, own[50].forward_us) if both else None
+    speed = {(b.engine, b.precision, b.worlds): b.forward_per_s for b in batches}
+    rival = speed.get(("MuJoCo", "float64", 4096))
+    found["batch4096_forward_vs_mujoco"] = _divide(speed.get(("Kinema", "float64", 4096)), rival)
+    found["batch4096_f32_forward_vs_mujoco"] = _divide(speed.get(("Kinema", "float32", 4096)), rival)
+    for row in rows:
+        if (row.engine, row.mode, row.robots) == ("MuJoCo", "Newton", 10):
+            ours = next(r for r in rows if (r.engine, r.robots, r.steps) == ("Kinema", 10, row.steps))
+            found["ten_robots_forward_vs_mujoco"] = row.forward_us / ours.forward_us
+    return found
+
+
+def build(
+    rows: Sequence[Row],
+    memory: Sequence[MemoryRow],
+    batches: Sequence[BatchRow],
+    checkpoints: dict[str, Any],
+    chains: Sequence[dict[str, Any]],
+    sweeps: dict[str, Any],
+    skipped: dict[str, str],
+    on_machine: dict[str, Any],
+) -> dict[str, Any]:
+    """The whole report as one object."""
+    measured = ratios(rows, memory, batches)
+    return _plain(
+        {
+            "benchmark": "articulated",
+            "machine": on_machine,
+            "sweeps": sweeps,
+            "rows": [asdict(row) for row in rows],
+            "memory": [asdict(row) for row in memory],
+            "batches": [asdict(row) for row in batches],
+            "checkpoints": checkpoints,
+            "chains": list(chains),
+            "skipped": skipped,
+            "ratios": measured,
+            "targets": {name: _target(name, measured[name]) for name in TARGETS},
+            "notes": list(NOTES),
+        }
+    )
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    found: dict[str, Any] = kernels_report.machine()
+    packages = ("kinema", "numpy", "torch", "mujoco-core", "jax", "cmeel-cppad")
+    versions = {name: kernels_report._version(name) for name in packages}
+    kept = {name: found["versions"][name] for name in ("python", "compiler")}
+    return found | {"versions": kept | versions}
+
+
+def tables(report: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+    """The report as tables for people: title, columns, rows of text."""
+    chosen, found = report["sweeps"], report["checkpoints"]
+    lines = [{"ratio": name, "measured": value} | _limit(name, value) for name, value in report["ratios"].items()]
+    words = [{"": note} for note in (f"Sweeps: {chosen['chosen']}, {chosen['why']}.", *report["notes"])]
+    words += [{"": f"Not measured: {name}: {reason}"} for name, reason in report["skipped"].items()]
+    made = [
+        ("One step (2 ms) of quadrupeds on the ground, float64, one thread", report["rows"]),
+        ("Peak of the memory of a rollout and its gradient", report["memory"]),
+        ("Batches, all cores: world-steps per second", report["batches"]),
+        (f"A checkpoint every k steps (plot: {found['plot']})", found["rows"]),
+        ("Fits of the time (eq. 17; replayed once) and the memory (eq. 18)", found["fits"]),
+        ("Chains of links, no contact", report["chains"]),
+        ("Ratios (a_vs_b: time of b / time of a)", lines),
+        ("Notes", words),
+    ]
+    result = []
+    for title, rows in made:
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        result.append((title, columns, [[_cell(row.get(name)) for name in columns] for row in rows]))
+    return result
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print the tables on standard output: rich ones in a terminal, plain lines elsewhere."""
+    console = Console()
+    for title, columns, rows in tables(report):
+        if console.is_terminal:
+            table = Table(*columns, title=title, title_justify="left", show_header=any(columns))
+            for row in rows:
+                table.add_row(*map(Text, row))
+            console.print(table)
+            continue
+        lines = [columns] * any(columns) + rows
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        print(title, *("  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines), "", sep="\n")
+
+
+def write(report: dict[str, Any]) -> None:
+    """Print the report as one JSON object on standard output."""
+    print(json.dumps(report, indent=2, allow_nan=False))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _target(name: str, value: float | None) -> dict[str, Any]:
+    sign, limit = TARGETS[name]
+    met = value is not None and (value >= limit if sign == ">=" else value <= limit)
+    return {"at_least" if sign == ">=" else "at_most": limit, "measured": value, "met": met}
+
+
+def _limit(name: str, value: float | None) -> dict[str, Any]:
+    if name not in TARGETS:
+        return {}
+    sign, limit = TARGETS[name]
+    return {"target": f"{sign} {limit:g}", "met": None if value is None else _target(name, value)["met"]}
+
+
+def _compare(rows: Sequence[Row], engine: str, mode: str | None, what: str) -> float | None:
+    """The other's time over Kinema's, one robot, at the most steps that both have."""
+    own = {r.steps: getattr(r, what) for r in rows if r.engine == "Kinema" and r.robots == 1}
+    other = {
+        r.steps: getattr(r, what)
+        for r in rows
+        if r.engine == engine and r.robots == 1 and mode in (None, r.mode) and getattr(r, what) is not None
+    }
+    if not other or not own:
+        return None
+    # A slow peer may have run fewer steps than Kinema ever did: then Kinema's own least number counts.
+    steps = max(other)
+    return other[steps] / own[steps if steps in own else min(own)]
+
+
+def _divide(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a / b
+
+
+def _plain(value: Any) -> Any:
+    """For JSON, which has no word for NaN or infinity: such numbers become null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,293 @@
+"""Run the benchmark: `python -m benchmarks.articulated.run [--json] [--quick]` in the project folder."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kernels import timing
+
+from . import ArticulatedPeer, batch, chains, checkpoints, differences, memory, peer_kinema, report, scene
+
+START = time.perf_counter()
+
+PEERS: tuple[tuple[str, dict[str, object]], ...] = (
+    ("kinema", {}),
+    ("mujoco", {"solver": "Newton"}),
+    ("mujoco", {"solver": "PGS"}),
+)
+"""Modules `peer_<name>` and the arguments of their `Peer`."""
+
+SAME_STEP = {"CppAD", "Ceres", "JAX", "PyTorch"}
+"""Those that solve Kinema's equations."""
+
+SAME_STATE, SAME_GRADIENT = 1e-9, 1e-9
+"""Their states after `CHECKED` steps, and the gradients, differ by rounding alone; larger relative differences fail."""
+CHECKED = 20
+
+CANDIDATES = (5, 10, 15, 20, 25, 30, 35, 40, 50, 70, 100)
+"""Sweeps to choose from: the least with a residual no larger than MuJoCo PGS's, both largest and median."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure.
+
+    Attributes:
+        steps: Numbers of steps of one robot.
+        steps_of_ten: Numbers of steps of ten robots in one world.
+        chosen_over: Steps over which the sweeps are chosen.
+        slow_steps: Most steps of peers that are slow.
+        budget: Seconds of timing for each case and direction.
+        worlds: Batch sizes.
+        batch_steps: Steps of each world of a batch.
+        every: One in so many worlds is compared with its single run.
+        memory_steps: Steps of the memory measurements.
+        checkpoints: What to vary in the ablation of the checkpoint interval.
+        links: Lengths of chains.
+    """
+
+    steps: tuple[int, ...]
+    steps_of_ten: tuple[int, ...]
+    chosen_over: int
+    slow_steps: int
+    budget: float
+    worlds: tuple[int, ...]
+    batch_steps: int
+    every: int
+    memory_steps: int
+    checkpoints: checkpoints.Plan
+    links: tuple[int, ...]
+
+
+FULL = Plan(
+    steps=(50, 500, 5_000),
+    steps_of_ten=(50, 500, 5_000),
+    chosen_over=2_000,
+    slow_steps=50,
+    budget=15.0,
+    worlds=(1_024, 4_096),
+    batch_steps=20,
+    every=1,
+    memory_steps=5_000,
+    checkpoints=checkpoints.Plan(robots=tuple(range(1, 11)), intervals=(1, 2, 3, 4, 5), steps=500, repetitions=3),
+    links=(10, 30, 100, 300),
+)
+QUICK = Plan(
+    steps=(50,),
+    steps_of_ten=(),
+    chosen_over=200,
+    slow_steps=10,
+    budget=1.0,
+    worlds=(64,),
+    batch_steps=5,
+    every=16,
+    memory_steps=500,
+    checkpoints=checkpoints.Plan(robots=(1,), intervals=(1, 2, 5), steps=100, repetitions=2),
+    links=(10, 30),
+)
+
+
+def main(json: bool = False, quick: bool = False) -> None:
+    """Measure, and print tables, or one JSON object, on standard output.
+
+    Args:
+        json: Print JSON.
+        quick: Fewer steps, less time: to see that all is well, not to compare.
+    """
+    result = measure(quick=quick)
+    (report.write if json else report.show)(result)
+
+
+def measure(quick: bool = False, out: Path = Path("out/articulated")) -> dict[str, Any]:
+    """Measure all engines that are here; progress goes to standard error.
+
+    Args:
+        quick: Fewer steps, less time.
+        out: Folder for the plot of the checkpoint intervals.
+    """
+    plan = QUICK if quick else FULL
+    with _stdout_to_stderr():
+        machine = report.machine()
+        peers, skipped = _load()
+        sweeps, chosen = choose_sweeps(peers, plan.chosen_over)
+        check(peers, sweeps)
+        rows: list[report.Row] = []
+        for robots, numbers in ((1, plan.steps), (10, plan.steps_of_ten)):
+            for steps in numbers:
+                rows += _measure(peers, robots, steps, sweeps, plan, rows)
+        batches = []
+        for worlds in plan.worlds:
+            _say(f"{worlds} worlds")
+            batches += batch.measure(worlds, plan.batch_steps, sweeps, plan.budget, plan.every)
+        peaks = _memory(peers, plan, sweeps)
+        _say("checkpoints")
+        varied = checkpoints.measure(plan.checkpoints, sweeps, out / "checkpoints.png")
+        _say("chains")
+        grown = chains.measure(plan.links, plan.budget / 5)
+        return report.build(rows, peaks, batches, varied, grown, chosen, skipped, machine)
+
+
+def choose_sweeps(peers: list[ArticulatedPeer], steps: int) -> tuple[int, dict[str, object]]:
+    """The least sweeps with a residual no worse than MuJoCo PGS's, and the residuals that say so."""
+    rival = next((peer for peer in peers if (peer.name, peer.mode) == ("MuJoCo", "PGS")), None)
+    if rival is None:
+        return 50, {"chosen": 50, "why": "the default: MuJoCo is not here"}
+    _say("choosing the sweeps")
+    case = scene.case(1, steps, 1)
+    rival.prepare(case)
+    wanted = rival.contact()
+    tried = {}
+    for sweeps in CANDIDATES:
+        own = peer_kinema.Peer()
+        own.prepare(scene.case(1, steps, sweeps))
+        tried[sweeps] = contact = own.contact()
+        if contact.residual <= wanted.residual and contact.residual_median <= wanted.residual_median:
+            break
+    numbers = {str(n): [c.residual, c.residual_median] for n, c in tried.items()}
+    why = f"least of {CANDIDATES} whose residual over {steps} steps is no larger than MuJoCo PGS's, largest and median"
+    mujoco = [wanted.residual, wanted.residual_median]
+    return sweeps, {"chosen": sweeps, "why": why, "mujoco_pgs_residual": mujoco, "kinema_residual": numbers}
+
+
+def _load() -> tuple[list[ArticulatedPeer], dict[str, str]]:
+    """The peers that can run here, and why the others cannot."""
+    peers, skipped = [], {}
+    for name, arguments in PEERS:
+        module = importlib.import_module(f"{__package__}.peer_{name}")
+        if available := module.Peer.available():
+            peers.append(module.Peer(**arguments))
+        else:
+            skipped[name] = available.reason
+    return peers, skipped
+
+
+def check(peers: list[ArticulatedPeer], sweeps: int) -> None:
+    """Peers that solve Kinema's equations must have its states and gradients.
+
+    Raises:
+        RuntimeError: One has not; nothing would be worth comparing.
+    """
+    case = scene.case(1, CHECKED, sweeps)
+    own = peer_kinema.Peer()
+    own.prepare(case)
+    own.backward()
+    for peer in (p for p in peers if p.name in SAME_STEP):
+        _say(f"checking {peer.name} {peer.mode}")
+        peer.prepare(case)
+        peer.forward()
+        peer.backward()
+        state = max(differences.distance(a, b) for a, b in zip(peer.states(), own.states(), strict=True))
+        gradient = differences.distance(peer.gradient(), own.gradient())
+        if not (state < SAME_STATE and gradient < SAME_GRADIENT):
+            what = f"{peer.name} computes something else than Kinema after {CHECKED} steps"
+            raise RuntimeError(f"{what}: states differ by {state:.1e}, gradients by {gradient:.1e}")
+
+
+def _measure(
+    peers: list[ArticulatedPeer], robots: int, steps: int, sweeps: int, plan: Plan, done: list[report.Row]
+) -> list[report.Row]:
+    """Prepare every engine, check its gradient, then time forward and backward, the engines side by side.
+
+    Slow engines run fewer steps, once.
+    """
+    title = f"{robots} robot(s), {steps} steps"
+    entries: list[tuple[ArticulatedPeer, scene.Case, bool]] = []
+    for peer in peers:
+        forward, gradient = peer.most_steps(robots)
+        most = min(steps, max(forward, gradient), plan.slow_steps if peer.slow else steps)
+        if most == 0 or any(
+            (r.engine, r.mode, r.robots, r.steps) == (peer.name, peer.mode, robots, most) for r in done
+        ):
+            continue
+        _say(f"{title}: preparing {peer.name} {peer.mode}")
+        case = scene.case(robots, most, sweeps)
+        peer.prepare(case)
+        entries.append((peer, case, most <= gradient))
+    errors = {peer: _gradient_error(peer, case) for peer, case, differentiable in entries if differentiable}
+    calls = [(str(i), peer.forward) for i, (peer, _, _) in enumerate(entries)]
+    forward = timing.interleaved_minima(calls, plan.budget, f"{title}, forward", min_rounds=2)
+    calls = [(str(i), peer.backward) for i, (peer, _, _) in enumerate(entries) if peer in errors]
+    backward = timing.interleaved_minima(calls, plan.budget, f"{title}, backward", min_rounds=2)
+    rows = []
+    for i, (peer, case, _) in enumerate(entries):
+        contact = peer.contact()
+        rows.append(
+            report.Row(
+                engine=peer.name,
+                mode=peer.mode,
+                robots=robots,
+                steps=case.steps,
+                forward_us=1e6 * forward[str(i)] / case.steps,
+                backward_us=1e6 * backward[str(i)] / case.steps if peer in errors else None,
+                sweeps=contact.sweeps,
+                residual=contact.residual,
+                residual_median=contact.residual_median,
+                depth_mm=contact.depth,
+                gradient_error=errors[peer][0] if peer in errors else None,
+                gradient_against=errors[peer][1] if peer in errors else None,
+            )
+        )
+    return rows
+
+
+def _gradient_error(peer: ArticulatedPeer, case: scene.Case) -> tuple[float, str]:
+    """Distance to Kinema's gradient for peers with its equations, to differences of their own rollout for others."""
+    peer.backward()
+    if peer.name not in SAME_STEP:
+        return differences.error(peer.loss, case.torques, peer.gradient()), "own differences"
+    own = peer_kinema.Peer()
+    own.prepare(case)
+    own.backward()
+    return differences.distance(peer.gradient(), own.gradient()), "Kinema"
+
+
+def _memory(peers: list[ArticulatedPeer], plan: Plan, sweeps: int) -> list[report.MemoryRow]:
+    """Peaks of the memory of one robot, and of ten for Kinema."""
+    rows = []
+    for name, arguments in PEERS:
+        peer = next((p for p in peers if p.module == name), None)
+        if peer is None or arguments.get("solver") == "PGS":
+            continue
+        for robots in (1, 10) if name == "kinema" and plan.steps_of_ten else (1,):
+            steps = min(plan.memory_steps, peer.most_steps(robots)[1], plan.slow_steps if peer.slow else 10**9)
+            _say(f"memory of {peer.name}, {robots} robot(s), {steps} steps")
+            warm = {"warm": steps} if peer.compiles_steps else {}
+            peak = memory.measure(peer=name, arguments=arguments, robots=robots, steps=steps, sweeps=sweeps, **warm)
+            rows.append(report.MemoryRow(peer.name, robots, steps, peak))
+    return rows
+
+
+def _say(text: str) -> None:
+    """Progress: seconds since the start, and what comes next."""
+    print(f"[{time.perf_counter() - START:5.0f} s] {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Keep standard output clean for the JSON object, whatever peers (and their native code) print."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Trees of links in contact: Kinema beside its peers.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    parser.add_argument("--quick", action="store_true", help="a short run, to see that all is well")
+    arguments = parser.parse_args()
+    main(json=arguments.json, quick=arguments.quick)

@@ -1,0 +1,111 @@
+"""The robot of this benchmark, the worlds it stands in, and the torques that shake it.
+
+Masses are those of PEERS' quadruped (a Laikago): trunk 13.715 kg, hip 1.095, thigh 1.527, calf 0.241 and toe 0.06 kg.
+Springs of 100 N m/rad about the stand pose and dampers of 2 N m s/rad hold it up; torques of 0.5 N m (normal, drawn
+for every joint and step) shake it; friction 0.8, time step 2 ms.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+import kinema as kn
+from kinema.scene.description import MassProperties, Robot
+from kinema.scene.shapes.quadruped import FOOT, LEG, TRUNK, quadruped
+
+DT = 2e-3  # s
+FRICTION = 0.8
+TORQUE = 0.5  # N m
+STIFFNESS, DAMPING = 100.0, 2.0  # N m/rad, N m s/rad
+JOINTS = 12
+SPACING = 1.5  # m between robots of one world
+HEIGHT = 2 * LEG * math.cos(0.6) + FOOT  # of the trunk when the feet just touch
+
+
+@dataclass(frozen=True)
+class Case:
+    """What every engine is given.
+
+    Attributes:
+        robots: Number of robots in the world.
+        steps: Number of steps.
+        sweeps: Of Kinema's contact solver, and of the peers that solve the same equations.
+        torques: [N m], shape (steps, 12 * robots).
+    """
+
+    robots: int
+    steps: int
+    sweeps: int
+    torques: np.ndarray
+
+
+def case(robots: int, steps: int, sweeps: int) -> Case:
+    """A case; the torques of fewer steps are the first of those of more."""
+    return Case(robots, steps, sweeps, torques(steps, robots))
+
+
+def torques(steps: int, robots: int = 1, seed: int = 0) -> np.ndarray:
+    """Normal torques of every joint in every step [N m], shape (steps, 12 * robots)."""
+    return TORQUE * np.random.default_rng(seed).normal(size=(steps, JOINTS * robots))
+
+
+def robot() -> Robot:
+    """The quadruped of `kinema.shapes` with this benchmark's masses."""
+    masses = {"trunk": _box(13.715, *TRUNK), "hip": _box(1.095, 0.08, 0.08, 0.08)}
+    masses |= {"thigh": _rod(1.527), "shank": _rod_with_toe(0.241, 0.06)}
+    made = quadruped("dog", STIFFNESS, DAMPING)
+    return replace(made, bodies=tuple(replace(b, mass=masses[b.name.rpartition("_")[2]]) for b in made.bodies))
+
+
+def model(robots: int, sweeps: int, dtype: torch.dtype = torch.float64) -> kn.Model:
+    """The robots in a row on the ground."""
+    scene = kn.Scene()
+    scene.add_ground(friction=FRICTION, sweeps=sweeps)
+    for k in range(robots):
+        scene.add_robot(robot(), f"dog{k}", pos=(0.0, SPACING * k, 0.0))
+    return kn.compile(scene, dtype)
+
+
+def start(compiled: kn.Model) -> tuple[torch.Tensor, torch.Tensor]:
+    """Coordinates and velocities: every robot at rest in the stand pose, its feet at the ground."""
+    q = compiled.initial_coordinates()
+    for k in range(compiled.nv // (6 + JOINTS)):
+        q[19 * k + 2] = HEIGHT
+        q[19 * k + 7 : 19 * (k + 1)] = torch.tensor(compiled.tree.rest[18 * k + 6 : 18 * (k + 1)], dtype=q.dtype)
+    return q, torch.zeros(compiled.nv, dtype=q.dtype)
+
+
+def joint_forces(given: np.ndarray, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """Torques (..., 12 * robots) as forces of all degrees of freedom (..., 18 * robots); none on the trunks."""
+    robots = given.shape[-1] // JOINTS
+    padded = np.zeros((*given.shape[:-1], robots, 6 + JOINTS))
+    padded[..., 6:] = given.reshape(*given.shape[:-1], robots, JOINTS)
+    return torch.tensor(padded.reshape(*given.shape[:-1], -1), dtype=dtype)
+
+
+def of_joints(forces: np.ndarray) -> np.ndarray:
+    """The numbers of the joints alone, shape (..., 12 * robots)."""
+    robots = forces.shape[-1] // (6 + JOINTS)
+    return forces.reshape(*forces.shape[:-1], robots, -1)[..., 6:].reshape(*forces.shape[:-1], -1)
+
+
+def _box(mass: float, x: float, y: float, z: float) -> MassProperties:
+    xx, yy, zz = (mass / 12 * s for s in (y * y + z * z, x * x + z * z, x * x + y * y))
+    return MassProperties(mass, (0.0, 0.0, 0.0), (xx, 0.0, 0.0, yy, 0.0, zz))
+
+
+def _rod(mass: float, radius: float = 0.02) -> MassProperties:
+    across, along = mass / 12 * LEG**2, mass * radius**2 / 2
+    return MassProperties(mass, (0.0, 0.0, -LEG / 2), (across, 0.0, 0.0, across, 0.0, along))
+
+
+def _rod_with_toe(rod: float, toe: float) -> MassProperties:
+    """A rod and, at its end, a ball."""
+    mass, ball = rod + toe, 0.4 * toe * FOOT**2
+    com = -(rod * LEG / 2 + toe * LEG) / mass
+    across = rod / 12 * LEG**2 + rod * (com + LEG / 2) ** 2 + ball + toe * (com + LEG) ** 2
+    return MassProperties(mass, (0.0, 0.0, com), (across, 0.0, 0.0, across, 0.0, rod * 0.02**2 / 2 + ball))

@@ -1,0 +1,51 @@
+"""An ant on four legs."""
+
+from __future__ import annotations
+
+import math
+
+from kinema.scene.description import FREE, REVOLUTE, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape, Vector
+from kinema.scene.shapes.solids import capsule_between, solid, turn
+
+TORSO, THICK = 0.15, 0.04  # m: radii of the torso and of the legs
+THIGH, SHIN = 0.25, 0.40  # m: from the torso's middle to where the leg bends, and from there to the foot's middle
+SLOPE = math.radians(55)  # of the shins below the horizontal, at zero
+HEIGHT = SHIN * math.sin(SLOPE) + THICK  # m: of the torso's middle
+
+
+def ant(name: str = "ant", density: float = 300.0, gear: float = 15.0, damping: float = 0.2) -> Robot:
+    """A ball with four legs of two hinges each: 14 degrees of freedom, 9 bodies, 7.9 kg.
+
+    The robot's origin is on the ground below the torso. At zero the feet touch the ground, 0.479 m from the middle
+    under the diagonals, and the torso's middle is 0.368 m up. Hinges "hip_*" turn a leg about z within 0.6 rad,
+    "knee_*" bends its shin within 0.7 rad; positive lifts the foot. All shapes collide: a sphere and eight capsules.
+
+    Each hinge has a torque actuator of its name with controls from -1 to 1.
+
+    Args:
+        name: Of the robot.
+        density: Of all parts [kg/m^3].
+        gear: Torque for a control of 1 [N m]; at the default density, standing takes 4 N m at each knee.
+        damping: Of the hinges [N m s/rad].
+    """
+    ball = Shape(SPHERE, (TORSO,), name="torso")
+    bodies = [
+        Body("torso", None, Pose((0.0, 0.0, HEIGHT)), (Joint("free", FREE),), solid(ball, density=density), (ball,))
+    ]
+    # Legs start at the surface of the torso.
+    thigh = capsule_between((TORSO, 0.0, 0.0), (THIGH, 0.0, 0.0), THICK)
+    shin = capsule_between((0.0, 0.0, 0.0), (SHIN, 0.0, 0.0), THICK, name="foot")
+
+    def hinge(joint: str, axis: Vector, limit: float) -> Joint:
+        return Joint(joint, REVOLUTE, axis, lower=-limit, upper=limit, effort=gear, armature=0.01, damping=damping)
+
+    for quarter, leg in enumerate(("fl", "rl", "rr", "fr")):
+        ahead = Pose((0.0, 0.0, 0.0), turn(math.pi / 4 + quarter * math.pi / 2, "z"))  # x of a leg points outwards
+        hip = hinge(f"hip_{leg}", (0.0, 0.0, 1.0), 0.6)
+        knee = hinge(f"knee_{leg}", (0.0, -1.0, 0.0), 0.7)
+        bodies.append(Body(f"thigh_{leg}", "torso", ahead, (hip,), solid(thigh, density=density), (thigh,)))
+        down = Pose((THIGH, 0.0, 0.0), turn(SLOPE, "y"))
+        bodies.append(Body(f"shin_{leg}", f"thigh_{leg}", down, (knee,), solid(shin, density=density), (shin,)))
+    hinges = [joint.name for body in bodies[1:] for joint in body.joints]
+    drives = tuple(Actuator(joint, joint, gear=gear, lower=-1.0, upper=1.0, force=gear) for joint in hinges)
+    return Robot(name, tuple(bodies), drives)

@@ -1,0 +1,56 @@
+"""A golf swing in a plane: a linkage with a club, and a ball."""
+
+from __future__ import annotations
+
+import math
+
+from kinema.scene.description import FREE, REVOLUTE, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape
+from kinema.scene.shapes.solids import capsule_between, solid
+
+TORSO, ARM, CLUB = 0.20, 0.60, 1.00  # m: neck to shoulder, shoulder to wrist, wrist to club head
+HEAD, GAP = 0.03, 0.005  # m: radius of the club head, its gap above the ground
+BALL, BALL_MASS = 0.021335, 0.04593  # m, kg: half the least diameter and the largest mass that the rules allow
+HUB = TORSO + ARM + CLUB + HEAD + GAP  # m: height of the hinge that stays in place
+TOUCH = math.sqrt((HEAD + BALL) ** 2 - (HEAD + GAP - BALL) ** 2)  # m: from head to ball along x when they touch
+
+
+def golfer(name: str = "golfer", damping: float = 0.1) -> Robot:
+    """Torso, arm and club on three hinges that swing in the plane of x and z: 3 degrees of freedom, 17.9 kg.
+
+    The robot's origin is on the ground, below the hinge "spine" that stays in place 1.835 m above it; "shoulder" and
+    "wrist" follow. At zero all hang straight down and the head of the club, a ball of 3 cm and 0.2 kg, is 5 mm above
+    the ground at x = 0. Hinges turn about -y: a positive angle swings towards +x, a negative one is the backswing.
+    Put the `golf_ball` at pos=(TOUCH, 0, 0) for the club to meet it there. Only the head collides.
+
+    Each hinge has a torque actuator of its name.
+
+    Args:
+        name: Of the robot.
+        damping: Of the hinges [N m s/rad].
+    """
+    parts = (
+        ("torso", "spine", HUB, TORSO, 0.06, 12.0, 200.0),
+        ("arm", "shoulder", -TORSO, ARM, 0.04, 5.5, 120.0),
+        ("club", "wrist", -ARM, CLUB, 0.006, 0.2, 30.0),
+    )
+    bodies: list[Body] = []
+    for body, hinge, above, length, radius, mass, effort in parts:
+        rod = capsule_between((0.0, 0.0, 0.0), (0.0, 0.0, -length), radius, collides=False)
+        joint = Joint(hinge, REVOLUTE, (0.0, -1.0, 0.0), effort=effort, damping=damping)
+        parent = bodies[-1].name if bodies else None
+        bodies.append(Body(body, parent, Pose((0.0, 0.0, above)), (joint,), solid(rod, mass=mass), (rod,)))
+    ball = Shape(SPHERE, (HEAD,), name="head", friction=0.3, restitution=0.8)  # denser than the shaft: its own body
+    bodies.append(Body("head", "club", Pose((0.0, 0.0, -CLUB)), (), solid(ball, mass=0.2), (ball,)))
+    drives = tuple(Actuator(hinge, hinge, lower=-limit, upper=limit, force=limit) for _, hinge, *_, limit in parts)
+    return Robot(name, tuple(bodies), drives)
+
+
+def golf_ball(name: str = "golf_ball") -> Robot:
+    """A ball of 46 g and 4.27 cm on a free joint, touching the ground at the robot's origin: 6 degrees of freedom.
+
+    Args:
+        name: Of the robot.
+    """
+    ball = Shape(SPHERE, (BALL,), name="ball", friction=0.3, restitution=0.8, colour=(1.0, 1.0, 1.0, 1.0))
+    place = Pose((0.0, 0.0, BALL))
+    return Robot(name, (Body("ball", None, place, (Joint("free", FREE),), solid(ball, mass=BALL_MASS), (ball,)),))

@@ -1,0 +1,109 @@
+"""Mass properties of solid shapes, and shapes by their ends: what the robots of this folder are made of."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kinema.errors import InputError
+from kinema.scene.description import (
+    BOX,
+    CAPSULE,
+    CYLINDER,
+    SPHERE,
+    MassProperties,
+    Pose,
+    Quaternion,
+    Shape,
+    Vector,
+)
+from kinema.scene.io.rigid import turned_inertia
+
+
+def solid(*shapes: Shape, density: float = 1000.0, mass: float | None = None) -> MassProperties:
+    """Mass properties of a body of one material: spheres, capsules, cylinders and boxes, overlaps counted twice.
+
+    Args:
+        shapes: In the body's frame.
+        density: [kg/m^3]
+        mass: Of all of them together [kg], in place of the density.
+
+    Returns:
+        Mass, centre of mass and inertia in the body's frame.
+
+    Raises:
+        InputError: There is no shape, a shape has no volume, or the mass is not positive.
+    """
+    parts = [_at_unit_density(shape) for shape in shapes]
+    volume = sum(part for part, _ in parts)
+    scale = density if mass is None else mass / volume if volume else 0.0
+    if not (0 < scale < math.inf and volume > 0):
+        got = f"density {density:g} kg/m^3, mass {mass} kg, volume {volume:g} m^3"
+        raise InputError("the body has no mass", got=got, expected="a positive mass and shapes with a volume")
+    places = np.array([shape.pose.position for shape in shapes])
+    com = np.array([part for part, _ in parts]) @ places / volume
+    total = np.zeros((3, 3))
+    for shape, place, (part, moments) in zip(shapes, places, parts, strict=True):
+        xx, xy, xz, yy, yz, zz = turned_inertia(np.diag(moments), shape.pose.rotation)
+        arm = place - com
+        total += np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        total += part * (arm @ arm * np.eye(3) - np.outer(arm, arm))  # Steiner
+    (xx, xy, xz), (_, yy, yz), (_, _, zz) = (scale * total).tolist()
+    x, y, z = com.tolist()
+    return MassProperties(scale * volume, (x, y, z), (xx, xy, xz, yy, yz, zz))
+
+
+def capsule_between(start: Vector, end: Vector, radius: float, **words: object) -> Shape:
+    """A capsule whose caps are centred at two points of the body's frame.
+
+    Args:
+        start: [m]
+        end: [m], another point.
+        radius: [m]
+        words: Further attributes of the shape.
+    """
+    return _between(CAPSULE, start, end, radius, words)
+
+
+def cylinder_between(start: Vector, end: Vector, radius: float, **words: object) -> Shape:
+    """A cylinder whose faces are centred at two points of the body's frame; arguments as of `capsule_between`."""
+    return _between(CYLINDER, start, end, radius, words)
+
+
+def turn(angle: float, axis: str) -> Quaternion:
+    """The rotation by an angle [rad] about "x", "y" or "z"."""
+    x, y, z = (math.sin(angle / 2) * (axis == name) for name in "xyz")
+    return math.cos(angle / 2), x, y, z
+
+
+def _between(kind: str, start: Vector, end: Vector, radius: float, words: dict[str, object]) -> Shape:
+    along = np.subtract(end, start)
+    length = float(np.linalg.norm(along))
+    if not 0 < length < math.inf:
+        raise InputError(f"a {kind} needs two ends", got=f"{start} and {end}", expected="two points")
+    x, y, z = (along if along[2] >= 0 else -along).tolist()  # either way round, it is the same shape
+    w = 1 + z / length
+    norm = math.hypot(w, x / length, y / length)
+    rotation = (w / norm, -y / length / norm, x / length / norm, 0.0)  # turns z onto the line
+    a, b, c = (np.add(start, end) / 2).tolist()
+    return Shape(kind, (radius, length / 2), Pose((a, b, c), rotation), **words)  # type: ignore[arg-type]
+
+
+def _at_unit_density(shape: Shape) -> tuple[float, tuple[float, float, float]]:
+    """Volume [m^3], and principal moments along the shape's axes for a density of 1 [m^5]."""
+    if shape.kind == SPHERE:
+        (r,) = shape.size
+        volume = 4 / 3 * math.pi * r**3
+        return volume, (0.4 * volume * r * r,) * 3
+    if shape.kind == BOX:
+        x, y, z = shape.size
+        volume = 8 * x * y * z
+        return volume, (volume / 3 * (y * y + z * z), volume / 3 * (x * x + z * z), volume / 3 * (x * x + y * y))
+    if shape.kind in (CYLINDER, CAPSULE):
+        r, h = shape.size
+        tube, caps = 2 * math.pi * r * r * h, 4 / 3 * math.pi * r**3 * (shape.kind == CAPSULE)
+        across = tube * (h * h / 3 + r * r / 4)
+        across += caps * (0.4 * r * r + 0.75 * r * h + h * h)  # each half's centre is 3/8 r beyond the tube's end
+        return tube + caps, (across, across, (tube / 2 + 0.4 * caps) * r * r)
+    raise InputError(f"a {shape.kind} has no mass of its own", expected="sphere, capsule, cylinder or box")

@@ -1,0 +1,152 @@
+"""Collision of pairs of shapes against coal: distances and depths of random configurations.
+
+coal's distance is the Euclidean one if shapes are apart, and minus the least translation that parts them if not. Its
+GJK and EPA stop at tolerances of 1e-6 by default; closed forms (spheres, capsules) are exact.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import coal
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from kinema.contact import boxes, round, round_box
+from kinema.lang import build
+from pairs import Family, Found, random_pairs
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+PAIRS = 1000
+GJK = 2e-6  # [m], what coal's iterations leave
+
+
+def sizes(kind: str, random: np.random.Generator, n: int) -> np.ndarray:
+    """Of spheres, capsules, cylinders or boxes, as in `Shapes`."""
+    if kind == "box":
+        return random.uniform(0.05, 0.4, (n, 3))
+    half = np.zeros(n) if kind == "sphere" else random.uniform(0.05, 0.4, n)
+    return np.c_[random.uniform(0.05, 0.25, n), half, np.zeros(n)]
+
+
+def solid(kind: str, size: np.ndarray) -> coal.CollisionGeometry:
+    """The same in coal, which counts whole lengths."""
+    if kind == "box":
+        return coal.Box(*(2 * size))
+    if kind == "sphere":
+        return coal.Sphere(size[0])
+    return {"capsule": coal.Capsule, "cylinder": coal.Cylinder}[kind](size[0], 2 * size[1])
+
+
+def poses(given: dict[str, Tensor], k: int) -> list[coal.Transform3s]:
+    """Of the shapes of one side in the world."""
+    R = given[f"frame{k}"] @ given[f"inner{k}"]
+    at = given[f"at{k}"] + (given[f"frame{k}"] @ given[f"offset{k}"][..., None])[..., 0]
+    return [coal.Transform3s(a, b) for a, b in zip(R.numpy(), at.numpy(), strict=True)]
+
+
+def coal_distance(one: coal.CollisionGeometry, X: coal.Transform3s, two: coal.CollisionGeometry, Y: coal.Transform3s):
+    """Signed distance and unit normal from the second to the first."""
+    request, result = coal.DistanceRequest(), coal.DistanceResult()
+    request.enable_signed_distance = True
+    request.gjk_tolerance = request.epa_tolerance = 1e-9
+    request.gjk_max_iterations = request.epa_max_iterations = 1000
+    d = coal.distance(one, X, two, Y, request, result)
+    return d, -np.asarray(result.normal).ravel()
+
+
+def compare(
+    family: Family, first: str, second: str, spread: float, seed: int = 0
+) -> tuple[Found, np.ndarray, np.ndarray, dict[str, Tensor]]:
+    """Candidates of random pairs, coal's distances and normals, and the pairs."""
+    random = np.random.default_rng(seed)
+    given = random_pairs(random, PAIRS, spread)
+    size = [sizes(kind, random, PAIRS) for kind in (first, second)]
+    given |= {"size1": torch.tensor(size[0]), "size2": torch.tensor(size[1])}
+    X, Y = poses(given, 1), poses(given, 2)
+    theirs = [coal_distance(solid(first, size[0][i]), X[i], solid(second, size[1][i]), Y[i]) for i in range(PAIRS)]
+    return family(given), np.array([d for d, _ in theirs]), np.array([n for _, n in theirs]), given
+
+
+def separation(normal: np.ndarray, given: dict[str, Tensor]) -> np.ndarray:
+    """Distance of two boxes along a direction from the second to the first, negative if their shadows overlap."""
+    along, size = 0.0, 0.0
+    for k, sign in ((1, 1), (2, -1)):
+        R = (given[f"frame{k}"] @ given[f"inner{k}"]).numpy()
+        at = (given[f"at{k}"] + (given[f"frame{k}"] @ given[f"offset{k}"][..., None])[..., 0]).numpy()
+        along = along + sign * (normal * at).sum(1)
+        size = size + (np.abs(np.einsum("ni,nij->nj", normal, R)) * given[f"size{k}"].numpy()).sum(1)
+    return along - size
+
+
+def nearest_normals(found: Found) -> np.ndarray:
+    """Of the candidate with the least gap."""
+    return found.normal.numpy()[np.arange(len(found.gap)), found.gap.numpy().argmin(1)]
+
+
+ROUND = Family(round.touch_sphere_round, round.SPHERE_CANDIDATES)
+CAPSULES = Family(round.touch_capsule_capsule, round.CAPSULE_CANDIDATES)
+
+
+@pytest.mark.parametrize(
+    "family, first, second",
+    [(ROUND, "sphere", "sphere"), (ROUND, "sphere", "capsule"), (ROUND, "capsule", "sphere"),
+     (ROUND, "capsule", "capsule"), (CAPSULES, "capsule", "capsule")],
+)  # fmt: skip
+def test_round_shapes(family, first, second):
+    """Gap and normal of the first candidate are coal's; the second candidate of capsules is never nearer.
+
+    If the centre lines all but meet, coal's normal is another one.
+    """
+    found, distance, normal, _ = compare(family, first, second, 0.8)
+    assert 0.1 < (distance < 0).mean() < 0.9
+    assert np.allclose(found.gap[:, 0], distance, atol=1e-9)
+    assert (found.gap.numpy() >= distance[:, None] - 1e-9).all()
+    assert np.allclose(found.normal[:, 0], normal, atol=1e-6)
+
+
+SPHERE_BOX = Family(round_box.touch_sphere_box, round_box.SPHERE_CANDIDATES)
+CAPSULE_BOX = Family(round_box.touch_capsule_box, round_box.CAPSULE_CANDIDATES)
+
+
+def test_sphere_and_box():
+    found, distance, _, _ = compare(SPHERE_BOX, "sphere", "box", 0.8)
+    assert 0.1 < (distance < 0).mean() < 0.9
+    assert np.allclose(found.gap[:, 0], distance, atol=GJK)
+
+
+def test_capsule_and_box():
+    """Also with the centre line through the box: the deepest place over the face or edge by which it leaves."""
+    found, distance, _, _ = compare(CAPSULE_BOX, "capsule", "box", 0.9)
+    assert (distance < -0.25).mean() > 0.1 and (distance > 0).mean() > 0.1  # 0.25 m is the largest radius
+    assert np.allclose(found.least, distance, atol=GJK)
+
+
+BOX_BOX = Family(boxes.touch_box_box, boxes.CANDIDATES)
+
+
+def test_box_and_box():
+    """Definitions differ: our gaps are between places on both surfaces along one of fifteen axes.
+
+    Overlapping: the axis is coal's, up to the bias between kinds of axes, and some place overlaps, none deeper than
+    coal's depth (which the deepest corner may have beside the reference face). Apart: no gap is less than the
+    distance, and most are equal to it; where the nearest places are a corner and an edge or corner, they are not.
+    """
+    found, distance, _, given = compare(BOX_BOX, "box", "box", 0.9)
+    overlap, some = distance < 0, found.exists.any(1)
+    bias = boxes.BIAS * np.minimum(given["size1"].numpy().min(1), given["size2"].numpy().min(1)) + GJK
+    along = separation(nearest_normals(found), given)
+    same = np.abs(found.least - distance) < 1e-5
+    print(f"overlap {overlap.mean():.0%}; same gap {same[overlap].mean():.1%}, apart {same[~overlap].mean():.0%}; "
+          f"apart without candidates {(~some[~overlap]).mean():.0%}")  # fmt: skip
+    assert 0.2 < overlap.mean() < 0.8
+    assert some[overlap].all() and (found.least[overlap] < 0).all()
+    assert (np.abs(along - distance) < bias)[overlap].all()
+    assert (found.least > distance - bias)[overlap].all() and (found.least > distance - GJK)[~overlap].all()
+    assert same[overlap].mean() > 0.98 and same[~overlap].mean() > 0.6

@@ -1,0 +1,279 @@
+"""Collision of pairs of shapes: cases by hand, gradients against central differences, and where shapes degenerate."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from kinema.contact import boxes, round, round_box
+from kinema.contact.shapes import FAR
+from kinema.lang import build
+from pairs import NAMES, Family, compare_gradients, random_pairs
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+PAIRS = 400
+FAMILIES = {
+    "sphere_round": Family(round.touch_sphere_round, round.SPHERE_CANDIDATES),
+    "capsule_capsule": Family(round.touch_capsule_capsule, round.CAPSULE_CANDIDATES),
+    "sphere_box": Family(round_box.touch_sphere_box, round_box.SPHERE_CANDIDATES),
+    "box_box": Family(boxes.touch_box_box, boxes.CANDIDATES),
+    "capsule_box": Family(round_box.touch_capsule_box, round_box.CAPSULE_CANDIDATES),
+}
+
+
+def sphere(random: np.random.Generator, n: int) -> np.ndarray:
+    return np.c_[random.uniform(0.05, 0.3, n), np.zeros((n, 2))]
+
+
+def capsule(random: np.random.Generator, n: int) -> np.ndarray:
+    return np.c_[random.uniform(0.05, 0.2, n), random.uniform(0.05, 0.4, n), np.zeros(n)]
+
+
+def box(random: np.random.Generator, n: int) -> np.ndarray:
+    return random.uniform(0.05, 0.4, (n, 3))
+
+
+Sizes = Callable[[np.random.Generator, int], np.ndarray]
+CASES: dict[str, tuple[str, Sizes, Sizes, float]] = {  # family, sizes of both, distance of links
+    "sphere and sphere": ("sphere_round", sphere, sphere, 0.6),
+    "sphere and capsule": ("sphere_round", sphere, capsule, 0.7),
+    "capsule and sphere": ("sphere_round", capsule, sphere, 0.7),
+    "capsule and capsule": ("capsule_capsule", capsule, capsule, 0.8),
+    "sphere and box": ("sphere_box", sphere, box, 0.7),
+    "capsule and box": ("capsule_box", capsule, box, 0.9),
+    "box and box": ("box_box", box, box, 0.8),
+}
+
+
+def case(name: str, seed: int, n: int = PAIRS) -> tuple[Family, dict[str, Tensor]]:
+    """Random pairs of a kind, some of which overlap."""
+    random = np.random.default_rng(seed)
+    family, first, second, spread = CASES[name]
+    given = random_pairs(random, n, spread)
+    return FAMILIES[family], given | {"size1": torch.tensor(first(random, n)), "size2": torch.tensor(second(random, n))}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_against_differences(name):
+    family, given = case(name, 0)
+    found = family(given)
+    overlapping = (found.least < 0).mean()
+    compared = compare_gradients(family, given)
+    print(
+        f"{name}: {compared.changes} of {compared.pairs} pairs change their features within the differences; "
+        f"{overlapping:.0%} overlap; {found.exists.mean():.0%} of the candidates exist; worst {compared.worst:.1e}"
+    )
+    assert 0.1 < overlapping < 0.9
+    assert compared.changes <= 0.05 * compared.pairs
+    assert compared.worst <= 1e-6
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_normals_are_unit_and_swapped_shapes_are_mirrored(name):
+    family, given = case(name, 1)
+    found = family(given)
+    assert torch.allclose(found.normal.norm(dim=-1), torch.ones_like(found.gap), atol=1e-12)
+    first, second = CASES[name][1:3]
+    if first is second:
+        other = family({**given, **{k[:-1] + "12"[k[-1] == "1"]: v for k, v in given.items()}})
+        assert np.allclose(other.least, found.least, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_out_of_reach_there_is_nothing(name):
+    family, given = case(name, 2, 20)
+    far = {**given, "at1": given["at1"] + torch.tensor([1e3, 0, 0])}
+    leaves = {k: far[k].clone().requires_grad_() for k in NAMES}
+    found = family({**far, **leaves})
+    assert (found.gap == FAR).all() and (found.point == 0).all()
+    total = found.gap.sum() + found.point.sum() + found.normal.sum()
+    assert all((g == 0).all() for g in torch.autograd.grad(total, list(leaves.values())))
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+FLAT = (0.0, 0.0, 0.0)
+ALONG_X = (0.0, np.pi / 2, 0.0)  # z of the shape points along x
+ALONG_Y = (-np.pi / 2, 0.0, 0.0)
+
+
+def one(
+    size1: tuple[float, ...],
+    at1: tuple[float, ...],
+    turn1: tuple[float, ...],
+    size2: tuple[float, ...],
+    at2: tuple[float, ...] = FLAT,
+    turn2: tuple[float, ...] = FLAT,
+) -> dict[str, Tensor]:
+    """One pair."""
+    given = {"size1": size1, "at1": at1, "turn1": turn1, "size2": size2, "at2": at2, "turn2": turn2}
+    return {k: torch.tensor([v], dtype=torch.float64) for k, v in (given | {"offset1": FLAT, "offset2": FLAT}).items()}
+
+
+def check(found, k: int, gap: float, point: tuple[float, ...], normal: tuple[float, ...]) -> None:
+    """One candidate of the first pair."""
+    assert abs(found.gap[0, k].item() - gap) < 1e-12
+    assert np.allclose(found.point[0, k].detach(), point, atol=1e-12)
+    assert np.allclose(found.normal[0, k].detach(), normal, atol=1e-12)
+
+
+def test_two_spheres():
+    found = FAMILIES["sphere_round"](one((0.2, 0, 0), (0, 0, 1), FLAT, (0.3, 0, 0)))
+    check(found, 0, 0.5, (0, 0, 0.55), (0, 0, 1))
+
+
+def test_crossed_capsules():
+    found = FAMILIES["capsule_capsule"](one((0.1, 0.5, 0), (0.2, 0.3, 0.25), ALONG_X, (0.1, 0.5, 0), FLAT, ALONG_Y))
+    check(found, 0, 0.05, (0, 0.3, 0.125), (0, 0, 1))
+    assert found.gap[0, 1] == FAR
+
+
+@pytest.mark.parametrize("tilt", [0.0, 1e-9, -1e-9, 1e-4, -1e-4])
+@pytest.mark.parametrize("turned", [1, -1])
+def test_a_capsule_rests_along_another_on_both_ends_of_what_they_share(tilt, turned):
+    given = one((0.1, 0.5, 0), (0.3, 0, 0.2), (0, np.pi / 2 + tilt, 0), (0.1, 0.4, 0), FLAT, (0, turned * np.pi / 2, 0))
+    found = FAMILIES["capsule_capsule"](given)
+    ends = sorted(found.point[0, :, 0].tolist())
+    assert np.allclose(ends, [-0.2, 0.4], atol=1e-4) and (found.gap.abs() < 1e-4).all()
+
+
+def finite(family: Family, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Everything finite, in both precisions; returns the gradients of the sum of gaps in double precision."""
+    for dtype in (torch.float32, torch.float64):
+        leaves = {k: given[k].to(dtype).requires_grad_() for k in NAMES}
+        found = family({**{k: v.to(dtype) for k, v in given.items()}, **leaves})
+        assert all(t.isfinite().all() for t in (found.gap, found.point, found.normal))
+        size = found.normal.norm(dim=-1)
+        assert torch.allclose(size, torch.ones_like(size), atol=1e-5)
+        for total in (found.point.sum() + found.normal.sum(), found.gap.sum()):
+            gradients = torch.autograd.grad(total, list(leaves.values()), retain_graph=True)
+            assert all(g.isfinite().all() for g in gradients)
+    return dict(zip(NAMES, gradients, strict=True))
+
+
+@pytest.mark.parametrize("distance", [0.0, 1e-30, 1e-12, 1e-8])
+def test_coincident_spheres(distance):
+    given = one((0.2, 0, 0), (distance, 0, 0), FLAT, (0.3, 0, 0))
+    gradients = finite(FAMILIES["sphere_round"], given)
+    if distance < 1e-9:
+        check(FAMILIES["sphere_round"](given), 0, distance - 0.5, (0, 0, 0.05), (0, 0, 1))
+    if distance == 0:
+        assert (gradients["at1"] == 0).all()
+    assert gradients["size1"][0, 0] == -1
+
+
+def every(*choices: list[tuple[float, ...]]) -> dict[str, Tensor]:
+    """All combinations of size1, at1, turn1, size2."""
+    made = [one(*numbers) for numbers in itertools.product(*choices)]
+    return {k: torch.cat([pair[k] for pair in made]) for k in made[0]}
+
+
+ROUND = [(0.1, 0.5, 0.0), (0.1, 0.0, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, 0.0)]
+PLACES = [(0, 0, 0), (0, 0, 0.2), (0, 0, 0.5), (0, 0, 1), (0.2, 0, 0), (0.5, 0.5, 0), (0.5, 0.5, 0.5), (0.6, 0.5, 0.5)]
+TURNS = [FLAT, ALONG_X, (1e-9, 0, 0), (0, 1e-3, 0), (0, 0.7, 0), (np.pi, 0, 0), (0, np.pi / 4, 0)]
+HALVES = [(0.5, 0.5, 0.5), (0.5, 0.5, 0.0), (0.0, 0.0, 0.0)]
+
+
+@pytest.mark.parametrize("name", ["sphere_round", "capsule_capsule"])
+def test_degenerate_capsules_are_finite(name):
+    finite(FAMILIES[name], every(ROUND, PLACES, TURNS, ROUND))
+
+
+@pytest.mark.parametrize("name", ["sphere_box", "capsule_box"])
+def test_degenerate_capsules_and_boxes_are_finite(name):
+    finite(FAMILIES[name], every(ROUND, PLACES, TURNS, HALVES))
+
+
+def test_sphere_over_face_edge_and_corner_of_a_box_and_inside():
+    family, half = FAMILIES["sphere_box"], (0.5, 0.4, 0.3)
+    check(family(one((0.1, 0, 0), (0.2, 0.1, 0.5), FLAT, half)), 0, 0.1, (0.2, 0.1, 0.35), (0, 0, 1))
+    check(family(one((0.1, 0, 0), (0.8, 0.8, 0.1), FLAT, half)), 0, 0.4, (0.62, 0.56, 0.1), (0.6, 0.8, 0))
+    n = np.array([-2, 2, -1]) / 3
+    found = family(one((0.1, 0, 0), (-0.7, 0.6, -0.4), FLAT, half))
+    check(found, 0, 0.2, tuple(np.array([-0.5, 0.4, -0.3]) + 0.1 * n), tuple(n))
+    check(family(one((0.1, 0, 0), (0.1, -0.3, 0.0), FLAT, half)), 0, -0.2, (0.1, -0.3, 0), (0, -1, 0))
+
+
+@pytest.mark.parametrize("tilt", [0.0, 1e-12, -1e-12, 1e-5, -1e-5])
+@pytest.mark.parametrize("half", [0.3, 2.0])
+def test_a_capsule_rests_on_a_box_on_two_places(tilt, half):
+    """Longer than the box: over its edges; shorter: at its own ends."""
+    found = FAMILIES["capsule_box"](one((0.1, 0.5, 0), (0, 0, 0.4), (0, np.pi / 2 + tilt, 0), (half, 0.2, 0.3)))
+    ends = sorted(found.point[0, :, 0].tolist())
+    assert np.allclose(ends, [-min(half, 0.5), min(half, 0.5)], atol=1e-5)
+    assert np.allclose(found.gap, 0, atol=1e-5) and np.allclose(found.normal, [0, 0, 1], atol=1e-4)
+
+
+def test_a_capsule_across_an_edge_of_a_box():
+    """The centre line is nearest to the edge x = 0.5, z = 0.3 with its inside, at 45 degrees above it."""
+    found = FAMILIES["capsule_box"](one((0.1, 0.5, 0), (0.6, 0.0, 0.4), (0, 0.75 * np.pi, 0), (0.5, 0.4, 0.3)))
+    n, distance = np.sqrt([0.5, 0, 0.5]), np.sqrt(0.02)
+    check(found, 0, distance - 0.1, tuple(np.array([0.6, 0, 0.4]) - 0.5 * (distance + 0.1) * n), tuple(n))
+
+
+def test_a_capsule_through_a_box_leaves_by_the_nearest_face_or_edge():
+    family = FAMILIES["capsule_box"]
+    found = family(one((0.1, 1.0, 0), (0.0, 0.1, 0.2), (0, np.pi / 2, 0), (0.5, 0.4, 0.3)))
+    assert np.allclose(found.gap, -0.2) and np.allclose(found.normal, [0, 0, 1])
+    assert np.allclose(sorted(found.point[0, :, 0].tolist()), [-0.5, 0.5])
+    found = family(one((0.1, 1.0, 0), (0.45, 0.0, 0.25), (0, 0.75 * np.pi, 0), (0.5, 0.4, 0.3)))
+    w = np.sqrt(0.5)
+    assert found.gap[0, 1] == FAR and abs(found.gap[0, 0].item() + 0.1 * w + 0.1) < 1e-12
+    assert np.allclose(found.normal[0, 0], [w, 0, w])
+
+
+def places(found) -> np.ndarray:
+    """Points of the candidates of the first pair that exist, sorted."""
+    points = found.point[0].detach().numpy()[found.exists[0]]
+    return points[np.lexsort(points.round(6).T)]
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-15, 1e-12])
+def test_equal_boxes_on_each_other_touch_at_four_corners(noise):
+    """In spite of rounding; the normal is that of the first box's face."""
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        shift, turn = noise * random.normal(size=3), noise * random.normal(size=3)
+        found = FAMILIES["box_box"](one((0.3, 0.2, 0.1), tuple(shift + [0, 0, 0.19]), tuple(turn), (0.3, 0.2, 0.1)))
+        at = places(found)
+        assert np.allclose(np.unique(at.round(6), axis=0)[:, :2], [[-0.3, -0.2], [-0.3, 0.2], [0.3, -0.2], [0.3, 0.2]])
+        assert np.allclose(at[:, 2], 0.095) and np.allclose(found.gap[0][found.exists[0]], -0.01)
+        assert np.allclose(found.normal, [0, 0, 1])
+
+
+def test_boxes_that_overhang_share_a_rectangle():
+    found = FAMILIES["box_box"](one((0.3, 0.2, 0.1), (0.4, -0.1, 0.25), FLAT, (0.3, 0.2, 0.1)))
+    assert np.allclose(places(found), [[0.1, -0.2, 0.125], [0.3, -0.2, 0.125], [0.1, 0.1, 0.125], [0.3, 0.1, 0.125]])
+    assert np.allclose(found.gap[0, :4], 0.05) and (found.gap[0, 4:] == FAR).all()
+
+
+def test_turned_boxes_share_an_octagon():
+    found = FAMILIES["box_box"](one((0.1, 0.1, 0.1), (0, 0, 0.2), (0, 0, np.pi / 4), (0.1, 0.1, 0.1)))
+    corner = 0.1 * (np.sqrt(2) - 1)
+    assert found.exists.all()
+    assert np.allclose(np.sort(found.point[0, :, :2].abs().numpy()), [corner, 0.1]) and np.allclose(found.gap, 0)
+
+
+def test_crossed_edges_of_boxes():
+    """Two cubes of half size 0.1, each on an edge, the edges along x and y and 0.01 apart."""
+    high = 0.1 * np.sqrt(2)
+    given = one((0.1,) * 3, (0.03, 0.02, 2 * high + 0.01), (np.pi / 4, 0, 0), (0.1,) * 3, FLAT, (0, np.pi / 4, 0))
+    found = FAMILIES["box_box"](given)
+    check(found, 0, 0.01, (0, 0.02, high + 0.005), (0, 0, 1))
+    assert (found.gap[0, 1:] == FAR).all()
+    given["at1"] = given["at1"] - torch.tensor([0, 0, 0.02], dtype=torch.float64)
+    check(FAMILIES["box_box"](given), 0, -0.01, (0, 0.02, high - 0.005), (0, 0, 1))
+
+
+def test_degenerate_boxes_are_finite():
+    finite(FAMILIES["box_box"], every(HALVES, PLACES, TURNS, HALVES))

@@ -1,0 +1,176 @@
+"""Shared by tests of collision: random pairs of shapes, one link for each shape, all pairs of a family in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinema.contact.shapes import FAR, Pairs, Shapes, Touch
+from kinema.lang import Array, Float, Index, Int, kernel, mat33, vec3
+from kinema.lang.bridge import rollout
+from kinema.lang.program import Program
+
+NAMES = ("turn1", "at1", "offset1", "size1", "turn2", "at2", "offset2", "size2")  # what is differentiated
+
+
+@kernel
+def report(i: Index, touch: Touch, gap: Array[Float], point: Array[vec3], normal: Array[vec3]):
+    gap[i] = touch.gap[i]
+    point[i] = touch.point[i]
+    normal[i] = touch.normal[i]
+
+
+def rotation(turn: Tensor) -> Tensor:
+    """Rotation matrices of rotation vectors, shape (..., 3)."""
+    zero = torch.zeros_like(turn[..., 0])
+    x, y, z = turn.unbind(-1)
+    rows = [torch.stack(r, -1) for r in ((zero, -z, y), (z, zero, -x), (-y, x, zero))]
+    return torch.linalg.matrix_exp(torch.stack(rows, -2))
+
+
+def random_turns(random: np.random.Generator, n: int) -> np.ndarray:
+    """Rotation vectors, uniform in direction, up to half a turn."""
+    way = random.normal(size=(n, 3))
+    return way / np.linalg.norm(way, axis=1, keepdims=True) * random.uniform(0, np.pi, (n, 1))
+
+
+@dataclass
+class Found:
+    """Candidates: gap (pairs, candidates), point and normal (pairs, candidates, 3)."""
+
+    gap: Tensor
+    point: Tensor
+    normal: Tensor
+
+    @property
+    def least(self) -> np.ndarray:
+        return self.gap.detach().numpy().min(1)
+
+    @property
+    def exists(self) -> np.ndarray:
+        return self.gap.detach().numpy() < 0.5 * FAR
+
+
+@dataclass
+class Family:
+    """A kernel, its number of candidates, and the constant tables it takes between `pairs` and R.
+
+    `tables` makes them for a program. Worlds have `pairs` pairs each: shapes 0 ... pairs - 1 are the first ones, and
+    each shape has a link of its own.
+    """
+
+    kernel: Any
+    candidates: int
+    tables: Callable[[Program], list[Any]] = lambda p: []
+    pairs: int = 1
+    reach: float = 1e2
+    programs: dict[float, Program] = field(default_factory=dict)
+
+    def program(self, margin: float) -> Program:
+        if margin not in self.programs:
+            p, n, m = Program("pairs"), self.pairs, self.pairs * self.candidates
+            numbers = np.arange(n)
+            shapes = Shapes(
+                link=p.constant("link", Int, np.arange(1, 2 * n + 1)),
+                offset=p.parameter("offset", vec3, 2 * n),
+                rotation=p.parameter("rotation", mat33, 2 * n),
+                size=p.parameter("size", vec3, 2 * n),
+                reach=p.constant("reach", Float, np.full(2 * n, self.reach)),
+            )
+            pairs = Pairs(
+                first=p.constant("first", Int, numbers),
+                second=p.constant("second", Int, numbers + n),
+                start=p.constant("start", Int, numbers * self.candidates),
+            )
+            R, at = p.parameter("R", mat33, 2 * n + 1), p.parameter("p", vec3, 2 * n + 1)
+            made = {"gap": Float, "point": vec3, "normal": vec3}
+            touch = Touch(**{name: p.scratch(f"{name}_", kind, m) for name, kind in made.items()})
+            out = [p.output(name, kind, m) for name, kind in made.items()]
+            p.call(self.kernel, shapes, pairs, *self.tables(p), R, at, p.constant("margin", Float, margin), touch)
+            p.call(report, touch, *out, count=m)
+            self.programs[margin] = p
+        return self.programs[margin]
+
+    def __call__(self, given: dict[str, Tensor], margin: float = 1e2) -> Found:
+        """Candidates of pairs, from numbers by NAMES, shape (pairs of all worlds, 3) each.
+
+        turn is a rotation vector after the rotation `frame` of the link, shape (pairs, 3, 3), the identity if not
+        given; `inner` is the rotation of the shape in the link.
+        """
+        n, count, dtype = self.pairs, len(given["at1"]), given["at1"].dtype
+        worlds = count // n
+        eye = torch.eye(3, dtype=dtype)
+
+        def both(name: str) -> Tensor:
+            sides = [given.get(f"{name}{k}", eye.expand(count, 3, 3)) for k in (1, 2)]
+            return torch.cat([side.reshape(worlds, n, *side.shape[1:]) for side in sides], 1)
+
+        R = both("frame") @ rotation(both("turn"))
+        numbers = {"offset": both("offset"), "rotation": both("inner"), "size": both("size")}
+        numbers["R"] = torch.cat([eye.expand(worlds, 1, 3, 3), R], 1)
+        numbers["p"] = torch.cat([torch.zeros(worlds, 1, 3, dtype=dtype), both("at")], 1)
+        names = ("gap", "point", "normal")
+        out = rollout(self.program(margin), 1, {}, numbers, record=names, progress=False).outputs
+        return Found(*(out[k].reshape(count, self.candidates, *out[k].shape[3:]) for k in names))
+
+
+def random_pairs(random: np.random.Generator, n: int, spread: float) -> dict[str, Tensor]:
+    """Poses of n pairs: any rotations, and distances of links up to `spread` [m]; sizes are left to the caller."""
+    way = random.normal(size=(n, 3))
+    way *= spread * random.uniform(0.05, 1.0, (n, 1)) / np.linalg.norm(way, axis=1, keepdims=True)
+    base = random.uniform(-1, 1, (n, 3))
+    given = {"at1": base + way, "at2": base, "turn1": np.zeros((n, 3)), "turn2": np.zeros((n, 3))}
+    given |= {f"offset{k}": random.uniform(-0.05, 0.05, (n, 3)) for k in (1, 2)}
+    tensors = {k: torch.tensor(v) for k, v in given.items()}
+    for name in ("frame1", "frame2", "inner1", "inner2"):
+        tensors[name] = rotation(torch.tensor(random_turns(random, n)))
+    return tensors
+
+
+@dataclass
+class Comparison:
+    """Gradients against central differences: pairs, those at which a choice of features changes, worst of the rest."""
+
+    pairs: int
+    changes: int
+    worst: float
+
+
+def compare_gradients(family: Family, given: dict[str, Tensor], h: float = 1e-6) -> Comparison:
+    """Of a weighted sum of gap, point and normal of all candidates of a pair, for every pair by itself.
+
+    Pairs do not depend on each other: one component is moved in all of them at once. Differences are of fourth order.
+    A choice changes nearby if second differences are those of a jump or a kink; then the pair is only counted.
+    """
+    shapes = ((family.candidates, *tail) for tail in ((), (3,), (3,)))
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in shapes]
+
+    def losses(numbers: dict[str, Tensor]) -> Tensor:
+        found = family(numbers)
+        parts = zip((found.gap, found.point, found.normal), weights, strict=True)
+        return torch.stack([(part * w).flatten(1).sum(1) for part, w in parts]).sum(0)
+
+    leaves = {k: given[k].clone().requires_grad_() for k in NAMES}
+    value = losses({**given, **leaves})
+    gradients = torch.autograd.grad(value.sum(), list(leaves.values()))
+    wrong, changed = torch.zeros(len(value), dtype=torch.float64), torch.zeros(len(value), dtype=torch.bool)
+    with torch.no_grad():
+        for name, gradient in zip(NAMES, gradients, strict=True):
+            scale = 1 + gradient.abs().amax(1)
+            for k in range(3):
+                if name.startswith("size") and (given[name][:, k] == 0).all():
+                    continue  # the kind has no such number
+                move = h * torch.eye(3, dtype=torch.float64)[k]
+                down2, down, up, up2 = (losses({**given, name: given[name] + c * move}) for c in (-2, -1, 1, 2))
+                slope = (8 * (up - down) - (up2 - down2)) / (12 * h)
+                wrong = torch.maximum(wrong, (gradient[:, k] - slope).abs() / scale)
+                for high, low in ((up, down), (up2, down2)):
+                    changed |= (high - 2 * value + low).abs() > 1e-4 * scale * h
+    excused = changed & (wrong > 1e-6)
+    return Comparison(len(value), int(excused.sum()), float(wrong[~excused].max()))
