@@ -40,7 +40,7 @@ FAST = 100.0  # [rad/s, m/s], limits that no impulse of a step is thought to rea
 class Sides:
     """What touches what, contact by contact.
 
-    first, second: Links; the second may be 0, the world.
+    first, second: Links; one of them may be 0, the world.
     surface: Number of the candidate it comes from, which has the coefficient of friction.
     """
 
@@ -101,10 +101,11 @@ def contact_rows(
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
         normal = touch.normal[c]
         slide, across = tangents(normal)
-        arm = touch.point[c] - p[tree.root[sides.first[c] - 1]]
-        other = arm
+        arm, other = touch.point[c], touch.point[c]
+        if sides.first[c] > 0:
+            arm = arm - p[tree.root[sides.first[c] - 1]]
         if sides.second[c] > 0:
-            other = touch.point[c] - p[tree.root[sides.second[c] - 1]]
+            other = other - p[tree.root[sides.second[c] - 1]]
         b0, b1, b2, before = 0.0, 0.0, 0.0, 0.0
         for t in range(supports.count[block]):
             d = supports.dofs[begin + t]
@@ -132,6 +133,52 @@ def contact_rows(
         b[r + 2] = b2
         active[equations + c] = 1.0 if gap < law.margin else 0.0
         mu[equations + c] = friction[sides.surface[c]]
+
+
+@record
+class Candidates:
+    """Links and supports of all candidates: those that are near become contacts."""
+
+    first: Array[Int]
+    second: Array[Int]
+    support: Array[Int]
+
+
+@kernel
+def pick_contacts(
+    candidates: Candidates,
+    all: Touch,
+    margin: Float,
+    fixed: Array[Int],
+    equations: Int,
+    near: Touch,
+    sides: Sides,
+    support: Array[Int],
+    triples: Array[Int],
+    missed: Array[Float],
+):
+    """Contacts are the candidates with a gap below the margin, in their order; `missed` counts those without room.
+
+    fixed: Supports of the rows before the contacts.
+    """
+    for i in range(len(fixed)):
+        support[i] = fixed[i]
+    count, lost = 0, 0.0
+    for k in range(len(all.gap)):
+        if all.gap[k] < margin:
+            if count < len(near.gap):
+                near.gap[count] = all.gap[k]
+                near.point[count] = all.point[k]
+                near.normal[count] = all.normal[k]
+                sides.first[count] = candidates.first[k]
+                sides.second[count] = candidates.second[k]
+                sides.surface[count] = k
+                support[len(fixed) + count] = candidates.support[k]
+                count = count + 1
+            else:
+                lost = lost + 1.0
+    triples[0] = equations + count
+    missed[0] = lost
 
 
 @kernel

@@ -15,7 +15,7 @@ from kinema.model.actuators import ActuatorArrays, find_actuators
 from kinema.model.constraints import ConstraintArrays, find_constraints
 from kinema.model.shapes import CandidateArrays, ShapeArrays, find_candidates, find_shapes
 from kinema.model.tree import Placed, TreeArrays, build_tree
-from kinema.scene.scene import Contact, Ground, Scene
+from kinema.scene.scene import Contact, Scene
 
 OF_BODY = ("mass", "com", "inertia")
 OF_JOINT = ("offset", "axis")
@@ -33,7 +33,6 @@ class Model:
         gravity: [m/s^2], shape (3,).
         dtype: torch.float64 or torch.float32, of all tensors that belong to it.
         contact: How things touch.
-        ground: The ground, if there is one.
         shapes: Shapes that collide.
         candidates: Places where they may touch.
         constraints: Followers, dry friction, limits and loops.
@@ -44,7 +43,6 @@ class Model:
     gravity: np.ndarray
     dtype: torch.dtype
     contact: Contact
-    ground: Ground | None
     shapes: ShapeArrays
     candidates: CandidateArrays
     constraints: ConstraintArrays
@@ -67,8 +65,6 @@ class Model:
         self._add("centre", self.shapes.offset, self.shapes.names)
         self._add("friction", self.candidates.friction, self.candidates.names)
         self._add("gravity", self.gravity, [])
-        if self.ground is not None:
-            self._add("ground/height", self.ground.height, [])
         for name in OF_CONTACT:
             self._add(f"contact/{name}", getattr(self.contact, name), [])
 
@@ -109,9 +105,9 @@ class Model:
             paths: "robot/body/mass", ".../com", ".../inertia"; "robot/joint/offset", ".../axis", ".../armature",
                 ".../damping", ".../stiffness", ".../rest", ".../lower", ".../upper", ".../dry_friction";
                 "robot/actuator/gear", ".../kp", ".../kd", ".../force"; "robot/body/shape/size" (three numbers, see
-                `contact.shapes.Shapes`), ".../centre", ".../friction" (of its contacts with the ground); "gravity",
-                "ground/height", "contact/restitution", "contact/erp", "contact/cfm"; or a whole array: "mass", "axis",
-                ..., in the order of `bodies`, `joints`, ...
+                `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction", and so on
+                for all `candidates.names`; "gravity", "contact/restitution", "contact/erp", "contact/cfm"; or a whole
+                array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ...
             requires_grad: Whether they collect gradients.
         """
         found = {}
@@ -185,17 +181,16 @@ def compile(scene: Scene, dtype: torch.dtype = torch.float64) -> Model:
     """
     if dtype not in (torch.float32, torch.float64):
         raise InputError("a model is in single or double precision", got=dtype, expected="torch.float64 or float32")
-    placed = [Placed(one.name, one.robot, one.pose) for one in scene.robots]
+    placed = [Placed(one.name, one.robot, one.pose, one.self_collision) for one in scene.robots]
     tree = build_tree(placed)
-    shapes, found = find_shapes(tree, placed, scene.contact)
+    shapes, found = find_shapes(tree, placed, scene.ground, scene.contact)
     return Model(
         tree,
         np.asarray(scene.gravity, float),
         dtype,
         scene.contact,
-        scene.ground,
         shapes,
-        find_candidates(shapes, found, scene.ground),
+        find_candidates(tree, shapes, found),
         find_constraints(tree, placed),
         find_actuators(tree, placed),
     )

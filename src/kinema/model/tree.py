@@ -25,11 +25,12 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Placed:
-    """A robot in a scene: its name there, and where its root frames stand."""
+    """A robot in a scene: its name there, where its root frames stand, and whether its own links collide."""
 
     name: str
     robot: Robot
     pose: Pose = Pose()
+    self_collision: bool = False
 
 
 @dataclass(eq=False)

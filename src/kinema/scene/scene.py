@@ -15,11 +15,12 @@ from kinema.scene.io.urdf import read_urdf
 
 @dataclass(frozen=True)
 class PlacedRobot:
-    """A robot in the scene: its name there, and the pose of its roots [m, -]."""
+    """A robot in the scene: its name there, the pose of its roots [m, -], and whether its own links collide."""
 
     name: str
     robot: Robot
     pose: Pose
+    self_collision: bool
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Contact:
         cfm: Softness [1/kg], added to the diagonal of the problem.
         margin: Gap from which on contacts are not looked at [m].
         sweeps: Of projected Gauss-Seidel in each step.
+        most: Number of contacts at a time for which there is room, where more are possible.
     """
 
     friction: float = 0.8
@@ -60,11 +62,12 @@ class Contact:
     cfm: float = 1e-6
     margin: float = 0.05
     sweeps: int = 50
+    most: int = 256
 
     def __post_init__(self) -> None:
         numbers = {f.name: getattr(self, f.name) for f in fields(self)}
         wrong = [n for n, x in numbers.items() if not math.isfinite(x) or x < 0]
-        if wrong or self.sweeps < 1 or self.erp > 1 or self.restitution > 1:
+        if wrong or min(self.sweeps, self.most) < 1 or self.erp > 1 or self.restitution > 1:
             got = ", ".join(f"{n} = {x}" for n, x in numbers.items())
             raise ModelError(
                 "the contact makes no sense", got=got, expected="finite, positive, erp and restitution <= 1"
@@ -108,6 +111,7 @@ class Scene:
         pos: Vector = (0.0, 0.0, 0.0),
         rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
         floating: bool = False,
+        self_collision: bool = False,
     ) -> str:
         """Add a robot.
 
@@ -117,6 +121,7 @@ class Scene:
             pos: Position of its root frame [m].
             rot: Orientation of its root frame, unit quaternion (w, x, y, z).
             floating: Give roots without joints a free joint, so that nothing holds the robot.
+            self_collision: Links of the robot collide with each other, neighbours and excluded pairs apart.
 
         Returns:
             Its name.
@@ -132,7 +137,7 @@ class Scene:
         if name in taken or "/" in name or not name:
             raise ModelError(f"the scene cannot call a robot {name!r}", expected=f"a new name without /; has {taken}")
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
-        self.robots.append(PlacedRobot(name, _floating(robot) if floating else robot, pose))
+        self.robots.append(PlacedRobot(name, _floating(robot) if floating else robot, pose, self_collision))
         return name
 
 

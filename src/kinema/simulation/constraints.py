@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kinema.contact.ground import Corners, touch_ground
+from kinema.contact.boxes import touch_box_box
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -18,7 +18,11 @@ from kinema.contact.mlcp import (
     gram,
     residual,
 )
+from kinema.contact.planes import Corners, touch_planes
+from kinema.contact.round import touch_capsule_capsule, touch_sphere_round
+from kinema.contact.round_box import touch_capsule_box, touch_sphere_box
 from kinema.contact.rows import (
+    Candidates,
     Followers,
     Law,
     Limits,
@@ -30,17 +34,29 @@ from kinema.contact.rows import (
     follower_rows,
     limit_rows,
     loop_rows,
+    pick_contacts,
     scale_rows,
     velocity_change,
 )
-from kinema.contact.shapes import Shapes, Touch
+from kinema.contact.shapes import Pairs, Shapes, Touch
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
 from kinema.model.constraints import SupportArrays
 from kinema.model.model import Model
 from kinema.simulation.articulated import TreeProgram
-from kinema.simulation.report import report_numbers, report_vectors
+from kinema.simulation.report import report_impulses, report_numbers, report_vectors
+
+
+FEW = 24  # candidates: so many are all looked at in every step; of more, only those that are near
+
+FAMILIES = {
+    "sphere_round": touch_sphere_round,
+    "capsule_capsule": touch_capsule_capsule,
+    "sphere_box": touch_sphere_box,
+    "capsule_box": touch_capsule_box,
+    "box_box": touch_box_box,
+}
 
 
 class ConstraintProgram:
@@ -56,7 +72,9 @@ class ConstraintProgram:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
         self.singles, self.equations = fixed.singles, fixed.equations
-        self.contacts = len(model.candidates)
+        self.candidates = len(model.candidates)
+        self.picked = self.candidates > FEW
+        self.contacts = min(self.candidates, model.contact.most) if self.picked else self.candidates
         self.triples = self.equations + self.contacts
         self.rows = self.singles + 3 * self.triples
         if self.rows == 0:
@@ -65,12 +83,19 @@ class ConstraintProgram:
         of_block = self._supports(support)
         table = support.arrays()
         self.supports = Supports(**{n: p.constant(f"support_{n}", Int, x) for n, x in table.items()})
-        self.support = p.constant("support", Int, of_block)
         self.wide = int(table["widest"])
+        fixed_blocks = self.singles + self.equations
+        self.of_candidate, self.of_fixed = of_block[fixed_blocks:], of_block[:fixed_blocks]
+        if self.picked:
+            self.support = p.scratch("support", Int, fixed_blocks + self.contacts)
+            triples = p.scratch("triples", Int, 1)
+        else:
+            self.support = p.constant("support", Int, of_block)
+            triples = p.constant("triples", Int, [self.triples])
         self.count = Rows(
             singles=p.constant("singles", Int, self.singles),
             equations=p.constant("equations", Int, self.equations),
-            triples=p.constant("triples", Int, [self.triples]),
+            triples=triples,
             support=self.support,
         )
         self.law = Law(
@@ -161,26 +186,56 @@ class ConstraintProgram:
             size=p.parameter("size", vec3, count),
             reach=p.constant("shape_reach", Float, shapes.reach),
         )
-        self.touch = touch = Touch(
-            gap=p.scratch("gap", Float, self.contacts),
-            point=p.scratch("point", vec3, self.contacts),
-            normal=p.scratch("normal", vec3, self.contacts),
-        )
+        self.touch = touch = self._touch("candidate", self.candidates)
         if len(candidates.corners["shape"]):
-            elements: dict[str, Any] = {"shape": Int, "of_size": vec3, "end": Float, "vertex": vec3, "round": Float}
+            elements: dict[str, Any] = {"shape": Int, "plane": Int, "of_size": vec3, "end": Float, "vertex": vec3}
+            elements["round"] = Float
             corners = Corners(**{n: p.constant(f"corner_{n}", e, candidates.corners[n]) for n, e in elements.items()})
-            height = p.parameter("ground/height", Float)
-            p.call(touch_ground, table, corners, height, parts.R, parts.p, touch)
-        sides = Sides(
-            first=self._ints("side_first", candidates.first),
-            second=self._ints("side_second", candidates.second),
-            surface=self._ints("surface", np.arange(self.contacts)),
-        )
-        friction = p.parameter("friction", Float, self.contacts)
+            p.call(touch_planes, table, corners, parts.R, parts.p, touch)
+        for family, arrays in candidates.pairs.items():
+            pairs = Pairs(**{n: self._ints(f"{family}_{n}", x) for n, x in arrays.items()})
+            p.call(FAMILIES[family], table, pairs, parts.R, parts.p, self.law.margin, touch)
+        sides = self._pick(touch) if self.picked else self._all()
+        touch = self.near if self.picked else touch
+        friction = p.parameter("friction", Float, self.candidates)
         where = (parts.tree, self.supports, self.support, sides, self.law, friction, touch)
         counts = (self.count.triples, self.count.equations, self.count.singles)
         bounds = (self.bounds.active, self.bounds.mu)
         p.call(contact_rows, *where, *counts, parts.p, parts.S, v, *shared, *bounds)
+
+    def _touch(self, name: str, count: int) -> Touch:
+        p = self.program
+        return Touch(
+            gap=p.scratch(f"{name}_gap", Float, count),
+            point=p.scratch(f"{name}_point", vec3, count),
+            normal=p.scratch(f"{name}_normal", vec3, count),
+        )
+
+    def _all(self) -> Sides:
+        """All candidates are contacts."""
+        candidates = self.model.candidates
+        return Sides(
+            first=self._ints("side_first", candidates.first),
+            second=self._ints("side_second", candidates.second),
+            surface=self._ints("side_surface", np.arange(self.candidates)),
+        )
+
+    def _pick(self, touch: Touch) -> Sides:
+        """Candidates that are near are contacts."""
+        p, candidates = self.program, self.model.candidates
+        self.near = self._touch("contact", self.contacts)
+        sides = Sides(**{n: p.scratch(f"side_{n}", Int, self.contacts) for n in ("first", "second", "surface")})
+        table = Candidates(
+            first=self._ints("candidate_first", candidates.first),
+            second=self._ints("candidate_second", candidates.second),
+            support=self._ints("candidate_support", np.array(self.of_candidate)),
+        )
+        fixed = self._ints("fixed_support", np.array(self.of_fixed, np.int32))
+        where = (table, touch, self.law.margin, fixed, self.count.equations)
+        found = (self.near, sides, self.support, self.count.triples, p.output("missed", Float, 1))
+        p.call(pick_contacts, *where, *found)
+        self.surface = sides.surface
+        return sides
 
     def _solve(self, v_free: Ref) -> Ref:
         p, parts, contact = self.program, self.parts, self.model.contact
@@ -210,20 +265,25 @@ class ConstraintProgram:
         """Outputs of contacts and limits, empty ones excluded."""
         p, fixed = self.program, self.model.constraints
         limits, first = len(fixed.limit_names), self.singles + 3 * self.equations
-        numbers = {"impulse": (first, 3 * self.contacts), "limit_impulse": (self.singles - limits, limits)}
+        numbers = {"limit_impulse": (self.singles - limits, limits)}
+        if not self.picked:
+            numbers["impulse"] = (first, 3 * self.contacts)
         for name in names:
             if name in numbers:
                 start, count = numbers[name]
                 self._require(name, count)
                 out = p.output(f"record_{name}", Float, count)
                 p.call(report_numbers, self.impulse, p.constant(f"{name}_start", Int, start), out)
+            elif name == "impulse":
+                start, out = p.constant("impulse_start", Int, first), p.output("record_impulse", Float, 3 * self.candidates)
+                p.call(report_impulses, self.impulse, start, self.count.triples, self.count.equations, self.surface, out)
             elif name == "gap":
-                self._require(name, self.contacts)
-                out = p.output("record_gap", Float, self.contacts)
+                self._require(name, self.candidates)
+                out = p.output("record_gap", Float, self.candidates)
                 p.call(report_numbers, self.touch.gap, p.constant("gap_start", Int, 0), out)
             elif name in ("point", "normal"):
-                self._require(name, self.contacts)
-                p.call(report_vectors, getattr(self.touch, name), p.output(f"record_{name}", vec3, self.contacts))
+                self._require(name, self.candidates)
+                p.call(report_vectors, getattr(self.touch, name), p.output(f"record_{name}", vec3, self.candidates))
 
     def _require(self, name: str, count: int) -> None:
         if count == 0:

@@ -16,6 +16,18 @@ def report_numbers(numbers: Array[Float], start: Int, out: Array[Float]):
 
 
 @kernel
+def report_impulses(
+    impulse: Array[Float], start: Int, triples: Array[Int], equations: Int, surface: Array[Int], out: Array[Float]
+):
+    """Impulses of contacts, from row `start` on, as numbers of their candidates; zero for the others."""
+    for i in range(len(out)):
+        out[i] = 0.0
+    for c in range(triples[0] - equations):
+        for k in range(3):
+            out[3 * surface[c] + k] = impulse[start + 3 * c + k]
+
+
+@kernel
 def report_vectors(vectors: Array[vec3], out: Array[vec3]):
     """A copy."""
     for i in range(len(out)):

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError
+from kinema.errors import InputError, SimulationError
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
 from kinema.model.model import Model
@@ -114,7 +114,7 @@ def simulate(
         controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
     arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
-    solved = ("residual",) if "residual" in program.buffers else ()
+    solved = tuple(name for name in ("residual", "missed") if name in program.buffers)
     run = rollout(
         program,
         steps,
@@ -127,6 +127,7 @@ def simulate(
         on_failure=on_failure,
         progress=progress,
     )
+    _check_room(model, run.outputs.get("missed"))
     left = run.outputs["residual"].squeeze(-1) if solved else None
     return Trajectory(
         run.final["q"],
@@ -137,6 +138,17 @@ def simulate(
         dt,
         left,
         {n: _shaped(n, run.outputs[f"record_{n}"]) for n in kept},
+    )
+
+
+def _check_room(model: Model, missed: Tensor | None) -> None:
+    """Raise if there were more contacts than there was room for."""
+    if missed is None or not bool((missed > 0).any()):
+        return
+    step = int((missed.squeeze(-1) > 0).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
+    raise SimulationError(
+        f"more than {model.contact.most} contacts at once, first in step {step}",
+        fix=f"Contact(most={model.contact.most + int(missed.max())}) or more, or a smaller margin",
     )
 
 

@@ -1,16 +1,16 @@
-"""Where shapes may touch the ground, a horizontal plane."""
+"""Where shapes may touch planes, such as the ground."""
 
 from __future__ import annotations
 
 from kinema.contact.shapes import Shapes, Touch, place, put
-from kinema.lang import Array, Float, Int, kernel, mat33, record, vec3
+from kinema.lang import Array, Float, Int, columns_of, dot, kernel, mat33, record, vec3
 
 
 @record
 class Corners:
     """Points of shapes that a plane can touch: the centre of a sphere, ends of a capsule, corners of a box or hull.
 
-    shape: The shape.
+    shape, plane: The shape and the plane, both shapes.
     of_size: What its size is multiplied with, number by number [-].
     end: The same for the half length of a capsule, along z [-].
     vertex: What is added to it [m].
@@ -18,6 +18,7 @@ class Corners:
     """
 
     shape: Array[Int]
+    plane: Array[Int]
     of_size: Array[vec3]
     end: Array[Float]
     vertex: Array[vec3]
@@ -25,16 +26,16 @@ class Corners:
 
 
 @kernel
-def touch_ground(
-    shapes: Shapes, corners: Corners, height: Float, R: Array[mat33], p: Array[vec3], touch: Touch
-):
-    """One candidate per corner: normal up, point midway between ball and plane."""
+def touch_planes(shapes: Shapes, corners: Corners, R: Array[mat33], p: Array[vec3], touch: Touch):
+    """One candidate per corner: the normal is the plane's, the point midway between ball and plane."""
     for i in range(len(corners.shape)):
         s = corners.shape[i]
         R_WS, p_WS = place(shapes, s, R, p)
+        R_WP, p_WP = place(shapes, corners.plane[i], R, p)
         size, k = shapes.size[s], corners.of_size[i]
         local = vec3(k.x * size.x, k.y * size.y, k.z * size.z + corners.end[i] * size.y) + corners.vertex[i]
         centre = p_WS + R_WS @ local
+        _, _, normal = columns_of(R_WP)
         radius = corners.round[i] * size.x
-        gap = centre.z - radius - height
-        put(touch, i, gap, vec3(centre.x, centre.y, height + 0.5 * gap), vec3(0.0, 0.0, 1.0))
+        gap = dot(normal, centre - p_WP) - radius
+        put(touch, i, gap, centre - (radius + 0.5 * gap) * normal, normal)
