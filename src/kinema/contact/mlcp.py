@@ -76,14 +76,26 @@ class Bounds:
 
 @record
 class Gram:
-    """Of Y Y^T what a visit needs: 1 / (diagonal + cfm) of every row, and three products (01, 02, 12) of every triple."""
+    """Of Y Y^T what a visit needs: 1 / (diagonal + cfm) of every row, and three products (01, 02, 12) of every triple.
+
+    With the cone, the two rows of friction take a step along the gradient together, so that they end up against the
+    direction of sliding: both have one over the largest eigenvalue of their block, and 12 is 0.
+    """
 
     inverse: Array[Float]
     cross: Array[Float]
 
 
 @kernel
-def gram(rows: Rows, supports: Supports, cfm: Float, Y: Array[Float], inverse: Array[Float], cross: Array[Float]):
+def gram(
+    rows: Rows,
+    supports: Supports,
+    cfm: Float,
+    cone: Int,
+    Y: Array[Float],
+    inverse: Array[Float],
+    cross: Array[Float],
+):
     """Fills `Gram`."""
     for i in range(rows.singles):
         own = 0.0
@@ -103,6 +115,11 @@ def gram(rows: Rows, supports: Supports, cfm: Float, Y: Array[Float], inverse: A
             a11 = a11 + y1 * y1
             a12 = a12 + y1 * y2
             a22 = a22 + y2 * y2
+        if cone > 0 and c >= rows.equations:
+            half = 0.5 * (a11 - a22)
+            a11 = 0.5 * (a11 + a22) + sqrt(half * half + a12 * a12)
+            a22 = a11
+            a12 = 0.0
         inverse[r] = 1.0 / (a00 + cfm)
         inverse[r + 1] = 1.0 / (a11 + cfm)
         inverse[r + 2] = 1.0 / (a22 + cfm)

@@ -150,6 +150,7 @@ def pick_contacts(
     all: Touch,
     margin: Float,
     fixed: Array[Int],
+    singles: Int,
     equations: Int,
     near: Touch,
     sides: Sides,
@@ -161,7 +162,8 @@ def pick_contacts(
 
     fixed: Supports of the rows before the contacts.
     """
-    for i in range(len(fixed)):
+    blocks = singles + equations
+    for i in range(blocks):
         support[i] = fixed[i]
     count, lost = 0, 0.0
     for k in range(len(all.gap)):
@@ -173,7 +175,7 @@ def pick_contacts(
                 sides.first[count] = candidates.first[k]
                 sides.second[count] = candidates.second[k]
                 sides.surface[count] = k
-                support[len(fixed) + count] = candidates.support[k]
+                support[blocks + count] = candidates.support[k]
                 count = count + 1
             else:
                 lost = lost + 1.0

@@ -58,7 +58,7 @@ class CandidateArrays:
         names: "robot/body/shape on robot/body/shape"; the ground is "ground".
         first, second: Links; one of them may be the world.
         friction: Coefficient: the smaller one of the two shapes'.
-        corners: See `contact.planes.Corners`: arrays by name.
+        corners: See `contact.corners.Corners`: arrays by name.
         pairs: See `contact.shapes.Pairs`: arrays by name, by family.
     """
 

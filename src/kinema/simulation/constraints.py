@@ -18,7 +18,7 @@ from kinema.contact.mlcp import (
     gram,
     residual,
 )
-from kinema.contact.planes import Corners, touch_planes
+from kinema.contact.corners import Corners, touch_planes
 from kinema.contact.round import touch_capsule_capsule, touch_sphere_round
 from kinema.contact.round_box import touch_capsule_box, touch_sphere_box
 from kinema.contact.rows import (
@@ -230,8 +230,8 @@ class ConstraintProgram:
             second=self._ints("candidate_second", candidates.second),
             support=self._ints("candidate_support", np.array(self.of_candidate)),
         )
-        fixed = self._ints("fixed_support", np.array(self.of_fixed, np.int32))
-        where = (table, touch, self.law.margin, fixed, self.count.equations)
+        fixed = self._ints("fixed_support", np.array(self.of_fixed or [0], np.int32))
+        where = (table, touch, self.law.margin, fixed, self.count.singles, self.count.equations)
         found = (self.near, sides, self.support, self.count.triples, p.output("missed", Float, 1))
         p.call(pick_contacts, *where, *found)
         self.surface = sides.surface
@@ -244,8 +244,8 @@ class ConstraintProgram:
         where = (parts.branches, self.supports, self.support, self.count.singles, self.count.triples)
         p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
         inverse, cross = p.scratch("inverse", Float, self.rows), p.scratch("cross", Float, max(3 * self.triples, 1))
-        p.call(gram, self.count, self.supports, self.bounds.cfm, Y, inverse, cross)
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
+        p.call(gram, self.count, self.supports, self.bounds.cfm, cone, Y, inverse, cross)
         history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)
         z, impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
         problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone)

@@ -1,0 +1,116 @@
+"""Gradients of simulations in contact against central differences, with switches of contacts told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import kinema as kn
+
+SMALLEST = 1e-2  # derivatives are compared relative to their size, or to this
+
+
+@dataclass
+class Case:
+    """A model in motion: what is differentiated are q, v, tau, u, wrenches and the named parameters."""
+
+    model: kn.Model
+    q: Tensor
+    v: Tensor
+    names: Sequence[str]
+    wrench_on: str = ""
+    u: Tensor | None = None
+    record: Sequence[str] = ("impulse",)
+    dt: float = 1e-3
+
+
+@dataclass
+class Counts:
+    """What was seen over several cases."""
+
+    cases: int = 0
+    switches: int = 0
+    pressing: int = 0
+    sliding: int = 0
+    sticking: int = 0
+    at_limits: int = 0
+
+
+def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: int, counts: Counts) -> None:
+    """One random direction for each input. A case counts as near a switch only if the set of active rows changes."""
+    generator = torch.Generator().manual_seed(100 + seed)
+    model = case.model
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+    leaves = {"q": case.q, "v": case.v, "tau": 0.5 * normal(steps, model.nv)} | model.parameters(*case.names)
+    if case.u is not None:
+        leaves["u"] = case.u.expand(steps, -1) + 0.1 * normal(steps, len(case.u))
+    if case.wrench_on:
+        leaves["wrench"] = 0.1 * normal(steps, 6)
+    weights = normal(model.nq + model.nv)
+
+    def path_of(given: dict[str, Tensor]) -> kn.Trajectory:
+        return kn.simulate(
+            model,
+            given["q"],
+            given["v"],
+            given["tau"],
+            given.get("u"),
+            steps=steps,
+            dt=case.dt,
+            wrenches={case.wrench_on: given["wrench"]} if case.wrench_on else None,
+            params={n: given[n] for n in case.names},
+            record=case.record,
+            progress=False,
+        )
+
+    def loss_of(path: kn.Trajectory) -> Tensor:
+        return (torch.cat([path.q_end, path.v_end]) * weights).sum()
+
+    leaves = {n: t.detach().requires_grad_() for n, t in leaves.items()}
+    path = path_of(leaves)
+    gradients = dict(zip(leaves, torch.autograd.grad(loss_of(path), list(leaves.values())), strict=True))
+    fixed, here = {n: t.detach() for n, t in leaves.items()}, _pattern(path, model, leaves)
+    _count(here, counts)
+    for name, leaf in fixed.items():
+        way = normal(*leaf.shape)
+        with torch.no_grad():
+            given = [{**fixed, name: leaf + sign * h * way} for sign in (1, -1)]
+            up, down = (path_of(g) for g in given)
+        counts.cases += 1
+        if any(_differs(_pattern(p, model, g), here) for p, g in zip((up, down), given, strict=True)):
+            counts.switches += 1
+            continue
+        wanted, got = float(loss_of(up) - loss_of(down)) / (2 * h), float((gradients[name] * way).sum())
+        assert abs(got - wanted) <= tolerance * max(abs(wanted), SMALLEST), (seed, name, got, wanted)
+
+
+def _pattern(path: kn.Trajectory, model: kn.Model, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Which rows of which step are open (0), free (1) or at a bound of friction (3)."""
+    found = {}
+    if "impulse" in path.recorded:
+        impulse = path.recorded["impulse"].detach()
+        mu = given["friction"] if "friction" in given else model.parameters("friction")["friction"]
+        pressed, bound = impulse[..., :1] > 0, mu.detach()[:, None] * impulse[..., :1]
+        found["impulse"] = (pressed.int() * (1 + 2 * (impulse.abs() >= bound * (1 - 1e-12)).int()))[..., 1:]
+    if "limit_impulse" in path.recorded:
+        found["limit_impulse"] = (path.recorded["limit_impulse"].detach() > 0).int()
+    return found
+
+
+def _differs(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return any(not torch.equal(one[n], other[n]) for n in one)
+
+
+def _count(pattern: dict[str, Tensor], counts: Counts) -> None:
+    if "impulse" in pattern:
+        counts.pressing += int((pattern["impulse"] > 0).sum())
+        counts.sliding += int((pattern["impulse"] == 3).sum())
+        counts.sticking += int((pattern["impulse"] == 1).sum())
+    if "limit_impulse" in pattern:
+        counts.at_limits += int(pattern["limit_impulse"].sum())

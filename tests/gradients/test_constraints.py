@@ -1,0 +1,105 @@
+"""Gradients through joints with limits, friction, followers, loops, actuators, and through contact between bodies."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import kinema as kn
+from kinema.lang import build
+from kinema.scene.description import Actuator, Body, Closure, Joint, Mimic, Pose, Robot, Shape
+from kinema.scene.shapes.solids import solid
+from tests.contact_gradients import Case, Counts, check_gradients
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+LENGTHS = [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6), (256, 1e-4, 1e-7)]
+INERTIAL = ("mass", "com", "inertia", "gravity", "contact/erp", "contact/cfm")
+TURNED = (math.cos(0.2), math.sin(0.2), 0.0, 0.0)
+
+
+def linkage() -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
+    """A chain that leans on a limit, rubs, drives a follower, closes a loop, and is pushed by three kinds of actuators."""
+    rod = solid(Shape("capsule", (0.03, 0.15)))
+    hinge, rail = {"kind": "revolute", "axis": (0.0, 1.0, 0.0)}, {"kind": "prismatic", "axis": (1.0, 0.0, 0.0)}
+    bodies = (
+        Body("a", None, Pose(), (Joint("a", **hinge, lower=-0.2, upper=0.1, friction=0.05),), rod),
+        Body("b", "a", Pose((0.0, 0.0, -0.3), TURNED), (Joint("b", **hinge, damping=0.1),), rod),
+        Body("c", "b", Pose((0.0, 0.0, -0.3)), (Joint("c", "ball"),), rod),
+        Body("d", None, Pose((0.5, 0.0, 0.0)), (Joint("d", **rail, mimic=Mimic("b", 0.3, 0.02), armature=0.1),), rod),
+        Body("e", "d", Pose((0.0, 0.0, -0.2)), (Joint("e", **hinge, upper=0.3),), rod),
+        Body("f", "e", Pose((0.0, 0.0, -0.2)), (Joint("f", "ball"),), rod),
+    )
+    motors = (
+        Actuator("torque", "a", gear=2.0, force=0.5),
+        Actuator("place", "b", "position", kp=20.0, kd=1.0),
+        Actuator("speed", "e", "velocity", kd=0.5),
+    )
+    loop = Closure("loop", "connect", "c", "f", Pose((0.0, 0.0, -0.15)), Pose((-0.4, 0.0, -0.1)))
+    scene = kn.Scene(contact=kn.Contact(cfm=1e-4))
+    scene.add_robot(Robot("l", bodies, motors, (loop,)))
+    model = kn.compile(scene)
+    q = model.initial_coordinates()
+    q[0] = 0.1  # at its limit
+    return model, q, 0.1 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(("steps", "tolerance", "h"), LENGTHS)
+def test_a_linkage_with_everything(steps, tolerance, h):
+    """Rows of all kinds at once; the limit carries load in every run."""
+    model, q, v = linkage()
+    names = (*INERTIAL, "offset", "axis", "armature", "damping", "dry_friction", "lower", "upper", "gear", "kp", "kd", "force")
+    u = torch.tensor([1.0, 0.2, -0.3], dtype=torch.float64)
+    counts = Counts()
+    for seed in range(3):
+        case = Case(model, q, v, names, "l/c", u, ("limit_impulse",))
+        check_gradients(case, steps, tolerance, h, seed, counts)
+    print(counts)
+    assert counts.at_limits > 0 and counts.switches <= 0.05 * counts.cases, counts
+
+
+SHAPES = {
+    "sphere": Shape("sphere", (0.1,)),
+    "capsule": Shape("capsule", (0.06, 0.1), Pose((0.01, 0.0, 0.0), (0.7, 0.1, 0.7, 0.1))),
+    "box": Shape("box", (0.1, 0.08, 0.06), Pose((0.0, 0.01, 0.0))),
+}
+PAIRS = [(a, b) for i, a in enumerate(SHAPES) for b in list(SHAPES)[i:]]
+
+
+def pressed_pair(first: str, second: str, cone: bool) -> Case:
+    """Two loose bodies, the upper one pushed down on the lower one, which is held by a spring."""
+    def body(name: str, place: Pose, joints: tuple[Joint, ...]) -> Body:
+        shape = SHAPES[name]
+        return Body(name, None, place, joints, solid(Shape(shape.kind, shape.size), mass=1.0), (shape,))
+
+    spring = tuple(
+        Joint(n, "prismatic", axis, stiffness=200.0, damping=5.0)
+        for n, axis in (("x", (1.0, 0.0, 0.0)), ("y", (0.0, 1.0, 0.0)), ("z", (0.0, 0.0, 1.0)))
+    )
+    scene = kn.Scene(contact=kn.Contact(friction=0.3, cfm=1e-3, margin=0.2, cone=cone, sweeps=60))
+    scene.add_robot(Robot("low", (body(second, Pose(), (*spring, Joint("turn", "ball", damping=0.05))),)))
+    scene.add_robot(Robot("up", (body(first, Pose(rotation=(0.98, 0.05, 0.15, 0.1)), (Joint("free", "free"),)),)))
+    model = kn.compile(scene)
+    q = model.initial_coordinates()
+    at = model.nq - 7
+    for _ in range(20):  # lower it until it is a millimetre deep
+        path = kn.simulate(model, q, torch.zeros(model.nv, dtype=torch.float64), steps=1, dt=1e-3, record=["gap"])
+        q[at + 2] -= float(path.recorded["gap"][0].min()) + 1e-3
+    v = 0.02 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    v[-3:] = torch.tensor([0.3, 0.1, -0.1])
+    names = (*INERTIAL, "friction", "size", "centre", "contact/restitution", "stiffness")
+    return Case(model, q, v, names, record=("impulse",))
+
+
+@pytest.mark.parametrize("cone", [False, True], ids=["pyramid", "cone"])
+@pytest.mark.parametrize(("steps", "tolerance", "h"), [(1, 1e-6, 1e-6), (32, 1e-5, 1e-7)])
+def test_pairs_in_contact(steps, tolerance, h, cone):
+    counts = Counts()
+    for number, (first, second) in enumerate(PAIRS):
+        before = counts.pressing
+        check_gradients(pressed_pair(first, second, cone), steps, tolerance, h, number, counts)
+        assert counts.pressing > before, f"{first} and {second} do not touch"
+    print(counts)
+    assert counts.switches <= 0.05 * counts.cases, counts

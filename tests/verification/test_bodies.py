@@ -1,0 +1,168 @@
+"""Bodies that touch each other: collisions, friction on both of them, stacks, and the cone of friction."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import kinema as kn
+from kinema.lang import build
+from kinema.scene.description import Body, Joint, Pose, Robot, Shape
+from kinema.scene.shapes.quadruped import quadruped
+from kinema.scene.shapes.solids import solid
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+G, RADIUS = 9.81, 0.1
+BALL, BRICK = Shape("sphere", (RADIUS,)), Shape("box", (0.1, 0.1, 0.05))
+
+
+def loose(shape: Shape, mass: float = 2.0) -> Robot:
+    """A loose body of one shape, its mass spread evenly."""
+    return Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), solid(shape, mass=mass), (shape,)),))
+
+
+def world(*bodies: tuple[Robot, tuple], gravity=(0.0, 0.0, -G), ground=True, **contact) -> kn.Model:
+    scene = kn.Scene(gravity, kn.Contact(**contact))
+    if ground:
+        scene.add_ground()
+    for robot, place in bodies:
+        scene.add_robot(robot, pos=place)
+    return kn.compile(scene)
+
+
+def run(model: kn.Model, v=None, steps=1000, dt=1e-3, record=()) -> kn.Trajectory:
+    start = torch.zeros(model.nv, dtype=torch.float64) if v is None else torch.tensor(v, dtype=torch.float64)
+    return kn.simulate(model, model.initial_coordinates(), start, steps=steps, dt=dt, record=record, progress=False)
+
+
+def momenta(model: kn.Model, path: kn.Trajectory, t: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Linear and angular momentum of loose bodies about the world's origin at time t."""
+    poses, numbers = kn.forward_kinematics(model, path.q[t]), model.parameters("mass", "inertia")
+    linear, angular = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    for b in range(len(model.bodies)):
+        w, v = path.v[t, 6 * b : 6 * b + 3], path.v[t, 6 * b + 3 : 6 * b + 6]
+        i = numbers["inertia"][b]
+        about = torch.stack([i[[0, 1, 2]], i[[1, 3, 4]], i[[2, 4, 5]]])
+        p = numbers["mass"][b] * (poses.rotation[b] @ v)
+        linear = linear + p
+        angular = angular + poses.rotation[b] @ (about @ w) + torch.linalg.cross(poses.position[b], p)
+    return linear, angular
+
+
+@pytest.mark.parametrize("restitution", [0.0, 0.5, 1.0])
+def test_two_balls_collide_head_on(restitution):
+    """v1' = (m1 v1 + m2 v2 - m2 e (v1 - v2)) / (m1 + m2) [Newton], to the softness of the contact."""
+    model = world(
+        (loose(BALL, 1.0), (0.0, 0.0, 0.0)),
+        (loose(BALL, 3.0), (0.5, 0.0, 0.0)),
+        gravity=(0.0, 0.0, 0.0),
+        ground=False,
+        restitution=restitution,
+    )
+    path = run(model, [0, 0, 0, 2.0, 0, 0, 0, 0, 0, -1.0, 0, 0])
+    together = (1.0 * 2.0 - 3.0 * 1.0) / 4
+    assert float(path.v_end[3]) == pytest.approx(together - 3 / 4 * restitution * 3.0, abs=1e-4)
+    assert float(path.v_end[9]) == pytest.approx(together + 1 / 4 * restitution * 3.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("cone", [False, True])
+def test_a_glancing_hit_turns_both_balls(cone):
+    """Friction acts on both, equal and opposite at one point: linear and angular momentum are kept."""
+    model = world(
+        (loose(BALL, 1.0), (0.0, 0.0, 0.0)),
+        (loose(BALL, 2.0), (0.5, 0.1, 0.05)),
+        gravity=(0.0, 0.0, 0.0),
+        ground=False,
+        friction=0.4,
+        cone=cone,
+    )
+    path = run(model, [0, 0, 3.0, 2.0, 0, 0, 1.0, 0, 0, 0, 0, 0], steps=300)
+    before, after = momenta(model, path, 0), momenta(model, path, 300)
+    assert torch.allclose(after[0], before[0], atol=1e-13) and torch.allclose(after[1], before[1], atol=1e-12)
+    turned = (path.v_end - path.v[0])[[0, 1, 2, 6, 7, 8]].reshape(2, 3).norm(dim=-1)
+    assert (turned > 0.1).all(), "friction turned none of them"
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_a_stack_of_bricks_stands(number):
+    """Every contact carries the weight of what is above it."""
+    bricks = [(loose(BRICK), (0.01 * (i % 2), 0.0, 0.05 + 0.1 * i)) for i in range(number)]
+    model = world(*bricks, sweeps=200)
+    path = run(model, steps=500, dt=2e-3, record=["impulse"])
+    heights = path.q_end.reshape(number, 7)[:, 2]
+    assert torch.allclose(heights, 0.05 + 0.1 * torch.arange(number, dtype=torch.float64), atol=1e-4)
+    weight = 2.0 * G * 2e-3
+    lifted = path.recorded["impulse"][-1, :, 0]
+    for i in range(number):
+        below = "ground" if i == 0 else f"r_{i - 1}/b/0" if i > 1 else "r/b/0"
+        name = f"r_{i}/b/0" if i else "r/b/0"
+        places = [k for k, n in enumerate(model.candidates.names) if n in (f"{name} on {below}", f"{below} on {name}")]
+        assert float(lifted[places].sum()) == pytest.approx((number - i) * weight, rel=2e-3)
+
+
+@pytest.mark.parametrize("degrees", [0.0, 20.0, 45.0, 70.0])
+def test_with_the_cone_a_brick_slips_in_any_direction_alike(degrees):
+    """At tan(angle) = mu, to 0.1 degree; with the pyramid, 45 degrees off its axes it would hold up to sqrt(2) mu."""
+    mu, direction, slipped = 0.4, math.radians(degrees), []
+    for off in (-0.1, 0.1):
+        angle = math.atan(mu) + math.radians(off)
+        down = G * math.sin(angle)
+        gravity = (down * math.cos(direction), down * math.sin(direction), -G * math.cos(angle))
+        model = world((loose(BRICK), (0.0, 0.0, 0.05)), gravity=gravity, friction=mu, cone=True, sweeps=300)
+        slipped.append(float(run(model, steps=1000).v_end[3:5].norm()) > 1e-4)
+    assert slipped == [False, True]
+
+
+def test_a_robot_collides_with_itself_only_if_asked():
+    """The paper's quadruped, legs folded: neighbours and excluded pairs never meet."""
+    hinge = {"kind": "revolute", "axis": (0.0, 1.0, 0.0)}
+    mass = solid(BALL, mass=1.0)
+    bodies = (
+        Body("a", None, Pose(), (Joint("j", **hinge),), mass, (BALL,)),
+        Body("b", "a", Pose((0.15, 0.0, 0.0)), (Joint("k", **hinge),), mass, (BALL,)),
+        Body("c", "b", Pose((0.15, 0.0, 0.0)), (Joint("l", **hinge),), mass, (BALL,)),
+    )
+    chain = Robot("chain", bodies)
+    scene = kn.Scene()
+    scene.add_robot(chain, self_collision=True)
+    assert kn.compile(scene).candidates.names == ["chain/a/0 on chain/c/0"]
+    scene = kn.Scene()
+    scene.add_robot(chain)
+    scene.add_robot(Robot("other", bodies, excluded=frozenset({frozenset({"a", "c"})})), pos=(0, 9, 0), self_collision=True)
+    names = kn.compile(scene).candidates.names
+    assert len(names) == 9 and all("chain" in n and "other" in n for n in names)
+
+
+def test_groups_decide_who_meets():
+    red, blue = Shape("sphere", (0.1,), group=2, mask=1), Shape("sphere", (0.1,), group=4, mask=2 | 1)
+    model = world((loose(red), (0.0, 0.0, 1.0)), (loose(blue), (1.0, 0.0, 1.0)))
+    assert model.candidates.names == ["r/b/0 on ground", "r_1/b/0 on ground"]
+
+
+def test_pairs_that_cannot_touch_are_named():
+    rod = Shape("cylinder", (0.1, 0.1))
+    with pytest.raises(kn.ModelError, match=r"cylinder 'r/b/0' and box 'r_1/b/0' may meet") as caught:
+        world((loose(rod), (0.0, 0.0, 1.0)), (loose(BRICK), (1.0, 0.0, 1.0)), ground=False)
+    assert "Shape(collides=False)" in str(caught.value)
+
+
+def test_too_many_contacts_are_reported():
+    model = world(*[(loose(BRICK), (0.3 * i, 0.0, 0.05)) for i in range(6)], most=10)
+    with pytest.raises(kn.SimulationError, match="more than 10 contacts at once, first in step 0") as caught:
+        run(model, steps=5)
+    assert "Contact(most=24)" in str(caught.value)
+
+
+def test_ten_robots_do_not_disturb_each_other():
+    """Far apart in one world they move as each alone, bit for bit: sums over constraints know only their own links."""
+    alone = world((quadruped(), (0.0, 0.0, 0.0)))
+    path = run(alone, steps=50, dt=2e-3)
+    many = world(*[(quadruped(), (2.0 * i, 0.0, 0.0)) for i in range(3)])
+    together = run(many, steps=50, dt=2e-3)
+    for i in range(3):
+        q = together.q_end[19 * i : 19 * (i + 1)].clone()
+        q[0] -= 2.0 * i
+        assert torch.allclose(q, path.q_end, rtol=0, atol=1e-13)
