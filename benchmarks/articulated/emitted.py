@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -74,9 +75,10 @@ def step_text(model: kn.Model, after_prelude: str = "") -> str:
     return _Writer(program_of(model), model).text(after_prelude)
 
 
-def load(text: str, header: str) -> ctypes.CDLL:
-    """Compile (or find) a library."""
-    command = [str(compiler()), *FLAGS, *_includes(header)]
+def load(text: str, header: str | None = None) -> ctypes.CDLL:
+    """Compile (or find) a library, which may use a header."""
+    command = [str(compiler()), *FLAGS, *(_includes(header) if header else ())]
+    text = f"#include <{header}>\n{text}" if header else text
     key = hashlib.sha256(repr((command, text)).encode()).hexdigest()[:16]
     folder = Path(__file__).resolve().parents[2] / "out" / "articulated" / "libraries"
     library = folder / f"{key}.so"
@@ -84,7 +86,9 @@ def load(text: str, header: str) -> ctypes.CDLL:
         folder.mkdir(parents=True, exist_ok=True)
         source = folder / f"{key}.cpp"
         source.write_text(text)
-        subprocess.run([*command, str(source), "-o", str(library)], check=True)
+        made = folder / f"{key}.{os.getpid()}"
+        subprocess.run([*command, str(source), "-o", str(made)], check=True)
+        made.rename(library)
     return ctypes.CDLL(str(library))
 
 

@@ -44,7 +44,7 @@ extern "C" long backward(long steps, const double* torques, const double* states
       CppAD::Independent(X);
       step.run(X.data(), X.data() + NQ, X.data() + NS, Y.data(), Y.data() + NQ);
       f.Dependent(X, Y);
-      f.optimize(OPTIONS);
+      f.optimize();
       f.compare_change_count(1);
       f.Forward(0, x);
       ++recorded;
@@ -64,7 +64,7 @@ class Peer:
 
     name, mode, module = "CppAD", "tape", "cppad"
     slow = compiles_steps = False
-    header, text_before, text_after = HEADER, CLAMPS, BACKWARD.replace("OPTIONS", "")
+    header, text_before, text_after = HEADER, CLAMPS, BACKWARD
 
     @classmethod
     def available(cls) -> Availability:
@@ -76,7 +76,7 @@ class Peer:
     def prepare(self, case: scene.Case) -> None:
         model = scene.model(case.robots, case.sweeps)
         text = emitted.step_text(model, self.text_before)
-        self.library = emitted.load(f"#include <{self.header}>\n{text}{emitted.ROLL}{self.text_after}", self.header)
+        self.library = emitted.load(text + emitted.ROLL + self.text_after, self.header)
         self.library.backward.restype = ctypes.c_long
         self.case, self.nq = case, model.nq
         self.start = np.concatenate([x.numpy() for x in scene.start(model)])
