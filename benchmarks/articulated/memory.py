@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from . import scene
 
 WARM_STEPS = 20
@@ -44,6 +46,7 @@ def measure(**job: Any) -> float | None:
 
 
 def _run(job: dict[str, Any]) -> float:
+    torch.set_num_threads(1)
     module = importlib.import_module(f"{__package__}.peer_{job['peer']}")
     peer = module.Peer(**job.get("arguments", {}))
     peer.prepare(scene.case(job["robots"], job.get("warm", WARM_STEPS), job["sweeps"]))

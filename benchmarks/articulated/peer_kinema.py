@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -82,3 +83,15 @@ class Peer:
         shanks = [i for i, name in enumerate(self.model.bodies) if name.endswith("shank")]
         height = poses.position[:, shanks, 2] - LEG * poses.rotation[:, shanks, 2, 2] - FOOT
         return max(0.0, -float(height.min()))
+
+
+@functools.cache
+def _contact(robots: int, steps: int, sweeps: int) -> Contact:
+    peer = Peer()
+    peer.prepare(scene.case(robots, steps, sweeps))
+    return peer.contact()
+
+
+def contact(case: scene.Case) -> Contact:
+    """How well the contacts are solved, for peers that do the same sweeps of the same problem."""
+    return _contact(case.robots, case.steps, case.sweeps)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import boxes, round, round_box
+from kinema.contact import boxes, planes, round, round_box
 from kinema.lang import build
 from pairs import Family, Found, random_pairs
 
@@ -31,6 +31,8 @@ def sizes(kind: str, random: np.random.Generator, n: int) -> np.ndarray:
     """Of spheres, capsules, cylinders or boxes, as in `Shapes`."""
     if kind == "box":
         return random.uniform(0.05, 0.4, (n, 3))
+    if kind == "plane":
+        return np.zeros((n, 3))
     half = np.zeros(n) if kind == "sphere" else random.uniform(0.05, 0.4, n)
     return np.c_[random.uniform(0.05, 0.25, n), half, np.zeros(n)]
 
@@ -39,6 +41,8 @@ def solid(kind: str, size: np.ndarray) -> coal.CollisionGeometry:
     """The same in coal, which counts whole lengths."""
     if kind == "box":
         return coal.Box(*(2 * size))
+    if kind == "plane":
+        return coal.Halfspace(np.array([0.0, 0.0, 1.0]), 0.0)
     if kind == "sphere":
         return coal.Sphere(size[0])
     return {"capsule": coal.Capsule, "cylinder": coal.Cylinder}[kind](size[0], 2 * size[1])
@@ -150,3 +154,18 @@ def test_box_and_box():
     assert (np.abs(along - distance) < bias)[overlap].all()
     assert (found.least > distance - bias)[overlap].all() and (found.least > distance - GJK)[~overlap].all()
     assert same[overlap].mean() > 0.98 and same[~overlap].mean() > 0.6
+
+
+PLANE = {
+    "sphere": Family(planes.touch_sphere_plane, planes.SPHERE_CANDIDATES),
+    "capsule": Family(planes.touch_capsule_plane, planes.CAPSULE_CANDIDATES),
+    "box": Family(planes.touch_box_plane, planes.BOX_CANDIDATES),
+    "cylinder": Family(planes.touch_cylinder_plane, planes.CYLINDER_CANDIDATES),
+}
+
+
+@pytest.mark.parametrize("kind", PLANE)
+def test_planes(kind):
+    found, distance, normal, _ = compare(PLANE[kind], kind, "plane", 1.0)
+    assert 0.1 < (distance < 0).mean() < 0.9
+    assert np.allclose(found.least, distance, atol=1e-9) and np.allclose(nearest_normals(found), normal, atol=1e-9)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import boxes, round, round_box
+from kinema.contact import boxes, planes, round, round_box
 from kinema.contact.shapes import FAR
 from kinema.lang import build
 from pairs import NAMES, Family, compare_gradients, random_pairs
@@ -28,6 +28,10 @@ FAMILIES = {
     "sphere_box": Family(round_box.touch_sphere_box, round_box.SPHERE_CANDIDATES),
     "box_box": Family(boxes.touch_box_box, boxes.CANDIDATES),
     "capsule_box": Family(round_box.touch_capsule_box, round_box.CAPSULE_CANDIDATES),
+    "sphere_plane": Family(planes.touch_sphere_plane, planes.SPHERE_CANDIDATES),
+    "capsule_plane": Family(planes.touch_capsule_plane, planes.CAPSULE_CANDIDATES),
+    "box_plane": Family(planes.touch_box_plane, planes.BOX_CANDIDATES),
+    "cylinder_plane": Family(planes.touch_cylinder_plane, planes.CYLINDER_CANDIDATES),
 }
 
 
@@ -43,6 +47,10 @@ def box(random: np.random.Generator, n: int) -> np.ndarray:
     return random.uniform(0.05, 0.4, (n, 3))
 
 
+def plane(random: np.random.Generator, n: int) -> np.ndarray:
+    return np.zeros((n, 3))
+
+
 Sizes = Callable[[np.random.Generator, int], np.ndarray]
 CASES: dict[str, tuple[str, Sizes, Sizes, float]] = {  # family, sizes of both, distance of links
     "sphere and sphere": ("sphere_round", sphere, sphere, 0.6),
@@ -52,6 +60,10 @@ CASES: dict[str, tuple[str, Sizes, Sizes, float]] = {  # family, sizes of both, 
     "sphere and box": ("sphere_box", sphere, box, 0.7),
     "capsule and box": ("capsule_box", capsule, box, 0.9),
     "box and box": ("box_box", box, box, 0.8),
+    "sphere and plane": ("sphere_plane", sphere, plane, 1.0),
+    "capsule and plane": ("capsule_plane", capsule, plane, 1.0),
+    "box and plane": ("box_plane", box, plane, 1.0),
+    "cylinder and plane": ("cylinder_plane", capsule, plane, 1.0),
 }
 
 
@@ -92,7 +104,8 @@ def test_normals_are_unit_and_swapped_shapes_are_mirrored(name):
 @pytest.mark.parametrize("name", CASES)
 def test_out_of_reach_there_is_nothing(name):
     family, given = case(name, 2, 20)
-    far = {**given, "at1": given["at1"] + torch.tensor([1e3, 0, 0])}
+    away = (given["frame2"] @ given["inner2"])[:, :, 2]  # out of a plane
+    far = {**given, "at1": given["at1"] + 1e3 * away}
     leaves = {k: far[k].clone().requires_grad_() for k in NAMES}
     found = family({**far, **leaves})
     assert (found.gap == FAR).all() and (found.point == 0).all()
@@ -277,3 +290,28 @@ def test_crossed_edges_of_boxes():
 
 def test_degenerate_boxes_are_finite():
     finite(FAMILIES["box_box"], every(HALVES, PLACES, TURNS, HALVES))
+
+
+def test_a_cylinder_stands_and_lies_on_a_plane():
+    family, size = FAMILIES["cylinder_plane"], (0.2, 0.5, 0.0)
+    found = family(one(size, (0, 0, 0.49), FLAT, FLAT))
+    assert np.allclose(found.gap[0], [-0.01, 0.99, -0.01, -0.01]) and np.allclose(
+        found.point[0, :, 2][[0, 2, 3]], -0.005
+    )
+    assert np.allclose(found.point[0, [0, 2, 3]].mean(0)[:2], 0) and np.allclose(found.point[0, 0, :2], [0.2, 0])
+    found = family(one(size, (0, 0, 0.2), ALONG_X, FLAT))
+    assert np.allclose(found.gap[0, :2], 0) and np.allclose(sorted(found.point[0, :2, 0].tolist()), [-0.5, 0.5])
+    tilt = 0.3
+    found = family(one(size, (0, 0, 1.0), (0, tilt, 0), FLAT))
+    assert np.isclose(found.least[0], 1 - 0.5 * np.cos(tilt) - 0.2 * np.sin(tilt))
+
+
+def test_a_box_on_an_edge_over_a_plane_has_both_ends():
+    for turn in ((np.pi / 4, 0, 0), (np.pi / 4 + 1e-9, 0, 0), (np.pi / 4 - 1e-9, 0, 0)):
+        found = FAMILIES["box_plane"](one((0.1, 0.1, 0.1), (0, 0, 0.1 * np.sqrt(2)), turn, FLAT))
+        assert np.allclose(found.gap[0].sort().values[:2], 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["sphere_plane", "capsule_plane", "cylinder_plane", "box_plane"])
+def test_degenerate_shapes_over_a_plane_are_finite(name):
+    finite(FAMILIES[name], every(HALVES if name == "box_plane" else ROUND, PLACES, TURNS, [FLAT]))

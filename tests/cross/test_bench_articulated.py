@@ -1,0 +1,123 @@
+"""The benchmark of quadrupeds compares equals: peers with Kinema's step agree with it, MuJoCo has the same robot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT) not in sys.path:  # benchmarks/ is not installed
+    sys.path.insert(0, str(ROOT))
+
+from benchmarks.articulated import (  # noqa: E402
+    batch,
+    differences,
+    emitted,
+    memory,
+    peer_kinema,
+    peer_mujoco,
+    peer_torch,
+    report,
+    scene,
+)
+
+STEPS, SWEEPS = 4, 10
+
+
+@pytest.fixture(scope="module")
+def kinema() -> peer_kinema.Peer:
+    peer = peer_kinema.Peer()
+    peer.prepare(scene.case(1, STEPS, SWEEPS))
+    peer.backward()
+    return peer
+
+
+def test_the_robot_has_the_masses_that_are_stated():
+    masses = {body.name.rpartition("_")[2]: body.mass.mass for body in scene.robot().bodies}
+    assert masses == pytest.approx({"trunk": 13.715, "hip": 1.095, "thigh": 1.527, "shank": 0.301})
+
+
+def test_feet_carry_the_robot(kinema: peer_kinema.Peer):
+    assert kinema.path.impulse[-1, :, 0].min() > 0
+
+
+def test_plain_pytorch_has_the_states_and_gradients_of_kinema(kinema: peer_kinema.Peer):
+    """Both are float64 and differ in the order of sums: 1e-12 leaves three digits for a few steps."""
+    peer = peer_torch.Peer()
+    peer.prepare(scene.case(1, STEPS, SWEEPS))
+    peer.backward()
+    for got, wanted in zip(peer.states(), kinema.states(), strict=True):
+        assert differences.distance(got, wanted) < 1e-12
+    assert differences.distance(peer.gradient(), kinema.gradient()) < 1e-12
+
+
+def test_the_emitted_step_is_that_of_kinema(kinema: peer_kinema.Peer):
+    """In plain doubles, which compile in seconds; over CppAD and Ceres the benchmark itself checks it."""
+    if not emitted.compiler():
+        pytest.skip("no C++ compiler")
+    model = scene.model(1, SWEEPS)
+    library = emitted.load(emitted.step_text(model) + emitted.ROLL)
+    start = np.concatenate([x.numpy() for x in scene.start(model)])
+    end = emitted.roll(library, start, scene.torques(STEPS))[-1]
+    assert differences.distance(end, np.concatenate(kinema.states())) < 1e-12
+
+
+def test_gradients_agree_with_differences(kinema: peer_kinema.Peer):
+    """Central differences of length 1e-5 to 1e-2 N m tell 1e-8 at best."""
+    assert differences.error(kinema.loss, scene.torques(STEPS), kinema.gradient()) < 1e-7
+    assert differences.error(kinema.loss, scene.torques(STEPS), 1.01 * kinema.gradient()) > 5e-3
+
+
+def test_mujoco_has_the_same_robot_and_its_residual_is_seen():
+    pytest.importorskip("mujoco")
+    twin = scene.model(2, SWEEPS)
+    assert peer_mujoco.mass_error(peer_mujoco.make(2), twin) < 1e-12
+    found = {}
+    for solver in ("Newton", "PGS"):
+        peer = peer_mujoco.Peer(solver)
+        peer.prepare(scene.case(1, STEPS, SWEEPS))
+        found[solver] = peer.contact()
+    assert found["Newton"].residual < 1e-12 < found["PGS"].residual < 1e-5
+
+
+def test_worlds_of_a_batch_have_the_bits_of_single_runs():
+    drawn = np.stack([scene.torques(STEPS, seed=w) for w in range(9)])
+    assert batch.Batch(drawn, SWEEPS, batch.torch.float64).identical(range(9))
+
+
+def test_memory_is_measured():
+    peak = memory.measure(peer="kinema", robots=1, steps=200, sweeps=SWEEPS)
+    # At least the states, 37 numbers a step; not ten times of it.
+    assert peak is None or 200 * 37 * 8 < 2**20 * peak < 10 * 200 * 37 * 8
+
+
+def test_ratios_divide_the_other_by_kinema():
+    def row(engine: str, steps: int, forward: float, backward: float | None, mode: str = "m") -> report.Row:
+        return report.Row(engine, mode, 1, steps, forward, backward, 40, 0.0, 0.0, 0.0, None, None)
+
+    rows = [row("Kinema", 50, 5.0, 20.0), row("Kinema", 5000, 4.0, 12.0), row("MuJoCo", 5000, 12.0, 480.0, "Newton")]
+    rows += [row("CppAD", 5000, 10.0, 240.0), row("PyTorch", 50, 1e4, 4e4)]
+    batches = [
+        batch.BatchRow(engine, precision, 4096, 20, 2, speed, None, None, None, 0, None)
+        for engine, precision, speed in (
+            ("Kinema", "float64", 8e5),
+            ("Kinema", "float32", 16e5),
+            ("MuJoCo", "float64", 1e5),
+        )
+    ]
+    found = report.ratios(rows, [report.MemoryRow("Kinema", 1, 5000, 2.25)], batches)
+    assert found["forward_vs_mujoco"] == 3.0 and found["backward_vs_mujoco_fd"] == 40.0
+    assert found["backward_vs_cppad"] == 20.0 and found["backward_vs_torch"] == 2000.0
+    assert found["backward_over_forward"] == 3.0 and found["memory_mb_5000"] == 2.25
+    assert found["step_time_spread"] == 1.25
+    assert found["batch4096_forward_vs_mujoco"] == 8.0 and found["batch4096_f32_forward_vs_mujoco"] == 16.0
+    assert set(report.TARGETS) <= set(found)
+    varied = {"rows": [{"k": 1}], "fits": [{"k": 1}], "plot": None}
+    built = report.build(rows, [], batches, varied, [], {"chosen": 40, "why": "so"}, {}, {"jax": "absent"}, {})
+    assert json.loads(json.dumps(built)) == built
+    assert built["targets"]["step_time_spread"]["met"] is False
+    assert any("jax: absent" in cell for _, _, lines in report.tables(built) for line in lines for cell in line)
