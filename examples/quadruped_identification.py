@@ -30,7 +30,7 @@ push[3] = 1.5  # [m/s] forward
 def slide(mass: torch.Tensor, friction: torch.Tensor) -> kn.Trajectory:
     """The path after the push."""
     params = {"dog/trunk/mass": mass, "friction": friction.expand(4)}
-    return kn.simulate(model, start, push, steps=STEPS, dt=DT, params=params, progress=False)
+    return kn.simulate(model, start, push, steps=STEPS, dt=DT, params=params, record=["impulse"], progress=False)
 
 
 def fit(iterations: int = 25) -> list[tuple[float, float, float]]:
@@ -62,8 +62,8 @@ def main() -> None:
 def check() -> None:
     """Both are found to 0.1 %, from a path on which feet slide and stick."""
     path = slide(*(torch.tensor(x, dtype=torch.float64) for x in TRUE.values()))
-    pressed = path.impulse[..., 0] > 0
-    at_bound = path.impulse[..., 1].abs() >= TRUE["friction"] * path.impulse[..., 0] * (1 - 1e-9)
+    normal, along, _ = path.recorded["impulse"].unbind(-1)
+    pressed, at_bound = normal > 0, along.abs() >= TRUE["friction"] * normal * (1 - 1e-9)
     assert int((pressed & at_bound).sum()) > 50 and int((pressed & ~at_bound).sum()) > 50, "all slide, or none"
     _, mass, friction = fit()[-1]
     assert abs(mass / TRUE["mass"] - 1) < 1e-3 and abs(friction / TRUE["friction"] - 1) < 1e-3, (mass, friction)

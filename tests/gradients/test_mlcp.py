@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from kinema.contact.mlcp import NONE, Rows, gauss_seidel, residual
+from kinema.contact.mlcp import Bounds, Gram, Rows, Supports, gauss_seidel, gauss_seidel_adjoint, gram, residual
 from kinema.lang import Array, Float, Index, Int, build, kernel
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
@@ -15,7 +17,7 @@ from kinema.lang.program import Program
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
 FREE = 1e30  # no bound
-NAMES = ("A", "b", "lower", "upper", "mu", "cfm")
+NAMES = ("Y", "b", "lower", "upper", "mu", "cfm")
 
 
 @kernel
@@ -23,147 +25,266 @@ def report(i: Index, found: Array[Float], out: Array[Float]):
     out[i] = found[i]
 
 
-def program(normal: list[int], sweeps: int) -> Program:
-    p, n = Program("contact"), len(normal)
-    A, b = p.parameter("A", Float, n * n), p.parameter("b", Float, n)
-    bounds = {name: p.parameter(name, Float, n) for name in ("lower", "upper", "mu", "cfm")}
-    rows = Rows(normal=p.constant("normal", Int, normal), **bounds)
-    found, history = p.scratch("found", Float, n), p.scratch("history", Float, (sweeps + 1) * n)
-    p.call(gauss_seidel, rows, p.constant("sweeps", Int, sweeps), A, b, history, found)
-    p.call(residual, rows, A, b, found, p.output("residual", Float, 1))
-    p.call(report, found, p.output("impulse", Float, n), count=n)
+@dataclass
+class Problem:
+    """Single rows, then triples: equations, then contacts. `supports` lists the degrees of freedom of each."""
+
+    singles: int
+    equations: int
+    contacts: int
+    dofs: int
+    supports: list[list[int]]
+    given: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def triples(self) -> int:
+        return self.equations + self.contacts
+
+    @property
+    def rows(self) -> int:
+        return self.singles + 3 * self.triples
+
+    @property
+    def widest(self) -> int:
+        return max(map(len, self.supports))
+
+    def block(self, row: int) -> int:
+        return row if row < self.singles else self.singles + (row - self.singles) // 3
+
+    def dense(self, Y: Tensor) -> Tensor:
+        """Rows over all degrees of freedom."""
+        wide = Y.reshape(self.rows, self.widest)
+        rows = []
+        for r in range(self.rows):
+            at = self.supports[self.block(r)]
+            rows.append(torch.zeros(self.dofs, dtype=Y.dtype).index_put((torch.tensor(at),), wide[r, : len(at)]))
+        return torch.stack(rows)
+
+
+def program(x: Problem, sweeps: int, cone: bool) -> Program:
+    p = Program("contact")
+    counts = [len(one) for one in x.supports]
+    rows = Rows(
+        singles=p.constant("singles", Int, x.singles),
+        equations=p.constant("equations", Int, x.equations),
+        triples=p.constant("triples", Int, [x.triples]),
+        support=p.constant("support", Int, np.arange(len(x.supports))),
+    )
+    lists = {
+        "begin": np.cumsum([0, *counts])[:-1],
+        "first": counts,
+        "count": counts,
+        "common": [0] * len(counts),
+        "dofs": [d for one in x.supports for d in one],
+        "widest": x.widest,
+    }
+    supports = Supports(**{n: p.constant(n, Int, v) for n, v in lists.items()})
+    Y, b = p.parameter("Y", Float, x.rows * x.widest), p.parameter("b", Float, x.rows)
+    bounds = Bounds(
+        lower=p.parameter("lower", Float, x.singles),
+        upper=p.parameter("upper", Float, x.singles),
+        active=p.constant("active", Float, [1.0] * x.triples),
+        mu=p.parameter("mu", Float, x.triples),
+        cfm=p.parameter("cfm", Float),
+    )
+    inverse, cross = p.scratch("inverse", Float, x.rows), p.scratch("cross", Float, 3 * x.triples)
+    law, times = p.constant("cone", Int, int(cone)), p.constant("sweeps", Int, sweeps)
+    p.call(gram, rows, supports, bounds.cfm, law, Y, inverse, cross)
+    problem = (rows, supports, bounds, Gram(inverse=inverse, cross=cross), law)
+    history = p.scratch("history", Float, (sweeps + 1) * x.rows)
+    z, impulse = p.scratch("z", Float, x.dofs), p.scratch("found", Float, x.rows)
+    with p.custom() as node:
+        p.call(gauss_seidel, *problem, times, Y, b, history, z, impulse)
+    with p.adjoint_of(node):
+        to = (Y, b, inverse, cross, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
+        given = (*problem, times, Y, b, history, z, z.adj, impulse.adj)
+        p.call(gauss_seidel_adjoint, *given, *(ref.adj for ref in to))
+    p.call(residual, *problem, Y, b, z, impulse, p.output("residual", Float, 1))
+    p.call(report, impulse, p.output("impulse", Float, x.rows), count=x.rows)
+    p.call(report, z, p.output("sums", Float, x.dofs), count=x.dofs)
     return p
 
 
-def solve(normal: list[int], sweeps: int, given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Impulses and residual."""
-    flat = {**given, "A": given["A"].flatten(-2)}
-    out = rollout(program(normal, sweeps), 1, {}, flat, record=("impulse", "residual"), progress=False).outputs
-    return out["impulse"].squeeze(-2), out["residual"].squeeze(-1).squeeze(-1)
+def solve(x: Problem, sweeps: int, given: dict[str, Tensor], cone: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Impulses, z = Y^T impulses, and the residual."""
+    names = ("impulse", "sums", "residual")
+    out = rollout(program(x, sweeps, cone), 1, {}, given, record=names, progress=False).outputs
+    return out["impulse"].squeeze(-2), out["sums"].squeeze(-2), out["residual"].squeeze(-1).squeeze(-1)
 
 
-def plain(normal: list[int], sweeps: int, g: dict[str, Tensor]) -> Tensor:
-    """The same in torch, a row at a time."""
-    n = len(normal)
-    x = [torch.zeros((), dtype=torch.float64) for _ in range(n)]
+def plain(x: Problem, sweeps: int, g: dict[str, Tensor], cone: bool) -> Tensor:
+    """The same in torch, a row at a time, with the matrix A."""
+    Y = x.dense(g["Y"])
+    A = Y @ Y.T + g["cfm"] * torch.eye(x.rows, dtype=torch.float64)
+    lam = [torch.zeros((), dtype=torch.float64) for _ in range(x.rows)]
+
+    def velocity(i: int) -> Tensor:
+        return g["b"][i] + sum(A[i, j] * lam[j] for j in range(x.rows))
+
     for _ in range(sweeps):
-        for i in range(n):
-            rest = g["b"][i] + sum(g["A"][i, j] * x[j] for j in range(n) if j != i)
-            free = -rest / (g["A"][i, i] + g["cfm"][i])
-            low, high = g["lower"][i], g["upper"][i]
-            if normal[i] >= 0:
-                high = g["mu"][i] * x[normal[i]]
-                low = -high
-            x[i] = torch.maximum(torch.minimum(free, high), low)
-    return torch.stack(x)
+        for i in range(x.singles):
+            lam[i] = torch.clamp(lam[i] - velocity(i) / A[i, i], g["lower"][i], g["upper"][i])
+        for c in range(x.triples):
+            r = x.singles + 3 * c
+            if c < x.equations:
+                for i in range(r, r + 3):
+                    lam[i] = lam[i] - velocity(i) / A[i, i]
+                continue
+            lam[r] = torch.clamp(lam[r] - velocity(r) / A[r, r], min=0.0)
+            bound = g["mu"][c] * lam[r]
+            if not cone:
+                for i in (r + 1, r + 2):
+                    lam[i] = torch.clamp(lam[i] - velocity(i) / A[i, i], -bound, bound)
+                continue
+            step = 1 / torch.linalg.eigvalsh(A[r + 1 : r + 3, r + 1 : r + 3])[-1]
+            pair = torch.stack(lam[r + 1 : r + 3]) - step * torch.stack([velocity(r + 1), velocity(r + 2)])
+            pair = pair * (bound / pair.norm()) if pair.norm() > bound else pair
+            lam[r + 1], lam[r + 2] = pair
+    return torch.stack(lam)
 
 
-def problem(seed: int, contacts: int = 3, others: int = 2) -> tuple[list[int], dict[str, Tensor]]:
-    """Contacts with two friction rows each, then joint limits and equations; sticking, sliding and open."""
+def problem(seed: int) -> Problem:
+    """Two bounded rows, an equation in three rows and three contacts; sticking, sliding and open."""
     random = np.random.default_rng(seed)
-    normal, n = [], 3 * contacts + others
-    for c in range(contacts):
-        normal += [NONE, 3 * c, 3 * c]
-    normal += [NONE] * others
-    J = random.normal(size=(n, n + 3))
-    lower = np.where(np.array(normal) == NONE, 0.0, -FREE)
-    lower[3 * contacts :: 2] = -FREE  # equations
+    x = Problem(2, 1, 3, 12, [])
+    x.supports = [sorted(random.choice(x.dofs, size, replace=False).tolist()) for size in (5, 7, 8, 7, 8, 6)]
     given = {
-        "A": J @ np.diag(random.uniform(0.2, 2, n + 3)) @ J.T / n,
-        "b": random.normal(size=n),
-        "lower": lower,
-        "upper": np.full(n, FREE),
-        "mu": random.uniform(0.2, 0.8, n),
-        "cfm": random.uniform(1e-5, 1e-2, n),
+        "Y": random.normal(size=x.rows * x.widest) / 2,
+        "b": random.normal(size=x.rows),
+        "lower": np.array([-0.05, 0.0]),
+        "upper": np.array([0.1, FREE]),
+        "mu": random.uniform(0.2, 1.5, x.triples),
+        "cfm": np.array(random.uniform(1e-3, 1e-2)),
     }
-    return normal, {name: torch.tensor(value, dtype=torch.float64) for name, value in given.items()}
+    x.given = {name: torch.tensor(value, dtype=torch.float64) for name, value in given.items()}
+    return x
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_values_and_gradients_are_those_of_torch(seed):
-    normal, given = problem(seed)
-    leaves = {n: t.clone().requires_grad_() for n, t in given.items()}
-    weights = torch.linspace(-1, 2, len(normal), dtype=torch.float64)
+@pytest.mark.parametrize("cone", [False, True], ids=["pyramid", "cone"])
+@pytest.mark.parametrize("seed", range(8))
+def test_values_and_gradients_are_those_of_torch(seed, cone):
+    x = problem(seed)
+    leaves = {n: t.clone().requires_grad_() for n, t in x.given.items()}
+    weights = torch.linspace(-1, 2, x.rows, dtype=torch.float64)
+    inputs = [leaves[n] for n in NAMES]
     grads = []
-    for function in (lambda g: solve(normal, 25, g)[0], lambda g: plain(normal, 25, g)):
+    for function in (lambda g: solve(x, 25, g, cone)[0], lambda g: plain(x, 25, g, cone)):
         value = function(leaves)
-        inputs = [leaves[n] for n in ("A", "b", "mu", "cfm")]
         grads.append((value.detach(), *torch.autograd.grad((value * weights).sum(), inputs)))
+    used = torch.tensor([t < len(x.supports[x.block(r)]) for r in range(x.rows) for t in range(x.widest)])
+    assert (grads[0][1][~used] == 0).all()
     for ours, theirs in zip(*grads, strict=True):
-        assert torch.allclose(ours, theirs, rtol=1e-11, atol=1e-11)
+        assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
 def test_the_problems_have_contacts_of_every_kind():
     """Otherwise the test above would show little."""
-    kinds = {"open": 0, "sticking": 0, "sliding": 0}
-    for seed in range(12):
-        normal, given = problem(seed)
-        x = solve(normal, 25, given)[0]
-        for c in range(3):
-            bound = given["mu"][3 * c + 1 : 3 * c + 3] * x[3 * c]
-            at_bound = (x[3 * c + 1 : 3 * c + 3].abs() >= bound * (1 - 1e-12)).any()
-            kinds["open" if x[3 * c] == 0 else "sliding" if at_bound else "sticking"] += 1
+    kinds = {"open": 0, "sticking": 0, "sliding": 0, "bounded": 0}
+    for seed in range(8):
+        x = problem(seed)
+        found = solve(x, 25, x.given)[0]
+        kinds["bounded"] += int(((found[:2] == x.given["lower"]) | (found[:2] == x.given["upper"])).sum())
+        for c in range(x.equations, x.triples):
+            r = x.singles + 3 * c
+            bound = x.given["mu"][c] * found[r]
+            at_bound = (found[r + 1 : r + 3].abs() >= bound * (1 - 1e-12)).any()
+            kinds["open" if found[r] == 0 else "sliding" if at_bound else "sticking"] += 1
     assert min(kinds.values()) >= 3, kinds
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_many_sweeps_solve_the_problem(seed):
-    """Complementarity, row by row, and a residual that says so."""
-    normal, given = problem(seed)
-    x, left = solve(normal, 4000, given)
+@pytest.mark.parametrize("cone", [False, True], ids=["pyramid", "cone"])
+@pytest.mark.parametrize("seed", range(4))
+def test_many_sweeps_solve_the_problem(seed, cone):
+    """Complementarity, row by row, a residual that says so; with the cone, friction is against the sliding."""
+    x = problem(seed)
+    found, sums, left = solve(x, 20_000, x.given, cone)
     assert left < 1e-12
-    w = given["A"] @ x + given["b"] + given["cfm"] * x
-    for i, at in enumerate(normal):
-        high = float(given["mu"][i] * x[at]) if at >= 0 else float(given["upper"][i])
-        low = -high if at >= 0 else float(given["lower"][i])
-        assert low - 1e-12 <= x[i] <= high + 1e-12
-        if low < x[i] < high:
-            assert abs(w[i]) < 1e-9
-        elif high > low:
-            assert (w[i] > -1e-9) if x[i] == low else (w[i] < 1e-9)
+    Y = x.dense(x.given["Y"])
+    assert torch.allclose(sums, Y.T @ found, atol=1e-11)
+    w = Y @ sums + x.given["b"] + x.given["cfm"] * found
+    for i in range(x.singles):
+        _check_row(float(found[i]), float(w[i]), float(x.given["lower"][i]), float(x.given["upper"][i]))
+    for c in range(x.triples):
+        r = x.singles + 3 * c
+        if c < x.equations:
+            assert float(w[r : r + 3].abs().max()) < 1e-9
+            continue
+        _check_row(float(found[r]), float(w[r]), 0.0, FREE)
+        bound, sideways, speed = float(x.given["mu"][c] * found[r]), found[r + 1 : r + 3], w[r + 1 : r + 3]
+        if not cone:
+            for i in (0, 1):
+                _check_row(float(sideways[i]), float(speed[i]), -bound, bound)
+        elif float(sideways.norm()) < bound * (1 - 1e-9):
+            assert float(speed.norm()) < 1e-9
+        elif bound > 0:
+            assert torch.allclose(sideways / bound, -speed / speed.norm(), atol=1e-7)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_gradients_against_differences(seed, gradient_errors):
+def _check_row(impulse: float, w: float, low: float, high: float) -> None:
+    assert low - 1e-12 <= impulse <= high + 1e-12
+    if low < impulse < high:
+        assert abs(w) < 1e-9
+    elif high > low:
+        assert (w > -1e-9) if impulse == low else (w < 1e-9)
+
+
+@pytest.mark.parametrize("cone", [False, True], ids=["pyramid", "cone"])
+@pytest.mark.parametrize("seed", range(4))
+def test_gradients_against_differences(seed, cone, gradient_errors):
     """At random problems no row is within the step of the differences of a clamp."""
-    normal, given = problem(100 + seed)
-    fixed = {n: given[n] for n in ("lower", "upper")}
-    weights = torch.linspace(-1, 2, len(normal), dtype=torch.float64)
-    free = {n: given[n] for n in ("A", "b", "mu", "cfm")}
-    errors = gradient_errors(lambda g: (solve(normal, 30, {**g, **fixed})[0] * weights).sum(), free, h=1e-6)
+    x = problem(100 + seed)
+    weights = torch.linspace(-1, 2, x.rows, dtype=torch.float64)
+    fixed = {"upper": x.given["upper"]}
+    free = {n: x.given[n] for n in NAMES if n not in fixed}
+    errors = gradient_errors(lambda g: (solve(x, 30, {**g, **fixed}, cone)[0] * weights).sum(), free, h=1e-6)
     assert max(errors.values()) < 1e-6, errors
 
 
-def block(b_normal: float, b_slide: float, mu: float) -> dict[str, Tensor]:
-    """A block of 2 kg on the ground: its normal and one direction of sliding."""
-    numbers = {"A": [[0.5, 0.0], [0.0, 0.5]], "b": [b_normal, b_slide], "lower": [0.0, -FREE], "upper": [FREE, FREE]}
-    numbers |= {"mu": [0.0, mu], "cfm": [0.0, 0.0]}
-    return {n: torch.tensor(v, dtype=torch.float64) for n, v in numbers.items()}
+def brick(b_normal: float, b_slide: float, mu: float) -> Problem:
+    """A body of 2 kg on the ground, free to move along three axes, and a row that does nothing."""
+    x = Problem(1, 0, 1, 3, [[0], [0, 1, 2]])
+    Y = np.zeros((4, 3))
+    Y[1:] = np.eye(3) / np.sqrt(2.0)
+    numbers = {
+        "Y": Y.ravel(),
+        "b": [0.0, b_normal, b_slide, 0.0],
+        "lower": [0.0],
+        "upper": [0.0],
+        "mu": [mu],
+        "cfm": 0.0,
+    }
+    x.given = {n: torch.tensor(v, dtype=torch.float64) for n, v in numbers.items()}
+    x.given["Y"][0] = 1.0
+    return x
 
 
-def test_a_sliding_block_in_closed_form():
+@pytest.mark.parametrize("cone", [False, True], ids=["pyramid", "cone"])
+def test_a_sliding_block_in_closed_form(cone):
     """lambda_n = -b_n / A, lambda_t = -mu lambda_n: friction depends on what presses, and on mu, not on the speed."""
-    leaves = {n: t.requires_grad_() for n, t in block(-0.3, 5.0, 0.4).items()}
-    x, _ = solve([NONE, 0], 10, leaves)
-    assert torch.allclose(x, torch.tensor([0.6, -0.24], dtype=torch.float64), rtol=1e-14)
-    by_b, by_mu = torch.autograd.grad(x[1], [leaves["b"], leaves["mu"]])
-    assert torch.allclose(by_b, torch.tensor([0.8, 0.0], dtype=torch.float64)) and abs(by_mu[1] + 0.6) < 1e-14
+    x = brick(-0.3, 5.0, 0.4)
+    leaves = {n: t.requires_grad_() for n, t in x.given.items()}
+    found = solve(x, 10, leaves, cone)[0]
+    assert torch.allclose(found[1:], torch.tensor([0.6, -0.24, 0.0], dtype=torch.float64), rtol=1e-14)
+    by_b, by_mu = torch.autograd.grad(found[2], [leaves["b"], leaves["mu"]])
+    assert torch.allclose(by_b[1:3], torch.tensor([0.8, 0.0], dtype=torch.float64)) and abs(by_mu[0] + 0.6) < 1e-14
 
 
 def test_a_sticking_block_in_closed_form():
-    x, _ = solve([NONE, 0], 10, block(-0.3, 0.1, 0.4))
-    assert torch.allclose(x, torch.tensor([0.6, -0.2], dtype=torch.float64), rtol=1e-14)
+    x = brick(-0.3, 0.1, 0.4)
+    found = solve(x, 10, x.given)[0]
+    assert torch.allclose(found[1:], torch.tensor([0.6, -0.2, 0.0], dtype=torch.float64), rtol=1e-14)
 
 
 def test_an_open_contact_has_no_impulse_and_no_gradient():
-    leaves = {n: t.requires_grad_() for n, t in block(0.3, 5.0, 0.4).items()}
-    x, left = solve([NONE, 0], 10, leaves)
-    assert (x == 0).all() and left == 0
-    assert all((g == 0).all() for g in torch.autograd.grad(x.sum(), [leaves["b"], leaves["mu"], leaves["A"]]))
+    x = brick(0.3, 5.0, 0.4)
+    leaves = {n: t.requires_grad_() for n, t in x.given.items()}
+    found, _, left = solve(x, 10, leaves)
+    assert (found == 0).all() and left == 0
+    assert all((g == 0).all() for g in torch.autograd.grad(found.sum(), [leaves["b"], leaves["mu"], leaves["Y"]]))
 
 
 def test_worlds_do_not_depend_on_their_batch():
-    normal, given = problem(3)
-    batch = {n: torch.stack([t, *(problem(s)[1][n] for s in range(16))]) for n, t in given.items()}
-    together = solve(normal, 25, batch)[0]
-    assert torch.equal(together[0], solve(normal, 25, given)[0])
+    x = problem(3)
+    batch = {n: torch.stack([t, *(problem(s).given[n] for s in range(16))]) for n, t in x.given.items()}
+    together = solve(x, 25, batch)[0]
+    assert torch.equal(together[0], solve(x, 25, x.given)[0])

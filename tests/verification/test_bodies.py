@@ -131,7 +131,9 @@ def test_a_robot_collides_with_itself_only_if_asked():
     assert kn.compile(scene).candidates.names == ["chain/a/0 on chain/c/0"]
     scene = kn.Scene()
     scene.add_robot(chain)
-    scene.add_robot(Robot("other", bodies, excluded=frozenset({frozenset({"a", "c"})})), pos=(0, 9, 0), self_collision=True)
+    scene.add_robot(
+        Robot("other", bodies, excluded=frozenset({frozenset({"a", "c"})})), pos=(0, 9, 0), self_collision=True
+    )
     names = kn.compile(scene).candidates.names
     assert len(names) == 9 and all("chain" in n and "other" in n for n in names)
 

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.contact_gradients import Case, Counts, check_gradients
 
 import kinema as kn
 from kinema.lang import build
 from kinema.scene.description import Body, Joint, MassProperties, Mesh, Pose, Robot, Shape
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.random_tree import random_tree
-from tests.contact_gradients import Case, Counts, check_gradients
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 

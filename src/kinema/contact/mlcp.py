@@ -8,9 +8,10 @@ For rows of constraints with impulses lambda, A = J M^-1 J^T and b the velocity 
     a contact:           its normal row with the bounds 0 and infinity; then two rows of friction, each with the bounds
                          -+ mu lambda_n (a pyramid), or both together within a circle of radius mu lambda_n (the cone)
 
-A is never formed. With M = L^T D L the rows Y = D^-1/2 L^-T J^T give A = Y Y^T, and a sweep keeps z = Y^T lambda, a number
-per degree of freedom: visiting a row reads z where the row has entries and changes it there. So the cost is that of
-the entries, and constraints that share nothing do not see each other. Three rows of one constraint are visited together.
+A is never formed. With M = L^T D L the rows Y = D^-1/2 L^-T J^T give A = Y Y^T, and a sweep keeps z = Y^T lambda, a
+number per degree of freedom: visiting a row reads z where the row has entries and changes it there. So the cost is
+that of the entries, and constraints that share nothing do not see each other. Three rows of one constraint are visited
+together.
 
 The reverse sweep passes through every clamp as it was: what a clamped row of friction would get goes to its normal
 impulse and to mu [Qiao et al. 2021, sec. 4.3; their algorithm 1 leaves the clamps out]. It takes the impulses of all
@@ -231,8 +232,8 @@ def gauss_seidel_adjoint(
 ):
     """The sweeps in reverse.
 
-    Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w * inverse. Cotangents:
-    g of n, f of x, u of w, p of n - l; `left` holds those of the impulses, `pull` those of z.
+    Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w * inverse.
+    Cotangents: g of n, f of x, u of w, p of n - l; `left` holds those of the impulses, `pull` those of z.
     """
     n, wide = len(b), supports.widest
     sums, pull = local(Float, len(z)), local(Float, len(z))

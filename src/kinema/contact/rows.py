@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from kinema.contact.mlcp import Supports
 from kinema.contact.shapes import Touch
-from kinema.dynamics.articulated import Branches
-from kinema.kinematics.tree import Tree
+from kinema.kinematics.tree import Branches, Tree
 from kinema.lang import (
     Array,
     Float,
@@ -442,7 +441,13 @@ def scale_rows(
 
 @kernel
 def velocity_change(
-    branches: Branches, U: Array[Float], L: Array[Float], z: Array[Float], v_free: Array[Float], dv: Array[Float], v_end: Array[Float]
+    branches: Branches,
+    U: Array[Float],
+    L: Array[Float],
+    z: Array[Float],
+    v_free: Array[Float],
+    dv: Array[Float],
+    v_end: Array[Float],
 ):
     """v_end = v_free + L^-1 D^-1/2 z: the velocities after impulses with z = Y^T impulse."""
     for i in range(len(branches.row)):

@@ -9,7 +9,7 @@ way from the root to it, so that entry (d, e) is number row[d] + depth[e]: nothi
 
 from __future__ import annotations
 
-from kinema.kinematics.tree import Tree
+from kinema.kinematics.tree import Branches, Tree
 from kinema.lang import Array, Float, Int, kernel, mat33, record, transpose, vec3
 from kinema.math import Force, Motion, RigidInertia, Sym33, rigid_inertia
 
@@ -31,22 +31,6 @@ class Bodies:
     mass: Array[Float]
     com: Array[vec3]
     inertia: Array[Sym33]
-
-
-@record
-class Branches:
-    """Degrees of freedom along the branches.
-
-    row: Where the row of a degree of freedom begins.
-    depth: Number of those above it.
-    last: Last one below it (or itself): depth-first order makes subtrees ranges.
-    above: All rows, one after the other: the degrees of freedom from the root to the row's own.
-    """
-
-    row: Array[Int]
-    depth: Array[Int]
-    last: Array[Int]
-    above: Array[Int]
 
 
 @kernel

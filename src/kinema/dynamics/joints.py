@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kinema.dynamics.articulated import Branches
-from kinema.kinematics.tree import Tree
+from kinema.kinematics.tree import Branches, Tree
 from kinema.lang import Array, Float, Int, cross, kernel, mat33, record, vec3
 from kinema.math import Force, Motion
 

@@ -48,6 +48,22 @@ class Tree:
 
 
 @record
+class Branches:
+    """Degrees of freedom along the branches.
+
+    row: Where the row of a degree of freedom begins.
+    depth: Number of those above it.
+    last: Last one below it (or itself): depth-first order makes subtrees ranges.
+    above: All rows, one after the other: the degrees of freedom from the root to the row's own.
+    """
+
+    row: Array[Int]
+    depth: Array[Int]
+    last: Array[Int]
+    above: Array[Int]
+
+
+@record
 class Joints:
     """Geometry of the joints.
 

@@ -52,7 +52,9 @@ def find_actuators(tree: TreeArrays, placed: Sequence[Placed]) -> ActuatorArrays
         if name in names:
             raise ModelError(f"two actuators are called {name!r}")
         if joint not in tree.joints:
-            raise ModelError(f"actuator {name!r} drives {joint!r}, which does not move", expected=", ".join(tree.joints))
+            raise ModelError(
+                f"actuator {name!r} drives {joint!r}, which does not move", expected=", ".join(tree.joints)
+            )
         i = tree.joints.index(joint)
         if tree.dofs[i] != 1:
             raise ModelError(f"actuator {name!r} drives {joint!r}", expected="a revolute or prismatic joint")

@@ -178,7 +178,9 @@ def _single(tree: TreeArrays, name: str, why: str) -> int:
         raise ModelError(f"there is no joint {name!r}", expected=", ".join(tree.joints), fix=f"{why}: name another one")
     i = tree.joints.index(name)
     if tree.dofs[i] != 1:
-        raise ModelError(f"joint {name!r} has no single coordinate, but {why}", expected="a revolute or prismatic joint")
+        raise ModelError(
+            f"joint {name!r} has no single coordinate, but {why}", expected="a revolute or prismatic joint"
+        )
     return int(tree.v_start[i])
 
 

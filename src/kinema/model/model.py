@@ -105,9 +105,9 @@ class Model:
             paths: "robot/body/mass", ".../com", ".../inertia"; "robot/joint/offset", ".../axis", ".../armature",
                 ".../damping", ".../stiffness", ".../rest", ".../lower", ".../upper", ".../dry_friction";
                 "robot/actuator/gear", ".../kp", ".../kd", ".../force"; "robot/body/shape/size" (three numbers, see
-                `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction", and so on
-                for all `candidates.names`; "gravity", "contact/restitution", "contact/erp", "contact/cfm"; or a whole
-                array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ...
+                `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction", and
+                so on for all `candidates.names`; "gravity", "contact/restitution", "contact/erp", "contact/cfm"; or
+                a whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ...
             requires_grad: Whether they collect gradients.
         """
         found = {}

@@ -44,7 +44,7 @@ class TreeArrays:
         offset, rotation, axis: See `kinematics.tree.Joints`, shapes (j, 3), (j, 3, 3), (j, 3).
         body_link, body_offset, body_rotation: See `dynamics.articulated.Bodies`, shapes (b,), (b, 3), (b, 3, 3).
         mass, com, inertia: Shapes (b,), (b, 3), (b, 6).
-        row, depth, last, above: See `dynamics.articulated.Branches`, shapes (n,), (n,), (n,), (entries,).
+        row, depth, last, above: See `kinematics.tree.Branches`, shapes (n,), (n,), (n,), (entries,).
         armature, damping, stiffness, rest: Of each velocity's joint, shape (n,); springs of one-dof joints only.
         q: Coordinates as placed, shape (nq,).
     """

@@ -43,7 +43,7 @@ class Contact:
     """How things touch, and how the impulses of contacts, limits and loops are found.
 
     Attributes:
-        friction: Coefficient of Coulomb friction of shapes that have none of their own; of two shapes the smaller counts.
+        friction: Coefficient of Coulomb friction of shapes that have none of their own; of two, the smaller counts.
         cone: Friction within a circle; otherwise within a square, along two directions: faster, and exact along them.
         restitution: Share of the speed with which contacts bounce, above `threshold` [m/s].
         threshold: [m/s]

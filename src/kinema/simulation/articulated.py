@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from kinema.dynamics.articulated import (
     Bodies,
-    Branches,
     bias_forces,
     factorise,
     link_inertias,
     mass_matrix,
     solve,
 )
-from kinema.kinematics.tree import Joints, Tree, link_velocities, place_links
+from kinema.kinematics.tree import Branches, Joints, Tree, link_velocities, place_links
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Program, Ref
 from kinema.math import Force, Motion, RigidInertia, Sym33

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kinema.contact.boxes import touch_box_box
+from kinema.contact.corners import Corners, touch_planes
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -18,7 +19,6 @@ from kinema.contact.mlcp import (
     gram,
     residual,
 )
-from kinema.contact.corners import Corners, touch_planes
 from kinema.contact.round import touch_capsule_capsule, touch_sphere_round
 from kinema.contact.round_box import touch_capsule_box, touch_sphere_box
 from kinema.contact.rows import (
@@ -39,14 +39,13 @@ from kinema.contact.rows import (
     velocity_change,
 )
 from kinema.contact.shapes import Pairs, Shapes, Touch
+from kinema.dynamics.report import report_impulses, report_numbers, report_vectors
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
 from kinema.model.constraints import SupportArrays
 from kinema.model.model import Model
 from kinema.simulation.articulated import TreeProgram
-from kinema.simulation.report import report_impulses, report_numbers, report_vectors
-
 
 FEW = 24  # candidates: so many are all looked at in every step; of more, only those that are near
 
@@ -105,13 +104,10 @@ class ConstraintProgram:
             margin=p.constant("margin", Float, model.contact.margin),
         )
         self.J, self.b = p.scratch("J", Float, self.rows * self.wide), p.scratch("b", Float, self.rows)
-        self.bounds = Bounds(
-            lower=p.scratch("row_lower", Float, max(self.singles, 1)),
-            upper=p.scratch("row_upper", Float, max(self.singles, 1)),
-            active=p.scratch("active", Float, max(self.triples, 1)),
-            mu=p.scratch("mu", Float, max(self.triples, 1)),
-            cfm=p.parameter("contact/cfm", Float),
-        )
+        self.lower, self.upper = (p.scratch(f"row_{n}", Float, max(self.singles, 1)) for n in ("lower", "upper"))
+        self.active, self.mu = (p.scratch(n, Float, max(self.triples, 1)) for n in ("active", "mu"))
+        self.cfm = p.parameter("contact/cfm", Float)
+        self.bounds = Bounds(lower=self.lower, upper=self.upper, active=self.active, mu=self.mu, cfm=self.cfm)
 
     def _supports(self, support: SupportArrays) -> list[int]:
         """The support of every single row and every triple."""
@@ -128,7 +124,7 @@ class ConstraintProgram:
         """The velocities after the impulses of all constraints."""
         if self.rows == 0:
             return v_free
-        p, parts, fixed = self.program, self.parts, self.model.constraints
+        p, fixed = self.program, self.model.constraints
         at = 0
         shared = (v_free, self.dt, self.J, self.b)
         if fixed.follower_names:
@@ -154,14 +150,14 @@ class ConstraintProgram:
         if self.contacts:
             self._contacts(v, shared)
         else:
-            p.call(clear, self.bounds.active, self.bounds.mu)
+            p.call(clear, self.active, self.mu)
         return self._solve(v_free)
 
     def _ints(self, name: str, values: np.ndarray) -> Ref:
         return self.program.constant(name, Int, values)
 
     def _sides(self) -> tuple[Ref, Ref]:
-        return self.bounds.lower, self.bounds.upper
+        return self.lower, self.upper
 
     def _loops(self, shared: tuple[Ref, ...]) -> None:
         p, parts, loops = self.program, self.parts, self.model.constraints.loops
@@ -200,7 +196,7 @@ class ConstraintProgram:
         friction = p.parameter("friction", Float, self.candidates)
         where = (parts.tree, self.supports, self.support, sides, self.law, friction, touch)
         counts = (self.count.triples, self.count.equations, self.count.singles)
-        bounds = (self.bounds.active, self.bounds.mu)
+        bounds = (self.active, self.mu)
         p.call(contact_rows, *where, *counts, parts.p, parts.S, v, *shared, *bounds)
 
     def _touch(self, name: str, count: int) -> Touch:
@@ -245,14 +241,14 @@ class ConstraintProgram:
         p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
         inverse, cross = p.scratch("inverse", Float, self.rows), p.scratch("cross", Float, max(3 * self.triples, 1))
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
-        p.call(gram, self.count, self.supports, self.bounds.cfm, cone, Y, inverse, cross)
+        p.call(gram, self.count, self.supports, self.cfm, cone, Y, inverse, cross)
         history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)
         z, impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
         problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone)
         with p.custom() as node:
             p.call(gauss_seidel, *problem, sweeps, Y, self.b, history, z, impulse)
         with p.adjoint_of(node):
-            inputs = (Y, self.b, inverse, cross, self.bounds.lower, self.bounds.upper, self.bounds.mu, self.bounds.cfm)
+            inputs = (Y, self.b, inverse, cross, self.lower, self.upper, self.mu, self.cfm)
             given = (*problem, sweeps, Y, self.b, history, z, z.adj, impulse.adj)
             p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
         p.call(residual, *problem, Y, self.b, z, impulse, p.output("residual", Float, 1))
@@ -270,20 +266,22 @@ class ConstraintProgram:
             numbers["impulse"] = (first, 3 * self.contacts)
         for name in names:
             if name in numbers:
-                start, count = numbers[name]
-                self._require(name, count)
-                out = p.output(f"record_{name}", Float, count)
-                p.call(report_numbers, self.impulse, p.constant(f"{name}_start", Int, start), out)
+                self._record_numbers(name, self.impulse, *numbers[name])
             elif name == "impulse":
-                start, out = p.constant("impulse_start", Int, first), p.output("record_impulse", Float, 3 * self.candidates)
-                p.call(report_impulses, self.impulse, start, self.count.triples, self.count.equations, self.surface, out)
+                out = p.output("record_impulse", Float, 3 * self.candidates)
+                where = (p.constant("impulse_start", Int, first), self.count.triples, self.count.equations)
+                p.call(report_impulses, self.impulse, *where, self.surface, out)
             elif name == "gap":
-                self._require(name, self.candidates)
-                out = p.output("record_gap", Float, self.candidates)
-                p.call(report_numbers, self.touch.gap, p.constant("gap_start", Int, 0), out)
+                self._record_numbers(name, self.touch.gap, 0, self.candidates)
             elif name in ("point", "normal"):
                 self._require(name, self.candidates)
                 p.call(report_vectors, getattr(self.touch, name), p.output(f"record_{name}", vec3, self.candidates))
+
+    def _record_numbers(self, name: str, numbers: Any, start: int, count: int) -> None:
+        self._require(name, count)
+        p = self.program
+        first, out = p.constant(f"{name}_start", Int, start), p.output(f"record_{name}", Float, count)
+        p.call(report_numbers, numbers, first, out)
 
     def _require(self, name: str, count: int) -> None:
         if count == 0:

@@ -75,11 +75,11 @@ def simulate(
         wrenches: By name of a body, a moment [N m] and a force [N] at its origin, in world axes, in each step, shape
             (*batch, steps, 6).
         params: Numbers in place of the model's own, see `Model.parameters`; with batch dimensions, one per world.
-        record: What to keep of each step: "impulse", of every contact candidate along its normal and two directions of
-            sliding [N s], shape (*batch, steps, candidates, 3), in the order of `model.candidates.names`; "limit_impulse",
-            of every limited joint [N m s, N s]; "gap" [m], "point" [m] and "normal" of the candidates at the start of
-            the step; "position" [m] and "rotation" of all bodies, shapes (*batch, steps, bodies, 3 and 3, 3), and
-            "velocity" [rad/s, m/s], angular and linear, of their origins in world axes, all at the start of the step.
+        record: What to keep of each step. Of every contact candidate, in the order of `model.candidates.names`:
+            "impulse" along its normal and two directions of sliding [N s], shape (*batch, steps, candidates, 3), "gap"
+            [m], "point" [m] and "normal" at the start of the step. "limit_impulse" of every limited joint [N m s, N s].
+            Of all bodies, at the start of the step: "position" [m] and "rotation", shapes (*batch, steps, bodies, 3
+            and 3, 3), and "velocity", angular and linear, of their origins in world axes [rad/s, m/s].
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
             (the default) is the trajectory returned.
         threads: Worker threads; all CPUs by default. No bit of the result depends on it.

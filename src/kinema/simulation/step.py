@@ -8,6 +8,7 @@ import numpy as np
 
 from kinema.dynamics.actuators import Actuators, actuate
 from kinema.dynamics.joints import Loaded, Springs, apply_wrenches, net_forces
+from kinema.dynamics.report import report_bodies
 from kinema.integrate.joints import advance_coordinates, advance_velocities
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Program, Ref
@@ -15,15 +16,11 @@ from kinema.math import Force, Motion
 from kinema.model.model import Model
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.constraints import ConstraintProgram
-from kinema.simulation.report import report_bodies
-
 
 RECORDS = ("impulse", "limit_impulse", "gap", "point", "normal", "position", "rotation", "velocity")
 
 
-def step_program(
-    model: Model, loaded: Sequence[str] = (), record: Sequence[str] = (), name: str = "step"
-) -> Program:
+def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str] = (), name: str = "step") -> Program:
     """One step: semi-implicit Euler, implicit in springs, dampers and servos, with impulses of all constraints.
 
     Args:
