@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kinema.contact.hulls import Hulls, hull_tables
 from kinema.contact.shapes import FAR, Pairs, Shapes, Touch
 from kinema.lang import Array, Float, Index, Int, kernel, mat33, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
+from kinema.scene.shapes.hull import Hull, convex_hull, cube, prism
 
 NAMES = ("turn1", "at1", "offset1", "size1", "turn2", "at2", "offset2", "size2")  # what is differentiated
 
@@ -117,6 +119,31 @@ class Family:
         names = ("gap", "point", "normal")
         out = rollout(self.program(margin), 1, {}, numbers, record=names, progress=False).outputs
         return Found(*(out[k].reshape(count, self.candidates, *out[k].shape[3:]) for k in names))
+
+
+def rock(corners: int, seed: int) -> Hull:
+    """The hull of random points, 0.15 m in size."""
+    return convex_hull(0.15 * np.random.default_rng(seed).normal(size=(corners, 3)))
+
+
+# Hulls of the four pairs of a world.
+HULLS: dict[str, list[Hull | None]] = {
+    "none": [None] * 4,
+    "hull": [rock(8, 0), rock(12, 1), cube(), rock(30, 2)],
+    "cube": [cube()] * 4,
+    "cylinder": [prism(24)] * 4,
+}
+
+
+def hull_family(kernel: Any, candidates: int, first: str, second: str) -> Family:
+    """A family that takes tables of hulls."""
+    kinds = [first] * 4 + [second] * 4
+    arrays = hull_tables([*HULLS[first], *HULLS[second]], [kind == "cylinder" for kind in kinds])
+
+    def tables(p: Program) -> list[Any]:
+        return [Hulls(**{k: p.constant(f"hull_{k}", vec3 if k == "vertex" else Int, v) for k, v in arrays.items()})]
+
+    return Family(kernel, candidates, tables, 4, 0.3)
 
 
 def random_pairs(random: np.random.Generator, n: int, spread: float) -> dict[str, Tensor]:
