@@ -17,9 +17,9 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import boxes, hull_hull, hulls, planes, round, round_box
+from kinema.contact import boxes, hull_hull, hulls, planes, round, round_box, terrain
 from kinema.lang import build
-from pairs import HULLS, Family, Found, hull_family, random_pairs
+from pairs import HULLS, Family, Found, hills, hull_family, random_pairs, terrain_family
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -232,3 +232,30 @@ def test_cylinders_as_prisms():
     assert 0.2 < overlap.mean() < 0.8 and found.exists.any(1)[overlap].all()
     assert (along > distance - near)[overlap].all()
     assert (np.abs(found.least - along) < near)[overlap].mean() > 0.9
+
+
+def test_balls_on_terrain():
+    """Centres above the ground: coal's distance to the triangles."""
+    random = np.random.default_rng(0)
+    family, mesh = terrain_family(terrain.touch_ball_terrain, terrain.BALL_CANDIDATES, hills()), hills()
+    n = 400
+    given = random_pairs(random, n, 1.0)
+    given |= {k: torch.zeros(n, 3, dtype=torch.float64) for k in ("offset1", "size1", "size2")}
+    given["size1"][:, 0] = torch.tensor(random.uniform(0.01, 0.4, n))  # half length 0: all points are centres
+    soup = coal.BVHModelOBBRSS()
+    soup.beginModel(len(mesh.faces), len(mesh.vertices))
+    for face in mesh.faces:
+        soup.addTriangle(*mesh.vertices[face])
+    soup.endModel()
+    X, Y = poses(given, 1), poses(given, 2)
+    tiny = 1e-6
+    distance = np.array([coal_distance(coal.Sphere(tiny), a, soup, b)[0] + tiny for a, b in zip(X, Y, strict=True)])
+    found = family(given, 0.3)
+    gap, r = found.gap[:, 0].numpy(), given["size1"][:, 0].numpy()
+    near = distance < r + 0.3
+    away = found.exists[:, 0] & (gap + r > 1e-3)
+    assert 0.3 < away.mean() < 1 and np.allclose((gap + r)[away], distance[away], atol=1e-5)
+    assert (near | ~found.exists[:, 0])[gap + r > 0].all()
+    below = found.exists[:, 0] & (gap + r < -1e-3)
+    assert below.mean() > 0.05
+    assert np.allclose(-(gap + r)[below], distance[below], atol=1e-5)

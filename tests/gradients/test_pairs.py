@@ -14,10 +14,20 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import boxes, hull_hull, hulls, planes, round, round_box
+from kinema.contact import boxes, hull_hull, hulls, planes, round, round_box, terrain
 from kinema.contact.shapes import FAR
 from kinema.lang import build
-from pairs import NAMES, Family, compare_gradients, hull_family, random_pairs, rotation
+from pairs import (
+    NAMES,
+    Family,
+    compare_gradients,
+    height_field,
+    hills,
+    hull_family,
+    random_pairs,
+    rotation,
+    terrain_family,
+)
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -37,6 +47,8 @@ FAMILIES = {
     "hull_hull": hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "hull", "hull"),
     "cube_cube": hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "cube", "cube"),
     "cylinder_cylinder": hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "cylinder", "cylinder"),
+    "ball_terrain": terrain_family(terrain.touch_ball_terrain, terrain.BALL_CANDIDATES, hills()),
+    "corner_terrain": terrain_family(terrain.touch_corner_terrain, terrain.CORNER_CANDIDATES, hills()),
 }
 
 
@@ -79,6 +91,8 @@ CASES: dict[str, tuple[str, Sizes, Sizes, float]] = {  # family, sizes of both, 
     "hull and plane": ("hull_plane", hull, plane, 1.0),
     "sphere and hull": ("sphere_hull", sphere, hull, 0.6),
     "hull and hull": ("hull_hull", hull, hull, 0.6),
+    "ball and terrain": ("ball_terrain", capsule, plane, 0.6),
+    "corner and terrain": ("corner_terrain", box, plane, 0.3),
     "cylinder and cylinder": ("cylinder_cylinder", capsule, capsule, 0.6),
 }
 
@@ -379,3 +393,63 @@ def test_degenerate_hulls_are_finite(name):
     scales = [(0.5, 0.5, 0.5), (0.5, 0.5, 1e-6)]
     firsts = ROUND if name == "sphere_hull" else scales
     finite(FAMILIES[name], every(firsts, PLACES, TURNS, scales))
+
+
+FLOOR = height_field(np.zeros((9, 9)), 2.0)
+
+
+@pytest.mark.parametrize("z", [0.3, 0.1, -0.2])
+def test_a_flat_terrain_is_a_plane(z):
+    """Also over edges and corners of triangles; one candidate."""
+    family = terrain_family(terrain.touch_ball_terrain, terrain.BALL_CANDIDATES, FLOOR)
+    places = [one((0.2, 0, 0), (x, y, z), FLAT, FLAT) for x in (0.0, 0.25, 0.3, 0.5) for y in (0.0, 0.1, 0.25, -0.75)]
+    found = family({k: torch.cat([pair[k] for pair in places]) for k in places[0]})
+    assert np.allclose(found.gap[:, 0], z - 0.2) and np.allclose(found.normal[:, 0], [0, 0, 1])
+    assert (found.gap[:, 1] == FAR).all()
+
+
+def test_a_ball_in_a_valley_touches_both_sides():
+    x = np.linspace(-2, 2, 9)
+    family = terrain_family(terrain.touch_ball_terrain, 2, height_field(np.repeat(np.abs(x)[:, None], 9, 1), 2.0))
+    w = np.sqrt(0.5)
+    found = family(four(one((0.2, 0, 0), (0.01, 0.1, 0.3), FLAT, FLAT)))
+    check(
+        found,
+        0,
+        (0.3 - 0.01) * w - 0.2,
+        (0.01 + 0.5 * (0.29 * w + 0.2) * w, 0.1, 0.3 - 0.5 * (0.29 * w + 0.2) * w),
+        (-w, 0, w),
+    )
+    check(
+        found,
+        1,
+        (0.3 + 0.01) * w - 0.2,
+        (0.01 - 0.5 * (0.31 * w + 0.2) * w, 0.1, 0.3 - 0.5 * (0.31 * w + 0.2) * w),
+        (w, 0, w),
+    )
+
+
+def test_over_a_ridge_under_a_valley_and_beyond_the_border():
+    x = np.linspace(-2, 2, 9)
+    ridge = terrain_family(terrain.touch_corner_terrain, 1, height_field(np.repeat(-np.abs(x)[:, None], 9, 1), 2.0))
+    none = (0.0, 0.0, 0.0)
+    check(
+        ridge(four(one(none, (0.03, 0.1, 0.3), FLAT, FLAT))),
+        0,
+        np.hypot(0.03, 0.3),
+        (0.015, 0.1, 0.15),
+        (0.03 / np.hypot(0.03, 0.3), 0, 0.3 / np.hypot(0.03, 0.3)),
+    )
+    valley = terrain_family(terrain.touch_corner_terrain, 1, height_field(np.repeat(np.abs(x)[:, None], 9, 1), 2.0))
+    check(valley(four(one(none, (0, 0.1, -0.3), FLAT, FLAT))), 0, -0.3, (0, 0.1, -0.15), (0, 0, 1))
+    floor = terrain_family(terrain.touch_corner_terrain, 1, FLOOR)
+    check(floor(four(one(none, (2.3, 0.1, -0.4), FLAT, FLAT))), 0, 0.5, (2.15, 0.1, -0.2), (0.6, 0, -0.8))
+    assert (floor(four(one(none, (5, 0.1, 0), FLAT, FLAT))).gap == FAR).all()
+    assert (floor(four(one(none, (0, 0.1, -0.9), FLAT, FLAT))).gap == FAR).all()  # deeper than 0.8 m
+
+
+@pytest.mark.parametrize("name", ["ball_terrain", "corner_terrain"])
+def test_degenerate_points_on_terrain_are_finite(name):
+    vertices = torch.tensor(hills().vertices[200:204])
+    finite(FAMILIES[name], four(one((0.0, 0.0, 0.0), FLAT, FLAT, FLAT)) | {"at1": vertices})
+    finite(FAMILIES[name], four(one((0.1, 0.1, 0.1), FLAT, FLAT, FLAT)) | {"at1": vertices})
