@@ -10,10 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kinema.contact.hulls import Hulls, hull_tables
 from kinema.contact.shapes import FAR, Pairs, Shapes, Touch
+from kinema.contact.terrain import Knobs, Terrain, terrain_tables
 from kinema.lang import Array, Float, Index, Int, kernel, mat33, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
+from kinema.scene.description import Mesh
+from kinema.scene.shapes.hull import Hull, convex_hull, cube, prism
 
 NAMES = ("turn1", "at1", "offset1", "size1", "turn2", "at2", "offset2", "size2")  # what is differentiated
 
@@ -117,6 +121,67 @@ class Family:
         names = ("gap", "point", "normal")
         out = rollout(self.program(margin), 1, {}, numbers, record=names, progress=False).outputs
         return Found(*(out[k].reshape(count, self.candidates, *out[k].shape[3:]) for k in names))
+
+
+def rock(corners: int, seed: int) -> Hull:
+    """The hull of random points, 0.15 m in size."""
+    return convex_hull(0.15 * np.random.default_rng(seed).normal(size=(corners, 3)))
+
+
+# Hulls of the four pairs of a world.
+HULLS: dict[str, list[Hull | None]] = {
+    "none": [None] * 4,
+    "hull": [rock(8, 0), rock(12, 1), cube(), rock(30, 2)],
+    "cube": [cube()] * 4,
+    "cylinder": [prism(24)] * 4,
+}
+
+
+def hull_family(kernel: Any, candidates: int, first: str, second: str) -> Family:
+    """A family that takes tables of hulls."""
+    kinds = [first] * 4 + [second] * 4
+    arrays = hull_tables([*HULLS[first], *HULLS[second]], [kind == "cylinder" for kind in kinds])
+
+    def tables(p: Program) -> list[Any]:
+        return [Hulls(**{k: p.constant(f"hull_{k}", vec3 if k == "vertex" else Int, v) for k, v in arrays.items()})]
+
+    return Family(kernel, candidates, tables, 4, 0.3)
+
+
+def height_field(heights: np.ndarray, half: float) -> Mesh:
+    """Triangles of heights [m] over the square of half size `half` [m], rows along x."""
+    n = len(heights)
+    x, y = np.meshgrid(*[np.linspace(-half, half, n)] * 2, indexing="ij")
+    a = np.arange(n * n).reshape(n, n)
+    corners = a[:-1, :-1], a[1:, :-1], a[1:, 1:], a[:-1, 1:]
+    faces = [np.stack([corners[k] for k in ks], -1).reshape(-1, 3) for ks in ((0, 1, 2), (0, 2, 3))]
+    return Mesh(np.stack([x.ravel(), y.ravel(), heights.ravel()], 1), np.concatenate(faces).astype(np.int32))
+
+
+def hills() -> Mesh:
+    """Rough ground, 6 m wide, with ridges and valleys."""
+    x, y = np.meshgrid(*[np.linspace(-3, 3, 24)] * 2, indexing="ij")
+    rough = 0.08 * np.random.default_rng(0).normal(size=x.shape)
+    return height_field(0.3 * np.sin(2 * x) * np.cos(1.7 * y) + rough, 3.0)
+
+
+def terrain_family(kernel: Any, candidates: int, mesh: Mesh, around: float = 0.8) -> Family:
+    """Points on terrain. The four of a world: centres of spheres and ends of capsules, or corners of boxes."""
+    arrays = terrain_tables(mesh, around)
+    kinds = dict.fromkeys(("vertex", "edge_normal", "vertex_normal"), vec3)
+    kinds |= dict.fromkeys(("left", "below", "cell", "depth"), Float)
+    ball = candidates > 1
+    at = [[0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 0, -1]] if ball else [[1, 1, 1], [1, -1, 1], [-1, 1, -1], [-1, -1, -1]]
+
+    def tables(p: Program) -> list[Any]:
+        knobs = Knobs(
+            at=p.constant("knob_at", vec3, at),
+            swell=p.constant("knob_swell", Float, [float(ball)] * 4),
+            capsule=p.constant("knob_capsule", Int, [0, 0, int(ball), int(ball)]),
+        )
+        return [knobs, Terrain(**{k: p.constant(f"t_{k}", kinds.get(k, Int), v) for k, v in arrays.items()})]
+
+    return Family(kernel, candidates, tables, 4)
 
 
 def random_pairs(random: np.random.Generator, n: int, spread: float) -> dict[str, Tensor]:

@@ -17,9 +17,9 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import boxes, planes, round, round_box
+from kinema.contact import boxes, hull_hull, hulls, planes, round, round_box, terrain
 from kinema.lang import build
-from pairs import Family, Found, random_pairs
+from pairs import HULLS, Family, Found, hills, hull_family, random_pairs, terrain_family
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -33,12 +33,21 @@ def sizes(kind: str, random: np.random.Generator, n: int) -> np.ndarray:
         return random.uniform(0.05, 0.4, (n, 3))
     if kind == "plane":
         return np.zeros((n, 3))
+    if kind == "hull":
+        scale = random.uniform(0.7, 1.3, (n, 3))
+        scale[2::4] *= 0.2  # the cube is large
+        return scale
     half = np.zeros(n) if kind == "sphere" else random.uniform(0.05, 0.4, n)
     return np.c_[random.uniform(0.05, 0.25, n), half, np.zeros(n)]
 
 
-def solid(kind: str, size: np.ndarray) -> coal.CollisionGeometry:
-    """The same in coal, which counts whole lengths."""
+def solid(kind: str, size: np.ndarray, i: int) -> coal.CollisionGeometry:
+    """The same in coal, which counts whole lengths; of the i-th pair."""
+    if kind == "hull":
+        points = coal.StdVec_Vec3s()
+        for corner in HULLS["hull"][i % 4].vertices * size:
+            points.append(corner)
+        return coal.Convex.convexHull(points, False, "")
     if kind == "box":
         return coal.Box(*(2 * size))
     if kind == "plane":
@@ -74,7 +83,9 @@ def compare(
     size = [sizes(kind, random, PAIRS) for kind in (first, second)]
     given |= {"size1": torch.tensor(size[0]), "size2": torch.tensor(size[1])}
     X, Y = poses(given, 1), poses(given, 2)
-    theirs = [coal_distance(solid(first, size[0][i]), X[i], solid(second, size[1][i]), Y[i]) for i in range(PAIRS)]
+    theirs = [
+        coal_distance(solid(first, size[0][i], i), X[i], solid(second, size[1][i], i), Y[i]) for i in range(PAIRS)
+    ]
     return family(given), np.array([d for d, _ in theirs]), np.array([n for _, n in theirs]), given
 
 
@@ -169,3 +180,82 @@ def test_planes(kind):
     found, distance, normal, _ = compare(PLANE[kind], kind, "plane", 1.0)
     assert 0.1 < (distance < 0).mean() < 0.9
     assert np.allclose(found.least, distance, atol=1e-9) and np.allclose(nearest_normals(found), normal, atol=1e-9)
+
+
+HULL_PLANE = hull_family(hulls.touch_hull_plane, hulls.PLANE_CANDIDATES, "hull", "none")
+SPHERE_HULL = hull_family(hulls.touch_sphere_hull, hulls.SPHERE_CANDIDATES, "none", "hull")
+HULL_HULL = hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "hull", "hull")
+CYLINDERS = hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "cylinder", "cylinder")
+
+
+def test_hull_over_a_plane():
+    found, distance, _, _ = compare(HULL_PLANE, "hull", "plane", 1.0)
+    assert 0.1 < (distance < 0).mean() < 0.9
+    assert np.allclose(found.least, distance, atol=1e-9)
+
+
+def test_sphere_and_hull():
+    found, distance, _, _ = compare(SPHERE_HULL, "sphere", "hull", 0.8)
+    assert 0.1 < (distance < 0).mean() < 0.9
+    assert np.allclose(found.least, distance, atol=GJK)
+
+
+def test_hull_and_hull():
+    """Definitions differ as for boxes."""
+    found, distance, _, _ = compare(HULL_HULL, "hull", "hull", 0.7)
+    overlap, same = distance < 0, np.abs(found.least - distance) < 1e-5
+    some, bias = found.exists.any(1), hull_hull.BIAS * HULL_HULL.reach + GJK
+    print(f"overlap {overlap.mean():.0%}; same gap {same[overlap].mean():.1%}, apart {same[~overlap].mean():.0%}; "
+          f"apart without candidates {(~some[~overlap]).mean():.0%}")  # fmt: skip
+    assert 0.2 < overlap.mean() < 0.8
+    assert some[overlap].all() and (found.least[overlap] < 0).all()
+    assert (found.least > distance - bias)[overlap].all() and (found.least > distance - GJK)[~overlap].all()
+    assert same[overlap].mean() > 0.9 and same[~overlap].mean() > 0.5
+
+
+def test_cylinders_as_prisms():
+    """Overlapping: along our normal true cylinders overlap by our depth, and no more than along coal's.
+
+    Both to the sagitta of a side, 1 % of the radius, and the bias. (coal's EPA does not always find the least depth of
+    cylinders, so that ours is often less.)
+    """
+    found, distance, _, given = compare(CYLINDERS, "cylinder", "cylinder", 0.7)
+    overlap = distance < -0.01
+    n, along = nearest_normals(found), 0.0
+    for k, sign in ((1, 1), (2, -1)):
+        R = (given[f"frame{k}"] @ given[f"inner{k}"]).numpy()
+        at = (given[f"at{k}"] + (given[f"frame{k}"] @ given[f"offset{k}"][..., None])[..., 0]).numpy()
+        r, half, _ = given[f"size{k}"].numpy().T
+        u = (R[:, :, 2] * n).sum(1)
+        along = along + sign * (n * at).sum(1) - half * np.abs(u) - r * np.sqrt(np.maximum(1 - u * u, 0))
+    near = 0.01 * (given["size1"][:, 0] + given["size2"][:, 0]).numpy() + hull_hull.BIAS * CYLINDERS.reach
+    assert 0.2 < overlap.mean() < 0.8 and found.exists.any(1)[overlap].all()
+    assert (along > distance - near)[overlap].all()
+    assert (np.abs(found.least - along) < near)[overlap].mean() > 0.9
+
+
+def test_balls_on_terrain():
+    """Centres above the ground: coal's distance to the triangles."""
+    random = np.random.default_rng(0)
+    family, mesh = terrain_family(terrain.touch_ball_terrain, terrain.BALL_CANDIDATES, hills()), hills()
+    n = 400
+    given = random_pairs(random, n, 1.0)
+    given |= {k: torch.zeros(n, 3, dtype=torch.float64) for k in ("offset1", "size1", "size2")}
+    given["size1"][:, 0] = torch.tensor(random.uniform(0.01, 0.4, n))  # half length 0: all points are centres
+    soup = coal.BVHModelOBBRSS()
+    soup.beginModel(len(mesh.faces), len(mesh.vertices))
+    for face in mesh.faces:
+        soup.addTriangle(*mesh.vertices[face])
+    soup.endModel()
+    X, Y = poses(given, 1), poses(given, 2)
+    tiny = 1e-6
+    distance = np.array([coal_distance(coal.Sphere(tiny), a, soup, b)[0] + tiny for a, b in zip(X, Y, strict=True)])
+    found = family(given, 0.3)
+    gap, r = found.gap[:, 0].numpy(), given["size1"][:, 0].numpy()
+    near = distance < r + 0.3
+    away = found.exists[:, 0] & (gap + r > 1e-3)
+    assert 0.3 < away.mean() < 1 and np.allclose((gap + r)[away], distance[away], atol=1e-5)
+    assert (near | ~found.exists[:, 0])[gap + r > 0].all()
+    below = found.exists[:, 0] & (gap + r < -1e-3)
+    assert below.mean() > 0.05
+    assert np.allclose(-(gap + r)[below], distance[below], atol=1e-5)

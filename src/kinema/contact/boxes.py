@@ -52,10 +52,10 @@ GROWN = 1e-6  # share by which the reference face is grown, so that equal faces 
 
 
 @func
-def best_axis(C: mat33, t: vec3, h1: vec3, h2: vec3):
+def best_axis(C: mat33, t: vec3, h1: vec3, h2: vec3, bias: Float):
     """Number of the separating axis: faces of the first 0-2, of the second 3-5, edges i and j 6 + 3 i + j.
 
-    C = R1^T R2, t = R1^T (p2 - p1), half sizes [m].
+    C = R1^T R2, t = R1^T (p2 - p1), half sizes [m], bias [m] between kinds.
     """
     faces1, faces2, edges = -1e30, -1e30, -1e30
     axis1, axis2, axis3 = 0, 3, 6
@@ -79,7 +79,6 @@ def best_axis(C: mat33, t: vec3, h1: vec3, h2: vec3):
                 gap = (along - size1 - size2) / sqrt(sine2)
                 if gap > edges:
                     edges, axis3 = gap, 6 + 3 * i + j
-    bias = TINY + BIAS * min(h1.x, h1.y, h1.z, h2.x, h2.y, h2.z)
     best, axis = faces1, axis1
     if faces2 > best + bias:
         best, axis = faces2, axis2
@@ -98,7 +97,7 @@ def clip(low: Float, high: Float, start: Float, step: Float, limit: Float):
 
 
 @func
-def put_polygon(touch, at, Ra: mat33, pa: vec3, ha: vec3, Rb: mat33, pb: vec3, hb: vec3, k, mirror: Float):
+def put_polygon(touch, at, Ra: mat33, pa: vec3, ha: vec3, Rb: mat33, pb: vec3, hb: vec3, k, mirror: Float, bias: Float):
     """Write the corners of what face k of box a and the face of box b against it share.
 
     Pose R, p [m] and half sizes h [m] are given for both; `mirror` is 1 if box a is the second one, else -1.
@@ -146,6 +145,13 @@ def put_polygon(touch, at, Ra: mat33, pa: vec3, ha: vec3, Rb: mat33, pb: vec3, h
                 gap = m_n + alpha * v_n + beta * w_n
                 put(touch, at + count, gap, origin + c_x * x + c_y * y + 0.5 * gap * n, mirror * n)
                 count = count + 1
+    gap = m_n - abs(v_n) - abs(w_n)
+    if count == 0 and gap < -2.0 * bias:
+        # Deep overlaps may meet beside the reference face: then the deepest corner is the place.
+        alpha, beta = -positive(v_n), -positive(w_n)
+        point = origin + middle + alpha * v + beta * w - 0.5 * gap * n
+        put(touch, at, gap, point, mirror * n)
+        count = 1
     for k in range(CANDIDATES):
         if k >= count:
             put_none(touch, at + k)
@@ -191,12 +197,13 @@ def touch_box_box(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3],
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):
             h1, h2 = shapes.size[a], shapes.size[b]
-            axis = best_axis(transpose(R1) @ R2, transpose(R1) @ (p2 - p1), h1, h2)
+            bias = TINY + BIAS * min(h1.x, h1.y, h1.z, h2.x, h2.y, h2.z)
+            axis = best_axis(transpose(R1) @ R2, transpose(R1) @ (p2 - p1), h1, h2, bias)
             if axis < 6:
                 of_second = axis >= 3
                 Ra, pa, ha = select(of_second, R2, R1), select(of_second, p2, p1), select(of_second, h2, h1)
                 Rb, pb, hb = select(of_second, R1, R2), select(of_second, p1, p2), select(of_second, h1, h2)
-                put_polygon(touch, at, Ra, pa, ha, Rb, pb, hb, axis % 3, select(of_second, 1.0, -1.0))
+                put_polygon(touch, at, Ra, pa, ha, Rb, pb, hb, axis % 3, select(of_second, 1.0, -1.0), bias)
             else:
                 put_edges(touch, at, R1, p1, h1, R2, p2, h2, (axis - 6) // 3, axis % 3)
         else:
