@@ -153,9 +153,11 @@ def problem(seed: int) -> Problem:
         "b": random.normal(size=x.rows),
         "lower": np.array([-0.05, 0.0]),
         "upper": np.array([0.1, FREE]),
-        "mu": random.uniform(0.2, 1.5, x.triples),
+        "mu": random.uniform(0.3, 1.0, x.triples),
         "cfm": np.array(random.uniform(1e-3, 1e-2)),
     }
+    first = x.singles + 3 * x.equations
+    given["b"][first:] *= np.tile([1.0, 0.3, 0.3], x.contacts)  # slow sliding, so that some stick
     x.given = {name: torch.tensor(value, dtype=torch.float64) for name, value in given.items()}
     return x
 
