@@ -59,7 +59,7 @@ def program_of(model: kn.Model) -> Program:
     """The step program that `kinema.simulate` runs."""
     q, v = scene.start(model)
     kn.simulate(model, q, v, steps=1, dt=scene.DT, progress=False)
-    return simulation._PROGRAMS[model]
+    return simulation._PROGRAMS[model][(), ()]
 
 
 def step_text(model: kn.Model, after_prelude: str = "") -> str:

@@ -132,7 +132,7 @@ def contact_rows(t: Tables, k: Kinematics, v: Array, v_free: Array) -> tuple[Arr
     links = np.array(t.foot_link)
     arm = jnp.einsum("nij,nj->ni", k.R[links], t.foot_centre)
     gap = k.p[links, 2] + arm[:, 2] - t.radius - t.height
-    down = jnp.array([0.0, 0.0, t.radius])
+    down = jnp.outer(t.radius + gap / 2, jnp.array([0.0, 0.0, 1.0]))
     J = (k.move[links] - jax.vmap(skew)(arm - down) @ k.turn[links])[:, np.array([2, 0, 1])]
     before = J[:, 0] @ v
     target = jnp.where(gap >= 0, gap / t.dt, t.erp * gap / t.dt)

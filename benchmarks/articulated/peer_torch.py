@@ -119,7 +119,7 @@ def contact_rows(t: Tables, k: Kinematics, v: Tensor, v_free: Tensor) -> tuple[T
     for link, centre in zip(t.foot_link, t.foot_centre, strict=True):
         arm = k.R[link] @ centre
         gap = k.p[link][2] + arm[2] - t.radius - t.height
-        down = torch.tensor([0.0, 0.0, t.radius], dtype=v.dtype)
+        down = torch.stack([torch.zeros_like(gap), torch.zeros_like(gap), t.radius + gap / 2])
         rows = (k.move[link] - skew(arm - down) @ k.turn[link])[[2, 0, 1]]
         before = rows[0] @ v
         target = gap / t.dt if gap >= 0 else t.erp * gap / t.dt

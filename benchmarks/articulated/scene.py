@@ -58,13 +58,19 @@ def robot() -> Robot:
     masses = {"trunk": _box(13.715, *TRUNK), "hip": _box(1.095, 0.08, 0.08, 0.08)}
     masses |= {"thigh": _rod(1.527), "shank": _rod_with_toe(0.241, 0.06)}
     made = quadruped("dog", STIFFNESS, DAMPING)
-    return replace(made, bodies=tuple(replace(b, mass=masses[b.name.rpartition("_")[2]]) for b in made.bodies))
+    bodies = []
+    for body in made.bodies:
+        shapes = tuple(
+            replace(shape, group=2, mask=1) for shape in body.shapes
+        )  # they touch the ground, not each other
+        bodies.append(replace(body, mass=masses[body.name.rpartition("_")[2]], shapes=shapes))
+    return replace(made, bodies=tuple(bodies))
 
 
 def model(robots: int, sweeps: int, dtype: torch.dtype = torch.float64) -> kn.Model:
     """The robots in a row on the ground."""
-    scene = kn.Scene()
-    scene.add_ground(friction=FRICTION, sweeps=sweeps)
+    scene = kn.Scene(contact=kn.Contact(friction=FRICTION, sweeps=sweeps))
+    scene.add_ground()
     for k in range(robots):
         scene.add_robot(robot(), f"dog{k}", pos=(0.0, SPACING * k, 0.0))
     return kn.compile(scene, dtype)

@@ -64,15 +64,15 @@ def tables(model: kn.Model, array: Callable[[np.ndarray], Any]) -> Tables:
         model: The model.
         array: Makes an array of the library from one of numpy.
     """
-    tree, points, ground = model.tree, model.points, model.ground
-    assert points is not None and ground is not None and model.nv == 18
+    tree, feet, contact = model.tree, model.candidates.corners["shape"], model.contact
+    assert len(feet) == len(model.candidates) == 4 and model.nv == 18
     assert np.allclose(tree.rotation, np.eye(3)), "the frames of neighbours are parallel"
     assert np.allclose(tree.body_rotation, np.eye(3)) and not tree.body_offset.any(), "a link is its body"
     assert (tree.body_link == np.arange(1, 14)).all()
     xx, xy, xz, yy, yz, zz = np.asarray(tree.inertia).T
     inertia = np.stack([xx, xy, xz, xy, yy, yz, xz, yz, zz], -1).reshape(-1, 3, 3)
     joints = {name: array(getattr(tree, name)[6:]) for name in ("stiffness", "damping", "rest", "armature")}
-    world = {n: float(getattr(ground, n)) for n in ("height", "erp", "cfm", "margin", "restitution", "threshold")}
+    world = {n: float(getattr(contact, n)) for n in ("erp", "cfm", "margin", "restitution", "threshold")}
     return Tables(
         parent=[int(p) - 1 for p in tree.parent],
         offset=array(np.asarray(tree.offset)),
@@ -80,13 +80,14 @@ def tables(model: kn.Model, array: Callable[[np.ndarray], Any]) -> Tables:
         mass=[float(m) for m in tree.mass],
         com=array(np.asarray(tree.com)),
         inertia=array(inertia),
-        foot_link=[int(link) - 1 for link in points.link],
-        foot_centre=array(np.asarray(points.centre)),
-        radius=float(points.radius[0]),
-        mu=float(points.friction[0]),
+        foot_link=[int(link) - 1 for link in model.candidates.first],
+        foot_centre=array(model.shapes.offset[feet]),
+        radius=float(model.shapes.size[feet[0], 0]),
+        mu=float(model.candidates.friction[0]),
+        height=0.0,
         gravity=array(np.asarray(model.gravity)),
         dt=scene.DT,
-        sweeps=int(ground.sweeps),
+        sweeps=int(contact.sweeps),
         nv=model.nv,
         **joints,
         **world,

@@ -36,10 +36,10 @@ RACECAR, KUKA, R2D2 = "racecar/racecar.urdf", "kuka_iiwa/model.urdf", "r2d2.urdf
 FREE_ROBOTS, ARMS = ("laikago/laikago.urdf", LAIKAGO, A1, RACECAR, R2D2), (PANDA, KUKA)
 
 
-def model_of(robot: Robot, height: float = 0.0, **ground: object) -> kn.Model:
+def model_of(robot: Robot, height: float = 0.0, ground: bool = False, without: tuple[str, ...] = ()) -> kn.Model:
     scene = kn.Scene()
     if ground:
-        scene.add_ground(**ground)
+        scene.add_ground(without=without)
     scene.add_robot(robot, "r", pos=(0.0, 0.0, height))
     return kn.compile(scene)
 
@@ -103,12 +103,13 @@ def stand(model: kn.Model, angles: dict[str, float], stiffness: float = 150.0, d
                 q[int(model.tree.q_start[i])] = springs["rest"][d] = angle
                 springs["stiffness"][d], springs["damping"][d] = stiffness, damping
     still = torch.zeros(model.nv, dtype=torch.float64)
-    return kn.simulate(model, q, still, steps=int(SECONDS / DT), dt=DT, params=springs, progress=False)
+    options = {"steps": int(SECONDS / DT), "dt": DT, "params": springs, "progress": False}
+    return kn.simulate(model, q, still, record=["impulse"] if len(model.candidates) else (), **options)
 
 
 def check_standing(model: kn.Model, path: kn.Trajectory, height: float, sag: float) -> None:
     """Upright at its height, carried by the ground: its weight to 0.1 %."""
-    carried = float(path.impulse[-1, :, 0].sum()) / (DT * G)
+    carried = float(path.recorded["impulse"][-1, :, 0].sum()) / (DT * G)
     assert carried == pytest.approx(float(model.tree.mass.sum()), rel=1e-3)
     assert float(path.q_end[2]) == pytest.approx(height, abs=sag)
     assert abs(float(path.q_end[3])) > 1 - 1e-4, "not turned"
@@ -120,16 +121,16 @@ def test_laikago_stands() -> None:
 
     Upper legs are turned by 0.344 rad so that the toes are below the hips: 0.03 m down, 0.4865 m of leg, 0.03 m of toe.
     """
-    model = model_of(kn.read_urdf(FOLDER / LAIKAGO, floating=True), 0.56, friction=0.8, without=["mesh"])
-    assert len(model.points.link) == 4
+    model = model_of(kn.read_urdf(FOLDER / LAIKAGO, floating=True), 0.56, ground=True, without=("mesh",))
+    assert len(model.candidates) == 4
     angles = {"hip_motor_2": 0.0, "upper_leg_2": -0.344, "lower_leg_2": 0.0}
     check_standing(model, stand(model, angles), 0.03 + 0.4865 + 0.03, sag=0.005)
 
 
 def test_a1_stands() -> None:
     """On its toes, which are spheres; boxes touch the ground only when it lies, cylinders cannot yet."""
-    model = model_of(kn.read_urdf(FOLDER / A1, floating=True), 0.31, friction=0.8, without=["cylinder", "box"])
-    assert len(model.points.link) == 4
+    model = model_of(kn.read_urdf(FOLDER / A1, floating=True), 0.31, ground=True, without=("cylinder", "box"))
+    assert len(model.candidates) == 4
     angles = {"hip_joint": 0.0, "upper_joint": 0.8, "lower_joint": -1.6}
     check_standing(model, stand(model, angles), 2 * 0.2 * np.cos(0.8) + 0.02, sag=0.01)
 
@@ -144,25 +145,28 @@ def test_racecar_stands() -> None:
             for s in body.shapes
         ]
         bodies.append(replace(body, shapes=tuple(balls)))
-    model = model_of(replace(robot, bodies=tuple(bodies)), 0.1, friction=0.8)
+    model = model_of(replace(robot, bodies=tuple(bodies)), 0.1, ground=True)
     check_standing(model, stand(model, {"steering": 0.0}), 0.0, sag=1e-4)
 
 
 def test_r2d2_stands() -> None:
     """On the boxes of its feet; wheels are cylinders between them, grippers are meshes: both are left out."""
-    model = model_of(kn.read_urdf(FOLDER / R2D2, floating=True), 0.6, friction=0.8, without=["cylinder", "mesh"])
+    model = model_of(kn.read_urdf(FOLDER / R2D2, floating=True), 0.6, ground=True, without=("cylinder", "mesh"))
     check_standing(model, stand(model, {}), 0.4, sag=1e-4)
 
 
 @pytest.mark.parametrize(("name", "friction"), [(PANDA, 0.5), (KUKA, 0.0)])
 def test_arms_swing(name: str, friction: float) -> None:
-    """Limp, from 0.5 rad off: energy only falls, by what dampers take. Kuka's file has them, Panda gets 0.5 N m s/rad.
+    """Limp, from within their limits: energy only falls, by what dampers and limits take.
 
-    Their meshes have hundreds of vertices, so there is no ground; limits are not simulated yet.
+    Kuka's file has dampers, Panda gets 0.5 N m s/rad. Their meshes have hundreds of vertices, so there is no ground.
     """
     model = model_of(kn.read_urdf(FOLDER / name))
     q, still = model.initial_coordinates(), torch.zeros(model.nv, dtype=torch.float64)
-    q[:7] += 0.5
+    limits = model.constraints.limits
+    q[limits["q"]] = torch.tensor(limits["lower"] + 0.7 * (limits["upper"] - limits["lower"]))
+    if model.constraints.follower_names:
+        q[model.constraints.followers["q"]] = q[model.constraints.followers["leader_q"]]
     dampers = {"damping": torch.tensor(model.tree.damping) + friction}
     steps = int(SECONDS / DT)
     path = kn.simulate(model, q, still, steps=steps, dt=DT, params=dampers, progress=False)

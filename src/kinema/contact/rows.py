@@ -5,7 +5,7 @@ on to another (see `mlcp.Supports`). With the error of a constraint e [m, rad] a
 v' + erp e / dt = 0. A gap g that may not close asks for
 
     v' + g / dt >= 0         while it is open: it may be closed in this step, no more
-    v' + erp g / dt >= 0     below zero: a share erp is undone
+    v' + erp g / dt >= 0     below zero: a share erp is undone, no faster than `recovery`
     v' + e v_before >= 0     a contact that is hit in this step faster than the threshold: it bounces
 """
 
@@ -25,6 +25,7 @@ from kinema.lang import (
     func,
     kernel,
     mat33,
+    max,
     normalize,
     record,
     sqrt,
@@ -53,12 +54,14 @@ class Law:
     """How constraints give way.
 
     erp: Share of an error that is undone in a step [-].
+    recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
     restitution: Of speeds above the threshold [-].
     threshold: [m/s]
     margin: Gap from which on contacts are left alone [m].
     """
 
     erp: Float
+    recovery: Float
     restitution: Float
     threshold: Float
     margin: Float
@@ -124,7 +127,7 @@ def contact_rows(
         gap = touch.gap[c]
         target = gap / dt
         if gap < 0.0:
-            target = law.erp * gap / dt
+            target = max(law.erp * gap / dt, -law.recovery)
         if before < -law.threshold and gap + dt * before < 0.0:
             target = law.restitution * before
         b[r] = b0 + target
@@ -292,7 +295,7 @@ def limit_rows(
     support: Array[Int],
     limits: Limits,
     start: Int,
-    erp: Float,
+    law: Law,
     q: Array[Float],
     v_free: Array[Float],
     dt: Float,
@@ -312,7 +315,7 @@ def limit_rows(
         one_entry(supports, support[r], r, way, J)
         target = gap / dt
         if gap < 0.0:
-            target = erp * gap / dt
+            target = max(law.erp * gap / dt, -law.recovery)
         b[r] = way * v_free[limits.dof[i]] + target
         lower[r] = 0.0
         upper[r] = 1e30 if b[r] < FAST else 0.0

@@ -48,6 +48,7 @@ class Contact:
         restitution: Share of the speed with which contacts bounce, above `threshold` [m/s].
         threshold: [m/s]
         erp: Share of a depth, or of the error of a limit or loop, that is undone in a step.
+        recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
         cfm: Softness [1/kg], added to the diagonal of the problem.
         margin: Gap from which on contacts are not looked at [m].
         sweeps: Of projected Gauss-Seidel in each step.
@@ -59,6 +60,7 @@ class Contact:
     restitution: float = 0.0
     threshold: float = 0.1
     erp: float = 0.2
+    recovery: float = 1.0
     cfm: float = 1e-6
     margin: float = 0.05
     sweeps: int = 50

@@ -99,6 +99,7 @@ class ConstraintProgram:
         )
         self.law = Law(
             erp=p.parameter("contact/erp", Float),
+            recovery=p.constant("recovery", Float, model.contact.recovery),
             restitution=p.parameter("contact/restitution", Float),
             threshold=p.constant("threshold", Float, model.contact.threshold),
             margin=p.constant("margin", Float, model.contact.margin),
@@ -127,6 +128,10 @@ class ConstraintProgram:
         p, fixed = self.program, self.model.constraints
         at = 0
         shared = (v_free, self.dt, self.J, self.b)
+        if self.contacts:
+            self._contacts(v, shared)  # first, as it says which supports the rows have
+        else:
+            p.call(clear, self.active, self.mu)
         if fixed.follower_names:
             names = {n: self._ints(f"follower_{n}", fixed.followers[n]) for n in ("dof", "leader", "q", "leader_q")}
             numbers = {n: p.constant(f"follower_{n}", Float, fixed.followers[n]) for n in ("multiplier", "offset")}
@@ -142,15 +147,11 @@ class ConstraintProgram:
             names = {n: self._ints(f"limit_{n}", fixed.limits[n]) for n in ("dof", "q")}
             numbers = {n: p.parameter(n, Float, len(fixed.limit_names)) for n in ("lower", "upper")}
             limits, start = Limits(**names, **numbers), p.constant("limit_start", Int, at)
-            p.call(limit_rows, self.supports, self.support, limits, start, self.law.erp, q, *shared, *self._sides())
+            p.call(limit_rows, self.supports, self.support, limits, start, self.law, q, *shared, *self._sides())
         if not self.singles:
             p.call(clear, *self._sides())
         if fixed.loop_names:
             self._loops(shared)
-        if self.contacts:
-            self._contacts(v, shared)
-        else:
-            p.call(clear, self.active, self.mu)
         return self._solve(v_free)
 
     def _ints(self, name: str, values: np.ndarray) -> Ref:
