@@ -17,7 +17,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import boxes, hull_hull, hulls, planes, round, round_box, terrain
+from kinema.contact import boxes, capsule_hull, hull_hull, hulls, planes, round, round_box, terrain
 from kinema.lang import build
 from pairs import HULLS, Family, Found, hills, hull_family, random_pairs, terrain_family
 
@@ -184,6 +184,7 @@ def test_planes(kind):
 
 HULL_PLANE = hull_family(hulls.touch_hull_plane, hulls.PLANE_CANDIDATES, "hull", "none")
 SPHERE_HULL = hull_family(hulls.touch_sphere_hull, hulls.SPHERE_CANDIDATES, "none", "hull")
+CAPSULE_HULL = hull_family(capsule_hull.touch_capsule_hull, capsule_hull.CANDIDATES, "none", "hull")
 HULL_HULL = hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "hull", "hull")
 CYLINDERS = hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "cylinder", "cylinder")
 
@@ -198,6 +199,18 @@ def test_sphere_and_hull():
     found, distance, _, _ = compare(SPHERE_HULL, "sphere", "hull", 0.8)
     assert 0.1 < (distance < 0).mean() < 0.9
     assert np.allclose(found.least, distance, atol=GJK)
+
+
+def test_capsule_and_hull():
+    """Through the hull, the deepest place over the face by which the capsule leaves may be less deep than coal's."""
+    found, distance, _, _ = compare(CAPSULE_HULL, "capsule", "hull", 0.7)
+    through = distance < -0.25  # the largest radius
+    off = found.least - distance
+    print(f"through {through.mean():.0%}: same {(np.abs(off) < 1e-5)[through].mean():.1%}")
+    assert through.mean() > 0.03 and (distance > 0).mean() > 0.1
+    assert np.abs(off)[distance > -0.05].max() < GJK  # the least radius: certainly outside
+    assert off.min() > -capsule_hull.BIAS * CAPSULE_HULL.reach - GJK
+    assert (np.abs(off) < 1e-5).mean() > 0.97
 
 
 def test_hull_and_hull():
