@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from tests.contact_gradients import Case, Counts, check_gradients
 
 import kinema as kn
 from kinema.lang import build
-from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mimic, Pose, Robot, Shape
-from kinema.scene.shapes.solids import solid
+from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -88,6 +88,8 @@ SHAPES = {
     "sphere": Shape("sphere", (0.1,)),
     "capsule": Shape("capsule", (0.06, 0.1), Pose((0.01, 0.0, 0.0), (0.7, 0.1, 0.7, 0.1))),
     "box": Shape("box", (0.1, 0.08, 0.06), Pose((0.0, 0.01, 0.0))),
+    "cylinder": Shape("cylinder", (0.08, 0.09), Pose((0.0, 0.01, 0.0))),
+    "mesh": Shape("mesh", mesh=Mesh(0.1 * np.random.default_rng(5).normal(size=(14, 3)), np.zeros((0, 3), np.int32))),
 }
 PAIRS = [(a, b) for i, a in enumerate(SHAPES) for b in list(SHAPES)[i:]]
 
@@ -97,7 +99,8 @@ def pressed_pair(first: str, second: str, cone: bool, friction: float) -> Case:
 
     def body(name: str, place: Pose, joints: tuple[Joint, ...]) -> Body:
         shape = SHAPES[name]
-        return Body(name, None, place, joints, solid(Shape(shape.kind, shape.size), mass=1.0), (shape,))
+        mass = MassProperties(1.0, (0.0, 0.0, 0.0), (0.01, 0.0, 0.0, 0.012, 0.0, 0.009))
+        return Body(name, None, place, joints, mass, (shape,))
 
     spring = tuple(
         Joint(n, "prismatic", axis, stiffness=200.0, damping=5.0)

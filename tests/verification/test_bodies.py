@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import kinema as kn
 from kinema.lang import build
-from kinema.scene.description import Body, Joint, Pose, Robot, Shape
+from kinema.scene.description import Body, Joint, MassProperties, Mesh, Pose, Robot, Shape
+from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.solids import solid
 
@@ -19,9 +21,14 @@ G, RADIUS = 9.81, 0.1
 BALL, BRICK = Shape("sphere", (RADIUS,)), Shape("box", (0.1, 0.1, 0.05))
 
 
+def body_of(shape: Shape, mass: MassProperties | None = None) -> Robot:
+    """A loose body of one shape."""
+    return Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), mass or solid(BALL), (shape,)),))
+
+
 def loose(shape: Shape, mass: float = 2.0) -> Robot:
     """A loose body of one shape, its mass spread evenly."""
-    return Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), solid(shape, mass=mass), (shape,)),))
+    return body_of(shape, solid(shape, mass=mass))
 
 
 def world(*bodies: tuple[Robot, tuple], gravity=(0.0, 0.0, -G), ground=True, **contact) -> kn.Model:
@@ -145,17 +152,22 @@ def test_groups_decide_who_meets():
 
 
 def test_pairs_that_cannot_touch_are_named():
-    rod = Shape("cylinder", (0.1, 0.1))
-    with pytest.raises(kn.ModelError, match=r"cylinder 'r/b/0' and box 'r_1/b/0' may meet") as caught:
-        world((loose(rod), (0.0, 0.0, 1.0)), (loose(BRICK), (1.0, 0.0, 1.0)), ground=False)
-    assert "Shape(collides=False)" in str(caught.value)
+    flat = Robot("flat", (Body("b", None, Pose(), (Joint("free", "free"),), solid(BALL), (Shape("plane"),)),))
+    with pytest.raises(kn.ModelError, match=r"plane 'flat/b/0' and plane 'ground' may meet") as caught:
+        world((flat, (0.0, 0.0, 1.0)))
+    assert "Shape(collides=False)" in str(caught.value) and "add_ground(without=['plane'])" in str(caught.value)
+    square = Mesh(np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]]), np.array([[0, 1, 2]], np.int32))
+    with pytest.raises(kn.ModelError, match="mesh 'r/b/0' has no convex hull"):
+        world((body_of(Shape("mesh", mesh=square)), (0.0, 0.0, 1.0)))
+    with pytest.raises(kn.ModelError, match="terrain 'r/b/0' is on a body that moves"):
+        world((body_of(Shape("terrain", mesh=square)), (0.0, 0.0, 1.0)))
 
 
 def test_too_many_contacts_are_reported():
     model = world(*[(loose(BRICK), (0.3 * i, 0.0, 0.05)) for i in range(6)], most=10)
     with pytest.raises(kn.SimulationError, match="more than 10 contacts at once, first in step 0") as caught:
         run(model, steps=5)
-    assert "Contact(most=24)" in str(caught.value)
+    assert "Contact(most=24)" in str(caught.value)  # four corners of each
 
 
 def test_ten_robots_do_not_disturb_each_other():
@@ -168,3 +180,42 @@ def test_ten_robots_do_not_disturb_each_other():
         q = together.q_end[19 * i : 19 * (i + 1)].clone()
         q[0] -= 2.0 * i
         assert torch.allclose(q, path.q_end, rtol=0, atol=1e-13)
+
+
+def test_a_cylinder_rolls_and_a_can_stands():
+    """Rolling without slipping, a solid cylinder takes two thirds of the acceleration down a slope."""
+    slope = math.radians(10)
+    gravity = (G * math.sin(slope), 0.0, -G * math.cos(slope))
+    lying = Shape("cylinder", (0.1, 0.2), Pose((0.0, 0.0, 0.0), (math.sqrt(0.5), math.sqrt(0.5), 0.0, 0.0)))
+    path = run(world((loose(lying), (0.0, 0.0, 0.1)), gravity=gravity), steps=1000)
+    assert float(path.q_end[0]) == pytest.approx(G * math.sin(slope) / 3, rel=5e-3)  # 2/3 g sin / 2 after a second
+    standing = run(world((loose(Shape("cylinder", (0.1, 0.2))), (0.0, 0.0, 0.2)), gravity=gravity), steps=1000)
+    assert float(standing.q_end[2]) == pytest.approx(0.2, abs=1e-4) and abs(float(standing.q_end[0])) < 1e-3
+
+
+@pytest.mark.parametrize("shape", [BALL, BRICK, Shape("capsule", (0.06, 0.08)), Shape("cylinder", (0.1, 0.08))])
+def test_flat_terrain_is_a_ground(shape):
+    """Shapes that fall on it come to rest where they do on a plane."""
+    rest = []
+    for terrain in (False, True):
+        scene = kn.Scene(contact=kn.Contact(sweeps=100))
+        if terrain:
+            scene.add_terrain(height_field(np.zeros((9, 9)), 2.0, 2.0))
+        else:
+            scene.add_ground()
+        scene.add_robot(loose(shape), pos=(0.03, 0.02, 0.15))
+        path = run(kn.compile(scene), steps=600, dt=2e-3)
+        rest.append(path.q_end[2])
+        assert float(path.v_end[3:].norm()) < 2e-2
+    assert float(rest[0]) == pytest.approx(float(rest[1]), abs=2e-3)
+
+
+def test_a_ball_rolls_in_a_valley():
+    """Two sides at 45 degrees: it rests on both, its centre sqrt(2) r above the bottom."""
+    x = np.linspace(-1, 1, 21)
+    scene = kn.Scene()
+    scene.add_terrain(height_field(np.abs(np.tile(x, (21, 1))), 2.0, 2.0))
+    scene.add_robot(loose(BALL), pos=(0.3, 0.0, 0.6))
+    path = run(kn.compile(scene), steps=2000, dt=2e-3)
+    assert float(path.q_end[2]) == pytest.approx(math.sqrt(2) * RADIUS, abs=1e-3)
+    assert abs(float(path.q_end[0])) < 1e-3

@@ -4,29 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 
-from kinema.errors import ModelError
+from kinema.errors import InputError, ModelError
 from kinema.model.tree import Placed, TreeArrays, rotation_matrix
-from kinema.scene.description import BOX, CAPSULE, MESH, PLANE, SPHERE, Pose, Shape
+from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN, Mesh, Pose, Shape
 from kinema.scene.scene import Contact, Ground
+from kinema.scene.shapes.hull import Hull, convex_hull, cube, prism
 
-MOST_VERTICES = 64  # of a mesh: each is a candidate of its own
 WORLD = 0
 GROUND = "ground"
+SIDES = 24  # of the prism that stands for a cylinder against all but planes
 
 FAMILIES = {
+    (SPHERE, PLANE): ("sphere_plane", 1),
+    (CAPSULE, PLANE): ("capsule_plane", 2),
+    (BOX, PLANE): ("box_plane", 4),
+    (CYLINDER, PLANE): ("cylinder_plane", 4),
+    (MESH, PLANE): ("hull_plane", 4),
     (SPHERE, SPHERE): ("sphere_round", 1),
     (SPHERE, CAPSULE): ("sphere_round", 1),
     (CAPSULE, CAPSULE): ("capsule_capsule", 2),
     (SPHERE, BOX): ("sphere_box", 1),
     (CAPSULE, BOX): ("capsule_box", 2),
     (BOX, BOX): ("box_box", 8),
+    (SPHERE, MESH): ("sphere_hull", 1),
+    (SPHERE, CYLINDER): ("sphere_hull", 1),
+    (CAPSULE, MESH): ("capsule_hull", 2),
+    (CAPSULE, CYLINDER): ("capsule_hull", 2),
+    (BOX, MESH): ("hull_hull", 8),
+    (BOX, CYLINDER): ("hull_hull", 8),
+    (CYLINDER, MESH): ("hull_hull", 8),
+    (CYLINDER, CYLINDER): ("hull_hull", 8),
+    (MESH, MESH): ("hull_hull", 8),
 }
-"""Pairs of kinds that can touch, in this order: name of the family and places per pair. Planes are besides them."""
+"""Pairs of kinds that touch each other, in this order: name of the family and places per pair."""
+
+ON_TERRAIN = {SPHERE: ("ball_terrain", 2), CAPSULE: ("ball_terrain", 2), BOX: ("corner_terrain", 1)}
+ON_TERRAIN |= {MESH: ("corner_terrain", 1), CYLINDER: ("corner_terrain", 1)}
+"""What touches terrain with its knobs: name of the family and places per knob."""
+
 PAIR = ("first", "second", "start")
+Knob = tuple[Sequence[float], float, int]
 
 
 @dataclass(eq=False)
@@ -38,6 +59,8 @@ class ShapeArrays:
         kind: Words of the description.
         link, offset, rotation, size, reach: Shapes (n,), (n, 3), (n, 3, 3), (n, 3), (n,).
         friction: Coefficient, shape (n,).
+        hulls: Convex hulls of meshes, prisms of cylinders, cubes of boxes; None for the others.
+        meshes: Triangles of terrain; None for the others.
     """
 
     names: list[str]
@@ -48,26 +71,29 @@ class ShapeArrays:
     size: np.ndarray
     reach: np.ndarray
     friction: np.ndarray
+    hulls: list[Hull | None]
+    meshes: list[Mesh | None]
 
 
 @dataclass(eq=False)
 class CandidateArrays:
-    """Places where shapes may touch; those on planes come first. Shapes (n, ...).
+    """Places where shapes may touch. Shapes (n, ...).
 
     Attributes:
         names: "robot/body/shape on robot/body/shape"; the ground is "ground".
         first, second: Links; one of them may be the world.
         friction: Coefficient: the smaller one of the two shapes'.
-        corners: See `contact.corners.Corners`: arrays by name.
         pairs: See `contact.shapes.Pairs`: arrays by name, by family.
+        knobs: See `contact.terrain.Knobs`: arrays by name, by family and terrain; the families on terrain have pairs
+            for each terrain, as "ball_terrain 3" for the terrain that is shape 3.
     """
 
     names: list[str]
     first: np.ndarray
     second: np.ndarray
     friction: np.ndarray
-    corners: dict[str, np.ndarray]
     pairs: dict[str, dict[str, np.ndarray]]
+    knobs: dict[str, dict[str, np.ndarray]]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -102,9 +128,11 @@ def find_shapes(
         link=np.array([f.link for f in found], np.int32),
         offset=np.array([f.position for f in found]).reshape(-1, 3),
         rotation=np.array([f.rotation for f in found]).reshape(-1, 3, 3),
-        size=np.array([(*f.shape.size, 0.0, 0.0, 0.0)[:3] for f in found]).reshape(-1, 3),
+        size=np.array([_size(f.shape) for f in found]).reshape(-1, 3),
         reach=np.array([_reach(f.shape) for f in found]),
         friction=np.array([contact.friction if f.shape.friction is None else f.shape.friction for f in found]),
+        hulls=[_hull(f) for f in found],
+        meshes=[f.shape.mesh if f.shape.kind == TERRAIN else None for f in found],
     )
     return arrays, found
 
@@ -118,6 +146,10 @@ def _shapes(tree: TreeArrays, placed: Sequence[Placed]) -> Iterator[Found]:
                 if not shape.collides:
                     continue
                 name = f"{one.name}/{body.name}/{shape.name or number}"
+                if shape.kind == TERRAIN and tree.body_link[b] != WORLD:
+                    raise ModelError(
+                        f"terrain {name!r} is on a body that moves", fix="hang the body on the world, without joints"
+                    )
                 position = place + turn @ np.asarray(shape.pose.position, float)
                 rotation = turn @ rotation_matrix(shape.pose.rotation)
                 yield Found(name, shape, body.name, one, int(tree.body_link[b]), position, rotation)
@@ -134,6 +166,25 @@ def _reach(shape: Shape) -> float:
     return float(sum(shape.size))
 
 
+def _size(shape: Shape) -> tuple[float, ...]:
+    return (1.0, 1.0, 1.0) if shape.kind == MESH else (*shape.size, 0.0, 0.0, 0.0)[:3]
+
+
+def _hull(found: Found) -> Hull | None:
+    shape = found.shape
+    if shape.kind == BOX:
+        return cube()
+    if shape.kind == CYLINDER:
+        return prism(SIDES)
+    if shape.kind != MESH or shape.mesh is None:
+        return None
+    try:
+        return convex_hull(shape.mesh.vertices)
+    except InputError as error:
+        fix = "Shape(collides=False), or a shape with volume"
+        raise ModelError(f"mesh {found.name!r} has no convex hull: {error}", fix=fix) from None
+
+
 def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -> CandidateArrays:
     """Everything that may touch.
 
@@ -143,51 +194,63 @@ def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -
     names: list[str] = []
     links: list[tuple[int, int]] = []
     friction: list[float] = []
-    rows: list[tuple[int, int, np.ndarray, float, np.ndarray, float]] = []
     pairs: dict[str, list[tuple[int, int, int]]] = {}
-
-    def add(a: int, b: int, count: int) -> None:
-        names.extend([f"{shapes.names[a]} on {shapes.names[b]}"] * count)
-        links.extend([(int(shapes.link[a]), int(shapes.link[b]))] * count)
-        friction.extend([float(min(shapes.friction[a], shapes.friction[b]))] * count)
-
-    meeting = [(a, b) for a, b in combinations(range(len(found)), 2) if _meet(tree, found[a], found[b])]
-    ordered = [_in_order(found, a, b) for a, b in meeting]
-    for a, b in (pair for pair in ordered if found[pair[1]].shape.kind == PLANE):
-        corners = _corners(found[a], found[b])
-        rows += [(a, b, *corner) for corner in corners]
-        add(a, b, len(corners))
-    for a, b in (pair for pair in ordered if found[pair[1]].shape.kind != PLANE):
-        family, count = FAMILIES.get((found[a].shape.kind, found[b].shape.kind), ("", 0))
-        if not family:
+    knobs: dict[str, list[Knob]] = {}
+    for a, b in combinations(range(len(found)), 2):
+        if not _meet(tree, found[a], found[b]):
+            continue
+        a, b = _in_order(found, a, b)
+        kind, other = found[a].shape.kind, found[b].shape.kind
+        if other == TERRAIN and kind in ON_TERRAIN:
+            family, each = ON_TERRAIN[kind]
+            family = f"{family} {b}"
+            places: list[Knob | None] = [*_knobs(found[a].shape, shapes.hulls[a])]
+        elif (kind, other) in FAMILIES:
+            family, each = FAMILIES[kind, other]
+            places = [None]
+        else:
             raise _cannot_touch(found[a], found[b])
-        pairs.setdefault(family, []).append((a, b, len(names)))
-        add(a, b, count)
-    first, second = (np.array([link[k] for link in links], np.int32) for k in (0, 1))
+        for place in places:
+            pairs.setdefault(family, []).append((a, b, len(names)))
+            if place is not None:
+                knobs.setdefault(family, []).append(place)
+            names += [f"{shapes.names[a]} on {shapes.names[b]}"] * each
+            links += [(int(shapes.link[a]), int(shapes.link[b]))] * each
+            friction += [float(min(shapes.friction[a], shapes.friction[b]))] * each
     return CandidateArrays(
         names,
-        first,
-        second,
+        np.array([one for one, _ in links], np.int32),
+        np.array([two for _, two in links], np.int32),
         np.array(friction),
-        {
-            "shape": np.array([r[0] for r in rows], np.int32),
-            "plane": np.array([r[1] for r in rows], np.int32),
-            "of_size": np.array([r[2] for r in rows]).reshape(-1, 3),
-            "end": np.array([r[3] for r in rows]),
-            "vertex": np.array([r[4] for r in rows]).reshape(-1, 3),
-            "round": np.array([r[5] for r in rows]),
-        },
         {
             family: {name: np.array([row[k] for row in table], np.int32) for k, name in enumerate(PAIR)}
             for family, table in pairs.items()
         },
+        {
+            family: {
+                "at": np.array([row[0] for row in table], float),
+                "swell": np.array([row[1] for row in table]),
+                "capsule": np.array([row[2] for row in table], np.int32),
+            }
+            for family, table in knobs.items()
+        },
     )
+
+
+def _knobs(shape: Shape, hull: Hull | None) -> list[Knob]:
+    """Round points of a shape: shares of its size, share of its radius, whether the size is (radius, half length)."""
+    if shape.kind == SPHERE:
+        return [((0.0, 0.0, 0.0), 1.0, 0)]
+    if shape.kind == CAPSULE:
+        return [((0.0, 0.0, end), 1.0, 1) for end in (-1.0, 1.0)]
+    assert hull is not None
+    return [(vertex, 0.0, int(shape.kind == CYLINDER)) for vertex in hull.vertices]
 
 
 def _meet(tree: TreeArrays, a: Found, b: Found) -> bool:
     """Whether two shapes may touch: their groups, the words of their robots, and joints between them decide."""
     one, two = a.shape, b.shape
-    if a.link == b.link or (one.kind == PLANE and two.kind == PLANE):
+    if a.link == b.link:
         return False
     if not (one.mask & two.group and two.mask & one.group) or one.kind in b.without or two.kind in a.without:
         return False
@@ -210,24 +273,10 @@ def _parent(tree: TreeArrays, link: int) -> int:
 
 
 def _in_order(found: list[Found], a: int, b: int) -> tuple[int, int]:
-    """Two shapes in the order of the families, planes last."""
+    """Two shapes in the order of the families, planes and terrain last."""
     kinds = (found[a].shape.kind, found[b].shape.kind)
-    swapped = kinds[0] == PLANE or (kinds not in FAMILIES and kinds[::-1] in FAMILIES)
+    swapped = kinds[0] == TERRAIN or (kinds not in FAMILIES and kinds[::-1] in FAMILIES)
     return (b, a) if swapped else (a, b)
-
-
-def _corners(one: Found, plane: Found) -> list[tuple[np.ndarray, float, np.ndarray, float]]:
-    """What of the size, the half length and which vertex: a plane touches the shape exactly at one of these points."""
-    shape, nothing = one.shape, np.zeros(3)
-    if shape.kind == SPHERE:
-        return [(nothing, 0.0, nothing, 1.0)]
-    if shape.kind == CAPSULE:
-        return [(nothing, end, nothing, 1.0) for end in (-1.0, 1.0)]
-    if shape.kind == BOX:
-        return [(np.array(k, float), 0.0, nothing, 0.0) for k in product((-1, 1), repeat=3)]
-    if shape.kind == MESH and shape.mesh is not None and len(shape.mesh.vertices) <= MOST_VERTICES:
-        return [(nothing, 0.0, v, 0.0) for v in np.unique(shape.mesh.vertices, axis=0)]
-    raise _cannot_touch(one, plane)
 
 
 def _cannot_touch(a: Found, b: Found) -> ModelError:
@@ -238,8 +287,7 @@ def _cannot_touch(a: Found, b: Found) -> ModelError:
     elif a.robot is b.robot:
         fixes.insert(1, "add_robot(self_collision=False)")
     return ModelError(
-        f"{a.shape.kind} {a.name!r} and {b.shape.kind} {b.name!r} may meet but cannot touch each other yet",
-        expected=f"pairs that can: {', '.join(f'{x} and {y}' for x, y in FAMILIES)}; all of these, and meshes of up to "
-        f"{MOST_VERTICES} vertices, and planes",
+        f"{a.shape.kind} {a.name!r} and {b.shape.kind} {b.name!r} may meet but cannot touch each other",
+        expected=", ".join(f"{one} and {two}" for one, two in FAMILIES) + f", terrain and {', '.join(ON_TERRAIN)}",
         fix=", or ".join(fixes),
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from kinema.errors import ModelError
-from kinema.scene.description import FREE, Joint, Pose, Quaternion, Robot, Vector
+from kinema.scene.description import FREE, TERRAIN, Body, Joint, Mesh, Pose, Quaternion, Robot, Shape, Vector
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
 
@@ -104,6 +104,20 @@ class Scene:
         if self.ground is not None:
             raise ModelError("the scene has a ground already")
         self.ground = Ground(_finite("height", (height,), 1)[0], group, tuple(without))
+
+    def add_terrain(self, mesh: Mesh, name: str = "terrain", *, pos: Vector = (0.0, 0.0, 0.0)) -> str:
+        """Add ground that is not flat: triangles that do not move; `shapes.height_field` makes some from heights.
+
+        Args:
+            mesh: Triangles, counter-clockwise from outside [m]; z is up.
+            name: In this scene.
+            pos: Of its frame [m].
+
+        Returns:
+            Its name.
+        """
+        body = Body("ground", shapes=(Shape(TERRAIN, mesh=mesh),))
+        return self.add_robot(Robot(name, (body,)), name, pos=pos)
 
     def add_robot(
         self,

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from kinema.contact.boxes import touch_box_box
-from kinema.contact.corners import Corners, touch_planes
+from kinema.contact.capsule_hull import touch_capsule_hull
+from kinema.contact.hull_hull import touch_hull_hull
+from kinema.contact.hulls import Hulls, hull_tables, touch_hull_plane, touch_sphere_hull
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -19,6 +21,7 @@ from kinema.contact.mlcp import (
     gram,
     residual,
 )
+from kinema.contact.planes import touch_box_plane, touch_capsule_plane, touch_cylinder_plane, touch_sphere_plane
 from kinema.contact.round import touch_capsule_capsule, touch_sphere_round
 from kinema.contact.round_box import touch_capsule_box, touch_sphere_box
 from kinema.contact.rows import (
@@ -39,23 +42,37 @@ from kinema.contact.rows import (
     velocity_change,
 )
 from kinema.contact.shapes import Pairs, Shapes, Touch
+from kinema.contact.terrain import Knobs, Terrain, terrain_tables, touch_ball_terrain, touch_corner_terrain
 from kinema.dynamics.report import report_impulses, report_numbers, report_vectors
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
 from kinema.model.constraints import SupportArrays
 from kinema.model.model import Model
+from kinema.scene.description import CAPSULE, CYLINDER, SPHERE
 from kinema.simulation.articulated import TreeProgram
 
+DEEP = 0.05  # [m], how far below a terrain points are still found
 FEW = 24  # candidates: so many are all looked at in every step; of more, only those that are near
 
 FAMILIES = {
+    "sphere_plane": touch_sphere_plane,
+    "capsule_plane": touch_capsule_plane,
+    "box_plane": touch_box_plane,
+    "cylinder_plane": touch_cylinder_plane,
     "sphere_round": touch_sphere_round,
     "capsule_capsule": touch_capsule_capsule,
     "sphere_box": touch_sphere_box,
     "capsule_box": touch_capsule_box,
     "box_box": touch_box_box,
 }
+WITH_HULLS = {
+    "hull_plane": touch_hull_plane,
+    "sphere_hull": touch_sphere_hull,
+    "capsule_hull": touch_capsule_hull,
+    "hull_hull": touch_hull_hull,
+}
+ON_TERRAIN = {"ball_terrain": touch_ball_terrain, "corner_terrain": touch_corner_terrain}
 
 
 class ConstraintProgram:
@@ -174,8 +191,7 @@ class ConstraintProgram:
 
     def _contacts(self, v: Ref, shared: tuple[Ref, ...]) -> None:
         p, parts, model = self.program, self.parts, self.model
-        shapes, candidates = model.shapes, model.candidates
-        count = len(shapes.names)
+        shapes, count = model.shapes, len(model.shapes.names)
         table = Shapes(
             link=self._ints("shape_link", shapes.link),
             offset=p.parameter("centre", vec3, count),
@@ -184,14 +200,7 @@ class ConstraintProgram:
             reach=p.constant("shape_reach", Float, shapes.reach),
         )
         self.touch = touch = self._touch("candidate", self.candidates)
-        if len(candidates.corners["shape"]):
-            elements: dict[str, Any] = {"shape": Int, "plane": Int, "of_size": vec3, "end": Float, "vertex": vec3}
-            elements["round"] = Float
-            corners = Corners(**{n: p.constant(f"corner_{n}", e, candidates.corners[n]) for n, e in elements.items()})
-            p.call(touch_planes, table, corners, parts.R, parts.p, touch)
-        for family, arrays in candidates.pairs.items():
-            pairs = Pairs(**{n: self._ints(f"{family}_{n}", x) for n, x in arrays.items()})
-            p.call(FAMILIES[family], table, pairs, parts.R, parts.p, self.law.margin, touch)
+        self._detect(table, touch)
         sides = self._pick(touch) if self.picked else self._all()
         touch = self.near if self.picked else touch
         friction = p.parameter("friction", Float, self.candidates)
@@ -199,6 +208,47 @@ class ConstraintProgram:
         counts = (self.count.triples, self.count.equations, self.count.singles)
         bounds = (self.active, self.mu)
         p.call(contact_rows, *where, *counts, parts.p, parts.S, v, *shared, *bounds)
+
+    def _detect(self, table: Shapes, touch: Touch) -> None:
+        """All candidates, family by family."""
+        p, parts, candidates = self.program, self.parts, self.model.candidates
+        hulls: list[Hulls] = []
+        terrains: dict[str, Terrain] = {}
+        for family, arrays in candidates.pairs.items():
+            pairs = Pairs(**{n: self._ints(f"{family}_{n}", x) for n, x in arrays.items()})
+            where = (parts.R, parts.p, self.law.margin, touch)
+            if family in FAMILIES:
+                p.call(FAMILIES[family], table, pairs, *where)
+            elif family in WITH_HULLS:
+                hulls = hulls or [self._hulls()]
+                p.call(WITH_HULLS[family], table, pairs, hulls[0], *where)
+            else:
+                name, _, shape = family.partition(" ")
+                if shape not in terrains:
+                    terrains[shape] = self._terrain(int(shape))
+                elements: dict[str, Any] = {"at": vec3, "swell": Float, "capsule": Int}
+                made = candidates.knobs[family]
+                knobs = Knobs(**{n: p.constant(f"{family}_{n}", e, made[n]) for n, e in elements.items()})
+                p.call(ON_TERRAIN[name], table, pairs, knobs, terrains[shape], *where)
+
+    def _hulls(self) -> Hulls:
+        shapes = self.model.shapes
+        arrays = hull_tables(shapes.hulls, [kind == CYLINDER for kind in shapes.kind])
+        return Hulls(
+            **{n: self.program.constant(f"hull_{n}", vec3 if n == "vertex" else Int, x) for n, x in arrays.items()}
+        )
+
+    def _terrain(self, shape: int) -> Terrain:
+        """Tables of a terrain; what touches it is looked for within the largest radius and the margin."""
+        shapes, mesh = self.model.shapes, self.model.shapes.meshes[shape]
+        assert mesh is not None
+        radii = [size[0] for size, kind in zip(shapes.size, shapes.kind, strict=True) if kind in (SPHERE, CAPSULE)]
+        arrays = terrain_tables(mesh, max(radii, default=0.0) + self.model.contact.margin + DEEP)
+        vectors, numbers = ("vertex", "edge_normal", "vertex_normal"), ("left", "below", "cell", "depth")
+        kinds = dict.fromkeys(vectors, vec3) | dict.fromkeys(numbers, Float)
+        return Terrain(
+            **{n: self.program.constant(f"terrain{shape}_{n}", kinds.get(n, Int), x) for n, x in arrays.items()}
+        )
 
     def _touch(self, name: str, count: int) -> Touch:
         p = self.program

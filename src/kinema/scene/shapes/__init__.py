@@ -3,4 +3,6 @@
 ant, arm (with gripper), golf (golfer and golf_ball), humanoid, pendulum, quadruped, racecar, random_tree: robots
 block: soft bodies, in tetrahedra
 solids: mass properties of shapes
+hull: convex hulls of points
+height_field: terrain from heights
 """

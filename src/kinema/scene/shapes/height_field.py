@@ -1,0 +1,33 @@
+"""Terrain from heights over a grid."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kinema.errors import InputError
+from kinema.scene.description import Mesh
+
+
+def height_field(heights: ArrayLike, width: float, depth: float) -> Mesh:
+    """Triangles over a rectangle, two to a cell.
+
+    Args:
+        heights: [m], shape (rows, columns), at least 2 by 2; rows follow each other along y, columns along x.
+        width: Of the rectangle along x [m], centred at the origin.
+        depth: Along y [m].
+
+    Raises:
+        InputError: The heights are no finite table, or a length is not positive.
+    """
+    z = np.asarray(heights, np.float64)
+    if z.ndim != 2 or min(z.shape) < 2 or not np.isfinite(z).all():
+        raise InputError("heights", got=f"shape {z.shape}", expected="(rows, columns), at least (2, 2), all finite")
+    if not (0 < width < np.inf and 0 < depth < np.inf):
+        raise InputError("a height field has a width and a depth", got=f"{width}, {depth}", expected="positive [m]")
+    rows, columns = z.shape
+    x, y = np.meshgrid(np.linspace(-width / 2, width / 2, columns), np.linspace(-depth / 2, depth / 2, rows))
+    number = np.arange(rows * columns).reshape(rows, columns)
+    a, b, c, d = number[:-1, :-1], number[:-1, 1:], number[1:, 1:], number[1:, :-1]
+    faces = np.concatenate([np.stack(corners, -1).reshape(-1, 3) for corners in ((a, b, c), (a, c, d))])
+    return Mesh(np.stack([x.ravel(), y.ravel(), z.ravel()], 1), faces.astype(np.int32))
