@@ -60,6 +60,14 @@ class Found:
         return self.gap.detach().numpy() < 0.5 * FAR
 
 
+class _Arrays:
+    """Stands for a program where constants are wanted as arrays."""
+
+    def constant(self, name: str, element: type, values: Any) -> Any:
+        array = np.asarray(values, None if element is Int else np.float64)
+        return array.item() if array.ndim == 0 else array
+
+
 @dataclass
 class Family:
     """A kernel, its number of candidates, and the constant tables it takes between `pairs` and R.
@@ -106,6 +114,14 @@ class Family:
         turn is a rotation vector after the rotation `frame` of the link, shape (pairs, 3, 3), the identity if not
         given; `inner` is the rotation of the shape in the link.
         """
+        numbers = self.numbers(given)
+        count = len(given["at1"])
+        names = ("gap", "point", "normal")
+        out = rollout(self.program(margin), 1, {}, numbers, record=names, progress=False).outputs
+        return Found(*(out[k].reshape(count, self.candidates, *out[k].shape[3:]) for k in names))
+
+    def numbers(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Parameters of the program, by world."""
         n, count, dtype = self.pairs, len(given["at1"]), given["at1"].dtype
         worlds = count // n
         eye = torch.eye(3, dtype=dtype)
@@ -118,9 +134,25 @@ class Family:
         numbers = {"offset": both("offset"), "rotation": both("inner"), "size": both("size")}
         numbers["R"] = torch.cat([eye.expand(worlds, 1, 3, 3), R], 1)
         numbers["p"] = torch.cat([torch.zeros(worlds, 1, 3, dtype=dtype), both("at")], 1)
-        names = ("gap", "point", "normal")
-        out = rollout(self.program(margin), 1, {}, numbers, record=names, progress=False).outputs
-        return Found(*(out[k].reshape(count, self.candidates, *out[k].shape[3:]) for k in names))
+        return numbers
+
+    def plain(self, given: dict[str, Tensor], margin: float = 1e2) -> Found:
+        """The same by the kernel's Python source, on numpy scalars."""
+        numbers = {k: v.numpy() for k, v in self.numbers(given).items()}
+        n, m = self.pairs, self.pairs * self.candidates
+        made = []
+        for world in range(len(numbers["p"])):
+            at = {k: np.ascontiguousarray(v[world]) for k, v in numbers.items()}
+            first, links = np.arange(n), np.arange(1, 2 * n + 1)
+            shapes = Shapes(link=links, offset=at["offset"], rotation=at["rotation"], size=at["size"],
+                            reach=np.full(2 * n, self.reach))  # fmt: skip
+            pairs = Pairs(first=first, second=first + n, start=first * self.candidates)
+            touch = Touch(gap=np.zeros(m), point=np.zeros((m, 3)), normal=np.zeros((m, 3)))
+            self.kernel.python(shapes, pairs, *self.tables(_Arrays()), at["R"], at["p"], margin, touch)
+            made.append(touch)
+        gap, point, normal = (np.concatenate([getattr(t, k) for t in made]) for k in ("gap", "point", "normal"))
+        c = self.candidates
+        return Found(*(torch.tensor(v.reshape(-1, c, *v.shape[1:])) for v in (gap, point, normal)))
 
 
 def rock(corners: int, seed: int) -> Hull:

@@ -18,7 +18,7 @@ from kinema.scene.description import REVOLUTE, Body, Joint, MassProperties, Pose
 from . import mjcf, peer_mujoco, scene
 
 LINK, MASS = 0.05, 0.1  # m, kg
-STEPS = 20
+STEPS = 200  # enough to make the call itself small
 
 
 def chain(links: int) -> Robot:

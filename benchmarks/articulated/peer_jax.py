@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ if importlib.util.find_spec("jax") is not None:
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_compilation_cache_dir", str(Path(__file__).resolve().parents[2] / "out/articulated/jax"))
     import jax.numpy as jnp
     from jax import lax
 

@@ -40,6 +40,9 @@ NOTES = (
     "depth_mm: largest depth of a foot below the ground. MuJoCo's is a choice of its soft model, not an error.",
     "sweeps: of projected Gauss-Seidel from zero; for MuJoCo its solver's mean iterations (it starts from the last step"
     " and stops at its tolerance 1e-8).",
+    "The sweeps are chosen on one robot's rollout. The largest residual of a batch is over many more steps and may"
+    " exceed MuJoCo PGS's, whose solver stops by tolerance instead; compare it before quoting a batch's ratio.",
+    "CppAD replays a tape per pattern of branches; forward of CppAD and Ceres is the emitted C++ in plain doubles.",
     "memory: rise of the resident high-water mark over a rollout and its gradient, returned states and gradient"
     " included, in a process of its own.",
 )

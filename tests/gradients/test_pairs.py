@@ -147,6 +147,14 @@ def test_out_of_reach_there_is_nothing(name):
     assert all((g == 0).all() for g in torch.autograd.grad(total, list(leaves.values())))
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_python_runs_the_same_source(name):
+    family, given = case(name, 3, 4)
+    ours, plain = family(given), family.plain(given)
+    for k in ("gap", "point", "normal"):
+        assert torch.allclose(getattr(ours, k), getattr(plain, k), atol=1e-12)
+
+
 # -- by hand -----------------------------------------------------------------------------------------------------------
 
 FLAT = (0.0, 0.0, 0.0)
