@@ -64,7 +64,7 @@ def tables(model: kn.Model, array: Callable[[np.ndarray], Any]) -> Tables:
         model: The model.
         array: Makes an array of the library from one of numpy.
     """
-    tree, feet, contact = model.tree, model.candidates.corners["shape"], model.contact
+    tree, feet, contact = model.tree, model.candidates.pairs["sphere_plane"]["first"], model.contact
     assert len(feet) == len(model.candidates) == 4 and model.nv == 18
     assert np.allclose(tree.rotation, np.eye(3)), "the frames of neighbours are parallel"
     assert np.allclose(tree.body_rotation, np.eye(3)) and not tree.body_offset.any(), "a link is its body"

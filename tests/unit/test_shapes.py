@@ -196,7 +196,7 @@ def test_joints_turn_as_documented(name: str, joint: str, body: str, point: tupl
 
 @pytest.mark.parametrize("name", [n for n in PROMISES if n not in ("golf_ball", "racecar on cylinders")])
 def test_energy_is_kept_in_free_motion(name: str) -> None:
-    """Falling or swinging for 0.2 s, no dampers, springs and limits: the energy errs by O(dt), per cents of what moves."""
+    """Falling or swinging for 0.2 s, no dampers, springs or limits: energy errs by O(dt), per cents of what moves."""
     model = model_of(PROMISES[name].robot)
     generator = torch.Generator().manual_seed(1)
     start = 0.5 * torch.randn(model.nv, dtype=torch.float64, generator=generator)

@@ -59,7 +59,8 @@ class ShapeArrays:
         kind: Words of the description.
         link, offset, rotation, size, reach: Shapes (n,), (n, 3), (n, 3, 3), (n, 3), (n,).
         friction: Coefficient, shape (n,).
-        hulls: Convex hulls of meshes, prisms of cylinders, cubes of boxes; None for the others.
+        hulls: Of those that touch something with their corners: convex hulls of meshes, prisms of cylinders, cubes of
+            boxes; None for the others. Filled by `find_candidates`.
         meshes: Triangles of terrain; None for the others.
     """
 
@@ -131,7 +132,7 @@ def find_shapes(
         size=np.array([_size(f.shape) for f in found]).reshape(-1, 3),
         reach=np.array([_reach(f.shape) for f in found]),
         friction=np.array([contact.friction if f.shape.friction is None else f.shape.friction for f in found]),
-        hulls=[_hull(f) for f in found],
+        hulls=[None] * len(found),
         meshes=[f.shape.mesh if f.shape.kind == TERRAIN else None for f in found],
     )
     return arrays, found
@@ -203,11 +204,16 @@ def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -
         kind, other = found[a].shape.kind, found[b].shape.kind
         if other == TERRAIN and kind in ON_TERRAIN:
             family, each = ON_TERRAIN[kind]
+            if family == "corner_terrain":
+                shapes.hulls[a] = shapes.hulls[a] or _hull(found[a])
             family = f"{family} {b}"
             places: list[Knob | None] = [*_knobs(found[a].shape, shapes.hulls[a])]
         elif (kind, other) in FAMILIES:
             family, each = FAMILIES[kind, other]
             places = [None]
+            if "hull" in family:
+                for s in (a, b):
+                    shapes.hulls[s] = shapes.hulls[s] or _hull(found[s])
         else:
             raise _cannot_touch(found[a], found[b])
         for place in places:
