@@ -77,7 +77,7 @@ class MemoryRow:
 
 
 def ratios(rows: Sequence[Row], memory: Sequence[MemoryRow], batches: Sequence[BatchRow]) -> dict[str, float | None]:
-    """Kinema against the others, one robot, at the most steps that both ran; None where a side is missing.
+    """Kinema against the others, one robot, least times per step; None where a side is missing.
 
     `a_vs_b` is b's time divided by a's, or a's steps per second divided by b's.
     """
@@ -213,18 +213,15 @@ def _limit(name: str, value: float | None) -> dict[str, Any]:
 
 
 def _compare(rows: Sequence[Row], engine: str, mode: str | None, what: str) -> float | None:
-    """The other's time over Kinema's, one robot, at the most steps that both have."""
-    own = {r.steps: getattr(r, what) for r in rows if r.engine == "Kinema" and r.robots == 1}
-    other = {
-        r.steps: getattr(r, what)
-        for r in rows
-        if r.engine == engine and r.robots == 1 and mode in (None, r.mode) and getattr(r, what) is not None
-    }
-    if not other or not own:
-        return None
-    # A slow peer may have run fewer steps than Kinema ever did: then Kinema's own least number counts.
-    steps = max(other)
-    return other[steps] / own[steps if steps in own else min(own)]
+    """The other's time over Kinema's, one robot: for both, the least per step over the numbers of steps.
+
+    A peer's cost per step does not depend on their number, but its long runs get few rounds of the clock: on a busy
+    machine a ratio at the most steps would blame it for the noise.
+    """
+    alone = [r for r in rows if r.robots == 1 and getattr(r, what) is not None]
+    own = [getattr(r, what) for r in alone if r.engine == "Kinema"]
+    other = [getattr(r, what) for r in alone if r.engine == engine and mode in (None, r.mode)]
+    return min(other) / min(own) if own and other else None
 
 
 def _divide(a: float | None, b: float | None) -> float | None:
