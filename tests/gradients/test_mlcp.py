@@ -83,13 +83,13 @@ def program(x: Problem, sweeps: int, cone: bool) -> Program:
     bounds = Bounds(
         lower=p.parameter("lower", Float, x.singles),
         upper=p.parameter("upper", Float, x.singles),
-        active=p.constant("active", Float, [1.0] * x.triples),
         mu=p.parameter("mu", Float, x.triples),
         cfm=p.parameter("cfm", Float),
     )
     inverse, cross = p.scratch("inverse", Float, x.rows), p.scratch("cross", Float, 3 * x.triples)
     law, times = p.constant("cone", Int, int(cone)), p.constant("sweeps", Int, sweeps)
-    p.call(gram, rows, supports, bounds.cfm, law, Y, inverse, cross)
+    active = p.constant("active", Float, [1.0] * x.triples)
+    p.call(gram, rows, supports, bounds.cfm, active, law, Y, inverse, cross)
     problem = (rows, supports, bounds, Gram(inverse=inverse, cross=cross), law)
     history = p.scratch("history", Float, (sweeps + 1) * x.rows)
     z, impulse = p.scratch("z", Float, x.dofs), p.scratch("found", Float, x.rows)

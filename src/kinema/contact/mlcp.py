@@ -63,14 +63,12 @@ class Bounds:
     """Bounds of impulses.
 
     lower, upper: Of single rows [N s].
-    active: Of triples: 0 for a contact that is left alone, else 1.
     mu: Coefficient of friction of triples [-].
     cfm: Softness [1/kg].
     """
 
     lower: Array[Float]
     upper: Array[Float]
-    active: Array[Float]
     mu: Array[Float]
     cfm: Float
 
@@ -78,6 +76,8 @@ class Bounds:
 @record
 class Gram:
     """Of Y Y^T what a visit needs: 1 / (diagonal + cfm) of every row, and three products (01, 02, 12) of every triple.
+
+    A contact that is left alone has 0 in place of its first number, so that nothing ever presses.
 
     With the cone, the two rows of friction take a step along the gradient together, so that they end up against the
     direction of sliding: both have one over the largest eigenvalue of their block, and 12 is 0.
@@ -92,12 +92,13 @@ def gram(
     rows: Rows,
     supports: Supports,
     cfm: Float,
+    active: Array[Float],
     cone: Int,
     Y: Array[Float],
     inverse: Array[Float],
     cross: Array[Float],
 ):
-    """Fills `Gram`."""
+    """Fills `Gram`; of contacts, `active` is 1, or 0 for those that are left alone."""
     for i in range(rows.singles):
         own = 0.0
         for t in range(supports.count[rows.support[i]]):
@@ -121,7 +122,10 @@ def gram(
             a11 = 0.5 * (a11 + a22) + sqrt(half * half + a12 * a12)
             a22 = a11
             a12 = 0.0
-        inverse[r] = 1.0 / (a00 + cfm)
+        pressing = 1.0
+        if c >= rows.equations:
+            pressing = active[c]
+        inverse[r] = pressing / (a00 + cfm)
         inverse[r + 1] = 1.0 / (a11 + cfm)
         inverse[r + 2] = 1.0 / (a22 + cfm)
         cross[3 * c] = a01
@@ -171,22 +175,35 @@ def gauss_seidel(
             first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
             l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
             w0 = b[r] + bounds.cfm * l0
-            w1 = b[r + 1] + bounds.cfm * l1
-            w2 = b[r + 2] + bounds.cfm * l2
-            for t in range(count):
-                sum = sums[supports.dofs[begin + t]]
-                w0 = w0 + Y[first + t] * sum
-                w1 = w1 + Y[second + t] * sum
-                w2 = w2 + Y[third + t] * sum
-            n0 = l0 - w0 * gram.inverse[r]
+            w1 = b[r + 1] + bounds.cfm * l1 - gram.cross[3 * c] * l0
+            w2 = b[r + 2] + bounds.cfm * l2 - gram.cross[3 * c + 1] * l0 - gram.cross[3 * c + 2] * l1
+            w0_odd, w1_odd, w2_odd = 0.0, 0.0, 0.0  # two sums each: half the time to wait
+            for k in range(count // 2):
+                t = 2 * k
+                even, odd = sums[supports.dofs[begin + t]], sums[supports.dofs[begin + t + 1]]
+                w0 = w0 + Y[first + t] * even
+                w1 = w1 + Y[second + t] * even
+                w2 = w2 + Y[third + t] * even
+                w0_odd = w0_odd + Y[first + t + 1] * odd
+                w1_odd = w1_odd + Y[second + t + 1] * odd
+                w2_odd = w2_odd + Y[third + t + 1] * odd
+            if count % 2 == 1:
+                t = count - 1
+                even = sums[supports.dofs[begin + t]]
+                w0 = w0 + Y[first + t] * even
+                w1 = w1 + Y[second + t] * even
+                w2 = w2 + Y[third + t] * even
+            i1, i2 = gram.inverse[r + 1], gram.inverse[r + 2]
+            x1 = l1 - (w1 + w1_odd) * i1  # what the rows would be for impulses 0 of those before them
+            x2 = l2 - (w2 + w2_odd) * i2
+            n0 = l0 - (w0 + w0_odd) * gram.inverse[r]
             if c >= rows.equations:
-                n0 = max(n0, 0.0) * bounds.active[c]
+                n0 = max(n0, 0.0)
             bound = bounds.mu[c] * n0
-            n1 = l1 - (w1 + gram.cross[3 * c] * (n0 - l0)) * gram.inverse[r + 1]
+            n1 = x1 - gram.cross[3 * c] * i1 * n0
             if c >= rows.equations and cone == 0:
                 n1 = max(min(n1, bound), -bound)
-            w2 = w2 + gram.cross[3 * c + 1] * (n0 - l0) + gram.cross[3 * c + 2] * (n1 - l1)
-            n2 = l2 - w2 * gram.inverse[r + 2]
+            n2 = x2 - gram.cross[3 * c + 1] * i2 * n0 - gram.cross[3 * c + 2] * i2 * n1
             if c >= rows.equations:
                 if cone == 0:
                     n2 = max(min(n2, bound), -bound)
@@ -200,7 +217,8 @@ def gauss_seidel(
             history[new + r + 2] = n2
             d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
             for t in range(count):
-                sums[supports.dofs[begin + t]] += Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
+                d = supports.dofs[begin + t]
+                sums[d] = sums[d] + Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
     for d in range(len(z)):
         z[d] = sums[d]
     for r in range(rows.singles + 3 * rows.triples[0]):
@@ -308,7 +326,8 @@ def gauss_seidel_adjoint(
             left[r] = f0 - p0 + bounds.cfm * u0
             left[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
             left[r + 2] = f2 - p2 + bounds.cfm * u2
-            inverse_adj[r] += f0 * d0 / i0
+            if i0 > 0.0:
+                inverse_adj[r] += f0 * d0 / i0
             inverse_adj[r + 1] += f1 * (x1 - l1) / i1
             inverse_adj[r + 2] += f2 * (x2 - l2) / i2
             cross_adj[3 * c] += u1 * d0
@@ -392,7 +411,7 @@ def residual(
         n1 = impulse[r + 1] - w1 * gram.inverse[r + 1]
         n2 = impulse[r + 2] - w2 * gram.inverse[r + 2]
         if c >= rows.equations:
-            n0 = max(n0, 0.0) * bounds.active[c]
+            n0 = max(n0, 0.0)
             bound = bounds.mu[c] * impulse[r]
             if cone == 0:
                 n1 = max(min(n1, bound), -bound)

@@ -125,7 +125,7 @@ class ConstraintProgram:
         self.lower, self.upper = (p.scratch(f"row_{n}", Float, max(self.singles, 1)) for n in ("lower", "upper"))
         self.active, self.mu = (p.scratch(n, Float, max(self.triples, 1)) for n in ("active", "mu"))
         self.cfm = p.parameter("contact/cfm", Float)
-        self.bounds = Bounds(lower=self.lower, upper=self.upper, active=self.active, mu=self.mu, cfm=self.cfm)
+        self.bounds = Bounds(lower=self.lower, upper=self.upper, mu=self.mu, cfm=self.cfm)
 
     def _supports(self, support: SupportArrays) -> list[int]:
         """The support of every single row and every triple."""
@@ -292,7 +292,7 @@ class ConstraintProgram:
         p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
         inverse, cross = p.scratch("inverse", Float, self.rows), p.scratch("cross", Float, max(3 * self.triples, 1))
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
-        p.call(gram, self.count, self.supports, self.cfm, cone, Y, inverse, cross)
+        p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
         history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)
         z, impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
         problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone)
