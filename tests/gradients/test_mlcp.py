@@ -99,7 +99,7 @@ def program(x: Problem, sweeps: int, cone: bool) -> Program:
         to = (Y, b, inverse, cross, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
         given = (*problem, times, Y, b, history, z, z.adj, impulse.adj)
         p.call(gauss_seidel_adjoint, *given, *(ref.adj for ref in to))
-    p.call(residual, *problem, Y, b, z, impulse, p.output("residual", Float, 1))
+    p.call(residual, rows, supports, bounds, inverse, law, Y, b, z, impulse, p.output("residual", Float, 1))
     p.call(report, impulse, p.output("impulse", Float, x.rows), count=x.rows)
     p.call(report, z, p.output("sums", Float, x.dofs), count=x.dofs)
     return p

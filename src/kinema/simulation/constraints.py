@@ -9,6 +9,7 @@ import numpy as np
 
 from kinema.contact.boxes import touch_box_box
 from kinema.contact.capsule_hull import touch_capsule_hull
+from kinema.contact.dense import Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
 from kinema.contact.hull_hull import touch_hull_hull
 from kinema.contact.hulls import Hulls, hull_tables, touch_hull_plane, touch_sphere_hull
 from kinema.contact.mlcp import (
@@ -19,6 +20,7 @@ from kinema.contact.mlcp import (
     gauss_seidel,
     gauss_seidel_adjoint,
     gram,
+    impulse_sums,
     residual,
 )
 from kinema.contact.planes import touch_box_plane, touch_capsule_plane, touch_cylinder_plane, touch_sphere_plane
@@ -53,6 +55,7 @@ from kinema.scene.description import CAPSULE, CYLINDER, SPHERE
 from kinema.simulation.articulated import TreeProgram
 
 DEEP = 0.05  # [m], how far below a terrain points are still found
+DENSE = 48  # rows: with so few, the matrix of the problem is formed
 FEW = 24  # candidates: so many are all looked at in every step; of more, only those that are near
 
 FAMILIES = {
@@ -101,6 +104,7 @@ class ConstraintProgram:
         self.supports = Supports(**{n: p.constant(f"support_{n}", Int, x) for n, x in table.items()})
         self.wide = int(table["widest"])
         fixed_blocks = self.singles + self.equations
+        self.lists = [dofs for dofs, _, _ in support.lists]
         self.of_candidate, self.of_fixed = of_block[fixed_blocks:], of_block[:fixed_blocks]
         if self.picked:
             self.support = p.scratch("support", Int, fixed_blocks + self.contacts)
@@ -290,23 +294,56 @@ class ConstraintProgram:
         H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
         where = (parts.branches, self.supports, self.support, self.count.singles, self.count.triples)
         p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
-        inverse, cross = p.scratch("inverse", Float, self.rows), p.scratch("cross", Float, max(3 * self.triples, 1))
+        inverse = p.scratch("inverse", Float, self.rows)
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
-        p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
         history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)
-        z, impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
-        problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone)
-        with p.custom() as node:
-            p.call(gauss_seidel, *problem, sweeps, Y, self.b, history, z, impulse)
-        with p.adjoint_of(node):
-            inputs = (Y, self.b, inverse, cross, self.lower, self.upper, self.mu, self.cfm)
-            given = (*problem, sweeps, Y, self.b, history, z, z.adj, impulse.adj)
-            p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
-        p.call(residual, *problem, Y, self.b, z, impulse, p.output("residual", Float, 1))
-        self.impulse = impulse
+        z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
+        if not self.picked and not contact.cone and self.rows <= DENSE:
+            self._solve_dense(Y, inverse, sweeps, history)
+            p.call(impulse_sums, self.count, self.supports, Y, self.impulse, z)
+        else:
+            self._solve_sparse(Y, inverse, cone, sweeps, history, z)
+        found = (Y, self.b, z, self.impulse, p.output("residual", Float, 1))
+        p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
         dv, v_end = p.scratch("dv", Float, parts.arrays.nv), p.scratch("v_after_impulses", Float, parts.arrays.nv)
         p.call(velocity_change, parts.branches, parts.U, parts.L, z, v_free, dv, v_end)
         return v_end
+
+    def _solve_sparse(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, history: Ref, z: Ref) -> None:
+        p, impulse = self.program, self.impulse
+        cross = p.scratch("cross", Float, max(3 * self.triples, 1))
+        p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
+        problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone, sweeps)
+        with p.custom() as node:
+            p.call(gauss_seidel, *problem, Y, self.b, history, z, impulse)
+        with p.adjoint_of(node):
+            inputs = (Y, self.b, inverse, cross, self.lower, self.upper, self.mu, self.cfm)
+            given = (*problem, Y, self.b, history, z, z.adj, impulse.adj)
+            p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
+
+    def _solve_dense(self, Y: Ref, inverse: Ref, sweeps: Ref, history: Ref) -> None:
+        p, impulse = self.program, self.impulse
+        A = p.scratch("row_matrix", Float, self.rows * self.rows)
+        matches = Matches(**{n: self._ints(f"match_{n}", x) for n, x in self._matches().items()})
+        p.call(row_matrix, self.count, matches, self.supports.widest, self.cfm, self.active, Y, A, inverse)
+        problem = (self.count, self.bounds, sweeps, A, inverse)
+        with p.custom() as node:
+            p.call(dense_gauss_seidel, *problem, self.b, history, impulse)
+        with p.adjoint_of(node):
+            inputs = (A, inverse, self.b, self.lower, self.upper, self.mu)
+            p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *(x.adj for x in inputs))
+
+    def _matches(self) -> dict[str, np.ndarray]:
+        """Degrees of freedom that two blocks share, see `contact.dense.Matches`."""
+        lists = [self.lists[s] for s in (*self.of_fixed, *self.of_candidate)]
+        start, first, second = [0], [], []
+        for i, one in enumerate(lists):
+            for j, two in enumerate(lists):
+                shared = [(one.index(d), two.index(d)) for d in one if d in two] if j <= i else []
+                first += [a for a, _ in shared]
+                second += [b for _, b in shared]
+                start.append(len(first))
+        return {"start": np.array(start), "first": np.array(first or [0]), "second": np.array(second or [0])}
 
     def record(self, names: Sequence[str]) -> None:
         """Outputs of contacts and limits, empty ones excluded."""
