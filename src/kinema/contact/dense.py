@@ -1,8 +1,7 @@
 """Projected Gauss-Seidel with the matrix A = Y Y^T at hand: for few rows quicker than `mlcp`, which never forms it.
 
-The problem, the order of visits and the pyramid of friction are those of `mlcp`; the cone is not here. A visit of three
-rows takes what the last sweep left first, then what this one has found, in that order: all but the last product is
-done while the triple before is still being clamped.
+The problem, the order of visits and the pyramid of friction are those of `mlcp`; the cone is not here. The velocities
+of all rows are kept, and changed after each visit.
 """
 
 from __future__ import annotations
@@ -36,33 +35,75 @@ def row_matrix(
     inverse: Array[Float],
 ):
     """A = Y Y^T, row by row, and 1 / (diagonal + cfm); 0 for the normal rows of contacts that are left alone."""
-    blocks, n = rows.singles + rows.triples[0], len(inverse)
-    for i in range(blocks):
-        i_row, i_size = i, 1
-        if i >= rows.singles:
-            i_row = rows.singles + 3 * (i - rows.singles)
-            i_size = 3
+    singles, blocks, n = rows.singles, rows.singles + rows.triples[0], len(inverse)
+    for i in range(singles):
         for j in range(i + 1):
-            j_row, j_size = j, 1
-            if j >= rows.singles:
-                j_row = rows.singles + 3 * (j - rows.singles)
-                j_size = 3
-            for a in range(i_size):
-                for b in range(j_size):
-                    entry = 0.0
-                    for m in range(matches.start[i * blocks + j], matches.start[i * blocks + j + 1]):
-                        entry = (
-                            entry
-                            + Y[(i_row + a) * widest + matches.first[m]] * Y[(j_row + b) * widest + matches.second[m]]
-                        )
-                    A[(i_row + a) * n + j_row + b] = entry
-                    if j < i:
-                        A[(j_row + b) * n + i_row + a] = entry
-                    elif a == b:
-                        pressing = 1.0
-                        if i >= rows.singles + rows.equations and a == 0:
-                            pressing = active[i - rows.singles]
-                        inverse[i_row + a] = pressing / (entry + cfm)
+            entry = 0.0
+            for m in range(matches.start[i * blocks + j], matches.start[i * blocks + j + 1]):
+                entry = entry + Y[i * widest + matches.first[m]] * Y[j * widest + matches.second[m]]
+            A[i * n + j] = entry
+            if j < i:
+                A[j * n + i] = entry
+            else:
+                inverse[i] = 1.0 / (entry + cfm)
+    for c in range(rows.triples[0]):
+        i, r = singles + c, singles + 3 * c
+        at = r * widest
+        for j in range(singles):
+            a0, a1, a2 = 0.0, 0.0, 0.0
+            for m in range(matches.start[i * blocks + j], matches.start[i * blocks + j + 1]):
+                y, t = Y[j * widest + matches.second[m]], at + matches.first[m]
+                a0 = a0 + Y[t] * y
+                a1 = a1 + Y[t + widest] * y
+                a2 = a2 + Y[t + 2 * widest] * y
+            A[r * n + j] = a0
+            A[(r + 1) * n + j] = a1
+            A[(r + 2) * n + j] = a2
+            A[j * n + r] = a0
+            A[j * n + r + 1] = a1
+            A[j * n + r + 2] = a2
+        for e in range(c + 1):
+            q = singles + 3 * e
+            a00, a01, a02, a10, a11, a12, a20, a21, a22 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            for m in range(matches.start[i * blocks + singles + e], matches.start[i * blocks + singles + e + 1]):
+                t, u = at + matches.first[m], q * widest + matches.second[m]
+                x0, x1, x2 = Y[t], Y[t + widest], Y[t + 2 * widest]
+                y0, y1, y2 = Y[u], Y[u + widest], Y[u + 2 * widest]
+                a00 = a00 + x0 * y0
+                a01 = a01 + x0 * y1
+                a02 = a02 + x0 * y2
+                a10 = a10 + x1 * y0
+                a11 = a11 + x1 * y1
+                a12 = a12 + x1 * y2
+                a20 = a20 + x2 * y0
+                a21 = a21 + x2 * y1
+                a22 = a22 + x2 * y2
+            A[r * n + q] = a00
+            A[r * n + q + 1] = a01
+            A[r * n + q + 2] = a02
+            A[(r + 1) * n + q] = a10
+            A[(r + 1) * n + q + 1] = a11
+            A[(r + 1) * n + q + 2] = a12
+            A[(r + 2) * n + q] = a20
+            A[(r + 2) * n + q + 1] = a21
+            A[(r + 2) * n + q + 2] = a22
+            if e < c:
+                A[q * n + r] = a00
+                A[(q + 1) * n + r] = a01
+                A[(q + 2) * n + r] = a02
+                A[q * n + r + 1] = a10
+                A[(q + 1) * n + r + 1] = a11
+                A[(q + 2) * n + r + 1] = a12
+                A[q * n + r + 2] = a20
+                A[(q + 1) * n + r + 2] = a21
+                A[(q + 2) * n + r + 2] = a22
+            else:
+                pressing = 1.0
+                if c >= rows.equations:
+                    pressing = active[c]
+                inverse[r] = pressing / (a00 + cfm)
+                inverse[r + 1] = 1.0 / (a11 + cfm)
+                inverse[r + 2] = 1.0 / (a22 + cfm)
 
 
 @kernel
@@ -81,58 +122,47 @@ def dense_gauss_seidel(
     history has (sweeps + 1) times as many numbers as there are rows: the impulses before, between and after the sweeps.
     """
     n, count = len(b), rows.triples[0]
+    w = local(Float, n)
     for r in range(n):
         history[r] = 0.0
+        w[r] = b[r]
     for s in range(sweeps):
         old, new = s * n, (s + 1) * n
         for i in range(rows.singles):
             found = 0.0
             if bounds.upper[i] > bounds.lower[i]:
-                w = b[i]
-                for j in range(i + 1, n):
-                    w = w + A[i * n + j] * history[old + j]
-                for j in range(i):
-                    w = w + A[i * n + j] * history[new + j]
-                found = max(min(-w * inverse[i], bounds.upper[i]), bounds.lower[i])
+                before = history[old + i]
+                found = before - (w[i] + bounds.cfm * before) * inverse[i]
+                found = max(min(found, bounds.upper[i]), bounds.lower[i])
+                change = found - before
+                for j in range(n):
+                    w[j] += A[i * n + j] * change
             history[new + i] = found
         for c in range(count):
             r = rows.singles + 3 * c
             first, second, third = r * n, (r + 1) * n, (r + 2) * n
-            w0, w1, w2 = b[r], b[r + 1], b[r + 2]
-            for k in range(c + 1, count):
-                j = rows.singles + 3 * k
-                x, y, z = history[old + j], history[old + j + 1], history[old + j + 2]
-                w0 = w0 + A[first + j] * x + A[first + j + 1] * y + A[first + j + 2] * z
-                w1 = w1 + A[second + j] * x + A[second + j + 1] * y + A[second + j + 2] * z
-                w2 = w2 + A[third + j] * x + A[third + j + 1] * y + A[third + j + 2] * z
-            for j in range(rows.singles):
-                x = history[new + j]
-                w0 = w0 + A[first + j] * x
-                w1 = w1 + A[second + j] * x
-                w2 = w2 + A[third + j] * x
-            l1, l2 = history[old + r + 1], history[old + r + 2]
-            w0 = w0 + A[first + r + 1] * l1 + A[first + r + 2] * l2
-            w1 = w1 + A[second + r + 2] * l2
-            for k in range(c):
-                j = rows.singles + 3 * k
-                x, y, z = history[new + j], history[new + j + 1], history[new + j + 2]
-                w0 = w0 + A[first + j] * x + A[first + j + 1] * y + A[first + j + 2] * z
-                w1 = w1 + A[second + j] * x + A[second + j + 1] * y + A[second + j + 2] * z
-                w2 = w2 + A[third + j] * x + A[third + j + 1] * y + A[third + j + 2] * z
+            l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
             i1, i2 = inverse[r + 1], inverse[r + 2]
-            n0 = -w0 * inverse[r]
+            k01, k02, k12 = A[second + r] * i1, A[third + r] * i2, A[third + r + 1] * i2
+            # what the impulses of friction would be if those before them were 0
+            x1 = l1 - (w[r + 1] + bounds.cfm * l1) * i1 + k01 * l0
+            x2 = l2 - (w[r + 2] + bounds.cfm * l2) * i2 + k02 * l0 + k12 * l1
+            n0 = l0 - (w[r] + bounds.cfm * l0) * inverse[r]
             if c >= rows.equations:
                 n0 = max(n0, 0.0)
             bound = bounds.mu[c] * n0
-            n1 = -w1 * i1 - A[second + r] * i1 * n0
+            n1 = x1 - k01 * n0
             if c >= rows.equations:
                 n1 = max(min(n1, bound), -bound)
-            n2 = -w2 * i2 - A[third + r] * i2 * n0 - A[third + r + 1] * i2 * n1
+            n2 = x2 - k02 * n0 - k12 * n1
             if c >= rows.equations:
                 n2 = max(min(n2, bound), -bound)
             history[new + r] = n0
             history[new + r + 1] = n1
             history[new + r + 2] = n2
+            d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
+            for j in range(n):
+                w[j] = w[j] + A[first + j] * d0 + A[second + j] * d1 + A[third + j] * d2
     for r in range(n):
         impulse[r] = history[sweeps * n + r]
 
@@ -196,9 +226,6 @@ def dense_gauss_seidel_adjoint(
             if contact and n0 <= 0.0:
                 f0 = 0.0
             u0 = -f0 * i0
-            left[r] = 0.0
-            left[r + 1] = x01 * u0
-            left[r + 2] = x02 * u0 + x12 * u1
             if i0 > 0.0:
                 inverse_adj[r] += f0 * n0 / i0
             inverse_adj[r + 1] += f1 * n1 / i1
@@ -210,14 +237,14 @@ def dense_gauss_seidel_adjoint(
             felt[at + r] = u0
             felt[at + r + 1] = u1
             felt[at + r + 2] = u2
-            for j in range(r):
+            for j in range(n):
                 left[j] = left[j] + A[first + j] * u0 + A[second + j] * u1 + A[third + j] * u2
-            for j in range(r + 3, n):
-                left[j] = left[j] + A[first + j] * u0 + A[second + j] * u1 + A[third + j] * u2
+            left[r] = 0.0  # within the triple, a row feels only those after it
+            left[r + 1] = x01 * u0
+            left[r + 2] = x02 * u0 + x12 * u1
         for k in range(rows.singles):
             i = rows.singles - 1 - k
             f, u = left[i], 0.0
-            left[i] = 0.0
             if bounds.upper[i] > bounds.lower[i]:
                 after = history[new + i]
                 if after <= bounds.lower[i]:
@@ -228,19 +255,69 @@ def dense_gauss_seidel_adjoint(
                     u = -f * inverse[i]
                     inverse_adj[i] += f * after / inverse[i]
                     b_adj[i] += u
-                    for j in range(i):
-                        left[j] = left[j] + A[i * n + j] * u
-                    for j in range(i + 1, n):
-                        left[j] = left[j] + A[i * n + j] * u
+                    for j in range(n):
+                        left[j] += A[i * n + j] * u
+            left[i] = 0.0
             felt[at + i] = u
-    for i in range(n):
+    # a row saw what this sweep had found of those before it, and what the last one had left of those after it
+    for i in range(rows.singles):
         for j in range(n):
-            # a row saw what this sweep had found of those before it, and what the last one had left of those after it
-            shift = 0
-            if j < i:
-                shift = n
+            shift = n if j < i else 0
             entry = 0.0
             for s in range(sweeps):
                 entry = entry + felt[s * n + i] * history[s * n + shift + j]
             if j != i:
                 A_adj[i * n + j] += entry
+    for c in range(count):
+        r = rows.singles + 3 * c
+        for j in range(rows.singles):
+            a0, a1, a2 = 0.0, 0.0, 0.0
+            for s in range(sweeps):
+                x = history[s * n + n + j]
+                a0 = a0 + felt[s * n + r] * x
+                a1 = a1 + felt[s * n + r + 1] * x
+                a2 = a2 + felt[s * n + r + 2] * x
+            A_adj[r * n + j] += a0
+            A_adj[(r + 1) * n + j] += a1
+            A_adj[(r + 2) * n + j] += a2
+        for e in range(count):
+            q = rows.singles + 3 * e
+            a00, a01, a02, a10, a11, a12, a20, a21, a22 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            if e == c:
+                for s in range(sweeps):
+                    old, new, u0, u1, u2 = (
+                        s * n + r,
+                        s * n + n + r,
+                        felt[s * n + r],
+                        felt[s * n + r + 1],
+                        felt[s * n + r + 2],
+                    )
+                    a01 = a01 + u0 * history[old + 1]
+                    a02 = a02 + u0 * history[old + 2]
+                    a10 = a10 + u1 * history[new]
+                    a12 = a12 + u1 * history[old + 2]
+                    a20 = a20 + u2 * history[new]
+                    a21 = a21 + u2 * history[new + 1]
+            else:
+                shift = n if e < c else 0
+                for s in range(sweeps):
+                    at, u0, u1, u2 = s * n + shift + q, felt[s * n + r], felt[s * n + r + 1], felt[s * n + r + 2]
+                    x, y, z = history[at], history[at + 1], history[at + 2]
+                    a00 = a00 + u0 * x
+                    a01 = a01 + u0 * y
+                    a02 = a02 + u0 * z
+                    a10 = a10 + u1 * x
+                    a11 = a11 + u1 * y
+                    a12 = a12 + u1 * z
+                    a20 = a20 + u2 * x
+                    a21 = a21 + u2 * y
+                    a22 = a22 + u2 * z
+            A_adj[r * n + q] += a00
+            A_adj[r * n + q + 1] += a01
+            A_adj[r * n + q + 2] += a02
+            A_adj[(r + 1) * n + q] += a10
+            A_adj[(r + 1) * n + q + 1] += a11
+            A_adj[(r + 1) * n + q + 2] += a12
+            A_adj[(r + 2) * n + q] += a20
+            A_adj[(r + 2) * n + q + 1] += a21
+            A_adj[(r + 2) * n + q + 2] += a22

@@ -304,7 +304,10 @@ class ConstraintProgram:
         else:
             self._solve_sparse(Y, inverse, cone, sweeps, history, z)
         found = (Y, self.b, z, self.impulse, p.output("residual", Float, 1))
-        p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
+        with p.custom() as node:  # it says how good the impulses are, and has no derivative
+            p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
+        with p.adjoint_of(node):
+            pass
         dv, v_end = p.scratch("dv", Float, parts.arrays.nv), p.scratch("v_after_impulses", Float, parts.arrays.nv)
         p.call(velocity_change, parts.branches, parts.U, parts.L, z, v_free, dv, v_end)
         return v_end

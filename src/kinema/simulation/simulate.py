@@ -30,7 +30,7 @@ class Trajectory:
         status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
         dt: Time step [s].
         residual: Where there are constraints, how far each step's impulses are from a solution [N s], shape
-            (*batch, steps).
+            (*batch, steps); without gradient.
         recorded: What `record` asked for, by name.
     """
 
