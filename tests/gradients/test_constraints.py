@@ -117,7 +117,7 @@ def pressed_pair(first: str, second: str, cone: bool, friction: float) -> Case:
         q[at + 2] -= float(path.recorded["gap"][0].min()) + 1e-3
     v = 0.02 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     v[-3:] = torch.tensor([0.3, 0.1, -0.1])
-    names = (*INERTIAL, "friction", "size", "centre", "contact/restitution", "stiffness")
+    names = (*INERTIAL, "friction", "size", "centre", "restitution", "stiffness")
     return Case(model, q, v, names, record=("impulse",))
 
 

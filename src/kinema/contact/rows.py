@@ -50,19 +50,25 @@ class Sides:
 
 
 @record
+class Surfaces:
+    """What is between two shapes, by candidate: coefficients of friction and restitution [-]."""
+
+    friction: Array[Float]
+    restitution: Array[Float]
+
+
+@record
 class Law:
     """How constraints give way.
 
     erp: Share of an error that is undone in a step [-].
     recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
-    restitution: Of speeds above the threshold [-].
-    threshold: [m/s]
+    threshold: Speed from which on contacts bounce [m/s].
     margin: Gap from which on contacts are left alone [m].
     """
 
     erp: Float
     recovery: Float
-    restitution: Float
     threshold: Float
     margin: Float
 
@@ -82,7 +88,7 @@ def contact_rows(
     support: Array[Int],
     sides: Sides,
     law: Law,
-    friction: Array[Float],
+    surfaces: Surfaces,
     touch: Touch,
     triples: Array[Int],
     equations: Int,
@@ -129,12 +135,12 @@ def contact_rows(
         if gap < 0.0:
             target = max(law.erp * gap / dt, -law.recovery)
         if before < -law.threshold and gap + dt * before < 0.0:
-            target = law.restitution * before
+            target = surfaces.restitution[sides.surface[c]] * before
         b[r] = b0 + target
         b[r + 1] = b1
         b[r + 2] = b2
         active[equations + c] = 1.0 if gap < law.margin else 0.0
-        mu[equations + c] = friction[sides.surface[c]]
+        mu[equations + c] = surfaces.friction[sides.surface[c]]
 
 
 @record

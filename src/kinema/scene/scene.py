@@ -45,7 +45,8 @@ class Contact:
     Attributes:
         friction: Coefficient of Coulomb friction of shapes that have none of their own; of two, the smaller counts.
         cone: Friction within a circle; otherwise within a square, along two directions: faster, and exact along them.
-        restitution: Share of the speed with which contacts bounce, above `threshold` [m/s].
+        restitution: Share of the speed with which contacts bounce, above `threshold` [m/s], of shapes that have none
+            of their own; of two, the larger counts.
         threshold: [m/s]
         erp: Share of a depth, or of the error of a limit or loop, that is undone in a step.
         recovery: Speed at which depths and limits are undone at most [m/s, rad/s].

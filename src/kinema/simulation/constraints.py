@@ -33,6 +33,7 @@ from kinema.contact.rows import (
     Limits,
     Loops,
     Sides,
+    Surfaces,
     clear,
     contact_rows,
     dry_friction_rows,
@@ -121,7 +122,6 @@ class ConstraintProgram:
         self.law = Law(
             erp=p.parameter("contact/erp", Float),
             recovery=p.constant("recovery", Float, model.contact.recovery),
-            restitution=p.parameter("contact/restitution", Float),
             threshold=p.constant("threshold", Float, model.contact.threshold),
             margin=p.constant("margin", Float, model.contact.margin),
         )
@@ -207,8 +207,8 @@ class ConstraintProgram:
         self._detect(table, touch)
         sides = self._pick(touch) if self.picked else self._all()
         touch = self.near if self.picked else touch
-        friction = p.parameter("friction", Float, self.candidates)
-        where = (parts.tree, self.supports, self.support, sides, self.law, friction, touch)
+        surfaces = Surfaces(**{n: p.parameter(n, Float, self.candidates) for n in ("friction", "restitution")})
+        where = (parts.tree, self.supports, self.support, sides, self.law, surfaces, touch)
         counts = (self.count.triples, self.count.equations, self.count.singles)
         bounds = (self.active, self.mu)
         p.call(contact_rows, *where, *counts, parts.p, parts.S, v, *shared, *bounds)
