@@ -21,7 +21,7 @@ OF_BODY = ("mass", "com", "inertia")
 OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping", "stiffness", "rest")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
-OF_CONTACT = ("erp", "cfm")
+OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f")
 
 
 @dataclass(frozen=True, eq=False)
