@@ -34,7 +34,7 @@ MODEL = {"locked": on_road(sledge), "free": on_road(racecar(damping=0.0))}
 
 
 def closed_form(car: str) -> float:
-    """The friction that leads to the target, load on all wheels alike."""
+    """The friction that leads to the target."""
     if car == "locked":
         return 2 * (SPEED * TIME - TARGET[car]) / (9.81 * TIME**2)
     body = MODEL[car].parameters("mass", "inertia", "armature")
