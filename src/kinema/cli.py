@@ -137,7 +137,9 @@ def verify(full: bool = False) -> int:
 
 
 def check(file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")], floating: bool = False) -> int:
-    """Print what a robot file (URDF or MJCF) holds: bodies, joints, masses, what is odd and what was left out.
+    """Print what a robot file (URDF or MJCF) holds: bodies, joints, actuators, shapes, what may touch, warnings.
+
+    The exit code is 1 if `kinema.compile` would refuse the robot on the ground.
 
     Args:
         file: The file.
@@ -145,13 +147,11 @@ def check(file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FIL
     """
     from kinema import check
 
-    robot, tree = check.read(file, floating)
-    bodies = ("body", "parent", "mass [kg]", "principal moments [kg m^2]", "collides")
-    _print_table(f"{robot.name}: bodies", bodies, check.bodies(robot))
-    joints = ("joint", "body", "kind", "axis", "limits [rad, m]", "effort [N m, N]", "damping")
-    _print_table(f"{robot.name}: joints", joints, check.joints(robot))
-    _print_table(f"{robot.name}: in all", ("", ""), check.summary(robot, tree))
-    return 0
+    robot = check.read(file, floating)
+    found = check.report(robot)
+    for title, columns, rows in found.tables:
+        _print_table(f"{robot.name}: {title}", columns, rows)
+    return 1 if found.refused else 0
 
 
 COMMANDS: dict[str, Any] = {
