@@ -425,6 +425,65 @@ def test_models_that_would_mislead_native_code_are_refused(tmp_path: Path, monke
         kn.load(tmp_path / "model")
 
 
+def mutate(rng: np.random.Generator) -> Callable[[dict[str, Any], bytearray], None]:
+    """Changes a number, a shape or a part of the description at random."""
+
+    def number(header: dict[str, Any], body: bytearray, dtype: str, values: np.ndarray) -> None:
+        filled = [e for n, e in header.items() if n != "__metadata__" and e["dtype"] == dtype and 0 not in e["shape"]]
+        begin, end = filled[rng.integers(len(filled))]["data_offsets"]
+        at = begin + values.itemsize * int(rng.integers((end - begin) // values.itemsize))
+        body[at : at + values.itemsize] = rng.choice(values).tobytes()
+
+    def shape(header: dict[str, Any]) -> None:
+        entry = list(header.values())[int(rng.integers(1, len(header)))]
+        entry["shape"] = entry["shape"][::-1] if len(entry["shape"]) > 1 else [1, *entry["shape"]]
+
+    def description(found: Any) -> None:
+        places: list[tuple[Any, Any]] = []
+        waiting = [found]
+        while waiting:
+            node = waiting.pop()
+            inside = list(node) if isinstance(node, dict) else range(len(node))
+            places += [(node, key) for key in inside]
+            waiting += [node[key] for key in inside if isinstance(node[key], dict | list)]
+        node, key = places[int(rng.integers(len(places)))]
+        words = [None, 3, -1, 1.5, "x", [], {}, {"list": []}, {"float": "nan"}, {"dict": {}}, True, 10**30]
+        node[key] = words[int(rng.integers(len(words)))]
+
+    def change(header: dict[str, Any], body: bytearray) -> None:
+        which = int(rng.integers(4))
+        if which == 0:
+            number(header, body, "I32", np.array([-(2**31), -1, 0, 1, 2, 3, 5, 8, 17, 100, 2**31 - 1], np.int32))
+        elif which == 1:
+            number(header, body, "F64", np.array([0, -1, 1e300, np.nan, np.inf, 5e-324]))
+        elif which == 2:
+            shape(header)
+        else:
+            described(description)(header, body)
+
+    return change
+
+
+def test_random_forgeries_are_refused_or_harmless(tmp_path: Path):
+    """With a digest that fits: whatever is loaded all the same neither crashes nor fails without a reason."""
+    model, refused = everything(), 0
+    for seed in range(100):
+        kn.save(tmp_path / "model", model)
+        forge(tmp_path / "model", mutate(np.random.default_rng(seed)))
+        try:
+            found = kn.load(tmp_path / "model")
+        except StorageError:
+            refused += 1
+            continue
+        assert isinstance(found, kn.Model)
+        q, v = found.initial_coordinates(), torch.zeros(found.nv, dtype=found.dtype, requires_grad=True)
+        try:
+            kn.simulate(found, q, v, steps=2, dt=1e-3, progress=False).q_end.sum().backward()
+        except kn.KinemaError:
+            continue
+    assert 50 < refused < 100
+
+
 # -- disks that fail, processes that die -----------------------------------------------------------------------------
 
 
