@@ -41,6 +41,7 @@ _API = {
         "potential_energy",
     ),
     "kinema.simulation.soft": ("soft_program",),
+    "kinema.storage.objects": ("save", "load"),
     "kinema.errors": (
         "KinemaError",
         "KernelError",
@@ -49,6 +50,7 @@ _API = {
         "ProgramError",
         "InputError",
         "ModelError",
+        "StorageError",
         "SimulationError",
         "MemoryBudgetError",
     ),
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from kinema.errors import ModelError as ModelError
     from kinema.errors import ProgramError as ProgramError
     from kinema.errors import SimulationError as SimulationError
+    from kinema.errors import StorageError as StorageError
     from kinema.lang.bridge import Rollout as Rollout
     from kinema.lang.bridge import jvp as jvp
     from kinema.lang.bridge import rollout as rollout
@@ -94,6 +97,8 @@ if TYPE_CHECKING:
     from kinema.simulation.simulate import Trajectory as Trajectory
     from kinema.simulation.simulate import simulate as simulate
     from kinema.simulation.soft import soft_program as soft_program
+    from kinema.storage.objects import load as load
+    from kinema.storage.objects import save as save
 
 _HOME = {name: module for module, names in _API.items() for name in names}
 

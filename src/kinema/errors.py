@@ -118,6 +118,10 @@ class ModelError(KinemaError):
     """A scene, robot or model file is not usable: unphysical, inconsistent, malformed, unsupported."""
 
 
+class StorageError(KinemaError):
+    """A saved file cannot be written, or not be read: missing, cut short, damaged, of another kind or version."""
+
+
 class SimulationError(KinemaError):
     """Worlds became non-finite during a rollout.
 

@@ -1,21 +1,24 @@
-"""The scoreboard: what is promised of gradients, bits and failures, checked on random soft bodies in contact."""
+"""The scoreboard: what is promised of values, gradients, bits and failures, checked on random soft bodies and trees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from kinema import twins
 from kinema.lang.bridge import jvp, rollout
 from kinema.lang.program import Program
+from kinema.lang.progress import Progress
 from kinema.model.tetmesh import TetArrays, tet_mesh
 from kinema.scene.shapes.block import block
 from kinema.simulation.soft import soft_program
 
-Check = tuple[str, bool, str]
+Check = tuple[str, bool | None, str]
 Inputs = tuple[Program, dict[str, Tensor], dict[str, Tensor]]
 SEED = 20261115
 DIFFERENTIATED = (
@@ -33,27 +36,62 @@ DIFFERENTIATED = (
 )
 
 
-def run(*, full: bool = False) -> list[Check]:
+def run(*, full: bool = False, progress: bool = True) -> list[Check]:
     """Run the scoreboard.
 
     Args:
-        full: Many more random cases (minutes instead of seconds).
+        full: Many more random cases (about ten minutes instead of half a minute).
+        progress: Show how far it is, on standard error.
 
     Returns:
-        (property, passed, what was seen) for each row; the seeds are in the text.
+        (property, passed, what was seen) for each row; the seeds are in the text. Not passed but None if a package
+        that it needs is not installed.
     """
     many = 40 if full else 1
-    rows: list[tuple[str, Callable[[int], tuple[bool, str]], int]] = [
-        ("rollout gradients in contact, 1/32/256 steps", _gradients, 3 * many),
-        ("forward against reverse mode (dot product)", _dot_products, 5 * many),
-        ("same bits: threads 1/2/4/8, batch, checkpoints", _bits, 2 * many),
-        ("a NaN in one world of 16 stays there", _injection, 2 * many),
+    rows: list[tuple[str, Callable[[Iterable[int]], tuple[bool | None, str]], int, int]] = [
+        ("rollout gradients in contact, 1/32/256 steps", _gradients, 3 * many, SEED),
+        ("forward against reverse mode (dot product)", _dot_products, 5 * many, SEED),
+        ("same bits: threads 1/2/4/8, batch, checkpoints", _bits, 2 * many, SEED),
+        ("a NaN in one world of 16 stays there", _injection, 2 * many, SEED),
+        ("random trees against Pinocchio and MuJoCo", compare_trees, 5000 if full else 20, 0),
     ]
-    found = []
-    for name, check, cases in rows:
-        ok, detail = check(cases)
-        found.append((name, ok, f"{cases} cases from seed {SEED}: {detail}"))
+    found: list[Check] = []
+    for name, check, cases, seed in rows:
+        begin = time.monotonic()
+        ok, detail = check(_counted(name, cases, progress))
+        ran = f"{cases} cases from seed {seed}, {time.monotonic() - begin:.0f} s: "
+        found.append((name, ok, detail if ok is None else ran + detail))
     return found
+
+
+def _counted(name: str, cases: int, show: bool) -> Iterator[int]:
+    """Numbers of the cases, with progress."""
+    progress = Progress(name, cases, show, "cases")
+    try:
+        for number in range(cases):
+            progress.poll(number)
+            if progress.error is not None:
+                raise progress.error
+            yield number
+    finally:
+        progress.close()
+
+
+def compare_trees(seeds: Iterable[int]) -> tuple[bool | None, str]:
+    """Poses, Jacobians, dynamics and its derivatives of random trees against Pinocchio and MuJoCo."""
+    if twins.MISSING:
+        return None, f"not installed; pip install {' '.join(twins.MISSING)}"
+    worst: dict[str, tuple[float, int]] = {}
+    for seed in seeds:
+        for name, seen in twins.compare(seed).items():
+            worst[name] = max(worst.get(name, (0.0, 0)), (seen, seed))
+    limits = {name: limit for name, (_, limit) in twins.COMPARISONS.items()}
+    wrong = [f"{name} of tree {worst[name][1]}" for name in worst if not worst[name][0] <= limits[name]]
+    told = []
+    for kind, limit in (("values", twins.VALUES), ("derivatives", twins.DERIVATIVES)):
+        largest = max(seen for name, (seen, _) in worst.items() if limits[name] == limit)
+        told.append(f"{kind} {largest:.1e} (limit {limit:.0e})")
+    return not wrong, "; ".join([f"worst relative difference of {', '.join(told)}", *wrong])
 
 
 def random_scene(seed: int, worlds: int = 0) -> Inputs:
@@ -135,11 +173,11 @@ class _Case:
         return dict(zip(leaves, grads, strict=True))
 
 
-def _gradients(cases: int) -> tuple[bool, str]:
+def _gradients(numbers: Iterable[int]) -> tuple[bool, str]:
     """Directional derivatives along random directions of all inputs against central differences."""
     worst = {1: 0.0, 32: 0.0, 256: 0.0}
     limits = {1: 1e-6, 32: 1e-5, 256: 1e-4}
-    for number in range(cases):
+    for number in numbers:
         case = _Case(SEED + number)
         direction = {n: case.normal(t.shape) * t.abs().mean().clamp(min=1e-3) for n, t in case.inputs.items()}
         for steps in worst:
@@ -161,10 +199,10 @@ def _difference(case: _Case, direction: Mapping[str, Tensor], steps: int, h: flo
     return float(up - down) / (2 * h)
 
 
-def _dot_products(cases: int) -> tuple[bool, str]:
+def _dot_products(numbers: Iterable[int]) -> tuple[bool, str]:
     """w . (J t) = (J^T w) . t."""
     worst = 0.0
-    for number in range(cases):
+    for number in numbers:
         case = _Case(SEED + 1000 + number)
         tangents = {n: case.normal(t.shape) for n, t in case.inputs.items()}
         _, moved = jvp(case.program, 16, case.state, tangents, case.parameters)
@@ -173,10 +211,10 @@ def _dot_products(cases: int) -> tuple[bool, str]:
     return worst <= 1e-10, f"worst relative difference {worst:.1e} (limit 1e-10)"
 
 
-def _bits(cases: int) -> tuple[bool, str]:
+def _bits(numbers: Iterable[int]) -> tuple[bool, str]:
     """The gradient of each world to its initial state, whatever threads, checkpoints and batch."""
     different: set[str] = set()
-    for number in range(cases):
+    for number in numbers:
         case = _Case(SEED + 2000 + number, worlds=9)
         base = _state_gradient(case, case.state)
         for name, options in (
@@ -200,10 +238,10 @@ def _state_gradient(case: _Case, state: Mapping[str, Tensor], **options: int) ->
     return torch.cat([g.flatten(1) for g in case.gradients(24, state, **options).values()], dim=1)
 
 
-def _injection(cases: int) -> tuple[bool, str]:
+def _injection(numbers: Iterable[int]) -> tuple[bool, str]:
     """An overflowing world is reported by index; the others keep their bits; shared gradients leave it out."""
-    wrong = 0
-    for case in range(cases):
+    right = cases = 0
+    for case in numbers:
         program, state, parameters = random_scene(SEED + 3000 + case, worlds=16)
         bad = case % 16
         healthy = [w for w in range(16) if w != bad]
@@ -218,5 +256,6 @@ def _injection(cases: int) -> tuple[bool, str]:
             finals.append(result)
         flagged = (finals[1].status >= 0).nonzero().flatten().tolist() == [bad]
         same = torch.equal(finals[1].final["x"][healthy], finals[0].final["x"]) and torch.equal(*grads)
-        wrong += not (flagged and same)
-    return wrong == 0, f"{cases - wrong} of {cases} right"
+        right += flagged and same
+        cases += 1
+    return right == cases, f"{right} of {cases} right"

@@ -18,11 +18,12 @@ FLOW = ["lang", "math", "scene", "model", "kinematics", "dynamics", "contact", "
 MAY_IMPORT = {stage: set(FLOW[: FLOW.index(stage)]) for stage in FLOW}
 # dynamics, contact and integrate never read each other
 MAY_IMPORT["contact"] = MAY_IMPORT["integrate"] = MAY_IMPORT["dynamics"]
+MAY_IMPORT["storage"] = {*FLOW}
 MAY_IMPORT["render"] = {"lang", "math", "model", "kinematics"}
-MAY_IMPORT |= {stage: {*FLOW, "render"} for stage in ("fit", "envs", "view")}
+MAY_IMPORT |= {stage: {*FLOW, "render", "storage"} for stage in ("fit", "envs", "view")}
 MAY_IMPORT |= {"errors": set(), "__init__": set(MAY_IMPORT) | {"errors"}}
 # These may read everything, and the public API itself.
-TOP = {"bench", "check", "cli", "demo", "doctor", "selfcheck", "shipped", "verify"}
+TOP = {"bench", "check", "cli", "demo", "doctor", "selfcheck", "shipped", "twins", "verify"}
 
 WITHOUT_TORCH = {"lang", "math", "scene"}
 TORCH_BRIDGE = "kinema.lang.bridge"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kinema import cli, selfcheck
+import kinema as kn
+from kinema import check, cli, selfcheck
 from kinema.errors import KinemaError
+from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):
@@ -66,8 +70,97 @@ def test_check_prints_what_a_file_holds(capsys: pytest.CaptureFixture[str], tmp_
     (tmp_path / "swing.urdf").write_text(URDF)
     assert cli.main(["check", str(tmp_path / "swing.urdf")]) == 0
     output = capsys.readouterr().out
-    for word in ("rod", "pivot", "revolute", "0 1 0", "-1 .. 1", "1 sphere", "2 kg"):
+    for word in ("rod", "pivot", "revolute", "0 1 0", "-1 .. 1", "sphere", "2 kg", "with the ground", "torque"):
         assert word in output
+    assert "closed loops\n" not in output and "\x1b" not in output, "no empty tables, no colours"
+
+
+def rows_of(robot: Robot) -> tuple[dict[str, list[list[str]]], check.Report]:
+    found = check.report(robot)
+    return {title: rows for title, _, rows in found.tables}, found
+
+
+ROD = MassProperties(1.0, (0.0, 0.0, -0.5), (0.08, 0.0, 0.0, 0.08, 0.0, 0.001))
+
+
+def chain(*shapes: Shape, **joint) -> Robot:
+    """Three bodies in a row with these shapes on the first and the last."""
+    one = Joint("one", "revolute", (0.0, 1.0, 0.0), lower=-1.0, friction=0.25, damping=0.5)
+    bodies = (
+        Body("a", None, Pose(), (one,), ROD, shapes),
+        Body("b", "a", Pose(), (Joint("two", "prismatic", mimic=Mimic("one", 2.0, 0.1)),), ROD),
+        Body("c", "b", Pose(), (Joint("three", "ball", **joint),), ROD, shapes),
+    )
+    servo = Actuator("servo", "one", "position", kp=3.0, kd=0.5, upper=1.0)
+    return Robot("chain", bodies, (servo,), (Closure("tie", "connect", "c", None),))
+
+
+def test_check_shows_joints_actuators_loops_and_pairs():
+    tables, found = rows_of(chain(Shape("sphere", (0.1,), friction=0.5), Shape("box", (0.1, 0.2, 0.3))))
+    assert tables["joints"][0] == ["one", "a", "revolute", "0 1 0", "-1 .. inf", "inf", "0.5", "0.25", "-"]
+    assert tables["joints"][1][-1] == "2 one +0.1"
+    assert tables["actuators"] == [["servo", "one", "position", "kp 3, kd 0.5", "-inf .. 1", "inf"]]
+    assert tables["closed loops"] == [["tie", "connect", "c", "world"]]
+    assert tables["shapes that collide"][0][1:4] == ["sphere", "0.1", "0.5"]
+    assert tables["what may touch"] == [
+        ["with the ground", "box and plane", "2", "8", "-"],
+        ["with the ground", "sphere and plane", "2", "2", "-"],
+        ["with itself", "box and box", "1", "8", "-"],
+        ["with itself", "sphere and box", "2", "2", "-"],
+        ["with itself", "sphere and sphere", "1", "1", "-"],
+    ]
+    assert tables["bodies"][0][-1] == "0.98 x 0.077 x 0.077"
+    assert not found.refused and not found.odd and "warnings" not in tables
+
+
+@pytest.mark.parametrize(
+    ("robot", "refused", "odd"),
+    [
+        (chain(Shape("plane")), "a/0 and ground: plane and plane cannot touch", "a/0 and c/0"),
+        (chain(lower=-1.0), "'r/three' has no single coordinate", ""),
+        (chain(Shape("sphere", (0.01,))), "", "a larger body than its shapes"),
+        (
+            chain(Shape("mesh", mesh=Mesh(np.eye(3)[[0, 1, 2, 0]], np.array([[0, 1, 2]], np.int32)))),
+            "no convex hull",
+            "no convex hull",
+        ),
+    ],
+)
+def test_check_says_what_would_be_refused(robot: Robot, refused: str, odd: str):
+    robot = replace(robot, name="r")
+    tables, found = rows_of(robot)
+    assert refused in "\n".join(found.refused) and bool(refused) == bool(found.refused)
+    assert odd in "\n".join(found.odd) and bool(odd) == bool(found.odd)
+    told = [row[1] for row in tables["warnings"]]
+    assert told == [*found.refused, *found.odd]
+    scene = kn.Scene()
+    scene.add_ground()
+    scene.add_robot(robot)
+    if refused:
+        with pytest.raises(kn.ModelError):
+            kn.compile(scene)
+    else:
+        kn.compile(scene)
+
+
+@pytest.mark.parametrize(
+    ("inertia", "message"),
+    [
+        ((0.0,) * 6, "a point"),
+        ((200.0, 0.0, 0.0, 200.0, 0.0, 200.0), "32 m wide"),
+        ((1.0, 0.0, 0.0, 1.0, 0.0, 3.0), "no mass distribution"),
+        ((1.0, 0.0, 0.0, 1.0, 0.0, 1e-6), "differ by a factor of 1e+06"),
+    ],
+)
+def test_check_doubts_inertias(inertia: tuple[float, ...], message: str):
+    odd = Body("b", None, Pose(), (Joint("j", "revolute", armature=1.0),), MassProperties(1.0, inertia=inertia))
+    assert message in "\n".join(rows_of(Robot("r", (odd,)))[1].odd)
+
+
+def test_check_fails_if_the_robot_would_be_refused(capsys: pytest.CaptureFixture[str], monkeypatch):
+    monkeypatch.setattr(check, "read", lambda *_: chain(Shape("plane")))
+    assert cli.main(["check", "robot.urdf"]) == 1
+    assert "refused" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

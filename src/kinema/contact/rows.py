@@ -6,7 +6,8 @@ v' + erp e / dt = 0. A gap g that may not close asks for
 
     v' + g / dt >= 0         while it is open: it may be closed in this step, no more
     v' + erp g / dt >= 0     below zero: a share erp is undone, no faster than `recovery`
-    v' + e v_before >= 0     a contact that is hit in this step faster than the threshold: it bounces
+    v' + e v_before >= 0     a contact with e > 0 that is hit in this step faster than the threshold: it bounces, from
+                             where it was at the start of the step
 """
 
 from __future__ import annotations
@@ -134,8 +135,9 @@ def contact_rows(
         target = gap / dt
         if gap < 0.0:
             target = max(law.erp * gap / dt, -law.recovery)
-        if before < -law.threshold and gap + dt * before < 0.0:
-            target = surfaces.restitution[sides.surface[c]] * before
+        bounce = surfaces.restitution[sides.surface[c]]
+        if bounce > 0.0 and before < -law.threshold and gap + dt * before < 0.0:
+            target = bounce * before
         b[r] = b0 + target
         b[r + 1] = b1
         b[r + 2] = b2

@@ -6,6 +6,7 @@ import ctypes
 import os
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from kinema.lang.program import (
     Ref,
 )
 from kinema.lang.schedule import Schedule, chunk_schedule
+
+_EMITTED: WeakKeyDictionary[KernelIR, dict[Any, emit_simd.Emitted]] = WeakKeyDictionary()
 
 PRIMAL, ADJOINT, TANGENT = "", "adj", "tan"
 SEED = "seed"  # cotangents of a state's trajectory, one slot per step
@@ -93,7 +96,7 @@ class Plan:
         self.sites: list[Site] = []
         self._lists: dict[str, list[Instruction]] = {}
         self._functions: dict[tuple[str, str], int] = {}
-        self._emitted: dict[Any, emit_simd.Emitted] = {}
+        self._emitted: dict[KernelIR, dict[Any, emit_simd.Emitted]] = {}
 
     # -- memory -------------------------------------------------------------------------------------------------
 
@@ -398,9 +401,11 @@ class Plan:
     def _emit(self, call: KernelCall, kernel: KernelIR, form: str, layouts: dict[ArrayRef, str]) -> emit_simd.Emitted:
         o = self.options
         width = o.width if o.lanes == WORLDS or kernel.index is not None else 1
-        key = (kernel, tuple(layouts.values()), width)
-        if key not in self._emitted:
-            made = emit_simd.emit(
+        # The text is the same for every program; a checked one numbers its sites, program by program.
+        known = (self._emitted if o.check else _EMITTED).setdefault(kernel, {})
+        key = (call.kernel.name, form, tuple(layouts.values()), o.lanes, width, o.precision)
+        if key not in known:
+            known[key] = emit_simd.emit(
                 kernel,
                 f"kn_{call.kernel.name}_{form}",
                 layouts=layouts,
@@ -410,9 +415,8 @@ class Plan:
                 check=o.check,
                 first_site=len(self.sites),
             )
-            self.sites += made.sites
-            self._emitted[key] = made
-        return self._emitted[key]
+            self.sites += known[key].sites
+        return known[key]
 
     # -- native code --------------------------------------------------------------------------------------------
 

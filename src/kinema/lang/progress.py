@@ -18,8 +18,8 @@ class Progress:
     function, cancels the call and is kept in `error`, to be raised after it.
     """
 
-    def __init__(self, what: str, steps: int, show: bool | Callable[[int, int], None]) -> None:
-        self.what, self.steps, self.show = what, steps, show
+    def __init__(self, what: str, steps: int, show: bool | Callable[[int, int], None], unit: str = "steps") -> None:
+        self.what, self.steps, self.show, self.unit = what, steps, show, unit
         self.begin = time.monotonic()
         self.last = self.begin
         self.bar: Any = None
@@ -68,7 +68,7 @@ class Progress:
             self.last = time.monotonic()
             rate = done / max(self.last - self.begin, 1e-9)
             left = (self.steps - done) / max(rate, 1e-9)
-            line = f"{self.what}: {done}/{self.steps} steps, {rate:.0f}/s, {left:.0f} s left"
+            line = f"{self.what}: {done}/{self.steps} {self.unit}, {rate:.0f}/s, {left:.0f} s left"
             print(line, file=sys.stderr, flush=True)
 
     def _draw_bar(self, done: int) -> None:

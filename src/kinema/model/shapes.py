@@ -179,7 +179,12 @@ def _size(shape: Shape) -> tuple[float, ...]:
     return (1.0, 1.0, 1.0) if shape.kind == MESH else (*shape.size, 0.0, 0.0, 0.0)[:3]
 
 
-def _hull(found: Found) -> Hull | None:
+def hull_of(found: Found) -> Hull | None:
+    """The corners of a shape, scaled for its kind; None if it has none.
+
+    Raises:
+        ModelError: A mesh is flat.
+    """
     shape = found.shape
     if shape.kind == BOX:
         return cube()
@@ -194,6 +199,39 @@ def _hull(found: Found) -> Hull | None:
         raise ModelError(f"mesh {found.name!r} has no convex hull: {error}", fix=fix) from None
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Two shapes that may meet, in the order of their family.
+
+    Attributes:
+        first, second: Numbers of the shapes.
+        family: How they touch; None if shapes of these kinds cannot.
+        places: How many contacts there can be, on terrain for each knob.
+        cornered: Those of the two whose hulls are needed.
+    """
+
+    first: int
+    second: int
+    family: str | None
+    places: int
+    cornered: tuple[int, ...]
+
+
+def find_meetings(tree: TreeArrays, found: list[Found]) -> Iterator[Meeting]:
+    """Pairs of shapes that nothing keeps apart."""
+    for a, b in combinations(range(len(found)), 2):
+        if not _meet(tree, found[a], found[b]):
+            continue
+        a, b = _in_order(found, a, b)
+        kind, other = found[a].shape.kind, found[b].shape.kind
+        if other == TERRAIN:
+            family, places = ON_TERRAIN.get(kind, (None, 0))
+            yield Meeting(a, b, family, places, (a,) if family == "corner_terrain" else ())
+        else:
+            family, places = FAMILIES.get((kind, other), (None, 0))
+            yield Meeting(a, b, family, places, (a, b) if family is not None and "hull" in family else ())
+
+
 def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -> CandidateArrays:
     """Everything that may touch.
 
@@ -206,25 +244,16 @@ def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -
     restitution: list[float] = []
     pairs: dict[str, list[tuple[int, int, int]]] = {}
     knobs: dict[str, list[Knob]] = {}
-    for a, b in combinations(range(len(found)), 2):
-        if not _meet(tree, found[a], found[b]):
-            continue
-        a, b = _in_order(found, a, b)
-        kind, other = found[a].shape.kind, found[b].shape.kind
-        if other == TERRAIN and kind in ON_TERRAIN:
-            family, each = ON_TERRAIN[kind]
-            if family == "corner_terrain":
-                shapes.hulls[a] = shapes.hulls[a] or _hull(found[a])
-            family = f"{family} {b}"
-            places: list[Knob | None] = [*_knobs(found[a].shape, shapes.hulls[a])]
-        elif (kind, other) in FAMILIES:
-            family, each = FAMILIES[kind, other]
-            places = [None]
-            if "hull" in family:
-                for s in (a, b):
-                    shapes.hulls[s] = shapes.hulls[s] or _hull(found[s])
-        else:
+    for meeting in find_meetings(tree, found):
+        a, b, family, each = meeting.first, meeting.second, meeting.family, meeting.places
+        if family is None:
             raise _cannot_touch(found[a], found[b])
+        for s in meeting.cornered:
+            shapes.hulls[s] = shapes.hulls[s] or hull_of(found[s])
+        places: list[Knob | None] = [None]
+        if found[b].shape.kind == TERRAIN:
+            family = f"{family} {b}"
+            places = [*_knobs(found[a].shape, shapes.hulls[a])]
         for place in places:
             pairs.setdefault(family, []).append((a, b, len(names)))
             if place is not None:

@@ -229,7 +229,7 @@ class _Builder:
         for name in ("armature", "damping", "stiffness", "rest"):
             values = [getattr(j, name) for j, n in zip(self.joint_words, dofs, strict=True) for _ in range(n)]
             setattr(out, name, np.array(values, float))
-        _add_branches(out)
+        add_branches(out)
         _check_masses(out)
         return out
 
@@ -249,7 +249,8 @@ def _quaternion(R: np.ndarray) -> np.ndarray:
     return q if w >= 0 else -q
 
 
-def _add_branches(tree: TreeArrays) -> None:
+def add_branches(tree: TreeArrays) -> None:
+    """Fill row, depth, last and above from parent, v_start and dofs."""
     above: list[list[int]] = []
     of_link: list[list[int]] = [[]]
     for i, parent in enumerate(tree.parent):

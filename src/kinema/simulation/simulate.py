@@ -88,7 +88,9 @@ def simulate(
 
     Gradients:
         Exact for the discrete steps and the sweeps of the contact solver, from states and all that is recorded to q, v,
-        tau, u, wrenches and params; at a switch (a point that just touches or just slides) those of one side.
+        tau, u, wrenches and params; at a switch (a point that just touches or just slides) those of one side. A body
+        with restitution bounces from where it was at the start of a step: what a later or earlier impact within the
+        step would change is not seen, so that gradients through bounces miss the time of impact.
 
     Raises:
         InputError: A tensor has the wrong type or shape, a name is unknown, or dt is not positive.

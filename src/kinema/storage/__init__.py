@@ -1,0 +1,1 @@
+"""Models, trajectories and dictionaries of tensors in files."""
