@@ -103,6 +103,8 @@ def _pattern(path: kn.Trajectory, model: kn.Model, given: dict[str, Tensor]) -> 
         if model.contact.cone:
             sideways = sideways.norm(dim=-1, keepdim=True)
         found["impulse"] = pressed.int() * (1 + 2 * (sideways.abs() >= bound * (1 - 1e-12)).int())
+    if "gap" in path.recorded:
+        found["gap"] = (path.recorded["gap"].detach() < 0).int()
     if "limit_impulse" in path.recorded:
         found["limit_impulse"] = (path.recorded["limit_impulse"].detach() > 0).int()
     return found
@@ -117,5 +119,7 @@ def _count(pattern: dict[str, Tensor], counts: Counts) -> None:
         counts.pressing += int((pattern["impulse"] > 0).sum())
         counts.sliding += int((pattern["impulse"] == 3).sum())
         counts.sticking += int((pattern["impulse"] == 1).sum())
+    if "gap" in pattern:
+        counts.pressing += int(pattern["gap"].sum())
     if "limit_impulse" in pattern:
         counts.at_limits += int(pattern["limit_impulse"].sum())

@@ -29,6 +29,7 @@ _API = {
     "kinema.model.model": ("compile", "Model"),
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
     "kinema.simulation.simulate": ("simulate", "Trajectory"),
+    "kinema.simulation.jacobian": ("step", "step_with_jacobian", "Linearised"),
     "kinema.simulation.functions": (
         "forward_kinematics",
         "body_jacobian",
@@ -90,6 +91,9 @@ if TYPE_CHECKING:
     from kinema.simulation.functions import kinetic_energy as kinetic_energy
     from kinema.simulation.functions import mass_matrix as mass_matrix
     from kinema.simulation.functions import potential_energy as potential_energy
+    from kinema.simulation.jacobian import Linearised as Linearised
+    from kinema.simulation.jacobian import step as step
+    from kinema.simulation.jacobian import step_with_jacobian as step_with_jacobian
     from kinema.simulation.simulate import Trajectory as Trajectory
     from kinema.simulation.simulate import simulate as simulate
     from kinema.simulation.soft import soft_program as soft_program

@@ -94,7 +94,7 @@ SHAPES = {
 PAIRS = [(a, b) for i, a in enumerate(SHAPES) for b in list(SHAPES)[i:]]
 
 
-def pressed_pair(first: str, second: str, cone: bool, friction: float) -> Case:
+def pressed_pair(first: str, second: str, law: str, friction: float) -> Case:
     """Two bodies: a loose one, moving down and along, on one that springs hold."""
 
     def body(name: str, place: Pose, joints: tuple[Joint, ...]) -> Body:
@@ -106,7 +106,8 @@ def pressed_pair(first: str, second: str, cone: bool, friction: float) -> Case:
         Joint(n, "prismatic", axis, stiffness=200.0, damping=5.0)
         for n, axis in (("x", (1.0, 0.0, 0.0)), ("y", (0.0, 1.0, 0.0)), ("z", (0.0, 0.0, 1.0)))
     )
-    scene = kn.Scene(contact=kn.Contact(friction=friction, cfm=1e-3, erp=0.02, margin=0.2, cone=cone, sweeps=60))
+    words = {"law": "compliant", "k_e": 2e3} if law == "compliant" else {"cone": law == "cone"}
+    scene = kn.Scene(contact=kn.Contact(friction=friction, cfm=1e-3, erp=0.02, margin=0.2, sweeps=60, **words))
     scene.add_robot(Robot("low", (body(second, Pose(), (*spring, Joint("turn", "ball", damping=0.05))),)))
     scene.add_robot(Robot("up", (body(first, Pose(rotation=(0.98, 0.05, 0.15, 0.1)), (Joint("free", "free"),)),)))
     model = kn.compile(scene)
@@ -117,18 +118,25 @@ def pressed_pair(first: str, second: str, cone: bool, friction: float) -> Case:
         q[at + 2] -= float(path.recorded["gap"][0].min()) + 1e-3
     v = 0.02 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     v[-3:] = torch.tensor([0.3, 0.1, -0.1])
-    names = (*INERTIAL, "friction", "size", "centre", "contact/restitution", "stiffness")
-    return Case(model, q, v, names, record=("impulse",))
+    names = ("mass", "com", "inertia", "gravity", "friction", "size", "centre", "stiffness")
+    if law == "compliant":
+        return Case(model, q, v, (*names, "contact/k_e", "contact/k_d", "contact/k_f"), record=("gap",))
+    return Case(model, q, v, (*names, "contact/erp", "contact/cfm"), record=("impulse",))
 
 
-@pytest.mark.parametrize("cone", [False, True], ids=["pyramid", "cone"])
+@pytest.mark.parametrize("law", ["pyramid", "cone", "compliant"])
 @pytest.mark.parametrize(("steps", "tolerance", "h"), [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6)])
-def test_pairs_in_contact(steps, tolerance, h, cone):
-    """All pairs of shapes, once slippery and once not; each must press."""
+def test_pairs_in_contact(steps, tolerance, h, law):
+    """All pairs of shapes, once slippery and once not; each must press.
+
+    Compliant contacts are damped only while they approach: that switch is not seen, so differences are smaller.
+    """
     counts = Counts()
+    h = 0.3 * h if law == "compliant" and steps > 1 else h
     for number, ((first, second), friction) in enumerate(product(PAIRS, (0.3, 3.0))):
         before = counts.pressing
-        check_gradients(pressed_pair(first, second, cone, friction), steps, tolerance, h, number, counts)
+        check_gradients(pressed_pair(first, second, law, friction), steps, tolerance, h, number, counts)
         assert counts.pressing > before, f"{first} and {second} do not touch"
     print(counts)
-    assert counts.switches <= 0.05 * counts.cases and min(counts.sliding, counts.sticking) > 0, counts
+    assert counts.switches <= 0.05 * counts.cases
+    assert law == "compliant" or min(counts.sliding, counts.sticking) > 0, counts

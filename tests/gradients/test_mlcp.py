@@ -9,7 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinema.contact.mlcp import Bounds, Gram, Rows, Supports, gauss_seidel, gauss_seidel_adjoint, gram, residual
+from kinema.contact.dense import Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
+from kinema.contact.mlcp import (
+    Bounds,
+    Gram,
+    Rows,
+    Supports,
+    gauss_seidel,
+    gauss_seidel_adjoint,
+    gram,
+    impulse_sums,
+    residual,
+)
 from kinema.lang import Array, Float, Index, Int, build, kernel
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
@@ -61,7 +72,21 @@ class Problem:
         return torch.stack(rows)
 
 
-def program(x: Problem, sweeps: int, cone: bool) -> Program:
+def matches(x: Problem) -> dict[str, list[int]]:
+    """Degrees of freedom that two supports share."""
+    found: dict[str, list[int]] = {"start": [0], "first": [], "second": []}
+    for i, one in enumerate(x.supports):
+        for j, two in enumerate(x.supports):
+            shared = [(one.index(d), two.index(d)) for d in one if d in two] if j <= i else []
+            found["first"] += [a for a, _ in shared]
+            found["second"] += [b for _, b in shared]
+            found["start"].append(len(found["first"]))
+    return found
+
+
+def program(x: Problem, sweeps: int, law: str) -> Program:
+    """`law` is "pyramid" or "cone", or "dense": the pyramid with the matrix formed."""
+    cone = law == "cone"
     p = Program("contact")
     counts = [len(one) for one in x.supports]
     rows = Rows(
@@ -87,33 +112,45 @@ def program(x: Problem, sweeps: int, cone: bool) -> Program:
         cfm=p.parameter("cfm", Float),
     )
     inverse, cross = p.scratch("inverse", Float, x.rows), p.scratch("cross", Float, 3 * x.triples)
-    law, times = p.constant("cone", Int, int(cone)), p.constant("sweeps", Int, sweeps)
+    circle, times = p.constant("cone", Int, int(cone)), p.constant("sweeps", Int, sweeps)
     active = p.constant("active", Float, [1.0] * x.triples)
-    p.call(gram, rows, supports, bounds.cfm, active, law, Y, inverse, cross)
-    problem = (rows, supports, bounds, Gram(inverse=inverse, cross=cross), law)
     history = p.scratch("history", Float, (sweeps + 1) * x.rows)
     z, impulse = p.scratch("z", Float, x.dofs), p.scratch("found", Float, x.rows)
-    with p.custom() as node:
-        p.call(gauss_seidel, *problem, times, Y, b, history, z, impulse)
-    with p.adjoint_of(node):
-        to = (Y, b, inverse, cross, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
-        given = (*problem, times, Y, b, history, z, z.adj, impulse.adj)
-        p.call(gauss_seidel_adjoint, *given, *(ref.adj for ref in to))
-    p.call(residual, *problem, Y, b, z, impulse, p.output("residual", Float, 1))
+    if law == "dense":
+        A = p.scratch("A", Float, x.rows * x.rows)
+        shared = Matches(**{n: p.constant(f"match_{n}", Int, v) for n, v in matches(x).items()})
+        p.call(row_matrix, rows, shared, supports.widest, bounds.cfm, active, Y, A, inverse)
+        with p.custom() as node:
+            p.call(dense_gauss_seidel, rows, bounds, times, A, inverse, b, history, impulse)
+        with p.adjoint_of(node):
+            to = (A, inverse, b, bounds.lower, bounds.upper, bounds.mu)
+            given = (rows, bounds, times, A, inverse, history, impulse.adj)
+            p.call(dense_gauss_seidel_adjoint, *given, *(ref.adj for ref in to))
+        p.call(impulse_sums, rows, supports, Y, impulse, z)
+    else:
+        p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)
+        problem = (rows, supports, bounds, Gram(inverse=inverse, cross=cross), circle, times)
+        with p.custom() as node:
+            p.call(gauss_seidel, *problem, Y, b, history, z, impulse)
+        with p.adjoint_of(node):
+            to = (Y, b, inverse, cross, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
+            p.call(gauss_seidel_adjoint, *problem, Y, b, history, z, z.adj, impulse.adj, *(ref.adj for ref in to))
+    p.call(residual, rows, supports, bounds, inverse, circle, Y, b, z, impulse, p.output("residual", Float, 1))
     p.call(report, impulse, p.output("impulse", Float, x.rows), count=x.rows)
     p.call(report, z, p.output("sums", Float, x.dofs), count=x.dofs)
     return p
 
 
-def solve(x: Problem, sweeps: int, given: dict[str, Tensor], cone: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def solve(x: Problem, sweeps: int, given: dict[str, Tensor], law: str = "pyramid") -> tuple[Tensor, Tensor, Tensor]:
     """Impulses, z = Y^T impulses, and the residual."""
     names = ("impulse", "sums", "residual")
-    out = rollout(program(x, sweeps, cone), 1, {}, given, record=names, progress=False).outputs
+    out = rollout(program(x, sweeps, law), 1, {}, given, record=names, progress=False).outputs
     return out["impulse"].squeeze(-2), out["sums"].squeeze(-2), out["residual"].squeeze(-1).squeeze(-1)
 
 
-def plain(x: Problem, sweeps: int, g: dict[str, Tensor], cone: bool) -> Tensor:
+def plain(x: Problem, sweeps: int, g: dict[str, Tensor], law: str) -> Tensor:
     """The same in torch, a row at a time, with the matrix A."""
+    cone = law == "cone"
     Y = x.dense(g["Y"])
     A = Y @ Y.T + g["cfm"] * torch.eye(x.rows, dtype=torch.float64)
     lam = [torch.zeros((), dtype=torch.float64) for _ in range(x.rows)]
@@ -162,15 +199,15 @@ def problem(seed: int) -> Problem:
     return x
 
 
-@pytest.mark.parametrize("cone", [False, True], ids=["pyramid", "cone"])
+@pytest.mark.parametrize("law", ["pyramid", "cone", "dense"])
 @pytest.mark.parametrize("seed", range(8))
-def test_values_and_gradients_are_those_of_torch(seed, cone):
+def test_values_and_gradients_are_those_of_torch(seed, law):
     x = problem(seed)
     leaves = {n: t.clone().requires_grad_() for n, t in x.given.items()}
     weights = torch.linspace(-1, 2, x.rows, dtype=torch.float64)
     inputs = [leaves[n] for n in NAMES]
     grads = []
-    for function in (lambda g: solve(x, 25, g, cone)[0], lambda g: plain(x, 25, g, cone)):
+    for function in (lambda g: solve(x, 25, g, law)[0], lambda g: plain(x, 25, g, law)):
         value = function(leaves)
         grads.append((value.detach(), *torch.autograd.grad((value * weights).sum(), inputs)))
     used = torch.tensor([t < len(x.supports[x.block(r)]) for r in range(x.rows) for t in range(x.widest)])
@@ -194,12 +231,12 @@ def test_the_problems_have_contacts_of_every_kind():
     assert min(kinds.values()) >= 3, kinds
 
 
-@pytest.mark.parametrize("cone", [False, True], ids=["pyramid", "cone"])
+@pytest.mark.parametrize("law", ["pyramid", "cone", "dense"])
 @pytest.mark.parametrize("seed", range(4))
-def test_many_sweeps_solve_the_problem(seed, cone):
+def test_many_sweeps_solve_the_problem(seed, law):
     """Complementarity, row by row, a residual that says so; with the cone, friction is against the sliding."""
     x = problem(seed)
-    found, sums, left = solve(x, 20_000, x.given, cone)
+    found, sums, left = solve(x, 20_000, x.given, law)
     assert left < 1e-12
     Y = x.dense(x.given["Y"])
     assert torch.allclose(sums, Y.T @ found, atol=1e-11)
@@ -213,7 +250,7 @@ def test_many_sweeps_solve_the_problem(seed, cone):
             continue
         _check_row(float(found[r]), float(w[r]), 0.0, FREE)
         bound, sideways, speed = float(x.given["mu"][c] * found[r]), found[r + 1 : r + 3], w[r + 1 : r + 3]
-        if not cone:
+        if law != "cone":
             for i in (0, 1):
                 _check_row(float(sideways[i]), float(speed[i]), -bound, bound)
         elif float(sideways.norm()) < bound * (1 - 1e-9):
@@ -230,15 +267,15 @@ def _check_row(impulse: float, w: float, low: float, high: float) -> None:
         assert (w > -1e-9) if impulse == low else (w < 1e-9)
 
 
-@pytest.mark.parametrize("cone", [False, True], ids=["pyramid", "cone"])
+@pytest.mark.parametrize("law", ["pyramid", "cone", "dense"])
 @pytest.mark.parametrize("seed", range(4))
-def test_gradients_against_differences(seed, cone, gradient_errors):
+def test_gradients_against_differences(seed, law, gradient_errors):
     """At random problems no row is within the step of the differences of a clamp."""
     x = problem(100 + seed)
     weights = torch.linspace(-1, 2, x.rows, dtype=torch.float64)
     fixed = {"upper": x.given["upper"]}
     free = {n: x.given[n] for n in NAMES if n not in fixed}
-    errors = gradient_errors(lambda g: (solve(x, 30, {**g, **fixed}, cone)[0] * weights).sum(), free, h=1e-6)
+    errors = gradient_errors(lambda g: (solve(x, 30, {**g, **fixed}, law)[0] * weights).sum(), free, h=1e-6)
     assert max(errors.values()) < 1e-6, errors
 
 
@@ -260,12 +297,12 @@ def brick(b_normal: float, b_slide: float, mu: float) -> Problem:
     return x
 
 
-@pytest.mark.parametrize("cone", [False, True], ids=["pyramid", "cone"])
-def test_a_sliding_block_in_closed_form(cone):
+@pytest.mark.parametrize("law", ["pyramid", "cone", "dense"])
+def test_a_sliding_block_in_closed_form(law):
     """lambda_n = -b_n / A, lambda_t = -mu lambda_n: friction depends on what presses, and on mu, not on the speed."""
     x = brick(-0.3, 5.0, 0.4)
     leaves = {n: t.requires_grad_() for n, t in x.given.items()}
-    found = solve(x, 10, leaves, cone)[0]
+    found = solve(x, 10, leaves, law)[0]
     assert torch.allclose(found[1:], torch.tensor([0.6, -0.24, 0.0], dtype=torch.float64), rtol=1e-14)
     by_b, by_mu = torch.autograd.grad(found[2], [leaves["b"], leaves["mu"]])
     assert torch.allclose(by_b[1:3], torch.tensor([0.8, 0.0], dtype=torch.float64)) and abs(by_mu[0] + 0.6) < 1e-14
@@ -285,8 +322,9 @@ def test_an_open_contact_has_no_impulse_and_no_gradient():
     assert all((g == 0).all() for g in torch.autograd.grad(found.sum(), [leaves["b"], leaves["mu"], leaves["Y"]]))
 
 
-def test_worlds_do_not_depend_on_their_batch():
+@pytest.mark.parametrize("law", ["pyramid", "cone", "dense"])
+def test_worlds_do_not_depend_on_their_batch(law):
     x = problem(3)
     batch = {n: torch.stack([t, *(problem(s).given[n] for s in range(16))]) for n, t in x.given.items()}
-    together = solve(x, 25, batch)[0]
-    assert torch.equal(together[0], solve(x, 25, x.given)[0])
+    together = solve(x, 25, batch, law)[0]
+    assert torch.equal(together[0], solve(x, 25, x.given, law)[0])

@@ -426,33 +426,18 @@ def test_a_ball_in_a_valley_touches_both_sides():
     family = terrain_family(terrain.touch_ball_terrain, 2, height_field(np.repeat(np.abs(x)[:, None], 9, 1), 2.0))
     w = np.sqrt(0.5)
     found = family(four(one((0.2, 0, 0), (0.01, 0.1, 0.3), FLAT, FLAT)))
-    check(
-        found,
-        0,
-        (0.3 - 0.01) * w - 0.2,
-        (0.01 + 0.5 * (0.29 * w + 0.2) * w, 0.1, 0.3 - 0.5 * (0.29 * w + 0.2) * w),
-        (-w, 0, w),
-    )
-    check(
-        found,
-        1,
-        (0.3 + 0.01) * w - 0.2,
-        (0.01 - 0.5 * (0.31 * w + 0.2) * w, 0.1, 0.3 - 0.5 * (0.31 * w + 0.2) * w),
-        (w, 0, w),
-    )
+    for c, side in enumerate((-1, 1)):
+        distance, n = (0.3 + side * 0.01) * w, np.array([side * w, 0, w])
+        check(found, c, distance - 0.2, tuple(np.array([0.01, 0.1, 0.3]) - 0.5 * (distance + 0.2) * n), tuple(n))
 
 
 def test_over_a_ridge_under_a_valley_and_beyond_the_border():
     x = np.linspace(-2, 2, 9)
     ridge = terrain_family(terrain.touch_corner_terrain, 1, height_field(np.repeat(-np.abs(x)[:, None], 9, 1), 2.0))
     none = (0.0, 0.0, 0.0)
-    check(
-        ridge(four(one(none, (0.03, 0.1, 0.3), FLAT, FLAT))),
-        0,
-        np.hypot(0.03, 0.3),
-        (0.015, 0.1, 0.15),
-        (0.03 / np.hypot(0.03, 0.3), 0, 0.3 / np.hypot(0.03, 0.3)),
-    )
+    distance = np.hypot(0.03, 0.3)
+    found = ridge(four(one(none, (0.03, 0.1, 0.3), FLAT, FLAT)))
+    check(found, 0, distance, (0.015, 0.1, 0.15), (0.03 / distance, 0, 0.3 / distance))
     valley = terrain_family(terrain.touch_corner_terrain, 1, height_field(np.repeat(np.abs(x)[:, None], 9, 1), 2.0))
     check(valley(four(one(none, (0, 0.1, -0.3), FLAT, FLAT))), 0, -0.3, (0, 0.1, -0.15), (0, 0, 1))
     floor = terrain_family(terrain.touch_corner_terrain, 1, FLOOR)

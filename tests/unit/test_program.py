@@ -341,3 +341,58 @@ def test_a_loop_is_entered_once():
         p.call(square, s, s.next, count=N)
     with pytest.raises(kn.ProgramError, match="entered once"), loop:
         pass
+
+
+@kernel
+def drive(s: Array[Float], u: Array[Float], s_next: Array[Float]):
+    """A step of a whole world, so that its control lies in memory as in the user's tensor."""
+    for i in range(len(s)):
+        s_next[i] = s[i] * 0.95 + sin(u[i]) * s[i]
+
+
+def driven() -> kn.Program:
+    p = kn.Program("driven")
+    s, u = p.state("s", Float, N), p.control("u", Float, N)
+    p.call(drive, s, u, s.next)
+    return p
+
+
+def test_controls_are_read_where_they_are():
+    """Bits are those of controls that must be copied: not dense, or not at the start of a cache line."""
+    torch.manual_seed(1)
+    start, u = torch.randn(N, dtype=torch.float64), torch.randn(STEPS, N, dtype=torch.float64)
+    beside = torch.zeros(STEPS * N + 1, dtype=torch.float64)
+    beside[1:] = u.flatten()
+    found = []
+    for given in (u.clone(), beside[1:].reshape(STEPS, N), u.T.contiguous().T):
+        before, given = given.clone(), given.detach().requires_grad_()
+        final = kn.rollout(driven(), STEPS, {"s": start}, controls={"u": given}).final["s"]
+        (gradient,) = torch.autograd.grad(final.square().sum(), given)
+        assert torch.equal(given, before)
+        found.append((final.detach(), gradient))
+    for final, gradient in found[1:]:
+        assert torch.equal(final, found[0][0]) and torch.equal(gradient, found[0][1])
+    gradient = found[0][1]
+    gradient += 1.0  # it is the user's own
+    assert torch.equal(found[1][1] + 1.0, gradient)
+
+
+def test_a_control_that_was_changed_is_noticed():
+    u = torch.zeros(STEPS, N, dtype=torch.float64, requires_grad=True)
+    final = kn.rollout(driven(), STEPS, {"s": torch.ones(N, dtype=torch.float64)}, controls={"u": u}).final["s"]
+    with torch.no_grad():
+        u += 1.0
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        final.sum().backward()
+
+
+def test_a_failed_world_gives_its_control_no_gradient():
+    u = torch.full((STEPS, N), 0.5, dtype=torch.float64, requires_grad=True)
+    start = torch.full((N,), 1.7e308, dtype=torch.float64)
+    final = kn.rollout(driven(), STEPS, {"s": start}, controls={"u": u}, on_failure="status").final["s"]
+    (gradient,) = torch.autograd.grad(final.sum(), u)
+    assert (gradient == 0).all()
+    with pytest.raises(kn.InputError, match="control 'u' is not finite"):
+        kn.rollout(
+            driven(), STEPS, {"s": start}, controls={"u": torch.full((STEPS, N), torch.nan, dtype=torch.float64)}
+        )

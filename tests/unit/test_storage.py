@@ -306,11 +306,11 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any], bytearray], Any], str]] = {
     "half an object": (described(lambda d: {"Contact": {"friction": 1}}), "missing"),
     "a mesh of words": (described(lambda d: {"Mesh": {"vertices": "a", "faces": "b"}}), "wrong type"),
     "an impossible contact": (
-        described(lambda d: {"Contact": {f.name: -1 for f in fields(kn.Contact)}}),
+        described(lambda d: {"Contact": {f.name: "mlcp" if f.name == "law" else -1 for f in fields(kn.Contact)}}),
         "makes no sense",
     ),
     "an enormous number": (
-        described(lambda d: {"Contact": {f.name: 10**400 for f in fields(kn.Contact)}}),
+        described(lambda d: {"Contact": {f.name: "mlcp" if f.name == "law" else 10**400 for f in fields(kn.Contact)}}),
         "description",
     ),
     "huge": (tensor(shape=[10**12]), "header"),

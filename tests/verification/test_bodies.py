@@ -219,3 +219,41 @@ def test_a_ball_rolls_in_a_valley():
     path = run(kn.compile(scene), steps=2000, dt=2e-3)
     assert float(path.q_end[2]) == pytest.approx(math.sqrt(2) * RADIUS, abs=1e-3)
     assert abs(float(path.q_end[0])) < 1e-3
+
+
+# -- compliant contact -----------------------------------------------------------------------------------------------
+
+
+def test_a_ball_sinks_into_soft_ground():
+    """By m g / k_e; friction that holds it creeps at m g sin / k_f, below mu it never slides faster."""
+    soft = {"law": "compliant", "k_e": 1e4, "k_d": 200.0, "k_f": 50.0}
+    path = run(world((loose(BALL), (0.0, 0.0, 0.1)), **soft), steps=3000)
+    assert 0.1 - float(path.q_end[2]) == pytest.approx(2.0 * G / 1e4, rel=1e-6)
+    slope = math.atan(0.2)
+    gravity = (G * math.sin(slope), 0.0, -G * math.cos(slope))
+    path = run(world((loose(BRICK), (0.0, 0.0, 0.05)), gravity=gravity, friction=0.8, **soft), steps=3000)
+    pull, bound = 2.0 * G * math.sin(slope), 0.8 * 2.0 * G * math.cos(slope)  # both of four corners together
+    creep = pull / 4 / 50.0 / math.sqrt(1 - (pull / bound) ** 2)
+    assert float(path.v_end[3]) == pytest.approx(creep, rel=2e-2)  # corners carry unequal shares
+
+
+def test_soft_balls_keep_their_momentum():
+    """Forces on both are equal and opposite, at one point."""
+    model = world(
+        (loose(BALL, 1.0), (0.0, 0.0, 0.0)),
+        (loose(BALL, 2.0), (0.25, 0.1, 0.05)),
+        gravity=(0.0, 0.0, 0.0),
+        ground=False,
+        law="compliant",
+        friction=0.4,
+    )
+    path = run(model, [0, 0, 3.0, 2.0, 0, 0, 1.0, 0, 0, 0, 0, 0], steps=2000, dt=1e-4)
+    before, after = momenta(model, path, 0), momenta(model, path, 2000)
+    assert torch.allclose(after[0], before[0], atol=1e-12)
+    assert torch.allclose(after[1], before[1], atol=1e-3)  # O(dt): forces act at the start of a step, bodies move on
+    assert float((path.v_end - path.v[0])[:3].norm()) > 0.1, "friction did not turn it"
+
+
+def test_a_law_that_does_not_exist_is_named():
+    with pytest.raises(kn.ModelError, match="no such law of contact"):
+        kn.Contact(law="glue")

@@ -1,4 +1,4 @@
-"""Compliant contact: penalty forces of particles against a plane, a sphere and a box, with smooth-cone friction.
+"""Compliant contact: penalty forces of particles, and of links, with smooth-cone friction.
 
 The law is gradSim's, with four numbers k_e, k_d, k_f and mu [Jatavallabhula et al. 2021, appendix]. For a particle at
 depth d > 0 with unit normal n and velocity v, v_n = n.v and v_t = v - n v_n:
@@ -11,7 +11,27 @@ gradSim's clamp per axis: -k_f v_t for slow sliding (sticking creeps), -b v_t/|v
 eps = 1e-12 N keeps it finite where b and v_t vanish together.
 """
 
-from kinema.lang import Array, Float, Index, dot, func, kernel, mat33, max, min, norm, record, rsqrt, transpose, vec3
+from kinema.contact.shapes import Touch
+from kinema.kinematics.tree import Branches, Tree
+from kinema.lang import (
+    Array,
+    Float,
+    Index,
+    Int,
+    cross,
+    dot,
+    func,
+    kernel,
+    mat33,
+    max,
+    min,
+    norm,
+    record,
+    rsqrt,
+    transpose,
+    vec3,
+)
+from kinema.math import Force, Motion
 
 TINY_FORCE = 1e-12  # [N], eps of the friction law; its cube must be a float32
 
@@ -141,3 +161,53 @@ def particle_contact(
         if depth < radius:
             normal = box.rotation @ normal_B
             f[i] += penalty_force(radius - depth, normal, velocity, law.k_e, law.k_d, law.k_f, law.mu)
+
+
+@record
+class Ends:
+    """What touches what, by candidate: links, and the last degrees of freedom that move them, -1 for the world."""
+
+    first: Array[Int]
+    second: Array[Int]
+    first_last: Array[Int]
+    second_last: Array[Int]
+
+
+@func
+def add_push(branches, S, last, push: Force, sign: Float, drive):
+    """Add what a force does to the joints above a link."""
+    if last >= 0:
+        begin = branches.row[last]
+        for t in range(branches.depth[last] + 1):
+            d = branches.above[begin + t]
+            drive[d] += sign * push.dot(S[d])
+
+
+@kernel
+def link_contact(
+    tree: Tree,
+    branches: Branches,
+    ends: Ends,
+    touch: Touch,
+    k_e: Float,
+    k_d: Float,
+    k_f: Float,
+    friction: Array[Float],
+    p: Array[vec3],
+    S: Array[Motion],
+    V: Array[Motion],
+    drive: Array[Float],
+):
+    """Adds to `drive` what the contacts of links do to the joints [N m, N], equal and opposite on both links."""
+    for c in range(len(ends.first)):
+        if touch.gap[c] < 0.0:
+            one, two, point = ends.first[c], ends.second[c], touch.point[c]
+            arm, other = point, point
+            if one > 0:
+                arm = point - p[tree.root[one - 1]]
+            if two > 0:
+                other = point - p[tree.root[two - 1]]
+            v = V[one].v + cross(V[one].w, arm) - V[two].v - cross(V[two].w, other)
+            f = penalty_force(-touch.gap[c], touch.normal[c], v, k_e, k_d, k_f, friction[c])
+            add_push(branches, S, ends.first_last[c], Force(cross(arm, f), f), 1.0, drive)
+            add_push(branches, S, ends.second_last[c], Force(cross(other, f), f), -1.0, drive)

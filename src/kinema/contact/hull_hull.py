@@ -192,9 +192,9 @@ def put_polygon(
                 fresh = fresh and taken[k] != chosen
         taken[c] = chosen
         if fresh:
-            place_ = found[chosen]
-            point = place_.x * ex + place_.y * ey + (offset + 0.5 * place_.z) * n
-            put(touch, at + c, place_.z, pa + Ra @ point, mirror * (Ra @ n))
+            corner = found[chosen]
+            point = corner.x * ex + corner.y * ey + (offset + 0.5 * corner.z) * n
+            put(touch, at + c, corner.z, pa + Ra @ point, mirror * (Ra @ n))
         else:
             put_none(touch, at + c)
 

@@ -379,7 +379,7 @@ def residual(
     rows: Rows,
     supports: Supports,
     bounds: Bounds,
-    gram: Gram,
+    inverse: Array[Float],
     cone: Int,
     Y: Array[Float],
     b: Array[Float],
@@ -394,7 +394,7 @@ def residual(
         w = b[i] + bounds.cfm * impulse[i]
         for t in range(supports.count[rows.support[i]]):
             w = w + Y[i * wide + t] * z[supports.dofs[begin + t]]
-        found = max(min(impulse[i] - w * gram.inverse[i], bounds.upper[i]), bounds.lower[i])
+        found = max(min(impulse[i] - w * inverse[i], bounds.upper[i]), bounds.lower[i])
         worst = max(worst, abs(found - impulse[i]))
     for c in range(rows.triples[0]):
         block, r = rows.support[rows.singles + c], rows.singles + 3 * c
@@ -407,9 +407,9 @@ def residual(
             w0 = w0 + Y[r * wide + t] * sum
             w1 = w1 + Y[(r + 1) * wide + t] * sum
             w2 = w2 + Y[(r + 2) * wide + t] * sum
-        n0 = impulse[r] - w0 * gram.inverse[r]
-        n1 = impulse[r + 1] - w1 * gram.inverse[r + 1]
-        n2 = impulse[r + 2] - w2 * gram.inverse[r + 2]
+        n0 = impulse[r] - w0 * inverse[r]
+        n1 = impulse[r + 1] - w1 * inverse[r + 1]
+        n2 = impulse[r + 2] - w2 * inverse[r + 2]
         if c >= rows.equations:
             n0 = max(n0, 0.0)
             bound = bounds.mu[c] * impulse[r]
@@ -423,3 +423,17 @@ def residual(
                 n2 = n2 * scale
         worst = max(worst, max(abs(n0 - impulse[r]), max(abs(n1 - impulse[r + 1]), abs(n2 - impulse[r + 2]))))
     largest[0] = worst
+
+
+@kernel
+def impulse_sums(rows: Rows, supports: Supports, Y: Array[Float], impulse: Array[Float], z: Array[Float]):
+    """z = Y^T impulse."""
+    for d in range(len(z)):
+        z[d] = 0.0
+    for r in range(rows.singles + 3 * rows.triples[0]):
+        block = r
+        if r >= rows.singles:
+            block = rows.singles + (r - rows.singles) // 3
+        here = rows.support[block]
+        for t in range(supports.count[here]):
+            z[supports.dofs[supports.begin[here] + t]] += Y[r * supports.widest + t] * impulse[r]

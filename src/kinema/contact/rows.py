@@ -6,7 +6,8 @@ v' + erp e / dt = 0. A gap g that may not close asks for
 
     v' + g / dt >= 0         while it is open: it may be closed in this step, no more
     v' + erp g / dt >= 0     below zero: a share erp is undone, no faster than `recovery`
-    v' + e v_before >= 0     a contact that is hit in this step faster than the threshold: it bounces
+    v' + e v_before >= 0     a contact with e > 0 that is hit in this step faster than the threshold: it bounces, from
+                             where it was at the start of the step
 """
 
 from __future__ import annotations
@@ -50,19 +51,25 @@ class Sides:
 
 
 @record
+class Surfaces:
+    """What is between two shapes, by candidate: coefficients of friction and restitution [-]."""
+
+    friction: Array[Float]
+    restitution: Array[Float]
+
+
+@record
 class Law:
     """How constraints give way.
 
     erp: Share of an error that is undone in a step [-].
     recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
-    restitution: Of speeds above the threshold [-].
-    threshold: [m/s]
+    threshold: Speed from which on contacts bounce [m/s].
     margin: Gap from which on contacts are left alone [m].
     """
 
     erp: Float
     recovery: Float
-    restitution: Float
     threshold: Float
     margin: Float
 
@@ -82,7 +89,7 @@ def contact_rows(
     support: Array[Int],
     sides: Sides,
     law: Law,
-    friction: Array[Float],
+    surfaces: Surfaces,
     touch: Touch,
     triples: Array[Int],
     equations: Int,
@@ -128,13 +135,14 @@ def contact_rows(
         target = gap / dt
         if gap < 0.0:
             target = max(law.erp * gap / dt, -law.recovery)
-        if before < -law.threshold and gap + dt * before < 0.0:
-            target = law.restitution * before
+        bounce = surfaces.restitution[sides.surface[c]]
+        if bounce > 0.0 and before < -law.threshold and gap + dt * before < 0.0:
+            target = bounce * before
         b[r] = b0 + target
         b[r + 1] = b1
         b[r + 2] = b2
         active[equations + c] = 1.0 if gap < law.margin else 0.0
-        mu[equations + c] = friction[sides.surface[c]]
+        mu[equations + c] = surfaces.friction[sides.surface[c]]
 
 
 @record
@@ -414,32 +422,54 @@ def scale_rows(
     Y: Array[Float],
 ):
     """Y = D^-1/2 L^-T J^T, row by row, in the support of each; H = L^-T J^T on the way."""
-    for r in range(singles + 3 * triples[0]):
-        block = r
-        if r >= singles:
-            block = singles + (r - singles) // 3
-        here, at = support[block], r * supports.widest
+    wide = supports.widest
+    for r in range(singles):
+        here, at = support[r], r * wide
         begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
-        beyond = supports.count[here] - first  # degrees of freedom on the way to the second link alone
-        for s in range(beyond):
-            t = beyond - 1 - s
-            d = supports.dofs[begin + first + t]
-            entry = J[at + first + t]
-            for u in range(t + 1, beyond):
-                entry = entry - L[branches.row[supports.dofs[begin + first + u]] + common + t] * H[at + first + u]
-            H[at + first + t] = entry
-            Y[at + first + t] = entry / sqrt(U[branches.row[d] + common + t])
-        for s in range(first):
-            t = first - 1 - s
-            d = supports.dofs[begin + t]
+        count = supports.count[here]
+        for s in range(count):
+            t = count - 1 - s
+            depth, last = t, first  # along the first branch
+            if t >= first:
+                depth = t - first + common  # on the way to the second link alone
+                last = count
             entry = J[at + t]
-            for u in range(t + 1, first):
-                entry = entry - L[branches.row[supports.dofs[begin + u]] + t] * H[at + u]
+            for u in range(t + 1, last):
+                entry = entry - L[branches.row[supports.dofs[begin + u]] + depth] * H[at + u]
             if t < common:
-                for u in range(beyond):
-                    entry = entry - L[branches.row[supports.dofs[begin + first + u]] + t] * H[at + first + u]
+                for u in range(first, count):
+                    entry = entry - L[branches.row[supports.dofs[begin + u]] + depth] * H[at + u]
             H[at + t] = entry
-            Y[at + t] = entry / sqrt(U[branches.row[d] + t])
+            Y[at + t] = entry / sqrt(U[branches.row[supports.dofs[begin + t]] + depth])
+    for c in range(triples[0]):
+        here, at = support[singles + c], (singles + 3 * c) * wide
+        begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
+        count = supports.count[here]
+        for s in range(count):
+            t = count - 1 - s
+            depth, last = t, first
+            if t >= first:
+                depth = t - first + common
+                last = count
+            x, y, z = J[at + t], J[at + wide + t], J[at + 2 * wide + t]
+            for u in range(t + 1, last):
+                factor = L[branches.row[supports.dofs[begin + u]] + depth]
+                x = x - factor * H[at + u]
+                y = y - factor * H[at + wide + u]
+                z = z - factor * H[at + 2 * wide + u]
+            if t < common:
+                for u in range(first, count):
+                    factor = L[branches.row[supports.dofs[begin + u]] + depth]
+                    x = x - factor * H[at + u]
+                    y = y - factor * H[at + wide + u]
+                    z = z - factor * H[at + 2 * wide + u]
+            H[at + t] = x
+            H[at + wide + t] = y
+            H[at + 2 * wide + t] = z
+            scale = 1.0 / sqrt(U[branches.row[supports.dofs[begin + t]] + depth])
+            Y[at + t] = x * scale
+            Y[at + wide + t] = y * scale
+            Y[at + 2 * wide + t] = z * scale
 
 
 @kernel

@@ -20,12 +20,25 @@ from kinema.errors import InputError, KinemaError, SimulationError
 from kinema.lang import cpu, memory, native
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import AOS
-from kinema.lang.execute import Execution, Key, Setting, aligned, plan_for, predicted_bytes, remembered
+from kinema.lang.execute import (
+    ALIGNMENT,
+    Execution,
+    Key,
+    Memory,
+    Setting,
+    aligned,
+    can_be_direct,
+    plan_for,
+    predicted_bytes,
+    remembered,
+    zeroed,
+)
 from kinema.lang.plan import ADJOINT, PRIMAL, SEED, TANGENT, Options, Plan, checking
 from kinema.lang.program import CONTROL, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Program
 from kinema.lang.progress import Progress
 
 LANE_BYTES = 1 << 20  # worlds share registers while a block's memory stays below this
+_NO_BYTES = np.empty(0, np.uint8)  # of memory that a tensor owns
 RECOUNT = 1.0  # seconds after which the CPUs are counted again
 
 Given = Mapping[str, Mapping[str, Any]]  # inputs by kind and name
@@ -312,6 +325,7 @@ class _Job:
         self.status = np.empty(0, np.int64)
         self.interval = 0
         self.bytes = 0
+        self.direct: tuple[str, ...] = ()
 
     # -- forward ------------------------------------------------------------------------------------------------
 
@@ -321,13 +335,17 @@ class _Job:
 
     def setting(self) -> Setting:
         """What the memory of this rollout depends on."""
-        return Setting(self.worlds, self.steps, self.threads, self.form.shared, self.interval, self.form.recorded)
+        form = self.form
+        return Setting(self.worlds, self.steps, self.threads, form.shared, self.interval, form.recorded, self.direct)
 
     def forward(self, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         """Run; returns final states, trajectories and outputs, and the memory that a reverse sweep needs."""
         compiled = self.plan()
         self.interval = self._choose_interval(compiled, keep)
-        run = Execution(compiled, self.setting())
+        named = dict(zip(self.form.inputs, self.tensors, strict=True))
+        self.direct = tuple(n for n, t in named.items() if self._is_direct(compiled, n, t))
+        direct = [Memory(_NO_BYTES, named[n].data_ptr()) for n in self.direct]
+        run = Execution(compiled, self.setting(), direct=direct)
         self._pack_inputs(run)
         self._watch(run, "simulating")
         self.status = run.status
@@ -336,6 +354,13 @@ class _Job:
         outs = self._collect_outputs(run, kept)
         self.tensors = []  # torch keeps what it needs
         return outs, kept if keep else []
+
+    def _is_direct(self, compiled: Plan, name: str, tensor: Tensor) -> bool:
+        """Whether a control is read where it is."""
+        if not can_be_direct(compiled, self.form.inputs[name], self.worlds):
+            return False
+        dense = tensor.is_contiguous() and not tensor.is_neg() and tensor.dtype == self.form.dtype
+        return dense and tensor.data_ptr() % ALIGNMENT == 0
 
     def _choose_interval(self, compiled: Plan, keep: bool) -> int:
         """The checkpoint interval, 0 to keep nothing; predicts and checks the memory."""
@@ -446,7 +471,11 @@ class _Job:
     # -- backward -----------------------------------------------------------------------------------------------
 
     def backward(
-        self, needs: Sequence[bool], kept: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+        self,
+        inputs: Sequence[Tensor],
+        needs: Sequence[bool],
+        kept: Sequence[Tensor],
+        cotangents: Sequence[Tensor | None],
     ) -> list[Tensor | None]:
         """Cotangents of the inputs, given those of the outputs; None where nothing is needed."""
         form, needed = self.form, [b for b, need in zip(self.form.inputs.values(), needs, strict=True) if need]
@@ -454,17 +483,25 @@ class _Job:
         along = {n: c for n, c in along.items() if c is not None}
         compiled = self.plan(frozenset(b.name for b in needed if b.kind != STATE), frozenset(along))
         pieces = [aligned(t.numpy(), t.data_ptr()) for t in kept]
-        run = Execution(compiled, self.setting(), "reverse", pieces, self.status)
+        shapes = {b.name: form.tail(b) if b.name in form.shared else form.full(b.name) for b in needed}
+        named = dict(zip(form.inputs, inputs, strict=True))
+        made = {n: zeroed(named[n].nbytes) for n in self.direct}  # their cotangents
+        direct = [*(Memory(_NO_BYTES, named[n].data_ptr()) for n in self.direct), *made.values()]
+        run = Execution(compiled, self.setting(), "reverse", pieces, self.status, direct)
         ends = {n: c for n, c in (*final.items(), *outputs.items()) if c is not None}
         self._pack(run, tuple((n, ADJOINT) for n in ends), list(ends.values()), slot=self.steps % 2)
         later = [c.narrow(len(self.batch), 1, self.steps) for c in along.values()]
         self._pack(run, tuple((n, SEED) for n in along), later, slot=None)
         self._watch(run, "differentiating")
-        shapes = [form.tail(b) if b.name in form.shared else form.full(b.name) for b in needed]
-        found = iter(self._read(run, tuple((b.name, ADJOINT) for b in needed), shapes))
-        grads = [next(found) if need else None for need in needs]
-        inputs = zip(grads, form.inputs, form.shapes, strict=True)
-        return [None if g is None else self._gradient(g, along.get(n), shape) for g, n, shape in inputs]
+        copied = [n for n in shapes if n not in made]
+        read = self._read(run, tuple((n, ADJOINT) for n in copied), [shapes[n] for n in copied])
+        found = dict(zip(copied, read, strict=True))
+        for name in set(shapes) & set(made):
+            found[name] = torch.from_numpy(made[name].bytes).view(form.dtype).reshape(shapes[name])
+        return [
+            self._gradient(found[n], along.get(n), shape) if n in found else None
+            for n, shape in zip(form.inputs, form.shapes, strict=True)
+        ]
 
     def _gradient(self, found: Tensor, along: Tensor | None, shape: torch.Size) -> Tensor:
         """The cotangent of one input, in its own shape; `along` is that of its trajectory."""
@@ -520,7 +557,7 @@ class _RolloutFunction(torch.autograd.Function):
         _refuse_transforms(*cotangents)
         saved = ctx.saved_tensors
         inputs, kept = saved[: ctx.inputs], saved[ctx.inputs :]
-        grads = ctx.job.backward(ctx.needs_input_grad[1:], kept, cotangents)
+        grads = ctx.job.backward(inputs, ctx.needs_input_grad[1:], kept, cotangents)
         if torch.is_grad_enabled():
             sources = [*inputs, *(c for c in cotangents if c is not None)]
             grads = [None if g is None else _FirstOrderOnly.apply(g, *sources) for g in grads]

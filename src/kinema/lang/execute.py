@@ -17,7 +17,7 @@ import numpy as np
 
 from kinema.errors import InputError, KernelError, KinemaError
 from kinema.lang import build, native, plan
-from kinema.lang.emit_simd import PACKET
+from kinema.lang.emit_simd import AOS, PACKET
 from kinema.lang.native import CANCELLED, DONE, FAULT
 from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, TANGENT, Options, Plan
 from kinema.lang.program import CONSTANT, CONTROL, ITERATE, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Program
@@ -202,6 +202,8 @@ class Setting(NamedTuple):
         shared: Names of parameters and controls that all worlds share.
         interval: Checkpoint interval; 0 keeps nothing (no reverse).
         apart: Names of states whose memory outlives the run on its own: their trajectories are views of it.
+        direct: Names of controls that are read where the user has them, and whose cotangents are written where the
+            user gets them, see `can_be_direct`.
     """
 
     worlds: int
@@ -210,6 +212,14 @@ class Setting(NamedTuple):
     shared: frozenset[str]
     interval: int = 0
     apart: tuple[str, ...] = ()
+    direct: tuple[str, ...] = ()
+
+
+def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:
+    """Whether a dense array of a control lies in memory as its buffer does."""
+    place = compiled.places[buffer.name]
+    dense = place.layout == AOS and place.numbers == len(buffer.kinds) and place.elements == buffer.length
+    return buffer.kind == CONTROL and worlds == 1 and place.lanes == 1 and dense and "f" in buffer.kinds
 
 
 class _Sizes:
@@ -279,7 +289,7 @@ def predicted_bytes(compiled: Plan, setting: Setting, keep: bool) -> tuple[int, 
 
 
 # Pieces of memory: constants, which have addresses of their own; what a run needs; what a reverse sweep needs of it,
-# followed by one piece for each state that is `apart`.
+# followed by one piece for each state that is `apart`, for each control that is `direct`, and for its cotangent.
 CONSTANTS, RUN, KEPT = range(3)
 
 
@@ -314,8 +324,11 @@ class Arrangement:
         states = [b.name for b in buffers.values() if b.kind == STATE]
         kept = CHECKPOINT if setting.interval > 1 else PRIMAL
         numbers = [[compiled.entry(n, space) for n in states] for space in (PRIMAL, kept)]
-        self.pieces = [0] * (KEPT + 1 + len(setting.apart))  # bytes of each
         self.regions: dict[Key, Region] = {}
+        self.pieces = [0] * (KEPT + 1 + len(setting.apart))  # bytes of each, direct ones left out
+        for i, name in enumerate(setting.direct):
+            self.regions[name, PRIMAL] = Region(len(self.pieces) + i, 0)
+            self.regions[name, ADJOINT] = Region(len(self.pieces) + len(setting.direct) + i, 0)
         self.transfers: dict[Any, Transfers] = {}  # those that were made
         # What is kept comes first and in the order of the program: forward and reverse sweep agree on its places.
         for buffer in buffers.values():
@@ -397,6 +410,7 @@ class Execution:
         which: 'forward', 'tangent' (forward with tangents) or 'reverse'.
         kept: For a reverse sweep, what the forward run kept, see `kept`.
         status: For a reverse sweep, the status after the forward run.
+        direct: Memory of the controls that are direct; for a reverse sweep, followed by that of their cotangents.
     """
 
     def __init__(
@@ -406,12 +420,14 @@ class Execution:
         which: str = "forward",
         kept: Sequence[Memory] | None = None,
         status: np.ndarray | None = None,
+        direct: Sequence[Memory] = (),
     ) -> None:
         self.plan, self.setting, self.which = compiled, setting, which
         key = (setting, which)
         self.arrangement = remembered(_ARRANGEMENTS, compiled, key, lambda: Arrangement(compiled, setting, which))
         _, run, *others = self.arrangement.pieces
-        self.pieces = [_NOWHERE, zeroed(run), *(map(zeroed, others) if kept is None else kept)]
+        self.pieces = [_NOWHERE, zeroed(run), *(map(zeroed, others) if kept is None else kept), *direct]
+        self.pieces += [_NOWHERE] * (KEPT + 1 + len(setting.apart) + 2 * len(setting.direct) - len(self.pieces))
         if status is None:
             status = np.empty(setting.worlds, np.int64)
             status.fill(-1)
@@ -421,7 +437,7 @@ class Execution:
     @property
     def kept(self) -> list[np.ndarray]:
         """Kept states and inputs, which a reverse sweep reads; last, one array for each state that is apart."""
-        return [piece.bytes for piece in self.pieces[KEPT:]]
+        return [piece.bytes for piece in self.pieces[KEPT : KEPT + 1 + len(self.setting.apart)]]
 
     # -- packing ------------------------------------------------------------------------------------------------
 
@@ -461,13 +477,13 @@ class Execution:
         return made
 
     def pack(self, made: native.Layout, name: str, finite: bool = False) -> None:
-        """Copy a user's array into a buffer; with `finite`, refuse numbers that are not."""
+        """Copy a user's array into a buffer, unless it is direct; with `finite`, refuse numbers that are not."""
         runtime = build.runtime()
         if finite:
             where = _Where()
             if runtime.kn_finite(made, where) >= 0:
                 raise self._not_finite(self.plan.program.buffers[name], list(where))
-        if runtime.kn_pack(made) != DONE:
+        if name not in self.setting.direct and runtime.kn_pack(made) != DONE:
             kind = self.plan.program.buffers[name].kind
             raise InputError(
                 f"{kind} {name!r} holds a number that does not fit into 32 bits", expected="-2**31 ... 2**31 - 1"

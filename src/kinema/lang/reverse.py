@@ -394,28 +394,36 @@ class _Reverse:
         """The loop backwards: history gives what it carried, cotangents of outer values are carried sums."""
         b = self.b
         start, stop, count = self.get(names, node.start), self.get(names, node.stop), self.counts[id(node)]
-        kept = [
+        active = [
             k for k, c in enumerate(node.carried) if c[0].kind == "f" and (self.active is None or c[3] in self.active)
         ]
+        # Only what a cotangent reaches is carried back: not the best value of a search, of which the place is used.
+        kept = [k for k in active if node.carried[k][3] in adj]
         zero = b.const(0.0, "f")
+        while True:
+            turn = b.result("i")
+            body = b.push()
+            one = b.const(1, "i")
+            var = b.op("sub", b.op("sub", stop, one), turn) if node.down else b.op("add", start, turn)
+            inner = {**names, node.var: var}
+            for k, (phi, *_) in enumerate(node.carried):
+                if k == node.alive:
+                    inner[phi] = b.const(True, "b")
+                    continue
+                inner[phi] = b.result(phi.kind)
+                b.append(Load(self.histories[id(node), k], turn, [inner[phi]], node.line))
+            self.replay(node.body.nodes, inner)
+            phis = {k: b.result("f") for k in kept}
+            local: Adjoints = {}
+            for k in kept:
+                self.add(local, node.carried[k][2], phis[k])
+            self.sweep(node.body.nodes, inner, local)
+            more = [k for k in active if k not in kept and node.carried[k][0] in local]
+            if not more:
+                break
+            b.pop()
+            kept = sorted(kept + more)
         seeds = {k: adj.pop(node.carried[k][3], zero) for k in kept}
-        turn = b.result("i")
-        body = b.push()
-        one = b.const(1, "i")
-        var = b.op("sub", b.op("sub", stop, one), turn) if node.down else b.op("add", start, turn)
-        inner = {**names, node.var: var}
-        for k, (phi, *_) in enumerate(node.carried):
-            if k == node.alive:
-                inner[phi] = b.const(True, "b")
-                continue
-            inner[phi] = b.result(phi.kind)
-            b.append(Load(self.histories[id(node), k], turn, [inner[phi]], node.line))
-        self.replay(node.body.nodes, inner)
-        phis = {k: b.result("f") for k in kept}
-        local: Adjoints = {}
-        for k in kept:
-            self.add(local, node.carried[k][2], phis[k])
-        self.sweep(node.body.nodes, inner, local)
         carried = []
         results: list[tuple[Value, Value]] = []  # cotangents of what came from outside the loop
         for k in kept:

@@ -21,7 +21,7 @@ OF_BODY = ("mass", "com", "inertia")
 OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping", "stiffness", "rest")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
-OF_CONTACT = ("restitution", "erp", "cfm")
+OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,8 @@ class Model:
         self._add("dry_friction", self.constraints.rubbing["friction"], self.constraints.rubbing_names)
         self._add("size", self.shapes.size, self.shapes.names)
         self._add("centre", self.shapes.offset, self.shapes.names)
-        self._add("friction", self.candidates.friction, self.candidates.names)
+        for name in ("friction", "restitution"):
+            self._add(name, getattr(self.candidates, name), self.candidates.names)
         self._add("gravity", self.gravity, [])
         for name in OF_CONTACT:
             self._add(f"contact/{name}", getattr(self.contact, name), [])
@@ -105,9 +106,9 @@ class Model:
             paths: "robot/body/mass", ".../com", ".../inertia"; "robot/joint/offset", ".../axis", ".../armature",
                 ".../damping", ".../stiffness", ".../rest", ".../lower", ".../upper", ".../dry_friction";
                 "robot/actuator/gear", ".../kp", ".../kd", ".../force"; "robot/body/shape/size" (three numbers, see
-                `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction", and
-                so on for all `candidates.names`; "gravity", "contact/restitution", "contact/erp", "contact/cfm"; or
-                a whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ...
+                `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction",
+                ".../restitution", and so on for all `candidates.names`; "gravity", "contact/erp", "contact/cfm"; or a
+                whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ...
             requires_grad: Whether they collect gradients.
         """
         found = {}

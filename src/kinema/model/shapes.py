@@ -58,7 +58,7 @@ class ShapeArrays:
         names: "robot/body/shape".
         kind: Words of the description.
         link, offset, rotation, size, reach: Shapes (n,), (n, 3), (n, 3, 3), (n, 3), (n,).
-        friction: Coefficient, shape (n,).
+        friction, restitution: Coefficients, shape (n,).
         hulls: Of those that touch something with their corners: convex hulls of meshes, prisms of cylinders, cubes of
             boxes; None for the others. Filled by `find_candidates`.
         meshes: Triangles of terrain; None for the others.
@@ -72,6 +72,7 @@ class ShapeArrays:
     size: np.ndarray
     reach: np.ndarray
     friction: np.ndarray
+    restitution: np.ndarray
     hulls: list[Hull | None]
     meshes: list[Mesh | None]
 
@@ -84,6 +85,7 @@ class CandidateArrays:
         names: "robot/body/shape on robot/body/shape"; the ground is "ground".
         first, second: Links; one of them may be the world.
         friction: Coefficient: the smaller one of the two shapes'.
+        restitution: Coefficient: the larger one.
         pairs: See `contact.shapes.Pairs`: arrays by name, by family.
         knobs: See `contact.terrain.Knobs`: arrays by name, by family and terrain; the families on terrain have pairs
             for each terrain, as "ball_terrain 3" for the terrain that is shape 3.
@@ -93,6 +95,7 @@ class CandidateArrays:
     first: np.ndarray
     second: np.ndarray
     friction: np.ndarray
+    restitution: np.ndarray
     pairs: dict[str, dict[str, np.ndarray]]
     knobs: dict[str, dict[str, np.ndarray]]
 
@@ -131,7 +134,8 @@ def find_shapes(
         rotation=np.array([f.rotation for f in found]).reshape(-1, 3, 3),
         size=np.array([_size(f.shape) for f in found]).reshape(-1, 3),
         reach=np.array([_reach(f.shape) for f in found]),
-        friction=np.array([contact.friction if f.shape.friction is None else f.shape.friction for f in found]),
+        friction=np.array([_or(f.shape.friction, contact.friction) for f in found]),
+        restitution=np.array([_or(f.shape.restitution, contact.restitution) for f in found]),
         hulls=[None] * len(found),
         meshes=[f.shape.mesh if f.shape.kind == TERRAIN else None for f in found],
     )
@@ -165,6 +169,10 @@ def _reach(shape: Shape) -> float:
     if shape.kind == MESH and shape.mesh is not None:
         return float(np.linalg.norm(shape.mesh.vertices, axis=1).max())
     return float(sum(shape.size))
+
+
+def _or(own: float | None, default: float) -> float:
+    return default if own is None else own
 
 
 def _size(shape: Shape) -> tuple[float, ...]:
@@ -233,6 +241,7 @@ def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -
     names: list[str] = []
     links: list[tuple[int, int]] = []
     friction: list[float] = []
+    restitution: list[float] = []
     pairs: dict[str, list[tuple[int, int, int]]] = {}
     knobs: dict[str, list[Knob]] = {}
     for meeting in find_meetings(tree, found):
@@ -252,11 +261,13 @@ def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -
             names += [f"{shapes.names[a]} on {shapes.names[b]}"] * each
             links += [(int(shapes.link[a]), int(shapes.link[b]))] * each
             friction += [float(min(shapes.friction[a], shapes.friction[b]))] * each
+            restitution += [float(max(shapes.restitution[a], shapes.restitution[b]))] * each
     return CandidateArrays(
         names,
         np.array([one for one, _ in links], np.int32),
         np.array([two for _, two in links], np.int32),
         np.array(friction),
+        np.array(restitution),
         {
             family: {name: np.array([row[k] for row in table], np.int32) for k, name in enumerate(PAIR)}
             for family, table in pairs.items()

@@ -38,14 +38,22 @@ class Ground:
     without: tuple[str, ...] = ()
 
 
+MLCP, COMPLIANT = "mlcp", "compliant"
+
+
 @dataclass(frozen=True)
 class Contact:
     """How things touch, and how the impulses of contacts, limits and loops are found.
 
     Attributes:
+        law: "mlcp": contacts are hard, their impulses solve a complementarity problem together with limits and loops.
+            "compliant": contacts are springs and dampers with smooth friction [Jatavallabhula et al. 2021], soft,
+            smooth, and stable only if dt is short for their stiffness; `cone`, `restitution`, `threshold` and `most`
+            have no effect.
         friction: Coefficient of Coulomb friction of shapes that have none of their own; of two, the smaller counts.
         cone: Friction within a circle; otherwise within a square, along two directions: faster, and exact along them.
-        restitution: Share of the speed with which contacts bounce, above `threshold` [m/s].
+        restitution: Share of the speed with which contacts bounce, above `threshold` [m/s], of shapes that have none
+            of their own; of two, the larger counts.
         threshold: [m/s]
         erp: Share of a depth, or of the error of a limit or loop, that is undone in a step.
         recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
@@ -53,8 +61,12 @@ class Contact:
         margin: Gap from which on contacts are not looked at [m].
         sweeps: Of projected Gauss-Seidel in each step.
         most: Number of contacts at a time for which there is room, where more are possible.
+        k_e: Stiffness of compliant contacts [N/m].
+        k_d: Their damping while they approach [N s/m].
+        k_f: Their friction per speed while they slide slowly [N s/m].
     """
 
+    law: str = MLCP
     friction: float = 0.8
     cone: bool = False
     restitution: float = 0.0
@@ -65,9 +77,14 @@ class Contact:
     margin: float = 0.05
     sweeps: int = 50
     most: int = 256
+    k_e: float = 2e4
+    k_d: float = 1e2
+    k_f: float = 1e2
 
     def __post_init__(self) -> None:
-        numbers = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.law not in (MLCP, COMPLIANT):
+            raise ModelError("there is no such law of contact", got=self.law, expected=f"{MLCP!r} or {COMPLIANT!r}")
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "law"}
         wrong = [n for n, x in numbers.items() if not math.isfinite(x) or x < 0]
         if wrong or min(self.sweeps, self.most) < 1 or self.erp > 1 or self.restitution > 1:
             got = ", ".join(f"{n} = {x}" for n, x in numbers.items())

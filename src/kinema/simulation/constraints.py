@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kinema.contact.boxes import touch_box_box
-from kinema.contact.capsule_hull import touch_capsule_hull
-from kinema.contact.hull_hull import touch_hull_hull
-from kinema.contact.hulls import Hulls, hull_tables, touch_hull_plane, touch_sphere_hull
+from kinema.contact.dense import Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -19,11 +16,9 @@ from kinema.contact.mlcp import (
     gauss_seidel,
     gauss_seidel_adjoint,
     gram,
+    impulse_sums,
     residual,
 )
-from kinema.contact.planes import touch_box_plane, touch_capsule_plane, touch_cylinder_plane, touch_sphere_plane
-from kinema.contact.round import touch_capsule_capsule, touch_sphere_round
-from kinema.contact.round_box import touch_capsule_box, touch_sphere_box
 from kinema.contact.rows import (
     Candidates,
     Followers,
@@ -31,6 +26,7 @@ from kinema.contact.rows import (
     Limits,
     Loops,
     Sides,
+    Surfaces,
     clear,
     contact_rows,
     dry_friction_rows,
@@ -41,38 +37,19 @@ from kinema.contact.rows import (
     scale_rows,
     velocity_change,
 )
-from kinema.contact.shapes import Pairs, Shapes, Touch
-from kinema.contact.terrain import Knobs, Terrain, terrain_tables, touch_ball_terrain, touch_corner_terrain
-from kinema.dynamics.report import report_impulses, report_numbers, report_vectors
+from kinema.contact.shapes import Touch
+from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
 from kinema.model.constraints import SupportArrays
 from kinema.model.model import Model
-from kinema.scene.description import CAPSULE, CYLINDER, SPHERE
+from kinema.scene.scene import MLCP
 from kinema.simulation.articulated import TreeProgram
+from kinema.simulation.detection import detect, touch_buffers
 
-DEEP = 0.05  # [m], how far below a terrain points are still found
+DENSE = 48  # rows: with so few, the matrix of the problem is formed
 FEW = 24  # candidates: so many are all looked at in every step; of more, only those that are near
-
-FAMILIES = {
-    "sphere_plane": touch_sphere_plane,
-    "capsule_plane": touch_capsule_plane,
-    "box_plane": touch_box_plane,
-    "cylinder_plane": touch_cylinder_plane,
-    "sphere_round": touch_sphere_round,
-    "capsule_capsule": touch_capsule_capsule,
-    "sphere_box": touch_sphere_box,
-    "capsule_box": touch_capsule_box,
-    "box_box": touch_box_box,
-}
-WITH_HULLS = {
-    "hull_plane": touch_hull_plane,
-    "sphere_hull": touch_sphere_hull,
-    "capsule_hull": touch_capsule_hull,
-    "hull_hull": touch_hull_hull,
-}
-ON_TERRAIN = {"ball_terrain": touch_ball_terrain, "corner_terrain": touch_corner_terrain}
 
 
 class ConstraintProgram:
@@ -87,8 +64,9 @@ class ConstraintProgram:
     def __init__(self, parts: TreeProgram, model: Model, dt: Ref) -> None:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
+        self.touch: Touch | None = None
         self.singles, self.equations = fixed.singles, fixed.equations
-        self.candidates = len(model.candidates)
+        self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
         self.picked = self.candidates > FEW
         self.contacts = min(self.candidates, model.contact.most) if self.picked else self.candidates
         self.triples = self.equations + self.contacts
@@ -101,6 +79,7 @@ class ConstraintProgram:
         self.supports = Supports(**{n: p.constant(f"support_{n}", Int, x) for n, x in table.items()})
         self.wide = int(table["widest"])
         fixed_blocks = self.singles + self.equations
+        self.lists = [dofs for dofs, _, _ in support.lists]
         self.of_candidate, self.of_fixed = of_block[fixed_blocks:], of_block[:fixed_blocks]
         if self.picked:
             self.support = p.scratch("support", Int, fixed_blocks + self.contacts)
@@ -117,7 +96,6 @@ class ConstraintProgram:
         self.law = Law(
             erp=p.parameter("contact/erp", Float),
             recovery=p.constant("recovery", Float, model.contact.recovery),
-            restitution=p.parameter("contact/restitution", Float),
             threshold=p.constant("threshold", Float, model.contact.threshold),
             margin=p.constant("margin", Float, model.contact.margin),
         )
@@ -135,8 +113,8 @@ class ConstraintProgram:
         found += [support.of_dofs(int(d)) for d in (*fixed.rubbing["dof"], *fixed.limits["dof"])]
         for one, two, welded in zip(loops["first"], loops["second"], loops["welded"], strict=True):
             found += [support.of_links(int(one), int(two))] * (1 + int(welded))
-        found += [support.of_links(int(a), int(b)) for a, b in zip(candidates.first, candidates.second, strict=True)]
-        return found
+        links = zip(candidates.first, candidates.second, strict=True) if self.candidates else ()
+        return found + [support.of_links(int(a), int(b)) for a, b in links]
 
     def velocities(self, q: Ref, v: Ref, v_free: Ref) -> Ref:
         """The velocities after the impulses of all constraints."""
@@ -191,72 +169,14 @@ class ConstraintProgram:
 
     def _contacts(self, v: Ref, shared: tuple[Ref, ...]) -> None:
         p, parts, model = self.program, self.parts, self.model
-        shapes, count = model.shapes, len(model.shapes.names)
-        table = Shapes(
-            link=self._ints("shape_link", shapes.link),
-            offset=p.parameter("centre", vec3, count),
-            rotation=p.constant("shape_rotation", mat33, shapes.rotation),
-            size=p.parameter("size", vec3, count),
-            reach=p.constant("shape_reach", Float, shapes.reach),
-        )
-        self.touch = touch = self._touch("candidate", self.candidates)
-        self._detect(table, touch)
+        self.touch = touch = detect(parts, model, self.law.margin)
         sides = self._pick(touch) if self.picked else self._all()
         touch = self.near if self.picked else touch
-        friction = p.parameter("friction", Float, self.candidates)
-        where = (parts.tree, self.supports, self.support, sides, self.law, friction, touch)
+        surfaces = Surfaces(**{n: p.parameter(n, Float, self.candidates) for n in ("friction", "restitution")})
+        where = (parts.tree, self.supports, self.support, sides, self.law, surfaces, touch)
         counts = (self.count.triples, self.count.equations, self.count.singles)
         bounds = (self.active, self.mu)
         p.call(contact_rows, *where, *counts, parts.p, parts.S, v, *shared, *bounds)
-
-    def _detect(self, table: Shapes, touch: Touch) -> None:
-        """All candidates, family by family."""
-        p, parts, candidates = self.program, self.parts, self.model.candidates
-        hulls: list[Hulls] = []
-        terrains: dict[str, Terrain] = {}
-        for family, arrays in candidates.pairs.items():
-            pairs = Pairs(**{n: self._ints(f"{family}_{n}", x) for n, x in arrays.items()})
-            where = (parts.R, parts.p, self.law.margin, touch)
-            if family in FAMILIES:
-                p.call(FAMILIES[family], table, pairs, *where)
-            elif family in WITH_HULLS:
-                hulls = hulls or [self._hulls()]
-                p.call(WITH_HULLS[family], table, pairs, hulls[0], *where)
-            else:
-                name, _, shape = family.partition(" ")
-                if shape not in terrains:
-                    terrains[shape] = self._terrain(int(shape))
-                elements: dict[str, Any] = {"at": vec3, "swell": Float, "capsule": Int}
-                made = candidates.knobs[family]
-                knobs = Knobs(**{n: p.constant(f"{family}_{n}", e, made[n]) for n, e in elements.items()})
-                p.call(ON_TERRAIN[name], table, pairs, knobs, terrains[shape], *where)
-
-    def _hulls(self) -> Hulls:
-        shapes = self.model.shapes
-        arrays = hull_tables(shapes.hulls, [kind == CYLINDER for kind in shapes.kind])
-        return Hulls(
-            **{n: self.program.constant(f"hull_{n}", vec3 if n == "vertex" else Int, x) for n, x in arrays.items()}
-        )
-
-    def _terrain(self, shape: int) -> Terrain:
-        """Tables of a terrain; what touches it is looked for within the largest radius and the margin."""
-        shapes, mesh = self.model.shapes, self.model.shapes.meshes[shape]
-        assert mesh is not None
-        radii = [size[0] for size, kind in zip(shapes.size, shapes.kind, strict=True) if kind in (SPHERE, CAPSULE)]
-        arrays = terrain_tables(mesh, max(radii, default=0.0) + self.model.contact.margin + DEEP)
-        vectors, numbers = ("vertex", "edge_normal", "vertex_normal"), ("left", "below", "cell", "depth")
-        kinds = dict.fromkeys(vectors, vec3) | dict.fromkeys(numbers, Float)
-        return Terrain(
-            **{n: self.program.constant(f"terrain{shape}_{n}", kinds.get(n, Int), x) for n, x in arrays.items()}
-        )
-
-    def _touch(self, name: str, count: int) -> Touch:
-        p = self.program
-        return Touch(
-            gap=p.scratch(f"{name}_gap", Float, count),
-            point=p.scratch(f"{name}_point", vec3, count),
-            normal=p.scratch(f"{name}_normal", vec3, count),
-        )
 
     def _all(self) -> Sides:
         """All candidates are contacts."""
@@ -270,7 +190,7 @@ class ConstraintProgram:
     def _pick(self, touch: Touch) -> Sides:
         """Candidates that are near are contacts."""
         p, candidates = self.program, self.model.candidates
-        self.near = self._touch("contact", self.contacts)
+        self.near = touch_buffers(p, "contact", self.contacts)
         sides = Sides(**{n: p.scratch(f"side_{n}", Int, self.contacts) for n in ("first", "second", "surface")})
         table = Candidates(
             first=self._ints("candidate_first", candidates.first),
@@ -290,23 +210,59 @@ class ConstraintProgram:
         H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
         where = (parts.branches, self.supports, self.support, self.count.singles, self.count.triples)
         p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
-        inverse, cross = p.scratch("inverse", Float, self.rows), p.scratch("cross", Float, max(3 * self.triples, 1))
+        inverse = p.scratch("inverse", Float, self.rows)
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
-        p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
         history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)
-        z, impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
-        problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone)
-        with p.custom() as node:
-            p.call(gauss_seidel, *problem, sweeps, Y, self.b, history, z, impulse)
+        z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
+        if not self.picked and not contact.cone and self.rows <= DENSE:
+            self._solve_dense(Y, inverse, sweeps, history)
+            p.call(impulse_sums, self.count, self.supports, Y, self.impulse, z)
+        else:
+            self._solve_sparse(Y, inverse, cone, sweeps, history, z)
+        found = (Y, self.b, z, self.impulse, p.output("residual", Float, 1))
+        with p.custom() as node:  # it says how good the impulses are, and has no derivative
+            p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
         with p.adjoint_of(node):
-            inputs = (Y, self.b, inverse, cross, self.lower, self.upper, self.mu, self.cfm)
-            given = (*problem, sweeps, Y, self.b, history, z, z.adj, impulse.adj)
-            p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
-        p.call(residual, *problem, Y, self.b, z, impulse, p.output("residual", Float, 1))
-        self.impulse = impulse
+            pass
         dv, v_end = p.scratch("dv", Float, parts.arrays.nv), p.scratch("v_after_impulses", Float, parts.arrays.nv)
         p.call(velocity_change, parts.branches, parts.U, parts.L, z, v_free, dv, v_end)
         return v_end
+
+    def _solve_sparse(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, history: Ref, z: Ref) -> None:
+        p, impulse = self.program, self.impulse
+        cross = p.scratch("cross", Float, max(3 * self.triples, 1))
+        p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
+        problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone, sweeps)
+        with p.custom() as node:
+            p.call(gauss_seidel, *problem, Y, self.b, history, z, impulse)
+        with p.adjoint_of(node):
+            inputs = (Y, self.b, inverse, cross, self.lower, self.upper, self.mu, self.cfm)
+            given = (*problem, Y, self.b, history, z, z.adj, impulse.adj)
+            p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
+
+    def _solve_dense(self, Y: Ref, inverse: Ref, sweeps: Ref, history: Ref) -> None:
+        p, impulse = self.program, self.impulse
+        A = p.scratch("row_matrix", Float, self.rows * self.rows)
+        matches = Matches(**{n: self._ints(f"match_{n}", x) for n, x in self._matches().items()})
+        p.call(row_matrix, self.count, matches, self.supports.widest, self.cfm, self.active, Y, A, inverse)
+        problem = (self.count, self.bounds, sweeps, A, inverse)
+        with p.custom() as node:
+            p.call(dense_gauss_seidel, *problem, self.b, history, impulse)
+        with p.adjoint_of(node):
+            inputs = (A, inverse, self.b, self.lower, self.upper, self.mu)
+            p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *(x.adj for x in inputs))
+
+    def _matches(self) -> dict[str, np.ndarray]:
+        """Degrees of freedom that two blocks share, see `contact.dense.Matches`."""
+        lists = [self.lists[s] for s in (*self.of_fixed, *self.of_candidate)]
+        start, first, second = [0], [], []
+        for i, one in enumerate(lists):
+            for j, two in enumerate(lists):
+                shared = [(one.index(d), two.index(d)) for d in one if d in two] if j <= i else []
+                first += [a for a, _ in shared]
+                second += [b for _, b in shared]
+                start.append(len(first))
+        return {"start": np.array(start), "first": np.array(first or [0]), "second": np.array(second or [0])}
 
     def record(self, names: Sequence[str]) -> None:
         """Outputs of contacts and limits, empty ones excluded."""
@@ -322,11 +278,6 @@ class ConstraintProgram:
                 out = p.output("record_impulse", Float, 3 * self.candidates)
                 where = (p.constant("impulse_start", Int, first), self.count.triples, self.count.equations)
                 p.call(report_impulses, self.impulse, *where, self.surface, out)
-            elif name == "gap":
-                self._record_numbers(name, self.touch.gap, 0, self.candidates)
-            elif name in ("point", "normal"):
-                self._require(name, self.candidates)
-                p.call(report_vectors, getattr(self.touch, name), p.output(f"record_{name}", vec3, self.candidates))
 
     def _record_numbers(self, name: str, numbers: Any, start: int, count: int) -> None:
         self._require(name, count)

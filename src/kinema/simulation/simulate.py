@@ -30,7 +30,7 @@ class Trajectory:
         status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
         dt: Time step [s].
         residual: Where there are constraints, how far each step's impulses are from a solution [N s], shape
-            (*batch, steps).
+            (*batch, steps); without gradient.
         recorded: What `record` asked for, by name.
     """
 
@@ -88,7 +88,9 @@ def simulate(
 
     Gradients:
         Exact for the discrete steps and the sweeps of the contact solver, from states and all that is recorded to q, v,
-        tau, u, wrenches and params; at a switch (a point that just touches or just slides) those of one side.
+        tau, u, wrenches and params; at a switch (a point that just touches or just slides) those of one side. A body
+        with restitution bounces from where it was at the start of a step: what a later or earlier impact within the
+        step would change is not seen, so that gradients through bounces miss the time of impact.
 
     Raises:
         InputError: A tensor has the wrong type or shape, a name is unknown, or dt is not positive.

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kinema.contact.compliant import Ends, link_contact
+from kinema.contact.shapes import Touch
 from kinema.dynamics.actuators import Actuators, actuate
 from kinema.dynamics.joints import Loaded, Springs, apply_wrenches, net_forces
 from kinema.dynamics.report import report_bodies
@@ -14,8 +16,10 @@ from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Program, Ref
 from kinema.math import Force, Motion
 from kinema.model.model import Model
+from kinema.scene.scene import COMPLIANT
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.constraints import ConstraintProgram
+from kinema.simulation.detection import detect, record_touch
 
 RECORDS = ("impulse", "limit_impulse", "gap", "point", "normal", "position", "rotation", "velocity")
 
@@ -50,7 +54,7 @@ def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str]
     parts.kinematics(q)
     parts.inertias()
     parts.inverse_dynamics(v, zero, bias)
-    drive, resist = _drives(parts, model, loaded, q, v, dt, zero)
+    drive, resist, soft = _drives(parts, model, loaded, q, v, dt, zero)
     p.call(net_forces, springs, tau, drive, resist, bias, q, v, parts.armature, dt, net, diagonal)
     parts.mass_matrix(M, diagonal)
     parts.factorise(M)
@@ -61,6 +65,7 @@ def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str]
     v_end = constraints.velocities(q, v, v_free)
     p.call(advance_coordinates, parts.tree, q, v_end, dt, q.next, v.next)
     constraints.record(record)
+    record_touch(p, soft or constraints.touch, len(model.candidates), record)
     _record_bodies(parts, model, record)
     return p
 
@@ -79,11 +84,12 @@ def _record_bodies(parts: TreeProgram, model: Model, record: Sequence[str]) -> N
 
 def _drives(
     parts: TreeProgram, model: Model, loaded: Sequence[str], q: Ref, v: Ref, dt: Ref, zero: Ref
-) -> tuple[Ref, Ref]:
-    """Forces of actuators and wrenches, and what actuators add to the diagonal of the mass matrix."""
+) -> tuple[Ref, Ref, Touch | None]:
+    """Forces of actuators, wrenches and compliant contacts, what actuators add to M, and where the contacts are."""
     p, tree, actuators = parts.program, model.tree, model.actuators
-    if not len(actuators) and not loaded:
-        return zero, zero
+    soft = model.contact.law == COMPLIANT and len(model.candidates) > 0
+    if not len(actuators) and not loaded and not soft:
+        return zero, zero, None
     drive, resist = p.scratch("drive", Float, tree.nv), zero
     if len(actuators):
         resist = p.scratch("resist", Float, tree.nv)
@@ -104,4 +110,20 @@ def _drives(
         )
         wrench = p.control("wrench", Force, len(loaded))
         p.call(apply_wrenches, parts.tree, parts.branches, bodies, wrench, parts.R, parts.p, parts.S, drive)
-    return drive, resist
+    return drive, resist, _compliant_contact(parts, model, drive) if soft else None
+
+
+def _compliant_contact(parts: TreeProgram, model: Model, drive: Ref) -> Touch:
+    p, tree, candidates = parts.program, model.tree, model.candidates
+    touch = detect(parts, model, p.constant("contact_margin", Float, model.contact.margin))
+    last = np.concatenate([[-1], tree.v_start + tree.dofs - 1])  # of each link
+    ends = Ends(
+        first=p.constant("end_first", Int, candidates.first),
+        second=p.constant("end_second", Int, candidates.second),
+        first_last=p.constant("end_first_last", Int, last[candidates.first]),
+        second_last=p.constant("end_second_last", Int, last[candidates.second]),
+    )
+    law = (p.parameter(f"contact/{n}", Float) for n in ("k_e", "k_d", "k_f"))
+    friction = p.parameter("friction", Float, len(candidates))
+    p.call(link_contact, parts.tree, parts.branches, ends, touch, *law, friction, parts.p, parts.S, parts.V, drive)
+    return touch

@@ -1,0 +1,86 @@
+"""A putt: find the torques of a golfer for which the ball comes to rest at a target 4 m away.
+
+Torso, arm and club swing in a plane; the club's head meets the ball, which slides, rolls and, as on grass, is slowed
+while it turns. The unknowns are the torques of all three hinges in each step of the swing, 3000 numbers. They start as
+those of a swing that is too short, from inverse dynamics. The gradient goes back from the ball at rest, through
+rolling, sliding and the impact, to every torque.
+"""
+
+import math
+
+import torch
+
+import kinema as kn
+from kinema.scene.shapes.golf import TOUCH, golf_ball, golfer
+
+TARGET, DT, TIME, HIT = 4.0, 1e-3, 4.0, 0.5  # [m], [s], [s], [s]: the end, and when the club should meet the ball
+BACK = torch.tensor([-0.2, -0.2, -0.2], dtype=torch.float64)  # angles of the hinges at the start [rad]
+STEPS, SWING = round(TIME / DT), round(2 * HIT / DT)
+
+scene = kn.Scene(contact=kn.Contact(restitution=0.6))
+scene.add_ground()
+scene.add_robot(golfer())
+scene.add_robot(golf_ball(), pos=(TOUCH, 0.0, 0.0))
+model = kn.compile(scene)
+start, rest = model.initial_coordinates(), torch.zeros(model.nv, dtype=torch.float64)
+start[:3] = BACK
+grass = {"golf_ball/free/damping": torch.tensor([5e-5] * 3 + [0.0] * 3, dtype=torch.float64)}  # [N m s/rad], [N s/m]
+
+
+def guess() -> torch.Tensor:
+    """Torques [N m] of the swing BACK cos(pi t / 2 HIT), shape (SWING, 3)."""
+    rate = math.pi / (2 * HIT)
+    phase = (rate * DT * torch.arange(SWING, dtype=torch.float64)).unsqueeze(-1)
+    still = torch.zeros(SWING, model.nv - 3, dtype=torch.float64)
+    q = torch.cat([BACK * phase.cos(), start[3:].expand(SWING, -1)], -1)
+    v = torch.cat([-rate * BACK * phase.sin(), still], -1)
+    a = torch.cat([-(rate**2) * BACK * phase.cos(), still], -1)
+    damping = model.parameters("damping")["damping"]
+    return (kn.inverse_dynamics(model, q, v, a) + damping * v)[:, :3]
+
+
+def swing(torques: torch.Tensor) -> kn.Trajectory:
+    """The whole putt; no torque after the swing."""
+    u = torch.cat([torques, torch.zeros(STEPS - SWING, 3, dtype=torch.float64)])
+    return kn.simulate(
+        model, start, rest, u=u, steps=STEPS, dt=DT, params=grass, record=["impulse", "position"], progress=False
+    )
+
+
+def optimise(iterations: int = 50, rate: float = 50.0) -> tuple[torch.Tensor, list[float]]:
+    """Gradient descent until the ball ends within 2 mm; returns torques and where it ended [m] in each iteration."""
+    torques = guess().requires_grad_()
+    ends: list[float] = []
+    for _ in range(iterations):
+        ball = swing(torques).q_end[3:5]  # x and y
+        ends.append(ball[0].item())
+        error = ball - torch.tensor([TARGET, 0.0], dtype=torch.float64)
+        if error.norm() < 2e-3:
+            break
+        (slope,) = torch.autograd.grad(0.5 * error.square().sum(), torques)
+        with torch.no_grad():
+            torques -= rate * slope
+    return torques.detach(), ends
+
+
+def main() -> None:
+    """Print where the ball ends."""
+    torques, ends = optimise()
+    print("iteration   ball ends at [m]")
+    for number, x in enumerate(ends):
+        print(f"{number:9d}   {x:16.4f}")
+    change = (torques - guess()).abs().amax(0).tolist()
+    print(f"target {TARGET} m; torques changed by at most {', '.join(f'{x:.2f}' for x in change)} N m")
+
+
+def check() -> None:
+    """Within 50 iterations the ball rests within 1 cm of the target, having been hit by the club once and rolled."""
+    torques, ends = optimise()
+    putt = swing(torques)
+    hits = putt.recorded["impulse"][:, model.candidates.names.index("golfer/head/head on golf_ball/ball/ball"), 0]
+    assert int((hits > 0).sum()) >= 1 and abs(ends[-1] - TARGET) < 0.01, ends
+    assert putt.v_end[6:].norm() < 0.03, putt.v_end  # of the ball [m/s]
+
+
+if __name__ == "__main__":
+    main()

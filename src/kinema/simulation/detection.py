@@ -1,0 +1,119 @@
+"""Where the shapes of a scene may touch, in step programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kinema.contact.boxes import touch_box_box
+from kinema.contact.capsule_hull import touch_capsule_hull
+from kinema.contact.hull_hull import touch_hull_hull
+from kinema.contact.hulls import Hulls, hull_tables, touch_hull_plane, touch_sphere_hull
+from kinema.contact.planes import touch_box_plane, touch_capsule_plane, touch_cylinder_plane, touch_sphere_plane
+from kinema.contact.round import touch_capsule_capsule, touch_sphere_round
+from kinema.contact.round_box import touch_capsule_box, touch_sphere_box
+from kinema.contact.shapes import Pairs, Shapes, Touch
+from kinema.contact.terrain import Knobs, Terrain, terrain_tables, touch_ball_terrain, touch_corner_terrain
+from kinema.dynamics.report import report_numbers, report_vectors
+from kinema.errors import InputError
+from kinema.lang import Float, Int, mat33, vec3
+from kinema.lang.program import Program
+from kinema.model.model import Model
+from kinema.scene.description import CAPSULE, CYLINDER, SPHERE
+from kinema.simulation.articulated import TreeProgram
+
+DEEP = 0.05  # [m], how far below a terrain points are still found
+
+FAMILIES = {
+    "sphere_plane": touch_sphere_plane,
+    "capsule_plane": touch_capsule_plane,
+    "box_plane": touch_box_plane,
+    "cylinder_plane": touch_cylinder_plane,
+    "sphere_round": touch_sphere_round,
+    "capsule_capsule": touch_capsule_capsule,
+    "sphere_box": touch_sphere_box,
+    "capsule_box": touch_capsule_box,
+    "box_box": touch_box_box,
+}
+WITH_HULLS = {
+    "hull_plane": touch_hull_plane,
+    "sphere_hull": touch_sphere_hull,
+    "capsule_hull": touch_capsule_hull,
+    "hull_hull": touch_hull_hull,
+}
+ON_TERRAIN = {"ball_terrain": touch_ball_terrain, "corner_terrain": touch_corner_terrain}
+
+
+def touch_buffers(p: Program, name: str, count: int) -> Touch:
+    """Room for so many places."""
+    return Touch(
+        gap=p.scratch(f"{name}_gap", Float, count),
+        point=p.scratch(f"{name}_point", vec3, count),
+        normal=p.scratch(f"{name}_normal", vec3, count),
+    )
+
+
+def detect(parts: TreeProgram, model: Model, margin: Any) -> Touch:
+    """All candidates of a model, family by family, in the order of `model.candidates`.
+
+    Args:
+        parts: The tree's parts, with kinematics.
+        model: The model.
+        margin: Buffer of the gap from which on places are not looked at [m].
+    """
+    p, shapes, candidates = parts.program, model.shapes, model.candidates
+    count = len(shapes.names)
+    table = Shapes(
+        link=p.constant("shape_link", Int, shapes.link),
+        offset=p.parameter("centre", vec3, count),
+        rotation=p.constant("shape_rotation", mat33, shapes.rotation),
+        size=p.parameter("size", vec3, count),
+        reach=p.constant("shape_reach", Float, shapes.reach),
+    )
+    touch = touch_buffers(p, "candidate", len(candidates))
+    hulls: list[Hulls] = []
+    terrains: dict[str, Terrain] = {}
+    for family, arrays in candidates.pairs.items():
+        pairs = Pairs(**{n: p.constant(f"{family}_{n}", Int, x) for n, x in arrays.items()})
+        where = (parts.R, parts.p, margin, touch)
+        if family in FAMILIES:
+            p.call(FAMILIES[family], table, pairs, *where)
+        elif family in WITH_HULLS:
+            hulls = hulls or [_hulls(p, model)]
+            p.call(WITH_HULLS[family], table, pairs, hulls[0], *where)
+        else:
+            name, _, shape = family.partition(" ")
+            if shape not in terrains:
+                terrains[shape] = _terrain(p, model, int(shape))
+            elements: dict[str, Any] = {"at": vec3, "swell": Float, "capsule": Int}
+            made = candidates.knobs[family]
+            knobs = Knobs(**{n: p.constant(f"{family}_{n}", e, made[n]) for n, e in elements.items()})
+            p.call(ON_TERRAIN[name], table, pairs, knobs, terrains[shape], *where)
+    return touch
+
+
+def _hulls(p: Program, model: Model) -> Hulls:
+    arrays = hull_tables(model.shapes.hulls, [kind == CYLINDER for kind in model.shapes.kind])
+    return Hulls(**{n: p.constant(f"hull_{n}", vec3 if n == "vertex" else Int, x) for n, x in arrays.items()})
+
+
+def _terrain(p: Program, model: Model, shape: int) -> Terrain:
+    """Tables of a terrain; what touches it is looked for within the largest radius and the margin."""
+    shapes, mesh = model.shapes, model.shapes.meshes[shape]
+    assert mesh is not None
+    radii = [size[0] for size, kind in zip(shapes.size, shapes.kind, strict=True) if kind in (SPHERE, CAPSULE)]
+    arrays = terrain_tables(mesh, max(radii, default=0.0) + model.contact.margin + DEEP)
+    vectors, numbers = ("vertex", "edge_normal", "vertex_normal"), ("left", "below", "cell", "depth")
+    kinds = dict.fromkeys(vectors, vec3) | dict.fromkeys(numbers, Float)
+    return Terrain(**{n: p.constant(f"terrain{shape}_{n}", kinds.get(n, Int), x) for n, x in arrays.items()})
+
+
+def record_touch(p: Program, touch: Touch | None, count: int, names: Sequence[str]) -> None:
+    """Outputs of candidates: gap, point and normal, those that are asked for."""
+    for name in (n for n in ("gap", "point", "normal") if n in names):
+        if touch is None:
+            raise InputError(f"record: there is no {name!r}", expected="a model with a contact")
+        if name == "gap":
+            p.call(report_numbers, touch.gap, p.constant("gap_start", Int, 0), p.output("record_gap", Float, count))
+        else:
+            p.call(report_vectors, getattr(touch, name), p.output(f"record_{name}", vec3, count))

@@ -1,0 +1,130 @@
+"""Single steps, and their Jacobians for reinforcement learning and trajectory optimisers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinema.model.model import Model
+from kinema.simulation.simulate import simulate
+
+
+@dataclass(frozen=True)
+class Linearised:
+    """A step and its Jacobians. A state is (q, v), of n = nq + nv numbers; Jacobians have the outputs first.
+
+    Attributes:
+        q: Coordinates after the step, shape (*batch, nq).
+        v: Velocities after the step, shape (*batch, nv).
+        by_state: d(q', v') / d(q, v), shape (*batch, n, n). Quaternions are four plain numbers here: the step
+            normalises them, so that a change of their length changes nothing.
+        by_tau: d(q', v') / d(tau), shape (*batch, n, nv).
+        by_u: d(q', v') / d(u), shape (*batch, n, actuators); None without actuators.
+    """
+
+    q: Tensor
+    v: Tensor
+    by_state: Tensor
+    by_tau: Tensor
+    by_u: Tensor | None
+
+
+def step(
+    model: Model,
+    q: Tensor,
+    v: Tensor,
+    tau: Tensor | None = None,
+    u: Tensor | None = None,
+    *,
+    dt: float,
+    params: Mapping[str, Tensor] | None = None,
+    threads: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One step. Many steps in one call of `simulate` are far quicker than many calls of this.
+
+    Args:
+        model: The model.
+        q: Coordinates, shape (*batch, nq).
+        v: Velocities, shape (*batch, nv).
+        tau: Force of each degree of freedom [N m, N], shape (*batch, nv).
+        u: Controls of the actuators, shape (*batch, actuators).
+        dt: Time step [s].
+        params: As in `simulate`.
+        threads: As in `simulate`.
+
+    Returns:
+        q and v after the step.
+
+    Gradients:
+        As in `simulate`.
+    """
+    path = simulate(
+        model,
+        q,
+        v,
+        None if tau is None else tau.unsqueeze(-2),
+        None if u is None else u.unsqueeze(-2),
+        steps=1,
+        dt=dt,
+        params=params,
+        threads=threads,
+        progress=False,
+    )
+    return path.q_end, path.v_end
+
+
+def step_with_jacobian(
+    model: Model,
+    q: Tensor,
+    v: Tensor,
+    tau: Tensor | None = None,
+    u: Tensor | None = None,
+    *,
+    dt: float,
+    params: Mapping[str, Tensor] | None = None,
+    threads: int | None = None,
+) -> Linearised:
+    """One step of a batch, and its Jacobians with respect to state and controls.
+
+    A world is run once for each of its n outputs, side by side in the lanes of registers, and each is differentiated
+    for its own output in one reverse sweep.
+
+    Args:
+        model: The model.
+        q: Coordinates, shape (*batch, nq).
+        v: Velocities, shape (*batch, nv).
+        tau: Force of each degree of freedom [N m, N], shape (*batch, nv); zero by default.
+        u: Controls of the actuators, shape (*batch, actuators); zero by default.
+        dt: Time step [s].
+        params: As in `simulate`; shared by all worlds.
+        threads: As in `simulate`.
+
+    Returns:
+        The state after the step and its Jacobians, as plain tensors.
+
+    Gradients:
+        None are recorded.
+    """
+    n, actuators = model.nq + model.nv, len(model.actuators)
+    batch = torch.broadcast_shapes(q.shape[:-1], v.shape[:-1])
+    given = {"q": q, "v": v, "tau": torch.zeros(model.nv, dtype=model.dtype) if tau is None else tau}
+    if actuators:
+        given["u"] = torch.zeros(actuators, dtype=model.dtype) if u is None else u
+    leaves = {
+        name: tensor.detach().unsqueeze(-2).expand(*batch, n, tensor.shape[-1]).clone().requires_grad_()
+        for name, tensor in given.items()
+    }
+    with torch.enable_grad():
+        after = torch.cat(step(model, **leaves, dt=dt, params=_plain(params), threads=threads), -1)
+        outputs = after.diagonal(dim1=-2, dim2=-1)
+        found = dict(zip(leaves, torch.autograd.grad(outputs.sum(), list(leaves.values())), strict=True))
+    end = after.detach().select(-2, 0)
+    by_state = torch.cat([found["q"], found["v"]], -1)
+    return Linearised(end[..., : model.nq], end[..., model.nq :], by_state, found["tau"], found.get("u"))
+
+
+def _plain(params: Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
+    return None if params is None else {name: tensor.detach() for name, tensor in params.items()}

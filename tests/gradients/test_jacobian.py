@@ -1,0 +1,67 @@
+"""Jacobians of a step against differences and against gradients, in contact."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import kinema as kn
+from kinema.lang import build
+from kinema.scene.shapes.ant import ant
+from kinema.scene.shapes.quadruped import quadruped
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+DT, H = 2e-3, 1e-6
+
+
+def pressed(robot) -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
+    """A robot a little below the ground, three worlds in slow motion."""
+    scene = kn.Scene(contact=kn.Contact(cfm=1e-3))
+    scene.add_ground()
+    scene.add_robot(robot, "r")
+    model = kn.compile(scene)
+    q = model.initial_coordinates()
+    generator = torch.Generator().manual_seed(0)
+    q[7:] += 0.05 * torch.randn(model.nq - 7, dtype=torch.float64, generator=generator)
+    still = torch.zeros(model.nv, dtype=torch.float64)
+    gaps = kn.simulate(model, q, still, steps=1, dt=DT, record=["gap"], progress=False).recorded["gap"]
+    q[2] -= float(gaps.min()) + 1e-3
+    return model, q.expand(3, -1).clone(), 0.05 * torch.randn(3, model.nv, dtype=torch.float64, generator=generator)
+
+
+@pytest.mark.parametrize("robot", [quadruped(), ant()], ids=["quadruped", "ant"])
+def test_jacobians_are_those_of_differences(robot):
+    """Every column, <= 1e-6 relative to the largest entry; feet press in every world."""
+    model, q, v = pressed(robot)
+    tau = 0.1 * torch.randn(3, model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    u = 0.1 * torch.ones(3, len(model.actuators), dtype=torch.float64) if len(model.actuators) else None
+    pressing = kn.simulate(model, q, v, steps=1, dt=DT, record=["impulse"], progress=False).recorded["impulse"]
+    assert (pressing[..., 0] > 0).any(-1).all()
+    found = kn.step_with_jacobian(model, q, v, tau, u, dt=DT)
+    after = kn.step(model, q, v, tau, u, dt=DT)
+    assert torch.equal(found.q, after[0]) and torch.equal(found.v, after[1])
+
+    def state(q, v, tau, u):
+        return torch.cat(kn.step(model, q, v, tau, u, dt=DT), -1)
+
+    given = {"q": q, "v": v, "tau": tau} | ({"u": u} if u is not None else {})
+    by = {"q": found.by_state[..., : model.nq], "v": found.by_state[..., model.nq :], "tau": found.by_tau}
+    by |= {"u": found.by_u} if u is not None else {}
+    for name, values in given.items():
+        for k in range(values.shape[-1]):
+            shift = torch.zeros_like(values)
+            shift[..., k] = H
+            up, down = (state(**({"u": u} | given | {name: values + sign * shift})) for sign in (1, -1))
+            wanted = (up - down) / (2 * H)
+            assert float((by[name][..., k] - wanted).abs().max()) <= 1e-6 * float(found.by_state.abs().max()), (name, k)
+
+
+def test_jacobians_are_those_of_gradients():
+    model, q, v = pressed(quadruped())
+    found = kn.step_with_jacobian(model, q[0], v[0], dt=DT)
+    leaves = [q[0].clone().requires_grad_(), v[0].clone().requires_grad_()]
+    weights = torch.randn(model.nq + model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    out = torch.cat(kn.step(model, *leaves, dt=DT))
+    wanted = torch.cat(torch.autograd.grad((out * weights).sum(), leaves))
+    assert torch.allclose(weights @ found.by_state, wanted, rtol=1e-12, atol=1e-12)
+    assert found.by_u is None and found.by_tau.shape == (model.nq + model.nv, model.nv)
