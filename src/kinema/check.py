@@ -92,7 +92,7 @@ def report(robot: Robot) -> Report:
         ),
         ("actuators", ("actuator", "joint", "kind", "gains", "control", "force"), actuators(robot)),
         ("closed loops", ("loop", "kind", "first", "second"), loops(robot)),
-        ("shapes that collide", ("shape", "kind", "size [m]", "friction", "group", "mask"), shapes(robot)),
+        ("shapes that collide", ("shape", "kind", "size [m]", "friction", "bounce", "group", "mask"), shapes(robot)),
         ("what may touch", ("", "kinds", "pairs", "contacts at most", "refused"), meetings.rows()),
         ("in all", ("", ""), summary(robot, tree)),
         ("warnings", ("", ""), _warnings(robot, refused, odd)),
@@ -133,7 +133,7 @@ def loops(robot: Robot) -> Rows:
 
 
 def shapes(robot: Robot) -> Rows:
-    """Kind, size and friction of every shape that collides."""
+    """Kind, size, friction, restitution and groups of every shape that collides."""
     found = [(f"{b.name}/{s.name or i}", s) for b in robot.bodies for i, s in enumerate(b.shapes) if s.collides]
     return [
         [
@@ -342,8 +342,8 @@ def _gains(actuator: Actuator) -> str:
     return ", ".join(f"{name} {getattr(actuator, name):g}" for name in names)
 
 
-def _friction(shape: Shape) -> str:
-    return "scene's" if shape.friction is None else f"{shape.friction:g}"
+def _own(number: float | None) -> str:
+    return "scene's" if number is None else f"{number:g}"
 
 
 def _size(shape: Shape) -> str:

@@ -70,9 +70,9 @@ class Case:
                 q[at] = random.normal()
         self.q = torch.tensor(q)
         self.v, self.a, self.tau = (torch.tensor(random.normal(size=tree.nv)) for _ in range(3))
-        self.twin, self.frames = _pinocchio_twin(robot, self.model)
+        self.twin, self.frames = pinocchio_twin(robot, self.model)
         self.data = self.twin.createData()
-        self.qp, self.order = _to_pinocchio(self.twin, self.model, q)
+        self.qp, self.order = to_pinocchio(self.twin, self.model, q)
         self.twin.armature[self.order] = tree.armature
 
     def there(self, numbers: Tensor) -> np.ndarray:
@@ -93,7 +93,7 @@ def difference(got: Tensor | np.ndarray, wanted: np.ndarray) -> float:
 # -- Pinocchio -------------------------------------------------------------------------------------------------------
 
 
-def _pinocchio_twin(robot: Robot, model: Model) -> tuple[Any, dict[str, tuple[int, Any]]]:
+def pinocchio_twin(robot: Robot, model: Model) -> tuple[Any, dict[str, tuple[int, Any]]]:
     """The robot in Pinocchio, and for each body its joint and its place on it; joints go in depth first."""
     twin = pinocchio.Model()
     frames: dict[str, tuple[int, Any]] = {}
@@ -129,7 +129,7 @@ def _add_joint(twin: Any, parent: int, place: Any, joint: Joint) -> tuple[int, A
     return number, pinocchio.SE3(np.eye(3), -anchor)
 
 
-def _to_pinocchio(twin: Any, model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def to_pinocchio(twin: Any, model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates in Pinocchio's conventions (x, y, z, w; linear first), and the places of our velocities there."""
     tree, out, order = model.tree, pinocchio.neutral(twin), np.zeros(model.nv, int)
     for i, name in enumerate(tree.joints):

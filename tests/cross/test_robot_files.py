@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import gymnasium
@@ -11,10 +10,6 @@ import numpy as np
 import pinocchio
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from test_articulated import pinocchio_twin, to_pinocchio
 
 import kinema as kn
 from kinema.model.tree import FREE, rotation_matrix
@@ -27,6 +22,7 @@ from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.racecar import racecar
 from kinema.scene.shapes.solids import solid, turn
+from kinema.twins import pinocchio_twin, to_pinocchio
 
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 NAMES = ["ant", "half_cheetah", "hopper", "humanoid", "inverted_double_pendulum", "inverted_pendulum", "pusher"]
