@@ -135,17 +135,7 @@ def loops(robot: Robot) -> Rows:
 def shapes(robot: Robot) -> Rows:
     """Kind, size, friction, restitution and groups of every shape that collides."""
     found = [(f"{b.name}/{s.name or i}", s) for b in robot.bodies for i, s in enumerate(b.shapes) if s.collides]
-    return [
-        [
-            name,
-            s.kind,
-            _size(s),
-            "scene's" if s.friction is None else f"{s.friction:g}",
-            f"{s.group:#x}",
-            f"{s.mask:#x}",
-        ]
-        for name, s in found
-    ]
+    return [[name, s.kind, _size(s), *_surface(s), f"{s.group:#x}", f"{s.mask:#x}"] for name, s in found]
 
 
 def summary(robot: Robot, tree: TreeArrays) -> Rows:
@@ -342,8 +332,8 @@ def _gains(actuator: Actuator) -> str:
     return ", ".join(f"{name} {getattr(actuator, name):g}" for name in names)
 
 
-def _own(number: float | None) -> str:
-    return "scene's" if number is None else f"{number:g}"
+def _surface(shape: Shape) -> list[str]:
+    return ["scene's" if x is None else f"{x:g}" for x in (shape.friction, shape.restitution)]
 
 
 def _size(shape: Shape) -> str:
