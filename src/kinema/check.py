@@ -92,7 +92,7 @@ def report(robot: Robot) -> Report:
         ),
         ("actuators", ("actuator", "joint", "kind", "gains", "control", "force"), actuators(robot)),
         ("closed loops", ("loop", "kind", "first", "second"), loops(robot)),
-        ("shapes that collide", ("shape", "kind", "size [m]", "friction", "group", "mask"), shapes(robot)),
+        ("shapes that collide", ("shape", "kind", "size [m]", "friction", "bounce", "group", "mask"), shapes(robot)),
         ("what may touch", ("", "kinds", "pairs", "contacts at most", "refused"), meetings.rows()),
         ("in all", ("", ""), summary(robot, tree)),
         ("warnings", ("", ""), _warnings(robot, refused, odd)),
@@ -133,19 +133,9 @@ def loops(robot: Robot) -> Rows:
 
 
 def shapes(robot: Robot) -> Rows:
-    """Kind, size and friction of every shape that collides."""
+    """Kind, size, friction, restitution and groups of every shape that collides."""
     found = [(f"{b.name}/{s.name or i}", s) for b in robot.bodies for i, s in enumerate(b.shapes) if s.collides]
-    return [
-        [
-            name,
-            s.kind,
-            _size(s),
-            "scene's" if s.friction is None else f"{s.friction:g}",
-            f"{s.group:#x}",
-            f"{s.mask:#x}",
-        ]
-        for name, s in found
-    ]
+    return [[name, s.kind, _size(s), *_surface(s), f"{s.group:#x}", f"{s.mask:#x}"] for name, s in found]
 
 
 def summary(robot: Robot, tree: TreeArrays) -> Rows:
@@ -342,8 +332,8 @@ def _gains(actuator: Actuator) -> str:
     return ", ".join(f"{name} {getattr(actuator, name):g}" for name in names)
 
 
-def _friction(shape: Shape) -> str:
-    return "scene's" if shape.friction is None else f"{shape.friction:g}"
+def _surface(shape: Shape) -> list[str]:
+    return ["scene's" if x is None else f"{x:g}" for x in (shape.friction, shape.restitution)]
 
 
 def _size(shape: Shape) -> str:

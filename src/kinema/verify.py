@@ -89,9 +89,9 @@ def compare_trees(seeds: Iterable[int]) -> tuple[bool | None, str]:
     wrong = [f"{name} of tree {worst[name][1]}" for name in worst if not worst[name][0] <= limits[name]]
     told = []
     for kind, limit in (("values", twins.VALUES), ("derivatives", twins.DERIVATIVES)):
-        largest = max(seen for name, (seen, _) in worst.items() if limits[name] == limit)
-        told.append(f"{kind} {largest:.1e} (limit {limit:.0e})")
-    return not wrong, "; ".join([f"worst relative difference of {', '.join(told)}", *wrong])
+        largest, seed = max(seen for name, seen in worst.items() if limits[name] == limit)
+        told.append(f"{kind} {largest:.1e} (tree {seed}, limit {limit:.0e})")
+    return not wrong, "; ".join([f"worst relative difference of {', '.join(told)}", *(f"wrong: {w}" for w in wrong)])
 
 
 def random_scene(seed: int, worlds: int = 0) -> Inputs:

@@ -100,8 +100,10 @@ def _check_shapes(model: Model) -> None:
     shapes, count = model.shapes, len(model.shapes.names)
     _require({*shapes.kind} <= {*KINDS} and len(shapes.kind) == count, "kinds of shapes")
     _indices("shapes/link", shapes.link, count, len(model.joints) + 1)
-    for name, shape in (("offset", (3,)), ("rotation", (3, 3)), ("size", (3,)), ("reach", ()), ("friction", ())):
+    for name, shape in (("offset", (3,)), ("rotation", (3, 3)), ("size", (3,))):
         _reals(f"shapes/{name}", getattr(shapes, name), (count, *shape))
+    for name in ("reach", "friction", "restitution"):
+        _reals(f"shapes/{name}", getattr(shapes, name), (count,))
     _require(len(shapes.hulls) == len(shapes.meshes) == count, "hulls and meshes of shapes")
     for kind, mesh, hull in zip(shapes.kind, shapes.meshes, shapes.hulls, strict=True):
         _require((mesh is not None) == (kind == TERRAIN), "meshes of terrain")
@@ -133,7 +135,8 @@ def _check_candidates(model: Model) -> None:
     count, kinds = len(candidates.names), model.shapes.kind
     _indices("candidates/first", candidates.first, count, links)
     _indices("candidates/second", candidates.second, count, links)
-    _reals("candidates/friction", candidates.friction, (count,))
+    for name in ("friction", "restitution"):
+        _reals(f"candidates/{name}", getattr(candidates, name), (count,))
     taken = np.zeros(count, int)
     for family, pairs in candidates.pairs.items():
         name, _, terrain = family.partition(" ")
