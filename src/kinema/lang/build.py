@@ -120,25 +120,28 @@ def compile_into(folder: Path, text: str, flags: list[str], march: str | None = 
     """Compile a source text to `kernels.so` in a folder, with a note of what the CPU must have."""
     source = folder / "kernels.cpp"
     source.write_text(text)
-    run_compiler([str(source)], folder / LIBRARY, [*flags, *_use_header(tuple(flags), march or target())], march)
+    before, include, _ = text.partition(f'#include "{HEADER}"')
+    header = _use_header(before, tuple(flags), march or target()) if include else []
+    run_compiler([str(source)], folder / LIBRARY, [*flags, *header], march)
     write_target(folder, march)
 
 
 @lru_cache(maxsize=8)
-def _use_header(flags: tuple[str, ...], march: str) -> list[str]:
+def _use_header(before: str, flags: tuple[str, ...], march: str) -> list[str]:
     """Flags that take `kernel.hpp` precompiled from the cache (g++ only): parsing it is most of a kernel's compilation.
 
-    The header is compiled at first use. Where that fails, kernels are compiled without it.
+    The header is compiled at first use, with the lines that come before it in the source, as they decide what it
+    says. Where that fails, kernels are compiled without it.
     """
     program = compiler()
     if program is None or os.path.basename(program).startswith("clang"):
         return []
     version = subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr
-    key = key_of(f"{program} {version} {march} {SOURCES}", list(flags))
+    key = key_of(f"{program} {version} {march} {SOURCES} {before}", list(flags))
 
     def build(folder: Path) -> None:
         header = folder / HEADER
-        header.write_text(f'#include "{SOURCES / HEADER}"\n')
+        header.write_text(f'{before}#include "{SOURCES / HEADER}"\n')
         run_compiler(["-x", "c++-header", str(header)], folder / f"{HEADER}.gch", list(flags), march)
 
     try:
