@@ -128,7 +128,11 @@ def _files(entry: Path) -> Iterator[Path]:
 
 
 def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while part := opened.read(1 << 16):  # files of tens of megabytes are never held whole
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _write_manifest(entry: Path) -> None:
