@@ -140,3 +140,54 @@ def test_pairs_in_contact(steps, tolerance, h, law):
     print(counts)
     assert counts.switches <= 0.05 * counts.cases
     assert law == "compliant" or min(counts.sliding, counts.sticking) > 0, counts
+
+
+def heap() -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
+    """Seven balls in a bent row, each a millimetre into its neighbours and the ground, moving: 28 candidates.
+
+    So many are not all looked at: contacts are picked anew in every step, and the matrix of their rows is not formed.
+    """
+    ball = Shape("sphere", (0.1,))
+    mass = MassProperties(1.0, (0.0, 0.0, 0.0), (0.01, 0.0, 0.0, 0.012, 0.0, 0.009))
+    robot = Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), mass, (ball,)),))
+    scene = kn.Scene(contact=kn.Contact(friction=0.4, cfm=1e-3, erp=0.02, sweeps=60))
+    scene.add_ground()
+    x, y = 0.0, 0.0
+    for i in range(7):
+        scene.add_robot(robot, pos=(x, y, 0.099))
+        x, y = x + 0.199 * math.cos(0.4 * i), y + 0.199 * math.sin(0.4 * i)
+    model = kn.compile(scene)
+    assert len(model.candidates) == 28
+    v = 0.05 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    v[3::12] = 0.4  # every other one is pushed along
+    return model, model.initial_coordinates(), v
+
+
+@pytest.mark.parametrize(("steps", "tolerance", "h"), LENGTHS[:2])
+def test_contacts_that_are_picked(steps, tolerance, h):
+    model, q, v = heap()
+    counts = Counts()
+    for seed in range(3):
+        case = Case(model, q, v, (*INERTIAL, "friction", "size", "centre"))
+        check_gradients(case, steps, tolerance, h, seed, counts)
+    print(counts)
+    assert counts.switches <= 0.05 * counts.cases and min(counts.sliding, counts.sticking) > 10 * steps, counts
+
+
+def test_picked_contacts_have_the_same_bits_in_a_batch():
+    """Worlds in the lanes of a register have different contacts; each is as if it were alone."""
+    model, q, v = heap()
+    many = q.repeat(9, 1)
+    many[1::3, 2] += 0.2  # a ball in the air, with fewer contacts
+    many[2::3, 9::7] += 0.06  # all but the first beyond the margin
+
+    def ends(q):
+        q = q.clone().requires_grad_()
+        path = kn.simulate(model, q, v.expand(*q.shape[:-1], -1), steps=20, dt=1e-3, record=["gap"], progress=False)
+        near = (path.recorded["gap"][..., 0, :] < model.contact.margin).sum(-1)
+        return path.q_end.detach(), torch.autograd.grad(path.q_end.sum(), q)[0], near
+
+    together = ends(many)
+    assert len(set(together[2].tolist())) == 3, "all worlds have as many contacts"
+    for w in (0, 4, 8):
+        assert all(torch.equal(a[w], b) for a, b in zip(together, ends(many[w]), strict=True))

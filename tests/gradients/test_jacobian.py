@@ -65,3 +65,26 @@ def test_jacobians_are_those_of_gradients():
     wanted = torch.cat(torch.autograd.grad((out * weights).sum(), leaves))
     assert torch.allclose(weights @ found.by_state, wanted, rtol=1e-12, atol=1e-12)
     assert found.by_u is None and found.by_tau.shape == (model.nq + model.nv, model.nv)
+
+
+def test_every_world_may_have_its_own_numbers():
+    """As many worlds as outputs: a batch of parameters must not be taken for one of outputs."""
+    model, q, v = pressed(quadruped())
+    n = model.nq + model.nv
+    mass = model.parameters("r/trunk/mass")["r/trunk/mass"] * torch.linspace(0.8, 1.3, n, dtype=torch.float64)
+    found = kn.step_with_jacobian(model, q[0].expand(n, -1), v[0].expand(n, -1), dt=DT, params={"r/trunk/mass": mass})
+    for w in (0, n - 1):
+        alone = kn.step_with_jacobian(model, q[0], v[0], dt=DT, params={"r/trunk/mass": mass[w]})
+        assert torch.equal(found.by_state[w], alone.by_state) and torch.equal(found.v[w], alone.v)
+    assert not torch.equal(found.by_state[0], found.by_state[-1])
+
+
+def test_a_batch_of_forces_alone_is_a_batch():
+    model, q, v = pressed(quadruped())
+    tau = torch.randn(2, model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    found = kn.step_with_jacobian(model, q[0], v[0], tau, dt=DT)
+    assert torch.equal(found.by_state[1], kn.step_with_jacobian(model, q[0], v[0], tau[1], dt=DT).by_state)
+    with pytest.raises(kn.InputError, match="no actuators"):
+        kn.step_with_jacobian(model, q, v, u=tau[0], dt=DT)
+    with pytest.raises(kn.InputError, match="batch dimensions do not match"):
+        kn.step_with_jacobian(model, q, v, tau, dt=DT)

@@ -24,6 +24,7 @@ from kinema.contact.mlcp import (
 from kinema.lang import Array, Float, Index, Int, build, kernel
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
+from kinema.model.constraints import shared_dofs
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -72,18 +73,6 @@ class Problem:
         return torch.stack(rows)
 
 
-def matches(x: Problem) -> dict[str, list[int]]:
-    """Degrees of freedom that two supports share."""
-    found: dict[str, list[int]] = {"start": [0], "first": [], "second": []}
-    for i, one in enumerate(x.supports):
-        for j, two in enumerate(x.supports):
-            shared = [(one.index(d), two.index(d)) for d in one if d in two] if j <= i else []
-            found["first"] += [a for a, _ in shared]
-            found["second"] += [b for _, b in shared]
-            found["start"].append(len(found["first"]))
-    return found
-
-
 def program(x: Problem, sweeps: int, law: str) -> Program:
     """`law` is "pyramid" or "cone", or "dense": the pyramid with the matrix formed."""
     cone = law == "cone"
@@ -118,7 +107,7 @@ def program(x: Problem, sweeps: int, law: str) -> Program:
     z, impulse = p.scratch("z", Float, x.dofs), p.scratch("found", Float, x.rows)
     if law == "dense":
         A = p.scratch("A", Float, x.rows * x.rows)
-        shared = Matches(**{n: p.constant(f"match_{n}", Int, v) for n, v in matches(x).items()})
+        shared = Matches(**{n: p.constant(f"match_{n}", Int, v) for n, v in shared_dofs(x.supports).items()})
         p.call(row_matrix, rows, shared, supports.widest, bounds.cfm, active, Y, A, inverse)
         with p.custom() as node:
             p.call(dense_gauss_seidel, rows, bounds, times, A, inverse, b, history, impulse)

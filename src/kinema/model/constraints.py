@@ -60,6 +60,18 @@ class SupportArrays:
         }
 
 
+def shared_dofs(lists: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+    """Degrees of freedom that every two of some supports share, see `contact.dense.Matches`."""
+    start, first, second = [0], [], []
+    for i, one in enumerate(lists):
+        for j, two in enumerate(lists):
+            shared = [(one.index(d), two.index(d)) for d in one if d in two] if j <= i else []
+            first += [a for a, _ in shared]
+            second += [b for _, b in shared]
+            start.append(len(first))
+    return {"start": np.array(start), "first": np.array(first or [0]), "second": np.array(second or [0])}
+
+
 @dataclass(eq=False)
 class ConstraintArrays:
     """Rows of joints and loops. Names are those of joints and closures, "robot/name"; arrays as in `contact.rows`.

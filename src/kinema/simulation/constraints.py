@@ -42,7 +42,7 @@ from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
-from kinema.model.constraints import SupportArrays
+from kinema.model.constraints import SupportArrays, shared_dofs
 from kinema.model.model import Model
 from kinema.scene.scene import MLCP
 from kinema.simulation.articulated import TreeProgram
@@ -243,7 +243,8 @@ class ConstraintProgram:
     def _solve_dense(self, Y: Ref, inverse: Ref, sweeps: Ref, history: Ref) -> None:
         p, impulse = self.program, self.impulse
         A = p.scratch("row_matrix", Float, self.rows * self.rows)
-        matches = Matches(**{n: self._ints(f"match_{n}", x) for n, x in self._matches().items()})
+        shared = shared_dofs([self.lists[s] for s in (*self.of_fixed, *self.of_candidate)])
+        matches = Matches(**{n: self._ints(f"match_{n}", x) for n, x in shared.items()})
         p.call(row_matrix, self.count, matches, self.supports.widest, self.cfm, self.active, Y, A, inverse)
         problem = (self.count, self.bounds, sweeps, A, inverse)
         with p.custom() as node:
@@ -251,18 +252,6 @@ class ConstraintProgram:
         with p.adjoint_of(node):
             inputs = (A, inverse, self.b, self.lower, self.upper, self.mu)
             p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *(x.adj for x in inputs))
-
-    def _matches(self) -> dict[str, np.ndarray]:
-        """Degrees of freedom that two blocks share, see `contact.dense.Matches`."""
-        lists = [self.lists[s] for s in (*self.of_fixed, *self.of_candidate)]
-        start, first, second = [0], [], []
-        for i, one in enumerate(lists):
-            for j, two in enumerate(lists):
-                shared = [(one.index(d), two.index(d)) for d in one if d in two] if j <= i else []
-                first += [a for a, _ in shared]
-                second += [b for _, b in shared]
-                start.append(len(first))
-        return {"start": np.array(start), "first": np.array(first or [0]), "second": np.array(second or [0])}
 
     def record(self, names: Sequence[str]) -> None:
         """Outputs of contacts and limits, empty ones excluded."""
@@ -287,5 +276,5 @@ class ConstraintProgram:
 
     def _require(self, name: str, count: int) -> None:
         if count == 0:
-            what = "limited joint" if name == "limit_impulse" else "contact"
+            what = "limited joint" if name == "limit_impulse" else f"contact of the law {MLCP!r}"
             raise InputError(f"record: there is no {name!r}", expected=f"a model with a {what}")

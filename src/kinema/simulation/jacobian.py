@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kinema.errors import InputError
 from kinema.model.model import Model
 from kinema.simulation.simulate import simulate
 
@@ -99,7 +100,7 @@ def step_with_jacobian(
         tau: Force of each degree of freedom [N m, N], shape (*batch, nv); zero by default.
         u: Controls of the actuators, shape (*batch, actuators); zero by default.
         dt: Time step [s].
-        params: As in `simulate`; shared by all worlds.
+        params: As in `simulate`.
         threads: As in `simulate`.
 
     Returns:
@@ -107,18 +108,25 @@ def step_with_jacobian(
 
     Gradients:
         None are recorded.
+
+    Raises:
+        InputError: A tensor has the wrong type or shape, or batches do not match.
     """
     n, actuators = model.nq + model.nv, len(model.actuators)
-    batch = torch.broadcast_shapes(q.shape[:-1], v.shape[:-1])
     given = {"q": q, "v": v, "tau": torch.zeros(model.nv, dtype=model.dtype) if tau is None else tau}
-    if actuators:
+    if actuators or u is not None:
         given["u"] = torch.zeros(actuators, dtype=model.dtype) if u is None else u
+    batches = {name: tuple(tensor.shape[:-1]) for name, tensor in given.items()}
+    try:
+        batch = torch.broadcast_shapes(*batches.values())
+    except RuntimeError:
+        raise InputError("batch dimensions do not match", got=batches, expected="equal or absent ones") from None
     leaves = {
         name: tensor.detach().unsqueeze(-2).expand(*batch, n, tensor.shape[-1]).clone().requires_grad_()
         for name, tensor in given.items()
     }
     with torch.enable_grad():
-        after = torch.cat(step(model, **leaves, dt=dt, params=_plain(params), threads=threads), -1)
+        after = torch.cat(step(model, **leaves, dt=dt, params=_per_output(model, params), threads=threads), -1)
         outputs = after.diagonal(dim1=-2, dim2=-1)
         found = dict(zip(leaves, torch.autograd.grad(outputs.sum(), list(leaves.values())), strict=True))
     end = after.detach().select(-2, 0)
@@ -126,5 +134,10 @@ def step_with_jacobian(
     return Linearised(end[..., : model.nq], end[..., model.nq :], by_state, found["tau"], found.get("u"))
 
 
-def _plain(params: Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
-    return None if params is None else {name: tensor.detach() for name, tensor in params.items()}
+def _per_output(model: Model, params: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """Parameters without graph; those of a world are the same for all its outputs."""
+    found = {}
+    for name, tensor in (params or {}).items():
+        batch = tensor.ndim - model.parameters(name)[name].ndim
+        found[name] = tensor.detach().unsqueeze(batch) if batch > 0 else tensor.detach()
+    return found
