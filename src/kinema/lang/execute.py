@@ -310,9 +310,9 @@ def predicted_bytes(compiled: Plan, setting: Setting, keep: bool) -> tuple[int, 
     return remembered(_ARRANGEMENTS, compiled, (setting, keep), add)
 
 
-# Pieces of memory: constants, which have addresses of their own; what a run needs, for all workers and for each; what a
-# reverse sweep needs of it, followed by one piece for each state that is `apart`, for each control that is `direct`, and
-# for its cotangent.
+# Pieces of memory: constants, which have addresses of their own; what a run needs, for all workers and for each; what
+# a reverse sweep needs of it, followed by one piece for each state that is `apart`, for each control that is `direct`,
+# and for its cotangent.
 CONSTANTS, RUN, WORKERS, KEPT = range(4)
 
 
