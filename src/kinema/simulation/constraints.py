@@ -35,6 +35,7 @@ from kinema.contact.rows import (
     loop_rows,
     pick_contacts,
     scale_rows,
+    scale_rows_adjoint,
     velocity_change,
 )
 from kinema.contact.shapes import Touch
@@ -209,7 +210,10 @@ class ConstraintProgram:
         size = self.rows * self.wide
         H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
         where = (parts.branches, self.supports, self.support, self.count.singles, self.count.triples)
-        p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
+        with p.custom() as node:
+            p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
+        with p.adjoint_of(node):
+            p.call(scale_rows_adjoint, *where, parts.U, parts.L, H, Y.adj, parts.U.adj, parts.L.adj, self.J.adj)
         inverse = p.scratch("inverse", Float, self.rows)
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
         history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)
