@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kinema.dynamics.articulated import (
     Bodies,
     bias_forces,
@@ -15,6 +17,11 @@ from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Program, Ref
 from kinema.math import Force, Motion, RigidInertia, Sym33
 from kinema.model.tree import TreeArrays
+
+
+def _differ(arrays: np.ndarray, from_what: np.ndarray | float) -> np.ndarray:
+    """1 for every array that differs, 0 for the others."""
+    return (arrays != from_what).reshape(len(arrays), -1).any(axis=1).astype(np.int32)
 
 
 class TreeProgram:
@@ -37,12 +44,14 @@ class TreeProgram:
         self.joints = Joints(
             offset=p.parameter("offset", vec3, joints),
             rotation=p.constant("rotation", mat33, tree.rotation),
+            turned=p.constant("turned", Int, _differ(tree.rotation, np.eye(3))),
             axis=p.parameter("axis", vec3, joints),
         )
         self.bodies = Bodies(
             link=p.constant("body_link", Int, tree.body_link),
             offset=p.constant("body_offset", vec3, tree.body_offset),
             rotation=p.constant("body_rotation", mat33, tree.body_rotation),
+            apart=p.constant("body_apart", Int, _differ(tree.body_rotation, np.eye(3)) | _differ(tree.body_offset, 0.0)),
             mass=p.parameter("mass", Float, bodies),
             com=p.parameter("com", vec3, bodies),
             inertia=p.parameter("inertia", Sym33, bodies),

@@ -164,9 +164,43 @@ bool move_triples(const kn_layout& l, User* user, Native* native) {
   return true;
 }
 
+// The same numbers in the same order, with those of the other worlds of the block in between.
+template <class User, class Native>
+bool are_dense_lanes(const kn_layout& l) {
+  return std::is_same_v<User, Native> && l.lanes > 1 && !l.order && l.padded == l.numbers &&
+         l.elements_padded == l.elements && l.element_stride == l.numbers && (l.number_stride == 1 || l.numbers == 1) &&
+         !l.add;
+}
+
+template <bool Pack, int Lanes, class Number>
+bool move_lane(int64_t count, Number* user, Number* native) {
+  for (int64_t i = 0; i < count; ++i) {
+    if constexpr (Pack) native[i * Lanes] = user[i];
+    else user[i] = native[i * Lanes];
+  }
+  return true;
+}
+
+template <bool Pack, class Number>
+bool move_dense_lane(const kn_layout& l, Number* user, Number* native) {
+  const int64_t count = l.elements * l.numbers;
+  switch (l.lanes) {
+    case 2:
+      return move_lane<Pack, 2>(count, user, native);
+    case 4:
+      return move_lane<Pack, 4>(count, user, native);
+    case 8:
+      return move_lane<Pack, 8>(count, user, native);
+    default:
+      return move_lane<Pack, 16>(count, user, native);
+  }
+}
+
 template <bool Pack, class User, class Native>
 bool move_slot(const kn_layout& l, User* user, Native* native) {
   if (is_plain_copy<User, Native>(l)) return copy_slot<Pack>(l, user, native);
+  if constexpr (std::is_same_v<User, Native>)
+    if (are_dense_lanes<User, Native>(l)) return move_dense_lane<Pack>(l, user, native);
   if constexpr (std::is_floating_point_v<User> && std::is_floating_point_v<Native>)
     if (are_triples(l)) return move_triples<Pack>(l, user, native);
   if (l.packet) return move_shape<Pack, Packets>(l, user, native);
@@ -221,6 +255,7 @@ int move_to_native(const kn_layout& l, int64_t block, char* native) {
 }
 
 bool is_sound(const kn_layout& l) {
+  if (l.lanes & (l.lanes - 1) || l.lanes > 16) return false;
   if (l.worlds < 0 || l.slots < 0 || l.elements < 0 || l.numbers < 0 || l.lanes < 1) return false;
   if (!l.order && l.elements_padded < l.elements) return false;
   return l.packet ? l.lanes == 1 && l.elements_padded % KN_PACKET == 0 : l.padded >= l.numbers;
