@@ -13,7 +13,8 @@ from kinema.errors import InputError, SimulationError
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
 from kinema.model.model import Model
-from kinema.simulation.step import RECORDS, step_program
+from kinema.simulation.records import RECORDS
+from kinema.simulation.step import step_program
 
 _PROGRAMS: WeakKeyDictionary[Model, dict[tuple[tuple[str, ...], tuple[str, ...]], Program]] = WeakKeyDictionary()
 
@@ -79,7 +80,16 @@ def simulate(
             "impulse" along its normal and two directions of sliding [N s], shape (*batch, steps, candidates, 3), "gap"
             [m], "point" [m] and "normal" at the start of the step. "limit_impulse" of every limited joint [N m s, N s].
             Of all bodies, at the start of the step: "position" [m] and "rotation", shapes (*batch, steps, bodies, 3
-            and 3, 3), and "velocity", angular and linear, of their origins in world axes [rad/s, m/s].
+            and 3, 3), and "velocity", angular and linear, of their origins in world axes [rad/s, m/s], shape
+            (*batch, steps, bodies, 6); of all sites, in the order of `model.sites.names`, likewise "site_position",
+            "site_rotation" and "site_velocity". With the accelerations dv/dt = (v' - v) / dt of the step, impulses of
+            contacts, limits and loops included, at the pose and the velocity of its start: "acceleration" of all
+            bodies, angular and that of their origins (the rate of "velocity", centripetal part included) in world axes
+            [rad/s^2, m/s^2]; "imu" of all sites, rate of turn and specific force (acceleration less gravity, so +g
+            upwards at rest) in the site's axes [rad/s, m/s^2], shape (*batch, steps, sites, 6); "joint_load" of
+            all joints, the moment about the origin of the joint's link (for revolute and ball joints a point of the
+            axis) and the force with which the parent moves the link through the joint, motors, springs and limits
+            included, in world axes [N m, N], shape (*batch, steps, joints, 6). Joints that are fixed have none.
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
             (the default) is the trajectory returned.
         threads: Worker threads; all CPUs by default. No bit of the result depends on it.
