@@ -34,6 +34,7 @@ _API = {
         "forward_kinematics",
         "body_jacobian",
         "centre_of_mass",
+        "momentum",
         "mass_matrix",
         "inverse_dynamics",
         "forward_dynamics",
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from kinema.simulation.functions import inverse_dynamics as inverse_dynamics
     from kinema.simulation.functions import kinetic_energy as kinetic_energy
     from kinema.simulation.functions import mass_matrix as mass_matrix
+    from kinema.simulation.functions import momentum as momentum
     from kinema.simulation.functions import potential_energy as potential_energy
     from kinema.simulation.jacobian import Linearised as Linearised
     from kinema.simulation.jacobian import step as step

@@ -32,7 +32,8 @@ def world(request):
     generator = torch.Generator().manual_seed(0)
     q = model.initial_coordinates() + 0.3 * torch.randn(model.nq, generator=generator, dtype=torch.float64)
     v, a, tau = (torch.randn(model.nv, generator=generator, dtype=torch.float64) for _ in range(3))
-    return model, {"q": q, "v": v, "a": a, "tau": tau, **model.parameters(*EVERYTHING)}
+    point = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
+    return model, {"q": q, "v": v, "a": a, "tau": tau, "point": point, **model.parameters(*EVERYTHING)}
 
 
 def weighted(value: torch.Tensor) -> torch.Tensor:
@@ -72,6 +73,16 @@ FUNCTIONS = {
     "centre_of_mass": (
         ("q", "mass", "com", "offset", "axis"),
         lambda m, g: weighted(kn.centre_of_mass(m, g["q"], params_of(g, "mass", "com", "offset", "axis"))),
+    ),
+    "momentum": (
+        ("q", "v", "mass", "com", "inertia", "offset", "axis"),
+        lambda m, g: weighted(
+            kn.momentum(m, g["q"], g["v"], None, params_of(g, "mass", "com", "inertia", "offset", "axis"))
+        ),
+    ),
+    "momentum about a point": (
+        ("q", "v", "point", "mass"),
+        lambda m, g: weighted(kn.momentum(m, g["q"], g["v"], g["point"], params_of(g, "mass"))),
     ),
     "energies": (
         ("q", "v", *EVERYTHING),
@@ -122,6 +133,7 @@ def test_a_batch_of_worlds_with_masses_of_their_own(world):
         (lambda m, q: kn.mass_matrix(m, q, {"r/nobody/mass": q}), "no parameter 'r/nobody/mass'"),
         (lambda m, q: kn.mass_matrix(m, q, {"gravity": q[:2]}), "'gravity' has the wrong shape"),
         (lambda m, q: kn.body_jacobian(m, q, "nobody"), "no body 'nobody'"),
+        (lambda m, q: kn.momentum(m, q, q.new_zeros(m.nv), q[:2]), "about has the wrong shape"),
     ],
 )
 def test_wrong_input_is_named(world, call, message):
