@@ -16,6 +16,7 @@ _MODULES = {
     "lang": "kinema.lang",
     "math": "kinema.math",
     "shapes": "kinema.scene.shapes",
+    "inertia": "kinema.model.inertia",
     "errors": "kinema.errors",
 }
 
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from kinema.lang.bridge import jvp as jvp
     from kinema.lang.bridge import rollout as rollout
     from kinema.lang.program import Program as Program
+    from kinema.model import inertia as inertia
     from kinema.model.model import Model as Model
     from kinema.model.model import compile as compile
     from kinema.model.tetmesh import TetArrays as TetArrays

@@ -99,6 +99,17 @@ def test_gradients(world, name, gradient_errors):
     assert max(errors.values()) < TOLERANCE, errors
 
 
+def test_momentum_about_two_points_with_given_numbers(world):
+    """It differs by (centre - point) x p, with the centre of the masses that were given."""
+    model, given = world
+    params = {"mass": given["mass"] * torch.linspace(0.5, 2.0, len(given["mass"]), dtype=torch.float64)}
+    q, v, point = given["q"], given["v"], given["point"]
+    own, other = kn.momentum(model, q, v, None, params), kn.momentum(model, q, v, point, params)
+    centre = kn.centre_of_mass(model, q, params)
+    moved = torch.linalg.cross(centre - point, own[3:])
+    assert torch.allclose(own + torch.cat([moved, torch.zeros(3, dtype=torch.float64)]), other, rtol=0, atol=1e-12)
+
+
 def test_a_batch_of_worlds_with_masses_of_their_own(world):
     """Values and gradients of each world are those it has alone, bit for bit."""
     model, given = world
