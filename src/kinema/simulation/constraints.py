@@ -65,6 +65,7 @@ class ConstraintProgram:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
         self.touch: Touch | None = None
+        self.impulse: Any = None
         self.singles, self.equations = fixed.singles, fixed.equations
         self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
         self.picked = self.candidates > FEW

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from kinema.dynamics.joints import Springs, net_forces
 from kinema.integrate.joints import advance_coordinates, advance_velocities, mean_accelerations
 from kinema.lang import Float, Int
-from kinema.lang.program import Program
+from kinema.lang.program import Program, Ref
 from kinema.model.model import Model
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import record_touch
-from kinema.simulation.drives import add_drives
+from kinema.simulation.drives import Drives, add_drives
 from kinema.simulation.records import Recorder
 
 
@@ -34,23 +34,8 @@ def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str]
     p, tree = Program(name), model.tree
     parts = TreeProgram(p, tree)
     q, v = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv)
-    tau, dt = p.control("tau", Float, tree.nv), p.parameter("dt", Float)
-    springs = Springs(
-        coordinate=p.constant("coordinate", Int, tree.spring_coordinates()),
-        **{n: p.parameter(n, Float, tree.nv) for n in ("stiffness", "rest", "damping")},
-    )
-    bias, net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("bias", "net", "diagonal", "a"))
-    M = p.scratch("M", Float, len(tree.above))
-    zero = p.constant("zero", Float, [0.0] * tree.nv)
-
-    parts.kinematics(q)
-    parts.inertias()
-    parts.inverse_dynamics(v, zero, bias)
-    drives = add_drives(parts, model, loaded, q, v, dt, zero)
-    p.call(net_forces, springs, tau, drives.force, drives.resist, bias, q, v, parts.armature, dt, net, diagonal)
-    parts.mass_matrix(M, diagonal)
-    parts.factorise(M)
-    parts.solve(net, a)
+    dt = p.parameter("dt", Float)
+    a, drives = add_accelerations(parts, model, loaded, q, v, dt)
     v_free = p.scratch("v_free", Float, tree.nv)
     p.call(advance_velocities, parts.tree, v, a, dt, v_free)
     constraints = ConstraintProgram(parts, model, dt)
@@ -67,3 +52,40 @@ def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str]
             p.call(mean_accelerations, a, v_free, v_end, dt, mean)
         recorder.accelerations(mean, dt, drives, constraints)
     return p
+
+
+def add_accelerations(
+    parts: TreeProgram, model: Model, loaded: Sequence[str], q: Ref, v: Ref, dt: Ref
+) -> tuple[Ref, Drives]:
+    """Add dv/dt without constraints to a program.
+
+    Args:
+        parts: The tree's parts.
+        model: The model.
+        loaded: Names of bodies that wrenches act on.
+        q: Coordinates.
+        v: Velocities.
+        dt: Time at the end of which springs, dampers and servos act [s]; with 0 they act at once.
+
+    Returns:
+        The accelerations, and what drives the joints.
+    """
+    p, tree = parts.program, model.tree
+    tau = p.control("tau", Float, tree.nv)
+    springs = Springs(
+        coordinate=p.constant("coordinate", Int, tree.spring_coordinates()),
+        **{n: p.parameter(n, Float, tree.nv) for n in ("stiffness", "rest", "damping")},
+    )
+    bias, net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("bias", "net", "diagonal", "a"))
+    M = p.scratch("M", Float, len(tree.above))
+    zero = p.constant("zero", Float, [0.0] * tree.nv)
+
+    parts.kinematics(q)
+    parts.inertias()
+    parts.inverse_dynamics(v, zero, bias)
+    drives = add_drives(parts, model, loaded, q, v, dt, zero)
+    p.call(net_forces, springs, tau, drives.force, drives.resist, bias, q, v, parts.armature, dt, net, diagonal)
+    parts.mass_matrix(M, diagonal)
+    parts.factorise(M)
+    parts.solve(net, a)
+    return a, drives
