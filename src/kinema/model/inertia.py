@@ -12,6 +12,9 @@ U U^T with
 [Rucker and Wensing 2022]. So exp(2 alpha) is the mass and t the centre of mass, and the upper left block S of
 U U^T, taken about the centre of mass, gives the inertia I = tr(S) 1 - S: its principal moments are positive and each
 is less than the sum of the others, whatever the ten numbers are.
+
+`from_log_cholesky(theta)` gives mass, centre of mass and inertia, `to_log_cholesky(mass, com, inertia)` the ten
+numbers, and `check_physical(mass, com, inertia)` says which body could not exist.
 """
 
 from __future__ import annotations
