@@ -17,8 +17,6 @@ from kinema.simulation.detection import record_touch
 from kinema.simulation.records import Recorder
 from kinema.simulation.step import add_accelerations
 
-SHARES = (0.5, 0.5, 1.0)  # of the step, at which stages 2, 3 and 4 are
-
 
 class Stage(Program):
     """A program as one stage sees it: inputs and constants are shared by all stages, scratch is its own.
@@ -71,7 +69,7 @@ def rk4_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str] 
     _refuse_constraints(model)
     p, tree = Program(name), model.tree
     q, v, dt = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv), p.parameter("dt", Float)
-    at_once = p.constant("at_once", Float, 0.0)
+    at_once, half, whole = (p.constant(n, Float, x) for n, x in (("at_once", 0.0), ("half", 0.5), ("whole", 1.0)))
     rates, accelerations = [], []
     q_stage, v_stage = q, v
     for number in range(1, 5):
@@ -85,13 +83,12 @@ def rk4_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str] 
         if number == 1:
             first, first_drives = parts, drives
         if number < 4:
-            share = stage.constant(f"share {SHARES[number - 1]}", Float, SHARES[number - 1])
+            share = half if number < 3 else whole
             q_stage, v_stage = stage.scratch("q", Float, tree.nq), stage.scratch("v", Float, tree.nv)
             p.call(advance_along, parts.tree, q, v, rate, a, share, dt, q_stage, v_stage)
     rate, mean = p.scratch("mean rate", Float, tree.nq), p.scratch("mean acceleration", Float, tree.nv)
     p.call(mean_of_stages, *rates, rate)
     p.call(mean_of_stages, *accelerations, mean)
-    whole = Stage(p, 4).constant("share 1.0", Float, 1.0)
     p.call(advance_along, first.tree, q, v, rate, mean, whole, dt, q.next, v.next)
     constraints = ConstraintProgram(first, model, dt)
     constraints.record(record)
