@@ -31,6 +31,15 @@ def advance_velocities(tree: Tree, v: Array[Float], acceleration: Array[Float], 
 
 
 @kernel
+def mean_accelerations(
+    acceleration: Array[Float], v_free: Array[Float], v_end: Array[Float], dt: Float, mean: Array[Float]
+):
+    """dv/dt over a step in which impulses changed the velocities from v_free to v_end."""
+    for k in range(len(mean)):
+        mean[k] = acceleration[k] + (v_end[k] - v_free[k]) / dt
+
+
+@kernel
 def advance_coordinates(
     tree: Tree, q: Array[Float], v: Array[Float], dt: Float, q_next: Array[Float], v_next: Array[Float]
 ):

@@ -135,6 +135,14 @@ class Joint:
 
 
 @dataclass(frozen=True)
+class Site:
+    """A frame on a body whose motion is of interest: the place of a sensor, a tool; its pose is in the body's frame."""
+
+    name: str
+    pose: Pose = Pose()
+
+
+@dataclass(frozen=True)
 class Body:
     """A rigid body; `parent` is the name of another body or None for the world, without joints it is fixed to it."""
 
@@ -144,6 +152,7 @@ class Body:
     joints: tuple[Joint, ...] = ()
     mass: MassProperties | None = None
     shapes: tuple[Shape, ...] = ()
+    sites: tuple[Site, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from kinema.errors import ModelError
-from kinema.scene.description import FREE, TERRAIN, Body, Joint, Mesh, Pose, Quaternion, Robot, Shape, Vector
+from kinema.scene.description import FREE, TERRAIN, Body, Joint, Mesh, Pose, Quaternion, Robot, Shape, Site, Vector
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
 
@@ -172,6 +172,42 @@ class Scene:
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
         self.robots.append(PlacedRobot(name, _floating(robot) if floating else robot, pose, self_collision))
         return name
+
+    def add_site(
+        self,
+        body: str,
+        name: str,
+        *,
+        pos: Vector = (0.0, 0.0, 0.0),
+        rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
+    ) -> str:
+        """Add a frame to a body of a robot that is in the scene: the place of a sensor, a tool.
+
+        Args:
+            body: "robot/body", the robot's name in this scene and the body's.
+            name: Of the site, new to the robot.
+            pos: Position in the body's frame [m].
+            rot: Orientation in the body's frame, unit quaternion (w, x, y, z).
+
+        Returns:
+            Its name in the model, "robot/name".
+
+        Raises:
+            ModelError: There is no such body, the name is taken, or a number is not usable.
+        """
+        owner, _, part = body.partition("/")
+        at = next((i for i, one in enumerate(self.robots) if one.name == owner), None)
+        bodies = self.robots[at].robot.bodies if at is not None else ()
+        if at is None or part not in [one.name for one in bodies]:
+            known = ", ".join(f"{one.name}/{b.name}" for one in self.robots for b in one.robot.bodies)
+            raise ModelError(f"there is no body {body!r} for a site", expected=known or "a scene with a robot")
+        taken = [site.name for one in bodies for site in one.sites]
+        if name in taken or not name:
+            raise ModelError(f"robot {owner!r} cannot call a site {name!r}", expected=f"a new name; has {taken}")
+        site = Site(name, Pose(_finite("pos", pos, 3), _unit("rot", rot)))
+        changed = tuple(replace(b, sites=(*b.sites, site)) if b.name == part else b for b in bodies)
+        self.robots[at] = replace(self.robots[at], robot=replace(self.robots[at].robot, bodies=changed))
+        return f"{owner}/{name}"
 
 
 def _read(path: str) -> Robot:

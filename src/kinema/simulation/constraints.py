@@ -66,6 +66,7 @@ class ConstraintProgram:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
         self.touch: Touch | None = None
+        self.impulse: Any = None
         self.singles, self.equations = fixed.singles, fixed.equations
         self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
         self.picked = self.candidates > FEW
@@ -165,6 +166,7 @@ class ConstraintProgram:
             **{n: p.constant(f"loop_{n}", mat33, loops[n]) for n in ("first_turn", "second_turn")},
             start=self._ints("loop_start", start),
         )
+        self.loops = table
         where = (parts.tree, self.supports, self.support, table, self.law.erp, self.count.singles)
         p.call(loop_rows, *where, parts.R, parts.p, parts.S, *shared)
 
@@ -173,6 +175,7 @@ class ConstraintProgram:
         self.touch = touch = detect(parts, model, self.law.margin)
         sides = self._pick(touch) if self.picked else self._all()
         touch = self.near if self.picked else touch
+        self.met = sides, touch
         surfaces = Surfaces(**{n: p.parameter(n, Float, self.candidates) for n in ("friction", "restitution")})
         where = (parts.tree, self.supports, self.support, sides, self.law, surfaces, touch)
         counts = (self.count.triples, self.count.equations, self.count.singles)

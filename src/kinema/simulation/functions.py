@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from kinema.dynamics.articulated import add_scaled, dense_matrix
+from kinema.dynamics.report import total_momentum
 from kinema.errors import InputError
-from kinema.kinematics.tree import report_links
+from kinema.kinematics.tree import link_velocities, report_links
 from kinema.lang import Float, mat33, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
-from kinema.math import Motion
+from kinema.math import Force, Motion
 from kinema.model.model import Model
 from kinema.simulation.articulated import TreeProgram
 
@@ -80,6 +81,34 @@ def centre_of_mass(model: Model, q: Tensor, params: Params | None = None) -> Ten
     """
     mass, centres = _centres(model, q, params)
     return (mass.unsqueeze(-1) * centres).sum(-2) / mass.sum(-1, keepdim=True)
+
+
+def momentum(model: Model, q: Tensor, v: Tensor, about: Tensor | None = None, params: Params | None = None) -> Tensor:
+    """Momentum of all bodies in world axes, shape (*batch, 6): angular [kg m^2/s], then linear [kg m/s].
+
+    The inertia of drives (armature) has no part in it.
+
+    Args:
+        model: The model.
+        q: Coordinates, shape (*batch, nq).
+        v: Velocities, shape (*batch, nv).
+        about: Point that the angular part is about [m], shape (*batch, 3); the centre of mass by default.
+        params: Numbers in place of the model's own, see `Model.parameters`.
+
+    Gradients:
+        Exact, to q, v, the point, offsets, axes, masses, centres of mass and inertias.
+    """
+
+    def build(p: Program, parts: TreeProgram) -> None:
+        v, point = p.parameter("v", Float, model.nv), p.parameter("about", Float, 3)
+        V = p.scratch("V", Motion, len(model.joints) + 1)
+        parts.kinematics(p.parameter("q", Float, model.nq))
+        parts.inertias()
+        p.call(link_velocities, parts.tree, parts.S, v, V)
+        p.call(total_momentum, parts.tree, parts.inertia, V, parts.p, point, p.output("out", Force, 1))
+
+    point = centre_of_mass(model, q, params) if about is None else about
+    return _evaluate(model, "momentum", build, {"q": q, "v": v, "about": point}, params)["out"].squeeze(-2)
 
 
 def potential_energy(model: Model, q: Tensor, params: Params | None = None) -> Tensor:

@@ -28,6 +28,7 @@ def check_model(model: Model) -> None:
     _check_tree(model)
     _check_constraints(model)
     _check_actuators(model)
+    _check_sites(model)
     _check_shapes(model)
     _check_candidates(model)
 
@@ -94,6 +95,13 @@ def _check_actuators(model: Model) -> None:
         _indices(f"actuators/{name}", getattr(actuators, name), count, below)
     for name in ("gear", "kp", "kd", "lower", "upper", "force"):
         _reals(f"actuators/{name}", getattr(actuators, name), (count,))
+
+
+def _check_sites(model: Model) -> None:
+    sites, count = model.sites, len(model.sites.names)
+    _indices("sites/link", sites.link, count, len(model.joints) + 1)
+    _reals("sites/offset", sites.offset, (count, 3))
+    _reals("sites/rotation", sites.rotation, (count, 3, 3))
 
 
 def _check_shapes(model: Model) -> None:
