@@ -21,7 +21,7 @@ from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
 from kinema.math import Motion
 from kinema.model.model import Model
-from kinema.simulation.articulated import TreeProgram
+from kinema.simulation.articulated import TreeProgram, articulated_pays
 
 Params = Mapping[str, Tensor]
 
@@ -151,16 +151,12 @@ def forward_dynamics(model: Model, q: Tensor, v: Tensor, tau: Tensor, params: Pa
 
     def build(p: Program, parts: TreeProgram) -> None:
         v, tau = _numbers(p, "in", "v", model.nv), _numbers(p, "in", "tau", model.nv)
-        bias, net, found = (_numbers(p, "", name, model.nv) for name in ("bias", "net", "found"))
+        net, found = (_numbers(p, "", name, model.nv) for name in ("net", "found"))
         zero, minus = (p.constant(name, Float, [x] * model.nv) for name, x in (("zero", 0.0), ("minus", -1.0)))
-        M = p.scratch("M", Float, len(model.tree.above))
         parts.kinematics(p.parameter("q", Float, model.nq))
-        parts.inertias()
-        parts.inverse_dynamics(v, zero, bias)
+        bias = parts.bias(v, zero, articulated_pays(model.tree))
         p.call(add_scaled, tau, minus, bias, net)
-        parts.mass_matrix(M)
-        parts.factorise(M)
-        parts.solve(net, found)
+        parts.accelerate(net, parts.armature, found)
         p.call(add_scaled, found, zero, zero, p.output("out", Float, model.nv))
 
     return _evaluate(model, "forward_dynamics", build, {"q": q, "v": v, "tau": tau}, params)["out"]

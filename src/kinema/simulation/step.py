@@ -17,7 +17,7 @@ from kinema.lang.program import Program, Ref
 from kinema.math import Force, Motion
 from kinema.model.model import Model
 from kinema.scene.scene import COMPLIANT
-from kinema.simulation.articulated import TreeProgram
+from kinema.simulation.articulated import TreeProgram, articulated_pays
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import detect, record_touch
 
@@ -47,21 +47,17 @@ def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str]
         coordinate=p.constant("coordinate", Int, tree.spring_coordinates()),
         **{n: p.parameter(n, Float, tree.nv) for n in ("stiffness", "rest", "damping")},
     )
-    bias, net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("bias", "net", "diagonal", "a"))
-    M = p.scratch("M", Float, len(tree.above))
+    net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("net", "diagonal", "a"))
     zero = p.constant("zero", Float, [0.0] * tree.nv)
 
     parts.kinematics(q)
-    parts.inertias()
-    parts.inverse_dynamics(v, zero, bias)
+    constraints = ConstraintProgram(parts, model, dt)
+    bias = parts.bias(v, zero, articulated=constraints.rows == 0 and articulated_pays(tree))
     drive, resist, soft = _drives(parts, model, loaded, q, v, dt, zero)
     p.call(net_forces, springs, tau, drive, resist, bias, q, v, parts.armature, dt, net, diagonal)
-    parts.mass_matrix(M, diagonal)
-    parts.factorise(M)
-    parts.solve(net, a)
+    parts.accelerate(net, diagonal, a)
     v_free = p.scratch("v_free", Float, tree.nv)
     p.call(advance_velocities, parts.tree, v, a, dt, v_free)
-    constraints = ConstraintProgram(parts, model, dt)
     v_end = constraints.velocities(q, v, v_free)
     p.call(advance_coordinates, parts.tree, q, v_end, dt, q.next, v.next)
     constraints.record(record)
