@@ -121,6 +121,11 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
                 leader = _single(tree, f"{one.name}/{joint.mimic.joint}", f"{name!r} follows it")
                 follower = _single(tree, name, f"it follows {joint.mimic.joint!r}")
                 followers.append((name, follower, leader, joint.mimic.multiplier, joint.mimic.offset))
+            if joint.prescribed:
+                if joint.mimic is not None:
+                    what = f"joint {name!r} is prescribed and follows {joint.mimic.joint!r}"
+                    raise ModelError(what, fix="one of the two; a joint may follow one that is prescribed")
+                continue
             if joint.friction > 0:
                 rubbing += [(name, int(tree.v_start[i]) + k, joint.friction) for k in range(int(tree.dofs[i]))]
             if joint.lower > -math.inf or joint.upper < math.inf:
@@ -135,8 +140,8 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
             ]
             if ends[0].link == 0:
                 ends.reverse()
-            if ends[0].link == 0:
-                raise ModelError(f"loop {closure.name!r} of robot {one.name!r} holds nothing that moves")
+            if not any(tree.yields[end.link] for end in ends):
+                raise ModelError(f"loop {closure.name!r} of robot {one.name!r} holds nothing that a force could move")
             loops.append((f"{one.name}/{closure.name}", closure, ends[0], ends[1]))
     coordinate = tree.spring_coordinates()
 

@@ -116,6 +116,9 @@ class Joint:
         rest: Coordinate at which the spring is relaxed.
         friction: Dry friction [N m or N].
         mimic: Follows another joint.
+        prescribed: Moves as `simulate(motion=)` says, whatever pushes: forces, limits, springs, friction and actuators
+            do nothing to it. What it carries or hits feels it. Functions other than `simulate` and `step` take it for
+            a joint like others.
     """
 
     name: str
@@ -132,6 +135,7 @@ class Joint:
     rest: float = 0.0
     friction: float = 0.0
     mimic: Mimic | None = None
+    prescribed: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from kinema.dynamics.articulated import (
     mass_matrix,
     solve,
 )
+from kinema.dynamics.prescribed import given_accelerations, hold
 from kinema.kinematics.tree import Branches, Joints, Tree, link_velocities, place_links
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Program, Ref
@@ -64,6 +65,7 @@ class TreeProgram:
             com=p.parameter("com", vec3, bodies),
             inertia=p.parameter("inertia", Sym33, bodies),
         )
+        self.given: Ref | None = None
         self.armature = p.parameter("armature", Float, tree.nv)
         self.gravity = p.parameter("gravity", vec3)
 
@@ -118,12 +120,23 @@ class TreeProgram:
         y = self.program.scratch(f"y_{x.buffer.name}", Float, self.arrays.nv)
         self.program.call(solve, self.branches, self.U, self.L, b, y, x)
 
+    def prescribe(self, v: Ref, dt: Ref, zero: Ref) -> Ref:
+        """Accelerations of the joints whose motion is given, as a control, and zero for the others."""
+        p, number = self.program, self.arrays.prescribed_numbers()
+        if not self.arrays.prescribed.any():
+            return zero
+        self.given = p.scratch("given", Float, self.arrays.nv)
+        self.number = p.constant("prescribed", Int, number)
+        motion = p.control("motion", Float, int(number.max()) + 1)
+        p.call(given_accelerations, self.tree, self.number, motion, v, dt, self.given)
+        return self.given
+
     def bias(self, v: Ref, zero: Ref, articulated: bool) -> Ref:
         """Forces of the joints that keep them from accelerating; zero if `accelerate` counts them link by link.
 
         Args:
             v: Velocities.
-            zero: A zero for every degree of freedom.
+            zero: A zero for every degree of freedom, or its acceleration if that is given.
             articulated: Whether accelerations are found by the articulated-body algorithm, which is all they are
                 found with then: there are no factors of the mass matrix.
         """
@@ -148,6 +161,10 @@ class TreeProgram:
         if not self.articulated:
             M = p.scratch("M", Float, len(self.arrays.above))
             self.mass_matrix(M, diagonal)
+            if self.given is not None:
+                held = p.scratch("M_held", Float, len(self.arrays.above)), p.scratch("net_held", Float, n)
+                p.call(hold, self.branches, self.number, self.given, M, net, *held)
+                M, net = held
             self.factorise(M)
             self.solve(net, a)
             return

@@ -19,6 +19,7 @@ from kinema.contact.mlcp import (
     impulse_sums,
     residual,
 )
+from kinema.contact.prescribed import hold_rows
 from kinema.contact.rows import (
     Candidates,
     Followers,
@@ -147,6 +148,10 @@ class ConstraintProgram:
             p.call(clear, *self._sides())
         if fixed.loop_names:
             self._loops(shared)
+        if self.parts.given is not None:
+            rows, self.J = self.J, p.scratch("J_held", Float, self.rows * self.wide)
+            where = (self.supports, self.support, self.count.singles, self.count.triples)
+            p.call(hold_rows, *where, self.parts.number, rows, self.J)
         return self._solve(v_free)
 
     def _ints(self, name: str, values: np.ndarray) -> Ref:

@@ -35,9 +35,9 @@ def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str]
 
     Returns:
         A program with the state q, v; the controls tau (a force per degree of freedom [N m, N]), u (of the actuators,
-        if there are any) and wrench (moment and force on each loaded body [N m, N]); the parameters that
-        `Model.resolve` gives and dt, all differentiable; the output residual [N s] where there are constraints, and
-        record_... for what is recorded.
+        if there are any), motion (of prescribed joints, if there are any) and wrench (moment and force on each loaded
+        body [N m, N]); the parameters that `Model.resolve` gives and dt, all differentiable; the output residual
+        [N s] where there are constraints, and record_... for what is recorded.
     """
     p, tree = Program(name), model.tree
     parts = TreeProgram(p, tree)
@@ -52,7 +52,8 @@ def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str]
 
     parts.kinematics(q)
     constraints = ConstraintProgram(parts, model, dt)
-    bias = parts.bias(v, zero, articulated=constraints.rows == 0 and articulated_pays(tree))
+    given = parts.prescribe(v, dt, zero)
+    bias = parts.bias(v, given, articulated=constraints.rows == 0 and given is zero and articulated_pays(tree))
     drive, resist, soft = _drives(parts, model, loaded, q, v, dt, zero)
     p.call(net_forces, springs, tau, drive, resist, bias, q, v, parts.armature, dt, net, diagonal)
     parts.accelerate(net, diagonal, a)

@@ -63,6 +63,7 @@ def _check_tree(model: Model) -> None:
     for name in ("armature", "damping", "stiffness", "rest"):
         _reals(name, getattr(tree, name), (sum(counts),))
     _reals("q", tree.q, (sum(sizes),))
+    _indices("prescribed", tree.prescribed, joints, 2)
 
 
 def _check_constraints(model: Model) -> None:
