@@ -107,7 +107,7 @@ class Joint:
         axis: Unit vector in the body's frame; for revolute and prismatic.
         anchor: Point of the axis in the body's frame [m]; for revolute and ball.
         lower: Lower limit [rad or m], -inf for none.
-        upper: Upper limit.
+        upper: Upper limit; of a ball joint the largest angle of its turn [rad], about whatever axis.
         effort: Largest torque or force of the actuators [N m or N].
         velocity: Largest speed [rad/s or m/s]; noted, not enforced.
         armature: Inertia of the drive, added to the diagonal of the mass matrix [kg m^2 or kg].
