@@ -225,6 +225,20 @@ def test_gradients_with_contact(belt, law, speed, steps, tolerance):
         assert abs(got - wanted) <= tolerance * max(abs(wanted), 1e-2), (name, got, wanted)
 
 
+def test_jacobian_by_motion(belt):
+    """The belt's own rows are known: dt and 1; those of the crate are differences."""
+    q, v, motion = belt.initial_coordinates(), torch.zeros(belt.nv, dtype=torch.float64), numbers(0.001, 0.002)
+    q[1] += 1e-4
+    found = kn.step_with_jacobian(belt, q, v, motion=motion, dt=DT)
+    assert found.by_motion is not None and found.by_motion.shape == (belt.nq + belt.nv, 2)
+    assert torch.allclose(found.by_motion[:2], DT * torch.eye(2, dtype=torch.float64), atol=1e-15)
+    h = 1e-6
+    for k, way in enumerate(torch.eye(2, dtype=torch.float64)):
+        up, down = (torch.cat(kn.step(belt, q, v, motion=motion + sign * h * way, dt=DT)) for sign in (1, -1))
+        assert torch.allclose(found.by_motion[:, k], (up - down) / (2 * h), atol=1e-7)
+    assert float(found.by_motion[belt.nq + 5, 0]) > 0.1  # friction holds the crate
+
+
 # -- what is refused -----------------------------------------------------------------------------------------------
 
 

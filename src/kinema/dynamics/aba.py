@@ -3,16 +3,16 @@
     (M(q) + diagonal) a = force - bias(q, v)        [Featherstone 2008, ch. 7]
 
 All spatial vectors of a link are about its own origin, in world axes: from link to link only the origin moves, by
-r = p - p_parent, and long chains keep their digits (about one origin for all, a thousand links lose a hundred times
+r = p - p_parent, and long chains keep their digits (about one origin for all, a thousand links lose one or two
 more). For the same reason the bias is not brought to the joints first: `link_wrenches` finds the wrench F that moves
 each link as if its joints did not accelerate, and the solution takes it on from there. Each degree of freedom counts as
 a joint of its own, with nothing between those of a ball or a free body, so that only numbers are divided by.
 
 The adjoint needs no derivative of the factors. With b = (M + diagonal)^-1 a_adj, found with those of the solution, and
-the motions of the links that b and a are, U = sum of S b and W = sum of S a down from the root, all derivatives are
+the motions of the links that b and a are, B = sum of S b and W = sum of S a down from the root, all derivatives are
 those of
 
-    - sum over links of U.(I W + F)  +  sum over degrees of freedom of b (force - diagonal a)
+    - sum over links of B.(I W + F)  +  sum over degrees of freedom of b (force - diagonal a)
 
 with a and b held: sums of wrenches up the tree, as in inverse dynamics.
 """
