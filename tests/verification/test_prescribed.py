@@ -225,18 +225,26 @@ def test_gradients_with_contact(belt, law, speed, steps, tolerance):
         assert abs(got - wanted) <= tolerance * max(abs(wanted), 1e-2), (name, got, wanted)
 
 
-def test_jacobian_by_motion(belt):
-    """The belt's own rows are known: dt and 1; those of the crate are differences."""
-    q, v, motion = belt.initial_coordinates(), torch.zeros(belt.nv, dtype=torch.float64), numbers(0.001, 0.002)
-    q[1] += 1e-4
-    found = kn.step_with_jacobian(belt, q, v, motion=motion, dt=DT)
-    assert found.by_motion is not None and found.by_motion.shape == (belt.nq + belt.nv, 2)
-    assert torch.allclose(found.by_motion[:2], DT * torch.eye(2, dtype=torch.float64), atol=1e-15)
-    h = 1e-6
-    for k, way in enumerate(torch.eye(2, dtype=torch.float64)):
-        up, down = (torch.cat(kn.step(belt, q, v, motion=motion + sign * h * way, dt=DT)) for sign in (1, -1))
-        assert torch.allclose(found.by_motion[:, k], (up - down) / (2 * h), atol=1e-7)
-    assert float(found.by_motion[belt.nq + 5, 0]) > 0.1  # friction holds the crate
+def test_jacobian_by_motion():
+    """A ball on a rail pushes another: it moves as told, and the other, which touches it, moves along."""
+    ball = Shape(SPHERE, (0.1,))
+    told = Joint("rail", "prismatic", (1.0, 0.0, 0.0), prescribed=True)
+    scene = kn.Scene((0.0, 0.0, 0.0))
+    for name, joint, x in (("pusher", told, 0.0), ("pushed", Joint("free", FREE), 0.1999)):
+        scene.add_robot(
+            Robot(name, (Body("b", None, Pose(), (joint,), solid(ball, mass=2.0), (ball,)),)), pos=(x, 0, 0)
+        )
+    model = kn.compile(scene)
+    q, v, motion = model.initial_coordinates(), torch.zeros(7, dtype=torch.float64), numbers(0.3)
+    found = kn.step_with_jacobian(model, q, v, motion=motion, dt=DT)
+    assert found.by_motion is not None and found.by_motion.shape == (15, 1)
+    own, pushed = found.by_motion[[0, 8], 0], found.by_motion[[1, 12], 0]
+    assert torch.allclose(own, numbers(DT, 1.0), atol=1e-15)
+    assert torch.allclose(pushed, numbers(DT, 1.0), rtol=1e-5)  # the softness of the row, cfm times the mass
+    by_step = kn.step(model, q, v, motion=motion, dt=DT)
+    assert torch.equal(by_step[0], found.q) and torch.equal(by_step[1], found.v)
+    still = kn.step_with_jacobian(model, q, v, dt=DT)
+    assert still.by_motion is not None and float(still.v[0]) == 0.0
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
