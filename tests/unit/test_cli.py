@@ -135,7 +135,7 @@ def test_check_shows_joints_actuators_loops_and_pairs():
     ("robot", "refused", "odd"),
     [
         (chain(Shape("plane")), "a/0 and ground: plane and plane cannot touch", "a/0 and c/0"),
-        (chain(lower=-1.0), "'r/three' has no single coordinate", ""),
+        (chain(lower=-1.0), "the limit of ball joint 'r/three' is no angle", ""),
         (with_sites(chain(), "s", "s"), "two sites are called 'r/s'", ""),
         (chain(Shape("sphere", (0.01,))), "", "a larger body than its shapes"),
         (

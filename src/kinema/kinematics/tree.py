@@ -134,6 +134,20 @@ def place_links(tree: Tree, joints: Joints, q: Array[Float], R: Array[mat33], p:
                 S[d + 5] = Motion(vec3(0.0, 0.0, 0.0), c)
 
 
+@func
+def axes_rate(kind: Int, number: Int, d: Int, v: Array[Float]):
+    """w x v of a free body, for its number-th velocity: what the turning of its own axes adds to its acceleration."""
+    extra = 0.0
+    if kind == FREE and number >= 3:
+        turning = cross(vec3(v[d], v[d + 1], v[d + 2]), vec3(v[d + 3], v[d + 4], v[d + 5]))
+        extra = turning.x
+        if number == 4:
+            extra = turning.y
+        elif number == 5:
+            extra = turning.z
+    return extra
+
+
 @kernel
 def link_velocities(tree: Tree, S: Array[Motion], v: Array[Float], V: Array[Motion]):
     """Velocity of every link: that of its parent and that of its joint."""

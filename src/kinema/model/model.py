@@ -99,6 +99,11 @@ class Model:
         """Names of the joints that move, "robot/joint"."""
         return self.tree.joints
 
+    @property
+    def prescribed(self) -> list[str]:
+        """Names of the joints whose motion is given, in the order of `simulate(motion=)`."""
+        return [name for name, given in zip(self.tree.joints, self.tree.prescribed, strict=True) if given]
+
     def initial_coordinates(self) -> Tensor:
         """Coordinates q as placed: joints at zero, free bodies where they stand. Shape (nq,)."""
         return torch.tensor(self.tree.q, dtype=self.dtype)

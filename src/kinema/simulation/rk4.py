@@ -75,7 +75,7 @@ def rk4_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str] 
     for number in range(1, 5):
         stage = Stage(p, number)
         parts = TreeProgram(stage, tree)
-        a, drives = add_accelerations(parts, model, loaded, q_stage, v_stage, at_once)
+        a, drives = add_accelerations(parts, model, loaded, q_stage, v_stage, at_once, hard=False)
         rate = stage.scratch("rate", Float, tree.nq)
         p.call(coordinate_rates, parts.tree, q_stage, v_stage, rate)
         rates.append(rate)
@@ -108,6 +108,7 @@ def _refuse_constraints(model: Model) -> None:
         "degrees of freedom with dry friction": len(fixed.rubbing_names),
         "joints that follow others": len(fixed.follower_names),
         "closed loops": len(fixed.loop_names),
+        "joints whose motion is given": len(model.prescribed),
     }
     if any(found.values()):
         raise InputError(

@@ -55,6 +55,7 @@ def simulate(
     tau: Tensor | None = None,
     u: Tensor | None = None,
     *,
+    motion: Tensor | None = None,
     steps: int,
     dt: float,
     wrenches: Mapping[str, Tensor] | None = None,
@@ -75,6 +76,8 @@ def simulate(
         tau: Force of each degree of freedom in each step [N m, N], shape (*batch, steps, nv); none by default.
         u: Controls of the actuators in each step, shape (*batch, steps, actuators), in the order of
             `model.actuators.names`; zero by default.
+        motion: Velocities of the joints that are prescribed at the end of each step, in the axes at its start, shape
+            (*batch, steps, velocities), in the order of `model.prescribed`; zero by default: they stand still.
         steps: Number of steps.
         dt: Time step [s].
         wrenches: By name of a body, a moment [N m] and a force [N] at its origin, in world axes, in each step, shape
@@ -107,9 +110,9 @@ def simulate(
 
     Gradients:
         Exact for the discrete steps and the sweeps of the contact solver, from states and all that is recorded to q, v,
-        tau, u, wrenches and params; at a switch (a point that just touches or just slides) those of one side. A body
-        with restitution bounces from where it was at the start of a step: what a later or earlier impact within the
-        step would change is not seen, so that gradients through bounces miss the time of impact.
+        tau, u, motion, wrenches and params; at a switch (a point that just touches or just slides) those of one side.
+        A body with restitution bounces from where it was at the start of a step: what a later or earlier impact within
+        the step would change is not seen, so that gradients through bounces miss the time of impact.
 
     Raises:
         InputError: A tensor has the wrong type or shape, a name is unknown, dt is not positive, or the integrator
@@ -129,6 +132,12 @@ def simulate(
     if actuators:
         controls["u"] = torch.zeros(steps, actuators, dtype=model.dtype) if u is None else u
         given.append(("u", controls["u"], actuators))
+    told = int(model.tree.dofs @ model.tree.prescribed)
+    if motion is not None and not told:
+        raise InputError("no joint is prescribed", got="motion", fix="leave it out, or Joint(prescribed=True)")
+    if told:
+        controls["motion"] = torch.zeros(steps, told, dtype=model.dtype) if motion is None else motion
+        given.append(("motion", controls["motion"], told))
     given += [(f"the wrench on {name!r}", wrench, 6) for name, wrench in wrenches.items()]
     for name, tensor, count in given:
         model.check_tensor(name, tensor, count)

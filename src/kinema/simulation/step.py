@@ -9,7 +9,7 @@ from kinema.integrate.joints import advance_coordinates, advance_velocities, mea
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
 from kinema.model.model import Model
-from kinema.simulation.articulated import TreeProgram
+from kinema.simulation.articulated import TreeProgram, articulated_pays
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import record_touch
 from kinema.simulation.drives import Drives, add_drives
@@ -27,18 +27,18 @@ def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str]
 
     Returns:
         A program with the state q, v; the controls tau (a force per degree of freedom [N m, N]), u (of the actuators,
-        if there are any) and wrench (moment and force on each loaded body [N m, N]); the parameters that
-        `Model.resolve` gives and dt, all differentiable; the output residual [N s] where there are constraints, and
-        record_... for what is recorded.
+        if there are any), motion (of prescribed joints, if there are any) and wrench (moment and force on each loaded
+        body [N m, N]); the parameters that `Model.resolve` gives and dt, all differentiable; the output residual
+        [N s] where there are constraints, and record_... for what is recorded.
     """
     p, tree = Program(name), model.tree
     parts = TreeProgram(p, tree)
     q, v = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv)
     dt = p.parameter("dt", Float)
-    a, drives = add_accelerations(parts, model, loaded, q, v, dt)
+    constraints = ConstraintProgram(parts, model, dt)
+    a, drives = add_accelerations(parts, model, loaded, q, v, dt, hard=constraints.rows > 0)
     v_free = p.scratch("v_free", Float, tree.nv)
     p.call(advance_velocities, parts.tree, v, a, dt, v_free)
-    constraints = ConstraintProgram(parts, model, dt)
     v_end = constraints.velocities(q, v, v_free)
     p.call(advance_coordinates, parts.tree, q, v_end, dt, q.next, v.next)
     constraints.record(record)
@@ -55,7 +55,7 @@ def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str]
 
 
 def add_accelerations(
-    parts: TreeProgram, model: Model, loaded: Sequence[str], q: Ref, v: Ref, dt: Ref
+    parts: TreeProgram, model: Model, loaded: Sequence[str], q: Ref, v: Ref, dt: Ref, *, hard: bool
 ) -> tuple[Ref, Drives]:
     """Add dv/dt without constraints to a program.
 
@@ -66,6 +66,7 @@ def add_accelerations(
         q: Coordinates.
         v: Velocities.
         dt: Time at the end of which springs, dampers and servos act [s]; with 0 they act at once.
+        hard: Whether there are constraints, which need the factors of the mass matrix.
 
     Returns:
         The accelerations, and what drives the joints.
@@ -76,16 +77,13 @@ def add_accelerations(
         coordinate=p.constant("coordinate", Int, tree.spring_coordinates()),
         **{n: p.parameter(n, Float, tree.nv) for n in ("stiffness", "rest", "damping")},
     )
-    bias, net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("bias", "net", "diagonal", "a"))
-    M = p.scratch("M", Float, len(tree.above))
+    net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("net", "diagonal", "a"))
     zero = p.constant("zero", Float, [0.0] * tree.nv)
 
     parts.kinematics(q)
-    parts.inertias()
-    parts.inverse_dynamics(v, zero, bias)
+    given = parts.prescribe(v, dt, zero)
+    bias = parts.bias(v, given, articulated=not hard and given is zero and articulated_pays(tree))
     drives = add_drives(parts, model, loaded, q, v, dt, zero)
     p.call(net_forces, springs, tau, drives.force, drives.resist, bias, q, v, parts.armature, dt, net, diagonal)
-    parts.mass_matrix(M, diagonal)
-    parts.factorise(M)
-    parts.solve(net, a)
+    parts.accelerate(net, diagonal, a)
     return a, drives
