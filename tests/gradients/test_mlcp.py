@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinema.contact.dense import Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
+from kinema.contact.dense import Groups, Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -24,7 +24,7 @@ from kinema.contact.mlcp import (
 from kinema.lang import Array, Float, Index, Int, build, kernel
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
-from kinema.model.constraints import shared_dofs
+from kinema.model.constraints import find_groups, group_tables, shared_dofs
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -107,13 +107,16 @@ def program(x: Problem, sweeps: int, law: str) -> Program:
     z, impulse = p.scratch("z", Float, x.dofs), p.scratch("found", Float, x.rows)
     if law == "dense":
         A = p.scratch("A", Float, x.rows * x.rows)
-        shared = Matches(**{n: p.constant(f"match_{n}", Int, v) for n, v in shared_dofs(x.supports).items()})
-        p.call(row_matrix, rows, shared, supports.widest, bounds.cfm, active, Y, A, inverse)
+        blocks = find_groups(x.supports)
+        table, matching = group_tables(blocks, x.singles, x.equations), shared_dofs(x.supports, blocks)
+        groups = Groups(**{n: p.constant(f"group_{n}", Int, v) for n, v in table.items()})
+        shared = Matches(**{n: p.constant(f"match_{n}", Int, v) for n, v in matching.items()})
+        p.call(row_matrix, rows, groups, shared, supports.widest, bounds.cfm, active, Y, A, inverse)
         with p.custom() as node:
-            p.call(dense_gauss_seidel, rows, bounds, times, A, inverse, b, history, impulse)
+            p.call(dense_gauss_seidel, rows, groups, bounds, times, A, inverse, b, history, impulse)
         with p.adjoint_of(node):
             to = (A, inverse, b, bounds.lower, bounds.upper, bounds.mu)
-            given = (rows, bounds, times, A, inverse, history, impulse.adj)
+            given = (rows, groups, bounds, times, A, inverse, history, impulse.adj)
             p.call(dense_gauss_seidel_adjoint, *given, *(ref.adj for ref in to))
         p.call(impulse_sums, rows, supports, Y, impulse, z)
     else:

@@ -61,16 +61,52 @@ class SupportArrays:
         }
 
 
-def shared_dofs(lists: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """Degrees of freedom that every two of some supports share, see `contact.dense.Matches`."""
-    start, first, second = [0], [], []
-    for i, one in enumerate(lists):
-        for j, two in enumerate(lists):
-            shared = [(one.index(d), two.index(d)) for d in one if d in two] if j <= i else []
-            first += [a for a, _ in shared]
-            second += [b for _, b in shared]
-            start.append(len(first))
-    return {"start": np.array(start), "first": np.array(first or [0]), "second": np.array(second or [0])}
+def find_groups(lists: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Groups of blocks, given their supports; a block is a single row, an equation or a contact.
+
+    Blocks that share one, directly or through others, are in the same group; each is in ascending order.
+    """
+    group_of: dict[int, int] = {}  # of degrees of freedom
+    groups: dict[int, list[int]] = {}
+    for block, dofs in enumerate(lists):
+        met = sorted({group_of[d] for d in dofs if d in group_of})
+        into = met[0] if met else block
+        members = [b for g in met for b in groups.pop(g)]
+        groups[into] = [*members, block]
+        group_of.update({d: into for b in groups[into] for d in lists[b]})
+    return [sorted(members) for _, members in sorted(groups.items())]
+
+
+def group_tables(groups: Sequence[Sequence[int]], singles: int, equations: int) -> dict[str, np.ndarray]:
+    """Rows of groups of blocks, see `contact.dense.Groups`."""
+    rows, sizes = [], []
+    for blocks in groups:
+        found = [[b] if b < singles else [singles + 3 * (b - singles) + k for k in range(3)] for b in blocks]
+        rows += [r for one in found for r in one]
+        sizes.append(sum(map(len, found)))
+    return {
+        "start": np.cumsum([0, *sizes]),
+        "singles": np.array([sum(b < singles for b in blocks) for blocks in groups]),
+        "equations": np.array([sum(singles <= b < singles + equations for b in blocks) for blocks in groups]),
+        "matrix": np.cumsum([0, *(n * n for n in sizes)])[:-1],
+        "row": np.array(rows),
+        "largest": np.array(max(sizes)),
+    }
+
+
+def shared_dofs(lists: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+    """Degrees of freedom that every two supports of a group share, see `contact.dense.Matches`."""
+    pairs, start, first, second = [], [0], [], []
+    for blocks in groups:
+        pairs.append(len(start) - 1)
+        for i, one in enumerate(lists[b] for b in blocks):
+            for two in (lists[b] for b in blocks[: i + 1]):
+                shared = [(one.index(d), two.index(d)) for d in one if d in two]
+                first += [a for a, _ in shared]
+                second += [b for _, b in shared]
+                start.append(len(first))
+    numbers = {"pairs": pairs, "start": start, "first": first or [0], "second": second or [0]}
+    return {name: np.array(x) for name, x in numbers.items()}
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kinema.contact.ball_limits import BallLimits, ball_limit_rows
-from kinema.contact.dense import Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
+from kinema.contact.dense import Groups, Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -45,14 +45,14 @@ from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
-from kinema.model.constraints import SupportArrays, shared_dofs
+from kinema.model.constraints import SupportArrays, find_groups, group_tables, shared_dofs
 from kinema.model.model import Model
 from kinema.scene.scene import MLCP
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
 
-DENSE = 48  # rows: with so few, the matrix of the problem is formed
-FEW = 24  # candidates: so many are all looked at in every step; of more, only those that are near
+DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
+FEW = 24  # candidates of a group: so many are all looked at in every step; of more, only those that are near
 
 
 class ConstraintProgram:
@@ -71,19 +71,22 @@ class ConstraintProgram:
         self.impulse: Any = None
         self.singles, self.equations = fixed.singles, fixed.equations
         self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
-        self.picked = self.candidates > FEW
-        self.contacts = min(self.candidates, model.contact.most) if self.picked else self.candidates
-        self.triples = self.equations + self.contacts
-        self.rows = self.singles + 3 * self.triples
+        self.rows = self.singles + 3 * (self.equations + self.candidates)
         if self.rows == 0:
             return
         support = SupportArrays(model.tree)
         of_block = self._supports(support)
+        self.lists = [dofs for dofs, _, _ in support.lists]
+        self.groups = find_groups([self.lists[s] for s in of_block])
+        self.dense = not model.contact.cone and all(self._is_small(blocks) for blocks in self.groups)
+        self.picked = self.candidates > FEW and not self.dense
+        self.contacts = min(self.candidates, model.contact.most) if self.picked else self.candidates
+        self.triples = self.equations + self.contacts
+        self.rows = self.singles + 3 * self.triples
         table = support.arrays()
         self.supports = Supports(**{n: p.constant(f"support_{n}", Int, x) for n, x in table.items()})
         self.wide = int(table["widest"])
         fixed_blocks = self.singles + self.equations
-        self.lists = [dofs for dofs, _, _ in support.lists]
         self.of_candidate, self.of_fixed = of_block[fixed_blocks:], of_block[:fixed_blocks]
         if self.picked:
             self.support = p.scratch("support", Int, fixed_blocks + self.contacts)
@@ -108,6 +111,11 @@ class ConstraintProgram:
         self.active, self.mu = (p.scratch(n, Float, max(self.triples, 1)) for n in ("active", "mu"))
         self.cfm = p.parameter("contact/cfm", Float)
         self.bounds = Bounds(lower=self.lower, upper=self.upper, mu=self.mu, cfm=self.cfm)
+
+    def _is_small(self, blocks: Sequence[int]) -> bool:
+        fixed = self.singles + self.equations
+        rows = sum(1 if b < self.singles else 3 for b in blocks)
+        return rows <= DENSE and sum(b >= fixed for b in blocks) <= FEW
 
     def _supports(self, support: SupportArrays) -> list[int]:
         """The support of every single row and every triple."""
@@ -238,7 +246,7 @@ class ConstraintProgram:
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
         history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)
         z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
-        if not self.picked and not contact.cone and self.rows <= DENSE:
+        if self.dense:
             self._solve_dense(Y, inverse, sweeps, history)
             p.call(impulse_sums, self.count, self.supports, Y, self.impulse, z)
         else:
@@ -266,11 +274,13 @@ class ConstraintProgram:
 
     def _solve_dense(self, Y: Ref, inverse: Ref, sweeps: Ref, history: Ref) -> None:
         p, impulse = self.program, self.impulse
-        A = p.scratch("row_matrix", Float, self.rows * self.rows)
-        shared = shared_dofs([self.lists[s] for s in (*self.of_fixed, *self.of_candidate)])
+        table = group_tables(self.groups, self.singles, self.equations)
+        groups = Groups(**{n: self._ints(f"group_{n}", x) for n, x in table.items()})
+        A = p.scratch("row_matrix", Float, int((np.diff(table["start"]) ** 2).sum()))
+        shared = shared_dofs([self.lists[s] for s in (*self.of_fixed, *self.of_candidate)], self.groups)
         matches = Matches(**{n: self._ints(f"match_{n}", x) for n, x in shared.items()})
-        p.call(row_matrix, self.count, matches, self.supports.widest, self.cfm, self.active, Y, A, inverse)
-        problem = (self.count, self.bounds, sweeps, A, inverse)
+        p.call(row_matrix, self.count, groups, matches, self.supports.widest, self.cfm, self.active, Y, A, inverse)
+        problem = (self.count, groups, self.bounds, sweeps, A, inverse)
         with p.custom() as node:
             p.call(dense_gauss_seidel, *problem, self.b, history, impulse)
         with p.adjoint_of(node):
