@@ -20,7 +20,7 @@ sweeps from `history` and finds z again by going back.
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, Int, abs, kernel, local, max, min, record, sqrt
+from kinema.lang import Array, Float, Int, abs, func, kernel, local, max, min, record, sqrt
 
 
 @record
@@ -133,6 +133,79 @@ def gram(
         cross[3 * c + 2] = a12
 
 
+@func
+def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, impulses, sums):
+    """Visit every row once; returns the largest change of an impulse [N s].
+
+    Impulses are read from `old` on and written from `new` on, which may be the same; sums is z = Y^T impulses.
+    """
+    wide, largest = supports.widest, 0.0
+    for i in range(rows.singles):
+        begin, count = supports.begin[rows.support[i]], supports.count[rows.support[i]]
+        before = impulses[old + i]
+        w = b[i] + bounds.cfm * before
+        for t in range(count):
+            w = w + Y[i * wide + t] * sums[supports.dofs[begin + t]]
+        found = max(min(before - w * gram.inverse[i], bounds.upper[i]), bounds.lower[i])
+        impulses[new + i] = found
+        change = found - before
+        largest = max(largest, abs(change))
+        for t in range(count):
+            sums[supports.dofs[begin + t]] += Y[i * wide + t] * change
+    for c in range(rows.triples[0]):
+        block, r = rows.support[rows.singles + c], rows.singles + 3 * c
+        begin, count = supports.begin[block], supports.count[block]
+        first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
+        l0, l1, l2 = impulses[old + r], impulses[old + r + 1], impulses[old + r + 2]
+        w0 = b[r] + bounds.cfm * l0
+        w1 = b[r + 1] + bounds.cfm * l1 - gram.cross[3 * c] * l0
+        w2 = b[r + 2] + bounds.cfm * l2 - gram.cross[3 * c + 1] * l0 - gram.cross[3 * c + 2] * l1
+        w0_odd, w1_odd, w2_odd = 0.0, 0.0, 0.0  # two sums each: half the time to wait
+        for k in range(count // 2):
+            t = 2 * k
+            even, odd = sums[supports.dofs[begin + t]], sums[supports.dofs[begin + t + 1]]
+            w0 = w0 + Y[first + t] * even
+            w1 = w1 + Y[second + t] * even
+            w2 = w2 + Y[third + t] * even
+            w0_odd = w0_odd + Y[first + t + 1] * odd
+            w1_odd = w1_odd + Y[second + t + 1] * odd
+            w2_odd = w2_odd + Y[third + t + 1] * odd
+        if count % 2 == 1:
+            t = count - 1
+            even = sums[supports.dofs[begin + t]]
+            w0 = w0 + Y[first + t] * even
+            w1 = w1 + Y[second + t] * even
+            w2 = w2 + Y[third + t] * even
+        i1, i2 = gram.inverse[r + 1], gram.inverse[r + 2]
+        x1 = l1 - (w1 + w1_odd) * i1  # what the rows would be for impulses 0 of those before them
+        x2 = l2 - (w2 + w2_odd) * i2
+        n0 = l0 - (w0 + w0_odd) * gram.inverse[r]
+        if c >= rows.equations:
+            n0 = max(n0, 0.0)
+        bound = bounds.mu[c] * n0
+        n1 = x1 - gram.cross[3 * c] * i1 * n0
+        if c >= rows.equations and cone == 0:
+            n1 = max(min(n1, bound), -bound)
+        n2 = x2 - gram.cross[3 * c + 1] * i2 * n0 - gram.cross[3 * c + 2] * i2 * n1
+        if c >= rows.equations:
+            if cone == 0:
+                n2 = max(min(n2, bound), -bound)
+            else:
+                length = sqrt(n1 * n1 + n2 * n2)
+                scale = bound / length if length > bound else 1.0
+                n1 = n1 * scale
+                n2 = n2 * scale
+        impulses[new + r] = n0
+        impulses[new + r + 1] = n1
+        impulses[new + r + 2] = n2
+        d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
+        largest = max(largest, max(abs(d0), max(abs(d1), abs(d2))))
+        for t in range(count):
+            d = supports.dofs[begin + t]
+            sums[d] = sums[d] + Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
+    return largest
+
+
 @kernel
 def gauss_seidel(
     rows: Rows,
@@ -151,74 +224,14 @@ def gauss_seidel(
 
     history has (sweeps + 1) times as many numbers as there are rows: the impulses before, between and after the sweeps.
     """
-    n, wide = len(b), supports.widest
+    n = len(b)
     sums = local(Float, len(z))
     for d in range(len(z)):
         sums[d] = 0.0
     for r in range(rows.singles + 3 * rows.triples[0]):
         history[r] = 0.0
     for s in range(sweeps):
-        old, new = s * n, (s + 1) * n
-        for i in range(rows.singles):
-            begin, count = supports.begin[rows.support[i]], supports.count[rows.support[i]]
-            w = b[i] + bounds.cfm * history[old + i]
-            for t in range(count):
-                w = w + Y[i * wide + t] * sums[supports.dofs[begin + t]]
-            found = max(min(history[old + i] - w * gram.inverse[i], bounds.upper[i]), bounds.lower[i])
-            history[new + i] = found
-            change = found - history[old + i]
-            for t in range(count):
-                sums[supports.dofs[begin + t]] += Y[i * wide + t] * change
-        for c in range(rows.triples[0]):
-            block, r = rows.support[rows.singles + c], rows.singles + 3 * c
-            begin, count = supports.begin[block], supports.count[block]
-            first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
-            l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
-            w0 = b[r] + bounds.cfm * l0
-            w1 = b[r + 1] + bounds.cfm * l1 - gram.cross[3 * c] * l0
-            w2 = b[r + 2] + bounds.cfm * l2 - gram.cross[3 * c + 1] * l0 - gram.cross[3 * c + 2] * l1
-            w0_odd, w1_odd, w2_odd = 0.0, 0.0, 0.0  # two sums each: half the time to wait
-            for k in range(count // 2):
-                t = 2 * k
-                even, odd = sums[supports.dofs[begin + t]], sums[supports.dofs[begin + t + 1]]
-                w0 = w0 + Y[first + t] * even
-                w1 = w1 + Y[second + t] * even
-                w2 = w2 + Y[third + t] * even
-                w0_odd = w0_odd + Y[first + t + 1] * odd
-                w1_odd = w1_odd + Y[second + t + 1] * odd
-                w2_odd = w2_odd + Y[third + t + 1] * odd
-            if count % 2 == 1:
-                t = count - 1
-                even = sums[supports.dofs[begin + t]]
-                w0 = w0 + Y[first + t] * even
-                w1 = w1 + Y[second + t] * even
-                w2 = w2 + Y[third + t] * even
-            i1, i2 = gram.inverse[r + 1], gram.inverse[r + 2]
-            x1 = l1 - (w1 + w1_odd) * i1  # what the rows would be for impulses 0 of those before them
-            x2 = l2 - (w2 + w2_odd) * i2
-            n0 = l0 - (w0 + w0_odd) * gram.inverse[r]
-            if c >= rows.equations:
-                n0 = max(n0, 0.0)
-            bound = bounds.mu[c] * n0
-            n1 = x1 - gram.cross[3 * c] * i1 * n0
-            if c >= rows.equations and cone == 0:
-                n1 = max(min(n1, bound), -bound)
-            n2 = x2 - gram.cross[3 * c + 1] * i2 * n0 - gram.cross[3 * c + 2] * i2 * n1
-            if c >= rows.equations:
-                if cone == 0:
-                    n2 = max(min(n2, bound), -bound)
-                else:
-                    length = sqrt(n1 * n1 + n2 * n2)
-                    scale = bound / length if length > bound else 1.0
-                    n1 = n1 * scale
-                    n2 = n2 * scale
-            history[new + r] = n0
-            history[new + r + 1] = n1
-            history[new + r + 2] = n2
-            d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
-            for t in range(count):
-                d = supports.dofs[begin + t]
-                sums[d] = sums[d] + Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
+        sweep(rows, supports, bounds, gram, cone, Y, b, s * n, (s + 1) * n, history, sums)
     for d in range(len(z)):
         z[d] = sums[d]
     for r in range(rows.singles + 3 * rows.triples[0]):
@@ -374,24 +387,13 @@ def gauss_seidel_adjoint(
     cfm_adj[0] += softness
 
 
-@kernel
-def residual(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    inverse: Array[Float],
-    cone: Int,
-    Y: Array[Float],
-    b: Array[Float],
-    z: Array[Float],
-    impulse: Array[Float],
-    largest: Array[Float],
-):
-    """How far the impulses are from a solution: the largest change of one [N s] if it were visited once more."""
+@func
+def largest_error(rows, supports, bounds, cfm, inverse, cone, Y, b, z, impulse):
+    """The largest change of an impulse [N s] if each were visited once more."""
     worst, wide = 0.0, supports.widest
     for i in range(rows.singles):
         begin = supports.begin[rows.support[i]]
-        w = b[i] + bounds.cfm * impulse[i]
+        w = b[i] + cfm * impulse[i]
         for t in range(supports.count[rows.support[i]]):
             w = w + Y[i * wide + t] * z[supports.dofs[begin + t]]
         found = max(min(impulse[i] - w * inverse[i], bounds.upper[i]), bounds.lower[i])
@@ -399,9 +401,9 @@ def residual(
     for c in range(rows.triples[0]):
         block, r = rows.support[rows.singles + c], rows.singles + 3 * c
         begin = supports.begin[block]
-        w0 = b[r] + bounds.cfm * impulse[r]
-        w1 = b[r + 1] + bounds.cfm * impulse[r + 1]
-        w2 = b[r + 2] + bounds.cfm * impulse[r + 2]
+        w0 = b[r] + cfm * impulse[r]
+        w1 = b[r + 1] + cfm * impulse[r + 1]
+        w2 = b[r + 2] + cfm * impulse[r + 2]
         for t in range(supports.count[block]):
             sum = z[supports.dofs[begin + t]]
             w0 = w0 + Y[r * wide + t] * sum
@@ -422,7 +424,24 @@ def residual(
                 n1 = n1 * scale
                 n2 = n2 * scale
         worst = max(worst, max(abs(n0 - impulse[r]), max(abs(n1 - impulse[r + 1]), abs(n2 - impulse[r + 2]))))
-    largest[0] = worst
+    return worst
+
+
+@kernel
+def residual(
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    inverse: Array[Float],
+    cone: Int,
+    Y: Array[Float],
+    b: Array[Float],
+    z: Array[Float],
+    impulse: Array[Float],
+    largest: Array[Float],
+):
+    """How far the impulses are from a solution: the largest change of one [N s] if it were visited once more."""
+    largest[0] = largest_error(rows, supports, bounds, bounds.cfm, inverse, cone, Y, b, z, impulse)
 
 
 @kernel

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from kinema.contact.dense import Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
+from kinema.contact.exact import Effort, exact_impulses, exact_impulses_adjoint
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -44,11 +46,14 @@ from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
 from kinema.model.constraints import SupportArrays, shared_dofs
 from kinema.model.model import Model
-from kinema.scene.scene import MLCP
+from kinema.scene.scene import EXACT, MLCP
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
 
 DENSE = 48  # rows: with so few, the matrix of the problem is formed
+PRECISION = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the solver "exact", as a share of the largest impulse
+SINGULAR = {torch.float64: 1e-12, torch.float32: 1e-5}  # pivots below these are round-off
+EFFORT = {"sweeps": 10, "tries": 200, "steps": 8}  # of that solver
 FEW = 24  # candidates: so many are all looked at in every step; of more, only those that are near
 
 
@@ -212,13 +217,14 @@ class ConstraintProgram:
         p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
         inverse = p.scratch("inverse", Float, self.rows)
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
-        history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)
         z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
-        if not self.picked and not contact.cone and self.rows <= DENSE:
-            self._solve_dense(Y, inverse, sweeps, history)
+        if contact.solver == EXACT:
+            self._solve_exact(Y, inverse, cone, z)
+        elif not self.picked and not contact.cone and self.rows <= DENSE:
+            self._solve_dense(Y, inverse, sweeps, self._history())
             p.call(impulse_sums, self.count, self.supports, Y, self.impulse, z)
         else:
-            self._solve_sparse(Y, inverse, cone, sweeps, history, z)
+            self._solve_sparse(Y, inverse, cone, sweeps, self._history(), z)
         found = (Y, self.b, z, self.impulse, p.output("residual", Float, 1))
         with p.custom() as node:  # it says how good the impulses are, and has no derivative
             p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
@@ -227,6 +233,30 @@ class ConstraintProgram:
         dv, v_end = p.scratch("dv", Float, parts.arrays.nv), p.scratch("v_after_impulses", Float, parts.arrays.nv)
         p.call(velocity_change, parts.branches, parts.U, parts.L, z, v_free, dv, v_end)
         return v_end
+
+    def _history(self) -> Ref:
+        return self.program.scratch("history", Float, (self.model.contact.sweeps + 1) * self.rows)
+
+    def _solve_exact(self, Y: Ref, inverse: Ref, cone: Ref, z: Ref) -> None:
+        p, impulse = self.program, self.impulse
+        cross = p.scratch("cross", Float, max(3 * self.triples, 1))
+        singular = p.constant("singular", Float, SINGULAR[self.model.dtype])
+        effort = Effort(
+            precision=p.constant("precision", Float, PRECISION[self.model.dtype]),
+            singular=p.constant("vanishing", Float, 0.01 * SINGULAR[self.model.dtype]),
+            held=p.constant("held", Float, 0.1 * SINGULAR[self.model.dtype]),
+            **{name: p.constant(f"effort_{name}", Int, number) for name, number in EFFORT.items()},
+        )
+        problem = (self.count, self.supports, self.bounds)
+        with p.custom() as node:
+            p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
+            outs = (p.output("unsolved", Float, 1), p.output("record_iterations", Float, 1))
+            how = (Gram(inverse=inverse, cross=cross), cone, effort)
+            p.call(exact_impulses, *problem, *how, Y, self.b, z, impulse, *outs)
+        with p.adjoint_of(node):
+            inputs = (Y, self.b, self.lower, self.upper, self.mu, self.cfm)
+            given = (*problem, inverse, cone, singular, Y, self.b, z, impulse, z.adj, impulse.adj)
+            p.call(exact_impulses_adjoint, *given, *(x.adj for x in inputs))
 
     def _solve_sparse(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, history: Ref, z: Ref) -> None:
         p, impulse = self.program, self.impulse
@@ -261,6 +291,9 @@ class ConstraintProgram:
         if not self.picked:
             numbers["impulse"] = (first, 3 * self.contacts)
         for name in names:
+            if name == "iterations" and "record_iterations" not in p.buffers:
+                fix = f"Contact(solver={EXACT!r}), and something that touches, a limit or a loop"
+                raise InputError("record: the number of iterations is fixed, or there are none", got=name, fix=fix)
             if name in numbers:
                 self._record_numbers(name, self.impulse, *numbers[name])
             elif name == "impulse":

@@ -78,6 +78,7 @@ def simulate(
         record: What to keep of each step. Of every contact candidate, in the order of `model.candidates.names`:
             "impulse" along its normal and two directions of sliding [N s], shape (*batch, steps, candidates, 3), "gap"
             [m], "point" [m] and "normal" at the start of the step. "limit_impulse" of every limited joint [N m s, N s].
+            "iterations": eliminations of the exact solver, shape (*batch, steps, 1).
             Of all bodies, at the start of the step: "position" [m] and "rotation", shapes (*batch, steps, bodies, 3
             and 3, 3), and "velocity", angular and linear, of their origins in world axes [rad/s, m/s].
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
@@ -87,14 +88,16 @@ def simulate(
         progress: Show progress of long runs.
 
     Gradients:
-        Exact for the discrete steps and the sweeps of the contact solver, from states and all that is recorded to q, v,
-        tau, u, wrenches and params; at a switch (a point that just touches or just slides) those of one side. A body
-        with restitution bounces from where it was at the start of a step: what a later or earlier impact within the
-        step would change is not seen, so that gradients through bounces miss the time of impact.
+        Exact for the discrete steps and the sweeps of the contact solver (with the exact one, for the solution), from
+        states and all that is recorded to q, v, tau, u, wrenches and params; at a switch (a point that just touches or
+        just slides) those of one side. A body with restitution bounces from where it was at the start of a step: what a
+        later or earlier impact within the step would change is not seen, so that gradients through bounces miss the
+        time of impact.
 
     Raises:
         InputError: A tensor has the wrong type or shape, a name is unknown, or dt is not positive.
-        SimulationError: A world became non-finite.
+        SimulationError: A world became non-finite, there was no room for all contacts, or the exact solver found no
+            solution; with on_failure="status" the first and the last do not raise.
     """
     if not dt > 0 or dt == float("inf"):
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
@@ -116,7 +119,7 @@ def simulate(
         controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
     arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
-    solved = tuple(name for name in ("residual", "missed") if name in program.buffers)
+    solved = tuple(name for name in ("residual", "missed", "unsolved") if name in program.buffers)
     run = rollout(
         program,
         steps,
@@ -130,6 +133,8 @@ def simulate(
         progress=progress,
     )
     _check_room(model, run.outputs.get("missed"))
+    if on_failure == "raise":
+        _check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
     left = run.outputs["residual"].squeeze(-1) if solved else None
     return Trajectory(
         run.final["q"],
@@ -151,6 +156,19 @@ def _check_room(model: Model, missed: Tensor | None) -> None:
     raise SimulationError(
         f"more than {model.contact.most} contacts at once, first in step {step}",
         fix=f"Contact(most={model.contact.most + int(missed.max())}) or more, or a smaller margin",
+    )
+
+
+def _check_solved(unsolved: Tensor | None, residual: Tensor | None) -> None:
+    """Raise if the exact solver gave up in some step."""
+    if unsolved is None or residual is None or not bool((unsolved > 0).any()):
+        return
+    failed = (unsolved.squeeze(-1) > 0).reshape(-1, unsolved.shape[-2])
+    step = int(failed.any(0).nonzero()[0])
+    left = float(residual.detach().reshape(failed.shape)[failed[:, step], step].max())
+    raise SimulationError(
+        f"the impulses of step {step} were not found to the precision of the exact solver: {left:.3g} N s are missing",
+        fix="a larger Contact(cfm=...), less friction or a shorter dt; or on_failure='status' to go on with that error",
     )
 
 

@@ -21,7 +21,7 @@ from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import detect, record_touch
 
-RECORDS = ("impulse", "limit_impulse", "gap", "point", "normal", "position", "rotation", "velocity")
+RECORDS = ("impulse", "limit_impulse", "gap", "point", "normal", "position", "rotation", "velocity", "iterations")
 
 
 def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str] = (), name: str = "step") -> Program:
