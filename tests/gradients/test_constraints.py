@@ -150,7 +150,7 @@ def heap(**words) -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
     ball = Shape("sphere", (0.1,))
     mass = MassProperties(1.0, (0.0, 0.0, 0.0), (0.01, 0.0, 0.0, 0.012, 0.0, 0.009))
     robot = Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), mass, (ball,)),))
-    scene = kn.Scene(contact=kn.Contact(friction=0.4, cfm=1e-3, erp=0.02, sweeps=60, **words))
+    scene = kn.Scene(contact=kn.Contact(**{"friction": 0.4, "cfm": 1e-3, "erp": 0.02, "sweeps": 60, **words}))
     scene.add_ground()
     x, y = 0.0, 0.0
     for i in range(7):

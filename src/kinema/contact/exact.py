@@ -21,7 +21,7 @@ others can take over are left alone: velocities and their derivatives do not dep
 
 from __future__ import annotations
 
-from kinema.contact.mlcp import Bounds, Gram, Rows, Supports, largest_error, sweep
+from kinema.contact.mlcp import Bounds, Gram, Rows, Supports, largest_error, largest_impulse, sweep
 from kinema.lang import Array, Float, Int, abs, func, kernel, local, max, min, record, sqrt
 
 FIXED, FREE, LOWER, UPPER = 0, 1, 2, 3  # a row: at zero, with w = 0, at its lower or its upper bound
@@ -307,15 +307,6 @@ def total(rows, supports, dofs, Y, impulse, z):
 
 
 @func
-def largest_impulse(count, impulse):
-    """The size of the largest [N s]."""
-    found = 0.0
-    for r in range(count):
-        found = max(found, abs(impulse[r]))
-    return found
-
-
-@func
 def known_velocities(rows, supports, cfm, own, b, soft, turn, count, free, scale, impulse, z, right):
     """Of the free rows, -w in their scale: what elimination has to undo."""
     for k in range(count):
@@ -426,14 +417,14 @@ def exact_impulses(
             total(rows, supports, dofs, Y, trial, trial_sums)
             work = work + 1.0
             error = largest_error(rows, supports, bounds, cfm, gram.inverse, cone, Y, goal, trial_sums, trial)
-            if error <= effort.precision * largest_impulse(every, trial):
+            if error <= effort.precision * largest_impulse(0, every, trial):
                 solved = 1
                 break
         if solved == 1:
             for r in range(every):
                 found[r] = trial[r]
             error = largest_error(rows, supports, bounds, bounds.cfm, gram.inverse, cone, Y, b, trial_sums, trial)
-            if error <= effort.precision * largest_impulse(every, trial):
+            if error <= effort.precision * largest_impulse(0, every, trial):
                 missing = 0.0
                 break
             held = max(0.1 * held, effort.held)

@@ -206,6 +206,15 @@ def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, impulses, sums):
     return largest
 
 
+@func
+def largest_impulse(start, count, impulse):
+    """The size of the largest of some [N s]."""
+    found = 0.0
+    for r in range(count):
+        found = max(found, abs(impulse[start + r]))
+    return found
+
+
 @kernel
 def gauss_seidel(
     rows: Rows,
@@ -238,6 +247,148 @@ def gauss_seidel(
         impulse[r] = history[sweeps * n + r]
 
 
+@func
+def sweep_back(
+    rows,
+    supports,
+    bounds,
+    gram,
+    cone,
+    Y,
+    b,
+    old,
+    new,
+    history,
+    sums,
+    pull,
+    left,
+    Y_adj,
+    b_adj,
+    inverse_adj,
+    cross_adj,
+    lower_adj,
+    upper_adj,
+    mu_adj,
+):
+    """A sweep in reverse: its impulses before are in `history` from `old` on, those after it from `new` on.
+
+    Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w * inverse.
+    Cotangents: g of n, f of x, u of w, p of n - l; `left` holds those of the impulses, `pull` those of z.
+
+    Returns:
+        The cotangent of cfm.
+    """
+    wide, softness = supports.widest, 0.0
+    for k in range(rows.triples[0]):
+        c = rows.triples[0] - 1 - k
+        block, r = rows.support[rows.singles + c], rows.singles + 3 * c
+        begin, count = supports.begin[block], supports.count[block]
+        first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
+        i0, i1, i2 = gram.inverse[r], gram.inverse[r + 1], gram.inverse[r + 2]
+        x01, x02, x12 = gram.cross[3 * c], gram.cross[3 * c + 1], gram.cross[3 * c + 2]
+        l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
+        n0, n1, n2 = history[new + r], history[new + r + 1], history[new + r + 2]
+        d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
+        p0, p1, p2 = 0.0, 0.0, 0.0
+        for t in range(count):
+            d = supports.dofs[begin + t]
+            p0 = p0 + Y[first + t] * pull[d]
+            p1 = p1 + Y[second + t] * pull[d]
+            p2 = p2 + Y[third + t] * pull[d]
+            sums[d] -= Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
+        contact = c >= rows.equations
+        bound, bound_adj = bounds.mu[c] * n0, 0.0
+        g1, f2 = left[r + 1] + p1, left[r + 2] + p2
+        x1, x2 = n1, n2
+        if contact:
+            if cone == 0:
+                if n2 >= bound:
+                    bound_adj = f2
+                    f2 = 0.0
+                elif n2 <= -bound:
+                    bound_adj = -f2
+                    f2 = 0.0
+            else:
+                w1 = b[r + 1] + bounds.cfm * l1 + x01 * d0
+                w2 = b[r + 2] + bounds.cfm * l2 + x02 * d0
+                for t in range(count):
+                    sum = sums[supports.dofs[begin + t]]
+                    w1 = w1 + Y[second + t] * sum
+                    w2 = w2 + Y[third + t] * sum
+                x1 = l1 - w1 * i1
+                x2 = l2 - (w2 + x12 * (x1 - l1)) * i2
+                length = sqrt(x1 * x1 + x2 * x2)
+                if length > bound:
+                    along = (g1 * x1 + f2 * x2) / length
+                    bound_adj = along
+                    g1 = (g1 - along * x1 / length) * (bound / length)
+                    f2 = (f2 - along * x2 / length) * (bound / length)
+        u2 = -f2 * i2
+        f1 = g1 + x12 * u2
+        if contact and cone == 0:
+            if n1 >= bound:
+                bound_adj = bound_adj + f1
+                f1 = 0.0
+            elif n1 <= -bound:
+                bound_adj = bound_adj - f1
+                f1 = 0.0
+        u1 = -f1 * i1
+        p0 = p0 + x01 * u1 + x02 * u2
+        f0 = left[r] + p0 + bounds.mu[c] * bound_adj
+        if contact and n0 <= 0.0:
+            f0 = 0.0
+        u0 = -f0 * i0
+        left[r] = f0 - p0 + bounds.cfm * u0
+        left[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
+        left[r + 2] = f2 - p2 + bounds.cfm * u2
+        if i0 > 0.0:
+            inverse_adj[r] += f0 * d0 / i0
+        inverse_adj[r + 1] += f1 * (x1 - l1) / i1
+        inverse_adj[r + 2] += f2 * (x2 - l2) / i2
+        cross_adj[3 * c] += u1 * d0
+        cross_adj[3 * c + 1] += u2 * d0
+        cross_adj[3 * c + 2] += u2 * (x1 - l1)
+        mu_adj[c] += bound_adj * n0
+        softness = softness + u0 * l0 + u1 * l1 + u2 * l2
+        b_adj[r] += u0
+        b_adj[r + 1] += u1
+        b_adj[r + 2] += u2
+        for t in range(count):
+            d = supports.dofs[begin + t]
+            Y_adj[first + t] += d0 * pull[d] + u0 * sums[d]
+            Y_adj[second + t] += d1 * pull[d] + u1 * sums[d]
+            Y_adj[third + t] += d2 * pull[d] + u2 * sums[d]
+        for t in range(count):
+            pull[supports.dofs[begin + t]] += Y[first + t] * u0 + Y[second + t] * u1 + Y[third + t] * u2
+    for k in range(rows.singles):
+        i = rows.singles - 1 - k
+        begin, count, at = supports.begin[rows.support[i]], supports.count[rows.support[i]], i * wide
+        before, after = history[old + i], history[new + i]
+        p = 0.0
+        for t in range(count):
+            d = supports.dofs[begin + t]
+            p = p + Y[at + t] * pull[d]
+            sums[d] -= Y[at + t] * (after - before)
+        f = left[i] + p
+        if after <= bounds.lower[i]:
+            lower_adj[i] += f
+            f = 0.0
+        elif after >= bounds.upper[i]:
+            upper_adj[i] += f
+            f = 0.0
+        u = -f * gram.inverse[i]
+        left[i] = f - p + bounds.cfm * u
+        inverse_adj[i] += f * (after - before) / gram.inverse[i]
+        softness = softness + u * before
+        b_adj[i] += u
+        for t in range(count):
+            d = supports.dofs[begin + t]
+            Y_adj[at + t] += (after - before) * pull[d] + u * sums[d]
+        for t in range(count):
+            pull[supports.dofs[begin + t]] += Y[at + t] * u
+    return softness
+
+
 @kernel
 def gauss_seidel_adjoint(
     rows: Rows,
@@ -261,14 +412,9 @@ def gauss_seidel_adjoint(
     mu_adj: Array[Float],
     cfm_adj: Array[Float],
 ):
-    """The sweeps in reverse.
-
-    Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w * inverse.
-    Cotangents: g of n, f of x, u of w, p of n - l; `left` holds those of the impulses, `pull` those of z.
-    """
-    n, wide = len(b), supports.widest
-    sums, pull = local(Float, len(z)), local(Float, len(z))
-    left = local(Float, n)
+    """The sweeps in reverse."""
+    n = len(b)
+    sums, pull, left = local(Float, len(z)), local(Float, len(z)), local(Float, n)
     softness = 0.0
     for d in range(len(z)):
         sums[d] = z[d]
@@ -277,113 +423,28 @@ def gauss_seidel_adjoint(
         left[r] = impulse_adj[r]
     for back in range(sweeps):
         old, new = (sweeps - 1 - back) * n, (sweeps - back) * n
-        for k in range(rows.triples[0]):
-            c = rows.triples[0] - 1 - k
-            block, r = rows.support[rows.singles + c], rows.singles + 3 * c
-            begin, count = supports.begin[block], supports.count[block]
-            first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
-            i0, i1, i2 = gram.inverse[r], gram.inverse[r + 1], gram.inverse[r + 2]
-            x01, x02, x12 = gram.cross[3 * c], gram.cross[3 * c + 1], gram.cross[3 * c + 2]
-            l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
-            n0, n1, n2 = history[new + r], history[new + r + 1], history[new + r + 2]
-            d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
-            p0, p1, p2 = 0.0, 0.0, 0.0
-            for t in range(count):
-                d = supports.dofs[begin + t]
-                p0 = p0 + Y[first + t] * pull[d]
-                p1 = p1 + Y[second + t] * pull[d]
-                p2 = p2 + Y[third + t] * pull[d]
-                sums[d] -= Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
-            contact = c >= rows.equations
-            bound, bound_adj = bounds.mu[c] * n0, 0.0
-            g1, f2 = left[r + 1] + p1, left[r + 2] + p2
-            x1, x2 = n1, n2
-            if contact:
-                if cone == 0:
-                    if n2 >= bound:
-                        bound_adj = f2
-                        f2 = 0.0
-                    elif n2 <= -bound:
-                        bound_adj = -f2
-                        f2 = 0.0
-                else:
-                    w1 = b[r + 1] + bounds.cfm * l1 + x01 * d0
-                    w2 = b[r + 2] + bounds.cfm * l2 + x02 * d0
-                    for t in range(count):
-                        sum = sums[supports.dofs[begin + t]]
-                        w1 = w1 + Y[second + t] * sum
-                        w2 = w2 + Y[third + t] * sum
-                    x1 = l1 - w1 * i1
-                    x2 = l2 - (w2 + x12 * (x1 - l1)) * i2
-                    length = sqrt(x1 * x1 + x2 * x2)
-                    if length > bound:
-                        along = (g1 * x1 + f2 * x2) / length
-                        bound_adj = along
-                        g1 = (g1 - along * x1 / length) * (bound / length)
-                        f2 = (f2 - along * x2 / length) * (bound / length)
-            u2 = -f2 * i2
-            f1 = g1 + x12 * u2
-            if contact and cone == 0:
-                if n1 >= bound:
-                    bound_adj = bound_adj + f1
-                    f1 = 0.0
-                elif n1 <= -bound:
-                    bound_adj = bound_adj - f1
-                    f1 = 0.0
-            u1 = -f1 * i1
-            p0 = p0 + x01 * u1 + x02 * u2
-            f0 = left[r] + p0 + bounds.mu[c] * bound_adj
-            if contact and n0 <= 0.0:
-                f0 = 0.0
-            u0 = -f0 * i0
-            left[r] = f0 - p0 + bounds.cfm * u0
-            left[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
-            left[r + 2] = f2 - p2 + bounds.cfm * u2
-            if i0 > 0.0:
-                inverse_adj[r] += f0 * d0 / i0
-            inverse_adj[r + 1] += f1 * (x1 - l1) / i1
-            inverse_adj[r + 2] += f2 * (x2 - l2) / i2
-            cross_adj[3 * c] += u1 * d0
-            cross_adj[3 * c + 1] += u2 * d0
-            cross_adj[3 * c + 2] += u2 * (x1 - l1)
-            mu_adj[c] += bound_adj * n0
-            softness = softness + u0 * l0 + u1 * l1 + u2 * l2
-            b_adj[r] += u0
-            b_adj[r + 1] += u1
-            b_adj[r + 2] += u2
-            for t in range(count):
-                d = supports.dofs[begin + t]
-                Y_adj[first + t] += d0 * pull[d] + u0 * sums[d]
-                Y_adj[second + t] += d1 * pull[d] + u1 * sums[d]
-                Y_adj[third + t] += d2 * pull[d] + u2 * sums[d]
-            for t in range(count):
-                pull[supports.dofs[begin + t]] += Y[first + t] * u0 + Y[second + t] * u1 + Y[third + t] * u2
-        for k in range(rows.singles):
-            i = rows.singles - 1 - k
-            begin, count, at = supports.begin[rows.support[i]], supports.count[rows.support[i]], i * wide
-            before, after = history[old + i], history[new + i]
-            p = 0.0
-            for t in range(count):
-                d = supports.dofs[begin + t]
-                p = p + Y[at + t] * pull[d]
-                sums[d] -= Y[at + t] * (after - before)
-            f = left[i] + p
-            if after <= bounds.lower[i]:
-                lower_adj[i] += f
-                f = 0.0
-            elif after >= bounds.upper[i]:
-                upper_adj[i] += f
-                f = 0.0
-            u = -f * gram.inverse[i]
-            left[i] = f - p + bounds.cfm * u
-            inverse_adj[i] += f * (after - before) / gram.inverse[i]
-            softness = softness + u * before
-            b_adj[i] += u
-            for t in range(count):
-                d = supports.dofs[begin + t]
-                Y_adj[at + t] += (after - before) * pull[d] + u * sums[d]
-            for t in range(count):
-                pull[supports.dofs[begin + t]] += Y[at + t] * u
+        softness = softness + sweep_back(
+            rows,
+            supports,
+            bounds,
+            gram,
+            cone,
+            Y,
+            b,
+            old,
+            new,
+            history,
+            sums,
+            pull,
+            left,
+            Y_adj,
+            b_adj,
+            inverse_adj,
+            cross_adj,
+            lower_adj,
+            upper_adj,
+            mu_adj,
+        )
     cfm_adj[0] += softness
 
 

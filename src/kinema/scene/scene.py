@@ -65,6 +65,10 @@ class Contact:
             change by more than 1e-12 of the largest one (1e-5 in float32) if it were visited once more, and gradients
             are those of the solution; a step that cannot be solved raises SimulationError. It needs room for the square
             of all rows, see `most`.
+        tolerance: Sweeps end early, after the first that changes no impulse by more than this share of the largest one;
+            0: never. Gradients are those of the sweeps that were done.
+        warm_start: The first sweep of a step starts from the impulses of the last step, not from zero: they are then
+            part of the state, see `simulate`.
         most: Number of contacts at a time for which there is room, where more are possible.
         k_e: Stiffness of compliant contacts [N/m].
         k_d: Their damping while they approach [N s/m].
@@ -82,6 +86,8 @@ class Contact:
     margin: float = 0.05
     sweeps: int = 50
     solver: str = SWEEPS
+    tolerance: float = 0.0
+    warm_start: bool = False
     most: int = 256
     k_e: float = 2e4
     k_d: float = 1e2
@@ -92,6 +98,9 @@ class Contact:
             raise ModelError("there is no such law of contact", got=self.law, expected=f"{MLCP!r} or {COMPLIANT!r}")
         if self.solver not in (SWEEPS, EXACT):
             raise ModelError("there is no such solver", got=self.solver, expected=f"{SWEEPS!r} or {EXACT!r}")
+        if self.solver == EXACT and (self.tolerance or self.warm_start):
+            got = f"tolerance = {self.tolerance}, warm_start = {self.warm_start}"
+            raise ModelError("the exact solver needs no tolerance and no start", got=got, expected="0 and False")
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("law", "solver")}
         wrong = [n for n, x in numbers.items() if not math.isfinite(x) or x < 0]
         if wrong or min(self.sweeps, self.most) < 1 or self.erp > 1 or self.restitution > 1:

@@ -40,6 +40,7 @@ from kinema.contact.rows import (
     velocity_change,
 )
 from kinema.contact.shapes import Touch
+from kinema.contact.started import recall_impulses, started_gauss_seidel, started_gauss_seidel_adjoint
 from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
@@ -54,7 +55,18 @@ DENSE = 48  # rows: with so few, the matrix of the problem is formed
 PRECISION = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the solver "exact", as a share of the largest impulse
 SINGULAR = {torch.float64: 1e-12, torch.float32: 1e-5}  # pivots below these are round-off
 EFFORT = {"sweeps": 10, "tries": 200, "steps": 8}  # of that solver
+FIXED_IMPULSES, CONTACT_IMPULSES = "fixed_impulses", "contact_impulses"  # state of a warm start
 FEW = 24  # candidates: so many are all looked at in every step; of more, only those that are near
+
+
+def kept_impulses(model: Model) -> dict[str, int]:
+    """What a model with a warm start adds to the state: impulses of fixed rows, and three for every candidate."""
+    fixed, contact = model.constraints, model.contact
+    if not contact.warm_start:
+        return {}
+    candidates = len(model.candidates) if contact.law == MLCP else 0
+    counts = {FIXED_IMPULSES: fixed.singles + 3 * fixed.equations, CONTACT_IMPULSES: 3 * candidates}
+    return {name: count for name, count in counts.items() if count}
 
 
 class ConstraintProgram:
@@ -70,6 +82,7 @@ class ConstraintProgram:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
         self.touch: Touch | None = None
+        self.surface: Any = None
         self.singles, self.equations = fixed.singles, fixed.equations
         self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
         self.picked = self.candidates > FEW
@@ -186,10 +199,11 @@ class ConstraintProgram:
     def _all(self) -> Sides:
         """All candidates are contacts."""
         candidates = self.model.candidates
+        self.surface = self._ints("side_surface", np.arange(self.candidates))
         return Sides(
             first=self._ints("side_first", candidates.first),
             second=self._ints("side_second", candidates.second),
-            surface=self._ints("side_surface", np.arange(self.candidates)),
+            surface=self.surface,
         )
 
     def _pick(self, touch: Touch) -> Sides:
@@ -220,6 +234,8 @@ class ConstraintProgram:
         z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
         if contact.solver == EXACT:
             self._solve_exact(Y, inverse, cone, z)
+        elif contact.tolerance or contact.warm_start:
+            self._solve_started(Y, inverse, cone, sweeps, z)
         elif not self.picked and not contact.cone and self.rows <= DENSE:
             self._solve_dense(Y, inverse, sweeps, self._history())
             p.call(impulse_sums, self.count, self.supports, Y, self.impulse, z)
@@ -270,6 +286,47 @@ class ConstraintProgram:
             given = (*problem, Y, self.b, history, z, z.adj, impulse.adj)
             p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
 
+    def _solve_started(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, z: Ref) -> None:
+        p, impulse, history, contact = self.program, self.impulse, self._history(), self.model.contact
+        start = self._start()
+        cross = p.scratch("cross", Float, max(3 * self.triples, 1))
+        p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
+        problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone)
+        tolerance, done = p.constant("tolerance", Float, contact.tolerance), p.scratch("done", Int, 1)
+        with p.custom() as node:
+            outs = (history, z, impulse, done, p.output("record_iterations", Float, 1))
+            p.call(started_gauss_seidel, *problem, sweeps, tolerance, Y, self.b, start, *outs)
+        with p.adjoint_of(node):
+            inputs = (Y, self.b, start, inverse, cross, self.lower, self.upper, self.mu, self.cfm)
+            given = (*problem, Y, self.b, start, history, z, done, z.adj, impulse.adj)
+            p.call(started_gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
+        if contact.warm_start:
+            self._remember()
+
+    def _start(self) -> Ref:
+        """The impulses to start from; those of the last step are state."""
+        p, first = self.program, self.singles + 3 * self.equations
+        start = p.scratch("start", Float, self.rows)
+        zero = p.constant("no_impulse", Float, np.zeros(max(first, 3 * self.candidates)))
+        if self.model.contact.warm_start:
+            self.kept = {n: p.state(n, Float, count) for n, count in kept_impulses(self.model).items()}
+        else:
+            self.kept = {}
+        if not self.contacts:
+            self.surface = self._ints("no_surface", np.zeros(1))
+        kept = (self.kept.get(FIXED_IMPULSES, zero), self.kept.get(CONTACT_IMPULSES, zero))
+        p.call(recall_impulses, self.count, self.surface, self.active, *kept, start)
+        return start
+
+    def _remember(self) -> None:
+        p, first = self.program, self.singles + 3 * self.equations
+        if FIXED_IMPULSES in self.kept:
+            nowhere = p.constant("fixed_start", Int, 0)
+            p.call(report_numbers, self.impulse, nowhere, self.kept[FIXED_IMPULSES].next)
+        if CONTACT_IMPULSES in self.kept:
+            where = (p.constant("contact_start", Int, first), self.count.triples, self.count.equations, self.surface)
+            p.call(report_impulses, self.impulse, *where, self.kept[CONTACT_IMPULSES].next)
+
     def _solve_dense(self, Y: Ref, inverse: Ref, sweeps: Ref, history: Ref) -> None:
         p, impulse = self.program, self.impulse
         A = p.scratch("row_matrix", Float, self.rows * self.rows)
@@ -292,7 +349,7 @@ class ConstraintProgram:
             numbers["impulse"] = (first, 3 * self.contacts)
         for name in names:
             if name == "iterations" and "record_iterations" not in p.buffers:
-                fix = f"Contact(solver={EXACT!r}), and something that touches, a limit or a loop"
+                fix = f"Contact(tolerance=...) or Contact(solver={EXACT!r}), and a contact, a limit or a loop"
                 raise InputError("record: the number of iterations is fixed, or there are none", got=name, fix=fix)
             if name in numbers:
                 self._record_numbers(name, self.impulse, *numbers[name])

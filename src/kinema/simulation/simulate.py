@@ -13,6 +13,7 @@ from kinema.errors import InputError, SimulationError
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
 from kinema.model.model import Model
+from kinema.simulation.constraints import kept_impulses
 from kinema.simulation.step import RECORDS, step_program
 
 _PROGRAMS: WeakKeyDictionary[Model, dict[tuple[tuple[str, ...], tuple[str, ...]], Program]] = WeakKeyDictionary()
@@ -32,6 +33,7 @@ class Trajectory:
         residual: Where there are constraints, how far each step's impulses are from a solution [N s], shape
             (*batch, steps); without gradient.
         recorded: What `record` asked for, by name.
+        impulses_end: With a warm start, impulses of the last step [N s], shape (*batch, count): the rest of the state.
     """
 
     q_end: Tensor
@@ -42,6 +44,7 @@ class Trajectory:
     dt: float
     residual: Tensor | None = None
     recorded: dict[str, Tensor] = field(default_factory=dict)
+    impulses_end: Tensor | None = None
 
 
 def simulate(
@@ -53,6 +56,7 @@ def simulate(
     *,
     steps: int,
     dt: float,
+    impulses: Tensor | None = None,
     wrenches: Mapping[str, Tensor] | None = None,
     params: Mapping[str, Tensor] | None = None,
     record: Sequence[str] = (),
@@ -72,13 +76,15 @@ def simulate(
             `model.actuators.names`; zero by default.
         steps: Number of steps.
         dt: Time step [s].
+        impulses: Where the model has `Contact(warm_start=True)`, `impulses_end` of the run that this one continues;
+            zero by default.
         wrenches: By name of a body, a moment [N m] and a force [N] at its origin, in world axes, in each step, shape
             (*batch, steps, 6).
         params: Numbers in place of the model's own, see `Model.parameters`; with batch dimensions, one per world.
         record: What to keep of each step. Of every contact candidate, in the order of `model.candidates.names`:
             "impulse" along its normal and two directions of sliding [N s], shape (*batch, steps, candidates, 3), "gap"
             [m], "point" [m] and "normal" at the start of the step. "limit_impulse" of every limited joint [N m s, N s].
-            "iterations": eliminations of the exact solver, shape (*batch, steps, 1).
+            "iterations": sweeps that were done, or eliminations of the exact solver, shape (*batch, steps, 1).
             Of all bodies, at the start of the step: "position" [m] and "rotation", shapes (*batch, steps, bodies, 3
             and 3, 3), and "velocity", angular and linear, of their origins in world axes [rad/s, m/s].
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
@@ -119,11 +125,12 @@ def simulate(
         controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
     arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
+    kept_counts = kept_impulses(model)
     solved = tuple(name for name in ("residual", "missed", "unsolved") if name in program.buffers)
     run = rollout(
         program,
         steps,
-        {"q": q, "v": v},
+        {"q": q, "v": v, **_started(model, kept_counts, q, impulses)},
         arrays,
         controls,
         record=(*(("q", "v") if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
@@ -145,7 +152,22 @@ def simulate(
         dt,
         left,
         {n: _shaped(n, run.outputs[f"record_{n}"]) for n in kept},
+        torch.cat([run.final[n] for n in kept_counts], -1) if kept_counts else None,
     )
+
+
+def _started(model: Model, counts: dict[str, int], q: Tensor, impulses: Tensor | None) -> dict[str, Tensor]:
+    """The impulses of a warm start, as states."""
+    if not counts:
+        if impulses is not None:
+            fix = "Contact(warm_start=True), and something that touches, a limit or a loop"
+            raise InputError("the model starts its sweeps from zero", got="impulses", fix=fix)
+        return {}
+    total = sum(counts.values())
+    if impulses is None:
+        impulses = torch.zeros(*q.shape[:-1], total, dtype=model.dtype)
+    model.check_tensor("impulses", impulses, total)
+    return dict(zip(counts, impulses.split(list(counts.values()), -1), strict=True))
 
 
 def _check_room(model: Model, missed: Tensor | None) -> None:
