@@ -187,34 +187,35 @@ def block_of(rows, r):
 
 
 @func
-def meet(supports, one, other):
-    """Whether two supports share degrees of freedom: those of links of one tree share its root."""
-    first, last = supports.begin[one], supports.begin[other]
-    a, b = supports.dofs[first], supports.dofs[last]
-    a_other, b_other = a, b
-    if supports.common[one] == 0 and supports.first[one] < supports.count[one]:
-        a_other = supports.dofs[first + supports.first[one]]
-    if supports.common[other] == 0 and supports.first[other] < supports.count[other]:
-        b_other = supports.dofs[last + supports.first[other]]
-    same = a == b or a == b_other  # noqa: SIM109 - the language has no `in`
-    return same or a_other == b or a_other == b_other  # noqa: SIM109
+def find_roots(rows, supports, count, free, root, other):
+    """Of each free row, the first degree of freedom of its one or two trees: rows that share none do not meet."""
+    for k in range(count):
+        here = rows.support[block_of(rows, free[k])]
+        begin = supports.begin[here]
+        root[k] = supports.dofs[begin]
+        other[k] = supports.dofs[begin]
+        if supports.common[here] == 0 and supports.first[here] < supports.count[here]:
+            other[k] = supports.dofs[begin + supports.first[here]]
 
 
 @func
-def fill_matrix(rows, supports, cfm, dofs, n, count, free, own, pushed, soft, scale, spread, transposed, matrix):
+def fill_matrix(
+    rows, supports, cfm, dofs, n, count, free, own, pushed, soft, scale, root, other, spread, transposed, matrix
+):
     """Scaled entries own_i . pushed_j, and softness on the diagonal; row i and column j, or the other way round."""
     for d in range(dofs):
         spread[d] = 0.0
     for j in range(count):
         there = rows.support[block_of(rows, free[j])]
         add_row(there, supports, pushed, j, 1.0, spread)
+        a, b = root[j], other[j]
         for i in range(count):
-            here, entry = rows.support[block_of(rows, free[i])], 0.0
-            if meet(supports, here, there):
-                entry = row_velocity(here, supports, own, i, spread)
-            if i == j:
-                entry = entry + cfm + soft[free[i]]
-            entry = entry * scale[i] * scale[j]
+            entry = 0.0
+            if a == root[i] or b == other[i] or a == other[i] or b == root[i]:
+                entry = row_velocity(rows.support[block_of(rows, free[i])], supports, own, i, spread)
+                if i == j:
+                    entry = entry + cfm + soft[free[i]]
+                entry = entry * scale[i] * scale[j]
             if transposed > 0:
                 matrix[j * n + i] = entry
             else:
@@ -225,20 +226,24 @@ def fill_matrix(rows, supports, cfm, dofs, n, count, free, own, pushed, soft, sc
 
 
 @func
-def eliminate(n, count, singular, column, reach, matrix, right, found):
+def eliminate(n, count, singular, root, other, column, reach, tall, matrix, right, found):
     """Solve a linear system by elimination with pivots from the column; unknowns without a pivot are 0.
 
-    reach: Of each row, where its entries end; what shares nothing costs nothing.
+    root, other: Where the trees of each row begin: what shares none costs nothing.
+    reach, tall: Where the entries of each row and of each column end.
     """
-    rank = 0
+    rank, bottom = 0, 0
     for i in range(count):
-        reach[i] = 0
-        for j in range(count):
-            if matrix[i * n + j] != 0.0:
-                reach[i] = j + 1
+        end, a, b = i + 1, root[i], other[i]
+        for j in range(i + 1, count):
+            if a == root[j] or b == other[j] or a == other[j] or b == root[j]:
+                end = j + 1
+        reach[i] = end
+        tall[i] = end
     for k in range(count):
         best, at = singular, -1
-        for i in range(rank, count):
+        bottom = max(bottom, tall[k])  # from there on, rows have nothing in this column
+        for i in range(rank, bottom):
             if abs(matrix[i * n + k]) > best:
                 best = abs(matrix[i * n + k])
                 at = i
@@ -255,7 +260,7 @@ def eliminate(n, count, singular, column, reach, matrix, right, found):
                 right[rank] = right[at]
                 right[at] = kept
             column[rank] = k
-            for i in range(rank + 1, count):
+            for i in range(rank + 1, bottom):
                 if matrix[i * n + k] != 0.0:
                     factor = matrix[i * n + k] / matrix[rank * n + k]
                     reach[i] = max(reach[i], reach[rank])
@@ -388,6 +393,7 @@ def exact_impulses(
     found, sums = local(Float, n), local(Float, dofs)
     trial, trial_sums, goal = local(Float, n), local(Float, dofs), local(Float, n)
     state, free, column, reach = local(Int, n), local(Int, n), local(Int, n), local(Int, n)
+    root, other, tall = local(Int, n), local(Int, n), local(Int, n)
     soft, turn, scale = local(Float, n), local(Float, n), local(Float, n)
     own, pushed = local(Float, n * wide), local(Float, n * wide)
     matrix, right, step, spread = local(Float, n * n), local(Float, n), local(Float, n), local(Float, dofs)
@@ -410,9 +416,12 @@ def exact_impulses(
             snap(rows, bounds, state, turn, trial)
             total(rows, supports, dofs, Y, trial, trial_sums)
             count = reduce_rows(rows, supports, bounds, cfm, Y, state, soft, turn, free, own, pushed, scale)
-            fill_matrix(rows, supports, cfm, dofs, n, count, free, own, pushed, soft, scale, spread, 0, matrix)
+            find_roots(rows, supports, count, free, root, other)
+            fill_matrix(
+                rows, supports, cfm, dofs, n, count, free, own, pushed, soft, scale, root, other, spread, 0, matrix
+            )
             known_velocities(rows, supports, cfm, own, goal, soft, turn, count, free, scale, trial, trial_sums, right)
-            eliminate(n, count, effort.singular, column, reach, matrix, right, step)
+            eliminate(n, count, effort.singular, root, other, column, reach, tall, matrix, right, step)
             move(rows, bounds, state, turn, count, free, scale, step, trial)
             total(rows, supports, dofs, Y, trial, trial_sums)
             work = work + 1.0
@@ -464,13 +473,17 @@ def exact_impulses_adjoint(
     n, dofs, wide = len(b), len(z), supports.widest
     every = rows.singles + 3 * rows.triples[0]
     state, free, column, reach = local(Int, n), local(Int, n), local(Int, n), local(Int, n)
+    root, other, tall = local(Int, n), local(Int, n), local(Int, n)
     soft, turn, scale = local(Float, n), local(Float, n), local(Float, n)
     own, pushed = local(Float, n * wide), local(Float, n * wide)
     matrix, right, found, spread = local(Float, n * n), local(Float, n), local(Float, n), local(Float, dofs)
     u, pull = local(Float, n), local(Float, dofs)
     classify(rows, supports, bounds, bounds.cfm, inverse, cone, Y, b, z, impulse, state, soft, turn)
     count = reduce_rows(rows, supports, bounds, bounds.cfm, Y, state, soft, turn, free, own, pushed, scale)
-    fill_matrix(rows, supports, bounds.cfm, dofs, n, count, free, own, pushed, soft, scale, spread, 1, matrix)
+    find_roots(rows, supports, count, free, root, other)
+    fill_matrix(
+        rows, supports, bounds.cfm, dofs, n, count, free, own, pushed, soft, scale, root, other, spread, 1, matrix
+    )
     for k in range(count):
         r = free[k]
         block = block_of(rows, r)
@@ -488,7 +501,7 @@ def exact_impulses_adjoint(
             elif c >= rows.equations:
                 given = given + bounds.mu[c] * (tied(state[r + 1]) * g1 + tied(state[r + 2]) * g2)
         right[k] = -scale[k] * (given + row_velocity(rows.support[block], supports, pushed, k, z_adj))
-    eliminate(n, count, singular, column, reach, matrix, right, found)
+    eliminate(n, count, singular, root, other, column, reach, tall, matrix, right, found)
     for r in range(every):
         u[r] = 0.0
     for k in range(count):
