@@ -107,7 +107,8 @@ def pressed_pair(first: str, second: str, law: str, friction: float, **more) -> 
         for n, axis in (("x", (1.0, 0.0, 0.0)), ("y", (0.0, 1.0, 0.0)), ("z", (0.0, 0.0, 1.0)))
     )
     words = {"law": "compliant", "k_e": 2e3} if law == "compliant" else {"cone": law == "cone"}
-    scene = kn.Scene(contact=kn.Contact(friction=friction, cfm=1e-3, erp=0.02, margin=0.2, sweeps=60, **words, **more))
+    words |= {"friction": friction, "cfm": 1e-3, "erp": 0.02, "margin": 0.2, "sweeps": 60, **more}
+    scene = kn.Scene(contact=kn.Contact(**words))
     scene.add_robot(Robot("low", (body(second, Pose(), (*spring, Joint("turn", "ball", damping=0.05))),)))
     scene.add_robot(Robot("up", (body(first, Pose(rotation=(0.98, 0.05, 0.15, 0.1)), (Joint("free", "free"),)),)))
     model = kn.compile(scene)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.contact_gradients import Case, Counts, check_gradients
-from tests.gradients.test_constraints import INERTIAL, heap, linkage
+from tests.gradients.test_constraints import INERTIAL, heap, linkage, pressed_pair
 from tests.gradients.test_exact import dog
 
 import kinema as kn
@@ -93,7 +93,7 @@ def test_where_nothing_touches_one_sweep_is_enough():
 
 
 @pytest.mark.parametrize(("steps", "tolerance", "h"), [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6)])
-@pytest.mark.parametrize("rows", ["pyramid", "cone", "limits", "feet"])
+@pytest.mark.parametrize("rows", ["pyramid", "cone", "limits", "few"])
 def test_gradients_through_kept_impulses(rows, steps, tolerance, h):
     """Three sweeps are far from a solution: impulses of the last step, picked anew or not, matter in this one."""
     counts = Counts()
@@ -101,16 +101,14 @@ def test_gradients_through_kept_impulses(rows, steps, tolerance, h):
         model, q, v = linkage(warm_start=True, sweeps=3)
         names = (*INERTIAL, "offset", "axis", "dry_friction", "lower", "upper")
         case = Case(model, q, v, names, u=PUSH, record=("limit_impulse",))
-    elif rows == "feet":  # so few candidates that all have rows
-        model, q = dog(warm_start=True, sweeps=3)
-        v, h = torch.linspace(-0.2, 0.3, model.nv, dtype=q.dtype), 10 * h  # small derivatives of a large loss
-        case = Case(model, q, v, ("mass", "com", "gravity", "contact/erp", "contact/cfm", "friction", "size", "centre"))
+    elif rows == "few":  # candidates, so that all have rows
+        case = pressed_pair("box", "box", "pyramid", 0.3, warm_start=True, sweeps=3)
     else:
         model, q, v = heap(warm_start=True, sweeps=3, cone=rows == "cone")
         case = Case(model, q, v, (*INERTIAL, "friction", "size", "centre"))
     check_gradients(case, steps, tolerance, h, 0, counts)
     print(counts)
-    assert counts.switches <= 0.05 * counts.cases and counts.pressing + counts.at_limits >= steps
+    assert counts.switches <= 0.05 * counts.cases and counts.pressing + counts.at_limits > 0.5 * steps
 
 
 @pytest.mark.parametrize("rows", ["contacts", "limits"])
