@@ -166,6 +166,15 @@ def test_a_step_that_is_not_solved_is_no_secret(monkeypatch):
     assert float(path.residual[0]) > 1e-6 and math.isfinite(float(path.q_end.sum()))
 
 
+def test_a_world_that_is_not_finite_is_reported_at_once():
+    """Nothing can be solved there, and no time is spent on it."""
+    model = bricks(2)
+    v = torch.zeros(model.nv, dtype=torch.float64)
+    v[0] = 1e200
+    path = run(model, v=v, on_failure="status", steps=3, record=["iterations"])
+    assert int(path.status) == 0 and float(path.recorded["iterations"][0]) == 0
+
+
 def test_an_unknown_solver_is_refused():
     with pytest.raises(kn.ModelError, match="no such solver"):
         kn.Contact(solver="newton")

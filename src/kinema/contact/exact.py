@@ -404,7 +404,12 @@ def exact_impulses(
     for _ in range(effort.sweeps):
         sweep(rows, supports, bounds, gram, cone, Y, b, 0, 0, found, sums)
     unit, held, missing, work = mean_diagonal(every, gram.inverse), effort.held, 1.0, 0.0
-    for _ in range(effort.tries):
+    size, tries = 0.0, 0
+    for r in range(every):
+        size = size + abs(found[r])
+    if size < 1e30:  # a world that is not finite is lost, and should cost no time
+        tries = effort.tries
+    for _ in range(tries):
         more = held * unit
         cfm, solved = bounds.cfm + more, 0
         for r in range(every):
