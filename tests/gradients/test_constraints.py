@@ -21,7 +21,7 @@ INERTIAL = ("mass", "com", "inertia", "gravity", "contact/erp", "contact/cfm")
 TURNED = (math.cos(0.2), math.sin(0.2), 0.0, 0.0)
 
 
-def linkage() -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
+def linkage(**words) -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
     """A chain that leans on a limit, rubs, drives a follower, closes a loop, and has all kinds of actuators."""
     rod = MassProperties(1.0, (0.01, 0.0, -0.1), (0.03, 0.001, 0.0, 0.04, 0.0, 0.02))
     hinge, rail = {"kind": "revolute", "axis": (0.0, 1.0, 0.0)}, {"kind": "prismatic", "axis": (1.0, 0.0, 0.0)}
@@ -41,7 +41,7 @@ def linkage() -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
     )
 
     def compiled(*closures: Closure) -> kn.Model:
-        scene = kn.Scene(contact=kn.Contact(cfm=1e-4, erp=0.01))
+        scene = kn.Scene(contact=kn.Contact(cfm=1e-4, erp=0.01, **words))
         scene.add_robot(Robot("l", bodies, motors, closures))
         return kn.compile(scene)
 
@@ -94,7 +94,7 @@ SHAPES = {
 PAIRS = [(a, b) for i, a in enumerate(SHAPES) for b in list(SHAPES)[i:]]
 
 
-def pressed_pair(first: str, second: str, law: str, friction: float) -> Case:
+def pressed_pair(first: str, second: str, law: str, friction: float, **more) -> Case:
     """Two bodies: a loose one, moving down and along, on one that springs hold."""
 
     def body(name: str, place: Pose, joints: tuple[Joint, ...]) -> Body:
@@ -107,7 +107,8 @@ def pressed_pair(first: str, second: str, law: str, friction: float) -> Case:
         for n, axis in (("x", (1.0, 0.0, 0.0)), ("y", (0.0, 1.0, 0.0)), ("z", (0.0, 0.0, 1.0)))
     )
     words = {"law": "compliant", "k_e": 2e3} if law == "compliant" else {"cone": law == "cone"}
-    scene = kn.Scene(contact=kn.Contact(friction=friction, cfm=1e-3, erp=0.02, margin=0.2, sweeps=60, **words))
+    words |= {"friction": friction, "cfm": 1e-3, "erp": 0.02, "margin": 0.2, "sweeps": 60, **more}
+    scene = kn.Scene(contact=kn.Contact(**words))
     scene.add_robot(Robot("low", (body(second, Pose(), (*spring, Joint("turn", "ball", damping=0.05))),)))
     scene.add_robot(Robot("up", (body(first, Pose(rotation=(0.98, 0.05, 0.15, 0.1)), (Joint("free", "free"),)),)))
     model = kn.compile(scene)
@@ -142,7 +143,7 @@ def test_pairs_in_contact(steps, tolerance, h, law):
     assert law == "compliant" or min(counts.sliding, counts.sticking) > 0, counts
 
 
-def heap() -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
+def heap(**words) -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
     """Seven balls in a bent row, each a millimetre into its neighbours and the ground, moving: 28 candidates.
 
     So many are not all looked at: contacts are picked anew in every step, and the matrix of their rows is not formed.
@@ -150,7 +151,7 @@ def heap() -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
     ball = Shape("sphere", (0.1,))
     mass = MassProperties(1.0, (0.0, 0.0, 0.0), (0.01, 0.0, 0.0, 0.012, 0.0, 0.009))
     robot = Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), mass, (ball,)),))
-    scene = kn.Scene(contact=kn.Contact(friction=0.4, cfm=1e-3, erp=0.02, sweeps=60))
+    scene = kn.Scene(contact=kn.Contact(**{"friction": 0.4, "cfm": 1e-3, "erp": 0.02, "sweeps": 60, **words}))
     scene.add_ground()
     x, y = 0.0, 0.0
     for i in range(7):

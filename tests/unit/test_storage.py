@@ -34,6 +34,8 @@ from kinema.scene.shapes.random_tree import random_tree
 from kinema.scene.shapes.solids import solid
 from kinema.storage import objects
 
+WORDS = {"law": "mlcp", "solver": "sweeps"}  # of a contact; all else are numbers
+
 
 def same(one: Any, two: Any) -> bool:
     """Whether two objects are of the same types and bits all through."""
@@ -307,11 +309,11 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any], bytearray], Any], str]] = {
     "half an object": (described(lambda d: {"Contact": {"friction": 1}}), "missing"),
     "a mesh of words": (described(lambda d: {"Mesh": {"vertices": "a", "faces": "b"}}), "wrong type"),
     "an impossible contact": (
-        described(lambda d: {"Contact": {f.name: "mlcp" if f.name == "law" else -1 for f in fields(kn.Contact)}}),
+        described(lambda d: {"Contact": {f.name: WORDS.get(f.name, -1) for f in fields(kn.Contact)}}),
         "makes no sense",
     ),
     "an enormous number": (
-        described(lambda d: {"Contact": {f.name: "mlcp" if f.name == "law" else 10**400 for f in fields(kn.Contact)}}),
+        described(lambda d: {"Contact": {f.name: WORDS.get(f.name, 10**400) for f in fields(kn.Contact)}}),
         "description",
     ),
     "huge": (tensor(shape=[10**12]), "header"),

@@ -20,7 +20,7 @@ sweeps from `history` and finds z again by going back.
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, Int, abs, kernel, local, max, min, record, sqrt
+from kinema.lang import Array, Float, Int, abs, func, kernel, local, max, min, record, sqrt
 
 
 @record
@@ -133,6 +133,88 @@ def gram(
         cross[3 * c + 2] = a12
 
 
+@func
+def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, impulses, sums):
+    """Visit every row once; returns the largest change of an impulse [N s].
+
+    Impulses are read from `old` on and written from `new` on, which may be the same; sums is z = Y^T impulses.
+    """
+    wide, largest = supports.widest, 0.0
+    for i in range(rows.singles):
+        begin, count = supports.begin[rows.support[i]], supports.count[rows.support[i]]
+        before = impulses[old + i]
+        w = b[i] + bounds.cfm * before
+        for t in range(count):
+            w = w + Y[i * wide + t] * sums[supports.dofs[begin + t]]
+        found = max(min(before - w * gram.inverse[i], bounds.upper[i]), bounds.lower[i])
+        impulses[new + i] = found
+        change = found - before
+        largest = max(largest, abs(change))
+        for t in range(count):
+            sums[supports.dofs[begin + t]] += Y[i * wide + t] * change
+    for c in range(rows.triples[0]):
+        block, r = rows.support[rows.singles + c], rows.singles + 3 * c
+        begin, count = supports.begin[block], supports.count[block]
+        first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
+        l0, l1, l2 = impulses[old + r], impulses[old + r + 1], impulses[old + r + 2]
+        w0 = b[r] + bounds.cfm * l0
+        w1 = b[r + 1] + bounds.cfm * l1 - gram.cross[3 * c] * l0
+        w2 = b[r + 2] + bounds.cfm * l2 - gram.cross[3 * c + 1] * l0 - gram.cross[3 * c + 2] * l1
+        w0_odd, w1_odd, w2_odd = 0.0, 0.0, 0.0  # two sums each: half the time to wait
+        for k in range(count // 2):
+            t = 2 * k
+            even, odd = sums[supports.dofs[begin + t]], sums[supports.dofs[begin + t + 1]]
+            w0 = w0 + Y[first + t] * even
+            w1 = w1 + Y[second + t] * even
+            w2 = w2 + Y[third + t] * even
+            w0_odd = w0_odd + Y[first + t + 1] * odd
+            w1_odd = w1_odd + Y[second + t + 1] * odd
+            w2_odd = w2_odd + Y[third + t + 1] * odd
+        if count % 2 == 1:
+            t = count - 1
+            even = sums[supports.dofs[begin + t]]
+            w0 = w0 + Y[first + t] * even
+            w1 = w1 + Y[second + t] * even
+            w2 = w2 + Y[third + t] * even
+        i1, i2 = gram.inverse[r + 1], gram.inverse[r + 2]
+        x1 = l1 - (w1 + w1_odd) * i1  # what the rows would be for impulses 0 of those before them
+        x2 = l2 - (w2 + w2_odd) * i2
+        n0 = l0 - (w0 + w0_odd) * gram.inverse[r]
+        if c >= rows.equations:
+            n0 = max(n0, 0.0)
+        bound = bounds.mu[c] * n0
+        n1 = x1 - gram.cross[3 * c] * i1 * n0
+        if c >= rows.equations and cone == 0:
+            n1 = max(min(n1, bound), -bound)
+        n2 = x2 - gram.cross[3 * c + 1] * i2 * n0 - gram.cross[3 * c + 2] * i2 * n1
+        if c >= rows.equations:
+            if cone == 0:
+                n2 = max(min(n2, bound), -bound)
+            else:
+                length = sqrt(n1 * n1 + n2 * n2)
+                scale = bound / length if length > bound else 1.0
+                n1 = n1 * scale
+                n2 = n2 * scale
+        impulses[new + r] = n0
+        impulses[new + r + 1] = n1
+        impulses[new + r + 2] = n2
+        d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
+        largest = max(largest, max(abs(d0), max(abs(d1), abs(d2))))
+        for t in range(count):
+            d = supports.dofs[begin + t]
+            sums[d] = sums[d] + Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
+    return largest
+
+
+@func
+def largest_impulse(start, count, impulse):
+    """The size of the largest of some [N s]."""
+    found = 0.0
+    for r in range(count):
+        found = max(found, abs(impulse[start + r]))
+    return found
+
+
 @kernel
 def gauss_seidel(
     rows: Rows,
@@ -151,78 +233,160 @@ def gauss_seidel(
 
     history has (sweeps + 1) times as many numbers as there are rows: the impulses before, between and after the sweeps.
     """
-    n, wide = len(b), supports.widest
+    n = len(b)
     sums = local(Float, len(z))
     for d in range(len(z)):
         sums[d] = 0.0
     for r in range(rows.singles + 3 * rows.triples[0]):
         history[r] = 0.0
     for s in range(sweeps):
-        old, new = s * n, (s + 1) * n
-        for i in range(rows.singles):
-            begin, count = supports.begin[rows.support[i]], supports.count[rows.support[i]]
-            w = b[i] + bounds.cfm * history[old + i]
-            for t in range(count):
-                w = w + Y[i * wide + t] * sums[supports.dofs[begin + t]]
-            found = max(min(history[old + i] - w * gram.inverse[i], bounds.upper[i]), bounds.lower[i])
-            history[new + i] = found
-            change = found - history[old + i]
-            for t in range(count):
-                sums[supports.dofs[begin + t]] += Y[i * wide + t] * change
-        for c in range(rows.triples[0]):
-            block, r = rows.support[rows.singles + c], rows.singles + 3 * c
-            begin, count = supports.begin[block], supports.count[block]
-            first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
-            l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
-            w0 = b[r] + bounds.cfm * l0
-            w1 = b[r + 1] + bounds.cfm * l1 - gram.cross[3 * c] * l0
-            w2 = b[r + 2] + bounds.cfm * l2 - gram.cross[3 * c + 1] * l0 - gram.cross[3 * c + 2] * l1
-            w0_odd, w1_odd, w2_odd = 0.0, 0.0, 0.0  # two sums each: half the time to wait
-            for k in range(count // 2):
-                t = 2 * k
-                even, odd = sums[supports.dofs[begin + t]], sums[supports.dofs[begin + t + 1]]
-                w0 = w0 + Y[first + t] * even
-                w1 = w1 + Y[second + t] * even
-                w2 = w2 + Y[third + t] * even
-                w0_odd = w0_odd + Y[first + t + 1] * odd
-                w1_odd = w1_odd + Y[second + t + 1] * odd
-                w2_odd = w2_odd + Y[third + t + 1] * odd
-            if count % 2 == 1:
-                t = count - 1
-                even = sums[supports.dofs[begin + t]]
-                w0 = w0 + Y[first + t] * even
-                w1 = w1 + Y[second + t] * even
-                w2 = w2 + Y[third + t] * even
-            i1, i2 = gram.inverse[r + 1], gram.inverse[r + 2]
-            x1 = l1 - (w1 + w1_odd) * i1  # what the rows would be for impulses 0 of those before them
-            x2 = l2 - (w2 + w2_odd) * i2
-            n0 = l0 - (w0 + w0_odd) * gram.inverse[r]
-            if c >= rows.equations:
-                n0 = max(n0, 0.0)
-            bound = bounds.mu[c] * n0
-            n1 = x1 - gram.cross[3 * c] * i1 * n0
-            if c >= rows.equations and cone == 0:
-                n1 = max(min(n1, bound), -bound)
-            n2 = x2 - gram.cross[3 * c + 1] * i2 * n0 - gram.cross[3 * c + 2] * i2 * n1
-            if c >= rows.equations:
-                if cone == 0:
-                    n2 = max(min(n2, bound), -bound)
-                else:
-                    length = sqrt(n1 * n1 + n2 * n2)
-                    scale = bound / length if length > bound else 1.0
-                    n1 = n1 * scale
-                    n2 = n2 * scale
-            history[new + r] = n0
-            history[new + r + 1] = n1
-            history[new + r + 2] = n2
-            d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
-            for t in range(count):
-                d = supports.dofs[begin + t]
-                sums[d] = sums[d] + Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
+        sweep(rows, supports, bounds, gram, cone, Y, b, s * n, (s + 1) * n, history, sums)
     for d in range(len(z)):
         z[d] = sums[d]
     for r in range(rows.singles + 3 * rows.triples[0]):
         impulse[r] = history[sweeps * n + r]
+
+
+@func
+def sweep_back(
+    rows,
+    supports,
+    bounds,
+    gram,
+    cone,
+    Y,
+    b,
+    old,
+    new,
+    history,
+    sums,
+    pull,
+    left,
+    Y_adj,
+    b_adj,
+    inverse_adj,
+    cross_adj,
+    lower_adj,
+    upper_adj,
+    mu_adj,
+):
+    """A sweep in reverse: its impulses before are in `history` from `old` on, those after it from `new` on.
+
+    Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w * inverse.
+    Cotangents: g of n, f of x, u of w, p of n - l; `left` holds those of the impulses, `pull` those of z.
+
+    Returns:
+        The cotangent of cfm.
+    """
+    wide, softness = supports.widest, 0.0
+    for k in range(rows.triples[0]):
+        c = rows.triples[0] - 1 - k
+        block, r = rows.support[rows.singles + c], rows.singles + 3 * c
+        begin, count = supports.begin[block], supports.count[block]
+        first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
+        i0, i1, i2 = gram.inverse[r], gram.inverse[r + 1], gram.inverse[r + 2]
+        x01, x02, x12 = gram.cross[3 * c], gram.cross[3 * c + 1], gram.cross[3 * c + 2]
+        l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
+        n0, n1, n2 = history[new + r], history[new + r + 1], history[new + r + 2]
+        d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
+        p0, p1, p2 = 0.0, 0.0, 0.0
+        for t in range(count):
+            d = supports.dofs[begin + t]
+            p0 = p0 + Y[first + t] * pull[d]
+            p1 = p1 + Y[second + t] * pull[d]
+            p2 = p2 + Y[third + t] * pull[d]
+            sums[d] -= Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
+        contact = c >= rows.equations
+        bound, bound_adj = bounds.mu[c] * n0, 0.0
+        g1, f2 = left[r + 1] + p1, left[r + 2] + p2
+        x1, x2 = n1, n2
+        if contact:
+            if cone == 0:
+                if n2 >= bound:
+                    bound_adj = f2
+                    f2 = 0.0
+                elif n2 <= -bound:
+                    bound_adj = -f2
+                    f2 = 0.0
+            else:
+                w1 = b[r + 1] + bounds.cfm * l1 + x01 * d0
+                w2 = b[r + 2] + bounds.cfm * l2 + x02 * d0
+                for t in range(count):
+                    sum = sums[supports.dofs[begin + t]]
+                    w1 = w1 + Y[second + t] * sum
+                    w2 = w2 + Y[third + t] * sum
+                x1 = l1 - w1 * i1
+                x2 = l2 - (w2 + x12 * (x1 - l1)) * i2
+                length = sqrt(x1 * x1 + x2 * x2)
+                if length > bound:
+                    along = (g1 * x1 + f2 * x2) / length
+                    bound_adj = along
+                    g1 = (g1 - along * x1 / length) * (bound / length)
+                    f2 = (f2 - along * x2 / length) * (bound / length)
+        u2 = -f2 * i2
+        f1 = g1 + x12 * u2
+        if contact and cone == 0:
+            if n1 >= bound:
+                bound_adj = bound_adj + f1
+                f1 = 0.0
+            elif n1 <= -bound:
+                bound_adj = bound_adj - f1
+                f1 = 0.0
+        u1 = -f1 * i1
+        p0 = p0 + x01 * u1 + x02 * u2
+        f0 = left[r] + p0 + bounds.mu[c] * bound_adj
+        if contact and n0 <= 0.0:
+            f0 = 0.0
+        u0 = -f0 * i0
+        left[r] = f0 - p0 + bounds.cfm * u0
+        left[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
+        left[r + 2] = f2 - p2 + bounds.cfm * u2
+        if i0 > 0.0:
+            inverse_adj[r] += f0 * d0 / i0
+        inverse_adj[r + 1] += f1 * (x1 - l1) / i1
+        inverse_adj[r + 2] += f2 * (x2 - l2) / i2
+        cross_adj[3 * c] += u1 * d0
+        cross_adj[3 * c + 1] += u2 * d0
+        cross_adj[3 * c + 2] += u2 * (x1 - l1)
+        mu_adj[c] += bound_adj * n0
+        softness = softness + u0 * l0 + u1 * l1 + u2 * l2
+        b_adj[r] += u0
+        b_adj[r + 1] += u1
+        b_adj[r + 2] += u2
+        for t in range(count):
+            d = supports.dofs[begin + t]
+            Y_adj[first + t] += d0 * pull[d] + u0 * sums[d]
+            Y_adj[second + t] += d1 * pull[d] + u1 * sums[d]
+            Y_adj[third + t] += d2 * pull[d] + u2 * sums[d]
+        for t in range(count):
+            pull[supports.dofs[begin + t]] += Y[first + t] * u0 + Y[second + t] * u1 + Y[third + t] * u2
+    for k in range(rows.singles):
+        i = rows.singles - 1 - k
+        begin, count, at = supports.begin[rows.support[i]], supports.count[rows.support[i]], i * wide
+        before, after = history[old + i], history[new + i]
+        p = 0.0
+        for t in range(count):
+            d = supports.dofs[begin + t]
+            p = p + Y[at + t] * pull[d]
+            sums[d] -= Y[at + t] * (after - before)
+        f = left[i] + p
+        if after <= bounds.lower[i]:
+            lower_adj[i] += f
+            f = 0.0
+        elif after >= bounds.upper[i]:
+            upper_adj[i] += f
+            f = 0.0
+        u = -f * gram.inverse[i]
+        left[i] = f - p + bounds.cfm * u
+        inverse_adj[i] += f * (after - before) / gram.inverse[i]
+        softness = softness + u * before
+        b_adj[i] += u
+        for t in range(count):
+            d = supports.dofs[begin + t]
+            Y_adj[at + t] += (after - before) * pull[d] + u * sums[d]
+        for t in range(count):
+            pull[supports.dofs[begin + t]] += Y[at + t] * u
+    return softness
 
 
 @kernel
@@ -248,14 +412,9 @@ def gauss_seidel_adjoint(
     mu_adj: Array[Float],
     cfm_adj: Array[Float],
 ):
-    """The sweeps in reverse.
-
-    Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w * inverse.
-    Cotangents: g of n, f of x, u of w, p of n - l; `left` holds those of the impulses, `pull` those of z.
-    """
-    n, wide = len(b), supports.widest
-    sums, pull = local(Float, len(z)), local(Float, len(z))
-    left = local(Float, n)
+    """The sweeps in reverse."""
+    n = len(b)
+    sums, pull, left = local(Float, len(z)), local(Float, len(z)), local(Float, n)
     softness = 0.0
     for d in range(len(z)):
         sums[d] = z[d]
@@ -264,134 +423,38 @@ def gauss_seidel_adjoint(
         left[r] = impulse_adj[r]
     for back in range(sweeps):
         old, new = (sweeps - 1 - back) * n, (sweeps - back) * n
-        for k in range(rows.triples[0]):
-            c = rows.triples[0] - 1 - k
-            block, r = rows.support[rows.singles + c], rows.singles + 3 * c
-            begin, count = supports.begin[block], supports.count[block]
-            first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
-            i0, i1, i2 = gram.inverse[r], gram.inverse[r + 1], gram.inverse[r + 2]
-            x01, x02, x12 = gram.cross[3 * c], gram.cross[3 * c + 1], gram.cross[3 * c + 2]
-            l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
-            n0, n1, n2 = history[new + r], history[new + r + 1], history[new + r + 2]
-            d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
-            p0, p1, p2 = 0.0, 0.0, 0.0
-            for t in range(count):
-                d = supports.dofs[begin + t]
-                p0 = p0 + Y[first + t] * pull[d]
-                p1 = p1 + Y[second + t] * pull[d]
-                p2 = p2 + Y[third + t] * pull[d]
-                sums[d] -= Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
-            contact = c >= rows.equations
-            bound, bound_adj = bounds.mu[c] * n0, 0.0
-            g1, f2 = left[r + 1] + p1, left[r + 2] + p2
-            x1, x2 = n1, n2
-            if contact:
-                if cone == 0:
-                    if n2 >= bound:
-                        bound_adj = f2
-                        f2 = 0.0
-                    elif n2 <= -bound:
-                        bound_adj = -f2
-                        f2 = 0.0
-                else:
-                    w1 = b[r + 1] + bounds.cfm * l1 + x01 * d0
-                    w2 = b[r + 2] + bounds.cfm * l2 + x02 * d0
-                    for t in range(count):
-                        sum = sums[supports.dofs[begin + t]]
-                        w1 = w1 + Y[second + t] * sum
-                        w2 = w2 + Y[third + t] * sum
-                    x1 = l1 - w1 * i1
-                    x2 = l2 - (w2 + x12 * (x1 - l1)) * i2
-                    length = sqrt(x1 * x1 + x2 * x2)
-                    if length > bound:
-                        along = (g1 * x1 + f2 * x2) / length
-                        bound_adj = along
-                        g1 = (g1 - along * x1 / length) * (bound / length)
-                        f2 = (f2 - along * x2 / length) * (bound / length)
-            u2 = -f2 * i2
-            f1 = g1 + x12 * u2
-            if contact and cone == 0:
-                if n1 >= bound:
-                    bound_adj = bound_adj + f1
-                    f1 = 0.0
-                elif n1 <= -bound:
-                    bound_adj = bound_adj - f1
-                    f1 = 0.0
-            u1 = -f1 * i1
-            p0 = p0 + x01 * u1 + x02 * u2
-            f0 = left[r] + p0 + bounds.mu[c] * bound_adj
-            if contact and n0 <= 0.0:
-                f0 = 0.0
-            u0 = -f0 * i0
-            left[r] = f0 - p0 + bounds.cfm * u0
-            left[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
-            left[r + 2] = f2 - p2 + bounds.cfm * u2
-            if i0 > 0.0:
-                inverse_adj[r] += f0 * d0 / i0
-            inverse_adj[r + 1] += f1 * (x1 - l1) / i1
-            inverse_adj[r + 2] += f2 * (x2 - l2) / i2
-            cross_adj[3 * c] += u1 * d0
-            cross_adj[3 * c + 1] += u2 * d0
-            cross_adj[3 * c + 2] += u2 * (x1 - l1)
-            mu_adj[c] += bound_adj * n0
-            softness = softness + u0 * l0 + u1 * l1 + u2 * l2
-            b_adj[r] += u0
-            b_adj[r + 1] += u1
-            b_adj[r + 2] += u2
-            for t in range(count):
-                d = supports.dofs[begin + t]
-                Y_adj[first + t] += d0 * pull[d] + u0 * sums[d]
-                Y_adj[second + t] += d1 * pull[d] + u1 * sums[d]
-                Y_adj[third + t] += d2 * pull[d] + u2 * sums[d]
-            for t in range(count):
-                pull[supports.dofs[begin + t]] += Y[first + t] * u0 + Y[second + t] * u1 + Y[third + t] * u2
-        for k in range(rows.singles):
-            i = rows.singles - 1 - k
-            begin, count, at = supports.begin[rows.support[i]], supports.count[rows.support[i]], i * wide
-            before, after = history[old + i], history[new + i]
-            p = 0.0
-            for t in range(count):
-                d = supports.dofs[begin + t]
-                p = p + Y[at + t] * pull[d]
-                sums[d] -= Y[at + t] * (after - before)
-            f = left[i] + p
-            if after <= bounds.lower[i]:
-                lower_adj[i] += f
-                f = 0.0
-            elif after >= bounds.upper[i]:
-                upper_adj[i] += f
-                f = 0.0
-            u = -f * gram.inverse[i]
-            left[i] = f - p + bounds.cfm * u
-            inverse_adj[i] += f * (after - before) / gram.inverse[i]
-            softness = softness + u * before
-            b_adj[i] += u
-            for t in range(count):
-                d = supports.dofs[begin + t]
-                Y_adj[at + t] += (after - before) * pull[d] + u * sums[d]
-            for t in range(count):
-                pull[supports.dofs[begin + t]] += Y[at + t] * u
+        softness = softness + sweep_back(
+            rows,
+            supports,
+            bounds,
+            gram,
+            cone,
+            Y,
+            b,
+            old,
+            new,
+            history,
+            sums,
+            pull,
+            left,
+            Y_adj,
+            b_adj,
+            inverse_adj,
+            cross_adj,
+            lower_adj,
+            upper_adj,
+            mu_adj,
+        )
     cfm_adj[0] += softness
 
 
-@kernel
-def residual(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    inverse: Array[Float],
-    cone: Int,
-    Y: Array[Float],
-    b: Array[Float],
-    z: Array[Float],
-    impulse: Array[Float],
-    largest: Array[Float],
-):
-    """How far the impulses are from a solution: the largest change of one [N s] if it were visited once more."""
+@func
+def largest_error(rows, supports, bounds, cfm, inverse, cone, Y, b, z, impulse):
+    """The largest change of an impulse [N s] if each were visited once more."""
     worst, wide = 0.0, supports.widest
     for i in range(rows.singles):
         begin = supports.begin[rows.support[i]]
-        w = b[i] + bounds.cfm * impulse[i]
+        w = b[i] + cfm * impulse[i]
         for t in range(supports.count[rows.support[i]]):
             w = w + Y[i * wide + t] * z[supports.dofs[begin + t]]
         found = max(min(impulse[i] - w * inverse[i], bounds.upper[i]), bounds.lower[i])
@@ -399,9 +462,9 @@ def residual(
     for c in range(rows.triples[0]):
         block, r = rows.support[rows.singles + c], rows.singles + 3 * c
         begin = supports.begin[block]
-        w0 = b[r] + bounds.cfm * impulse[r]
-        w1 = b[r + 1] + bounds.cfm * impulse[r + 1]
-        w2 = b[r + 2] + bounds.cfm * impulse[r + 2]
+        w0 = b[r] + cfm * impulse[r]
+        w1 = b[r + 1] + cfm * impulse[r + 1]
+        w2 = b[r + 2] + cfm * impulse[r + 2]
         for t in range(supports.count[block]):
             sum = z[supports.dofs[begin + t]]
             w0 = w0 + Y[r * wide + t] * sum
@@ -422,7 +485,24 @@ def residual(
                 n1 = n1 * scale
                 n2 = n2 * scale
         worst = max(worst, max(abs(n0 - impulse[r]), max(abs(n1 - impulse[r + 1]), abs(n2 - impulse[r + 2]))))
-    largest[0] = worst
+    return worst
+
+
+@kernel
+def residual(
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    inverse: Array[Float],
+    cone: Int,
+    Y: Array[Float],
+    b: Array[Float],
+    z: Array[Float],
+    impulse: Array[Float],
+    largest: Array[Float],
+):
+    """How far the impulses are from a solution: the largest change of one [N s] if it were visited once more."""
+    largest[0] = largest_error(rows, supports, bounds, bounds.cfm, inverse, cone, Y, b, z, impulse)
 
 
 @kernel

@@ -52,6 +52,7 @@ class Ground:
 
 
 MLCP, COMPLIANT = "mlcp", "compliant"
+SWEEPS, EXACT = "sweeps", "exact"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,14 @@ class Contact:
         cfm: Softness [1/kg], added to the diagonal of the problem.
         margin: Gap from which on contacts are not looked at [m].
         sweeps: Of projected Gauss-Seidel in each step.
+        solver: "sweeps": as many as `sweeps` says, and gradients are those of the sweeps. "exact": no impulse would
+            change by more than 1e-12 of the largest one (1e-5 in float32) if it were visited once more, and gradients
+            are those of the solution; a step that cannot be solved raises SimulationError. It needs room for the square
+            of all rows, see `most`.
+        tolerance: Sweeps end early, after the first that changes no impulse by more than this share of the largest one;
+            0: never. Gradients are those of the sweeps that were done.
+        warm_start: The first sweep of a step starts from the impulses of the last step, not from zero: they are then
+            part of the state, see `simulate`.
         most: Number of contacts at a time for which there is room, where more are possible.
         k_e: Stiffness of compliant contacts [N/m].
         k_d: Their damping while they approach [N s/m].
@@ -89,6 +98,9 @@ class Contact:
     cfm: float = 1e-6
     margin: float = 0.05
     sweeps: int = 50
+    solver: str = SWEEPS
+    tolerance: float = 0.0
+    warm_start: bool = False
     most: int = 256
     k_e: float = 2e4
     k_d: float = 1e2
@@ -97,7 +109,12 @@ class Contact:
     def __post_init__(self) -> None:
         if self.law not in (MLCP, COMPLIANT):
             raise ModelError("there is no such law of contact", got=self.law, expected=f"{MLCP!r} or {COMPLIANT!r}")
-        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "law"}
+        if self.solver not in (SWEEPS, EXACT):
+            raise ModelError("there is no such solver", got=self.solver, expected=f"{SWEEPS!r} or {EXACT!r}")
+        if self.solver == EXACT and (self.tolerance or self.warm_start):
+            got = f"tolerance = {self.tolerance}, warm_start = {self.warm_start}"
+            raise ModelError("the exact solver needs no tolerance and no start", got=got, expected="0 and False")
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("law", "solver")}
         wrong = [n for n, x in numbers.items() if not math.isfinite(x) or x < 0]
         if wrong or min(self.sweeps, self.most) < 1 or self.erp > 1 or self.restitution > 1:
             got = ", ".join(f"{n} = {x}" for n, x in numbers.items())

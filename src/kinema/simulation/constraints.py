@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from kinema.contact.ball_limits import BallLimits, ball_limit_rows
 from kinema.contact.dense import Groups, Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
+from kinema.contact.exact import Effort, exact_impulses, exact_impulses_adjoint
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -41,18 +43,33 @@ from kinema.contact.rows import (
     velocity_change,
 )
 from kinema.contact.shapes import Touch
+from kinema.contact.started import recall_impulses, started_gauss_seidel, started_gauss_seidel_adjoint
 from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
 from kinema.model.constraints import SupportArrays, find_groups, group_tables, shared_dofs
 from kinema.model.model import Model
-from kinema.scene.scene import MLCP
+from kinema.scene.scene import EXACT, MLCP
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
 
 DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
 FEW = 24  # candidates of a group: so many are all looked at in every step; of more, only those that are near
+PRECISION = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the solver "exact", as a share of the largest impulse
+SINGULAR = {torch.float64: 1e-12, torch.float32: 1e-5}  # pivots below these are round-off
+EFFORT = {"sweeps": 10, "tries": 200, "steps": 8}  # of that solver
+FIXED_IMPULSES, CONTACT_IMPULSES = "fixed_impulses", "contact_impulses"  # state of a warm start
+
+
+def kept_impulses(model: Model) -> dict[str, int]:
+    """What a model with a warm start adds to the state: impulses of fixed rows, and three for every candidate."""
+    fixed, contact = model.constraints, model.contact
+    if not contact.warm_start:
+        return {}
+    candidates = len(model.candidates) if contact.law == MLCP else 0
+    counts = {FIXED_IMPULSES: fixed.singles + 3 * fixed.equations, CONTACT_IMPULSES: 3 * candidates}
+    return {name: count for name, count in counts.items() if count}
 
 
 class ConstraintProgram:
@@ -68,6 +85,7 @@ class ConstraintProgram:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
         self.touch: Touch | None = None
+        self.surface: Any = None
         self.impulse: Any = None
         self.singles, self.equations = fixed.singles, fixed.equations
         self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
@@ -78,7 +96,8 @@ class ConstraintProgram:
         of_block = self._supports(support)
         self.lists = [dofs for dofs, _, _ in support.lists]
         self.groups = find_groups([self.lists[s] for s in of_block])
-        self.dense = not model.contact.cone and all(self._is_small(blocks) for blocks in self.groups)
+        plain = model.contact.solver != EXACT and not (model.contact.tolerance or model.contact.warm_start)
+        self.dense = plain and not model.contact.cone and all(self._is_small(blocks) for blocks in self.groups)
         self.picked = self.candidates > FEW and not self.dense
         self.contacts = min(self.candidates, model.contact.most) if self.picked else self.candidates
         self.triples = self.equations + self.contacts
@@ -210,10 +229,11 @@ class ConstraintProgram:
     def _all(self) -> Sides:
         """All candidates are contacts."""
         candidates = self.model.candidates
+        self.surface = self._ints("side_surface", np.arange(self.candidates))
         return Sides(
             first=self._ints("side_first", candidates.first),
             second=self._ints("side_second", candidates.second),
-            surface=self._ints("side_surface", np.arange(self.candidates)),
+            surface=self.surface,
         )
 
     def _pick(self, touch: Touch) -> Sides:
@@ -244,13 +264,16 @@ class ConstraintProgram:
             p.call(scale_rows_adjoint, *where, parts.U, parts.L, H, Y.adj, parts.U.adj, parts.L.adj, self.J.adj)
         inverse = p.scratch("inverse", Float, self.rows)
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
-        history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)
         z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
-        if self.dense:
-            self._solve_dense(Y, inverse, sweeps, history)
+        if contact.solver == EXACT:
+            self._solve_exact(Y, inverse, cone, z)
+        elif contact.tolerance or contact.warm_start:
+            self._solve_started(Y, inverse, cone, sweeps, z)
+        elif self.dense:
+            self._solve_dense(Y, inverse, sweeps, self._history())
             p.call(impulse_sums, self.count, self.supports, Y, self.impulse, z)
         else:
-            self._solve_sparse(Y, inverse, cone, sweeps, history, z)
+            self._solve_sparse(Y, inverse, cone, sweeps, self._history(), z)
         found = (Y, self.b, z, self.impulse, p.output("residual", Float, 1))
         with p.custom() as node:  # it says how good the impulses are, and has no derivative
             p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
@@ -259,6 +282,30 @@ class ConstraintProgram:
         dv, v_end = p.scratch("dv", Float, parts.arrays.nv), p.scratch("v_after_impulses", Float, parts.arrays.nv)
         p.call(velocity_change, parts.branches, parts.U, parts.L, z, v_free, dv, v_end)
         return v_end
+
+    def _history(self) -> Ref:
+        return self.program.scratch("history", Float, (self.model.contact.sweeps + 1) * self.rows)
+
+    def _solve_exact(self, Y: Ref, inverse: Ref, cone: Ref, z: Ref) -> None:
+        p, impulse = self.program, self.impulse
+        cross = p.scratch("cross", Float, max(3 * self.triples, 1))
+        singular = p.constant("singular", Float, SINGULAR[self.model.dtype])
+        effort = Effort(
+            precision=p.constant("precision", Float, PRECISION[self.model.dtype]),
+            singular=p.constant("vanishing", Float, 0.01 * SINGULAR[self.model.dtype]),
+            held=p.constant("held", Float, 0.1 * SINGULAR[self.model.dtype]),
+            **{name: p.constant(f"effort_{name}", Int, number) for name, number in EFFORT.items()},
+        )
+        problem = (self.count, self.supports, self.bounds)
+        with p.custom() as node:
+            p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
+            outs = (p.output("unsolved", Float, 1), p.output("record_iterations", Float, 1))
+            how = (Gram(inverse=inverse, cross=cross), cone, effort)
+            p.call(exact_impulses, *problem, *how, Y, self.b, z, impulse, *outs)
+        with p.adjoint_of(node):
+            inputs = (Y, self.b, self.lower, self.upper, self.mu, self.cfm)
+            given = (*problem, inverse, cone, singular, Y, self.b, z, impulse, z.adj, impulse.adj)
+            p.call(exact_impulses_adjoint, *given, *(x.adj for x in inputs))
 
     def _solve_sparse(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, history: Ref, z: Ref) -> None:
         p, impulse = self.program, self.impulse
@@ -271,6 +318,47 @@ class ConstraintProgram:
             inputs = (Y, self.b, inverse, cross, self.lower, self.upper, self.mu, self.cfm)
             given = (*problem, Y, self.b, history, z, z.adj, impulse.adj)
             p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
+
+    def _solve_started(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, z: Ref) -> None:
+        p, impulse, history, contact = self.program, self.impulse, self._history(), self.model.contact
+        start = self._start()
+        cross = p.scratch("cross", Float, max(3 * self.triples, 1))
+        p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
+        problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone)
+        tolerance, done = p.constant("tolerance", Float, contact.tolerance), p.scratch("done", Int, 1)
+        with p.custom() as node:
+            outs = (history, z, impulse, done, p.output("record_iterations", Float, 1))
+            p.call(started_gauss_seidel, *problem, sweeps, tolerance, Y, self.b, start, *outs)
+        with p.adjoint_of(node):
+            inputs = (Y, self.b, start, inverse, cross, self.lower, self.upper, self.mu, self.cfm)
+            given = (*problem, Y, self.b, start, history, z, done, z.adj, impulse.adj)
+            p.call(started_gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
+        if contact.warm_start:
+            self._remember()
+
+    def _start(self) -> Ref:
+        """The impulses to start from; those of the last step are state."""
+        p, first = self.program, self.singles + 3 * self.equations
+        start = p.scratch("start", Float, self.rows)
+        zero = p.constant("no_impulse", Float, np.zeros(max(first, 3 * self.candidates)))
+        if self.model.contact.warm_start:
+            self.kept = {n: p.state(n, Float, count) for n, count in kept_impulses(self.model).items()}
+        else:
+            self.kept = {}
+        if not self.contacts:
+            self.surface = self._ints("no_surface", np.zeros(1))
+        kept = (self.kept.get(FIXED_IMPULSES, zero), self.kept.get(CONTACT_IMPULSES, zero))
+        p.call(recall_impulses, self.count, self.surface, self.active, *kept, start)
+        return start
+
+    def _remember(self) -> None:
+        p, first = self.program, self.singles + 3 * self.equations
+        if FIXED_IMPULSES in self.kept:
+            nowhere = p.constant("fixed_start", Int, 0)
+            p.call(report_numbers, self.impulse, nowhere, self.kept[FIXED_IMPULSES].next)
+        if CONTACT_IMPULSES in self.kept:
+            where = (p.constant("contact_start", Int, first), self.count.triples, self.count.equations, self.surface)
+            p.call(report_impulses, self.impulse, *where, self.kept[CONTACT_IMPULSES].next)
 
     def _solve_dense(self, Y: Ref, inverse: Ref, sweeps: Ref, history: Ref) -> None:
         p, impulse = self.program, self.impulse
@@ -295,6 +383,9 @@ class ConstraintProgram:
         if not self.picked:
             numbers["impulse"] = (first, 3 * self.contacts)
         for name in names:
+            if name == "iterations" and "record_iterations" not in p.buffers:
+                fix = f"Contact(tolerance=...) or Contact(solver={EXACT!r}), and a contact, a limit or a loop"
+                raise InputError("record: the number of iterations is fixed, or there are none", got=name, fix=fix)
             if name in numbers:
                 self._record_numbers(name, self.impulse, *numbers[name])
             elif name == "impulse":

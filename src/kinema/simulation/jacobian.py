@@ -49,6 +49,8 @@ def step(
 ) -> tuple[Tensor, Tensor]:
     """One step. Many steps in one call of `simulate` are far quicker than many calls of this.
 
+    With `Contact(warm_start=True)` it starts from no impulses; `simulate` takes those of the step before.
+
     Args:
         model: The model.
         q: Coordinates, shape (*batch, nq).

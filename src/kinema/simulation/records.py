@@ -29,7 +29,8 @@ from kinema.simulation.drives import Drives
 OF_BODIES = ("position", "rotation", "velocity")
 OF_SITES = ("site_position", "site_rotation", "site_velocity")
 WITH_ACCELERATION = ("acceleration", "imu", "joint_load")
-RECORDS = ("impulse", "limit_impulse", "gap", "point", "normal", *OF_BODIES, *OF_SITES, *WITH_ACCELERATION)
+OF_CONSTRAINTS = ("impulse", "limit_impulse", "iterations", "gap", "point", "normal")
+RECORDS = (*OF_CONSTRAINTS, *OF_BODIES, *OF_SITES, *WITH_ACCELERATION)
 
 
 class Recorder:

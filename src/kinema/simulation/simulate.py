@@ -13,6 +13,7 @@ from kinema.errors import InputError, SimulationError
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
 from kinema.model.model import Model
+from kinema.simulation.constraints import kept_impulses
 from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
 from kinema.simulation.step import step_program
@@ -36,6 +37,7 @@ class Trajectory:
         residual: Where there are constraints, how far each step's impulses are from a solution [N s], shape
             (*batch, steps); without gradient.
         recorded: What `record` asked for, by name.
+        impulses_end: With a warm start, impulses of the last step [N s], shape (*batch, count): the rest of the state.
     """
 
     q_end: Tensor
@@ -46,6 +48,7 @@ class Trajectory:
     dt: float
     residual: Tensor | None = None
     recorded: dict[str, Tensor] = field(default_factory=dict)
+    impulses_end: Tensor | None = None
 
 
 def simulate(
@@ -58,6 +61,7 @@ def simulate(
     motion: Tensor | None = None,
     steps: int,
     dt: float,
+    impulses: Tensor | None = None,
     wrenches: Mapping[str, Tensor] | None = None,
     params: Mapping[str, Tensor] | None = None,
     record: Sequence[str] = (),
@@ -80,12 +84,15 @@ def simulate(
             (*batch, steps, velocities), in the order of `model.prescribed`; zero by default: they stand still.
         steps: Number of steps.
         dt: Time step [s].
+        impulses: Where the model has `Contact(warm_start=True)`, `impulses_end` of the run that this one continues;
+            zero by default.
         wrenches: By name of a body, a moment [N m] and a force [N] at its origin, in world axes, in each step, shape
             (*batch, steps, 6).
         params: Numbers in place of the model's own, see `Model.parameters`; with batch dimensions, one per world.
         record: What to keep of each step. Of every contact candidate, in the order of `model.candidates.names`:
             "impulse" along its normal and two directions of sliding [N s], shape (*batch, steps, candidates, 3), "gap"
             [m], "point" [m] and "normal" at the start of the step. "limit_impulse" of every limited joint [N m s, N s].
+            "iterations": sweeps that were done, or eliminations of the exact solver, shape (*batch, steps, 1).
             Of all bodies, at the start of the step: "position" [m] and "rotation", shapes (*batch, steps, bodies, 3
             and 3, 3), and "velocity", angular and linear, of their origins in world axes [rad/s, m/s], shape
             (*batch, steps, bodies, 6); of all sites, in the order of `model.sites.names`, likewise "site_position",
@@ -109,15 +116,17 @@ def simulate(
         progress: Show progress of long runs.
 
     Gradients:
-        Exact for the discrete steps and the sweeps of the contact solver, from states and all that is recorded to q, v,
-        tau, u, motion, wrenches and params; at a switch (a point that just touches or just slides) those of one side.
-        A body with restitution bounces from where it was at the start of a step: what a later or earlier impact within
-        the step would change is not seen, so that gradients through bounces miss the time of impact.
+        Exact for the discrete steps and the sweeps of the contact solver (with the exact one, for the solution), from
+        states and all that is recorded to q, v, tau, u, motion, wrenches and params; at a switch (a point that just
+        touches or just slides) those of one side. A body with restitution bounces from where it was at the start of a
+        step: what a later or earlier impact within the step would change is not seen, so that gradients through bounces
+        miss the time of impact.
 
     Raises:
         InputError: A tensor has the wrong type or shape, a name is unknown, dt is not positive, or the integrator
             cannot do what the scene has.
-        SimulationError: A world became non-finite.
+        SimulationError: A world became non-finite, there was no room for all contacts, or the exact solver found no
+            solution; with on_failure="status" the first and the last do not raise.
     """
     if not dt > 0 or dt == float("inf"):
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
@@ -145,11 +154,12 @@ def simulate(
         controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
     arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
-    solved = tuple(name for name in ("residual", "missed") if name in program.buffers)
+    kept_counts = kept_impulses(model)
+    solved = tuple(name for name in ("residual", "missed", "unsolved") if name in program.buffers)
     run = rollout(
         program,
         steps,
-        {"q": q, "v": v},
+        {"q": q, "v": v, **_started(model, kept_counts, q, impulses)},
         arrays,
         controls,
         record=(*(("q", "v") if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
@@ -159,6 +169,8 @@ def simulate(
         progress=progress,
     )
     _check_room(model, run.outputs.get("missed"))
+    if on_failure == "raise":
+        _check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
     left = run.outputs["residual"].squeeze(-1) if solved else None
     return Trajectory(
         run.final["q"],
@@ -169,7 +181,22 @@ def simulate(
         dt,
         left,
         {n: _shaped(n, run.outputs[f"record_{n}"]) for n in kept},
+        torch.cat([run.final[n] for n in kept_counts], -1) if kept_counts else None,
     )
+
+
+def _started(model: Model, counts: dict[str, int], q: Tensor, impulses: Tensor | None) -> dict[str, Tensor]:
+    """The impulses of a warm start, as states."""
+    if not counts:
+        if impulses is not None:
+            fix = "Contact(warm_start=True), and something that touches, a limit or a loop"
+            raise InputError("the model starts its sweeps from zero", got="impulses", fix=fix)
+        return {}
+    total = sum(counts.values())
+    if impulses is None:
+        impulses = torch.zeros(*q.shape[:-1], total, dtype=model.dtype)
+    model.check_tensor("impulses", impulses, total)
+    return dict(zip(counts, impulses.split(list(counts.values()), -1), strict=True))
 
 
 def _check_room(model: Model, missed: Tensor | None) -> None:
@@ -180,6 +207,19 @@ def _check_room(model: Model, missed: Tensor | None) -> None:
     raise SimulationError(
         f"more than {model.contact.most} contacts at once, first in step {step}",
         fix=f"Contact(most={model.contact.most + int(missed.max())}) or more, or a smaller margin",
+    )
+
+
+def _check_solved(unsolved: Tensor | None, residual: Tensor | None) -> None:
+    """Raise if the exact solver gave up in some step."""
+    if unsolved is None or residual is None or not bool((unsolved > 0).any()):
+        return
+    failed = (unsolved.squeeze(-1) > 0).reshape(-1, unsolved.shape[-2])
+    step = int(failed.any(0).nonzero()[0])
+    left = float(residual.detach().reshape(failed.shape)[failed[:, step], step].max())
+    raise SimulationError(
+        f"the impulses of step {step} were not found to the precision of the exact solver: {left:.3g} N s are missing",
+        fix="a larger Contact(cfm=...), less friction or a shorter dt; or on_failure='status' to go on with that error",
     )
 
 

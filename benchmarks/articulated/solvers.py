@@ -1,0 +1,93 @@
+"""Solvers of the contact problem side by side: `python -m benchmarks.articulated.solvers`.
+
+A quadruped under random torques, ten of them, and stacks of bricks. Time is that of the process, the least of several
+interleaved runs on one thread; iterations are sweeps, or eliminations of the exact solver.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+import kinema as kn
+from benchmarks.articulated.scene import DT, FRICTION, SPACING, joint_forces, robot, start, torques
+from kinema.scene.description import Body, Joint, Pose, Robot, Shape
+from kinema.scene.shapes.solids import solid
+
+BRICK = Shape("box", (0.1, 0.1, 0.05))
+SOLVERS = {
+    "50 sweeps": {"sweeps": 50},
+    "50 sweeps, cone": {"sweeps": 50, "cone": True},
+    "until 1e-6": {"sweeps": 4000, "tolerance": 1e-6},
+    "until 1e-6, warm start": {"sweeps": 4000, "tolerance": 1e-6, "warm_start": True},
+    "until 1e-12": {"sweeps": 4000, "tolerance": 1e-12},
+    "exact": {"solver": "exact"},
+    "exact, cone": {"solver": "exact", "cone": True},
+}
+
+
+@dataclass
+class Scenario:
+    """What is run: a scene without its contact, its start and its torques."""
+
+    name: str
+    robots: int = 0
+    bricks: int = 0
+    steps: int = 300
+    shaken: bool = True
+
+    def model(self, words: dict) -> kn.Model:
+        scene = kn.Scene(contact=kn.Contact(friction=FRICTION, **words))
+        scene.add_ground()
+        for k in range(self.robots):
+            scene.add_robot(robot(), f"dog{k}", pos=(0.0, SPACING * k, 0.0))
+        for i in range(self.bricks):
+            body = Body("b", None, Pose(), (Joint("free", "free"),), solid(BRICK, mass=2.0), (BRICK,))
+            scene.add_robot(Robot(f"r{i}", (body,)), pos=(0.01 * (i % 2), 0.0, 0.05 + 0.1 * i))
+        return kn.compile(scene)
+
+    def run(self, model: kn.Model) -> tuple[kn.Trajectory, float, float]:
+        """A run and its gradient, with the times of both [s]."""
+        q, v = start(model) if self.robots else (model.initial_coordinates(), torch.zeros(model.nv, dtype=model.dtype))
+        tau = joint_forces(torques(self.steps, self.robots)) if self.robots and self.shaken else None
+        contact, q = model.contact, q.requires_grad_()
+        record = ["iterations"] if contact.solver == "exact" or contact.tolerance else []
+        begin = time.process_time()
+        words = {"threads": 1, "progress": False, "on_failure": "status", "record": record}
+        path = kn.simulate(model, q, v, tau, steps=self.steps, dt=DT, **words)
+        between = time.process_time()
+        torch.autograd.grad(path.q_end.sum(), q)
+        return path, between - begin, time.process_time() - between
+
+
+def main() -> None:
+    """Print a table."""
+    scenarios = (
+        Scenario("one quadruped, shaken", robots=1),
+        Scenario("one quadruped, standing", robots=1, shaken=False),
+        Scenario("ten quadrupeds, shaken", robots=10, steps=100),
+        Scenario("five bricks", bricks=5, steps=100),
+        Scenario("ten bricks", bricks=10, steps=50),
+    )
+    for scenario in scenarios:
+        print(f"\n{scenario.name}, {scenario.steps} steps\n")
+        print("| solver | forward [us] | backward [us] | iterations, mean and most | residual, most [N s] |")
+        print("|---|---|---|---|---|")
+        models = {name: scenario.model(words) for name, words in SOLVERS.items()}
+        best = dict.fromkeys(models, (float("inf"), float("inf")))
+        paths = {}
+        for _ in range(4):
+            for name, model in models.items():
+                paths[name], forward, backward = scenario.run(model)
+                best[name] = min(best[name][0], forward), min(best[name][1], backward)
+        for name, path in paths.items():
+            done = path.recorded.get("iterations", torch.tensor([50.0])).detach()[-scenario.steps // 2 :]
+            times = " | ".join(f"{1e6 * t / scenario.steps:.1f}" for t in best[name])
+            left = float(path.residual.detach().max())
+            print(f"| {name} | {times} | {float(done.mean()):.0f}, {float(done.max()):.0f} | {left:.0e} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

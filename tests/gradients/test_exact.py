@@ -1,0 +1,180 @@
+"""The exact solver: solutions to round-off on stacks, robots, limits and loops, and their implicit derivatives."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tests.contact_gradients import Case, Counts, check_gradients
+from tests.gradients.test_constraints import INERTIAL, heap, linkage, pressed_pair
+
+import kinema as kn
+from kinema.lang import build
+from kinema.scene.description import Body, Joint, Pose, Robot, Shape
+from kinema.scene.shapes.quadruped import quadruped
+from kinema.scene.shapes.solids import solid
+from kinema.simulation import constraints
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+BRICK = Shape("box", (0.1, 0.1, 0.05))
+STEPS = [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6)]  # number, tolerance, difference; see test_constraints
+
+
+def bricks(number: int, ratio: float = 1.0, **contact) -> kn.Model:
+    """Bricks on each other, each `ratio` times as heavy as the one below it."""
+    scene = kn.Scene(contact=kn.Contact(solver="exact", **contact))
+    scene.add_ground()
+    for i in range(number):
+        body = Body("b", None, Pose(), (Joint("free", "free"),), solid(BRICK, mass=2.0 * ratio**i), (BRICK,))
+        scene.add_robot(Robot("r", (body,)), pos=(0.01 * (i % 2), 0.003 * i, 0.05 + 0.0999 * i))
+    return kn.compile(scene)
+
+
+def dog(**contact) -> tuple[kn.Model, torch.Tensor]:
+    """A quadruped in its stand pose, its feet a little in the ground."""
+    scene = kn.Scene(contact=kn.Contact(**contact))
+    scene.add_ground()
+    scene.add_robot(quadruped())
+    model = kn.compile(scene)
+    q = model.initial_coordinates()
+    q[7:] = torch.tensor(model.tree.rest[6:])
+    gap = kn.simulate(model, q, torch.zeros(model.nv, dtype=q.dtype), steps=1, dt=1e-3, record=["gap"]).recorded["gap"]
+    q[2] -= float(gap.min()) + 1e-4
+    return model, q
+
+
+def run(model: kn.Model, q: torch.Tensor | None = None, v: torch.Tensor | None = None, **words) -> kn.Trajectory:
+    q = model.initial_coordinates() if q is None else q
+    v = torch.zeros(model.nv, dtype=model.dtype) if v is None else v
+    return kn.simulate(model, q, v, **{"steps": 60, "dt": 2e-3, "progress": False, **words})
+
+
+def sheared(model: kn.Model) -> torch.Tensor:
+    """Velocities that pull a stack of bricks apart: they slide on each other, turn and lift off."""
+    return 0.5 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("cone", [False, True])
+@pytest.mark.parametrize("what", ["face", "stack", "sheared stack", "heavy on light", "dog", "heap", "linkage"])
+def test_no_visit_would_change_an_impulse(what, cone):
+    """The residual, measured by its own kernel, is below 1e-12 of the largest impulse in every step."""
+    v, u, words = None, None, {"solver": "exact", "cone": cone}
+    if what == "linkage":
+        model, q, v = linkage(**words)
+        u = torch.tensor([1.0, 0.4, 0.2, -0.3], dtype=torch.float64).expand(60, -1)  # it is held at its limit
+    elif what == "heap":
+        model, q, v = heap(**words)
+    elif what == "dog":
+        model, q = dog(**words)
+    else:
+        numbers = {"face": (1, 1.0), "stack": (5, 1.0), "sheared stack": (4, 1.0), "heavy on light": (4, 10.0)}
+        model = bricks(*numbers[what], cone=cone, cfm=0.0 if what == "face" else 1e-6, friction=0.4)
+        q = model.initial_coordinates()
+        v = sheared(model) if what == "sheared stack" else None
+    name = "limit_impulse" if what == "linkage" else "impulse"
+    path = run(model, q, v, u=u, record=[name, "iterations"])
+    largest = path.recorded[name].abs().flatten(1).amax(-1)
+    assert (path.residual <= 1e-12 * largest).all() and float(largest.max()) > 1e-3
+    assert (path.recorded["iterations"] >= 1).all()
+
+
+@pytest.mark.parametrize("cone", [False, True])
+def test_a_robot_moves_as_with_very_many_sweeps(cone):
+    """Values and gradients over 20 steps; 3,000 sweeps are at round-off here."""
+    ends = []
+    for words in ({"solver": "exact"}, {"sweeps": 3000}):
+        model, q = dog(cone=cone, friction=0.3, **words)
+        leaves = {"q": q, "v": torch.linspace(-0.2, 0.3, model.nv, dtype=q.dtype)} | model.parameters(
+            "mass", "friction"
+        )
+        leaves = {n: t.detach().clone().requires_grad_() for n, t in leaves.items()}
+        params = {n: leaves[n] for n in ("mass", "friction")}
+        path = run(model, leaves["q"], leaves["v"], params=params, steps=20)
+        loss = path.q_end.sum() + path.v_end.square().sum()
+        ends.append((path.q_end.detach(), path.v_end.detach(), *torch.autograd.grad(loss, list(leaves.values()))))
+    for ours, theirs in zip(*ends, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize(("steps", "tolerance", "h"), STEPS)
+def test_gradients_with_limits_loops_and_dry_friction(steps, tolerance, h):
+    model, q, v = linkage(solver="exact")
+    names = (*INERTIAL, "offset", "axis", "armature", "dry_friction", "lower", "upper", "gear", "kp", "force")
+    counts, u = Counts(), torch.tensor([1.0, 0.4, 0.2, -0.3], dtype=torch.float64)
+    check_gradients(Case(model, q, v, names, "l/c", u, ("limit_impulse",)), steps, tolerance, h, 0, counts)
+    assert counts.at_limits >= steps and counts.switches <= 0.05 * counts.cases, counts
+
+
+@pytest.mark.parametrize("law", ["pyramid", "cone"])
+@pytest.mark.parametrize(("steps", "tolerance", "h"), STEPS)
+def test_gradients_of_what_sticks_slides_and_separates(steps, tolerance, h, law):
+    """Two bodies on each other, slippery and not, and seven balls whose contacts are picked."""
+    counts = Counts()
+    for number, (first, second) in enumerate([("box", "box"), ("capsule", "sphere")]):
+        for friction in (0.3, 3.0):
+            case = pressed_pair(first, second, law, friction, solver="exact")
+            check_gradients(case, steps, tolerance, h, number, counts)
+    model, q, v = heap(solver="exact", cone=law == "cone")
+    q[2] += 0.003  # the first ball comes off: its rows are there, and open
+    check_gradients(Case(model, q, v, (*INERTIAL, "friction", "size", "centre")), steps, tolerance, h, 9, counts)
+    print(counts)
+    assert min(counts.sliding, counts.sticking) >= steps and counts.switches <= 0.05 * counts.cases, counts
+
+
+@pytest.mark.parametrize("law", ["pyramid", "cone"])
+def test_gradients_where_contacts_are_redundant(law):
+    """A brick on its face, nothing soft: of its twelve rows only six are independent, its motion is still unique."""
+    for pushed, friction in ((0.1, 3.0), (0.6, 0.2)):  # it sticks; it slides
+        model = bricks(1, cfm=0.0, cone=law == "cone", friction=friction)
+        q, v = model.initial_coordinates(), torch.zeros(model.nv, dtype=torch.float64)
+        q[2] -= 1e-4
+        v[3:5] = torch.tensor([pushed, 0.4 * pushed])
+        _check_motion(model, q, v)
+
+
+def _check_motion(model: kn.Model, q: torch.Tensor, v: torch.Tensor) -> None:
+    """Differences that keep the brick flat: along the ground, up, about the vertical, and of its numbers."""
+    flat = {"q": torch.tensor([1.0, -0.5, 0.7, 0.0, 0.0, 0.0, 0.3]), "v": torch.tensor([0.0, 0.0, 0.4, 1.0, 0.5, -0.3])}
+    leaves = {"q": q, "v": v} | model.parameters("mass", "gravity", "contact/erp", "friction")
+    weights = torch.linspace(0.5, 2.0, model.nq + model.nv, dtype=torch.float64)
+
+    def loss_of(given: dict[str, torch.Tensor]) -> torch.Tensor:
+        params = {n: t for n, t in given.items() if n not in ("q", "v")}
+        path = run(model, given["q"], given["v"], params=params, steps=8)
+        return (torch.cat([path.q_end, path.v_end]) * weights).sum()
+
+    leaves = {n: t.detach().clone().requires_grad_() for n, t in leaves.items()}
+    gradients = torch.autograd.grad(loss_of(leaves), list(leaves.values()))
+    for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
+        way = flat.get(name, torch.ones_like(leaf)).to(torch.float64)
+        h = 1e-6
+        with torch.no_grad():
+            up, down = (loss_of({**leaves, name: leaf + sign * h * way}) for sign in (1, -1))
+        wanted, got = float(up - down) / (2 * h), float((gradient * way).sum())
+        assert got == pytest.approx(wanted, rel=1e-5, abs=1e-6), name
+
+
+def test_a_step_that_is_not_solved_is_no_secret(monkeypatch):
+    """With one elimination and no sweep before it, nobody knows which contacts of a moving stack are open."""
+    monkeypatch.setattr(constraints, "EFFORT", {"sweeps": 1, "tries": 1, "steps": 1})
+    model = bricks(4, friction=0.3)
+    with pytest.raises(kn.SimulationError, match="step 0 were not found"):
+        run(model, v=sheared(model))
+    path = run(model, v=sheared(model), on_failure="status", steps=1)
+    assert float(path.residual[0]) > 1e-6 and math.isfinite(float(path.q_end.sum()))
+
+
+def test_a_world_that_is_not_finite_is_reported_at_once():
+    """Nothing can be solved there, and no time is spent on it."""
+    model = bricks(2)
+    v = torch.zeros(model.nv, dtype=torch.float64)
+    v[0] = 1e200
+    path = run(model, v=v, on_failure="status", steps=3, record=["iterations"])
+    assert int(path.status) == 0 and float(path.recorded["iterations"][0]) == 0
+
+
+def test_an_unknown_solver_is_refused():
+    with pytest.raises(kn.ModelError, match="no such solver"):
+        kn.Contact(solver="newton")

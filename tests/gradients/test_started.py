@@ -1,0 +1,173 @@
+"""Sweeps that end early, and sweeps that start from the impulses of the last step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.contact_gradients import Case, Counts, check_gradients
+from tests.gradients.test_constraints import INERTIAL, heap, linkage, pressed_pair
+from tests.gradients.test_exact import dog
+
+import kinema as kn
+from kinema.lang import build
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+PUSH = torch.tensor([1.0, 0.4, 0.2, -0.3], dtype=torch.float64)  # holds the linkage at its limit
+
+
+def ends(
+    model: kn.Model, q: torch.Tensor, v: torch.Tensor, **words
+) -> tuple[kn.Trajectory, torch.Tensor, torch.Tensor]:
+    """A run, and the gradient of its end to q and v."""
+    q, v = q.clone().requires_grad_(), v.clone().requires_grad_()
+    path = kn.simulate(model, q, v, **{"steps": 1, "dt": 1e-3, "progress": False, **words})
+    return path, *torch.autograd.grad(path.q_end.sum() + path.v_end.square().sum(), (q, v))
+
+
+# -- early stop ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_run_is_that_of_as_many_sweeps():
+    """Values and gradients: what comes after the stop is neither done nor differentiated."""
+    model, q, v = heap(cone=True, tolerance=1e-4)
+    path, *stopped = ends(model, q, v, record=["iterations"])
+    count = int(path.recorded["iterations"][0, 0])
+    assert 2 <= count < model.contact.sweeps
+    other, *fixed = ends(*heap(cone=True, sweeps=count))
+    assert torch.equal(path.v_end, other.v_end)
+    assert all(torch.allclose(a, b, rtol=1e-13, atol=1e-15) for a, b in zip(stopped, fixed, strict=True))
+    assert float(path.residual.detach()) <= 1e-3 * 0.4, "the stop came far too early"
+
+
+@pytest.mark.parametrize("rows", ["contacts", "limits"])
+def test_gradients_of_stopped_sweeps(rows):
+    """Against differences over 16 steps, where as many sweeps are done on both sides; they are far from converged."""
+    u = None
+    if rows == "limits":
+        (model, q, v), u = linkage(tolerance=1e-2), PUSH.expand(16, -1)
+    else:
+        model, q, v = heap(tolerance=1e-2)
+    way = {
+        "q": torch.linspace(-1.0, 2.0, model.nq, dtype=q.dtype),
+        "v": torch.linspace(1.0, -1.5, model.nv, dtype=q.dtype),
+    }
+    words = {"steps": 16, "u": u, "record": ["iterations"]}
+    path, *gradients = ends(model, q, v, **words)
+    counts = path.recorded["iterations"].detach()
+    assert 2 <= float(counts.max()) < 0.5 * model.contact.sweeps
+    h = 1e-8
+    for name, gradient in zip(way, gradients, strict=True):
+        sides = []
+        for sign in (1, -1):
+            at = {"q": q, "v": v} | {name: {"q": q, "v": v}[name] + sign * h * way[name]}
+            side = kn.simulate(model, at["q"], at["v"], dt=1e-3, progress=False, **words)
+            assert torch.equal(side.recorded["iterations"], counts), "the differences cross a stop"
+            sides.append(float(side.q_end.sum() + side.v_end.square().sum()))
+        wanted = (sides[0] - sides[1]) / (2 * h)
+        assert float((gradient * way[name]).sum()) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_stopped_worlds_have_the_bits_they_have_alone():
+    """A world that has stopped waits for the others in its register and does not change."""
+    model, start, speeds = heap(tolerance=1e-5)
+    many = torch.tensor([0.0, 1.0, 3.0, 10.0, 30.0], dtype=torch.float64)[:, None] * speeds
+    words = {"steps": 20, "record": ["iterations"]}
+    path, *together = ends(model, start.expand(5, -1), many, **words)
+    assert len(set(path.recorded["iterations"].sum((-1, -2)).tolist())) >= 4
+    for w in (0, 3, 4):
+        one, *alone = ends(model, start, many[w], **words)
+        assert torch.equal(path.recorded["iterations"][w], one.recorded["iterations"])
+        assert torch.equal(path.q_end[w], one.q_end)
+        assert all(torch.equal(a[w], b) for a, b in zip(together, alone, strict=True))
+
+
+def test_where_nothing_touches_one_sweep_is_enough():
+    model, q, v = heap(tolerance=1e-6)
+    q[2::7] += torch.arange(1.0, 8.0, dtype=q.dtype)  # apart from the ground and from each other
+    path = kn.simulate(model, q, v, steps=3, dt=1e-3, record=["iterations"], progress=False)
+    assert (path.recorded["iterations"] <= 1).all()
+
+
+# -- warm start ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("steps", "tolerance", "h"), [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6)])
+@pytest.mark.parametrize("rows", ["pyramid", "cone", "limits", "few"])
+def test_gradients_through_kept_impulses(rows, steps, tolerance, h):
+    """Three sweeps are far from a solution: impulses of the last step, picked anew or not, matter in this one."""
+    counts = Counts()
+    if rows == "limits":
+        model, q, v = linkage(warm_start=True, sweeps=3)
+        names = (*INERTIAL, "offset", "axis", "dry_friction", "lower", "upper")
+        case = Case(model, q, v, names, u=PUSH, record=("limit_impulse",))
+    elif rows == "few":  # candidates, so that all have rows
+        case = pressed_pair("box", "box", "pyramid", 0.3, warm_start=True, sweeps=3)
+    else:
+        model, q, v = heap(warm_start=True, sweeps=3, cone=rows == "cone")
+        case = Case(model, q, v, (*INERTIAL, "friction", "size", "centre"))
+    check_gradients(case, steps, tolerance, h, 0, counts)
+    print(counts)
+    assert counts.switches <= 0.05 * counts.cases and counts.pressing + counts.at_limits > 0.5 * steps
+
+
+@pytest.mark.parametrize("rows", ["contacts", "limits"])
+def test_a_run_can_be_continued(rows):
+    """The kept impulses are state: 12 + 12 steps are 24, to the bit, gradients and checkpoints included."""
+    model, q, v = linkage(warm_start=True, sweeps=3) if rows == "limits" else heap(warm_start=True, sweeps=3)
+    whole, *gradients = ends(model, q, v, steps=24)
+    thrifty, *replayed = ends(model, q, v, steps=24, checkpoint=5)
+    leaves = q.clone().requires_grad_(), v.clone().requires_grad_()
+    words = {"steps": 12, "dt": 1e-3, "progress": False}
+    half = kn.simulate(model, *leaves, **words)
+    rest = kn.simulate(model, half.q_end, half.v_end, impulses=half.impulses_end, **words)
+    assert torch.equal(rest.q_end, whole.q_end) and torch.equal(rest.impulses_end, whole.impulses_end)
+    assert torch.equal(thrifty.impulses_end, whole.impulses_end)
+    chained = torch.autograd.grad(rest.q_end.sum() + rest.v_end.square().sum(), leaves)
+    assert all(torch.equal(a, b) for a, b in zip(replayed, gradients, strict=True))
+    assert all(torch.allclose(a, b, rtol=1e-12, atol=1e-12) for a, b in zip(chained, gradients, strict=True))
+    cold = kn.simulate(model, half.q_end, half.v_end, **words)
+    assert not torch.equal(cold.q_end, whole.q_end), "the start made no difference"
+
+
+@pytest.mark.parametrize("rows", ["picked", "always there"])
+def test_contacts_that_end_leave_no_impulse(rows):
+    """All is lifted off between two runs: what held it up before is not given to it again."""
+    if rows == "picked":
+        model, q, v = heap(warm_start=True)
+    else:
+        model, q = dog(warm_start=True)
+        v = torch.zeros(model.nv, dtype=q.dtype)
+    words = {"steps": 1, "dt": 1e-3, "progress": False, "record": ["impulse"]}
+    first = kn.simulate(model, q, torch.zeros_like(v), **words)
+    kept = first.impulses_end
+    assert float(kept.max()) > 1e-3 and torch.equal(
+        kept[-3 * len(model.candidates) :], first.recorded["impulse"].flatten()
+    )
+    if rows == "picked":
+        q[2::7] += torch.arange(1.0, 8.0, dtype=q.dtype)
+    else:
+        q[2] += 1.0
+    second = kn.simulate(model, q, torch.zeros_like(v), impulses=kept, **words)
+    free = kn.simulate(model, q, torch.zeros_like(v), **words)
+    assert (second.recorded["impulse"] == 0).all() and torch.equal(second.v_end, free.v_end)
+
+
+def test_a_standing_robot_needs_fewer_sweeps():
+    """From the impulses of the last step, a hundredth of the error is left after five sweeps."""
+    left = []
+    for warm in (False, True):
+        model, q, v = heap(warm_start=warm, sweeps=5, cone=True)
+        path = kn.simulate(model, q, torch.zeros_like(v), steps=300, dt=1e-3, progress=False)
+        left.append(float(path.residual[-50:].max()))
+    assert left[1] < 0.01 * left[0], left
+
+
+def test_words_that_make_no_sense_are_refused():
+    model, q, v = heap()
+    with pytest.raises(kn.InputError, match="starts its sweeps from zero"):
+        kn.simulate(model, q, v, steps=1, dt=1e-3, impulses=torch.zeros(84, dtype=torch.float64))
+    with pytest.raises(kn.InputError, match="number of iterations is fixed"):
+        kn.simulate(model, q, v, steps=1, dt=1e-3, record=["iterations"])
+    with pytest.raises(kn.ModelError, match="needs no tolerance"):
+        kn.Contact(solver="exact", warm_start=True)
