@@ -89,6 +89,7 @@ class ConstraintProgram:
         self.impulse: Any = None
         self.singles, self.equations = fixed.singles, fixed.equations
         self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
+        self.picked, self.contacts = False, self.candidates
         self.rows = self.singles + 3 * (self.equations + self.candidates)
         if self.rows == 0:
             return
@@ -99,7 +100,8 @@ class ConstraintProgram:
         plain = model.contact.solver != EXACT and not (model.contact.tolerance or model.contact.warm_start)
         self.dense = plain and not model.contact.cone and all(self._is_small(blocks) for blocks in self.groups)
         self.picked = self.candidates > FEW and not self.dense
-        self.contacts = min(self.candidates, model.contact.most) if self.picked else self.candidates
+        if self.picked:
+            self.contacts = min(self.candidates, model.contact.most)
         self.triples = self.equations + self.contacts
         self.rows = self.singles + 3 * self.triples
         table = support.arrays()
