@@ -185,6 +185,7 @@ HINGE = {"kind": "revolute", "axis": (0.0, 1.0, 0.0)}
         ({"friction": 1.0}, (), False, "1 degrees of freedom with dry friction"),
         ({"mimic": Mimic("other")}, (), False, "1 joints that follow others"),
         ({}, (Closure("c", "connect", "b", None),), False, "1 closed loops"),
+        ({"prescribed": True}, (), False, "1 joints whose motion is given"),
         ({}, (), True, "1 places of hard contact"),
     ],
 )

@@ -11,6 +11,7 @@ from kinema.lang import build
 from kinema.scene.description import Body, Closure, Joint, MassProperties, Pose, Robot, Shape, Site
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.solids import solid
+from kinema.simulation.articulated import articulated_pays
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -44,6 +45,21 @@ def test_a_spinning_bar():
     assert near(found["imu"], 0.0, 0.0, rate, 0.0, rate**2 * radius, G)
     assert near(found["acceleration"], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # the body's origin is on the axis
     assert near(found["joint_load"], mass * G * 0.5, 0.0, 0.0, 0.0, -mass * rate**2 * 0.5, mass * G, within=1e-11)
+
+
+@pytest.mark.parametrize("integrator", ["euler", "rk4"])
+def test_a_long_chain_carries_its_weight(integrator):
+    """Deep trees find their accelerations without the inertias that loads need: each joint holds the links below it."""
+    links = 20
+    scene = kn.Scene()
+    scene.add_robot(kn.shapes.pendulum(links, 0.1, 0.5))
+    model = kn.compile(scene)
+    assert articulated_pays(model.tree)
+    rest = torch.zeros(links, dtype=torch.float64)
+    path = kn.simulate(model, rest, rest, steps=2, dt=1e-3, record=["joint_load"], integrator=integrator)
+    weights = 0.5 * G * torch.arange(links, 0, -1, dtype=torch.float64)
+    assert (path.recorded["joint_load"][:, :, 5] - weights).abs().max() < 1e-11
+    assert path.recorded["joint_load"][:, :, :5].abs().max() < 1e-11
 
 
 def test_a_falling_body_feels_nothing():
