@@ -9,6 +9,7 @@ import torch
 import kinema as kn
 from kinema.lang import build
 from kinema.scene.description import Body, Closure, Joint, MassProperties, Pose, Robot, Shape, Site
+from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.solids import solid
 from kinema.simulation.articulated import articulated_pays
@@ -52,7 +53,7 @@ def test_a_long_chain_carries_its_weight(integrator):
     """Deep trees find their accelerations without the inertias that loads need: each joint holds the links below it."""
     links = 20
     scene = kn.Scene()
-    scene.add_robot(kn.shapes.pendulum(links, 0.1, 0.5))
+    scene.add_robot(pendulum(links, 0.1, 0.5))
     model = kn.compile(scene)
     assert articulated_pays(model.tree)
     rest = torch.zeros(links, dtype=torch.float64)
