@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import lru_cache
 from pathlib import Path
 
@@ -77,13 +77,24 @@ def libraries(texts: list[str]) -> list[ctypes.CDLL]:
         (key, text) for key, text in dict(zip(keys, texts, strict=True)).items() if key in paths and paths[key] is None
     ]
     if missing:
-        with ThreadPoolExecutor(max_workers=max(cpu.threads(), 1)) as pool:
-            built = pool.map(lambda item: publish(item[0], item[1], KERNEL_FLAGS), missing)
-            paths.update({key: path for (key, _), path in zip(missing, built, strict=True)})
+        paths.update(_publish_all(missing))
     for key, path in paths.items():
         assert path is not None
         _LOADED[key] = _load(path)
     return [_LOADED[key] for key in keys]
+
+
+def _publish_all(missing: list[tuple[str, str]]) -> dict[str, Path]:
+    """Compile (key, text) into the cache, side by side. After an error or Ctrl-C nothing more is begun."""
+    pool = ThreadPoolExecutor(max_workers=max(cpu.threads(), 1))
+    try:
+        jobs = {key: pool.submit(publish, key, text, KERNEL_FLAGS) for key, text in missing}
+        done, _ = wait(jobs.values(), return_when=FIRST_EXCEPTION)
+        for job in done:
+            job.result()  # raises what went wrong
+        return {key: job.result() for key, job in jobs.items()}
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def find(key: str) -> Path | None:
