@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +31,7 @@ LIBRARY = "kernels.so"
 HEADER = "kernel.hpp"
 
 _LOADED: dict[str, ctypes.CDLL] = {}
+_HEADER_LOCK = threading.Lock()
 
 
 @lru_cache(maxsize=1)
@@ -132,7 +134,8 @@ def compile_into(folder: Path, text: str, flags: list[str], march: str | None = 
     source = folder / "kernels.cpp"
     source.write_text(text)
     before, include, _ = text.partition(f'#include "{HEADER}"')
-    header = _use_header(before, tuple(flags), march or target()) if include else []
+    with _HEADER_LOCK:  # one thread compiles it, the others wait
+        header = _use_header(before, tuple(flags), march or target()) if include else []
     run_compiler([str(source)], folder / LIBRARY, [*flags, *header], march)
     write_target(folder, march)
 
