@@ -41,7 +41,7 @@ demo: $(call with,plot) $(NATIVE)
 WORKERS ?= 2
 test: setup lint
 	@echo "-- tests"
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 bench: setup-bench
 	@$(BIN)/kinema bench kernels
