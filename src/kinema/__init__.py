@@ -16,6 +16,7 @@ _MODULES = {
     "lang": "kinema.lang",
     "math": "kinema.math",
     "shapes": "kinema.scene.shapes",
+    "inertia": "kinema.model.inertia",
     "errors": "kinema.errors",
 }
 
@@ -34,6 +35,7 @@ _API = {
         "forward_kinematics",
         "body_jacobian",
         "centre_of_mass",
+        "momentum",
         "mass_matrix",
         "inverse_dynamics",
         "forward_dynamics",
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from kinema.lang.bridge import jvp as jvp
     from kinema.lang.bridge import rollout as rollout
     from kinema.lang.program import Program as Program
+    from kinema.model import inertia as inertia
     from kinema.model.model import Model as Model
     from kinema.model.model import compile as compile
     from kinema.model.tetmesh import TetArrays as TetArrays
@@ -90,6 +93,7 @@ if TYPE_CHECKING:
     from kinema.simulation.functions import inverse_dynamics as inverse_dynamics
     from kinema.simulation.functions import kinetic_energy as kinetic_energy
     from kinema.simulation.functions import mass_matrix as mass_matrix
+    from kinema.simulation.functions import momentum as momentum
     from kinema.simulation.functions import potential_energy as potential_energy
     from kinema.simulation.jacobian import Linearised as Linearised
     from kinema.simulation.jacobian import step as step

@@ -14,6 +14,7 @@ from kinema.errors import ModelError
 from kinema.model.actuators import find_actuators
 from kinema.model.constraints import find_constraints
 from kinema.model.shapes import GROUND, Found, Meeting, find_meetings, find_shapes, hull_of
+from kinema.model.sites import find_sites
 from kinema.model.tree import Placed, TreeArrays, build_tree
 from kinema.scene.description import (
     BOX,
@@ -153,6 +154,7 @@ def summary(robot: Robot, tree: TreeArrays) -> Rows:
         ["mass", f"{mass:.6g} kg"],
         ["actuators", str(len(robot.actuators))],
         ["closed loops", str(len(robot.closures))],
+        ["sites", str(sum(len(b.sites) for b in robot.bodies))],
         ["shapes", f"{sum(s.collides for b in robot.bodies for s in b.shapes)} that collide"],
     ]
 
@@ -228,9 +230,9 @@ def _placed(robot: Robot, self_collision: bool = False) -> Placed:
 
 
 def _refusals(robot: Robot, tree: TreeArrays) -> list[str]:
-    """What `compile` says of limits, followers, loops and actuators."""
+    """What `compile` says of limits, followers, loops, actuators and sites."""
     found = []
-    makers: Sequence[Callable[[TreeArrays, Sequence[Placed]], object]] = (find_constraints, find_actuators)
+    makers: Sequence[Callable[[TreeArrays, Sequence[Placed]], object]] = (find_constraints, find_actuators, find_sites)
     for make in makers:
         try:
             make(tree, [_placed(robot)])

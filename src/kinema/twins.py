@@ -28,6 +28,7 @@ from kinema.simulation.functions import (
     inverse_dynamics,
     kinetic_energy,
     mass_matrix,
+    momentum,
     potential_energy,
 )
 
@@ -182,18 +183,24 @@ def dynamics(case: Case) -> Found:
 
 
 def energies(case: Case) -> Found:
-    """Energies and the centre of mass."""
+    """Energies, the centre of mass, and the momentum about it and about another point."""
     model, q, twin, data = case.model, case.q, case.twin, case.data
     without_drives = {"armature": torch.zeros(model.nv, dtype=torch.float64)}
     twin.armature[:] = 0
     kinetic = np.array(pinocchio.computeKineticEnergy(twin, data, case.qp, case.there(case.v)))
     twin.armature[case.order] = model.tree.armature
     potential = np.array(pinocchio.computePotentialEnergy(twin, data, case.qp))
-    centre = pinocchio.centerOfMass(twin, data, case.qp)
+    centre = pinocchio.centerOfMass(twin, data, case.qp).copy()
+    pinocchio.computeCentroidalMomentum(twin, data, case.qp, case.there(case.v))
+    turning, moving = data.hg.angular.copy(), data.hg.linear.copy()
+    point = np.array([1.0, -2.0, 0.5])
+    elsewhere = np.concatenate([turning + np.cross(centre - point, moving), moving])
     return {
         "kinetic energy": difference(kinetic_energy(model, q, case.v, without_drives), kinetic),
         "potential energy": difference(potential_energy(model, q), potential),
         "centre of mass": difference(centre_of_mass(model, q), centre),
+        "momentum": difference(momentum(model, q, case.v), np.concatenate([turning, moving])),
+        "momentum about a point": difference(momentum(model, q, case.v, torch.tensor(point)), elsewhere),
     }
 
 

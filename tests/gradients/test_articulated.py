@@ -32,7 +32,8 @@ def world(request):
     generator = torch.Generator().manual_seed(0)
     q = model.initial_coordinates() + 0.3 * torch.randn(model.nq, generator=generator, dtype=torch.float64)
     v, a, tau = (torch.randn(model.nv, generator=generator, dtype=torch.float64) for _ in range(3))
-    return model, {"q": q, "v": v, "a": a, "tau": tau, **model.parameters(*EVERYTHING)}
+    point = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
+    return model, {"q": q, "v": v, "a": a, "tau": tau, "point": point, **model.parameters(*EVERYTHING)}
 
 
 def weighted(value: torch.Tensor) -> torch.Tensor:
@@ -73,6 +74,16 @@ FUNCTIONS = {
         ("q", "mass", "com", "offset", "axis"),
         lambda m, g: weighted(kn.centre_of_mass(m, g["q"], params_of(g, "mass", "com", "offset", "axis"))),
     ),
+    "momentum": (
+        ("q", "v", "mass", "com", "inertia", "offset", "axis"),
+        lambda m, g: weighted(
+            kn.momentum(m, g["q"], g["v"], None, params_of(g, "mass", "com", "inertia", "offset", "axis"))
+        ),
+    ),
+    "momentum about a point": (
+        ("q", "v", "point", "mass"),
+        lambda m, g: weighted(kn.momentum(m, g["q"], g["v"], g["point"], params_of(g, "mass"))),
+    ),
     "energies": (
         ("q", "v", *EVERYTHING),
         lambda m, g: kn.kinetic_energy(m, g["q"], g["v"], params_of(g)) + kn.potential_energy(m, g["q"], params_of(g)),
@@ -86,6 +97,17 @@ def test_gradients(world, name, gradient_errors):
     inputs, function = FUNCTIONS[name]
     errors = gradient_errors(lambda g: function(model, g), {n: given[n] for n in inputs}, h=STEP)
     assert max(errors.values()) < TOLERANCE, errors
+
+
+def test_momentum_about_two_points_with_given_numbers(world):
+    """It differs by (centre - point) x p, with the centre of the masses that were given."""
+    model, given = world
+    params = {"mass": given["mass"] * torch.linspace(0.5, 2.0, len(given["mass"]), dtype=torch.float64)}
+    q, v, point = given["q"], given["v"], given["point"]
+    own, other = kn.momentum(model, q, v, None, params), kn.momentum(model, q, v, point, params)
+    centre = kn.centre_of_mass(model, q, params)
+    moved = torch.linalg.cross(centre - point, own[3:])
+    assert torch.allclose(own + torch.cat([moved, torch.zeros(3, dtype=torch.float64)]), other, rtol=0, atol=1e-12)
 
 
 def test_a_batch_of_worlds_with_masses_of_their_own(world):
@@ -122,6 +144,7 @@ def test_a_batch_of_worlds_with_masses_of_their_own(world):
         (lambda m, q: kn.mass_matrix(m, q, {"r/nobody/mass": q}), "no parameter 'r/nobody/mass'"),
         (lambda m, q: kn.mass_matrix(m, q, {"gravity": q[:2]}), "'gravity' has the wrong shape"),
         (lambda m, q: kn.body_jacobian(m, q, "nobody"), "no body 'nobody'"),
+        (lambda m, q: kn.momentum(m, q, q.new_zeros(m.nv), q[:2]), "about has the wrong shape"),
     ],
 )
 def test_wrong_input_is_named(world, call, message):

@@ -181,6 +181,34 @@ def test_checkpoints_change_no_bit(program: Program, interval: int | str):
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("worlds", [4, 11])
+def test_moving_arrays_block_by_block_changes_no_bit(program: Program, worlds: int, threads: int):
+    """With all states recorded, native memory holds only the blocks at work; with one of them, it holds everything."""
+    given = inputs(5, (worlds,))
+    given["push"] = given["push"].mT.contiguous().mT  # not dense
+    given, results = requiring(given), []
+    for record in (("x", "length"), ("x", "v", "length")):
+        found: list[Tensor] = []
+        for part in ("end", "path", "output"):
+            r = run(program, given, 5, record=record, threads=threads)
+            chosen = {"end": r.final["v"], "path": r.trajectory["x"][:, 2:4], "output": r.outputs["length"][:, 1]}[part]
+            found += [chosen, *gradients(chosen.square().sum(), given).values()]
+        results.append(found)
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_edits_of_trajectories_that_were_moved_are_caught(program: Program):
+    given = requiring(inputs(3, (6,)))
+    r = run(program, given, record=("x", "v"))
+    loss = r.final["x"].sum()
+    with torch.no_grad():
+        r.trajectory["v"][0, 1] = 0.0
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        gradients(loss, given)
+
+
 @pytest.mark.parametrize("batch", [(), (2,), (6,)])
 def test_forward_mode_is_the_transpose_of_reverse_mode(program: Program, batch: tuple[int, ...]):
     given = requiring(inputs(9, batch))
@@ -588,13 +616,14 @@ def test_a_failed_world_is_named(program: Program):
         jvp(program, 3, {n: given[n] for n in ("x", "v")}, {}, parameters, {"push": given["push"]})
 
 
+@pytest.mark.parametrize("record", ["x", ("x", "v")], ids=["kept", "moved"])
 @pytest.mark.parametrize("batch", [3, 6], ids=["lanes are elements", "lanes are worlds"])
-def test_a_failed_world_leaves_the_others_alone(program: Program, batch: int):
+def test_a_failed_world_leaves_the_others_alone(program: Program, batch: int, record: str | tuple[str, ...]):
     given, alive = requiring(failing(batch)), [w for w in range(batch) if w != 2]
     others = requiring({n: t.detach()[alive] if n in ("x", "v", "push") else t for n, t in given.items()})
-    r = run(program, given, on_failure="status", record="x")
+    r = run(program, given, on_failure="status", record=record)
     assert r.status.tolist() == [0 if w == 2 else -1 for w in range(batch)]
-    expected = run(program, others, record="x")
+    expected = run(program, others, record=record)
     assert torch.equal(r.final["x"][alive], expected.final["x"])
     found = gradients(r.final["x"][alive].sum() + r.trajectory["x"].sum(), given)
     wanted = gradients(expected.final["x"].sum() + expected.trajectory["x"].sum(), others)

@@ -13,7 +13,19 @@ import pytest
 import kinema as kn
 from kinema import check, cli, selfcheck
 from kinema.errors import KinemaError
-from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape
+from kinema.scene.description import (
+    Actuator,
+    Body,
+    Closure,
+    Joint,
+    MassProperties,
+    Mesh,
+    Mimic,
+    Pose,
+    Robot,
+    Shape,
+    Site,
+)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):
@@ -95,6 +107,11 @@ def chain(*shapes: Shape, **joint) -> Robot:
     return Robot("chain", bodies, (servo,), (Closure("tie", "connect", "c", None),))
 
 
+def with_sites(robot: Robot, *names: str) -> Robot:
+    first, *others = robot.bodies
+    return replace(robot, bodies=(replace(first, sites=tuple(map(Site, names))), *others))
+
+
 def test_check_shows_joints_actuators_loops_and_pairs():
     tables, found = rows_of(chain(Shape("sphere", (0.1,), friction=0.5), Shape("box", (0.1, 0.2, 0.3))))
     assert tables["joints"][0] == ["one", "a", "revolute", "0 1 0", "-1 .. inf", "inf", "0.5", "0.25", "-"]
@@ -111,13 +128,15 @@ def test_check_shows_joints_actuators_loops_and_pairs():
     ]
     assert tables["bodies"][0][-1] == "0.98 x 0.077 x 0.077"
     assert not found.refused and not found.odd and "warnings" not in tables
+    assert ["sites", "2"] in rows_of(with_sites(chain(), "s", "t"))[0]["in all"]
 
 
 @pytest.mark.parametrize(
     ("robot", "refused", "odd"),
     [
         (chain(Shape("plane")), "a/0 and ground: plane and plane cannot touch", "a/0 and c/0"),
-        (chain(lower=-1.0), "'r/three' has no single coordinate", ""),
+        (chain(lower=-1.0), "the limit of ball joint 'r/three' is no angle", ""),
+        (with_sites(chain(), "s", "s"), "two sites are called 'r/s'", ""),
         (chain(Shape("sphere", (0.01,))), "", "a larger body than its shapes"),
         (
             chain(Shape("mesh", mesh=Mesh(np.eye(3)[[0, 1, 2, 0]], np.array([[0, 1, 2]], np.int32)))),

@@ -67,8 +67,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory):
             # The undefined-behaviour sanitizer doubles the time of compiling: not for the check itself.
             flags = [flag.replace(",undefined", "") for flag in KINDS[kind]]
             check = build(folder / f"{part}_{kind}.o", [*flags, "-c"], HERE / "native" / f"{part}_check.cpp")
-            code = futures["library"].result() if kind == "plain" else NATIVE / f"{part}.cpp"
-            return build(folder / f"{part}_{kind}", [*KINDS[kind], f"-Wl,-rpath,{folder}"], check, code)
+            needed = sources if part == "runtime" else sources[1:]  # the runtime packs blocks itself
+            code = (futures["library"].result(),) if kind == "plain" else needed
+            return build(folder / f"{part}_{kind}", [*KINDS[kind], f"-Wl,-rpath,{folder}"], check, *code)
 
         for part, kind in CHECKS:
             futures[part, kind] = pool.submit(build_check, part, kind)

@@ -10,7 +10,7 @@ import torch
 
 import kinema as kn
 from kinema.model.tree import FREE, REVOLUTE
-from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot
+from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot, Site
 from kinema.scene.shapes.random_tree import random_tree
 
 LUMP = MassProperties(1.0, (0.0, 0.0, 0.0), (0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
@@ -164,3 +164,57 @@ def test_precision_is_the_models():
     assert kn.compile(scene, torch.float32).initial_coordinates().dtype == torch.float32
     with pytest.raises(kn.InputError, match="single or double precision"):
         kn.compile(scene, torch.float16)
+
+
+def test_sites_ride_on_their_bodies(tmp_path):
+    """Words and `add_site` say the same; a site keeps its place through a file."""
+    robot = arm()
+    hand = replace(robot.bodies[2], sites=(Site("palm", Pose((0.1, 0.0, 0.0), QUARTER)),))
+    scene = kn.Scene()
+    scene.add_robot(replace(robot, bodies=(*robot.bodies[:2], hand, robot.bodies[3])))
+    assert scene.add_site("arm/base", "floor", pos=(0.0, 0.0, -1.0)) == "arm/floor"
+    assert scene.add_site("arm/hand", "back", pos=(-0.1, 0.0, 0.0)) == "arm/back"
+    model = kn.compile(scene)
+    assert model.sites.names == ["arm/floor", "arm/palm", "arm/back"] and model.sites.link.tolist() == [0, 1, 1]
+    kn.save(tmp_path / "arm.safetensors", model)
+    kept = kn.load(tmp_path / "arm.safetensors")
+    q, v = torch.tensor([np.pi, 0.0, 0.0], dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    for one in (model, kept):
+        poses = kn.forward_kinematics(one, q)
+        found = kn.simulate(one, q, v, steps=1, dt=1e-3, record=["site_position", "site_rotation"]).recorded
+        palm = poses.position[2] + poses.rotation[2] @ torch.tensor([0.1, 0.0, 0.0], dtype=torch.float64)
+        assert torch.allclose(found["site_position"][0, 1], palm)
+        assert torch.allclose(found["site_position"][0, 0], torch.zeros(3, dtype=torch.float64))
+        assert torch.allclose(found["site_rotation"][0, 1, :, 0], poses.rotation[2, :, 1])  # x is turned to y
+    moved = {"arm/palm/place": model.parameters("arm/palm/place")["arm/palm/place"] + 1.0}
+    far = kn.simulate(model, q, v, steps=1, dt=1e-3, record=["site_position"], params=moved).recorded
+    assert abs(float((far["site_position"][0, 1] - palm).norm()) - 3**0.5) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((("arm/foot", "s"), {}), "(?s)there is no body 'arm/foot'.*arm/base, arm/upper"),
+        ((("leg/base", "s"), {}), "there is no body 'leg/base'"),
+        ((("arm/hand", "taken"), {}), "cannot call a site 'taken'"),
+        ((("arm/hand", ""), {}), "cannot call a site ''"),
+        ((("arm/hand", "s"), {"pos": (0.0, np.nan, 0.0)}), "pos is not usable"),
+        ((("arm/hand", "s"), {"rot": (1.0, 1.0, 0.0, 0.0)}), "no unit quaternion"),
+    ],
+)
+def test_sites_that_are_refused(words, told):
+    scene = kn.Scene()
+    scene.add_robot(arm())
+    scene.add_site("arm/base", "taken")
+    with pytest.raises(kn.ModelError, match=told):
+        scene.add_site(*words[0], **words[1])
+
+
+def test_sites_share_no_name_and_are_needed_for_sensors():
+    twice = replace(arm(), bodies=tuple(replace(b, sites=(Site("s"),)) for b in arm().bodies))
+    with pytest.raises(kn.ModelError, match="two sites are called 'arm/s'"):
+        compiled(twice)
+    model = compiled(arm())
+    q, v = model.initial_coordinates(), torch.zeros(3, dtype=torch.float64)
+    with pytest.raises(kn.InputError, match=r"no 'imu'.*\n?.*a model with a site"):
+        kn.simulate(model, q, v, steps=1, dt=1e-3, record=["imu"])

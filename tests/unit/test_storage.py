@@ -58,7 +58,7 @@ def bits(tensor: Tensor) -> np.ndarray:
 
 
 def everything() -> kn.Model:
-    """Meshes, terrain, cylinders, loops, limits, followers, dry friction and all actuators."""
+    """Meshes, terrain, cylinders, loops, limits, followers, dry friction, all actuators and a site."""
     rod = MassProperties(1, (0.0, 0.0, -0.5), (0.08, 0.0, 0.0, 0.08, 0.0, 0.001))  # a whole number, as users write
     corners = np.array([[x, y, z] for x in (0.0, 0.1) for y in (0.0, 0.1) for z in (0.0, 0.1)])
     mesh = Shape("mesh", mesh=Mesh(corners, np.array([[0, 1, 2]], np.int32)), name="lump")
@@ -80,6 +80,7 @@ def everything() -> kn.Model:
     scene.add_robot(Robot("chain", bodies, drives, loops), self_collision=True)
     brick = Shape("box", (0.1, 0.1, 0.05))
     scene.add_robot(Robot("brick", (Body("b", None, Pose(), (Joint("f", "free"),), solid(brick), (brick,)),)))
+    scene.add_site("chain/d", "end", pos=(0.0, 0.0, -0.5))
     return kn.compile(scene)
 
 
@@ -400,6 +401,8 @@ SPOILED = {
     "loops": ("constraints", lambda c: c.loops["second"].__setitem__(0, 99)),
     "an array too many": ("constraints", lambda c: c.limits.update(extra=np.zeros(1))),
     "actuators": ("actuators", lambda a: a.dof.__setitem__(0, 99)),
+    "sites": ("sites", lambda s: s.link.__setitem__(0, 99)),
+    "places of sites": ("sites", lambda s: setattr(s, "offset", s.offset[:0])),
     "hull": ("shapes", lambda s: s.hulls.__setitem__(next(i for i, h in enumerate(s.hulls) if h), None)),
     "hull corners": ("shapes", lambda s: next(h for h in s.hulls if h).edges.__setitem__((0, 0), 999)),
     "mesh": ("shapes", lambda s: next(m for m in s.meshes if m).faces.__setitem__((0, 0), 999)),

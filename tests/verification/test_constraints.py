@@ -78,7 +78,7 @@ def test_limits_upside_down_are_refused():
     with pytest.raises(kn.ModelError, match="upside down"):
         model_of(slider(lower=1.0, upper=-1.0))
     with pytest.raises(kn.ModelError, match="no single coordinate"):
-        model_of(Robot("b", (Body("x", None, Pose(), (Joint("j", "ball", lower=-1.0, upper=1.0),), bob()),)))
+        model_of(Robot("b", (Body("x", None, Pose(), (Joint("j", "free", lower=-1.0, upper=1.0),), bob()),)))
 
 
 # -- dry friction --------------------------------------------------------------------------------------------------

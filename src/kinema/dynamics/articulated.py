@@ -20,6 +20,7 @@ class Bodies:
 
     link: The link; 0 for bodies that never move.
     offset, rotation: Of the body's frame in the link's [m, -].
+    apart: 1 where the two frames differ.
     mass: [kg]
     com: Centre of mass in the body's frame [m].
     inertia: About the centre of mass along the body's axes [kg m^2].
@@ -28,6 +29,7 @@ class Bodies:
     link: Array[Int]
     offset: Array[vec3]
     rotation: Array[mat33]
+    apart: Array[Int]
     mass: Array[Float]
     com: Array[vec3]
     inertia: Array[Sym33]
@@ -39,8 +41,11 @@ def link_inertias(tree: Tree, bodies: Bodies, R: Array[mat33], p: Array[vec3], i
     for b in range(len(bodies.link)):
         link = bodies.link[b]
         if link > 0:
-            R_WB = R[link] @ bodies.rotation[b]
-            centre = p[link] - p[tree.root[link - 1]] + R[link] @ bodies.offset[b] + R_WB @ bodies.com[b]
+            R_WB, origin = R[link], p[link] - p[tree.root[link - 1]]
+            if bodies.apart[b] > 0:
+                R_WB = R[link] @ bodies.rotation[b]
+                origin = origin + R[link] @ bodies.offset[b]
+            centre = origin + R_WB @ bodies.com[b]
             inertia[link] += rigid_inertia(bodies.mass[b], centre, bodies.inertia[b].congruence(transpose(R_WB)))
 
 

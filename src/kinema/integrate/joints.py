@@ -7,8 +7,8 @@ into the new axes. A body that nothing pushes keeps its speed to rounding.
 
 from __future__ import annotations
 
-from kinema.kinematics.tree import Tree
-from kinema.lang import Array, Float, cross, kernel, vec3
+from kinema.kinematics.tree import Tree, axes_rate
+from kinema.lang import Array, Float, kernel, vec3
 from kinema.math import Quat, quat_exp
 from kinema.model.tree import FREE, PRISMATIC
 
@@ -19,15 +19,16 @@ def advance_velocities(tree: Tree, v: Array[Float], acceleration: Array[Float], 
     for i in range(len(tree.parent)):
         d = tree.v_start[i]
         for k in range(d, d + tree.dofs[i]):
-            extra = 0.0
-            if tree.kind[i] == FREE and k >= d + 3:
-                turning = cross(vec3(v[d], v[d + 1], v[d + 2]), vec3(v[d + 3], v[d + 4], v[d + 5]))
-                extra = turning.x
-                if k == d + 4:
-                    extra = turning.y
-                elif k == d + 5:
-                    extra = turning.z
-            v_end[k] = v[k] + dt * (acceleration[k] + extra)
+            v_end[k] = v[k] + dt * (acceleration[k] + axes_rate(tree.kind[i], k - d, d, v))
+
+
+@kernel
+def mean_accelerations(
+    acceleration: Array[Float], v_free: Array[Float], v_end: Array[Float], dt: Float, mean: Array[Float]
+):
+    """dv/dt over a step in which impulses changed the velocities from v_free to v_end."""
+    for k in range(len(mean)):
+        mean[k] = acceleration[k] + (v_end[k] - v_free[k]) / dt
 
 
 @kernel

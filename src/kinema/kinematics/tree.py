@@ -69,11 +69,13 @@ class Joints:
 
     offset: Of the joint from its parent link [m], in the parent's frame.
     rotation: Of the joint's frame in the parent's [-].
+    turned: 1 where that is not the identity; products with the identity are left out.
     axis: Direction in the joint's frame, of any length but 0.
     """
 
     offset: Array[vec3]
     rotation: Array[mat33]
+    turned: Array[Int]
     axis: Array[vec3]
 
 
@@ -108,7 +110,9 @@ def place_links(tree: Tree, joints: Joints, q: Array[Float], R: Array[mat33], p:
         else:
             shift = vec3(q[at], q[at + 1], q[at + 2])
             turn = Quat(q[at + 3], vec3(q[at + 4], q[at + 5], q[at + 6])).normalized().matrix()
-        R_WJ = R[up] @ joints.rotation[i]
+        R_WJ = R[up]
+        if joints.turned[i] > 0:
+            R_WJ = R[up] @ joints.rotation[i]
         R_WL = R_WJ @ turn
         p_WL = p[up] + R[up] @ joints.offset[i] + R_WJ @ shift
         R[i + 1] = R_WL
@@ -128,6 +132,20 @@ def place_links(tree: Tree, joints: Joints, q: Array[Float], R: Array[mat33], p:
                 S[d + 3] = Motion(vec3(0.0, 0.0, 0.0), a)
                 S[d + 4] = Motion(vec3(0.0, 0.0, 0.0), b)
                 S[d + 5] = Motion(vec3(0.0, 0.0, 0.0), c)
+
+
+@func
+def axes_rate(kind: Int, number: Int, d: Int, v: Array[Float]):
+    """w x v of a free body, for its number-th velocity: what the turning of its own axes adds to its acceleration."""
+    extra = 0.0
+    if kind == FREE and number >= 3:
+        turning = cross(vec3(v[d], v[d + 1], v[d + 2]), vec3(v[d + 3], v[d + 4], v[d + 5]))
+        extra = turning.x
+        if number == 4:
+            extra = turning.y
+        elif number == 5:
+            extra = turning.z
+    return extra
 
 
 @kernel

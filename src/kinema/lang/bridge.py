@@ -28,6 +28,7 @@ from kinema.lang.execute import (
     Setting,
     aligned,
     can_be_direct,
+    can_stream,
     plan_for,
     predicted_bytes,
     remembered,
@@ -326,6 +327,7 @@ class _Job:
         self.interval = 0
         self.bytes = 0
         self.direct: tuple[str, ...] = ()
+        self.streamed = False
 
     # -- forward ------------------------------------------------------------------------------------------------
 
@@ -335,24 +337,29 @@ class _Job:
 
     def setting(self) -> Setting:
         """What the memory of this rollout depends on."""
-        form = self.form
-        return Setting(self.worlds, self.steps, self.threads, form.shared, self.interval, form.recorded, self.direct)
+        form, apart = self.form, () if self.streamed else self.form.recorded
+        return Setting(
+            self.worlds, self.steps, self.threads, form.shared, self.interval, apart, self.streamed, self.direct
+        )
 
     def forward(self, keep: bool) -> tuple[list[Tensor], list[Tensor]]:
         """Run; returns final states, trajectories and outputs, and the memory that a reverse sweep needs."""
         compiled = self.plan()
+        self.streamed = can_stream(compiled, self.form.recorded)
         self.interval = self._choose_interval(compiled, keep)
         named = dict(zip(self.form.inputs, self.tensors, strict=True))
         self.direct = tuple(n for n, t in named.items() if self._is_direct(compiled, n, t))
         direct = [Memory(_NO_BYTES, named[n].data_ptr()) for n in self.direct]
         run = Execution(compiled, self.setting(), direct=direct)
         self._pack_inputs(run)
-        self._watch(run, "simulating")
-        self.status = run.status
         # As tensors, so that torch owns and guards it.
         kept = [torch.from_numpy(piece) for piece in run.kept] if keep or self.form.recorded else []
-        outs = self._collect_outputs(run, kept)
+        outs, trajectories = self._outputs(run, kept)
+        self._watch(run, "simulating")
+        self.status = run.status
         self.tensors = []  # torch keeps what it needs
+        if self.streamed:
+            kept = [*kept, *trajectories]
         return outs, kept if keep else []
 
     def _is_direct(self, compiled: Plan, name: str, tensor: Tensor) -> bool:
@@ -384,12 +391,13 @@ class _Job:
         return interval
 
     def _pack_inputs(self, run: Execution) -> None:
-        form, tensors = self.form, self.tensors
-        if form.narrow:
-            expanded = form.narrow - run.setting.shared
-            named = zip(form.inputs, tensors, strict=True)
-            tensors = [t.detach().expand(form.full(n)) if n in expanded else t for n, t in named]
-        self._pack(run, form.input_keys, tensors, finite=True)
+        self._pack(run, self.form.input_keys, self._expanded(self.tensors, run.setting.shared), finite=True)
+
+    def _expanded(self, tensors: Sequence[Tensor], shared: frozenset[str]) -> Sequence[Tensor]:
+        """Inputs with the worlds of the batch, but for those that the worlds share."""
+        form, expanded = self.form, self.form.narrow - shared
+        named = zip(form.inputs, tensors, strict=True)
+        return [t.detach().expand(form.full(n)) if n in expanded else t for n, t in named] if expanded else tensors
 
     def _pack(
         self,
@@ -400,13 +408,13 @@ class _Job:
         finite: bool = False,
     ) -> None:
         """Copy tensors (*batch, [time], *buffer shape) to buffers, without batch those that worlds share."""
-        for layout, (name, _), tensor in zip(run.layouts(keys, slot), keys, tensors, strict=True):
+        for layout, key, tensor in zip(run.layouts(keys, slot), keys, tensors, strict=True):
             if not tensor.is_contiguous() or tensor.is_neg():
                 tensor = _strided(layout, tensor.detach())
             layout.user = tensor.data_ptr()
             if tensor.dtype == torch.int64:
                 layout.dtype = native.I64
-            run.pack(layout, name, finite)
+            run.pack(layout, key, tensor, finite)
 
     def _watch(self, run: Execution, what: str) -> None:
         bar = Progress(f"{what} {self.program.name}", self.steps, self.progress)
@@ -417,24 +425,29 @@ class _Job:
         finally:
             bar.close()
 
-    def _collect_outputs(self, run: Execution, kept: list[Tensor]) -> list[Tensor]:
+    def _outputs(self, run: Execution, kept: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """All outputs, to be filled by the run, and the trajectories among them."""
         form = self.form
         last = self.steps if self.interval == 1 else self.steps % 2
         found = self._read(run, form.result_keys, form.result_shapes, last)
-        pieces = kept[len(kept) - len(form.recorded) :]
-        trajectories = [self._trajectory(run, *pair) for pair in zip(form.recorded, pieces, strict=True)]
-        return [*found[: len(form.states)], *trajectories, *found[len(form.states) :]]
+        if self.streamed:
+            shapes = [(*self.batch, self.steps + 1, *self.program.buffers[n].shape) for n in form.recorded]
+            trajectories = self._read(run, tuple((n, PRIMAL) for n in form.recorded), shapes, slot=None)
+        else:
+            pieces = kept[len(kept) - len(form.recorded) :]
+            trajectories = [self._trajectory(run, *pair) for pair in zip(form.recorded, pieces, strict=True)]
+        return [*found[: len(form.states)], *trajectories, *found[len(form.states) :]], trajectories
 
     def _read(
         self, run: Execution, keys: tuple[Key, ...], shapes: Sequence[tuple[int, ...]], slot: int | None = 0
     ) -> list[Tensor]:
-        """Buffers as fresh tensors of these shapes."""
+        """Fresh tensors of these shapes, to be filled with buffers by the run."""
         outs = []
-        for layout, (_, space), shape in zip(run.layouts(keys, slot), keys, shapes, strict=True):
+        for layout, key, shape in zip(run.layouts(keys, slot), keys, shapes, strict=True):
             # Zeros from the allocator: torch.zeros wakes its threads, which costs milliseconds on a busy machine.
             out = torch.from_numpy(np.zeros(shape, _NUMBERS[layout.dtype]))
             layout.user = out.data_ptr()
-            run.unpack(layout, space)
+            run.unpack(layout, key, out)
             outs.append(out)
         return outs
 
@@ -482,19 +495,25 @@ class _Job:
         final, along, outputs = form.by_name(cotangents)
         along = {n: c for n, c in along.items() if c is not None}
         compiled = self.plan(frozenset(b.name for b in needed if b.kind != STATE), frozenset(along))
-        pieces = [aligned(t.numpy(), t.data_ptr()) for t in kept]
+        trajectories = kept[1:] if self.streamed else []
+        pieces = [aligned(t.numpy(), t.data_ptr()) for t in kept[: len(kept) - len(trajectories)]]
         shapes = {b.name: form.tail(b) if b.name in form.shared else form.full(b.name) for b in needed}
         named = dict(zip(form.inputs, inputs, strict=True))
         made = {n: zeroed(named[n].nbytes) for n in self.direct}  # their cotangents
         direct = [*(Memory(_NO_BYTES, named[n].data_ptr()) for n in self.direct), *made.values()]
         run = Execution(compiled, self.setting(), "reverse", pieces, self.status, direct)
+        if self.streamed:
+            own = zip(form.inputs.values(), self._expanded(inputs, form.shared), strict=True)
+            controls = {b.name: t for b, t in own if b.kind == CONTROL and b.name not in form.shared}
+            self._pack(run, tuple((n, PRIMAL) for n in controls), list(controls.values()))
+            self._pack(run, tuple((n, PRIMAL) for n in form.recorded), trajectories, slot=None)
         ends = {n: c for n, c in (*final.items(), *outputs.items()) if c is not None}
         self._pack(run, tuple((n, ADJOINT) for n in ends), list(ends.values()), slot=self.steps % 2)
         later = [c.narrow(len(self.batch), 1, self.steps) for c in along.values()]
         self._pack(run, tuple((n, SEED) for n in along), later, slot=None)
-        self._watch(run, "differentiating")
         copied = [n for n in shapes if n not in made]
         read = self._read(run, tuple((n, ADJOINT) for n in copied), [shapes[n] for n in copied])
+        self._watch(run, "differentiating")
         found = dict(zip(copied, read, strict=True))
         for name in set(shapes) & set(made):
             found[name] = torch.from_numpy(made[name].bytes).view(form.dtype).reshape(shapes[name])
@@ -522,10 +541,10 @@ class _Job:
         run = Execution(compiled, self.setting()._replace(shared=shared), "tangent")
         self._pack_inputs(run)
         self._pack(run, tuple((n, TANGENT) for n in directions), list(directions.values()), finite=True)
-        self._watch(run, "simulating")
-        self.status = run.status
         names, shapes, last = [b.name for b in self.form.states], self.form.result_shapes, self.steps % 2
         primal, moved = (self._read(run, tuple((n, s) for n in names), shapes, last) for s in (PRIMAL, TANGENT))
+        self._watch(run, "simulating")
+        self.status = run.status
         return dict(zip(names, primal, strict=True)), dict(zip(names, moved, strict=True))
 
     def _direction(self, name: str, value: Any) -> Tensor:

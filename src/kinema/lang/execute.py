@@ -202,6 +202,8 @@ class Setting(NamedTuple):
         shared: Names of parameters and controls that all worlds share.
         interval: Checkpoint interval; 0 keeps nothing (no reverse).
         apart: Names of states whose memory outlives the run on its own: their trajectories are views of it.
+        streamed: Whether arrays with numbers for every step and world are moved block by block while the program runs,
+            see `can_stream`; memory then holds those of one block per worker.
         direct: Names of controls that are read where the user has them, and whose cotangents are written where the
             user gets them, see `can_be_direct`.
     """
@@ -212,6 +214,7 @@ class Setting(NamedTuple):
     shared: frozenset[str]
     interval: int = 0
     apart: tuple[str, ...] = ()
+    streamed: bool = False
     direct: tuple[str, ...] = ()
 
 
@@ -220,6 +223,12 @@ def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:
     place = compiled.places[buffer.name]
     dense = place.layout == AOS and place.numbers == len(buffer.kinds) and place.elements == buffer.length
     return buffer.kind == CONTROL and worlds == 1 and place.lanes == 1 and dense and "f" in buffer.kinds
+
+
+def can_stream(compiled: Plan, recorded: Sequence[str]) -> bool:
+    """Whether arrays may be moved block by block: worlds share blocks, and the user gets the states of all steps."""
+    states = {b.name for b in compiled.program.buffers.values() if b.kind == STATE}
+    return compiled.options.lanes == plan.WORLDS and states == set(recorded)
 
 
 class _Sizes:
@@ -251,9 +260,17 @@ class _Sizes:
         return 1
 
     def per_worker(self, buffer: Buffer) -> bool:
-        """Whether a buffer is scratch: one per worker instead of one per block."""
-        kind = buffer.kind
-        return kind in (SCRATCH, ITERATE) or (kind == OUTPUT and buffer.name not in self.plan.options.record)
+        """Whether there is one buffer per worker instead of one per block."""
+        return buffer.kind in (SCRATCH, ITERATE) or self._unused(buffer) or self.is_streamed(buffer)
+
+    def is_streamed(self, buffer: Buffer) -> bool:
+        """Whether a buffer is filled and emptied block by block."""
+        if not self.setting.streamed or buffer.name in self.setting.shared or self._unused(buffer):
+            return False
+        return buffer.kind in (STATE, CONTROL, OUTPUT)
+
+    def _unused(self, buffer: Buffer) -> bool:
+        return buffer.kind == OUTPUT and buffer.name not in self.plan.options.record
 
     def is_shared(self, buffer: Buffer, space: str) -> bool:
         """Whether all worlds have the same numbers."""
@@ -269,6 +286,11 @@ class _Sizes:
         """Bytes of a buffer in a space."""
         return self.blocks_of(buffer, space) * self.slots(buffer, space) * self.plan.places[buffer.name].bytes
 
+    def predicted(self, buffer: Buffer, space: str) -> int:
+        """The same, with the user's array where a buffer is streamed."""
+        streamed = self.slots(buffer, space) * self.plan.places[buffer.name].bytes if self.is_streamed(buffer) else 0
+        return self.bytes_of(buffer, space) + self.blocks * streamed
+
 
 def predicted_bytes(compiled: Plan, setting: Setting, keep: bool) -> tuple[int, int]:
     """Bytes of one state of all worlds, and of everything else: primal buffers and, to `keep`, their cotangents."""
@@ -278,19 +300,20 @@ def predicted_bytes(compiled: Plan, setting: Setting, keep: bool) -> tuple[int, 
         for buffer in compiled.program.buffers.values():
             if buffer.kind == STATE:
                 state += sizes.blocks * compiled.places[buffer.name].bytes
-                others += keep * 2 * sizes.bytes_of(buffer, ADJOINT)
+                others += keep * 2 * sizes.predicted(buffer, ADJOINT)
                 continue
-            others += sizes.bytes_of(buffer, PRIMAL)
+            others += sizes.bytes_of(buffer, PRIMAL) if buffer.kind == CONTROL else sizes.predicted(buffer, PRIMAL)
             if keep and buffer.kind != CONSTANT and "f" in buffer.kinds:
-                others += sizes.bytes_of(buffer, ADJOINT)
+                others += sizes.predicted(buffer, ADJOINT)
         return state, others
 
     return remembered(_ARRANGEMENTS, compiled, (setting, keep), add)
 
 
-# Pieces of memory: constants, which have addresses of their own; what a run needs; what a reverse sweep needs of it,
-# followed by one piece for each state that is `apart`, for each control that is `direct`, and for its cotangent.
-CONSTANTS, RUN, KEPT = range(3)
+# Pieces of memory: constants, which have addresses of their own; what a run needs, for all workers and for each; what
+# a reverse sweep needs of it, followed by one piece for each state that is `apart`, for each control that is `direct`,
+# and for its cotangent.
+CONSTANTS, RUN, WORKERS, KEPT = range(4)
 
 
 class Region(NamedTuple):
@@ -332,11 +355,14 @@ class Arrangement:
         self.transfers: dict[Any, Transfers] = {}  # those that were made
         # What is kept comes first and in the order of the program: forward and reverse sweep agree on its places.
         for buffer in buffers.values():
-            if buffer.kind in (STATE, PARAMETER, CONTROL):
+            if buffer.kind in (STATE, PARAMETER, CONTROL) and not sizes.is_streamed(buffer):
                 own = KEPT + 1 + setting.apart.index(buffer.name) if buffer.name in setting.apart else KEPT
                 self._arrange(sizes, buffer, kept if buffer.kind == STATE else PRIMAL, own)
-        for name, space in (*compiled.table, *_transferred(compiled, which)):
+        for name, space in (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which)):
             self._arrange(sizes, buffers[name], ADJOINT if space == ALL_SLOTS else space, RUN)
+        self.of_worker = self.pieces[WORKERS]  # bytes
+        self.pieces[WORKERS] *= setting.threads
+        self.streamed = {key for key in self.regions if sizes.is_streamed(buffers[key[0]])}
         self._describe(sizes, forward, reverse, numbers)
 
     def _arrange(self, sizes: _Sizes, buffer: Buffer, space: str, piece: int) -> None:
@@ -347,8 +373,11 @@ class Arrangement:
         if buffer.kind == CONSTANT and space == PRIMAL:
             self.regions[key] = Region(CONSTANTS, _constant(sizes.plan, buffer).address)
             return
+        own = sizes.per_worker(buffer)
+        piece = WORKERS if own else piece
+        size = sizes.bytes_of(buffer, space) // (sizes.setting.threads if own else 1)
         self.regions[key] = Region(piece, self.pieces[piece])
-        self.pieces[piece] += -(-sizes.bytes_of(buffer, space) // ALIGNMENT) * ALIGNMENT
+        self.pieces[piece] += -(-size // ALIGNMENT) * ALIGNMENT
 
     def _describe(self, sizes: _Sizes, forward: Any, reverse: Any, numbers: list[list[int]]) -> None:
         """The native program and its table of buffers, with offsets in place of addresses."""
@@ -380,16 +409,24 @@ class Arrangement:
         out.base, out.length, out.bytes = self.regions[name, space].offset, buffer.length, size
         out.slot_stride = size if slots > 1 or buffer.kind != OUTPUT else 0
         if sizes.per_worker(buffer):
-            out.worker_stride = slots * size
+            out.worker_stride = self.of_worker
         elif sizes.blocks_of(buffer, space) > 1:
             out.block_stride = slots * size
 
 
+def _zeroed(compiled: Plan, which: str) -> Iterator[Key]:
+    """What is zeroed in each step, in this order: if it lies side by side, it is zeroed at once."""
+    keys = list(compiled.table)
+    for instruction in compiled.instructions(which):
+        if instruction.op == native.OP_ZERO:
+            yield keys[instruction.refs[0][0]]
+
+
 def _transferred(compiled: Plan, which: str) -> list[Key]:
     """What is packed or unpacked beside inputs, whether or not an instruction uses it."""
-    o = compiled.options
-    states = [b.name for b in compiled.program.buffers.values() if b.kind == STATE]
-    keys = [(name, PRIMAL) for name in (*states, *sorted(o.record))]
+    o, buffers = compiled.options, compiled.program.buffers.values()
+    states = [b.name for b in buffers if b.kind == STATE]
+    keys = [(b.name, PRIMAL) for b in buffers if b.kind in (STATE, CONTROL) or b.name in o.record]
     if which == "tangent":
         keys += [(name, TANGENT) for name in (*states, *sorted(o.wrt))]
     elif which == "reverse":
@@ -425,13 +462,22 @@ class Execution:
         self.plan, self.setting, self.which = compiled, setting, which
         key = (setting, which)
         self.arrangement = remembered(_ARRANGEMENTS, compiled, key, lambda: Arrangement(compiled, setting, which))
-        _, run, *others = self.arrangement.pieces
-        self.pieces = [_NOWHERE, zeroed(run), *(map(zeroed, others) if kept is None else kept), *direct]
+        _, run, workers, *others = self.arrangement.pieces
+        self.pieces = [
+            _NOWHERE,
+            zeroed(run),
+            zeroed(workers),
+            *(map(zeroed, others) if kept is None else kept),
+            *direct,
+        ]
         self.pieces += [_NOWHERE] * (KEPT + 1 + len(setting.apart) + 2 * len(setting.direct) - len(self.pieces))
         if status is None:
             status = np.empty(setting.worlds, np.int64)
             status.fill(-1)
         self.status = status
+        self._streams: dict[tuple[Key, int, int], native.Stream] = {}
+        self._later: list[native.Layout] = []
+        self._moved: list[Any] = []  # arrays that are read or filled while the program runs
         self._status: Any = (ctypes.c_int64 * setting.worlds).from_buffer(status)  # type: ignore[arg-type]
 
     @property
@@ -476,14 +522,17 @@ class Execution:
             made.regions.append(Region(piece, offset + (slot or 0) * place.bytes * one))
         return made
 
-    def pack(self, made: native.Layout, name: str, finite: bool = False) -> None:
+    def pack(self, made: native.Layout, key: Key, array: Any, finite: bool = False) -> None:
         """Copy a user's array into a buffer, unless it is direct; with `finite`, refuse numbers that are not."""
-        runtime = build.runtime()
+        runtime, name = build.runtime(), key[0]
         if finite:
             where = _Where()
             if runtime.kn_finite(made, where) >= 0:
                 raise self._not_finite(self.plan.program.buffers[name], list(where))
-        if name not in self.setting.direct and runtime.kn_pack(made) != DONE:
+        if key in self.arrangement.streamed:
+            self._stream(made, key, native.PACK_BEFORE)
+            self._moved.append(array)
+        elif name not in self.setting.direct and runtime.kn_pack(made) != DONE:
             kind = self.plan.program.buffers[name].kind
             raise InputError(
                 f"{kind} {name!r} holds a number that does not fit into 32 bits", expected="-2**31 ... 2**31 - 1"
@@ -502,22 +551,40 @@ class Execution:
             fix="look for a division by zero, an overflow or a missing value in what computed it",
         )
 
-    def unpack(self, made: native.Layout, space: str) -> None:
-        """Copy a buffer to a user's array of zeros; of cotangents those of failed worlds are left out."""
-        if space == ADJOINT:
+    def unpack(self, made: native.Layout, key: Key, array: Any) -> None:
+        """Have a buffer copied to a user's array of zeros by `run`; not the cotangents of failed worlds."""
+        self._moved.append(array)
+        if key[1] == ADJOINT:
             made.status = self._status
-        build.runtime().kn_unpack(made)
+        if key in self.arrangement.streamed:
+            self._stream(made, key, native.UNPACK_AFTER)
+        else:
+            self._later.append(made)
+
+    def _stream(self, made: native.Layout, key: Key, action: int) -> None:
+        self._streams[key, action, made.slots] = native.Stream(made, self.arrangement.of_worker, action)
+
+    def _streams_of_run(self) -> list[native.Stream]:
+        """What is moved block by block; cotangents that are not given are zero."""
+        given = {key for key, action, _ in self._streams if action == native.PACK_BEFORE}
+        for key in sorted(self.arrangement.streamed - given):
+            if key[1] in (ADJOINT, SEED):
+                (made,) = self.layouts((key,), slot=None)
+                self._stream(made, key, native.ZERO_BEFORE)
+        return list(self._streams.values())
 
     # -- running ------------------------------------------------------------------------------------------------
 
     def run(self, poll: Callable[[int], int] | None = None) -> None:
-        """Run all steps, forward or in reverse; raises KeyboardInterrupt if `poll` cancelled it."""
+        """Run all steps, forward or in reverse, and unpack; raises KeyboardInterrupt if `poll` cancelled it."""
         known = self.arrangement
         table = known.table.copy()
         table[:, 0] += np.array([piece.address for piece in self.pieces])[known.piece_of]  # the field `base`
         p = native.Program.from_buffer_copy(known.program)
         p.buffers = known.table_type.from_buffer(table)
         p.status = self._status
+        streams = self._streams_of_run()
+        p.n_streams, p.streams = len(streams), (native.Stream * len(streams))(*streams)
         fault = native.Fault()
         if self.plan.options.check:
             p.fault = ctypes.pointer(fault)
@@ -532,6 +599,8 @@ class Execution:
         if answer != DONE:
             fix = "fewer worlds or threads, or a larger checkpoint interval"
             raise KinemaError("the runtime ran out of memory", fix=fix)
+        for layout in self._later:
+            runtime.kn_unpack(layout)
 
     def _fault(self, fault: native.Fault) -> KernelError:
         """The error of a checked build: kernel, element, source line."""

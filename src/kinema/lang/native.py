@@ -27,6 +27,9 @@ OP_CALL, OP_ZERO, OP_COPY, OP_ADD, OP_LOOP, OP_END = range(6)
 # Answers of the runtime.
 DONE, CANCELLED, FAULT, NO_MEMORY, BAD_LAYOUT, OUT_OF_RANGE = range(6)
 
+# When an array is moved block by block (kn_stream.action).
+PACK_BEFORE, ZERO_BEFORE, UNPACK_AFTER = range(3)
+
 # Types of numbers (kn_layout.dtype).
 F32, F64, I32, I64 = range(4)
 
@@ -136,37 +139,6 @@ class Instruction(ctypes.Structure):
     ]
 
 
-Poll = ctypes.CFUNCTYPE(c_int32, c_int64)
-"""Type of ``kn_program.poll``: steps done -> 0 to go on. Keep a reference to it for as long as the program runs."""
-
-
-class Program(ctypes.Structure):
-    """A step program with its memory (``kn_program``)."""
-
-    _fields_ = [
-        ("precision", c_int32),
-        ("lanes", c_int32),
-        ("worlds", c_int32),
-        ("blocks", c_int32),
-        ("n_buffers", c_int32),
-        ("buffers", POINTER(Buffer)),
-        ("n_states", c_int32),
-        ("state", POINTER(c_int32)),
-        ("checkpoint", POINTER(c_int32)),
-        ("ring", c_int32),
-        ("interval", c_int32),
-        ("n_forward", c_int32),
-        ("n_reverse", c_int32),
-        ("forward", POINTER(Instruction)),
-        ("reverse", POINTER(Instruction)),
-        ("workers", c_int32),
-        ("status", POINTER(c_int64)),
-        ("arenas", POINTER(Arena)),
-        ("fault", POINTER(Fault)),
-        ("poll", Poll),
-    ]
-
-
 class Layout(ctypes.Structure):
     """A user's strided array beside its place in native memory (``kn_layout``)."""
 
@@ -195,7 +167,46 @@ class Layout(ctypes.Structure):
     ]
 
 
-_STRUCTURES = (Fault, Arena, Call, Buffer, Ref, Schedule, Instruction, Program, Layout)
+class Stream(ctypes.Structure):
+    """An array that is moved block by block (``kn_stream``)."""
+
+    _fields_ = [("layout", Layout), ("worker_stride", c_int64), ("action", c_int32)]
+
+
+Poll = ctypes.CFUNCTYPE(c_int32, c_int64)
+"""Type of ``kn_program.poll``: steps done -> 0 to go on. Keep a reference to it for as long as the program runs."""
+
+
+class Program(ctypes.Structure):
+    """A step program with its memory (``kn_program``)."""
+
+    _fields_ = [
+        ("precision", c_int32),
+        ("lanes", c_int32),
+        ("worlds", c_int32),
+        ("blocks", c_int32),
+        ("n_buffers", c_int32),
+        ("buffers", POINTER(Buffer)),
+        ("n_states", c_int32),
+        ("state", POINTER(c_int32)),
+        ("checkpoint", POINTER(c_int32)),
+        ("ring", c_int32),
+        ("interval", c_int32),
+        ("n_forward", c_int32),
+        ("n_reverse", c_int32),
+        ("forward", POINTER(Instruction)),
+        ("reverse", POINTER(Instruction)),
+        ("n_streams", c_int32),
+        ("streams", POINTER(Stream)),
+        ("workers", c_int32),
+        ("status", POINTER(c_int64)),
+        ("arenas", POINTER(Arena)),
+        ("fault", POINTER(Fault)),
+        ("poll", Poll),
+    ]
+
+
+_STRUCTURES = (Fault, Arena, Call, Buffer, Ref, Schedule, Instruction, Program, Layout, Stream)
 
 
 def _check_sizes(library: ctypes.CDLL, path: str) -> None:

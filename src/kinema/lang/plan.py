@@ -368,21 +368,28 @@ class Plan:
     # -- first writers ------------------------------------------------------------------------------------------
 
     def _set_instead_of_zero(self, made: list[Instruction]) -> list[Instruction]:
-        """Where the first call that uses zeroed cotangents adds to each once, it sets them and nothing is zeroed."""
+        """Where the first call that uses zeroed cotangents adds to each once, it sets them and nothing is zeroed.
+
+        Nor is anything zeroed that nobody uses.
+        """
         made = list(made)
         for zero in [i for i in made if i.op == native.OP_ZERO]:
             place = made.index(zero)
             first = next((k for k in range(place + 1, len(made)) if _meets(made[k], zero.refs[0])), None)
+            if self._is_scratch(zero) and not any(i is not zero and _meets(i, zero.refs[0]) for i in made):
+                _drop(made, place)
             if first is None or made[first].origin is None:
                 continue
             call, kernel, form = made[first].origin  # type: ignore[misc]
             at = [k for k, ref in enumerate(made[first].refs) if ref == zero.refs[0]]
             if len(at) == 1 and self._adds_once_everywhere(call, kernel, kernel.arrays[at[0]]):
                 made[first] = self._instruction(call, _setting(kernel, kernel.arrays[at[0]]), form, made[first].refs)
-                made.remove(zero)
-                for loop in made:
-                    loop.end -= int(loop.op == native.OP_LOOP and loop.end > place)
+                _drop(made, place)
         return made
+
+    def _is_scratch(self, zero: Instruction) -> bool:
+        name, _ = list(self.table)[zero.refs[0][0]]
+        return self.program.buffers[name].kind == SCRATCH
 
     def _adds_once_everywhere(self, call: KernelCall, kernel: KernelIR, array: ArrayRef) -> bool:
         source = array.origin.name if array.origin else array.name
@@ -435,6 +442,13 @@ class Plan:
     def compile(self, lists: tuple[str, ...]) -> None:
         """Compile and load everything that the named lists call, side by side."""
         build.libraries(self.sources(lists))
+
+
+def _drop(made: list[Instruction], place: int) -> None:
+    """Take an instruction out."""
+    del made[place]
+    for loop in made:
+        loop.end -= int(loop.op == native.OP_LOOP and loop.end > place)
 
 
 def _meets(instruction: Instruction, ref: tuple[int, int]) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 
 from kinema.errors import ModelError
 from kinema.model.tree import Placed, TreeArrays, rotation_matrix
-from kinema.scene.description import FIXED, Closure, Pose
+from kinema.scene.description import BALL as BALL_JOINT
+from kinema.scene.description import FIXED, Closure, Joint, Pose
 
 NO_LIMIT = 1e9  # stands for infinity among numbers that are learned
 
@@ -79,7 +80,7 @@ class ConstraintArrays:
     Attributes:
         followers: dof, leader, q, leader_q, multiplier, offset.
         rubbing: dof, friction: dry friction of joints [N m, N].
-        limits: dof, q, lower, upper.
+        limits: dof, q, lower, upper, ball: 1 for ball joints, which come last and have no use for `lower`.
         loops: first, second, first_place, second_place, first_turn, second_turn, welded.
     """
 
@@ -107,11 +108,12 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
     """Followers, dry friction, limits and loops of all robots.
 
     Raises:
-        ModelError: A joint or body is unknown, a limit is on a joint without a single coordinate or upside down.
+        ModelError: A joint or body is unknown, a limit is on a free joint, upside down, or no angle of a ball joint.
     """
     followers: list[tuple[str, int, int, float, float]] = []
     rubbing: list[tuple[str, int, float]] = []
     limits: list[tuple[str, int, float, float]] = []
+    balls: list[tuple[str, int, float, float]] = []
     loops: list[tuple[str, Closure, _End, _End]] = []
     for one in placed:
         for joint in (j for body in one.robot.bodies for j in body.joints if j.kind != FIXED):
@@ -121,9 +123,16 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
                 leader = _single(tree, f"{one.name}/{joint.mimic.joint}", f"{name!r} follows it")
                 follower = _single(tree, name, f"it follows {joint.mimic.joint!r}")
                 followers.append((name, follower, leader, joint.mimic.multiplier, joint.mimic.offset))
+            if joint.prescribed:
+                if joint.mimic is not None:
+                    what = f"joint {name!r} is prescribed and follows {joint.mimic.joint!r}"
+                    raise ModelError(what, fix="one of the two; a joint may follow one that is prescribed")
+                continue
             if joint.friction > 0:
                 rubbing += [(name, int(tree.v_start[i]) + k, joint.friction) for k in range(int(tree.dofs[i]))]
-            if joint.lower > -math.inf or joint.upper < math.inf:
+            if joint.kind == BALL_JOINT and (joint.lower, joint.upper) != (-math.inf, math.inf):
+                balls.append((name, int(tree.v_start[i]), 0.0, _largest_angle(name, joint)))
+            elif joint.lower > -math.inf or joint.upper < math.inf:
                 if not joint.lower <= joint.upper:
                     raise ModelError(f"the limits of joint {name!r} are upside down", got=(joint.lower, joint.upper))
                 bounds = max(joint.lower, -NO_LIMIT), min(joint.upper, NO_LIMIT)
@@ -135,10 +144,12 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
             ]
             if ends[0].link == 0:
                 ends.reverse()
-            if ends[0].link == 0:
-                raise ModelError(f"loop {closure.name!r} of robot {one.name!r} holds nothing that moves")
+            if not any(tree.yields[end.link] for end in ends):
+                raise ModelError(f"loop {closure.name!r} of robot {one.name!r} holds nothing that a force could move")
             loops.append((f"{one.name}/{closure.name}", closure, ends[0], ends[1]))
     coordinate = tree.spring_coordinates()
+    turning = dict(zip(tree.v_start.tolist(), tree.q_start.tolist(), strict=True))
+    limits += balls
 
     def ints(values: Iterable[int]) -> np.ndarray:
         return np.array(list(values), np.int32)
@@ -155,7 +166,8 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
         rubbing={"dof": ints(r[1] for r in rubbing), "friction": np.array([r[2] for r in rubbing])},
         limits={
             "dof": ints(x[1] for x in limits),
-            "q": ints(coordinate[x[1]] for x in limits),
+            "q": ints(turning[x[1]] for x in limits),
+            "ball": ints([0] * (len(limits) - len(balls)) + [1] * len(balls)),
             "lower": np.array([x[2] for x in limits]),
             "upper": np.array([x[3] for x in limits]),
         },
@@ -194,6 +206,13 @@ def _single(tree: TreeArrays, name: str, why: str) -> int:
             f"joint {name!r} has no single coordinate, but {why}", expected="a revolute or prismatic joint"
         )
     return int(tree.v_start[i])
+
+
+def _largest_angle(name: str, joint: Joint) -> float:
+    if joint.lower not in (-math.inf, 0.0) or not 0 < joint.upper <= math.pi:
+        what, got = f"the limit of ball joint {name!r} is no angle", f"lower {joint.lower:g}, upper {joint.upper:g}"
+        raise ModelError(what, got=got, expected="upper between 0 and pi, the largest angle of its turn, and no lower")
+    return joint.upper
 
 
 def _end(tree: TreeArrays, one: Placed, closure: Closure, body: str | None, pose: Pose) -> _End:

@@ -14,6 +14,7 @@ from kinema.errors import InputError
 from kinema.model.actuators import ActuatorArrays, find_actuators
 from kinema.model.constraints import ConstraintArrays, find_constraints
 from kinema.model.shapes import CandidateArrays, ShapeArrays, find_candidates, find_shapes
+from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.tree import Placed, TreeArrays, build_tree
 from kinema.scene.scene import Contact, Scene
 
@@ -37,6 +38,7 @@ class Model:
         candidates: Places where they may touch.
         constraints: Followers, dry friction, limits and loops.
         actuators: What controls drive.
+        sites: Frames on bodies whose motion can be recorded.
     """
 
     tree: TreeArrays
@@ -47,6 +49,7 @@ class Model:
     candidates: CandidateArrays
     constraints: ConstraintArrays
     actuators: ActuatorArrays
+    sites: SiteArrays
     _defaults: dict[str, Tensor] = field(default_factory=dict, repr=False)
     _owners: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
@@ -65,6 +68,7 @@ class Model:
         self._add("centre", self.shapes.offset, self.shapes.names)
         for name in ("friction", "restitution"):
             self._add(name, getattr(self.candidates, name), self.candidates.names)
+        self._add("place", self.sites.offset, self.sites.names)
         self._add("gravity", self.gravity, [])
         for name in OF_CONTACT:
             self._add(f"contact/{name}", getattr(self.contact, name), [])
@@ -95,6 +99,11 @@ class Model:
         """Names of the joints that move, "robot/joint"."""
         return self.tree.joints
 
+    @property
+    def prescribed(self) -> list[str]:
+        """Names of the joints whose motion is given, in the order of `simulate(motion=)`."""
+        return [name for name, given in zip(self.tree.joints, self.tree.prescribed, strict=True) if given]
+
     def initial_coordinates(self) -> Tensor:
         """Coordinates q as placed: joints at zero, free bodies where they stand. Shape (nq,)."""
         return torch.tensor(self.tree.q, dtype=self.dtype)
@@ -107,8 +116,9 @@ class Model:
                 ".../damping", ".../stiffness", ".../rest", ".../lower", ".../upper", ".../dry_friction";
                 "robot/actuator/gear", ".../kp", ".../kd", ".../force"; "robot/body/shape/size" (three numbers, see
                 `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction",
-                ".../restitution", and so on for all `candidates.names`; "gravity", "contact/erp", "contact/cfm"; or a
-                whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ...
+                ".../restitution", and so on for all `candidates.names`; "robot/site/place" [m], on its link; "gravity",
+                "contact/erp", "contact/cfm"; or a whole array: "mass", "axis", "friction", ..., in the order of
+                `bodies`, `joints`, ...
             requires_grad: Whether they collect gradients.
         """
         found = {}
@@ -194,4 +204,5 @@ def compile(scene: Scene, dtype: torch.dtype = torch.float64) -> Model:
         find_candidates(tree, shapes, found),
         find_constraints(tree, placed),
         find_actuators(tree, placed),
+        find_sites(tree, placed),
     )

@@ -296,7 +296,7 @@ def _knobs(shape: Shape, hull: Hull | None) -> list[Knob]:
 def _meet(tree: TreeArrays, a: Found, b: Found) -> bool:
     """Whether two shapes may touch: their groups, the words of their robots, and joints between them decide."""
     one, two = a.shape, b.shape
-    if a.link == b.link:
+    if a.link == b.link or not (tree.yields[a.link] or tree.yields[b.link]):
         return False
     if not (one.mask & two.group and two.mask & one.group) or one.kind in b.without or two.kind in a.without:
         return False

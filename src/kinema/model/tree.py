@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -47,6 +48,7 @@ class TreeArrays:
         row, depth, last, above: See `kinematics.tree.Branches`, shapes (n,), (n,), (n,), (entries,).
         armature, damping, stiffness, rest: Of each velocity's joint, shape (n,); springs of one-dof joints only.
         q: Coordinates as placed, shape (nq,).
+        prescribed: 1 for joints whose motion is given, shape (j,).
     """
 
     joints: list[str] = field(default_factory=list)
@@ -75,6 +77,7 @@ class TreeArrays:
     stiffness: np.ndarray = field(default_factory=lambda: np.zeros(0))
     rest: np.ndarray = field(default_factory=lambda: np.zeros(0))
     q: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    prescribed: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
 
     @property
     def nq(self) -> int:
@@ -91,6 +94,19 @@ class TreeArrays:
         out = np.full(self.nv, -1, np.int32)
         single = self.dofs == 1
         out[self.v_start[single]] = self.q_start[single]
+        return out
+
+    def prescribed_numbers(self) -> np.ndarray:
+        """For every velocity, which of the given ones it is; -1 for those that forces change. Shape (n,)."""
+        given = np.repeat(self.prescribed, self.dofs) > 0
+        return np.where(given, np.cumsum(given) - 1, -1).astype(np.int32)
+
+    @cached_property
+    def yields(self) -> np.ndarray:
+        """Whether a force can move a link: not the world, nor what moves only as it is told. Shape (j + 1,)."""
+        out = np.zeros(len(self.parent) + 1, bool)
+        for i, parent in enumerate(self.parent):
+            out[i + 1] = out[parent] or not self.prescribed[i]
         return out
 
 
@@ -225,6 +241,7 @@ class _Builder:
             com=np.array([b.mass.com if b.mass else (0.0,) * 3 for _, b in self.body_rows]).reshape(-1, 3),
             inertia=np.array([b.mass.inertia if b.mass else (0.0,) * 6 for _, b in self.body_rows]).reshape(-1, 6),
             q=np.array(self.q),
+            prescribed=_ints(j.prescribed for j in self.joint_words),
         )
         for name in ("armature", "damping", "stiffness", "rest"):
             values = [getattr(j, name) for j, n in zip(self.joint_words, dofs, strict=True) for _ in range(n)]
@@ -277,7 +294,7 @@ def _check_masses(tree: TreeArrays) -> None:
     for i in reversed(range(len(tree.parent))):
         moved[tree.parent[i]] |= moved[i + 1]
         d = tree.v_start[i]
-        if not moved[i + 1] and not (tree.armature[d : d + tree.dofs[i]] > 0).all():
+        if not moved[i + 1] and not tree.prescribed[i] and not (tree.armature[d : d + tree.dofs[i]] > 0).all():
             raise ModelError(
                 f"joint {tree.joints[i]!r} moves nothing that has mass",
                 fix="give a body beyond it a mass and inertia, or the joint an armature",

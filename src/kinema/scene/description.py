@@ -107,7 +107,7 @@ class Joint:
         axis: Unit vector in the body's frame; for revolute and prismatic.
         anchor: Point of the axis in the body's frame [m]; for revolute and ball.
         lower: Lower limit [rad or m], -inf for none.
-        upper: Upper limit.
+        upper: Upper limit; of a ball joint the largest angle of its turn [rad], about whatever axis.
         effort: Largest torque or force of the actuators [N m or N].
         velocity: Largest speed [rad/s or m/s]; noted, not enforced.
         armature: Inertia of the drive, added to the diagonal of the mass matrix [kg m^2 or kg].
@@ -116,6 +116,9 @@ class Joint:
         rest: Coordinate at which the spring is relaxed.
         friction: Dry friction [N m or N].
         mimic: Follows another joint.
+        prescribed: Moves as `simulate(motion=)` says, whatever pushes: forces, limits, springs, friction and actuators
+            do nothing to it. What it carries or hits feels it. Functions other than `simulate` and `step` take it for
+            a joint like others.
     """
 
     name: str
@@ -132,6 +135,15 @@ class Joint:
     rest: float = 0.0
     friction: float = 0.0
     mimic: Mimic | None = None
+    prescribed: bool = False
+
+
+@dataclass(frozen=True)
+class Site:
+    """A frame on a body whose motion is of interest: the place of a sensor, a tool; its pose is in the body's frame."""
+
+    name: str
+    pose: Pose = Pose()
 
 
 @dataclass(frozen=True)
@@ -144,6 +156,7 @@ class Body:
     joints: tuple[Joint, ...] = ()
     mass: MassProperties | None = None
     shapes: tuple[Shape, ...] = ()
+    sites: tuple[Site, ...] = ()
 
 
 @dataclass(frozen=True)

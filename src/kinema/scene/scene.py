@@ -8,7 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from kinema.errors import ModelError
-from kinema.scene.description import FREE, TERRAIN, Body, Joint, Mesh, Pose, Quaternion, Robot, Shape, Vector
+from kinema.scene.description import (
+    FIXED,
+    FREE,
+    TERRAIN,
+    Body,
+    Joint,
+    Mesh,
+    Pose,
+    Quaternion,
+    Robot,
+    Shape,
+    Site,
+    Vector,
+)
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
 
@@ -145,6 +158,7 @@ class Scene:
         rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
         floating: bool = False,
         self_collision: bool = False,
+        prescribed: Sequence[str] = (),
     ) -> str:
         """Add a robot.
 
@@ -155,12 +169,13 @@ class Scene:
             rot: Orientation of its root frame, unit quaternion (w, x, y, z).
             floating: Give roots without joints a free joint, so that nothing holds the robot.
             self_collision: Links of the robot collide with each other, neighbours and excluded pairs apart.
+            prescribed: Names of joints that move as `simulate(motion=)` says, whatever pushes; see `Joint`.
 
         Returns:
             Its name.
 
         Raises:
-            ModelError: The file is refused, the name is taken, or a number is not finite.
+            ModelError: The file is refused, the name is taken, a number is not finite, or there is no such joint.
         """
         if not isinstance(robot, Robot):
             robot = _read(os.fspath(robot))
@@ -170,8 +185,45 @@ class Scene:
         if name in taken or "/" in name or not name:
             raise ModelError(f"the scene cannot call a robot {name!r}", expected=f"a new name without /; has {taken}")
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
-        self.robots.append(PlacedRobot(name, _floating(robot) if floating else robot, pose, self_collision))
+        robot = _prescribed(_floating(robot) if floating else robot, prescribed)
+        self.robots.append(PlacedRobot(name, robot, pose, self_collision))
         return name
+
+    def add_site(
+        self,
+        body: str,
+        name: str,
+        *,
+        pos: Vector = (0.0, 0.0, 0.0),
+        rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
+    ) -> str:
+        """Add a frame to a body of a robot that is in the scene: the place of a sensor, a tool.
+
+        Args:
+            body: "robot/body", the robot's name in this scene and the body's.
+            name: Of the site, new to the robot.
+            pos: Position in the body's frame [m].
+            rot: Orientation in the body's frame, unit quaternion (w, x, y, z).
+
+        Returns:
+            Its name in the model, "robot/name".
+
+        Raises:
+            ModelError: There is no such body, the name is taken, or a number is not usable.
+        """
+        owner, _, part = body.partition("/")
+        at = next((i for i, one in enumerate(self.robots) if one.name == owner), None)
+        bodies = self.robots[at].robot.bodies if at is not None else ()
+        if at is None or part not in [one.name for one in bodies]:
+            known = ", ".join(f"{one.name}/{b.name}" for one in self.robots for b in one.robot.bodies)
+            raise ModelError(f"there is no body {body!r} for a site", expected=known or "a scene with a robot")
+        taken = [site.name for one in bodies for site in one.sites]
+        if name in taken or not name:
+            raise ModelError(f"robot {owner!r} cannot call a site {name!r}", expected=f"a new name; has {taken}")
+        site = Site(name, Pose(_finite("pos", pos, 3), _unit("rot", rot)))
+        changed = tuple(replace(b, sites=(*b.sites, site)) if b.name == part else b for b in bodies)
+        self.robots[at] = replace(self.robots[at], robot=replace(self.robots[at].robot, bodies=changed))
+        return f"{owner}/{name}"
 
 
 def _read(path: str) -> Robot:
@@ -186,6 +238,22 @@ def _floating(robot: Robot) -> Robot:
     roots = [body for body in robot.bodies if body.parent is None]
     free = {b.name: replace(b, joints=(Joint(f"{b.name}_free", FREE),)) for b in roots if not b.joints}
     return replace(robot, bodies=tuple(free.get(b.name, b) for b in robot.bodies))
+
+
+def _prescribed(robot: Robot, names: Sequence[str]) -> Robot:
+    """The robot with these joints prescribed."""
+    moving = [joint.name for body in robot.bodies for joint in body.joints if joint.kind != FIXED]
+    unknown = [name for name in names if name not in moving]
+    if unknown or isinstance(names, str):
+        what = f"robot {robot.name!r} has no joint that could be prescribed: "
+        raise ModelError(what + repr(names if isinstance(names, str) else unknown[0]), expected=", ".join(moving))
+    if not names:
+        return robot
+    bodies = [
+        replace(b, joints=tuple(replace(j, prescribed=j.prescribed or j.name in names) for j in b.joints))
+        for b in robot.bodies
+    ]
+    return replace(robot, bodies=tuple(bodies))
 
 
 def _finite(name: str, given: tuple[float, ...], count: int) -> tuple:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kinema.contact.ball_limits import BallLimits, ball_limit_rows
 from kinema.contact.dense import Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
 from kinema.contact.mlcp import (
     Bounds,
@@ -19,6 +20,7 @@ from kinema.contact.mlcp import (
     impulse_sums,
     residual,
 )
+from kinema.contact.prescribed import hold_rows
 from kinema.contact.rows import (
     Candidates,
     Followers,
@@ -35,6 +37,7 @@ from kinema.contact.rows import (
     loop_rows,
     pick_contacts,
     scale_rows,
+    scale_rows_adjoint,
     velocity_change,
 )
 from kinema.contact.shapes import Touch
@@ -65,6 +68,7 @@ class ConstraintProgram:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
         self.touch: Touch | None = None
+        self.impulse: Any = None
         self.singles, self.equations = fixed.singles, fixed.equations
         self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
         self.picked = self.candidates > FEW
@@ -109,8 +113,9 @@ class ConstraintProgram:
         """The support of every single row and every triple."""
         fixed, candidates = self.model.constraints, self.model.candidates
         followers, loops = fixed.followers, fixed.loops
+        limits = fixed.limits["dof"] + 2 * fixed.limits["ball"]  # the last of a joint
         found = [support.of_dofs(int(d), int(e)) for d, e in zip(followers["dof"], followers["leader"], strict=True)]
-        found += [support.of_dofs(int(d)) for d in (*fixed.rubbing["dof"], *fixed.limits["dof"])]
+        found += [support.of_dofs(int(d)) for d in (*fixed.rubbing["dof"], *limits)]
         for one, two, welded in zip(loops["first"], loops["second"], loops["welded"], strict=True):
             found += [support.of_links(int(one), int(two))] * (1 + int(welded))
         links = zip(candidates.first, candidates.second, strict=True) if self.candidates else ()
@@ -139,14 +144,15 @@ class ConstraintProgram:
             p.call(dry_friction_rows, self.supports, self.support, dof, friction, start, *shared, *self._sides())
             at += len(fixed.rubbing_names)
         if fixed.limit_names:
-            names = {n: self._ints(f"limit_{n}", fixed.limits[n]) for n in ("dof", "q")}
-            numbers = {n: p.parameter(n, Float, len(fixed.limit_names)) for n in ("lower", "upper")}
-            limits, start = Limits(**names, **numbers), p.constant("limit_start", Int, at)
-            p.call(limit_rows, self.supports, self.support, limits, start, self.law, q, *shared, *self._sides())
+            self._limits(at, q, shared)
         if not self.singles:
             p.call(clear, *self._sides())
         if fixed.loop_names:
             self._loops(shared)
+        if self.parts.given is not None:
+            rows, self.J = self.J, p.scratch("J_held", Float, self.rows * self.wide)
+            where = (self.supports, self.support, self.count.singles, self.count.triples)
+            p.call(hold_rows, *where, self.parts.number, rows, self.J)
         return self._solve(v_free)
 
     def _ints(self, name: str, values: np.ndarray) -> Ref:
@@ -154,6 +160,19 @@ class ConstraintProgram:
 
     def _sides(self) -> tuple[Ref, Ref]:
         return self.lower, self.upper
+
+    def _limits(self, at: int, q: Ref, shared: tuple[Ref, ...]) -> None:
+        p, limits = self.program, self.model.constraints.limits
+        single, start = limits["ball"] == 0, p.constant("limit_start", Int, at)
+        numbers = {n: p.parameter(n, Float, len(single)) for n in ("lower", "upper")}
+        rest = (start, self.law, q, *shared, *self._sides())
+        if single.any():
+            names = {n: self._ints(f"limit_{n}", limits[n][single]) for n in ("dof", "q")}
+            p.call(limit_rows, self.supports, self.support, Limits(**names, **numbers), *rest)
+        if not single.all():
+            names = {n: self._ints(f"ball_{n}", limits[n][~single]) for n in ("dof", "q")}
+            balls = BallLimits(**names, number=self._ints("ball_number", np.flatnonzero(~single)))
+            p.call(ball_limit_rows, self.supports, self.support, balls, numbers["upper"], *rest)
 
     def _loops(self, shared: tuple[Ref, ...]) -> None:
         p, parts, loops = self.program, self.parts, self.model.constraints.loops
@@ -164,6 +183,7 @@ class ConstraintProgram:
             **{n: p.constant(f"loop_{n}", mat33, loops[n]) for n in ("first_turn", "second_turn")},
             start=self._ints("loop_start", start),
         )
+        self.loops = table
         where = (parts.tree, self.supports, self.support, table, self.law.erp, self.count.singles)
         p.call(loop_rows, *where, parts.R, parts.p, parts.S, *shared)
 
@@ -172,6 +192,7 @@ class ConstraintProgram:
         self.touch = touch = detect(parts, model, self.law.margin)
         sides = self._pick(touch) if self.picked else self._all()
         touch = self.near if self.picked else touch
+        self.met = sides, touch
         surfaces = Surfaces(**{n: p.parameter(n, Float, self.candidates) for n in ("friction", "restitution")})
         where = (parts.tree, self.supports, self.support, sides, self.law, surfaces, touch)
         counts = (self.count.triples, self.count.equations, self.count.singles)
@@ -209,7 +230,10 @@ class ConstraintProgram:
         size = self.rows * self.wide
         H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
         where = (parts.branches, self.supports, self.support, self.count.singles, self.count.triples)
-        p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
+        with p.custom() as node:
+            p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
+        with p.adjoint_of(node):
+            p.call(scale_rows_adjoint, *where, parts.U, parts.L, H, Y.adj, parts.U.adj, parts.L.adj, self.J.adj)
         inverse = p.scratch("inverse", Float, self.rows)
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
         history = p.scratch("history", Float, (contact.sweeps + 1) * self.rows)

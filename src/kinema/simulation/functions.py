@@ -14,14 +14,15 @@ import torch
 from torch import Tensor
 
 from kinema.dynamics.articulated import add_scaled, dense_matrix
+from kinema.dynamics.report import total_momentum
 from kinema.errors import InputError
-from kinema.kinematics.tree import report_links
+from kinema.kinematics.tree import link_velocities, report_links
 from kinema.lang import Float, mat33, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
-from kinema.math import Motion
+from kinema.math import Force, Motion
 from kinema.model.model import Model
-from kinema.simulation.articulated import TreeProgram
+from kinema.simulation.articulated import TreeProgram, articulated_pays
 
 Params = Mapping[str, Tensor]
 
@@ -82,6 +83,33 @@ def centre_of_mass(model: Model, q: Tensor, params: Params | None = None) -> Ten
     return (mass.unsqueeze(-1) * centres).sum(-2) / mass.sum(-1, keepdim=True)
 
 
+def momentum(model: Model, q: Tensor, v: Tensor, about: Tensor | None = None, params: Params | None = None) -> Tensor:
+    """Momentum of all bodies in world axes, shape (*batch, 6): angular [kg m^2/s], then linear [kg m/s].
+
+    The inertia of drives (armature) has no part in it.
+
+    Args:
+        model: The model.
+        q: Coordinates, shape (*batch, nq).
+        v: Velocities, shape (*batch, nv).
+        about: Point that the angular part is about [m], shape (*batch, 3); the centre of mass by default.
+        params: Numbers in place of the model's own, see `Model.parameters`.
+
+    Gradients:
+        Exact, to q, v, the point, offsets, axes, masses, centres of mass and inertias.
+    """
+
+    def build(p: Program, parts: TreeProgram) -> None:
+        v, point = p.parameter("v", Float, model.nv), p.parameter("about", Float, 3)
+        V = p.scratch("V", Motion, len(model.joints) + 1)
+        parts.kinematics(p.parameter("q", Float, model.nq))
+        p.call(link_velocities, parts.tree, parts.S, v, V)
+        p.call(total_momentum, parts.tree, parts.inertia, V, parts.p, point, p.output("out", Force, 1))
+
+    point = centre_of_mass(model, q, params) if about is None else about
+    return _evaluate(model, "momentum", build, {"q": q, "v": v, "about": point}, params)["out"].squeeze(-2)
+
+
 def potential_energy(model: Model, q: Tensor, params: Params | None = None) -> Tensor:
     """Energy of gravity, -m g.c over all bodies that move [J], shape (*batch,); springs are not part of it.
 
@@ -112,7 +140,6 @@ def mass_matrix(model: Model, q: Tensor, params: Params | None = None) -> Tensor
 
     def build(p: Program, parts: TreeProgram) -> None:
         parts.kinematics(p.parameter("q", Float, model.nq))
-        parts.inertias()
         M = p.scratch("M", Float, len(model.tree.above))
         parts.mass_matrix(M)
         p.call(dense_matrix, parts.branches, M, p.output("out", Float, model.nv**2))
@@ -133,7 +160,6 @@ def inverse_dynamics(model: Model, q: Tensor, v: Tensor, acceleration: Tensor, p
     def build(p: Program, parts: TreeProgram) -> None:
         v, a, tau = (_numbers(p, kind, name, model.nv) for kind, name in (("in", "v"), ("in", "a"), ("", "tau")))
         parts.kinematics(p.parameter("q", Float, model.nq))
-        parts.inertias()
         parts.inverse_dynamics(v, a, tau)
         p.call(add_scaled, tau, parts.armature, a, p.output("out", Float, model.nv))
 
@@ -151,16 +177,12 @@ def forward_dynamics(model: Model, q: Tensor, v: Tensor, tau: Tensor, params: Pa
 
     def build(p: Program, parts: TreeProgram) -> None:
         v, tau = _numbers(p, "in", "v", model.nv), _numbers(p, "in", "tau", model.nv)
-        bias, net, found = (_numbers(p, "", name, model.nv) for name in ("bias", "net", "found"))
+        net, found = (_numbers(p, "", name, model.nv) for name in ("net", "found"))
         zero, minus = (p.constant(name, Float, [x] * model.nv) for name, x in (("zero", 0.0), ("minus", -1.0)))
-        M = p.scratch("M", Float, len(model.tree.above))
         parts.kinematics(p.parameter("q", Float, model.nq))
-        parts.inertias()
-        parts.inverse_dynamics(v, zero, bias)
+        bias = parts.bias(v, zero, articulated_pays(model.tree))
         p.call(add_scaled, tau, minus, bias, net)
-        parts.mass_matrix(M)
-        parts.factorise(M)
-        parts.solve(net, found)
+        parts.accelerate(net, parts.armature, found)
         p.call(add_scaled, found, zero, zero, p.output("out", Float, model.nv))
 
     return _evaluate(model, "forward_dynamics", build, {"q": q, "v": v, "tau": tau}, params)["out"]

@@ -24,6 +24,7 @@ class Linearised:
             normalises them, so that a change of their length changes nothing.
         by_tau: d(q', v') / d(tau), shape (*batch, n, nv).
         by_u: d(q', v') / d(u), shape (*batch, n, actuators); None without actuators.
+        by_motion: d(q', v') / d(motion), shape (*batch, n, prescribed velocities); None without prescribed joints.
     """
 
     q: Tensor
@@ -31,6 +32,7 @@ class Linearised:
     by_state: Tensor
     by_tau: Tensor
     by_u: Tensor | None
+    by_motion: Tensor | None = None
 
 
 def step(
@@ -40,6 +42,7 @@ def step(
     tau: Tensor | None = None,
     u: Tensor | None = None,
     *,
+    motion: Tensor | None = None,
     dt: float,
     params: Mapping[str, Tensor] | None = None,
     threads: int | None = None,
@@ -52,6 +55,7 @@ def step(
         v: Velocities, shape (*batch, nv).
         tau: Force of each degree of freedom [N m, N], shape (*batch, nv).
         u: Controls of the actuators, shape (*batch, actuators).
+        motion: Velocities of prescribed joints at the end of the step, shape (*batch, velocities).
         dt: Time step [s].
         params: As in `simulate`.
         threads: As in `simulate`.
@@ -68,6 +72,7 @@ def step(
         v,
         None if tau is None else tau.unsqueeze(-2),
         None if u is None else u.unsqueeze(-2),
+        motion=None if motion is None else motion.unsqueeze(-2),
         steps=1,
         dt=dt,
         params=params,
@@ -84,6 +89,7 @@ def step_with_jacobian(
     tau: Tensor | None = None,
     u: Tensor | None = None,
     *,
+    motion: Tensor | None = None,
     dt: float,
     params: Mapping[str, Tensor] | None = None,
     threads: int | None = None,
@@ -99,6 +105,7 @@ def step_with_jacobian(
         v: Velocities, shape (*batch, nv).
         tau: Force of each degree of freedom [N m, N], shape (*batch, nv); zero by default.
         u: Controls of the actuators, shape (*batch, actuators); zero by default.
+        motion: Velocities of prescribed joints at the end of the step, shape (*batch, velocities); zero by default.
         dt: Time step [s].
         params: As in `simulate`.
         threads: As in `simulate`.
@@ -116,6 +123,9 @@ def step_with_jacobian(
     given = {"q": q, "v": v, "tau": torch.zeros(model.nv, dtype=model.dtype) if tau is None else tau}
     if actuators or u is not None:
         given["u"] = torch.zeros(actuators, dtype=model.dtype) if u is None else u
+    told = int(model.tree.dofs @ model.tree.prescribed)
+    if told or motion is not None:
+        given["motion"] = torch.zeros(told, dtype=model.dtype) if motion is None else motion
     batches = {name: tuple(tensor.shape[:-1]) for name, tensor in given.items()}
     try:
         batch = torch.broadcast_shapes(*batches.values())
@@ -131,7 +141,8 @@ def step_with_jacobian(
         found = dict(zip(leaves, torch.autograd.grad(outputs.sum(), list(leaves.values())), strict=True))
     end = after.detach().select(-2, 0)
     by_state = torch.cat([found["q"], found["v"]], -1)
-    return Linearised(end[..., : model.nq], end[..., model.nq :], by_state, found["tau"], found.get("u"))
+    by = (by_state, found["tau"], found.get("u"), found.get("motion"))
+    return Linearised(end[..., : model.nq], end[..., model.nq :], *by)
 
 
 def _per_output(model: Model, params: Mapping[str, Tensor] | None) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ from kinema.model.actuators import ActuatorArrays
 from kinema.model.constraints import ConstraintArrays
 from kinema.model.model import Model
 from kinema.model.shapes import CandidateArrays, ShapeArrays
+from kinema.model.sites import SiteArrays
 from kinema.model.tree import TreeArrays
 from kinema.scene.description import Mesh
 from kinema.scene.scene import Contact
@@ -50,6 +51,7 @@ CLASSES: dict[str, type[Any]] = {
         CandidateArrays,
         ConstraintArrays,
         ActuatorArrays,
+        SiteArrays,
         Trajectory,
     )
 }

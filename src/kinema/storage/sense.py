@@ -12,7 +12,7 @@ from kinema.errors import ModelError
 from kinema.model.actuators import KINDS as ACTUATORS
 from kinema.model.model import Model
 from kinema.model.shapes import FAMILIES, ON_TERRAIN, PAIR
-from kinema.model.tree import COORDINATES, DOFS, add_branches
+from kinema.model.tree import BALL, COORDINATES, DOFS, add_branches
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN, Mesh
 from kinema.scene.shapes.hull import Hull
 
@@ -28,6 +28,7 @@ def check_model(model: Model) -> None:
     _check_tree(model)
     _check_constraints(model)
     _check_actuators(model)
+    _check_sites(model)
     _check_shapes(model)
     _check_candidates(model)
 
@@ -63,11 +64,13 @@ def _check_tree(model: Model) -> None:
     for name in ("armature", "damping", "stiffness", "rest"):
         _reals(name, getattr(tree, name), (sum(counts),))
     _reals("q", tree.q, (sum(sizes),))
+    _indices("prescribed", tree.prescribed, joints, 2)
 
 
 def _check_constraints(model: Model) -> None:
     rows, nv, nq, links = model.constraints, model.nv, model.nq, len(model.joints) + 1
     single: dict[str, int | tuple[int, ...]] = {"dof": nv, "leader": nv, "q": nq, "leader_q": nq}
+    single["ball"] = 2
     single |= dict.fromkeys(("multiplier", "offset", "friction", "lower", "upper"), ())
     loop: dict[str, int | tuple[int, ...]] = {"first": links, "second": links, "welded": 2}
     loop |= {f"{end}_place": (3,) for end in ("first", "second")}
@@ -75,7 +78,7 @@ def _check_constraints(model: Model) -> None:
     tables = (
         ("followers", rows.followers, rows.follower_names, single, "dof leader q leader_q multiplier offset"),
         ("rubbing", rows.rubbing, rows.rubbing_names, single, "dof friction"),
-        ("limits", rows.limits, rows.limit_names, single, "dof q lower upper"),
+        ("limits", rows.limits, rows.limit_names, single, "dof q lower upper ball"),
         ("loops", rows.loops, rows.loop_names, loop, " ".join(loop)),
     )
     for table, arrays, names, rules, wanted in tables:
@@ -86,6 +89,10 @@ def _check_constraints(model: Model) -> None:
                 _indices(f"{table}/{name}", array, len(names), rule)
             else:
                 _reals(f"{table}/{name}", array, (len(names), *rule))
+    balls, tree = rows.limits["ball"] > 0, model.tree
+    starts = set(zip(tree.v_start[tree.kind == BALL], tree.q_start[tree.kind == BALL], strict=True))
+    limited = set(zip(rows.limits["dof"][balls], rows.limits["q"][balls], strict=True))
+    _require(limited <= starts and (np.diff(rows.limits["ball"]) >= 0).all(), "limits of ball joints")
 
 
 def _check_actuators(model: Model) -> None:
@@ -94,6 +101,13 @@ def _check_actuators(model: Model) -> None:
         _indices(f"actuators/{name}", getattr(actuators, name), count, below)
     for name in ("gear", "kp", "kd", "lower", "upper", "force"):
         _reals(f"actuators/{name}", getattr(actuators, name), (count,))
+
+
+def _check_sites(model: Model) -> None:
+    sites, count = model.sites, len(model.sites.names)
+    _indices("sites/link", sites.link, count, len(model.joints) + 1)
+    _reals("sites/offset", sites.offset, (count, 3))
+    _reals("sites/rotation", sites.rotation, (count, 3, 3))
 
 
 def _check_shapes(model: Model) -> None:

@@ -110,41 +110,6 @@ typedef struct kn_instruction {
   int32_t loop, times, descending, end;
 } kn_instruction;
 
-typedef struct kn_program {
-  int32_t precision;  // 4 or 8: bytes of a Float
-  int32_t lanes;      // worlds of a block, 1 or the lane width
-  int32_t worlds, blocks;
-  int32_t n_buffers;
-  kn_buffer* buffers;
-  // Buffers of state with their checkpoints. Every k-th step of state[i] is kept in checkpoint[i]
-  // (slots 0, 1, ...). With interval == 1 both are the same buffer and nothing is copied.
-  int32_t n_states;
-  const int32_t* state;
-  const int32_t* checkpoint;
-  int32_t ring;      // slots of the state buffers: steps + 1 (interval 1), 2 (nothing kept), interval + 1 (backward)
-  int32_t interval;  // k; 0: nothing is kept
-  int32_t n_forward, n_reverse;
-  const kn_instruction* forward;
-  const kn_instruction* reverse;
-  int32_t workers;      // upper bound; 1 = serial
-  int64_t* status;      // per world: -1, or the first step whose end state is not finite
-  kn_arena* arenas;     // one per worker, owned by the runtime when NULL
-  kn_fault* fault;      // checked build, else NULL
-  // Called by worker 0 every 50 ms or so with the number of steps done; a non-zero answer cancels.
-  int32_t (*poll)(int64_t steps_done);
-} kn_program;
-
-enum {
-  KN_DONE = 0,
-  KN_CANCELLED = 1,
-  KN_FAULT = 2,
-  KN_NO_MEMORY = 3,
-  KN_BAD_LAYOUT = 4,   // an inconsistent kn_layout
-  KN_OUT_OF_RANGE = 5  // an integer of the user that is no int32
-};
-
-// ---- the runtime's functions -----------------------------------------------------------------------
-
 // Numbers between a user's strided array and native memory.
 enum { KN_F32 = 0, KN_F64 = 1, KN_I32 = 2, KN_I64 = 3 };
 
@@ -167,6 +132,53 @@ typedef struct kn_layout {
   int32_t add;  // unpack: user += native, worlds in ascending order
 } kn_layout;
 
+// An array of real numbers that is moved block by block, by the worker that runs the block, so that native memory need
+// not hold all worlds at once. `layout.native` is the memory of worker 0.
+enum { KN_PACK_BEFORE = 0, KN_ZERO_BEFORE, KN_UNPACK_AFTER };
+
+typedef struct kn_stream {
+  kn_layout layout;
+  int64_t worker_stride;  // bytes between the memory of two workers
+  int32_t action;
+} kn_stream;
+
+typedef struct kn_program {
+  int32_t precision;  // 4 or 8: bytes of a Float
+  int32_t lanes;      // worlds of a block, 1 or the lane width
+  int32_t worlds, blocks;
+  int32_t n_buffers;
+  kn_buffer* buffers;
+  // Buffers of state with their checkpoints. Every k-th step of state[i] is kept in checkpoint[i]
+  // (slots 0, 1, ...). With interval == 1 both are the same buffer and nothing is copied.
+  int32_t n_states;
+  const int32_t* state;
+  const int32_t* checkpoint;
+  int32_t ring;      // slots of the state buffers: steps + 1 (interval 1), 2 (nothing kept), interval + 1 (backward)
+  int32_t interval;  // k; 0: nothing is kept
+  int32_t n_forward, n_reverse;
+  const kn_instruction* forward;
+  const kn_instruction* reverse;
+  int32_t n_streams;
+  const kn_stream* streams;
+  int32_t workers;      // upper bound; 1 = serial
+  int64_t* status;      // per world: -1, or the first step whose end state is not finite
+  kn_arena* arenas;     // one per worker, owned by the runtime when NULL
+  kn_fault* fault;      // checked build, else NULL
+  // Called by worker 0 every 50 ms or so with the number of steps done; a non-zero answer cancels.
+  int32_t (*poll)(int64_t steps_done);
+} kn_program;
+
+enum {
+  KN_DONE = 0,
+  KN_CANCELLED = 1,
+  KN_FAULT = 2,
+  KN_NO_MEMORY = 3,
+  KN_BAD_LAYOUT = 4,   // an inconsistent kn_layout
+  KN_OUT_OF_RANGE = 5  // an integer of the user that is no int32
+};
+
+// ---- the runtime's functions -----------------------------------------------------------------------
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -186,8 +198,8 @@ int kn_unpack(const kn_layout* layout);
 // Flat index of the first user value that is not finite, with world, slot, element, number in where[4]; or -1.
 int64_t kn_finite(const kn_layout* layout, int64_t* where);
 
-// sizeof fault, arena, call, buffer, ref, schedule, instruction, program, layout, for the mirror in Python.
-enum { KN_N_SIZES = 9 };
+// sizeof fault, arena, call, buffer, ref, schedule, instruction, program, layout, stream, for the mirror in Python.
+enum { KN_N_SIZES = 10 };
 void kn_sizes(int64_t* sizes);
 
 #ifdef __cplusplus

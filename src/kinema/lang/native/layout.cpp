@@ -7,6 +7,7 @@
 
 #include "abi.h"
 #include "bulk.hpp"
+#include "layout.hpp"
 
 namespace kn {
 namespace {
@@ -163,9 +164,43 @@ bool move_triples(const kn_layout& l, User* user, Native* native) {
   return true;
 }
 
+// The same numbers in the same order, with those of the other worlds of the block in between.
+template <class User, class Native>
+bool are_dense_lanes(const kn_layout& l) {
+  return std::is_same_v<User, Native> && l.lanes > 1 && !l.order && l.padded == l.numbers &&
+         l.elements_padded == l.elements && l.element_stride == l.numbers && (l.number_stride == 1 || l.numbers == 1) &&
+         !l.add;
+}
+
+template <bool Pack, int Lanes, class Number>
+bool move_lane(int64_t count, Number* user, Number* native) {
+  for (int64_t i = 0; i < count; ++i) {
+    if constexpr (Pack) native[i * Lanes] = user[i];
+    else user[i] = native[i * Lanes];
+  }
+  return true;
+}
+
+template <bool Pack, class Number>
+bool move_dense_lane(const kn_layout& l, Number* user, Number* native) {
+  const int64_t count = l.elements * l.numbers;
+  switch (l.lanes) {
+    case 2:
+      return move_lane<Pack, 2>(count, user, native);
+    case 4:
+      return move_lane<Pack, 4>(count, user, native);
+    case 8:
+      return move_lane<Pack, 8>(count, user, native);
+    default:
+      return move_lane<Pack, 16>(count, user, native);
+  }
+}
+
 template <bool Pack, class User, class Native>
 bool move_slot(const kn_layout& l, User* user, Native* native) {
   if (is_plain_copy<User, Native>(l)) return copy_slot<Pack>(l, user, native);
+  if constexpr (std::is_same_v<User, Native>)
+    if (are_dense_lanes<User, Native>(l)) return move_dense_lane<Pack>(l, user, native);
   if constexpr (std::is_floating_point_v<User> && std::is_floating_point_v<Native>)
     if (are_triples(l)) return move_triples<Pack>(l, user, native);
   if (l.packet) return move_shape<Pack, Packets>(l, user, native);
@@ -174,63 +209,70 @@ bool move_slot(const kn_layout& l, User* user, Native* native) {
   return move_shape<Pack, Elements>(l, user, native);
 }
 
-// All worlds and slots. Every user number meets the worlds in ascending order (and for each world, the slots).
+// All slots of one block. Every user number meets the worlds in ascending order (and for each world, the slots).
 template <bool Pack, class User, class Native>
-int move_all(const kn_layout& l) {
+bool move_block(const kn_layout& l, int64_t block, char* native) {
   User* user = static_cast<User*>(l.user);
   bool fits = true;
-  const auto move = [&](int64_t block, int64_t slot, int64_t lane) {
+  const auto move = [&](int64_t slot, int64_t lane) {
     const int64_t world = std::min<int64_t>(block * l.lanes + lane, l.worlds - 1);  // missing worlds repeat the last
     if (!Pack && (block * l.lanes + lane >= l.worlds || (l.status && l.status[world] >= 0))) return;
-    char* native = l.native + block * l.native_block_stride + slot * l.native_slot_stride;
     fits &= move_slot<Pack>(l, user + world * l.world_stride + slot * l.slot_stride,
-                            reinterpret_cast<Native*>(native) + lane);
+                            reinterpret_cast<Native*>(native + slot * l.native_slot_stride) + lane);
   };
-  const int64_t blocks = (l.worlds + l.lanes - 1) / l.lanes;
-  const bool sums_slots = l.add && l.slot_stride == 0;
-  for (int64_t block = 0; block < blocks; ++block) {
-    if (sums_slots) {
-      for (int64_t lane = 0; lane < l.lanes; ++lane)
-        for (int64_t slot = 0; slot < l.slots; ++slot) move(block, slot, lane);
-    } else {  // the lanes of a slot share its cache lines
-      for (int64_t slot = 0; slot < l.slots; ++slot)
-        for (int64_t lane = 0; lane < l.lanes; ++lane) move(block, slot, lane);
-    }
+  if (l.add && l.slot_stride == 0) {  // sums of slots
+    for (int64_t lane = 0; lane < l.lanes; ++lane)
+      for (int64_t slot = 0; slot < l.slots; ++slot) move(slot, lane);
+  } else {  // the lanes of a slot share its cache lines
+    for (int64_t slot = 0; slot < l.slots; ++slot)
+      for (int64_t lane = 0; lane < l.lanes; ++lane) move(slot, lane);
   }
+  return fits;
+}
+
+constexpr int64_t all_blocks = -1;
+
+template <bool Pack, class User, class Native>
+int move_blocks(const kn_layout& l, int64_t block, char* native) {
+  if (block != all_blocks) return move_block<Pack, User, Native>(l, block, native) ? KN_DONE : KN_OUT_OF_RANGE;
+  bool fits = true;
+  for (int64_t b = 0; b * l.lanes < l.worlds; ++b)
+    fits &= move_block<Pack, User, Native>(l, b, native + b * l.native_block_stride);
   return fits ? KN_DONE : KN_OUT_OF_RANGE;
 }
 
 template <bool Pack, class User>
-int move_to_native(const kn_layout& l) {
+int move_to_native(const kn_layout& l, int64_t block, char* native) {
   switch (l.native_dtype) {
     case KN_F32:
-      return move_all<Pack, User, float>(l);
+      return move_blocks<Pack, User, float>(l, block, native);
     case KN_F64:
-      return move_all<Pack, User, double>(l);
+      return move_blocks<Pack, User, double>(l, block, native);
     case KN_I32:
-      if constexpr (std::is_integral_v<User>) return move_all<Pack, User, int32_t>(l);
+      if constexpr (std::is_integral_v<User>) return move_blocks<Pack, User, int32_t>(l, block, native);
   }
   return KN_BAD_LAYOUT;
 }
 
 bool is_sound(const kn_layout& l) {
+  if (l.lanes & (l.lanes - 1) || l.lanes > 16) return false;
   if (l.worlds < 0 || l.slots < 0 || l.elements < 0 || l.numbers < 0 || l.lanes < 1) return false;
   if (!l.order && l.elements_padded < l.elements) return false;
   return l.packet ? l.lanes == 1 && l.elements_padded % KN_PACKET == 0 : l.padded >= l.numbers;
 }
 
 template <bool Pack>
-int move(const kn_layout& l) {
+int move(const kn_layout& l, int64_t block, char* native) {
   if (!is_sound(l)) return KN_BAD_LAYOUT;
   switch (l.dtype) {
     case KN_F32:
-      return move_to_native<Pack, float>(l);
+      return move_to_native<Pack, float>(l, block, native);
     case KN_F64:
-      return move_to_native<Pack, double>(l);
+      return move_to_native<Pack, double>(l, block, native);
     case KN_I32:
-      return move_to_native<Pack, int32_t>(l);
+      return move_to_native<Pack, int32_t>(l, block, native);
     case KN_I64:
-      return move_to_native<Pack, int64_t>(l);
+      return move_to_native<Pack, int64_t>(l, block, native);
   }
   return KN_BAD_LAYOUT;
 }
@@ -260,11 +302,16 @@ int64_t find_non_finite(const kn_layout& l, int64_t* where) {
 }
 
 }  // namespace
+
+int pack_block(const kn_layout& layout, int64_t block, char* native) { return move<true>(layout, block, native); }
+
+int unpack_block(const kn_layout& layout, int64_t block, char* native) { return move<false>(layout, block, native); }
+
 }  // namespace kn
 
-int kn_pack(const kn_layout* layout) { return kn::move<true>(*layout); }
+int kn_pack(const kn_layout* layout) { return kn::move<true>(*layout, kn::all_blocks, layout->native); }
 
-int kn_unpack(const kn_layout* layout) { return kn::move<false>(*layout); }
+int kn_unpack(const kn_layout* layout) { return kn::move<false>(*layout, kn::all_blocks, layout->native); }
 
 int64_t kn_finite(const kn_layout* layout, int64_t* where) {
   if (layout->dtype == KN_F32) return kn::find_non_finite<float>(*layout, where);

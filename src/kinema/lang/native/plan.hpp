@@ -21,7 +21,9 @@ struct Op {
   int32_t partner;                              // LOOP: index of its END, END: index of its LOOP
   int64_t chunks;                               // CALL: chunks of the domain
   int64_t area;                                 // CALL: bytes of the sums of one chunk, 0 without sums
+  int64_t bytes;                                // ZERO, COPY, ADD: how many
   bool shared;                                  // worth sharing among the workers
+  bool whole;                                   // CALL: one kernel call does all of it
 };
 
 class Plan {
@@ -41,7 +43,7 @@ class Plan {
     double times = 1;  // how often the loops around the instruction run it
     for (int32_t i = 0; i < count; ++i) {
       const kn_instruction& in = list[i];
-      Op op = {&in, nullptr, int32_t(lengths.size()), moving, moving, 0, 0, 0, false};
+      Op op = {&in, nullptr, int32_t(lengths.size()), moving, moving, 0, 0, 0, 0, false, false};
       for (int32_t r = 0; r < in.n_refs; ++r) {
         const kn_buffer& buffer = program.buffers[in.refs[r].buffer];
         lengths.push_back(buffer.length);
@@ -56,10 +58,13 @@ class Plan {
         const int32_t loops = ops[op.partner].source->times;
         times = loops > 0 ? times / loops : times_around(op.partner);
       } else {
-        nanoseconds += times * estimate(program, op, worth_sharing);
+        if (in.op != KN_OP_CALL) op.bytes = program.buffers[in.refs[0].buffer].bytes;
+        nanoseconds += times * estimate(op, worth_sharing);
       }
+      op.whole = in.op == KN_OP_CALL && !in.schedule && op.area == 0;
       ops.push_back(op);
     }
+    join_zeros(program);
     for (Op& op : ops) op.lengths = lengths.data() + op.first_ref;
   }
   Plan(const Plan&) = delete;
@@ -84,10 +89,10 @@ class Plan {
   }
 
   // Fills in chunks, areas and whether to share; returns the estimated time of running it once.
-  double estimate(const kn_program& program, Op& op, double worth_sharing) {
+  double estimate(Op& op, double worth_sharing) {
     const kn_instruction& in = *op.source;
     if (in.op != KN_OP_CALL) {
-      const double time = 0.05 * double(program.buffers[in.refs[0].buffer].bytes);  // about 20 GB/s
+      const double time = 0.05 * double(op.bytes);  // about 20 GB/s
       if (time >= worth_sharing) share(op, int64_t(1) << 20);
       return time;
     }
@@ -105,6 +110,26 @@ class Plan {
     return time;
   }
 
+  // Memory that lies side by side is zeroed at once.
+  void join_zeros(const kn_program& program) {
+    const auto of = [&](const Op& op) -> const kn_buffer& { return program.buffers[op.source->refs[0].buffer]; };
+    const auto fixed_zero = [&](const Op& op) {
+      return op.source->op == KN_OP_ZERO && !op.shared && !is_moving(of(op), op.source->refs[0]);
+    };
+    for (size_t i = 0; i + 1 < ops.size(); ++i) {
+      if (!fixed_zero(ops[i])) continue;
+      const kn_buffer& first = of(ops[i]);
+      for (size_t j = i + 1; j < ops.size() && fixed_zero(ops[j]); ++j) {
+        const kn_buffer& next = of(ops[j]);
+        const int64_t gap = next.base - first.base - ops[i].bytes;
+        if (gap < 0 || gap >= 64 || next.block_stride != first.block_stride || next.worker_stride != first.worker_stride)
+          break;
+        ops[i].bytes += gap + ops[j].bytes;
+        ops[j].bytes = 0;
+      }
+    }
+  }
+
   void share(Op& op, int64_t width) {
     op.shared = any_shared = true;
     widest = std::max(widest, width);
@@ -120,13 +145,19 @@ class Frame {
   // Makes room; the only part that may throw.
   void reserve(const Plan& plan) {
     arguments_.resize(plan.lengths.size());
+    calls_.resize(plan.ops.size());
     moving_.resize(plan.moving);
   }
 
-  // Addresses for one block and one worker's scratch.
-  void bind(const kn_program& program, const Plan& plan, int64_t block, int64_t worker) {
+  // Addresses for one block and one worker's scratch; `call` knows the rest of a call.
+  void bind(const kn_program& program, const Plan& plan, int64_t block, int64_t worker, kn_call call) {
     int32_t moving = 0;
+    first_ = plan.ops.data();
     for (const Op& op : plan.ops) {
+      call.array = arguments_.data() + op.first_ref;
+      call.length = op.lengths;
+      call.end = op.source->count;
+      calls_[&op - first_] = call;
       for (int32_t r = 0; r < op.source->n_refs; ++r) {
         const kn_ref& ref = op.source->refs[r];
         const kn_buffer& buffer = program.buffers[ref.buffer];
@@ -136,6 +167,12 @@ class Frame {
           moving_[moving++] = {address, buffer.slot_stride, op.first_ref + r, ref.slot};
       }
     }
+  }
+
+  // A call of all elements at the current slots.
+  const kn_call& call(const Op& op, const int64_t* slots) {
+    arguments(op, slots);
+    return calls_[&op - first_];
   }
 
   // The arguments of one instruction at the current slots.
@@ -155,6 +192,8 @@ class Frame {
   };
   std::vector<void*> arguments_;
   std::vector<Moving> moving_;
+  std::vector<kn_call> calls_;
+  const Op* first_ = nullptr;
 };
 
 // Memory that starts at a cache line and is not initialised.

@@ -9,6 +9,7 @@
 
 #include "abi.h"
 #include "bulk.hpp"
+#include "layout.hpp"
 #include "plan.hpp"
 #include "pool.hpp"
 
@@ -93,10 +94,12 @@ class Runner {
   void run_block(int64_t block) {
     if (run_.stop.load(std::memory_order_relaxed)) return;
     begin_block(block);
+    move_streams(false);
     if (run_.backward)
       backward();
     else
       forward();
+    move_streams(true);
     run_.blocks_done.fetch_add(1, std::memory_order_relaxed);
   }
 
@@ -107,13 +110,27 @@ class Runner {
     block_ = block;
     first_world_ = block * program_.lanes;
     active_ = int32_t(std::min<int64_t>(program_.lanes, program_.worlds - first_world_));
-    own_.forward.bind(program_, run_.forward, block, worker_);
-    own_.reverse.bind(program_, run_.reverse, block, worker_);
+    own_.forward.bind(program_, run_.forward, block, worker_, whole_call());
+    own_.reverse.bind(program_, run_.reverse, block, worker_, whole_call());
     std::fill(slots_, slots_ + KN_SLOTS, 0);
     // A descending loop whose iterations are not repeated before it runs all of them.
     for (const Plan* plan : {&run_.forward, &run_.reverse})
       for (const Op& op : plan->ops)
         if (op.source->op == KN_OP_LOOP) loop_slots(op)[2] = op.source->times;
+  }
+
+  void move_streams(bool after) {
+    for (int32_t i = 0; i < program_.n_streams; ++i) {
+      const kn_stream& stream = program_.streams[i];
+      if ((stream.action == KN_UNPACK_AFTER) != after) continue;
+      char* native = stream.layout.native + worker_ * stream.worker_stride;
+      if (stream.action == KN_ZERO_BEFORE)
+        memset(native, 0, size_t(stream.layout.slots * stream.layout.native_slot_stride));
+      else if (after)
+        unpack_block(stream.layout, block_, native);
+      else
+        pack_block(stream.layout, block_, native);
+    }
   }
 
   void forward() {
@@ -269,7 +286,10 @@ class Runner {
           at = again(plan.ops[op.partner], frame) ? op.partner + 1 : at + 1;
           continue;
         case KN_OP_CALL:
-          call(op, frame.arguments(op, slots_));
+          if (op.whole)
+            call_kernel(op, frame.call(op, slots_), worker_);
+          else
+            call(op, frame.arguments(op, slots_));
           break;
         default:
           move_bytes(op, frame.arguments(op, slots_));
@@ -279,9 +299,10 @@ class Runner {
   }
 
   void move_bytes(const Op& op, void** arguments) {
+    if (op.bytes == 0) return;
     char* to = static_cast<char*>(arguments[0]);
     const char* from = op.source->n_refs > 1 ? static_cast<const char*>(arguments[1]) : nullptr;
-    share_bytes(op.shared, program_.buffers[op.source->refs[0].buffer].bytes, [&](int64_t begin, int64_t end) {
+    share_bytes(op.shared, op.bytes, [&](int64_t begin, int64_t end) {
       if (op.source->op == KN_OP_ZERO) memset(to + begin, 0, size_t(end - begin));
       if (op.source->op == KN_OP_COPY) copy_bytes(to + begin, from + begin, end - begin);
       if (op.source->op == KN_OP_ADD) add_bytes(to + begin, from + begin, end - begin);
@@ -299,7 +320,7 @@ class Runner {
     if (op.area)
       call_with_sums(op, arguments);
     else
-      for_chunks(op, [&](int worker, int64_t first, int64_t last) { call_kernel(op, arguments, worker, first, last); });
+      for_chunks(op, [&](int worker, int64_t first, int64_t last) { call_chunks(op, arguments, worker, first, last); });
   }
 
   // body(worker, first, last) for the chunks of a call: neighbours of one colour together, colour after colour.
@@ -321,18 +342,25 @@ class Runner {
     }
   }
 
+  // A call of this block, of which the arguments and the elements are still to be said.
+  kn_call whole_call() const {
+    kn_arena* arena = program_.arenas ? &program_.arenas[worker_] : &own_.arena;
+    return {nullptr, nullptr, 0, 0, active_, int32_t(first_world_), arena, program_.fault, nullptr};
+  }
+
   // Calls the kernel for the chunks first .. last-1.
-  void call_kernel(const Op& op, void* const* arguments, int worker, int64_t first, int64_t last) {
-    kn_call call;
+  void call_chunks(const Op& op, void* const* arguments, int worker, int64_t first, int64_t last) {
+    kn_call call = whole_call();
     call.array = arguments;
     call.length = op.lengths;
     call.begin = first * KN_CHUNK;
     call.end = std::min(last * KN_CHUNK, op.source->count);
-    call.active = active_;
-    call.world = int32_t(first_world_);
     call.arena = program_.arenas ? &program_.arenas[worker] : &run_.workspaces[worker]->arena;
-    call.fault = program_.fault;
     call.apart = op.source->schedule ? op.source->schedule->apart : nullptr;
+    call_kernel(op, call, worker);
+  }
+
+  void call_kernel(const Op& op, const kn_call& call, int worker) {
     try {
       op.source->kernel(&call);
     } catch (const std::bad_alloc&) {  // of the arena, perhaps in a thread where nobody else would catch it
@@ -365,7 +393,7 @@ class Runner {
           chunk_arguments[r] = area;
           area += Plan::area_of(in, r);
         }
-        call_kernel(op, chunk_arguments, worker, chunk, chunk + 1);
+        call_chunks(op, chunk_arguments, worker, chunk, chunk + 1);
       }
     });
     if (op.chunks > 0) add_areas(op, arguments, areas);

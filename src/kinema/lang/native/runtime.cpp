@@ -129,6 +129,7 @@ int kn_cpus(void) { return kn::count_cpus(); }
 void kn_sizes(int64_t* sizes) {
   const int64_t all[KN_N_SIZES] = {sizeof(kn_fault),       sizeof(kn_arena),   sizeof(kn_call),
                                    sizeof(kn_buffer),      sizeof(kn_ref),     sizeof(kn_schedule),
-                                   sizeof(kn_instruction), sizeof(kn_program), sizeof(kn_layout)};
+                                   sizeof(kn_instruction), sizeof(kn_program), sizeof(kn_layout),
+                                   sizeof(kn_stream)};
   std::copy(all, all + KN_N_SIZES, sizes);
 }

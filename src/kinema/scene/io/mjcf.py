@@ -106,8 +106,8 @@ def read_mjcf(
         ignore: What to leave out with a note instead of refusing the model: names of `IGNORABLE`, such as "fluid".
 
     Returns:
-        The robot [m, kg, s, rad]: a tree for each child of the world, and a body "world" with the world's shapes if
-        it has any. Elements without a name get one. `notes` says what was left out.
+        The robot [m, kg, s, rad]: a tree for each child of the world, and a body "world" with the world's shapes
+        and sites if it has any. Elements without a name get one. `notes` says what was left out.
 
     Raises:
         ModelError: The file cannot be read, is malformed, reaches for files elsewhere, is refused by MuJoCo, or holds
@@ -295,6 +295,7 @@ class _Reader:
         self.geom_names = self._names("geom", model.ngeom, lambda i: "")
         self.actuator_names = self._names("actuator", model.nactuator, lambda i: f"actuator{i}")
         self.equality_names = self._names("equality", model.neq, lambda i: f"equality{i}")
+        self.site_names = self._names("site", model.nsite, lambda i: f"site{i}")
         self.meshes: dict[tuple[str, int], kd.Mesh] = {}
 
     def robot(self) -> kd.Robot:
@@ -309,14 +310,18 @@ class _Reader:
             if (shape := self._shape(g, int(groups[g]), int(masks[g]))) is not None:
                 shapes[m.geom_bodyid[g]].append(shape)
         closures, mimics = self._equalities()
-        bodies = [kd.Body("world", shapes=tuple(shapes[0]))] if shapes[0] else []
+        sites: list[list[kd.Site]] = [[] for _ in range(m.nbody)]
+        for s, site in enumerate(self.site_names):
+            sites[m.site_bodyid[s]].append(kd.Site(site, _pose(m.site_pos[s], m.site_quat[s])))
+        on_world = tuple(shapes[0]), tuple(sites[0])
+        bodies = [kd.Body("world", shapes=on_world[0], sites=on_world[1])] if any(on_world) else []
         for b in range(1, m.nbody):
             first, parent = int(m.body_jntadr[b]), int(m.body_parentid[b])
             joints = tuple(self._joint(j, mimics) for j in range(first, first + int(m.body_jntnum[b])))
             pose = _pose(m.body_pos[b], m.body_quat[b])
             name = self.body_names[b]
             above = self.body_names[parent] if parent else None
-            bodies.append(kd.Body(name, above, pose, joints, self._mass(b), tuple(shapes[b])))
+            bodies.append(kd.Body(name, above, pose, joints, self._mass(b), tuple(shapes[b]), tuple(sites[b])))
         actuators = tuple(a for i in range(m.nactuator) if (a := self._actuator(i)) is not None)
         excluded = self._excluded(shapes)
         self._note_the_rest()
@@ -421,7 +426,7 @@ class _Reader:
         gravity = (0.0, 0.0, 0.0) if self._disabled("gravity") else tuple(float(g) for g in opt.gravity)
         if gravity != (0.0, 0.0, -9.81):
             self.notes.append(f"left out: gravity {gravity} m/s^2; the scene's is used")
-        counts = {"camera": m.ncam, "light": m.nlight, "site": m.nsite, "sensor": m.nsensor, "keyframe": m.nkey}
+        counts = {"camera": m.ncam, "light": m.nlight, "sensor": m.nsensor, "keyframe": m.nkey}
         counts |= {"skin": m.nskin, "texture": m.ntex, "custom field": m.nnumeric + m.ntext + m.ntuple}
         for word, count in counts.items():
             if count:

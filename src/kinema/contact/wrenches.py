@@ -1,0 +1,95 @@
+"""Wrenches of contacts and loops on links: what their impulses are as forces, for reports.
+
+A wrench is in world axes about the origin of the link's tree, as all spatial vectors are.
+"""
+
+from __future__ import annotations
+
+from kinema.contact.compliant import Ends, penalty_force
+from kinema.contact.rows import Loops, Sides, tangents
+from kinema.contact.shapes import Touch
+from kinema.kinematics.tree import Tree
+from kinema.lang import Array, Float, Int, cross, func, kernel, mat33, vec3
+from kinema.math import Force, Motion
+
+
+@func
+def add_wrench(tree, p, link, point: vec3, moment: vec3, f: vec3, push):
+    """Add a moment [N m] and a force [N] at a point [m] to what acts on a link; the world feels nothing."""
+    if link > 0:
+        push[link] += Force(moment + cross(point - p[tree.root[link - 1]], f), f)
+
+
+@kernel
+def contact_wrenches(
+    tree: Tree,
+    sides: Sides,
+    touch: Touch,
+    triples: Array[Int],
+    equations: Int,
+    singles: Int,
+    impulse: Array[Float],
+    dt: Float,
+    p: Array[vec3],
+    push: Array[Force],
+):
+    """Adds the mean force of every contact over the step, equal and opposite on both links."""
+    for c in range(triples[0] - equations):
+        r = singles + 3 * (equations + c)
+        slide, across = tangents(touch.normal[c])
+        f = (touch.normal[c] * impulse[r] + slide * impulse[r + 1] + across * impulse[r + 2]) / dt
+        none = vec3(0.0, 0.0, 0.0)
+        add_wrench(tree, p, sides.first[c], touch.point[c], none, f, push)
+        add_wrench(tree, p, sides.second[c], touch.point[c], none, -f, push)
+
+
+@kernel
+def loop_wrenches(
+    tree: Tree,
+    loops: Loops,
+    singles: Int,
+    impulse: Array[Float],
+    dt: Float,
+    R: Array[mat33],
+    p: Array[vec3],
+    push: Array[Force],
+):
+    """Adds the mean force of every loop, and the moment of a weld, on both links, each at its own frame."""
+    for i in range(len(loops.first)):
+        r = singles + 3 * loops.start[i]
+        f = vec3(impulse[r], impulse[r + 1], impulse[r + 2]) / dt
+        moment = vec3(0.0, 0.0, 0.0)
+        if loops.welded[i] > 0:
+            moment = vec3(impulse[r + 3], impulse[r + 4], impulse[r + 5]) / dt
+        one, two = loops.first[i], loops.second[i]
+        add_wrench(tree, p, one, p[one] + R[one] @ loops.first_place[i], moment, f, push)
+        add_wrench(tree, p, two, p[two] + R[two] @ loops.second_place[i], -moment, -f, push)
+
+
+@kernel
+def compliant_wrenches(
+    tree: Tree,
+    ends: Ends,
+    touch: Touch,
+    k_e: Float,
+    k_d: Float,
+    k_f: Float,
+    friction: Array[Float],
+    p: Array[vec3],
+    V: Array[Motion],
+    push: Array[Force],
+):
+    """Adds the forces of compliant contacts, those that `compliant.link_contact` turns into forces of joints."""
+    for c in range(len(ends.first)):
+        if touch.gap[c] < 0.0:
+            one, two, point = ends.first[c], ends.second[c], touch.point[c]
+            arm, other = point, point
+            if one > 0:
+                arm = point - p[tree.root[one - 1]]
+            if two > 0:
+                other = point - p[tree.root[two - 1]]
+            v = V[one].v + cross(V[one].w, arm) - V[two].v - cross(V[two].w, other)
+            f = penalty_force(-touch.gap[c], touch.normal[c], v, k_e, k_d, k_f, friction[c])
+            none = vec3(0.0, 0.0, 0.0)
+            add_wrench(tree, p, one, point, none, f, push)
+            add_wrench(tree, p, two, point, none, -f, push)

@@ -1,0 +1,294 @@
+"""Accelerations of trees of links in time that grows with their number: the articulated-body algorithm.
+
+    (M(q) + diagonal) a = force - bias(q, v)        [Featherstone 2008, ch. 7]
+
+All spatial vectors of a link are about its own origin, in world axes: from link to link only the origin moves, by
+r = p - p_parent, and long chains keep their digits (about one origin for all, a thousand links lose one or two
+more). For the same reason the bias is not brought to the joints first: `link_wrenches` finds the wrench F that moves
+each link as if its joints did not accelerate, and the solution takes it on from there. Each degree of freedom counts as
+a joint of its own, with nothing between those of a ball or a free body, so that only numbers are divided by.
+
+The adjoint needs no derivative of the factors. With b = (M + diagonal)^-1 a_adj, found with those of the solution, and
+the motions of the links that b and a are, B = sum of S b and W = sum of S a down from the root, all derivatives are
+those of
+
+    - sum over links of B.(I W + F)  +  sum over degrees of freedom of b (force - diagonal a)
+
+with a and b held: sums of wrenches up the tree, as in inverse dynamics.
+"""
+
+from __future__ import annotations
+
+from kinema.dynamics.articulated import Bodies
+from kinema.kinematics.tree import Tree
+from kinema.lang import (
+    Array,
+    Float,
+    Int,
+    columns,
+    columns_of,
+    cross,
+    dot,
+    func,
+    kernel,
+    local,
+    mat33,
+    rows_of,
+    struct,
+    transpose,
+    vec3,
+)
+from kinema.math import Force, Motion, RigidInertia, Sym33, rigid_inertia
+from kinema.model.tree import FREE, PRISMATIC
+
+
+@struct
+class Hung:
+    """What a link and all that hangs on it resist with: the symmetric matrix [I, H; H^T, M] from motions to forces."""
+
+    I: Sym33
+    H: mat33
+    M: Sym33
+
+    def __add__(self, other):
+        return Hung(self.I + other.I, self.H + other.H, self.M + other.M)
+
+    def __matmul__(self, m):
+        """[I w + H v; H^T w + M v]."""
+        return Force(self.I @ m.w + self.H @ m.v, transpose(self.H) @ m.w + self.M @ m.v)
+
+    def released(self, U: Force, inverse: Float):
+        """Without what a joint takes away that is free to move, A - U U^T / D [Featherstone 2008, eq. 7.43]."""
+        n, f, a, b = U.n, U.f, U.n * inverse, U.f * inverse
+        x, y, z = columns_of(self.H)
+        return Hung(
+            self.I - Sym33(n.x * a.x, n.x * a.y, n.x * a.z, n.y * a.y, n.y * a.z, n.z * a.z),
+            columns(x - n * b.x, y - n * b.y, z - n * b.z),
+            self.M - Sym33(f.x * b.x, f.x * b.y, f.x * b.z, f.y * b.y, f.y * b.z, f.z * b.z),
+        )
+
+    def about(self, r: vec3):
+        """The same about the point from which this origin is r away: X^T A X with X m = [w; v - r x w].
+
+        With s = skew(r) and K = H + s M it is [I - K s + s H^T, K; K^T, M].
+        """
+        hx, hy, hz = columns_of(self.H)
+        mx, my, mz = columns_of(self.M.matrix())
+        kx, ky, kz = hx + cross(r, mx), hy + cross(r, my), hz + cross(r, mz)
+        rx, ry, rz = rows_of(self.H)
+        x = cross(r, rx) - r.z * ky + r.y * kz
+        y = cross(r, ry) - r.x * kz + r.z * kx
+        z = cross(r, rz) - r.y * kx + r.x * ky
+        I = self.I + Sym33(x.x, y.x, z.x, y.y, z.y, z.z)
+        return Hung(I, columns(kx, ky, kz), self.M)
+
+
+@func
+def rigid(body: RigidInertia):
+    """A rigid body alone."""
+    m, h = body.mass, body.h
+    return Hung(body.I, mat33(0.0, -h.z, h.y, h.z, 0.0, -h.x, -h.y, h.x, 0.0), Sym33(m, 0.0, 0.0, m, 0.0, m))
+
+
+@func
+def own_motion(kind: Int, number: Int, S: Motion):
+    """A degree of freedom about the origin of its link, which turning leaves where it is; `number` within its joint."""
+    linear = vec3(0.0, 0.0, 0.0)
+    if kind == PRISMATIC or (kind == FREE and number >= 3):
+        linear = S.v
+    return Motion(S.w, linear)
+
+
+@func
+def motion_at(m: Motion, r: vec3):
+    """A motion about a point that is r away."""
+    return Motion(m.w, m.v + cross(m.w, r))
+
+
+@func
+def force_from(f: Force, r: vec3):
+    """A force, given about a point that is r away, about this one."""
+    return Force(f.n + cross(r, f.f), f.f)
+
+
+@kernel
+def own_inertias(bodies: Bodies, R: Array[mat33], inertia: Array[RigidInertia]):
+    """Inertia of every link about its own origin, in world axes."""
+    for b in range(len(bodies.link)):
+        link = bodies.link[b]
+        if link > 0:
+            R_WB = R[link]
+            if bodies.apart[b] > 0:
+                R_WB = R[link] @ bodies.rotation[b]
+            centre = R[link] @ bodies.offset[b] + R_WB @ bodies.com[b]
+            inertia[link] += rigid_inertia(bodies.mass[b], centre, bodies.inertia[b].congruence(transpose(R_WB)))
+
+
+@kernel
+def link_wrenches(
+    tree: Tree,
+    S: Array[Motion],
+    p: Array[vec3],
+    inertia: Array[RigidInertia],
+    gravity: vec3,
+    v: Array[Float],
+    V: Array[Motion],
+    A: Array[Motion],
+    F: Array[Force],
+):
+    """Wrench on every link that moves it along if no joint accelerates, against gravity; about its own origin."""
+    V[0] = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
+    A[0] = Motion(vec3(0.0, 0.0, 0.0), -gravity)
+    for i in range(len(tree.parent)):
+        d, up = tree.v_start[i], tree.parent[i]
+        r = p[i + 1] - p[up]
+        joint = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
+        for k in range(d, d + tree.dofs[i]):
+            joint = joint + own_motion(tree.kind[i], k - d, S[k]) * v[k]
+        moving = motion_at(V[up], r) + joint
+        rate = motion_at(A[up], r) + moving.crossm(joint)
+        V[i + 1] = moving
+        A[i + 1] = rate
+        F[i + 1] = inertia[i + 1] @ rate + moving.crossf(inertia[i + 1] @ moving)
+
+
+@kernel
+def accelerations(
+    tree: Tree,
+    S: Array[Motion],
+    p: Array[vec3],
+    inertia: Array[RigidInertia],
+    F: Array[Force],
+    diagonal: Array[Float],
+    force: Array[Float],
+    U: Array[Force],
+    inverse: Array[Float],
+    W: Array[Motion],
+    a: Array[Float],
+):
+    """a = (M + diagonal)^-1 (force - what the wrenches F of the links ask of the joints).
+
+    U, inverse: The factors: what the links below a degree of freedom resist its motion with, and 1 over the number
+        that is along the motion itself.
+    W: Acceleration of the link of each degree of freedom, as far as those up to it move it.
+    """
+    n = len(a)
+    hung, pull, left = local(Hung, n), local(Force, n), local(Float, n)
+    for j in range(len(tree.parent)):
+        i = len(tree.parent) - 1 - j
+        d, up, count = tree.v_start[i], tree.parent[i], tree.dofs[i]
+        hung[d + count - 1] += rigid(inertia[i + 1])
+        pull[d + count - 1] += F[i + 1]
+        for s in range(count):
+            k = d + count - 1 - s
+            motion = own_motion(tree.kind[i], k - d, S[k])
+            resists = hung[k] @ motion
+            one_over = 1.0 / (motion.dot(resists) + diagonal[k])
+            rest = force[k] - motion.dot(pull[k])
+            U[k] = resists
+            inverse[k] = one_over
+            left[k] = rest
+            if k > d:
+                hung[k - 1] += hung[k].released(resists, one_over)
+                pull[k - 1] += pull[k] + resists * (rest * one_over)
+            elif up > 0:
+                r, above = p[i + 1] - p[up], tree.v_start[up - 1] + tree.dofs[up - 1] - 1
+                hung[above] += hung[k].released(resists, one_over).about(r)
+                pull[above] += force_from(pull[k] + resists * (rest * one_over), r)
+    for i in range(len(tree.parent)):
+        d, up = tree.v_start[i], tree.parent[i]
+        for k in range(d, d + tree.dofs[i]):
+            before = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
+            if k > d:
+                before = W[k - 1]
+            elif up > 0:
+                before = motion_at(W[tree.v_start[up - 1] + tree.dofs[up - 1] - 1], p[i + 1] - p[up])
+            found = (left[k] - before.dot(U[k])) * inverse[k]
+            a[k] = found
+            W[k] = before + own_motion(tree.kind[i], k - d, S[k]) * found
+
+
+@kernel
+def accelerations_adjoint(
+    tree: Tree,
+    S: Array[Motion],
+    p: Array[vec3],
+    inertia: Array[RigidInertia],
+    F: Array[Force],
+    U: Array[Force],
+    inverse: Array[Float],
+    W: Array[Motion],
+    a: Array[Float],
+    a_adj: Array[Float],
+    S_adj: Array[Motion],
+    p_adj: Array[vec3],
+    inertia_adj: Array[RigidInertia],
+    F_adj: Array[Force],
+    diagonal_adj: Array[Float],
+    force_adj: Array[Float],
+):
+    """The solution for a_adj with the same factors, then sums of wrenches up the tree (see the top of this file).
+
+    b: The solution; B the motions of links that it is, as W are those of a.
+    """
+    n = len(a)
+    pull, left, b, B = local(Force, n), local(Float, n), local(Float, n), local(Motion, n)
+    for j in range(len(tree.parent)):
+        i = len(tree.parent) - 1 - j
+        d, up, count = tree.v_start[i], tree.parent[i], tree.dofs[i]
+        for s in range(count):
+            k = d + count - 1 - s
+            rest = a_adj[k] - own_motion(tree.kind[i], k - d, S[k]).dot(pull[k])
+            left[k] = rest
+            if k > d:
+                pull[k - 1] += pull[k] + U[k] * (rest * inverse[k])
+            elif up > 0:
+                above = tree.v_start[up - 1] + tree.dofs[up - 1] - 1
+                pull[above] += force_from(pull[k] + U[k] * (rest * inverse[k]), p[i + 1] - p[up])
+    for i in range(len(tree.parent)):
+        d, up = tree.v_start[i], tree.parent[i]
+        for k in range(d, d + tree.dofs[i]):
+            before = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
+            if k > d:
+                before = B[k - 1]
+            elif up > 0:
+                before = motion_at(B[tree.v_start[up - 1] + tree.dofs[up - 1] - 1], p[i + 1] - p[up])
+            found = (left[k] - before.dot(U[k])) * inverse[k]
+            b[k] = found
+            B[k] = before + own_motion(tree.kind[i], k - d, S[k]) * found
+            force_adj[k] += found
+            diagonal_adj[k] -= found * a[k]
+    of_a, of_b = local(Force, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)
+    for j in range(len(tree.parent)):
+        i = len(tree.parent) - 1 - j
+        d, up, last = tree.v_start[i], tree.parent[i], tree.v_start[i] + tree.dofs[i] - 1
+        u, w = B[last], W[last]
+        of_a[i + 1] += inertia[i + 1] @ w + F[i + 1]
+        of_b[i + 1] += inertia[i + 1] @ u
+        x, y = u.w, w.w
+        inertia_adj[i + 1] += RigidInertia(
+            -dot(u.v, w.v),
+            cross(x, w.v) + cross(y, u.v),
+            Sym33(
+                -x.x * y.x,
+                -x.x * y.y - x.y * y.x,
+                -x.x * y.z - x.z * y.x,
+                -x.y * y.y,
+                -x.y * y.z - x.z * y.y,
+                -x.z * y.z,
+            ),
+        )
+        F_adj[i + 1] += Force(-u.w, -u.v)
+        one, two = of_a[i + 1], of_b[i + 1]
+        for k in range(d, last + 1):
+            linear = vec3(0.0, 0.0, 0.0)
+            if tree.kind[i] == PRISMATIC or (tree.kind[i] == FREE and k - d >= 3):
+                linear = -(one.f * b[k] + two.f * a[k])
+            S_adj[k] += Motion(-(one.n * b[k] + two.n * a[k]), linear)
+        if up > 0:
+            above, r = tree.v_start[up - 1] + tree.dofs[up - 1] - 1, p[i + 1] - p[up]
+            moved = cross(B[above].w, one.f) + cross(W[above].w, two.f)
+            p_adj[i + 1] += moved
+            p_adj[up] -= moved
+            of_a[up] += force_from(one, r)
+            of_b[up] += force_from(two, r)

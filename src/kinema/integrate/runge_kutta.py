@@ -1,0 +1,87 @@
+"""The classical Runge-Kutta method of fourth order for joint coordinates and velocities.
+
+A quaternion obeys dq/dt = q (0, w) / 2, an equation between four numbers that keeps its length, so that the method is
+applied to them as they are, and brings the result back to unit length: it is off by O(dt^5), and order four stays. All
+rates depend on the direction of a quaternion only, so that scaling it between stages changes nothing.
+"""
+
+from __future__ import annotations
+
+from kinema.kinematics.tree import Tree
+from kinema.lang import Array, Float, func, kernel, vec3
+from kinema.math import Quat
+from kinema.model.tree import FREE, PRISMATIC
+
+
+@func
+def quat_at(q, at):
+    """Four numbers of an array."""
+    return Quat(q[at], vec3(q[at + 1], q[at + 2], q[at + 3]))
+
+
+@func
+def put_quat(out, at, value: Quat):
+    """Write four numbers of an array."""
+    out[at] = value.w
+    out[at + 1] = value.v.x
+    out[at + 2] = value.v.y
+    out[at + 3] = value.v.z
+
+
+@kernel
+def coordinate_rates(tree: Tree, q: Array[Float], v: Array[Float], rate: Array[Float]):
+    """dq/dt for velocities v, with quaternions scaled to unit length."""
+    for i in range(len(tree.parent)):
+        at, d = tree.q_start[i], tree.v_start[i]
+        if tree.kind[i] <= PRISMATIC:
+            rate[at] = v[d]
+        else:
+            turning = at
+            if tree.kind[i] == FREE:
+                turning = at + 3
+            unit = quat_at(q, turning).normalized()
+            if tree.kind[i] == FREE:
+                moving = unit.rotate(vec3(v[d + 3], v[d + 4], v[d + 5]))
+                rate[at] = moving.x
+                rate[at + 1] = moving.y
+                rate[at + 2] = moving.z
+            put_quat(rate, turning, unit.mul_vec(0.5 * vec3(v[d], v[d + 1], v[d + 2])))
+
+
+@kernel
+def advance_along(
+    tree: Tree,
+    q: Array[Float],
+    v: Array[Float],
+    rate: Array[Float],
+    acceleration: Array[Float],
+    share: Float,
+    dt: Float,
+    q_next: Array[Float],
+    v_next: Array[Float],
+):
+    """Coordinates and velocities after a share of the step dt [s] along dq/dt and dv/dt, quaternions of unit length."""
+    h = share * dt
+    for i in range(len(tree.parent)):
+        at, d = tree.q_start[i], tree.v_start[i]
+        if tree.kind[i] <= PRISMATIC:
+            q_next[at] = q[at] + h * rate[at]
+        else:
+            turning = at
+            if tree.kind[i] == FREE:
+                turning = at + 3
+                for k in range(at, at + 3):
+                    q_next[k] = q[k] + h * rate[k]
+            moved = quat_at(q, turning).normalized() + quat_at(rate, turning) * h
+            put_quat(q_next, turning, moved.normalized())
+        for k in range(d, d + tree.dofs[i]):
+            v_next[k] = v[k] + h * acceleration[k]
+
+
+@kernel
+def mean_of_stages(
+    first: Array[Float], second: Array[Float], third: Array[Float], fourth: Array[Float], mean: Array[Float]
+):
+    """(k1 + 2 k2 + 2 k3 + k4) / 6, number by number."""
+    for i in range(len(mean)):
+        mean[i] = (first[i] + 2.0 * (second[i] + third[i]) + fourth[i]) / 6.0
