@@ -17,6 +17,7 @@ from torch import Tensor
 
 from kinema.model.model import Model, compile
 from kinema.model.tree import BALL, FREE
+from kinema.scene.description import BALL as BALL_JOINT
 from kinema.scene.description import (
     BOX,
     CAPSULE,
@@ -51,7 +52,9 @@ without any size; quaternions that are not of unit length."""
 
 SOLIDS = (SPHERE, CAPSULE, BOX, CYLINDER, MESH)
 _QUARTER = np.sqrt(0.5)
-_TURNS = np.array([(1, 0, 0, 0), (_QUARTER, _QUARTER, 0, 0), (_QUARTER, 0, _QUARTER, 0), (0.5, 0.5, 0.5, 0.5)])
+_TURNS = np.array(
+    [(1, 0, 0, 0), (_QUARTER, _QUARTER, 0, 0), (_QUARTER, 0, _QUARTER, 0), (0.5, 0.5, 0.5, 0.5), (0, 1, 0, 0)]
+)
 
 
 @dataclass
@@ -188,6 +191,8 @@ def _robot(random: np.random.Generator) -> Robot:
             words: dict[str, object] = {}
             if random.random() < 0.4:
                 words["friction"] = float(random.uniform(0.0, 1.0))
+            if joint.kind == BALL_JOINT and random.random() < 0.5:
+                words["upper"] = float(random.uniform(0.0, 2.5))  # of its turn
             if joint.kind in (REVOLUTE, PRISMATIC):
                 if random.random() < 0.5:
                     words["lower"] = float(random.uniform(-0.5, 0.0))
@@ -288,7 +293,9 @@ def _state(model: Model, kind: str, random: np.random.Generator) -> tuple[np.nda
             exact = kind in ("aligned", "touching", "coincident")
             q[at + 3 : at + 7] = turn if exact else _quaternion(random, kind)
         elif joint == BALL:
-            q[at : at + 4] = _TURNS[int(random.integers(4))] if kind == "aligned" else _quaternion(random, kind)
+            q[at : at + 4] = (
+                _TURNS[int(random.integers(len(_TURNS)))] if kind == "aligned" else _quaternion(random, kind)
+            )
         elif kind not in ("aligned", "touching", "coincident"):
             q[at] = random.normal()
     return q, v, size
