@@ -37,9 +37,11 @@ setup-bench: setup $(call with,bench)
 demo: $(call with,plot) $(NATIVE)
 	@$(BIN)/kinema demo
 
+# Two processes share the files of tests; WORKERS=0 runs all in one, for a debugger.
+WORKERS ?= 2
 test: setup lint
 	@echo "-- tests"
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 bench: setup-bench
 	@$(BIN)/kinema bench kernels

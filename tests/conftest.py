@@ -21,6 +21,9 @@ KINDS = ("unit", "gradients", "verification", "cross", "fuzz", "examples", "arch
 
 # Kernels compiled by tests are kept between runs, apart from the user's own.
 os.environ.setdefault("KINEMA_CACHE", str(TESTS.parent / "build" / "test-cache"))
+# Where several processes share the tests, threads of torch that wait actively would take the others' time.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -79,8 +79,8 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
     _count(here, counts)
     for name, leaf in fixed.items():
         way = normal(*leaf.shape)
-        if name in ("inertia", "size"):
-            way = way * leaf.abs()  # small numbers take small steps, and what a kind of shape does not have stays zero
+        if name in ("inertia", "size", "stiffness"):
+            way = way * leaf.abs()  # steps of their size; what a kind of shape does not have stays zero
         with torch.no_grad():
             given = [{**fixed, name: leaf + sign * h * way} for sign in (1, -1)]
             up, down = (path_of(g) for g in given)

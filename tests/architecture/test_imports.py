@@ -23,7 +23,7 @@ MAY_IMPORT["render"] = {"lang", "math", "model", "kinematics"}
 MAY_IMPORT |= {stage: {*FLOW, "render", "storage"} for stage in ("fit", "envs", "view")}
 MAY_IMPORT |= {"errors": set(), "__init__": set(MAY_IMPORT) | {"errors"}}
 # These may read everything, and the public API itself.
-TOP = {"bench", "check", "cli", "demo", "doctor", "selfcheck", "shipped", "twins", "verify"}
+TOP = {"bench", "check", "cli", "demo", "doctor", "random_scenes", "selfcheck", "shipped", "twins", "verify"}
 
 WITHOUT_TORCH = {"lang", "math", "scene"}
 TORCH_BRIDGE = "kinema.lang.bridge"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -94,8 +95,9 @@ SHAPES = {
 PAIRS = [(a, b) for i, a in enumerate(SHAPES) for b in list(SHAPES)[i:]]
 
 
-def pressed_pair(first: str, second: str, law: str, friction: float, **more) -> Case:
-    """Two bodies: a loose one, moving down and along, on one that springs hold."""
+@cache  # for all lengths
+def pressed_pair(first: str, second: str, law: str, friction: float, dt: float = 1e-3, **more) -> Case:
+    """Two bodies: a loose one, moving down and along, on one that springs hold. A depth is undone in some 50 ms."""
 
     def body(name: str, place: Pose, joints: tuple[Joint, ...]) -> Body:
         shape = SHAPES[name]
@@ -107,7 +109,7 @@ def pressed_pair(first: str, second: str, law: str, friction: float, **more) -> 
         for n, axis in (("x", (1.0, 0.0, 0.0)), ("y", (0.0, 1.0, 0.0)), ("z", (0.0, 0.0, 1.0)))
     )
     words = {"law": "compliant", "k_e": 2e3} if law == "compliant" else {"cone": law == "cone"}
-    words |= {"friction": friction, "cfm": 1e-3, "erp": 0.02, "margin": 0.2, "sweeps": 60, **more}
+    words |= {"friction": friction, "cfm": 1e-3, "erp": 20 * dt, "margin": 0.2, "sweeps": 60, **more}
     scene = kn.Scene(contact=kn.Contact(**words))
     scene.add_robot(Robot("low", (body(second, Pose(), (*spring, Joint("turn", "ball", damping=0.05))),)))
     scene.add_robot(Robot("up", (body(first, Pose(rotation=(0.98, 0.05, 0.15, 0.1)), (Joint("free", "free"),)),)))
@@ -121,23 +123,28 @@ def pressed_pair(first: str, second: str, law: str, friction: float, **more) -> 
     v[-3:] = torch.tensor([0.3, 0.1, -0.1])
     names = ("mass", "com", "inertia", "gravity", "friction", "size", "centre", "stiffness")
     if law == "compliant":
-        return Case(model, q, v, (*names, "contact/k_e", "contact/k_d", "contact/k_f"), record=("gap",))
-    return Case(model, q, v, (*names, "contact/erp", "contact/cfm"), record=("impulse",))
+        return Case(model, q, v, (*names, "contact/k_e", "contact/k_d", "contact/k_f"), record=("gap",), dt=dt)
+    return Case(model, q, v, (*names, "contact/erp", "contact/cfm"), record=("impulse",), dt=dt)
 
 
 @pytest.mark.parametrize("law", ["pyramid", "cone", "compliant"])
-@pytest.mark.parametrize(("steps", "tolerance", "h"), [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6)])
-def test_pairs_in_contact(steps, tolerance, h, law):
-    """All pairs of shapes, once slippery and once not; each must press.
+@pytest.mark.parametrize(
+    ("steps", "tolerance", "h", "dt"), [(1, 1e-6, 1e-6, 1e-3), (32, 1e-5, 1e-6, 1e-3), (256, 1e-4, 3e-7, 2.5e-4)]
+)
+def test_pairs_in_contact(steps, tolerance, h, dt, law):
+    """All pairs of shapes, slippery and not; each must press, in long runs for a quarter of the steps.
 
-    Compliant contacts are damped only while they approach: that switch is not seen, so differences are smaller.
+    Compliant contacts are damped only while they approach: that switch is not seen, so differences are smaller. Long
+    runs have shorter steps: within 256 ms bodies tumble over edges so often that differences see little else.
     """
     counts = Counts()
     h = 0.3 * h if law == "compliant" and steps > 1 else h
     for number, ((first, second), friction) in enumerate(product(PAIRS, (0.3, 3.0))):
+        if steps > 32 and law != "pyramid" and number // 2 % 2 == number % 2:
+            continue  # long runs of the other laws: slippery and not by turns
         before = counts.pressing
-        check_gradients(pressed_pair(first, second, law, friction), steps, tolerance, h, number, counts)
-        assert counts.pressing > before, f"{first} and {second} do not touch"
+        check_gradients(pressed_pair(first, second, law, friction, dt), steps, tolerance, h, number, counts)
+        assert counts.pressing - before >= (steps / 4 if steps > 32 else 1), f"{first} and {second} do not touch"
     print(counts)
     assert counts.switches <= 0.05 * counts.cases
     assert law == "compliant" or min(counts.sliding, counts.sticking) > 0, counts

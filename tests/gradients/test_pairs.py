@@ -402,8 +402,8 @@ def test_a_cube_over_a_plane_has_its_four_lower_corners(tilt, spin):
 
 @pytest.mark.parametrize("name", ["sphere_hull", "capsule_cube", "hull_plane", "cube_cube", "cylinder_cylinder"])
 def test_degenerate_hulls_are_finite(name):
-    """Flat at rest, aligned, touching, at the centre, without size."""
-    scales = [(0.5, 0.5, 0.5), (0.5, 0.5, 1e-6)]
+    """Flat at rest, aligned, touching, at the centre, scaled to a plate, a line and a point."""
+    scales = [(0.5, 0.5, 0.5), (0.5, 0.5, 1e-6), (0.5, 0.5, 0.0), (0.5, 0.0, 0.0), (0.0, 0.0, 0.0)]
     firsts = ROUND if name in ("sphere_hull", "capsule_cube") else scales
     finite(FAMILIES[name], every(firsts, PLACES, TURNS, scales))
 

@@ -129,7 +129,9 @@ def put_polygon(
     m = C @ m
     level = level + dot(m, t)
     first = hulls.corner_start[f]
-    ex = normalize(times(scale_a, hulls.vertex[hulls.corner[first + 1]] - hulls.vertex[hulls.corner[first]]))
+    side = hulls.vertex[hulls.corner[first + 1]] - hulls.vertex[hulls.corner[first]]
+    scaled = times(scale_a, side)
+    ex = normalize(scaled if dot(scaled, scaled) > 0.0 else side)
     ey = cross(n, ex)
     found = local(vec3, MOST)  # (x, y, gap) along the axes ex, ey, n
     count = 0

@@ -102,12 +102,15 @@ def hull_scale(shapes, hulls, i):
 
 @func
 def face_plane(hulls, f, scale: vec3):
-    """Unit normal of a face, out of the hull, and its offset along it [m]."""
+    """Unit normal of a face, out of the hull, and its offset along it [m].
+
+    A face that the scale leaves without area has the normal that it has before it is scaled.
+    """
     c = hulls.corner_start[f]
-    x = times(scale, hulls.vertex[hulls.corner[c]])
-    y = times(scale, hulls.vertex[hulls.corner[c + 1]])
-    z = times(scale, hulls.vertex[hulls.corner[c + 2]])
-    n = normalize(cross(y - x, z - x))
+    a, b, d = hulls.vertex[hulls.corner[c]], hulls.vertex[hulls.corner[c + 1]], hulls.vertex[hulls.corner[c + 2]]
+    x = times(scale, a)
+    w = cross(times(scale, b) - x, times(scale, d) - x)
+    n = normalize(w if dot(w, w) > 0.0 else cross(b - a, d - a))
     return n, dot(n, x)
 
 
@@ -146,7 +149,8 @@ def from_edge(hulls, e, scale: vec3, q: vec3):
     """The vector [m] from the nearest point of an edge to q."""
     x = times(scale, hulls.vertex[hulls.edge_from[e]])
     along = times(scale, hulls.vertex[hulls.edge_to[e]]) - x
-    t = clamp(dot(q - x, along) / dot(along, along), 0.0, 1.0)
+    square = dot(along, along)
+    t = clamp(dot(q - x, along) / square, 0.0, 1.0) if square > 0.0 else 0.0
     return q - x - t * along
 
 

@@ -8,7 +8,8 @@ import json
 import os
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import lru_cache
 from pathlib import Path
 
@@ -30,6 +31,7 @@ LIBRARY = "kernels.so"
 HEADER = "kernel.hpp"
 
 _LOADED: dict[str, ctypes.CDLL] = {}
+_HEADER_LOCK = threading.Lock()
 
 
 @lru_cache(maxsize=1)
@@ -77,13 +79,24 @@ def libraries(texts: list[str]) -> list[ctypes.CDLL]:
         (key, text) for key, text in dict(zip(keys, texts, strict=True)).items() if key in paths and paths[key] is None
     ]
     if missing:
-        with ThreadPoolExecutor(max_workers=max(cpu.threads(), 1)) as pool:
-            built = pool.map(lambda item: publish(item[0], item[1], KERNEL_FLAGS), missing)
-            paths.update({key: path for (key, _), path in zip(missing, built, strict=True)})
+        paths.update(_publish_all(missing))
     for key, path in paths.items():
         assert path is not None
         _LOADED[key] = _load(path)
     return [_LOADED[key] for key in keys]
+
+
+def _publish_all(missing: list[tuple[str, str]]) -> dict[str, Path]:
+    """Compile (key, text) into the cache, side by side. After an error or Ctrl-C nothing more is begun."""
+    pool = ThreadPoolExecutor(max_workers=max(cpu.threads(), 1))
+    try:
+        jobs = {key: pool.submit(publish, key, text, KERNEL_FLAGS) for key, text in missing}
+        done, _ = wait(jobs.values(), return_when=FIRST_EXCEPTION)
+        for job in done:
+            job.result()  # raises what went wrong
+        return {key: job.result() for key, job in jobs.items()}
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def find(key: str) -> Path | None:
@@ -121,7 +134,8 @@ def compile_into(folder: Path, text: str, flags: list[str], march: str | None = 
     source = folder / "kernels.cpp"
     source.write_text(text)
     before, include, _ = text.partition(f'#include "{HEADER}"')
-    header = _use_header(before, tuple(flags), march or target()) if include else []
+    with _HEADER_LOCK:  # one thread compiles it, the others wait
+        header = _use_header(before, tuple(flags), march or target()) if include else []
     run_compiler([str(source)], folder / LIBRARY, [*flags, *header], march)
     write_target(folder, march)
 
