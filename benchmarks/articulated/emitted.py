@@ -21,7 +21,7 @@ import kinema as kn
 from benchmarks.kernels.peer_cpp import compiler
 from kinema.lang.emit_scalar import PRELUDE, emit_scalar, parameters
 from kinema.lang.program import Custom, KernelCall, Loop, Program, Ref
-from kinema.simulation import simulate as simulation
+from kinema.simulation.step import step_program
 
 from . import Availability, scene
 
@@ -55,13 +55,6 @@ def available(header: str) -> Availability:
     return Availability(True)
 
 
-def program_of(model: kn.Model) -> Program:
-    """The step program that `kinema.simulate` runs."""
-    q, v = scene.start(model)
-    kn.simulate(model, q, v, steps=1, dt=scene.DT, progress=False)
-    return simulation._PROGRAMS[model][(), ()]
-
-
 def step_text(model: kn.Model, after_prelude: str = "") -> str:
     """C++ of one step.
 
@@ -72,7 +65,7 @@ def step_text(model: kn.Model, after_prelude: str = "") -> str:
     Raises:
         NotImplementedError: The program has a node that this does not translate.
     """
-    return _Writer(program_of(model), model).text(after_prelude)
+    return _Writer(step_program(model), model).text(after_prelude)
 
 
 def load(text: str, header: str | None = None) -> ctypes.CDLL:
