@@ -39,7 +39,7 @@ SAME_STATE, SAME_GRADIENT = 1e-9, 1e-9
 """Their states and gradients after `CHECKED` steps (fewer for slow ones) may differ by rounding, relative to these."""
 CHECKED = 50
 
-CANDIDATES = (5, 10, 15, 20, 25, 30, 35, 40, 50, 70, 100)
+CANDIDATES = (5, 10, 15, 20, 25, 30, 32, 34, 36, 38, 40, 45, 50, 70, 100)
 """Sweeps to choose from: the least with a residual no larger than MuJoCo PGS's, both largest and median."""
 
 
