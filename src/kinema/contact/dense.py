@@ -191,7 +191,8 @@ def dense_gauss_seidel(
     history has (sweeps + 1) times as many numbers as there are rows: the impulses before, between and after the sweeps.
     """
     largest = groups.largest
-    single, triple = local(Float, largest * largest), local(Float, largest * largest)
+    most = rows.singles if rows.singles < largest else largest
+    single, triple = local(Float, most * largest), local(Float, largest * largest)
     alone, diagonal, slip = local(Float, largest), local(Float, largest), local(Float, largest)
     for g in range(len(groups.singles)):
         base, singles = groups.start[g], groups.singles[g]
@@ -274,7 +275,8 @@ def dense_gauss_seidel_adjoint(
     sweeps in registers, at the end.
     """
     largest = groups.largest
-    single, triple = local(Float, largest * largest), local(Float, largest * largest)
+    most = rows.singles if rows.singles < largest else largest
+    single, triple = local(Float, most * largest), local(Float, largest * largest)
     diagonal, slip, slip_adj = local(Float, largest), local(Float, largest), local(Float, largest)
     felt, totals = local(Float, (sweeps + 1) * largest), local(Float, largest)
     product = local(Float, largest * largest)

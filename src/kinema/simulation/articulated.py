@@ -11,6 +11,7 @@ from kinema.dynamics.articulated import (
     Bodies,
     bias_forces,
     factorise,
+    factorise_adjoint,
     link_inertias,
     mass_matrix,
     solve,
@@ -124,7 +125,10 @@ class TreeProgram:
         """M = L^T D L."""
         p, entries = self.program, len(self.arrays.above)
         self.U, self.L = p.scratch("U", Float, entries), p.scratch("L", Float, entries)
-        p.call(factorise, self.branches, M, self.U, self.L)
+        with p.custom() as node:
+            p.call(factorise, self.branches, M, self.U, self.L)
+        with p.adjoint_of(node):
+            p.call(factorise_adjoint, self.branches, self.U, self.L, self.U.adj, self.L.adj, M.adj)
 
     def solve(self, b: Ref, x: Ref) -> None:
         """x = M^-1 b."""

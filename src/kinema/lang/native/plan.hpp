@@ -128,6 +128,12 @@ class Plan {
         ops[j].bytes = 0;
       }
     }
+    const auto is_loop = [](const Op& op) { return op.source->op == KN_OP_LOOP; };
+    const auto is_done = [](const Op& op) {
+      return op.source->op == KN_OP_ZERO && op.bytes == 0 && op.end_moving == op.first_moving;
+    };
+    if (std::none_of(ops.begin(), ops.end(), is_loop))  // loops know instructions by their numbers
+      ops.erase(std::remove_if(ops.begin(), ops.end(), is_done), ops.end());
   }
 
   void share(Op& op, int64_t width) {
