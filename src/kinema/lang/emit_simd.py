@@ -54,6 +54,15 @@ def emit(
     return emitter.run()
 
 
+def _sines_and_cosines(nodes: list[Any]) -> dict[Value, tuple[Value, Value]]:
+    """Sine and cosine of one angle, by the one that comes first: together they cost little more than one."""
+    found: dict[Value, dict[str, Value]] = {}
+    for node in nodes:
+        if isinstance(node, Value) and node.op in ("sin", "cos"):
+            found.setdefault(node.args[0], {})[node.op] = node
+    return {next(iter(both.values())): (both["sin"], both["cos"]) for both in found.values() if len(both) == 2}
+
+
 class _Emitter(Memory):
     """The whole kernel: function, control flow, calls."""
 
@@ -197,10 +206,14 @@ class _Emitter(Memory):
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def block(self, nodes: list[Any]) -> None:
+        pairs = _sines_and_cosines(nodes)
         for node in nodes:
             self.comment(getattr(node, "line", 0))
             if isinstance(node, Value):
-                self.value(node)
+                if node in pairs:
+                    self.sine_and_cosine(*pairs[node])
+                elif node not in self.names:
+                    self.value(node)
             elif isinstance(node, Load):
                 self.load(node)
             elif isinstance(node, Store):

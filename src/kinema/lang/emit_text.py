@@ -159,6 +159,14 @@ class Writer:
     def value(self, v: Value) -> None:
         self.define(v, self.expression(v))
 
+    def sine_and_cosine(self, sine: Value, cosine: Value) -> None:
+        """Both of one angle."""
+        wide = self.vector(sine)
+        for v in (sine, cosine):
+            self.names[v] = self.fresh()
+            self.put(f"{self.type_of('f', wide)} {self.names[v]};")
+        self.put(f"sincos_({self.ref(sine.args[0], wide)}, {self.names[sine]}, {self.names[cosine]});")
+
     def expression(self, v: Value) -> str:
         wide = self.vector(v)
         a = [self.ref(x, wide) for x in v.args]

@@ -234,8 +234,8 @@ class Plan:
             for buffer in self.program.buffers.values():
                 if buffer.kind == STATE:
                     out.append(Instruction(native.OP_ZERO, [(self.entry(buffer.name, ADJOINT), native.SLOT_ADJ)]))
-        self._zero_cotangents(nodes, out)
         self._forward(nodes, out, False, set(), self._needed())
+        self._zero_cotangents(nodes, out)  # not before the replay, which would push it out of the cache
         for node in reversed(nodes):
             if isinstance(node, KernelCall):
                 if not self._is_idle(node):
