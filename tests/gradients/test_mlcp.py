@@ -116,11 +116,14 @@ def program(x: Problem, sweeps: int, law: str, precision: float) -> Program:
         groups = Groups(**{n: p.constant(f"group_{n}", Int, v) for n, v in table.items()})
         shared = Matches(**{n: p.constant(f"match_{n}", Int, v) for n, v in matching.items()})
         p.call(row_matrix, rows, groups, shared, supports.widest, bounds.cfm, active, Y, A, inverse)
+        turned = [p.scratch(n, Float, x.rows**2) for n in ("single", "triple")]
         with p.custom() as node:
-            p.call(dense_gauss_seidel, rows, groups, bounds, times, A, inverse, b, history, impulse)
+            p.call(dense_gauss_seidel, rows, groups, bounds, times, A, inverse, b, *turned, history, impulse)
         with p.adjoint_of(node):
             to = (A, inverse, b, bounds.lower, bounds.upper, bounds.mu)
-            given = (rows, groups, bounds, times, A, inverse, history, impulse.adj)
+            own = [p.scratch(f"reverse_{n}", Float, x.rows**2) for n in ("single", "triple", "product")]
+            own.insert(2, p.scratch("felt", Float, (sweeps + 1) * x.rows))
+            given = (rows, groups, bounds, times, A, inverse, history, impulse.adj, *own)
             p.call(dense_gauss_seidel_adjoint, *given, *(ref.adj for ref in to))
         p.call(impulse_sums, rows, supports, Y, impulse, z)
     elif law.startswith("exact"):

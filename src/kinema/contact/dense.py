@@ -182,17 +182,18 @@ def dense_gauss_seidel(
     A: Array[Float],
     inverse: Array[Float],
     b: Array[Float],
+    single: Array[Float],
+    triple: Array[Float],
     history: Array[Float],
     impulse: Array[Float],
 ):
     """Impulses after a number of sweeps from zero.
 
     A visit makes impulse i = -(b_i + sum of A_ij impulse_j over all others) / (A_ii + cfm), then clamps it.
-    history has (sweeps + 1) times as many numbers as there are rows: the impulses before, between and after the sweeps.
+    single and triple are room for the turned rows of one group. history has (sweeps + 1) times as many numbers as there
+    are rows: the impulses before, between and after the sweeps.
     """
     largest = groups.largest
-    most = rows.singles if rows.singles < largest else largest
-    single, triple = local(Float, most * largest), local(Float, largest * largest)
     alone, diagonal, slip = local(Float, largest), local(Float, largest), local(Float, largest)
     for g in range(len(groups.singles)):
         base, singles = groups.start[g], groups.singles[g]
@@ -262,6 +263,10 @@ def dense_gauss_seidel_adjoint(
     inverse: Array[Float],
     history: Array[Float],
     impulse_adj: Array[Float],
+    single: Array[Float],
+    triple: Array[Float],
+    felt: Array[Float],
+    product: Array[Float],
     A_adj: Array[Float],
     inverse_adj: Array[Float],
     b_adj: Array[Float],
@@ -272,14 +277,11 @@ def dense_gauss_seidel_adjoint(
     """The sweeps in reverse: each row takes what all others, as they were visited last, felt of it.
 
     `felt` keeps the cotangent of every visit's sum, before the clamp, so that the cotangent of A is summed over the
-    sweeps in registers, at the end.
+    sweeps in registers, at the end, in `product`.
     """
     largest = groups.largest
-    most = rows.singles if rows.singles < largest else largest
-    single, triple = local(Float, most * largest), local(Float, largest * largest)
     diagonal, slip, slip_adj = local(Float, largest), local(Float, largest), local(Float, largest)
-    felt, totals = local(Float, (sweeps + 1) * largest), local(Float, largest)
-    product = local(Float, largest * largest)
+    totals = local(Float, largest)
     for g in range(len(groups.singles)):
         base, singles, whole = groups.start[g], groups.singles[g], groups.matrix[g]
         n, begin = groups.start[g + 1] - base, base * (sweeps + 1)

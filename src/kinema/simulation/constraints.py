@@ -371,11 +371,16 @@ class ConstraintProgram:
         matches = Matches(**{n: self._ints(f"match_{n}", x) for n, x in shared.items()})
         p.call(row_matrix, self.count, groups, matches, self.supports.widest, self.cfm, self.active, Y, A, inverse)
         problem = (self.count, groups, self.bounds, sweeps, A, inverse)
+        most = int(table["largest"])
+        room = (("single", max(int(table["singles"].max()) * most, 1)), ("triple", most * most))
         with p.custom() as node:
-            p.call(dense_gauss_seidel, *problem, self.b, history, impulse)
+            turned = (p.scratch(n, Float, size) for n, size in room)
+            p.call(dense_gauss_seidel, *problem, self.b, *turned, history, impulse)
         with p.adjoint_of(node):
             inputs = (A, inverse, self.b, self.lower, self.upper, self.mu)
-            p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *(x.adj for x in inputs))
+            room = (*room, ("felt", (self.model.contact.sweeps + 1) * most), ("product", most * most))
+            own = (p.scratch(f"reverse_{n}", Float, size) for n, size in room)
+            p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *own, *(x.adj for x in inputs))
 
     def record(self, names: Sequence[str]) -> None:
         """Outputs of contacts and limits, empty ones excluded."""
