@@ -87,7 +87,7 @@ FULL = Plan(
     every=1,
     memory_steps=5_000,
     memory_of=("kinema", "mujoco", "cppad", "ceres", "jax", "torch"),
-    checkpoints=checkpoints.Plan(robots=(1, 2, 3, 5, 7, 10), intervals=(1, 2, 3, 4, 5), steps=500, repetitions=3),
+    checkpoints=checkpoints.Plan(robots=(1, 2, 3, 5, 7, 10), intervals=(1, 2, 3, 4, 5), steps=500, repetitions=12),
     links=(10, 30, 100, 300, 1_000),
 )
 QUICK = Plan(

@@ -378,8 +378,8 @@ class ConstraintProgram:
             p.call(dense_gauss_seidel, *problem, self.b, *turned, history, impulse)
         with p.adjoint_of(node):
             inputs = (A, inverse, self.b, self.lower, self.upper, self.mu)
-            room = (*room, ("felt", (self.model.contact.sweeps + 1) * most), ("product", most * most))
-            own = (p.scratch(f"reverse_{n}", Float, size) for n, size in room)
+            more = (*room, ("felt", (self.model.contact.sweeps + 1) * most), ("product", most * most))
+            own = (p.scratch(f"reverse_{n}", Float, size) for n, size in more)
             p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *own, *(x.adj for x in inputs))
 
     def record(self, names: Sequence[str]) -> None:
