@@ -107,7 +107,7 @@ def test_ratios_divide_the_other_by_kinema():
         return report.Row(engine, mode, 1, steps, forward, backward, 40, 0.0, 0.0, 0.0, None, None)
 
     rows = [row("Kinema", 50, 5.0, 20.0), row("Kinema", 5000, 4.0, 12.0), row("MuJoCo", 5000, 12.0, 480.0, "Newton")]
-    rows += [row("CppAD", 5000, 10.0, 240.0), row("PyTorch", 50, 1e4, 4e4)]
+    rows += [row("CppAD", 5000, 10.0, 240.0), row("PyTorch", 50, 1e4, 4e4), row("Kinema", 500, 4.84, 15.0)]
     batches = [
         batch.BatchRow(engine, precision, 4096, 20, 2, speed, None, None, None, 0, None)
         for engine, precision, speed in (
@@ -120,7 +120,9 @@ def test_ratios_divide_the_other_by_kinema():
     assert found["forward_vs_mujoco"] == 3.0 and found["backward_vs_mujoco_fd"] == 40.0
     assert found["backward_vs_cppad"] == 20.0 and found["backward_vs_torch"] == pytest.approx(4e4 / 12)
     assert found["backward_over_forward"] == 3.0 and found["memory_mb_5000"] == 2.25
-    assert found["step_time_spread"] == 1.25
+    further = (500 * 4.84 - 50 * 5.0) / 450, (5000 * 4.0 - 500 * 4.84) / 4500
+    assert found["step_time_spread"] == pytest.approx(further[0] / further[1])
+    assert found["call_us"] == pytest.approx(50 * (5.0 - further[0]))
     assert found["batch4096_forward_vs_mujoco"] == 8.0 and found["batch4096_f32_forward_vs_mujoco"] == 16.0
     assert set(report.TARGETS) <= set(found)
     varied = {"rows": [{"k": 1}], "fits": [{"k": 1}], "plot": None}
