@@ -7,8 +7,8 @@ row is -axis, and its gap what is left of the angle, which is treated as that of
 from __future__ import annotations
 
 from kinema.contact.mlcp import Supports
-from kinema.contact.rows import FAST, Law
-from kinema.lang import Array, Float, Int, atan2, dot, func, kernel, max, record, sqrt, vec3
+from kinema.contact.rows import FAST, Law, closing_speed
+from kinema.lang import Array, Float, Int, atan2, dot, func, kernel, record, sqrt, vec3
 from kinema.math import Quat
 
 
@@ -65,9 +65,6 @@ def ball_limit_rows(
         J[to + end + 1] = -axis.y
         J[to + end + 2] = -axis.z
         gap = largest[limits.number[i]] - angle
-        target = gap / dt
-        if gap < 0.0:
-            target = max(law.erp * gap / dt, -law.recovery)
-        b[r] = target - dot(axis, vec3(v_free[d], v_free[d + 1], v_free[d + 2]))
+        b[r] = closing_speed(law, gap, dt) - dot(axis, vec3(v_free[d], v_free[d + 1], v_free[d + 2]))
         lower[r] = 0.0
         upper[r] = 1e30 if b[r] < FAST else 0.0

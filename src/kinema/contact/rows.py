@@ -83,6 +83,15 @@ def tangents(normal: vec3):
     return slide, cross(normal, slide)
 
 
+@func
+def closing_speed(law: Law, gap: Float, dt: Float):
+    """Speed that closes a gap within the step [m/s, rad/s]; of a depth, negative, that which undoes a share of it."""
+    speed = gap / dt
+    if gap < 0.0:
+        speed = max(law.erp * gap / dt, -law.recovery)
+    return speed
+
+
 @kernel
 def contact_rows(
     tree: Tree,
@@ -133,9 +142,7 @@ def contact_rows(
             b2 = b2 + e2 * v_free[d]
             before = before + e0 * v[d]
         gap = touch.gap[c]
-        target = gap / dt
-        if gap < 0.0:
-            target = max(law.erp * gap / dt, -law.recovery)
+        target = closing_speed(law, gap, dt)
         bounce = surfaces.restitution[sides.surface[c]]
         if bounce > 0.0 and before < -law.threshold and gap + dt * before < 0.0:
             target = bounce * before
@@ -322,9 +329,7 @@ def limit_rows(
             way = -1.0
             gap = above
         one_entry(supports, support[r], r, way, J)
-        target = gap / dt
-        if gap < 0.0:
-            target = max(law.erp * gap / dt, -law.recovery)
+        target = closing_speed(law, gap, dt)
         b[r] = way * v_free[limits.dof[i]] + target
         lower[r] = 0.0
         upper[r] = 1e30 if b[r] < FAST else 0.0

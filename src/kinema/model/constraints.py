@@ -64,17 +64,24 @@ class SupportArrays:
 def find_groups(lists: Sequence[Sequence[int]]) -> list[list[int]]:
     """Groups of blocks, given their supports; a block is a single row, an equation or a contact.
 
-    Blocks that share one, directly or through others, are in the same group; each is in ascending order.
+    Blocks that share a degree of freedom, directly or through others, are in the same group; each group is in ascending
+    order, and so are their first blocks.
     """
-    group_of: dict[int, int] = {}  # of degrees of freedom
+    above: dict[int, int] = {}  # a tree of degrees of freedom for each group, made flatter with every search
+
+    def root(dof: int) -> int:
+        while above.setdefault(dof, dof) != dof:
+            above[dof] = above[above[dof]]
+            dof = above[dof]
+        return dof
+
+    for dofs in lists:
+        for d in dofs[1:]:
+            above[root(d)] = root(dofs[0])
     groups: dict[int, list[int]] = {}
     for block, dofs in enumerate(lists):
-        met = sorted({group_of[d] for d in dofs if d in group_of})
-        into = met[0] if met else block
-        members = [b for g in met for b in groups.pop(g)]
-        groups[into] = [*members, block]
-        group_of.update({d: into for b in groups[into] for d in lists[b]})
-    return [sorted(members) for _, members in sorted(groups.items())]
+        groups.setdefault(root(dofs[0]), []).append(block)
+    return list(groups.values())
 
 
 def group_tables(groups: Sequence[Sequence[int]], singles: int, equations: int) -> dict[str, np.ndarray]:
