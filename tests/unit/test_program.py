@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import Array, Float, Index, kernel, max, sin
+from kinema.lang import Array, Float, Index, kernel, max, sin, struct, vec3
 
 N = 19  # not a multiple of any lane width
 STEPS = 5
@@ -396,3 +396,40 @@ def test_a_failed_world_gives_its_control_no_gradient():
         kn.rollout(
             driven(), STEPS, {"s": start}, controls={"u": torch.full((STEPS, N), torch.nan, dtype=torch.float64)}
         )
+
+
+@struct
+class Wrench:
+    """A struct without operators."""
+
+    torque: vec3
+    force: vec3
+
+
+@kernel
+def exchanged(i: Index, s: Array[Wrench], w: Float, given: Array[Wrench], taken: Array[Wrench]):
+    """Structs that are added and taken away, number by number."""
+    given[(i + 1) % len(s)] += s[i]
+    taken[i] -= s[i]
+    taken[i] -= Wrench(w * s[i].force, s[i].torque)
+
+
+@kernel
+def added(i: Index, given: Array[Wrench], taken: Array[Wrench], s_next: Array[Wrench]):
+    """Their sum."""
+    a, b = given[i], taken[i]
+    s_next[i] = Wrench(a.torque + b.torque, a.force + b.force)
+
+
+def test_structs_are_added_and_taken_away():
+    """`-=` of a struct without operators takes away its numbers."""
+    torch.manual_seed(0)
+    s, w = torch.randn(N, 6, dtype=torch.float64, requires_grad=True), torch.tensor(0.3, dtype=torch.float64)
+    p = kn.Program("exchange")
+    state, factor = p.state("s", Wrench, N), p.parameter("w", Float)
+    given, taken = p.scratch("given", Wrench, N), p.scratch("taken", Wrench, N)
+    p.call(exchanged, state, factor, given, taken, count=N)
+    p.call(added, given, taken, state.next, count=N)
+    inputs = {"s": s, "w": w.requires_grad_()}
+    ours = kn.rollout(p, 1, {"s": s}, {"w": w}).final["s"]
+    agree(ours, torch.roll(s, 1, 0) - s - torch.cat([w * s[:, 3:], s[:, :3]], 1), inputs)

@@ -28,6 +28,7 @@ from kinema.lang import (
     local,
     mat33,
     max,
+    norm,
     normalize,
     record,
     sqrt,
@@ -84,6 +85,16 @@ def tangents(normal: vec3):
 
 
 @func
+def tangents_adjoint(normal: vec3, slide: vec3, of_slide: vec3, of_across: vec3):
+    """Cotangent of the normal, from those of its two tangents."""
+    along = vec3(1.0, 0.0, 0.0) if abs(normal.x) < 0.9 else vec3(0.0, 1.0, 0.0)
+    share = dot(along, normal)
+    to_slide = of_slide + cross(of_across, normal)
+    flat = (to_slide - dot(slide, to_slide) * slide) / norm(along - share * normal)
+    return cross(slide, of_across) - dot(normal, flat) * along - share * flat
+
+
+@func
 def closing_speed(law: Law, gap: Float, dt: Float):
     """Speed that closes a gap within the step [m/s, rad/s]; of a depth, negative, that which undoes a share of it."""
     speed = gap / dt
@@ -93,26 +104,18 @@ def closing_speed(law: Law, gap: Float, dt: Float):
 
 
 @kernel
-def contact_rows(
+def contact_jacobian(
     tree: Tree,
     supports: Supports,
     support: Array[Int],
     sides: Sides,
-    law: Law,
-    surfaces: Surfaces,
     touch: Touch,
     triples: Array[Int],
     equations: Int,
     singles: Int,
     p: Array[vec3],
     S: Array[Motion],
-    v: Array[Float],
-    v_free: Array[Float],
-    dt: Float,
     J: Array[Float],
-    b: Array[Float],
-    active: Array[Float],
-    mu: Array[Float],
 ):
     """Three rows per contact: along the normal and two directions of sliding."""
     for c in range(triples[0] - equations):
@@ -125,7 +128,6 @@ def contact_rows(
             arm = arm - p[tree.root[sides.first[c] - 1]]
         if sides.second[c] > 0:
             other = other - p[tree.root[sides.second[c] - 1]]
-        b0, b1, b2, before = 0.0, 0.0, 0.0, 0.0
         for t in range(supports.count[block]):
             d = supports.dofs[begin + t]
             speed = vec3(0.0, 0.0, 0.0)
@@ -133,14 +135,94 @@ def contact_rows(
                 speed = S[d].v + cross(S[d].w, arm)
             if t < supports.common[block] or t >= supports.first[block]:
                 speed = speed - S[d].v - cross(S[d].w, other)
-            e0, e1, e2 = dot(normal, speed), dot(slide, speed), dot(across, speed)
-            J[to + t] = e0
-            J[to + wide + t] = e1
-            J[to + 2 * wide + t] = e2
-            b0 = b0 + e0 * v_free[d]
-            b1 = b1 + e1 * v_free[d]
-            b2 = b2 + e2 * v_free[d]
-            before = before + e0 * v[d]
+            J[to + t] = dot(normal, speed)
+            J[to + wide + t] = dot(slide, speed)
+            J[to + 2 * wide + t] = dot(across, speed)
+
+
+@kernel
+def contact_jacobian_adjoint(
+    tree: Tree,
+    supports: Supports,
+    support: Array[Int],
+    sides: Sides,
+    touch: Touch,
+    triples: Array[Int],
+    equations: Int,
+    singles: Int,
+    p: Array[vec3],
+    S: Array[Motion],
+    J_adj: Array[Float],
+    point_adj: Array[vec3],
+    normal_adj: Array[vec3],
+    p_adj: Array[vec3],
+    S_adj: Array[Motion],
+):
+    """The same in reverse; sums for a contact's frame and arms stay in registers."""
+    for c in range(triples[0] - equations):
+        block, r = support[singles + equations + c], singles + 3 * (equations + c)
+        begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
+        one, two, normal = sides.first[c], sides.second[c], touch.normal[c]
+        slide, across = tangents(normal)
+        arm, other = touch.point[c], touch.point[c]
+        if one > 0:
+            arm = arm - p[tree.root[one - 1]]
+        if two > 0:
+            other = other - p[tree.root[two - 1]]
+        of_normal, of_slide, of_across = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+        of_arm, of_other = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+        for t in range(supports.count[block]):
+            d, at = supports.dofs[begin + t], to + t
+            g0, g1, g2 = J_adj[at], J_adj[at + wide], J_adj[at + 2 * wide]
+            push = g0 * normal + g1 * slide + g2 * across  # cotangent of the speed
+            speed = vec3(0.0, 0.0, 0.0)
+            if t < supports.first[block]:
+                speed = S[d].v + cross(S[d].w, arm)
+                of_arm = of_arm + cross(push, S[d].w)
+                S_adj[d] += Motion(cross(arm, push), push)
+            if t < supports.common[block] or t >= supports.first[block]:
+                speed = speed - S[d].v - cross(S[d].w, other)
+                of_other = of_other - cross(push, S[d].w)
+                S_adj[d] -= Motion(cross(other, push), push)
+            of_normal, of_slide, of_across = of_normal + g0 * speed, of_slide + g1 * speed, of_across + g2 * speed
+        if one > 0:
+            p_adj[tree.root[one - 1]] -= of_arm
+        if two > 0:
+            p_adj[tree.root[two - 1]] -= of_other
+        point_adj[c] += of_arm + of_other
+        normal_adj[c] += of_normal + tangents_adjoint(normal, slide, of_slide, of_across)
+
+
+@kernel
+def contact_velocities(
+    supports: Supports,
+    support: Array[Int],
+    sides: Sides,
+    law: Law,
+    surfaces: Surfaces,
+    touch: Touch,
+    triples: Array[Int],
+    equations: Int,
+    singles: Int,
+    v: Array[Float],
+    v_free: Array[Float],
+    dt: Float,
+    J: Array[Float],
+    b: Array[Float],
+    active: Array[Float],
+    mu: Array[Float],
+):
+    """What contacts ask of the velocities, whether they are near, and their coefficients of friction."""
+    for c in range(triples[0] - equations):
+        block, r = support[singles + equations + c], singles + 3 * (equations + c)
+        begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
+        b0, b1, b2, before = 0.0, 0.0, 0.0, 0.0
+        for t in range(supports.count[block]):
+            d = supports.dofs[begin + t]
+            b0 = b0 + J[to + t] * v_free[d]
+            b1 = b1 + J[to + wide + t] * v_free[d]
+            b2 = b2 + J[to + 2 * wide + t] * v_free[d]
+            before = before + J[to + t] * v[d]
         gap = touch.gap[c]
         target = closing_speed(law, gap, dt)
         bounce = surfaces.restitution[sides.surface[c]]

@@ -28,7 +28,6 @@ from kinema.lang import (
     columns,
     columns_of,
     cross,
-    dot,
     func,
     kernel,
     local,
@@ -38,7 +37,7 @@ from kinema.lang import (
     transpose,
     vec3,
 )
-from kinema.math import Force, Motion, RigidInertia, Sym33, rigid_inertia
+from kinema.math import Force, Motion, RigidInertia, Sym33, product_cotangent, rigid_inertia
 from kinema.model.tree import FREE, PRISMATIC
 
 
@@ -265,19 +264,7 @@ def accelerations_adjoint(
         u, w = B[last], W[last]
         of_a[i + 1] += inertia[i + 1] @ w + F[i + 1]
         of_b[i + 1] += inertia[i + 1] @ u
-        x, y = u.w, w.w
-        inertia_adj[i + 1] += RigidInertia(
-            -dot(u.v, w.v),
-            cross(x, w.v) + cross(y, u.v),
-            Sym33(
-                -x.x * y.x,
-                -x.x * y.y - x.y * y.x,
-                -x.x * y.z - x.z * y.x,
-                -x.y * y.y,
-                -x.y * y.z - x.z * y.y,
-                -x.z * y.z,
-            ),
-        )
+        inertia_adj[i + 1] += product_cotangent(-u, w)
         F_adj[i + 1] += Force(-u.w, -u.v)
         one, two = of_a[i + 1], of_b[i + 1]
         for k in range(d, last + 1):

@@ -10,7 +10,7 @@ way from the root to it, so that entry (d, e) is number row[d] + depth[e]: nothi
 from __future__ import annotations
 
 from kinema.kinematics.tree import Branches, Tree
-from kinema.lang import Array, Float, Int, kernel, local, mat33, record, transpose, vec3
+from kinema.lang import Array, Float, Int, kernel, mat33, record, transpose, vec3
 from kinema.math import Force, Motion, RigidInertia, Sym33, rigid_inertia
 
 
@@ -119,40 +119,6 @@ def factorise(branches: Branches, M: Array[Float], U: Array[Float], L: Array[Flo
             U[begin + t] = entry
         for t in range(depth + 1):
             L[begin + t] = U[begin + t] / U[begin + depth]
-
-
-@kernel
-def factorise_adjoint(
-    branches: Branches,
-    U: Array[Float],
-    L: Array[Float],
-    U_adj: Array[Float],
-    L_adj: Array[Float],
-    M_adj: Array[Float],
-):
-    """The same in reverse, from the root on, row after row of the degrees of freedom below.
-
-    What the compiler makes of `factorise` follows its columns, and takes twice the time.
-    """
-    found = local(Float, len(branches.row))  # cotangents of the entries of one row
-    for i in range(len(branches.row)):
-        begin, depth, last = branches.row[i], branches.depth[i], branches.last[i]
-        scale = 1.0 / U[begin + depth]
-        at_diagonal = U_adj[begin + depth]
-        for t in range(depth):
-            by_factor = L_adj[begin + t] * scale
-            found[t] = U_adj[begin + t] + by_factor
-            at_diagonal = at_diagonal - by_factor * L[begin + t]
-        found[depth] = at_diagonal
-        for t in range(depth + 1):
-            M_adj[begin + t] += found[t]
-        for k in range(i + 1, last + 1):
-            row, whole = branches.row[k], 0.0
-            factor = U[row + depth]
-            for t in range(depth + 1):
-                whole = whole + found[t] * L[row + t]
-                L_adj[row + t] -= found[t] * factor
-            U_adj[row + depth] -= whole
 
 
 @kernel

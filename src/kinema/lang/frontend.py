@@ -199,8 +199,10 @@ class Translator(Calls):
             if isinstance(node.op, ast.Sub):
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
                     value = -value
-                elif isinstance(value, Value) and value.kind != "b" or _is_linear(value):
+                elif isinstance(value, Value) and value.kind != "b":
                     value = self.arithmetic("mul", value, -1.0, node)
+                elif isinstance(value, Compound) and {v.kind for v in value.scalars} == {"f"}:
+                    value = Compound(value.type, [self.arithmetic("mul", v, -1.0, node) for v in value.scalars])
             self.store(node.target, value, "add", node.value)
             return
         if isinstance(node.target, (ast.Attribute, ast.Subscript)):
@@ -570,10 +572,6 @@ def _fits(term: Any, shape: Any) -> bool:
         return bool(terms.settle(terms.unify(terms.structure(term), shape)) == shape)
     except Mismatch:
         return False
-
-
-def _is_linear(value: Any) -> bool:
-    return isinstance(value, Compound) and issubclass(value.type, types._Numbers)
 
 
 def _loaded(node: ast.expr) -> ast.expr:

@@ -214,6 +214,15 @@ class Plan:
         written = [r.buffer for a, r in zip(call.kernel.arrays, call.args, strict=True) if a.written]
         return bool(written) and all(b.kind == OUTPUT and b.name not in self.options.record for b in written)
 
+    def _is_unwanted(self, node: Any) -> bool:
+        """Whether a part of a custom adjoint only adds to cotangents of inputs that nobody wants."""
+        calls = _every_call([node])
+        written = [r for c in calls for a, r in zip(c.kernel.arrays, c.args, strict=True) if a.written]
+        return all(
+            r.cotangent and r.buffer.kind in (PARAMETER, CONTROL) and r.buffer.name not in self.options.wrt
+            for r in written
+        )
+
     def _zero_sums(self, call: KernelCall, out: list[Instruction], started: set[Any], tangent: bool) -> None:
         """Zero what is accumulated into without having been set."""
         for array, ref in zip(call.kernel.arrays, call.args, strict=True):
@@ -244,13 +253,9 @@ class Plan:
                         out.append(made)
             elif isinstance(node, Custom):
                 for call in node.adjoint:
-                    self._forward(
-                        [call],
-                        out,
-                        False,
-                        {(r.buffer.name, r.moment) for c in _every_call([call]) for r in c.args},
-                        None,
-                    )
+                    if not self._is_unwanted(call):
+                        started = {(r.buffer.name, r.moment) for c in _every_call([call]) for r in c.args}
+                        self._forward([call], out, False, started, None)
             else:
                 self._loop(node, out, [], True, lambda body, n=node: self._reverse(n.body, body, top=False))
 

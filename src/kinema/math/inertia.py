@@ -134,6 +134,17 @@ def rigid_inertia(mass: Float, com: vec3, I_com: Sym33):
     return RigidInertia(mass, h, I_com + sym_parallel_axis(h, com))
 
 
+@func
+def product_cotangent(a: Motion, b: Motion):
+    """Derivatives of a.(I @ b) with respect to the ten numbers of a rigid inertia I."""
+    x, y = a.w, b.w
+    return RigidInertia(
+        dot(a.v, b.v),
+        cross(b.v, x) + cross(a.v, y),
+        Sym33(x.x * y.x, x.x * y.y + x.y * y.x, x.x * y.z + x.z * y.x, x.y * y.y, x.y * y.z + x.z * y.y, x.z * y.z),
+    )
+
+
 @struct
 class SymmetricDyad:
     """A symmetric 6 x 6 matrix [I, H; H^T, M] from motions to forces; I and M are symmetric 3 x 3 matrices."""

@@ -11,13 +11,14 @@ from kinema.dynamics.articulated import (
     Bodies,
     bias_forces,
     factorise,
-    factorise_adjoint,
     link_inertias,
     mass_matrix,
     solve,
 )
+from kinema.dynamics.articulated_adjoint import bias_forces_adjoint, factorise_adjoint
 from kinema.dynamics.prescribed import given_accelerations, hold
 from kinema.kinematics.tree import Branches, Joints, Tree, link_velocities, place_links
+from kinema.kinematics.tree_adjoint import joint_axes_adjoint, joint_offsets_adjoint, place_links_adjoint
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Program, Ref
 from kinema.math import Force, Motion, RigidInertia, Sym33
@@ -91,7 +92,13 @@ class TreeProgram:
         p, links = self.program, len(self.arrays.parent) + 1
         self.R, self.p = p.scratch("R", mat33, links), p.scratch("p", vec3, links)
         self.S = p.scratch("S", Motion, self.arrays.nv)
-        p.call(place_links, self.tree, self.joints, q, self.R, self.p, self.S)
+        with p.custom() as node:
+            p.call(place_links, self.tree, self.joints, q, self.R, self.p, self.S)
+        with p.adjoint_of(node):
+            load, given = p.scratch("joint_load", Force, links - 1), (self.tree, self.joints, q, self.R, self.p, self.S)
+            p.call(place_links_adjoint, *given, self.R.adj, self.p.adj, self.S.adj, load, q.adj)
+            p.call(joint_offsets_adjoint, self.tree, self.R, load, self.joints.offset.adj)
+            p.call(joint_axes_adjoint, *given, self.S.adj, load, self.joints.axis.adj)
 
     @cached_property
     def inertia(self) -> Ref:
@@ -109,10 +116,15 @@ class TreeProgram:
 
     def inverse_dynamics(self, v: Ref, acceleration: Ref, tau: Ref) -> None:
         """tau = M a + bias."""
-        p, links = self.program, len(self.arrays.parent) + 1
+        p, count = self.program, len(self.arrays.parent) + 1
         self.v = v
-        A, F = p.scratch("A", Motion, links), p.scratch("F", Force, links)
-        p.call(bias_forces, self.tree, self.S, self.V, self.inertia, self.gravity, acceleration, A, F, tau)
+        A, F = p.scratch("A", Motion, count), p.scratch("F", Force, count)
+        links = (self.tree, self.S, self.V, self.inertia)
+        with p.custom() as node:
+            p.call(bias_forces, *links, self.gravity, acceleration, A, F, tau)
+        with p.adjoint_of(node):
+            inputs = (*links[1:], self.gravity, acceleration)
+            p.call(bias_forces_adjoint, *links, acceleration, A, F, tau.adj, *(x.adj for x in inputs))
 
     def mass_matrix(self, M: Ref, diagonal: Ref | None = None) -> None:
         """Rows of M along the branches, with the drives' inertia (or something else) on the diagonal."""

@@ -32,7 +32,9 @@ from kinema.contact.rows import (
     Sides,
     Surfaces,
     clear,
-    contact_rows,
+    contact_jacobian,
+    contact_jacobian_adjoint,
+    contact_velocities,
     dry_friction_rows,
     follower_rows,
     limit_rows,
@@ -223,10 +225,15 @@ class ConstraintProgram:
         touch = self.near if self.picked else touch
         self.met = sides, touch
         surfaces = Surfaces(**{n: p.parameter(n, Float, self.candidates) for n in ("friction", "restitution")})
-        where = (parts.tree, self.supports, self.support, sides, self.law, surfaces, touch)
+        rows = (self.supports, self.support, sides)
         counts = (self.count.triples, self.count.equations, self.count.singles)
-        bounds = (self.active, self.mu)
-        p.call(contact_rows, *where, *counts, parts.p, parts.S, v, *shared, *bounds)
+        with p.custom() as node:
+            given = (parts.tree, *rows, touch, *counts, parts.p, parts.S)
+            p.call(contact_jacobian, *given, self.J)
+        with p.adjoint_of(node):
+            inputs = (touch.point, touch.normal, parts.p, parts.S)
+            p.call(contact_jacobian_adjoint, *given, self.J.adj, *(x.adj for x in inputs))
+        p.call(contact_velocities, *rows, self.law, surfaces, touch, *counts, v, *shared, self.active, self.mu)
 
     def _all(self) -> Sides:
         """All candidates are contacts."""
