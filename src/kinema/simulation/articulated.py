@@ -61,11 +61,12 @@ class TreeProgram:
             return {name: p.constant(name, Int, getattr(tree, name)) for name in names}
 
         self.tree = Tree(**ints("parent", "root", "kind", "q_start", "v_start", "dofs"))
+        self.offset, self.axis = p.parameter("offset", vec3, joints), p.parameter("axis", vec3, joints)
         self.joints = Joints(
-            offset=p.parameter("offset", vec3, joints),
+            offset=self.offset,
             rotation=p.constant("rotation", mat33, tree.rotation),
             turned=p.constant("turned", Int, _differ(tree.rotation, np.eye(3))),
-            axis=p.parameter("axis", vec3, joints),
+            axis=self.axis,
         )
         apart = _differ(tree.body_rotation, np.eye(3)) | _differ(tree.body_offset, 0.0)
         self.bodies = Bodies(
@@ -95,10 +96,10 @@ class TreeProgram:
         with p.custom() as node:
             p.call(place_links, self.tree, self.joints, q, self.R, self.p, self.S)
         with p.adjoint_of(node):
-            load, given = p.scratch("joint_load", Force, links - 1), (self.tree, self.joints, q, self.R, self.p, self.S)
+            load, given = p.scratch("hung_load", Force, links - 1), (self.tree, self.joints, q, self.R, self.p, self.S)
             p.call(place_links_adjoint, *given, self.R.adj, self.p.adj, self.S.adj, load, q.adj)
-            p.call(joint_offsets_adjoint, self.tree, self.R, load, self.joints.offset.adj)
-            p.call(joint_axes_adjoint, *given, self.S.adj, load, self.joints.axis.adj)
+            p.call(joint_offsets_adjoint, self.tree, self.R, load, self.offset.adj)
+            p.call(joint_axes_adjoint, *given, self.S.adj, load, self.axis.adj)
 
     @cached_property
     def inertia(self) -> Ref:

@@ -231,7 +231,7 @@ class ConstraintProgram:
             given = (parts.tree, *rows, touch, *counts, parts.p, parts.S)
             p.call(contact_jacobian, *given, self.J)
         with p.adjoint_of(node):
-            inputs = (touch.point, touch.normal, parts.p, parts.S)
+            inputs: tuple[Any, ...] = (touch.point, touch.normal, parts.p, parts.S)
             p.call(contact_jacobian_adjoint, *given, self.J.adj, *(x.adj for x in inputs))
         p.call(contact_velocities, *rows, self.law, surfaces, touch, *counts, v, *shared, self.active, self.mu)
 
