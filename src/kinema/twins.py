@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from kinema.model.model import Model, compile
-from kinema.model.tree import BALL, FREE, rotation_matrix
-from kinema.scene.description import Body, Joint, Robot
+from kinema.model.tree import BALL, FREE
+from kinema.scene.description import Body, Joint, Robot, rotation_matrix
 from kinema.scene.scene import Scene
 from kinema.scene.shapes.random_tree import random_tree
 from kinema.simulation.functions import (

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.model.tree import FREE, rotation_matrix
-from kinema.scene.description import Pose, Robot, Shape
+from kinema.model.tree import FREE
+from kinema.scene.description import Pose, Robot, Shape, rotation_matrix
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.arm import arm
 from kinema.scene.shapes.golf import golf_ball, golfer

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import kinema as kn
-from kinema.model.tree import rotation_matrix
+from kinema.scene.description import rotation_matrix
 
 SENSORS = {
     "framepos": ("site_position", slice(None)),

@@ -145,8 +145,8 @@ def test_robots_that_cannot_be(robot, message):
 @pytest.mark.parametrize(
     ("add", "message"),
     [
-        (lambda s: s.add_robot(arm(), "a/b"), "cannot call a robot 'a/b'"),
-        (lambda s: (s.add_robot(arm(), "a"), s.add_robot(arm(), "a")), "cannot call a robot 'a'"),
+        (lambda s: s.add_robot(arm(), "a/b"), "cannot use the name 'a/b'"),
+        (lambda s: (s.add_robot(arm(), "a"), s.add_robot(arm(), "a")), "cannot use the name 'a'"),
         (lambda s: s.add_robot(arm(), pos=(0.0, np.inf, 0.0)), "pos is not usable"),
         (lambda s: s.add_robot(arm(), pos=(0.0, 0.0)), "pos is not usable"),
         (lambda s: s.add_robot(arm(), rot=(0.0, 0.0, 0.0, 0.0)), "rot is no unit quaternion"),

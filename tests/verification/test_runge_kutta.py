@@ -10,8 +10,18 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.lang import build
-from kinema.model.tree import rotation_matrix
-from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mimic, Pose, Robot, Shape
+from kinema.scene.description import (
+    Actuator,
+    Body,
+    Closure,
+    Joint,
+    MassProperties,
+    Mimic,
+    Pose,
+    Robot,
+    Shape,
+    rotation_matrix,
+)
 from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.solids import solid
 

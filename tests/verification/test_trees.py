@@ -10,8 +10,7 @@ import torch
 
 import kinema as kn
 from kinema.lang import build
-from kinema.model.tree import rotation_matrix
-from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot
+from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot, rotation_matrix
 from kinema.scene.shapes.random_tree import random_tree
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")

@@ -1,4 +1,13 @@
-"""Deformable solids of constant-strain tetrahedra. A material is an energy; its force follows."""
+"""Deformable solids of constant-strain tetrahedra. A material is an energy; its force follows.
+
+With the edges E of an element, E_0 at rest and its volume V at rest, F = E E_0^-1, and the forces on its corners are
+minus the derivatives of V psi(F) by their positions. Viscosity is that of a Kelvin-Voigt solid: with the rate of strain
+D = (F^T dF/dt + dF/dt^T F) / 2, which does not see turning, they are minus those of V eta D:D by the velocities. Forces
+of an element have no sum and no moment.
+"""
+
+from functools import cache
+from typing import Any
 
 from kinema.lang import (
     Array,
@@ -7,6 +16,7 @@ from kinema.lang import (
     columns,
     columns_of,
     det,
+    dot,
     func,
     grad,
     ivec4,
@@ -18,6 +28,7 @@ from kinema.lang import (
     transpose,
     vec3,
 )
+from kinema.lang.markers import Func
 
 
 @record
@@ -64,3 +75,78 @@ def tet_forces(
     f[c] -= gc
     f[d] -= gd
     f[a] += gb + gc + gd
+
+
+@func
+def neo_hookean_solid(F: mat33, mu: Float, lam: Float, activation: Float):
+    """`neo_hookean` that is at rest without force, less the share `activation` of its volume [-]: a muscle.
+
+    alpha = 1 + 3 mu/(4 lambda) - activation
+    """
+    return neo_hookean(F, mu, lam, 1.0 + 0.75 * mu / lam - activation)
+
+
+@func
+def tet_dissipation(rates: mat33, edges: mat33, rest_inverse: mat33, volume: Float, viscosity: Float):
+    """Half of the power [W] that the viscosity of one tetrahedron takes; `rates` [m/s] are those of its edges."""
+    F = edges @ rest_inverse
+    D = transpose(F) @ (rates @ rest_inverse)
+    x, y, z = columns_of(D + transpose(D))
+    return (0.25 * volume * viscosity) * (dot(x, x) + dot(y, y) + dot(z, z))
+
+
+@cache
+def solid_kernels(energy: Func) -> tuple[Any, Any]:
+    """Kernels of tetrahedra with an energy density psi(F, mu, lam, activation) [J/m^3]: without and with viscosity."""
+
+    @func
+    def element_energy(edges: mat33, rest_inverse: mat33, volume: Float, mu: Float, lam: Float, activation: Float):
+        return volume * energy(edges @ rest_inverse, mu, lam, activation)
+
+    @kernel
+    def solid_forces(
+        e: Index,
+        mesh: TetMesh,
+        x: Array[vec3],
+        mu: Array[Float],
+        lam: Array[Float],
+        activation: Array[Float],
+        f: Array[vec3],
+    ):
+        """Elastic forces [N], added to those of the particles."""
+        a, b, c, d = mesh.vertices[e]
+        xa = x[a]
+        edges = columns(x[b] - xa, x[c] - xa, x[d] - xa)
+        P = grad(element_energy)(edges, mesh.rest_inverse[e], mesh.volume[e], mu[e], lam[e], activation[e])
+        gb, gc, gd = columns_of(P)
+        f[b] -= gb
+        f[c] -= gc
+        f[d] -= gd
+        f[a] += gb + gc + gd
+
+    @kernel
+    def viscous_solid_forces(
+        e: Index,
+        mesh: TetMesh,
+        x: Array[vec3],
+        v: Array[vec3],
+        mu: Array[Float],
+        lam: Array[Float],
+        activation: Array[Float],
+        viscosity: Array[Float],
+        f: Array[vec3],
+    ):
+        """Elastic and viscous forces [N], added to those of the particles."""
+        a, b, c, d = mesh.vertices[e]
+        xa, va = x[a], v[a]
+        edges = columns(x[b] - xa, x[c] - xa, x[d] - xa)
+        rates = columns(v[b] - va, v[c] - va, v[d] - va)
+        P = grad(element_energy)(edges, mesh.rest_inverse[e], mesh.volume[e], mu[e], lam[e], activation[e])
+        Q = grad(tet_dissipation)(rates, edges, mesh.rest_inverse[e], mesh.volume[e], viscosity[e])
+        gb, gc, gd = columns_of(P + Q)
+        f[b] -= gb
+        f[c] -= gc
+        f[d] -= gd
+        f[a] += gb + gc + gd
+
+    return solid_forces, viscous_solid_forces

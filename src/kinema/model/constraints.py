@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kinema.errors import ModelError
-from kinema.model.tree import Placed, TreeArrays, rotation_matrix
+from kinema.model.tree import Placed, TreeArrays
 from kinema.scene.description import BALL as BALL_JOINT
-from kinema.scene.description import FIXED, Closure, Joint, Pose
+from kinema.scene.description import FIXED, Closure, Joint, Pose, rotation_matrix
 
 NO_LIMIT = 1e9  # stands for infinity among numbers that are learned
 

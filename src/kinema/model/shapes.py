@@ -9,8 +9,20 @@ from itertools import combinations
 import numpy as np
 
 from kinema.errors import InputError, ModelError
-from kinema.model.tree import Placed, TreeArrays, rotation_matrix
-from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN, Mesh, Pose, Shape
+from kinema.model.tree import Placed, TreeArrays
+from kinema.scene.description import (
+    BOX,
+    CAPSULE,
+    CYLINDER,
+    MESH,
+    PLANE,
+    SPHERE,
+    TERRAIN,
+    Mesh,
+    Pose,
+    Shape,
+    rotation_matrix,
+)
 from kinema.scene.scene import Contact, Ground
 from kinema.scene.shapes.hull import Hull, convex_hull, cube, prism
 

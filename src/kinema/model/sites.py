@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinema.errors import ModelError
-from kinema.model.tree import Placed, TreeArrays, rotation_matrix
+from kinema.model.tree import Placed, TreeArrays
+from kinema.scene.description import rotation_matrix
 
 
 @dataclass(eq=False)

@@ -43,12 +43,13 @@ class TetArrays:
         return mass
 
 
-def tet_mesh(vertices: Any, tets: Any) -> TetArrays:
+def tet_mesh(vertices: Any, tets: Any, *, whole: bool = True) -> TetArrays:
     """Prepare a tetrahedral mesh.
 
     Args:
         vertices: Positions at rest [m], shape (vertices, 3).
         tets: Corners of each element, shape (tets, 4); d lies on the side of abc from which it is anticlockwise.
+        whole: Whether every vertex must belong to an element.
 
     Returns:
         The mesh with rest shapes, volumes and a packet order.
@@ -66,7 +67,7 @@ def tet_mesh(vertices: Any, tets: Any) -> TetArrays:
     _refuse(~np.isfinite(x).all(axis=1), "vertex {} is not finite", lambda i: x[i])
     _refuse(((t < 0) | (t >= len(x))).any(axis=1), "element {} names a vertex that does not exist", lambda e: t[e])
     unused = np.bincount(t.ravel(), minlength=len(x)) == 0
-    _refuse(unused, "vertex {} belongs to no element, so it has no mass", lambda i: x[i])
+    _refuse(unused & whole, "vertex {} belongs to no element, so it has no mass", lambda i: x[i])
     edges = np.swapaxes(x[t[:, 1:]] - x[t[:, :1]], 1, 2)
     volume = np.linalg.det(edges) / 6
     size = np.linalg.norm(x[t][:, [0, 0, 0, 1, 1, 2]] - x[t][:, [1, 2, 3, 2, 3, 3]], axis=2).mean(axis=1) ** 3

@@ -10,7 +10,7 @@ import numpy as np
 
 from kinema.errors import ModelError
 from kinema.scene import description
-from kinema.scene.description import Body, Joint, Pose, Robot
+from kinema.scene.description import Body, Joint, Pose, Robot, rotation_matrix
 
 REVOLUTE, PRISMATIC, BALL, FREE = 0, 1, 2, 3
 COORDINATES, DOFS = (1, 1, 4, 7), (1, 1, 3, 6)
@@ -101,6 +101,18 @@ class TreeArrays:
         given = np.repeat(self.prescribed, self.dofs) > 0
         return np.where(given, np.cumsum(given) - 1, -1).astype(np.int32)
 
+    def initial_poses(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rotations and positions [m] of all links as placed, shapes (j + 1, 3, 3) and (j + 1, 3)."""
+        R, p = np.tile(np.eye(3), (len(self.parent) + 1, 1, 1)), np.zeros((len(self.parent) + 1, 3))
+        for i, up in enumerate(self.parent):
+            q = self.q[self.q_start[i] :]
+            R[i + 1], p[i + 1] = R[up] @ self.rotation[i], p[up] + R[up] @ self.offset[i]
+            if self.kind[i] == FREE:
+                p[i + 1] += R[i + 1] @ q[:3]
+            if self.kind[i] in (BALL, FREE):
+                R[i + 1] = R[i + 1] @ rotation_matrix(q[3:7] if self.kind[i] == FREE else q[:4])
+        return R, p
+
     @cached_property
     def yields(self) -> np.ndarray:
         """Whether a force can move a link: not the world, nor what moves only as it is told. Shape (j + 1,)."""
@@ -121,18 +133,6 @@ def build_tree(placed: Sequence[Placed]) -> TreeArrays:
     for one in placed:
         builder.add(one)
     return builder.finish()
-
-
-def rotation_matrix(q: Sequence[float]) -> np.ndarray:
-    """The matrix of a unit quaternion (w, x, y, z)."""
-    w, x, y, z = np.asarray(q, float) / np.linalg.norm(q)
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
 
 
 @dataclass

@@ -8,6 +8,7 @@ given in the body's frame. Units: m, kg, s, rad. Quaternions (w, x, y, z).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +26,18 @@ PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN = (
     "mesh",
     "terrain",
 )
+
+
+def rotation_matrix(q: Sequence[float]) -> np.ndarray:
+    """The matrix of a unit quaternion (w, x, y, z)."""
+    w, x, y, z = np.asarray(q, float) / np.linalg.norm(q)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,14 @@ class Mesh:
 
     vertices: np.ndarray
     faces: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Tets:
+    """Tetrahedra: vertices [m], shape (n, 3), float64; corners, shape (m, 4), int32, with positive volume."""
+
+    vertices: np.ndarray
+    corners: np.ndarray
 
 
 @dataclass(frozen=True)

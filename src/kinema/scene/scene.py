@@ -6,6 +6,9 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
 
 from kinema.errors import ModelError
 from kinema.scene.description import (
@@ -20,10 +23,13 @@ from kinema.scene.description import (
     Robot,
     Shape,
     Site,
+    Tets,
     Vector,
+    rotation_matrix,
 )
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
+from kinema.scene.matter import CLOTH, PARTICLES, SKIN, SOLID, Attachment, Cloth, Matter, Skin, Solid, Springs
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,8 @@ class Scene:
         self.gravity = _finite("gravity", gravity, 3)
         self.contact = contact or Contact()
         self.robots: list[PlacedRobot] = []
+        self.matter: list[Matter] = []
+        self.attachments: list[Attachment] = []
         self.ground: Ground | None = None
 
     def add_ground(self, height: float = 0.0, *, group: int = 1, without: Sequence[str] = ()) -> None:
@@ -196,15 +204,187 @@ class Scene:
         """
         if not isinstance(robot, Robot):
             robot = _read(os.fspath(robot))
-        taken = [one.name for one in self.robots]
-        if name is None:
-            name = next(n for k in range(len(taken) + 1) if (n := robot.name + (f"_{k}" if k else "")) not in taken)
-        if name in taken or "/" in name or not name:
-            raise ModelError(f"the scene cannot call a robot {name!r}", expected=f"a new name without /; has {taken}")
+        name = self._new_name(name, robot.name)
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
         robot = _prescribed(_floating(robot) if floating else robot, prescribed)
         self.robots.append(PlacedRobot(name, robot, pose, self_collision))
         return name
+
+    def _new_name(self, wanted: str | None, default: str) -> str:
+        """A name that nothing in the scene has."""
+        taken = [one.name for one in (*self.robots, *self.matter)]
+        if wanted is None:
+            return next(n for k in range(len(taken) + 1) if (n := default + (f"_{k}" if k else "")) not in taken)
+        if wanted in taken or "/" in wanted or not wanted:
+            raise ModelError(f"the scene cannot use the name {wanted!r}", expected=f"a new one without /; has {taken}")
+        return wanted
+
+    def add_solid(
+        self,
+        mesh: Tets,
+        name: str | None = None,
+        *,
+        material: Solid | None = None,
+        skin: Skin | None = SKIN,
+        pos: Vector = (0.0, 0.0, 0.0),
+        rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
+        velocity: Any = (0.0, 0.0, 0.0),
+    ) -> str:
+        """Add a deformable solid.
+
+        Args:
+            mesh: At rest, from `kinema.shapes` or `kinema.read_msh`.
+            name: In this scene; "solid" by default, numbered if taken.
+            material: What it is made of.
+            skin: How its vertices touch the shapes of the scene; None: they pass through.
+            pos: Where the origin of the mesh is put [m].
+            rot: How the mesh is turned about it, unit quaternion (w, x, y, z).
+            velocity: At the start [m/s], three numbers or three for every vertex.
+
+        Returns:
+            Its name.
+
+        Raises:
+            ModelError: The name is taken, or a number is not usable.
+        """
+        return self._add_matter(
+            SOLID, name, mesh.vertices, mesh.corners, material or Solid(), Springs(), 0.0, skin, pos, rot, velocity
+        )
+
+    def add_cloth(
+        self,
+        mesh: Mesh,
+        name: str | None = None,
+        *,
+        material: Cloth | None = None,
+        skin: Skin | None = SKIN,
+        pos: Vector = (0.0, 0.0, 0.0),
+        rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
+        velocity: Any = (0.0, 0.0, 0.0),
+    ) -> str:
+        """Add cloth: triangles that resist stretching, and edges that resist bending.
+
+        Args:
+            mesh: Triangles at rest; the angles between them are those at rest.
+            name: In this scene; "cloth" by default, numbered if taken.
+            material: What it is made of.
+            skin: How its vertices touch the shapes of the scene; None: they pass through.
+            pos: Where the origin of the mesh is put [m].
+            rot: How the mesh is turned about it, unit quaternion (w, x, y, z).
+            velocity: At the start [m/s], three numbers or three for every vertex.
+
+        Returns:
+            Its name.
+
+        Raises:
+            ModelError: The name is taken, or a number is not usable.
+        """
+        return self._add_matter(
+            CLOTH, name, mesh.vertices, mesh.faces, material or Cloth(), Springs(), 0.0, skin, pos, rot, velocity
+        )
+
+    def add_particles(
+        self,
+        vertices: Any,
+        name: str | None = None,
+        *,
+        mass: Any,
+        springs: Springs | None = None,
+        skin: Skin | None = SKIN,
+        pos: Vector = (0.0, 0.0, 0.0),
+        rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
+        velocity: Any = (0.0, 0.0, 0.0),
+    ) -> str:
+        """Add particles, and springs between them.
+
+        Args:
+            vertices: Positions [m], shape (n, 3).
+            name: In this scene; "particles" by default, numbered if taken.
+            mass: Of each [kg], a number or shape (n,).
+            springs: Between them.
+            skin: How they touch the shapes of the scene; None: they pass through.
+            pos: Where their origin is put [m].
+            rot: How they are turned about it, unit quaternion (w, x, y, z).
+            velocity: At the start [m/s], three numbers or three for every particle.
+
+        Returns:
+            Their name.
+
+        Raises:
+            ModelError: The name is taken, or a number is not usable.
+        """
+        none = np.zeros((0, 0), np.int32)
+        return self._add_matter(
+            PARTICLES, name, vertices, none, None, springs or Springs(), mass, skin, pos, rot, velocity
+        )
+
+    def _add_matter(
+        self,
+        kind: str,
+        name: str | None,
+        vertices: Any,
+        elements: Any,
+        material: Solid | Cloth | None,
+        springs: Springs,
+        mass: Any,
+        skin: Skin | None,
+        pos: Vector,
+        rot: Quaternion,
+        velocity: Any,
+    ) -> str:
+        rest, name = np.asarray(vertices, np.float64), self._new_name(name, kind)
+        if rest.ndim != 2 or rest.shape[1] != 3 or not len(rest):
+            raise ModelError(f"vertices of {name!r} have the wrong shape", got=rest.shape, expected="(vertices, 3)")
+        pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
+        given = {"velocity": (velocity, rest.shape), "mass": (mass, (len(rest),))}
+        made = {}
+        for what, (value, shape) in given.items():
+            array = np.asarray(value, np.float64)
+            if array.shape not in (shape, shape[1:]) or not np.isfinite(array).all():
+                expected = f"finite numbers, shape {shape[1:]} or {shape}"
+                raise ModelError(f"{what} of {name!r} is not usable", got=array.shape, expected=expected)
+            made[what] = np.broadcast_to(array, shape).copy()
+        if (made["mass"] < 0).any() or (kind == PARTICLES and not (made["mass"] > 0).all()):
+            raise ModelError(f"mass of {name!r} is not positive", got=float(made["mass"].min()))
+        start = rest @ rotation_matrix(pose.rotation).T + np.asarray(pose.position)
+        elements = np.asarray(elements)
+        self.matter.append(
+            Matter(name, kind, start, rest, made["velocity"], elements, material, springs, made["mass"], skin)
+        )
+        return name
+
+    def attach(self, matter: str, vertices: Any, to: str | None = None) -> None:
+        """Let vertices move with a body, or stay where they are.
+
+        What pulls at them pulls at the body. They have no mass of their own then: it is the body's that counts.
+
+        Args:
+            matter: Name of something soft in the scene.
+            vertices: Their numbers, or a mask with True for each.
+            to: "robot/body"; None: the world.
+
+        Raises:
+            ModelError: There is no such thing, vertex or body.
+        """
+        one = next((m for m in self.matter if m.name == matter), None)
+        if one is None:
+            expected = ", ".join(m.name for m in self.matter) or "something soft in the scene"
+            raise ModelError(f"there is no {matter!r} to attach", expected=expected)
+        chosen, count = np.asarray(vertices), len(one.vertices)
+        if chosen.dtype == bool and chosen.shape == (count,):
+            chosen = np.flatnonzero(chosen)
+        fits = chosen.ndim == 1 and np.issubdtype(chosen.dtype, np.integer)
+        if not fits or (chosen < 0).any() or (chosen >= count).any():
+            expected = f"numbers from 0 to {count - 1}, or a mask of shape ({count},)"
+            raise ModelError(
+                f"{matter!r} has no such vertices", got=f"{chosen.dtype} {chosen.shape}", expected=expected
+            )
+        owner, _, part = (to or "").partition("/")
+        bodies = [b.name for r in self.robots if r.name == owner for b in r.robot.bodies]
+        if to is not None and part not in bodies:
+            known = ", ".join(f"{r.name}/{b.name}" for r in self.robots for b in r.robot.bodies)
+            raise ModelError(f"there is no body {to!r} to attach {matter!r} to", expected=known or "a robot")
+        self.attachments.append(Attachment(matter, chosen.astype(np.int32), to))
 
     def add_site(
         self,

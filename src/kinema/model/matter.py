@@ -1,0 +1,258 @@
+"""Soft matter of a scene in arrays: particles, elements, springs, attachments, and the numbers of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinema.errors import InputError, ModelError
+from kinema.lang.markers import Func
+from kinema.model.tetmesh import TetArrays, tet_mesh
+from kinema.model.tree import TreeArrays
+from kinema.scene.matter import SOLID, Attachment, Matter
+
+OF_TET = ("density", "mu", "lam", "viscosity", "activation")
+OF_SKIN = ("radius", "k_e", "k_d", "k_f", "friction")
+OF_SPRING = ("stiffness", "damping", "rest")
+
+
+@dataclass(eq=False)
+class SolidArrays:
+    """Tetrahedra of one energy, of one solid or several.
+
+    Attributes:
+        energy: Of the elements; None is the default.
+        mesh: At rest, with numbers of particles as corners.
+        first: Number of their first element among all tetrahedra.
+        viscous: Whether any of them has viscosity.
+    """
+
+    energy: Func | None
+    mesh: TetArrays
+    first: int
+    viscous: bool
+
+
+@dataclass(eq=False)
+class PinArrays:
+    """Particles that move with links: their numbers, links, and places on them [m], shape (n, 3)."""
+
+    particle: np.ndarray
+    link: np.ndarray
+    place: np.ndarray
+
+
+@dataclass(eq=False)
+class MatterArrays:
+    """All that is soft.
+
+    Attributes:
+        names: Of the things in the scene.
+        owner: Of every particle, a number in `names`.
+        x, v: Where particles start [m], and how fast [m/s], shapes (n, 3).
+        held: 1 for particles that stay where they are, shape (n,).
+        touching: 1 for particles that touch shapes, shape (n,).
+        solids: Tetrahedra, by energy.
+        ends: Of springs, shape (springs, 2).
+        pins: Particles on links.
+        numbers: Arrays of numbers by the name of the parameter.
+        owners: Names of the rows of each.
+    """
+
+    names: list[str] = field(default_factory=list)
+    owner: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    x: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    v: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    held: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    touching: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    solids: list[SolidArrays] = field(default_factory=list)
+    ends: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32))
+    pins: PinArrays = field(
+        default_factory=lambda: PinArrays(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 3)))
+    )
+    numbers: dict[str, np.ndarray] = field(default_factory=dict)
+    owners: dict[str, list[str]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def particles(self, name: str) -> slice:
+        """The particles of a thing."""
+        if name not in self.names:
+            raise InputError(f"there is nothing soft called {name!r}", expected=", ".join(self.names))
+        own = np.flatnonzero(self.owner == self.names.index(name))
+        return slice(int(own[0]), int(own[-1]) + 1)
+
+
+def find_matter(tree: TreeArrays, matter: Sequence[Matter], attachments: Sequence[Attachment]) -> MatterArrays:
+    """Put all that is soft into arrays.
+
+    Raises:
+        ModelError: A mesh is degenerate, a number not usable, or a vertex attached twice.
+    """
+    if not matter:
+        return MatterArrays()
+    starts = np.cumsum([0, *(len(m.vertices) for m in matter)])
+    made = MatterArrays(
+        names=[m.name for m in matter],
+        owner=np.repeat(np.arange(len(matter), dtype=np.int32), np.diff(starts)),
+        x=np.concatenate([m.vertices for m in matter]),
+        v=np.concatenate([m.velocity for m in matter]),
+        held=np.zeros(starts[-1], np.int32),
+        touching=np.repeat([int(m.skin is not None) for m in matter], np.diff(starts)).astype(np.int32),
+    )
+    _add(made, "point_mass", [(m.name, m.mass) for m in matter])
+    for name in OF_SKIN:
+        _add(made, f"skin_{name}", [(m.name, [getattr(m.skin, name)]) for m in matter if m.skin is not None])
+    _add_solids(made, matter, starts)
+    _add_springs(made, matter, starts)
+    _attach(made, tree, matter, starts, attachments)
+    return made
+
+
+def _add(made: MatterArrays, name: str, parts: Sequence[tuple[str, Any]]) -> None:
+    """An array of numbers, with the names of those that its rows belong to."""
+    if parts:
+        made.numbers[name] = np.concatenate([np.asarray(values, float) for _, values in parts])
+        made.owners[name] = [owner for owner, values in parts for _ in range(len(values))]
+
+
+def _spread(owner: str, name: str, given: Any, count: int, least: float = 0.0) -> np.ndarray:
+    """One number per element."""
+    values = np.asarray(given, float)
+    if values.shape not in ((), (count,)) or not np.isfinite(values).all() or (values < least).any():
+        got = f"shape {values.shape}" if values.shape not in ((), (count,)) else values.min()
+        expected = f"one finite number or {count}, not below {least:g}"
+        raise ModelError(f"{name} of {owner!r} is not usable", got=got, expected=expected)
+    return np.broadcast_to(values, (count,))
+
+
+def _add_solids(made: MatterArrays, matter: Sequence[Matter], starts: np.ndarray) -> None:
+    solids = [(m, int(start)) for m, start in zip(matter, starts, strict=False) if m.kind == SOLID]
+    energies: dict[Func | None, list[tuple[Matter, int]]] = {}
+    for m, start in solids:
+        energies.setdefault(m.material.energy, []).append((m, start))  # type: ignore[union-attr]
+    rest = np.concatenate([m.rest for m in matter])
+    rows: dict[str, list[tuple[str, Any]]] = {name: [] for name in OF_TET}
+    first = 0
+    for energy, members in energies.items():
+        for m, _ in members:
+            _check_mesh(m)
+            for name in OF_TET:
+                least = -np.inf if name == "activation" else 0.0
+                rows[name].append((m.name, _spread(m.name, name, getattr(m.material, name), len(m.elements), least)))
+            soft = min(float(rows[name][-1][1].min()) for name in ("density", "mu", "lam"))
+            if not soft > 0:
+                raise ModelError(f"density, mu and lam of {m.name!r} must be positive", got=soft)
+        corners = np.concatenate([m.elements + start for m, start in members])
+        mesh = tet_mesh(rest, corners, whole=False)
+        viscous = any(np.any(np.asarray(m.material.viscosity) > 0) for m, _ in members)  # type: ignore[union-attr]
+        made.solids.append(SolidArrays(energy, mesh, first, viscous))
+        first += len(corners)
+    for name in OF_TET:
+        if name != "viscosity" or any(one.viscous for one in made.solids):
+            _add(made, name, rows[name])
+
+
+def _check_mesh(m: Matter) -> None:
+    try:
+        tet_mesh(m.rest, m.elements)
+    except InputError as error:
+        raise ModelError(f"the mesh of {m.name!r} is not usable: {error}") from None
+
+
+def _add_springs(made: MatterArrays, matter: Sequence[Matter], starts: np.ndarray) -> None:
+    ends = []
+    rows: dict[str, list[tuple[str, Any]]] = {name: [] for name in OF_SPRING}
+    for m, start in zip(matter, starts, strict=False):
+        pairs = np.asarray(m.springs.ends)
+        if not pairs.size:
+            continue
+        whole = pairs.ndim == 2 and pairs.shape[1] == 2 and np.issubdtype(pairs.dtype, np.integer)
+        if not whole or (pairs < 0).any() or (pairs >= len(m.vertices)).any() or (pairs[:, 0] == pairs[:, 1]).any():
+            expected = f"two different particles of {len(m.vertices)} each, shape (n, 2)"
+            raise ModelError(f"springs of {m.name!r} have no such ends", got=pairs.shape, expected=expected)
+        length = np.linalg.norm(m.rest[pairs[:, 0]] - m.rest[pairs[:, 1]], axis=1)
+        given = {n: getattr(m.springs, n) for n in OF_SPRING} | ({"rest": length} if m.springs.rest is None else {})
+        for name, values in given.items():
+            rows[name].append((m.name, _spread(m.name, f"springs.{name}", values, len(pairs))))
+        ends.append(pairs + start)
+    if ends:
+        made.ends = np.concatenate(ends).astype(np.int32)
+        for name, parts in rows.items():
+            _add(made, f"spring_{name}", parts)
+
+
+def _attach(
+    made: MatterArrays,
+    tree: TreeArrays,
+    matter: Sequence[Matter],
+    starts: np.ndarray,
+    attachments: Sequence[Attachment],
+) -> None:
+    particles: list[np.ndarray] = []
+    links: list[int] = []
+    places: list[np.ndarray] = []
+    seen = np.zeros(len(made), bool)
+    R, p = tree.initial_poses()
+    for one in attachments:
+        at = one.vertices + starts[made.names.index(one.matter)]
+        if seen[at].any() or len(set(at.tolist())) < len(at):
+            raise ModelError(f"a vertex of {one.matter!r} is attached twice", got=one.vertices.tolist())
+        seen[at] = True
+        link = 0 if one.body is None else int(tree.body_link[tree.bodies.index(one.body)])
+        if link == 0:
+            made.held[at] = 1
+            continue
+        particles.append(at)
+        links += [link] * len(at)
+        places.append((made.x[at] - p[link]) @ R[link])
+    if particles:
+        made.pins = PinArrays(
+            np.concatenate(particles).astype(np.int32), np.array(links, np.int32), np.concatenate(places)
+        )
+
+
+def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What steps need, from the numbers that are learned: masses of particles, numbers of each energy, of each skin.
+
+    Args:
+        matter: The arrays.
+        arrays: `Model.resolve`.
+
+    Gradients:
+        To all of them.
+    """
+    mass = arrays["point_mass"]
+    for solid in matter.solids:
+        part = slice(solid.first, solid.first + len(solid.mesh.tets))
+        weight = arrays["density"][..., part] * torch.as_tensor(0.25 * solid.mesh.volume, dtype=mass.dtype)
+        mass = _lumped(mass, weight, solid.mesh.tets)
+    found: dict[str, Tensor] = {}
+    held = torch.as_tensor(matter.held, dtype=torch.bool)
+    found["inv_mass"] = torch.where(held, 0.0, 1.0 / mass)
+    for k, solid in enumerate(matter.solids):
+        part = slice(solid.first, solid.first + len(solid.mesh.tets))
+        for name in ("mu", "lam", "viscosity", "activation"):
+            if name in arrays:
+                found[f"solid{k}_{name}"] = arrays[name][..., part]
+    skinned = np.unique(matter.owner[matter.touching > 0])
+    row = np.searchsorted(skinned, matter.owner)  # of the skin of each particle
+    for name in OF_SKIN:
+        if f"skin_{name}" in arrays:
+            found[f"particle_{name}"] = arrays[f"skin_{name}"][..., torch.as_tensor(row % len(skinned))]
+    return found
+
+
+def _lumped(mass: Tensor, weight: Tensor, corners: np.ndarray) -> Tensor:
+    """Masses with an equal weight at all corners of each element."""
+    batch = torch.broadcast_shapes(mass.shape[:-1], weight.shape[:-1])
+    mass, weight = mass.expand(*batch, -1), weight.expand(*batch, -1)
+    for k in range(corners.shape[1]):
+        mass = mass.index_add(-1, torch.as_tensor(corners[:, k].astype(np.int64)), weight)
+    return mass

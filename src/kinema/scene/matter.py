@@ -1,0 +1,153 @@
+"""Soft matter in words: solids of tetrahedra, cloth of triangles, particles and springs, and how they touch.
+
+A number of a material is one for all elements, or an array with one for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kinema.errors import ModelError
+from kinema.lang.markers import Func
+
+Numbers = Any  # a number, or one per element
+
+SOLID, CLOTH, PARTICLES = "solid", "cloth", "particles"
+
+
+@dataclass(frozen=True, eq=False)
+class Solid:
+    """What a solid is made of.
+
+    Attributes:
+        density: [kg/m^3]
+        mu: Shear modulus [Pa].
+        lam: First Lame parameter [Pa].
+        viscosity: Of the rate of strain [Pa s], as in a Kelvin-Voigt solid; turning costs nothing.
+        activation: Contraction of a muscle [-]: the volume at rest shrinks by this share; `simulate(activation=)` gives
+            it step by step.
+        energy: Density of energy [J/m^3], a `@func` of (F, mu, lam, activation); the stable neo-Hookean solid by
+            default, see `dynamics.elastic.neo_hookean_solid`.
+    """
+
+    density: Numbers = 1000.0
+    mu: Numbers = 1e5
+    lam: Numbers = 4e5
+    viscosity: Numbers = 0.0
+    activation: Numbers = 0.0
+    energy: Func | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Cloth:
+    """What cloth is made of; numbers of triangles, and of the edges between two of them.
+
+    Attributes:
+        density: [kg/m^2]
+        mu: Resistance to shear [N/m].
+        lam: Resistance to a change of area [N/m].
+        viscosity: Of the rate of strain [N s/m].
+        activation: Contraction [-]: the area at rest shrinks by this share.
+        bending: Stiffness of edges [N m].
+        bending_damping: [N m s]
+        fold: Activation of edges, added to half of the angle [rad].
+        drag: Coefficient of drag in wind, per area [kg/m^3].
+        lift: Coefficient of lift in wind, per area [kg/m^3].
+    """
+
+    density: Numbers = 0.2
+    mu: Numbers = 1e3
+    lam: Numbers = 1e3
+    viscosity: Numbers = 0.0
+    activation: Numbers = 0.0
+    bending: Numbers = 0.0
+    bending_damping: Numbers = 0.0
+    fold: Numbers = 0.0
+    drag: Numbers = 0.0
+    lift: Numbers = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Springs:
+    """Springs between particles.
+
+    Attributes:
+        ends: Pairs of particles, shape (n, 2).
+        stiffness: [N/m]
+        damping: Along the spring [N s/m].
+        rest: Length at rest [m]; the distance at the start by default.
+    """
+
+    ends: Any = field(default_factory=lambda: np.zeros((0, 2), np.int32))
+    stiffness: Numbers = 1e3
+    damping: Numbers = 0.0
+    rest: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class Skin:
+    """How vertices touch shapes: as balls, with springs and dampers and smooth friction, see `contact.compliant`.
+
+    Attributes:
+        radius: [m]
+        k_e: Stiffness [N/m].
+        k_d: Damping while a vertex approaches [N s/m].
+        k_f: Friction per speed while it slides slowly [N s/m].
+        friction: Coefficient of Coulomb friction, whatever is touched.
+    """
+
+    radius: float = 0.0
+    k_e: float = 1e3
+    k_d: float = 0.0
+    k_f: float = 10.0
+    friction: float = 0.5
+
+    def __post_init__(self) -> None:
+        wrong = {n: x for n, x in vars(self).items() if not np.isfinite(x) or x < 0}
+        if wrong:
+            name, value = next(iter(wrong.items()))
+            raise ModelError(f"Skin({name}=...) is not usable", got=value, expected="a finite number, not below 0")
+
+
+SKIN = Skin()
+
+
+@dataclass(frozen=True, eq=False)
+class Matter:
+    """Something soft in the scene.
+
+    Attributes:
+        name: In the scene.
+        kind: solid, cloth or particles.
+        vertices: Where they start [m], shape (n, 3).
+        rest: Where they are at rest [m], shape (n, 3).
+        velocity: At the start [m/s], shape (n, 3).
+        elements: Corners of tetrahedra or triangles, shape (m, 4 or 3); empty for particles.
+        material: Solid, Cloth or None.
+        springs: Between its vertices.
+        mass: Of each vertex, beside that of the elements [kg], shape (n,).
+        skin: How it touches shapes; None if it passes through them.
+    """
+
+    name: str
+    kind: str
+    vertices: np.ndarray
+    rest: np.ndarray
+    velocity: np.ndarray
+    elements: np.ndarray
+    material: Solid | Cloth | None
+    springs: Springs
+    mass: np.ndarray
+    skin: Skin | None
+
+
+@dataclass(frozen=True, eq=False)
+class Attachment:
+    """Vertices of something soft that move with a body, or stay where they are (body None)."""
+
+    matter: str
+    vertices: np.ndarray
+    body: str | None
