@@ -31,7 +31,6 @@ from kinema.lang import (
     norm,
     normalize,
     record,
-    sqrt,
     vec3,
 )
 from kinema.math import Motion
@@ -503,13 +502,13 @@ def scale_rows(
     support: Array[Int],
     singles: Int,
     triples: Array[Int],
-    U: Array[Float],
     L: Array[Float],
+    root: Array[Float],
     J: Array[Float],
     H: Array[Float],
     Y: Array[Float],
 ):
-    """Y = D^-1/2 L^-T J^T, row by row, in the support of each; H = L^-T J^T on the way."""
+    """Y = D^-1/2 L^-T J^T, row by row, in the support of each; H = L^-T J^T on the way, root = D^-1/2."""
     wide = supports.widest
     for r in range(singles):
         here, at = support[r], r * wide
@@ -528,7 +527,7 @@ def scale_rows(
                 for u in range(first, count):
                     entry = entry - L[branches.row[supports.dofs[begin + u]] + depth] * H[at + u]
             H[at + t] = entry
-            Y[at + t] = entry / sqrt(U[branches.row[supports.dofs[begin + t]] + depth])
+            Y[at + t] = entry * root[supports.dofs[begin + t]]
     for c in range(triples[0]):
         here, at = support[singles + c], (singles + 3 * c) * wide
         begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
@@ -554,7 +553,7 @@ def scale_rows(
             H[at + t] = x
             H[at + wide + t] = y
             H[at + 2 * wide + t] = z
-            scale = 1.0 / sqrt(U[branches.row[supports.dofs[begin + t]] + depth])
+            scale = root[supports.dofs[begin + t]]
             Y[at + t] = x * scale
             Y[at + wide + t] = y * scale
             Y[at + 2 * wide + t] = z * scale
@@ -567,12 +566,12 @@ def scale_rows_adjoint(
     support: Array[Int],
     singles: Int,
     triples: Array[Int],
-    U: Array[Float],
     L: Array[Float],
+    root: Array[Float],
     H: Array[Float],
     Y_adj: Array[Float],
-    U_adj: Array[Float],
     L_adj: Array[Float],
+    root_adj: Array[Float],
     J_adj: Array[Float],
 ):
     """The cotangent of J is L^-1 D^-1/2 times that of Y, found from the root on; x, y and z are those of H.
@@ -585,12 +584,11 @@ def scale_rows_adjoint(
         here, at = support[r], r * wide
         begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
         for t in range(supports.count[here]):
-            row, depth = branches.row[supports.dofs[begin + t]], t if t < first else t - first + common
+            d, depth = supports.dofs[begin + t], t if t < first else t - first + common
+            row = branches.row[d]
             bend = depth if t < first else common  # up to there the entries above are the first of the support
-            h = H[at + t]
-            scale = 1.0 / sqrt(U[row + depth])
-            a = Y_adj[at + t] * scale
-            U_adj[row + depth] -= 0.5 * scale * scale * (a * h)
+            h, a = H[at + t], Y_adj[at + t] * root[d]
+            root_adj[d] += Y_adj[at + t] * h
             for s in range(bend):
                 a = a - L[row + s] * x[s]
                 L_adj[row + s] -= h * x[s]
@@ -603,12 +601,12 @@ def scale_rows_adjoint(
         here, at = support[singles + c], (singles + 3 * c) * wide
         begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
         for t in range(supports.count[here]):
-            row, depth = branches.row[supports.dofs[begin + t]], t if t < first else t - first + common
-            bend = depth if t < first else common
+            d, depth = supports.dofs[begin + t], t if t < first else t - first + common
+            row, bend = branches.row[d], depth if t < first else common
             h0, h1, h2 = H[at + t], H[at + wide + t], H[at + 2 * wide + t]
-            scale = 1.0 / sqrt(U[row + depth])
-            a0, a1, a2 = Y_adj[at + t] * scale, Y_adj[at + wide + t] * scale, Y_adj[at + 2 * wide + t] * scale
-            U_adj[row + depth] -= 0.5 * scale * scale * (a0 * h0 + a1 * h1 + a2 * h2)
+            y0, y1, y2 = Y_adj[at + t], Y_adj[at + wide + t], Y_adj[at + 2 * wide + t]
+            a0, a1, a2 = y0 * root[d], y1 * root[d], y2 * root[d]
+            root_adj[d] += y0 * h0 + y1 * h1 + y2 * h2
             for s in range(bend):
                 factor, x0, x1, x2 = L[row + s], x[s], y[s], z[s]
                 a0, a1, a2 = a0 - factor * x0, a1 - factor * x1, a2 - factor * x2
@@ -627,8 +625,8 @@ def scale_rows_adjoint(
 @kernel
 def velocity_change(
     branches: Branches,
-    U: Array[Float],
     L: Array[Float],
+    root: Array[Float],
     z: Array[Float],
     v_free: Array[Float],
     dv: Array[Float],
@@ -637,7 +635,7 @@ def velocity_change(
     """v_end = v_free + L^-1 D^-1/2 z: the velocities after impulses with z = Y^T impulse."""
     for i in range(len(branches.row)):
         begin = branches.row[i]
-        found = z[i] / sqrt(U[begin + branches.depth[i]])
+        found = z[i] * root[i]
         for t in range(branches.depth[i]):
             found = found - L[begin + t] * dv[branches.above[begin + t]]
         dv[i] = found

@@ -10,7 +10,7 @@ way from the root to it, so that entry (d, e) is number row[d] + depth[e]: nothi
 from __future__ import annotations
 
 from kinema.kinematics.tree import Branches, Tree
-from kinema.lang import Array, Float, Int, kernel, mat33, record, transpose, vec3
+from kinema.lang import Array, Float, Int, kernel, mat33, record, sqrt, transpose, vec3
 from kinema.math import Force, Motion, RigidInertia, Sym33, rigid_inertia
 
 
@@ -104,8 +104,8 @@ def mass_matrix(
 
 
 @kernel
-def factorise(branches: Branches, M: Array[Float], U: Array[Float], L: Array[Float]):
-    """M = L^T D L with L = 1 on and D = U on the diagonal, U = D L [Featherstone 2008, sec. 8.5].
+def factorise(branches: Branches, M: Array[Float], U: Array[Float], L: Array[Float], root: Array[Float]):
+    """M = L^T D L with L = 1 on and D = U on the diagonal, U = D L [Featherstone 2008, sec. 8.5]; root = D^-1/2.
 
     Left-looking: each entry is computed once, from those of the degrees of freedom below.
     """
@@ -117,8 +117,11 @@ def factorise(branches: Branches, M: Array[Float], U: Array[Float], L: Array[Flo
             for k in range(i + 1, last + 1):
                 entry = entry - U[branches.row[k] + depth] * L[branches.row[k] + t]
             U[begin + t] = entry
-        for t in range(depth + 1):
-            L[begin + t] = U[begin + t] / U[begin + depth]
+        inverse = 1.0 / U[begin + depth]
+        root[i] = sqrt(inverse)
+        for t in range(depth):
+            L[begin + t] = U[begin + t] * inverse
+        L[begin + depth] = 1.0
 
 
 @kernel

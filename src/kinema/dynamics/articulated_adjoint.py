@@ -64,8 +64,10 @@ def factorise_adjoint(
     branches: Branches,
     U: Array[Float],
     L: Array[Float],
+    root: Array[Float],
     U_adj: Array[Float],
     L_adj: Array[Float],
+    root_adj: Array[Float],
     M_adj: Array[Float],
 ):
     """The same in reverse, from the root on, row after row of the degrees of freedom below.
@@ -75,8 +77,8 @@ def factorise_adjoint(
     found = local(Float, len(branches.row))  # cotangents of the entries of one row
     for i in range(len(branches.row)):
         begin, depth, last = branches.row[i], branches.depth[i], branches.last[i]
-        scale = 1.0 / U[begin + depth]
-        at_diagonal = U_adj[begin + depth]
+        scale = root[i] * root[i]
+        at_diagonal = U_adj[begin + depth] - 0.5 * scale * (root[i] * root_adj[i])
         for t in range(depth):
             by_factor = L_adj[begin + t] * scale
             found[t] = U_adj[begin + t] + by_factor

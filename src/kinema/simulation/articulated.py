@@ -138,10 +138,12 @@ class TreeProgram:
         """M = L^T D L."""
         p, entries = self.program, len(self.arrays.above)
         self.U, self.L = p.scratch("U", Float, entries), p.scratch("L", Float, entries)
+        self.root = p.scratch("inverse_root", Float, self.arrays.nv)
         with p.custom() as node:
-            p.call(factorise, self.branches, M, self.U, self.L)
+            p.call(factorise, self.branches, M, self.U, self.L, self.root)
         with p.adjoint_of(node):
-            p.call(factorise_adjoint, self.branches, self.U, self.L, self.U.adj, self.L.adj, M.adj)
+            made = (self.U, self.L, self.root)
+            p.call(factorise_adjoint, self.branches, *made, *(x.adj for x in made), M.adj)
 
     def solve(self, b: Ref, x: Ref) -> None:
         """x = M^-1 b."""

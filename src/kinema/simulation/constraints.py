@@ -268,9 +268,9 @@ class ConstraintProgram:
         H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
         where = (parts.branches, self.supports, self.support, self.count.singles, self.count.triples)
         with p.custom() as node:
-            p.call(scale_rows, *where, parts.U, parts.L, self.J, H, Y)
+            p.call(scale_rows, *where, parts.L, parts.root, self.J, H, Y)
         with p.adjoint_of(node):
-            p.call(scale_rows_adjoint, *where, parts.U, parts.L, H, Y.adj, parts.U.adj, parts.L.adj, self.J.adj)
+            p.call(scale_rows_adjoint, *where, parts.L, parts.root, H, Y.adj, parts.L.adj, parts.root.adj, self.J.adj)
         inverse = p.scratch("inverse", Float, self.rows)
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
         z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
@@ -289,7 +289,7 @@ class ConstraintProgram:
         with p.adjoint_of(node):
             pass
         dv, v_end = p.scratch("dv", Float, parts.arrays.nv), p.scratch("v_after_impulses", Float, parts.arrays.nv)
-        p.call(velocity_change, parts.branches, parts.U, parts.L, z, v_free, dv, v_end)
+        p.call(velocity_change, parts.branches, parts.L, parts.root, z, v_free, dv, v_end)
         return v_end
 
     def _history(self) -> Ref:
