@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinema.kinematics.tree import Branches, Tree
-from kinema.lang import Array, Float, Int, cross, kernel, mat33, record, vec3
+from kinema.lang import Array, Float, Int, cross, kernel, local, mat33, record, vec3
 from kinema.math import Force, Motion
 
 
@@ -90,3 +90,15 @@ def apply_wrenches(
         for t in range(branches.depth[loaded.last[i]] + 1):
             d = branches.above[begin + t]
             drive[d] += push.dot(S[d])
+
+
+@kernel
+def push_links(tree: Tree, S: Array[Motion], push: Array[Force], drive: Array[Float]):
+    """Adds what a moment [N m] about the origin of its tree and a force [N] on every link do to the joints."""
+    whole = local(Force, len(push))
+    for j in range(len(tree.parent)):
+        i = len(tree.parent) - 1 - j
+        acting = whole[i + 1] + push[i + 1]
+        for d in range(tree.v_start[i], tree.v_start[i] + tree.dofs[i]):
+            drive[d] += S[d].dot(acting)
+        whole[tree.parent[i]] += acting

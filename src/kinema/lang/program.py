@@ -213,9 +213,9 @@ class Program:
         count = None if single else len(array)
         return self._add(Buffer(name, CONSTANT, element, count, values=array, order=_as_order(name, order, count)))
 
-    def control(self, name: str, element: type, count: int | None = None) -> Ref:
-        """An input per step, differentiable."""
-        return self._add(Buffer(name, CONTROL, element, count))
+    def control(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
+        """An input per step, differentiable; `order` as for parameters."""
+        return self._add(Buffer(name, CONTROL, element, count, order=_as_order(name, order, count)))
 
     def scratch(self, name: str, element: type, count: int | None = None) -> Ref:
         """Intermediate results of one step."""

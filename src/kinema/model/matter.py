@@ -81,6 +81,19 @@ class MatterArrays:
     def __len__(self) -> int:
         return len(self.x)
 
+    @property
+    def tets(self) -> int:
+        """Number of tetrahedra."""
+        return sum(len(one.mesh.tets) for one in self.solids)
+
+    def of_solids(self, name: str, numbers: Tensor) -> dict[str, Tensor]:
+        """Numbers of all tetrahedra, energy by energy, as programs name them."""
+        ends = np.cumsum([len(one.mesh.tets) for one in self.solids]).tolist()
+        return {
+            f"solid{k}_{name}": numbers[..., one.first : end]
+            for k, (one, end) in enumerate(zip(self.solids, ends, strict=True))
+        }
+
     def particles(self, name: str) -> slice:
         """The particles of a thing."""
         if name not in self.names:
@@ -228,6 +241,8 @@ def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor]) -> dict[str
     Gradients:
         To all of them.
     """
+    if not len(matter):
+        return {}
     mass = arrays["point_mass"]
     for solid in matter.solids:
         part = slice(solid.first, solid.first + len(solid.mesh.tets))
@@ -236,11 +251,9 @@ def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor]) -> dict[str
     found: dict[str, Tensor] = {}
     held = torch.as_tensor(matter.held, dtype=torch.bool)
     found["inv_mass"] = torch.where(held, 0.0, 1.0 / mass)
-    for k, solid in enumerate(matter.solids):
-        part = slice(solid.first, solid.first + len(solid.mesh.tets))
-        for name in ("mu", "lam", "viscosity", "activation"):
-            if name in arrays:
-                found[f"solid{k}_{name}"] = arrays[name][..., part]
+    for name in ("mu", "lam", "viscosity", "activation"):
+        if name in arrays:
+            found |= matter.of_solids(name, arrays[name])
     skinned = np.unique(matter.owner[matter.touching > 0])
     row = np.searchsorted(skinned, matter.owner)  # of the skin of each particle
     for name in OF_SKIN:

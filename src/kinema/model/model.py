@@ -13,6 +13,7 @@ from torch import Tensor
 from kinema.errors import InputError
 from kinema.model.actuators import ActuatorArrays, find_actuators
 from kinema.model.constraints import ConstraintArrays, find_constraints
+from kinema.model.matter import MatterArrays, derived_numbers, find_matter
 from kinema.model.shapes import CandidateArrays, ShapeArrays, find_candidates, find_shapes
 from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.tree import Placed, TreeArrays, build_tree
@@ -39,6 +40,7 @@ class Model:
         constraints: Followers, dry friction, limits and loops.
         actuators: What controls drive.
         sites: Frames on bodies whose motion can be recorded.
+        matter: All that is soft.
     """
 
     tree: TreeArrays
@@ -50,6 +52,7 @@ class Model:
     constraints: ConstraintArrays
     actuators: ActuatorArrays
     sites: SiteArrays
+    matter: MatterArrays
     _defaults: dict[str, Tensor] = field(default_factory=dict, repr=False)
     _owners: dict[str, list[str]] = field(default_factory=dict, repr=False)
 
@@ -72,6 +75,8 @@ class Model:
         self._add("gravity", self.gravity, [])
         for name in OF_CONTACT:
             self._add(f"contact/{name}", getattr(self.contact, name), [])
+        for name, values in self.matter.numbers.items():
+            self._add(name, values, self.matter.owners[name])
 
     def _add(self, name: str, values: Any, owners: list[str]) -> None:
         """An array of the model; `owners` name its rows."""
@@ -108,6 +113,10 @@ class Model:
         """Coordinates q as placed: joints at zero, free bodies where they stand. Shape (nq,)."""
         return torch.tensor(self.tree.q, dtype=self.dtype)
 
+    def initial_particles(self) -> tuple[Tensor, Tensor]:
+        """Positions [m] and velocities [m/s] of all particles as placed. Shapes (particles, 3)."""
+        return torch.tensor(self.matter.x, dtype=self.dtype), torch.tensor(self.matter.v, dtype=self.dtype)
+
     def parameters(self, *paths: str, requires_grad: bool = False) -> dict[str, Tensor]:
         """The named numbers, as fresh tensors to learn.
 
@@ -117,8 +126,11 @@ class Model:
                 "robot/actuator/gear", ".../kp", ".../kd", ".../force"; "robot/body/shape/size" (three numbers, see
                 `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction",
                 ".../restitution", and so on for all `candidates.names`; "robot/site/place" [m], on its link; "gravity",
-                "contact/erp", "contact/cfm"; or a whole array: "mass", "axis", "friction", ..., in the order of
-                `bodies`, `joints`, ...
+                "contact/erp", "contact/cfm"; of soft things, one number per element: "solid/density", ".../mu",
+                ".../lam", ".../viscosity", ".../activation", "particles/spring_stiffness", ".../spring_damping",
+                ".../spring_rest", per vertex ".../point_mass", and one for each "solid/skin_radius", ".../skin_k_e",
+                ".../skin_k_d", ".../skin_k_f", ".../skin_friction"; or a whole array: "mass", "axis", "friction", ...,
+                in the order of `bodies`, `joints`, ...
             requires_grad: Whether they collect gradients.
         """
         found = {}
@@ -157,7 +169,7 @@ class Model:
             whole = whole.expand(batch + inner).clone()
             whole[(..., at) + (slice(None),) * (len(inner) - 1)] = given
             arrays[name] = whole
-        return arrays
+        return arrays | derived_numbers(self.matter, arrays)
 
     def check_tensor(self, name: str, given: Tensor, count: int) -> None:
         """Raise InputError unless `given` has the model's precision and `count` numbers in its last axis."""
@@ -180,20 +192,22 @@ class Model:
         raise InputError(f"the model has no parameter {path!r}", expected=known)
 
 
-def compile(scene: Scene, dtype: torch.dtype = torch.float64) -> Model:
+def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:
     """Turn a scene into arrays.
 
     Args:
         scene: What the user said.
-        dtype: torch.float64 (default: joints and contacts are stiff) or torch.float32.
+        dtype: torch.float64 (the default if anything has joints, which are stiff), or torch.float32 (the default for
+            soft matter alone).
 
     Raises:
         ModelError: The scene does not fit together; says which part and what to change.
     """
-    if dtype not in (torch.float32, torch.float64):
+    if dtype not in (None, torch.float32, torch.float64):
         raise InputError("a model is in single or double precision", got=dtype, expected="torch.float64 or float32")
     placed = [Placed(one.name, one.robot, one.pose, one.self_collision) for one in scene.robots]
     tree = build_tree(placed)
+    dtype = dtype or (torch.float32 if scene.matter and not tree.nv else torch.float64)
     shapes, found = find_shapes(tree, placed, scene.ground, scene.contact)
     return Model(
         tree,
@@ -205,4 +219,5 @@ def compile(scene: Scene, dtype: torch.dtype = torch.float64) -> Model:
         find_constraints(tree, placed),
         find_actuators(tree, placed),
         find_sites(tree, placed),
+        find_matter(tree, scene.matter, scene.attachments),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from kinema.contact.compliant import Ends, link_contact
 from kinema.contact.shapes import Touch
 from kinema.dynamics.actuators import Actuators, actuate
-from kinema.dynamics.joints import Loaded, apply_wrenches
+from kinema.dynamics.joints import Loaded, apply_wrenches, push_links
 from kinema.lang import Float, Int, vec3
 from kinema.lang.program import Ref
 from kinema.math import Force
@@ -19,6 +19,7 @@ from kinema.model.model import Model
 from kinema.scene.scene import COMPLIANT
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect
+from kinema.simulation.matter import MatterProgram
 
 
 @dataclass
@@ -40,7 +41,16 @@ class Drives:
     soft: tuple[Any, ...] | None = None
 
 
-def add_drives(parts: TreeProgram, model: Model, loaded: Sequence[str], q: Ref, v: Ref, dt: Ref, zero: Ref) -> Drives:
+def add_drives(
+    parts: TreeProgram,
+    model: Model,
+    loaded: Sequence[str],
+    q: Ref,
+    v: Ref,
+    dt: Ref,
+    zero: Ref,
+    matter: MatterProgram | None = None,
+) -> Drives:
     """Add the forces to a program.
 
     Args:
@@ -51,10 +61,12 @@ def add_drives(parts: TreeProgram, model: Model, loaded: Sequence[str], q: Ref, 
         v: Velocities.
         dt: Time until the end of which servos act [s]: with 0 they act at once.
         zero: Zeros, one per degree of freedom.
+        matter: What is soft, and pushes links.
     """
     p, tree, actuators = parts.program, model.tree, model.actuators
     soft = model.contact.law == COMPLIANT and len(model.candidates) > 0
-    if not len(actuators) and not loaded and not soft:
+    push = matter.forces(parts) if matter is not None else None
+    if not len(actuators) and not loaded and not soft and push is None:
         return Drives(zero, zero)
     found = Drives(p.scratch("drive", Float, tree.nv), zero)
     if len(actuators):
@@ -79,6 +91,8 @@ def add_drives(parts: TreeProgram, model: Model, loaded: Sequence[str], q: Ref, 
         found.loaded = bodies, wrench
     if soft:
         _add_compliant_contact(parts, model, found)
+    if push is not None:
+        p.call(push_links, parts.tree, parts.S, push, found.force)
     return found
 
 

@@ -51,13 +51,20 @@ class Stage(Program):
         return Ref(self.buffers[name]) if name in self.buffers else None
 
 
-def rk4_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str] = (), name: str = "rk4") -> Program:
+def rk4_program(
+    model: Model,
+    loaded: Sequence[str] = (),
+    record: Sequence[str] = (),
+    activated: bool = False,
+    name: str = "rk4",
+) -> Program:
     """One step of fourth order: all forces are evaluated at four stages, as they are there; controls hold for the step.
 
     Args:
         model: A model without contacts that are hard, limits, dry friction, followers and loops.
         loaded: Names of bodies that wrenches act on.
         record: Outputs at the start of the step, of RECORDS.
+        activated: Of solids, which this integrator cannot move.
         name: Name of the program.
 
     Returns:
@@ -109,10 +116,11 @@ def _refuse_constraints(model: Model) -> None:
         "joints that follow others": len(fixed.follower_names),
         "closed loops": len(fixed.loop_names),
         "joints whose motion is given": len(model.prescribed),
+        "particles of soft matter": len(model.matter),
     }
     if any(found.values()):
         raise InputError(
-            "the integrator 'rk4' is for smooth scenes, and this one has constraints that impulses hold",
+            "the integrator 'rk4' is for smooth scenes of bodies, and this one has more",
             got=", ".join(f"{n} {what}" for what, n in found.items() if n),
             expected="none of them",
             fix="integrator='euler', or leave them out; Contact(law='compliant') makes contacts smooth",

@@ -20,7 +20,9 @@ from kinema.simulation.step import step_program
 
 INTEGRATORS = {"euler": step_program, "rk4": rk4_program}
 
-_PROGRAMS: WeakKeyDictionary[Model, dict[tuple[str, tuple[str, ...], tuple[str, ...]], Program]] = WeakKeyDictionary()
+_PROGRAMS: WeakKeyDictionary[Model, dict[tuple[str, tuple[str, ...], tuple[str, ...], bool], Program]] = (
+    WeakKeyDictionary()
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class Trajectory:
             (*batch, steps); without gradient.
         recorded: What `record` asked for, by name.
         impulses_end: With a warm start, impulses of the last step [N s], shape (*batch, count): the rest of the state.
+        x_end: Positions of particles at the end [m], shape (*batch, particles, 3); None without soft matter.
+        xd_end: Their velocities at the end [m/s].
+        x: Their positions over time, shape (*batch, steps + 1, particles, 3); None unless checkpoint is 1.
+        xd: Their velocities likewise.
     """
 
     q_end: Tensor
@@ -49,15 +55,22 @@ class Trajectory:
     residual: Tensor | None = None
     recorded: dict[str, Tensor] = field(default_factory=dict)
     impulses_end: Tensor | None = None
+    x_end: Tensor | None = None
+    xd_end: Tensor | None = None
+    x: Tensor | None = None
+    xd: Tensor | None = None
 
 
 def simulate(
     model: Model,
-    q: Tensor,
-    v: Tensor,
+    q: Tensor | None = None,
+    v: Tensor | None = None,
     tau: Tensor | None = None,
     u: Tensor | None = None,
     *,
+    x: Tensor | None = None,
+    xd: Tensor | None = None,
+    activation: Tensor | None = None,
     motion: Tensor | None = None,
     steps: int,
     dt: float,
@@ -75,11 +88,16 @@ def simulate(
 
     Args:
         model: The model.
-        q: Coordinates at the start, shape (*batch, nq).
-        v: Velocities at the start, shape (*batch, nv).
+        q: Coordinates at the start, shape (*batch, nq); as placed by default.
+        v: Velocities at the start, shape (*batch, nv); zero by default.
         tau: Force of each degree of freedom in each step [N m, N], shape (*batch, steps, nv); none by default.
         u: Controls of the actuators in each step, shape (*batch, steps, actuators), in the order of
             `model.actuators.names`; zero by default.
+        x: Positions of particles (all that is soft) at the start [m], shape (*batch, particles, 3); as placed by
+            default, see `Model.initial_particles`.
+        xd: Their velocities at the start [m/s]; as placed by default.
+        activation: Contraction of every tetrahedron in each step [-], shape (*batch, steps, tets), in the order of the
+            parameter "activation", which holds by default.
         motion: Velocities of the joints that are prescribed at the end of each step, in the axes at its start, shape
             (*batch, steps, velocities), in the order of `model.prescribed`; zero by default: they stand still.
         steps: Number of steps.
@@ -131,10 +149,15 @@ def simulate(
     if not dt > 0 or dt == float("inf"):
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
     wrenches, kept = wrenches or {}, tuple(record)
-    program = _program(model, integrator, tuple(wrenches), kept)
-    given = [("q", q, model.nq), ("v", v, model.nv)]
-    controls = {"tau": torch.zeros(steps, model.nv, dtype=model.dtype) if tau is None else tau}
-    given.append(("tau", controls["tau"], model.nv))
+    program = _program(model, integrator, tuple(wrenches), kept, activation is not None)
+    states = _states(model, q, v, x, xd)
+    given = [(n, states[n], count) for n, count in (("q", model.nq), ("v", model.nv)) if n in states]
+    controls = {}
+    if tau is not None and not model.nv:
+        raise InputError("the model has no joints", got="tau", fix="leave tau out")
+    if model.nv:
+        controls["tau"] = torch.zeros(steps, model.nv, dtype=model.dtype) if tau is None else tau
+        given.append(("tau", controls["tau"], model.nv))
     actuators = len(model.actuators)
     if u is not None and not actuators:
         raise InputError("the model has no actuators", got="u", fix="leave u out, or give the robot actuators")
@@ -147,22 +170,25 @@ def simulate(
     if told:
         controls["motion"] = torch.zeros(steps, told, dtype=model.dtype) if motion is None else motion
         given.append(("motion", controls["motion"], told))
+    if activation is not None:
+        given.append(("activation", activation, model.matter.tets))
+        controls |= model.matter.of_solids("activation", activation)
     given += [(f"the wrench on {name!r}", wrench, 6) for name, wrench in wrenches.items()]
     for name, tensor, count in given:
         model.check_tensor(name, tensor, count)
     if wrenches:
         controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
-    arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
+    arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers and n not in controls}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
     kept_counts = kept_impulses(model)
     solved = tuple(name for name in ("residual", "missed", "unsolved") if name in program.buffers)
     run = rollout(
         program,
         steps,
-        {"q": q, "v": v, **_started(model, kept_counts, q, impulses)},
+        states | _started(model, kept_counts, states.get("q"), impulses),
         arrays,
         controls,
-        record=(*(("q", "v") if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
+        record=(*(states if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
         checkpoint=checkpoint,
         threads=threads,
         on_failure=on_failure,
@@ -172,9 +198,10 @@ def simulate(
     if on_failure == "raise":
         _check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
     left = run.outputs["residual"].squeeze(-1) if solved else None
+    nothing = torch.zeros(*run.status.shape, 0, dtype=model.dtype)
     return Trajectory(
-        run.final["q"],
-        run.final["v"],
+        run.final.get("q", nothing),
+        run.final.get("v", nothing),
         run.trajectory.get("q"),
         run.trajectory.get("v"),
         run.status,
@@ -182,10 +209,38 @@ def simulate(
         left,
         {n: _shaped(n, run.outputs[f"record_{n}"]) for n in kept},
         torch.cat([run.final[n] for n in kept_counts], -1) if kept_counts else None,
+        run.final.get("x"),
+        run.final.get("xd"),
+        run.trajectory.get("x"),
+        run.trajectory.get("xd"),
     )
 
 
-def _started(model: Model, counts: dict[str, int], q: Tensor, impulses: Tensor | None) -> dict[str, Tensor]:
+def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, xd: Tensor | None) -> dict[str, Tensor]:
+    """The state at the start, as placed where it is not given."""
+    states: dict[str, Tensor] = {}
+    if model.nv:
+        q = model.initial_coordinates() if q is None else q
+        states["q"], states["v"] = q, torch.zeros(model.nv, dtype=model.dtype) if v is None else v
+    elif any(s is not None and s.shape[-1:] != (0,) for s in (q, v)):
+        raise InputError("the model has no joints", got="q or v", fix="leave them out")
+    count = len(model.matter)
+    if count:
+        start = model.initial_particles()
+        for name, given, placed in zip(("x", "xd"), (x, xd), start, strict=True):
+            states[name] = placed if given is None else given
+            model.check_tensor(name, states[name], 3)
+            if states[name].shape[-2:] != (count, 3):
+                got, expected = tuple(states[name].shape), f"(*batch, {count}, 3)"
+                raise InputError(f"{name} has the wrong shape", got=got, expected=expected)
+    elif x is not None or xd is not None:
+        raise InputError("the model has no particles", got="x or xd", fix="leave them out")
+    if not states:
+        raise InputError("the model has nothing that moves", fix="add a robot with a joint, or something soft")
+    return states
+
+
+def _started(model: Model, counts: dict[str, int], q: Tensor | None, impulses: Tensor | None) -> dict[str, Tensor]:
     """The impulses of a warm start, as states."""
     if not counts:
         if impulses is not None:
@@ -193,6 +248,7 @@ def _started(model: Model, counts: dict[str, int], q: Tensor, impulses: Tensor |
             raise InputError("the model starts its sweeps from zero", got="impulses", fix=fix)
         return {}
     total = sum(counts.values())
+    assert q is not None  # there are constraints
     if impulses is None:
         impulses = torch.zeros(*q.shape[:-1], total, dtype=model.dtype)
     model.check_tensor("impulses", impulses, total)
@@ -227,7 +283,9 @@ def _shaped(name: str, recorded: Tensor) -> Tensor:
     return recorded.unflatten(-1, (-1, 3)) if name == "impulse" else recorded
 
 
-def _program(model: Model, integrator: str, loaded: tuple[str, ...], record: tuple[str, ...]) -> Program:
+def _program(
+    model: Model, integrator: str, loaded: tuple[str, ...], record: tuple[str, ...], activated: bool
+) -> Program:
     """The step of a model, kept for the next call."""
     if integrator not in INTEGRATORS:
         raise InputError(
@@ -241,7 +299,7 @@ def _program(model: Model, integrator: str, loaded: tuple[str, ...], record: tup
             moving = [b for b, link in zip(model.bodies, model.tree.body_link, strict=True) if link]
             raise InputError(f"there is no body {name!r} that a wrench could move", expected=", ".join(moving))
     known = _PROGRAMS.setdefault(model, {})
-    key = integrator, loaded, record
+    key = integrator, loaded, record, activated
     if key not in known:
-        known[key] = INTEGRATORS[integrator](model, loaded, record)
+        known[key] = INTEGRATORS[integrator](model, loaded, record, activated)
     return known[key]

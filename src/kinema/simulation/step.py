@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kinema.dynamics.joints import Springs, net_forces
+from kinema.errors import InputError
 from kinema.integrate.joints import advance_coordinates, advance_velocities, mean_accelerations
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
@@ -13,30 +14,55 @@ from kinema.simulation.articulated import TreeProgram, articulated_pays
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import record_touch
 from kinema.simulation.drives import Drives, add_drives
+from kinema.simulation.matter import MatterProgram
 from kinema.simulation.records import Recorder
 
 
-def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str] = (), name: str = "step") -> Program:
+def step_program(
+    model: Model,
+    loaded: Sequence[str] = (),
+    record: Sequence[str] = (),
+    activated: bool = False,
+    name: str = "step",
+) -> Program:
     """One step: semi-implicit Euler, implicit in springs, dampers and servos, with impulses of all constraints.
 
     Args:
         model: The model.
         loaded: Names of bodies that wrenches act on.
         record: Outputs, of RECORDS.
+        activated: Whether the activation of solids is a control.
         name: Name of the program.
 
     Returns:
-        A program with the state q, v; the controls tau (a force per degree of freedom [N m, N]), u (of the actuators,
-        if there are any), motion (of prescribed joints, if there are any) and wrench (moment and force on each loaded
-        body [N m, N]); the parameters that `Model.resolve` gives and dt, all differentiable; the output residual
-        [N s] where there are constraints, and record_... for what is recorded.
+        A program with the state q, v, and x, xd of particles [m, m/s]; the controls tau (a force per degree of freedom
+        [N m, N]), u (of the actuators, if there are any), motion (of prescribed joints, if there are any) and wrench
+        (moment and force on each loaded body [N m, N]); the parameters that `Model.resolve` gives and dt, all
+        differentiable; the output residual [N s] where there are constraints, and record_... for what is recorded.
     """
-    p, tree = Program(name), model.tree
+    p = Program(name)
+    dt = p.parameter("dt", Float)
+    matter = MatterProgram(p, model, dt, activated) if len(model.matter) else None
+    if model.tree.nv:
+        _add_robots(p, model, dt, loaded, record, matter)
+    elif record:
+        raise InputError(f"record: there is no {record[0]!r}", expected="a model with a joint")
+    if matter is not None:
+        if not model.tree.nv:
+            matter.forces(None)
+        matter.advance()
+    return p
+
+
+def _add_robots(
+    p: Program, model: Model, dt: Ref, loaded: Sequence[str], record: Sequence[str], matter: MatterProgram | None
+) -> None:
+    """All that has joints, and what soft matter does to it."""
+    tree = model.tree
     parts = TreeProgram(p, tree)
     q, v = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv)
-    dt = p.parameter("dt", Float)
     constraints = ConstraintProgram(parts, model, dt)
-    a, drives = add_accelerations(parts, model, loaded, q, v, dt, hard=constraints.rows > 0)
+    a, drives = add_accelerations(parts, model, loaded, q, v, dt, hard=constraints.rows > 0, matter=matter)
     v_free = p.scratch("v_free", Float, tree.nv)
     p.call(advance_velocities, parts.tree, v, a, dt, v_free)
     v_end = constraints.velocities(q, v, v_free)
@@ -51,11 +77,18 @@ def step_program(model: Model, loaded: Sequence[str] = (), record: Sequence[str]
             mean = p.scratch("mean_acceleration", Float, tree.nv)
             p.call(mean_accelerations, a, v_free, v_end, dt, mean)
         recorder.accelerations(mean, dt, drives, constraints)
-    return p
 
 
 def add_accelerations(
-    parts: TreeProgram, model: Model, loaded: Sequence[str], q: Ref, v: Ref, dt: Ref, *, hard: bool
+    parts: TreeProgram,
+    model: Model,
+    loaded: Sequence[str],
+    q: Ref,
+    v: Ref,
+    dt: Ref,
+    *,
+    hard: bool,
+    matter: MatterProgram | None = None,
 ) -> tuple[Ref, Drives]:
     """Add dv/dt without constraints to a program.
 
@@ -67,6 +100,7 @@ def add_accelerations(
         v: Velocities.
         dt: Time at the end of which springs, dampers and servos act [s]; with 0 they act at once.
         hard: Whether there are constraints, which need the factors of the mass matrix.
+        matter: What is soft, and pushes links.
 
     Returns:
         The accelerations, and what drives the joints.
@@ -83,7 +117,7 @@ def add_accelerations(
     parts.kinematics(q)
     given = parts.prescribe(v, dt, zero)
     bias = parts.bias(v, given, articulated=not hard and given is zero and articulated_pays(tree))
-    drives = add_drives(parts, model, loaded, q, v, dt, zero)
+    drives = add_drives(parts, model, loaded, q, v, dt, zero, matter)
     p.call(net_forces, springs, tau, drives.force, drives.resist, bias, q, v, parts.armature, dt, net, diagonal)
     parts.accelerate(net, diagonal, a)
     return a, drives

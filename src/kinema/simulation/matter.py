@@ -1,0 +1,72 @@
+"""Soft matter in step programs: forces between particles, contact with shapes, and the motion of particles."""
+
+from __future__ import annotations
+
+from kinema.dynamics.elastic import TetMesh, neo_hookean_solid, solid_kernels
+from kinema.integrate.semi_implicit import advance_particles
+from kinema.lang import Float, ivec4, mat33, vec3
+from kinema.lang.program import Program, Ref
+from kinema.model.matter import SolidArrays
+from kinema.model.model import Model
+from kinema.simulation.articulated import TreeProgram
+
+
+class MatterProgram:
+    """The parts of a step that concern particles, added to a program.
+
+    Args:
+        program: Where they are added.
+        model: The model.
+        dt: Time step.
+        activated: Whether the activation of solids is a control.
+    """
+
+    def __init__(self, program: Program, model: Model, dt: Ref, activated: bool) -> None:
+        self.activated = activated
+        self.program, self.model, self.dt, self.matter = program, model, dt, model.matter
+        count = len(self.matter)
+        self.x, self.xd = program.state("x", vec3, count), program.state("xd", vec3, count)
+        self.gravity: Ref | None = None
+        self.force = program.scratch("particle_force", vec3, count)
+
+    def forces(self, parts: TreeProgram | None) -> Ref | None:
+        """Forces between particles, and between them and shapes.
+
+        Args:
+            parts: Where the links are and how they move; None if nothing has joints.
+
+        Returns:
+            What pushes the links, a moment about the origin of their tree and a force each; None if nothing does.
+        """
+        if parts is not None:
+            self.gravity = parts.gravity
+        for k, solid in enumerate(self.matter.solids):
+            self._solid(k, solid)
+        return None
+
+    def _solid(self, k: int, solid: SolidArrays) -> None:
+        p, mesh, order = self.program, solid.mesh, solid.mesh.order
+        table = TetMesh(
+            vertices=p.constant(f"solid{k}_vertices", ivec4, mesh.tets, order=order),
+            rest_inverse=p.constant(f"solid{k}_rest_inverse", mat33, mesh.rest_inverse, order=order),
+            volume=p.constant(f"solid{k}_volume", Float, mesh.volume, order=order),
+        )
+        count = len(mesh.tets)
+        names = ("mu", "lam", "activation", "viscosity")[: 3 + solid.viscous]
+        numbers = []
+        for n in names:
+            add = p.control if self.activated and n == "activation" else p.parameter
+            numbers.append(add(f"solid{k}_{n}", Float, count, order=order))
+        elastic, viscous = solid_kernels(solid.energy or neo_hookean_solid)
+        if solid.viscous:
+            p.call(viscous, table, self.x, self.xd, *numbers, self.force, count=count)
+        else:
+            p.call(elastic, table, self.x, *numbers, self.force, count=count)
+
+    def advance(self) -> None:
+        """Semi-implicit Euler."""
+        p, count = self.program, len(self.matter)
+        gravity = self.gravity or p.parameter("gravity", vec3)
+        inv_mass = p.parameter("inv_mass", Float, count)
+        moved = (self.x, self.xd, self.force, inv_mass, gravity, self.dt, self.x.next, self.xd.next)
+        p.call(advance_particles, *moved, count=count)
