@@ -1,6 +1,6 @@
 """Semi-implicit (symplectic) Euler for particles."""
 
-from kinema.lang import Array, Float, Index, kernel, vec3
+from kinema.lang import Array, Float, Index, Int, kernel, vec3
 
 
 @kernel
@@ -22,5 +22,27 @@ def advance_particles(
     w = inv_mass[i]
     moved = v[i] + (f[i] * w + gravity) * dt
     velocity = moved if w > 0.0 else moved * 0.0
+    v_next[i] = velocity
+    x_next[i] = x[i] + velocity * dt
+
+
+@kernel
+def advance_carried(
+    i: Index,
+    pinned: Array[Int],
+    x: Array[vec3],
+    v: Array[vec3],
+    f: Array[vec3],
+    inv_mass: Array[Float],
+    gravity: vec3,
+    dt: Float,
+    x_next: Array[vec3],
+    v_next: Array[vec3],
+):
+    """The same where particles may be pinned to links (number >= 0): those go on with the velocity they have."""
+    w = inv_mass[i]
+    moved = v[i] + (f[i] * w + gravity) * dt
+    velocity = moved if w > 0.0 else moved * 0.0
+    velocity = v[i] if pinned[i] >= 0 else velocity
     v_next[i] = velocity
     x_next[i] = x[i] + velocity * dt

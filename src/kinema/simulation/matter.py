@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kinema.dynamics.elastic import TetMesh, neo_hookean_solid, solid_kernels
-from kinema.integrate.semi_implicit import advance_particles
-from kinema.lang import Float, ivec4, mat33, vec3
+from kinema.integrate.semi_implicit import advance_carried, advance_particles
+from kinema.kinematics.particles import Pins, carry_particles, pull_links
+from kinema.lang import Float, Int, ivec4, mat33, vec3
 from kinema.lang.program import Program, Ref
+from kinema.math import Force
 from kinema.model.matter import SolidArrays
 from kinema.model.model import Model
 from kinema.simulation.articulated import TreeProgram
@@ -26,7 +30,9 @@ class MatterProgram:
         self.program, self.model, self.dt, self.matter = program, model, dt, model.matter
         count = len(self.matter)
         self.x, self.xd = program.state("x", vec3, count), program.state("xd", vec3, count)
+        self.x_now, self.xd_now = self.x, self.xd
         self.gravity: Ref | None = None
+        self.pins: Pins | None = None
         self.force = program.scratch("particle_force", vec3, count)
 
     def forces(self, parts: TreeProgram | None) -> Ref | None:
@@ -38,11 +44,33 @@ class MatterProgram:
         Returns:
             What pushes the links, a moment about the origin of their tree and a force each; None if nothing does.
         """
+        p, push = self.program, None
         if parts is not None:
             self.gravity = parts.gravity
+            push = p.scratch("push", Force, len(parts.arrays.parent) + 1)
+            self._carry(parts)
         for k, solid in enumerate(self.matter.solids):
             self._solid(k, solid)
-        return None
+        if self.pins is not None and parts is not None:
+            p.call(pull_links, self.pins, parts.tree.root, parts.p, self.x_now, self.force, push)
+        return push if self.pins is not None else None
+
+    def _carry(self, parts: TreeProgram) -> None:
+        """Pinned particles are where their links are."""
+        p, arrays, count = self.program, self.matter.pins, len(self.matter)
+        if not len(arrays.particle):
+            return
+        number = np.full(count, -1, np.int32)
+        number[arrays.particle] = np.arange(len(arrays.particle))
+        self.pins = Pins(
+            number=p.constant("pin_number", Int, number),
+            particle=p.constant("pin_particle", Int, arrays.particle),
+            link=p.constant("pin_link", Int, arrays.link),
+            place=p.constant("pin_place", vec3, arrays.place),
+        )
+        self.x_now, self.xd_now = p.scratch("x_now", vec3, count), p.scratch("xd_now", vec3, count)
+        where = (parts.tree.root, parts.R, parts.p, parts.V)
+        p.call(carry_particles, self.pins, *where, self.x, self.xd, self.x_now, self.xd_now, count=count)
 
     def _solid(self, k: int, solid: SolidArrays) -> None:
         p, mesh, order = self.program, solid.mesh, solid.mesh.order
@@ -59,14 +87,17 @@ class MatterProgram:
             numbers.append(add(f"solid{k}_{n}", Float, count, order=order))
         elastic, viscous = solid_kernels(solid.energy or neo_hookean_solid)
         if solid.viscous:
-            p.call(viscous, table, self.x, self.xd, *numbers, self.force, count=count)
+            p.call(viscous, table, self.x_now, self.xd_now, *numbers, self.force, count=count)
         else:
-            p.call(elastic, table, self.x, *numbers, self.force, count=count)
+            p.call(elastic, table, self.x_now, *numbers, self.force, count=count)
 
     def advance(self) -> None:
         """Semi-implicit Euler."""
         p, count = self.program, len(self.matter)
         gravity = self.gravity or p.parameter("gravity", vec3)
         inv_mass = p.parameter("inv_mass", Float, count)
-        moved = (self.x, self.xd, self.force, inv_mass, gravity, self.dt, self.x.next, self.xd.next)
-        p.call(advance_particles, *moved, count=count)
+        moved = (self.x_now, self.xd_now, self.force, inv_mass, gravity, self.dt, self.x.next, self.xd.next)
+        if self.pins is not None:
+            p.call(advance_carried, self.pins.number, *moved, count=count)
+        else:
+            p.call(advance_particles, *moved, count=count)
