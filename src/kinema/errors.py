@@ -166,3 +166,7 @@ class MemoryBudgetError(KinemaError):
         super().__init__(what, got=got, expected=expected, fix=fix)
         self.needed = needed
         self.available = available
+
+
+class StabilityWarning(UserWarning):
+    """A time step is too long for something in the scene."""

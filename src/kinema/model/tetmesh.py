@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,12 @@ class TetArrays:
     rest_inverse: np.ndarray
     volume: np.ndarray
     order: np.ndarray
+
+    @cached_property
+    def steepness(self) -> np.ndarray:
+        """Largest eigenvalue of the sum of g g^T over the gradients g of the shape functions [1/m^2], shape (tets,)."""
+        g = np.concatenate([-self.rest_inverse.sum(axis=1, keepdims=True), self.rest_inverse], axis=1)
+        return np.linalg.eigvalsh(np.swapaxes(g, 1, 2) @ g)[:, -1]
 
     def masses(self, density: Any) -> np.ndarray:
         """Lumped masses [kg], shape (vertices,): a quarter of each element for each of its corners.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
@@ -9,10 +10,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError, SimulationError
+from kinema.errors import InputError, SimulationError, StabilityWarning
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
 from kinema.model.model import Model
+from kinema.model.stability import step_limit
 from kinema.simulation.constraints import kept_impulses
 from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
@@ -140,6 +142,9 @@ def simulate(
         step: what a later or earlier impact within the step would change is not seen, so that gradients through bounces
         miss the time of impact.
 
+    Warns:
+        StabilityWarning: dt is too long for something soft; names the element and the step that would hold.
+
     Raises:
         InputError: A tensor has the wrong type or shape, a name is unknown, dt is not positive, or the integrator
             cannot do what the scene has.
@@ -178,8 +183,10 @@ def simulate(
         model.check_tensor(name, tensor, count)
     if wrenches:
         controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
-    arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers and n not in controls}
+    numbers = model.resolve(params)
+    arrays = {n: a for n, a in numbers.items() if n in program.buffers and n not in controls}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
+    _warn_of_long_steps(model, numbers, dt)
     kept_counts = kept_impulses(model)
     solved = tuple(name for name in ("residual", "missed", "unsolved") if name in program.buffers)
     run = rollout(
@@ -238,6 +245,17 @@ def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, 
     if not states:
         raise InputError("the model has nothing that moves", fix="add a robot with a joint, or something soft")
     return states
+
+
+def _warn_of_long_steps(model: Model, numbers: dict[str, Tensor], dt: float) -> None:
+    """Warn of steps that are too long for what is soft."""
+    limit = step_limit(model.matter, numbers)
+    if limit is not None and dt > limit.dt:
+        warnings.warn(
+            f"a step of {dt:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest",
+            StabilityWarning,
+            stacklevel=3,
+        )
 
 
 def _started(model: Model, counts: dict[str, int], q: Tensor | None, impulses: Tensor | None) -> dict[str, Tensor]:
