@@ -18,6 +18,7 @@ from kinema.lang import (
     Float,
     Index,
     Int,
+    clamp,
     cross,
     dot,
     func,
@@ -80,6 +81,22 @@ def penalty_force(depth: Float, n: vec3, v: vec3, k_e: Float, k_d: Float, k_f: F
     b = mu * f_n
     slow = k_f * b * rsqrt(b * b + k_f * k_f * dot(v_t, v_t) + TINY_FORCE * TINY_FORCE)
     return n * f_n - v_t * slow
+
+
+@func
+def box_force(depth: Float, n: vec3, v: vec3, k_e: Float, k_d: Float, k_f: Float, mu: Float):
+    """As `penalty_force`, with friction in a box: -clamp(k_f v_t, -b, b) along each of two axes across n.
+
+    The axes are those of Duff et al. [2017]: x and y for n = z. They turn with n, but jump where n.z changes its sign.
+    """
+    v_n = dot(n, v)
+    f_n = k_e * depth - k_d * min(v_n, 0.0)
+    b = mu * f_n
+    side = 1.0 if n.z >= 0.0 else -1.0
+    a = -1.0 / (side + n.z)
+    one = vec3(1.0 + side * a * n.x * n.x, side * a * n.x * n.y, -side * n.x)
+    two = vec3(a * n.x * n.y, side + a * n.y * n.y, -n.y)
+    return n * f_n - one * clamp(k_f * dot(one, v), -b, b) - two * clamp(k_f * dot(two, v), -b, b)
 
 
 @func

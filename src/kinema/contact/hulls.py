@@ -166,6 +166,32 @@ def nearest_edge(hulls, i, scale: vec3, q: vec3):
     return edge
 
 
+@func
+def hull_feature(hulls, i, scale: vec3, q: vec3):
+    """What of shape i's hull is nearest to q [m]: the number of a face, and of an edge, -1 if the face itself is.
+
+    Inside it is the nearest face. Corners are ends of edges.
+    """
+    face, height = highest_face(hulls, i, scale, q)
+    n, _ = face_plane(hulls, face, scale)
+    edge = -1
+    if height > TINY:
+        if beside_face(hulls, face, scale, n, q):
+            edge = nearest_edge(hulls, i, scale, q)
+    return face, edge
+
+
+@func
+def from_hull(hulls, face, edge, scale: vec3, q: vec3):
+    """Signed distance [m] of q from the nearest feature of a hull, and the unit normal there."""
+    n, offset = face_plane(hulls, face, scale)
+    distance = dot(n, q) - offset
+    if edge >= 0:
+        d = from_edge(hulls, edge, scale, q)
+        distance, n = norm(d), direction(d)
+    return distance, n
+
+
 @kernel
 def touch_sphere_hull(
     shapes: Shapes, pairs: Pairs, hulls: Hulls, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch
@@ -184,13 +210,8 @@ def touch_sphere_hull(
         if within_reach(shapes, a, b, p1, p2, margin):
             q = transpose(R2) @ (p1 - p2)
             scale = hull_scale(shapes, hulls, b)
-            f, height = highest_face(hulls, b, scale, q)
-            n, offset = face_plane(hulls, f, scale)
-            distance = dot(n, q) - offset
-            if height > TINY:
-                if beside_face(hulls, f, scale, n, q):
-                    d = from_edge(hulls, nearest_edge(hulls, b, scale, q), scale, q)
-                    distance, n = norm(d), direction(d)
+            face, edge = hull_feature(hulls, b, scale, q)
+            distance, n = from_hull(hulls, face, edge, scale, q)
             put_ball(touch, at, R2, p2, q, distance, n, shapes.size[a].x)
         else:
             put_none(touch, at)

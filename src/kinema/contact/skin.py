@@ -1,0 +1,300 @@
+"""Particles, as balls with a radius, in compliant contact with all shapes of a scene, which are still or move with links.
+
+The force on a particle is `penalty_force` of its depth and of its velocity relative to the shape. It acts at the centre
+of the ball, and its opposite on the shape along the same line: forces and moments of particles and links cancel.
+
+A step places the shapes, calls one kernel per kind of shape, and carries to the links what the shapes have felt:
+
+    p.call(place_shapes, shapes, frames, seen, placed)
+    p.call(particle_kernels()[BOX], shapes, which, seen, placed, skin, x, v, f, press, count=particles)
+    p.call(push_links, shapes, frames, placed, press, push)
+
+`seen` and `placed` hold the same numbers. What touches is found with `seen`, which is never differentiated, and forces
+are formed with `placed`: the reverse sweep adds to cotangents of shapes only where particles touch (on 13 capsules that
+makes it seven times faster).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kinema.contact.compliant import penalty_force
+from kinema.contact.hulls import Hulls, from_hull, hull_feature, hull_scale
+from kinema.contact.round_box import box_surface
+from kinema.contact.shapes import Shapes, direction, place
+from kinema.contact.terrain import BALL_CANDIDATES, Terrain, from_feature, search
+from kinema.lang import (
+    Array,
+    Float,
+    Index,
+    Int,
+    clamp,
+    columns_of,
+    cross,
+    dot,
+    func,
+    kernel,
+    mat33,
+    norm,
+    record,
+    transpose,
+    vec3,
+)
+from kinema.lang.kernel import Kernel
+from kinema.lang.markers import Func
+from kinema.math import Force, Motion
+from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
+
+
+@record
+class Skin:
+    """How particles touch, one number per particle.
+
+    radius: [m]
+    k_e: Stiffness [N/m].
+    k_d: Damping [N s/m].
+    k_f: Slow friction [N s/m].
+    friction: Coefficient mu [-].
+    touching: 0 for particles that pass through everything.
+    """
+
+    radius: Array[Float]
+    k_e: Array[Float]
+    k_d: Array[Float]
+    k_f: Array[Float]
+    friction: Array[Float]
+    touching: Array[Int]
+
+
+@record
+class Frames:
+    """Where links are and how they move, link 0 is the world.
+
+    root: First link of the tree that link i + 1 belongs to.
+    R, p: Poses R_WL [-], p_WL [m].
+    V: Velocities, world axes, about the origin of the tree's first link.
+    """
+
+    root: Array[Int]
+    R: Array[mat33]
+    p: Array[vec3]
+    V: Array[Motion]
+
+
+@record
+class Placed:
+    """Shapes in the world.
+
+    R, p: Poses R_WS [-], p_WS [m].
+    V: Velocities, world axes, about p.
+    size: As in `Shapes`.
+    """
+
+    R: Array[mat33]
+    p: Array[vec3]
+    V: Array[Motion]
+    size: Array[vec3]
+
+
+@func
+def put_placed(placed, j, R: mat33, p: vec3, V: Motion, size: vec3):
+    """Write one shape."""
+    placed.R[j] = R
+    placed.p[j] = p
+    placed.V[j] = V
+    placed.size[j] = size
+
+
+@kernel
+def place_shapes(shapes: Shapes, frames: Frames, seen: Placed, placed: Placed):
+    """Places all shapes twice, to find what touches and to be differentiated.
+
+    Gradients:
+        Exact, of `placed`.
+    """
+    for j in range(len(shapes.link)):
+        link = shapes.link[j]
+        R, p = place(shapes, j, frames.R, frames.p)
+        V = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
+        if link > 0:
+            twist = frames.V[link]
+            V = Motion(twist.w, twist.v + cross(twist.w, p - frames.p[frames.root[link - 1]]))
+        put_placed(seen, j, R, p, V, shapes.size[j])
+        put_placed(placed, j, R, p, V, shapes.size[j])
+
+
+@kernel
+def push_links(shapes: Shapes, frames: Frames, placed: Placed, press: Array[Force], push: Array[Force]):
+    """Adds what shapes feel, `press` about their own origins, to the wrenches of their links about the trees' origins.
+
+    Nothing is added for the world.
+
+    Gradients:
+        Exact.
+    """
+    for j in range(len(shapes.link)):
+        link = shapes.link[j]
+        if link > 0:
+            arm = placed.p[j] - frames.p[frames.root[link - 1]]
+            push[link] += Force(press[j].n + cross(arm, press[j].f), press[j].f)
+
+
+@func
+def plane_distance(R: mat33, d: vec3, size: vec3):
+    """Signed distance [m] from a plane and its unit normal, world axes; d [m] from a point of it."""
+    _, _, n = columns_of(R)
+    return dot(n, d), n
+
+
+@func
+def round_distance(R: mat33, d: vec3, size: vec3):
+    """Signed distance [m] from a sphere or capsule and the unit normal; d [m] from its middle. +z on the centre line."""
+    _, _, u = columns_of(R)
+    out = d - clamp(dot(u, d), -size.y, size.y) * u
+    return norm(out) - size.x, direction(out)
+
+
+@func
+def box_distance(R: mat33, d: vec3, size: vec3):
+    """Signed distance [m] from a box and the unit normal; d [m] from its middle. Inside, that of the nearest face."""
+    distance, n = box_surface(transpose(R) @ d, size)
+    return distance, R @ n
+
+
+@cache
+def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
+    """Kernels of particles against shapes, by the kind of shape.
+
+    Args:
+        law: Force [N] of (depth [m], n, v [m/s], k_e, k_d, k_f, mu): `penalty_force` (smooth cone) or `box_force`.
+
+    Returns:
+        Kernels over particles with the arguments
+
+            shapes, which, seen, placed, skin, x, v, f, press
+
+        and after `which` the tables `hulls: Hulls` for cylinders (prisms, as for rigid spheres) and meshes, or
+        `terrain: Terrain`, whose tables must reach as far as the largest radius. `which` are the numbers of the
+        shapes; `x` [m], `v` [m/s] and `f` [N] belong to the particles, `press` to all shapes. Forces are added to `f`,
+        their opposites to `press`, moments about `placed.p`; shapes of the world feel nothing.
+
+    Gradients:
+        Exact, with respect to everything but tables, for the features found; see the families of rigid spheres and
+        `penalty_force` for what jumps. Where the centre of a ball is on the centre line of a sphere or capsule, the
+        normal is +z, and normal and depth have derivative 0.
+    """
+
+    @func
+    def touch(i, j, depth: Float, n: vec3, d: vec3, shapes, placed, skin, v, f, press):
+        """Add the force on particle i, which is d [m] from the origin of shape j."""
+        velocity = v[i]
+        if shapes.link[j] > 0:
+            V = placed.V[j]
+            velocity = velocity - V.v - cross(V.w, d)
+        force = law(depth, n, velocity, skin.k_e[i], skin.k_d[i], skin.k_f[i], skin.friction[i])
+        f[i] += force
+        if shapes.link[j] > 0:
+            press[j] -= Force(cross(d, force), force)
+
+    def against(surface: Func, endless: bool) -> Kernel:
+        """The kernel of a kind of shape with its own signed distance."""
+
+        @kernel
+        def touch_shapes(
+            i: Index,
+            shapes: Shapes,
+            which: Array[Int],
+            seen: Placed,
+            placed: Placed,
+            skin: Skin,
+            x: Array[vec3],
+            v: Array[vec3],
+            f: Array[vec3],
+            press: Array[Force],
+        ):
+            """Particles against planes, spheres and capsules, or boxes."""
+            if skin.touching[i] > 0:
+                at, radius = x[i], skin.radius[i]
+                for k in range(len(which)):
+                    j = which[k]
+                    away = at - seen.p[j]
+                    span = shapes.reach[j] + radius
+                    if endless or dot(away, away) < span * span:
+                        distance, _ = surface(seen.R[j], away, seen.size[j])
+                        if distance < radius:
+                            d = at - placed.p[j]
+                            distance, n = surface(placed.R[j], d, placed.size[j])
+                            touch(i, j, radius - distance, n, d, shapes, placed, skin, v, f, press)
+
+        return touch_shapes
+
+    @kernel
+    def touch_hulls(
+        i: Index,
+        shapes: Shapes,
+        which: Array[Int],
+        hulls: Hulls,
+        seen: Placed,
+        placed: Placed,
+        skin: Skin,
+        x: Array[vec3],
+        v: Array[vec3],
+        f: Array[vec3],
+        press: Array[Force],
+    ):
+        """Particles against convex meshes and the prisms of cylinders."""
+        if skin.touching[i] > 0:
+            at, radius = x[i], skin.radius[i]
+            for k in range(len(which)):
+                j = which[k]
+                away = at - seen.p[j]
+                span = shapes.reach[j] + radius
+                if dot(away, away) < span * span:
+                    q, scale = transpose(seen.R[j]) @ away, hull_scale(seen, hulls, j)
+                    face, edge = hull_feature(hulls, j, scale, q)
+                    distance, _ = from_hull(hulls, face, edge, scale, q)
+                    if distance < radius:
+                        d, R = at - placed.p[j], placed.R[j]
+                        distance, n = from_hull(hulls, face, edge, hull_scale(placed, hulls, j), transpose(R) @ d)
+                        touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, v, f, press)
+
+    @kernel
+    def touch_terrain(
+        i: Index,
+        shapes: Shapes,
+        which: Array[Int],
+        terrain: Terrain,
+        seen: Placed,
+        placed: Placed,
+        skin: Skin,
+        x: Array[vec3],
+        v: Array[vec3],
+        f: Array[vec3],
+        press: Array[Force],
+    ):
+        """Particles against terrain, as `touch_ball_terrain`: in a valley, against two of its faces."""
+        if skin.touching[i] > 0:
+            at, radius = x[i], skin.radius[i]
+            for k in range(len(which)):
+                j = which[k]
+                q = transpose(seen.R[j]) @ (at - seen.p[j])
+                other = vec3(0.0, 0.0, 0.0)
+                for c in range(BALL_CANDIDATES):
+                    if c == 0 or dot(other, other) > 0.5:
+                        face, feature = search(terrain, q, 0.0, radius, c == 1, other)
+                        if face >= 0:
+                            _, other = from_feature(terrain, face, feature, q)
+                            d, R = at - placed.p[j], placed.R[j]
+                            distance, n = from_feature(terrain, face, feature, transpose(R) @ d)
+                            touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, v, f, press)
+
+    rounded = against(round_distance, False)
+    return {
+        PLANE: against(plane_distance, True),
+        SPHERE: rounded,
+        CAPSULE: rounded,
+        BOX: against(box_distance, False),
+        CYLINDER: touch_hulls,
+        MESH: touch_hulls,
+        TERRAIN: touch_terrain,
+    }
