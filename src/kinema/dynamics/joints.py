@@ -93,7 +93,7 @@ def apply_wrenches(
 
 
 @kernel
-def push_links(tree: Tree, S: Array[Motion], push: Array[Force], drive: Array[Float]):
+def push_joints(tree: Tree, S: Array[Motion], push: Array[Force], drive: Array[Float]):
     """Adds what a moment [N m] about the origin of its tree and a force [N] on every link do to the joints."""
     whole = local(Force, len(push))
     for j in range(len(tree.parent)):

@@ -226,6 +226,7 @@ def _attach(
         links += [link] * len(at)
         places.append((made.x[at] - p[link]) @ R[link])
     if particles:
+        made.touching[np.concatenate(particles)] = 0  # a pinned vertex may be inside the shape of its link
         made.pins = PinArrays(
             np.concatenate(particles).astype(np.int32), np.array(links, np.int32), np.concatenate(places)
         )

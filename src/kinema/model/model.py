@@ -14,7 +14,7 @@ from kinema.errors import InputError
 from kinema.model.actuators import ActuatorArrays, find_actuators
 from kinema.model.constraints import ConstraintArrays, find_constraints
 from kinema.model.matter import MatterArrays, derived_numbers, find_matter
-from kinema.model.shapes import CandidateArrays, ShapeArrays, find_candidates, find_shapes
+from kinema.model.shapes import CandidateArrays, ShapeArrays, add_hulls, find_candidates, find_shapes
 from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.tree import Placed, TreeArrays, build_tree
 from kinema.scene.scene import Contact, Scene
@@ -209,15 +209,19 @@ def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:
     tree = build_tree(placed)
     dtype = dtype or (torch.float32 if scene.matter and not tree.nv else torch.float64)
     shapes, found = find_shapes(tree, placed, scene.ground, scene.contact)
+    matter = find_matter(tree, scene.matter, scene.attachments)
+    candidates = find_candidates(tree, shapes, found)
+    if matter.touching.any():
+        add_hulls(shapes, found)
     return Model(
         tree,
         np.asarray(scene.gravity, float),
         dtype,
         scene.contact,
         shapes,
-        find_candidates(tree, shapes, found),
+        candidates,
         find_constraints(tree, placed),
         find_actuators(tree, placed),
         find_sites(tree, placed),
-        find_matter(tree, scene.matter, scene.attachments),
+        matter,
     )

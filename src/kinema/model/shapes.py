@@ -211,6 +211,13 @@ def hull_of(found: Found) -> Hull | None:
         raise ModelError(f"mesh {found.name!r} has no convex hull: {error}", fix=fix) from None
 
 
+def add_hulls(shapes: ShapeArrays, found: list[Found]) -> None:
+    """Hulls of all meshes and cylinders, for what may touch any of them."""
+    for s, one in enumerate(found):
+        if one.shape.kind in (MESH, CYLINDER) and shapes.hulls[s] is None:
+            shapes.hulls[s] = hull_of(one)
+
+
 @dataclass(frozen=True)
 class Meeting:
     """Two shapes that may meet, in the order of their family.

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from kinema.contact.boxes import touch_box_box
 from kinema.contact.capsule_hull import touch_capsule_hull
@@ -53,6 +57,61 @@ def touch_buffers(p: Program, name: str, count: int) -> Touch:
     )
 
 
+class Scenery:
+    """Tables of the shapes of a model in a program, each made when it is first asked for.
+
+    Args:
+        program: Where they are added.
+        model: The model.
+    """
+
+    def __init__(self, program: Program, model: Model) -> None:
+        self.program, self.model = program, model
+        self._terrains: dict[int, Terrain] = {}
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """All shapes."""
+        p, shapes = self.program, self.model.shapes
+        count = len(shapes.names)
+        return Shapes(
+            link=p.constant("shape_link", Int, shapes.link),
+            offset=p.parameter("centre", vec3, count),
+            rotation=p.constant("shape_rotation", mat33, shapes.rotation),
+            size=p.parameter("size", vec3, count),
+            reach=p.constant("shape_reach", Float, shapes.reach),
+        )
+
+    @cached_property
+    def hulls(self) -> Hulls:
+        """Convex hulls."""
+        p, shapes = self.program, self.model.shapes
+        arrays = hull_tables(shapes.hulls, [kind == CYLINDER for kind in shapes.kind])
+        return Hulls(**{n: p.constant(f"hull_{n}", vec3 if n == "vertex" else Int, x) for n, x in arrays.items()})
+
+    def terrain(self, shape: int) -> Terrain:
+        """Triangles of a terrain; what touches it is looked for within the largest radius and the margin."""
+        if shape not in self._terrains:
+            p, model, shapes, mesh = self.program, self.model, self.model.shapes, self.model.shapes.meshes[shape]
+            assert mesh is not None
+            radii = [size[0] for size, kind in zip(shapes.size, shapes.kind, strict=True) if kind in (SPHERE, CAPSULE)]
+            radii += model.matter.numbers.get("skin_radius", np.zeros(0)).tolist()
+            arrays = terrain_tables(mesh, max(radii, default=0.0) + model.contact.margin + DEEP)
+            vectors, numbers = ("vertex", "edge_normal", "vertex_normal"), ("left", "below", "cell", "depth")
+            kinds = dict.fromkeys(vectors, vec3) | dict.fromkeys(numbers, Float)
+            table = {n: p.constant(f"terrain{shape}_{n}", kinds.get(n, Int), x) for n, x in arrays.items()}
+            self._terrains[shape] = Terrain(**table)
+        return self._terrains[shape]
+
+
+_SCENERIES: WeakKeyDictionary[Program, Scenery] = WeakKeyDictionary()
+
+
+def scenery(program: Program, model: Model) -> Scenery:
+    """The tables of shapes in a program, the same for all that ask."""
+    return _SCENERIES.setdefault(program, Scenery(program, model))
+
+
 def detect(parts: TreeProgram, model: Model, margin: Any) -> Touch:
     """All candidates of a model, family by family, in the order of `model.candidates`.
 
@@ -61,51 +120,22 @@ def detect(parts: TreeProgram, model: Model, margin: Any) -> Touch:
         model: The model.
         margin: Buffer of the gap from which on places are not looked at [m].
     """
-    p, shapes, candidates = parts.program, model.shapes, model.candidates
-    count = len(shapes.names)
-    table = Shapes(
-        link=p.constant("shape_link", Int, shapes.link),
-        offset=p.parameter("centre", vec3, count),
-        rotation=p.constant("shape_rotation", mat33, shapes.rotation),
-        size=p.parameter("size", vec3, count),
-        reach=p.constant("shape_reach", Float, shapes.reach),
-    )
+    p, candidates, around = parts.program, model.candidates, scenery(parts.program, model)
     touch = touch_buffers(p, "candidate", len(candidates))
-    hulls: list[Hulls] = []
-    terrains: dict[str, Terrain] = {}
     for family, arrays in candidates.pairs.items():
         pairs = Pairs(**{n: p.constant(f"{family}_{n}", Int, x) for n, x in arrays.items()})
         where = (parts.R, parts.p, margin, touch)
         if family in FAMILIES:
-            p.call(FAMILIES[family], table, pairs, *where)
+            p.call(FAMILIES[family], around.shapes, pairs, *where)
         elif family in WITH_HULLS:
-            hulls = hulls or [_hulls(p, model)]
-            p.call(WITH_HULLS[family], table, pairs, hulls[0], *where)
+            p.call(WITH_HULLS[family], around.shapes, pairs, around.hulls, *where)
         else:
             name, _, shape = family.partition(" ")
-            if shape not in terrains:
-                terrains[shape] = _terrain(p, model, int(shape))
             elements: dict[str, Any] = {"at": vec3, "swell": Float, "capsule": Int}
             made = candidates.knobs[family]
             knobs = Knobs(**{n: p.constant(f"{family}_{n}", e, made[n]) for n, e in elements.items()})
-            p.call(ON_TERRAIN[name], table, pairs, knobs, terrains[shape], *where)
+            p.call(ON_TERRAIN[name], around.shapes, pairs, knobs, around.terrain(int(shape)), *where)
     return touch
-
-
-def _hulls(p: Program, model: Model) -> Hulls:
-    arrays = hull_tables(model.shapes.hulls, [kind == CYLINDER for kind in model.shapes.kind])
-    return Hulls(**{n: p.constant(f"hull_{n}", vec3 if n == "vertex" else Int, x) for n, x in arrays.items()})
-
-
-def _terrain(p: Program, model: Model, shape: int) -> Terrain:
-    """Tables of a terrain; what touches it is looked for within the largest radius and the margin."""
-    shapes, mesh = model.shapes, model.shapes.meshes[shape]
-    assert mesh is not None
-    radii = [size[0] for size, kind in zip(shapes.size, shapes.kind, strict=True) if kind in (SPHERE, CAPSULE)]
-    arrays = terrain_tables(mesh, max(radii, default=0.0) + model.contact.margin + DEEP)
-    vectors, numbers = ("vertex", "edge_normal", "vertex_normal"), ("left", "below", "cell", "depth")
-    kinds = dict.fromkeys(vectors, vec3) | dict.fromkeys(numbers, Float)
-    return Terrain(**{n: p.constant(f"terrain{shape}_{n}", kinds.get(n, Int), x) for n, x in arrays.items()})
 
 
 def record_touch(p: Program, touch: Touch | None, count: int, names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from kinema.contact.compliant import Ends, link_contact
 from kinema.contact.shapes import Touch
 from kinema.dynamics.actuators import Actuators, actuate
-from kinema.dynamics.joints import Loaded, apply_wrenches, push_links
+from kinema.dynamics.joints import Loaded, apply_wrenches, push_joints
 from kinema.lang import Float, Int, vec3
 from kinema.lang.program import Ref
 from kinema.math import Force
@@ -92,7 +92,7 @@ def add_drives(
     if soft:
         _add_compliant_contact(parts, model, found)
     if push is not None:
-        p.call(push_links, parts.tree, parts.S, push, found.force)
+        p.call(push_joints, parts.tree, parts.S, push, found.force)
     return found
 
 

@@ -19,7 +19,7 @@ from kinema.errors import InputError
 from kinema.kinematics.tree import link_velocities, report_links
 from kinema.lang import Float, mat33, vec3
 from kinema.lang.bridge import rollout
-from kinema.lang.program import Program, Ref
+from kinema.lang.program import PARAMETER, Program, Ref
 from kinema.math import Force, Motion
 from kinema.model.model import Model
 from kinema.simulation.articulated import TreeProgram, articulated_pays
@@ -213,7 +213,8 @@ def _evaluate(
     program = known[name]
     for given, tensor in inputs.items():
         model.check_tensor(given, tensor, program.buffers[given].length)
-    arrays = {n: a for n, a in model.resolve(params).items() if n in program.buffers}
+    wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
+    arrays = {n: a for n, a in model.resolve(params).items() if n in wanted}
     outputs = [b.name for b in program.buffers.values() if b.kind == "output"]
     found = rollout(program, 1, {}, {**inputs, **arrays}, record=outputs, progress=False).outputs
     return {n: t.squeeze(-1 - len(program.buffers[n].shape)) for n, t in found.items()}

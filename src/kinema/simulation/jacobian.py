@@ -68,6 +68,7 @@ def step(
     Gradients:
         As in `simulate`.
     """
+    _refuse_matter(model)
     path = simulate(
         model,
         q,
@@ -121,6 +122,7 @@ def step_with_jacobian(
     Raises:
         InputError: A tensor has the wrong type or shape, or batches do not match.
     """
+    _refuse_matter(model)
     n, actuators = model.nq + model.nv, len(model.actuators)
     given = {"q": q, "v": v, "tau": torch.zeros(model.nv, dtype=model.dtype) if tau is None else tau}
     if actuators or u is not None:
@@ -145,6 +147,12 @@ def step_with_jacobian(
     by_state = torch.cat([found["q"], found["v"]], -1)
     by = (by_state, found["tau"], found.get("u"), found.get("motion"))
     return Linearised(end[..., : model.nq], end[..., model.nq :], *by)
+
+
+def _refuse_matter(model: Model) -> None:
+    if len(model.matter):
+        fix = "simulate(model, ..., steps=1), which gives x_end and xd_end too"
+        raise InputError("a step of joints alone is not one of a model with soft matter", fix=fix)
 
 
 def _per_output(model: Model, params: Mapping[str, Tensor] | None) -> dict[str, Tensor]:

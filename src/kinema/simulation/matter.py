@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from kinema.contact.skin import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
 from kinema.dynamics.elastic import TetMesh, neo_hookean_solid, solid_kernels
 from kinema.integrate.semi_implicit import advance_carried, advance_particles
 from kinema.kinematics.particles import Pins, carry_particles, pull_links
 from kinema.lang import Float, Int, ivec4, mat33, vec3
 from kinema.lang.program import Program, Ref
-from kinema.math import Force
-from kinema.model.matter import SolidArrays
+from kinema.math import Force, Motion
+from kinema.model.matter import OF_SKIN, SolidArrays
 from kinema.model.model import Model
+from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
 from kinema.simulation.articulated import TreeProgram
+from kinema.simulation.detection import scenery
 
 
 class MatterProgram:
@@ -44,16 +49,65 @@ class MatterProgram:
         Returns:
             What pushes the links, a moment about the origin of their tree and a force each; None if nothing does.
         """
-        p, push = self.program, None
+        p = self.program
         if parts is not None:
             self.gravity = parts.gravity
-            push = p.scratch("push", Force, len(parts.arrays.parent) + 1)
             self._carry(parts)
         for k, solid in enumerate(self.matter.solids):
             self._solid(k, solid)
-        if self.pins is not None and parts is not None:
+        press = self._touch(parts) if self.matter.touching.any() and self.model.shapes.names else None
+        if parts is None or (press is None and self.pins is None):
+            return None
+        push = p.scratch("push", Force, len(parts.arrays.parent) + 1)
+        if press is not None:
+            p.call(push_links, *press, push)
+        if self.pins is not None:
             p.call(pull_links, self.pins, parts.tree.root, parts.p, self.x_now, self.force, push)
-        return push if self.pins is not None else None
+        return push
+
+    def _touch(self, parts: TreeProgram | None) -> tuple[Any, ...]:
+        """Contact with all shapes; returns the shapes, where they are, and what presses them."""
+        p, shapes, around = self.program, self.model.shapes, scenery(self.program, self.model)
+        count, number = len(self.matter), len(shapes.names)
+        skin = Skin(
+            **{n: p.parameter(f"particle_{n}", Float, count) for n in OF_SKIN},
+            touching=p.constant("touching", Int, self.matter.touching),
+        )
+        frames = self._frames(parts)
+        seen, placed = (
+            Placed(
+                R=p.scratch(f"{name}_R", mat33, number),
+                p=p.scratch(f"{name}_p", vec3, number),
+                V=p.scratch(f"{name}_V", Motion, number),
+                size=p.scratch(f"{name}_size", vec3, number),
+            )
+            for name in ("seen", "placed")
+        )
+        p.call(place_shapes, around.shapes, frames, seen, placed)
+        press, kernels = p.scratch("press", Force, number), particle_kernels()
+        for kinds in ((PLANE,), (SPHERE, CAPSULE), (BOX,), (CYLINDER, MESH), (TERRAIN,)):
+            own = [s for s, kind in enumerate(shapes.kind) if kind in kinds]
+            tables: list[tuple[list[int], tuple[Any, ...]]] = [(own, ())] if own else []
+            if own and kinds == (CYLINDER, MESH):
+                tables = [(own, (around.hulls,))]
+            elif kinds == (TERRAIN,):
+                tables = [([s], (around.terrain(s),)) for s in own]
+            for numbers, table in tables:
+                which = p.constant(f"touched_{kinds[0]}{numbers[0]}", Int, numbers)
+                moving = (seen, placed, skin, self.x_now, self.xd_now, self.force, press)
+                p.call(kernels[kinds[0]], around.shapes, which, *table, *moving, count=count)
+        return around.shapes, frames, placed, press
+
+    def _frames(self, parts: TreeProgram | None) -> Frames:
+        if parts is not None:
+            return Frames(root=parts.tree.root, R=parts.R, p=parts.p, V=parts.V)
+        p = self.program
+        return Frames(
+            root=p.constant("world_root", Int, [0]),
+            R=p.constant("world_R", mat33, [np.eye(3)]),
+            p=p.constant("world_p", vec3, [(0.0, 0.0, 0.0)]),
+            V=p.constant("world_V", Motion, np.zeros((1, 6))),
+        )
 
     def _carry(self, parts: TreeProgram) -> None:
         """Pinned particles are where their links are."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kinema.errors import InputError, SimulationError, StabilityWarning
 from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
+from kinema.lang.program import PARAMETER, Program
 from kinema.model.model import Model
 from kinema.model.stability import step_limit
 from kinema.simulation.constraints import kept_impulses
@@ -184,7 +184,8 @@ def simulate(
     if wrenches:
         controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
     numbers = model.resolve(params)
-    arrays = {n: a for n, a in numbers.items() if n in program.buffers and n not in controls}
+    wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
+    arrays = {n: a for n, a in numbers.items() if n in wanted}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
     _warn_of_long_steps(model, numbers, dt)
     kept_counts = kept_impulses(model)
