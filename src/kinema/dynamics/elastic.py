@@ -16,7 +16,6 @@ from kinema.lang import (
     columns,
     columns_of,
     det,
-    dot,
     func,
     grad,
     ivec4,
@@ -87,12 +86,11 @@ def neo_hookean_solid(F: mat33, mu: Float, lam: Float, activation: Float):
 
 
 @func
-def tet_dissipation(rates: mat33, edges: mat33, rest_inverse: mat33, volume: Float, viscosity: Float):
-    """Half of the power [W] that the viscosity of one tetrahedron takes; `rates` [m/s] are those of its edges."""
+def viscous_stress(rates: mat33, edges: mat33, rest_inverse: mat33, strength: Float):
+    """Derivatives of V eta D:D by the rates of the edges [m/s], with strength = V eta: strength F (2 D) E_0^-T."""
     F = edges @ rest_inverse
-    D = transpose(F) @ (rates @ rest_inverse)
-    x, y, z = columns_of(D + transpose(D))
-    return (0.25 * volume * viscosity) * (dot(x, x) + dot(y, y) + dot(z, z))
+    half = transpose(F) @ (rates @ rest_inverse)
+    return strength * (F @ ((half + transpose(half)) @ transpose(rest_inverse)))
 
 
 @cache
@@ -142,7 +140,7 @@ def solid_kernels(energy: Func) -> tuple[Any, Any]:
         edges = columns(x[b] - xa, x[c] - xa, x[d] - xa)
         rates = columns(v[b] - va, v[c] - va, v[d] - va)
         P = grad(element_energy)(edges, mesh.rest_inverse[e], mesh.volume[e], mu[e], lam[e], activation[e])
-        Q = grad(tet_dissipation)(rates, edges, mesh.rest_inverse[e], mesh.volume[e], viscosity[e])
+        Q = viscous_stress(rates, edges, mesh.rest_inverse[e], mesh.volume[e] * viscosity[e])
         gb, gc, gd = columns_of(P + Q)
         f[b] -= gb
         f[c] -= gc
