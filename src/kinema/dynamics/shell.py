@@ -10,25 +10,24 @@ w = |edge|^2 / (|N_1| + |N_2|) at rest, where N are normals as long as twice the
 
     f_i = -(k_b w sin((phi - phi_0)/2 + fold) + k_d w dphi/dt) dphi/dx_i
 
-The directions dphi/dx_i are the bending mode of [Bridson et al. 2003, sec. 4], sine and weight too; alpha of gradSim is
-fold - phi_0/2 [Jatavallabhula et al. 2021, appendix]. Bridson takes the weight from the current shape, and then there is
-no energy (phi and w change independently). With the weight at rest there is one, and the elastic force is minus its
-gradient:
+The directions dphi/dx_i, the sine and the weight are those of [Bridson et al. 2003]; gradSim's alpha is fold - phi_0/2
+[Jatavallabhula et al. 2021, appendix]. Bridson takes the weight from the current shape, and then no energy belongs to
+the force. With the weight at rest the elastic force is minus the gradient of
 
     U = 2 k_b w (1 - cos((phi - phi_0)/2 + fold)),   for small angles k_b w (phi - phi_0 + 2 fold)^2 / 4
 
-For |phi - phi_0| < 2 pi, which is always so, the force of a hinge with fold 0 goes back to rest. Damping takes the power
-k_d w (dphi/dt)^2; the time of relaxation is 2 k_d / k_b on every mesh. Rolled to a cylinder of radius R, a mesh of equal
-equilateral triangles has the energy D / (2 R^2) per area with D = k_b / 4, whatever the direction. A mesh of squares with
-parallel diagonals has the same D along the sides and across the diagonals, and 3 k_b / 4 along them.
+Without fold it always goes back to rest, since |phi - phi_0| < 2 pi. Damping takes the power k_d w (dphi/dt)^2; the
+time of relaxation is 2 k_d / k_b on every mesh. Rolled to a cylinder of radius R, a mesh of equal equilateral triangles
+has the energy D / (2 R^2) per area with D = k_b / 4, whatever the direction. A mesh of squares with parallel diagonals
+has the same D if its sides or its diagonals stay straight, and D = 3 k_b / 4 if it is rolled along its diagonals.
 
-Air. A triangle of area A (now), with unit normal n and velocity v (the mean of its corners), meets the wind u = wind - v:
+Air. A triangle of area A (now), with unit normal n and the mean velocity v of its corners, meets the wind u = wind - v:
 
     f = c_D A sqrt((1 - s^2)(n.u)^2 + s^2 |u|^2) u + c_L A (n.u) (|u| n - (n.u) u/|u|)
 
 Drag is along the wind, c_D times the area that it sees; an edge-on triangle still has the share s = 0.01 of it, which
-makes it smooth there. Lift is perpendicular to the wind, c_L A |u|^2 sin(a) cos(a) at the angle of attack a. Each corner
-takes a third. n and -n are the same.
+makes it smooth there. Lift is perpendicular to the wind, c_L A |u|^2 sin(a) cos(a) at the angle of attack a. Each
+corner takes a third. n and -n are the same.
 
 Forces of a membrane or a hinge have no sum and no moment.
 """
@@ -109,8 +108,8 @@ def neo_hookean_membrane(F: mat32, mu: Float, lam: Float, activation: Float):
 
     psi = mu/2 (tr F^T F - 2) + lambda/2 (J - alpha)^2,  J = |F_x x F_y|,  alpha = 1 + mu/lambda - activation
 
-    At rest F^T F = 1, so that J = 1 and dJ/dF = F; dpsi/dF = (mu + lambda (1 - alpha)) F = lambda activation F, which is
-    0 without activation. For small strains e, psi = mu e:e + (lambda - mu)/2 (tr e)^2: mu resists shear, and lambda a
+    At rest F^T F = 1, so that J = 1 and dJ/dF = F, and dpsi/dF = (mu + lambda (1 - alpha)) F = lambda activation F: 0
+    without activation. For small strains e, psi = mu e:e + (lambda - mu)/2 (tr e)^2: mu resists shear, and lambda a
     change of area. J has no sign: a membrane may turn over. At J = 0, dJ/dF is taken as 0.
     """
     alpha = 1.0 + mu / lam - activation
@@ -186,9 +185,10 @@ def membrane_kernels(energy: Func) -> tuple[Any, Any]:
 
 @func
 def bending_mode(b: vec3, c: vec3, d: vec3, inverse_areas: vec2):
-    """The angle of a hinge [rad] and its derivatives by the positions of b, c and d [1/m]; that by a is minus their sum.
+    """The angle of a hinge [rad] and its derivatives by the positions of b, c and d [1/m].
 
-    b, c and d are seen from a [m]. With N_1 = b x c, N_2 = d x b and e = b/|b|:
+    b, c and d are seen from a [m]; the derivative by the position of a is minus the sum of theirs. With N_1 = b x c,
+    N_2 = d x b and e = b/|b|:
 
         phi = atan2(e.(N_1 x N_2), N_1.N_2)
         dphi/dc = -|b| N_1/|N_1|^2,  dphi/dd = -|b| N_2/|N_2|^2,  dphi/db = (e.c) N_1/|N_1|^2 + (e.d) N_2/|N_2|^2
