@@ -1,0 +1,169 @@
+"""Triangle meshes as arrays: what a simulation of a thin shell needs to know of its shape at rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinema.errors import InputError
+from kinema.lang.schedule import packet_order
+
+FLATTEST = 1e-6  # area over (mean edge)^2 below which a triangle counts as degenerate; 0.433 is a regular one
+SHARPEST = 1e-6  # [rad] a rest angle this close to half a turn has no sign
+
+
+@dataclass(frozen=True)
+class TriArrays:
+    """A triangle mesh at rest, and its hinges: the edges between two triangles.
+
+    A hinge (a, b, c, d) has the edge from a to b, c opposite in the triangle that runs along it from a to b, and d
+    opposite in the other one. Its angle is that between the normals of the two: 0 if they lie in a plane, positive
+    where the surface is convex seen from the side of the normals.
+
+    Attributes:
+        vertices: Positions at rest [m], shape (vertices, 3).
+        triangles: Corners a, b, c, anticlockwise seen from the side of the normal, shape (triangles, 3), int32.
+        rest_inverse: Inverse of the matrix with columns x_b - x_a, x_c - x_a, in axes of the triangle's own plane of
+            which the first points from a to b [1/m], shape (triangles, 2, 2).
+        area: Area of each triangle [m^2], shape (triangles,).
+        order: Which triangle comes i-th in memory, so that lanes of a packet share few vertices, shape (triangles,).
+        hinges: The vertices a, b, c, d, shape (hinges, 4), int32.
+        hinge_angle: Angle at rest [rad], in (-pi, pi), shape (hinges,).
+        hinge_weight: (edge length)^2 / (2 (area abc + area bad)) at rest [-], shape (hinges,).
+        hinge_inverse_areas: 1 / (2 area) of abc and of bad at rest [1/m^2], shape (hinges, 2).
+        hinge_order: Which hinge comes i-th in memory, shape (hinges,).
+    """
+
+    vertices: np.ndarray
+    triangles: np.ndarray
+    rest_inverse: np.ndarray
+    area: np.ndarray
+    order: np.ndarray
+    hinges: np.ndarray
+    hinge_angle: np.ndarray
+    hinge_weight: np.ndarray
+    hinge_inverse_areas: np.ndarray
+    hinge_order: np.ndarray
+
+    def masses(self, density: Any) -> np.ndarray:
+        """Lumped masses [kg], shape (vertices,): a third of each triangle for each of its corners.
+
+        Args:
+            density: Mass per area at rest [kg/m^2], one number or shape (triangles,).
+        """
+        third = np.broadcast_to(np.asarray(density) * self.area / 3, self.area.shape)
+        mass = np.zeros(len(self.vertices))
+        np.add.at(mass, self.triangles, third[:, None])
+        return mass
+
+
+def tri_mesh(vertices: Any, triangles: Any, *, whole: bool = True) -> TriArrays:
+    """Prepare a triangle mesh. Borders and holes are fine; at most two triangles may meet at an edge.
+
+    Args:
+        vertices: Positions at rest [m], shape (vertices, 3).
+        triangles: Corners of each triangle, shape (triangles, 3); neighbours run along their edge in opposite ways.
+        whole: Whether every vertex must belong to a triangle.
+
+    Returns:
+        The mesh with rest shapes, areas, hinges and packet orders.
+
+    Raises:
+        InputError: A shape is wrong, an index out of range, a vertex not finite or in no triangle, a triangle
+            degenerate, more than two triangles meet at an edge, neighbours have opposite sides up, or lie on each
+            other at rest; names the first one.
+    """
+    x = np.asarray(vertices, dtype=np.float64)
+    t = np.asarray(triangles)
+    if x.ndim != 2 or x.shape[1] != 3 or len(x) == 0:
+        raise InputError("vertices have the wrong shape", got=x.shape, expected="(vertices, 3)")
+    if t.ndim != 2 or t.shape[1] != 3 or len(t) == 0 or not np.issubdtype(t.dtype, np.integer):
+        raise InputError("triangles must be integers", got=f"{t.dtype} {t.shape}", expected="(triangles, 3)")
+    _refuse(~np.isfinite(x).all(axis=1), "vertex {} is not finite", lambda i: x[i])
+    _refuse(((t < 0) | (t >= len(x))).any(axis=1), "triangle {} names a vertex that does not exist", lambda e: t[e])
+    unused = np.bincount(t.ravel(), minlength=len(x)) == 0
+    _refuse(unused & whole, "vertex {} belongs to no triangle, so it has no mass", lambda i: x[i])
+    corners = x[t]
+    b, c = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    area = 0.5 * np.linalg.norm(np.cross(b, c), axis=1)
+    size = np.linalg.norm(corners - np.roll(corners, -1, axis=1), axis=2).mean(axis=1) ** 2
+    flat = area <= FLATTEST * size
+    _refuse(flat, "triangle {} is degenerate: its corners lie on a line", lambda e: f"area {area[e]:.3g} m^2")
+    t = np.ascontiguousarray(t, dtype=np.int32)
+    hinges, sides = _hinges(t, len(x))
+    angle = hinge_angles(x, hinges)
+    onto = np.abs(angle) > np.pi - SHARPEST
+    unfold = "open the fold a little, or give the flat shape as rest shape"
+    message = "hinge {} is folded completely at rest: its triangles lie on each other"
+    _refuse(onto, message, lambda h: f"triangles {sides[h].tolist()}", unfold)
+    edge = np.linalg.norm(x[hinges[:, 1]] - x[hinges[:, 0]], axis=1)
+    twice = 2 * area[sides]
+    return TriArrays(
+        vertices=x,
+        triangles=t,
+        rest_inverse=_rest_inverse(b, c, area),
+        area=area,
+        order=packet_order(t),
+        hinges=hinges,
+        hinge_angle=angle,
+        hinge_weight=edge**2 / twice.sum(axis=1),
+        hinge_inverse_areas=1 / twice,
+        hinge_order=packet_order(hinges),
+    )
+
+
+def hinge_angles(x: np.ndarray, hinges: np.ndarray) -> np.ndarray:
+    """Signed angles [rad] of hinges (a, b, c, d), see `TriArrays`, shape (hinges,), of positions x [m]."""
+    a, b, c, d = (x[hinges[:, k]] for k in range(4))
+    first, second = np.cross(b - a, c - a), np.cross(a - b, d - b)
+    along = (b - a) / np.linalg.norm(b - a, axis=1, keepdims=True)
+    return np.arctan2((along * np.cross(first, second)).sum(axis=1), (first * second).sum(axis=1))
+
+
+def _rest_inverse(b: np.ndarray, c: np.ndarray, area: np.ndarray) -> np.ndarray:
+    """Inverse of ((|b|, c.b/|b|), (0, 2 area/|b|)) [1/m]."""
+    length, height = np.linalg.norm(b, axis=1), 2 * area / np.linalg.norm(b, axis=1)
+    inverse = np.zeros((len(b), 2, 2))
+    inverse[:, 0, 0] = 1 / length
+    inverse[:, 0, 1] = -(b * c).sum(axis=1) / (length**2 * height)
+    inverse[:, 1, 1] = 1 / height
+    return inverse
+
+
+def _hinges(t: np.ndarray, vertices: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges between two triangles as (a, b, c, d), shape (hinges, 4), and the triangles, shape (hinges, 2)."""
+    start, end, opposite = t.ravel(), np.roll(t, -1, axis=1).ravel(), np.roll(t, -2, axis=1).ravel()
+    owner = np.repeat(np.arange(len(t)), 3)
+    edge = np.minimum(start, end).astype(np.int64) * vertices + np.maximum(start, end)
+    order = np.argsort(edge, kind="stable")  # of equal edges, that of the first triangle comes first
+    begin = np.flatnonzero(np.diff(edge[order], prepend=-1))
+    count = np.diff(begin, append=len(order))
+
+    def refuse(bad: np.ndarray, first: np.ndarray, last: np.ndarray, message: str, fix: str) -> None:
+        if bad.any():
+            at = order[first[np.argmax(bad)] : last[np.argmax(bad)]]
+            more = f" ({int(bad.sum())} such edges)" if bad.sum() > 1 else ""
+            got = f"edge ({start[at[0]]}, {end[at[0]]}) of triangles {owner[at].tolist()}"
+            raise InputError(message + more, got=got, fix=fix)
+
+    refuse(count > 2, begin, begin + count, "more than two triangles meet at an edge", "split the vertices of the edge")
+    begin = begin[count == 2]
+    one, two = order[begin], order[begin + 1]
+    turned, same = start[one] == start[two], opposite[one] == opposite[two]
+    turn = "exchange two corners of one of them"
+    refuse(turned, begin, begin + 2, "neighbours have opposite sides up: both run along their edge the same way", turn)
+    refuse(same, begin, begin + 2, "two triangles have the same corners", "remove one of them")
+    near = np.argsort(one, kind="stable")  # neighbours in the mesh stay neighbours in memory
+    one, two = one[near], two[near]
+    hinges = np.stack([start[one], end[one], opposite[one], opposite[two]], axis=1).astype(np.int32)
+    return hinges, np.stack([owner[one], owner[two]], axis=1)
+
+
+def _refuse(bad: Any, message: str, got: Any, fix: str | None = None) -> None:
+    """Raise for the first element that is marked."""
+    if bad.any():
+        first = int(np.argmax(bad))
+        more = f" ({int(bad.sum())} of {len(bad)} are)" if bad.sum() > 1 else ""
+        raise InputError(message.format(first) + more, got=got(first), fix=fix)
