@@ -16,14 +16,14 @@ MU, LAM = 3000.0, 6000.0  # [Pa] at factor 1
 TRUE = 1.7
 CORNER = 0
 
-vertices, tets = block((3, 3, 2), edge=0.1, centre=(0.0, 0.0, 0.35))
-mesh = tet_mesh(vertices, tets)
+cubes = block((3, 3, 2), edge=0.1, centre=(0.0, 0.0, 0.35))
+mesh = tet_mesh(cubes.vertices, cubes.corners)
 program = soft_program(mesh)
 
 
 def path(factor: torch.Tensor) -> torch.Tensor:
     """Positions of the corner [m] while the block falls on the ground and bounces, shape (steps + 1, 3)."""
-    ones = torch.ones(len(tets), dtype=torch.float64)
+    ones = torch.ones(len(mesh.tets), dtype=torch.float64)
     parameters = {
         "mu": factor * MU * ones,
         "lam": factor * LAM * ones,
@@ -44,7 +44,7 @@ def path(factor: torch.Tensor) -> torch.Tensor:
         "k_f": 10.0,
         "friction": 0.5,
     }
-    state = {"x": torch.tensor(vertices), "v": torch.zeros(len(vertices), 3, dtype=torch.float64)}
+    state = {"x": torch.tensor(mesh.vertices), "v": torch.zeros(len(mesh.vertices), 3, dtype=torch.float64)}
     run = rollout(program, STEPS, state, parameters, record=["x"], progress=False)
     return run.trajectory["x"][:, CORNER]
 

@@ -257,7 +257,8 @@ def aarch64() -> tuple[list[str], list[str]] | None:
 
 def soft_block(cubes: tuple[int, int, int]) -> tuple[Program, TetArrays]:
     """The step of a block of neo-Hookean tetrahedra, five to a cube, and its mesh."""
-    mesh = tet_mesh(*block(cubes, 0.1))
+    made = block(cubes, 0.1)
+    mesh = tet_mesh(made.vertices, made.corners)
     p = Program("soft_block")
     vertices, tets, order = len(mesh.vertices), len(mesh.tets), mesh.order
     x, v = p.state("x", vec3, vertices), p.state("v", vec3, vertices)

@@ -31,7 +31,8 @@ print(time.perf_counter() - begin)
 _FIRST = """
 import time, torch, kinema, kinema.lang.bridge
 from kinema import selfcheck
-mesh = selfcheck.tet_mesh(*selfcheck.block((3, 3, 3), 0.1))
+cubes = selfcheck.block((3, 3, 3), 0.1)
+mesh = selfcheck.tet_mesh(cubes.vertices, cubes.corners)
 state, parameters = selfcheck._inputs(mesh)
 state = {n: t.float().requires_grad_() for n, t in state.items()}
 parameters = {n: t.float() for n, t in parameters.items()}

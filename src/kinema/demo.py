@@ -72,11 +72,12 @@ class Drop:
 
     def __init__(self, cubes: tuple[int, int, int], steps: int) -> None:
         edge = BLOCK / cubes[0]
-        self.rest, tets = block(cubes, edge, (*OFFSET, DOME + DROP + 0.5 * edge * cubes[2]))
-        self.mesh = tet_mesh(self.rest, tets)
+        made = block(cubes, edge, (*OFFSET, DOME + DROP + 0.5 * edge * cubes[2]))
+        self.rest = made.vertices
+        self.mesh = tet_mesh(made.vertices, made.corners)
         self.program = soft_program(self.mesh)
         self.steps = steps
-        self.triangles = surface(tets)
+        self.triangles = surface(made.corners)
         self.inv_mass = torch.tensor(1.0 / self.mesh.masses(DENSITY), dtype=DTYPE)
 
     def run(self, mu: Any, lam: Any, **options: Any) -> Rollout:

@@ -76,7 +76,8 @@ def _inputs(mesh: TetArrays) -> tuple[dict[str, torch.Tensor], dict[str, torch.T
 
 def _rollout(threads: int, mu_scale: torch.Tensor) -> torch.Tensor:
     """Mean final height of a soft block falling on a sphere, as a function of its stiffness."""
-    mesh = tet_mesh(*block((3, 3, 3), 0.1))
+    cubes = block((3, 3, 3), 0.1)
+    mesh = tet_mesh(cubes.vertices, cubes.corners)
     state, parameters = _inputs(mesh)
     parameters["mu"] = parameters["mu"] * mu_scale
     final = rollout(soft_program(mesh), STEPS, state, parameters, threads=threads, progress=False).final

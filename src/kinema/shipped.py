@@ -30,7 +30,8 @@ STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate, rend
 
 def programs() -> list[Program]:
     """Shipped programs. Sizes do not matter: compiled code is the same for all of them."""
-    return [soft_program(tet_mesh(*block((1, 1, 1), 0.1))), pixel_program((8, 8), 3, 1, 1)]
+    cube = block((1, 1, 1), 0.1)
+    return [soft_program(tet_mesh(cube.vertices, cube.corners)), pixel_program((8, 8), 3, 1, 1)]
 
 
 def variants(program: Program) -> Iterator[Options]:

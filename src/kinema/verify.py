@@ -117,7 +117,8 @@ def random_scene(seed: int, worlds: int = 0) -> Inputs:
     """
     rng = np.random.default_rng(seed)
     nx, ny, nz = (int(n) for n in rng.integers(1, 4, 3))
-    mesh = tet_mesh(*block((nx, ny, nz), 0.1))
+    cubes = block((nx, ny, nz), 0.1)
+    mesh = tet_mesh(cubes.vertices, cubes.corners)
     state, parameters = _inputs(mesh, rng)
     if worlds:
         noise = torch.from_numpy(rng.normal(0, 1e-3, (worlds, *state["x"].shape)))

@@ -14,7 +14,8 @@ from kinema.lang.program import Program
 from kinema.model.tetmesh import tet_mesh
 from kinema.scene.shapes.block import block
 
-MESH = tet_mesh(*block((3, 2, 2), 0.1))
+BLOCK = block((3, 2, 2), 0.1)
+MESH = tet_mesh(BLOCK.vertices, BLOCK.corners)
 TETS, VERTICES = len(MESH.tets), len(MESH.vertices)
 DT = 1e-3  # a fifth of what sound (8 m/s) needs to cross an element
 

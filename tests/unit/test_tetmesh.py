@@ -12,7 +12,8 @@ from kinema.scene.shapes.block import block, surface
 
 @pytest.mark.parametrize("cubes", [(1, 1, 1), (3, 2, 4)])
 def test_a_block_is_filled_and_its_diagonals_meet(cubes: tuple[int, int, int]):
-    vertices, tets = block(cubes, 0.5, (1.0, 2.0, 3.0))
+    made = block(cubes, 0.5, (1.0, 2.0, 3.0))
+    vertices, tets = made.vertices, made.corners
     mesh = tet_mesh(vertices, tets)
     a, b, c = cubes
     assert len(tets) == 5 * a * b * c
@@ -26,7 +27,8 @@ def test_a_block_is_filled_and_its_diagonals_meet(cubes: tuple[int, int, int]):
 
 
 def test_masses_add_up_and_the_order_is_a_permutation():
-    mesh = tet_mesh(*block((4, 3, 2), 0.1))
+    made = block((4, 3, 2), 0.1)
+    mesh = tet_mesh(made.vertices, made.corners)
     assert mesh.masses(1000.0).sum() == pytest.approx(1000 * 24e-3)
     density = np.linspace(1.0, 2.0, len(mesh.tets))
     assert mesh.masses(density).sum() == pytest.approx(density @ mesh.volume)
@@ -36,7 +38,8 @@ def test_masses_add_up_and_the_order_is_a_permutation():
 
 
 def test_bad_meshes_are_refused_with_the_element():
-    vertices, tets = block((2, 1, 1), 0.1)
+    made = block((2, 1, 1), 0.1)
+    vertices, tets = made.vertices, made.corners
     inverted = tets.copy()
     inverted[3] = inverted[3, [0, 1, 3, 2]]
     with pytest.raises(InputError, match="element 3 is inverted"):

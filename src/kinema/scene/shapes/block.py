@@ -1,10 +1,13 @@
-"""A block of cubes, each cut into five tetrahedra, and the surface of any tetrahedral mesh."""
+"""A block of bricks, each cut into five tetrahedra, and the surface of any tetrahedral mesh."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+
+from kinema.scene.description import Tets
+from kinema.scene.shapes.sizes import cells, lengths, point
 
 # Corner 4k + 2j + i of a cube sits at (i, j, k). Two mirrored cuts into five, all with positive volume; in
 # alternation the diagonals of neighbouring cubes meet.
@@ -15,30 +18,33 @@ _FACES = ((0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3))
 
 
 def block(
-    cubes: tuple[int, int, int], edge: float, centre: Sequence[float] = (0.0, 0.0, 0.0)
-) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a block of cubes into five tetrahedra each.
+    cubes: tuple[int, int, int], edge: float | Sequence[float], centre: Sequence[float] = (0.0, 0.0, 0.0)
+) -> Tets:
+    """Cut a block of cubes, or of bricks, into five tetrahedra each.
 
     Args:
         cubes: Number of cubes along x, y and z.
-        edge: Edge of a cube [m].
+        edge: Edge of a cube [m], or the three edges of a brick.
         centre: Middle of the block [m].
 
     Returns:
-        Vertices [m], shape (vertices, 3), and the corners of tetrahedra with positive volume, shape (5 * cubes, 4).
+        5 * nx * ny * nz tetrahedra; vertices follow each other along z, then y, then x.
+
+    Raises:
+        InputError: A number of cubes is below 1, an edge is not positive, or the centre is not finite.
     """
-    if min(cubes) < 1:
-        raise ValueError(f"a block has at least one cube along each axis, got {cubes}")
-    counts = [n + 1 for n in cubes]
-    grid = np.stack(np.meshgrid(*map(np.arange, counts), indexing="ij"), axis=-1).reshape(-1, 3)
-    vertices = edge * (grid - np.array(cubes) / 2) + np.asarray(centre, dtype=np.float64)
-    number = np.arange(len(grid)).reshape(counts)
-    cuts = np.array((_CUT_EVEN, _CUT_ODD))
-    tets = []
-    for i, j, k in np.ndindex(*cubes):
-        corners = number[i : i + 2, j : j + 2, k : k + 2].transpose(2, 1, 0).ravel()
-        tets.append(corners[cuts[(i + j + k) % 2]])
-    return vertices, np.concatenate(tets).astype(np.int32)
+    counts = cells("a block", cubes, (1, 1, 1))
+    edges = lengths("a block", *np.broadcast_to(edge, 3))
+    middle = point("a block", centre)
+    grid = np.stack(np.meshgrid(*(np.arange(n + 1) for n in counts), indexing="ij"), axis=-1).reshape(-1, 3)
+    vertices = np.asarray(edges) * (grid - np.array(counts) / 2) + middle
+    number = np.arange(len(grid), dtype=np.int32).reshape([n + 1 for n in counts])
+    nx, ny, nz = counts
+    corners = [number[i : nx + i, j : ny + j, k : nz + k].ravel() for k in (0, 1) for j in (0, 1) for i in (0, 1)]
+    odd = np.indices(counts).sum(axis=0).ravel() % 2
+    cuts = np.array((_CUT_EVEN, _CUT_ODD))[odd]  # (cubes, 5, 4)
+    tets = np.take_along_axis(np.stack(corners, axis=1)[:, None], cuts, axis=2)
+    return Tets(vertices, np.ascontiguousarray(tets.reshape(-1, 4)))
 
 
 def surface(tets: np.ndarray) -> np.ndarray:
