@@ -27,6 +27,7 @@ _API = {
     "kinema.scene.io.urdf": ("read_urdf",),
     "kinema.scene.io.mjcf": ("read_mjcf",),
     "kinema.scene.scene": ("Scene", "Contact"),
+    "kinema.scene.matter": ("Solid", "Cloth", "Springs", "Skin"),
     "kinema.model.model": ("compile", "Model"),
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
     "kinema.simulation.simulate": ("simulate", "Trajectory"),
@@ -55,6 +56,7 @@ _API = {
         "StorageError",
         "SimulationError",
         "MemoryBudgetError",
+        "StabilityWarning",
     ),
 }
 
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from kinema.errors import ModelError as ModelError
     from kinema.errors import ProgramError as ProgramError
     from kinema.errors import SimulationError as SimulationError
+    from kinema.errors import StabilityWarning as StabilityWarning
     from kinema.errors import StorageError as StorageError
     from kinema.lang.bridge import Rollout as Rollout
     from kinema.lang.bridge import jvp as jvp
@@ -84,6 +87,10 @@ if TYPE_CHECKING:
     from kinema.scene import shapes as shapes
     from kinema.scene.io.mjcf import read_mjcf as read_mjcf
     from kinema.scene.io.urdf import read_urdf as read_urdf
+    from kinema.scene.matter import Cloth as Cloth
+    from kinema.scene.matter import Skin as Skin
+    from kinema.scene.matter import Solid as Solid
+    from kinema.scene.matter import Springs as Springs
     from kinema.scene.scene import Contact as Contact
     from kinema.scene.scene import Scene as Scene
     from kinema.simulation.functions import body_jacobian as body_jacobian

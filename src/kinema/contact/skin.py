@@ -1,4 +1,4 @@
-"""Particles, as balls with a radius, in compliant contact with all shapes of a scene, which are still or move with links.
+"""Particles, as balls with a radius, in compliant contact with all shapes of a scene, still or moving with links.
 
 The force on a particle is `penalty_force` of its depth and of its velocity relative to the shape. It acts at the centre
 of the ball, and its opposite on the shape along the same line: forces and moments of particles and links cancel.
@@ -148,7 +148,7 @@ def plane_distance(R: mat33, d: vec3, size: vec3):
 
 @func
 def round_distance(R: mat33, d: vec3, size: vec3):
-    """Signed distance [m] from a sphere or capsule and the unit normal; d [m] from its middle. +z on the centre line."""
+    """Signed distance [m] from a sphere or capsule, d [m] from its middle, and the normal; +z on the centre line."""
     _, _, u = columns_of(R)
     out = d - clamp(dot(u, d), -size.y, size.y) * u
     return norm(out) - size.x, direction(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,12 @@ from kinema.errors import InputError, ModelError
 from kinema.lang.markers import Func
 from kinema.model.tetmesh import TetArrays, tet_mesh
 from kinema.model.tree import TreeArrays
-from kinema.scene.matter import SOLID, Attachment, Matter
+from kinema.model.trimesh import TriArrays, tri_mesh
+from kinema.scene.matter import CLOTH, SOLID, Attachment, Matter
 
-OF_TET = ("density", "mu", "lam", "viscosity", "activation")
+OF_ELEMENT = ("density", "mu", "lam", "viscosity", "activation")
+OF_HINGE = ("bending", "bending_damping", "fold")
+OF_AIR = ("drag", "lift")
 OF_SKIN = ("radius", "k_e", "k_d", "k_f", "friction")
 OF_SPRING = ("stiffness", "damping", "rest")
 
@@ -28,7 +31,7 @@ class SolidArrays:
     Attributes:
         energy: Of the elements; None is the default.
         mesh: At rest, with numbers of particles as corners.
-        first: Number of their first element among all tetrahedra.
+        first: Number of their first element among all tetrahedra and triangles.
         viscous: Whether any of them has viscosity.
     """
 
@@ -36,6 +39,27 @@ class SolidArrays:
     mesh: TetArrays
     first: int
     viscous: bool
+
+
+@dataclass(eq=False)
+class ClothArrays:
+    """All triangles.
+
+    Attributes:
+        mesh: At rest, with numbers of particles as corners.
+        first: Number of the first one among all tetrahedra and triangles.
+        viscous: Whether any of them has viscosity.
+        bends: Whether any edge resists bending.
+        damped: Whether any edge is damped.
+        airy: Whether any of them has drag or lift.
+    """
+
+    mesh: TriArrays
+    first: int
+    viscous: bool
+    bends: bool
+    damped: bool
+    airy: bool
 
 
 @dataclass(eq=False)
@@ -58,6 +82,7 @@ class MatterArrays:
         held: 1 for particles that stay where they are, shape (n,).
         touching: 1 for particles that touch shapes, shape (n,).
         solids: Tetrahedra, by energy.
+        cloth: Triangles; None if there are none.
         ends: Of springs, shape (springs, 2).
         pins: Particles on links.
         numbers: Arrays of numbers by the name of the parameter.
@@ -71,6 +96,7 @@ class MatterArrays:
     held: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     touching: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     solids: list[SolidArrays] = field(default_factory=list)
+    cloth: ClothArrays | None = None
     ends: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32))
     pins: PinArrays = field(
         default_factory=lambda: PinArrays(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 3)))
@@ -82,17 +108,16 @@ class MatterArrays:
         return len(self.x)
 
     @property
-    def tets(self) -> int:
-        """Number of tetrahedra."""
-        return sum(len(one.mesh.tets) for one in self.solids)
+    def elements(self) -> int:
+        """Number of tetrahedra and triangles."""
+        return sum(len(one.mesh.tets) for one in self.solids) + (len(self.cloth.mesh.triangles) if self.cloth else 0)
 
-    def of_solids(self, name: str, numbers: Tensor) -> dict[str, Tensor]:
-        """Numbers of all tetrahedra, energy by energy, as programs name them."""
-        ends = np.cumsum([len(one.mesh.tets) for one in self.solids]).tolist()
-        return {
-            f"solid{k}_{name}": numbers[..., one.first : end]
-            for k, (one, end) in enumerate(zip(self.solids, ends, strict=True))
-        }
+    def of_elements(self, name: str, numbers: Tensor) -> dict[str, Tensor]:
+        """Numbers of all elements, tetrahedra of each energy and triangles, as programs name them."""
+        parts = {f"solid{k}_{name}": (one.first, len(one.mesh.tets)) for k, one in enumerate(self.solids)}
+        if self.cloth is not None:
+            parts[f"cloth_{name}"] = (self.cloth.first, len(self.cloth.mesh.triangles))
+        return {key: numbers[..., first : first + count] for key, (first, count) in parts.items()}
 
     def particles(self, name: str) -> slice:
         """The particles of a thing."""
@@ -102,7 +127,9 @@ class MatterArrays:
         return slice(int(own[0]), int(own[-1]) + 1)
 
 
-def find_matter(tree: TreeArrays, matter: Sequence[Matter], attachments: Sequence[Attachment]) -> MatterArrays:
+def find_matter(
+    tree: TreeArrays, matter: Sequence[Matter], attachments: Sequence[Attachment], wind: Sequence[float]
+) -> MatterArrays:
     """Put all that is soft into arrays.
 
     Raises:
@@ -122,7 +149,7 @@ def find_matter(tree: TreeArrays, matter: Sequence[Matter], attachments: Sequenc
     _add(made, "point_mass", [(m.name, m.mass) for m in matter])
     for name in OF_SKIN:
         _add(made, f"skin_{name}", [(m.name, [getattr(m.skin, name)]) for m in matter if m.skin is not None])
-    _add_solids(made, matter, starts)
+    _add_elements(made, matter, starts, wind)
     _add_springs(made, matter, starts)
     _attach(made, tree, matter, starts, attachments)
     return made
@@ -145,38 +172,69 @@ def _spread(owner: str, name: str, given: Any, count: int, least: float = 0.0) -
     return np.broadcast_to(values, (count,))
 
 
-def _add_solids(made: MatterArrays, matter: Sequence[Matter], starts: np.ndarray) -> None:
-    solids = [(m, int(start)) for m, start in zip(matter, starts, strict=False) if m.kind == SOLID]
-    energies: dict[Func | None, list[tuple[Matter, int]]] = {}
-    for m, start in solids:
-        energies.setdefault(m.material.energy, []).append((m, start))  # type: ignore[union-attr]
+def _add_elements(made: MatterArrays, matter: Sequence[Matter], starts: np.ndarray, wind: Sequence[float]) -> None:
+    placed = list(zip(matter, starts.tolist(), strict=False))
     rest = np.concatenate([m.rest for m in matter])
-    rows: dict[str, list[tuple[str, Any]]] = {name: [] for name in OF_TET}
+    energies: dict[Func | None, list[tuple[Matter, int]]] = {}
+    for m, start in placed:
+        if m.kind == SOLID:
+            energies.setdefault(m.material.energy, []).append((m, start))  # type: ignore[union-attr]
+    sheets = [(m, start) for m, start in placed if m.kind == CLOTH]
+    rows: dict[str, list[tuple[str, Any]]] = {name: [] for name in OF_ELEMENT}
     first = 0
     for energy, members in energies.items():
-        for m, _ in members:
-            _check_mesh(m)
-            for name in OF_TET:
-                least = -np.inf if name == "activation" else 0.0
-                rows[name].append((m.name, _spread(m.name, name, getattr(m.material, name), len(m.elements), least)))
-            soft = min(float(rows[name][-1][1].min()) for name in ("density", "mu", "lam"))
-            if not soft > 0:
-                raise ModelError(f"density, mu and lam of {m.name!r} must be positive", got=soft)
-        corners = np.concatenate([m.elements + start for m, start in members])
-        mesh = tet_mesh(rest, corners, whole=False)
-        viscous = any(np.any(np.asarray(m.material.viscosity) > 0) for m, _ in members)  # type: ignore[union-attr]
-        made.solids.append(SolidArrays(energy, mesh, first, viscous))
+        corners, viscous = _join(members, rows, tet_mesh)
+        made.solids.append(SolidArrays(energy, tet_mesh(rest, corners, whole=False), first, viscous))
         first += len(corners)
-    for name in OF_TET:
-        if name != "viscosity" or any(one.viscous for one in made.solids):
+    if sheets:
+        corners, viscous = _join(sheets, rows, tri_mesh)
+        mesh = tri_mesh(rest, corners, whole=False)
+        made.cloth = ClothArrays(mesh, first, viscous, *_add_cloth(made, sheets, mesh))
+        if made.cloth.airy:
+            made.numbers["wind"], made.owners["wind"] = np.asarray(wind, float), []
+    viscous = any(one.viscous for one in made.solids) or (made.cloth is not None and made.cloth.viscous)
+    for name in OF_ELEMENT:
+        if name != "viscosity" or viscous:
             _add(made, name, rows[name])
 
 
-def _check_mesh(m: Matter) -> None:
-    try:
-        tet_mesh(m.rest, m.elements)
-    except InputError as error:
-        raise ModelError(f"the mesh of {m.name!r} is not usable: {error}") from None
+def _join(
+    members: Sequence[tuple[Matter, int]], rows: dict[str, list[tuple[str, Any]]], check: Callable[..., Any]
+) -> tuple[np.ndarray, bool]:
+    """Corners of the elements of several things as numbers of particles, and whether any has viscosity."""
+    for m, _ in members:
+        try:
+            check(m.rest, m.elements)
+        except InputError as error:
+            raise ModelError(f"the mesh of {m.name!r} is not usable: {error}") from None
+        for name in OF_ELEMENT:
+            least = -np.inf if name == "activation" else 0.0
+            rows[name].append((m.name, _spread(m.name, name, getattr(m.material, name), len(m.elements), least)))
+        soft = min(float(rows[name][-1][1].min()) for name in ("density", "mu", "lam"))
+        if not soft > 0:
+            raise ModelError(f"density, mu and lam of {m.name!r} must be positive", got=soft)
+    viscous = any(np.any(np.asarray(m.material.viscosity) > 0) for m, _ in members)  # type: ignore[union-attr]
+    return np.concatenate([m.elements + start for m, start in members]), viscous
+
+
+def _add_cloth(made: MatterArrays, sheets: Sequence[tuple[Matter, int]], mesh: TriArrays) -> tuple[bool, bool, bool]:
+    """Numbers of hinges and of the air; whether edges bend, whether they are damped, whether there is air."""
+    owner = np.array([made.names[k] for k in made.owner[mesh.hinges[:, 0]]]) if len(mesh.hinges) else np.zeros(0, str)
+    given: dict[str, list[tuple[str, Any]]] = {name: [] for name in (*OF_HINGE, *OF_AIR)}
+    for m, _ in sheets:
+        for name in OF_HINGE:
+            least = -np.inf if name == "fold" else 0.0
+            count = int((owner == m.name).sum())
+            given[name].append((m.name, _spread(m.name, name, getattr(m.material, name), count, least)))
+        for name in OF_AIR:
+            given[name].append((m.name, _spread(m.name, name, getattr(m.material, name), len(m.elements))))
+    some = {name: any(np.any(values != 0) for _, values in parts) for name, parts in given.items()}
+    bends, damped, airy = some["bending"], some["bending_damping"], some["drag"] or some["lift"]
+    kept = (*OF_HINGE[:: 1 if damped else 2], *OF_AIR) if airy else OF_HINGE[:: 1 if damped else 2]
+    for name in kept:
+        if name in OF_AIR or bends or damped:
+            _add(made, name, given[name])
+    return bends or damped, damped, airy
 
 
 def _add_springs(made: MatterArrays, matter: Sequence[Matter], starts: np.ndarray) -> None:
@@ -249,12 +307,17 @@ def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor]) -> dict[str
         part = slice(solid.first, solid.first + len(solid.mesh.tets))
         weight = arrays["density"][..., part] * torch.as_tensor(0.25 * solid.mesh.volume, dtype=mass.dtype)
         mass = _lumped(mass, weight, solid.mesh.tets)
+    if matter.cloth is not None:
+        mesh = matter.cloth.mesh
+        part = slice(matter.cloth.first, matter.cloth.first + len(mesh.triangles))
+        weight = arrays["density"][..., part] * torch.as_tensor(mesh.area / 3.0, dtype=mass.dtype)
+        mass = _lumped(mass, weight, mesh.triangles)
     found: dict[str, Tensor] = {}
     held = torch.as_tensor(matter.held, dtype=torch.bool)
     found["inv_mass"] = torch.where(held, 0.0, 1.0 / mass)
     for name in ("mu", "lam", "viscosity", "activation"):
         if name in arrays:
-            found |= matter.of_solids(name, arrays[name])
+            found |= matter.of_elements(name, arrays[name])
     skinned = np.unique(matter.owner[matter.touching > 0])
     row = np.searchsorted(skinned, matter.owner)  # of the skin of each particle
     for name in OF_SKIN:

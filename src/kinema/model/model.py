@@ -127,10 +127,11 @@ class Model:
                 `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction",
                 ".../restitution", and so on for all `candidates.names`; "robot/site/place" [m], on its link; "gravity",
                 "contact/erp", "contact/cfm"; of soft things, one number per element: "solid/density", ".../mu",
-                ".../lam", ".../viscosity", ".../activation", "particles/spring_stiffness", ".../spring_damping",
-                ".../spring_rest", per vertex ".../point_mass", and one for each "solid/skin_radius", ".../skin_k_e",
-                ".../skin_k_d", ".../skin_k_f", ".../skin_friction"; or a whole array: "mass", "axis", "friction", ...,
-                in the order of `bodies`, `joints`, ...
+                ".../lam", ".../viscosity", ".../activation"; per edge between triangles "cloth/bending",
+                ".../bending_damping", ".../fold"; per triangle "cloth/drag", ".../lift", and "wind" [m/s]; per spring
+                "particles/spring_stiffness", ".../spring_damping", ".../spring_rest"; per vertex ".../point_mass";
+                one for each "solid/skin_radius", ".../skin_k_e", ".../skin_k_d", ".../skin_k_f", ".../skin_friction";
+                or a whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ...
             requires_grad: Whether they collect gradients.
         """
         found = {}
@@ -209,7 +210,7 @@ def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:
     tree = build_tree(placed)
     dtype = dtype or (torch.float32 if scene.matter and not tree.nv else torch.float64)
     shapes, found = find_shapes(tree, placed, scene.ground, scene.contact)
-    matter = find_matter(tree, scene.matter, scene.attachments)
+    matter = find_matter(tree, scene.matter, scene.attachments, scene.wind)
     candidates = find_candidates(tree, shapes, found)
     if matter.touching.any():
         add_hulls(shapes, found)

@@ -1,21 +1,24 @@
 """How long an explicit step may be before soft matter blows up.
 
-With a stiffness and a damping that give an element at most the squared frequency w^2 [1/s^2] and the rate c [1/s],
+With a stiffness and a damping that give vibrations at most the squared frequency w^2 [1/s^2] and the rate c [1/s],
 semi-implicit Euler is stable while dt^2 w^2 + 2 dt c <= 4. No element of a mesh vibrates faster with its neighbours
 than alone with its share of the mass of its vertices [Irons and Treharne 1971], so that the worst element decides. With
-the gradients g of the shape functions of a tetrahedron of density rho and s the largest eigenvalue of sum g g^T,
+the gradients g of the shape functions of an element with n corners, of density rho, and s the largest eigenvalue of
+sum g g^T,
 
-    w^2 <= 4 (lam + 2 mu) s / rho,    c <= 8 viscosity s / rho
+    w^2 <= n (lam + 2 mu) s / rho,    c <= 2 n viscosity s / rho
 
-at rest; compressed elements are stiffer. A vertex in contact adds k_e / m and k_d / m, a spring its stiffness and
-damping times the sum of 1/m of its ends.
+at rest; compressed elements are stiffer. Springs and hinges have no mass: each gets an equal part of that of a vertex.
+A vertex in contact has k_e / m and k_d / m. Bounds of elements, springs, hinges and contacts are added.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,48 +33,83 @@ class StepLimit:
     element: str
 
 
-def step_limit(matter: MatterArrays, arrays: dict[str, Tensor]) -> StepLimit | None:
-    """The longest step at which everything soft is stable near rest; None if there is nothing soft.
+@dataclass(frozen=True)
+class _Bound:
+    """Largest w^2 and c of one kind of element, and where they are."""
+
+    stiff: float
+    rate: float
+    element: str
+
+    @property
+    def dt(self) -> float:
+        """The step with dt^2 stiff + 2 dt rate = 4 [s]."""
+        return 4.0 / max(self.rate + math.sqrt(self.rate**2 + 4.0 * self.stiff), 1e-300)
+
+
+def step_limit(matter: MatterArrays, arrays: dict[str, Tensor], touching: bool) -> StepLimit | None:
+    """A step at which everything soft is stable near rest; None if there is nothing soft.
 
     Args:
         matter: The arrays.
         arrays: `Model.resolve`.
+        touching: Whether there is anything to touch.
     """
     numbers = {name: array.detach().double() for name, array in arrays.items()}
-    found = [*_of_tets(matter, numbers), *_of_springs(matter, numbers), *_of_contacts(matter, numbers)]
-    return min(found, key=lambda one: one.dt, default=None)
+    kinds = [find(matter, numbers) for find in (_elements, _springs, _hinges, *((_contacts,) if touching else ()))]
+    found = [min(bounds, key=lambda one: one.dt) for bounds in map(list, kinds) if bounds]
+    if not found:
+        return None
+    worst = min(found, key=lambda one: one.dt)
+    whole = _Bound(sum(one.stiff for one in found), sum(one.rate for one in found), worst.element)
+    return StepLimit(whole.dt, whole.element)
 
 
-def _of_tets(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[StepLimit]:
-    for solid in matter.solids:
-        part = slice(solid.first, solid.first + len(solid.mesh.tets))
-        steep = torch.as_tensor(solid.mesh.steepness) / numbers["density"][..., part]
-        stiff = 4.0 * (numbers["lam"] + 2.0 * numbers["mu"])[..., part] * steep
-        rate = 8.0 * numbers["viscosity"][..., part] * steep if "viscosity" in numbers else 0.0 * stiff
-        dt, worst = _shortest(stiff, rate)
-        name = matter.owners["mu"][part][worst]
-        yield StepLimit(dt, f"tetrahedron {worst + part.start - matter.owners['mu'].index(name)} of {name!r}")
+def _elements(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
+    meshes = [("tetrahedron", one.first, one.mesh.steepness, 4) for one in matter.solids]
+    if matter.cloth is not None:
+        meshes.append(("triangle", matter.cloth.first, matter.cloth.mesh.steepness, 3))
+    for word, first, steepness, corners in meshes:
+        part = slice(first, first + len(steepness))
+        steep = corners * torch.as_tensor(steepness) / numbers["density"][..., part]
+        stiff = (numbers["lam"] + 2.0 * numbers["mu"])[..., part] * steep
+        rate = 2.0 * numbers["viscosity"][..., part] * steep if "viscosity" in numbers else 0.0 * stiff
+        yield _worst(stiff, rate, word, matter.owners["mu"], first)
 
 
-def _of_springs(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[StepLimit]:
+def _springs(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
     if len(matter.ends):
-        light = numbers["inv_mass"][..., torch.as_tensor(matter.ends)].sum(-1)
-        dt, worst = _shortest(numbers["spring_stiffness"] * light, numbers["spring_damping"] * light)
-        name = matter.owners["spring_stiffness"][worst]
-        yield StepLimit(dt, f"spring {worst - matter.owners['spring_stiffness'].index(name)} of {name!r}")
+        light = _shared(matter, numbers, matter.ends).sum(-1)
+        bounds = (numbers["spring_stiffness"] * light, numbers["spring_damping"] * light)
+        yield _worst(*bounds, "spring", matter.owners["spring_stiffness"], 0)
 
 
-def _of_contacts(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[StepLimit]:
+def _hinges(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
+    if matter.cloth is not None and matter.cloth.bends:
+        mesh = matter.cloth.mesh
+        light = (_shared(matter, numbers, mesh.hinges) * torch.as_tensor(mesh.hinge_slopes)).sum(-1)
+        light = light * torch.as_tensor(mesh.hinge_weight)
+        stiff = 0.5 * numbers["bending"] * light
+        rate = numbers["bending_damping"] * light if matter.cloth.damped else 0.0 * stiff
+        yield _worst(stiff, rate, "edge", matter.owners["bending"], 0)
+
+
+def _contacts(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
     if matter.touching.any():
         light = numbers["inv_mass"] * torch.as_tensor(matter.touching)
-        dt, worst = _shortest(numbers["particle_k_e"] * light, numbers["particle_k_d"] * light)
-        name = matter.names[matter.owner[worst]]
-        yield StepLimit(dt, f"the contact of vertex {worst - matter.particles(name).start} of {name!r}")
+        owners = [matter.names[k] for k in matter.owner]
+        yield _worst(numbers["particle_k_e"] * light, numbers["particle_k_d"] * light, "vertex", owners, 0)
 
 
-def _shortest(stiff: Tensor, rate: Tensor) -> tuple[float, int]:
-    """The shortest of the steps with dt^2 stiff + 2 dt rate = 4, and whose it is."""
-    dt = 4.0 / (rate + (rate * rate + 4.0 * stiff).sqrt())
-    dt = dt.reshape(-1, dt.shape[-1]).amin(0)
-    worst = int(dt.argmin())
-    return float(dt[worst]), worst
+def _shared(matter: MatterArrays, numbers: dict[str, Tensor], corners: np.ndarray) -> Tensor:
+    """One over the mass that each element has of its corners, if all that meet there have the same."""
+    meeting = np.bincount(corners.ravel(), minlength=len(matter))
+    return (numbers["inv_mass"] * torch.as_tensor(meeting))[..., torch.as_tensor(corners.astype(np.int64))]
+
+
+def _worst(stiff: Tensor, rate: Tensor, word: str, owners: list[str], first: int) -> _Bound:
+    """The element with the shortest step."""
+    stiff, rate = (b.reshape(-1, b.shape[-1]).amax(0) for b in torch.broadcast_tensors(stiff, rate))
+    k = int((rate + (rate * rate + 4.0 * stiff).sqrt()).argmax())
+    name = owners[first + k]
+    return _Bound(float(stiff[k]), float(rate[k]), f"{word} {first + k - owners.index(name)} of {name!r}")

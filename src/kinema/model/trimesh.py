@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,24 @@ class TriArrays:
     hinge_weight: np.ndarray
     hinge_inverse_areas: np.ndarray
     hinge_order: np.ndarray
+
+    @cached_property
+    def steepness(self) -> np.ndarray:
+        """Largest eigenvalue of the sum of g g^T over the gradients of shape functions [1/m^2], shape (triangles,)."""
+        g = np.concatenate([-self.rest_inverse.sum(axis=1, keepdims=True), self.rest_inverse], axis=1)
+        return np.linalg.eigvalsh(np.swapaxes(g, 1, 2) @ g)[:, -1]
+
+    @cached_property
+    def hinge_slopes(self) -> np.ndarray:
+        """Squares of the derivatives of the angle by the positions of a, b, c, d at rest [1/m^2], shape (hinges, 4)."""
+        a = self.vertices[self.hinges[:, 0]]
+        b, c, d = (self.vertices[self.hinges[:, k]] - a for k in (1, 2, 3))
+        length = np.linalg.norm(b, axis=1, keepdims=True)
+        of_c = np.cross(b, c) * self.hinge_inverse_areas[:, :1] ** 2
+        of_d = np.cross(d, b) * self.hinge_inverse_areas[:, 1:] ** 2
+        of_b = ((b * c).sum(1, keepdims=True) * of_c + (b * d).sum(1, keepdims=True) * of_d) / length
+        of_c, of_d = -length * of_c, -length * of_d
+        return np.stack([(g * g).sum(1) for g in (of_b + of_c + of_d, of_b, of_c, of_d)], axis=1)
 
     def masses(self, density: Any) -> np.ndarray:
         """Lumped masses [kg], shape (vertices,): a third of each triangle for each of its corners.

@@ -28,7 +28,7 @@ PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN = (
 )
 
 
-def rotation_matrix(q: Sequence[float]) -> np.ndarray:
+def rotation_matrix(q: Sequence[float] | np.ndarray) -> np.ndarray:
     """The matrix of a unit quaternion (w, x, y, z)."""
     w, x, y, z = np.asarray(q, float) / np.linalg.norm(q)
     return np.array(

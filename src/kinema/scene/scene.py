@@ -135,10 +135,17 @@ class Scene:
     Args:
         gravity: [m/s^2]
         contact: How things touch.
+        wind: [m/s], for cloth with drag or lift.
     """
 
-    def __init__(self, gravity: Vector = (0.0, 0.0, -9.81), contact: Contact | None = None) -> None:
+    def __init__(
+        self,
+        gravity: Vector = (0.0, 0.0, -9.81),
+        contact: Contact | None = None,
+        wind: Vector = (0.0, 0.0, 0.0),
+    ) -> None:
         self.gravity = _finite("gravity", gravity, 3)
+        self.wind = _finite("wind", wind, 3)
         self.contact = contact or Contact()
         self.robots: list[PlacedRobot] = []
         self.matter: list[Matter] = []
@@ -212,7 +219,7 @@ class Scene:
 
     def _new_name(self, wanted: str | None, default: str) -> str:
         """A name that nothing in the scene has."""
-        taken = [one.name for one in (*self.robots, *self.matter)]
+        taken = [one.name for one in self.robots] + [one.name for one in self.matter]
         if wanted is None:
             return next(n for k in range(len(taken) + 1) if (n := default + (f"_{k}" if k else "")) not in taken)
         if wanted in taken or "/" in wanted or not wanted:

@@ -8,12 +8,23 @@ import numpy as np
 
 from kinema.contact.skin import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
 from kinema.dynamics.elastic import TetMesh, neo_hookean_solid, solid_kernels
+from kinema.dynamics.shell import (
+    Hinges,
+    TriMesh,
+    air_forces,
+    damped_hinge_forces,
+    hinge_forces,
+    membrane_kernels,
+    neo_hookean_membrane,
+)
+from kinema.dynamics.springs import spring_forces
 from kinema.integrate.semi_implicit import advance_carried, advance_particles
 from kinema.kinematics.particles import Pins, carry_particles, pull_links
-from kinema.lang import Float, Int, ivec4, mat33, vec3
+from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat22, mat33, vec2, vec3
 from kinema.lang.program import Program, Ref
+from kinema.lang.schedule import packet_order
 from kinema.math import Force, Motion
-from kinema.model.matter import OF_SKIN, SolidArrays
+from kinema.model.matter import OF_AIR, OF_SKIN, ClothArrays, SolidArrays
 from kinema.model.model import Model
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
 from kinema.simulation.articulated import TreeProgram
@@ -55,6 +66,14 @@ class MatterProgram:
             self._carry(parts)
         for k, solid in enumerate(self.matter.solids):
             self._solid(k, solid)
+        if self.matter.cloth is not None:
+            self._cloth(self.matter.cloth)
+        if len(self.matter.ends):
+            count = len(self.matter.ends)
+            order = packet_order(self.matter.ends)
+            ends = p.constant("spring_ends", ivec2, self.matter.ends, order=order)
+            numbers = [p.parameter(f"spring_{n}", Float, count, order=order) for n in ("stiffness", "rest", "damping")]
+            p.call(spring_forces, ends, self.x_now, self.xd_now, *numbers, self.force, count=count)
         press = self._touch(parts) if self.matter.touching.any() and self.model.shapes.names else None
         if parts is None or (press is None and self.pins is None):
             return None
@@ -133,17 +152,54 @@ class MatterProgram:
             rest_inverse=p.constant(f"solid{k}_rest_inverse", mat33, mesh.rest_inverse, order=order),
             volume=p.constant(f"solid{k}_volume", Float, mesh.volume, order=order),
         )
-        count = len(mesh.tets)
-        names = ("mu", "lam", "activation", "viscosity")[: 3 + solid.viscous]
-        numbers = []
-        for n in names:
-            add = p.control if self.activated and n == "activation" else p.parameter
-            numbers.append(add(f"solid{k}_{n}", Float, count, order=order))
-        elastic, viscous = solid_kernels(solid.energy or neo_hookean_solid)
-        if solid.viscous:
-            p.call(viscous, table, self.x_now, self.xd_now, *numbers, self.force, count=count)
+        kernels = solid_kernels(solid.energy or neo_hookean_solid)
+        self._elements(f"solid{k}", kernels, table, len(mesh.tets), order, solid.viscous)
+
+    def _cloth(self, cloth: ClothArrays) -> None:
+        p, mesh, order = self.program, cloth.mesh, cloth.mesh.order
+        count = len(mesh.triangles)
+        corners = p.constant("cloth_vertices", ivec3, mesh.triangles, order=order)
+        table = TriMesh(
+            vertices=corners,
+            rest_inverse=p.constant("cloth_rest_inverse", mat22, mesh.rest_inverse, order=order),
+            area=p.constant("cloth_area", Float, mesh.area, order=order),
+        )
+        self._elements("cloth", membrane_kernels(neo_hookean_membrane), table, count, order, cloth.viscous)
+        if cloth.bends:
+            self._hinges(cloth)
+        if cloth.airy:
+            numbers = [p.parameter(n, Float, count, order=order) for n in OF_AIR]
+            moving = (self.x_now, self.xd_now, p.parameter("wind", vec3))
+            p.call(air_forces, corners, *moving, *numbers, self.force, count=count)
+
+    def _hinges(self, cloth: ClothArrays) -> None:
+        p, mesh, order = self.program, cloth.mesh, cloth.mesh.hinge_order
+        count = len(mesh.hinges)
+        hinges = Hinges(
+            vertices=p.constant("hinge_vertices", ivec4, mesh.hinges, order=order),
+            rest_angle=p.constant("hinge_angle", Float, mesh.hinge_angle, order=order),
+            weight=p.constant("hinge_weight", Float, mesh.hinge_weight, order=order),
+            inverse_areas=p.constant("hinge_inverse_areas", vec2, mesh.hinge_inverse_areas, order=order),
+        )
+        numbers = [p.parameter(n, Float, count, order=order) for n in ("bending", "fold")]
+        if cloth.damped:
+            damping = p.parameter("bending_damping", Float, count, order=order)
+            moving = (self.x_now, self.xd_now, *numbers, damping, self.force)
+            p.call(damped_hinge_forces, hinges, *moving, count=count)
         else:
-            p.call(elastic, table, self.x_now, *numbers, self.force, count=count)
+            p.call(hinge_forces, hinges, self.x_now, *numbers, self.force, count=count)
+
+    def _elements(
+        self, name: str, kernels: tuple[Any, Any], table: Any, count: int, order: np.ndarray, viscous: bool
+    ) -> None:
+        """Elastic forces, or elastic and viscous ones."""
+        p = self.program
+        numbers = []
+        for n in ("mu", "lam", "activation", "viscosity")[: 3 + viscous]:
+            add = p.control if self.activated and n == "activation" else p.parameter
+            numbers.append(add(f"{name}_{n}", Float, count, order=order))
+        moving = (self.x_now, self.xd_now) if viscous else (self.x_now,)
+        p.call(kernels[viscous], table, *moving, *numbers, self.force, count=count)
 
     def advance(self) -> None:
         """Semi-implicit Euler."""

@@ -39,9 +39,9 @@ class Stage(Program):
         """The constant of this name."""
         return self._known(name) or super().constant(name, element, values, order)
 
-    def control(self, name: str, element: type, count: int | None = None) -> Ref:
+    def control(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
         """The control of this name."""
-        return self._known(name) or super().control(name, element, count)
+        return self._known(name) or super().control(name, element, count, order)
 
     def scratch(self, name: str, element: type, count: int | None = None) -> Ref:
         """Intermediate results of this stage."""

@@ -98,8 +98,8 @@ def simulate(
         x: Positions of particles (all that is soft) at the start [m], shape (*batch, particles, 3); as placed by
             default, see `Model.initial_particles`.
         xd: Their velocities at the start [m/s]; as placed by default.
-        activation: Contraction of every tetrahedron in each step [-], shape (*batch, steps, tets), in the order of the
-            parameter "activation", which holds by default.
+        activation: Contraction of every tetrahedron and triangle in each step [-], shape (*batch, steps, elements), in
+            the order of the parameter "activation", which holds by default.
         motion: Velocities of the joints that are prescribed at the end of each step, in the axes at its start, shape
             (*batch, steps, velocities), in the order of `model.prescribed`; zero by default: they stand still.
         steps: Number of steps.
@@ -176,8 +176,8 @@ def simulate(
         controls["motion"] = torch.zeros(steps, told, dtype=model.dtype) if motion is None else motion
         given.append(("motion", controls["motion"], told))
     if activation is not None:
-        given.append(("activation", activation, model.matter.tets))
-        controls |= model.matter.of_solids("activation", activation)
+        given.append(("activation", activation, model.matter.elements))
+        controls |= model.matter.of_elements("activation", activation)
     given += [(f"the wrench on {name!r}", wrench, 6) for name, wrench in wrenches.items()]
     for name, tensor, count in given:
         model.check_tensor(name, tensor, count)
@@ -250,7 +250,7 @@ def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, 
 
 def _warn_of_long_steps(model: Model, numbers: dict[str, Tensor], dt: float) -> None:
     """Warn of steps that are too long for what is soft."""
-    limit = step_limit(model.matter, numbers)
+    limit = step_limit(model.matter, numbers, bool(model.shapes.names))
     if limit is not None and dt > limit.dt:
         warnings.warn(
             f"a step of {dt:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest",

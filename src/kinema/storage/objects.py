@@ -24,10 +24,13 @@ from torch import Tensor
 from kinema.errors import InputError, KinemaError, StorageError
 from kinema.model.actuators import ActuatorArrays
 from kinema.model.constraints import ConstraintArrays
+from kinema.model.matter import ClothArrays, MatterArrays, PinArrays, SolidArrays
 from kinema.model.model import Model
 from kinema.model.shapes import CandidateArrays, ShapeArrays
 from kinema.model.sites import SiteArrays
+from kinema.model.tetmesh import TetArrays
 from kinema.model.tree import TreeArrays
+from kinema.model.trimesh import TriArrays
 from kinema.scene.description import Mesh
 from kinema.scene.scene import Contact
 from kinema.scene.shapes.hull import Hull
@@ -52,6 +55,12 @@ CLASSES: dict[str, type[Any]] = {
         ConstraintArrays,
         ActuatorArrays,
         SiteArrays,
+        MatterArrays,
+        SolidArrays,
+        ClothArrays,
+        PinArrays,
+        TetArrays,
+        TriArrays,
         Trajectory,
     )
 }

@@ -15,6 +15,7 @@ from kinema.model.shapes import FAMILIES, ON_TERRAIN, PAIR
 from kinema.model.tree import BALL, COORDINATES, DOFS, add_branches
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN, Mesh
 from kinema.scene.shapes.hull import Hull
+from kinema.storage.sense_matter import check_matter
 
 KINDS = (PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN)
 WITH_CORNERS = (BOX, CYLINDER, MESH)
@@ -31,6 +32,7 @@ def check_model(model: Model) -> None:
     _check_sites(model)
     _check_shapes(model)
     _check_candidates(model)
+    check_matter(model)
 
 
 def _check_tree(model: Model) -> None:
