@@ -62,7 +62,7 @@ def _check_numbers(matter: MatterArrays) -> None:
             skins = len(matter.numbers.get("skin_radius", ()))
             wanted |= {f"skin_{name}": (skins,) for name in OF_SKIN}
             _require(skins >= len({*matter.owner[matter.touching > 0].tolist()}), "skins")
-    viscous = any(one.viscous for one in (*matter.solids, *([matter.cloth] if matter.cloth else [])))
+    viscous = any(one.viscous for one in matter.solids) or (matter.cloth is not None and matter.cloth.viscous)
     if matter.elements:
         wanted |= {n: (matter.elements,) for n in OF_ELEMENT if n != "viscosity" or viscous}
     if len(matter.ends):
