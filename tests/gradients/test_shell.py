@@ -444,22 +444,28 @@ def test_a_spring_without_length_is_smooth_if_that_is_its_rest():
         np.testing.assert_allclose(slope_at_j, expected * torch.eye(3, dtype=torch.float64)[axis], rtol=1e-12)
 
 
-@pytest.mark.parametrize("direction", ["still", "edge-on"])
-def test_air_is_smooth_where_there_is_no_wind_and_where_it_is_edge_on(direction: str, gradient_errors):
-    """Central differences agree also there; with |n.u| in place of the smooth drag they would not."""
+def test_still_air_has_no_force_and_no_derivative():
     t = inputs("air", "flat")
-    t["v"] = 0.0 * t["v"]
-    if direction == "still":
-        t["wind"] = 0.0 * t["wind"]
-        _, gradients = force_and_slope("air", t)
-        for name in ("x", "wind", "drag", "lift"):  # c A u / m is 50 / s at 1 m/s, and 5e-5 / s at TINY_SPEED
-            assert float(gradients[name].abs().max()) <= 1e-3 * DT
-        return
-    t["wind"] = torch.tensor([3.0, 1.0, 0.0], dtype=torch.float64)
+    t |= {k: 0.0 * t[k] for k in ("v", "wind")}
+    f, gradients = force_and_slope("air", t)
+    assert np.abs(f).max() == 0.0
+    for name in ("x", "wind", "drag", "lift"):  # c A u / m is 50 / s at 1 m/s, and 5e-5 / s at TINY_SPEED
+        assert float(gradients[name].abs().max()) <= 1e-3 * DT
+
+
+def test_air_is_smooth_where_it_is_edge_on(gradient_errors):
+    """Central differences agree, and the derivative of drag is continuous; with |n.u| it would jump."""
+    t = inputs("air", "flat")
+    t |= {"v": 0.0 * t["v"], "wind": torch.tensor([3.0, 1.0, 0.0], dtype=torch.float64)}
     weight = torch.tensor(np.random.default_rng(1).normal(size=(VERTICES, 3)))
-    loss = lambda leaves: (simulate("air", leaves, 1).final["v"] / DT * weight).sum()  # noqa: E731
-    errors = gradient_errors(loss, t, h=1e-6)
+    errors = gradient_errors(lambda t: (simulate("air", t, 1).final["v"] / DT * weight).sum(), t, h=1e-6)
     assert max(errors.values()) <= 1e-6, errors
+    turns = []
+    for rise in (-1e-5, 1e-5, 1.0):
+        wind = (t["wind"] + torch.tensor([0.0, 0.0, rise], dtype=torch.float64)).requires_grad_()
+        pushed = simulate("air", {**t, "wind": wind, "lift": 0.0 * t["lift"]}, 1).final["v"][:, 0].sum()
+        turns.append(float(torch.autograd.grad(pushed, wind)[0][2]))
+    assert abs(turns[1] - turns[0]) <= 1e-3 * abs(turns[2])  # 2e-5 / (s |u|) = 6e-4
 
 
 # -- single precision ----------------------------------------------------------------------------------------------
