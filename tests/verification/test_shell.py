@@ -262,7 +262,8 @@ def test_a_sheet_without_weight_drifts_with_the_wind():
 def test_a_mass_on_a_spring_swings_at_its_frequency(damping: float):
     """x = A exp(-b t) cos(w t + ...), b = c / (2 m), w = sqrt(k/m - b^2); its zeros are half a period apart.
 
-    Semi-implicit Euler has them right to (w dt)^2 / 24, and to b dt / 2 with damping, whose speed is that before the step.
+    Semi-implicit Euler has them right to (w dt)^2 / 24, and to b dt / 2 with damping, which takes the speed before the
+    step.
     """
     k, m, rest = 50.0, 0.2, 0.3
     made = Particles("spring", 2)
