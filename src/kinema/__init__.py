@@ -26,6 +26,10 @@ _API = {
     "kinema.lang.bridge": ("rollout", "jvp", "Rollout"),
     "kinema.scene.io.urdf": ("read_urdf",),
     "kinema.scene.io.mjcf": ("read_mjcf",),
+    "kinema.scene.io.meshes": ("read_obj",),
+    "kinema.scene.io.msh": ("read_msh",),
+    "kinema.scene.io.tetrahedralise": ("tetrahedralise",),
+    "kinema.scene.description": ("Mesh", "Tets"),
     "kinema.scene.scene": ("Scene", "Contact"),
     "kinema.scene.matter": ("Solid", "Cloth", "Springs", "Skin"),
     "kinema.model.model": ("compile", "Model"),
@@ -85,7 +89,12 @@ if TYPE_CHECKING:
     from kinema.model.tetmesh import TetArrays as TetArrays
     from kinema.model.tetmesh import tet_mesh as tet_mesh
     from kinema.scene import shapes as shapes
+    from kinema.scene.description import Mesh as Mesh
+    from kinema.scene.description import Tets as Tets
+    from kinema.scene.io.meshes import read_obj as read_obj
     from kinema.scene.io.mjcf import read_mjcf as read_mjcf
+    from kinema.scene.io.msh import read_msh as read_msh
+    from kinema.scene.io.tetrahedralise import tetrahedralise as tetrahedralise
     from kinema.scene.io.urdf import read_urdf as read_urdf
     from kinema.scene.matter import Cloth as Cloth
     from kinema.scene.matter import Skin as Skin

@@ -17,10 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
+from tests.msh_files import FLAVOURS, msh
 
 from kinema.errors import ModelError
-from kinema.scene.description import Mesh, Robot
+from kinema.scene.description import Mesh, Robot, Tets
 from kinema.scene.io.meshes import read_mesh
+from kinema.scene.io.msh import read_msh
 from kinema.scene.io.urdf import read_urdf
 
 FILES = int(os.environ.get("KINEMA_FUZZ", "200"))
@@ -190,6 +193,14 @@ def damage_words(data: bytes, draw: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
+def damage_integer(data: bytes, draw: random.Random) -> bytes:
+    """One number of 4 or 8 bytes of a binary file, replaced."""
+    size = draw.choice((4, 8))
+    start = draw.randrange(len(data))
+    value = draw.choice((0, 1, 2, 4, 5, 11, 99, 2**31 - 1, 2**31, 2**32 - 1)) << draw.choice((0, 0, 0, 8 * (size - 4)))
+    return data[:start] + value.to_bytes(size, draw.choice(("little", "big"))) + data[start + size :]
+
+
 def numbers(value: object, name: str = "") -> list[tuple[str, float]]:
     """All numbers of a description with the names of their fields."""
     if isinstance(value, float):
@@ -243,7 +254,7 @@ def run(load: Callable[[int], None], seeds: range) -> tuple[int, int]:
             loaded += 1
         except ModelError as error:
             refused += 1
-            if error.where is None or not re.search(r"\.(urdf|obj|stl)(:| |$)", error.where):
+            if error.where is None or not re.search(r"\.(urdf|obj|stl|msh)(:| |$)", error.where):
                 wrong.append(f"seed {seed}: no place in {error}")
         except Exception:
             wrong.append(f"seed {seed}: {traceback.format_exc(limit=-3)}")
@@ -295,3 +306,28 @@ def test_damaged_meshes_load_or_are_refused(tmp_path: Path):
     files = FILES // 2
     loaded, refused = run(load, range(FIRST, FIRST + files))
     assert min(loaded, refused) >= files // 20, f"{loaded} loaded, {refused} refused"
+
+
+def check_tets(mesh: Tets) -> None:
+    assert np.isfinite(mesh.vertices).all() and mesh.vertices.shape[1:] == (3,)
+    np.testing.assert_array_equal(np.unique(mesh.corners), np.arange(len(mesh.vertices)))
+    corners = mesh.vertices[mesh.corners]
+    assert np.linalg.det(corners[:, 1:] - corners[:, :1]).min() > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*(left out|repaired)")
+def test_damaged_tetrahedra_load_or_are_refused(tmp_path: Path):
+    file = tmp_path / "part.msh"
+
+    def load(seed: int) -> None:
+        draw = random.Random(seed)
+        flavour = FLAVOURS[seed % len(FLAVOURS)]
+        data = msh(flavour)
+        for _ in range(draw.choice((1, 1, 1, 2))):
+            by_format = damage_integer if flavour.order else damage_words
+            data = by_format(data, draw) if draw.random() < 0.6 and data else damage_bytes(data, draw)
+        file.write_bytes(data)
+        check_tets(read_msh(file, repair=seed % 4 == 0))
+
+    loaded, refused = run(load, range(FIRST, FIRST + FILES))
+    assert min(loaded, refused) >= FILES // 20, f"{loaded} loaded, {refused} refused"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import kinema as kn
 from kinema.errors import ModelError
 from kinema.scene.description import Mesh
 from kinema.scene.io.meshes import parse_obj, parse_stl, read_mesh, scaled
@@ -155,3 +156,14 @@ def test_a_large_mesh_is_read_in_linear_time():
     vertices, fan = b"v 0 0 0\n" * count, b"f " + b" ".join(b"%d" % i for i in range(1, count)) + b"\n"
     assert len(parse_obj(vertices + fan, "m.obj").faces) == count - 3
     assert len(parse_obj(vertices + fan + b"f" + b" 1 \\\n" * count + b"1\n", "m.obj").faces) == count - 3
+
+
+def test_an_obj_file_is_read_whatever_its_ending(tmp_path: Path):
+    (tmp_path / "flag.txt").write_bytes(SQUARE + b"f 1 2 3 4\n")
+    mesh = kn.read_obj(tmp_path / "flag.txt")
+    np.testing.assert_array_equal(mesh.faces, [[0, 1, 2], [0, 2, 3]])
+    scene = kn.Scene()
+    assert scene.add_cloth(mesh) == "cloth"
+    (tmp_path / "flag.obj").write_bytes(SQUARE + b"f 1 2 9\n")
+    with pytest.raises(ModelError, match=r"flag\.obj:5: vertex 9 does not exist"):
+        kn.read_obj(tmp_path / "flag.obj")

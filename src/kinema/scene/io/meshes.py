@@ -58,6 +58,23 @@ def read_mesh(path: str | os.PathLike[str], *, name: str | None = None, ignored:
     return parse_obj(data, shown, ignored) if ending == ".obj" else parse_stl(data, shown)
 
 
+def read_obj(path: str | os.PathLike[str]) -> Mesh:
+    """Read the triangles of an OBJ file, for cloth or terrain, in the file's units; polygons become fans.
+
+    Texture coordinates, normals, materials and groups are read over. Faces without three different corners and
+    vertices that no triangle uses are left out; the others keep their order.
+
+    Args:
+        path: The file, whatever its ending.
+
+    Raises:
+        ModelError: The file is malformed or cut off, an index is out of range, a vertex is not finite, or there is no
+            triangle; says on which line.
+    """
+    name = os.fspath(path)
+    return parse_obj(read_bytes(path, LARGEST_FILE, name), name)
+
+
 def scaled(mesh: Mesh, scale: Vector) -> Mesh:
     """A mesh with x, y, z multiplied; a mirrored one keeps its outside."""
     faces = mesh.faces if np.prod(np.sign(scale)) > 0 else np.ascontiguousarray(mesh.faces[:, ::-1])
