@@ -63,6 +63,20 @@ def test_parametric_nodes_are_read(tmp_path: Path):
     np.testing.assert_array_equal(read(tmp_path, data).vertices, POINTS[:5])
 
 
+def test_blocks_may_be_empty_or_hold_one_element(tmp_path: Path):
+    """As Gmsh writes them: an entity without nodes in 4.1, a block for each element in 2.2."""
+    text = msh(TEXT4, triangle=None).replace(b"2 6 3 40\n", b"3 6 3 40\n2 8 1 0\n")
+    empty = struct.pack("<3iQ", 2, 8, 1, 0)
+    binary = msh(LITTLE4, triangle=None).replace(
+        struct.pack("<4Q", 2, 6, 3, 40), struct.pack("<4Q", 3, 6, 3, 40) + empty
+    )
+    header, first = struct.pack(">3i", 4, 2, 2), struct.pack(">7i", 1, 7, 1, *TETS[0])
+    one = struct.pack(">3i", 4, 1, 2)
+    single = msh(BIG2, triangle=None).replace(header + first, one + first + one)
+    for data in (text, binary, single):
+        np.testing.assert_array_equal(read(tmp_path, data).corners, [[0, 1, 2, 3], [1, 4, 2, 3]])
+
+
 @EACH
 def test_bad_elements_are_refused_with_their_number_or_repaired(flavour: Flavour, tmp_path: Path):
     flat = (3, 10, 11, 11)
@@ -191,7 +205,7 @@ HOSTILE = [
     ("too few corners of 4.1", swapped(T4, b"2 3 10 11 25", b"2 3 10 11"), "tag and nodes", ":26"),
     ("too many labels", swapped(T2, b"2 4 2 7 1", b"2 4 9 7 1"), "too few or too many", ":16"),
     ("short element", swapped(T2, b"1 2 2 7 1 3 11 10", b"1 2"), "needs tag, kind", ":15"),
-    ("corner with a point", swapped(T2, b"3 10 11 25", b"3 10 11 25.0"), "number of an element", ":16"),
+    ("corner with a point", swapped(T2, b"3 10 11 25", b"3 10 11 25.0"), "numbers of an element", ":16"),
     ("triangles only", msh(LITTLE4, tets=()), "no tetrahedra(.|\n)*1 triangles", "msh"),
     ("nothing", msh(TEXT4, tets=(), triangle=None), "no tetrahedra(.|\n)*no elements", "msh"),
     ("more after the end", T4 + b"more", "does not begin here", ":"),

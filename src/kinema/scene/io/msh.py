@@ -6,9 +6,10 @@ The formats are those of the Gmsh reference manual, sections "MSH file format" a
 from __future__ import annotations
 
 import os
+import struct
 import warnings
 from array import array
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,9 +19,10 @@ from kinema.scene.io.files import read_bytes, short
 from kinema.scene.io.tets import usable_tets
 from kinema.scene.io.xml import LARGEST_NUMBER, close_to
 
-LARGEST_FILE = 256 * 2**20  # bytes; what is made from them stays below 2 GB
+LARGEST_FILE = 64 * 2**20  # bytes: 1.4 million tetrahedra; what is made from them stays below 1 GB
 LONGEST_LINE = 2**16  # bytes
 LARGEST_TAG = 2**62
+MOST_DIGITS = 18  # of a whole number in a text file, so that it is below the largest
 VERSIONS = (b"2.2", b"4.1")
 TETRAHEDRON = 4
 HIGHER_ORDER = {11: 10, 29: 20, 30: 35, 31: 56}  # nodes of tetrahedra with curved edges
@@ -40,7 +42,6 @@ SKIPPED = (
     *("PhysicalNames", "Entities", "PartitionedEntities", "Periodic", "GhostElements", "Parametrizations"),
     *("NodeData", "ElementData", "ElementNodeData", "InterpolationScheme", "Comments"),
 )
-PARAMETERS = (0, 1, 2, 3)  # further numbers of a node with parametric coordinates, by the dimension of its entity
 
 
 def read_msh(path: str | os.PathLike[str], *, repair: bool = False) -> Tets:
@@ -131,76 +132,76 @@ class _Source:
         """Whole numbers of the next line."""
         return self.parsed(self.words(what), what, count)
 
-    def parsed(self, words: list[bytes], what: str, count: int) -> list[int]:
-        if len(words) != count:
+    def parsed(self, words: list[bytes], what: str, count: int | None = None) -> list[int]:
+        """Whole numbers, from words that were read."""
+        if count is not None and len(words) != count:
             raise self.error(f"expected {what}", got=_text(words), expected=f"{count} numbers")
-        return [self.integer(word, what) for word in words]
-
-    def integer(self, word: bytes, what: str) -> int:
         # isdigit knows ASCII only, and refuses what int() takes for digits: underscores, spaces.
-        digits = word[1:] if word[:1] in (b"-", b"+") else word
-        if not digits.isdigit() or len(digits) > 19 or int(digits) > LARGEST_TAG:
-            raise self.error(f"expected {what}", got=_text([word]), expected="a whole number")
-        return int(word)
+        if not b"".join(words).isdigit() or max(map(len, words)) > MOST_DIGITS:
+            for word in words:
+                digits = word[1:] if word[:1] in (b"-", b"+") else word
+                if not digits.isdigit() or len(digits) > MOST_DIGITS:
+                    raise self.error(f"expected {what}", got=_text([word]), expected="a whole number")
+        return [int(word) for word in words]
 
     def numbers(self, words: list[bytes], what: str) -> list[float]:
         try:
-            values = [float(word) for word in words]
+            if b"_" in b"".join(words):  # Python would read 1_0 as 10
+                raise ValueError
+            return [float(word) for word in words]
         except ValueError:
             raise self.error(f"{what} is not made of numbers", got=_text(words)) from None
-        # Python would read 1_0 as 10.
-        if any(b"_" in word for word in words):
-            raise self.error(f"{what} is not made of numbers", got=_text(words))
-        return values
 
     def take(self, kind: np.dtype, count: int, what: str) -> np.ndarray:
         """Binary numbers; they are counted against the rest of the file before anything is made."""
-        size = kind.itemsize * count
-        if size > len(self.data) - self.at:
-            got = f"{len(self.data) - self.at} bytes"
-            fix = "take a whole copy of the file, or export it again"
-            expected = f"{size} bytes for {count} of {what}"
-            raise self.error("the file is cut off, or a count is wrong", got=got, expected=expected, fix=fix)
+        self.check_rest(kind.itemsize * count, f"{count} of {what}")
         found = np.frombuffer(self.data, kind, count, self.at)
-        self.at += size
+        self.at += kind.itemsize * count
         return found
 
     def kind(self, *fields: tuple[str, str, int]) -> np.dtype:
         """A binary record: name, kind and number of each field, in the file's byte order."""
         return np.dtype([(name, self.order + letter, (count,)) for name, letter, count in fields])
 
-    def whole(self, letter: str, count: int, what: str) -> list[int]:
-        return [int(value) for value in self.take(np.dtype(self.order + letter), count, what)]
+    def whole(self, letters: str, what: str) -> tuple[int, ...]:
+        """A few binary numbers, by their letters in `struct`."""
+        kind = self.order + letters
+        size = struct.calcsize(kind)
+        self.check_rest(size, what)
+        self.at += size
+        return struct.unpack_from(kind, self.data, self.at - size)
+
+    def check_rest(self, size: int, what: str) -> None:
+        """Refuse more bytes than the file has left."""
+        left = len(self.data) - self.at
+        if size > left:
+            fix = "take a whole copy of the file, or export it again"
+            expected = f"{size} bytes for {what}"
+            what = "the file is cut off, or a count is wrong"
+            raise self.error(what, got=f"{left} bytes", expected=expected, fix=fix)
 
 
-@dataclass
-class _Nodes:
-    """Parts of the section, joined at the end. `at` is the line or byte of each."""
+class _Rows:
+    """Rows of numbers that grow, without an object for each: files may have many small blocks.
 
-    tags: list[np.ndarray] = field(default_factory=list)
-    points: list[np.ndarray] = field(default_factory=list)
-    at: list[np.ndarray] = field(default_factory=list)
+    Attributes:
+        tags: Of each row.
+        values: Numbers of all rows.
+        at: Line or byte of each row.
+    """
 
-    def add(self, tags: object, points: object, at: object) -> None:
-        self.tags.append(np.asarray(tags, np.int64).reshape(-1))
-        self.points.append(np.asarray(points, np.float64).reshape(-1, 3))
-        self.at.append(np.asarray(at, np.int64).reshape(-1))
+    def __init__(self, letter: str) -> None:
+        self.tags, self.values, self.at = array("q"), array(letter), array("q")
 
+    def add(self, tags: object, values: object, at: object) -> None:
+        """Add rows, from anything that numpy takes."""
+        for column, given in ((self.tags, tags), (self.values, values), (self.at, at)):
+            column.frombytes(np.asarray(given, column.typecode).tobytes())
 
-@dataclass
-class _Elements:
-    """Parts of the section: tetrahedra only. `index` counts the elements of the file from 0."""
-
-    tags: list[np.ndarray] = field(default_factory=list)
-    corners: list[np.ndarray] = field(default_factory=list)
-    at: list[np.ndarray] = field(default_factory=list)
-    index: list[np.ndarray] = field(default_factory=list)
-
-    def add(self, tags: object, corners: object, at: object, index: object) -> None:
-        self.tags.append(np.asarray(tags, np.int64).reshape(-1))
-        self.corners.append(np.asarray(corners, np.int64).reshape(-1, 4))
-        self.at.append(np.asarray(at, np.int64).reshape(-1))
-        self.index.append(np.asarray(index, np.int64).reshape(-1))
+    def arrays(self, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tags, values in rows of `width`, and places."""
+        tags, values, at = (np.frombuffer(c, c.typecode) for c in (self.tags, self.values, self.at))
+        return tags, values.reshape(-1, width), at
 
 
 class _Contents:
@@ -209,10 +210,10 @@ class _Contents:
     def __init__(self, source: _Source) -> None:
         self.source = source
         self.version = 0
-        self.nodes = _Nodes()
-        self.elements = _Elements()
+        self.nodes = _Rows("d")
+        self.elements = _Rows("q")  # tetrahedra only
+        self.index = array("q")  # of tetrahedra among all elements of the file, from 0
         self.others: dict[str, int] = {}
-        self.tags = self.at = self.index = np.zeros(0, np.int64)
 
     # The file.
 
@@ -247,7 +248,7 @@ class _Contents:
         s = self.source
         first = s.data[:LONGEST_LINE].split(maxsplit=1)[:1]
         if first != [b"$MeshFormat"]:
-            raise s.error("not an MSH file", got=_text(first), expected="$MeshFormat on the first line")
+            raise s.error("not an MSH file of Gmsh", got=_text(first), expected="$MeshFormat on the first line")
         s.words("$MeshFormat")
         words = s.words("version, file type and data size")
         if len(words) != 3:
@@ -305,16 +306,13 @@ class _Contents:
         found = 0
         for _ in range(blocks):
             what = "dimension, entity, parametric or not, and number of nodes of a block"
-            if s.binary:
-                dimension, _, parametric = s.whole("i4", 3, what)
-                (size,) = s.whole("u8", 1, what)
-            else:
-                dimension, _, parametric, size = s.integers(what, 4)
+            dimension, _, parametric, size = s.whole("3iQ", what) if s.binary else s.integers(what, 4)
             if not 0 <= dimension <= 3 or parametric not in (0, 1):
                 got = f"dimension {dimension}, parametric {parametric}"
                 raise s.error("a block of nodes is malformed", got=got, expected="0 to 3, and 0 or 1")
             self.check_block(size, count - found, "nodes")
-            self.block_of_nodes(size, PARAMETERS[dimension] if parametric else 0)
+            if size:
+                self.block_of_nodes(size, dimension if parametric else 0)
             found += size
         if found != count:
             raise s.error("the number of nodes is wrong", got=f"{found} in {blocks} blocks", expected=str(count))
@@ -331,13 +329,13 @@ class _Contents:
             words = self.line(i, count, "node", "Nodes")
             if len(words) != 4:
                 raise s.error("a node needs its tag and 3 coordinates", got=_text(words))
-            tags.append(s.integer(words[0], "the tag of a node"))
+            tags.extend(s.parsed(words[:1], "the tag of a node"))
             points.extend(s.numbers(words[1:], "a node"))
             at.append(s.line)
         self.nodes.add(tags, points, at)
 
     def block_of_nodes(self, size: int, further: int) -> None:
-        """Nodes of version 4.1: all tags, then all coordinates."""
+        """Nodes of version 4.1: all tags, then all coordinates, with `further` ones on their curve or surface."""
         s = self.source
         if s.binary:
             names = s.take(np.dtype(s.order + "u8"), size, "tags of nodes")
@@ -372,14 +370,11 @@ class _Contents:
         found = 0
         for _ in range(blocks):
             what = "dimension, entity, kind and number of elements of a block"
-            if s.binary:
-                _, _, kind = s.whole("i4", 3, what)
-                (size,) = s.whole("u8", 1, what)
-            else:
-                _, _, kind, size = s.integers(what, 4)
+            _, _, kind, size = s.whole("3iQ", what) if s.binary else s.integers(what, 4)
             width = 1 + self.nodes_of(kind)
             self.check_block(size, count - found, "elements")
-            self.block_of_elements(kind, size, width, found)
+            if size:
+                self.block_of_elements(kind, size, width, found)
             found += size
         if found != count:
             raise s.error("the number of elements is wrong", got=f"{found} in {blocks} blocks", expected=str(count))
@@ -404,7 +399,7 @@ class _Contents:
     def binary_elements_of_2(self, count: int) -> None:
         s, found = self.source, 0
         while found < count:
-            kind, size, labels = s.whole("i4", 3, "kind, number of elements and number of labels of a block")
+            kind, size, labels = s.whole("3i", "kind, number of elements and number of labels of a block")
             nodes = self.nodes_of(kind)
             if size == 0:
                 raise s.error("a block has no elements", at=s.at - 8, expected="at least 1")
@@ -424,7 +419,7 @@ class _Contents:
             words = self.line(i, count, "element", "Elements")
             if len(words) < 3:
                 raise s.error("an element needs tag, kind, number of labels, labels and nodes", got=_text(words))
-            tag, kind, labels, *rest = (s.integer(word, "a number of an element") for word in words)
+            tag, kind, labels, *rest = s.parsed(words, "whole numbers of an element")
             nodes = self.nodes_of(kind)
             if labels < 0 or len(rest) != labels + nodes:
                 got, expected = f"{len(rest)} numbers", f"{labels} labels and {nodes} nodes"
@@ -436,7 +431,8 @@ class _Contents:
             else:
                 self.leave_out(kind, 1)
         records = np.asarray(numbers, np.int64).reshape(-1, 5)
-        self.elements.add(records[:, 0], records[:, 1:], at, index)
+        self.elements.add(records[:, 0], records[:, 1:], at)
+        self.index.extend(index)
 
     def nodes_of(self, kind: int) -> int:
         """Number of nodes of an element of a kind."""
@@ -452,8 +448,9 @@ class _Contents:
 
     def keep(self, kind: int, tags: np.ndarray, corners: np.ndarray, at: object, found: int) -> None:
         if kind == TETRAHEDRON:
-            self.elements.add(tags, corners, at, found + np.arange(len(tags)))
-        elif len(tags):
+            self.elements.add(tags, corners, at)
+            self.index.extend(range(found, found + len(tags)))
+        else:
             self.leave_out(kind, len(tags))
 
     def leave_out(self, kind: int, count: int) -> None:
@@ -462,10 +459,11 @@ class _Contents:
 
     # Checks.
 
-    def counts(self, what: str, count: int) -> list[int]:
+    def counts(self, what: str, count: int) -> Sequence[int]:
         """Counts at the beginning of a section: a line, or in binary files of version 4.1 numbers of 8 bytes."""
         s = self.source
-        values = s.whole("u8", count, what) if s.binary and self.version == 4 else s.integers(what, count)
+        values: Sequence[int]
+        values = s.whole(f"{count}Q", what) if s.binary and self.version == 4 else s.integers(what, count)
         if min(values[:2]) < 0 or max(values[:2]) > LARGEST_TAG:
             raise s.error("a count is negative or far too large", got=values)
         return values
@@ -496,14 +494,12 @@ class _Contents:
 
     def resolved(self) -> tuple[np.ndarray, np.ndarray]:
         """Points, shape (n, 3), and corners of tetrahedra as indices of them, shape (m, 4)."""
-        s, nodes, elements = self.source, self.nodes, self.elements
-        if sum(map(len, elements.tags)) == 0:
+        s = self.source
+        if len(self.elements.tags) == 0:
             got = ", ".join(f"{count} {what}" for what, count in self.others.items()) or "no elements"
             fix = "mesh the volume (gmsh -3), and save all elements or a group of volumes"
             raise ModelError("the file has no tetrahedra", where=s.name, got=got, fix=fix)
-        empty = [np.zeros(0, np.int64)]
-        tags, at = np.concatenate(nodes.tags or empty), np.concatenate(nodes.at or empty)
-        points = np.concatenate(nodes.points or [np.zeros((0, 3))])
+        tags, points, at = self.nodes.arrays(3)
         with np.errstate(invalid="ignore"):
             bad = ~(np.abs(points) <= LARGEST_NUMBER).all(axis=1)  # true for NaN
         if bad.any():
@@ -512,10 +508,8 @@ class _Contents:
             raise s.error(what, at=int(at[first]), got=points[first].tolist(), expected=f"up to {LARGEST_NUMBER:g}")
         order = np.argsort(tags, kind="stable")
         self.check_unique("node", tags, order, at)
-        self.tags, self.at = np.concatenate(elements.tags), np.concatenate(elements.at)
-        self.index = np.concatenate(elements.index)
-        self.check_unique("element", self.tags, np.argsort(self.tags, kind="stable"), self.at)
-        named = np.concatenate(elements.corners)
+        element_tags, named, element_at = self.elements.arrays(4)
+        self.check_unique("element", element_tags, np.argsort(element_tags, kind="stable"), element_at)
         found = np.minimum(np.searchsorted(tags[order], named), len(tags) - 1)
         missing = tags[order][found] != named if len(tags) else np.ones(named.shape, bool)
         if missing.any():
@@ -540,9 +534,8 @@ class _Contents:
 
     def element_place(self, i: int) -> str:
         """Where the i-th tetrahedron stands."""
-        return (
-            f"{self.source.place(int(self.at[i]))}: element {self.tags[i]}, number {self.index[i]} of the file from 0"
-        )
+        tag, at = self.elements.tags[i], self.elements.at[i]
+        return f"{self.source.place(at)}: element {tag}, number {self.index[i]} of the file from 0"
 
 
 def _text(words: list[bytes]) -> str:
