@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from kinema.errors import KernelError
 from kinema.lang import frontend, optimise, plain, reverse, tangent
-from kinema.lang.ir import ArrayRef, KernelIR
+from kinema.lang.ir import ArrayRef, Block, For, If, KernelIR, Load, Store
 
 REGISTRY: dict[str, Kernel] = {}
 
@@ -60,6 +61,22 @@ class Kernel:
 
         return self._derive(("adjoint", wanted), make)
 
+    def pullback(self, *wanted: str) -> Kernel:
+        """The adjoint as a kernel of its own, for solvers that need products with derivatives.
+
+        Its arguments are those of this kernel, then a cotangent, in the same order, for each Float argument that is
+        written (these are read) or that is named (these are added to). What was written is not written again.
+
+        Args:
+            wanted: Arguments that get a cotangent, of records as "record_member".
+        """
+        made = object.__new__(Kernel)
+        functools.update_wrapper(made, self.python_function)
+        made.python_function, made.name = self.python_function, f"{self.name}_pullback"
+        ir = _standing_alone(self.adjoint(frozenset(wanted)))
+        made._derived = {"forward": ir, "emitted": ir}
+        return made
+
     def tangent(self, wanted: frozenset[str]) -> KernelIR:
         """The kernel that also computes tangents, given those of the named arguments."""
         return self._derive(
@@ -89,6 +106,31 @@ class Kernel:
         return KernelError(
             f"the adjoint of {self.name} cannot be formed: {error}", file=ir.file, line=error.line, source=source
         )
+
+
+def _standing_alone(ir: KernelIR) -> KernelIR:
+    """A derived kernel whose arrays are arguments like any others, with what it does to them."""
+    arrays = {a: replace(a, origin=None, written=set(), read=False) for a in ir.arrays}
+    body = _with_arrays(ir.body, arrays)
+    return replace(ir, arrays=list(arrays.values()), body=body)
+
+
+def _with_arrays(body: Block, arrays: dict[ArrayRef, ArrayRef]) -> Block:
+    """The nodes with other arrays in place of these."""
+    nodes: list[Any] = []
+    for node in body.nodes:
+        if isinstance(node, For):
+            node = replace(node, body=_with_arrays(node.body, arrays))
+        elif isinstance(node, If):
+            node = replace(node, then=_with_arrays(node.then, arrays), orelse=_with_arrays(node.orelse, arrays))
+        elif isinstance(node, Load | Store) and node.array in arrays:
+            node = replace(node, array=arrays[node.array])
+            if isinstance(node, Store):
+                node.array.written.add(node.mode)
+            else:
+                node.array.read = True
+        nodes.append(node)
+    return Block(nodes)
 
 
 def kernel(python_function: Callable[..., Any]) -> Kernel:
