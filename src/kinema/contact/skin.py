@@ -10,8 +10,8 @@ A step places the shapes, calls one kernel per kind of shape, and carries to the
     p.call(push_links, shapes, frames, placed, press, push)
 
 `seen` and `placed` hold the same numbers. What touches is found with `seen`, which is never differentiated, and forces
-are formed with `placed`: the reverse sweep adds to cotangents of shapes only where particles touch (on 13 capsules that
-makes it seven times faster).
+are formed with `placed`: the reverse sweep adds to cotangents of shapes only where particles touch, which makes it
+several times faster.
 """
 
 from __future__ import annotations
