@@ -10,8 +10,8 @@ A step places the shapes, calls one kernel per kind of shape, and carries to the
     p.call(push_links, shapes, frames, placed, press, push)
 
 `seen` and `placed` hold the same numbers. What touches is found with `seen`, which is never differentiated, and forces
-are formed with `placed`: the reverse sweep adds to cotangents of shapes only where particles touch (on 13 capsules that
-makes it seven times faster).
+are formed with `placed`: the reverse sweep adds to cotangents of shapes only where particles touch, which makes it
+several times faster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kinema.contact.compliant import penalty_force
 from kinema.contact.hulls import Hulls, from_hull, hull_feature, hull_scale
 from kinema.contact.round_box import box_surface
 from kinema.contact.shapes import Shapes, direction, place
-from kinema.contact.terrain import BALL_CANDIDATES, Terrain, from_feature, search
+from kinema.contact.terrain import Terrain, from_feature, nearest_triangle, valley_face
 from kinema.lang import (
     Array,
     Float,
@@ -148,7 +148,7 @@ def plane_distance(R: mat33, d: vec3, size: vec3):
 
 @func
 def round_distance(R: mat33, d: vec3, size: vec3):
-    """Signed distance [m] from a sphere or capsule, d [m] from its middle, and the normal; +z on the centre line."""
+    """Signed distance [m] from a sphere or capsule and unit normal, +z on the centre line; d [m] from its middle."""
     _, _, u = columns_of(R)
     out = d - clamp(dot(u, d), -size.y, size.y) * u
     return norm(out) - size.x, direction(out)
@@ -278,15 +278,16 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
             for k in range(len(which)):
                 j = which[k]
                 q = transpose(seen.R[j]) @ (at - seen.p[j])
-                other = vec3(0.0, 0.0, 0.0)
-                for c in range(BALL_CANDIDATES):
-                    if c == 0 or dot(other, other) > 0.5:
-                        face, feature = search(terrain, q, 0.0, radius, c == 1, other)
-                        if face >= 0:
-                            _, other = from_feature(terrain, face, feature, q)
-                            d, R = at - placed.p[j], placed.R[j]
-                            distance, n = from_feature(terrain, face, feature, transpose(R) @ d)
-                            touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, v, f, press)
+                face, feature = nearest_triangle(terrain, q, radius)
+                if face >= 0:
+                    distance, n = from_feature(terrain, face, feature, q)
+                    other = valley_face(terrain, q, radius, distance, n)
+                    d, R = at - placed.p[j], placed.R[j]
+                    distance, n = from_feature(terrain, face, feature, transpose(R) @ d)
+                    touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, v, f, press)
+                    if other >= 0:
+                        distance, n = from_feature(terrain, other, 0, transpose(R) @ d)
+                        touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, v, f, press)
 
     rounded = against(round_distance, False)
     return {

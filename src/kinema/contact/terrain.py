@@ -189,11 +189,14 @@ def from_feature(terrain, f, feature, q: vec3):
 
 
 @func
-def search(terrain, q: vec3, margin: Float, r: Float, faces_only, other: vec3):
-    """The nearest triangle to q [m] and its feature, -1 if none is nearer than r + margin [m].
+def within(terrain, distance: Float, far: Float):
+    """Whether a signed distance [m] counts: less than `far` over the surface, and not deeper than is looked for."""
+    return distance > -terrain.depth and distance < far
 
-    With `faces_only`, it is a triangle that q is over and whose normal is far from `other`.
-    """
+
+@func
+def nearest_triangle(terrain, q: vec3, far: Float):
+    """The nearest triangle to q [m] and its feature, -1 if q is not within `far` [m] of it."""
     nearest, triangle, found = 1e30, -1, 0
     column, row = Int(floor((q.x - terrain.left) / terrain.cell)), Int(floor((q.y - terrain.below) / terrain.cell))
     if column >= 0 and column < terrain.columns and row >= 0 and row < terrain.rows:
@@ -201,12 +204,32 @@ def search(terrain, q: vec3, margin: Float, r: Float, faces_only, other: vec3):
         for k in range(terrain.cell_start[here], terrain.cell_start[here + 1]):
             f = terrain.listed[k]
             feature, square = nearest_feature(terrain, f, q)
-            if square < nearest and (not faces_only or feature == 0):
-                distance, n = from_feature(terrain, f, feature, q)
-                if distance > -terrain.depth and distance < r + margin:
-                    if not faces_only or dot(n, other) < VALLEY:
-                        nearest, triangle, found = square, f, feature
+            if square < nearest:
+                nearest, triangle, found = square, f, feature
+        if triangle >= 0:
+            distance, _ = from_feature(terrain, triangle, found, q)
+            if not within(terrain, distance, far):
+                triangle = -1
     return triangle, found
+
+
+@func
+def valley_face(terrain, q: vec3, far: Float, distance: Float, n: vec3):
+    """The nearest triangle to q [m] that faces another place, at a distance [m] along n, across a valley; -1 if none.
+
+    q is over it, its normal is far from n, and the other place is in front of it: on a ridge, it is behind it.
+    """
+    nearest, triangle = 1e30, -1
+    column, row = Int(floor((q.x - terrain.left) / terrain.cell)), Int(floor((q.y - terrain.below) / terrain.cell))
+    here = column + terrain.columns * row
+    for k in range(terrain.cell_start[here], terrain.cell_start[here + 1]):
+        f = terrain.listed[k]
+        feature, square = nearest_feature(terrain, f, q)
+        if square < nearest and feature == 0:
+            height, up = from_feature(terrain, f, 0, q)
+            if within(terrain, height, far) and dot(up, n) < VALLEY and height > distance * dot(up, n):
+                nearest, triangle = square, f
+    return triangle
 
 
 @func
@@ -230,8 +253,9 @@ def touch_ball_terrain(
 ):
     """A ball on a shape against terrain, two candidates: the nearest place, and another face in a valley.
 
-    The second is the nearest triangle that the centre is over and whose normal is more than 26 degrees away from that
-    of the first: a ball in a valley rests on both sides. Faces beside each other in a plane do not count twice.
+    The second is the nearest triangle that the centre is over, whose normal is more than 26 degrees away from that of
+    the first, and that has the first place in front of it: a ball in a valley rests on both sides. Faces beside each
+    other in a plane do not count twice, nor do both sides of a ridge.
 
     Gradients:
         Exact for the face, edge or corner found, also with respect to the vertices of the terrain.
@@ -242,15 +266,19 @@ def touch_ball_terrain(
         R2, p2 = place(shapes, pairs.second[i], R, p)
         x, r = knob(shapes, knobs, i, a)
         q = transpose(R2) @ (p1 + R1 @ x - p2)
-        first = vec3(0.0, 0.0, 0.0)
-        for c in range(BALL_CANDIDATES):
-            f, feature = search(terrain, q, margin, r, c == 1, first)
-            if f >= 0 and (c == 0 or dot(first, first) > 0.5):
-                distance, n = from_feature(terrain, f, feature, q)
-                first = n
-                put_ball(touch, at + c, R2, p2, q, distance, n, r)
-            else:
-                put_none(touch, at + c)
+        f, feature = nearest_triangle(terrain, q, r + margin)
+        other = -1
+        if f >= 0:
+            distance, n = from_feature(terrain, f, feature, q)
+            put_ball(touch, at, R2, p2, q, distance, n, r)
+            other = valley_face(terrain, q, r + margin, distance, n)
+        else:
+            put_none(touch, at)
+        if other >= 0:
+            distance, n = from_feature(terrain, other, 0, q)
+            put_ball(touch, at + 1, R2, p2, q, distance, n, r)
+        else:
+            put_none(touch, at + 1)
 
 
 @kernel
@@ -275,7 +303,7 @@ def touch_corner_terrain(
         R2, p2 = place(shapes, pairs.second[i], R, p)
         x, r = knob(shapes, knobs, i, a)
         q = transpose(R2) @ (p1 + R1 @ x - p2)
-        f, feature = search(terrain, q, margin, r, False, vec3(0.0, 0.0, 0.0))
+        f, feature = nearest_triangle(terrain, q, r + margin)
         if f >= 0:
             distance, n = from_feature(terrain, f, feature, q)
             put_ball(touch, pairs.start[i], R2, p2, q, distance, n, r)
