@@ -1,8 +1,8 @@
-"""Implicit Euler for particles: x' with
+"""Implicit Euler for particles, by Newton's method.
 
     m (x' - x - dt v) = dt^2 (f(x', v') + m g),    v' = (x' - x) / dt
 
-by Newton's method. Its linear systems, and the one of the adjoint, have the matrix
+The linear systems of its steps, and the one of the adjoint, have the matrix
 
     A^T = m - dt^2 (df/dx)^T - dt (df/dv)^T
 
@@ -249,7 +249,7 @@ def judge_step(
     size: Array[Float], size_next: Array[Float], length: Array[Float], shorter: Array[Float], accepted: Array[Float]
 ):
     """A step is accepted if the residual becomes shorter; otherwise a step of half its length is tried."""
-    accepted[0] = 1.0 if size_next[0] < size[0] * (1.0 - 1e-4 * length[0]) else 0.0
+    accepted[0] = 1.0 if size_next[0] <= size[0] * (1.0 - 1e-4 * length[0]) else 0.0
     shorter[0] = 0.5 * length[0]
 
 

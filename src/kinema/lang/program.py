@@ -266,7 +266,7 @@ class Program:
             given = getattr(kernel, "__name__", None)
             fix = f"`@kernel` above `def {given}`" if given else "give the kernel first, then its arguments"
             raise ProgramError("the first argument of call is not a kernel", got=given or repr(kernel), fix=fix)
-        refs = list(_flatten_arguments(args))
+        refs = list(flatten_arguments(args))
         arrays = kernel.arrays
         if len(refs) != len(arrays):
             given = ", ".join(r.name if isinstance(r, Ref) else type(r).__name__ for r in refs)
@@ -451,10 +451,11 @@ def calls(nodes: list[Any]) -> Iterator[KernelCall]:
             yield from calls(node.body if isinstance(node, Loop) else node.forward)
 
 
-def _flatten_arguments(args: Any) -> Iterator[Any]:
+def flatten_arguments(args: Any) -> Iterator[Any]:
+    """Arguments of a call one by one, members of records in their order."""
     for arg in args:
         if isinstance(arg, types.Record):
-            yield from _flatten_arguments(getattr(arg, name) for name, _ in arg.members)
+            yield from flatten_arguments(getattr(arg, name) for name, _ in arg.members)
         else:
             yield arg
 

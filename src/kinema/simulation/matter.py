@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,11 @@ from kinema.dynamics.shell import (
     neo_hookean_membrane,
 )
 from kinema.dynamics.springs import spring_forces
+from kinema.integrate.implicit import Step
 from kinema.integrate.semi_implicit import advance_carried, advance_particles
 from kinema.kinematics.particles import Pins, carry_particles, pull_links
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat22, mat33, vec2, vec3
+from kinema.lang.kernel import Kernel
 from kinema.lang.program import Program, Ref
 from kinema.lang.schedule import packet_order
 from kinema.math import Force, Motion
@@ -29,6 +33,7 @@ from kinema.model.model import Model
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import scenery
+from kinema.simulation.implicit import ForceLaw, ImplicitProgram
 
 
 class MatterProgram:
@@ -39,16 +44,19 @@ class MatterProgram:
         model: The model.
         dt: Time step.
         activated: Whether the activation of solids is a control.
+        implicit: Whether steps are implicit.
     """
 
-    def __init__(self, program: Program, model: Model, dt: Ref, activated: bool) -> None:
-        self.activated = activated
+    def __init__(self, program: Program, model: Model, dt: Ref, activated: bool, implicit: bool) -> None:
+        self.activated, self.implicit = activated, implicit
+        self.laws: list[ForceLaw] = []
         self.program, self.model, self.dt, self.matter = program, model, dt, model.matter
         count = len(self.matter)
         self.x, self.xd = program.state("x", vec3, count), program.state("xd", vec3, count)
         self.x_now, self.xd_now = self.x, self.xd
-        self.gravity: Ref | None = None
+        self.gravity: Any = None
         self.pins: Pins | None = None
+        self.press: Any = None
         self.force = program.scratch("particle_force", vec3, count)
 
     def forces(self, parts: TreeProgram | None) -> Ref | None:
@@ -60,32 +68,60 @@ class MatterProgram:
         Returns:
             What pushes the links, a moment about the origin of their tree and a force each; None if nothing does.
         """
-        p = self.program
+        p, count = self.program, len(self.matter)
         if parts is not None:
             self.gravity = parts.gravity
             self._carry(parts)
+        else:
+            self.gravity = p.parameter("gravity", vec3)
         for k, solid in enumerate(self.matter.solids):
             self._solid(k, solid)
         if self.matter.cloth is not None:
             self._cloth(self.matter.cloth)
         if len(self.matter.ends):
-            count = len(self.matter.ends)
-            order = packet_order(self.matter.ends)
-            ends = p.constant("spring_ends", ivec2, self.matter.ends, order=order)
-            numbers = [p.parameter(f"spring_{n}", Float, count, order=order) for n in ("stiffness", "rest", "damping")]
-            p.call(spring_forces, ends, self.x_now, self.xd_now, *numbers, self.force, count=count)
-        press = self._touch(parts) if self.matter.touching.any() and self.model.shapes.names else None
-        if parts is None or (press is None and self.pins is None):
+            self._springs()
+        pressed = self._touch(parts) if self.matter.touching.any() and self.model.shapes.names else None
+        self.inv_mass = p.parameter("inv_mass", Float, count)
+        pushed = parts is not None and (pressed is not None or self.pins is not None)
+        if self.implicit:
+            held = p.constant("held", Int, self.matter.held)
+            free = np.ones(count, np.int32)
+            free[self.matter.held > 0] = 0
+            free[self.matter.pins.particle] = 0
+            step = Step(
+                free=p.constant("free", Int, free),
+                x=self.x_now,
+                v=self.xd_now,
+                inv_mass=self.inv_mass,
+                gravity=self.gravity,
+                dt=self.dt,
+            )
+            ImplicitProgram(p, self.model, step, held, self.laws, self.press).add(self.x.next, self.xd.next)
+            if not pushed:
+                return None
+            self.x_now, self.xd_now = self.x.next, self.xd.next
+        for law in self.laws:
+            p.call(law.kernel, *law.arguments(self.x_now, self.xd_now, self.force, self.press), count=law.count)
+        if parts is None or not pushed:
             return None
         push = p.scratch("push", Force, len(parts.arrays.parent) + 1)
-        if press is not None:
-            p.call(push_links, *press, push)
+        if pressed is not None:
+            p.call(push_links, *pressed, self.press, push)
         if self.pins is not None:
             p.call(pull_links, self.pins, parts.tree.root, parts.p, self.x_now, self.force, push)
         return push
 
+    def _springs(self) -> None:
+        p, count, order = self.program, len(self.matter.ends), packet_order(self.matter.ends)
+        ends = p.constant("spring_ends", ivec2, self.matter.ends, order=order)
+        numbers = [p.parameter(f"spring_{n}", Float, count, order=order) for n in ("stiffness", "rest", "damping")]
+        self._add(spring_forces, lambda x, v, f, _: (ends, x, v, *numbers, f), count)
+
+    def _add(self, kernel: Kernel, arguments: Callable[[Ref, Ref, Ref, Any], tuple[Any, ...]], count: int) -> None:
+        self.laws.append(ForceLaw(kernel, arguments, count))
+
     def _touch(self, parts: TreeProgram | None) -> tuple[Any, ...]:
-        """Contact with all shapes; returns the shapes, where they are, and what presses them."""
+        """Contact with all shapes; returns the shapes and where they are."""
         p, shapes, around = self.program, self.model.shapes, scenery(self.program, self.model)
         count, number = len(self.matter), len(shapes.names)
         skin = Skin(
@@ -103,7 +139,7 @@ class MatterProgram:
             for name in ("seen", "placed")
         )
         p.call(place_shapes, around.shapes, frames, seen, placed)
-        press, kernels = p.scratch("press", Force, number), particle_kernels()
+        self.press, kernels = p.scratch("press", Force, number), particle_kernels()
         for kinds in ((PLANE,), (SPHERE, CAPSULE), (BOX,), (CYLINDER, MESH), (TERRAIN,)):
             own = [s for s, kind in enumerate(shapes.kind) if kind in kinds]
             tables: list[tuple[list[int], tuple[Any, ...]]] = [(own, ())] if own else []
@@ -113,9 +149,9 @@ class MatterProgram:
                 tables = [([s], (around.terrain(s),)) for s in own]
             for numbers, table in tables:
                 which = p.constant(f"touched_{kinds[0]}{numbers[0]}", Int, numbers)
-                moving = (seen, placed, skin, self.x_now, self.xd_now, self.force, press)
-                p.call(kernels[kinds[0]], around.shapes, which, *table, *moving, count=count)
-        return around.shapes, frames, placed, press
+                where = (around.shapes, which, *table, seen, placed, skin)
+                self._add(kernels[kinds[0]], partial(_touching, where), count)
+        return around.shapes, frames, placed
 
     def _frames(self, parts: TreeProgram | None) -> Frames:
         if parts is not None:
@@ -169,8 +205,8 @@ class MatterProgram:
             self._hinges(cloth)
         if cloth.airy:
             numbers = [p.parameter(n, Float, count, order=order) for n in OF_AIR]
-            moving = (self.x_now, self.xd_now, p.parameter("wind", vec3))
-            p.call(air_forces, corners, *moving, *numbers, self.force, count=count)
+            wind = p.parameter("wind", vec3)
+            self._add(air_forces, lambda x, v, f, _: (corners, x, v, wind, *numbers, f), count)
 
     def _hinges(self, cloth: ClothArrays) -> None:
         p, mesh, order = self.program, cloth.mesh, cloth.mesh.hinge_order
@@ -184,10 +220,9 @@ class MatterProgram:
         numbers = [p.parameter(n, Float, count, order=order) for n in ("bending", "fold")]
         if cloth.damped:
             damping = p.parameter("bending_damping", Float, count, order=order)
-            moving = (self.x_now, self.xd_now, *numbers, damping, self.force)
-            p.call(damped_hinge_forces, hinges, *moving, count=count)
+            self._add(damped_hinge_forces, lambda x, v, f, _: (hinges, x, v, *numbers, damping, f), count)
         else:
-            p.call(hinge_forces, hinges, self.x_now, *numbers, self.force, count=count)
+            self._add(hinge_forces, lambda x, v, f, _: (hinges, x, *numbers, f), count)
 
     def _elements(
         self, name: str, kernels: tuple[Any, Any], table: Any, count: int, order: np.ndarray, viscous: bool
@@ -198,16 +233,23 @@ class MatterProgram:
         for n in ("mu", "lam", "activation", "viscosity")[: 3 + viscous]:
             add = p.control if self.activated and n == "activation" else p.parameter
             numbers.append(add(f"{name}_{n}", Float, count, order=order))
-        moving = (self.x_now, self.xd_now) if viscous else (self.x_now,)
-        p.call(kernels[viscous], table, *moving, *numbers, self.force, count=count)
+        if viscous:
+            self._add(kernels[1], lambda x, v, f, _: (table, x, v, *numbers, f), count)
+        else:
+            self._add(kernels[0], lambda x, v, f, _: (table, x, *numbers, f), count)
 
     def advance(self) -> None:
-        """Semi-implicit Euler."""
+        """Semi-implicit Euler, unless steps are implicit."""
         p, count = self.program, len(self.matter)
-        gravity = self.gravity or p.parameter("gravity", vec3)
-        inv_mass = p.parameter("inv_mass", Float, count)
-        moved = (self.x_now, self.xd_now, self.force, inv_mass, gravity, self.dt, self.x.next, self.xd.next)
+        moved = (self.x_now, self.xd_now, self.force, self.inv_mass, self.gravity, self.dt, self.x.next, self.xd.next)
+        if self.implicit:
+            return
         if self.pins is not None:
             p.call(advance_carried, self.pins.number, *moved, count=count)
         else:
             p.call(advance_particles, *moved, count=count)
+
+
+def _touching(where: tuple[Any, ...], x: Ref, v: Ref, f: Ref, press: Any) -> tuple[Any, ...]:
+    """Arguments of a kernel of contact."""
+    return *where, x, v, f, press

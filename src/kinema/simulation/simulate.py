@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from kinema.errors import InputError, SimulationError, StabilityWarning
 from kinema.lang.bridge import rollout
 from kinema.lang.program import PARAMETER, Program
+from kinema.model.matter import solver_scale
 from kinema.model.model import Model
 from kinema.model.stability import step_limit
 from kinema.simulation.constraints import kept_impulses
@@ -20,7 +22,11 @@ from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
 from kinema.simulation.step import step_program
 
-INTEGRATORS = {"euler": step_program, "rk4": rk4_program}
+INTEGRATORS: dict[str, Callable[..., Program]] = {
+    "euler": step_program,
+    "implicit": partial(step_program, implicit=True),
+    "rk4": rk4_program,
+}
 
 _PROGRAMS: WeakKeyDictionary[Model, dict[tuple[str, tuple[str, ...], tuple[str, ...], bool], Program]] = (
     WeakKeyDictionary()
@@ -124,11 +130,13 @@ def simulate(
             all joints, the moment about the origin of the joint's link (for revolute and ball joints a point of the
             axis) and the force with which the parent moves the link through the joint, motors, springs and limits
             included, in world axes [N m, N], shape (*batch, steps, joints, 6). Joints that are fixed have none.
-        integrator: "euler": semi-implicit Euler, first order, implicit in springs, dampers and servos, with hard
-            contact, limits and loops. "rk4": the classical Runge-Kutta method, fourth order, for scenes without these;
-            all forces are explicit: dt must be shorter than about 2.7 over the highest frequency [rad/s] of springs,
-            dampers, servos and compliant contacts, and a small part of a turn. Controls, tau and wrenches hold for a
-            step.
+        integrator: "euler": semi-implicit Euler, first order, implicit in springs, dampers and servos of joints, with
+            hard contact, limits and loops. "implicit": the same, but particles take implicit steps, found by Newton's
+            method to 1e-10 of their displacement (1e-5 in float32): stable for stiff matter at long steps, and damped
+            by them. "rk4": the classical Runge-Kutta method, fourth order, for scenes without constraints and soft
+            matter; all forces are explicit: dt must be shorter than about 2.7 over the highest frequency [rad/s] of
+            springs, dampers, servos and compliant contacts, and a small part of a turn. Controls, tau and wrenches hold
+            for a step.
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
             (the default) is the trajectory returned.
         threads: Worker threads; all CPUs by default. No bit of the result depends on it.
@@ -187,9 +195,13 @@ def simulate(
     wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
     arrays = {n: a for n, a in numbers.items() if n in wanted}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
-    _warn_of_long_steps(model, numbers, dt)
+    if integrator == "implicit":
+        arrays["solver_scale"] = solver_scale(model.matter, numbers, dt)
+    else:
+        _warn_of_long_steps(model, numbers, dt)
     kept_counts = kept_impulses(model)
-    solved = tuple(name for name in ("residual", "missed", "unsolved") if name in program.buffers)
+    checked = ("residual", "missed", "unsolved", "unsolved_particles")
+    solved = tuple(name for name in checked if name in program.buffers)
     run = rollout(
         program,
         steps,
@@ -205,7 +217,8 @@ def simulate(
     _check_room(model, run.outputs.get("missed"))
     if on_failure == "raise":
         _check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
-    left = run.outputs["residual"].squeeze(-1) if solved else None
+        _check_particles(run.outputs.get("unsolved_particles"))
+    left = run.outputs["residual"].squeeze(-1) if "residual" in solved else None
     nothing = torch.zeros(*run.status.shape, 0, dtype=model.dtype)
     return Trajectory(
         run.final.get("q", nothing),
@@ -295,6 +308,18 @@ def _check_solved(unsolved: Tensor | None, residual: Tensor | None) -> None:
     raise SimulationError(
         f"the impulses of step {step} were not found to the precision of the exact solver: {left:.3g} N s are missing",
         fix="a larger Contact(cfm=...), less friction or a shorter dt; or on_failure='status' to go on with that error",
+    )
+
+
+def _check_particles(lack: Tensor | None) -> None:
+    """Raise if an implicit step was not solved."""
+    if lack is None or not bool((lack > 0).any()):
+        return
+    failed = (lack.detach().squeeze(-1) > 0).reshape(-1, lack.shape[-2])
+    step = int(failed.any(0).nonzero()[0])
+    raise SimulationError(
+        f"implicit step {step} of the particles was not found: a share {float(lack.max()):.2g} of it is missing",
+        fix="a shorter dt, or softer or better shaped elements; or on_failure='status' to go on with that error",
     )
 
 

@@ -23,6 +23,7 @@ def step_program(
     loaded: Sequence[str] = (),
     record: Sequence[str] = (),
     activated: bool = False,
+    implicit: bool = False,
     name: str = "step",
 ) -> Program:
     """One step: semi-implicit Euler, implicit in springs, dampers and servos, with impulses of all constraints.
@@ -32,6 +33,7 @@ def step_program(
         loaded: Names of bodies that wrenches act on.
         record: Outputs, of RECORDS.
         activated: Whether the activation of solids is a control.
+        implicit: Whether particles take implicit steps.
         name: Name of the program.
 
     Returns:
@@ -42,7 +44,7 @@ def step_program(
     """
     p = Program(name)
     dt = p.parameter("dt", Float)
-    matter = MatterProgram(p, model, dt, activated) if len(model.matter) else None
+    matter = MatterProgram(p, model, dt, activated, implicit) if len(model.matter) else None
     if model.tree.nv:
         _add_robots(p, model, dt, loaded, record, matter)
     elif record:

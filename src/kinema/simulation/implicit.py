@@ -1,0 +1,207 @@
+"""Implicit steps of particles in programs: Newton's method, its linear systems, and the adjoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from kinema.integrate.implicit import (
+    Step,
+    begin_adjoint,
+    begin_evaluation,
+    begin_last_product,
+    begin_product,
+    begin_search,
+    begin_solution,
+    clear_number,
+    clear_numbers,
+    copy_number,
+    copy_vector,
+    copy_vectors,
+    end_adjoint,
+    end_product,
+    end_step,
+    guess,
+    half_step,
+    judge_solution,
+    judge_state,
+    judge_step,
+    ratio,
+    residual,
+    try_step,
+    turn_direction,
+    whole_step,
+)
+from kinema.lang import Float, vec3
+from kinema.lang.kernel import Kernel
+from kinema.lang.program import CONSTANT, Program, Ref, flatten_arguments
+from kinema.math import Force
+from kinema.model.model import Model
+
+PRECISION = {torch.float64: 1e-10, torch.float32: 1e-5}  # of a step, as a share of the displacement
+LINEAR = {torch.float64: 1e-3, torch.float32: 1e-2}  # of the linear systems, as a share of the residual
+ADJOINT = {torch.float64: 1e-12, torch.float32: 1e-6}  # of the adjoint's
+NEWTON, TRIES, ITERATIONS = 30, 12, 1000  # at most
+
+
+@dataclass(frozen=True)
+class ForceLaw:
+    """A kernel that adds forces to particles.
+
+    Attributes:
+        kernel: With arguments x and v of particles, f for forces and perhaps press, what shapes feel.
+        arguments: Of (x, v, f, press).
+        count: Number of its elements.
+    """
+
+    kernel: Kernel
+    arguments: Callable[[Ref, Ref, Ref, Any], tuple[Any, ...]]
+    count: int
+
+
+class ImplicitProgram:
+    """An implicit step of all particles.
+
+    Args:
+        program: Where it is added.
+        model: The model.
+        step: What the step starts from.
+        held: 1 for particles that stay where they are.
+        laws: The forces.
+        press: What shapes feel; None if nothing is touched.
+    """
+
+    def __init__(
+        self, program: Program, model: Model, step: Step, held: Ref, laws: Sequence[ForceLaw], press: Ref | None
+    ) -> None:
+        self.program, self.model, self.step, self.held, self.laws = program, model, step, held, laws
+        self.count = len(model.matter)
+        self.scale = program.parameter("solver_scale", Float, self.count)
+        self.of_shapes = None
+        if press is not None:
+            self.of_shapes = program.constant("no_press", Force, np.zeros((press.buffer.length, 6)))
+            self.pressed = program.scratch("tried_press", Force, press.buffer.length)
+
+    def add(self, x_next: Ref, v_next: Ref) -> None:
+        """Add the step, and its adjoint."""
+        with self.program.custom() as node:
+            self._newton(x_next, v_next)
+        with self.program.adjoint_of(node):
+            self._adjoint(x_next, v_next)
+
+    def _vectors(self, prefix: str, *names: str) -> tuple[Ref, ...]:
+        return tuple(self.program.scratch(f"{prefix}_{name}", vec3, self.count) for name in names)
+
+    def _numbers(self, prefix: str, *names: str) -> tuple[Ref, ...]:
+        return tuple(self.program.scratch(f"{prefix}_{name}", Float, 1) for name in names)
+
+    def _each(self, kernel: Kernel, *arguments: Any) -> None:
+        self.program.call(kernel, *arguments, count=self.count)
+
+    def _newton(self, x_next: Ref, v_next: Ref) -> None:
+        p, step, dtype = self.program, self.step, self.model.dtype
+        y, u, r, to, y_try, u_try, r_try, f = self._vectors(
+            "newton", "y", "u", "r", "to", "y_try", "u_try", "r_try", "f"
+        )
+        names = ("size", "size_try", "of_step", "wanted", "length", "shorter", "accepted", "done")
+        size, size_try, of_step, wanted, length, shorter, accepted, done = self._numbers("newton", *names)
+        precision, share = (p.constant(n, Float, x[dtype]) for n, x in (("precise", PRECISION), ("rough", LINEAR)))
+        lack = p.output("unsolved_particles", Float, 1)
+
+        def evaluate() -> None:
+            self._each(begin_evaluation, step, y_try, u_try, f)
+            for law in self.laws:
+                arguments = law.arguments(y_try, u_try, f, getattr(self, "pressed", None))
+                p.call(law.kernel, *arguments, count=law.count)
+            p.call(clear_number, size_try)
+            self._each(residual, step, y_try, f, r_try, size_try)
+
+        def accept() -> None:
+            self._each(copy_vectors, y_try, u_try, y, u)
+            self._each(copy_vector, r_try, r)
+            p.call(copy_number, size_try, size)
+
+        p.call(clear_number, of_step)
+        self._each(guess, step, self.held, y_try, of_step)
+        evaluate()
+        accept()
+        with p.until(done, NEWTON):
+            p.call(begin_search, size, share, wanted, length)
+            self._solve("newton", y, u, r, wanted, to)
+            with p.until(accepted, TRIES):
+                self._each(try_step, y, to, length, y_try)
+                evaluate()
+                p.call(judge_step, size, size_try, length, shorter, accepted)
+                p.call(copy_number, shorter, length)
+            accept()
+            p.call(judge_state, size, of_step, precision, accepted, done, lack)
+        self._each(end_step, step, self.held, y, x_next, v_next)
+
+    def _solve(self, prefix: str, y: Ref, u: Ref, right: Ref, wanted: Ref, found: Ref) -> None:
+        """A^T found = right, with the derivatives of forces at y and u; `right` is left as it is."""
+        p, step = self.program, self.step
+        names = ("left", "first", "p", "p_next", "scaled", "scaled_s", "s", "Ap", "As", "pull", "by_x", "by_v")
+        left, first, d, d_next, scaled, scaled_s, s, Ad, As, pull, by_x, by_v = self._vectors(f"{prefix}_solve", *names)
+        scalars = ("rho", "rho_next", "alpha", "omega", "beta", "one", "two", "three", "four", "size", "done")
+        rho, rho_next, alpha, omega, beta, one, two, three, four, size, done = self._numbers(
+            f"{prefix}_solve", *scalars
+        )
+
+        def product(vector: Ref, scaled: Ref, other: Ref, out: Ref, with_other: Ref, with_itself: Ref) -> None:
+            self._each(begin_product, self.scale, vector, step.dt, scaled, pull, by_x, by_v)
+            self._pull_back(y, u, pull, by_x, by_v)
+            p.call(clear_numbers, with_other, with_itself)
+            self._each(end_product, step, scaled, by_x, by_v, other, out, with_other, with_itself)
+
+        p.call(clear_number, rho)
+        self._each(begin_solution, right, step.inv_mass, first, d, found, rho)
+        self._each(copy_vector, right, left)
+        with p.until(done, ITERATIONS):
+            product(d, scaled, first, Ad, one, two)
+            p.call(ratio, rho, one, alpha)
+            self._each(half_step, left, Ad, alpha, s, found, scaled)
+            product(s, scaled_s, s, As, three, four)
+            p.call(ratio, three, four, omega)
+            p.call(clear_numbers, rho_next, size)
+            self._each(whole_step, first, step.inv_mass, s, As, omega, scaled_s, found, left, rho_next, size)
+            p.call(judge_solution, rho, rho_next, alpha, omega, size, wanted, beta, done)
+            self._each(turn_direction, left, d, Ad, omega, beta, d_next)
+            self._each(copy_vector, d_next, d)
+            p.call(copy_number, rho_next, rho)
+
+    def _pull_back(self, y: Ref, u: Ref, pull: Ref, by_x: Ref, by_v: Ref, everything: bool = False) -> None:
+        """Add (df/dx)^T pull and (df/dv)^T pull; with `everything` also to the cotangents of all other inputs."""
+        given = {"x": by_x, "v": by_v, "f": pull, "press": self.of_shapes}
+        for law in self.laws:
+            arguments = law.arguments(y, u, pull, self.of_shapes)
+            refs = dict(zip((a.name for a in law.kernel.arrays), flatten_arguments(arguments), strict=True))
+            floats = [a.name for a in law.kernel.arrays if "f" in a.kinds]
+            wanted = [n for n in floats if n in ("x", "v")]
+            if everything:
+                wanted += [n for n in floats if n not in given and refs[n].buffer.kind != CONSTANT]
+            cotangents = [given.get(n, refs[n].adj) for n in floats if n in wanted or n in ("f", "press")]
+            self.program.call(law.kernel.pullback(*wanted), *arguments, *cotangents, count=law.count)
+
+    def _adjoint(self, x_next: Ref, v_next: Ref) -> None:
+        p, step = self.program, self.step
+        right, found, pull, by_x, by_v, f, u = self._vectors(
+            "adjoint", "right", "found", "pull", "by_x", "by_v", "f", "u"
+        )
+        (wanted,) = self._numbers("adjoint", "wanted")
+        share = p.constant("adjoint_precision", Float, ADJOINT[self.model.dtype])
+        p.call(clear_number, wanted)
+        self._each(begin_adjoint, step, x_next.adj, v_next.adj, share, right, wanted)
+        self._each(begin_evaluation, step, x_next, u, f)
+        self._solve("adjoint", x_next, u, right, wanted, found)
+        for law in self.laws:
+            arguments = law.arguments(x_next, u, f, getattr(self, "pressed", None))
+            p.call(law.kernel, *arguments, count=law.count)
+        self._each(begin_last_product, found, step.dt, pull, by_x, by_v)
+        self._pull_back(x_next, u, pull, by_x, by_v, everything=True)
+        inputs: tuple[Any, ...] = (step.x, step.v, step.inv_mass, step.gravity)
+        cotangents = (x_next.adj, v_next.adj, *(x.adj for x in inputs))
+        self._each(end_adjoint, step, self.held, found, f, by_x, by_v, *cotangents)
