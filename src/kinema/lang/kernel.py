@@ -9,7 +9,7 @@ from typing import Any
 
 from kinema.errors import KernelError
 from kinema.lang import frontend, optimise, plain, reverse, tangent
-from kinema.lang.ir import ArrayRef, Block, For, If, KernelIR, Load, Store
+from kinema.lang.ir import ArrayRef, Block, For, If, KernelIR, Load, Store, Value, walk
 
 REGISTRY: dict[str, Kernel] = {}
 
@@ -110,9 +110,13 @@ class Kernel:
 
 def _standing_alone(ir: KernelIR) -> KernelIR:
     """A derived kernel whose arrays are arguments like any others, with what it does to them."""
-    arrays = {a: replace(a, origin=None, written=set(), read=False) for a in ir.arrays}
-    body = _with_arrays(ir.body, arrays)
-    return replace(ir, arrays=list(arrays.values()), body=body)
+    changed = {a: replace(a, origin=None, written=set(), read=False) for a in ir.arrays if a.origin or a.written}
+    for node in walk(ir.body):
+        if isinstance(node, Value) and node.op == "length" and node.attr in changed:
+            what = f"{ir.name} has no pullback: it asks for the length of {node.attr.name!r}, which it writes"
+            raise KernelError(what, fix="the length of another array of the same size")
+    body = _with_arrays(ir.body, changed)
+    return replace(ir, arrays=[changed.get(a, a) for a in ir.arrays], body=body)
 
 
 def _with_arrays(body: Block, arrays: dict[ArrayRef, ArrayRef]) -> Block:
