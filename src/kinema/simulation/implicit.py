@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from kinema.integrate.implicit import (
     Step,
     begin_adjoint,
+    begin_bending,
     begin_evaluation,
+    begin_gradients,
     begin_last_product,
     begin_product,
     begin_search,
@@ -23,15 +24,21 @@ from kinema.integrate.implicit import (
     copy_vector,
     copy_vectors,
     end_adjoint,
+    end_bending,
     end_product,
     end_step,
+    follow_gradients,
     guess,
     half_step,
+    judge_bending,
+    judge_gradients,
     judge_solution,
     judge_state,
     judge_step,
+    next_gradient,
     ratio,
     residual,
+    slopes_along,
     try_step,
     turn_direction,
     whole_step,
@@ -42,10 +49,9 @@ from kinema.lang.program import CONSTANT, Program, Ref, flatten_arguments
 from kinema.math import Force
 from kinema.model.model import Model
 
-PRECISION = {torch.float64: 1e-10, torch.float32: 1e-5}  # of a step, as a share of the displacement
-LINEAR = {torch.float64: 1e-3, torch.float32: 1e-2}  # of the linear systems, as a share of the residual
-ADJOINT = {torch.float64: 1e-12, torch.float32: 1e-6}  # of the adjoint's
-NEWTON, TRIES, ITERATIONS = 30, 12, 1000  # at most
+PRECISION = 1e-10  # of a step, as a share of the displacement
+ADJOINT = 1e-12  # of the adjoint's linear system, as a share of its right side
+NEWTON, TRIES, ITERATIONS = 60, 12, 1000  # at most
 
 
 @dataclass(frozen=True)
@@ -103,13 +109,17 @@ class ImplicitProgram:
         self.program.call(kernel, *arguments, count=self.count)
 
     def _newton(self, x_next: Ref, v_next: Ref) -> None:
-        p, step, dtype = self.program, self.step, self.model.dtype
+        p, step = self.program, self.step
         y, u, r, to, y_try, u_try, r_try, f = self._vectors(
             "newton", "y", "u", "r", "to", "y_try", "u_try", "r_try", "f"
         )
-        names = ("size", "size_try", "of_step", "wanted", "length", "shorter", "accepted", "done")
-        size, size_try, of_step, wanted, length, shorter, accepted, done = self._numbers("newton", *names)
-        precision, share = (p.constant(n, Float, x[dtype]) for n, x in (("precise", PRECISION), ("rough", LINEAR)))
+        size, size_try, of_step, slope, slope_try = self._numbers(
+            "newton", "size", "size_try", "of_step", "slope", "slope_try"
+        )
+        wanted, length, shorter, accepted, done = self._numbers(
+            "newton", "wanted", "length", "shorter", "accepted", "done"
+        )
+        precision = p.constant("precision_of_steps", Float, PRECISION)
         lack = p.output("unsolved_particles", Float, 1)
 
         def evaluate() -> None:
@@ -130,26 +140,51 @@ class ImplicitProgram:
         evaluate()
         accept()
         with p.until(done, NEWTON):
-            p.call(begin_search, size, share, wanted, length)
-            self._solve("newton", y, u, r, wanted, to)
+            p.call(begin_search, size, of_step, wanted, length)
+            self._descend(y, u, r, wanted, to)
             with p.until(accepted, TRIES):
                 self._each(try_step, y, to, length, y_try)
                 evaluate()
-                p.call(judge_step, size, size_try, length, shorter, accepted)
+                p.call(clear_numbers, slope, slope_try)
+                self._each(slopes_along, to, r, r_try, slope, slope_try)
+                p.call(judge_step, slope, slope_try, size, size_try, length, shorter, accepted)
                 p.call(copy_number, shorter, length)
             accept()
             p.call(judge_state, size, of_step, precision, accepted, done, lack)
         self._each(end_step, step, self.held, y, x_next, v_next)
 
-    def _solve(self, prefix: str, y: Ref, u: Ref, right: Ref, wanted: Ref, found: Ref) -> None:
+    def _descend(self, y: Ref, u: Ref, right: Ref, wanted: Ref, found: Ref) -> None:
+        """A step of Newton's method by conjugate gradients, from the derivatives of forces at y and u."""
+        p, step = self.program, self.step
+        names = ("left", "left_next", "p", "p_next", "Ap", "pull", "by_x", "by_v")
+        left, left_next, d, d_next, Ad, pull, by_x, by_v = self._vectors("descent", *names)
+        names = ("slope", "slope_next", "bend", "first", "alpha", "beta", "down", "size", "done")
+        slope, slope_next, bend, first, alpha, beta, down, size, done = self._numbers("descent", *names)
+        p.call(clear_number, slope)
+        self._each(begin_gradients, self.scale, right, left, d, found, slope)
+        p.call(copy_number, p.constant("one", Float, [1.0]), first)
+        with p.until(done, ITERATIONS):
+            self._each(begin_bending, d, step.dt, pull, by_x, by_v)
+            self._pull_back(y, u, pull, by_x, by_v)
+            p.call(clear_number, bend)
+            self._each(end_bending, step, d, by_x, by_v, Ad, bend)
+            p.call(judge_bending, slope, bend, first, alpha, down)
+            p.call(clear_numbers, slope_next, size)
+            moving = (d, Ad, alpha, found, left, left_next, slope_next, size)
+            self._each(follow_gradients, self.scale, step.inv_mass, *moving)
+            p.call(judge_gradients, slope, slope_next, down, size, wanted, beta, done)
+            self._each(next_gradient, self.scale, left_next, d, beta, d_next)
+            self._each(copy_vectors, d_next, left_next, d, left)
+            p.call(copy_number, slope_next, slope)
+            p.call(clear_number, first)
+
+    def _solve(self, y: Ref, u: Ref, right: Ref, wanted: Ref, found: Ref) -> None:
         """A^T found = right, with the derivatives of forces at y and u; `right` is left as it is."""
         p, step = self.program, self.step
         names = ("left", "first", "p", "p_next", "scaled", "scaled_s", "s", "Ap", "As", "pull", "by_x", "by_v")
-        left, first, d, d_next, scaled, scaled_s, s, Ad, As, pull, by_x, by_v = self._vectors(f"{prefix}_solve", *names)
+        left, first, d, d_next, scaled, scaled_s, s, Ad, As, pull, by_x, by_v = self._vectors("solve", *names)
         scalars = ("rho", "rho_next", "alpha", "omega", "beta", "one", "two", "three", "four", "size", "done")
-        rho, rho_next, alpha, omega, beta, one, two, three, four, size, done = self._numbers(
-            f"{prefix}_solve", *scalars
-        )
+        rho, rho_next, alpha, omega, beta, one, two, three, four, size, done = self._numbers("solve", *scalars)
 
         def product(vector: Ref, scaled: Ref, other: Ref, out: Ref, with_other: Ref, with_itself: Ref) -> None:
             self._each(begin_product, self.scale, vector, step.dt, scaled, pull, by_x, by_v)
@@ -192,11 +227,11 @@ class ImplicitProgram:
             "adjoint", "right", "found", "pull", "by_x", "by_v", "f", "u"
         )
         (wanted,) = self._numbers("adjoint", "wanted")
-        share = p.constant("adjoint_precision", Float, ADJOINT[self.model.dtype])
+        share = p.constant("adjoint_precision", Float, ADJOINT)
         p.call(clear_number, wanted)
         self._each(begin_adjoint, step, x_next.adj, v_next.adj, share, right, wanted)
         self._each(begin_evaluation, step, x_next, u, f)
-        self._solve("adjoint", x_next, u, right, wanted, found)
+        self._solve(x_next, u, right, wanted, found)
         for law in self.laws:
             arguments = law.arguments(x_next, u, f, getattr(self, "pressed", None))
             p.call(law.kernel, *arguments, count=law.count)

@@ -132,8 +132,8 @@ def simulate(
             included, in world axes [N m, N], shape (*batch, steps, joints, 6). Joints that are fixed have none.
         integrator: "euler": semi-implicit Euler, first order, implicit in springs, dampers and servos of joints, with
             hard contact, limits and loops. "implicit": the same, but particles take implicit steps, found by Newton's
-            method to 1e-10 of their displacement (1e-5 in float32): stable for stiff matter at long steps, and damped
-            by them. "rk4": the classical Runge-Kutta method, fourth order, for scenes without constraints and soft
+            method to 1e-10 of their displacement, in float64 only: stable for stiff matter at long steps, and damped by
+            them. "rk4": the classical Runge-Kutta method, fourth order, for scenes without constraints and soft
             matter; all forces are explicit: dt must be shorter than about 2.7 over the highest frequency [rad/s] of
             springs, dampers, servos and compliant contacts, and a small part of a turn. Controls, tau and wrenches hold
             for a step.
@@ -195,6 +195,9 @@ def simulate(
     wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
     arrays = {n: a for n, a in numbers.items() if n in wanted}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
+    if integrator == "implicit" and model.dtype != torch.float64:
+        what = "implicit steps need double precision: in single precision forces of stiff elements are mostly rounding"
+        raise InputError(what, got=model.dtype, fix="kinema.compile(scene, dtype=torch.float64)")
     if integrator == "implicit":
         arrays["solver_scale"] = solver_scale(model.matter, numbers, dt)
     else:
