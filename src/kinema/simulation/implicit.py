@@ -113,8 +113,8 @@ class ImplicitProgram:
         y, u, r, to, y_try, u_try, r_try, f = self._vectors(
             "newton", "y", "u", "r", "to", "y_try", "u_try", "r_try", "f"
         )
-        size, size_try, of_step, slope, slope_try = self._numbers(
-            "newton", "size", "size_try", "of_step", "slope", "slope_try"
+        size, size_try, far, of_step, slope, slope_try = self._numbers(
+            "newton", "size", "size_try", "far", "of_step", "slope", "slope_try"
         )
         wanted, length, shorter, accepted, done = self._numbers(
             "newton", "wanted", "length", "shorter", "accepted", "done"
@@ -127,8 +127,8 @@ class ImplicitProgram:
             for law in self.laws:
                 arguments = law.arguments(y_try, u_try, f, getattr(self, "pressed", None))
                 p.call(law.kernel, *arguments, count=law.count)
-            p.call(clear_number, size_try)
-            self._each(residual, step, y_try, f, r_try, size_try)
+            p.call(clear_numbers, size_try, far)
+            self._each(residual, step, y_try, f, r_try, size_try, far)
 
         def accept() -> None:
             self._each(copy_vectors, y_try, u_try, y, u)
@@ -150,7 +150,7 @@ class ImplicitProgram:
                 p.call(judge_step, slope, slope_try, size, size_try, length, shorter, accepted)
                 p.call(copy_number, shorter, length)
             accept()
-            p.call(judge_state, size, of_step, precision, accepted, done, lack)
+            p.call(judge_state, size, of_step, far, precision, accepted, done, lack)
         self._each(end_step, step, self.held, y, x_next, v_next)
 
     def _descend(self, y: Ref, u: Ref, right: Ref, wanted: Ref, found: Ref) -> None:
@@ -158,8 +158,8 @@ class ImplicitProgram:
         p, step = self.program, self.step
         names = ("left", "left_next", "p", "p_next", "Ap", "pull", "by_x", "by_v")
         left, left_next, d, d_next, Ad, pull, by_x, by_v = self._vectors("descent", *names)
-        names = ("slope", "slope_next", "bend", "first", "alpha", "beta", "down", "size", "done")
-        slope, slope_next, bend, first, alpha, beta, down, size, done = self._numbers("descent", *names)
+        scalars = ("slope", "slope_next", "bend", "first", "alpha", "beta", "down", "size", "done")
+        slope, slope_next, bend, first, alpha, beta, down, size, done = self._numbers("descent", *scalars)
         p.call(clear_number, slope)
         self._each(begin_gradients, self.scale, right, left, d, found, slope)
         p.call(copy_number, p.constant("one", Float, [1.0]), first)

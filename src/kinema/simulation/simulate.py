@@ -133,10 +133,10 @@ def simulate(
         integrator: "euler": semi-implicit Euler, first order, implicit in springs, dampers and servos of joints, with
             hard contact, limits and loops. "implicit": the same, but particles take implicit steps, found by Newton's
             method to 1e-10 of their displacement, in float64 only: stable for stiff matter at long steps, and damped by
-            them. "rk4": the classical Runge-Kutta method, fourth order, for scenes without constraints and soft
-            matter; all forces are explicit: dt must be shorter than about 2.7 over the highest frequency [rad/s] of
-            springs, dampers, servos and compliant contacts, and a small part of a turn. Controls, tau and wrenches hold
-            for a step.
+            them; with Skin(k_d=0), as there may be no such step where a force jumps. "rk4": the classical Runge-Kutta
+            method, fourth order, for scenes without constraints and soft matter; all forces are explicit: dt must be
+            shorter than about 2.7 over the highest frequency [rad/s] of springs, dampers, servos and compliant
+            contacts, and a small part of a turn. Controls, tau and wrenches hold for a step.
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
             (the default) is the trajectory returned.
         threads: Worker threads; all CPUs by default. No bit of the result depends on it.
@@ -321,8 +321,8 @@ def _check_particles(lack: Tensor | None) -> None:
     failed = (lack.detach().squeeze(-1) > 0).reshape(-1, lack.shape[-2])
     step = int(failed.any(0).nonzero()[0])
     raise SimulationError(
-        f"implicit step {step} of the particles was not found: a share {float(lack.max()):.2g} of it is missing",
-        fix="a shorter dt, or softer or better shaped elements; or on_failure='status' to go on with that error",
+        f"implicit step {step} of the particles was not found: {float(lack.detach().max()):.2g} of it is missing",
+        fix="a shorter dt, or Skin(k_d=0), whose force jumps at touch; or on_failure='status' to go on with that error",
     )
 
 
