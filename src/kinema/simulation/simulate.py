@@ -82,6 +82,7 @@ def simulate(
     record: Sequence[str] = (),
     integrator: str = "euler",
     checkpoint: int | str = 1,
+    memory_budget: int | None = None,
     threads: int | None = None,
     on_failure: str = "raise",
     progress: bool = True,
@@ -131,6 +132,7 @@ def simulate(
             step.
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
             (the default) is the trajectory returned.
+        memory_budget: Bytes that the run may take; 80 % of the available memory by default.
         threads: Worker threads; all CPUs by default. No bit of the result depends on it.
         on_failure: "raise" if a world becomes non-finite, or "status".
         progress: Show progress of long runs.
@@ -198,6 +200,7 @@ def simulate(
         controls,
         record=(*(states if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
         checkpoint=checkpoint,
+        memory_budget=memory_budget,
         threads=threads,
         on_failure=on_failure,
         progress=progress,
