@@ -30,13 +30,14 @@ class DeformablePeer(Protocol):
     name: str
     mode: str
     threads: int
+    steps: int
 
     @staticmethod
     def available() -> Availability:
         """Tell whether the packages needed are here."""
 
     def prepare(self, case: Case, steps: int) -> None:
-        """Take the arrays of `case` and make rollouts of `steps` steps ready to run."""
+        """Take the arrays of `case` and make rollouts of `steps` steps ready to run; sets `steps`, or less."""
 
     def forward(self) -> None:
         """All steps from the state of the case; nothing is kept."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -18,21 +20,14 @@ class Peer:
     Args:
         threads: Worker threads.
         dtype: Precision.
-        checkpoint, memory_budget: As in `kn.simulate`.
+        options: Of the runs that are stored for gradients: checkpoint and memory_budget as in `kn.simulate`.
     """
 
     name = "Kinema"
     mode = "simulate"
 
-    def __init__(
-        self,
-        threads: int = 1,
-        dtype: torch.dtype = torch.float32,
-        checkpoint: int | str = 1,
-        memory_budget: int | None = None,
-    ) -> None:
-        self.threads, self.dtype = threads, dtype
-        self.options = {"checkpoint": checkpoint, "memory_budget": memory_budget}
+    def __init__(self, threads: int = 1, dtype: torch.dtype = torch.float32, **options: Any) -> None:
+        self.threads, self.dtype, self.options = threads, dtype, options
 
     @staticmethod
     def available() -> Availability:
@@ -40,7 +35,7 @@ class Peer:
         return Availability(True)
 
     def prepare(self, case: Case, steps: int) -> None:
-        """Compile the model and run once."""
+        """Compile the model."""
         self.model = case.model(self.dtype)
         start = {name: torch.tensor(getattr(case, name), dtype=self.dtype) for name in GRADIENTS}
         self.leaves = {name: tensor.requires_grad_() for name, tensor in start.items()}
@@ -50,24 +45,28 @@ class Peer:
     def lengthen(self, steps: int) -> None:
         """Take rollouts of this many steps from now on."""
         self.steps = steps
-        self.stored = None
+        self.stored: kn.Trajectory | None = None
 
     def forward(self) -> None:
+        """The end alone: no trajectory is returned."""
         with torch.no_grad():
-            self._simulate()
+            self._simulate(checkpoint=self.steps)
 
     def backward(self) -> None:
+        """Reverse the stored rollout, which is made at the first call."""
         if self.stored is None:
-            self.stored = self._simulate()
+            self.stored = self._simulate(**self.options)
         ends = (self.stored.x_end, self.stored.xd_end)
         self.gradients = torch.autograd.grad(ends, list(self.leaves.values()), self.cotangents, retain_graph=True)
 
     def results(self) -> dict[str, np.ndarray]:
+        """The end and the gradients."""
+        assert self.stored is not None  # `backward` was called
         found = {"x": self.stored.x_end, "v": self.stored.xd_end}
         found |= {f"grad_{name}": g for name, g in zip(GRADIENTS, self.gradients, strict=True)}
         return {name: tensor.detach().numpy() for name, tensor in found.items()}
 
-    def _simulate(self) -> kn.Trajectory:
+    def _simulate(self, **options: Any) -> kn.Trajectory:
         at = self.leaves
         return kn.simulate(
             self.model,
@@ -78,5 +77,5 @@ class Peer:
             dt=DT,
             threads=self.threads,
             progress=False,
-            **self.options,
+            **options,
         )

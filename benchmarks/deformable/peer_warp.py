@@ -20,6 +20,10 @@ from .scene import DT, FABRIC, FIRM, FLESH, LIGHT, SOLID, WIND, Case
 from .warp_kernels import kernels
 
 
+MOST_STEPS = 400
+"""A longer graph takes long to capture and costs no less per step: a call of this one is 0.02 ms beside its steps."""
+
+
 class _Moment(NamedTuple):
     """Positions and velocities of one moment, or the gradients to them."""
 
@@ -53,7 +57,7 @@ class Peer:
         """Bring the arrays of Kinema's model into Warp's, and capture a rollout and its adjoint."""
         kit = kernels()
         wp = self._wp = kit.wp
-        self._count, self._steps = len(case.x), steps
+        self._count, self.steps = len(case.x), min(steps, MOST_STEPS)
         array = partial(wp.array, device="cpu", copy=True)
         model = case.model()
         self._mu, self._lam = array(case.mu, dtype=float), array(case.lam, dtype=float)
@@ -101,18 +105,21 @@ class Peer:
         self._cot = _Moment(array(case.cot_x, dtype=wp.vec3), array(case.cot_v, dtype=wp.vec3))
         self._pair = [_Moment(self._zeros(), self._zeros()) for _ in range(2)]
         self._bars = [_Moment(self._zeros(), self._zeros()) for _ in range(2)]
-        self._stored = [self._start, *(_Moment(self._zeros(), self._zeros()) for _ in range(steps))]
+        self._stored = [self._start, *(_Moment(self._zeros(), self._zeros()) for _ in range(self.steps))]
         self._forward, self._backward = self._capture(self._roll), self._capture(self._reverse)
         for now, then in zip(self._stored, self._stored[1:], strict=False):
             self._step(now, then)
 
     def forward(self) -> None:
+        """Replay the rollout."""
         self._wp.capture_launch(self._forward)
 
     def backward(self) -> None:
+        """Replay its adjoint."""
         self._wp.capture_launch(self._backward)
 
     def results(self) -> dict[str, np.ndarray]:
+        """The end and the gradients."""
         end, first = self._stored[-1], self._bars[0]
         bars = (first.x, first.v, self._mu_bar, self._lam_bar)
         found = {"x": end.x, "v": end.v} | {f"grad_{n}": g for n, g in zip(GRADIENTS, bars, strict=True)}
@@ -130,7 +137,7 @@ class Peer:
     def _roll(self) -> None:
         """All steps; nothing is kept."""
         now = self._start
-        for i in range(self._steps):
+        for i in range(self.steps):
             self._step(now, self._pair[i % 2])
             now = self._pair[i % 2]
 
@@ -143,12 +150,12 @@ class Peer:
 
     def _reverse(self) -> None:
         """The adjoint of all stored steps, the last one first."""
-        last = self._bars[self._steps % 2]
+        last = self._bars[self.steps % 2]
         self._wp.copy(last.x, self._cot.x)
         self._wp.copy(last.v, self._cot.v)
         self._mu_bar.zero_()
         self._lam_bar.zero_()
-        for i in reversed(range(self._steps)):
+        for i in reversed(range(self.steps)):
             self._step_adjoint(i)
 
     def _step_adjoint(self, i: int) -> None:

@@ -13,7 +13,7 @@ third of the vertices of a cloth 2 mm in the ball: they touch in every step that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -74,6 +74,7 @@ class Case:
         cot_x: Cotangents of the positions at the end, shape (vertices, 3), float32.
         cot_v: Cotangents of the velocities at the end.
         ball: Radius of the ball about the origin [m]; None where there is the ground.
+        models: Those that were compiled, by precision.
     """
 
     kind: str
@@ -86,10 +87,18 @@ class Case:
     cot_x: np.ndarray
     cot_v: np.ndarray
     ball: float | None = None
+    models: dict[torch.dtype, kn.Model] = field(default_factory=dict)
 
     def model(self, dtype: torch.dtype = torch.float32) -> kn.Model:
-        """The model of the scene."""
-        return kn.compile(self.scene, dtype)
+        """The model of the scene, compiled once."""
+        if dtype not in self.models:
+            self.models[dtype] = kn.compile(self.scene, dtype)
+        return self.models[dtype]
+
+    def touching(self, x: np.ndarray) -> float:
+        """Share of the vertices at x [m] that touch."""
+        out = x[:, 2] if self.ball is None else np.linalg.norm(x, axis=1) - self.ball
+        return float((out < 0).mean())
 
 
 def solid(tets: int, seed: int = 0) -> Case:
@@ -148,5 +157,5 @@ def _case(
 ) -> Case:
     """The case with noise: a tenth of the depth, 1 cm/s, and cotangents."""
     noise = rng.normal(size=(4, len(x), 3))
-    x, v, *cotangents = (np.ascontiguousarray(a, np.float32) for a in (x + 0.1 * DEPTH * noise[0], 0.01 * noise[1], *noise[2:]))
-    return Case(kind, elements, scene, x, v, mu, lam, *cotangents, ball)
+    arrays = (x + 0.1 * DEPTH * noise[0], 0.01 * noise[1], mu, lam, *noise[2:])
+    return Case(kind, elements, scene, *(np.ascontiguousarray(a, np.float32) for a in arrays), ball)

@@ -172,9 +172,7 @@ def kernels() -> SimpleNamespace:
         along_a = -(along_b + along_c + along_d)
         va = v[corner[0]]
         rate = (
-            wp.dot(along_b, v[corner[1]] - va)
-            + wp.dot(along_c, v[corner[2]] - va)
-            + wp.dot(along_d, v[corner[3]] - va)
+            wp.dot(along_b, v[corner[1]] - va) + wp.dot(along_c, v[corner[2]] - va) + wp.dot(along_d, v[corner[3]] - va)
         )
         moment = -weight[h] * (bending * wp.sin(0.5 * (angle - rest_angle[h])) + damping * rate)
         wp.atomic_add(f, corner[0], along_a * moment)
