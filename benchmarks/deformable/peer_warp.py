@@ -1,7 +1,7 @@
 """NVIDIA Warp on the CPU in its best mode: launches of whole rollouts captured once, and replayed in a C++ loop.
 
-Backward is the launches of adjoint kernels, each of which recomputes what it needs from the stored state of its step. Warp
-has neither threads nor lanes across elements on the CPU.
+Backward is the launches of adjoint kernels, each of which recomputes what it needs from the stored state of its step.
+Warp has neither threads nor lanes across elements on the CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from benchmarks.kernels import Availability
 from . import GRADIENTS
 from .scene import DT, FABRIC, FIRM, FLESH, LIGHT, SOLID, WIND, Case
 from .warp_kernels import kernels
-
 
 MOST_STEPS = 400
 """A longer graph takes long to capture and costs no less per step: a call of this one is 0.02 ms beside its steps."""

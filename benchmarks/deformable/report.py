@@ -47,11 +47,11 @@ tetrahedron from 1,000 to 100,000 of them over that at 1,000; `fem_least_*` the 
 table; `gear5760_*` is megabytes."""
 
 NOTES = (
-    "forward_us, backward_us: least time of a rollout, divided by its steps; what a call costs beside its steps (Python,"
-    " checks, packing) is in it. call_ms, backward_call_ms: least time of a rollout of one step. backward:"
+    "forward_us, backward_us: least time of a rollout, divided by its steps; what a call costs beside its steps"
+    " (Python, checks, packing) is in it. call_ms, backward_call_ms: least time of a rollout of one step. backward:"
     " torch.autograd.grad of a stored rollout with checkpoint=1, or Warp's adjoint launches from stored states.",
-    "gradient_error: largest relative error among the gradients to x, v, mu and lam after a rollout of error_steps steps,"
-    " against Kinema in float64, which has the shapes at rest in float64 too.",
+    "gradient_error: largest relative error among the gradients to x, v, mu and lam after a rollout of error_steps"
+    " steps, against Kinema in float64, which has the shapes at rest in float64 too.",
     "touching, touching_end: share of the vertices in contact, at the start and at the end of Kinema's rollout.",
     "Warp: CPU graph replay, one thread (it has no more); contact is fused with the step, air with the membrane, and"
     " numbers that are the same everywhere are scalars. Kinema reads them from arrays, one per element.",
@@ -106,9 +106,8 @@ def ratios(rows: Sequence[Row], memory: Sequence[MemoryRow]) -> dict[str, float 
             found[f"fem10k_{short}_vs_warp{ending}"] = _divide(warp[SOLID].get(10_000), own[SOLID].get(10_000))
             found[f"cloth20k_{short}_vs_warp{ending}"] = _divide(warp[CLOTH].get(20_000), own[CLOTH].get(20_000))
             found[f"fem_growth_{short}{ending}"] = _growth(own[SOLID])
-            hz = {
-                n: 1e6 / own[SOLID][n] / both[short == "bwd"] for n, both in GRADSIM_GPU_HZ.items() if n in own[SOLID]
-            }
+            rates = {n: both[short == "bwd"] for n, both in GRADSIM_GPU_HZ.items() if n in own[SOLID]}
+            hz = {n: 1e6 / own[SOLID][n] / rate for n, rate in rates.items()}
             found[f"fem10k_{short}_vs_gradsim_gpu{ending}"] = hz.get(10_000)
             found[f"fem_least_{short}_vs_gradsim_gpu{ending}"] = min(hz.values(), default=None)
     peaks = {m.checkpoint: m.peak_mb for m in memory if m.steps == 5760}

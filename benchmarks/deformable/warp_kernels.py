@@ -1,7 +1,7 @@
 """The laws of `scene.py` as Warp kernels, written the way Warp runs them fastest on a CPU.
 
-That is not the shortest way: columns as vectors instead of matrices, contact in the kernel that moves the vertices, air in
-that of the membranes, numbers that are the same everywhere as scalars, no grid-stride loop.
+That is not the shortest way: columns as vectors instead of matrices, contact in the kernel that moves the vertices, air
+in that of the membranes, numbers that are the same everywhere as scalars, no grid-stride loop.
 """
 # No postponed annotations in this file: Warp reads those of the kernels.
 
