@@ -50,6 +50,19 @@ def run_articulated(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]
     return result, _module("benchmarks.articulated.report").tables(result)
 
 
+def run_deformable(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]]:
+    """Time soft blocks on the ground and cloth on a ball side by side with Warp; progress goes to standard error.
+
+    Args:
+        quick: One small block and one small cloth.
+
+    Returns:
+        One object with `rows`, `ratios` and more, and the same as tables for people.
+    """
+    result = _module("benchmarks.deformable.run").measure(quick=quick)
+    return result, _module("benchmarks.deformable.report").tables(result)
+
+
 def _module(name: str) -> Any:
     """A module of the project folder."""
     folder = str(project_folder())

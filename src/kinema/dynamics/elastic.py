@@ -86,11 +86,10 @@ def neo_hookean_solid(F: mat33, mu: Float, lam: Float, activation: Float):
 
 
 @func
-def viscous_stress(rates: mat33, edges: mat33, rest_inverse: mat33, strength: Float):
-    """Derivatives of V eta D:D by the rates of the edges [m/s], with strength = V eta: strength F (2 D) E_0^-T."""
-    F = edges @ rest_inverse
-    half = transpose(F) @ (rates @ rest_inverse)
-    return strength * (F @ ((half + transpose(half)) @ transpose(rest_inverse)))
+def viscous_stress(F: mat33, dF: mat33, strength: Float):
+    """Derivative of strength D:D by dF/dt, D = (F^T dF/dt + dF/dt^T F) / 2: strength F (2 D)."""
+    half = transpose(F) @ dF
+    return F @ ((half + transpose(half)) * strength)
 
 
 @cache
@@ -98,8 +97,8 @@ def solid_kernels(energy: Func) -> tuple[Any, Any]:
     """Kernels of tetrahedra with an energy density psi(F, mu, lam, activation) [J/m^3]: without and with viscosity."""
 
     @func
-    def element_energy(edges: mat33, rest_inverse: mat33, volume: Float, mu: Float, lam: Float, activation: Float):
-        return volume * energy(edges @ rest_inverse, mu, lam, activation)
+    def element_energy(F: mat33, volume: Float, mu: Float, lam: Float, activation: Float):
+        return volume * energy(F, mu, lam, activation)
 
     @kernel
     def solid_forces(
@@ -113,10 +112,10 @@ def solid_kernels(energy: Func) -> tuple[Any, Any]:
     ):
         """Elastic forces [N], added to those of the particles."""
         a, b, c, d = mesh.vertices[e]
-        xa = x[a]
-        edges = columns(x[b] - xa, x[c] - xa, x[d] - xa)
-        P = grad(element_energy)(edges, mesh.rest_inverse[e], mesh.volume[e], mu[e], lam[e], activation[e])
-        gb, gc, gd = columns_of(P)
+        xa, rest_inverse = x[a], mesh.rest_inverse[e]
+        F = columns(x[b] - xa, x[c] - xa, x[d] - xa) @ rest_inverse
+        P = grad(element_energy)(F, mesh.volume[e], mu[e], lam[e], activation[e])
+        gb, gc, gd = columns_of(P @ transpose(rest_inverse))
         f[b] -= gb
         f[c] -= gc
         f[d] -= gd
@@ -136,12 +135,12 @@ def solid_kernels(energy: Func) -> tuple[Any, Any]:
     ):
         """Elastic and viscous forces [N], added to those of the particles."""
         a, b, c, d = mesh.vertices[e]
-        xa, va = x[a], v[a]
-        edges = columns(x[b] - xa, x[c] - xa, x[d] - xa)
-        rates = columns(v[b] - va, v[c] - va, v[d] - va)
-        P = grad(element_energy)(edges, mesh.rest_inverse[e], mesh.volume[e], mu[e], lam[e], activation[e])
-        Q = viscous_stress(rates, edges, mesh.rest_inverse[e], mesh.volume[e] * viscosity[e])
-        gb, gc, gd = columns_of(P + Q)
+        xa, va, rest_inverse, volume = x[a], v[a], mesh.rest_inverse[e], mesh.volume[e]
+        F = columns(x[b] - xa, x[c] - xa, x[d] - xa) @ rest_inverse
+        dF = columns(v[b] - va, v[c] - va, v[d] - va) @ rest_inverse
+        P = grad(element_energy)(F, volume, mu[e], lam[e], activation[e])
+        Q = viscous_stress(F, dF, volume * viscosity[e])
+        gb, gc, gd = columns_of((P + Q) @ transpose(rest_inverse))
         f[b] -= gb
         f[c] -= gc
         f[d] -= gd

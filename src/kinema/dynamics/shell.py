@@ -54,6 +54,7 @@ from kinema.lang import (
     sin,
     sqrt,
     struct,
+    transpose,
     vec2,
     vec3,
 )
@@ -118,12 +119,11 @@ def neo_hookean_membrane(F: mat32, mu: Float, lam: Float, activation: Float):
 
 
 @func
-def tri_dissipation(rates: mat32, edges: mat32, rest_inverse: mat22, area: Float, viscosity: Float):
-    """Half of the power [W] that the viscosity of one triangle takes; `rates` [m/s] are those of its edges."""
-    F = edges @ rest_inverse
-    dF = rates @ rest_inverse
-    xx, yy, xy = 2.0 * dot(F.x, dF.x), 2.0 * dot(F.y, dF.y), dot(F.x, dF.y) + dot(F.y, dF.x)
-    return (0.25 * area * viscosity) * (xx * xx + yy * yy + 2.0 * xy * xy)
+def viscous_tension(F: mat32, dF: mat32, strength: Float):
+    """Derivative of strength D:D by dF/dt, D = (F^T dF/dt + dF/dt^T F) / 2: strength F (2 D)."""
+    xx, yy = 2.0 * strength * dot(F.x, dF.x), 2.0 * strength * dot(F.y, dF.y)
+    xy = strength * (dot(F.x, dF.y) + dot(F.y, dF.x))
+    return mat32(F.x * xx + F.y * xy, F.x * xy + F.y * yy)
 
 
 @cache
@@ -131,8 +131,8 @@ def membrane_kernels(energy: Func) -> tuple[Any, Any]:
     """Kernels of triangles with an energy per area psi(F, mu, lam, activation) [J/m^2]: without and with viscosity."""
 
     @func
-    def element_energy(edges: mat32, rest_inverse: mat22, area: Float, mu: Float, lam: Float, activation: Float):
-        return area * energy(edges @ rest_inverse, mu, lam, activation)
+    def element_energy(F: mat32, area: Float, mu: Float, lam: Float, activation: Float):
+        return area * energy(F, mu, lam, activation)
 
     @kernel
     def membrane_forces(
@@ -146,9 +146,9 @@ def membrane_kernels(energy: Func) -> tuple[Any, Any]:
     ):
         """Elastic forces [N], added to those of the particles. x [m], mu and lam [N/m], activation [-]."""
         a, b, c = mesh.vertices[e]
-        xa = x[a]
-        edges = mat32(x[b] - xa, x[c] - xa)
-        g = grad(element_energy)(edges, mesh.rest_inverse[e], mesh.area[e], mu[e], lam[e], activation[e])
+        xa, rest_inverse = x[a], mesh.rest_inverse[e]
+        F = mat32(x[b] - xa, x[c] - xa) @ rest_inverse
+        g = grad(element_energy)(F, mesh.area[e], mu[e], lam[e], activation[e]) @ transpose(rest_inverse)
         f[b] -= g.x
         f[c] -= g.y
         f[a] += g.x + g.y
@@ -167,12 +167,12 @@ def membrane_kernels(energy: Func) -> tuple[Any, Any]:
     ):
         """Elastic and viscous forces [N], added to those of the particles. v [m/s], viscosity [N s/m]."""
         a, b, c = mesh.vertices[e]
-        xa, va = x[a], v[a]
-        edges = mat32(x[b] - xa, x[c] - xa)
-        rates = mat32(v[b] - va, v[c] - va)
-        P = grad(element_energy)(edges, mesh.rest_inverse[e], mesh.area[e], mu[e], lam[e], activation[e])
-        Q = grad(tri_dissipation)(rates, edges, mesh.rest_inverse[e], mesh.area[e], viscosity[e])
-        g = P + Q
+        xa, va, rest_inverse, area = x[a], v[a], mesh.rest_inverse[e], mesh.area[e]
+        F = mat32(x[b] - xa, x[c] - xa) @ rest_inverse
+        dF = mat32(v[b] - va, v[c] - va) @ rest_inverse
+        P = grad(element_energy)(F, area, mu[e], lam[e], activation[e])
+        Q = viscous_tension(F, dF, area * viscosity[e])
+        g = (P + Q) @ transpose(rest_inverse)
         f[b] -= g.x
         f[c] -= g.y
         f[a] += g.x + g.y

@@ -88,6 +88,7 @@ def simulate(
     record: Sequence[str] = (),
     integrator: str = "euler",
     checkpoint: int | str = 1,
+    memory_budget: int | None = None,
     threads: int | None = None,
     on_failure: str = "raise",
     progress: bool = True,
@@ -139,6 +140,7 @@ def simulate(
             contacts, and a small part of a turn. Controls, tau and wrenches hold for a step.
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
             (the default) is the trajectory returned.
+        memory_budget: Bytes that the run may take; 80 % of the available memory by default.
         threads: Worker threads; all CPUs by default. No bit of the result depends on it.
         on_failure: "raise" if a world becomes non-finite, or "status".
         progress: Show progress of long runs.
@@ -213,6 +215,7 @@ def simulate(
         controls,
         record=(*(states if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
         checkpoint=checkpoint,
+        memory_budget=memory_budget,
         threads=threads,
         on_failure=on_failure,
         progress=progress,

@@ -1,0 +1,81 @@
+"""Kinema as users run it: `kn.simulate` of a scene, and `torch.autograd` of its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import kinema as kn
+from benchmarks.kernels import Availability
+
+from . import GRADIENTS
+from .scene import DT, Case
+
+
+class Peer:
+    """One or two threads, float32; float64 for what is right.
+
+    Args:
+        threads: Worker threads.
+        dtype: Precision.
+        options: Of the runs that are stored for gradients: checkpoint and memory_budget as in `kn.simulate`.
+    """
+
+    name = "Kinema"
+    mode = "simulate"
+
+    def __init__(self, threads: int = 1, dtype: torch.dtype = torch.float32, **options: Any) -> None:
+        self.threads, self.dtype, self.options = threads, dtype, options
+
+    @staticmethod
+    def available() -> Availability:
+        """Always."""
+        return Availability(True)
+
+    def prepare(self, case: Case, steps: int) -> None:
+        """Compile the model."""
+        self.model = case.model(self.dtype)
+        start = {name: torch.tensor(getattr(case, name), dtype=self.dtype) for name in GRADIENTS}
+        self.leaves = {name: tensor.requires_grad_() for name, tensor in start.items()}
+        self.cotangents = tuple(torch.tensor(c, dtype=self.dtype) for c in (case.cot_x, case.cot_v))
+        self.lengthen(steps)
+
+    def lengthen(self, steps: int) -> None:
+        """Take rollouts of this many steps from now on."""
+        self.steps = steps
+        self.stored: kn.Trajectory | None = None
+
+    def forward(self) -> None:
+        """The end alone: no trajectory is returned."""
+        with torch.no_grad():
+            self._simulate(checkpoint=self.steps)
+
+    def backward(self) -> None:
+        """Reverse the stored rollout, which is made at the first call."""
+        if self.stored is None:
+            self.stored = self._simulate(**self.options)
+        ends = (self.stored.x_end, self.stored.xd_end)
+        self.gradients = torch.autograd.grad(ends, list(self.leaves.values()), self.cotangents, retain_graph=True)
+
+    def results(self) -> dict[str, np.ndarray]:
+        """The end and the gradients."""
+        assert self.stored is not None  # `backward` was called
+        found = {"x": self.stored.x_end, "v": self.stored.xd_end}
+        found |= {f"grad_{name}": g for name, g in zip(GRADIENTS, self.gradients, strict=True)}
+        return {name: tensor.detach().numpy() for name, tensor in found.items()}
+
+    def _simulate(self, **options: Any) -> kn.Trajectory:
+        at = self.leaves
+        return kn.simulate(
+            self.model,
+            x=at["x"],
+            xd=at["v"],
+            params={"mu": at["mu"], "lam": at["lam"]},
+            steps=self.steps,
+            dt=DT,
+            threads=self.threads,
+            progress=False,
+            **options,
+        )

@@ -1,0 +1,217 @@
+"""From rows to what people and programs read: tables, or one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.articulated.report import _cell, _divide, _plain
+from benchmarks.kernels import report as kernels_report
+
+from .scene import CLOTH, SOLID
+
+GRADSIM_GPU_HZ = {
+    100: (9057.0, 3721.0),
+    200: (9057.0, 3780.0),
+    400: (8751.0, 3750.0),
+    1_000: (4174.0, 1644.0),
+    2_000: (3967.0, 1655.0),
+    5_000: (3871.0, 1553.0),
+    10_000: (3721.0, 1429.0),
+}
+"""Steps per second of gradSim's physics on a GPU, forward and backward [Jatavallabhula et al. 2021, table 4]."""
+
+TARGETS: dict[str, tuple[str, float]] = {
+    "fem10k_fwd_vs_warp": (">=", 5.0),
+    "fem10k_bwd_vs_warp": (">=", 7.0),
+    "fem10k_fwd_vs_warp_1t": (">=", 3.0),
+    "fem10k_bwd_vs_warp_1t": (">=", 4.5),
+    "fem10k_fwd_vs_gradsim_gpu": (">=", 3.0),
+    "fem10k_bwd_vs_gradsim_gpu": (">=", 3.0),
+    "fem_least_fwd_vs_gradsim_gpu": (">=", 1.0),
+    "fem_least_bwd_vs_gradsim_gpu": (">=", 1.0),
+    "fem_growth_fwd": ("<=", 1.3),
+    "fem_growth_bwd": ("<=", 1.3),
+    "fem_growth_fwd_1t": ("<=", 1.3),
+    "fem_growth_bwd_1t": ("<=", 1.3),
+    "gear5760_mb": ("<=", 150.0),
+    "gear5760_auto_mb": ("<=", 20.0),
+}
+"""What each ratio should be: two threads, or one where the name ends so. `fem_growth_*` is the largest time per
+tetrahedron from 1,000 to 100,000 of them over that at 1,000; `fem_least_*` the least ratio over all sizes of gradSim's
+table; `gear5760_*` is megabytes."""
+
+NOTES = (
+    "forward_us, backward_us: least time of a rollout, divided by its steps; what a call costs beside its steps"
+    " (Python, checks, packing) is in it. call_ms, backward_call_ms: least time of a rollout of one step. backward:"
+    " torch.autograd.grad of a stored rollout with checkpoint=1, or Warp's adjoint launches from stored states.",
+    "gradient_error: largest relative error among the gradients to x, v, mu and lam after a rollout of error_steps"
+    " steps, against Kinema in float64, which has the shapes at rest in float64 too.",
+    "touching, touching_end: share of the vertices in contact, at the start and at the end of Kinema's rollout.",
+    "Warp: CPU graph replay, one thread (it has no more); contact is fused with the step, air with the membrane, and"
+    " numbers that are the same everywhere are scalars. Kinema reads them from arrays, one per element.",
+    "gradSim: its own law (no viscosity in the sense used here), its own GPU.",
+    "memory: rise of the resident high-water mark over a rollout and its gradients to x, v, mu and lam, in a process of"
+    " its own.",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One engine in one scene; see `NOTES` for the numbers."""
+
+    engine: str
+    mode: str
+    threads: int
+    kind: str
+    elements: int
+    vertices: int
+    steps: int
+    forward_us: float
+    backward_us: float
+    call_ms: float
+    backward_call_ms: float
+    gradient_error: float
+    error_steps: int
+    touching: float
+    touching_end: float
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """Rise of the peak of memory over a rollout of the gear and its gradient [MB]."""
+
+    tets: int
+    steps: int
+    checkpoint: int | str
+    memory_budget_mb: float | None
+    peak_mb: float | None
+
+
+def ratios(rows: Sequence[Row], memory: Sequence[MemoryRow]) -> dict[str, float | None]:
+    """Kinema against Warp and gradSim, growth and memory; None where something was not measured.
+
+    `a_vs_b` is b's time divided by a's.
+    """
+    found: dict[str, float | None] = {}
+    for threads, ending in ((2, ""), (1, "_1t")):
+        for short, what in (("fwd", "forward_us"), ("bwd", "backward_us")):
+            own = {kind: _times(rows, "Kinema", kind, threads, what) for kind in (SOLID, CLOTH)}
+            warp = {kind: _times(rows, "Warp", kind, 1, what) for kind in (SOLID, CLOTH)}
+            found[f"fem10k_{short}_vs_warp{ending}"] = _divide(warp[SOLID].get(10_000), own[SOLID].get(10_000))
+            found[f"cloth20k_{short}_vs_warp{ending}"] = _divide(warp[CLOTH].get(20_000), own[CLOTH].get(20_000))
+            found[f"fem_growth_{short}{ending}"] = _growth(own[SOLID])
+            rates = {n: both[short == "bwd"] for n, both in GRADSIM_GPU_HZ.items() if n in own[SOLID]}
+            hz = {n: 1e6 / own[SOLID][n] / rate for n, rate in rates.items()}
+            found[f"fem10k_{short}_vs_gradsim_gpu{ending}"] = hz.get(10_000)
+            found[f"fem_least_{short}_vs_gradsim_gpu{ending}"] = min(hz.values(), default=None)
+    peaks = {m.checkpoint: m.peak_mb for m in memory if m.steps == 5760}
+    return found | {"gear5760_mb": peaks.get(1), "gear5760_auto_mb": peaks.get("auto")}
+
+
+def build(
+    rows: Sequence[Row], memory: Sequence[MemoryRow], skipped: dict[str, str], on_machine: dict[str, Any]
+) -> dict[str, Any]:
+    """The whole report as one object."""
+    measured = ratios(rows, memory)
+    return _plain(
+        {
+            "benchmark": "deformable",
+            "machine": on_machine,
+            "rows": [asdict(row) for row in rows],
+            "gradsim": _beside_gradsim(rows),
+            "memory": [asdict(row) for row in memory],
+            "skipped": skipped,
+            "ratios": measured,
+            "targets": {name: _target(name, measured[name]) for name in TARGETS},
+            "notes": list(NOTES),
+        }
+    )
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    return kernels_report.machine()
+
+
+def tables(report: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+    """The report as tables for people: title, columns, rows of text."""
+    lines = [{"ratio": name, "measured": value} | _limit(name, value) for name, value in report["ratios"].items()]
+    words = [{"": note} for note in report["notes"]]
+    words += [{"": f"Not measured: {name}: {reason}"} for name, reason in report["skipped"].items()]
+    made = [
+        ("One step of soft bodies with contact and viscosity, float32", report["rows"]),
+        ("Steps per second beside gradSim's GPU, most threads", report["gradsim"]),
+        ("Peak of the memory of a rollout of the gear and its gradient", report["memory"]),
+        ("Ratios (a_vs_b: time of b / time of a)", lines),
+        ("Notes", words),
+    ]
+    result = []
+    for title, rows in made:
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        result.append((title, columns, [[_cell(row.get(name)) for name in columns] for row in rows]))
+    return result
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print the tables on standard error."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.width = 200
+    for title, columns, rows in tables(report):
+        table = Table(*columns, title=title, title_justify="left", show_header=any(columns))
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+
+
+def _times(rows: Sequence[Row], engine: str, kind: str, threads: int, what: str) -> dict[int, float]:
+    """Times of a step by number of elements [us]."""
+    fits = (row for row in rows if (row.engine, row.kind, row.threads) == (engine, kind, threads))
+    return {row.elements: getattr(row, what) for row in fits}
+
+
+def _growth(times: dict[int, float]) -> float | None:
+    """Largest time per element over that at 1,000 elements; None unless there are larger meshes."""
+    large = [time / count for count, time in times.items() if count > 1_000]
+    return max(large) / (times[1_000] / 1_000) if large and 1_000 in times else None
+
+
+def _beside_gradsim(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    found = []
+    for tets, (forward, backward) in GRADSIM_GPU_HZ.items():
+        own = [row for row in rows if (row.engine, row.kind, row.elements) == ("Kinema", SOLID, tets)]
+        if own:
+            best = max(own, key=lambda row: row.threads)
+            rates = 1e6 / best.forward_us, 1e6 / best.backward_us
+            found.append(
+                {
+                    "tets": tets,
+                    "threads": best.threads,
+                    "forward_hz": rates[0],
+                    "gradsim_forward_hz": forward,
+                    "forward_ratio": rates[0] / forward,
+                    "backward_hz": rates[1],
+                    "gradsim_backward_hz": backward,
+                    "backward_ratio": rates[1] / backward,
+                }
+            )
+    return found
+
+
+def _target(name: str, value: float | None) -> dict[str, Any]:
+    sign, limit = TARGETS[name]
+    met = value is not None and (value >= limit if sign == ">=" else value <= limit)
+    return {"at_least" if sign == ">=" else "at_most": limit, "measured": value, "met": met}
+
+
+def _limit(name: str, value: float | None) -> dict[str, Any]:
+    if name not in TARGETS:
+        return {}
+    sign, limit = TARGETS[name]
+    return {"target": f"{sign} {limit:g}", "met": None if value is None else _target(name, value)["met"]}

@@ -1,0 +1,161 @@
+"""Run the benchmark: `python -m benchmarks.deformable.run [--json] [--quick]` in the project folder."""
+
+from __future__ import annotations
+
+import argparse
+import json as json_format
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from benchmarks.kernels import timing
+from benchmarks.kernels.run import _stdout_to_stderr
+
+from . import GRADIENTS, DeformablePeer, memory, peer_kinema, peer_warp, report, scene
+
+PEERS: tuple[Callable[[], DeformablePeer], ...] = (
+    lambda: peer_kinema.Peer(threads=1),
+    lambda: peer_kinema.Peer(threads=2),
+    peer_warp.Peer,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure.
+
+    Attributes:
+        tets: Sizes of blocks.
+        triangles: Sizes of cloth.
+        work: Elements times steps of a rollout, within `steps`.
+        steps: Least and most steps of a rollout.
+        error_steps: Steps of the rollouts whose gradients are compared.
+        budget: Seconds of timing for each size and direction.
+        memory_steps: Of the gear.
+    """
+
+    tets: tuple[int, ...]
+    triangles: tuple[int, ...]
+    work: int
+    steps: tuple[int, int]
+    error_steps: int
+    budget: float
+    memory_steps: int
+
+
+FULL = Plan(tuple(scene.BLOCKS), tuple(scene.SHEETS), 4_000_000, (200, 5_000), 64, 12.0, memory.STEPS)
+QUICK = Plan((100,), (64,), 20_000, (40, 100), 8, 0.2, 200)
+
+
+def main(json: bool = False, quick: bool = False) -> None:
+    """Measure; print tables on standard error, and with `json` one JSON object on standard output."""
+    result = measure(quick=quick)
+    if json:
+        print(json_format.dumps(result, indent=2, allow_nan=False))
+
+
+def measure(quick: bool = False) -> dict[str, object]:
+    """Measure all engines that are here, print tables on standard error and return the report.
+
+    Args:
+        quick: One block and one cloth, short: to see that all is well, not to compare.
+    """
+    plan = QUICK if quick else FULL
+    threads = torch.get_num_threads()
+    # After parallel work torch's threads spin for a while, on the core that the second thread should have.
+    torch.set_num_threads(1)
+    try:
+        with _stdout_to_stderr():
+            machine = report.machine()
+            makers, skipped = _available()
+            rows = [row for n in plan.tets for row in _measure(scene.solid(n), makers, plan)]
+            rows += [row for n in plan.triangles for row in _measure(scene.cloth(n), makers, plan)]
+            result = report.build(rows, list(_memory(plan.memory_steps)), skipped, machine)
+            report.show(result)
+    finally:
+        torch.set_num_threads(threads)
+    return result
+
+
+def _available() -> tuple[list[Callable[[], DeformablePeer]], dict[str, str]]:
+    """Makers of the peers that can run here, and why the others cannot."""
+    makers, skipped = [], {}
+    for make in PEERS:
+        peer = make()
+        if found := peer.available():
+            makers.append(make)
+        else:
+            skipped[peer.name] = found.reason
+    return makers, skipped
+
+
+def _measure(case: scene.Case, makers: list[Callable[[], DeformablePeer]], plan: Plan) -> Iterator[report.Row]:
+    """Check every peer against float64, then time rollouts, and single steps beside them, the peers side by side."""
+    least, most = plan.steps
+    steps = max(least, min(most, plan.work // case.elements))
+    title = f"{case.elements:,} {case.kind}"
+    print(f"{title}: preparing", file=sys.stderr, flush=True)
+    errors = _errors(case, makers, plan.error_steps)
+    peers, single = (_prepared(case, makers, n) for n in (steps, 1))
+    seconds = {}
+    for what in ("forward", "backward"):
+        entries = [(f"rollout {i}", getattr(peer, what)) for i, peer in enumerate(peers)]
+        entries += [(f"step {i}", getattr(peer, what)) for i, peer in enumerate(single)]
+        seconds[what] = timing.interleaved_minima(entries, plan.budget, title=f"{title}, {what}")
+    end = case.touching(peers[0].results()["x"])
+    for i, peer in enumerate(peers):
+        yield report.Row(
+            peer.name,
+            peer.mode,
+            peer.threads,
+            case.kind,
+            case.elements,
+            len(case.x),
+            peer.steps,
+            1e6 * seconds["forward"][f"rollout {i}"] / peer.steps,
+            1e6 * seconds["backward"][f"rollout {i}"] / peer.steps,
+            1e3 * seconds["forward"][f"step {i}"],
+            1e3 * seconds["backward"][f"step {i}"],
+            errors[i],
+            plan.error_steps,
+            case.touching(case.x),
+            end,
+        )
+
+
+def _prepared(case: scene.Case, makers: list[Callable[[], DeformablePeer]], steps: int) -> list[DeformablePeer]:
+    peers = [make() for make in makers]
+    for peer in peers:
+        peer.prepare(case, steps)
+        peer.forward()
+        peer.backward()
+    return peers
+
+
+def _errors(case: scene.Case, makers: list[Callable[[], DeformablePeer]], steps: int) -> list[float]:
+    """Largest relative error of each peer's gradients against Kinema in float64."""
+    exact = _prepared(case, [lambda: peer_kinema.Peer(threads=2, dtype=torch.float64)], steps)[0].results()
+    found = []
+    for peer in _prepared(case, makers, steps):
+        got = peer.results()
+        distance = {n: np.linalg.norm(got[n] - exact[n]) / np.linalg.norm(exact[n]) for n in exact}
+        found.append(float(max(distance[f"grad_{name}"] for name in GRADIENTS)))
+    return found
+
+
+def _memory(steps: int) -> Iterator[report.MemoryRow]:
+    for checkpoint, budget in ((1, None), ("auto", memory.BUDGET)):
+        print(f"memory of {steps} steps of the gear, checkpoint={checkpoint!r}", file=sys.stderr, flush=True)
+        peak = memory.measure(steps=steps, checkpoint=checkpoint, memory_budget=budget)
+        yield report.MemoryRow(1_152, steps, checkpoint, None if budget is None else budget / 2**20, peak)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Benchmark of soft matter: Kinema beside Warp and gradSim's GPU.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    parser.add_argument("--quick", action="store_true", help="a short run, to see that all is well")
+    arguments = parser.parse_args()
+    main(json=arguments.json, quick=arguments.quick)
