@@ -101,7 +101,7 @@ def check_soft_gradients(case: SoftCase, steps: int, tolerance: float, seed: int
             steps=steps,
             dt=case.dt,
             params={**case.params, **{n: given[n] for n in case.names}},
-            record=(*MOTION, *(("impulse",) if len(model.candidates) else ())) if model.nv else (),
+            record=(*MOTION, *(("impulse", "gap") if len(model.candidates) else ())) if model.nv else (),
             threads=1,
             progress=False,
         )
@@ -195,7 +195,7 @@ def touching(model: kn.Model, path: kn.Trajectory, given: Mapping[str, Tensor] |
 
 
 def _pattern(case: SoftCase, path: kn.Trajectory, given: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """Which vertices touch what in which step, and which hard contacts press, and slide."""
+    """Which vertices touch what in which step, and which hard contacts press, slide, and overlap."""
     model = case.model
     found = {"skin": touching(model, path, {**case.params, **given})}
     if "impulse" in path.recorded:
@@ -203,6 +203,7 @@ def _pattern(case: SoftCase, path: kn.Trajectory, given: dict[str, Tensor]) -> d
         mu = given["friction"] if "friction" in given else model.parameters("friction")["friction"]
         bound = mu.detach()[:, None] * impulse[..., :1] * (1 - 1e-12)
         found["hard"] = ((impulse[..., :1] > 0).int() * (1 + (impulse[..., 1:].abs() >= bound).int())).numpy()
+        found["depth"] = path.recorded["gap"].detach().numpy() < 0
     return found
 
 

@@ -172,9 +172,9 @@ def pinned_scene() -> kn.Model:
     return kn.compile(scene, torch.float64)
 
 
-def coupled_scene() -> kn.Model:
+def coupled_scene(solver: str = "sweeps") -> kn.Model:
     """Robots in hard contact with the ground and each other, amid cloth, a solid and beads that touch them."""
-    scene = kn.Scene(wind=(2.0, 1.0, 2.0))
+    scene = kn.Scene(wind=(2.0, 1.0, 2.0), contact=kn.Contact(solver=solver))
     scene.add_ground()
     scene.add_robot(loose_ball(2.0, 0.15), pos=(0.02, 0.03, 0.15 - 2e-5))
     scene.add_robot(loose_ball(1.0, 0.08), "second", pos=(0.24, 0.03, 0.08 - 2e-5))

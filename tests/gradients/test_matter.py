@@ -10,6 +10,7 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.lang import build
+from kinema.scene.shapes.block import block
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -52,9 +53,9 @@ SCENES = {
 }
 
 
-def case(name: str, seed: int, activated: bool = False) -> SoftCase:
+def case(name: str, seed: int, activated: bool = False, **options: str) -> SoftCase:
     make, names = SCENES[name]
-    model = make()
+    model = make(**options)
     params = soft_scenes.varied(model, tuple(n for n in names if n not in (*OF_BODY, "size", "centre")), seed)
     params["point_mass"] = params["point_mass"] + 0.01
     x, xd = soft_scenes.moved(model, seed)
@@ -66,10 +67,15 @@ def case(name: str, seed: int, activated: bool = False) -> SoftCase:
 @pytest.mark.parametrize(("steps", "tolerance"), LIMITS)
 @pytest.mark.parametrize("name", SCENES)
 def test_every_parameter(name: str, steps: int, tolerance: float):
-    """In contact; each parameter has a derivative above the floor for one seed at least, so that it is tested."""
+    """In contact; each parameter has a derivative above the floor for one seed at least, so that it is tested.
+
+    Hard contacts over many steps are solved exactly: sweeps that are cut off switch inside, which no impulse shows. In
+    one step they are the better ones for differences, since they have no tolerance.
+    """
+    options = {"solver": "exact" if steps > 1 else "sweeps"} if name == "coupled" else {}
     counts, seeds = SoftCounts(), 4 if name == "coupled" else 3
     for seed in range(seeds):
-        check_soft_gradients(case(name, seed), steps, tolerance, seed, counts)
+        check_soft_gradients(case(name, seed, **options), steps, tolerance, seed, counts)
     assert counts.touching >= steps * seeds
     assert counts.switches <= SWITCHES * counts.cases
     assert all(counts.seen.values()), counts.seen
@@ -112,16 +118,15 @@ def test_a_finger_shapes_a_cube():
 # -- batches, threads, checkpoints -----------------------------------------------------------------------------------
 
 
-def run(name: str, worlds: int | None, steps: int = 40, **options) -> dict[str, Tensor]:
-    """Ends and gradients of worlds that differ in everything; of one alone if `worlds` is negative."""
-    made = [case(name, seed) for seed in range(abs(worlds or 1))]
+def run(name: str, worlds: int, only: int | None = None, **options) -> dict[str, Tensor]:
+    """Ends and gradients of 40 steps of worlds that differ in everything, or of one of them alone."""
+    made = [case(name, seed) for seed in range(worlds)]
     model = made[0].model
     names = [n for n in made[0].params if n not in ("wind", "gravity")]
     leaves = {n: torch.stack([one.params[n] for one in made]) for n in names}
     for n in ("x", "xd", "q", "v"):
         if getattr(made[0], n) is not None:
             leaves[n] = torch.stack([getattr(one, n) for one in made])
-    only = options.pop("only", None)
     leaves = {n: (t if only is None else t[only]).clone().requires_grad_() for n, t in leaves.items()}
     end = kn.simulate(
         model,
@@ -130,7 +135,7 @@ def run(name: str, worlds: int | None, steps: int = 40, **options) -> dict[str, 
         x=leaves["x"],
         xd=leaves["xd"],
         params={n: leaves[n] for n in names},
-        steps=steps,
+        steps=40,
         dt=2e-4,
         progress=False,
         **options,
@@ -161,8 +166,8 @@ def test_threads_share_one_large_world():
     """Elements of one world on several threads: the same bits."""
     scene = kn.Scene()
     scene.add_ground()
-    from_block = soft_scenes.block((10, 10, 10), 0.05)
-    scene.add_solid(from_block, material=kn.Solid(mu=1e4, lam=3e4), skin=soft_scenes.SKIN, pos=(0.0, 0.0, 0.255))
+    large = block((10, 10, 10), 0.05)
+    scene.add_solid(large, material=kn.Solid(mu=1e4, lam=3e4), skin=soft_scenes.SKIN, pos=(0.0, 0.0, 0.255))
     model = kn.compile(scene, torch.float64)
     results = []
     for threads, checkpoint in ((1, 1), (2, 1), (4, 1), (2, 3)):
