@@ -1,0 +1,180 @@
+"""Gradients of soft matter in scenes, alone and with robots, in contact: every parameter, by central differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests import soft_scenes
+from tests.soft_gradients import SoftCase, SoftCounts, check_soft_gradients
+from torch import Tensor
+
+import kinema as kn
+from kinema.lang import build
+from kinema.scene.shapes.block import block
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+LIMITS = [(1, 1e-6), (32, 1e-5), (256, 1e-4)]  # steps, and what is asked for
+SWITCHES = 0.05  # share of derivatives that may be too near a switch to be compared
+
+OF_SKIN = ("skin_radius", "skin_k_e", "skin_k_d", "skin_k_f", "skin_friction")
+OF_SOLID = ("point_mass", "density", "mu", "lam", "activation", "viscosity")
+OF_CLOTH = ("bending", "bending_damping", "fold", "drag", "lift", "wind")
+OF_SPRING = ("spring_stiffness", "spring_damping", "spring_rest")
+OF_SHAPE = ("size", "centre", "gravity")
+OF_BODY = ("mass", "com", "inertia")
+
+SCENES = {
+    "solid": (soft_scenes.solid_scene, (*OF_SOLID, *OF_SKIN, *OF_SHAPE)),
+    "cloth": (soft_scenes.cloth_scene, (*OF_SOLID, *OF_CLOTH, *OF_SKIN, *OF_SHAPE)),
+    "beads": (soft_scenes.beads_scene, ("point_mass", *OF_SPRING, *OF_SKIN, *OF_SHAPE)),
+    "gripper": (soft_scenes.gripper_scene, (*OF_SOLID, *OF_SKIN, *OF_SHAPE, "mass", "damping")),
+    "pinned": (
+        soft_scenes.pinned_scene,
+        (
+            *OF_SOLID,
+            "bending",
+            "fold",
+            "drag",
+            "lift",
+            "wind",
+            *OF_SKIN,
+            "centre",
+            "gravity",
+            *OF_BODY,
+            "axis",
+            "offset",
+        ),
+    ),
+    "coupled": (
+        soft_scenes.coupled_scene,
+        (*OF_SOLID, *OF_CLOTH, *OF_SPRING, *OF_SKIN, *OF_SHAPE, *OF_BODY, "friction"),
+    ),
+}
+
+
+def case(name: str, seed: int, activated: bool = False, **options: str) -> SoftCase:
+    make, names = SCENES[name]
+    model = make(**options)
+    params = soft_scenes.varied(model, tuple(n for n in names if n not in (*OF_BODY, "size", "centre")), seed)
+    params["point_mass"] = params["point_mass"] + 0.01
+    x, xd = soft_scenes.moved(model, seed)
+    q, v = soft_scenes.set_in_motion(model, seed)
+    names = tuple(n for n in names if not (activated and n == "activation"))
+    return SoftCase(model, x, xd, names, params, q, v, activated)
+
+
+@pytest.mark.parametrize(("steps", "tolerance"), LIMITS)
+@pytest.mark.parametrize("name", SCENES)
+def test_every_parameter(name: str, steps: int, tolerance: float):
+    """In contact; each parameter has a derivative above the floor for one seed at least, so that it is tested.
+
+    Hard contacts over many steps are solved exactly: sweeps that are cut off switch inside, which no impulse shows. In
+    one step they are the better ones for differences, since they have no tolerance.
+    """
+    options = {"solver": "exact" if steps > 1 else "sweeps"} if name == "coupled" else {}
+    counts, seeds = SoftCounts(), 4 if name == "coupled" else 3
+    for seed in range(seeds):
+        check_soft_gradients(case(name, seed, **options), steps, tolerance, seed, counts)
+    assert counts.touching >= steps * seeds
+    assert counts.switches <= SWITCHES * counts.cases
+    assert all(counts.seen.values()), counts.seen
+    if name == "coupled":
+        assert counts.pressing > steps * seeds
+
+
+@pytest.mark.parametrize(("steps", "tolerance"), LIMITS)
+@pytest.mark.parametrize("name", ["solid", "cloth"])
+def test_activation_as_a_control(name: str, steps: int, tolerance: float):
+    counts = SoftCounts()
+    for seed in range(2):
+        check_soft_gradients(case(name, seed, activated=True), steps, tolerance, seed, counts)
+    assert counts.seen["activation control"] == 2 and counts.switches <= SWITCHES * counts.cases
+
+
+def test_a_finger_shapes_a_cube():
+    """The torque of each finger in each step, to the width of the cube 64 steps later: across the contact."""
+    model = soft_scenes.gripper_scene()
+    steps, h = 64, 1e-2
+
+    def width(push: Tensor) -> Tensor:
+        tau = torch.nn.functional.pad(push, (1, 0))  # of the fingers; the palm is left alone
+        path = kn.simulate(model, tau=tau, steps=steps, dt=2e-4, threads=1, progress=False)
+        faces = path.x_end[:, 0].sort().values
+        return faces[-9:].mean() - faces[:9].mean()
+
+    push = torch.full((steps, 2), 40.0, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(width(push), push)
+    assert (found[:-3] < 0).all()  # squeezing makes it thinner; what the last steps do comes too late
+    for step, finger in ((0, 0), (0, 1), (20, 0), (50, 1)):
+        way = torch.zeros_like(push)
+        way[step, finger] = h
+        with torch.no_grad():
+            wanted = float(width(push + way) - width(push - way)) / (2 * h)
+        # Widths of 0.1 m have roundings of 1e-17 m: 1e-14 of the derivative.
+        assert abs(float(found[step, finger]) - wanted) <= 1e-5 * abs(wanted) + 1e-13
+
+
+# -- batches, threads, checkpoints -----------------------------------------------------------------------------------
+
+
+def run(name: str, worlds: int, only: int | None = None, **options) -> dict[str, Tensor]:
+    """Ends and gradients of 40 steps of worlds that differ in everything, or of one of them alone."""
+    made = [case(name, seed) for seed in range(worlds)]
+    model = made[0].model
+    names = [n for n in made[0].params if n not in ("wind", "gravity")]
+    leaves = {n: torch.stack([one.params[n] for one in made]) for n in names}
+    for n in ("x", "xd", "q", "v"):
+        if getattr(made[0], n) is not None:
+            leaves[n] = torch.stack([getattr(one, n) for one in made])
+    leaves = {n: (t if only is None else t[only]).clone().requires_grad_() for n, t in leaves.items()}
+    end = kn.simulate(
+        model,
+        leaves.get("q"),
+        leaves.get("v"),
+        x=leaves["x"],
+        xd=leaves["xd"],
+        params={n: leaves[n] for n in names},
+        steps=40,
+        dt=2e-4,
+        progress=False,
+        **options,
+    )
+    loss = end.x_end.square().sum() + end.xd_end.square().sum() + end.q_end.square().sum() + end.v_end.square().sum()
+    grads = torch.autograd.grad(loss, list(leaves.values()))
+    ends = {"x_end": end.x_end, "xd_end": end.xd_end, "q_end": end.q_end, "v_end": end.v_end}
+    return {n: t.detach() for n, t in ends.items()} | dict(zip(leaves, grads, strict=True))
+
+
+@pytest.mark.parametrize("name", ["solid", "cloth", "coupled"])
+def test_worlds_of_a_batch_have_the_bits_of_their_single_runs(name: str):
+    together = run(name, 5)
+    for world in (0, 3, 4):
+        alone = run(name, 5, only=world)
+        assert all(torch.equal(together[n][world], alone[n]) for n in alone), name
+
+
+@pytest.mark.parametrize("name", ["solid", "cloth", "coupled"])
+def test_threads_and_checkpoints_do_not_change_a_bit(name: str):
+    first = run(name, 3, threads=1)
+    for options in ({"threads": 2}, {"threads": 4}, {"checkpoint": 3}, {"checkpoint": "auto", "threads": 2}):
+        again = run(name, 3, **options)
+        assert all(torch.equal(first[n], again[n]) for n in first), options
+
+
+def test_threads_share_one_large_world():
+    """Elements of one world on several threads: the same bits."""
+    scene = kn.Scene()
+    scene.add_ground()
+    large = block((10, 10, 10), 0.05)
+    scene.add_solid(large, material=kn.Solid(mu=1e4, lam=3e4), skin=soft_scenes.SKIN, pos=(0.0, 0.0, 0.255))
+    model = kn.compile(scene, torch.float64)
+    results = []
+    for threads, checkpoint in ((1, 1), (2, 1), (4, 1), (2, 3)):
+        x, xd = (t.requires_grad_() for t in soft_scenes.moved(model, 0))
+        end = kn.simulate(
+            model, x=x, xd=xd, steps=20, dt=2e-4, threads=threads, checkpoint=checkpoint, progress=False
+        ).x_end
+        results.append((end.detach(), *torch.autograd.grad(end.square().sum(), (x, xd))))
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
