@@ -1,6 +1,6 @@
 """Draws the pictures of docs/how-to/examples.md: `python docs/pictures.py`, or with names of examples.
 
-Robots are drawn from the side, x to the right and z up, as the outlines of their shapes.
+Robots are drawn from the side, x to the right and z up, as the outlines of their shapes, or in space as triangles.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import numpy as np
 import torch
 
 import kinema as kn
-from kinema.scene.description import BOX, CYLINDER, SPHERE, Robot, Shape
+from kinema.scene.description import BOX, CYLINDER, SPHERE, Robot, Shape, rotation_matrix
+from kinema.scene.shapes.block import surface
+from kinema.scene.shapes.hull import convex_hull
 
 ROOT = Path(__file__).parents[1]
 BLUE, ORANGE, GREEN, GREY = "#33679f", "#d96a3f", "#3f9960", "0.35"
@@ -152,14 +154,169 @@ def quadruped_identification() -> Any:
     return figure
 
 
-def _figure(title: str, widths: tuple[float, ...]) -> tuple[Any, list[Any]]:
-    """A figure with panels side by side."""
+def beam_material() -> Any:
+    """The beam from the side, the course of the fit."""
+    import beam_material as example
+
+    found = np.array(example.fit())
+    figure, (room, loss, share) = _figure("Both Lamé parameters of a beam, from how it bends", (1.4, 1, 1))
+    faces = surface(example.mesh.corners)
+    _flat(room, example.mesh.vertices, faces, GREY, 0.12)
+    for material, colour, name in ((example.GUESS, ORANGE, "first guess"), (example.TRUE, BLUE, "observed, and found")):
+        path = example.bend(material)
+        _flat(room, path[-1].numpy(), faces, colour, 0.5)
+        tip = path[:, example.free_end].mean(1)
+        room.plot(tip[:, 0], tip[:, 2], color=colour, label=name)
+    room.plot([0, 0], [-0.2, 0.2], color="k", lw=3)
+    room.set(aspect="equal", xlabel="x [m]", ylabel="z [m]", title="at rest, and after 0.4 s")
+    room.legend(frameon=False, loc="lower left")
+    loss.semilogy(found[:, 0], "o-", ms=4, color=GREY)
+    loss.set(title="distance of the free end [m]", xlabel="evaluation")
+    for column, name in ((1, "mu"), (2, "lambda")):
+        share.plot(found[:, column] / example.TRUE[column - 1].item(), "o-", ms=4, label=name)
+        share.get_lines()[-1].set_color((BLUE, ORANGE)[column - 1])
+    share.axhline(1, ls="--", lw=1, color=GREY)
+    share.set(title="found / true", xlabel="evaluation")
+    share.legend(frameon=False)
+    return figure
+
+
+def cloth_throw() -> Any:
+    """The throw in space, where the cloth rests, from above."""
+    import cloth_throw as example
+
+    velocity, centres = example.optimise()
+    path, first = example.throw(velocity).x.numpy(), example.throw(example.GUESS).x.numpy()
+    figure, (room, ground, loss) = _figure("A cloth thrown to a target", (2.0, 1, 0.9), solid=1)
+    faces = example.sheet(example.SIDE, example.SIDE, squares=(10, 10)).faces
+    parts = [(path[round(t / example.DT)], faces, ORANGE) for t in (0.0, 0.2, 0.4, 0.6, 0.8, 1.7)]
+    _space(room, [(first[-1], faces, "0.75"), *parts], (20, -65), (-0.4, 1.6), (-0.6, 0.8), (0, 1.5))
+    middle = path.mean(1)
+    room.plot(*middle.T, color="k", lw=1)
+    room.plot(*example.TARGET.tolist(), 0.02, "^", ms=8, color=GREEN, zorder=20)
+    room.set_yticks([-0.5, 0, 0.5])
+    room.set_title("each 0.2 s, and at rest; grey: the first guess")
+    place = np.array(centres)
+    _flat(ground, path[-1], faces, ORANGE, 0.25, (0, 1))
+    _flat(ground, first[-1], faces, GREY, 0.15, (0, 1))
+    ground.plot(place[:, 0], place[:, 1], "o-", ms=4, color="k", lw=0.8, label="middle, by iteration")
+    ground.plot(*example.TARGET.tolist(), "^", ms=9, color=GREEN, label="target")
+    ground.set(aspect="equal", title="at rest, from above", xlabel="x [m]", ylabel="y [m]")
+    ground.legend(frameon=False, loc="upper left")
+    loss.semilogy(np.linalg.norm(place - example.TARGET.numpy(), axis=1), "o-", ms=4, color=ORANGE)
+    loss.set(title="from the target [m]", xlabel="iteration")
+    return figure
+
+
+def soft_walker() -> Any:
+    """The walk, its centre over time, how far it got by iteration."""
+    import soft_walker as example
+
+    weights, reached = example.optimise()
+    path = example.walk(weights)
+    figure, (room, centre, course) = _figure("A soft body learns to walk", (1.2, 1, 1))
+    activation = (example.STRENGTH * torch.tanh(example.waves() @ weights)).numpy()
+    faces = example.walker(example.EDGE, body=(10, 4), leg=(2, 3)).faces
+    from matplotlib.collections import PolyCollection
+
+    for row, step in enumerate((0, 2600, 5200, 7999)):
+        corners = path.x[step].numpy()[faces][:, :, [0, 2]] + np.array([0, -0.95 * row])
+        drawn = PolyCollection(
+            corners, array=activation[step], cmap="coolwarm", clim=(-0.2, 0.2), edgecolor="w", lw=0.4
+        )
+        room.add_collection(drawn)
+        room.axhline(-0.95 * row, color="k", lw=0.8)
+        room.text(-0.95, -0.95 * row + 0.62, f"{step * example.DT:.1f} s")
+    room.axvline(example.TARGET, ls="--", lw=1, color=GREEN)
+    room.set(aspect="equal", xlim=(-1, 2.3), ylim=(-2.95, 0.85), xlabel="x [m]", yticks=[])
+    room.set_title("red contracts, blue expands; dashed: the target")
+    centres = example.centre(path.x).detach()
+    centre.plot(torch.arange(len(centres)) * path.dt, centres[:, 0], color=BLUE)
+    centre.axhline(example.TARGET, ls="--", lw=1, color=GREEN)
+    centre.set(title="x of the centre of mass [m]", xlabel="time [s]")
+    course.plot(reached, "o-", ms=4, color=ORANGE)
+    course.axhline(example.TARGET, ls="--", lw=1, color=GREEN)
+    course.set(title="x at the end [m]", xlabel="iteration")
+    return figure
+
+
+def gripper_cube() -> Any:
+    """The grasp from the side, its forces, what was missing."""
+    import gripper_cube as example
+
+    forces, course = example.optimise()
+    path = example.grasp(forces)
+    figure, (*rooms, force, loss) = _figure("A gripper lifts a soft cube by friction", (0.62, 0.62, 0.62, 1.1, 1.1))
+    faces = surface(example.block((4, 4, 4), 1.0).corners)
+    for room, (step, name) in zip(rooms, ((0, "at the start"), (800, "after 0.2 s"), (4000, "after 1 s")), strict=True):
+        _side(room, example.gripper(), "gripper", example.model, path.q[step], BLUE, 0.8)
+        _flat(room, path.x[step].numpy(), faces, ORANGE, 0.9)
+        room.axhline(0, color="k", lw=0.8)
+        room.axhline(example.HEIGHT, ls="--", lw=1, color=GREEN)
+        room.set(
+            aspect="equal", xlim=(-0.11, 0.11), ylim=(-0.02, 0.33), title=name, xlabel="x [m]", xticks=[-0.1, 0, 0.1]
+        )
+        room.set_yticks([0, 0.1, 0.2, 0.3], ["", "", "", ""] if room is not rooms[0] else None)
+    rooms[0].set_ylabel("z [m]")
+    times = example.LONG * example.DT * np.arange(example.PARTS + 1)
+    for column, (name, colour) in enumerate((("lift", BLUE), ("finger", ORANGE))):
+        for values, style in ((example.guess(), ":"), (forces, "-")):
+            drawn = np.append(values[:, column], values[-1, column])
+            label = f"{name}, first guess" if style == ":" else f"{name}, found"
+            force.step(times, drawn, style, where="post", color=colour, label=label)
+    force.set(title="forces of the joints [N]", xlabel="time [s]", ylim=(0, 20))
+    force.legend(frameon=False, ncols=2, fontsize=8)
+    missing = np.abs(course)
+    for column, name in enumerate(("height [m]", "width [m]", "speed x 0.1 s [m]")):
+        loss.semilogy(missing[:, column], "o-", ms=4, color=(BLUE, ORANGE, GREY)[column], label=name)
+    loss.set(title="missing at the end", xlabel="evaluation")
+    loss.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def cloth_on_robot() -> Any:
+    """The fall in space, the motion of the trunk, the course of the fit."""
+    import cloth_on_robot as example
+
+    found = np.array(example.fit())
+    densities = {"first guess": example.GUESS, "observed": example.TRUE}
+    paths = {n: example.fall(torch.tensor(d, dtype=torch.float64)) for n, d in densities.items()}
+    path = paths["observed"]
+    figure, (start, end, sink, course) = _figure(
+        "How heavy is the blanket that fell on the robot?", (1.3, 1.3, 1, 1), solid=2
+    )
+    faces = example.sheet(0.8, 0.6, squares=(16, 12)).faces
+    for room, step in ((start, 0), (end, example.STEPS)):
+        robot = _triangles(example.covered(), "dog", example.model, path.q[step])
+        _space(
+            room,
+            [(*robot, BLUE), (path.x[step].numpy(), faces, ORANGE)],
+            (18, -60),
+            (-0.4, 0.4),
+            (-0.4, 0.4),
+            (0, 0.65),
+        )
+        room.set_title(f"after {step * example.DT:.1f} s")
+        room.set_axis_off()
+    for (name, one), colour in zip(paths.items(), (ORANGE, BLUE), strict=True):
+        sink.plot(torch.arange(len(one.q)) * one.dt, 1e3 * (one.q[:, 2] - one.q[0, 2]), color=colour, label=name)
+    sink.set(title="the trunk sinks by [mm]", xlabel="time [s]")
+    sink.legend(frameon=False)
+    course.plot(found[:, 1], "o-", ms=4, color=ORANGE)
+    course.axhline(example.TRUE, ls="--", lw=1, color=GREEN)
+    course.set(title="mass per area [kg/m²]", xlabel="evaluation")
+    return figure
+
+
+def _figure(title: str, widths: tuple[float, ...], solid: int = 0) -> tuple[Any, list[Any]]:
+    """A figure with panels side by side, the first of them in space."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 4.2), facecolor="white", layout="constrained")
     grid = figure.add_gridspec(1, len(widths), width_ratios=widths)
-    panels = [figure.add_subplot(grid[0, i]) for i in range(len(widths))]
-    for axes in panels:
+    kinds = [{"projection": "3d"}] * solid + [{}] * (len(widths) - solid)
+    panels = [figure.add_subplot(grid[0, i], **kind) for i, kind in enumerate(kinds)]
+    for axes in panels[solid:]:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.2)
     figure.suptitle(title, fontsize=13)
@@ -176,6 +333,75 @@ def _side(axes: Any, robot: Robot, name: str, model: kn.Model, q: torch.Tensor, 
             if shape.visible:
                 x, z = _hull((p + _outline(shape, R))[:, [0, 2]]).T
                 axes.fill(x, z, facecolor=colour, edgecolor="white", lw=0.4, alpha=alpha)
+
+
+def _flat(
+    axes: Any, x: np.ndarray, faces: np.ndarray, colour: str, alpha: float, seen: tuple[int, int] = (0, 2)
+) -> None:
+    """Draw triangles in a plane, those that look to -y, or to +z if `seen` are x and y."""
+    from matplotlib.collections import PolyCollection
+
+    corners = x[faces][:, :, seen]
+    (ax, ay), (bx, by) = (corners[:, 1] - corners[:, 0]).T, (corners[:, 2] - corners[:, 0]).T
+    front = corners[ax * by > ay * bx] if seen == (0, 2) else corners
+    axes.add_collection(PolyCollection(front, facecolor=colour, edgecolor="white", lw=0.4, alpha=alpha))
+    axes.autoscale_view()
+
+
+def _space(axes: Any, parts: list[Any], view: tuple[float, float], *limits: tuple[float, float]) -> None:
+    """Draw triangles (vertices, faces, colour) in space, lit from above, the near ones last."""
+    from matplotlib.colors import to_rgb
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    cut = [(_split(x[faces], 1.5e-4), colour) for x, faces, colour in parts]
+    corners = np.concatenate([triangles for triangles, _ in cut])
+    colours = np.concatenate([np.tile(to_rgb(colour), (len(triangles), 1)) for triangles, colour in cut])
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    light = 0.45 + 0.55 * np.abs(normals @ np.array([0.3, -0.4, 0.87]))
+    lit = np.clip(colours * light[:, None], 0, 1)
+    axes.add_collection(Poly3DCollection(corners, facecolor=lit, edgecolor=lit, lw=0.3))
+    axes.set(xlim=limits[0], ylim=limits[1], zlim=limits[2], xlabel="x [m]", ylabel="y [m]")
+    axes.set_box_aspect([high - low for low, high in limits], zoom=1.2)
+    axes.view_init(*view)
+
+
+def _triangles(robot: Robot, name: str, model: kn.Model, q: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices [m] and faces of the boxes, capsules and balls of a robot."""
+    poses, vertices, faces, first = kn.forward_kinematics(model, q.detach()), [], [], 0
+    for body in robot.bodies:
+        at = model.bodies.index(f"{name}/{body.name}")
+        p, R = poses.position[at].numpy(), poses.rotation[at].numpy()
+        for shape in body.shapes:
+            hull = convex_hull(_points(shape))
+            vertices.append(p + (hull.vertices @ rotation_matrix(shape.pose.rotation).T + shape.pose.position) @ R.T)
+            faces += [
+                (first + f[0], first + b, first + c) for f in hull.faces for b, c in zip(f[1:], f[2:], strict=False)
+            ]
+            first += len(hull.vertices)
+    return np.concatenate(vertices), np.array(faces)
+
+
+def _split(corners: np.ndarray, area: float) -> np.ndarray:
+    """Triangles (n, 3, 3) cut into four until they are small [m^2]: large ones cannot be ordered by distance."""
+    while True:
+        a, b, c = corners[:, 0], corners[:, 1], corners[:, 2]
+        large = np.linalg.norm(np.cross(b - a, c - a), axis=1) > 2 * area
+        if not large.any():
+            return corners
+        ab, bc, ca = (a + b) / 2, (b + c) / 2, (c + a) / 2
+        four = [(a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca)]
+        corners = np.concatenate([corners[~large], *(np.stack(part, 1)[large] for part in four)])
+
+
+def _points(shape: Shape) -> np.ndarray:
+    """Corners of a box, or points of a ball or capsule, in the shape's frame [m], (n, 3)."""
+    if shape.kind == BOX:
+        return np.array([(i, j, k) for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)]) * shape.size
+    half = 0.0 if shape.kind == SPHERE else shape.size[1]
+    turns = [(a, b) for a in ROUND[::3] for b in (-math.pi / 2, -math.pi / 4, 0, math.pi / 4, math.pi / 2)]
+    ball = [(math.cos(a) * math.cos(b), math.sin(a) * math.cos(b), math.sin(b)) for a, b in turns]
+    return np.concatenate([shape.size[0] * np.array(ball) + (0, 0, z) for z in (-half, half)])
 
 
 def _outline(shape: Shape, R: np.ndarray) -> np.ndarray:
@@ -213,7 +439,18 @@ def _hull(points: np.ndarray) -> np.ndarray:
     return np.array(halves)
 
 
-PICTURES = (pendulum_swing_up, arm_throw, golf, car_friction, quadruped_identification)
+PICTURES = (
+    pendulum_swing_up,
+    arm_throw,
+    golf,
+    car_friction,
+    quadruped_identification,
+    beam_material,
+    cloth_throw,
+    soft_walker,
+    gripper_cube,
+    cloth_on_robot,
+)
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "examples"))

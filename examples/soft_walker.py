@@ -1,0 +1,87 @@
+"""A soft body learns to walk: the contraction of its 104 triangles, so that its centre of mass gets to a target.
+
+Its muscles are the activations of all triangles, at most 0.2 of their area. They are tanh(W s(t)), where s are four
+sinusoids a quarter of a turn apart, and W is unknown: 416 numbers, small and random at first. The gradient
+goes back through four seconds of walking, with feet that stick and slide.
+"""
+
+import math
+
+import torch
+
+import kinema as kn
+from kinema.scene.shapes.walker import walker
+
+EDGE, TARGET = 0.1, 1.5  # [m]
+DT, STEPS = 5e-4, 8000  # [s]
+RATE, STRENGTH = 20.0, 0.2  # of the sinusoids [rad/s], of the muscles [-]
+
+scene = kn.Scene()
+scene.add_ground()
+scene.add_cloth(
+    walker(EDGE, body=(10, 4), leg=(2, 3)),  # flat: nothing pushes it out of its plane
+    "walker",
+    material=kn.Cloth(density=10.0, mu=2e3, lam=2e3, viscosity=10.0),
+    skin=kn.Skin(k_e=2e3, k_d=10.0, k_f=50.0, friction=0.8),
+)
+model = kn.compile(scene)  # float32
+muscles = model.matter.elements
+feet = torch.tensor(model.matter.x[:, 2] == 0.0)
+mass = 1.0 / model.resolve()["inv_mass"]  # of the vertices [kg]
+
+
+def waves() -> torch.Tensor:
+    """The four sinusoids, shape (STEPS, 4)."""
+    t = DT * torch.arange(STEPS).unsqueeze(-1)
+    return torch.sin(RATE * t + 0.5 * math.pi * torch.arange(4))
+
+
+def walk(weights: torch.Tensor, finer: int = 1) -> kn.Trajectory:
+    """The walk; weights of shape (4, muscles); `finer` cuts steps into so many."""
+    activation = (STRENGTH * torch.tanh(waves() @ weights)).repeat_interleave(finer, 0)
+    return kn.simulate(model, activation=activation, steps=finer * STEPS, dt=DT / finer, progress=False)
+
+
+def centre(x: torch.Tensor) -> torch.Tensor:
+    """The centre of mass [m]; x of shape (..., vertices, 3)."""
+    return (mass.unsqueeze(-1) * x).sum(-2) / mass.sum()
+
+
+def optimise(iterations: int = 40) -> tuple[torch.Tensor, list[float]]:
+    """Adam until within 1 cm; returns weights and how far the walker got [m] in each iteration."""
+    weights = (0.1 * torch.randn(4, muscles, generator=torch.Generator().manual_seed(0))).requires_grad_()
+    optimiser, reached = torch.optim.Adam([weights], lr=0.02, betas=(0.7, 0.9)), []
+    for _ in range(iterations):
+        optimiser.zero_grad()
+        x = centre(walk(weights).x_end)[0]
+        reached.append(x.item())
+        if abs(x.item() - TARGET) < 0.01:
+            break
+        (x - TARGET).square().backward()
+        optimiser.step()
+    return weights.detach(), reached
+
+
+def main() -> None:
+    """Print how far it gets."""
+    print("iteration   centre of mass at [m]")
+    for number, x in enumerate(optimise()[1]):
+        print(f"{number:9d}   {x:21.4f}")
+    print(f"target: {TARGET} m")
+
+
+def check() -> None:
+    """Within 40 iterations it gets within 1 cm of the target by walking: both feet leave the ground, and never tumble.
+
+    The same muscles with steps of a half bring it there within 5 cm: what was found is no trick of the time step.
+    """
+    weights, reached = optimise()
+    assert abs(reached[-1] - TARGET) < 0.01 and abs(reached[0]) < 0.01, reached
+    path = walk(weights)
+    height = path.x[:, feet, 2]
+    assert (height.amax(0) > 0.01).all() and height.max() < 0.3, height.amax(0)
+    assert abs(centre(walk(weights, finer=2).x_end)[0] - TARGET) < 0.05
+
+
+if __name__ == "__main__":
+    main()
