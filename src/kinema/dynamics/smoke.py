@@ -33,6 +33,8 @@ class Cells:
         size: Number of cells along x and y.
         wraps: 1 for directions that are periodic.
         at: Number of a cell along x and y.
+        free_x: 0 for cells whose left face is a wall, else 1.
+        free_y: 0 for cells whose lower face is a wall, else 1.
         beside: Cells to the left, to the right, below and above, beyond the last one the first.
         across: Cells above the left one and below the right one.
     """
@@ -40,6 +42,8 @@ class Cells:
     size: ivec2
     wraps: ivec2
     at: Array[ivec2]
+    free_x: Array[Float]
+    free_y: Array[Float]
     beside: Array[ivec4]
     across: Array[ivec2]
 
@@ -92,15 +96,11 @@ def carry_velocity(
     x, y = cells.at[i]
     left, right, below, above = cells.beside[i]
     left_above, right_below = cells.across[i]
-    free_x = x > 0 or cells.wraps.x > 0
-    free_y = y > 0 or cells.wraps.y > 0
     across = 0.25 * (v[i] + v[left] + v[above] + v[left_above])
     along = 0.25 * (u[i] + u[right] + u[below] + u[right_below])
     nx, ny = cells.size
-    u_found = sample(cells, u, Float(x) - rate * u[i], Float(y) - rate * across, nx, ny - 1)
-    v_found = sample(cells, v, Float(x) - rate * along, Float(y) - rate * v[i], nx - 1, ny)
-    u_to[i] = u_found if free_x else 0.0
-    v_to[i] = v_found if free_y else 0.0
+    u_to[i] = cells.free_x[i] * sample(cells, u, Float(x) - rate * u[i], Float(y) - rate * across, nx, ny - 1)
+    v_to[i] = cells.free_y[i] * sample(cells, v, Float(x) - rate * along, Float(y) - rate * v[i], nx - 1, ny)
 
 
 @kernel
@@ -156,21 +156,13 @@ def lift(i: Index, cells: Cells, d: Array[Float], buoyancy: Float, dt: Float, v:
 # -- projection ----------------------------------------------------------------------------------------------------
 
 
-@func
-def free_faces(cells, i: Int):
-    """1 for the left and the lower face of a cell, or 0 if it is a wall."""
-    x, y = cells.at[i]
-    return 1.0 if x > 0 or cells.wraps.x > 0 else 0.0, 1.0 if y > 0 or cells.wraps.y > 0 else 0.0
-
-
 @kernel
 def diverge(i: Index, cells: Cells, u: Array[Float], v: Array[Float], out: Array[Float]):
     """What flows out of a cell, in units of velocity; nothing through walls."""
     _, right, _, above = cells.beside[i]
-    here_x, here_y = free_faces(cells, i)
-    right_x, _ = free_faces(cells, right)
-    _, above_y = free_faces(cells, above)
-    out[i] = u[right] * right_x - u[i] * here_x + v[above] * above_y - v[i] * here_y
+    out_x = u[right] * cells.free_x[right] - u[i] * cells.free_x[i]
+    out_y = v[above] * cells.free_y[above] - v[i] * cells.free_y[i]
+    out[i] = out_x + out_y
 
 
 @kernel
@@ -181,7 +173,7 @@ def pack(e: Index, members: Array[ivec4], a: Array[Float], out: Array[vec4]):
 
 
 @kernel
-def multiply_left(e: Index, columns: Int, blocks: Int, Q: Array[vec4], X: Array[vec4], out: Array[vec4]):
+def multiply(e: Index, columns: Int, blocks: Int, Q: Array[vec4], X: Array[vec4], out: Array[vec4]):
     """Q X in blocks; element 4 (k blocks + m) + r of Q has the numbers 4 m, ..., 4 m + 3 of row 4 k + r."""
     k = uniform(e // columns)
     j = e - k * columns
@@ -197,59 +189,34 @@ def multiply_left(e: Index, columns: Int, blocks: Int, Q: Array[vec4], X: Array[
 
 
 @kernel
-def multiply_right(
-    e: Index, columns: Int, blocks: Int, length: Int, Q: Array[vec4], X: Array[vec4], out: Array[vec4]
-):
-    """X Q^T in blocks, `blocks` of them, four columns at a time; Q[m length + j] has column j of its rows 4 m, ..."""
-    m = uniform(e // blocks)
-    k = e - m * blocks
-    a, b, c, d = vec4(0.0, 0.0, 0.0, 0.0), vec4(0.0, 0.0, 0.0, 0.0), vec4(0.0, 0.0, 0.0, 0.0), vec4(0.0, 0.0, 0.0, 0.0)
-    for j in range(length):
-        x = X[k * columns + j]
-        q = Q[m * length + j]
-        a += x * q.x
-        b += x * q.y
-        c += x * q.z
-        d += x * q.w
-    first = k * columns + 4 * m
-    out[first] = a
-    out[first + 1] = b
-    out[first + 2] = c
-    out[first + 3] = d
-
-
-@kernel
 def scale(e: Index, by: Array[vec4], X: Array[vec4], out: Array[vec4]):
     """Each number times its own."""
     x, s = X[e], by[e]
     out[e] = vec4(x.x * s.x, x.y * s.y, x.z * s.z, x.w * s.w)
 
 
-@func
-def entry(X, columns: Int, x: Int, y: Int):
-    """Row x and column y of a matrix in blocks."""
-    block = X[(x // 4) * columns + y]
-    r = x % 4
-    low = block.x if r == 0 else block.y
-    high = block.z if r == 2 else block.w
-    return low if r < 2 else high
+@kernel
+def unpack(e: Index, places: Array[ivec4], X: Array[vec4], out: Array[Float]):
+    """Blocks of four rows as a field; each number that belongs to no cell has a place of its own behind them."""
+    i, j, k, l = places[e]
+    x = X[e]
+    out[i] = x.x
+    out[j] = x.y
+    out[k] = x.z
+    out[l] = x.w
 
 
 @kernel
 def subtract_gradient(
     i: Index,
     cells: Cells,
-    columns: Int,
-    p: Array[vec4],
+    p: Array[Float],
     u: Array[Float],
     v: Array[Float],
     u_to: Array[Float],
     v_to: Array[Float],
 ):
-    """Adds (u, v) less the gradient of p, which is in blocks, to (u_to, v_to); nothing at walls."""
-    x, y = cells.at[i]
+    """Adds (u, v) less the gradient of p to (u_to, v_to); nothing at walls."""
     left, _, below, _ = cells.beside[i]
-    free_x, free_y = free_faces(cells, i)
-    here = entry(p, columns, x, y)
-    u_to[i] += (u[i] - (here - entry(p, columns, cells.at[left].x, y))) * free_x
-    v_to[i] += (v[i] - (here - entry(p, columns, x, cells.at[below].y))) * free_y
+    u_to[i] += (u[i] - (p[i] - p[left])) * cells.free_x[i]
+    v_to[i] += (v[i] - (p[i] - p[below])) * cells.free_y[i]

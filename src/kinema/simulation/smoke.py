@@ -17,13 +17,13 @@ from kinema.dynamics.smoke import (
     carry_velocity,
     diverge,
     lift,
-    multiply_left,
-    multiply_right,
+    multiply,
     pack,
     push,
     scale,
     share_density,
     subtract_gradient,
+    unpack,
 )
 from kinema.errors import InputError
 from kinema.lang import Float, Int, ivec2, ivec4, vec4
@@ -285,18 +285,69 @@ def smoke_program(box: SmokeBox, channels: int, forced: bool, lifted: bool, cons
 def _cells(p: Program, box: SmokeBox) -> Cells:
     """The tables of a box."""
     number = np.arange(box.cells[0] * box.cells[1]).reshape(box.cells)
+    x, y = np.divmod(number.ravel(), box.cells[1])
 
-    def moved(x: int, y: int) -> np.ndarray:
-        return np.roll(number, (-x, -y), (0, 1)).ravel()
+    def moved(right: int, up: int) -> np.ndarray:
+        return np.roll(number, (-right, -up), (0, 1)).ravel()
 
     beside = [moved(-1, 0), moved(1, 0), moved(0, -1), moved(0, 1)]
     return Cells(
         size=p.constant("size", ivec2, box.cells),
         wraps=p.constant("wraps", ivec2, [int(w) for w in box.wraps]),
-        at=p.constant("at", ivec2, np.stack(np.divmod(number.ravel(), box.cells[1]), -1)),
+        at=p.constant("at", ivec2, np.stack((x, y), -1)),
+        free_x=p.constant("free_x", Float, 1.0 * ((x > 0) | box.wraps[0])),
+        free_y=p.constant("free_y", Float, 1.0 * ((y > 0) | box.wraps[1])),
         beside=p.constant("beside", ivec4, np.stack(beside, -1)),
         across=p.constant("across", ivec2, np.stack([moved(-1, 1), moved(1, -1)], -1)),
     )
+
+
+class _Direction:
+    """One direction of the projection: products of its eigenvectors with fields, in blocks of four rows.
+
+    Args:
+        program: Where it is added.
+        box: The box.
+        axis: 0 for x, 1 for y: rows of blocks are along it, columns across.
+    """
+
+    def __init__(self, program: Program, box: SmokeBox, axis: int) -> None:
+        name, along, across = "xy"[axis], box.cells[axis], box.cells[1 - axis]
+        self.program = program
+        self.blocks, self.columns = -(-along // 4), -(-across // LANES) * LANES
+        self.count = self.blocks * self.columns
+        row, column = np.arange(4 * self.blocks)[:, None], np.arange(self.columns)
+        strides = (box.cells[1], 1) if axis == 0 else (1, box.cells[1])
+        inside = (row < along) & (column < across)
+        nearest = np.minimum(row, along - 1) * strides[0] + np.minimum(column, across - 1) * strides[1]
+        behind = along * across + np.cumsum(~inside).reshape(inside.shape) - 1
+        self.members = program.constant(f"members_{name}", ivec4, self.in_blocks(nearest))
+        self.places = program.constant(f"places_{name}", ivec4, self.in_blocks(np.where(inside, nearest, behind)))
+        self.spare = int(np.sum(~inside))
+        q, _ = eigenvectors(along, box.wraps[axis])
+        whole = np.zeros((2, 4 * self.blocks, 4 * self.blocks))
+        whole[:, :along, :along] = q, q.T
+        tiles = whole.reshape(2, self.blocks, 4, self.blocks, 4).swapaxes(2, 3).reshape(2, -1, 4)
+        self.to_modes, self.from_modes = (
+            program.constant(f"{way}_modes_{name}", vec4, t) for way, t in zip(("to", "from"), tiles, strict=True)
+        )
+        self.numbers = [program.constant(f"{n}_{name}", Int, getattr(self, n)) for n in ("columns", "blocks")]
+
+    def in_blocks(self, matrix: np.ndarray) -> np.ndarray:
+        """A matrix of 4 blocks x columns numbers as elements of four rows."""
+        return matrix.reshape(self.blocks, 4, self.columns).swapaxes(1, 2).reshape(-1, 4)
+
+    def pack(self, field: Ref, to: Ref) -> None:
+        """A field in blocks."""
+        self.program.call(pack, self.members, field, to, count=self.count)
+
+    def multiply(self, matrix: Ref, blocks: Ref, to: Ref) -> None:
+        """A product."""
+        self.program.call(multiply, *self.numbers, matrix, blocks, to, count=self.count)
+
+    def unpack(self, blocks: Ref, to: Ref) -> None:
+        """Blocks as a field, which has room for `spare` numbers more."""
+        self.program.call(unpack, self.places, blocks, to, count=self.count)
 
 
 class _Projection:
@@ -309,38 +360,33 @@ class _Projection:
     """
 
     def __init__(self, program: Program, box: SmokeBox, cells: Cells) -> None:
-        p = self.program = program
-        self.cells, self.count = cells, box.cells[0] * box.cells[1]
-        (nx, ny), (self.blocks, self.fours) = box.cells, (-(-n // 4) for n in box.cells)
-        self.columns, self.lanes = (-(-n // LANES) * LANES for n in (ny, self.blocks))
-        (q_x, l_x), (q_y, l_y) = (eigenvectors(n, w) for n, w in zip(box.cells, box.wraps, strict=True))
-        size = np.add.outer(l_x, l_y)
-        share = np.zeros((4 * self.blocks, self.columns))
-        share[:nx, :ny] = np.divide(-1.0, size, out=np.zeros_like(size), where=size > 0)
-        x, y = np.minimum(np.arange(4 * self.blocks), nx - 1), np.minimum(np.arange(self.columns), ny - 1)
-        members = np.add.outer(x * ny, y).reshape(self.blocks, 4, self.columns).swapaxes(1, 2)
-        self.members = p.constant("members", ivec4, members.reshape(-1, 4))
-        self.share = p.constant("share", vec4, share.reshape(self.blocks, 4, -1).swapaxes(1, 2).reshape(-1, 4))
-        self.left = [p.constant(f"left_{i}", vec4, _for_left(q)) for i, q in enumerate((q_x, q_x.T))]
-        self.right = [p.constant(f"right_{i}", vec4, _for_right(q)) for i, q in enumerate((q_y, q_y.T))]
-        names = {"columns": self.columns, "blocks": self.blocks, "lanes": self.lanes, "length": ny}
-        self.numbers = {name: p.constant(f"{name}_of_matrix", Int, value) for name, value in names.items()}
+        self.program, self.cells, self.count = program, cells, box.cells[0] * box.cells[1]
+        self.x, self.y = (_Direction(program, box, axis) for axis in (0, 1))
+        _, l_x = eigenvectors(box.cells[0], box.wraps[0])
+        _, l_y = eigenvectors(box.cells[1], box.wraps[1])
+        size = np.add.outer(l_y, l_x)
+        share = np.zeros((4 * self.y.blocks, self.y.columns))
+        share[: len(l_y), : len(l_x)] = np.divide(-1.0, size, out=np.zeros_like(size), where=size > 0)
+        self.share = program.constant("share", vec4, self.y.in_blocks(share))
 
     def add(self, prefix: str, u: Ref, v: Ref, u_to: Ref, v_to: Ref) -> None:
         """Add the projection of (u, v) to (u_to, v_to)."""
-        p, number, whole = self.program, self.numbers, self.blocks * self.columns
-        out = p.scratch(f"{prefix}_out", Float, self.count)
-        one, two = (p.scratch(f"{prefix}_{name}", vec4, self.lanes * self.columns) for name in ("one", "two"))
-        rows = number["columns"], number["blocks"]
-        columns = number["columns"], number["lanes"], number["length"]
-        p.call(diverge, self.cells, u, v, out, count=self.count)
-        p.call(pack, self.members, out, one, count=whole)
-        p.call(multiply_left, *rows, self.left[0], one, two, count=whole)
-        p.call(multiply_right, *columns, self.right[0], two, one, count=self.fours * self.lanes)
-        p.call(scale, self.share, one, two, count=whole)
-        p.call(multiply_right, *columns, self.right[1], two, one, count=self.fours * self.lanes)
-        p.call(multiply_left, *rows, self.left[1], one, two, count=whole)
-        p.call(subtract_gradient, self.cells, number["columns"], two, u, v, u_to, v_to, count=self.count)
+        p, x, y = self.program, self.x, self.y
+        field = p.scratch(f"{prefix}_field", Float, self.count + max(x.spare, y.spare))
+        one, two = (p.scratch(f"{prefix}_{name}", vec4, max(x.count, y.count)) for name in ("one", "two"))
+        p.call(diverge, self.cells, u, v, field, count=self.count)
+        x.pack(field, one)
+        x.multiply(x.to_modes, one, two)
+        x.unpack(two, field)
+        y.pack(field, one)
+        y.multiply(y.to_modes, one, two)
+        p.call(scale, self.share, two, one, count=y.count)
+        y.multiply(y.from_modes, one, two)
+        y.unpack(two, field)
+        x.pack(field, one)
+        x.multiply(x.from_modes, one, two)
+        x.unpack(two, field)
+        p.call(subtract_gradient, self.cells, field, u, v, u_to, v_to, count=self.count)
 
 
 def eigenvectors(cells: int, periodic: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -354,19 +400,3 @@ def eigenvectors(cells: int, periodic: bool) -> tuple[np.ndarray, np.ndarray]:
         angle = np.pi * k / cells
         modes = np.cos(np.outer(angle, k + 0.5))
     return modes / np.linalg.norm(modes, axis=1, keepdims=True), 2.0 - 2.0 * np.cos(angle)
-
-
-def _for_left(q: np.ndarray) -> np.ndarray:
-    """A square matrix as `multiply_left` wants it."""
-    blocks = -(-len(q) // 4)
-    whole = np.zeros((4 * blocks, 4 * blocks))
-    whole[: len(q), : len(q)] = q
-    return whole.reshape(blocks, 4, blocks, 4).swapaxes(1, 2).reshape(-1, 4)
-
-
-def _for_right(q: np.ndarray) -> np.ndarray:
-    """A square matrix as `multiply_right` wants it."""
-    blocks = -(-len(q) // 4)
-    whole = np.zeros((4 * blocks, len(q)))
-    whole[: len(q)] = q
-    return whole.reshape(blocks, 4, -1).swapaxes(1, 2).reshape(-1, 4)
