@@ -48,6 +48,7 @@ _API = {
         "potential_energy",
     ),
     "kinema.simulation.soft": ("soft_program",),
+    "kinema.simulation.smoke": ("simulate_smoke", "SmokeBox", "SmokeTrajectory"),
     "kinema.storage.objects": ("save", "load"),
     "kinema.errors": (
         "KinemaError",
@@ -116,6 +117,9 @@ if TYPE_CHECKING:
     from kinema.simulation.jacobian import step_with_jacobian as step_with_jacobian
     from kinema.simulation.simulate import Trajectory as Trajectory
     from kinema.simulation.simulate import simulate as simulate
+    from kinema.simulation.smoke import SmokeBox as SmokeBox
+    from kinema.simulation.smoke import SmokeTrajectory as SmokeTrajectory
+    from kinema.simulation.smoke import simulate_smoke as simulate_smoke
     from kinema.simulation.soft import soft_program as soft_program
     from kinema.storage.objects import load as load
     from kinema.storage.objects import save as save

@@ -1,0 +1,402 @@
+"""`simulate_smoke`: steps of smoke in a box of square cells, differentiable, for one box or a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinema.dynamics.smoke import (
+    Cells,
+    carry_density,
+    carry_velocity,
+    diverge,
+    lift,
+    multiply,
+    pack,
+    push,
+    scale,
+    share_density,
+    subtract_gradient,
+    unpack,
+)
+from kinema.errors import InputError
+from kinema.lang import Float, Int, ivec2, ivec4, vec4
+from kinema.lang.bridge import rollout
+from kinema.lang.program import Program, Ref
+
+LANES = 16  # elements that `uniform` promises to be alike
+
+
+@dataclass(frozen=True)
+class SmokeBox:
+    """A box of square cells that smoke moves in.
+
+    Fields over the cells have the shape (..., nx, ny): x to the right, y up. A velocity has the shape (..., 2, nx, ny):
+    entry [0, i, j] is the x-velocity in the middle of the left face of cell (i, j), [1, i, j] the y-velocity in the
+    middle of its lower face. The right and the upper faces of the last cells are the first faces of a periodic
+    direction, and walls of a closed one, where the first faces are walls too and hold 0.
+
+    Attributes:
+        cells: Number of cells along x and y, at least 2 each.
+        width: Length of the box along x [m]; its height follows, cells are squares.
+        periodic: Whether what leaves on one side comes in on the other; otherwise there are walls, along which smoke
+            slides. One for both directions, or one each.
+    """
+
+    cells: tuple[int, int]
+    width: float = 1.0
+    periodic: bool | tuple[bool, bool] = False
+
+    def __post_init__(self) -> None:
+        cells = tuple(self.cells) if isinstance(self.cells, Sequence) else ()
+        if len(cells) != 2 or not all(isinstance(n, int) and n >= 2 for n in cells):
+            raise InputError("the cells of a smoke box are not usable", got=self.cells, expected="(nx, ny), 2 or more")
+        if not 0 < self.width < float("inf"):
+            raise InputError("the width of a smoke box is not usable", got=self.width, expected="a length in metres")
+        wraps = (self.periodic,) * 2 if isinstance(self.periodic, bool) else tuple(self.periodic)
+        if len(wraps) != 2 or not all(isinstance(w, bool) for w in wraps):
+            raise InputError("periodic is not usable", got=self.periodic, expected="True, False, or one for x and y")
+        object.__setattr__(self, "cells", cells)
+        object.__setattr__(self, "periodic", wraps)
+
+    @property
+    def cell(self) -> float:
+        """Width of a cell [m]."""
+        return self.width / self.cells[0]
+
+    @property
+    def wraps(self) -> tuple[bool, bool]:
+        """Whether x and y are periodic."""
+        assert isinstance(self.periodic, tuple)
+        return self.periodic
+
+    def centres(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+        """x and y of the middles of cells [m], shapes (nx, ny)."""
+        x, y = ((torch.arange(n, dtype=dtype) + 0.5) * self.cell for n in self.cells)
+        return tuple(torch.meshgrid(x, y, indexing="ij"))  # type: ignore[return-value]
+
+    def divergence(self, velocity: Tensor) -> Tensor:
+        """What flows out of each cell, per area [1/s], shape (..., nx, ny), of a velocity [m/s]."""
+        u, v = self._inside(velocity).unbind(-3)
+        return (u.roll(-1, -2) - u + v.roll(-1, -1) - v) / self.cell
+
+    def project(self, velocity: Tensor) -> Tensor:
+        """The nearest velocity without divergence, and without flow through walls; shape (..., 2, nx, ny).
+
+        Gradients:
+            Exact; the projection is its own adjoint.
+        """
+        inside = self._inside(velocity)
+        (q_x, l_x), (q_y, l_y) = (
+            [torch.from_numpy(a).to(velocity.dtype) for a in eigenvectors(n, w)]
+            for n, w in zip(self.cells, self.wraps, strict=True)
+        )
+        size = l_x[:, None] + l_y
+        share = torch.where(size > 0, -1.0 / size.clamp_min(1e-30), torch.zeros_like(size))
+        modes = q_x @ (self.divergence(inside) * self.cell) @ q_y.T * share
+        p = q_x.T @ modes @ q_y
+        return self._inside(inside - torch.stack((p - p.roll(1, -2), p - p.roll(1, -1)), -3))
+
+    def _inside(self, velocity: Tensor) -> Tensor:
+        """The velocity with 0 at walls."""
+        free = torch.ones(2, *self.cells, dtype=velocity.dtype)
+        if not self.wraps[0]:
+            free[0, 0] = 0.0
+        if not self.wraps[1]:
+            free[1, :, 0] = 0.0
+        return velocity * free
+
+
+@dataclass(frozen=True)
+class SmokeTrajectory:
+    """Smoke over time.
+
+    Attributes:
+        density_end: Density at the end, shape (*batch, channels, nx, ny); its gradient costs less than that of the
+            whole trajectory.
+        velocity_end: Velocity at the end [m/s], shape (*batch, 2, nx, ny), see `SmokeBox`.
+        density: Densities at times 0, dt, ..., shape (*batch, steps + 1, channels, nx, ny); None unless checkpoint is 1.
+        velocity: Velocities likewise.
+        status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
+        dt: Time step [s].
+    """
+
+    density_end: Tensor
+    velocity_end: Tensor
+    density: Tensor | None
+    velocity: Tensor | None
+    status: Tensor
+    dt: float
+
+
+def simulate_smoke(
+    box: SmokeBox,
+    density: Tensor,
+    velocity: Tensor | None = None,
+    *,
+    force: Tensor | None = None,
+    buoyancy: Tensor | None = None,
+    steps: int,
+    dt: float,
+    conserve: bool = False,
+    checkpoint: int | str = 1,
+    threads: int | None = None,
+    on_failure: str = "raise",
+    progress: bool = True,
+) -> SmokeTrajectory:
+    """Run smoke for a number of steps: incompressible, without viscosity of its own.
+
+    A step carries the velocity along itself (semi-Lagrangian, bilinear), adds force and buoyancy, takes out the
+    divergence, and carries the densities along the new velocity. It is stable for any dt; its interpolation damps
+    velocities and blurs densities as a viscosity of about |u| times the width of a cell / 8 would, less where a step
+    crosses whole cells.
+
+    The divergence that is left is that of rounding: at most 1e-12 (1e-4 in float32) of the largest velocity per width
+    of a cell.
+
+    Args:
+        box: The box.
+        density: Densities at the start, shape (*batch, channels, nx, ny); its type is the precision.
+        velocity: Velocity at the start [m/s], shape (*batch, 2, nx, ny), see `SmokeBox`; at rest by default. Its
+            divergence is taken out first, as by `SmokeBox.project`.
+        force: Acceleration of each face in each step [m/s^2], shape (*batch, steps, 2, nx, ny); none by default.
+        buoyancy: Acceleration upwards per density [m/s^2], shape (channels,), or (*batch, channels) for one per world;
+            none by default.
+        steps: Number of steps.
+        dt: Time step [s].
+        conserve: Move the mass of each cell forwards and share it among the four nearest cells, so that its sum is kept
+            to rounding. What was constant in space is then no longer so: mass gathers a little where it should not.
+            By default densities are carried back: they stay between the least and the largest one, and their sum
+            drifts.
+        checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
+            (the default) is the trajectory returned.
+        threads: Worker threads; all CPUs by default. No bit of the result depends on it.
+        on_failure: "raise" if a world becomes non-finite, or "status".
+        progress: Show progress of long runs.
+
+    Gradients:
+        Exact for the discrete steps, with respect to density, velocity, force and buoyancy. Interpolation has a kink
+        where a point comes from the border between two cells; the gradient there is that of one side.
+
+    Raises:
+        InputError: A tensor has the wrong type or shape, or dt is not positive.
+        SimulationError: A world became non-finite.
+    """
+    if not dt > 0 or dt == float("inf"):
+        raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
+    _check("density", density, density, (None, *box.cells))
+    channels, dtype = density.shape[-3], density.dtype
+    batch = density.shape[:-3]
+    if velocity is None:
+        velocity = torch.zeros(2, *box.cells, dtype=dtype)
+    _check("velocity", velocity, density, (2, *box.cells))
+    u, v = box.project(velocity).flatten(-2).unbind(-2)
+    batch = torch.broadcast_shapes(batch, u.shape[:-1])
+    states = {f"density_{c}": d for c, d in enumerate(density.flatten(-2).unbind(-2))} | {"u": u, "v": v}
+    states = {n: s.expand(*batch, -1) for n, s in states.items()}
+    numbers = {"dt": torch.tensor(dt, dtype=dtype), "rate": torch.tensor(dt / box.cell, dtype=dtype)}
+    if buoyancy is not None:
+        _check("buoyancy", buoyancy, density, (channels,))
+        numbers |= {f"buoyancy_{c}": b for c, b in enumerate(buoyancy.unbind(-1))}
+    controls = {}
+    if force is not None:
+        _check("force", force, density, (steps, 2, *box.cells))
+        controls["force_x"], controls["force_y"] = force.flatten(-2).unbind(-2)
+    elif buoyancy is None:
+        del numbers["dt"]
+    run = rollout(
+        smoke_program(box, channels, force is not None, buoyancy is not None, conserve),
+        steps,
+        states,
+        numbers,
+        controls,
+        record=tuple(states) if checkpoint == 1 else (),
+        checkpoint=checkpoint,
+        threads=threads,
+        on_failure=on_failure,
+        progress=progress,
+    )
+
+    def fields(found: dict[str, Tensor], names: Sequence[str]) -> Tensor:
+        return torch.stack([found[n] for n in names], -2).unflatten(-1, box.cells)
+
+    smoke, flow = [f"density_{c}" for c in range(channels)], ("u", "v")
+    over_time = bool(run.trajectory)
+    return SmokeTrajectory(
+        fields(run.final, smoke),
+        fields(run.final, flow),
+        fields(run.trajectory, smoke) if over_time else None,
+        fields(run.trajectory, flow) if over_time else None,
+        run.status,
+        dt,
+    )
+
+
+def _check(name: str, tensor: Any, like: Tensor, tail: tuple[int | None, ...]) -> None:
+    """Raise if a tensor has another type than `like`, or does not end in `tail`, where None is any number."""
+    if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.float32, torch.float64):
+        got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise InputError(f"{name} is not usable", got=got, expected="a tensor of float32 or float64")
+    if tensor.dtype != like.dtype:
+        raise InputError(f"{name} has another type than density", got=tensor.dtype, expected=like.dtype)
+    shape = tuple(tensor.shape)
+    fits = len(shape) >= len(tail) and all(
+        t is None or s == t for s, t in zip(shape[len(shape) - len(tail) :], tail, strict=True)
+    )
+    if not fits or 0 in shape:
+        names = ", ".join("channels" if t is None else str(t) for t in tail)
+        raise InputError(f"{name} has the wrong shape", got=shape, expected=f"(*batch, {names})")
+
+
+# -- the step ------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=32)
+def smoke_program(box: SmokeBox, channels: int, forced: bool, lifted: bool, conserve: bool) -> Program:
+    """The step of smoke: states density_0, ..., u and v (nx ny numbers each), parameters rate and dt, see `push`."""
+    p = Program("smoke")
+    n = box.cells[0] * box.cells[1]
+    cells = _cells(p, box)
+    densities = [p.state(f"density_{c}", Float, n) for c in range(channels)]
+    u, v, rate = p.state("u", Float, n), p.state("v", Float, n), p.parameter("rate", Float)
+    u_free, v_free = p.scratch("u_carried", Float, n), p.scratch("v_carried", Float, n)
+    p.call(carry_velocity, cells, u, v, rate, u_free, v_free, count=n)
+    dt = p.parameter("dt", Float) if forced or lifted else None
+    if forced:
+        p.call(push, p.control("force_x", Float, n), p.control("force_y", Float, n), dt, u_free, v_free, count=n)
+    for c, d in enumerate(densities if lifted else ()):
+        p.call(lift, cells, d, p.parameter(f"buoyancy_{c}", Float), dt, v_free, count=n)
+    projection = _Projection(p, box, cells)
+    with p.custom() as node:
+        projection.add("flow", u_free, v_free, u.next, v.next)
+    with p.adjoint_of(node):
+        projection.add("adjoint", u.next.adj, v.next.adj, u_free.adj, v_free.adj)
+    for d in densities:
+        p.call(share_density if conserve else carry_density, cells, d, u.next, v.next, rate, d.next, count=n)
+    return p
+
+
+def _cells(p: Program, box: SmokeBox) -> Cells:
+    """The tables of a box."""
+    number = np.arange(box.cells[0] * box.cells[1]).reshape(box.cells)
+    x, y = np.divmod(number.ravel(), box.cells[1])
+
+    def moved(right: int, up: int) -> np.ndarray:
+        return np.roll(number, (-right, -up), (0, 1)).ravel()
+
+    beside = [moved(-1, 0), moved(1, 0), moved(0, -1), moved(0, 1)]
+    return Cells(
+        size=p.constant("size", ivec2, box.cells),
+        wraps=p.constant("wraps", ivec2, [int(w) for w in box.wraps]),
+        at=p.constant("at", ivec2, np.stack((x, y), -1)),
+        free_x=p.constant("free_x", Float, 1.0 * ((x > 0) | box.wraps[0])),
+        free_y=p.constant("free_y", Float, 1.0 * ((y > 0) | box.wraps[1])),
+        beside=p.constant("beside", ivec4, np.stack(beside, -1)),
+        across=p.constant("across", ivec2, np.stack([moved(-1, 1), moved(1, -1)], -1)),
+    )
+
+
+class _Direction:
+    """One direction of the projection: products of its eigenvectors with fields, in blocks of four rows.
+
+    Args:
+        program: Where it is added.
+        box: The box.
+        axis: 0 for x, 1 for y: rows of blocks are along it, columns across.
+    """
+
+    def __init__(self, program: Program, box: SmokeBox, axis: int) -> None:
+        name, along, across = "xy"[axis], box.cells[axis], box.cells[1 - axis]
+        self.program = program
+        self.blocks, self.columns = -(-along // 4), -(-across // LANES) * LANES
+        self.count = self.blocks * self.columns
+        row, column = np.arange(4 * self.blocks)[:, None], np.arange(self.columns)
+        strides = (box.cells[1], 1) if axis == 0 else (1, box.cells[1])
+        inside = (row < along) & (column < across)
+        nearest = np.minimum(row, along - 1) * strides[0] + np.minimum(column, across - 1) * strides[1]
+        behind = along * across + np.cumsum(~inside).reshape(inside.shape) - 1
+        self.members = program.constant(f"members_{name}", ivec4, self.in_blocks(nearest))
+        self.places = program.constant(f"places_{name}", ivec4, self.in_blocks(np.where(inside, nearest, behind)))
+        self.spare = int(np.sum(~inside))
+        q, _ = eigenvectors(along, box.wraps[axis])
+        whole = np.zeros((2, 4 * self.blocks, 4 * self.blocks))
+        whole[:, :along, :along] = q, q.T
+        tiles = whole.reshape(2, self.blocks, 4, self.blocks, 4).swapaxes(2, 3).reshape(2, -1, 4)
+        self.to_modes, self.from_modes = (
+            program.constant(f"{way}_modes_{name}", vec4, t) for way, t in zip(("to", "from"), tiles, strict=True)
+        )
+        self.numbers = [program.constant(f"{n}_{name}", Int, getattr(self, n)) for n in ("columns", "blocks")]
+
+    def in_blocks(self, matrix: np.ndarray) -> np.ndarray:
+        """A matrix of 4 blocks x columns numbers as elements of four rows."""
+        return matrix.reshape(self.blocks, 4, self.columns).swapaxes(1, 2).reshape(-1, 4)
+
+    def pack(self, field: Ref, to: Ref) -> None:
+        """A field in blocks."""
+        self.program.call(pack, self.members, field, to, count=self.count)
+
+    def multiply(self, matrix: Ref, blocks: Ref, to: Ref) -> None:
+        """A product."""
+        self.program.call(multiply, *self.numbers, matrix, blocks, to, count=self.count)
+
+    def unpack(self, blocks: Ref, to: Ref) -> None:
+        """Blocks as a field, which has room for `spare` numbers more."""
+        self.program.call(unpack, self.places, blocks, to, count=self.count)
+
+
+class _Projection:
+    """The projection of velocities, for the step and its adjoint.
+
+    Args:
+        program: Where it is added.
+        box: The box.
+        cells: Its tables.
+    """
+
+    def __init__(self, program: Program, box: SmokeBox, cells: Cells) -> None:
+        self.program, self.cells, self.count = program, cells, box.cells[0] * box.cells[1]
+        self.x, self.y = (_Direction(program, box, axis) for axis in (0, 1))
+        _, l_x = eigenvectors(box.cells[0], box.wraps[0])
+        _, l_y = eigenvectors(box.cells[1], box.wraps[1])
+        size = np.add.outer(l_y, l_x)
+        share = np.zeros((4 * self.y.blocks, self.y.columns))
+        share[: len(l_y), : len(l_x)] = np.divide(-1.0, size, out=np.zeros_like(size), where=size > 0)
+        self.share = program.constant("share", vec4, self.y.in_blocks(share))
+
+    def add(self, prefix: str, u: Ref, v: Ref, u_to: Ref, v_to: Ref) -> None:
+        """Add the projection of (u, v) to (u_to, v_to)."""
+        p, x, y = self.program, self.x, self.y
+        field = p.scratch(f"{prefix}_field", Float, self.count + max(x.spare, y.spare))
+        one, two = (p.scratch(f"{prefix}_{name}", vec4, max(x.count, y.count)) for name in ("one", "two"))
+        p.call(diverge, self.cells, u, v, field, count=self.count)
+        x.pack(field, one)
+        x.multiply(x.to_modes, one, two)
+        x.unpack(two, field)
+        y.pack(field, one)
+        y.multiply(y.to_modes, one, two)
+        p.call(scale, self.share, two, one, count=y.count)
+        y.multiply(y.from_modes, one, two)
+        y.unpack(two, field)
+        x.pack(field, one)
+        x.multiply(x.from_modes, one, two)
+        x.unpack(two, field)
+        p.call(subtract_gradient, self.cells, field, u, v, u_to, v_to, count=self.count)
+
+
+def eigenvectors(cells: int, periodic: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvectors (rows) and eigenvalues of minus the Laplacian [-1, 2, -1] of cells in a line."""
+    k = np.arange(cells)
+    if periodic:
+        waves = (k + 1) // 2
+        angle = 2 * np.pi * waves / cells
+        modes = np.cos(np.outer(angle, k) - (np.pi / 2) * (k % 2 == 0)[:, None] * (waves > 0)[:, None])
+    else:
+        angle = np.pi * k / cells
+        modes = np.cos(np.outer(angle, k + 0.5))
+    return modes / np.linalg.norm(modes, axis=1, keepdims=True), 2.0 - 2.0 * np.cos(angle)
