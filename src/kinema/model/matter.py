@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kinema.errors import InputError, ModelError
 from kinema.lang.markers import Func
+from kinema.model.surface import SurfaceArrays, find_surface
 from kinema.model.tetmesh import TetArrays, tet_mesh
 from kinema.model.tree import TreeArrays
 from kinema.model.trimesh import TriArrays, tri_mesh
@@ -20,7 +21,7 @@ from kinema.scene.matter import CLOTH, SOLID, Attachment, Matter
 OF_ELEMENT = ("density", "mu", "lam", "viscosity", "activation")
 OF_HINGE = ("bending", "bending_damping", "fold")
 OF_AIR = ("drag", "lift")
-OF_SKIN = ("radius", "k_e", "k_d", "k_f", "friction")
+OF_SKIN = ("radius", "k_e", "k_d", "k_f", "friction", "thickness")
 OF_SPRING = ("stiffness", "damping", "rest")
 
 
@@ -85,6 +86,7 @@ class MatterArrays:
         cloth: Triangles; None if there are none.
         ends: Of springs, shape (springs, 2).
         pins: Particles on links.
+        surface: What touches other soft things, or itself; None if nothing does.
         numbers: Arrays of numbers by the name of the parameter.
         owners: Names of the rows of each.
     """
@@ -101,6 +103,7 @@ class MatterArrays:
     pins: PinArrays = field(
         default_factory=lambda: PinArrays(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 3)))
     )
+    surface: SurfaceArrays | None = None
     numbers: dict[str, np.ndarray] = field(default_factory=dict)
     owners: dict[str, list[str]] = field(default_factory=dict)
 
@@ -152,7 +155,18 @@ def find_matter(
     _add_elements(made, matter, starts, wind)
     _add_springs(made, matter, starts)
     _attach(made, tree, matter, starts, attachments)
+    skins = [m.skin for m in matter if m.skin is not None and m.skin.thickness > 0]
+    if skins:
+        made.surface = surface_of(made, np.concatenate([m.rest for m in matter]), max(s.neighbours for s in skins))
     return made
+
+
+def surface_of(matter: MatterArrays, rest: np.ndarray, slots: int) -> SurfaceArrays | None:
+    """The surface of all things with a thickness, from their other arrays."""
+    thickness = dict(zip(matter.owners["skin_thickness"], matter.numbers["skin_thickness"], strict=True))
+    thick = np.array([thickness.get(name, 0.0) > 0 for name in matter.names])[matter.owner]
+    triangles = np.zeros((0, 3), np.int32) if matter.cloth is None else matter.cloth.mesh.triangles
+    return find_surface(rest, thick, [one.mesh.tets for one in matter.solids], triangles, slots)
 
 
 def _add(made: MatterArrays, name: str, parts: Sequence[tuple[str, Any]]) -> None:
@@ -318,7 +332,7 @@ def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor]) -> dict[str
     for name in ("mu", "lam", "viscosity", "activation"):
         if name in arrays:
             found |= matter.of_elements(name, arrays[name])
-    skinned = np.unique(matter.owner[matter.touching > 0])
+    skinned = np.array([matter.names.index(name) for name in matter.owners.get("skin_radius", ())])
     row = np.searchsorted(skinned, matter.owner)  # of the skin of each particle
     for name in OF_SKIN:
         if f"skin_{name}" in arrays:

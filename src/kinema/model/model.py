@@ -130,7 +130,8 @@ class Model:
                 ".../lam", ".../viscosity", ".../activation"; per edge between triangles "cloth/bending",
                 ".../bending_damping", ".../fold"; per triangle "cloth/drag", ".../lift", and "wind" [m/s]; per spring
                 "particles/spring_stiffness", ".../spring_damping", ".../spring_rest"; per vertex ".../point_mass";
-                one for each "solid/skin_radius", ".../skin_k_e", ".../skin_k_d", ".../skin_k_f", ".../skin_friction";
+                one for each "solid/skin_radius", ".../skin_k_e", ".../skin_k_d", ".../skin_k_f", ".../skin_friction",
+                ".../skin_thickness";
                 or a whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ...
             requires_grad: Whether they collect gradients.
         """

@@ -9,7 +9,9 @@ sum g g^T,
     w^2 <= n (lam + 2 mu) s / rho,    c <= 2 n viscosity s / rho
 
 at rest; compressed elements are stiffer. Springs and hinges have no mass: each gets an equal part of that of a vertex.
-A vertex in contact has k_e / m and k_d / m. Bounds of elements, springs, hinges and contacts are added.
+A vertex in contact with a shape has k_e / m and k_d / m; with soft things four times as much, as layers whose vertices
+touch each other's triangles approach with half of their mass and twice k_e. Bounds of elements, springs, hinges and
+contacts are added.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def step_limit(matter: MatterArrays, arrays: dict[str, Tensor], touching: bool) 
         touching: Whether there is anything to touch.
     """
     numbers = {name: array.detach().double() for name, array in arrays.items()}
-    kinds = [find(matter, numbers) for find in (_elements, _springs, _hinges, *((_contacts,) if touching else ()))]
+    finders = (_elements, _springs, _hinges, _soft_contacts, *((_contacts,) if touching else ()))
+    kinds = [find(matter, numbers) for find in finders]
     found = [min(bounds, key=lambda one: one.dt) for bounds in map(list, kinds) if bounds]
     if not found:
         return None
@@ -97,6 +100,15 @@ def _hinges(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound
 def _contacts(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
     if matter.touching.any():
         light = numbers["inv_mass"] * torch.as_tensor(matter.touching)
+        owners = [matter.names[k] for k in matter.owner]
+        yield _worst(numbers["particle_k_e"] * light, numbers["particle_k_d"] * light, "vertex", owners, 0)
+
+
+def _soft_contacts(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
+    if matter.surface is not None:
+        own = np.zeros(len(matter))
+        own[matter.surface.vertex] = 4.0
+        light = numbers["inv_mass"] * torch.as_tensor(own)
         owners = [matter.names[k] for k in matter.owner]
         yield _worst(numbers["particle_k_e"] * light, numbers["particle_k_d"] * light, "vertex", owners, 0)
 

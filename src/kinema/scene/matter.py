@@ -91,12 +91,17 @@ class Springs:
 class Skin:
     """How vertices touch shapes: as balls, with springs and dampers and smooth friction, see `contact.compliant`.
 
+    With a thickness, vertices also touch triangles of soft things that have one, by the same law, see `contact.soft`.
+
     Attributes:
         radius: [m]
         k_e: Stiffness [N/m].
         k_d: Damping while a vertex approaches [N s/m].
         k_f: Friction per speed while it slides slowly [N s/m].
         friction: Coefficient of Coulomb friction, whatever is touched.
+        thickness: Distance that cloth and solids keep from themselves [m], and from each other the mean of both; 0 lets
+            them pass through each other. Not above an edge of their triangles.
+        neighbours: Room for triangles near a vertex, and for half as many on average.
     """
 
     radius: float = 0.0
@@ -104,6 +109,8 @@ class Skin:
     k_d: float = 0.0
     k_f: float = 10.0
     friction: float = 0.5
+    thickness: float = 0.0
+    neighbours: int = 16
 
     def __post_init__(self) -> None:
         wrong = {n: x for n, x in vars(self).items() if not np.isfinite(x) or x < 0}

@@ -9,6 +9,19 @@ from typing import Any
 import numpy as np
 
 from kinema.contact.skin import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
+from kinema.contact.soft import (
+    MOST_BUCKETS,
+    Cells,
+    SoftSkin,
+    Surface,
+    bound_triangles,
+    choose_buckets,
+    gather_pairs,
+    measure_cells,
+    pair_forces,
+    search_kernel,
+    sort_triangles,
+)
 from kinema.dynamics.elastic import TetMesh, neo_hookean_solid, solid_kernels
 from kinema.dynamics.shell import (
     Hinges,
@@ -30,10 +43,13 @@ from kinema.lang.schedule import packet_order
 from kinema.math import Force, Motion
 from kinema.model.matter import OF_AIR, OF_SKIN, ClothArrays, SolidArrays
 from kinema.model.model import Model
+from kinema.model.surface import SurfaceArrays
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import scenery
 from kinema.simulation.implicit import ForceLaw, ImplicitProgram
+
+WIDE = 2.0  # distances of contact in which implicit steps look for pairs, which may be nearer at their end
 
 
 class MatterProgram:
@@ -57,6 +73,7 @@ class MatterProgram:
         self.gravity: Any = None
         self.pins: Pins | None = None
         self.press: Any = None
+        self.skin: dict[str, Ref] = {}
         self.force = program.scratch("particle_force", vec3, count)
 
     def forces(self, parts: TreeProgram | None) -> Ref | None:
@@ -80,6 +97,8 @@ class MatterProgram:
             self._cloth(self.matter.cloth)
         if len(self.matter.ends):
             self._springs()
+        if self.matter.surface is not None:
+            self._meet(self.matter.surface)
         pressed = self._touch(parts) if self.matter.touching.any() and self.model.shapes.names else None
         self.inv_mass = p.parameter("inv_mass", Float, count)
         pushed = parts is not None and (pressed is not None or self.pins is not None)
@@ -125,7 +144,7 @@ class MatterProgram:
         p, shapes, around = self.program, self.model.shapes, scenery(self.program, self.model)
         count, number = len(self.matter), len(shapes.names)
         skin = Skin(
-            **{n: p.parameter(f"particle_{n}", Float, count) for n in OF_SKIN},
+            **{n: self._skin(n) for n in OF_SKIN if n != "thickness"},
             touching=p.constant("touching", Int, self.matter.touching),
         )
         frames = self._frames(parts)
@@ -152,6 +171,49 @@ class MatterProgram:
                 where = (around.shapes, which, *table, seen, placed, skin)
                 self._add(kernels[kinds[0]], partial(_touching, where), count)
         return around.shapes, frames, placed
+
+    def _skin(self, name: str) -> Ref:
+        """A number of the skin of every particle."""
+        if name not in self.skin:
+            self.skin[name] = self.program.parameter(f"particle_{name}", Float, len(self.matter))
+        return self.skin[name]
+
+    def _meet(self, arrays: SurfaceArrays) -> None:
+        """Contact of soft things with each other and themselves, for the pairs that are near at the start of a step."""
+        p, vertices, triangles = self.program, len(arrays.vertex), len(arrays.corner)
+        surface = Surface(
+            vertex=p.constant("surface_vertex", Int, arrays.vertex),
+            corner=p.constant("surface_corner", ivec3, arrays.corner),
+            edge_share=p.constant("surface_edge_share", vec3, arrays.edge_share),
+            corner_share=p.constant("surface_corner_share", vec3, arrays.corner_share),
+            owner=p.constant("surface_owner", Int, self.matter.owner),
+            rest=p.constant("surface_rest", vec3, arrays.rest),
+        )
+        cells = Cells(
+            centre=p.scratch("cell_centre", vec3, triangles),
+            reach=p.scratch("cell_reach", Float, triangles),
+            width=p.scratch("cell_width", Float, 1),
+            bucket=p.scratch("cell_bucket", Int, triangles),
+            start=p.scratch("cell_start", Int, min(2 * triangles, MOST_BUCKETS) + 1),
+            listed=p.scratch("cell_listed", Int, triangles),
+        )
+        slots = p.constant("pair_slots", Int, arrays.slots)
+        wide = p.constant("pair_search", Float, WIDE if self.implicit else 1.0)
+        near, found = (p.scratch(f"pair_{n}", Int, vertices * k) for n, k in (("near", 1), ("found", arrays.slots)))
+        pair, pairs = p.scratch("pair", ivec2, arrays.room), p.scratch("pairs", Int, 1)
+        skin = SoftSkin(**{n: self._skin(n) for n in OF_SKIN if n != "radius"})
+        with p.custom() as search:
+            p.call(bound_triangles, surface.corner, self.x_now, cells.centre, cells.reach, count=triangles)
+            p.call(measure_cells, surface.vertex, skin.thickness, wide, cells.reach, cells.width)
+            p.call(choose_buckets, cells.centre, cells.width, cells.start, cells.bucket, count=triangles)
+            p.call(sort_triangles, cells.bucket, cells.start, cells.listed)
+            seek = (surface, cells, skin.thickness, wide, self.x_now, near, found)
+            p.call(search_kernel(arrays.slots), *seek, count=vertices)
+            missed = p.output("missed_pairs", Float, 2)
+            p.call(gather_pairs, surface.vertex, near, found, slots, pair, pairs, missed)
+        with p.adjoint_of(search):
+            pass  # which pairs are near has no derivative
+        self._add(pair_forces, lambda x, v, f, _: (surface, pair, pairs, skin, x, v, f), arrays.room)
 
     def _frames(self, parts: TreeProgram | None) -> Frames:
         if parts is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -205,7 +206,7 @@ def simulate(
     else:
         _warn_of_long_steps(model, numbers, dt)
     kept_counts = kept_impulses(model)
-    checked = ("residual", "missed", "unsolved", "unsolved_particles")
+    checked = ("residual", "missed", "missed_pairs", "unsolved", "unsolved_particles")
     solved = tuple(name for name in checked if name in program.buffers)
     run = rollout(
         program,
@@ -221,6 +222,7 @@ def simulate(
         progress=progress,
     )
     _check_room(model, run.outputs.get("missed"))
+    _check_pairs(model, run.outputs.get("missed_pairs"))
     if on_failure == "raise":
         _check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
         _check_particles(run.outputs.get("unsolved_particles"))
@@ -301,6 +303,21 @@ def _check_room(model: Model, missed: Tensor | None) -> None:
     raise SimulationError(
         f"more than {model.contact.most} contacts at once, first in step {step}",
         fix=f"Contact(most={model.contact.most + int(missed.max())}) or more, or a smaller margin",
+    )
+
+
+def _check_pairs(model: Model, missed: Tensor | None) -> None:
+    """Raise if more vertices and triangles of soft things were near each other than there was room for."""
+    if missed is None or not bool((missed > 0).any()):
+        return
+    assert model.matter.surface is not None
+    surface = model.matter.surface
+    step = int((missed > 0).any(-1).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
+    slots, pairs = missed.detach().reshape(-1, 2).amax(0).tolist()
+    wanted = max(surface.slots + slots, surface.slots * (1.0 + pairs / surface.room))
+    raise SimulationError(
+        f"more soft triangles are near vertices than there is room for, first in step {step}",
+        fix=f"Skin(neighbours={math.ceil(wanted)}) or more, or a smaller thickness",
     )
 
 

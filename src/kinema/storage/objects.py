@@ -28,6 +28,7 @@ from kinema.model.matter import ClothArrays, MatterArrays, PinArrays, SolidArray
 from kinema.model.model import Model
 from kinema.model.shapes import CandidateArrays, ShapeArrays
 from kinema.model.sites import SiteArrays
+from kinema.model.surface import SurfaceArrays
 from kinema.model.tetmesh import TetArrays
 from kinema.model.tree import TreeArrays
 from kinema.model.trimesh import TriArrays
@@ -59,6 +60,7 @@ CLASSES: dict[str, type[Any]] = {
         SolidArrays,
         ClothArrays,
         PinArrays,
+        SurfaceArrays,
         TetArrays,
         TriArrays,
         Trajectory,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kinema.errors import InputError, ModelError
-from kinema.model.matter import OF_AIR, OF_ELEMENT, OF_HINGE, OF_SKIN, OF_SPRING, MatterArrays
+from kinema.model.matter import OF_AIR, OF_ELEMENT, OF_HINGE, OF_SKIN, OF_SPRING, MatterArrays, surface_of
 from kinema.model.model import Model
 from kinema.model.tetmesh import tet_mesh
 from kinema.model.trimesh import tri_mesh
@@ -39,6 +39,21 @@ def check_matter(model: Model) -> None:
     _require((pins.link > 0).all() and len({*pins.particle.tolist()}) == len(pins.particle), "pins")
     _numbers("pins", pins.place, (len(pins.particle), 3))
     _check_numbers(matter)
+    if matter.surface is not None:
+        _check_surface(matter)
+
+
+def _check_surface(matter: MatterArrays) -> None:
+    """What touches other soft things is what meshes and skins make."""
+    surface = matter.surface
+    assert surface is not None
+    _numbers("surface", surface.rest, (len(matter), 3))
+    _require(isinstance(surface.slots, int) and surface.slots > 0 and "skin_thickness" in matter.numbers, "surface")
+    again = surface_of(matter, surface.rest, surface.slots)
+    _require(again is not None, "surface")
+    for field in fields(surface):
+        one, other = (np.asarray(getattr(s, field.name)) for s in (surface, again))
+        _require(one.dtype == other.dtype and np.array_equal(one, other), f"surface.{field.name}")
 
 
 def _check_mesh(mesh: Any, make: Callable[..., Any], corners: np.ndarray, count: int) -> None:
