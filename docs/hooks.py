@@ -1,4 +1,7 @@
-"""Fills two marks in the pages: `{{file NAME}}` with a file of the repository, `{{api}}` with the public API."""
+"""Fills two marks in the pages: `{{file NAME}}` with a file of the repository, `{{api}}` with the public API.
+
+Tests that pages link to are put beside them.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.structure.files import File, Files
+
 import kinema
 
 ROOT = Path(__file__).parents[1]
+
+
+def on_files(files: Files, config: Any, **_: Any) -> Files:
+    """Called by mkdocs once: adds the tests that docs/parameters.md links to."""
+    page = (ROOT / "docs" / "parameters.md").read_text()
+    for name in sorted(set(re.findall(r"\]\((tests/[\w/]+\.py)\)", page))):
+        files.append(File(name, str(ROOT), config["site_dir"], use_directory_urls=False))
+    return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

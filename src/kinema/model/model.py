@@ -109,6 +109,11 @@ class Model:
         """Names of the joints whose motion is given, in the order of `simulate(motion=)`."""
         return [name for name, given in zip(self.tree.joints, self.tree.prescribed, strict=True) if given]
 
+    @property
+    def parameter_names(self) -> list[str]:
+        """Names of all arrays of numbers that can be learned, see `parameters`."""
+        return list(self._defaults)
+
     def initial_coordinates(self) -> Tensor:
         """Coordinates q as placed: joints at zero, free bodies where they stand. Shape (nq,)."""
         return torch.tensor(self.tree.q, dtype=self.dtype)

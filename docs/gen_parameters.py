@@ -1,0 +1,188 @@
+"""Writes docs/parameters.md, the table of everything that can be learned: `python docs/gen_parameters.py`.
+
+Names and shapes come from a model that has everything; units and what has them stand here, beside the gradient test.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+
+import kinema as kn
+from kinema.scene.description import Actuator, Body, Joint, Pose, Robot, Shape
+from kinema.scene.shapes.block import block
+from kinema.scene.shapes.sheet import sheet
+from kinema.scene.shapes.solids import solid
+
+HEAD = """# What can be learned
+
+Every number on this page has a gradient. The page is written by `python docs/gen_parameters.py` from the code, and a
+test compares it with what a model knows. Beside each number stands a test of its gradient: in float64, against central
+differences, in contact where that applies.
+
+## Of a model
+
+Numbers are given by path in `params=` of `kn.simulate` and others: `"robot/body/mass"`, `"cloth/bending"`, or all of
+them at once, `"mass"`. `model.parameter_names` lists what a model has, `model.parameters(path)` gives the tensor. Batch
+dimensions may come before the shape, for numbers of each world."""
+
+ROLLOUT = """## Of a rollout
+
+Arguments of `kn.simulate`. Batch dimensions come first, too."""
+
+BESIDE = """## Beside gradSim
+
+What gradSim lists as optimisable, and its names here. What acts on single particles is gravity, wind, springs and
+contact; an external force on each is not there yet."""
+
+PAGE = Path(__file__).with_name("parameters.md")
+
+MATTER = ("tests/gradients/test_matter.py", "test_every_parameter")
+LINKAGE = ("tests/gradients/test_constraints.py", "test_a_linkage_with_everything")
+PAIRS = ("tests/gradients/test_constraints.py", "test_pairs_in_contact")
+SPRINGS = ("tests/gradients/test_runge_kutta.py", "test_rollouts")
+GROUND = ("tests/verification/test_ground.py", "test_gradients_in_contact")
+RECORDS = ("tests/gradients/test_records.py", "test_records")
+TOLD = ("tests/verification/test_prescribed.py", "test_gradients_with_contact")
+STARTED = ("tests/gradients/test_started.py", "test_gradients_through_kept_impulses")
+MUSCLES = ("tests/gradients/test_matter.py", "test_activation_as_a_control")
+
+# Name in params: unit, the axis its rows go along (none: one for the scene), what it is, and its gradient test.
+PARAMETERS = {
+    "mass": ("kg", "bodies", "mass", LINKAGE),
+    "com": ("m", "bodies", "centre of mass, in the body's frame", LINKAGE),
+    "inertia": ("kg m²", "bodies", "about the centre of mass: xx, xy, xz, yy, yz, zz", LINKAGE),
+    "offset": ("m", "joints", "where the joint is on its parent", LINKAGE),
+    "axis": ("-", "joints", "direction of the joint", LINKAGE),
+    "armature": ("kg m², kg", "velocities", "inertia of the drive", LINKAGE),
+    "damping": ("N m s/rad, N s/m", "velocities", "of the joint", LINKAGE),
+    "stiffness": ("N m/rad, N/m", "velocities", "of the joint's spring", SPRINGS),
+    "rest": ("rad, m", "velocities", "where the joint's spring is relaxed", SPRINGS),
+    "gear": ("-", "actuators", "force per control", LINKAGE),
+    "kp": ("N m/rad, N/m", "actuators", "gain of a position servo", LINKAGE),
+    "kd": ("N m s/rad, N s/m", "actuators", "gain of a velocity or position servo", LINKAGE),
+    "force": ("N m, N", "actuators", "largest force", LINKAGE),
+    "lower": ("rad, m", "limited joints", "lower limit", LINKAGE),
+    "upper": ("rad, m", "limited joints", "upper limit", LINKAGE),
+    "dry_friction": ("N m, N", "rubbing joints", "dry friction", LINKAGE),
+    "size": ("m", "shapes", "radius, half length, half edges; scales of a mesh", PAIRS),
+    "centre": ("m", "shapes", "where the shape is on its link", PAIRS),
+    "friction": ("-", "contact candidates", "coefficient of friction between rigid shapes", PAIRS),
+    "restitution": ("-", "contact candidates", "share of the speed that bounces", GROUND),
+    "place": ("m", "sites", "where the site is on its link", SPRINGS),
+    "gravity": ("m/s²", "", "acceleration of gravity", LINKAGE),
+    "contact/erp": ("-", "", "share of a depth that is undone in a step", PAIRS),
+    "contact/cfm": ("1/kg", "", "softness of hard constraints", PAIRS),
+    "contact/k_e": ("N/m", "", "stiffness of compliant contact between rigid shapes", PAIRS),
+    "contact/k_d": ("N s/m", "", "its damping", PAIRS),
+    "contact/k_f": ("N s/m", "", "its slow friction", PAIRS),
+    "point_mass": ("kg", "particles", "mass of a particle, beside that of its elements", MATTER),
+    "density": ("kg/m³, kg/m²", "elements", "of tetrahedra, of triangles", MATTER),
+    "mu": ("Pa, N/m", "elements", "of the energy of solids and cloth: against shear", MATTER),
+    "lam": ("Pa, N/m", "elements", "against a change of volume or area", MATTER),
+    "viscosity": ("Pa s, N s/m", "elements", "of the rate of strain", MATTER),
+    "activation": ("-", "elements", "share by which volume or area at rest shrinks", MATTER),
+    "bending": ("N m", "edges between triangles", "stiffness of a fold", MATTER),
+    "bending_damping": ("N m s", "edges between triangles", "its damping", MATTER),
+    "fold": ("rad", "edges between triangles", "activation of a fold, added to half of its angle", MATTER),
+    "drag": ("kg/m³", "triangles", "coefficient of drag in wind", MATTER),
+    "lift": ("kg/m³", "triangles", "coefficient of lift in wind", MATTER),
+    "wind": ("m/s", "", "velocity of the air", MATTER),
+    "spring_stiffness": ("N/m", "springs", "of springs between particles", MATTER),
+    "spring_damping": ("N s/m", "springs", "along the spring", MATTER),
+    "spring_rest": ("m", "springs", "length at rest", MATTER),
+    "skin_radius": ("m", "soft things that touch", "of their vertices", MATTER),
+    "skin_k_e": ("N/m", "soft things that touch", "stiffness of the contact of a vertex", MATTER),
+    "skin_k_d": ("N s/m", "soft things that touch", "its damping", MATTER),
+    "skin_k_f": ("N s/m", "soft things that touch", "its slow friction", MATTER),
+    "skin_friction": ("-", "soft things that touch", "its coefficient of friction", MATTER),
+}
+
+# Argument of kn.simulate: unit, shape, what it is, and its gradient test.
+ARGUMENTS = {
+    "q": ("m, rad, -", "nq", "coordinates at the start: positions, orientations, joints", LINKAGE),
+    "v": ("m/s, rad/s", "nv", "velocities at the start", LINKAGE),
+    "tau": ("N m, N", "steps, nv", "force of each degree of freedom", LINKAGE),
+    "u": ("of the actuator", "steps, actuators", "controls", LINKAGE),
+    "x": ("m", "particles, 3", "positions of particles at the start", MATTER),
+    "xd": ("m/s", "particles, 3", "velocities of particles at the start", MATTER),
+    "activation": ("-", "steps, elements", "contraction of tetrahedra and triangles", MUSCLES),
+    "motion": ("m/s, rad/s", "steps, prescribed velocities", "of joints that move as they are told", TOLD),
+    "impulses": ("N s", "rows", "of the step before, with a warm start", STARTED),
+    "wrenches": ("N m, N", "steps, 6", "moment and force on a body", RECORDS),
+}
+
+# What gradSim lists as optimisable [Jatavallabhula et al. 2021, table 6], and where it is here.
+GRADSIM = {
+    "initial position, orientation": ("q", "x"),
+    "initial velocity": ("v", "xd"),
+    "mass of a body, of a particle": ("mass", "point_mass", "density"),
+    "gravity": ("gravity",),
+    "external force": ("tau", "wrenches"),
+    "rest length, stiffness, damping of springs": ("spring_rest", "spring_stiffness", "spring_damping"),
+    "Lamé parameters per element": ("mu", "lam"),
+    "damping of elements": ("viscosity",),
+    "activation of elements, of edges": ("activation", "fold"),
+    "bending": ("bending", "bending_damping"),
+    "wind, drag, lift": ("wind", "drag", "lift"),
+    "contact: k_e, k_d, k_f, friction": ("skin_k_e", "skin_k_d", "skin_k_f", "skin_friction"),
+    "elasticity of impacts": ("restitution", "contact/k_e", "contact/k_d"),
+}
+
+
+def everything() -> kn.Model:
+    """A model that has every kind of parameter; no two numbers that belong to different axes are equal by chance."""
+    box = Shape("box", (0.1, 0.1, 0.1))
+    hinge = Joint("hinge", "revolute", lower=-1.0, upper=1.0, friction=0.1)
+    body = Body("link", None, Pose((0.0, 0.0, 1.0)), (hinge,), solid(box), (box,))
+    scene = kn.Scene()
+    scene.add_ground()
+    scene.add_robot(Robot("robot", (body,), (Actuator("motor", "hinge"),)))
+    scene.add_site("robot/link", "tip")
+    scene.add_solid(block((1, 1, 1), 0.1), "solid", material=kn.Solid(viscosity=1.0))
+    cloth = kn.Cloth(viscosity=1.0, bending=1.0, bending_damping=1.0, drag=1.0, lift=1.0)
+    scene.add_cloth(sheet(0.1, 0.1, (2, 2)), "cloth", material=cloth)
+    scene.add_particles(np.eye(3), "particles", mass=1.0, springs=kn.Springs([[0, 1], [1, 2]]))
+    return kn.compile(scene)
+
+
+def page() -> str:
+    """The page as text."""
+    model = everything()
+    lines = [*HEAD.splitlines(), "", *_heads("name")]
+    for name in model.parameter_names:
+        unit, axis, what, test = PARAMETERS[name]
+        inner = tuple(model.parameters(name)[name].shape)[1 if axis else 0 :]
+        lines.append(_row(f"`{name}`", unit, [*([axis] if axis else []), *map(str, inner)], what, test))
+    lines += ["", *ROLLOUT.splitlines(), "", *_heads("argument")]
+    lines += [_row(f"`{n}`", unit, [shape], what, test) for n, (unit, shape, what, test) in ARGUMENTS.items()]
+    lines += ["", *BESIDE.splitlines(), "", "| gradSim | here |", "|---|---|"]
+    lines += [f"| {what} | {', '.join(f'`{n}`' for n in names)} |" for what, names in GRADSIM.items()]
+    return "\n".join(lines) + "\n"
+
+
+def tensor_arguments() -> list[str]:
+    """Arguments of `kn.simulate` that are tensors, or tensors by name, `params` apart."""
+    given = inspect.signature(kn.simulate).parameters.values()
+    return [p.name for p in given if "Tensor" in str(p.annotation) and p.name != "params"]
+
+
+def tests() -> set[tuple[str, str]]:
+    """Files and names of all gradient tests that the page links to."""
+    return {row[3] for table in (PARAMETERS, ARGUMENTS) for row in table.values()}
+
+
+def _heads(first: str) -> list[str]:
+    return [f"| {first} | unit | shape | what it is | gradient test |", "|---|---|---|---|---|"]
+
+
+def _row(name: str, unit: str, shape: list[str], what: str, test: tuple[str, str]) -> str:
+    file, function = test
+    return f"| {name} | {unit} | ({', '.join(shape)}) | {what} | [`{function}`]({file}) |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(PAGE.relative_to(Path(__file__).parents[1]), len(PARAMETERS) + len(ARGUMENTS), "rows")
