@@ -10,6 +10,9 @@ Transport is semi-Lagrangian [Stam 1999]: with positions in cells and r = dt / w
 
     s'(y) = s(y - r u(y)),    s between cells by bilinear interpolation
 
+which is stable for any step and does not keep sums: y - r u(y) changes areas by r^2 det(grad u). Densities can be
+exchanged through faces instead, which does.
+
 The pressure follows from L p = D w, with L the Laplacian, D the divergence and w the velocity before. L = L_x + L_y has
 the eigenvectors Q_x^T Q_y of its directions, cosines or Fourier modes with eigenvalues l:
 
@@ -115,25 +118,28 @@ def carry_density(
     d_to[i] = sample(cells, d, fx, fy, cells.size.x - 1, cells.size.y - 1)
 
 
+@func
+def crossing(velocity: Float, before: Float, behind: Float):
+    """What crosses a face: velocity times the density that it comes from."""
+    return velocity * (before if velocity > 0.0 else behind)
+
+
 @kernel
-def share_density(
+def exchange_density(
     i: Index, cells: Cells, d: Array[Float], u: Array[Float], v: Array[Float], rate: Float, d_to: Array[Float]
 ):
-    """A density d moved forwards along (u, v) for a step, shared among the four nearest cells: the sum is kept.
+    """A density d after cells have exchanged what crosses their faces in a step (upwind): the sum is kept.
 
-    Arguments and gradients as for `carry_velocity`; d_to starts at 0.
+    Where (u, v) has no divergence, what is constant stays so. Densities stay between the least and the largest one as
+    long as less than a cell leaves it: rate times the sum of what flows out <= 1. Arguments as for `carry_velocity`.
+
+    Gradients:
+        Exact; where nothing crosses a face, those of one side.
     """
-    x, y = cells.at[i]
-    _, right, _, above = cells.beside[i]
-    ty = Float(y) + rate * 0.5 * (v[i] + v[above])
-    tx = Float(x) + rate * 0.5 * (u[i] + u[right])
-    p, p2, a = spread(tx, cells.size.x, cells.wraps.x, cells.size.x - 1)
-    q, q2, b = spread(ty, cells.size.y, cells.wraps.y, cells.size.y - 1)
-    rows = cells.size.y
-    d_to[p * rows + q] += d[i] * ((1.0 - a) * (1.0 - b))
-    d_to[p * rows + q2] += d[i] * ((1.0 - a) * b)
-    d_to[p2 * rows + q] += d[i] * (a * (1.0 - b))
-    d_to[p2 * rows + q2] += d[i] * (a * b)
+    left, right, below, above = cells.beside[i]
+    in_x = crossing(u[i], d[left], d[i]) - crossing(u[right], d[i], d[right])
+    in_y = crossing(v[i], d[below], d[i]) - crossing(v[above], d[i], d[above])
+    d_to[i] = d[i] + rate * (in_x + in_y)
 
 
 # -- forces --------------------------------------------------------------------------------------------------------
