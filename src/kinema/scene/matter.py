@@ -24,8 +24,8 @@ class Solid:
 
     Attributes:
         density: [kg/m^3]
-        mu: Shear modulus [Pa].
-        lam: First Lame parameter [Pa].
+        mu: Of the energy [Pa]; with the default one, 4/3 G for a shear modulus G at small strains.
+        lam: Of the energy [Pa]; with the default one, 5/6 G more than the first Lame parameter at small strains.
         viscosity: Of the rate of strain [Pa s], as in a Kelvin-Voigt solid; turning costs nothing.
         activation: Contraction of a muscle [-]: the volume at rest shrinks by this share; `simulate(activation=)` gives
             it step by step.
