@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["docs/how-to/own-physics.md", "docs/how-to/robots.md", "docs/how-to/soft-meshes.md", "README.md"]
+PAGES = [f"docs/how-to/{name}.md" for name in ("own-physics", "robots", "soft-meshes", "smoke")] + ["README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
