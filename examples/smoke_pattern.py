@@ -45,7 +45,7 @@ def stir(velocity: Tensor) -> kn.SmokeTrajectory:
     return kn.simulate_smoke(BOX, blob(), velocity, steps=STEPS, dt=DT, conserve=True, progress=False)
 
 
-def optimise(iterations: int = 40) -> tuple[Tensor, list[float]]:
+def optimise(iterations: int = 30) -> tuple[Tensor, list[float]]:
     """The velocity, and the loss (squared distance from the letter, 1 for no smoke at all) of each iteration."""
     made = torch.Generator().manual_seed(0)
     velocity = (0.01 * torch.randn(2, *BOX.cells, generator=made)).requires_grad_()  # at rest, slopes are one-sided

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*(f"docs/how-to/{name}.md" for name in ("own-physics", "robots", "soft-bodies", "materials", "soft-meshes"))]
-PAGES.append("README.md")
+HOW_TO = ("own-physics", "robots", "soft-bodies", "materials", "soft-meshes", "smoke")
+PAGES = [*(f"docs/how-to/{name}.md" for name in HOW_TO), "README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -113,7 +113,9 @@ def test_threads_and_checkpoints_do_not_change_a_bit():
     results = []
     for threads, checkpoint in ((1, 1), (2, 1), (2, 7)):
         t = {n: a.float().requires_grad_() for n, a in inputs(box, 20).items()}
-        end = kn.simulate_smoke(box, **t, steps=20, dt=DT[False], threads=threads, checkpoint=checkpoint, progress=False)
+        end = kn.simulate_smoke(
+            box, **t, steps=20, dt=DT[False], threads=threads, checkpoint=checkpoint, progress=False
+        )
         results.append([end.density_end, *torch.autograd.grad(end.density_end.square().sum(), list(t.values()))])
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))

@@ -123,7 +123,7 @@ class SmokeTrajectory:
         density_end: Density at the end, shape (*batch, channels, nx, ny); its gradient costs less than that of the
             whole trajectory.
         velocity_end: Velocity at the end [m/s], shape (*batch, 2, nx, ny), see `SmokeBox`.
-        density: Densities at times 0, dt, ..., shape (*batch, steps + 1, channels, nx, ny); None unless checkpoint is 1.
+        density: Densities at times 0, dt, ..., shape (*batch, steps + 1, channels, nx, ny); None unless checkpoint=1.
         velocity: Velocities likewise.
         status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
         dt: Time step [s].
@@ -156,8 +156,8 @@ def simulate_smoke(
 
     A step carries the velocity along itself (semi-Lagrangian, bilinear), adds force and buoyancy, takes out the
     divergence, and carries the densities along the new velocity. It is stable for any dt; its interpolation damps
-    velocities and blurs densities as a viscosity of about |u| times the width of a cell / 8 would, less where a step
-    crosses whole cells.
+    velocities and blurs densities as a viscosity of about |u| width / 2 (1 - |u| dt / width) would, with the width of a
+    cell.
 
     The divergence that is left is that of rounding: in boxes of 110 x 110 cells at most 1e-13 (1e-5 in float32) of the
     largest velocity per width of a cell.
