@@ -13,7 +13,7 @@ from kinema.scene.shapes.block import block, surface
 from kinema.scene.shapes.sheet import sheet
 
 THICK = 0.03
-SKIN = kn.Skin(k_e=40.0, k_d=0.03, k_f=0.1, friction=0.4, thickness=THICK)
+SKIN = kn.Skin(k_e=10.0, k_d=0.03, k_f=0.1, friction=0.4, thickness=THICK)
 CLOTH = kn.Cloth(density=0.3, mu=60.0, lam=40.0, viscosity=0.02, bending=1e-3)
 SOLID = kn.Solid(density=300.0, mu=3e3, lam=4e3, viscosity=1.0)
 
@@ -43,7 +43,7 @@ def folded(squares: int = 12, skin: kn.Skin = SKIN, gravity: float = 0.0) -> tup
 def two_cloths(squares: int = 6) -> tuple[kn.Model, torch.Tensor]:
     """Two sheets, one over the other and turned, nearer than the mean of their thicknesses."""
     scene = kn.Scene(gravity=(0.0, 0.0, 0.0))
-    thin = kn.Skin(k_e=25.0, k_d=0.02, k_f=0.2, friction=0.3, thickness=0.7 * THICK)
+    thin = kn.Skin(k_e=8.0, k_d=0.02, k_f=0.2, friction=0.3, thickness=0.7 * THICK)
     scene.add_cloth(sheet(0.6, 0.6, (squares, squares)), "low", material=CLOTH, skin=SKIN)
     turned = (np.cos(0.1), 0.0, 0.0, np.sin(0.1))
     scene.add_cloth(
