@@ -22,7 +22,7 @@ GRADIENTS = ("x", "v", "mu", "lam")
 
 
 class DeformablePeer(Protocol):
-    """One engine with a fixed number of threads.
+    """One engine with a fixed number of threads; `length` is that of its timed rollouts, as a share of the plan's.
 
     Whatever a user does once (compiling, capturing, allocating) happens in `prepare`, never in a timed call.
     """
@@ -30,6 +30,7 @@ class DeformablePeer(Protocol):
     name: str
     mode: str
     threads: int
+    length: float
     steps: int
 
     @staticmethod
@@ -37,7 +38,7 @@ class DeformablePeer(Protocol):
         """Tell whether the packages needed are here."""
 
     def prepare(self, case: Case, steps: int) -> None:
-        """Take the arrays of `case` and make rollouts of `steps` steps ready to run; sets `steps`, or less."""
+        """Take the arrays of `case` and make rollouts of `steps` steps ready to run; sets `steps`."""
 
     def forward(self) -> None:
         """All steps from the state of the case; nothing is kept."""

@@ -25,6 +25,7 @@ class Peer:
 
     name = "Kinema"
     mode = "simulate"
+    length = 1.0
 
     def __init__(self, threads: int = 1, dtype: torch.dtype = torch.float32, **options: Any) -> None:
         self.threads, self.dtype, self.options = threads, dtype, options

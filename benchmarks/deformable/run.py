@@ -99,7 +99,7 @@ def _measure(case: scene.Case, makers: list[Callable[[], DeformablePeer]], plan:
     title = f"{case.elements:,} {case.kind}"
     print(f"{title}: preparing", file=sys.stderr, flush=True)
     errors = _errors(case, makers, plan.error_steps)
-    peers, single = (_prepared(case, makers, n) for n in (steps, 1))
+    peers, single = _prepared(case, makers, steps, scaled=True), _prepared(case, makers, 1)
     seconds = {}
     for what in ("forward", "backward"):
         entries = [(f"rollout {i}", getattr(peer, what)) for i, peer in enumerate(peers)]
@@ -126,10 +126,13 @@ def _measure(case: scene.Case, makers: list[Callable[[], DeformablePeer]], plan:
         )
 
 
-def _prepared(case: scene.Case, makers: list[Callable[[], DeformablePeer]], steps: int) -> list[DeformablePeer]:
+def _prepared(
+    case: scene.Case, makers: list[Callable[[], DeformablePeer]], steps: int, scaled: bool = False
+) -> list[DeformablePeer]:
+    """Peers that have run once, with `steps` steps, or the share of them that is enough for their timing."""
     peers = [make() for make in makers]
     for peer in peers:
-        peer.prepare(case, steps)
+        peer.prepare(case, max(1, round(peer.length * steps)) if scaled else steps)
         peer.forward()
         peer.backward()
     return peers
