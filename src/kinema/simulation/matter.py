@@ -49,7 +49,11 @@ class MatterProgram:
         self.x_now, self.xd_now = self.x, self.xd
         self.gravity: Ref | None = None
         self.pins: Pins | None = None
-        self.force = program.scratch("particle_force", vec3, count)
+        touches = self.matter.touching.any() and model.shapes.names
+        if self.matter.elements or len(self.matter.ends) or touches:
+            self.force = program.scratch("particle_force", vec3, count)
+        else:
+            self.force = program.constant("particle_force", vec3, np.zeros((count, 3)))
 
     def forces(self, parts: TreeProgram | None) -> Ref | None:
         """Forces between particles, and between them and shapes.
