@@ -17,8 +17,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import kinema as kn
 from kinema.lang import build
 from kinema.scene.shapes.sheet import sheet
-from soft_pairs import CLOTH, SKIN, cloth_on_ball, crumpled, folded, forces_of, found_forces, pairs_of, triangles_of
-from soft_pairs import two_blocks, two_cloths  # noqa: I001
+from soft_pairs import (  # noqa: I001
+    CLOTH,
+    SKIN,
+    cloth_on_ball,
+    crumpled,
+    folded,
+    forces_of,
+    found_forces,
+    pairs_of,
+    triangles_of,
+    two_blocks,
+    two_cloths,
+)
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 

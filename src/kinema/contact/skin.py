@@ -28,6 +28,7 @@ from kinema.lang import (
     Float,
     Index,
     Int,
+    abs,
     clamp,
     columns_of,
     cross,
@@ -35,8 +36,10 @@ from kinema.lang import (
     func,
     kernel,
     mat33,
+    max,
     norm,
     record,
+    select,
     transpose,
     vec3,
 )
@@ -161,6 +164,12 @@ def box_distance(R: mat33, d: vec3, size: vec3):
     return distance, R @ n
 
 
+@func
+def round_reach(size: vec3):
+    """Radius [m] of a ball about a sphere or capsule."""
+    return size.x + size.y
+
+
 @cache
 def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
     """Kernels of particles against shapes, by the kind of shape.
@@ -196,8 +205,10 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
         if shapes.link[j] > 0:
             press[j] -= Force(cross(d, force), force)
 
-    def against(surface: Func, endless: bool) -> Kernel:
-        """The kernel of a kind of shape with its own signed distance."""
+    def against(surface: Func, reach: Func | None = None) -> Kernel:
+        """The kernel of a kind of shape with its own signed distance, within a ball of `reach` if it has an end."""
+        endless = reach is None
+        around = reach or round_reach
 
         @kernel
         def touch_shapes(
@@ -218,7 +229,7 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
                 for k in range(len(which)):
                     j = which[k]
                     away = at - seen.p[j]
-                    span = shapes.reach[j] + radius
+                    span = around(seen.size[j]) + radius  # as large as it is now: sizes can be learned
                     if endless or dot(away, away) < span * span:
                         distance, _ = surface(seen.R[j], away, seen.size[j])
                         if distance < radius:
@@ -247,10 +258,11 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
             at, radius = x[i], skin.radius[i]
             for k in range(len(which)):
                 j = which[k]
-                away = at - seen.p[j]
-                span = shapes.reach[j] + radius
+                away, scale = at - seen.p[j], hull_scale(seen, hulls, j)
+                largest = max(abs(scale.x), abs(scale.y), abs(scale.z))
+                span = select(hulls.cylinder[j] == 1, round_reach(seen.size[j]), shapes.reach[j] * largest) + radius
                 if dot(away, away) < span * span:
-                    q, scale = transpose(seen.R[j]) @ away, hull_scale(seen, hulls, j)
+                    q = transpose(seen.R[j]) @ away
                     face, edge = hull_feature(hulls, j, scale, q)
                     distance, _ = from_hull(hulls, face, edge, scale, q)
                     if distance < radius:
@@ -289,12 +301,12 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
                         distance, n = from_feature(terrain, other, 0, transpose(R) @ d)
                         touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, v, f, press)
 
-    rounded = against(round_distance, False)
+    rounded = against(round_distance, round_reach)
     return {
-        PLANE: against(plane_distance, True),
+        PLANE: against(plane_distance),
         SPHERE: rounded,
         CAPSULE: rounded,
-        BOX: against(box_distance, False),
+        BOX: against(box_distance, norm),
         CYLINDER: touch_hulls,
         MESH: touch_hulls,
         TERRAIN: touch_terrain,

@@ -178,7 +178,10 @@ def _add(made: MatterArrays, name: str, parts: Sequence[tuple[str, Any]]) -> Non
 
 def _spread(owner: str, name: str, given: Any, count: int, least: float = 0.0) -> np.ndarray:
     """One number per element."""
-    values = np.asarray(given, float)
+    try:
+        values = np.asarray(given, float)
+    except (TypeError, ValueError):
+        raise ModelError(f"{name} of {owner!r} is no number", got=repr(given)[:80]) from None
     if values.shape not in ((), (count,)) or not np.isfinite(values).all() or (values < least).any():
         got = f"shape {values.shape}" if values.shape not in ((), (count,)) else values.min()
         expected = f"one finite number or {count}, not below {least:g}"
@@ -328,15 +331,21 @@ def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor]) -> dict[str
         mass = _lumped(mass, weight, mesh.triangles)
     found: dict[str, Tensor] = {}
     held = torch.as_tensor(matter.held, dtype=torch.bool)
+    light = ~(held | (mass.detach() > 0)).reshape(-1, len(matter)).all(0)
+    if light.any():
+        k = int(light.nonzero()[0])
+        name, least = matter.names[matter.owner[k]], float(mass.detach()[..., k].min())
+        what = f"the mass of vertex {k - matter.particles(name).start} of {name!r} is not positive"
+        raise InputError(what, got=f"{least:.3g} kg", fix="a larger density or point_mass")
     found["inv_mass"] = torch.where(held, 0.0, 1.0 / mass)
     for name in ("mu", "lam", "viscosity", "activation"):
         if name in arrays:
             found |= matter.of_elements(name, arrays[name])
-    skinned = np.array([matter.names.index(name) for name in matter.owners.get("skin_radius", ())])
-    row = np.searchsorted(skinned, matter.owner)  # of the skin of each particle
-    for name in OF_SKIN:
-        if f"skin_{name}" in arrays:
-            found[f"particle_{name}"] = arrays[f"skin_{name}"][..., torch.as_tensor(row % len(skinned))]
+    skinned = [matter.names.index(name) for name in matter.owners.get("skin_radius", [])]
+    if skinned:
+        row = np.searchsorted(skinned, matter.owner) % len(skinned)  # of each particle; any for those without
+        for name in OF_SKIN:
+            found[f"particle_{name}"] = arrays[f"skin_{name}"][..., torch.as_tensor(row)]
     return found
 
 

@@ -12,6 +12,9 @@ at rest; compressed elements are stiffer. Springs and hinges have no mass: each 
 A vertex in contact with a shape has k_e / m and k_d / m; with soft things four times as much, as layers whose vertices
 touch each other's triangles approach with half of their mass and twice k_e. Bounds of elements, springs, hinges and
 contacts are added.
+
+What is not seen: links that are lighter than the vertices that touch them or are pinned to them, and slow friction:
+above dt = 2 m / k_f vertices that should stop sliding shake instead, at speeds below mu g dt.
 """
 
 from __future__ import annotations
@@ -121,7 +124,7 @@ def _shared(matter: MatterArrays, numbers: dict[str, Tensor], corners: np.ndarra
 
 def _worst(stiff: Tensor, rate: Tensor, word: str, owners: list[str], first: int) -> _Bound:
     """The element with the shortest step."""
-    stiff, rate = (b.reshape(-1, b.shape[-1]).amax(0) for b in torch.broadcast_tensors(stiff, rate))
+    stiff, rate = (b.reshape(-1, b.shape[-1]).amax(0).clamp(min=0) for b in torch.broadcast_tensors(stiff, rate))
     k = int((rate + (rate * rate + 4.0 * stiff).sqrt()).argmax())
     name = owners[first + k]
     return _Bound(float(stiff[k]), float(rate[k]), f"{word} {first + k - owners.index(name)} of {name!r}")

@@ -6,7 +6,7 @@ A number of a material is one for all elements, or an array with one for each.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -24,8 +24,10 @@ class Solid:
 
     Attributes:
         density: [kg/m^3]
-        mu: Of the energy [Pa]; with the default one, 4/3 G for a shear modulus G at small strains.
-        lam: Of the energy [Pa]; with the default one, 5/6 G more than the first Lame parameter at small strains.
+        mu: Resistance to shear [Pa]. At rest the shear modulus is 3/4 mu, with the default energy.
+        lam: Resistance to a change of volume [Pa]. At rest the first Lame parameter is lam - 5/8 mu, and the bulk
+            modulus lam - mu/8, which must be positive: from E and nu, with G = E / (2 (1 + nu)), they are mu = 4/3 G
+            and lam = 2 G nu / (1 - 2 nu) + 5/6 G.
         viscosity: Of the rate of strain [Pa s], as in a Kelvin-Voigt solid; turning costs nothing.
         activation: Contraction of a muscle [-]: the volume at rest shrinks by this share; `simulate(activation=)` gives
             it step by step.
@@ -39,6 +41,11 @@ class Solid:
     viscosity: Numbers = 0.0
     activation: Numbers = 0.0
     energy: Func | None = None
+
+    def __post_init__(self) -> None:
+        if self.energy is not None and not isinstance(self.energy, Func):
+            got, expected = type(self.energy).__name__, "a @func of (F, mu, lam, activation), or None"
+            raise ModelError("Solid(energy=...) is not usable", got=got, expected=expected)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +120,7 @@ class Skin:
     neighbours: int = 16
 
     def __post_init__(self) -> None:
-        wrong = {n: x for n, x in vars(self).items() if not np.isfinite(x) or x < 0}
+        wrong = {n: x for n, x in vars(self).items() if not isinstance(x, SupportsFloat) or not 0 <= float(x) < np.inf}
         if wrong:
             name, value = next(iter(wrong.items()))
             raise ModelError(f"Skin({name}=...) is not usable", got=value, expected="a finite number, not below 0")

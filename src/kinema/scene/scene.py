@@ -222,7 +222,7 @@ class Scene:
         taken = [one.name for one in self.robots] + [one.name for one in self.matter]
         if wanted is None:
             return next(n for k in range(len(taken) + 1) if (n := default + (f"_{k}" if k else "")) not in taken)
-        if wanted in taken or "/" in wanted or not wanted:
+        if not isinstance(wanted, str) or wanted in taken or "/" in wanted or not wanted:
             raise ModelError(f"the scene cannot use the name {wanted!r}", expected=f"a new one without /; has {taken}")
         return wanted
 
@@ -254,6 +254,8 @@ class Scene:
         Raises:
             ModelError: The name is taken, or a number is not usable.
         """
+        _of_kind("the mesh of a solid", mesh, Tets)
+        _of_kind("the material of a solid", material or Solid(), Solid)
         return self._add_matter(
             SOLID, name, mesh.vertices, mesh.corners, material or Solid(), Springs(), 0.0, skin, pos, rot, velocity
         )
@@ -286,6 +288,8 @@ class Scene:
         Raises:
             ModelError: The name is taken, or a number is not usable.
         """
+        _of_kind("the mesh of a cloth", mesh, Mesh)
+        _of_kind("the material of a cloth", material or Cloth(), Cloth)
         return self._add_matter(
             CLOTH, name, mesh.vertices, mesh.faces, material or Cloth(), Springs(), 0.0, skin, pos, rot, velocity
         )
@@ -320,6 +324,7 @@ class Scene:
         Raises:
             ModelError: The name is taken, or a number is not usable.
         """
+        _of_kind("springs", springs or Springs(), Springs)
         none = np.zeros((0, 0), np.int32)
         return self._add_matter(
             PARTICLES, name, vertices, none, None, springs or Springs(), mass, skin, pos, rot, velocity
@@ -339,17 +344,24 @@ class Scene:
         rot: Quaternion,
         velocity: Any,
     ) -> str:
-        rest, name = np.asarray(vertices, np.float64), self._new_name(name, kind)
+        name = self._new_name(name, kind)
+        rest = _array(f"vertices of {name!r}", vertices)
         if rest.ndim != 2 or rest.shape[1] != 3 or not len(rest):
             raise ModelError(f"vertices of {name!r} have the wrong shape", got=rest.shape, expected="(vertices, 3)")
+        if kind == PARTICLES and not np.isfinite(rest).all():  # meshes are looked at when they are compiled
+            first = int(np.argmin(np.isfinite(rest).all(1)))
+            raise ModelError(f"vertex {first} of {name!r} is not finite", got=rest[first])
+        if skin is not None:
+            _of_kind("a skin", skin, Skin)
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
         given = {"velocity": (velocity, rest.shape), "mass": (mass, (len(rest),))}
         made = {}
         for what, (value, shape) in given.items():
-            array = np.asarray(value, np.float64)
-            if array.shape not in (shape, shape[1:]) or not np.isfinite(array).all():
-                expected = f"finite numbers, shape {shape[1:]} or {shape}"
-                raise ModelError(f"{what} of {name!r} is not usable", got=array.shape, expected=expected)
+            array = _array(f"{what} of {name!r}", value)
+            fits = array.shape in (shape, shape[1:])
+            if not fits or not np.isfinite(array).all():
+                got, expected = array if fits else array.shape, f"finite numbers, shape {shape[1:]} or {shape}"
+                raise ModelError(f"{what} of {name!r} is not usable", got=got, expected=expected)
             made[what] = np.broadcast_to(array, shape).copy()
         if (made["mass"] < 0).any() or (kind == PARTICLES and not (made["mass"] > 0).all()):
             raise ModelError(f"mass of {name!r} is not positive", got=float(made["mass"].min()))
@@ -386,7 +398,7 @@ class Scene:
             raise ModelError(
                 f"{matter!r} has no such vertices", got=f"{chosen.dtype} {chosen.shape}", expected=expected
             )
-        owner, _, part = (to or "").partition("/")
+        owner, _, part = str(to or "").partition("/")
         bodies = [b.name for r in self.robots if r.name == owner for b in r.robot.bodies]
         if to is not None and part not in bodies:
             known = ", ".join(f"{r.name}/{b.name}" for r in self.robots for b in r.robot.bodies)
@@ -458,6 +470,18 @@ def _prescribed(robot: Robot, names: Sequence[str]) -> Robot:
         for b in robot.bodies
     ]
     return replace(robot, bodies=tuple(bodies))
+
+
+def _of_kind(what: str, given: object, kind: type) -> None:
+    if not isinstance(given, kind):
+        raise ModelError(f"{what} is of the wrong kind", got=type(given).__name__, expected=kind.__name__)
+
+
+def _array(what: str, given: Any) -> np.ndarray:
+    try:
+        return np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        raise ModelError(f"{what}: these are no numbers", got=repr(given)[:80]) from None
 
 
 def _finite(name: str, given: tuple[float, ...], count: int) -> tuple:

@@ -74,7 +74,11 @@ class MatterProgram:
         self.pins: Pins | None = None
         self.press: Any = None
         self.skin: dict[str, Ref] = {}
-        self.force = program.scratch("particle_force", vec3, count)
+        touches = self.matter.touching.any() and model.shapes.names
+        if self.matter.elements or len(self.matter.ends) or touches:
+            self.force = program.scratch("particle_force", vec3, count)
+        else:
+            self.force = program.constant("particle_force", vec3, np.zeros((count, 3)))
 
     def forces(self, parts: TreeProgram | None) -> Ref | None:
         """Forces between particles, and between them and shapes.

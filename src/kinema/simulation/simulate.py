@@ -187,7 +187,9 @@ def simulate(
         controls["motion"] = torch.zeros(steps, told, dtype=model.dtype) if motion is None else motion
         given.append(("motion", controls["motion"], told))
     if activation is not None:
-        given.append(("activation", activation, model.matter.elements))
+        if not model.matter.elements:
+            raise InputError("the model has no tetrahedra and no triangles", got="activation", fix="leave it out")
+        model.check_tensor("activation", activation, model.matter.elements)
         controls |= model.matter.of_elements("activation", activation)
     given += [(f"the wrench on {name!r}", wrench, 6) for name, wrench in wrenches.items()]
     for name, tensor, count in given:
@@ -251,7 +253,7 @@ def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, 
     if model.nv:
         q = model.initial_coordinates() if q is None else q
         states["q"], states["v"] = q, torch.zeros(model.nv, dtype=model.dtype) if v is None else v
-    elif any(s is not None and s.shape[-1:] != (0,) for s in (q, v)):
+    elif any(s is not None and tuple(getattr(s, "shape", (1,)))[-1:] != (0,) for s in (q, v)):
         raise InputError("the model has no joints", got="q or v", fix="leave them out")
     count = len(model.matter)
     if count:
