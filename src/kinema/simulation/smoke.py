@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from kinema.lang import Float, Int, ivec2, ivec4, vec4
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
 
+FLOW = ("u", "v")  # states of the program that are velocities
 LANES = 16  # elements that `uniform` promises to be alike
 
 
@@ -88,22 +89,19 @@ class SmokeBox:
         u, v = self._inside(velocity).unbind(-3)
         return (u.roll(-1, -2) - u + v.roll(-1, -1) - v) / self.cell
 
-    def project(self, velocity: Tensor) -> Tensor:
+    def project(self, velocity: Tensor, threads: int | None = None) -> Tensor:
         """The nearest velocity without divergence, and without flow through walls; shape (..., 2, nx, ny).
 
         Gradients:
             Exact; the projection is its own adjoint.
+
+        Raises:
+            InputError: The tensor has the wrong type or shape.
         """
-        inside = self._inside(velocity)
-        (q_x, l_x), (q_y, l_y) = (
-            [torch.from_numpy(a).to(velocity.dtype) for a in eigenvectors(n, w)]
-            for n, w in zip(self.cells, self.wraps, strict=True)
-        )
-        size = l_x[:, None] + l_y
-        share = torch.where(size > 0, -1.0 / size.clamp_min(1e-30), torch.zeros_like(size))
-        modes = q_x @ (self.divergence(inside) * self.cell) @ q_y.T * share
-        p = q_x.T @ modes @ q_y
-        return self._inside(inside - torch.stack((p - p.roll(1, -2), p - p.roll(1, -1)), -3))
+        _check("velocity", velocity, velocity, (2, *self.cells))
+        u, v = velocity.flatten(-2).unbind(-2)
+        run = rollout(_projection_program(self), 1, {"u": u, "v": v}, threads=threads, progress=False)
+        return _fields(self, run.final, FLOW)
 
     def _inside(self, velocity: Tensor) -> Tensor:
         """The velocity with 0 at walls."""
@@ -123,18 +121,28 @@ class SmokeTrajectory:
         density_end: Density at the end, shape (*batch, channels, nx, ny); its gradient costs less than that of the
             whole trajectory.
         velocity_end: Velocity at the end [m/s], shape (*batch, 2, nx, ny), see `SmokeBox`.
-        density: Densities at times 0, dt, ..., shape (*batch, steps + 1, channels, nx, ny); None unless checkpoint=1.
-        velocity: Velocities likewise.
         status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
         dt: Time step [s].
+        box: The box.
+        states: What was recorded by name of a state of the program, shapes (*batch, steps + 1, nx * ny).
     """
 
     density_end: Tensor
     velocity_end: Tensor
-    density: Tensor | None
-    velocity: Tensor | None
     status: Tensor
     dt: float
+    box: SmokeBox
+    states: dict[str, Tensor] = field(repr=False)
+
+    @cached_property
+    def density(self) -> Tensor | None:
+        """Densities at times 0, dt, ..., shape (*batch, steps + 1, channels, nx, ny); None unless checkpoint is 1."""
+        return _fields(self.box, self.states, _names(self.density_end.shape[-3])) if self.states else None
+
+    @cached_property
+    def velocity(self) -> Tensor | None:
+        """Velocities likewise [m/s], shape (*batch, steps + 1, 2, nx, ny)."""
+        return _fields(self.box, self.states, FLOW) if self.states else None
 
 
 def simulate_smoke(
@@ -203,9 +211,9 @@ def simulate_smoke(
     if velocity is None:
         velocity = torch.zeros(2, *box.cells, dtype=dtype)
     _check("velocity", velocity, density, (2, *box.cells))
-    u, v = box.project(velocity).flatten(-2).unbind(-2)
+    u, v = box.project(velocity, threads).flatten(-2).unbind(-2)
     batch = torch.broadcast_shapes(batch, u.shape[:-1])
-    states = {f"density_{c}": d for c, d in enumerate(density.flatten(-2).unbind(-2))} | {"u": u, "v": v}
+    states = dict(zip(_names(channels), density.flatten(-2).unbind(-2), strict=True)) | {"u": u, "v": v}
     states = {n: s.expand(*batch, -1) for n, s in states.items()}
     numbers = {"dt": torch.tensor(dt, dtype=dtype), "rate": torch.tensor(dt / box.cell, dtype=dtype)}
     if buoyancy is not None:
@@ -229,31 +237,32 @@ def simulate_smoke(
         on_failure=on_failure,
         progress=progress,
     )
-
-    def fields(found: dict[str, Tensor], names: Sequence[str]) -> Tensor:
-        return torch.stack([found[n] for n in names], -2).unflatten(-1, box.cells)
-
     if conserve:
-        _warn_of_long_steps(box, fields(run.trajectory or states, ("u", "v")), fields(run.final, ("u", "v")), dt)
-    smoke, flow = [f"density_{c}" for c in range(channels)], ("u", "v")
-    over_time = bool(run.trajectory)
+        for found in (run.trajectory or states, run.final):
+            _warn_of_long_steps(box, found["u"].detach(), found["v"].detach(), dt)
     return SmokeTrajectory(
-        fields(run.final, smoke),
-        fields(run.final, flow),
-        fields(run.trajectory, smoke) if over_time else None,
-        fields(run.trajectory, flow) if over_time else None,
-        run.status,
-        dt,
+        _fields(box, run.final, _names(channels)), _fields(box, run.final, FLOW), run.status, dt, box, run.trajectory
     )
 
 
-def _warn_of_long_steps(box: SmokeBox, some: Tensor, end: Tensor, dt: float) -> None:
+def _names(channels: int) -> list[str]:
+    """States of the program that are densities."""
+    return [f"density_{c}" for c in range(channels)]
+
+
+def _fields(box: SmokeBox, states: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
+    """States of the program as one tensor of fields."""
+    return torch.stack([states[n] for n in names], -2).unflatten(-1, box.cells)
+
+
+def _warn_of_long_steps(box: SmokeBox, u: Tensor, v: Tensor, dt: float) -> None:
     """Warn if a cell loses more than it has."""
-    fastest = 0.0
-    for velocity in (some.detach(), end.detach()):
-        u, v = velocity.unbind(-3)
-        out = u.roll(-1, -2).clamp_min(0) - u.clamp_max(0) + v.roll(-1, -1).clamp_min(0) - v.clamp_max(0)
-        fastest = max(fastest, float(out.nan_to_num(0.0).max()))
+    fastest = float(sum(speed.abs().max() for w in (u, v) for speed in w.aminmax()))  # at least what leaves a cell
+    if not fastest * dt > box.cell:
+        return
+    u, v = (w.unflatten(-1, box.cells) for w in (u, v))
+    out = u.roll(-1, -2).clamp_min(0) - u.clamp_max(0) + v.roll(-1, -1).clamp_min(0) - v.clamp_max(0)
+    fastest = float(out.nan_to_num(0.0).max())
     if fastest * dt > box.cell:
         warnings.warn(
             f"a step of {dt:.3g} s is too long for conserve=True, {box.cell / fastest:.3g} s would hold: "
@@ -288,7 +297,7 @@ def smoke_program(box: SmokeBox, channels: int, forced: bool, lifted: bool, cons
     p = Program("smoke")
     n = box.cells[0] * box.cells[1]
     cells = _cells(p, box)
-    densities = [p.state(f"density_{c}", Float, n) for c in range(channels)]
+    densities = [p.state(name, Float, n) for name in _names(channels)]
     u, v, rate = p.state("u", Float, n), p.state("v", Float, n), p.parameter("rate", Float)
     u_free, v_free = p.scratch("u_carried", Float, n), p.scratch("v_carried", Float, n)
     p.call(carry_velocity, cells, u, v, rate, u_free, v_free, count=n)
@@ -297,13 +306,18 @@ def smoke_program(box: SmokeBox, channels: int, forced: bool, lifted: bool, cons
         p.call(push, p.control("force_x", Float, n), p.control("force_y", Float, n), dt, u_free, v_free, count=n)
     for c, d in enumerate(densities if lifted else ()):
         p.call(lift, cells, d, p.parameter(f"buoyancy_{c}", Float), dt, v_free, count=n)
-    projection = _Projection(p, box, cells)
-    with p.custom() as node:
-        projection.add("flow", u_free, v_free, u.next, v.next)
-    with p.adjoint_of(node):
-        projection.add("adjoint", u.next.adj, v.next.adj, u_free.adj, v_free.adj)
+    _Projection(p, box, cells).add((u_free, v_free), (u.next, v.next))
     for d in densities:
         p.call(exchange_density if conserve else carry_density, cells, d, u.next, v.next, rate, d.next, count=n)
+    return p
+
+
+@lru_cache(maxsize=32)
+def _projection_program(box: SmokeBox) -> Program:
+    """One step takes the divergence out of u and v."""
+    p = Program("smoke_projection")
+    u, v = (p.state(name, Float, box.cells[0] * box.cells[1]) for name in FLOW)
+    _Projection(p, box, _cells(p, box)).add((u, v), (u.next, v.next))
     return p
 
 
@@ -394,12 +408,19 @@ class _Projection:
         share[: len(l_y), : len(l_x)] = np.divide(-1.0, size, out=np.zeros_like(size), where=size > 0)
         self.share = program.constant("share", vec4, self.y.in_blocks(share))
 
-    def add(self, prefix: str, u: Ref, v: Ref, u_to: Ref, v_to: Ref) -> None:
-        """Add the projection of (u, v) to (u_to, v_to)."""
+    def add(self, flow: tuple[Ref, Ref], to: tuple[Ref, Ref]) -> None:
+        """Add the projection of a velocity, and its adjoint, which is the same."""
+        with self.program.custom() as node:
+            self._add("flow", flow, to)
+        with self.program.adjoint_of(node):
+            self._add("adjoint", (to[0].adj, to[1].adj), (flow[0].adj, flow[1].adj))
+
+    def _add(self, prefix: str, flow: tuple[Ref, Ref], to: tuple[Ref, Ref]) -> None:
+        """The projection of a velocity, added to another."""
         p, x, y = self.program, self.x, self.y
         field = p.scratch(f"{prefix}_field", Float, self.count + max(x.spare, y.spare))
         one, two = (p.scratch(f"{prefix}_{name}", vec4, max(x.count, y.count)) for name in ("one", "two"))
-        p.call(diverge, self.cells, u, v, field, count=self.count)
+        p.call(diverge, self.cells, *flow, field, count=self.count)
         x.pack(field, one)
         x.multiply(x.to_modes, one, two)
         x.unpack(two, field)
@@ -411,7 +432,7 @@ class _Projection:
         x.pack(field, one)
         x.multiply(x.from_modes, one, two)
         x.unpack(two, field)
-        p.call(subtract_gradient, self.cells, field, u, v, u_to, v_to, count=self.count)
+        p.call(subtract_gradient, self.cells, field, *flow, *to, count=self.count)
 
 
 def eigenvectors(cells: int, periodic: bool) -> tuple[np.ndarray, np.ndarray]:
