@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tests import soft_scenes
@@ -10,7 +11,9 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.lang import build
+from kinema.scene.description import Body, Joint, MassProperties, Mesh, Robot, Shape
 from kinema.scene.shapes.block import block
+from kinema.scene.shapes.height_field import height_field
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -178,3 +181,69 @@ def test_threads_share_one_large_world():
         results.append((end.detach(), *torch.autograd.grad(end.square().sum(), (x, xd))))
     for other in results[1:]:
         assert all(map(torch.equal, results[0], other))
+
+
+# -- every kind of shape ---------------------------------------------------------------------------------------------
+
+CORNERS = np.array([[x, y, z] for x in (-0.1, 0.1) for y in (-0.12, 0.1) for z in (-0.1, 0.08)])
+KINDS = {
+    "sphere": Shape("sphere", (0.1,)),
+    "capsule": Shape("capsule", (0.08, 0.1)),
+    "box": Shape("box", (0.1, 0.12, 0.08)),
+    "cylinder": Shape("cylinder", (0.1, 0.09)),
+    "mesh": Shape("mesh", mesh=Mesh(CORNERS, np.array([[0, 1, 2]], np.int32))),
+}
+
+
+def pressed(kind: str) -> tuple[kn.Model, dict[str, Tensor]]:
+    """Balls in a cloud around a loose body of one shape, or on a terrain; those in contact are well inside."""
+    rng, scene = np.random.default_rng(1), kn.Scene()
+    if kind == "terrain":
+        scene.add_terrain(height_field(0.03 * rng.normal(size=(6, 6)), 1.0, 1.0))
+        at = np.concatenate([rng.uniform(-0.4, 0.4, (40, 2)), rng.uniform(-0.03, 0.06, (40, 1))], 1)
+    else:
+        told = MassProperties(1.0, (0.01, 0.0, 0.0), (0.01, 0.0, 0.0, 0.012, 0.0, 0.014))
+        body = Body("b", joints=(Joint("free", "free"),), mass=told, shapes=(KINDS[kind],))
+        scene.add_robot(Robot("thing", (body,)), rot=tuple(np.array([0.9, 0.3, 0.2, 0.1]) / np.sqrt(0.95)))
+        at = 0.1 * rng.normal(size=(40, 3))
+    skin = kn.Skin(radius=0.03, k_e=300.0, k_d=1.0, k_f=1.0, friction=0.5)
+    scene.add_particles(at, "beads", mass=0.05, skin=skin)
+    model = kn.compile(scene, torch.float64)
+    leaves = {"x": model.initial_particles()[0], "xd": 0.3 * torch.tensor(rng.normal(size=(40, 3)))}
+    leaves |= model.parameters("centre", "skin_radius", *(() if kind == "terrain" else ("size",)))
+    if model.nv:
+        leaves |= {"q": model.initial_coordinates(), "v": 0.5 * torch.tensor(rng.normal(size=6))}
+    return model, leaves
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "terrain"])
+def test_every_kind_of_shape(kind: str, gradient_errors):
+    """One step against all shapes, as they move: places, velocities, sizes and centres; the body feels the opposite."""
+    model, leaves = pressed(kind)
+    weights = [torch.tensor(np.random.default_rng(2).normal(size=n)) for n in ((40, 3), (6,))]
+
+    def step(given: dict[str, Tensor]) -> kn.Trajectory:
+        params = {n: given[n] for n in given if n not in ("x", "xd", "q", "v")}
+        if "size" in params:
+            params["size"] = params["size"] * (leaves["size"] != 0)  # a sphere has no length, not even a small one
+        state = {n: given[n] for n in ("x", "xd", "q", "v") if n in given}
+        return kn.simulate(model, **state, params=params, steps=1, dt=1e-3, threads=1, progress=False)
+
+    def loss(given: dict[str, Tensor]) -> Tensor:
+        end = step(given)
+        moved = ((end.xd_end - given["xd"]) * weights[0]).sum()
+        return moved + (((end.v_end - given["v"]) * weights[1]).sum() if model.nv else 0.0)
+
+    pushed = (step(leaves).xd_end - leaves["xd"] - torch.tensor([0.0, 0.0, -9.81e-3])).norm(dim=1) > 1e-6
+    assert 5 < int(pushed.sum()) < 40
+    errors = gradient_errors(loss, leaves, h=1e-7)
+    # Differences of 1e-7 of lengths: roundings of 1e-16 of speeds, over changes of 1e-3 of them.
+    assert max(errors.values()) <= 1e-5, errors
+    if model.nv:
+        origin = torch.zeros(3, dtype=torch.float64)
+        end = kn.simulate(
+            model, leaves["q"], x=leaves["x"], params={"gravity": origin}, steps=1, dt=1e-9, progress=False
+        )
+        got = kn.momentum(model, leaves["q"], end.v_end, about=origin)
+        lost = 0.05 * torch.cat([torch.linalg.cross(leaves["x"], end.xd_end).sum(0), end.xd_end.sum(0)])
+        assert float((got + lost).norm()) <= 1e-12 * float(got.norm()) and float(got.norm()) > 1e-10

@@ -230,6 +230,14 @@ def _join(
         soft = min(float(rows[name][-1][1].min()) for name in ("density", "mu", "lam"))
         if not soft > 0:
             raise ModelError(f"density, mu and lam of {m.name!r} must be positive", got=soft)
+        mu, lam = rows["mu"][-1][1], rows["lam"][-1][1]
+        if m.kind == SOLID and m.material.energy is None and (lam <= mu / 8).any():  # type: ignore[union-attr]
+            k = int(np.argmax(lam <= mu / 8))
+            got, expected = (
+                f"mu = {mu[k]:g}, lam = {lam[k]:g} Pa in element {k}",
+                "lam > mu/8: the bulk modulus is lam - mu/8",
+            )
+            raise ModelError(f"{m.name!r} would swell or collapse at rest", got=got, expected=expected)
     viscous = any(np.any(np.asarray(m.material.viscosity) > 0) for m, _ in members)  # type: ignore[union-attr]
     return np.concatenate([m.elements + start for m, start in members]), viscous
 
