@@ -18,8 +18,8 @@ BOXES = {
     "channel": kn.SmokeBox((13, 10), periodic=(True, False)),
 }
 # The most divergence a step leaves, in units of the largest velocity per width of a cell: rounding of the pressure,
-# which is up to n/pi times the velocity in boxes of n cells, so about n roundings of 1e-16 or 6e-8.
-LEFT = {torch.float64: 1e-13, torch.float32: 1e-5}
+# which is up to n/pi times the velocity in boxes of n cells, so some n roundings of 1e-16 or 6e-8 at most.
+LEFT = {torch.float64: 1e-14, torch.float32: 1e-5}
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
@@ -174,12 +174,12 @@ def stirred(conserve: bool, kind: str = "closed", n: int = 64, constant: bool = 
 
 @pytest.mark.parametrize("kind", ["closed", "periodic"])
 def test_mass_over_100_steps(kind: str):
-    """Carried back, the mass of a blob drifts by 6 %, by half of that with half the step; exchanged, by rounding."""
+    """Carried back, the mass of a blob drifts by 6 %, by 4 % with half the step; exchanged, by rounding."""
     drifts = []
     for n in (64, 128):
         start, end = stirred(conserve=False, kind=kind, n=n)
         drifts.append(float(end.sum() / start.sum()) - 1.0)
-    assert 0.03 < abs(drifts[0]) < 0.1 and 1.5 < drifts[0] / drifts[1] < 2.5, drifts
+    assert 0.03 < abs(drifts[0]) < 0.1 and 1.5 < drifts[0] / drifts[1] < 2.2, drifts  # towards first order
     start, end = stirred(conserve=True, kind=kind)
     assert abs(float(end.sum() / start.sum()) - 1.0) <= 1e-13  # roundings of 1e-16 in 100 steps
 
