@@ -220,7 +220,7 @@ def test_checkpoints_replay_the_same_pairs():
 
 
 def test_too_many_triangles_are_an_error_that_names_the_fix():
-    """Vertices over corners where eight triangles meet, with room for three of them, then with room as the error says."""
+    """Vertices over corners where eight triangles meet, with room for three, then with room as the error says."""
     scene = kn.Scene(gravity=(0.0, 0.0, 0.0))
     scene.add_cloth(sheet(0.6, 0.6, (6, 6)), "low", skin=kn.Skin(thickness=0.03, neighbours=3))
     scene.add_cloth(sheet(0.4, 0.4, (4, 4)), "high", skin=kn.Skin(thickness=0.03, neighbours=3), pos=(0.0, 0.0, 0.02))
