@@ -58,9 +58,7 @@ def two_blocks() -> tuple[kn.Model, torch.Tensor]:
     scene = kn.Scene(gravity=(0.0, 0.0, 0.0))
     scene.add_solid(block((2, 2, 1), 0.1), "low", material=SOLID, skin=SKIN)
     turned = (np.cos(0.2), 0.0, 0.0, np.sin(0.2))
-    scene.add_solid(
-        block((2, 2, 1), 0.08), "high", material=SOLID, skin=SKIN, pos=(0.013, 0.007, 0.115), rot=turned
-    )
+    scene.add_solid(block((2, 2, 1), 0.08), "high", material=SOLID, skin=SKIN, pos=(0.013, 0.007, 0.115), rot=turned)
     model = kn.compile(scene, torch.float64)
     return model, model.initial_particles()[0]
 
@@ -129,9 +127,9 @@ def nearest(q: np.ndarray, simplex: np.ndarray) -> np.ndarray:
         t = np.clip(((q - simplex[:, 0]) * along).sum(1) / (along**2).sum(1), 0, 1)
         return np.stack([1 - t, t], 1)
     axes = np.stack([simplex[:, 1] - simplex[:, 0], simplex[:, 2] - simplex[:, 0]], 2)
-    inner = np.linalg.solve(
-        np.swapaxes(axes, 1, 2) @ axes, (np.swapaxes(axes, 1, 2) @ (q - simplex[:, 0])[..., None])
-    )[..., 0]
+    inner = np.linalg.solve(np.swapaxes(axes, 1, 2) @ axes, (np.swapaxes(axes, 1, 2) @ (q - simplex[:, 0])[..., None]))[
+        ..., 0
+    ]
     weights = np.concatenate([1 - inner.sum(1, keepdims=True), inner], 1)
     best = np.full(len(q), np.inf)
     for ends in ((0, 1), (1, 2), (2, 0)):
@@ -212,7 +210,7 @@ def _add_force(f, x, v, p, own, which, w, n, depth, share, numbers) -> None:
         f[own[k]] -= share * J[k].T @ f_t
 
 
-def found_forces(model: kn.Model, x: torch.Tensor, v: torch.Tensor, dt: float = 1e-3) -> np.ndarray:
+def found_forces(model: kn.Model, x: torch.Tensor, v: torch.Tensor, dt: float = 5e-4) -> np.ndarray:
     """Contact forces of one step: what it changes, less what the same step without contact changes."""
     none = {path: 0 * one for path, one in model.parameters("skin_k_e", "skin_k_d", "skin_k_f").items()}
     ends = [kn.simulate(model, steps=1, dt=dt, x=x, xd=v, params=params).xd_end for params in ({}, none)]
