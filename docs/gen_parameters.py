@@ -98,6 +98,7 @@ PARAMETERS = {
     "skin_k_d": ("N s/m", "soft things that touch", "its damping", MATTER),
     "skin_k_f": ("N s/m", "soft things that touch", "its slow friction", MATTER),
     "skin_friction": ("-", "soft things that touch", "its coefficient of friction", MATTER),
+    "skin_thickness": ("m", "soft things that touch", "nearer than that, soft things push each other away", SELF),
 }
 
 # Argument of kn.simulate: unit, shape, what it is, and its gradient test.

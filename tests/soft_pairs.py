@@ -210,7 +210,7 @@ def _add_force(f, x, v, p, own, which, w, n, depth, share, numbers) -> None:
         f[own[k]] -= share * J[k].T @ f_t
 
 
-def found_forces(model: kn.Model, x: torch.Tensor, v: torch.Tensor, dt: float = 1e-3) -> np.ndarray:
+def found_forces(model: kn.Model, x: torch.Tensor, v: torch.Tensor, dt: float = 5e-4) -> np.ndarray:
     """Contact forces of one step: what it changes, less what the same step without contact changes."""
     none = {path: 0 * one for path, one in model.parameters("skin_k_e", "skin_k_d", "skin_k_f").items()}
     ends = [kn.simulate(model, steps=1, dt=dt, x=x, xd=v, params=params).xd_end for params in ({}, none)]

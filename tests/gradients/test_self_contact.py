@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -41,8 +42,8 @@ SCENES: dict[str, Callable[[], tuple[kn.Model, Tensor]]] = {
 }
 LEAST = {"fold": 100, "two cloths": 100, "two blocks": 40, "cloth on a ball": 12}  # pairs in contact, at three times
 NUMBERS = ("skin_k_e", "skin_k_d", "skin_k_f", "skin_friction", "skin_thickness", "mu", "gravity")
-# Implicit steps are solved to 1e-10 of their displacement: smaller differences drown in that.
-STEPS_OF_DIFFERENCES = {"euler": (1e-5, 1e-6, 1e-7), "implicit": (1e-3, 3e-4, 1e-4)}
+# Implicit steps are solved to 1e-10 of their displacement or better: smaller differences drown in that.
+STEPS_OF_DIFFERENCES = {"euler": (1e-5, 1e-6, 1e-7), "implicit": (1e-4, 3e-5, 1e-5)}
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ def test_gradients_against_differences(name: str, steps: int, integrator: str, d
                 near += 1
             assert right, (n, got, wanted)
     print(f"{name}, {steps} {integrator} steps: {near} of {2 * len(leaves)} directions near a switch")
-    assert near <= (0 if steps == 1 else 6)
+    assert near <= (0 if steps == 1 else 9)  # of three times as many tries
 
 
 # -- bits, room, storage -----------------------------------------------------------------------------------------------
@@ -220,13 +221,19 @@ def test_checkpoints_replay_the_same_pairs():
 
 
 def test_too_many_triangles_are_an_error_that_names_the_fix():
-    """Vertices over corners where eight triangles meet, with room for three, then with room as the error says."""
-    scene = kn.Scene(gravity=(0.0, 0.0, 0.0))
-    scene.add_cloth(sheet(0.6, 0.6, (6, 6)), "low", skin=kn.Skin(thickness=0.03, neighbours=3))
-    scene.add_cloth(sheet(0.4, 0.4, (4, 4)), "high", skin=kn.Skin(thickness=0.03, neighbours=3), pos=(0.0, 0.0, 0.02))
-    model = kn.compile(scene, torch.float64)
-    with pytest.raises(kn.SimulationError, match=r"first in step 0(?s:.*)Skin\(neighbours=(8|9|10|11|12)\)"):
-        kn.simulate(model, steps=2, dt=1e-4)
+    """Vertices over corners where up to eight triangles meet, with room for three of them."""
+
+    def simulate(neighbours: int) -> None:
+        scene, skin = kn.Scene(gravity=(0.0, 0.0, 0.0)), kn.Skin(thickness=0.03, neighbours=neighbours)
+        scene.add_cloth(sheet(0.6, 0.6, (6, 6)), "low", skin=skin)
+        scene.add_cloth(sheet(0.4, 0.4, (4, 4)), "high", skin=skin, pos=(0.0, 0.0, 0.02))
+        kn.simulate(kn.compile(scene, torch.float64), steps=2, dt=1e-4)
+
+    with pytest.raises(kn.SimulationError, match="first in step 0") as error:
+        simulate(3)
+    suggested = int(re.search(r"Skin\(neighbours=(\d+)\)", str(error.value)).group(1))
+    assert 8 <= suggested <= 12
+    simulate(suggested)
 
 
 def test_a_saved_model_touches_as_before(tmp_path: Path):

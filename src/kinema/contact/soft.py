@@ -25,12 +25,13 @@ passed through a triangle is pushed on to the other side.
 A step finds the pairs from the positions at its start, and then forms forces. The search is not differentiated:
 
     p.call(bound_triangles, ...); p.call(measure_cells, ...); p.call(choose_buckets, ...); p.call(sort_triangles, ...)
-    p.call(find_triangles, ...); p.call(gather_pairs, ...)
+    p.call(sort_boxes, ...); p.call(find_triangles, ...); p.call(gather_pairs, ...)
     p.call(pair_forces, surface, pairs, skin, x, v, f, count=room)
 
-Triangles are sorted by the cell of a grid that their centre is in, cells by number into a table of buckets: any size of
-the world has room, cells that share a bucket only cost time. A cell is twice as wide as the farthest that a touching
-vertex can be from the centre of a triangle, so that a vertex looks into eight.
+Triangles are sorted by the cell of a grid that the low corner of their box is in, cells by number into a table of
+buckets: any size of the world has room, cells that share a bucket only cost time. A cell is as wide as the largest box
+and the distance of contact on both sides, so that a vertex looks into eight. One triangle that is much larger than the
+others makes the search slow.
 """
 
 from __future__ import annotations
@@ -55,17 +56,18 @@ from kinema.lang import (
     kernel,
     local,
     max,
+    min,
     norm,
     record,
     select,
-    sqrt,
     static,
     vec3,
 )
 from kinema.lang.kernel import Kernel
 
-ROW, LAYER = 113, 6829  # buckets from a cell to the next along y and z
-MOST_BUCKETS = 1 << 18  # times LAYER this is an Int
+BOXES = 64  # room for triangles whose boxes are near a vertex, at least, and at least four times that for triangles
+MOST_BUCKETS = 1 << 16  # the product of two is an Int
+ROUNDING = 1.001  # cells are this much wider than they must be
 FARTHEST = 1e9  # cells from the origin, beyond which all are one
 
 
@@ -111,63 +113,95 @@ class SoftSkin:
 class Cells:
     """Triangles by cells.
 
-    centre: Of triangles [m].
-    reach: From there to the farthest corner [m].
-    width: Of a cell [m].
+    low, high: Corners of the box around every triangle [m].
+    width: Of a cell, and how far is searched [m].
     bucket: Of every triangle.
     start: Where the list of a bucket begins in `listed`, and one more.
     listed: Numbers of triangles.
+    row, layer: Buckets from a cell to the next along y and z.
     """
 
-    centre: Array[vec3]
-    reach: Array[Float]
+    low: Array[vec3]
+    high: Array[vec3]
     width: Array[Float]
     bucket: Array[Int]
     start: Array[Int]
     listed: Array[Int]
+    row: Int
+    layer: Int
+
+
+@record
+class Boxes:
+    """Boxes around triangles [m], in the order of `Cells.listed`."""
+
+    low: Array[vec3]
+    high: Array[vec3]
+
+
+def bucket_tables(triangles: int) -> dict[str, int]:
+    """Number of buckets, and the buckets from a cell to the next along y and z: eight neighbours have eight buckets."""
+    buckets = min(max(triangles // 2, 8), MOST_BUCKETS)
+    row = max(int(buckets**0.45), 2)
+    return {"buckets": buckets, "row": row, "layer": min(max(int(buckets**0.85), row + 2), buckets - row - 2)}
 
 
 # -- search, without derivative ------------------------------------------------------------------------------------
 
 
 @kernel
-def bound_triangles(t: Index, corner: Array[ivec3], x: Array[vec3], centre: Array[vec3], reach: Array[Float]):
-    """A ball around every triangle."""
+def bound_triangles(t: Index, corner: Array[ivec3], x: Array[vec3], low: Array[vec3], high: Array[vec3]):
+    """A box around every triangle."""
     i, j, k = corner[t]
-    middle = (x[i] + x[j] + x[k]) / 3.0
-    a, b, c = x[i] - middle, x[j] - middle, x[k] - middle
-    centre[t] = middle
-    reach[t] = sqrt(max(dot(a, a), dot(b, b), dot(c, c)))
+    a, b, c = x[i], x[j], x[k]
+    low[t] = vec3(min(a.x, b.x, c.x), min(a.y, b.y, c.y), min(a.z, b.z, c.z))
+    high[t] = vec3(max(a.x, b.x, c.x), max(a.y, b.y, c.y), max(a.z, b.z, c.z))
 
 
 @kernel
-def measure_cells(vertex: Array[Int], thickness: Array[Float], wide: Float, reach: Array[Float], width: Array[Float]):
-    """Cells are twice as wide as the largest ball and distance; `wide` distances of contact are searched."""
+def measure_cells(
+    vertex: Array[Int],
+    thickness: Array[Float],
+    wide: Float,
+    low: Array[vec3],
+    high: Array[vec3],
+    width: Array[Float],
+):
+    """Cells are as wide as the largest box and, on both sides, the distance of the search: `wide` thicknesses."""
     largest, thickest = 0.0, 0.0
-    for t in range(len(reach)):
-        largest = max(largest, reach[t])
+    for t in range(len(low)):
+        size = high[t] - low[t]
+        largest = max(largest, size.x, size.y, size.z)
     for i in range(len(vertex)):
         thickest = max(thickest, thickness[vertex[i]])
-    width[0] = 2.0 * (largest + wide * thickest)
+    width[0] = (largest + 2.0 * wide * thickest) * ROUNDING
+    width[1] = wide * thickest
 
 
 @func
-def cell_of(x: Float, width: Float, shift: Float):
-    """Number of the cell of a coordinate [m] along its axis, in cells shifted by a share of their width."""
-    return Int(clamp(floor(x / width + shift), -FARTHEST, FARTHEST))
+def cell_of(x: Float, width: Float):
+    """Number of the cell of a coordinate [m] along its axis."""
+    return Int(clamp(floor(x / width), -FARTHEST, FARTHEST))
 
 
 @func
-def bucket_of(column, row, layer, buckets):
-    """Where a cell is listed."""
-    return (column % buckets + ROW * (row % buckets) + LAYER * (layer % buckets)) % buckets
+def under(a: vec3, b: vec3):
+    """Whether all of a is below b."""
+    return a.x < b.x and a.y < b.y and a.z < b.z
+
+
+@func
+def bucket_of(cells, q: vec3):
+    """Where the cell of q [m] is listed."""
+    width, buckets = cells.width[0], len(cells.start) - 1
+    column, row, layer = cell_of(q.x, width), cell_of(q.y, width), cell_of(q.z, width)
+    return (column % buckets + (row % buckets) * cells.row + (layer % buckets) * cells.layer) % buckets
 
 
 @kernel
-def choose_buckets(t: Index, centre: Array[vec3], width: Array[Float], start: Array[Int], bucket: Array[Int]):
-    """The bucket of every triangle."""
-    q, w = centre[t], width[0]
-    bucket[t] = bucket_of(cell_of(q.x, w, 0.0), cell_of(q.y, w, 0.0), cell_of(q.z, w, 0.0), len(start) - 1)
+def choose_buckets(t: Index, cells: Cells):
+    """The bucket of every triangle, by the low corner of its box."""
+    cells.bucket[t] = bucket_of(cells, cells.low[t])
 
 
 @kernel
@@ -188,6 +222,14 @@ def sort_triangles(bucket: Array[Int], start: Array[Int], listed: Array[Int]):
         at = place[bucket[t]]
         listed[at] = t
         place[bucket[t]] = at + 1
+
+
+@kernel
+def sort_boxes(k: Index, cells: Cells, boxes: Boxes):
+    """Boxes in the order of the lists."""
+    t = cells.listed[k]
+    boxes.low[k] = cells.low[t]
+    boxes.high[k] = cells.high[t]
 
 
 @func
@@ -221,49 +263,55 @@ def search_kernel(slots: int) -> Kernel:
     Args:
         slots: Most triangles near a vertex.
     """
+    most = max(BOXES, 4 * slots)
 
     @kernel
     def find_triangles(
         i: Index,
         surface: Surface,
         cells: Cells,
+        boxes: Boxes,
         thickness: Array[Float],
         wide: Float,
         x: Array[vec3],
         near: Array[Int],
         found: Array[Int],
     ):
-        """Triangles nearer to vertex i than `wide` times the distance of contact: their number, and `slots` of them."""
+        """Triangles nearer to vertex i than `wide` times the distance of contact: their number, and `slots` of them.
+
+        If more boxes than there is room for are near, the number is beyond the slots too.
+        """
         p = surface.vertex[i]
-        q, own, thick, buckets, width = x[p], surface.owner[p], thickness[p], len(cells.start) - 1, cells.width[0]
-        column, row = cell_of(q.x, width, -0.5), cell_of(q.y, width, -0.5)
-        layer = cell_of(q.z, width, -0.5)
-        first = bucket_of(column, row, layer, buckets)
-        mine = local(Int, slots)
-        count = 0
+        q, own, thick, buckets, farthest = x[p], surface.owner[p], thickness[p], len(cells.start) - 1, cells.width[1]
+        reach = vec3(farthest, farthest, farthest)
+        below, above = q - reach, q + reach
+        first = bucket_of(cells, below - vec3(1.0, 1.0, 1.0) * (cells.width[0] - 2.0 * farthest))
+        boxed = local(Int, most)
+        candidates = 0
         for n in range(8):
-            b = (first + n % 2 + ROW * (n // 2 % 2) + LAYER * (n // 4)) % buckets
+            b = (first + n % 2 + cells.row * (n // 2 % 2) + cells.layer * (n // 4)) % buckets
             for k in range(cells.start[b], cells.start[b + 1]):
-                t = cells.listed[k]
-                away = q - cells.centre[t]
-                one, two, three = surface.corner[t]
-                distance = 0.5 * (thick + thickness[one])
-                span = cells.reach[t] + wide * distance
-                if dot(away, away) < span * span and one != p and two != p and three != p:
-                    a, limit = x[one], wide * distance
-                    if square_distance(q - a, x[two] - a, x[three] - a) < limit * limit:
-                        new = True
-                        if own == surface.owner[one]:
-                            a = surface.rest[one]
-                            b1, b2 = surface.rest[two] - a, surface.rest[three] - a
-                            new = square_distance(surface.rest[p] - a, b1, b2) >= distance * distance
-                        for s in range(slots):  # two cells may share a bucket
-                            if s < count and mine[s] == t:
-                                new = False
-                        if new:
-                            if count < slots:
-                                mine[count] = t
-                            count = count + 1
+                if under(boxes.low[k], above) and under(below, boxes.high[k]):
+                    if candidates < most:
+                        boxed[candidates] = cells.listed[k]
+                    candidates = candidates + 1
+        mine = local(Int, slots)
+        count = select(candidates > most, slots + candidates - most, 0)
+        for k in range(min(candidates, most)):
+            t = boxed[k]
+            one, two, three = surface.corner[t]
+            if one != p and two != p and three != p:
+                a, distance = x[one], 0.5 * (thick + thickness[one])
+                if square_distance(q - a, x[two] - a, x[three] - a) < wide * wide * distance * distance:
+                    new = True
+                    if own == surface.owner[one]:
+                        a = surface.rest[one]
+                        b1, b2 = surface.rest[two] - a, surface.rest[three] - a
+                        new = square_distance(surface.rest[p] - a, b1, b2) >= distance * distance
+                    if new:
+                        if count < slots:
+                            mine[count] = t
+                        count = count + 1
         near[i] = count
         for s in static(slots):
             found[i * slots + s] = mine[s]

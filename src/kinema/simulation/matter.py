@@ -10,16 +10,18 @@ import numpy as np
 
 from kinema.contact.skin import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
 from kinema.contact.soft import (
-    MOST_BUCKETS,
+    Boxes,
     Cells,
     SoftSkin,
     Surface,
     bound_triangles,
+    bucket_tables,
     choose_buckets,
     gather_pairs,
     measure_cells,
     pair_forces,
     search_kernel,
+    sort_boxes,
     sort_triangles,
 )
 from kinema.dynamics.elastic import TetMesh, neo_hookean_solid, solid_kernels
@@ -193,25 +195,30 @@ class MatterProgram:
             owner=p.constant("surface_owner", Int, self.matter.owner),
             rest=p.constant("surface_rest", vec3, arrays.rest),
         )
+        table = bucket_tables(triangles)
         cells = Cells(
-            centre=p.scratch("cell_centre", vec3, triangles),
-            reach=p.scratch("cell_reach", Float, triangles),
-            width=p.scratch("cell_width", Float, 1),
+            low=p.scratch("cell_low", vec3, triangles),
+            high=p.scratch("cell_high", vec3, triangles),
+            width=p.scratch("cell_width", Float, 2),
             bucket=p.scratch("cell_bucket", Int, triangles),
-            start=p.scratch("cell_start", Int, min(2 * triangles, MOST_BUCKETS) + 1),
+            start=p.scratch("cell_start", Int, table["buckets"] + 1),
             listed=p.scratch("cell_listed", Int, triangles),
+            row=p.constant("cell_row", Int, table["row"]),
+            layer=p.constant("cell_layer", Int, table["layer"]),
         )
+        boxes = Boxes(**{n: p.scratch(f"sorted_{n}", vec3, triangles) for n in ("low", "high")})
         slots = p.constant("pair_slots", Int, arrays.slots)
         wide = p.constant("pair_search", Float, WIDE if self.implicit else 1.0)
         near, found = (p.scratch(f"pair_{n}", Int, vertices * k) for n, k in (("near", 1), ("found", arrays.slots)))
         pair, pairs = p.scratch("pair", ivec2, arrays.room), p.scratch("pairs", Int, 1)
         skin = SoftSkin(**{n: self._skin(n) for n in OF_SKIN if n != "radius"})
         with p.custom() as search:
-            p.call(bound_triangles, surface.corner, self.x_now, cells.centre, cells.reach, count=triangles)
-            p.call(measure_cells, surface.vertex, skin.thickness, wide, cells.reach, cells.width)
-            p.call(choose_buckets, cells.centre, cells.width, cells.start, cells.bucket, count=triangles)
+            p.call(bound_triangles, surface.corner, self.x_now, cells.low, cells.high, count=triangles)
+            p.call(measure_cells, surface.vertex, skin.thickness, wide, cells.low, cells.high, cells.width)
+            p.call(choose_buckets, cells, count=triangles)
             p.call(sort_triangles, cells.bucket, cells.start, cells.listed)
-            seek = (surface, cells, skin.thickness, wide, self.x_now, near, found)
+            p.call(sort_boxes, cells, boxes, count=triangles)
+            seek = (surface, cells, boxes, skin.thickness, wide, self.x_now, near, found)
             p.call(search_kernel(arrays.slots), *seek, count=vertices)
             missed = p.output("missed_pairs", Float, 2)
             p.call(gather_pairs, surface.vertex, near, found, slots, pair, pairs, missed)
