@@ -47,9 +47,10 @@ tetrahedron from 1,000 to 100,000 of them over that at 1,000; `fem_least_*` the 
 table; `gear5760_*` is megabytes."""
 
 NOTES = (
-    "forward_us, backward_us: least time of a rollout, divided by its steps; what a call costs beside its steps"
-    " (Python, checks, packing) is in it. call_ms, backward_call_ms: least time of a rollout of one step. backward:"
-    " torch.autograd.grad of a stored rollout with checkpoint=1, or Warp's adjoint launches from stored states.",
+    "forward_us, backward_us: least time of a rollout, divided by its steps, or of a rollout of one step; what a call"
+    " costs beside its steps (Python, checks, packing) is in it. call_ms, backward_call_ms: least time of a rollout of"
+    " one step. backward: torch.autograd.grad of a stored rollout with checkpoint=1, or Warp's adjoint launches from"
+    " stored states.",
     "gradient_error: largest relative error among the gradients to x, v, mu and lam after a rollout of error_steps"
     " steps, against Kinema in float64, which has the shapes at rest in float64 too.",
     "touching, touching_end: share of the vertices in contact, at the start and at the end of Kinema's rollout.",
