@@ -40,6 +40,7 @@ contact; an external force on each is not there yet."""
 PAGE = Path(__file__).with_name("parameters.md")
 
 MATTER = ("tests/gradients/test_matter.py", "test_every_parameter")
+SELF = ("tests/gradients/test_self_contact.py", "test_gradients_against_differences")
 LINKAGE = ("tests/gradients/test_constraints.py", "test_a_linkage_with_everything")
 PAIRS = ("tests/gradients/test_constraints.py", "test_pairs_in_contact")
 SPRINGS = ("tests/gradients/test_runge_kutta.py", "test_rollouts")

@@ -203,9 +203,6 @@ def simulate(
     if integrator == "implicit" and model.dtype != torch.float64:
         what = "implicit steps need double precision: in single precision forces of stiff elements are mostly rounding"
         raise InputError(what, got=model.dtype, fix="kinema.compile(scene, dtype=torch.float64)")
-    if integrator == "implicit" and model.matter.surface is not None:
-        what = "implicit steps do not know contact between soft things"
-        raise InputError(what, fix="Skin(thickness=0), or integrator='euler' with shorter steps")
     if integrator == "implicit":
         arrays["solver_scale"] = solver_scale(model.matter, numbers, dt)
     else:
