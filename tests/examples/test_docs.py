@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["docs/how-to/own-physics.md", "docs/how-to/robots.md", "docs/how-to/soft-meshes.md", "README.md"]
+PAGES = [
+    "docs/how-to/own-physics.md",
+    "docs/how-to/robots.md",
+    "docs/how-to/soft-meshes.md",
+    "docs/how-to/self-contact.md",
+    "README.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)
