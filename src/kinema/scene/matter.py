@@ -107,7 +107,7 @@ class Skin:
         k_f: Friction per speed while it slides slowly [N s/m].
         friction: Coefficient of Coulomb friction, whatever is touched.
         thickness: Distance that cloth and solids keep from themselves [m], and from each other the mean of both; 0 lets
-            them pass through each other. Not above an edge of their triangles.
+            them pass through each other. Best below the height of their triangles.
         neighbours: Room for triangles near a vertex, and for half as many on average.
     """
 
