@@ -148,6 +148,14 @@ REAL = [name for name, (kind, _) in INPUTS.items() if kind is not Int]
 
 # -- references: functions of (xp, arrays), where xp is numpy or torch -----------------------------------------------
 
+
+def by_unit_inertias(xp, m, l):
+    """m.(I l) for the ten inertias I with a single number 1: the product is linear in I."""
+    zero = 0.0 * m[:, 0]
+    units = [xp.stack([zero + float(j == k) for j in range(10)], -1) for k in range(10)]
+    return xp.stack([dots(xp, m, times(xp, of_rigid(xp, unit), l)) for unit in units], -1)
+
+
 LEVI_CIVITA = np.zeros((3, 3, 3))
 LEVI_CIVITA[[0, 1, 2], [1, 2, 0], [2, 0, 1]] = 1
 LEVI_CIVITA[[0, 2, 1], [2, 1, 0], [1, 0, 2]] = -1
@@ -547,6 +555,7 @@ declare(
         "rigid_inertia(p, x, S)",
         lambda xp, p, x, S: xp.concatenate([p[:, None], p[:, None] * x, S + p[:, None] * steiner(xp, x, x)], -1),
     ),
+    product_cotangent=("product_cotangent(m, l)", lambda xp, m, l: by_unit_inertias(xp, m, l)),
 )
 declare(
     "symmetric dyads",
