@@ -30,6 +30,7 @@ from kinema.integrate.implicit import (
     follow_gradients,
     guess,
     half_step,
+    judge_adjoint,
     judge_bending,
     judge_gradients,
     judge_solution,
@@ -87,7 +88,8 @@ class ImplicitProgram:
         self.program, self.model, self.step, self.held, self.laws = program, model, step, held, laws
         self.count = len(model.matter)
         self.scale = program.parameter("solver_scale", Float, self.count)
-        self.of_shapes = None
+        self.of_shapes: Ref | None = None
+        self.pressed: Ref | None = None
         if press is not None:
             self.of_shapes = program.constant("no_press", Force, np.zeros((press.buffer.length, 6)))
             self.pressed = program.scratch("tried_press", Force, press.buffer.length)
@@ -125,7 +127,7 @@ class ImplicitProgram:
         def evaluate() -> None:
             self._each(begin_evaluation, step, y_try, u_try, f)
             for law in self.laws:
-                arguments = law.arguments(y_try, u_try, f, getattr(self, "pressed", None))
+                arguments = law.arguments(y_try, u_try, f, self.pressed)
                 p.call(law.kernel, *arguments, count=law.count)
             p.call(clear_numbers, size_try, far)
             self._each(residual, step, y_try, f, r_try, size_try, far)
@@ -178,13 +180,13 @@ class ImplicitProgram:
             p.call(copy_number, slope_next, slope)
             p.call(clear_number, first)
 
-    def _solve(self, y: Ref, u: Ref, right: Ref, wanted: Ref, found: Ref) -> None:
-        """A^T found = right, with the derivatives of forces at y and u; `right` is left as it is."""
+    def _solve(self, y: Ref, u: Ref, right: Ref, wanted: Ref, found: Ref, size: Ref) -> None:
+        """A^T found = right, with the derivatives of forces at y and u; `size` is what is left, squared."""
         p, step = self.program, self.step
         names = ("left", "first", "p", "p_next", "scaled", "scaled_s", "s", "Ap", "As", "pull", "by_x", "by_v")
         left, first, d, d_next, scaled, scaled_s, s, Ad, As, pull, by_x, by_v = self._vectors("solve", *names)
-        scalars = ("rho", "rho_next", "alpha", "omega", "beta", "one", "two", "three", "four", "size", "done")
-        rho, rho_next, alpha, omega, beta, one, two, three, four, size, done = self._numbers("solve", *scalars)
+        scalars = ("rho", "rho_next", "alpha", "omega", "beta", "one", "two", "three", "four", "done")
+        rho, rho_next, alpha, omega, beta, one, two, three, four, done = self._numbers("solve", *scalars)
 
         def product(vector: Ref, scaled: Ref, other: Ref, out: Ref, with_other: Ref, with_itself: Ref) -> None:
             self._each(begin_product, self.scale, vector, step.dt, scaled, pull, by_x, by_v)
@@ -218,6 +220,8 @@ class ImplicitProgram:
             wanted = [n for n in floats if n in ("x", "v")]
             if everything:
                 wanted += [n for n in floats if n not in given and refs[n].buffer.kind != CONSTANT]
+            if not wanted:
+                continue
             cotangents = [given.get(n, refs[n].adj) for n in floats if n in wanted or n in ("f", "press")]
             self.program.call(law.kernel.pullback(*wanted), *arguments, *cotangents, count=law.count)
 
@@ -226,17 +230,18 @@ class ImplicitProgram:
         right, found, pull, by_x, by_v, f, u = self._vectors(
             "adjoint", "right", "found", "pull", "by_x", "by_v", "f", "u"
         )
-        (wanted,) = self._numbers("adjoint", "wanted")
+        wanted, size, trust = self._numbers("adjoint", "wanted", "size", "trust")
         share = p.constant("adjoint_precision", Float, ADJOINT)
         p.call(clear_number, wanted)
         self._each(begin_adjoint, step, x_next.adj, v_next.adj, share, right, wanted)
         self._each(begin_evaluation, step, x_next, u, f)
-        self._solve(x_next, u, right, wanted, found)
+        self._solve(x_next, u, right, wanted, found, size)
+        p.call(judge_adjoint, size, wanted, trust)
         for law in self.laws:
-            arguments = law.arguments(x_next, u, f, getattr(self, "pressed", None))
+            arguments = law.arguments(x_next, u, f, self.pressed)
             p.call(law.kernel, *arguments, count=law.count)
-        self._each(begin_last_product, found, step.dt, pull, by_x, by_v)
+        self._each(begin_last_product, found, trust, step.dt, pull, by_x, by_v)
         self._pull_back(x_next, u, pull, by_x, by_v, everything=True)
         inputs: tuple[Any, ...] = (step.x, step.v, step.inv_mass, step.gravity)
         cotangents = (x_next.adj, v_next.adj, *(x.adj for x in inputs))
-        self._each(end_adjoint, step, self.held, found, f, by_x, by_v, *cotangents)
+        self._each(end_adjoint, step, self.held, found, trust, f, by_x, by_v, *cotangents)

@@ -1,0 +1,72 @@
+"""What is drawn: triangles with a material, and the light on them. Colours are linear RGB; sRGB is for files only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Material:
+    """How a surface answers light: colour = ambient + diffuse + specular [Phong 1975].
+
+    Attributes:
+        colour: Linear RGB, shape (3,), of every vertex (vertices, 3), or with leading batch dimensions; times the
+            texture, if there is one.
+        texture: Linear RGB in rows from the top, shape (*batch, height, width, 3), read bilinearly at `Surface.uv`.
+        diffuse: Share of the light that is scattered evenly [-].
+        specular: Share that is mirrored around the direction of reflection [-], white.
+        shininess: Exponent of the mirrored share [-].
+        lit: False draws the colour as it is, without light.
+    """
+
+    colour: Tensor = field(default_factory=lambda: torch.full((3,), 0.7))
+    texture: Tensor | None = None
+    diffuse: Tensor | float = 1.0
+    specular: Tensor | float = 0.0
+    shininess: Tensor | float = 32.0
+    lit: bool = True
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Triangles in the world.
+
+    Attributes:
+        vertices: Positions in the world [m], shape (*batch, vertices, 3).
+        faces: Corners of the triangles, counter-clockwise seen from outside, shape (faces, 3), integers.
+        material: How it answers light.
+        uv: Where vertices lie in the texture, u to the right and v upwards in [0, 1], shape (*batch, vertices, 2).
+        smooth: Normals interpolated between vertices (area-weighted means of their faces), or one per face.
+        two_sided: Both sides are drawn, the normal turned to the camera, as for cloth; otherwise only front faces.
+        name: For error messages and masks.
+    """
+
+    vertices: Tensor
+    faces: Tensor
+    material: Material = field(default_factory=Material)
+    uv: Tensor | None = None
+    smooth: bool = True
+    two_sided: bool = False
+    name: str = "surface"
+
+
+@dataclass(frozen=True)
+class Lights:
+    """The light on a scene, linear RGB.
+
+    Attributes:
+        ambient: Light from everywhere, shape (*batch, 3).
+        directions: Where directional lights shine to, in the world, shape (*batch, directional lights, 3); any length.
+        direction_colours: Their colours, shape (*batch, directional lights, 3).
+        points: Positions of point lights in the world [m], shape (*batch, point lights, 3); not weaker with distance.
+        point_colours: Their colours, shape (*batch, point lights, 3).
+    """
+
+    ambient: Tensor = field(default_factory=lambda: torch.full((3,), 0.4))
+    directions: Tensor = field(default_factory=lambda: torch.tensor([[-0.5, 0.7, -1.0]]))
+    direction_colours: Tensor = field(default_factory=lambda: torch.full((1, 3), 0.6))
+    points: Tensor = field(default_factory=lambda: torch.zeros((0, 3)))
+    point_colours: Tensor = field(default_factory=lambda: torch.zeros((0, 3)))
