@@ -17,6 +17,7 @@ _MODULES = {
     "math": "kinema.math",
     "shapes": "kinema.scene.shapes",
     "inertia": "kinema.model.inertia",
+    "conventions": "kinema.render.conventions",
     "errors": "kinema.errors",
 }
 
@@ -49,6 +50,8 @@ _API = {
     ),
     "kinema.simulation.soft": ("soft_program",),
     "kinema.simulation.smoke": ("simulate_smoke", "SmokeBox", "SmokeTrajectory"),
+    "kinema.render.camera": ("Camera",),
+    "kinema.render.surface": ("Surface", "Material", "Lights"),
     "kinema.storage.objects": ("save", "load"),
     "kinema.errors": (
         "KinemaError",
@@ -89,6 +92,11 @@ if TYPE_CHECKING:
     from kinema.model.model import compile as compile
     from kinema.model.tetmesh import TetArrays as TetArrays
     from kinema.model.tetmesh import tet_mesh as tet_mesh
+    from kinema.render import conventions as conventions
+    from kinema.render.camera import Camera as Camera
+    from kinema.render.surface import Lights as Lights
+    from kinema.render.surface import Material as Material
+    from kinema.render.surface import Surface as Surface
     from kinema.scene import shapes as shapes
     from kinema.scene.description import Mesh as Mesh
     from kinema.scene.description import Tets as Tets

@@ -18,7 +18,7 @@ from torch import Tensor
 from kinema.errors import SimulationError
 from kinema.lang.bridge import Rollout, rollout
 from kinema.model.tetmesh import tet_mesh
-from kinema.render.camera import project
+from kinema.render.camera import Camera
 from kinema.render.soft_pixels import pixel_program
 from kinema.render.tiles import PIXELS, from_tiles, tile_count, tile_lists
 from kinema.scene.shapes.block import block, surface
@@ -272,7 +272,8 @@ def _view(drop: Drop, x: np.ndarray, colour: tuple[float, float, float]) -> np.n
     """One state as an image (height, width, 3), with two samples per pixel and axis."""
     corners, colours = _scene(x, drop.triangles, np.array(colour))
     size = (2 * SIZE[0], 2 * SIZE[1])
-    screen = project(corners.reshape(-1, 3), EYE, CENTRE, VIEW)
+    camera = Camera.look_at(EYE, CENTRE, fov=VIEW, size=size, dtype=DTYPE)
+    screen = camera.to_screen(torch.from_numpy(corners.reshape(-1, 3))).numpy()
     faces = np.arange(len(screen)).reshape(-1, 3)
     look = {"sigma": SHARP, "gamma": 1e-5, "near": 0.5, "far": 5.0, "background": SKY}
     start, listed = tile_lists(screen, faces, size, SHARP)
