@@ -52,6 +52,8 @@ _API = {
     "kinema.simulation.smoke": ("simulate_smoke", "SmokeBox", "SmokeTrajectory"),
     "kinema.render.camera": ("Camera",),
     "kinema.render.surface": ("Surface", "Material", "Lights"),
+    "kinema.render.files": ("write_image", "write_video", "read_images", "read_masks"),
+    "kinema.fit.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
     "kinema.storage.objects": ("save", "load"),
     "kinema.errors": (
         "KinemaError",
@@ -83,6 +85,9 @@ if TYPE_CHECKING:
     from kinema.errors import SimulationError as SimulationError
     from kinema.errors import StabilityWarning as StabilityWarning
     from kinema.errors import StorageError as StorageError
+    from kinema.fit.losses import pixel_loss as pixel_loss
+    from kinema.fit.losses import pyramid_loss as pyramid_loss
+    from kinema.fit.losses import silhouette_loss as silhouette_loss
     from kinema.lang.bridge import Rollout as Rollout
     from kinema.lang.bridge import jvp as jvp
     from kinema.lang.bridge import rollout as rollout
@@ -94,6 +99,10 @@ if TYPE_CHECKING:
     from kinema.model.tetmesh import tet_mesh as tet_mesh
     from kinema.render import conventions as conventions
     from kinema.render.camera import Camera as Camera
+    from kinema.render.files import read_images as read_images
+    from kinema.render.files import read_masks as read_masks
+    from kinema.render.files import write_image as write_image
+    from kinema.render.files import write_video as write_video
     from kinema.render.surface import Lights as Lights
     from kinema.render.surface import Material as Material
     from kinema.render.surface import Surface as Surface
