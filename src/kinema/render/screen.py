@@ -1,0 +1,144 @@
+"""From the world to the screen: vertices, their normals, and which faces decide the colour of a pixel.
+
+On the screen x points right, y down, and the short side of the image is [-1, 1]; z [m] is the depth along the view.
+Pixels lie row by row, rows filled up to a multiple of `PACKET`, so that sixteen neighbours in a row share their lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kinema.lang import (
+    Array,
+    Float,
+    Index,
+    Int,
+    cross,
+    func,
+    ivec2,
+    ivec3,
+    kernel,
+    mat33,
+    min,
+    normalize,
+    record,
+    vec2,
+    vec3,
+)
+from kinema.lang.cpp_kernel import cpp_kernel
+
+PACKET = 16  # pixels of a row that share their lists of faces
+
+
+@record
+class View:
+    """A camera: p_C = R p_W + t, u = f_x x / z + c_x; image size (width, height) [pixels], nearest depth [m]."""
+
+    R: mat33
+    t: vec3
+    focal: vec2
+    centre: vec2
+    size: ivec2
+    near: Float
+
+
+def row_length(width: int) -> int:
+    """Pixels of a row in memory."""
+    return -(-width // PACKET) * PACKET
+
+
+@func
+def on_screen(p: vec3, view: View):
+    """Where a point in the camera's axes is on the screen, and its depth; (0, 0, depth) if it is nearer than `near`."""
+    scale = 2.0 / Float(min(view.size.x, view.size.y))
+    half = vec2(0.5 * Float(view.size.x), 0.5 * Float(view.size.y))
+    if p.z >= view.near:
+        inverse = 1.0 / p.z
+        x = (view.focal.x * (p.x * inverse) + view.centre.x - half.x) * scale
+        y = (view.focal.y * (p.y * inverse) + view.centre.y - half.y) * scale
+        return vec3(x, y, p.z)
+    return vec3(0.0, 0.0, p.z)
+
+
+@func
+def pixel_at(p: Int, width: Int, height: Int):
+    """Centre of pixel p on the screen; p counts rows of `row_length(width)`."""
+    stride = (width + PACKET - 1) // PACKET * PACKET
+    row = p // stride
+    scale = 1.0 / Float(min(width, height))
+    return vec2(Float(2 * (p - row * stride) + 1 - width) * scale, Float(2 * row + 1 - height) * scale)
+
+
+@kernel
+def vertices_on_screen(i: Index, vertices: Array[vec3], view: View, screen: Array[vec3]):
+    """Vertices [m] in the world to the screen.
+
+    Gradients:
+        Exact; none to x and y for vertices nearer than `near`, whose faces are not drawn.
+    """
+    screen[i] = on_screen(view.R @ vertices[i] + view.t, view)
+
+
+@kernel
+def sum_of_normals(f: Index, faces: Array[ivec3], vertices: Array[vec3], sums: Array[vec3]):
+    """Sum of the normals of the faces at a vertex, weighted by area (twice the areas) [m^2]."""
+    i, j, l = faces[f]
+    a = vertices[i]
+    normal = cross(vertices[j] - a, vertices[l] - a)
+    sums[i] += normal
+    sums[j] += normal
+    sums[l] += normal
+
+
+@kernel
+def vertex_normals(i: Index, sums: Array[vec3], normals: Array[vec3]):
+    """Unit normals of vertices; 0 where faces cancel."""
+    normals[i] = normalize(sums[i])
+
+
+# C++, since lists whose length is known only at run time are made, and a z-buffer is written where others read.
+visible = cpp_kernel(
+    "visible",
+    Path(__file__).parent / "native" / "visible.cpp",
+    reads={
+        "screen": vec3,
+        "corners": ivec3,
+        "two_sided": Int,
+        "ring": ivec3,
+        "size": ivec3,
+        "near": Float,
+        "sigma": Float,
+    },
+    writes={"face": Int, "start": Int, "listed": Int, "edge_start": Int, "edges": Int, "needed": ivec2},
+)
+
+
+def rings(faces: np.ndarray) -> np.ndarray:
+    """For every side of every face the next one at the same edge, as 3 * face + first corner; around to itself.
+
+    Args:
+        faces: Corners of the triangles, shape (faces, 3).
+
+    Returns:
+        Shape (faces, 3), int32.
+    """
+    ends = np.sort(np.stack([faces, np.roll(faces, -1, axis=1)], axis=-1).reshape(-1, 2).astype(np.int64), axis=1)
+    key = ends[:, 0] * (int(faces.max()) + 1) + ends[:, 1]
+    order = np.argsort(key, kind="stable")
+    of_edge = key[order]
+    first = np.flatnonzero(np.r_[True, of_edge[1:] != of_edge[:-1]])
+    last = np.r_[first[1:], len(order)] - 1
+    following = np.arange(1, len(order) + 1)
+    following[last] = first
+    ring = np.empty(len(order), np.int32)
+    ring[order] = order[following]
+    return ring.reshape(-1, 3)
+
+
+def joined_faces(parts: Sequence[np.ndarray], vertices: Sequence[int]) -> np.ndarray:
+    """Faces of several surfaces, their vertices counted one surface after the other."""
+    first = np.cumsum([0, *vertices[:-1]])
+    return np.concatenate([part + at for part, at in zip(parts, first, strict=True)]).astype(np.int32)
