@@ -19,7 +19,7 @@ MAY_IMPORT = {stage: set(FLOW[: FLOW.index(stage)]) for stage in FLOW}
 # dynamics, contact and integrate never read each other
 MAY_IMPORT["contact"] = MAY_IMPORT["integrate"] = MAY_IMPORT["dynamics"]
 MAY_IMPORT["storage"] = {*FLOW}
-MAY_IMPORT["render"] = {"lang", "math", "model", "kinematics"}
+MAY_IMPORT["render"] = {*FLOW}
 MAY_IMPORT |= {stage: {*FLOW, "render", "storage"} for stage in ("fit", "envs", "view")}
 MAY_IMPORT |= {"errors": set(), "__init__": set(MAY_IMPORT) | {"errors"}}
 # These may read everything, and the public API itself.

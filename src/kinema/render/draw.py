@@ -60,10 +60,14 @@ class Topology:
             if faces.min() < 0 or faces.max() >= count:
                 got = f"{int(faces.min())} ... {int(faces.max())}"
                 raise InputError(f"faces of {surface.name!r} name no vertex", got=got, expected=f"0 ... {count - 1}")
-        self.kept = [s.faces for s in surfaces]  # alive, so that their ids stay theirs
+        self.kept = [(s.faces, s.points) for s in surfaces]  # alive, so that their ids stay theirs
         self.faces = joined_faces(parts, counts)
         self.surface = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int32)
-        self.rings = rings(self.faces)
+        # Neighbours are those that share points, which may be several vertices each.
+        same = [
+            p if s.points is None else s.points.detach().cpu().numpy()[p] for s, p in zip(surfaces, parts, strict=True)
+        ]
+        self.rings = rings(joined_faces(same, counts))
         self.programs: dict[Shape, Program] = {}
         self.room = (4 * len(self.faces) + 1024, len(self.faces) + 1024)
 
@@ -81,7 +85,7 @@ MOST_TOPOLOGIES = 64
 
 def topology_of(surfaces: Sequence[Surface]) -> Topology:
     """The topology of surfaces, remembered by the identity of their tensors of faces."""
-    key = tuple((id(s.faces), s.faces._version, s.vertices.shape[-2]) for s in surfaces)
+    key = tuple((id(s.faces), s.faces._version, id(s.points), s.vertices.shape[-2]) for s in surfaces)
     found = _TOPOLOGIES.get(key)
     if found is None:
         found = Topology(surfaces)

@@ -42,6 +42,9 @@ class Surface:
         smooth: Normals interpolated between vertices (area-weighted means of their faces), or one per face.
         two_sided: Both sides are drawn, the normal turned to the camera, as for cloth; otherwise only front faces.
         name: For error messages and masks.
+        points: Where vertices are doubled, at creases of normals or seams of textures: the number of the point that
+            each one is, shape (vertices,), integers. Faces that meet at the same points are neighbours, and no outline
+            is seen between them. None: each vertex is a point of its own.
     """
 
     vertices: Tensor
@@ -51,6 +54,7 @@ class Surface:
     smooth: bool = True
     two_sided: bool = False
     name: str = "surface"
+    points: Tensor | None = None
 
 
 @dataclass(frozen=True)
