@@ -97,7 +97,7 @@ def model_surfaces(
     q, x = _state(model, q, x)
     _check_materials(plan, materials or {})
     poses = None
-    if model.nv and (plan.parts or len(plan.pin_body)):
+    if model.nv and (plan.parts or plan.planes or len(plan.pin_body)):
         poses = forward_kinematics(model, q, params)
     numbers = model.resolve(params) if params else {}
     made = []
