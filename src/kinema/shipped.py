@@ -6,7 +6,6 @@ Runs where neither torch nor an installed Kinema is present: pip builds in isola
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -78,8 +77,9 @@ def build_all(target: Path) -> None:
 def kernels() -> dict[str, Kernel]:
     """All kernels of the package by name."""
     for stage in STAGES:
-        for module in pkgutil.iter_modules(stage.__path__):
-            importlib.import_module(f"{stage.__name__}.{module.name}")
+        for file in sorted(Path(stage.__path__[0]).glob("*.py")):
+            if "@kernel" in file.read_text():  # others may need torch
+                importlib.import_module(f"{stage.__name__}.{file.stem}")
     return {kernel.name: kernel for home, kernel in sorted(REGISTRY.items()) if home.startswith("kinema.")}
 
 

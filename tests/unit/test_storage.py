@@ -292,7 +292,7 @@ def deep(header: dict[str, Any], _: bytearray) -> None:
 
 
 FORGED: dict[str, tuple[Callable[[dict[str, Any], bytearray], Any], str]] = {
-    "newer": (texts(version="2"), "version"),
+    "newer": (texts(version="3"), "version"),
     "of others": (texts(format="pt"), "not saved by Kinema"),
     "numbers among texts": (texts(version=1), "header"),
     "no description": (lambda h, _: h["__metadata__"].pop("object"), "description"),
