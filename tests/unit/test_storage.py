@@ -415,6 +415,11 @@ SPOILED = {
     "start": ("candidates", lambda c: c.pairs["hull_hull"]["start"].__setitem__(0, len(c) - 1)),
     "family": ("candidates", lambda c: c.pairs.update(sphere_cone=c.pairs.pop("hull_hull"))),
     "knobs": ("candidates", lambda c: c.knobs.clear()),
+    "bodies of visuals": ("visuals", lambda v: v.body.__setitem__(0, -2)),
+    "shapes of visuals": ("visuals", lambda v: v.shape.__setitem__(0, 99)),
+    "visuals without a mesh": ("visuals", lambda v: v.kind.__setitem__(v.kind.index("box"), "mesh")),
+    "meshes of visuals": ("visuals", lambda v: next(m for m in v.meshes if m).faces.__setitem__((0, 0), 999)),
+    "colours": ("visuals", lambda v: setattr(v, "colour", v.colour[:, :2])),
 }
 
 
