@@ -25,7 +25,7 @@ PALETTE = (
     (0.337, 0.178, 0.109),
 )
 """Linear RGB of things that have no colour of their own, one after the other: blue, orange, green, red, teal, ..."""
-PALE = 0.6  # linear; every other body of a robot is mixed with it
+PALE = 0.6  # linear; every other body along a robot's limbs is mixed with it
 EARTH = (0.42, 0.38, 0.31)
 
 
@@ -61,11 +61,13 @@ def find_visuals(
     rows: list[tuple[str, int, Shape, tuple[float, ...]]] = []
     for number, one in enumerate(placed):
         some = any(shape.visible for body in one.robot.bodies for shape in body.shapes)
-        for place, body in enumerate(one.robot.bodies):
+        depth: dict[str | None, int] = {None: -1}
+        for body in one.robot.bodies:
+            depth[body.name] = depth[body.parent] + 1
             at = tree.bodies.index(f"{one.name}/{body.name}")
             for k, shape in enumerate(body.shapes):
                 if shape.visible if some else shape.collides:
-                    rows.append((f"{one.name}/{body.name}/{shape.name or k}", at, shape, _colour(shape, number, place)))
+                    rows.append((f"{one.name}/{body.name}/{shape.name or k}", at, shape, _colour(shape, number, depth[body.name])))
     made = VisualArrays(
         names=[name for name, *_ in rows],
         kind=[shape.kind for _, _, shape, _ in rows],
@@ -87,13 +89,13 @@ def palette(number: int) -> tuple[float, float, float]:
     return PALETTE[number % len(PALETTE)]
 
 
-def _colour(shape: Shape, robot: int, body: int) -> tuple[float, ...]:
+def _colour(shape: Shape, robot: int, depth: int) -> tuple[float, ...]:
     if shape.colour is not None:
         return shape.colour[:3]
     if shape.kind == TERRAIN:
         return EARTH
     own = palette(robot)
-    return own if body % 2 == 0 else tuple(0.35 * c + 0.65 * PALE for c in own)
+    return own if depth % 2 == 0 else tuple(0.35 * c + 0.65 * PALE for c in own)
 
 
 def _size(shape: Shape) -> tuple[float, ...]:

@@ -196,7 +196,7 @@ def _camera(surfaces: Sequence[Surface], size: tuple[int, int]) -> Camera:
     seen = [s.vertices.reshape(-1, 3) for s in surfaces if s.name != "ground"] or [s.vertices for s in surfaces]
     points = torch.cat([one.reshape(-1, 3) for one in seen])
     if bool((points[:, 1] == points[0, 1]).all()):  # a picture in the plane of x and z
-        return Camera.around(points, direction=(0.0, -1.0, 0.0), size=size, margin=0.0)
+        return Camera.around(points, direction=(0.0, -1.0, 0.0), size=size, margin=-0.01)  # without its border
     return Camera.around(points, size=size)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kinema.model.visuals import palette
 from kinema.render.surface import Material, Surface
 from kinema.simulation.smoke import SmokeBox
 
 SMOKE = "smoke"
-PAPER, INK = 0.01, 0.9  # linear grey without smoke, and of density 1 of a single kind
+PAPER = 0.01  # linear grey without smoke
+INKS = ((0.9, 0.9, 0.9), (0.9, 0.32, 0.06), (0.08, 0.42, 0.85), (0.35, 0.75, 0.15))  # of kinds, one after the other
 
 _FACES: Tensor = torch.tensor([[0, 1, 2], [0, 2, 3]], dtype=torch.int32)
 
@@ -32,8 +32,7 @@ def smoke_surface(
         density: Shape (*batch, kinds, nx, ny), see `SmokeBox`.
         dtype: Of the surface.
         paper: Linear RGB without smoke, shape (3,); nearly black by default.
-        ink: Linear RGB where the density is 1, shape (kinds, 3); white for one kind, red, green and blue for three,
-            others from the palette.
+        ink: Linear RGB where the density is 1, shape (kinds, 3); white, orange, blue and green by default.
 
     Gradients:
         Exact to the density and both colours.
@@ -41,8 +40,7 @@ def smoke_surface(
     kinds = density.shape[-3]
     paper = torch.full((3,), PAPER, dtype=dtype) if paper is None else paper.to(dtype)
     if ink is None:
-        colours = [(INK,) * 3] if kinds == 1 else [palette(k) for k in range(kinds)]
-        ink = torch.eye(3) if kinds == 3 else torch.tensor(colours)
+        ink = torch.tensor([INKS[k % len(INKS)] for k in range(kinds)])
     # Rows of a picture from the top: (kinds, nx, ny) to (ny, nx, kinds), upside down.
     rows = density.to(dtype).transpose(-1, -3).flip(-3)
     texture = paper + rows @ (ink.to(dtype) - paper)

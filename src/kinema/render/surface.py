@@ -74,3 +74,12 @@ class Lights:
     direction_colours: Tensor = field(default_factory=lambda: torch.full((1, 3), 0.6))
     points: Tensor = field(default_factory=lambda: torch.zeros((0, 3)))
     point_colours: Tensor = field(default_factory=lambda: torch.zeros((0, 3)))
+
+    @classmethod
+    def studio(cls) -> Lights:
+        """Light for pictures: a warm key light from the left above, a weak cold one from the right."""
+        return cls(
+            ambient=torch.full((3,), 0.3),
+            directions=torch.tensor([[0.5, 0.75, -1.1], [-0.9, 0.3, -0.35]]),
+            direction_colours=torch.tensor([[0.80, 0.78, 0.74], [0.16, 0.18, 0.22]]),
+        )
