@@ -29,6 +29,7 @@ from kinema.render.screen import (
     visible,
 )
 from kinema.render.shading import Light, directions_to_lights
+from kinema.render.softras import Soft, call_silhouette_kernels, call_soft_kernels, soft_inputs
 from kinema.render.surface import Lights, Surface
 
 SIGMA = 1.0 / 7000.0  # [Chen et al. 2019], squared width of soft outlines on the screen
@@ -44,7 +45,8 @@ class Shape:
     vertices: int
     traits: tuple[tuple[int, int, int, int], ...]
     textures: tuple[tuple[int, int], ...]  # (width, height) of each surface's, (0, 0) without
-    room: tuple[int, int]  # for lists of faces and of edges
+    room: tuple[int, ...]  # for lists of faces and of edges; in soft images for that of pixels
+    mode: str = "dibr"  # or "soft", "silhouette"
 
 
 class Topology:
@@ -65,7 +67,8 @@ class Topology:
         self.surface = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int32)
         self.rings = rings(self.faces)
         self.programs: dict[Shape, Program] = {}
-        self.room = (4 * len(self.faces) + 1024, len(self.faces) + 1024)
+        near, far = 4 * len(self.faces) + 1024, 64 * len(self.faces) + 1024
+        self.room: dict[str, tuple[int, ...]] = {"dibr": (near, near), "soft": (far,), "silhouette": (far,)}
 
     def program(self, shape: Shape) -> Program:
         """The program for a shape, made at first use."""
@@ -111,20 +114,6 @@ def image_program(topology: Topology, shape: Shape) -> Program:
     screen = p.scratch("screen", vec3, n)
     p.call(vertices_on_screen, vertices, view, screen, count=n)
 
-    starts = pixels // PACKET + 1
-    seen = Seen(
-        face=p.scratch("foreground", Int, pixels),
-        start=p.scratch("near_faces_start", Int, starts),
-        listed=p.scratch("near_faces", Int, shape.room[0]),
-        edge_start=p.scratch("near_edges_start", Int, starts),
-        edges=p.scratch("near_edges", Int, shape.room[1]),
-    )
-    two_sided = p.constant("two_sided", Int, np.array([t[3] for t in shape.traits])[topology.surface])
-    ring = p.constant("ring", ivec3, topology.rings)
-    options = p.constant("options", ivec3, (width, height, int(look.edges)))
-    needed = p.output("needed", ivec2)
-    p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *_members(seen), needed)
-
     def given(name: str, element: type, count: int, used: bool = True) -> Ref:
         """A parameter, or zeros in place of what is not used."""
         if used:
@@ -146,7 +135,7 @@ def image_program(topology: Topology, shape: Shape) -> Program:
         vertices=vertices,
         normals=normals,
         uv=given("uv", vec2, n, textured),
-        colours=given("colours", vec3, n if look.vertex_colours else surfaces),
+        colours=given("colours", vec3, n if look.vertex_colours else surfaces, shape.mode != "silhouette"),
         traits=p.constant("traits", ivec4, shape.traits),
         place=p.constant("place", ivec3, [(at, *wh) for at, wh in zip(places, shape.textures, strict=False)]),
         texture=given("texture", vec3, int(places[-1]), textured),
@@ -165,7 +154,26 @@ def image_program(topology: Topology, shape: Shape) -> Program:
         points=given("points", vec3, look.points, lit and look.points > 0),
         point_colours=given("point_colours", vec3, look.points, lit and look.points > 0),
     )
+    if shape.mode == "silhouette":
+        call_silhouette_kernels(p, view, drawn, sigma, *shape.room)
+        return p
     background = p.parameter("background", vec3)
+    if shape.mode == "soft":
+        call_soft_kernels(p, look, view, drawn, light, sigma, background, *shape.room)
+        return p
+    starts = pixels // PACKET + 1
+    seen = Seen(
+        face=p.scratch("foreground", Int, pixels),
+        start=p.scratch("near_faces_start", Int, starts),
+        listed=p.scratch("near_faces", Int, shape.room[0]),
+        edge_start=p.scratch("near_edges_start", Int, starts),
+        edges=p.scratch("near_edges", Int, shape.room[1]),
+    )
+    two_sided = p.constant("two_sided", Int, np.array([t[3] for t in shape.traits])[topology.surface])
+    ring = p.constant("ring", ivec3, topology.rings)
+    options = p.constant("options", ivec3, (width, height, int(look.edges)))
+    needed = p.output("needed", ivec2)
+    p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *_members(seen), needed)
     rgb, alpha = p.output("rgb", vec3, pixels), p.output("alpha", Float, pixels)
     p.call(image_kernel(look), view, seen, drawn, light, sigma, background, rgb, alpha, count=pixels)
     return p
@@ -210,6 +218,7 @@ def render_surfaces(
     sigma: Tensor | float = SIGMA,
     edges: bool = True,
     perspective: bool = True,
+    soft: Soft | None = None,
     outputs: Sequence[str] = ("rgb", "alpha"),
     threads: int | None = None,
 ) -> dict[str, Tensor]:
@@ -223,6 +232,7 @@ def render_surfaces(
         sigma: Squared width of soft outlines on the screen.
         edges: Whether outlines fade over what is behind them, too.
         perspective: Interpolation in space; otherwise linear on the screen.
+        soft: Draw a soft image, see `softras`, with this softness of occlusion; edges and perspective are not asked.
         outputs: Which of "rgb" (*batch, height, width, 3) and "alpha" (*batch, height, width) to return.
         threads: Worker threads; all CPUs by default. No effect on any bit.
 
@@ -250,14 +260,19 @@ def render_surfaces(
         for m in [s.material]
     )
     size = (camera.width, camera.height)
+    mode = "dibr"
+    if soft is not None:
+        mode = "soft" if "rgb" in outputs else "silhouette"
+        look, parameters = soft_inputs(look, parameters, soft, mode)
     record = ("needed", *outputs)
     while True:
-        shape = Shape(look, size, camera.near, parameters["vertices"].shape[-2], traits, textures, topology.room)
+        room = topology.room[mode]
+        shape = Shape(look, size, camera.near, parameters["vertices"].shape[-2], traits, textures, room, mode)
         done = rollout(topology.program(shape), 1, {}, parameters, record=record, threads=threads, progress=False)
-        needed = done.outputs["needed"].reshape(-1, 2).amax(0).tolist()
-        if all(n <= room for n, room in zip(needed, topology.room, strict=True)):
+        needed = done.outputs["needed"].reshape(-1, len(room)).amax(0).tolist()
+        if all(n <= most for n, most in zip(needed, room, strict=True)):
             break
-        topology.room = tuple(max(room, n + n // 2) for n, room in zip(needed, topology.room, strict=True))
+        topology.room[mode] = tuple(max(most, n + n // 2) for n, most in zip(needed, room, strict=True))
     found = {}
     for name in outputs:
         flat = done.outputs[name]

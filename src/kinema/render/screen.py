@@ -25,6 +25,7 @@ from kinema.lang import (
     min,
     normalize,
     record,
+    transpose,
     vec2,
     vec3,
 )
@@ -70,6 +71,12 @@ def pixel_at(p: Int, width: Int, height: Int):
     row = p // stride
     scale = 1.0 / Float(min(width, height))
     return vec2(Float(2 * (p - row * stride) + 1 - width) * scale, Float(2 * row + 1 - height) * scale)
+
+
+@func
+def camera_position(view: View):
+    """Of the camera in the world [m]: -R^T t."""
+    return -(transpose(view.R) @ view.t)
 
 
 @kernel
