@@ -35,6 +35,7 @@ from kinema.lang import (
     normalize,
     record,
     static,
+    struct,
     uniform,
     vec2,
     vec3,
@@ -96,6 +97,31 @@ class Drawn:
     shininess: Array[Float]
 
 
+@struct
+class Side:
+    """A face in the world: its surface; place [m], normal, colour and uv of its corners; diffuse, specular, shininess.
+
+    Where colours are those of surfaces, ca is that of the face.
+    """
+
+    s: Int
+    pa: vec3
+    pb: vec3
+    pc: vec3
+    na: vec3
+    nb: vec3
+    nc: vec3
+    ca: vec3
+    cb: vec3
+    cc: vec3
+    ta: vec2
+    tb: vec2
+    tc: vec2
+    diffuse: Float
+    specular: Float
+    shininess: Float
+
+
 @func
 def flat(p: vec3):
     """x and y."""
@@ -139,8 +165,8 @@ def edge_weights(at: vec2, side: Int, a: vec3, b: vec3, c: vec3):
 
 
 @cache
-def point_functions(look: Look) -> tuple[Any, Any]:
-    """Functions of a point of a face, by its barycentric coordinates on the screen: its normal, its colour."""
+def point_functions(look: Look) -> tuple[Any, Any, Any]:
+    """Functions of a face: what is known at its corners; normal and colour of a point, by its place on the screen."""
     PERSPECTIVE, MANY, VERTEX_COLOURS = look.perspective, look.many, look.vertex_colours
     SMOOTH, FLAT = look.smooth != "none", look.smooth != "all"
     TWO_SIDED, SOME_TWO_SIDED = look.two_sided != "none", look.two_sided == "some"
@@ -157,55 +183,73 @@ def point_functions(look: Look) -> tuple[Any, Any]:
         return w
 
     @func
-    def normal_at(drawn: Drawn, f: Int, s: Int, w: vec3, a: vec3, b: vec3, c: vec3):
-        """Unit normal, in the world."""
+    def side_of(drawn: Drawn, f: Int):
+        """What is known of face f at its corners; zero where the look does not ask for it."""
         i, j, l = drawn.corners[f]
-        n = vec3(0.0, 0.0, 0.0)
+        zero, none = vec3(0.0, 0.0, 0.0), vec2(0.0, 0.0)
+        s = 0
+        if MANY:
+            s = drawn.surface[f]
+        pa, pb, pc = zero, zero, zero
+        if PLACED or FLAT:
+            pa, pb, pc = drawn.vertices[i], drawn.vertices[j], drawn.vertices[l]
+        na, nb, nc = zero, zero, zero
         if SMOOTH:
-            q = interpolation(w, a, b, c)
-            n = drawn.normals[i] * q.x + drawn.normals[j] * q.y + drawn.normals[l] * q.z
+            na, nb, nc = drawn.normals[i], drawn.normals[j], drawn.normals[l]
         if FLAT:
-            p = drawn.vertices[i]
-            of_face = cross(drawn.vertices[j] - p, drawn.vertices[l] - p)
+            of_face = normalize(cross(pb - pa, pc - pa))
             if SMOOTH:
-                n = n if drawn.traits[s].y == 1 else of_face
+                smooth = drawn.traits[s].y == 1
+                na, nb, nc = na if smooth else of_face, nb if smooth else of_face, nc if smooth else of_face
             else:
-                n = of_face
-        n = normalize(n)
+                na, nb, nc = of_face, of_face, of_face
+        ca, cb, cc = zero, zero, zero
+        if VERTEX_COLOURS:
+            ca, cb, cc = drawn.colours[i], drawn.colours[j], drawn.colours[l]
+        else:
+            ca = drawn.colours[s]
+        ta, tb, tc = none, none, none
+        if TEXTURED:
+            ta, tb, tc = drawn.uv[i], drawn.uv[j], drawn.uv[l]
+        diffuse, specular, shininess = 0.0, 0.0, 0.0
+        if LIT:
+            diffuse = drawn.diffuse[s]
+        if SPECULAR:
+            specular, shininess = drawn.specular[s], drawn.shininess[s]
+        return Side(s, pa, pb, pc, na, nb, nc, ca, cb, cc, ta, tb, tc, diffuse, specular, shininess)
+
+    @func
+    def normal_of(drawn: Drawn, side: Side, q: vec3, a: vec3, b: vec3, c: vec3):
+        """Unit normal in the world, at interpolation weights q."""
+        n = normalize(side.na * q.x + side.nb * q.y + side.nc * q.z)
         if TWO_SIDED:
             turned = cross2(flat(b) - flat(a), flat(c) - flat(a)) > 0.0
             if SOME_TWO_SIDED:
-                turned = turned and drawn.traits[s].w == 1
+                turned = turned and drawn.traits[side.s].w == 1
             n = -n if turned else n
         return n
 
     @func
-    def colour_at(drawn: Drawn, light: Light, eye: vec3, f: Int, w: vec3, a: vec3, b: vec3, c: vec3):
+    def colour_of(drawn: Drawn, light: Light, eye: vec3, side: Side, w: vec3, a: vec3, b: vec3, c: vec3):
         """Colour towards the camera at `eye` [m]."""
-        i, j, l = drawn.corners[f]
-        s = 0
-        if MANY:
-            s = drawn.surface[f]
         q = interpolation(w, a, b, c)
-        base = vec3(0.0, 0.0, 0.0)
+        base = side.ca
         if VERTEX_COLOURS:
-            base = drawn.colours[i] * q.x + drawn.colours[j] * q.y + drawn.colours[l] * q.z
-        else:
-            base = drawn.colours[s]
+            base = side.ca * q.x + side.cb * q.y + side.cc * q.z
         if TEXTURED:
-            uv = drawn.uv[i] * q.x + drawn.uv[j] * q.y + drawn.uv[l] * q.z
-            first, width, height = drawn.place[s]
+            uv = side.ta * q.x + side.tb * q.y + side.tc * q.z
+            first, width, height = drawn.place[side.s]
             if UNTEXTURED:
-                if drawn.traits[s].z == 1:
+                if drawn.traits[side.s].z == 1:
                     base = tinted(base, texel(drawn.texture, first, width, height, uv))
             else:
                 base = tinted(base, texel(drawn.texture, first, width, height, uv))
         colour = base
         if LIT:
-            n = normal_at(drawn, f, s, w, a, b, c)
+            n = normal_of(drawn, side, q, a, b, c)
             p = vec3(0.0, 0.0, 0.0)
             if PLACED:
-                p = drawn.vertices[i] * q.x + drawn.vertices[j] * q.y + drawn.vertices[l] * q.z
+                p = side.pa * q.x + side.pb * q.y + side.pc * q.z
             v = vec3(0.0, 0.0, 0.0)
             if SPECULAR:
                 v = normalize(eye - p)
@@ -221,23 +265,23 @@ def point_functions(look: Look) -> tuple[Any, Any]:
                 facing = dot(n, to_light)
                 scattered = scattered + of_light * max(facing, 0.0)
                 if SPECULAR:
-                    shine = shine + of_light * mirrored(n, to_light, facing, v, drawn.shininess[s])
-            lit = tinted(base, light.ambient + scattered * drawn.diffuse[s])
+                    shine = shine + of_light * mirrored(n, to_light, facing, v, side.shininess)
+            lit = tinted(base, light.ambient + scattered * side.diffuse)
             if SPECULAR:
-                lit = lit + shine * drawn.specular[s]
+                lit = lit + shine * side.specular
             if UNLIT:
-                colour = lit if drawn.traits[s].x == 1 else base
+                colour = lit if drawn.traits[side.s].x == 1 else base
             else:
                 colour = lit
         return colour
 
-    return normal_at, colour_at
+    return side_of, normal_of, colour_of
 
 
 @cache
 def image_kernel(look: Look) -> Any:
     """The kernel of colours and coverage."""
-    _, colour_at = point_functions(look)
+    side_of, _, colour_of = point_functions(look)
     EDGES, SOLID, SOME_SOLID = look.edges, look.two_sided == "all", look.two_sided == "some"
 
     @kernel
@@ -310,7 +354,7 @@ def image_kernel(look: Look) -> Any:
             i, j, l = drawn.corners[chosen]
             a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
             w = inner_weights(at, a, b, c) if covered else edge_weights(at, side, a, b, c)
-            own = colour_at(drawn, light, eye, chosen, w, a, b, c)
+            own = colour_of(drawn, light, eye, side_of(drawn, chosen), w, a, b, c)
             if covered:
                 colour = own
             else:
@@ -346,7 +390,8 @@ def image_kernel(look: Look) -> Any:
                     ei, ej, el = drawn.corners[f]
                     ea, eb, ec = drawn.screen[ei], drawn.screen[ej], drawn.screen[el]
                     ew = edge_weights(at, m, ea, eb, ec)
-                    colour = colour * hidden + colour_at(drawn, light, eye, f, ew, ea, eb, ec) * (1.0 - hidden)
+                    above = colour_of(drawn, light, eye, side_of(drawn, f), ew, ea, eb, ec)
+                    colour = colour * hidden + above * (1.0 - hidden)
         rgb[p] = colour
         alpha[p] = 1.0 if covered else 1.0 - clear
 

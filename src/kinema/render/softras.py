@@ -235,7 +235,7 @@ def silhouette_fragments(
 @cache
 def fragment_kernel(look: Look) -> Any:
     """The kernel that adds up fragments."""
-    _, colour_at = point_functions(look)
+    side_of, _, colour_of = point_functions(look)
 
     @kernel
     def soft_fragments(
@@ -262,7 +262,7 @@ def fragment_kernel(look: Look) -> Any:
         if begin < end:
             i, j, l = drawn.corners[f]
             a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
-            eye = camera_position(view)
+            eye, side = camera_position(view), side_of(drawn, f)
             sharp = 1.0 / soft.sigma
             steep = 1.0 / (soft.gamma * (soft.far - soft.near))
             for k in range(begin, end):
@@ -278,7 +278,7 @@ def fragment_kernel(look: Look) -> Any:
                     score = (fronts[p] - depth_of(w, a, b, c)) * steep
                     if score > -NEGLIGIBLE:
                         g = sigmoid(x) * exp(score)
-                        colour = colour_at(drawn, light, eye, f, w, a, b, c) * g
+                        colour = colour_of(drawn, light, eye, side, w, a, b, c) * g
                         sums[p] += vec4(colour.x, colour.y, colour.z, g)
 
     return soft_fragments
