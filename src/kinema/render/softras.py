@@ -44,7 +44,6 @@ from kinema.lang import (
     min,
     record,
     sigmoid,
-    uniform,
     vec2,
     vec3,
     vec4,
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BACKGROUND_DEPTH = 1e-3  # eps, in units of zn
+LONGEST = 32  # pixels of a piece
 NEGLIGIBLE = 80.0  # exp(-80) = 2e-35, beside a coverage of 1e-4 at least
 
 
@@ -89,10 +89,11 @@ class Softness:
 
 @record
 class Touched:
-    """Pixels of each face: those of face f are pixels[16 start[f]], ..., pixels[16 start[f + 1] - 1], filled up by -1."""
+    """Pixels that faces touch, and pieces of these lists: face, begin and end; the number of sixteens of pieces."""
 
-    start: Array[Int]
     pixels: Array[Int]
+    pieces: Array[ivec3]
+    batches: Array[Int]
 
 
 # C++, since lists whose length is known only at run time are made.
@@ -100,7 +101,7 @@ touched_pixels = cpp_kernel(
     "touched",
     Path(__file__).parent / "native" / "touched.cpp",
     reads={"screen": vec3, "corners": ivec3, "size": ivec2, "near": Float, "sigma": Float},
-    writes={"start": Int, "pixels": Int, "first": Int, "needed": Int},
+    writes={"pixels": Int, "pieces": ivec3, "batches": Int, "first": Int, "needed": Int},
 )
 
 
@@ -212,20 +213,20 @@ def silhouette_fragments(
     screen: Array[vec3],
     opacity: Array[Float],
 ):
-    """Fragments of all faces, sixteen of a face at a time: sums of log(1 / (1 - D)).
+    """Fragments of all faces, lanes are pieces of faces: sums of log(1 / (1 - D)).
 
     Gradients:
         As those of `soft_fragments`.
     """
-    f = uniform(e // PACKET)
-    begin, end = touched.start[f], touched.start[f + 1]
-    if begin < end:
+    sharp = 1.0 / sigma
+    for batch in range(touched.batches[0]):
+        most = touched.pieces[PACKET * batch].z - touched.pieces[PACKET * batch].y
+        f, begin, end = touched.pieces[PACKET * batch + e]
         i, j, l = corners[f]
         a, b, c = screen[i], screen[j], screen[l]
-        sharp = 1.0 / sigma
-        for k in range(begin, end):
-            p = touched.pixels[PACKET * k + (e - PACKET * f)]
-            if p >= 0:
+        for k in range(most):
+            if begin + k < end:
+                p = touched.pixels[begin + k]
                 at = pixel_at(p, view.size.x, view.size.y)
                 w = inner_weights(at, a, b, c)
                 distance = to_outline(flat(a) - at, flat(b) - at, flat(c) - at)
@@ -249,7 +250,7 @@ def fragment_kernel(look: Look) -> Any:
         sums: Array[vec4],
         opacity: Array[Float],
     ):
-        """Fragments of all faces, sixteen of a face at a time: sums of g C and g, and of log(1 / (1 - D)).
+        """Fragments of all faces, lanes are pieces of faces: sums of g C and g, and of log(1 / (1 - D)).
 
         g is relative to the front of the pixel.
 
@@ -257,17 +258,18 @@ def fragment_kernel(look: Look) -> Any:
             Exact for given lists. Leaving out a face at d^2 = CUT sigma changes coverage by 1e-4, which the derivative
             does not see. On ties of two edges d^2 follows one of them.
         """
-        f = uniform(e // PACKET)
-        begin, end = touched.start[f], touched.start[f + 1]
-        if begin < end:
+        eye = camera_position(view)
+        sharp = 1.0 / soft.sigma
+        steep = 1.0 / (soft.gamma * (soft.far - soft.near))
+        for batch in range(touched.batches[0]):
+            most = touched.pieces[PACKET * batch].z - touched.pieces[PACKET * batch].y
+            f, begin, end = touched.pieces[PACKET * batch + e]
             i, j, l = drawn.corners[f]
             a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
-            eye, side = camera_position(view), side_of(drawn, f)
-            sharp = 1.0 / soft.sigma
-            steep = 1.0 / (soft.gamma * (soft.far - soft.near))
-            for k in range(begin, end):
-                p = touched.pixels[PACKET * k + (e - PACKET * f)]
-                if p >= 0:
+            side = side_of(drawn, f)
+            for k in range(most):
+                if begin + k < end:
+                    p = touched.pixels[begin + k]
                     at = pixel_at(p, view.size.x, view.size.y)
                     w = inner_weights(at, a, b, c)
                     distance = to_outline(flat(a) - at, flat(b) - at, flat(c) - at)
@@ -317,14 +319,14 @@ def call_soft_kernels(
         room: Length of the list of pixels of all faces; the output `needed` says whether it was enough.
     """
     touched, first = _lists(p, view, drawn, sigma, room)
-    faces, pixels = drawn.corners.buffer.length, first.buffer.length
+    pixels = first.buffer.length
     gamma, near, far = (p.parameter(name, Float) for name in ("gamma", "soft_near", "soft_far"))
     soft = Softness(sigma=sigma, gamma=gamma, near=near, far=far)
     fronts = p.scratch("fronts", Float, pixels)
     p.call(soft_fronts, view, soft, first, drawn.corners, drawn.screen, fronts, count=pixels)
     sums, opacity = p.scratch("fragment_sums", vec4, pixels), p.scratch("opacity", Float, pixels)
     fragments = fragment_kernel(look)
-    p.call(fragments, view, soft, touched, fronts, drawn, light, sums, opacity, count=PACKET * faces)
+    p.call(fragments, view, soft, touched, fronts, drawn, light, sums, opacity, count=PACKET)
     p.call(soft_colours, soft, background, fronts, sums, p.output("rgb", vec3, pixels), count=pixels)
     p.call(soft_coverage, opacity, p.output("alpha", Float, pixels), count=pixels)
 
@@ -332,19 +334,24 @@ def call_soft_kernels(
 def call_silhouette_kernels(p: Program, view: View, drawn: Drawn, sigma: Ref, room: int) -> None:
     """Add what draws a soft silhouette: outputs alpha and needed; arguments as in `call_soft_kernels`."""
     touched, first = _lists(p, view, drawn, sigma, room)
-    faces, pixels = drawn.corners.buffer.length, first.buffer.length
+    pixels = first.buffer.length
     opacity = p.scratch("opacity", Float, pixels)
-    p.call(silhouette_fragments, view, sigma, touched, drawn.corners, drawn.screen, opacity, count=PACKET * faces)
+    p.call(silhouette_fragments, view, sigma, touched, drawn.corners, drawn.screen, opacity, count=PACKET)
     p.call(soft_coverage, opacity, p.output("alpha", Float, pixels), count=pixels)
 
 
 def _lists(p: Program, view: View, drawn: Drawn, sigma: Ref, room: int) -> tuple[Touched, Ref]:
     """Pixels of every face, and the front face of every pixel."""
     width, height = view.size.buffer.values[0]
-    start, pixels = p.scratch("touched_start", Int, drawn.corners.buffer.length + 1), p.scratch("touched", Int, room)
+    faces = drawn.corners.buffer.length
+    pixels = p.scratch("touched", Int, room)
+    # Of every face one piece may be short; the last sixteen are filled up.
+    pieces = p.scratch("pieces", ivec3, faces + room // LONGEST + PACKET)
+    batches = p.scratch("batches", Int, 1)
     first, needed = p.scratch("first", Int, row_length(width) * height), p.output("needed", Int)
-    p.call(touched_pixels, drawn.screen, drawn.corners, view.size, view.near, sigma, start, pixels, first, needed)
-    return Touched(start=start, pixels=pixels), first
+    lists = (pixels, pieces, batches, first, needed)
+    p.call(touched_pixels, drawn.screen, drawn.corners, view.size, view.near, sigma, *lists)
+    return Touched(pixels=pixels, pieces=pieces, batches=batches), first
 
 
 def soft_inputs(look: Look, given: dict[str, Tensor], soft: Soft, mode: str) -> tuple[Look, dict[str, Tensor]]:
