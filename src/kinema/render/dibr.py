@@ -178,7 +178,7 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
     @func
     def interpolation(w: vec3, a: vec3, b: vec3, c: vec3):
         if PERSPECTIVE:
-            u = vec3(w.x / a.z, w.y / b.z, w.z / c.z)
+            u = vec3(w.x * (1.0 / a.z), w.y * (1.0 / b.z), w.z * (1.0 / c.z))
             return u * (1.0 / (u.x + u.y + u.z))
         return w
 

@@ -65,12 +65,24 @@ def on_screen(p: vec3, view: View):
 
 
 @func
+def stride_of(width: Int):
+    """`row_length` in kernels."""
+    return (width + PACKET - 1) // PACKET * PACKET
+
+
+@func
+def centre_of(column: Int, row: Int, size: ivec2):
+    """Centre of a pixel on the screen."""
+    scale = 1.0 / Float(min(size.x, size.y))
+    return vec2(Float(2 * column + 1 - size.x) * scale, Float(2 * row + 1 - size.y) * scale)
+
+
+@func
 def pixel_at(p: Int, width: Int, height: Int):
     """Centre of pixel p on the screen; p counts rows of `row_length(width)`."""
-    stride = (width + PACKET - 1) // PACKET * PACKET
+    stride = stride_of(width)
     row = p // stride
-    scale = 1.0 / Float(min(width, height))
-    return vec2(Float(2 * (p - row * stride) + 1 - width) * scale, Float(2 * row + 1 - height) * scale)
+    return centre_of(p - row * stride, row, ivec2(width, height))
 
 
 @func

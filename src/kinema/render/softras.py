@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinema.lang import (
     Array,
+    Bool,
     Float,
     Index,
     Int,
@@ -43,6 +44,7 @@ from kinema.lang import (
     max,
     min,
     record,
+    select,
     sigmoid,
     vec2,
     vec3,
@@ -51,7 +53,7 @@ from kinema.lang import (
 from kinema.lang.cpp_kernel import cpp_kernel
 from kinema.lang.program import Program, Ref
 from kinema.render.dibr import Drawn, Look, flat, inner_weights, point_functions
-from kinema.render.screen import PACKET, View, camera_position, pixel_at, row_length
+from kinema.render.screen import PACKET, View, camera_position, centre_of, pixel_at, row_length, stride_of
 from kinema.render.shading import Light
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
 
 BACKGROUND_DEPTH = 1e-3  # eps, in units of zn
 LONGEST = 32  # pixels of a piece
-NEGLIGIBLE = 80.0  # exp(-80) = 2e-35, beside a coverage of 1e-4 at least
+NEGLIGIBLE = 50.0  # exp(-50) = 2e-22, beside a coverage of 1e-4 at least
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,9 @@ class Softness:
 
 @record
 class Touched:
-    """Pixels that faces touch, and pieces of these lists: face, begin and end; the number of sixteens of pieces."""
+    """Pixels (column, row) that faces touch, and pieces of these lists: face, begin and end; the number of sixteens of pieces."""
 
-    pixels: Array[Int]
+    pixels: Array[ivec2]
     pieces: Array[ivec3]
     batches: Array[Int]
 
@@ -101,55 +103,63 @@ touched_pixels = cpp_kernel(
     "touched",
     Path(__file__).parent / "native" / "touched.cpp",
     reads={"screen": vec3, "corners": ivec3, "size": ivec2, "near": Float, "sigma": Float},
-    writes={"pixels": Int, "pieces": ivec3, "batches": Int, "first": Int, "needed": Int},
+    writes={"pixels": ivec2, "pieces": ivec3, "batches": Int, "first": Int, "needed": Int},
 )
 
 
 @func
-def nearest_on_segment(a: vec2, b: vec2):
-    """The point nearest to the origin on the segment from a to b, and how far along it is, 0 ... 1."""
+def nearest_on_segment(at: vec2, a: vec2, b: vec2):
+    """From `at` to the nearest point on the segment from a to b, and how far along that is, 0 ... 1."""
     edge = b - a
-    t = clamp(-dot(a, edge) * (1.0 / dot(edge, edge)), 0.0, 1.0)
-    return a + edge * t, t
+    t = clamp(dot(at - a, edge) * (1.0 / dot(edge, edge)), 0.0, 1.0)
+    return a - at + edge * t, t
 
 
 @func
-def to_outline(a: vec2, b: vec2, c: vec2):
-    """Squared distance from the origin to the nearest edge of a triangle."""
-    ab, _ = nearest_on_segment(a, b)
-    bc, _ = nearest_on_segment(b, c)
-    ca, _ = nearest_on_segment(c, a)
+def to_outline(at: vec2, a: vec2, b: vec2, c: vec2):
+    """Squared distance to the nearest edge of a triangle."""
+    ab, _ = nearest_on_segment(at, a, b)
+    bc, _ = nearest_on_segment(at, b, c)
+    ca, _ = nearest_on_segment(at, c, a)
     return min(dot(ab, ab), dot(bc, bc), dot(ca, ca))
 
 
 @adjoint_of(to_outline)
-def to_outline_adjoint(a: vec2, b: vec2, c: vec2, adj: Float):
-    """The nearest point q minimises the distance: it moves with the ends as if t stood still."""
-    ab, t_ab = nearest_on_segment(a, b)
-    bc, t_bc = nearest_on_segment(b, c)
-    ca, t_ca = nearest_on_segment(c, a)
+def to_outline_adjoint(at: vec2, a: vec2, b: vec2, c: vec2, adj: Float):
+    """The nearest point minimises the distance: it moves with the ends of its edge as if t stood still."""
+    ab, t_ab = nearest_on_segment(at, a, b)
+    bc, t_bc = nearest_on_segment(at, b, c)
+    ca, t_ca = nearest_on_segment(at, c, a)
     d_ab, d_bc, d_ca = dot(ab, ab), dot(bc, bc), dot(ca, ca)
     on_ab = d_ab < d_bc and d_ab < d_ca
     on_bc = not on_ab and d_bc < d_ca
-    q = (ab if on_ab else (bc if on_bc else ca)) * (2.0 * adj)
-    end = t_ab if on_ab else (t_bc if on_bc else t_ca)
+    q = select2(on_ab, ab, select2(on_bc, bc, ca)) * (2.0 * adj)
+    end = select(on_ab, t_ab, select(on_bc, t_bc, t_ca))
     begin = 1.0 - end
-    share_a = begin if on_ab else (0.0 if on_bc else end)
-    share_b = end if on_ab else (begin if on_bc else 0.0)
-    share_c = 0.0 if on_ab else (end if on_bc else begin)
-    return q * share_a, q * share_b, q * share_c
+    share_a = select(on_ab, begin, select(on_bc, 0.0, end))
+    share_b = select(on_ab, end, select(on_bc, begin, 0.0))
+    share_c = select(on_ab, 0.0, select(on_bc, end, begin))
+    return -q, q * share_a, q * share_b, q * share_c
 
 
 @func
-def softplus(x: Float):
-    """log(1 + exp(x))."""
-    return max(x, 0.0) + log(1.0 + exp(-abs(x)))
+def select2(condition: Bool, a: vec2, b: vec2):
+    """a where the condition holds, else b."""
+    return vec2(select(condition, a.x, b.x), select(condition, a.y, b.y))
 
 
-@adjoint_of(softplus)
-def softplus_adjoint(x: Float, adj: Float):
-    """Its derivative is the sigmoid function."""
-    return adj * sigmoid(x)
+@func
+def cover(x: Float):
+    """Coverage sigmoid(x), and log(1 / (1 - coverage)) = log(1 + exp(x))."""
+    small = exp(-abs(x))
+    return select(x >= 0.0, 1.0, small) / (1.0 + small), max(x, 0.0) + log(1.0 + small)
+
+
+@adjoint_of(cover)
+def cover_adjoint(x: Float, adj_coverage: Float, adj_opacity: Float):
+    """The derivative of log(1 + exp(x)) is sigmoid(x)."""
+    coverage = sigmoid(x)
+    return coverage * (adj_opacity + adj_coverage * (1.0 - coverage))
 
 
 @func
@@ -167,7 +177,7 @@ def clipped(w: vec3):
 @func
 def depth_of(w: vec3, a: vec3, b: vec3, c: vec3):
     """Depth [m] of a point of a face, by its coordinates on the screen."""
-    return (w.x + w.y + w.z) / (w.x / a.z + w.y / b.z + w.z / c.z)
+    return (w.x + w.y + w.z) / (w.x * (1.0 / a.z) + w.y * (1.0 / b.z) + w.z * (1.0 / c.z))
 
 
 @func
@@ -192,7 +202,7 @@ def soft_fronts(
     screen: Array[vec3],
     fronts: Array[Float],
 ):
-    """Depth [m] of the front fragment of every pixel, or of the background if that is in front; without derivative."""
+    """Depth [m] of the front fragment of every pixel, or of the background if that is in front."""
     front = background_depth(soft)
     f = first[p]
     if f >= 0:
@@ -200,7 +210,7 @@ def soft_fronts(
         a, b, c = screen[i], screen[j], screen[l]
         w = clipped(inner_weights(pixel_at(p, view.size.x, view.size.y), a, b, c))
         front = min(front, depth_of(w, a, b, c))
-    fronts[p] = detach(front)
+    fronts[p] = front
 
 
 @kernel
@@ -218,7 +228,7 @@ def silhouette_fragments(
     Gradients:
         As those of `soft_fragments`.
     """
-    sharp = 1.0 / sigma
+    sharp, stride = 1.0 / sigma, stride_of(view.size.x)
     for batch in range(touched.batches[0]):
         most = touched.pieces[PACKET * batch].z - touched.pieces[PACKET * batch].y
         f, begin, end = touched.pieces[PACKET * batch + e]
@@ -226,11 +236,13 @@ def silhouette_fragments(
         a, b, c = screen[i], screen[j], screen[l]
         for k in range(most):
             if begin + k < end:
-                p = touched.pixels[begin + k]
-                at = pixel_at(p, view.size.x, view.size.y)
+                column, row = touched.pixels[begin + k]
+                p = row * stride + column
+                at = centre_of(column, row, view.size)
                 w = inner_weights(at, a, b, c)
-                distance = to_outline(flat(a) - at, flat(b) - at, flat(c) - at)
-                opacity[p] += softplus((distance if min(w.x, w.y, w.z) >= 0.0 else -distance) * sharp)
+                distance = to_outline(at, flat(a), flat(b), flat(c))
+                _, opaque = cover(select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp)
+                opacity[p] += opaque
 
 
 @cache
@@ -259,7 +271,7 @@ def fragment_kernel(look: Look) -> Any:
             does not see. On ties of two edges d^2 follows one of them.
         """
         eye = camera_position(view)
-        sharp = 1.0 / soft.sigma
+        sharp, stride = 1.0 / soft.sigma, stride_of(view.size.x)
         steep = 1.0 / (soft.gamma * (soft.far - soft.near))
         for batch in range(touched.batches[0]):
             most = touched.pieces[PACKET * batch].z - touched.pieces[PACKET * batch].y
@@ -269,17 +281,17 @@ def fragment_kernel(look: Look) -> Any:
             side = side_of(drawn, f)
             for k in range(most):
                 if begin + k < end:
-                    p = touched.pixels[begin + k]
-                    at = pixel_at(p, view.size.x, view.size.y)
+                    column, row = touched.pixels[begin + k]
+                    p = row * stride + column
+                    at = centre_of(column, row, view.size)
                     w = inner_weights(at, a, b, c)
-                    distance = to_outline(flat(a) - at, flat(b) - at, flat(c) - at)
-                    inside = min(w.x, w.y, w.z) >= 0.0
-                    x = (distance if inside else -distance) * sharp
-                    opacity[p] += softplus(x)
+                    distance = to_outline(at, flat(a), flat(b), flat(c))
+                    coverage, opaque = cover(select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp)
+                    opacity[p] += opaque
                     w = clipped(w)
-                    score = (fronts[p] - depth_of(w, a, b, c)) * steep
+                    score = (detach(fronts[p]) - depth_of(w, a, b, c)) * steep
                     if score > -NEGLIGIBLE:
-                        g = sigmoid(x) * exp(score)
+                        g = coverage * exp(score)
                         colour = colour_of(drawn, light, eye, side, w, a, b, c) * g
                         sums[p] += vec4(colour.x, colour.y, colour.z, g)
 
@@ -291,7 +303,7 @@ def soft_colours(
     p: Index, soft: Softness, background: vec3, fronts: Array[Float], sums: Array[vec4], rgb: Array[vec3]
 ):
     """Colours from the sums of a pixel's fragments, and the background."""
-    ground = exp((fronts[p] - background_depth(soft)) / (soft.gamma * (soft.far - soft.near)))
+    ground = exp((detach(fronts[p]) - background_depth(soft)) / (soft.gamma * (soft.far - soft.near)))
     total = sums[p]
     share = 1.0 / (total.w + ground)
     rgb[p] = (vec3(total.x, total.y, total.z) + background * ground) * share
@@ -323,7 +335,8 @@ def call_soft_kernels(
     gamma, near, far = (p.parameter(name, Float) for name in ("gamma", "soft_near", "soft_far"))
     soft = Softness(sigma=sigma, gamma=gamma, near=near, far=far)
     fronts = p.scratch("fronts", Float, pixels)
-    p.call(soft_fronts, view, soft, first, drawn.corners, drawn.screen, fronts, count=pixels)
+    with p.custom():  # without adjoint: images do not depend on what depths are compared with
+        p.call(soft_fronts, view, soft, first, drawn.corners, drawn.screen, fronts, count=pixels)
     sums, opacity = p.scratch("fragment_sums", vec4, pixels), p.scratch("opacity", Float, pixels)
     fragments = fragment_kernel(look)
     p.call(fragments, view, soft, touched, fronts, drawn, light, sums, opacity, count=PACKET)
@@ -344,7 +357,7 @@ def _lists(p: Program, view: View, drawn: Drawn, sigma: Ref, room: int) -> tuple
     """Pixels of every face, and the front face of every pixel."""
     width, height = view.size.buffer.values[0]
     faces = drawn.corners.buffer.length
-    pixels = p.scratch("touched", Int, room)
+    pixels = p.scratch("touched", ivec2, room)
     # Of every face one piece may be short; the last sixteen are filled up.
     pieces = p.scratch("pieces", ivec3, faces + room // LONGEST + PACKET)
     batches = p.scratch("batches", Int, 1)

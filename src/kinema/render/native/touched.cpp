@@ -1,7 +1,7 @@
 // Which pixels a face touches, for soft images: those inside of it and those within reach of its edges.
 //
 // Pixels lie row by row, `stride` (a multiple of 16) in a row.
-//   pixels   those of each face one after the other
+//   pixels   (column, row) of those of each face, one after the other
 //   pieces   of at most `longest` pixels of a face: face, begin and end in `pixels`; the long ones first, so that sixteen
 //            neighbours have about the same length; filled up to a multiple of 16 with empty ones
 //   batches  number of sixteens of pieces
@@ -111,14 +111,18 @@ void touched(const kn_call* call) {
         F before;
         memcpy(&before, nearest.data() + at, sizeof(F));
         const M better = touches & (nearness > before);
-        const F after = better ? nearness : before;
+        const F after = kn::sel(better, nearness, before);
         memcpy(nearest.data() + at, &after, sizeof(F));
-        for (int l = 0; l < W; ++l) {
-          if (better[l]) first[at + l] = int32_t(f);
-          if (!touches[l]) continue;
-          if (used < room) pixels[used] = at + l;
-          ++used;
+        kn::for_active(better, [&](int l) { first[at + l] = int32_t(f); });
+        const int64_t more = __builtin_popcount(kn::mask_bits(touches));
+        if (used + more <= room) {
+          int64_t place = used;
+          kn::for_active(touches, [&](int l) {
+            pixels[2 * place] = column + l, pixels[2 * place + 1] = row;
+            ++place;
+          });
         }
+        used += more;
       }
     }
   }
