@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -89,7 +90,7 @@ def rollout(
     if on_failure not in ("raise", "status"):
         raise InputError("on_failure is unknown", got=repr(on_failure), expected="'raise' or 'status'")
     steps, workers = _sizes(program, steps, threads)
-    names = (record,) if isinstance(record, str) else tuple(dict.fromkeys(record))
+    names = (record,) if isinstance(record, str) else tuple(dict.fromkeys(record)) if record else ()
     if checkpoint != "auto":
         checkpoint = min(_positive("checkpoint", checkpoint), steps)
     form, tensors = _form_of(program, steps, names, state, parameters, controls)
@@ -99,8 +100,7 @@ def rollout(
     if learned:
         job = _Job(sweep, tensors, learned, progress)
         outs: Sequence[Tensor] = _RolloutFunction.apply(job, *[tensors[i] for i in learned])
-        # What the user gets may be edited, what the reverse sweep reads may not.
-        status, failed = torch.from_numpy(job.status.numpy().copy()), job.failed
+        status, failed = job.status.copy(), job.failed  # the user may edit it
     else:
         outs, _, status, failed = sweep.run(tensors, progress)
     if failed and on_failure == "raise":
@@ -110,7 +110,7 @@ def rollout(
         dict(zip(form.state_names, outs[:states], strict=True)),
         dict(zip(form.recorded, outs[states:end], strict=True)),
         dict(zip(form.output_names, outs[end:], strict=True)),
-        status,
+        torch.from_numpy(status),
         interval,
         needed,
     )
@@ -192,10 +192,10 @@ def _direction(form: Form, name: str, value: Any) -> Tensor:
     return tensor.expand(form.full(name))
 
 
-def _failure(form: Form, status: Tensor) -> SimulationError:
+def _failure(form: Form, status: np.ndarray) -> SimulationError:
     """The error of worlds that became non-finite."""
-    steps = status.flatten()
-    failed = (steps >= 0).nonzero().flatten()
+    steps = status.ravel()
+    failed = np.flatnonzero(steps >= 0)
     return SimulationError(
         f"{len(failed)} of {form.worlds} worlds of {form.program.name!r} became non-finite",
         worlds=failed.tolist(),
@@ -212,7 +212,7 @@ class _Job:
     tensors: Sequence[Tensor]
     learned: list[int]  # inputs that require gradients
     progress: bool | Callable[[int, int], None]
-    status: Tensor = field(init=False)
+    status: np.ndarray = field(init=False)
     failed: bool = False
 
     def forward(self) -> Ran:

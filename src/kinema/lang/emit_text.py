@@ -198,6 +198,8 @@ class Writer:
             return f"to_int({a[0]})"
         if op == "uniform":
             return self.promised(v) if self.vector(v.args[0]) and not wide else a[0]
+        if op == "detach":
+            return a[0]
         if op == "length":
             return f"U(call->length[{self.k.arrays.index(v.attr)}])"
         raise AssertionError(f"no emission for {op}")

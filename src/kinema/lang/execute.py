@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kinema.errors import InputError, KernelError, KinemaError
 from kinema.lang import build, native
-from kinema.lang.arrange import CONSTANTS, KEPT, Key, Setting, Sizes, arrangement_for
+from kinema.lang.arrange import CONSTANTS, Key, Setting, Sizes, arrangement_for
 from kinema.lang.plan import ADJOINT, SEED, Plan
 from kinema.lang.program import CONTROL, Buffer
 
@@ -44,7 +44,8 @@ class Prepared:
         which: 'forward', 'tangent' (forward with tangents) or 'reverse'.
         ins: Arrays that are read: all of the user's numbers in them must be finite where `finite` says so.
         outs: Arrays of zeros that are filled; not with cotangents of failed worlds.
-        given: Pieces of memory that the caller gives, see `arrange.KEPT`; the others live for one run.
+        given: Pieces of memory that the caller gives, see `arrange.KEPT`, and how many bytes of each are to be zeroed;
+            the others are zero and live for one run.
         finite: How many of `ins`, the first ones, must be finite.
     """
 
@@ -55,7 +56,7 @@ class Prepared:
         which: str,
         ins: Sequence[Move],
         outs: Sequence[Move],
-        given: frozenset[int] = frozenset(),
+        given: Mapping[int, int] | None = None,
         finite: int = 0,
     ) -> None:
         self.plan, self.setting, self.which = compiled, setting, which
@@ -79,7 +80,7 @@ class Prepared:
                 world, *others = move.strides
                 out.layout.slot_stride, out.layout.element_stride, out.layout.number_stride = others
                 out.layout.world_stride = world if out.layout.world_stride else 0
-        self._describe(given, len(zeros))
+        self._describe(given or {}, len(zeros))
 
     def _way(self, key: Key, action: int) -> int:
         """How an array travels."""
@@ -89,10 +90,10 @@ class Prepared:
             return native.UNPACK
         return native.READ_THERE if key[0] in self.setting.direct else native.PACK
 
-    def _describe(self, given: frozenset[int], zeros: int) -> None:
+    def _describe(self, given: Mapping[int, int], zeros: int) -> None:
         known, setting = self.arrangement, self.setting
         direct = [0] * 2 * len(setting.direct)  # nothing of these is ever made here
-        pieces = [-1 if i in given else size for i, size in enumerate((*known.pieces, *direct))]
+        pieces = [-1 - given[i] if i in given else size for i, size in enumerate((*known.pieces, *direct))]
         pieces[CONSTANTS] = 0
         p = self.native = native.Prepared()
         p.program, p.piece_of = known.program, known.piece_of
@@ -103,10 +104,6 @@ class Prepared:
         self._no_arrays = (0,) * zeros
         self._packed = struct.Struct(f"{len(self.moves) + len(given)}q").pack
         self._call = build.runtime().kn_run
-
-    def kept_bytes(self) -> list[int]:
-        """Bytes of the memory that a reverse sweep reads, then of each state that is apart."""
-        return self.arrangement.pieces[KEPT:]
 
     def run(self, arrays: Sequence[int], pieces: Sequence[int], status: int, poll: int = 0) -> bool:
         """Pack, run all steps, forward or in reverse, and unpack; whether a world failed.

@@ -39,6 +39,7 @@ class Form:
         recorded: Names of states whose trajectories are wanted.
         outputs: Outputs that are wanted.
         dtype: float32 or float64.
+        order: Places of the inputs in what is given; nothing if that is their order.
         prepared: What was prepared for these inputs.
     """
 
@@ -66,7 +67,9 @@ class Form:
                 self.inputs[buffer.name] = buffer
                 self.shapes.append(tensor.shape)
                 batches.append(self.batch_of(buffer, tensor))
-        self.places = [(b.kind, n) for n, b in self.inputs.items()]
+        places = [(kind, name) for kind, values in given.items() for name in values]
+        order = [places.index((b.kind, n)) for n, b in self.inputs.items()]
+        self.order = [] if order == sorted(order) else order  # of what is given, if it is another
         self.batch = common_batch(list(self.inputs), batches)
         self.worlds = math.prod(self.batch)
         if self.worlds < 1:
@@ -129,27 +132,39 @@ class Form:
 
 def form_of(program: Program, steps: int, record: tuple[str, ...], given: Given) -> tuple[Form, list[Tensor]]:
     """The form of the inputs, and their tensors in its order."""
-    tensors = given
+    named = given
+    tensors = [tensor for values in named.values() for tensor in values.values()]
     try:
-        key = _key_of(program, steps, record, tensors)
-    except AttributeError:  # numbers, lists or arrays
-        tensors = _as_tensors(program, given)
-        key = _key_of(program, steps, record, tensors)
+        key = _key_of(program, steps, record, named, tensors)
+    except (AttributeError, RuntimeError):  # numbers, lists or arrays; or a tensor without strides
+        named = _as_tensors(program, given)
+        tensors = [tensor for values in named.values() for tensor in values.values()]
+        if not all(tensor.layout is torch.strided for tensor in tensors):
+            Form(program, steps, record, named, _precision(program, given))  # says which
+        key = _key_of(program, steps, record, named, tensors)
     form = program.forms.get(key)
     if form is None:
-        form = keep_in(program.forms, key, lambda: Form(program, steps, record, tensors, _precision(program, given)))
-    return form, [tensors[kind][name] for kind, name in form.places]
+        form = keep_in(program.forms, key, lambda: Form(program, steps, record, named, _precision(program, given)))
+    return form, [tensors[i] for i in form.order] if form.order else tensors
 
 
-def _key_of(program: Program, steps: int, record: tuple[str, ...], tensors: Given) -> tuple[Any, ...]:
+def _key_of(
+    program: Program, steps: int, record: tuple[str, ...], named: Given, tensors: Sequence[Tensor]
+) -> tuple[Any, ...]:
     """All that a form, and what is prepared for it, depend on."""
-    # A program may have got new buffers, and code may have to be of another kind now.
-    key: list[Any] = [steps, record, len(program.buffers), width_of(8), checking()]
-    for values in tensors.values():
-        key.append(tuple(values))
-        for t in values.values():
-            key += (t.shape, t.dtype, t.device, t.is_neg(), t.stride() if t.layout is torch.strided else t.layout)
-    return tuple(key)
+    return (
+        steps,
+        record,
+        len(program.buffers),  # a program may have got new ones
+        width_of(8),
+        checking(),
+        *map(tuple, named.values()),
+        *[t.shape for t in tensors],
+        *[t.stride() for t in tensors],
+        *[t.dtype for t in tensors],
+        *[t.is_cpu for t in tensors],
+        *[t.is_neg() for t in tensors],
+    )
 
 
 def _as_tensors(program: Program, given: Given) -> Given:

@@ -23,6 +23,7 @@ from kinema.lang.arrange import (
     Key,
     Setting,
     aligned,
+    arrangement_for,
     can_be_direct,
     can_stream,
     keep_in,
@@ -76,6 +77,7 @@ class Reading:
     def __init__(self, sources: Sequence[Source]) -> None:
         self.moves = [source.move for source in sources]
         self._offsets = [source.offset for source in sources]
+        self._shifted = any(self._offsets)
         self._copies = [(i, source.copy) for i, source in enumerate(sources) if source.copy is not None]
 
     def addresses(self, tensors: Sequence[Tensor]) -> tuple[list[int], Sequence[Tensor]]:
@@ -84,6 +86,8 @@ class Reading:
             tensors = list(tensors)
             for i, copy in self._copies:
                 tensors[i] = copy(tensors[i])
+        if not self._shifted:
+            return [t.data_ptr() for t in tensors], tensors
         return [t.data_ptr() + offset for t, offset in zip(tensors, self._offsets, strict=True)], tensors
 
 
@@ -113,6 +117,29 @@ class Array(NamedTuple):
         return torch.from_numpy(np.zeros(self.shape, self.numbers))
 
 
+SMALL = 1 << 16  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
+
+
+class Piece:
+    """Memory that a forward sweep leaves to the reverse one, or to the user: owned and guarded by torch.
+
+    Attributes:
+        unset: How many of its bytes the run has to zero.
+    """
+
+    def __init__(self, size: int, dtype: torch.dtype) -> None:
+        self._size, self._dtype, self._count = size, dtype, size // dtype.itemsize
+        self.unset = size if size <= SMALL else 0
+
+    def make(self) -> Tensor:
+        """A fresh one, aligned."""
+        if self.unset:
+            made = torch.empty(self._count, dtype=self._dtype)
+            if made.data_ptr() % ALIGNMENT == 0:  # so torch does on all systems that are known
+                return made
+        return torch.from_numpy(zeroed(self._size).bytes).view(self._dtype)
+
+
 def _aligned(tensor: Tensor) -> Tensor:
     """The same bytes at an aligned address: hooks of saved tensors may have moved them."""
     if tensor.data_ptr() % ALIGNMENT == 0 and tensor.is_contiguous():
@@ -125,12 +152,13 @@ def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _watched(
-    prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: Tensor
+    prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: np.ndarray
 ) -> bool:
     """Run, with progress shown; whether a world failed."""
     watcher = progress.begin(what, prepared.setting.steps, show)
     try:
-        return prepared.run(arrays, pieces, status.data_ptr(), watcher.address)
+        # torch finds addresses faster than numpy
+        return prepared.run(arrays, pieces, torch.from_numpy(status).data_ptr(), watcher.address)
     except KeyboardInterrupt as interrupt:
         raise (watcher.error or interrupt) from None
     finally:
@@ -160,7 +188,7 @@ class Ran(NamedTuple):
 
     outs: list[Tensor]
     kept: list[Tensor]
-    status: Tensor
+    status: np.ndarray
     failed: bool
 
 
@@ -188,12 +216,12 @@ class Forward:
         self._direct = [i for i, name in enumerate(form.inputs) if name in direct]
         self._outs = self._describe_outputs(compiled)
         made = [out for out in self._outs if isinstance(out, Array)]
-        first = KEPT if keep else KEPT + 1
-        given = frozenset(range(first, KEPT + 1 + len(apart) + len(direct)))
+        sizes = arrangement_for(compiled, self.setting, "forward").pieces
+        self._kept = [Piece(sizes[i], form.dtype) for i in range(KEPT if keep else KEPT + 1, len(sizes))]
+        given = {len(sizes) - len(self._kept) + i: piece.unset for i, piece in enumerate(self._kept)}
+        given |= dict.fromkeys(range(len(sizes), len(sizes) + len(direct)), 0)
         moves, filled = self.reading.moves, [array.move for array in made]
         self.prepared = Prepared(compiled, self.setting, "forward", moves, filled, given, finite=len(moves))
-        kept = [(size, np.uint8 if i == 0 else form.numbers) for i, size in enumerate(self.prepared.kept_bytes())]
-        self._kept = kept if keep else kept[1:]
         self._reverses: dict[Any, Reverse] = {}
 
     def _describe_outputs(self, compiled: Plan) -> list[Array | View]:
@@ -225,11 +253,8 @@ class Forward:
     def run(self, tensors: Sequence[Tensor], show: Show) -> Ran:
         """Run all steps."""
         arrays, alive = self.reading.addresses(tensors)
-        pieces, kept = [], []
-        for size, numbers in self._kept:
-            piece = zeroed(size)
-            pieces.append(piece.address)
-            kept.append(torch.from_numpy(piece.bytes.view(numbers)))
+        kept = [piece.make() for piece in self._kept]
+        pieces = [t.data_ptr() for t in kept]
         pieces += [arrays[i] for i in self._direct]
         apart = kept[1:] if self.keep else kept
         outs = []
@@ -239,7 +264,7 @@ class Forward:
                 arrays.append(outs[-1].data_ptr())
             else:
                 outs.append(apart[out.number].as_strided(out.shape, out.strides))
-        status = torch.from_numpy(np.empty(self.form.batch, np.int64))
+        status = np.empty(self.form.batch, np.int64)
         failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
         del alive  # not before
         if not self.keep:
@@ -385,7 +410,7 @@ class Reverse:
         # Cotangents of direct controls are written where the user gets them, whether or not these are needed.
         self._direct = [(i, n, form.shapes[i]) for i, n in enumerate(form.inputs) if n in setting.direct]
         pieces = KEPT + 1 + len(setting.apart) + 2 * len(setting.direct)
-        given, filled = frozenset(range(KEPT, pieces)), [array.move for array in self._made]
+        given, filled = dict.fromkeys(range(KEPT, pieces), 0), [array.move for array in self._made]
         self.prepared = Prepared(compiled, setting, "reverse", self.reading.moves, filled, given)
         # For each input: its place among what is made, those of the cotangent of its trajectory, and its shape.
         names = [b.name for b in made] + [n for _, n, _ in self._direct]
@@ -417,32 +442,35 @@ class Reverse:
         self,
         inputs: Sequence[Tensor],
         kept: Sequence[Tensor],
-        status: Tensor,
+        status: np.ndarray,
         cotangents: Sequence[Any],
         show: Show,
     ) -> list[Tensor | None]:
         """Cotangents of the inputs, given those of the outputs; None where nothing is needed."""
         split = len(kept) - self._trajectories
-        read = [inputs[i] for i in self._controls]
-        read += kept[split:]
-        read += [cotangents[i] for i in self._given]
-        arrays, alive = self.reading.addresses(read)
+        read: Sequence[Tensor] = [
+            *[inputs[i] for i in self._controls],
+            *kept[split:],
+            *[cotangents[i] for i in self._given],
+        ]
+        arrays, read = self.reading.addresses(read)
         memories = [_aligned(t) for t in (*kept[:split], *[inputs[i] for i, _, _ in self._direct])]
         made = [array.zeros() for array in self._made]
         direct = [zeroed(inputs[i].nbytes) for i, _, _ in self._direct]
         arrays += [t.data_ptr() for t in made]
         pieces = [t.data_ptr() for t in memories]
         pieces += [piece.address for piece in direct]
-        _watched(self.prepared, self.what, show, arrays, pieces, status)
-        del alive, memories  # not before
+        failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
+        del read, memories  # not before
         for (_, _, shape), found in zip(self._direct, direct, strict=True):
             made.append(torch.from_numpy(found.bytes.view(self.form.numbers).reshape(shape)))
-        return [None if g is None else self._gradient(made, status, cotangents, *g) for g in self._gradients]
+        alive = torch.from_numpy(np.asarray(status < 0)) if failed else None
+        return [None if g is None else self._gradient(made, alive, cotangents, *g) for g in self._gradients]
 
     def _gradient(
         self,
         made: Sequence[Tensor],
-        status: Tensor,
+        alive: Tensor | None,
         cotangents: Sequence[Any],
         place: int,
         along: int | None,
@@ -451,9 +479,10 @@ class Reverse:
         """The cotangent of one input, in its own shape; `along` is the place of that of its trajectory."""
         found = made[place]
         if along is not None:
-            first = cotangents[along].select(status.ndim, 0)
-            alive = (status < 0).reshape(*status.shape, *[1] * (first.ndim - status.ndim))
-            found += torch.where(alive, first, 0.0)
+            first = cotangents[along].select(len(self.form.batch), 0)
+            if alive is not None:
+                first = torch.where(alive.reshape(*alive.shape, *[1] * (first.ndim - alive.ndim)), first, 0.0)
+            found += first
         return found if found.shape == shape else found.sum_to_size(shape)
 
 
@@ -494,7 +523,7 @@ class Tangent:
         arrays, alive = self.reading.addresses(tensors)
         outs = [array.zeros() for array in self._made]
         arrays += [t.data_ptr() for t in outs]
-        status = torch.from_numpy(np.empty(self.form.batch, np.int64))
+        status = np.empty(self.form.batch, np.int64)
         failed = _watched(self.prepared, self.what, show, arrays, (), status)
         del alive  # not before
         return Ran(outs, [], status, failed)

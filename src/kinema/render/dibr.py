@@ -25,9 +25,11 @@ from kinema.lang import (
     Int,
     clamp,
     cross,
+    detach,
     dot,
     exp,
     func,
+    ivec2,
     ivec3,
     ivec4,
     kernel,
@@ -40,7 +42,7 @@ from kinema.lang import (
     vec2,
     vec3,
 )
-from kinema.render.screen import PACKET, View, pixel_at
+from kinema.render.screen import PACKET, View, eye_of, on_grid, ray_of
 from kinema.render.shading import Light, mirrored, texel, tinted
 from kinema.render.soft_pixels import cross2
 from kinema.render.tiles import CUT
@@ -61,17 +63,24 @@ class Look:
     points: int = 0
     edges: bool = True
     perspective: bool = True
+    colours: bool = True  # otherwise coverage only
 
 
 @record
-class Seen:
-    """Lists of `screen.visible`: the foreground of each pixel, faces and silhouette edges near each packet."""
+class Inside:
+    """Covered pixels (column, row), in packets of one face each; column -1: no pixel. Faces of packets, -1: unused."""
 
+    pixel: Array[ivec2]
     face: Array[Int]
+
+
+@record
+class Near:
+    """Packets of pixels (-1: unused), and the faces or edges near each: listed[start[k]] ... listed[start[k + 1] - 1]."""
+
+    packet: Array[Int]
     start: Array[Int]
     listed: Array[Int]
-    edge_start: Array[Int]
-    edges: Array[Int]
 
 
 @record
@@ -142,9 +151,9 @@ def along(at: vec2, a: vec2, b: vec2):
 
 
 @func
-def squared_distance(at: vec2, a: vec2, b: vec2):
-    """From `at` to the segment from a to b."""
-    to = a + (b - a) * along(at, a, b) - at
+def squared_distance(at: vec2, a: vec2, b: vec2, t: Float):
+    """From `at` to the point a + t (b - a)."""
+    to = a + (b - a) * t - at
     return dot(to, to)
 
 
@@ -164,40 +173,41 @@ def edge_weights(at: vec2, side: Int, a: vec3, b: vec3, c: vec3):
     return vec3(s, t, 0.0) if side == 0 else (vec3(0.0, s, t) if side == 1 else vec3(t, 0.0, s))
 
 
+@func
+def on_packet(k: Int, l: Int, width: Int):
+    """Column and row of pixel l of packet k, and the place of the pixel in memory."""
+    parts = (width + PACKET - 1) // PACKET
+    row = k // parts
+    return PACKET * (k - row * parts) + l, row, PACKET * k + l
+
+
 @cache
 def point_functions(look: Look) -> tuple[Any, Any, Any]:
-    """Functions of a face: what is known at its corners; normal and colour of a point, by its place on the screen."""
+    """Functions of a face: what it and its corners are; normal and colour of a point, by its place on the screen."""
     PERSPECTIVE, MANY, VERTEX_COLOURS = look.perspective, look.many, look.vertex_colours
     SMOOTH, FLAT = look.smooth != "none", look.smooth != "all"
     TWO_SIDED, SOME_TWO_SIDED = look.two_sided != "none", look.two_sided == "some"
     LIT, UNLIT = look.lit != "none", look.lit != "all"
     TEXTURED, UNTEXTURED = look.textured != "none", look.textured != "all"
     DIRECTIONAL, POINTS, SPECULAR = look.directional, look.points, look.specular
-    PLACED = LIT and (SPECULAR or POINTS > 0)
-
-    @func
-    def interpolation(w: vec3, a: vec3, b: vec3, c: vec3):
-        if PERSPECTIVE:
-            u = vec3(w.x * (1.0 / a.z), w.y * (1.0 / b.z), w.z * (1.0 / c.z))
-            return u * (1.0 / (u.x + u.y + u.z))
-        return w
+    PLACED = POINTS > 0 or not PERSPECTIVE
 
     @func
     def side_of(drawn: Drawn, f: Int):
-        """What is known of face f at its corners; zero where the look does not ask for it."""
+        """What is known of face f and its corners; zero where the look does not ask for it."""
         i, j, l = drawn.corners[f]
         zero, none = vec3(0.0, 0.0, 0.0), vec2(0.0, 0.0)
         s = 0
         if MANY:
             s = drawn.surface[f]
         pa, pb, pc = zero, zero, zero
-        if PLACED or FLAT:
+        if LIT and (FLAT or not PERSPECTIVE):
             pa, pb, pc = drawn.vertices[i], drawn.vertices[j], drawn.vertices[l]
         na, nb, nc = zero, zero, zero
-        if SMOOTH:
+        if LIT and SMOOTH:
             na, nb, nc = drawn.normals[i], drawn.normals[j], drawn.normals[l]
-        if FLAT:
-            of_face = normalize(cross(pb - pa, pc - pa))
+        if LIT and FLAT:
+            of_face = cross(pb - pa, pc - pa)
             if SMOOTH:
                 smooth = drawn.traits[s].y == 1
                 na, nb, nc = na if smooth else of_face, nb if smooth else of_face, nc if smooth else of_face
@@ -214,13 +224,13 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
         diffuse, specular, shininess = 0.0, 0.0, 0.0
         if LIT:
             diffuse = drawn.diffuse[s]
-        if SPECULAR:
+        if LIT and SPECULAR:
             specular, shininess = drawn.specular[s], drawn.shininess[s]
         return Side(s, pa, pb, pc, na, nb, nc, ca, cb, cc, ta, tb, tc, diffuse, specular, shininess)
 
     @func
     def normal_of(drawn: Drawn, side: Side, q: vec3, a: vec3, b: vec3, c: vec3):
-        """Unit normal in the world, at interpolation weights q."""
+        """Unit normal in the world, of a point with interpolation weights q."""
         n = normalize(side.na * q.x + side.nb * q.y + side.nc * q.z)
         if TWO_SIDED:
             turned = cross2(flat(b) - flat(a), flat(c) - flat(a)) > 0.0
@@ -230,9 +240,13 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
         return n
 
     @func
-    def colour_of(drawn: Drawn, light: Light, eye: vec3, side: Side, w: vec3, a: vec3, b: vec3, c: vec3):
-        """Colour towards the camera at `eye` [m]."""
-        q = interpolation(w, a, b, c)
+    def colour_of(drawn: Drawn, light: Light, view: View, side: Side, at: vec2, w: vec3, a: vec3, b: vec3, c: vec3):
+        """Colour towards the camera, of the point of a face seen at `at`, where its coordinates are w."""
+        q, z = w, 1.0
+        if PERSPECTIVE:
+            u = vec3(w.x * (1.0 / a.z), w.y * (1.0 / b.z), w.z * (1.0 / c.z))
+            z = 1.0 / (u.x + u.y + u.z)
+            q = u * z
         base = side.ca
         if VERTEX_COLOURS:
             base = side.ca * q.x + side.cb * q.y + side.cc * q.z
@@ -247,12 +261,16 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
         colour = base
         if LIT:
             n = normal_of(drawn, side, q, a, b, c)
-            p = vec3(0.0, 0.0, 0.0)
-            if PLACED:
+            # Seen in perspective, the direction to the camera is that of the pixel's ray, whatever its depth.
+            p, v = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+            if PERSPECTIVE and (SPECULAR or PLACED):
+                ray = ray_of(view, at)
+                v = -normalize(ray)
+                if PLACED:
+                    p = eye_of(view) + ray * z
+            if not PERSPECTIVE and (SPECULAR or POINTS > 0):
                 p = side.pa * q.x + side.pb * q.y + side.pc * q.z
-            v = vec3(0.0, 0.0, 0.0)
-            if SPECULAR:
-                v = normalize(eye - p)
+                v = normalize(eye_of(view) - p)
             scattered = vec3(0.0, 0.0, 0.0)
             shine = vec3(0.0, 0.0, 0.0)
             for k in static(DIRECTIONAL + POINTS):
@@ -279,16 +297,40 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
 
 
 @cache
-def image_kernel(look: Look) -> Any:
-    """The kernel of colours and coverage."""
+def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
+    """The kernels of pixels that a face colours alone, of uncovered ones near a face, of covered ones near an edge."""
     side_of, _, colour_of = point_functions(look)
-    EDGES, SOLID, SOME_SOLID = look.edges, look.two_sided == "all", look.two_sided == "some"
+    COLOURS, SOLID, SOME_SOLID = look.colours, look.two_sided == "all", look.two_sided == "some"
 
     @kernel
-    def dibr_pixels(
+    def inside_pixels(
+        p: Index, view: View, inside: Inside, drawn: Drawn, light: Light, rgb: Array[vec3], alpha: Array[Float]
+    ):
+        """Pixels inside a face, packets of one face each.
+
+        Gradients:
+            Exact for the face.
+        """
+        f = inside.face[uniform(p // PACKET)]
+        column, row = inside.pixel[p]
+        if f >= 0:
+            if column >= 0:
+                i, j, l = drawn.corners[f]
+                a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+                at = on_grid(column, row, view.size.x, view.size.y)
+                place = column + row * ((view.size.x + PACKET - 1) // PACKET * PACKET)
+                if COLOURS:
+                    rgb[place] = colour_of(
+                        drawn, light, view, side_of(drawn, f), at, inner_weights(at, a, b, c), a, b, c
+                    )
+                alpha[place] = 1.0
+
+    @kernel
+    def outside_pixels(
         p: Index,
         view: View,
-        seen: Seen,
+        face: Array[Int],
+        near: Near,
         drawn: Drawn,
         light: Light,
         sigma: Float,
@@ -296,103 +338,129 @@ def image_kernel(look: Look) -> Any:
         rgb: Array[vec3],
         alpha: Array[Float],
     ):
-        """Colour and coverage of every pixel.
+        """Uncovered pixels with faces in reach; the nearest one, front faces first, lends its colour.
 
         Gradients:
-            Exact for the faces that were chosen. A face beyond d^2 = CUT sigma is left out: coverage jumps by 1e-4
-            there, which the derivative does not see.
+            Exact for these faces. That of a distance needs none of the nearest point, which is nearest.
         """
-        packet = uniform(p // PACKET)
-        at = pixel_at(p, view.size.x, view.size.y)
-        cut, sharp = CUT * sigma, 1.0 / sigma
-        chosen = seen.face[p]
-        covered = chosen >= 0
-        side = 0
-        clear = 1.0
+        slot = uniform(p // PACKET)
+        packet = near.packet[slot]
+        if packet >= 0:
+            column, row, place = on_packet(packet, p - PACKET * slot, view.size.x)
+            at = on_grid(column, row, view.size.x, view.size.y)
+            cut, sharp = CUT * sigma, 1.0 / sigma
+            reach = cut if face[place] == -1 else -1.0
+            clear = 1.0
+            nearest = 2.0 * cut
+            best = -1
+            for k in range(near.start[slot], near.start[slot + 1]):
+                f = near.listed[k]
+                i, j, l = drawn.corners[f]
+                a, b, c = flat(drawn.screen[i]), flat(drawn.screen[j]), flat(drawn.screen[l])
+                t, tb, tc = along(at, a, b), along(at, b, c), along(at, c, a)
+                d = squared_distance(at, a, b, t)
+                db, dc = squared_distance(at, b, c, tb), squared_distance(at, c, a, tc)
+                side = 0
+                if db < d:
+                    d, t, side = db, tb, 1
+                if dc < d:
+                    d, t, side = dc, tc, 2
+                if d < reach:
+                    s = 1.0 - t
+                    wa = detach(s if side == 0 else (0.0 if side == 1 else t))
+                    wb = detach(t if side == 0 else (s if side == 1 else 0.0))
+                    wc = detach(0.0 if side == 0 else (t if side == 1 else s))
+                    to = a * wa + b * wb + c * wc - at
+                    clear = clear * (1.0 - exp(-dot(to, to) * sharp))
+                    rank = d
+                    if not SOLID:
+                        back = cross2(b - a, c - a) > 0.0
+                        if SOME_SOLID:
+                            back = back and drawn.traits[drawn.surface[f]].w == 0
+                        rank = d + cut if back else d
+                    if rank < nearest:
+                        nearest = rank
+                        best = 3 * f + side
+            if face[place] == -1:
+                if COLOURS:
+                    colour = background
+                    if best >= 0:
+                        f = best // 3
+                        i, j, l = drawn.corners[f]
+                        a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+                        w = edge_weights(at, best - 3 * f, a, b, c)
+                        q = flat(a) * w.x + flat(b) * w.y + flat(c) * w.z
+                        own = colour_of(drawn, light, view, side_of(drawn, f), q, w, a, b, c)
+                        colour = own * (1.0 - clear) + background * clear
+                    rgb[place] = colour
+                alpha[place] = 1.0 - clear
 
-        # Uncovered: all faces within reach; the nearest one, front faces first, lends its colour.
-        reach = -1.0 if covered else cut
-        nearest = 2.0 * cut
-        best = -1
-        for k in range(seen.start[packet], seen.start[packet + 1]):
-            f = seen.listed[k]
-            i, j, l = drawn.corners[f]
-            a, b, c = flat(drawn.screen[i]), flat(drawn.screen[j]), flat(drawn.screen[l])
-            ab, bc, ca = squared_distance(at, a, b), squared_distance(at, b, c), squared_distance(at, c, a)
-            d = ab
-            nearer = 0
-            if bc < d:
-                d = bc
-                nearer = 1
-            if ca < d:
-                d = ca
-                nearer = 2
-            if d < reach:
-                clear = clear * (1.0 - exp(-d * sharp))
-                rank = d
-                if not SOLID:
-                    back = cross2(b - a, c - a) > 0.0
-                    if SOME_SOLID:
-                        back = back and drawn.traits[drawn.surface[f]].w == 0
-                    rank = d + cut if back else d
-                if rank < nearest:
-                    nearest = rank
-                    best = 3 * f + nearer
-        if not covered:
-            chosen = best // 3
-            side = best - 3 * chosen
+    @kernel
+    def rim_pixels(
+        p: Index,
+        view: View,
+        face: Array[Int],
+        near: Near,
+        drawn: Drawn,
+        light: Light,
+        sigma: Float,
+        rgb: Array[vec3],
+        alpha: Array[Float],
+    ):
+        """Covered pixels of packets near silhouette edges in front of them, which fade over what covers the pixels.
 
-        eye = -(
-            vec3(
-                view.R[0, 0] * view.t.x + view.R[1, 0] * view.t.y + view.R[2, 0] * view.t.z,
-                view.R[0, 1] * view.t.x + view.R[1, 1] * view.t.y + view.R[2, 1] * view.t.z,
-                view.R[0, 2] * view.t.x + view.R[1, 2] * view.t.y + view.R[2, 2] * view.t.z,
-            )
-        )
-        colour = background
-        if chosen >= 0:
-            i, j, l = drawn.corners[chosen]
-            a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
-            w = inner_weights(at, a, b, c) if covered else edge_weights(at, side, a, b, c)
-            own = colour_of(drawn, light, eye, side_of(drawn, chosen), w, a, b, c)
-            if covered:
-                colour = own
-            else:
-                colour = own * (1.0 - clear) + background * clear
-            if EDGES:
-                nearness = w.x / a.z + w.y / b.z + w.z / c.z
-                around = cut if covered else -1.0
-                hidden = 1.0
-                nearest_edge = cut
-                best_edge = -1
-                for k in range(seen.edge_start[packet], seen.edge_start[packet + 1]):
-                    code = seen.edges[k]
-                    f = code // 3
-                    m = code - 3 * f
-                    ei, ej, el = drawn.corners[f]
-                    ea = drawn.screen[ei if m == 0 else (ej if m == 1 else el)]
-                    eb = drawn.screen[ej if m == 0 else (el if m == 1 else ei)]
-                    ec = drawn.screen[el if m == 0 else (ei if m == 1 else ej)]
-                    t = along(at, flat(ea), flat(eb))
-                    to = flat(ea) + (flat(eb) - flat(ea)) * t - at
-                    d = dot(to, to)
-                    edge = flat(eb) - flat(ea)
-                    turn = cross2(edge, flat(ec) - flat(ea))
-                    outside = cross2(edge, at - flat(ea)) * turn < 0.0
-                    if d < around and outside and (1.0 - t) / ea.z + t / eb.z > nearness:
-                        hidden = hidden * (1.0 - exp(-d * sharp))
-                        if d < nearest_edge:
-                            nearest_edge = d
-                            best_edge = code
-                if best_edge >= 0:
-                    f = best_edge // 3
-                    m = best_edge - 3 * f
-                    ei, ej, el = drawn.corners[f]
-                    ea, eb, ec = drawn.screen[ei], drawn.screen[ej], drawn.screen[el]
-                    ew = edge_weights(at, m, ea, eb, ec)
-                    above = colour_of(drawn, light, eye, side_of(drawn, f), ew, ea, eb, ec)
-                    colour = colour * hidden + above * (1.0 - hidden)
-        rgb[p] = colour
-        alpha[p] = 1.0 if covered else 1.0 - clear
+        Gradients:
+            Exact for the face and the edges; which edges are in front, has none.
+        """
+        slot = uniform(p // PACKET)
+        packet = near.packet[slot]
+        if packet >= 0:
+            column, row, place = on_packet(packet, p - PACKET * slot, view.size.x)
+            at = on_grid(column, row, view.size.x, view.size.y)
+            cut, sharp = CUT * sigma, 1.0 / sigma
+            owner = face[place]
+            if owner >= 0:
+                alpha[place] = 1.0
+                if COLOURS:
+                    i, j, l = drawn.corners[owner]
+                    a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+                    w = inner_weights(at, a, b, c)
+                    colour = colour_of(drawn, light, view, side_of(drawn, owner), at, w, a, b, c)
+                    depth = w.x / a.z + w.y / b.z + w.z / c.z
+                    hidden = 1.0
+                    nearest = cut
+                    best = -1
+                    for k in range(near.start[slot], near.start[slot + 1]):
+                        f = near.listed[k] // 3
+                        side = near.listed[k] - 3 * f
+                        ei, ej, el = drawn.corners[f]
+                        ea = drawn.screen[ei if side == 0 else (ej if side == 1 else el)]
+                        eb = drawn.screen[ej if side == 0 else (el if side == 1 else ei)]
+                        ec = drawn.screen[el if side == 0 else (ei if side == 1 else ej)]
+                        t = detach(along(at, flat(ea), flat(eb)))
+                        d = squared_distance(at, flat(ea), flat(eb), t)
+                        edge = flat(eb) - flat(ea)
+                        beyond = cross2(edge, at - flat(ea)) * cross2(edge, flat(ec) - flat(ea)) < 0.0
+                        if d < cut and beyond and (1.0 - t) / ea.z + t / eb.z > depth:
+                            hidden = hidden * (1.0 - exp(-d * sharp))
+                            if d < nearest:
+                                nearest = d
+                                best = near.listed[k]
+                    if best >= 0:
+                        f = best // 3
+                        ei, ej, el = drawn.corners[f]
+                        ea, eb, ec = drawn.screen[ei], drawn.screen[ej], drawn.screen[el]
+                        ew = edge_weights(at, best - 3 * f, ea, eb, ec)
+                        q = flat(ea) * ew.x + flat(eb) * ew.y + flat(ec) * ew.z
+                        over = colour_of(drawn, light, view, side_of(drawn, f), q, ew, ea, eb, ec)
+                        colour = colour * hidden + over * (1.0 - hidden)
+                    rgb[place] = colour
 
-    return dibr_pixels
+    return inside_pixels, outside_pixels, rim_pixels
+
+
+@kernel
+def empty_pixels(p: Index, face: Array[Int], background: vec3, rgb: Array[vec3]):
+    """The background where no face is near."""
+    if face[p] == -2:
+        rgb[p] = background

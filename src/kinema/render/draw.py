@@ -16,7 +16,7 @@ from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
 from kinema.render.camera import Camera
-from kinema.render.dibr import Drawn, Look, Seen, image_kernel
+from kinema.render.dibr import Drawn, Inside, Look, Near, empty_pixels, pixel_kernels
 from kinema.render.screen import (
     PACKET,
     View,
@@ -29,9 +29,10 @@ from kinema.render.screen import (
     visible,
 )
 from kinema.render.shading import Light, directions_to_lights
-from kinema.render.softras import Soft, call_silhouette_kernels, call_soft_kernels, soft_inputs
+from kinema.render.softras import SOFT_ROOM, Soft, call_silhouette_kernels, call_soft_kernels, soft_inputs
 from kinema.render.surface import Lights, Surface
 
+FIRST_ROOM = (64, 64, 512, 16, 64)  # packets inside, packets outside, their faces, packets at rims, their edges
 SIGMA = 1.0 / 7000.0  # [Chen et al. 2019], squared width of soft outlines on the screen
 
 
@@ -45,7 +46,7 @@ class Shape:
     vertices: int
     traits: tuple[tuple[int, int, int, int], ...]
     textures: tuple[tuple[int, int], ...]  # (width, height) of each surface's, (0, 0) without
-    room: tuple[int, ...]  # for lists of faces and of edges; in soft images for that of pixels
+    room: tuple[int, ...]  # in the lists of `screen.visible` or of `softras.touched_pixels`, see there
     mode: str = "dibr"  # or "soft", "silhouette"
 
 
@@ -67,8 +68,7 @@ class Topology:
         self.surface = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int32)
         self.rings = rings(self.faces)
         self.programs: dict[Shape, Program] = {}
-        near, far = 4 * len(self.faces) + 1024, 64 * len(self.faces) + 1024
-        self.room: dict[str, tuple[int, ...]] = {"dibr": (near, near), "soft": (far,), "silhouette": (far,)}
+        self.room: dict[Any, tuple[int, ...]] = {}  # by mode and size of the image
 
     def program(self, shape: Shape) -> Program:
         """The program for a shape, made at first use."""
@@ -161,22 +161,39 @@ def image_program(topology: Topology, shape: Shape) -> Program:
     if shape.mode == "soft":
         call_soft_kernels(p, look, view, drawn, light, sigma, background, *shape.room)
         return p
-    starts = pixels // PACKET + 1
-    seen = Seen(
-        face=p.scratch("foreground", Int, pixels),
-        start=p.scratch("near_faces_start", Int, starts),
-        listed=p.scratch("near_faces", Int, shape.room[0]),
-        edge_start=p.scratch("near_edges_start", Int, starts),
-        edges=p.scratch("near_edges", Int, shape.room[1]),
+    face = p.scratch("face", Int, pixels)
+    packets, outside_packets, outside_faces, rim_packets, rim_edges = shape.room
+    inside = Inside(
+        pixel=p.scratch("inside_pixel", ivec2, PACKET * packets), face=p.scratch("inside_face", Int, packets)
     )
+    outside = _near(p, "outside", outside_packets, outside_faces)
+    rims = _near(p, "rims", rim_packets, rim_edges)
     two_sided = p.constant("two_sided", Int, np.array([t[3] for t in shape.traits])[topology.surface])
     ring = p.constant("ring", ivec3, topology.rings)
     options = p.constant("options", ivec3, (width, height, int(look.edges)))
-    needed = p.output("needed", ivec2)
-    p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *_members(seen), needed)
-    rgb, alpha = p.output("rgb", vec3, pixels), p.output("alpha", Float, pixels)
-    p.call(image_kernel(look), view, seen, drawn, light, sigma, background, rgb, alpha, count=pixels)
+    needed = p.output("needed", Int, len(shape.room))
+    lists = (face, *_members(inside), *_members(outside), *_members(rims), needed)
+    p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *lists)
+    alpha = p.output("alpha", Float, pixels)
+    rgb = p.output("rgb", vec3, pixels) if look.colours else p.scratch("rgb", vec3, 1)
+    inside_pixels, outside_pixels, rim_pixels = pixel_kernels(look)
+    p.call(inside_pixels, view, inside, drawn, light, rgb, alpha, count=PACKET * packets)
+    every = PACKET * outside_packets
+    p.call(outside_pixels, view, face, outside, drawn, light, sigma, background, rgb, alpha, count=every)
+    if look.edges:
+        p.call(rim_pixels, view, face, rims, drawn, light, sigma, rgb, alpha, count=PACKET * rim_packets)
+    if look.colours:
+        p.call(empty_pixels, face, background, rgb, count=pixels)
     return p
+
+
+def _near(p: Program, name: str, packets: int, entries: int) -> Near:
+    """Lists of what is near packets of pixels, with room for so many packets and entries."""
+    return Near(
+        packet=p.scratch(f"{name}_packet", Int, packets),
+        start=p.scratch(f"{name}_start", Int, packets + 1),
+        listed=p.scratch(f"{name}_listed", Int, entries),
+    )
 
 
 def _members(of: Any) -> list[Any]:
@@ -247,7 +264,7 @@ def render_surfaces(
     lights = Lights() if lights is None else lights
     topology = topology_of(surfaces)
     dtype = surfaces[0].vertices.dtype
-    look, parameters = _inputs(surfaces, camera, lights, dtype, edges, perspective)
+    look, parameters = _inputs(surfaces, camera, lights, dtype, edges, perspective, outputs)
     parameters["background"] = torch.as_tensor(background, dtype=dtype)
     parameters["sigma"] = sigma.to(dtype) if isinstance(sigma, Tensor) else _plain((float(sigma),), dtype, True)
     textures = tuple(
@@ -260,19 +277,19 @@ def render_surfaces(
         for m in [s.material]
     )
     size = (camera.width, camera.height)
-    mode = "dibr"
+    mode, first_room = "dibr", FIRST_ROOM
     if soft is not None:
-        mode = "soft" if "rgb" in outputs else "silhouette"
+        mode, first_room = "soft" if "rgb" in outputs else "silhouette", SOFT_ROOM
         look, parameters = soft_inputs(look, parameters, soft, mode)
     record = ("needed", *outputs)
+    room = topology.room.setdefault((mode, size), first_room)
     while True:
-        room = topology.room[mode]
         shape = Shape(look, size, camera.near, parameters["vertices"].shape[-2], traits, textures, room, mode)
         done = rollout(topology.program(shape), 1, {}, parameters, record=record, threads=threads, progress=False)
         needed = done.outputs["needed"].reshape(-1, len(room)).amax(0).tolist()
-        if all(n <= most for n, most in zip(needed, room, strict=True)):
+        if all(n <= r for n, r in zip(needed, room, strict=True)):
             break
-        topology.room[mode] = tuple(max(most, n + n // 2) for n, most in zip(needed, room, strict=True))
+        room = topology.room[mode, size] = tuple(r if n <= r else n + n // 4 for n, r in zip(needed, room, strict=True))
     found = {}
     for name in outputs:
         flat = done.outputs[name]
@@ -285,7 +302,13 @@ def render_surfaces(
 
 
 def _inputs(
-    surfaces: Sequence[Surface], camera: Camera, lights: Lights, dtype: torch.dtype, edges: bool, perspective: bool
+    surfaces: Sequence[Surface],
+    camera: Camera,
+    lights: Lights,
+    dtype: torch.dtype,
+    edges: bool,
+    perspective: bool,
+    outputs: Sequence[str],
 ) -> tuple[Look, dict[str, Tensor]]:
     """What is known when compiling, and the parameters of the program."""
     materials = [s.material for s in surfaces]
@@ -304,6 +327,7 @@ def _inputs(
         points=lights.points.shape[-2],
         edges=edges,
         perspective=perspective,
+        colours="rgb" in outputs,
     )
     given = {"vertices": _joined([s.vertices for s in surfaces], dtype, 2)}
     given |= {n: getattr(camera, n).to(dtype) for n in ("R", "t", "focal", "centre")}

@@ -52,6 +52,12 @@ def row_length(width: int) -> int:
 
 
 @func
+def stride_of(width: Int):
+    """`row_length` in kernels."""
+    return (width + PACKET - 1) // PACKET * PACKET
+
+
+@func
 def on_screen(p: vec3, view: View):
     """Where a point in the camera's axes is on the screen, and its depth; (0, 0, depth) if it is nearer than `near`."""
     scale = 2.0 / Float(min(view.size.x, view.size.y))
@@ -65,29 +71,24 @@ def on_screen(p: vec3, view: View):
 
 
 @func
-def stride_of(width: Int):
-    """`row_length` in kernels."""
-    return (width + PACKET - 1) // PACKET * PACKET
-
-
-@func
-def centre_of(column: Int, row: Int, size: ivec2):
+def on_grid(column: Int, row: Int, width: Int, height: Int):
     """Centre of a pixel on the screen."""
-    scale = 1.0 / Float(min(size.x, size.y))
-    return vec2(Float(2 * column + 1 - size.x) * scale, Float(2 * row + 1 - size.y) * scale)
+    scale = 1.0 / Float(min(width, height))
+    return vec2(Float(2 * column + 1 - width) * scale, Float(2 * row + 1 - height) * scale)
 
 
 @func
-def pixel_at(p: Int, width: Int, height: Int):
-    """Centre of pixel p on the screen; p counts rows of `row_length(width)`."""
-    stride = stride_of(width)
-    row = p // stride
-    return centre_of(p - row * stride, row, ivec2(width, height))
+def ray_of(view: View, at: vec2):
+    """The points seen at `at` are eye_of(view) + z ray, z the depth [m]; in the world."""
+    half = 0.5 * Float(min(view.size.x, view.size.y))
+    x = (half * at.x + 0.5 * Float(view.size.x) - view.centre.x) * (1.0 / view.focal.x)
+    y = (half * at.y + 0.5 * Float(view.size.y) - view.centre.y) * (1.0 / view.focal.y)
+    return transpose(view.R) @ vec3(x, y, 1.0)
 
 
 @func
-def camera_position(view: View):
-    """Of the camera in the world [m]: -R^T t."""
+def eye_of(view: View):
+    """The camera's place in the world [m]."""
     return -(transpose(view.R) @ view.t)
 
 
@@ -131,7 +132,18 @@ visible = cpp_kernel(
         "near": Float,
         "sigma": Float,
     },
-    writes={"face": Int, "start": Int, "listed": Int, "edge_start": Int, "edges": Int, "needed": ivec2},
+    writes={
+        "face": Int,
+        "inside_pixel": ivec2,
+        "inside_face": Int,
+        "outside": Int,
+        "outside_start": Int,
+        "outside_faces": Int,
+        "rims": Int,
+        "rims_start": Int,
+        "rims_edges": Int,
+        "needed": Int,
+    },
 )
 
 

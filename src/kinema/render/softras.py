@@ -1,11 +1,11 @@
 """Soft images: silhouettes and colours that vary smoothly with the triangles, whatever their order [Liu et al. 2019].
 
-A fragment is a pixel with a face that touches it: one that it lies in, or whose edge is within d^2 < CUT sigma. With d the
-distance on the screen to the nearest edge (segment), s = +1 inside and -1 outside, w the barycentric coordinates:
+A fragment is a pixel with a face that touches it: one that it lies in, or whose edge is within d^2 < CUT sigma. With d
+the distance on the screen to the nearest edge (segment), s = +1 inside and -1 outside, w the barycentric coordinates:
 
     D     = sigmoid(s d^2 / sigma)                                      coverage
     alpha = 1 - prod (1 - D) = 1 - exp(-sum log(1 + exp(s d^2 / sigma)))
-    a_i   = max(w_i, 0),  z = sum_i a_i / sum_i (a_i / z_i)             depth
+    a_i   = max(w_i, 0) / sum_j max(w_j, 0),  z = 1 / sum_i (a_i / z_i) depth
     zn    = (far - z) / (far - near)
     g     = D exp(zn / gamma),  g_b = exp(eps / gamma)
     rgb   = (sum g C + g_b background) / (sum g + g_b)
@@ -13,9 +13,9 @@ distance on the screen to the nearest edge (segment), s = +1 inside and -1 outsi
 C is the shaded colour at the point of the face with the coordinates a_i, corrected for perspective. Coordinates are
 clipped first and corrected after it: the same where all w_i >= 0, and stable on faces seen from the side.
 
-All of it is sums over fragments, so that lanes are fragments: those of one face share registers, and add to their pixels.
-The depths z are compared with that of the front fragment of a pixel, or of the background if that is in front: no
-exponential overflows, and the result does not depend on it. Fragments with a share below exp(-NEGLIGIBLE) are not shaded.
+All of it is sums over fragments. Lanes are pieces of faces, up to LONGEST pixels each, and add to their pixels. The
+depths z are compared with that of the front fragment of a pixel, or of the background if that is in front: no
+exponential overflows, and the result does not depend on it. Fragments below exp(-NEGLIGIBLE) of that are not shaded.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from kinema.lang import (
     abs,
     adjoint_of,
     clamp,
+    detach,
     dot,
     exp,
     func,
@@ -53,7 +54,7 @@ from kinema.lang import (
 from kinema.lang.cpp_kernel import cpp_kernel
 from kinema.lang.program import Program, Ref
 from kinema.render.dibr import Drawn, Look, flat, inner_weights, point_functions
-from kinema.render.screen import PACKET, View, camera_position, centre_of, pixel_at, row_length, stride_of
+from kinema.render.screen import PACKET, View, on_grid, row_length, stride_of
 from kinema.render.shading import Light
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 BACKGROUND_DEPTH = 1e-3  # eps, in units of zn
 LONGEST = 32  # pixels of a piece
+SOFT_ROOM = (4096,)  # pixels of all faces, at first
 NEGLIGIBLE = 50.0  # exp(-50) = 2e-22, beside a coverage of 1e-4 at least
 
 
@@ -71,7 +73,7 @@ class Soft:
     Attributes:
         gamma: In units of zn: fragments that are gamma (far - near) apart differ in weight by the factor e.
         near: Depth at which zn is 1 [m]; what is nearer has zn > 1.
-        far: Depth at which zn is 0 [m]; the background lies a thousandth of the way before it, and hides what is behind.
+        far: Depth at which zn is 0 [m]; the background lies a thousandth of the way before it, and hides the rest.
     """
 
     gamma: Tensor | float = 1e-4
@@ -91,7 +93,7 @@ class Softness:
 
 @record
 class Touched:
-    """Pixels (column, row) that faces touch, and pieces of these lists: face, begin and end; the number of sixteens of pieces."""
+    """Pixels (column, row) that faces touch; pieces of this list (face, begin, end); how many sixteens of pieces."""
 
     pixels: Array[ivec2]
     pieces: Array[ivec3]
@@ -170,26 +172,15 @@ def background_depth(soft: Softness):
 
 @func
 def clipped(w: vec3):
-    """Coordinates, none of them negative."""
-    return vec3(max(w.x, 0.0), max(w.y, 0.0), max(w.z, 0.0))
+    """Coordinates, none of them negative, with the sum 1."""
+    a = vec3(max(w.x, 0.0), max(w.y, 0.0), max(w.z, 0.0))
+    return a * (1.0 / (a.x + a.y + a.z))
 
 
 @func
 def depth_of(w: vec3, a: vec3, b: vec3, c: vec3):
     """Depth [m] of a point of a face, by its coordinates on the screen."""
-    return (w.x + w.y + w.z) / (w.x * (1.0 / a.z) + w.y * (1.0 / b.z) + w.z * (1.0 / c.z))
-
-
-@func
-def detach(x: Float):
-    """x without derivative."""
-    return x
-
-
-@adjoint_of(detach)
-def detach_adjoint(x: Float, adj: Float):
-    """Nothing flows back."""
-    return 0.0
+    return 1.0 / (w.x * (1.0 / a.z) + w.y * (1.0 / b.z) + w.z * (1.0 / c.z))
 
 
 @kernel
@@ -203,13 +194,15 @@ def soft_fronts(
     fronts: Array[Float],
 ):
     """Depth [m] of the front fragment of every pixel, or of the background if that is in front."""
+    stride = stride_of(view.size.x)
     front = background_depth(soft)
     f = first[p]
     if f >= 0:
         i, j, l = corners[f]
         a, b, c = screen[i], screen[j], screen[l]
-        w = clipped(inner_weights(pixel_at(p, view.size.x, view.size.y), a, b, c))
-        front = min(front, depth_of(w, a, b, c))
+        row = p // stride
+        at = on_grid(p - row * stride, row, view.size.x, view.size.y)
+        front = min(front, depth_of(clipped(inner_weights(at, a, b, c)), a, b, c))
     fronts[p] = front
 
 
@@ -238,7 +231,7 @@ def silhouette_fragments(
             if begin + k < end:
                 column, row = touched.pixels[begin + k]
                 p = row * stride + column
-                at = centre_of(column, row, view.size)
+                at = on_grid(column, row, view.size.x, view.size.y)
                 w = inner_weights(at, a, b, c)
                 distance = to_outline(at, flat(a), flat(b), flat(c))
                 _, opaque = cover(select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp)
@@ -270,7 +263,6 @@ def fragment_kernel(look: Look) -> Any:
             Exact for given lists. Leaving out a face at d^2 = CUT sigma changes coverage by 1e-4, which the derivative
             does not see. On ties of two edges d^2 follows one of them.
         """
-        eye = camera_position(view)
         sharp, stride = 1.0 / soft.sigma, stride_of(view.size.x)
         steep = 1.0 / (soft.gamma * (soft.far - soft.near))
         for batch in range(touched.batches[0]):
@@ -283,7 +275,7 @@ def fragment_kernel(look: Look) -> Any:
                 if begin + k < end:
                     column, row = touched.pixels[begin + k]
                     p = row * stride + column
-                    at = centre_of(column, row, view.size)
+                    at = on_grid(column, row, view.size.x, view.size.y)
                     w = inner_weights(at, a, b, c)
                     distance = to_outline(at, flat(a), flat(b), flat(c))
                     coverage, opaque = cover(select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp)
@@ -292,16 +284,15 @@ def fragment_kernel(look: Look) -> Any:
                     score = (detach(fronts[p]) - depth_of(w, a, b, c)) * steep
                     if score > -NEGLIGIBLE:
                         g = coverage * exp(score)
-                        colour = colour_of(drawn, light, eye, side, w, a, b, c) * g
+                        seen = flat(a) * w.x + flat(b) * w.y + flat(c) * w.z
+                        colour = colour_of(drawn, light, view, side, seen, w, a, b, c) * g
                         sums[p] += vec4(colour.x, colour.y, colour.z, g)
 
     return soft_fragments
 
 
 @kernel
-def soft_colours(
-    p: Index, soft: Softness, background: vec3, fronts: Array[Float], sums: Array[vec4], rgb: Array[vec3]
-):
+def soft_colours(p: Index, soft: Softness, background: vec3, fronts: Array[Float], sums: Array[vec4], rgb: Array[vec3]):
     """Colours from the sums of a pixel's fragments, and the background."""
     ground = exp((detach(fronts[p]) - background_depth(soft)) / (soft.gamma * (soft.far - soft.near)))
     total = sums[p]

@@ -3,6 +3,7 @@
 // The structures here are seen by nobody but Python (native.py mirrors them), so that they are not part of abi.h.
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <algorithm>
 #include <memory>
@@ -32,7 +33,7 @@ typedef struct kn_move {
 typedef struct kn_prepared {
   kn_program program;          // without status, streams, fault and poll; `base` is counted from the start of a piece
   const int32_t* piece_of;     // of each buffer
-  const int64_t* piece_bytes;  // of each piece; negative: the caller gives its address
+  const int64_t* piece_bytes;  // of each piece; negative: the caller gives its address, and -1 - n asks for n zeros
   const kn_move* moves;
   int64_t steps;
   int64_t worker_stride;  // of streamed buffers
@@ -56,6 +57,7 @@ class Pieces {
   Pieces(const kn_prepared& prepared, char* const* given) {
     for (int32_t i = 0; i < prepared.n_pieces; ++i) {
       const int64_t bytes = prepared.piece_bytes[i];
+      if (bytes < 0) memset(*given, 0, size_t(-1 - bytes));
       start_.push_back(bytes < 0 ? *given++ : bytes == 0 ? nullptr : make(bytes));
     }
   }

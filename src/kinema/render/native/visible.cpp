@@ -1,10 +1,13 @@
-// Which faces decide the colour of a pixel: the foreground, and lists of what can fade into a packet of 16 pixels.
+// Which faces decide the colour of a pixel, and lists of pixels that are coloured alike.
 //
-// Pixels lie row by row, `stride` (a multiple of 16) in a row. A packet is 16 neighbours of a row.
-//   face    the solid face in front, -1 where there is none
-//   faces   of packet k: faces that may be within reach of an uncovered pixel of the packet (drawn ones, any side)
-//   edges   of packet k: silhouette edges, 3 * face + first corner, that may fade over a covered pixel of the packet
-// The lists may hold too much by rounding, never too little: the pixel kernels decide again, by their own numbers.
+// Pixels lie row by row, `stride` (a multiple of 16) in a row. A packet is 16 neighbours of a row, or 16 entries of a list.
+//   face     of a pixel: the solid face in front; -1 if there is none, but some face within reach; -2 otherwise
+//   inside   pixels (column, row) that one face colours alone, packet by packet of the same face; column -1: no pixel
+//   outside  packets of pixels with uncovered ones near a face, and the faces that may be within reach (any side)
+//   rims     packets of pixels with covered ones near a silhouette edge in front of them, and these edges,
+//            as 3 * face + first corner; none of their pixels is listed as inside
+// The lists of faces and edges may hold too much by rounding, never too little: pixel kernels decide again, by their own
+// numbers. What has no room is counted only: the caller comes again with more.
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +17,9 @@
 namespace {
 
 constexpr int packet = 16;
+constexpr int tile_rows = 8;                    // a tile is 8 packets, one below the other
 constexpr double farthest = 9.210240366975849;  // CUT of tiles.py: d^2 / sigma beyond which nothing is felt
+enum { UNCOVERED = -1, EMPTY = -2 };
 
 template <class T>
 struct Face {
@@ -23,40 +28,62 @@ struct Face {
   bool drawn, solid;  // solid: can be foreground
 };
 
-// Entries (packet, what) in the order they come, sorted by packet at the end.
-struct Entries {
-  std::vector<int32_t> at, what;
-  void clear() { at.clear(), what.clear(); }
-  void add(int32_t k, int32_t value) { at.push_back(k), what.push_back(value); }
-
-  // start[k] .. start[k + 1] - 1 are those of packet k in `listed`, which holds `room` of them. Returns how many there are.
-  int32_t sort(int32_t* start, int64_t packets, int32_t* listed, int64_t room) {
-    memset(start, 0, sizeof(int32_t) * (packets + 1));
-    for (int32_t k : at) ++start[k + 1];
-    for (int64_t k = 0; k < packets; ++k) start[k + 1] += start[k];
-    if (int64_t(at.size()) > room) {  // the caller comes again with more room
-      memset(start, 0, sizeof(int32_t) * (packets + 1));
-      return int32_t(at.size());
-    }
-    for (size_t i = 0; i < at.size(); ++i) listed[start[at[i]]++] = what[i];
-    for (int64_t k = packets; k > 0; --k) start[k] = start[k - 1];
-    start[0] = 0;
-    return int32_t(at.size());
-  }
-};
-
 struct Range {
   int32_t first, last;  // inclusive
 };
 
-// Pixels i, first <= i <= last within 0 .. size - 1, whose centres (2 i + 1 - size) * scale are between low and high.
+// What was found for packets, in the order it came: entries (packet, what).
+struct Entries {
+  std::vector<int32_t> at, what, start;
+  void clear() { at.clear(), what.clear(); }
+  void add(int64_t k, int32_t value) { at.push_back(int32_t(k)), what.push_back(value); }
+
+  // The packets that have any, ascending; what packets[i] has is listed[starts[i]] .. listed[starts[i + 1] - 1].
+  // needed: how many packets and entries there are.
+  void sort(int64_t count, int32_t* packets, int64_t packet_room, int32_t* starts, int32_t* listed, int64_t room,
+            int32_t* needed) {
+    start.assign(count + 1, 0);
+    for (int32_t k : at) ++start[k + 1];
+    int32_t used = 0;
+    for (int64_t k = 0; k < count; ++k) used += start[k + 1] > 0;
+    needed[0] = used, needed[1] = int32_t(at.size());
+    if (used > packet_room || int64_t(at.size()) > room) used = 0;
+    std::fill(packets, packets + packet_room, -1);
+    int32_t slot = 0, sum = 0;
+    if (used)
+      for (int64_t k = 0; k < count; ++k) {
+        const int32_t own = start[k + 1];
+        if (own == 0) continue;
+        packets[slot] = int32_t(k), starts[slot] = sum, start[k] = sum;
+        sum += own, ++slot;
+      }
+    for (int64_t i = slot; i <= packet_room; ++i) starts[i] = sum;
+    if (used)
+      for (size_t i = 0; i < at.size(); ++i) listed[start[at[i]]++] = what[i];
+  }
+};
+
+// Pixels i, within 0 .. size - 1, whose centres (2 i + 1 - size) * scale are between low and high; inverse = 1 / scale.
 template <class T>
-Range pixels_between(T low, T high, int32_t size, T scale) {
+Range pixels_between(T low, T high, int32_t size, T inverse) {
   const T most = T(1 << 24);
-  const T first = ceil(std::clamp((low / scale + T(size) - 1) / 2 - T(0.01), -most, most));
-  const T last = floor(std::clamp((high / scale + T(size) - 1) / 2 + T(0.01), -most, most));
+  const T first = ceil(std::clamp((low * inverse + T(size) - 1) / 2 - T(0.01), -most, most));
+  const T last = floor(std::clamp((high * inverse + T(size) - 1) / 2 + T(0.01), -most, most));
   return {std::max(int32_t(first), 0), std::min(int32_t(last), size - 1)};
 }
+
+// Memory of a thread, used again.
+template <class T>
+struct Memory {
+  std::vector<Face<T>> faces;
+  std::vector<T> nearness;       // of pixels: 1/z of the foreground
+  std::vector<Range> open;       // of packets: first and last uncovered column; first > last if there is none
+  std::vector<T> deepest;        // of packets: least nearness of covered pixels
+  std::vector<uint8_t> tiles;    // whether a tile has uncovered pixels
+  std::vector<uint8_t> rimmed;   // whether a packet is listed with rims
+  std::vector<int32_t> counts;   // of faces: pixels, then their places
+  Entries outside, rims;
+};
 
 template <class T>
 class Visible {
@@ -66,46 +93,54 @@ class Visible {
   using M = typename kn::Lanes<T, W>::M;
 
  public:
-  explicit Visible(const kn_call* call)
-      : screen_(static_cast<const T*>(call->array[0])),
-        corner_(static_cast<const int32_t*>(call->array[1])),
-        two_sided_(static_cast<const int32_t*>(call->array[2])),
-        ring_(static_cast<const int32_t*>(call->array[3])),
-        faces_(call->length[1]) {
-    const int32_t* size = static_cast<const int32_t*>(call->array[4]);
+  Visible(const kn_call* call, Memory<T>& memory)
+      : call_(call),
+        own_(memory),
+        screen_(static_cast<const T*>(call->array[0])),
+        corner_(ints(1)),
+        two_sided_(ints(2)),
+        ring_(ints(3)),
+        faces_(call->length[1]),
+        face_(ints(7)) {
+    const int32_t* size = ints(4);
     width_ = size[0], height_ = size[1], with_edges_ = size[2] != 0;
-    stride_ = (width_ + packet - 1) / packet * packet;
-    scale_ = T(1) / T(std::min(width_, height_));
-    const T cut = T(farthest * (1 + 1e-5)) * *static_cast<const T*>(call->array[6]);
+    parts_ = (width_ + packet - 1) / packet;
+    stride_ = parts_ * packet;
+    packets_ = int64_t(parts_) * height_;
+    inverse_ = T(std::min(width_, height_)), scale_ = T(1) / inverse_;
     near_ = *static_cast<const T*>(call->array[5]);
-    reach_ = sqrt(cut), reach_squared_ = cut;
-    packets_ = int64_t(stride_ / packet) * height_;
+    reach_squared_ = T(farthest * (1 + 1e-5)) * *static_cast<const T*>(call->array[6]);
+    reach_ = sqrt(reach_squared_);
   }
 
-  void run(const kn_call* call, Entries& near_faces, Entries& near_edges) {
-    int32_t* const out = static_cast<int32_t*>(call->array[7]);
+  void run() {
     set_up();
-    draw(out);
-    find_open(out);
-    near_faces.clear();
+    draw();
+    look_at_packets();
+    own_.outside.clear(), own_.rims.clear();
     for (int64_t f = 0; f < faces_; ++f)
-      if (set_[f].drawn) list_face(int32_t(f), near_faces);
-    near_edges.clear();
+      if (own_.faces[f].drawn) list_face(int32_t(f));
     if (with_edges_)
       for (int64_t f = 0; f < faces_; ++f)
-        if (set_[f].solid) list_edges(int32_t(f), out, near_edges);
-    int32_t* const needed = static_cast<int32_t*>(call->array[12]);
-    needed[0] = near_faces.sort(list(call, 8), packets_, list(call, 9), call->length[9]);
-    needed[1] = near_edges.sort(list(call, 10), packets_, list(call, 11), call->length[11]);
+        if (own_.faces[f].solid) list_edges(int32_t(f));
+    int32_t* const needed = ints(16);
+    own_.outside.sort(packets_, ints(10), call_->length[10], ints(11), ints(12), call_->length[12], needed + 1);
+    own_.rims.sort(packets_, ints(13), call_->length[13], ints(14), ints(15), call_->length[15], needed + 3);
+    mark_empty();
+    needed[0] = list_inside();
   }
 
  private:
-  static int32_t* list(const kn_call* call, int at) { return static_cast<int32_t*>(call->array[at]); }
+  int32_t* ints(int at) const { return static_cast<int32_t*>(call_->array[at]); }
+  T x_of(int32_t column) const { return T(2 * column + 1 - width_) * scale_; }
+  T y_of(int32_t row) const { return T(2 * row + 1 - height_) * scale_; }
+  Range columns_of(T low, T high) const { return pixels_between(low, high, width_, inverse_); }
+  Range rows_of(T low, T high) const { return pixels_between(low, high, height_, inverse_); }
 
   void set_up() {
-    set_.resize(faces_);
+    own_.faces.resize(faces_);
     for (int64_t f = 0; f < faces_; ++f) {
-      Face<T>& s = set_[f];
+      Face<T>& s = own_.faces[f];
       bool ahead = true;
       for (int k = 0; k < 3; ++k) {
         const T* p = screen_ + 4 * int64_t(corner_[4 * f + k]);
@@ -119,78 +154,89 @@ class Visible {
   }
 
   // The nearest solid face of every pixel. Nearness is 1/z, which is linear on the screen.
-  void draw(int32_t* out) {
-    nearness_.assign(packets_ * packet + W, T(0));
-    std::fill(out, out + packets_ * packet, -1);
+  void draw() {
+    own_.nearness.assign(packets_ * packet + W, T(0));
+    std::fill(face_, face_ + packets_ * packet, int32_t(UNCOVERED));
     for (int64_t f = 0; f < faces_; ++f) {
-      const Face<T>& s = set_[f];
+      const Face<T>& s = own_.faces[f];
       if (!s.solid) continue;
-      const auto [left, right] = std::minmax({s.x[0], s.x[1], s.x[2]});
-      const auto [low, high] = std::minmax({s.y[0], s.y[1], s.y[2]});
-      const Range columns = pixels_between(left, right, width_, scale_);
-      const Range rows = pixels_between(low, high, height_, scale_);
+      const Range rows = rows_of(std::min({s.y[0], s.y[1], s.y[2]}), std::max({s.y[0], s.y[1], s.y[2]}));
+      const Range columns = columns_of(std::min({s.x[0], s.x[1], s.x[2]}), std::max({s.x[0], s.x[1], s.x[2]}));
       if (columns.first > columns.last || rows.first > rows.last) continue;
-      const T share = T(1) / s.area;
-      const T near_a = T(1) / s.z[0], near_b = T(1) / s.z[1], near_c = T(1) / s.z[2];
-      for (int32_t row = rows.first; row <= rows.last; ++row) {
-        const T y = T(2 * row + 1 - height_) * scale_;
-        const T ay = s.y[0] - y, by = s.y[1] - y, cy = s.y[2] - y;
-        for (int32_t column = columns.first; column <= columns.last; column += W) {
-          // The same formula as in the pixel kernels.
-          const F x = (kn::splat<F>(T(2 * column + 1 - width_)) + twice_) * scale_;
-          const F ax = s.x[0] - x, bx = s.x[1] - x, cx = s.x[2] - x;
-          const F wa = (bx * cy - by * cx) * share;
-          const F wb = (cx * ay - cy * ax) * share;
-          const F wc = (ax * by - ay * bx) * share;
-          const F nearness = wa * near_a + wb * near_b + wc * near_c;
-          T* const best = nearness_.data() + int64_t(row) * stride_ + column;
-          F before;
-          memcpy(&before, best, sizeof(F));
-          const M within = kn::iota<I>() <= kn::splat<I>(columns.last - column);
-          const M better = (wa >= T(0)) & (wb >= T(0)) & (wc >= T(0)) & (nearness > before) & within;
-          if (!kn::any(better)) continue;
-          const F after = better ? nearness : before;
-          memcpy(best, &after, sizeof(F));
-          int32_t* const owner = out + int64_t(row) * stride_ + column;
-          for (int l = 0; l < W; ++l)
-            if (better[l]) owner[l] = int32_t(f);
+      draw_face(s, int32_t(f), columns, rows);
+    }
+  }
+
+  void draw_face(const Face<T>& s, int32_t f, Range columns, Range rows) {
+    const T share = T(1) / s.area;
+    const T near_a = T(1) / s.z[0], near_b = T(1) / s.z[1], near_c = T(1) / s.z[2];
+    const F twice = __builtin_convertvector(2 * kn::iota<I>(), F);
+    for (int32_t row = rows.first; row <= rows.last; ++row) {
+      const T y = y_of(row);
+      const T ay = s.y[0] - y, by = s.y[1] - y, cy = s.y[2] - y;
+      for (int32_t column = columns.first; column <= columns.last; column += W) {
+        const F x = (kn::splat<F>(T(2 * column + 1 - width_)) + twice) * scale_;
+        const F ax = s.x[0] - x, bx = s.x[1] - x, cx = s.x[2] - x;
+        const F wa = (bx * cy - by * cx) * share;
+        const F wb = (cx * ay - cy * ax) * share;
+        const F wc = (ax * by - ay * bx) * share;
+        const F nearness = wa * near_a + wb * near_b + wc * near_c;
+        T* const best = own_.nearness.data() + int64_t(row) * stride_ + column;
+        F before;
+        memcpy(&before, best, sizeof(F));
+        const M within = kn::iota<I>() <= kn::splat<I>(columns.last - column);
+        const M better = (wa >= T(0)) & (wb >= T(0)) & (wc >= T(0)) & (nearness > before) & within;
+        if (!kn::any(better)) continue;
+        const F after = kn::sel(better, nearness, before);
+        memcpy(best, &after, sizeof(F));
+        int32_t* const owner = face_ + int64_t(row) * stride_ + column;
+        for (int l = 0, end = std::min(W, columns.last - column + 1); l < end; ++l)
+          if (better[l]) owner[l] = f;
+      }
+    }
+  }
+
+  void look_at_packets() {
+    own_.open.resize(packets_), own_.deepest.resize(packets_);
+    own_.tiles.assign(int64_t(parts_) * (height_ / tile_rows + 1), 0);
+    for (int32_t row = 0; row < height_; ++row)
+      for (int32_t part = 0; part < parts_; ++part) {
+        const int64_t k = int64_t(row) * parts_ + part;
+        const int32_t column = part * packet, end = std::min(packet, width_ - column);
+        const int32_t* const face = face_ + k * packet;
+        const T* const nearness = own_.nearness.data() + k * packet;
+        Range open = {packet, -1};
+        T deepest = T(1e30);
+        for (int32_t l = 0; l < end; ++l) {
+          if (face[l] >= 0) {
+            deepest = std::min(deepest, nearness[l]);
+          } else {
+            open.first = std::min(open.first, l), open.last = l;
+          }
+        }
+        own_.open[k] = {column + open.first, column + open.last};
+        own_.deepest[k] = deepest;
+        if (open.last >= 0) own_.tiles[row / tile_rows * parts_ + part] = 1;
+      }
+  }
+
+  void list_face(int32_t f) {
+    const Face<T>& s = own_.faces[f];
+    const T left = std::min({s.x[0], s.x[1], s.x[2]}), right = std::max({s.x[0], s.x[1], s.x[2]});
+    const T low = std::min({s.y[0], s.y[1], s.y[2]}), high = std::max({s.y[0], s.y[1], s.y[2]});
+    const Range columns = columns_of(left - reach_, right + reach_), rows = rows_of(low - reach_, high + reach_);
+    if (columns.first > columns.last) return;
+    for (int32_t tile = rows.first / tile_rows; tile <= rows.last / tile_rows; ++tile)
+      for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part) {
+        if (!own_.tiles[tile * parts_ + part]) continue;
+        const int32_t end = std::min(rows.last, tile * tile_rows + tile_rows - 1);
+        for (int32_t row = std::max(rows.first, tile * tile_rows); row <= end; ++row) {
+          const int64_t k = int64_t(row) * parts_ + part;
+          const int32_t first = std::max(own_.open[k].first, columns.first);
+          const int32_t last = std::min(own_.open[k].last, columns.last);
+          if (first <= last && !is_beyond(s, x_of(first), x_of(last), y_of(row))) own_.outside.add(k, f);
         }
       }
-    }
-  }
-
-  // First and last uncovered pixel of every packet; first > last if there is none.
-  void find_open(const int32_t* out) {
-    open_.resize(packets_);
-    for (int64_t k = 0; k < packets_; ++k) {
-      const int32_t column = int32_t(k % (stride_ / packet)) * packet;
-      const int32_t end = std::min(packet, width_ - column);
-      Range found = {packet, -1};
-      for (int32_t l = 0; l < end; ++l) {
-        if (out[k * packet + l] >= 0) continue;
-        found.first = std::min(found.first, l), found.last = l;
-      }
-      open_[k] = {column + found.first, column + found.last};
-    }
-  }
-
-  void list_face(int32_t f, Entries& entries) {
-    const Face<T>& s = set_[f];
-    const auto [left, right] = std::minmax({s.x[0], s.x[1], s.x[2]});
-    const auto [low, high] = std::minmax({s.y[0], s.y[1], s.y[2]});
-    const Range columns = pixels_between(left - reach_, right + reach_, width_, scale_);
-    const Range rows = pixels_between(low - reach_, high + reach_, height_, scale_);
-    if (columns.first > columns.last) return;
-    for (int32_t row = rows.first; row <= rows.last; ++row) {
-      const T y = T(2 * row + 1 - height_) * scale_;
-      for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part) {
-        const int64_t k = int64_t(row) * (stride_ / packet) + part;
-        const int32_t first = std::max(open_[k].first, columns.first), last = std::min(open_[k].last, columns.last);
-        if (first > last) continue;
-        const T x0 = T(2 * first + 1 - width_) * scale_, x1 = T(2 * last + 1 - width_) * scale_;
-        if (!is_beyond(s, x0, x1, y)) entries.add(int32_t(k), f);
-      }
-    }
   }
 
   // Whether one edge has all pixels from (x0, y) to (x1, y) on its outer side, farther away than the reach.
@@ -199,9 +245,8 @@ class Visible {
     for (int k = 0; k < 3; ++k) {
       const int n = k == 2 ? 0 : k + 1;
       const T ex = s.x[n] - s.x[k], ey = s.y[n] - s.y[k];
-      const T at0 = sign * (ex * (y - s.y[k]) - ey * (x0 - s.x[k]));
-      const T at1 = sign * (ex * (y - s.y[k]) - ey * (x1 - s.x[k]));
-      const T inner = std::max(at0, at1);
+      const T up = ex * (y - s.y[k]);
+      const T inner = std::max(sign * (up - ey * (x0 - s.x[k])), sign * (up - ey * (x1 - s.x[k])));
       if (inner < 0 && inner * inner > reach_squared_ * (ex * ex + ey * ey)) return true;
     }
     return false;
@@ -211,73 +256,113 @@ class Visible {
   // front face. ring_[f][k] is the next side, 3 * face + first corner, at the same edge.
   bool is_silhouette(int32_t f, int k) const {
     const int32_t own = 3 * f + k;
-    const bool front = set_[f].area < 0;
+    const bool front = own_.faces[f].area < 0;
     for (int32_t side = ring_[4 * f + k]; side != own; side = ring_[4 * (side / 3) + side % 3]) {
-      const Face<T>& other = set_[side / 3];
+      const Face<T>& other = own_.faces[side / 3];
       if (!other.drawn) continue;
-      if ((other.area < 0) == front) return false;
-      if (!front && other.solid) return false;
+      if ((other.area < 0) == front || (!front && other.solid)) return false;
     }
     return true;
   }
 
-  void list_edges(int32_t f, const int32_t* out, Entries& entries) {
-    const Face<T>& s = set_[f];
-    const T sign = s.area > 0 ? T(1) : T(-1);
+  void list_edges(int32_t f) {
+    const Face<T>& s = own_.faces[f];
     for (int k = 0; k < 3; ++k) {
       if (!is_silhouette(f, k)) continue;
       const int n = k == 2 ? 0 : k + 1;
-      const T ax = s.x[k], ay = s.y[k], ex = s.x[n] - ax, ey = s.y[n] - ay;
       const T nearest = std::max(T(1) / s.z[k], T(1) / s.z[n]) * T(1 + 1e-5);
-      const Range columns = pixels_between(std::min(ax, s.x[n]) - reach_, std::max(ax, s.x[n]) + reach_, width_, scale_);
-      const Range rows = pixels_between(std::min(ay, s.y[n]) - reach_, std::max(ay, s.y[n]) + reach_, height_, scale_);
-      const T most = reach_squared_ * (ex * ex + ey * ey), slack = T(1e-5) * (std::abs(ex) + std::abs(ey));
-      for (int32_t row = rows.first; row <= rows.last; ++row) {
-        const T y = T(2 * row + 1 - height_) * scale_;
-        int32_t done = -1;  // the packet that has the edge already
-        for (int32_t column = columns.first; column <= columns.last; ++column) {
-          const int64_t pixel = int64_t(row) * stride_ + column;
-          if (column / packet == done || out[pixel] < 0 || nearness_[pixel] > nearest) continue;
-          const T x = T(2 * column + 1 - width_) * scale_;
-          const T inner = sign * (ex * (y - ay) - ey * (x - ax));
-          if (inner > slack || inner * inner > most * T(1.001) + slack * slack) continue;
-          done = column / packet;
-          entries.add(int32_t(pixel / packet), 3 * f + k);
+      const Range columns = columns_of(std::min(s.x[k], s.x[n]) - reach_, std::max(s.x[k], s.x[n]) + reach_);
+      const Range rows = rows_of(std::min(s.y[k], s.y[n]) - reach_, std::max(s.y[k], s.y[n]) + reach_);
+      if (columns.first > columns.last) continue;
+      for (int32_t row = rows.first; row <= rows.last; ++row)
+        for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part) {
+          const int64_t at = int64_t(row) * parts_ + part;
+          if (own_.deepest[at] > nearest) continue;
+          const int32_t first = std::max(part * packet, columns.first);
+          const int32_t last = std::min(part * packet + packet - 1, columns.last);
+          if (fades_over(s, k, n, nearest, row, first, last)) own_.rims.add(at, 3 * f + k);
         }
-      }
     }
   }
 
+  // Whether there is a covered pixel beyond the edge, within reach of its line, and deeper than its nearest end.
+  bool fades_over(const Face<T>& s, int k, int n, T nearest, int32_t row, int32_t first, int32_t last) const {
+    const T sign = s.area > 0 ? T(1) : T(-1);
+    const T ex = s.x[n] - s.x[k], ey = s.y[n] - s.y[k], up = ex * (y_of(row) - s.y[k]);
+    const T slack = T(1e-5) * (std::abs(ex) + std::abs(ey)), most = reach_squared_ * (ex * ex + ey * ey) + slack * slack;
+    for (int32_t column = first; column <= last; ++column) {
+      const int64_t pixel = int64_t(row) * stride_ + column;
+      if (face_[pixel] < 0 || own_.nearness[pixel] > nearest) continue;
+      const T inner = sign * (up - ey * (x_of(column) - s.x[k]));
+      if (inner <= slack && inner * inner <= most) return true;
+    }
+    return false;
+  }
+
+  void mark_empty() {
+    own_.rimmed.assign(packets_, 1);  // for now: empty
+    for (int32_t k : own_.outside.at) own_.rimmed[k] = 0;
+    for (int64_t k = 0; k < packets_; ++k)
+      if (own_.rimmed[k] && own_.open[k].first <= own_.open[k].last)
+        for (int l = 0; l < packet; ++l)
+          if (face_[k * packet + l] == UNCOVERED) face_[k * packet + l] = EMPTY;
+    std::fill(own_.rimmed.begin(), own_.rimmed.end(), uint8_t(0));
+    for (int32_t k : own_.rims.at) own_.rimmed[k] = 1;
+  }
+
+  // Sorts covered pixels by their face, those of a face in whole packets. Returns the packets that are needed.
+  int32_t list_inside() {
+    std::vector<int32_t>& place = own_.counts;
+    place.assign(faces_ + 1, 0);
+    for (int64_t k = 0; k < packets_; ++k)
+      if (!own_.rimmed[k])
+        for (int64_t p = k * packet; p < (k + 1) * packet; ++p) ++place[face_[p] < 0 ? faces_ : face_[p]];
+    int32_t* const pixel = ints(8);
+    int32_t* const owner = ints(9);
+    const int64_t room = call_->length[9];
+    int32_t used = 0;
+    for (int64_t f = 0; f < faces_; ++f) used += (place[f] + packet - 1) / packet;
+    if (used > room) {
+      std::fill(owner, owner + room, -1);
+      return used;
+    }
+    int32_t slot = 0;
+    for (int64_t f = 0; f < faces_; ++f) {
+      const int32_t end = slot + (place[f] + packet - 1) / packet, pixels = slot * packet + place[f];
+      place[f] = slot * packet;
+      for (int32_t p = pixels; p < end * packet; ++p) pixel[2 * p] = -1, pixel[2 * p + 1] = 0;
+      for (; slot < end; ++slot) owner[slot] = int32_t(f);
+    }
+    std::fill(owner + slot, owner + room, -1);
+    for (int32_t row = 0; row < height_; ++row)
+      for (int32_t part = 0; part < parts_; ++part) {
+        const int64_t k = int64_t(row) * parts_ + part;
+        if (own_.rimmed[k] || own_.deepest[k] == T(1e30)) continue;
+        for (int l = 0; l < packet; ++l) {
+          const int32_t f = face_[k * packet + l];
+          if (f < 0) continue;
+          const int32_t to = place[f]++;
+          pixel[2 * to] = part * packet + l, pixel[2 * to + 1] = row;
+        }
+      }
+    return used;
+  }
+
+  const kn_call* call_;
+  Memory<T>& own_;
   const T* screen_;
   const int32_t *corner_, *two_sided_, *ring_;
   int64_t faces_, packets_;
-  int32_t width_, height_, stride_;
+  int32_t* face_;
+  int32_t width_, height_, parts_, stride_;
   bool with_edges_;
-  T scale_, near_, reach_, reach_squared_;
-  const F twice_ = __builtin_convertvector(2 * kn::iota<I>(), F);
-  // Memory of a thread, used again.
-  std::vector<Face<T>>& set_ = face_memory();
-  std::vector<T>& nearness_ = number_memory();
-  std::vector<Range>& open_ = range_memory();
-
-  static std::vector<Face<T>>& face_memory() {
-    static thread_local std::vector<Face<T>> memory;
-    return memory;
-  }
-  static std::vector<T>& number_memory() {
-    static thread_local std::vector<T> memory;
-    return memory;
-  }
-  static std::vector<Range>& range_memory() {
-    static thread_local std::vector<Range> memory;
-    return memory;
-  }
+  T scale_, inverse_, near_, reach_, reach_squared_;
 };
 
 template <class T>
 void visible(const kn_call* call) {
-  static thread_local Entries faces, edges;
-  Visible<T>(call).run(call, faces, edges);
+  static thread_local Memory<T> memory;
+  Visible<T>(call, memory).run();
 }
 
 }  // namespace
