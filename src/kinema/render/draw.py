@@ -29,6 +29,7 @@ from kinema.render.screen import (
     visible,
 )
 from kinema.render.shading import Light, directions_to_lights
+from kinema.render.softras import SOFT_ROOM, Soft, call_silhouette_kernels, call_soft_kernels, soft_inputs
 from kinema.render.surface import Lights, Surface
 
 FIRST_ROOM = (64, 64, 512, 16, 64)  # packets inside, packets outside, their faces, packets at rims, their edges
@@ -45,7 +46,8 @@ class Shape:
     vertices: int
     traits: tuple[tuple[int, int, int, int], ...]
     textures: tuple[tuple[int, int], ...]  # (width, height) of each surface's, (0, 0) without
-    room: tuple[int, ...]  # in the lists of `screen.visible`, see there
+    room: tuple[int, ...]  # in the lists of `screen.visible` or of `softras.touched_pixels`, see there
+    mode: str = "dibr"  # or "soft", "silhouette"
 
 
 class Topology:
@@ -70,7 +72,7 @@ class Topology:
         ]
         self.rings = rings(joined_faces(same, counts))
         self.programs: dict[Shape, Program] = {}
-        self.room: dict[tuple[int, int], tuple[int, ...]] = {}  # by the size of the image
+        self.room: dict[Any, tuple[int, ...]] = {}  # by mode and size of the image
 
     def program(self, shape: Shape) -> Program:
         """The program for a shape, made at first use."""
@@ -116,20 +118,6 @@ def image_program(topology: Topology, shape: Shape) -> Program:
     screen = p.scratch("screen", vec3, n)
     p.call(vertices_on_screen, vertices, view, screen, count=n)
 
-    face = p.scratch("face", Int, pixels)
-    packets, outside_packets, outside_faces, rim_packets, rim_edges = shape.room
-    inside = Inside(
-        pixel=p.scratch("inside_pixel", ivec2, PACKET * packets), face=p.scratch("inside_face", Int, packets)
-    )
-    outside = _near(p, "outside", outside_packets, outside_faces)
-    rims = _near(p, "rims", rim_packets, rim_edges)
-    two_sided = p.constant("two_sided", Int, np.array([t[3] for t in shape.traits])[topology.surface])
-    ring = p.constant("ring", ivec3, topology.rings)
-    options = p.constant("options", ivec3, (width, height, int(look.edges)))
-    needed = p.output("needed", Int, len(shape.room))
-    lists = (face, *_members(inside), *_members(outside), *_members(rims), needed)
-    p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *lists)
-
     def given(name: str, element: type, count: int, used: bool = True) -> Ref:
         """A parameter, or zeros in place of what is not used."""
         if used:
@@ -151,7 +139,7 @@ def image_program(topology: Topology, shape: Shape) -> Program:
         vertices=vertices,
         normals=normals,
         uv=given("uv", vec2, n, textured),
-        colours=given("colours", vec3, n if look.vertex_colours else surfaces),
+        colours=given("colours", vec3, n if look.vertex_colours else surfaces, shape.mode != "silhouette"),
         traits=p.constant("traits", ivec4, shape.traits),
         place=p.constant("place", ivec3, [(at, *wh) for at, wh in zip(places, shape.textures, strict=False)]),
         texture=given("texture", vec3, int(places[-1]), textured),
@@ -170,7 +158,26 @@ def image_program(topology: Topology, shape: Shape) -> Program:
         points=given("points", vec3, look.points, lit and look.points > 0),
         point_colours=given("point_colours", vec3, look.points, lit and look.points > 0),
     )
+    if shape.mode == "silhouette":
+        call_silhouette_kernels(p, view, drawn, sigma, *shape.room)
+        return p
     background = p.parameter("background", vec3)
+    if shape.mode == "soft":
+        call_soft_kernels(p, look, view, drawn, light, sigma, background, *shape.room)
+        return p
+    face = p.scratch("face", Int, pixels)
+    packets, outside_packets, outside_faces, rim_packets, rim_edges = shape.room
+    inside = Inside(
+        pixel=p.scratch("inside_pixel", ivec2, PACKET * packets), face=p.scratch("inside_face", Int, packets)
+    )
+    outside = _near(p, "outside", outside_packets, outside_faces)
+    rims = _near(p, "rims", rim_packets, rim_edges)
+    two_sided = p.constant("two_sided", Int, np.array([t[3] for t in shape.traits])[topology.surface])
+    ring = p.constant("ring", ivec3, topology.rings)
+    options = p.constant("options", ivec3, (width, height, int(look.edges)))
+    needed = p.output("needed", Int, len(shape.room))
+    lists = (face, *_members(inside), *_members(outside), *_members(rims), needed)
+    p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *lists)
     alpha = p.output("alpha", Float, pixels)
     rgb = p.output("rgb", vec3, pixels) if look.colours else p.scratch("rgb", vec3, 1)
     inside_pixels, outside_pixels, rim_pixels = pixel_kernels(look)
@@ -232,6 +239,7 @@ def render_surfaces(
     sigma: Tensor | float = SIGMA,
     edges: bool = True,
     perspective: bool = True,
+    soft: Soft | None = None,
     outputs: Sequence[str] = ("rgb", "alpha"),
     threads: int | None = None,
 ) -> dict[str, Tensor]:
@@ -245,6 +253,7 @@ def render_surfaces(
         sigma: Squared width of soft outlines on the screen.
         edges: Whether outlines fade over what is behind them, too.
         perspective: Interpolation in space; otherwise linear on the screen.
+        soft: Draw a soft image, see `softras`, with this softness of occlusion; edges and perspective are not asked.
         outputs: Which of "rgb" (*batch, height, width, 3) and "alpha" (*batch, height, width) to return.
         threads: Worker threads; all CPUs by default. No effect on any bit.
 
@@ -272,15 +281,19 @@ def render_surfaces(
         for m in [s.material]
     )
     size = (camera.width, camera.height)
+    mode, first_room = "dibr", FIRST_ROOM
+    if soft is not None:
+        mode, first_room = "soft" if "rgb" in outputs else "silhouette", SOFT_ROOM
+        look, parameters = soft_inputs(look, parameters, soft, mode)
     record = ("needed", *outputs)
-    room = topology.room.setdefault(size, FIRST_ROOM)
+    room = topology.room.setdefault((mode, size), first_room)
     while True:
-        shape = Shape(look, size, camera.near, parameters["vertices"].shape[-2], traits, textures, room)
+        shape = Shape(look, size, camera.near, parameters["vertices"].shape[-2], traits, textures, room, mode)
         done = rollout(topology.program(shape), 1, {}, parameters, record=record, threads=threads, progress=False)
         needed = done.outputs["needed"].reshape(-1, len(room)).amax(0).tolist()
         if all(n <= r for n, r in zip(needed, room, strict=True)):
             break
-        room = topology.room[size] = tuple(r if n <= r else n + n // 4 for n, r in zip(needed, room, strict=True))
+        room = topology.room[mode, size] = tuple(r if n <= r else n + n // 4 for n, r in zip(needed, room, strict=True))
     found = {}
     for name in outputs:
         flat = done.outputs[name]

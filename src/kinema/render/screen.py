@@ -52,6 +52,12 @@ def row_length(width: int) -> int:
 
 
 @func
+def stride_of(width: Int):
+    """`row_length` in kernels."""
+    return (width + PACKET - 1) // PACKET * PACKET
+
+
+@func
 def on_screen(p: vec3, view: View):
     """Where a point in the camera's axes is on the screen, and its depth; (0, 0, depth) if it is nearer than `near`."""
     scale = 2.0 / Float(min(view.size.x, view.size.y))
