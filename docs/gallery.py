@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/gallery.md with Kinema's own renderer: `python docs/gallery.py`, or with names of pictures."""
+"""Draws the pictures of docs/gallery.md with Kinema itself: `python docs/gallery.py`, or with names of pictures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import kinema as kn
+from kinema.render.files import resize
 from kinema.scene.description import Body, Pose, Robot, Shape
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.gear import gear
@@ -62,7 +63,9 @@ def cloth() -> Tensor:
     woven = kn.Material(torch.ones(3), stripes(256), specular=0.02)
     camera = kn.Camera.look_at((0.9, -2.6, 1.5), (0.03, 0.0, 0.22), fov=0.42, size=(420, 380))
     frames = [path.x[k] for k in (1700, 2600, 5200)]
-    return beside(kn.render(path.model, camera, x=x, shadows=True, materials={"blanket": woven}, **FINE) for x in frames)
+    return beside(
+        kn.render(path.model, camera, x=x, shadows=True, materials={"blanket": woven}, **FINE) for x in frames
+    )
 
 
 def stripes(size: int) -> Tensor:
@@ -96,7 +99,7 @@ def smoke() -> Tensor:
     """Three plumes of smoke rise and mix."""
     box = kn.SmokeBox((160, 160), 1.0)
     x, y = box.centres(torch.float32)
-    puffs = [torch.exp(-((x - a) ** 2 + (y - b) ** 2) / 0.004) for a, b in ((0.3, 0.15), (0.5, 0.1), (0.7, 0.15))]
+    puffs = [1.5 * torch.exp(-((x - a) ** 2 + (y - b) ** 2) / 0.004) for a, b in ((0.3, 0.15), (0.5, 0.1), (0.7, 0.15))]
     sway = box.project(0.08 * torch.stack([torch.sin(9 * y), torch.cos(7 * x)]))
     rise = torch.tensor([12.0, 16.0, 12.0])
     path = kn.simulate_smoke(box, torch.stack(puffs), sway, buoyancy=rise, steps=160, dt=0.01, progress=False)
@@ -110,9 +113,7 @@ def textured() -> Tensor:
     camera = kn.Camera.look_at((0.0, -4.0, 0.9), (0.0, 0.0, 0.0), fov=0.56, size=(320, 320))
     directions = [[[0.5, 0.75, -1.1]], [[-0.8, 0.5, -0.6]], [[0.0, 1.0, 0.0]]]
     options = {name: value for name, value in FINE.items() if name != "lights"}
-    lit = [
-        kn.Lights(torch.full((3,), 0.12), torch.tensor(d), torch.full((1, 3), 0.85)) for d in directions
-    ]
+    lit = [kn.Lights(torch.full((3,), 0.12), torch.tensor(d), torch.full((1, 3), 0.85)) for d in directions]
     return beside(kn.render(surface, camera, background=(1.0, 1.0, 1.0), lights=one, **options) for one in lit)
 
 
@@ -151,34 +152,43 @@ def marble(size: int) -> Tensor:
     sea, green, sand = (torch.tensor(c) for c in ((0.03, 0.13, 0.36), (0.10, 0.30, 0.08), (0.65, 0.50, 0.28)))
     high = torch.sigmoid(6 * (height - 1.7)).unsqueeze(-1)
     colour = (1 - land) * sea + land * ((1 - high) * green + high * sand)
-    line = ((((v * 12) % 1.0 - 0.5).abs() > 0.47) | ((u * 24) % 1.0 < 0.05 / torch.cos(north).clamp_min(0.05))).unsqueeze(-1)
+    line = (
+        (((v * 12) % 1.0 - 0.5).abs() > 0.47) | ((u * 24) % 1.0 < 0.05 / torch.cos(north).clamp_min(0.05))
+    ).unsqueeze(-1)
     return torch.where(line, 0.6 * colour + 0.25, colour)
 
 
 def buffers() -> Tensor:
     """Colour, coverage, depth and normals of one view."""
-    model, camera = crowd(), crowd_view((430, 330))
-    options = FINE | {"ground": False}
-    made = kn.render(model, camera, outputs=("rgb", "alpha", "depth", "normal"), **options)
-    covered = made["alpha"].unsqueeze(-1)
-    near, far = 4.6, 7.0  # [m]
-    depth = ((far - made["depth"]) / (far - near)).clamp(0.0, 1.0).unsqueeze(-1) * covered
-    normal = covered * (0.5 + 0.5 * made["normal"]) + (1 - covered)
-    return beside([beside([made["rgb"], covered.expand(-1, -1, 3)]), beside([depth.expand(-1, -1, 3), normal])], 0)
+    model, camera = crowd(), crowd_view((430, 300))
+    colour = kn.render(model, camera, shadows=True, **FINE)
+    mask = kn.render(model, camera, ground=False, outputs="alpha", **FINE).unsqueeze(-1).expand(-1, -1, 3)
+    fine = kn.render(model, camera.resized(3 * 430, 3 * 300), outputs=("depth", "normal"))
+    near, far = 4.2, 9.5  # [m]
+    depth = torch.where(fine["depth"] > 0, ((far - fine["depth"]) / (far - near)).clamp(0.0, 1.0), 0.0)
+    normal = torch.where(fine["depth"].unsqueeze(-1) > 0, 0.5 + 0.5 * fine["normal"], 1.0)
+    small = [resize(image, (430, 300)) for image in (depth.unsqueeze(-1).expand(-1, -1, 3), normal)]
+    return beside([beside([colour, mask]), beside(small)], 0)
 
 
 def outlines() -> Tensor:
-    """The same scene with ever softer outlines."""
+    """The same scene with ever softer outlines; below with soft occlusion, too."""
     still = (
         Body("box", shapes=(Shape("box", (0.3, 0.3, 0.3), Pose((0.0, 0.0, 0.3), turned(0.5))),)),
         Body("ball", shapes=(Shape("sphere", (0.25,), Pose((0.35, -0.65, 0.25)), colour=(0.9, 0.24, 0.03, 1.0)),)),
     )
     scene = kn.Scene()
     scene.add_robot(Robot("still", still))
-    camera = kn.Camera.look_at((0.7, -3.0, 1.3), (0.12, -0.2, 0.27), fov=0.5, size=(240, 240))
-    widths = (1e-7, 1 / 7000, 1e-3, 4e-3)
-    options = {"lights": kn.Lights.studio(), "antialias": 2}
-    return beside(kn.render(kn.compile(scene), camera, sigma=sigma, **options) for sigma in widths)
+    model, lights = kn.compile(scene), kn.Lights.studio()
+    camera = kn.Camera.look_at((0.7, -3.0, 1.3), (0.1, -0.2, 0.27), fov=0.44, size=(240, 230))
+    sharp = [
+        kn.render(model, camera, sigma=sigma, lights=lights, antialias=2) for sigma in (1e-7, 1 / 7000, 1e-3, 4e-3)
+    ]
+    soft = [
+        kn.render(model, camera, mode="soft", sigma=sigma, soft=kn.Soft(gamma, 1.0, 6.0), lights=lights)
+        for sigma, gamma in ((1e-6, 1e-4), (1e-4, 1e-3), (1e-3, 1e-2), (1e-3, 1e-1))
+    ]
+    return beside([beside(sharp), beside(soft)], 0)
 
 
 def turned(angle: float) -> tuple[float, float, float, float]:

@@ -53,6 +53,7 @@ _API = {
     "kinema.render.camera": ("Camera",),
     "kinema.render.surface": ("Surface", "Material", "Lights"),
     "kinema.render.render": ("surfaces_of",),
+    "kinema.render.softras": ("Soft",),
     "kinema.render.files": ("write_image", "write_video", "read_images", "read_masks"),
     "kinema.fit.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
     "kinema.storage.objects": ("save", "load"),
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from kinema.render.files import write_image as write_image
     from kinema.render.files import write_video as write_video
     from kinema.render.render import surfaces_of as surfaces_of
+    from kinema.render.softras import Soft as Soft
     from kinema.render.surface import Lights as Lights
     from kinema.render.surface import Material as Material
     from kinema.render.surface import Surface as Surface

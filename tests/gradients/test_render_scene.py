@@ -220,3 +220,52 @@ def test_what_is_refused():
         render([made], seen())
     with pytest.raises(InputError, match="no state"):
         render(kn.surfaces_of(made), seen(), every=2)
+
+
+def test_depth_and_normals_of_a_plane():
+    """A tilted square: both are known in closed form at every pixel, seen from either side."""
+    normal = torch.tensor([0.3, -1.0, 0.4], dtype=F64)
+    normal = normal / normal.norm()
+    right = torch.linalg.cross(normal, torch.tensor([0.0, 0.0, 1.0], dtype=F64))
+    up = torch.linalg.cross(right, normal)
+    centre = torch.tensor([0.1, 0.5, 1.2], dtype=F64)
+    corners = torch.stack([centre + 5 * (i * right + j * up) for i, j in ((1, -1), (-1, -1), (-1, 1), (1, 1))])
+    camera = seen()
+    u = torch.arange(24, dtype=F64) + 0.5
+    x, y = ((u - 12) / camera.focal[0] for _ in range(2))
+    rays = torch.stack([x.expand(24, 24), y[:, None].expand(24, 24), torch.ones(24, 24, dtype=F64)], -1) @ camera.R
+    depth = ((centre - camera.eye) @ normal) / (rays @ normal)
+    for smooth in (True, False):
+        for faces in ([[0, 1, 2], [0, 2, 3]], [[0, 2, 1], [0, 3, 2]]):
+            square = kn.Surface(corners, torch.tensor(faces), smooth=smooth, two_sided=True)
+            found = render(square, camera, outputs=("depth", "normal"))
+            assert torch.allclose(found["depth"], depth)
+            assert torch.allclose(found["normal"], normal.expand(24, 24, 3))
+    empty = replace(square, vertices=corners + torch.tensor([0.0, -100.0, 0.0], dtype=F64))
+    assert (render(empty, camera, outputs="depth") == 0).all()
+
+
+def test_depth_and_normals_have_gradients():
+    made = model()
+    q = torch.tensor([0.3, -0.4], dtype=F64, requires_grad=True)
+    weights = torch.rand(24, 24, generator=torch.Generator().manual_seed(3), dtype=F64)
+    for name in ("depth", "normal"):
+
+        def image(q: Tensor, name: str = name) -> Tensor:
+            drawn = render(made, seen(), q=q, dtype=F64, outputs=name)
+            return (drawn * (weights if name == "depth" else weights.unsqueeze(-1))).sum()
+
+        (slope,) = torch.autograd.grad(image(q), q)
+        assert slope.abs().min() > 1e-3
+        for k in range(2):
+            way = torch.eye(2, dtype=F64)[k]
+            assert slope[k].item() == pytest.approx(difference(image, q, way, 1e-7).item(), rel=1e-5)
+
+
+def test_soft_occlusion_is_a_mode():
+    made = model()
+    plain, soft = (render(made, seen(), mode=mode, sigma=1e-6) for mode in ("dibr", "soft"))
+    # with sharp edges and occlusion both draw the same; only pixels of outlines differ
+    assert ((plain - soft).abs().amax(-1) > 0.02).float().mean() < 0.03
+    with pytest.raises(InputError, match="soft occlusion"):
+        render(made, seen(), soft=kn.Soft())

@@ -67,7 +67,14 @@ def find_visuals(
             at = tree.bodies.index(f"{one.name}/{body.name}")
             for k, shape in enumerate(body.shapes):
                 if shape.visible if some else shape.collides:
-                    rows.append((f"{one.name}/{body.name}/{shape.name or k}", at, shape, _colour(shape, number, depth[body.name])))
+                    rows.append(
+                        (
+                            f"{one.name}/{body.name}/{shape.name or k}",
+                            at,
+                            shape,
+                            _colour(shape, number, depth[body.name]),
+                        )
+                    )
     made = VisualArrays(
         names=[name for name, *_ in rows],
         kind=[shape.kind for _, _, shape, _ in rows],

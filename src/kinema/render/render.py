@@ -10,18 +10,20 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.model.model import Model
+from kinema.render.buffers import depth_of, normals_of
 from kinema.render.camera import Camera
 from kinema.render.draw import render_surfaces
 from kinema.render.files import resize
 from kinema.render.geometry import Params, model_surfaces
 from kinema.render.ground import shadows_of
 from kinema.render.smoke import smoke_surface
+from kinema.render.softras import Soft
 from kinema.render.surface import Lights, Material, Surface
 from kinema.simulation.simulate import Trajectory
 from kinema.simulation.smoke import SmokeTrajectory
 
-MODES = {"dibr": render_surfaces}
-OUTPUTS = ("rgb", "rgba", "alpha")
+MODES = ("dibr", "soft")
+OUTPUTS = ("rgb", "rgba", "alpha", "depth", "normal")
 
 Drawn = Surface | Sequence[Surface] | Model | Trajectory | SmokeTrajectory
 
@@ -130,16 +132,17 @@ def render(
         shadows: On the ground, of the first directional light, see `shadows_of`.
         lights: On all of it.
         background: Linear RGB, shape (*batch, 3).
-        mode: "dibr": sharp inside, soft outlines, see `dibr`.
-        outputs: "rgb", "rgba" or "alpha", or several of them.
-        antialias: Samples per pixel along each side.
+        mode: "dibr": sharp inside, soft outlines, see `dibr`; "soft": all edges are soft, and what is behind shines
+            through, see `softras`.
+        outputs: "rgb", "rgba", "alpha", "depth" [m] (0 for nothing) or "normal" (in the world), or several of them.
+        antialias: Samples per pixel along each side; depth and normals are those in the middle of pixels.
         size: Width and height [pixels] of the image, if no camera is given.
         dtype: Of what is drawn from models and trajectories; float64 to check gradients.
-        options: Of the mode: sigma, edges, perspective, threads.
+        options: Of `render_surfaces`: sigma, edges, perspective, threads, and for the soft mode soft.
 
     Returns:
         Linear RGB, shape (*batch, height, width, 3), with (*batch, time) in place of batch for trajectories; likewise
-        4 channels for "rgba" and none for "alpha". For several outputs, a dictionary.
+        4 channels for "rgba", and none for "alpha" and "depth". For several outputs, a dictionary.
 
     Gradients:
         Exact to all tensors for the faces that each pixel sees, see `render_surfaces`.
@@ -162,16 +165,19 @@ def render(
     if shadows:
         surfaces = [*surfaces, *shadows_of(surfaces, lights)]
     needed = {"rgb": ("rgb",), "rgba": ("rgb", "alpha"), "alpha": ("alpha",)}
-    made = MODES[mode](
-        surfaces,
-        camera if antialias == 1 else camera.resized(antialias * camera.width, antialias * camera.height),
-        lights=lights,
-        background=background,
-        outputs=tuple(dict.fromkeys(n for name in wanted for n in needed[name])),
-        **options,
-    )
-    if antialias > 1:
-        made = {name: _pooled(name, image, camera) for name, image in made.items()}
+    drawn = tuple(dict.fromkeys(n for name in wanted for n in needed.get(name, ())))
+    made: dict[str, Tensor] = {}
+    for name, draw in (("depth", depth_of), ("normal", normals_of)):
+        if name in wanted:
+            made[name] = draw(surfaces, camera, options.get("threads"))
+    if mode == "soft":
+        options = {"soft": Soft()} | options
+    elif "soft" in options:
+        raise InputError("images of this mode have no soft occlusion", got="soft", fix='mode="soft"')
+    if drawn:
+        fine = camera if antialias == 1 else camera.resized(antialias * camera.width, antialias * camera.height)
+        found = render_surfaces(surfaces, fine, lights=lights, background=background, outputs=drawn, **options)
+        made |= {name: image if antialias == 1 else _pooled(name, image, camera) for name, image in found.items()}
     if "rgba" in wanted:
         made["rgba"] = torch.cat([made["rgb"], made["alpha"].unsqueeze(-1)], -1)
     return made[outputs] if isinstance(outputs, str) else {name: made[name] for name in wanted}
