@@ -64,7 +64,8 @@ def _painted(surface: Surface, values: Tensor) -> Surface:
 
 
 def _draw(painted: Sequence[Surface], camera: Camera, threads: int | None) -> Tensor:
-    return render_surfaces(painted, camera, sigma=SHARP, edges=False, outputs=("rgb",), threads=threads)["rgb"]
+    found = render_surfaces(painted, camera, sigma=SHARP, edges=False, outputs=("rgb", "alpha"), threads=threads)
+    return torch.where(found["alpha"].unsqueeze(-1) < 1.0, 0.0, found["rgb"])  # a pixel may lie just beside an edge
 
 
 def _single(surface: Surface) -> Surface:
