@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.render.files import resize
+from kinema.rendering.files import resize
 from kinema.scene.description import Body, Pose, Robot, Shape
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.gear import gear

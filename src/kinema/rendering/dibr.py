@@ -42,10 +42,10 @@ from kinema.lang import (
     vec2,
     vec3,
 )
-from kinema.render.screen import PACKET, View, eye_of, on_grid, ray_of
-from kinema.render.shading import Light, mirrored, texel, tinted
-from kinema.render.soft_pixels import cross2
-from kinema.render.tiles import CUT
+from kinema.rendering.screen import PACKET, View, eye_of, on_grid, ray_of
+from kinema.rendering.shading import Light, mirrored, texel, tinted
+from kinema.rendering.soft_pixels import cross2
+from kinema.rendering.tiles import CUT
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from kinema.errors import InputError
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
-from kinema.render.camera import Camera
-from kinema.render.dibr import Drawn, Inside, Look, Near, empty_pixels, pixel_kernels
-from kinema.render.screen import (
+from kinema.rendering.camera import Camera
+from kinema.rendering.dibr import Drawn, Inside, Look, Near, empty_pixels, pixel_kernels
+from kinema.rendering.screen import (
     PACKET,
     View,
     joined_faces,
@@ -28,9 +28,9 @@ from kinema.render.screen import (
     vertices_on_screen,
     visible,
 )
-from kinema.render.shading import Light, directions_to_lights
-from kinema.render.softras import SOFT_ROOM, Soft, call_silhouette_kernels, call_soft_kernels, soft_inputs
-from kinema.render.surface import Lights, Surface
+from kinema.rendering.shading import Light, directions_to_lights
+from kinema.rendering.softras import SOFT_ROOM, Soft, call_silhouette_kernels, call_soft_kernels, soft_inputs
+from kinema.rendering.surface import Lights, Surface
 
 FIRST_ROOM = (64, 64, 512, 16, 64)  # packets inside, packets outside, their faces, packets at rims, their edges
 SIGMA = 1.0 / 7000.0  # [Chen et al. 2019], squared width of soft outlines on the screen

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from kinema.render.camera import Camera
-from kinema.render.draw import render_surfaces
-from kinema.render.surface import Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.surface import Material, Surface
 
 SHARP = 1e-12  # squared width of outlines: nothing is seen beside a face
 

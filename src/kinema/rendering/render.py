@@ -10,15 +10,15 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.model.model import Model
-from kinema.render.buffers import depth_of, normals_of
-from kinema.render.camera import Camera
-from kinema.render.draw import render_surfaces
-from kinema.render.files import resize
-from kinema.render.geometry import Params, model_surfaces
-from kinema.render.ground import shadows_of
-from kinema.render.smoke import smoke_surface
-from kinema.render.softras import Soft
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering.buffers import depth_of, normals_of
+from kinema.rendering.camera import Camera
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.files import resize
+from kinema.rendering.geometry import Params, model_surfaces
+from kinema.rendering.ground import shadows_of
+from kinema.rendering.smoke import smoke_surface
+from kinema.rendering.softras import Soft
+from kinema.rendering.surface import Lights, Material, Surface
 from kinema.simulation.simulate import Trajectory
 from kinema.simulation.smoke import SmokeTrajectory
 
