@@ -34,15 +34,15 @@ from kinema.lang import (
     ivec4,
     kernel,
     max,
-    normalize,
     record,
     static,
     uniform,
     vec2,
     vec3,
+    vec4,
 )
-from kinema.render.screen import PACKET, View, eye_of, on_grid, ray_of
-from kinema.render.shading import Light, mirrored, texel, tinted
+from kinema.render.screen import PACKET, View, eye_of, grid_of, lens_of, on_grid, ray_of
+from kinema.render.shading import Light, mirrored, texel, tinted, unit
 from kinema.render.soft_pixels import cross2
 from kinema.render.tiles import CUT
 
@@ -62,14 +62,16 @@ class Look:
     points: int = 0
     edges: bool = True
     perspective: bool = True
-    colours: bool = True  # otherwise coverage only
+    colours: bool = True  # whether they are wanted
+    coverage: bool = True  # whether it is wanted
 
 
 @record
 class Inside:
     """Covered pixels (column, row), in packets of one face each; column -1: no pixel. Faces of packets, -1: unused."""
 
-    pixel: Array[ivec2]
+    column: Array[Int]
+    row: Array[Int]
     face: Array[Int]
 
 
@@ -180,7 +182,7 @@ def point_functions(look: Look) -> tuple[Any, Any]:
                 n = n if drawn.traits[s].y == 1 else of_face
             else:
                 n = of_face
-        n = normalize(n)
+        n = unit(n)
         if TWO_SIDED:
             turned = cross2(flat(b) - flat(a), flat(c) - flat(a)) > 0.0
             if SOME_TWO_SIDED:
@@ -189,7 +191,7 @@ def point_functions(look: Look) -> tuple[Any, Any]:
         return n
 
     @func
-    def colour_at(drawn: Drawn, light: Light, view: View, f: Int, at: vec2, w: vec3, a: vec3, b: vec3, c: vec3):
+    def colour_at(drawn: Drawn, light: Light, view: View, lens: vec4, f: Int, at: vec2, w: vec3, a: vec3, b: vec3, c: vec3):
         """Colour towards the camera, of the point of face f seen at `at`, where its coordinates are w."""
         i, j, l = drawn.corners[f]
         s = 0
@@ -219,13 +221,13 @@ def point_functions(look: Look) -> tuple[Any, Any]:
             # Seen in perspective, the direction to the camera is that of the pixel's ray, whatever its depth.
             p, v = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
             if PERSPECTIVE and (SPECULAR or PLACED):
-                ray = ray_of(view, at)
-                v = -normalize(ray)
+                ray = ray_of(view, lens, at)
+                v = -unit(ray)
                 if PLACED:
                     p = eye_of(view) + ray * z
             if not PERSPECTIVE and (SPECULAR or POINTS > 0):
                 p = drawn.vertices[i] * q.x + drawn.vertices[j] * q.y + drawn.vertices[l] * q.z
-                v = normalize(eye_of(view) - p)
+                v = unit(eye_of(view) - p)
             scattered = vec3(0.0, 0.0, 0.0)
             shine = vec3(0.0, 0.0, 0.0)
             for k in static(DIRECTIONAL + POINTS):
@@ -233,7 +235,7 @@ def point_functions(look: Look) -> tuple[Any, Any]:
                 if k < DIRECTIONAL:
                     to_light, of_light = light.directions[k], light.direction_colours[k]
                 else:
-                    to_light = normalize(light.points[k - DIRECTIONAL] - p)
+                    to_light = unit(light.points[k - DIRECTIONAL] - p)
                     of_light = light.point_colours[k - DIRECTIONAL]
                 facing = dot(n, to_light)
                 scattered = scattered + of_light * max(facing, 0.0)
@@ -255,11 +257,12 @@ def point_functions(look: Look) -> tuple[Any, Any]:
 def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
     """The kernels of pixels that a face colours alone, of uncovered ones near a face, of covered ones near an edge."""
     _, colour_at = point_functions(look)
-    COLOURS, SOLID, SOME_SOLID = look.colours, look.two_sided == "all", look.two_sided == "some"
+    COLOURS, COVERAGE = look.colours, look.coverage
+    SOLID, SOME_SOLID = look.two_sided == "all", look.two_sided == "some"
 
     @kernel
     def inside_pixels(
-        p: Index, view: View, inside: Inside, drawn: Drawn, light: Light, rgb: Array[vec3], alpha: Array[Float]
+        p: Index, view: View, inside: Inside, drawn: Drawn, light: Light, rgb: Array[vec3]
     ):
         """Pixels inside a face, packets of one face each.
 
@@ -267,16 +270,16 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
             Exact for the face.
         """
         f = inside.face[uniform(p // PACKET)]
-        column, row = inside.pixel[p]
+        column, row = inside.column[p], inside.row[p]
+        grid, lens = grid_of(view), lens_of(view)
+        stride = (view.size.x + PACKET - 1) // PACKET * PACKET
         if f >= 0:
             if column >= 0:
                 i, j, l = drawn.corners[f]
                 a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
-                at = on_grid(column, row, view.size.x, view.size.y)
-                place = column + row * ((view.size.x + PACKET - 1) // PACKET * PACKET)
-                if COLOURS:
-                    rgb[place] = colour_at(drawn, light, view, f, at, inner_weights(at, a, b, c), a, b, c)
-                alpha[place] = 1.0
+                at = on_grid(grid, column, row)
+                w = inner_weights(at, a, b, c)
+                rgb[column + row * stride] = colour_at(drawn, light, view, lens, f, at, w, a, b, c)
 
     @kernel
     def outside_pixels(
@@ -298,9 +301,10 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         """
         slot = uniform(p // PACKET)
         packet = near.packet[slot]
+        grid, lens = grid_of(view), lens_of(view)
         if packet >= 0:
             column, row, place = on_packet(packet, p - PACKET * slot, view.size.x)
-            at = on_grid(column, row, view.size.x, view.size.y)
+            at = on_grid(grid, column, row)
             cut, sharp = CUT * sigma, 1.0 / sigma
             reach = cut if face[place] == -1 else -1.0
             clear = 1.0
@@ -343,10 +347,11 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                         a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
                         w = edge_weights(at, best - 3 * f, a, b, c)
                         q = flat(a) * w.x + flat(b) * w.y + flat(c) * w.z
-                        own = colour_at(drawn, light, view, f, q, w, a, b, c)
+                        own = colour_at(drawn, light, view, lens, f, q, w, a, b, c)
                         colour = own * (1.0 - clear) + background * clear
                     rgb[place] = colour
-                alpha[place] = 1.0 - clear
+                if COVERAGE:
+                    alpha[place] = 1.0 - clear
 
     @kernel
     def rim_pixels(
@@ -358,7 +363,6 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         light: Light,
         sigma: Float,
         rgb: Array[vec3],
-        alpha: Array[Float],
     ):
         """Covered pixels of packets near silhouette edges in front of them, which fade over what covers the pixels.
 
@@ -367,47 +371,46 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         """
         slot = uniform(p // PACKET)
         packet = near.packet[slot]
+        grid, lens = grid_of(view), lens_of(view)
         if packet >= 0:
             column, row, place = on_packet(packet, p - PACKET * slot, view.size.x)
-            at = on_grid(column, row, view.size.x, view.size.y)
+            at = on_grid(grid, column, row)
             cut, sharp = CUT * sigma, 1.0 / sigma
             owner = face[place]
             if owner >= 0:
-                alpha[place] = 1.0
-                if COLOURS:
-                    i, j, l = drawn.corners[owner]
-                    a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
-                    w = inner_weights(at, a, b, c)
-                    colour = colour_at(drawn, light, view, owner, at, w, a, b, c)
-                    depth = w.x / a.z + w.y / b.z + w.z / c.z
-                    hidden = 1.0
-                    nearest = cut
-                    best = -1
-                    for k in range(near.start[slot], near.start[slot + 1]):
-                        f = near.listed[k] // 3
-                        side = near.listed[k] - 3 * f
-                        ei, ej, el = drawn.corners[f]
-                        ea = drawn.screen[ei if side == 0 else (ej if side == 1 else el)]
-                        eb = drawn.screen[ej if side == 0 else (el if side == 1 else ei)]
-                        ec = drawn.screen[el if side == 0 else (ei if side == 1 else ej)]
-                        t = detach(along(at, flat(ea), flat(eb)))
-                        d = squared_distance(at, flat(ea), flat(eb), t)
-                        edge = flat(eb) - flat(ea)
-                        beyond = cross2(edge, at - flat(ea)) * cross2(edge, flat(ec) - flat(ea)) < 0.0
-                        if d < cut and beyond and (1.0 - t) / ea.z + t / eb.z > depth:
-                            hidden = hidden * (1.0 - exp(-d * sharp))
-                            if d < nearest:
-                                nearest = d
-                                best = near.listed[k]
-                    if best >= 0:
-                        f = best // 3
-                        ei, ej, el = drawn.corners[f]
-                        ea, eb, ec = drawn.screen[ei], drawn.screen[ej], drawn.screen[el]
-                        ew = edge_weights(at, best - 3 * f, ea, eb, ec)
-                        q = flat(ea) * ew.x + flat(eb) * ew.y + flat(ec) * ew.z
-                        over = colour_at(drawn, light, view, f, q, ew, ea, eb, ec)
-                        colour = colour * hidden + over * (1.0 - hidden)
-                    rgb[place] = colour
+                i, j, l = drawn.corners[owner]
+                a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+                w = inner_weights(at, a, b, c)
+                colour = colour_at(drawn, light, view, lens, owner, at, w, a, b, c)
+                depth = w.x / a.z + w.y / b.z + w.z / c.z
+                hidden = 1.0
+                nearest = cut
+                best = -1
+                for k in range(near.start[slot], near.start[slot + 1]):
+                    f = near.listed[k] // 3
+                    side = near.listed[k] - 3 * f
+                    ei, ej, el = drawn.corners[f]
+                    ea = drawn.screen[ei if side == 0 else (ej if side == 1 else el)]
+                    eb = drawn.screen[ej if side == 0 else (el if side == 1 else ei)]
+                    ec = drawn.screen[el if side == 0 else (ei if side == 1 else ej)]
+                    t = detach(along(at, flat(ea), flat(eb)))
+                    d = squared_distance(at, flat(ea), flat(eb), t)
+                    edge = flat(eb) - flat(ea)
+                    beyond = cross2(edge, at - flat(ea)) * cross2(edge, flat(ec) - flat(ea)) < 0.0
+                    if d < cut and beyond and (1.0 - t) / ea.z + t / eb.z > depth:
+                        hidden = hidden * (1.0 - exp(-d * sharp))
+                        if d < nearest:
+                            nearest = d
+                            best = near.listed[k]
+                if best >= 0:
+                    f = best // 3
+                    ei, ej, el = drawn.corners[f]
+                    ea, eb, ec = drawn.screen[ei], drawn.screen[ej], drawn.screen[el]
+                    ew = edge_weights(at, best - 3 * f, ea, eb, ec)
+                    q = flat(ea) * ew.x + flat(eb) * ew.y + flat(ec) * ew.z
+                    over = colour_at(drawn, light, view, lens, f, q, ew, ea, eb, ec)
+                    colour = colour * hidden + over * (1.0 - hidden)
+                rgb[place] = colour
 
     return inside_pixels, outside_pixels, rim_pixels
 
@@ -417,3 +420,10 @@ def empty_pixels(p: Index, face: Array[Int], background: vec3, rgb: Array[vec3])
     """The background where no face is near."""
     if face[p] == -2:
         rgb[p] = background
+
+
+@kernel
+def settled_coverage(p: Index, face: Array[Int], alpha: Array[Float]):
+    """Coverage of pixels that are covered, or far from all faces."""
+    if face[p] != -1:
+        alpha[p] = 1.0 if face[p] >= 0 else 0.0

@@ -16,7 +16,7 @@ from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
 from kinema.render.camera import Camera
-from kinema.render.dibr import Drawn, Inside, Look, Near, empty_pixels, pixel_kernels
+from kinema.render.dibr import Drawn, Inside, Look, Near, empty_pixels, pixel_kernels, settled_coverage
 from kinema.render.screen import (
     PACKET,
     View,
@@ -115,7 +115,9 @@ def image_program(topology: Topology, shape: Shape) -> Program:
     face = p.scratch("face", Int, pixels)
     packets, outside_packets, outside_faces, rim_packets, rim_edges = shape.room
     inside = Inside(
-        pixel=p.scratch("inside_pixel", ivec2, PACKET * packets), face=p.scratch("inside_face", Int, packets)
+        column=p.scratch("inside_column", Int, PACKET * packets),
+        row=p.scratch("inside_row", Int, PACKET * packets),
+        face=p.scratch("inside_face", Int, packets),
     )
     outside = _near(p, "outside", outside_packets, outside_faces)
     rims = _near(p, "rims", rim_packets, rim_edges)
@@ -167,16 +169,18 @@ def image_program(topology: Topology, shape: Shape) -> Program:
         point_colours=given("point_colours", vec3, look.points, lit and look.points > 0),
     )
     background = p.parameter("background", vec3)
-    alpha = p.output("alpha", Float, pixels)
+    alpha = p.output("alpha", Float, pixels) if look.coverage else p.scratch("alpha", Float, 1)
     rgb = p.output("rgb", vec3, pixels) if look.colours else p.scratch("rgb", vec3, 1)
     inside_pixels, outside_pixels, rim_pixels = pixel_kernels(look)
-    p.call(inside_pixels, view, inside, drawn, light, rgb, alpha, count=PACKET * packets)
     every = PACKET * outside_packets
     p.call(outside_pixels, view, face, outside, drawn, light, sigma, background, rgb, alpha, count=every)
-    if look.edges:
-        p.call(rim_pixels, view, face, rims, drawn, light, sigma, rgb, alpha, count=PACKET * rim_packets)
     if look.colours:
+        p.call(inside_pixels, view, inside, drawn, light, rgb, count=PACKET * packets)
         p.call(empty_pixels, face, background, rgb, count=pixels)
+        if look.edges:
+            p.call(rim_pixels, view, face, rims, drawn, light, sigma, rgb, count=PACKET * rim_packets)
+    if look.coverage:
+        p.call(settled_coverage, face, alpha, count=pixels)
     return p
 
 
@@ -315,6 +319,7 @@ def _inputs(
         edges=edges,
         perspective=perspective,
         colours="rgb" in outputs,
+        coverage="alpha" in outputs,
     )
     given = {"vertices": _joined([s.vertices for s in surfaces], dtype, 2)}
     given |= {n: getattr(camera, n).to(dtype) for n in ("R", "t", "focal", "centre")}

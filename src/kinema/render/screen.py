@@ -28,6 +28,7 @@ from kinema.lang import (
     transpose,
     vec2,
     vec3,
+    vec4,
 )
 from kinema.lang.cpp_kernel import cpp_kernel
 
@@ -65,19 +66,31 @@ def on_screen(p: vec3, view: View):
 
 
 @func
-def on_grid(column: Int, row: Int, width: Int, height: Int):
-    """Centre of a pixel on the screen."""
-    scale = 1.0 / Float(min(width, height))
-    return vec2(Float(2 * column + 1 - width) * scale, Float(2 * row + 1 - height) * scale)
+def grid_of(view: View):
+    """(m, n, p): the centre of a pixel is at (m column + n, m row + p) on the screen."""
+    scale = 1.0 / Float(min(view.size.x, view.size.y))
+    return vec3(2.0 * scale, Float(1 - view.size.x) * scale, Float(1 - view.size.y) * scale)
 
 
 @func
-def ray_of(view: View, at: vec2):
-    """The points seen at `at` are eye_of(view) + z ray, z the depth [m]; in the world."""
+def on_grid(grid: vec3, column: Int, row: Int):
+    """Centre of a pixel on the screen."""
+    return vec2(grid.x * Float(column) + grid.y, grid.x * Float(row) + grid.z)
+
+
+@func
+def lens_of(view: View):
+    """(m, n, p, q): a point that is seen at (x, y) lies at (m x + n, p y + q, 1) z in the camera's axes."""
     half = 0.5 * Float(min(view.size.x, view.size.y))
-    x = (half * at.x + 0.5 * Float(view.size.x) - view.centre.x) * (1.0 / view.focal.x)
-    y = (half * at.y + 0.5 * Float(view.size.y) - view.centre.y) * (1.0 / view.focal.y)
-    return transpose(view.R) @ vec3(x, y, 1.0)
+    u, v = 1.0 / view.focal.x, 1.0 / view.focal.y
+    x, y = 0.5 * Float(view.size.x) - view.centre.x, 0.5 * Float(view.size.y) - view.centre.y
+    return vec4(half * u, x * u, half * v, y * v)
+
+
+@func
+def ray_of(view: View, lens: vec4, at: vec2):
+    """The points seen at `at` are eye_of(view) + z ray, z the depth [m]; in the world."""
+    return transpose(view.R) @ vec3(lens.x * at.x + lens.y, lens.z * at.y + lens.w, 1.0)
 
 
 @func
@@ -128,7 +141,8 @@ visible = cpp_kernel(
     },
     writes={
         "face": Int,
-        "inside_pixel": ivec2,
+        "inside_column": Int,
+        "inside_row": Int,
         "inside_face": Int,
         "outside": Int,
         "outside_start": Int,
