@@ -1,7 +1,7 @@
 """Images with sharp insides and soft outlines, one lane per pixel [Chen et al. 2019].
 
-A pixel that a face covers shows the nearest one, whose attributes are interpolated. Elsewhere, with d the distance on the
-screen to a face, and for covered pixels with d the distance to a silhouette edge in front of them:
+A pixel that a face covers shows the nearest one, whose attributes are interpolated. Elsewhere, with d the distance on
+the screen to a face, and for covered pixels with d the distance to a silhouette edge in front of them:
 
     D     = exp(-d^2 / sigma)                    where d^2 < CUT sigma
     alpha = 1 - prod (1 - D)
@@ -41,7 +41,7 @@ from kinema.lang import (
     vec3,
     vec4,
 )
-from kinema.render.screen import PACKET, View, eye_of, grid_of, lens_of, on_grid, ray_of
+from kinema.render.screen import PACKET, View, eye_of, grid_of, lens_of, on_grid, pixel_at, ray_of
 from kinema.render.shading import Light, mirrored, texel, tinted, unit
 from kinema.render.soft_pixels import cross2
 from kinema.render.tiles import CUT
@@ -64,6 +64,7 @@ class Look:
     perspective: bool = True
     colours: bool = True  # whether they are wanted
     coverage: bool = True  # whether it is wanted
+    normals: bool = False  # whether they are wanted
 
 
 @record
@@ -77,7 +78,7 @@ class Inside:
 
 @record
 class Near:
-    """Packets of pixels (-1: unused), and the faces or edges near each: listed[start[k]] ... listed[start[k + 1] - 1]."""
+    """Packets of pixels (-1: unused); faces or edges near the k-th: listed[start[k]] ... listed[start[k + 1] - 1]."""
 
     packet: Array[Int]
     start: Array[Int]
@@ -88,8 +89,8 @@ class Near:
 class Drawn:
     """Triangles of all surfaces. Per face: corners, surface. Per vertex: on the screen, in the world [m], normal, uv.
 
-    `colours` are those of vertices or of surfaces. Per surface: traits (lit, smooth, textured, two-sided; 0 or 1), place
-    of its texture (first texel, width, height), material.
+    `colours` are those of vertices or of surfaces. Per surface: traits (lit, smooth, textured, two-sided; 0 or 1),
+    place of its texture (first texel, width, height), material.
     """
 
     corners: Array[ivec3]
@@ -105,6 +106,14 @@ class Drawn:
     diffuse: Array[Float]
     specular: Array[Float]
     shininess: Array[Float]
+
+
+@record
+class Corners:
+    """Corners of the faces, and the vertices on the screen."""
+
+    corners: Array[ivec3]
+    screen: Array[vec3]
 
 
 @func
@@ -191,7 +200,9 @@ def point_functions(look: Look) -> tuple[Any, Any]:
         return n
 
     @func
-    def colour_at(drawn: Drawn, light: Light, view: View, lens: vec4, f: Int, at: vec2, w: vec3, a: vec3, b: vec3, c: vec3):
+    def colour_at(
+        drawn: Drawn, light: Light, view: View, lens: vec4, f: Int, at: vec2, w: vec3, a: vec3, b: vec3, c: vec3
+    ):
         """Colour towards the camera, of the point of face f seen at `at`, where its coordinates are w."""
         i, j, l = drawn.corners[f]
         s = 0
@@ -261,9 +272,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
     SOLID, SOME_SOLID = look.two_sided == "all", look.two_sided == "some"
 
     @kernel
-    def inside_pixels(
-        p: Index, view: View, inside: Inside, drawn: Drawn, light: Light, rgb: Array[vec3]
-    ):
+    def inside_pixels(p: Index, view: View, inside: Inside, drawn: Drawn, light: Light, rgb: Array[vec3]):
         """Pixels inside a face, packets of one face each.
 
         Gradients:
@@ -272,7 +281,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         f = inside.face[uniform(p // PACKET)]
         column, row = inside.column[p], inside.row[p]
         grid, lens = grid_of(view), lens_of(view)
-        stride = (view.size.x + PACKET - 1) // PACKET * PACKET
+        stride = (view.pixels.x + PACKET - 1) // PACKET * PACKET
         if f >= 0:
             if column >= 0:
                 i, j, l = drawn.corners[f]
@@ -303,7 +312,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         packet = near.packet[slot]
         grid, lens = grid_of(view), lens_of(view)
         if packet >= 0:
-            column, row, place = on_packet(packet, p - PACKET * slot, view.size.x)
+            column, row, place = on_packet(packet, p - PACKET * slot, view.pixels.x)
             at = on_grid(grid, column, row)
             cut, sharp = CUT * sigma, 1.0 / sigma
             reach = cut if face[place] == -1 else -1.0
@@ -373,7 +382,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         packet = near.packet[slot]
         grid, lens = grid_of(view), lens_of(view)
         if packet >= 0:
-            column, row, place = on_packet(packet, p - PACKET * slot, view.size.x)
+            column, row, place = on_packet(packet, p - PACKET * slot, view.pixels.x)
             at = on_grid(grid, column, row)
             cut, sharp = CUT * sigma, 1.0 / sigma
             owner = face[place]
@@ -427,3 +436,98 @@ def settled_coverage(p: Index, face: Array[Int], alpha: Array[Float]):
     """Coverage of pixels that are covered, or far from all faces."""
     if face[p] != -1:
         alpha[p] = 1.0 if face[p] >= 0 else 0.0
+
+
+@cache
+def foreground_kernels(look: Look) -> tuple[Any, Any]:
+    """The kernels of depths and of normals."""
+    normal_at, _ = point_functions(look)
+    MANY, PERSPECTIVE = look.many, look.perspective
+
+    @kernel
+    def foreground_depth(p: Index, view: View, face: Array[Int], drawn: Drawn, depth: Array[Float]):
+        """Depth [m] of what covers a pixel, 0 where nothing does."""
+        z = 0.0
+        f = face[p]
+        if f >= 0:
+            i, j, l = drawn.corners[f]
+            a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+            w = inner_weights(pixel_at(view, p), a, b, c)
+            z = 1.0 / (w.x / a.z + w.y / b.z + w.z / c.z)
+        depth[p] = z
+
+    @kernel
+    def foreground_normals(p: Index, view: View, face: Array[Int], drawn: Drawn, normal: Array[vec3]):
+        """Unit normal, in the world, of what covers a pixel; 0 where nothing does."""
+        n = vec3(0.0, 0.0, 0.0)
+        f = face[p]
+        if f >= 0:
+            i, j, l = drawn.corners[f]
+            a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+            q = inner_weights(pixel_at(view, p), a, b, c)
+            if PERSPECTIVE:
+                q = vec3(q.x / a.z, q.y / b.z, q.z / c.z)
+                q = q * (1.0 / (q.x + q.y + q.z))
+            s = 0
+            if MANY:
+                s = drawn.surface[f]
+            n = normal_at(drawn, f, s, q, a, b, c)
+        normal[p] = n
+
+    return foreground_depth, foreground_normals
+
+
+@kernel
+def foreground_weights(p: Index, view: View, face: Array[Int], drawn: Corners, weights: Array[vec3]):
+    """Perspective-correct barycentric coordinates of what covers a pixel; 0 where nothing does."""
+    q = vec3(0.0, 0.0, 0.0)
+    f = face[p]
+    if f >= 0:
+        i, j, l = drawn.corners[f]
+        a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+        q = inner_weights(pixel_at(view, p), a, b, c)
+        q = vec3(q.x / a.z, q.y / b.z, q.z / c.z)
+        q = q * (1.0 / (q.x + q.y + q.z))
+    weights[p] = q
+
+
+@kernel
+def foreground_faces(p: Index, face: Array[Int], index: Array[Int]):
+    """The face that covers a pixel, -1 where none does."""
+    index[p] = max(face[p], -1)
+
+
+@cache
+def averages(times: int) -> tuple[Any, Any]:
+    """Kernels of the mean over times x times pixels, of colours and of numbers."""
+    TIMES, SHARE = times, 1.0 / times**2
+
+    @kernel
+    def mean_colours(p: Index, size: ivec2, fine: Array[vec3], rgb: Array[vec3]):
+        """Means of colours."""
+        stride = (size.x + PACKET - 1) // PACKET * PACKET
+        fine_stride = (TIMES * size.x + PACKET - 1) // PACKET * PACKET
+        row = p // stride
+        column = p - row * stride
+        if column < size.x:
+            total = vec3(0.0, 0.0, 0.0)
+            for i in static(TIMES):
+                for j in static(TIMES):
+                    total = total + fine[(TIMES * row + i) * fine_stride + TIMES * column + j]
+            rgb[p] = total * SHARE
+
+    @kernel
+    def mean_numbers(p: Index, size: ivec2, fine: Array[Float], alpha: Array[Float]):
+        """Means of numbers."""
+        stride = (size.x + PACKET - 1) // PACKET * PACKET
+        fine_stride = (TIMES * size.x + PACKET - 1) // PACKET * PACKET
+        row = p // stride
+        column = p - row * stride
+        if column < size.x:
+            total = 0.0
+            for i in static(TIMES):
+                for j in static(TIMES):
+                    total = total + fine[(TIMES * row + i) * fine_stride + TIMES * column + j]
+            alpha[p] = total * SHARE
+
+    return mean_colours, mean_numbers

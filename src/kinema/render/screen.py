@@ -37,13 +37,17 @@ PACKET = 16  # pixels of a row that share their lists of faces
 
 @record
 class View:
-    """A camera: p_C = R p_W + t, u = f_x x / z + c_x; image size (width, height) [pixels], nearest depth [m]."""
+    """A camera: p_C = R p_W + t, u = f_x x / z + c_x; nearest depth [m].
+
+    size is (width, height) of the camera, pixels those of the image that is drawn, which may be finer.
+    """
 
     R: mat33
     t: vec3
     focal: vec2
     centre: vec2
     size: ivec2
+    pixels: ivec2
     near: Float
 
 
@@ -68,14 +72,22 @@ def on_screen(p: vec3, view: View):
 @func
 def grid_of(view: View):
     """(m, n, p): the centre of a pixel is at (m column + n, m row + p) on the screen."""
-    scale = 1.0 / Float(min(view.size.x, view.size.y))
-    return vec3(2.0 * scale, Float(1 - view.size.x) * scale, Float(1 - view.size.y) * scale)
+    scale = 1.0 / Float(min(view.pixels.x, view.pixels.y))
+    return vec3(2.0 * scale, Float(1 - view.pixels.x) * scale, Float(1 - view.pixels.y) * scale)
 
 
 @func
 def on_grid(grid: vec3, column: Int, row: Int):
     """Centre of a pixel on the screen."""
     return vec2(grid.x * Float(column) + grid.y, grid.x * Float(row) + grid.z)
+
+
+@func
+def pixel_at(view: View, p: Int):
+    """Centre on the screen of the pixel at place p in memory."""
+    stride = (view.pixels.x + PACKET - 1) // PACKET * PACKET
+    row = p // stride
+    return on_grid(grid_of(view), p - row * stride, row)
 
 
 @func

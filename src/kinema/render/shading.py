@@ -30,7 +30,6 @@ from kinema.lang import (
     vec3,
 )
 
-
 SMALLEST = 1e-36  # squared length of a vector that has a direction
 
 
