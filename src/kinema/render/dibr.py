@@ -163,8 +163,8 @@ def along(at: vec2, a: vec2, b: vec2):
 
 @func
 def squared_distance(at: vec2, a: vec2, b: vec2, t: Float):
-    """From `at` to the point a + t (b - a)."""
-    to = a + (b - a) * t - at
+    """From `at` to the point (1 - t) a + t b: the same to the last bit for all edges that have it as an end."""
+    to = a * (1.0 - t) + b * t - at
     return dot(to, to)
 
 

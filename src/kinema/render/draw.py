@@ -41,8 +41,8 @@ class Topology:
                 raise InputError(f"faces of {surface.name!r} name no vertex", got=got, expected=f"0 ... {count - 1}")
         self.kept = [s.faces for s in surfaces]  # alive, so that their ids stay theirs
         corners = joined_faces(parts, counts)
-        surface = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int32)
-        self.faces = Faces(corners, surface, rings(corners))
+        owners = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int32)
+        self.faces = Faces(corners, owners, rings(corners))
         self.programs: dict[Shape, Program] = {}
         self.room: dict[tuple[int, ...], tuple[int, ...]] = {}  # by the size of the image
 

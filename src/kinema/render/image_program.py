@@ -205,7 +205,7 @@ def _image(p: Program, name: str, element: type, pixels: int, shape: Shape) -> R
     return p.output(name, element, pixels) if shape.times == 1 else p.scratch(f"fine_{name}", element, pixels)
 
 
-def _average(p: Program, shape: Shape, size: Ref, rgb: Ref, alpha: Ref) -> None:
+def _average(p: Program, shape: Shape, size: Any, rgb: Ref, alpha: Ref) -> None:
     if shape.times == 1:
         return
     pixels = row_length(shape.size[0]) * shape.size[1]
