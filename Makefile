@@ -8,7 +8,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
-NATIVE_DIRS  := $(wildcard $(addprefix src/kinema/,lang math scene model kinematics dynamics contact integrate simulation render)) src/kinema/shipped.py
+NATIVE_DIRS  := $(wildcard $(addprefix src/kinema/,lang math scene model kinematics dynamics contact integrate simulation rendering)) src/kinema/shipped.py
 NATIVE_FILES := setup.py $(shell find $(NATIVE_DIRS) -name '*.py' -o -name '*.h' -o -name '*.hpp' -o -name '*.cpp' | LC_ALL=C sort)
 digest        = $(shell (echo "$(1)"; sha256sum $(2)) | sha256sum | cut -c 1-16)
 PACKAGES     := $(call digest,$(CURDIR),pyproject.toml constraints.txt)
@@ -16,7 +16,7 @@ SOURCES      := $(call digest,$$KINEMA_MARCH $$CXX,$(NATIVE_FILES))
 
 with    = $(VENV)/stamps/$(1)-$(PACKAGES)
 NATIVE := src/kinema/_native/.stamp-$(SOURCES)
-GALLERY := build/.gallery-$(call digest,,docs/gallery.py $(shell find src/kinema/render -name '*.py' -o -name '*.cpp' | LC_ALL=C sort))
+GALLERY := build/.gallery-$(call digest,,docs/gallery.py $(shell find src/kinema/rendering -name '*.py' -o -name '*.cpp' | LC_ALL=C sort))
 
 .PHONY: help setup setup-bench demo test bench docs lint format clean
 .NOTPARALLEL:

@@ -100,8 +100,8 @@ def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
     """A sphere of triangles in a soft image."""
     import torch
 
-    from kinema.render.soft_pixels import pixel_program
-    from kinema.render.tiles import tile_lists
+    from kinema.rendering.soft_pixels import pixel_program
+    from kinema.rendering.tiles import tile_lists
 
     screen, faces = sphere(32)
     start, listed = tile_lists(screen, faces, IMAGE, SIGMA)

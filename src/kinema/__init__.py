@@ -17,7 +17,7 @@ _MODULES = {
     "math": "kinema.math",
     "shapes": "kinema.scene.shapes",
     "inertia": "kinema.model.inertia",
-    "conventions": "kinema.render.conventions",
+    "conventions": "kinema.rendering.conventions",
     "errors": "kinema.errors",
 }
 
@@ -50,11 +50,11 @@ _API = {
     ),
     "kinema.simulation.soft": ("soft_program",),
     "kinema.simulation.smoke": ("simulate_smoke", "SmokeBox", "SmokeTrajectory"),
-    "kinema.render.camera": ("Camera",),
-    "kinema.render.surface": ("Surface", "Material", "Lights"),
-    "kinema.render.render": ("surfaces_of",),
-    "kinema.render.softras": ("Soft",),
-    "kinema.render.files": ("write_image", "write_video", "read_images", "read_masks"),
+    "kinema.rendering.camera": ("Camera",),
+    "kinema.rendering.surface": ("Surface", "Material", "Lights"),
+    "kinema.rendering.render": ("render", "surfaces_of"),
+    "kinema.rendering.softras": ("Soft",),
+    "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks"),
     "kinema.fit.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
     "kinema.storage.objects": ("save", "load"),
     "kinema.errors": (
@@ -99,17 +99,18 @@ if TYPE_CHECKING:
     from kinema.model.model import compile as compile
     from kinema.model.tetmesh import TetArrays as TetArrays
     from kinema.model.tetmesh import tet_mesh as tet_mesh
-    from kinema.render import conventions as conventions
-    from kinema.render.camera import Camera as Camera
-    from kinema.render.files import read_images as read_images
-    from kinema.render.files import read_masks as read_masks
-    from kinema.render.files import write_image as write_image
-    from kinema.render.files import write_video as write_video
-    from kinema.render.render import surfaces_of as surfaces_of
-    from kinema.render.softras import Soft as Soft
-    from kinema.render.surface import Lights as Lights
-    from kinema.render.surface import Material as Material
-    from kinema.render.surface import Surface as Surface
+    from kinema.rendering import conventions as conventions
+    from kinema.rendering.camera import Camera as Camera
+    from kinema.rendering.files import read_images as read_images
+    from kinema.rendering.files import read_masks as read_masks
+    from kinema.rendering.files import write_image as write_image
+    from kinema.rendering.files import write_video as write_video
+    from kinema.rendering.render import render as render
+    from kinema.rendering.render import surfaces_of as surfaces_of
+    from kinema.rendering.softras import Soft as Soft
+    from kinema.rendering.surface import Lights as Lights
+    from kinema.rendering.surface import Material as Material
+    from kinema.rendering.surface import Surface as Surface
     from kinema.scene import shapes as shapes
     from kinema.scene.description import Mesh as Mesh
     from kinema.scene.description import Tets as Tets

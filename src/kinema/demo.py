@@ -18,9 +18,9 @@ from torch import Tensor
 from kinema.errors import SimulationError
 from kinema.lang.bridge import Rollout, rollout
 from kinema.model.tetmesh import tet_mesh
-from kinema.render.camera import Camera
-from kinema.render.soft_pixels import pixel_program
-from kinema.render.tiles import PIXELS, from_tiles, tile_count, tile_lists
+from kinema.rendering.camera import Camera
+from kinema.rendering.soft_pixels import pixel_program
+from kinema.rendering.tiles import PIXELS, from_tiles, tile_count, tile_lists
 from kinema.scene.shapes.block import block, surface
 from kinema.simulation.soft import soft_program
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
-from kinema import contact, dynamics, integrate, kinematics, render
+from kinema import contact, dynamics, integrate, kinematics, rendering
 from kinema.errors import KernelError
 from kinema.lang import analysis, build, cpu, emit_scalar, emit_simd
 from kinema.lang.ir import ArrayRef, KernelIR
@@ -20,11 +20,11 @@ from kinema.lang.kernel import REGISTRY, Kernel
 from kinema.lang.plan import Options, Plan
 from kinema.lang.program import PARAMETER, Program
 from kinema.model.tetmesh import tet_mesh
-from kinema.render.soft_pixels import pixel_program
+from kinema.rendering.soft_pixels import pixel_program
 from kinema.scene.shapes.block import block
 from kinema.simulation.soft import soft_program
 
-STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate, render)
+STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate, rendering)
 
 
 def programs() -> list[Program]:

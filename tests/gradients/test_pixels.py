@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from kinema.lang.bridge import rollout
-from kinema.render.soft_pixels import pixel_program
-from kinema.render.tiles import PIXELS, from_tiles, tile_count, tile_lists
+from kinema.rendering.soft_pixels import pixel_program
+from kinema.rendering.tiles import PIXELS, from_tiles, tile_count, tile_lists
 
 SIZE = (27, 20)  # neither is a multiple of 8
 CUT = math.log(1e4 - 1)

@@ -10,9 +10,8 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.errors import InputError
-from kinema.render import draw
-from kinema.render.ground import shadows_of
-from kinema.render.render import render
+from kinema.rendering import draw
+from kinema.rendering.ground import shadows_of
 from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot, Shape
 from kinema.scene.shapes.sheet import sheet
 
@@ -99,7 +98,7 @@ def test_images_of_a_state():
     weights = torch.rand(24, 24, 3, generator=torch.Generator().manual_seed(3), dtype=F64)
 
     def image(q: Tensor) -> Tensor:
-        drawn = render(made, seen(), q=q, dtype=F64, background=(0.2, 0.3, 0.9), sigma=1e-4)
+        drawn = kn.render(made, seen(), q=q, dtype=F64, background=(0.2, 0.3, 0.9), sigma=1e-4)
         return (drawn * weights).sum()
 
     (slope,) = torch.autograd.grad(image(q), q)
@@ -116,7 +115,7 @@ def test_images_of_a_trajectory_reach_the_start():
 
     def film(v: Tensor) -> Tensor:
         path = kn.simulate(made, v=v, steps=40, dt=5e-4, progress=False)
-        drawn = render(path, seen(), every=20, dtype=F64, background=(0.2, 0.3, 0.9), sigma=1e-4)
+        drawn = kn.render(path, seen(), every=20, dtype=F64, background=(0.2, 0.3, 0.9), sigma=1e-4)
         return (drawn * weights).sum()
 
     (slope,) = torch.autograd.grad(film(v), v)
@@ -137,7 +136,7 @@ def test_images_of_smoke():
 
     def film(velocity: Tensor) -> Tensor:
         path = kn.simulate_smoke(box, density, velocity, steps=4, dt=0.01, progress=False)
-        return (render(path, camera, every=2, dtype=F64) * weights).sum()
+        return (kn.render(path, camera, every=2, dtype=F64) * weights).sum()
 
     (slope,) = torch.autograd.grad(film(velocity), velocity)
     way = torch.randn(2, 6, 6, generator=torch.Generator().manual_seed(4), dtype=F64)
@@ -150,7 +149,7 @@ def test_what_is_drawn_is_where_the_camera_projects_it():
     q = torch.tensor([0.3, -0.4], dtype=F64)
     ball = next(s for s in kn.surfaces_of(made, q, dtype=F64) if s.name == "arm/b")
     camera = seen(128)
-    alpha = render(ball, camera, outputs="alpha", sigma=1e-6)
+    alpha = kn.render(ball, camera, outputs="alpha", sigma=1e-6)
     u, v, z = camera.project(ball.vertices.mean(-2, keepdim=True))[0].tolist()
     columns, rows = (torch.arange(128, dtype=F64) + 0.5 for _ in range(2))
     share = alpha / alpha.sum()
@@ -161,33 +160,31 @@ def test_what_is_drawn_is_where_the_camera_projects_it():
     assert alpha.sum().item() == pytest.approx(disc, rel=0.05)
 
 
-def test_outputs_batches_and_antialiasing():
+def test_outputs_batches_and_supersampling():
     made = model()
     q = torch.tensor([[0.3, -0.4], [0.0, 0.0]], dtype=F64)
-    both = render(made, seen(), q=q, outputs=("rgb", "alpha"))
+    both = kn.render(made, seen(), q=q, outputs=("rgb", "alpha"))
     assert both["rgb"].shape == (2, 24, 24, 3) and both["alpha"].shape == (2, 24, 24)
     assert both["rgb"].dtype == torch.float32
-    whole = render(made, seen(), q=q, outputs="rgba")
+    whole = kn.render(made, seen(), q=q, outputs="rgba")
     assert torch.equal(whole, torch.cat([both["rgb"], both["alpha"].unsqueeze(-1)], -1))
-    fine = render(made, seen(48), q=q)
-    smooth = render(made, seen(), q=q, antialias=2)
-    inner = (slice(None), slice(1, -1), slice(1, -1))
-    pooled = fine.reshape(2, 24, 2, 24, 2, 3).mean((2, 4))
-    assert smooth.shape == (2, 24, 24, 3)
-    assert (smooth - pooled)[inner].abs().mean() < 0.02  # filters differ: triangles here, boxes there
-    assert render(made, size=(32, 16)).shape == (16, 32, 3)
+    fine = kn.render(made, seen(48), q=q)
+    assert torch.allclose(
+        kn.render(made, seen(), q=q, supersample=2), fine.reshape(2, 24, 2, 24, 2, 3).mean((2, 4)), atol=1e-5
+    )
+    assert kn.render(made, size=(32, 16)).shape == (16, 32, 3)
     eyes = torch.tensor(EYE, dtype=F64) + torch.tensor(
         [[[0.0, 0.0, 0.0]], [[0.5, 0.0, 0.0]], [[1.0, 0.0, 0.0]]], dtype=F64
     )
     cameras = kn.Camera.look_at(eyes, AT, size=(24, 24))
-    assert render(made, cameras, q=q).shape == (3, 2, 24, 24, 3)
+    assert kn.render(made, cameras, q=q).shape == (3, 2, 24, 24, 3)
 
 
 def test_a_scene_is_prepared_once():
     made = model()
-    render(made, seen())
+    kn.render(made, seen())
     before = len(draw._TOPOLOGIES)
-    render(made, seen(), q=torch.tensor([0.5, 0.1], dtype=F64))
+    kn.render(made, seen(), q=torch.tensor([0.5, 0.1], dtype=F64))
     assert len(draw._TOPOLOGIES) == before
 
 
@@ -200,7 +197,7 @@ def test_doubled_vertices_have_no_outline_between_them():
     unlit = replace(box.material, lit=False)
     joined = replace(box, vertices=eight, faces=points[box.faces.long()], points=None, material=unlit)
     options = {"sigma": 1e-3, "background": (0.0, 0.0, 0.0), "outputs": "rgba"}
-    whole, again = (render(one, seen(), **options) for one in (replace(box, material=unlit), joined))
+    whole, again = (kn.render(one, seen(), **options) for one in (replace(box, material=unlit), joined))
     assert torch.allclose(whole, again, atol=1e-12)
 
 
@@ -210,16 +207,16 @@ def test_what_is_refused():
         ({"mode": "photo"}, "no such mode"),
         ({"outputs": "heat"}, "no such output"),
         ({"outputs": ()}, "no such output"),
-        ({"antialias": 0}, "antialias"),
+        ({"supersample": 0}, "supersample"),
     ):
         with pytest.raises(InputError, match=what):
-            render(made, seen(), **words)
+            kn.render(made, seen(), **words)
     with pytest.raises(InputError, match="cannot be drawn"):
-        render([], seen())
+        kn.render([], seen())
     with pytest.raises(InputError, match="cannot be drawn"):
-        render([made], seen())
+        kn.render([made], seen())
     with pytest.raises(InputError, match="no state"):
-        render(kn.surfaces_of(made), seen(), every=2)
+        kn.render(kn.surfaces_of(made), seen(), every=2)
 
 
 def test_depth_and_normals_of_a_plane():
@@ -238,11 +235,11 @@ def test_depth_and_normals_of_a_plane():
     for smooth in (True, False):
         for faces in ([[0, 1, 2], [0, 2, 3]], [[0, 2, 1], [0, 3, 2]]):
             square = kn.Surface(corners, torch.tensor(faces), smooth=smooth, two_sided=True)
-            found = render(square, camera, outputs=("depth", "normal"))
+            found = kn.render(square, camera, outputs=("depth", "normal"))
             assert torch.allclose(found["depth"], depth)
             assert torch.allclose(found["normal"], normal.expand(24, 24, 3))
     empty = replace(square, vertices=corners + torch.tensor([0.0, -100.0, 0.0], dtype=F64))
-    assert (render(empty, camera, outputs="depth") == 0).all()
+    assert (kn.render(empty, camera, outputs="depth") == 0).all()
 
 
 def test_depth_and_normals_have_gradients():
@@ -252,7 +249,7 @@ def test_depth_and_normals_have_gradients():
     for name in ("depth", "normal"):
 
         def image(q: Tensor, name: str = name) -> Tensor:
-            drawn = render(made, seen(), q=q, dtype=F64, outputs=name)
+            drawn = kn.render(made, seen(), q=q, dtype=F64, outputs=name)
             return (drawn * (weights if name == "depth" else weights.unsqueeze(-1))).sum()
 
         (slope,) = torch.autograd.grad(image(q), q)
@@ -264,8 +261,8 @@ def test_depth_and_normals_have_gradients():
 
 def test_soft_occlusion_is_a_mode():
     made = model()
-    plain, soft = (render(made, seen(), mode=mode, sigma=1e-6) for mode in ("dibr", "soft"))
+    plain, soft = (kn.render(made, seen(), mode=mode, sigma=1e-6) for mode in ("dibr", "soft"))
     # with sharp edges and occlusion both draw the same; only pixels of outlines differ
     assert ((plain - soft).abs().amax(-1) > 0.02).float().mean() < 0.03
     with pytest.raises(InputError, match="soft occlusion"):
-        render(made, seen(), soft=kn.Soft())
+        kn.render(made, seen(), soft=kn.Soft())

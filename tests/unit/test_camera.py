@@ -11,8 +11,8 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.errors import InputError
-from kinema.render import conventions
-from kinema.render.camera import Camera
+from kinema.rendering import conventions
+from kinema.rendering.camera import Camera
 
 F64 = torch.float64
 EYE, AT, UP = (2.0, -1.5, 1.2), (0.3, 0.1, 0.2), (0.1, 0.2, 1.0)

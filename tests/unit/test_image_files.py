@@ -15,8 +15,8 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.errors import InputError, StorageError
-from kinema.render.files import resize, to_linear, to_srgb
-from kinema.render.png import SIGNATURE, decode_png, encode_png
+from kinema.rendering.files import resize, to_linear, to_srgb
+from kinema.rendering.png import SIGNATURE, decode_png, encode_png
 
 STEP = 0.5 / 255  # a value is rounded to the nearest of 256
 

@@ -14,9 +14,9 @@ from torch import Tensor
 import kinema as kn
 from kinema.errors import InputError
 from kinema.model.visuals import PALETTE
-from kinema.render.ground import TILES, shadows_of
-from kinema.render.surface import Surface
-from kinema.render.triangles import SIDES, Triangles, small_ball, split_creases, triangles_of
+from kinema.rendering.ground import TILES, shadows_of
+from kinema.rendering.surface import Surface
+from kinema.rendering.triangles import SIDES, Triangles, small_ball, split_creases, triangles_of
 from kinema.scene.description import Body, Joint, MassProperties, Mesh, Pose, Robot, Shape
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.height_field import height_field

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kinema.render.surface import Material, Surface
+from kinema.rendering.surface import Material, Surface
 from kinema.simulation.smoke import SmokeBox
 
 SMOKE = "smoke"

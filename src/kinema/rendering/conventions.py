@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.render.camera import Camera
+from kinema.rendering.camera import Camera
 
 
 class OpenGLCamera(NamedTuple):

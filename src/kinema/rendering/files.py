@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError, StorageError
-from kinema.render.png import decode_png, encode_png
+from kinema.rendering.png import decode_png, encode_png
 
 VIDEOS = (".mp4", ".gif", ".mov", ".webm", ".mkv", ".avi")
 QUALITY = 17  # of H.264, "constant rate factor": hardly to be told from the original

@@ -17,9 +17,9 @@ from torch import Tensor
 from kinema.errors import InputError
 from kinema.model.model import Model
 from kinema.model.visuals import WORLD_BODY, palette
-from kinema.render.ground import GroundPlan, plan_ground
-from kinema.render.surface import Material, Surface
-from kinema.render.triangles import Triangles, small_ball, split_creases, triangles_of
+from kinema.rendering.ground import GroundPlan, plan_ground
+from kinema.rendering.surface import Material, Surface
+from kinema.rendering.triangles import Triangles, small_ball, split_creases, triangles_of
 from kinema.scene.description import PLANE
 from kinema.scene.shapes.block import surface as outside
 from kinema.simulation.functions import BodyPoses, forward_kinematics

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from kinema.model.shapes import GROUND
-from kinema.render.surface import Lights, Material, Surface
-from kinema.render.triangles import grid
+from kinema.rendering.surface import Lights, Material, Surface
+from kinema.rendering.triangles import grid
 
 TILES = 16  # along each side
 TEXELS = 16  # along the side of a tile

@@ -45,7 +45,7 @@ from kinema.lang import (
     vec4,
 )
 from kinema.lang.program import Program
-from kinema.render.tiles import CUT, PIXELS, TILE, tile_count
+from kinema.rendering.tiles import CUT, PIXELS, TILE, tile_count
 
 BACKGROUND_DEPTH = 1e-3  # eps, in units of zn
 SMALLEST_AREA = 1e-10  # twice the area on the screen below which a triangle does not show
