@@ -55,7 +55,7 @@ def seen(rotation: Tensor, position: Tensor, **options: float) -> Tensor:
 def photograph() -> Tensor:
     """What is observed."""
     noise = NOISE * torch.randn(*SIZE, 3, generator=torch.Generator().manual_seed(0))
-    return seen(torch.eye(3), POSITION, antialias=3, sigma=1e-7) + noise
+    return seen(torch.eye(3), POSITION, supersample=3, sigma=1e-7) + noise
 
 
 def fit(iterations: int = 120) -> list[tuple[float, Tensor, Tensor]]:
@@ -68,7 +68,7 @@ def fit(iterations: int = 120) -> list[tuple[float, Tensor, Tensor]]:
     for k in range(iterations):
         optimiser.zero_grad()
         rotation, position = turned(turn) @ start, GUESS + 0.1 * shift
-        image = seen(rotation, position, antialias=2, sigma=SOFT * (SHARP / SOFT) ** (k / iterations))
+        image = seen(rotation, position, supersample=2, sigma=SOFT * (SHARP / SOFT) ** (k / iterations))
         loss = kn.pyramid_loss(image[None], observed[None], levels=5)
         loss.backward()
         optimiser.step()
