@@ -42,10 +42,20 @@ from kinema.lang import (
     vec3,
     vec4,
 )
-from kinema.render.screen import PACKET, View, eye_of, grid_of, lens_of, on_grid, pixel_at, ray_of, stride_of
+from kinema.render.screen import (
+    CUT,
+    PACKET,
+    View,
+    cross2,
+    eye_of,
+    grid_of,
+    lens_of,
+    on_grid,
+    pixel_at,
+    ray_of,
+    stride_of,
+)
 from kinema.render.shading import Light, mirrored, texel, tinted, unit
-from kinema.render.soft_pixels import cross2
-from kinema.render.tiles import CUT
 
 
 @dataclass(frozen=True)
