@@ -198,6 +198,8 @@ class Writer:
             return f"to_int({a[0]})"
         if op == "uniform":
             return self.promised(v) if self.vector(v.args[0]) and not wide else a[0]
+        if op == "everywhere":
+            return self.of_all_lanes(v.args[0]) if self.vector(v.args[0]) else a[0]
         if op == "length":
             return f"U(call->length[{self.k.arrays.index(v.attr)}])"
         raise AssertionError(f"no emission for {op}")
@@ -209,6 +211,11 @@ class Writer:
             return f"lane({x}, 0)"
         array = self.k.arrays[0]
         return f"checked_uniform(call, {x}, {self.active()}, e0, {self.site(array, v.line)})"
+
+    def of_all_lanes(self, condition: Value) -> str:
+        """`everywhere(condition)`: that of the lanes that act here."""
+        c = self.ref(condition)
+        return f"all({c})" if self.mask is None else f"!any(mand({self.mask}, mnot({c})))"
 
     def active(self) -> str:
         """Mask of the lanes that act here."""
