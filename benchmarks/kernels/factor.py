@@ -49,9 +49,9 @@ def measure(budget: float) -> list[dict[str, object]]:
 
 def at_width(lanes: int, call: Callable[[], Any]) -> Any:
     """Call with plans for this many lanes."""
-    from kinema.lang import bridge
+    from kinema.lang import inputs
 
-    with mock.patch.object(bridge, "_width", lambda precision: lanes):
+    with mock.patch.object(inputs, "width_of", lambda precision: lanes):
         return call()
 
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
 from kinema.errors import SimulationError
-from kinema.lang import bridge, build
+from kinema.lang import build, inputs
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.bridge import rollout
 
@@ -130,7 +130,7 @@ def test_the_order_of_worlds_does_not_matter(
 def test_widths_agree(
     block: Block, alone: list[dict[str, Tensor]], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    monkeypatch.setattr(bridge, "_width", lambda precision: width)
+    monkeypatch.setattr(inputs, "width_of", lambda precision: width)
     assert differing(block.run(0, steps=STEPS), alone[0]) == []
     found = block.run([5, 6, 7] if width < 3 else list(range(4, 14)))
     at = 0 if width < 3 else 1

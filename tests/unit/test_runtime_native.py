@@ -60,14 +60,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory):
         return target
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        sources = NATIVE / "runtime.cpp", NATIVE / "layout.cpp"
+        sources = NATIVE / "runtime.cpp", NATIVE / "call.cpp", NATIVE / "layout.cpp"
         futures = {"library": pool.submit(build, library, [*KINDS["plain"], "-fPIC", "-shared"], *sources)}
 
         def build_check(part: str, kind: str) -> Path:
             # The undefined-behaviour sanitizer doubles the time of compiling: not for the check itself.
             flags = [flag.replace(",undefined", "") for flag in KINDS[kind]]
             check = build(folder / f"{part}_{kind}.o", [*flags, "-c"], HERE / "native" / f"{part}_check.cpp")
-            needed = sources if part == "runtime" else sources[1:]  # the runtime packs blocks itself
+            needed = sources if part == "runtime" else sources[2:]  # the runtime packs blocks itself
             code = (futures["library"].result(),) if kind == "plain" else needed
             return build(folder / f"{part}_{kind}", [*KINDS[kind], f"-Wl,-rpath,{folder}"], check, *code)
 

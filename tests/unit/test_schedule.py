@@ -12,7 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
-from kinema.lang import Array, Float, Index, Int, bridge, build, kernel, native, vec3
+from kinema.lang import Array, Float, Index, Int, build, inputs, kernel, native, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.native import GROUP
 from kinema.lang.plan import Options, Plan
@@ -69,7 +69,7 @@ def test_sums_keep_their_order_whether_apart_or_not(nodes, monkeypatch):
     assert (apart.mean() < 0.1) if nodes == 40 else (apart.mean() > 0.9)
     found = {}
     for width in (1, 2, 4, 8):
-        monkeypatch.setattr(bridge, "_width", lambda precision, width=width: width)
+        monkeypatch.setattr(inputs, "width_of", lambda precision, width=width: width)
         p = springs(pairs, nodes)
         generator = torch.Generator().manual_seed(0)
         x = torch.rand(nodes, 3, generator=generator)

@@ -26,7 +26,7 @@ KERNEL_FLAGS = ["-std=c++17", "-O3", *COMMON, "-fno-tree-vectorize", "-fno-tree-
 RUNTIME_FLAGS = ["-std=c++20", "-O2", *COMMON, "-pthread"]
 # Long straight-line code: scheduling before register allocation, with an eye on pressure, gains 5 % (gcc 12, Zen 3).
 GCC_ONLY = ["-fno-semantic-interposition", "-fschedule-insns", "-fsched-pressure", "-flive-range-shrinkage"]
-RUNTIME_FILES = ("runtime.cpp", "layout.cpp")
+RUNTIME_FILES = ("runtime.cpp", "call.cpp", "layout.cpp")
 LIBRARY = "kernels.so"
 HEADER = "kernel.hpp"
 

@@ -1,542 +1,151 @@
-"""Runs a plan: arranges and allocates memory, packs inputs, calls the runtime once per direction, unpacks results.
+"""Runs of a plan: what depends on sizes is prepared once, a run adds addresses and calls the runtime once.
 
-What depends on sizes only (`Arrangement`) is worked out once and remembered; a run (`Execution`) adds addresses.
 Knows pointers and strides, not torch: `native.Layout` describes a user's array, whoever owns it.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
-
-import numpy as np
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kinema.errors import InputError, KernelError, KinemaError
-from kinema.lang import build, native, plan
-from kinema.lang.emit_simd import AOS, PACKET
-from kinema.lang.native import CANCELLED, DONE, FAULT
-from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, TANGENT, Options, Plan
-from kinema.lang.program import CONSTANT, CONTROL, ITERATE, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Program
+from kinema.lang import build, native
+from kinema.lang.arrange import CONSTANTS, Key, Setting, Sizes, arrangement_for
+from kinema.lang.plan import ADJOINT, SEED, Plan
+from kinema.lang.program import CONTROL, Buffer
 
-CHECKPOINT = "checkpoint"  # space of the kept states when the interval is above 1
-ALIGNMENT = 64  # bytes: a cache line
-REMEMBERED = 64  # arrangements that are kept per plan, and the like
-_CODES = {"float32": native.F32, "float64": native.F64, "int32": native.I32, "int64": native.I64}
-
-Key = tuple[str, str]  # name and space of a buffer
-Made = TypeVar("Made")
 _Where = ctypes.c_int64 * 4  # world, slot, element and number
 
 
-class Memory(NamedTuple):
-    """Bytes of a piece of memory and where they begin."""
-
-    bytes: np.ndarray
-    address: int
-
-
-_NOWHERE = Memory(np.empty(0, np.uint8), 0)
-
-
-def zeroed(size: int) -> Memory:
-    """Aligned memory, all zero."""
-    raw: Any = np.zeros(size + ALIGNMENT, np.uint8)
-    address = ctypes.addressof(ctypes.c_uint8.from_buffer(raw))  # several times faster than numpy's own
-    start = -address % ALIGNMENT
-    return Memory(raw[start : start + size], address + start)
-
-
-def aligned(array: np.ndarray, address: int) -> Memory:
-    """The bytes of an array; copied if they are not aligned."""
-    if address % ALIGNMENT == 0:
-        return Memory(array, address)
-    made = zeroed(array.nbytes)
-    made.bytes[:] = array
-    return made
-
-
-def _address(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-# -- what is made once per program ------------------------------------------------------------------------------
-
-_TABLES: WeakKeyDictionary[Plan, dict[str, Any]] = WeakKeyDictionary()  # instruction lists in native form
-_CONSTANTS: WeakKeyDictionary[Program, dict[Any, Memory]] = WeakKeyDictionary()  # packed, and orders
-_ARRANGEMENTS: WeakKeyDictionary[Plan, dict[Any, Any]] = WeakKeyDictionary()  # by setting; and predicted bytes
-_lock = threading.RLock()  # translating and compiling is for one thread at a time; running is not
-
-
-def _forget_lock() -> None:
-    global _lock
-    _lock = threading.RLock()  # in a child of fork: another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_forget_lock)
-
-
-def remembered(
-    cache: WeakKeyDictionary[Any, dict[Any, Any]], owner: Any, key: Hashable, make: Callable[[], Made]
-) -> Made:
-    """What `make` makes, once per owner and key; the oldest are forgotten. It must not hold its owner."""
-    known = cache.get(owner)
-    found = None if known is None else known.get(key)
-    if found is None:
-        with _lock:
-            known = cache.setdefault(owner, {})
-            found = known.get(key)
-            if found is None:
-                found = make()
-                while len(known) >= REMEMBERED:
-                    del known[next(iter(known))]
-                known[key] = found
-    return found
-
-
-def plan_for(program: Program, options: Options) -> Plan:
-    """The plan of a program for these options, remembered by the program."""
-    found = program.plans.get(options)
-    if found is None:
-        with _lock:
-            found = program.plans.get(options)
-            if found is None:
-                found = program.plans[options] = Plan(program, options)
-    return found
-
-
-def _table(compiled: Plan, which: str) -> Any:
-    """An instruction list in native form, its kernels compiled and loaded."""
-    tables = _TABLES.get(compiled)
-    if tables is None or which not in tables:
-        with _lock:
-            tables = _TABLES.setdefault(compiled, {})
-            if which not in tables:
-                compiled.instructions(which)
-                compiled.compile((which,))
-                tables[which] = _native_list(compiled, compiled.instructions(which))
-    return tables[which]
-
-
-def _native_list(compiled: Plan, instructions: list[plan.Instruction]) -> Any:
-    out = (native.Instruction * len(instructions))()
-    for made, source in zip(out, instructions, strict=True):
-        # ctypes keeps alive what a pointer field was given.
-        made.op, made.n_refs = source.op, len(source.refs)
-        made.refs = (native.Ref * len(source.refs))(*[native.Ref(b, s) for b, s in source.refs])
-        made.count, made.cost = source.count, source.cost
-        made.loop, made.times, made.descending, made.end = source.loop, source.times, int(source.descending), source.end
-        if source.symbol:
-            made.kernel = compiled.address(source.symbol)
-        if source.partial:
-            made.partial = (ctypes.c_int32 * len(source.partial))(*source.partial)
-        if source.schedule is not None:
-            made.schedule = ctypes.pointer(_native_schedule(source.schedule))
-    return out
-
-
-def _native_schedule(source: Any) -> native.Schedule:
-    made = native.Schedule()
-    made.colours = source.colours
-    made.colour_start = (ctypes.c_int32 * len(source.colour_start))(*source.colour_start.tolist())
-    made.chunks = (ctypes.c_int32 * len(source.chunks))(*source.chunks.tolist())
-    made.apart = (ctypes.c_uint8 * len(source.apart))(*source.apart.tolist())
-    return made
-
-
-def _constant(compiled: Plan, buffer: Buffer) -> Memory:
-    """The packed contents of a constant: the same for all runs, so packed once."""
-    place = compiled.places[buffer.name]
-    packed = _CONSTANTS.setdefault(compiled.program, {})
-    if (buffer.name, place) not in packed:
-        values = buffer.values
-        assert values is not None
-        memory = zeroed(place.bytes)
-        made = native.Layout()
-        _describe(made, compiled, buffer)
-        made.worlds, made.slots, made.world_stride = place.lanes, 1, 0
-        made.user, made.dtype, made.native = _address(values), _CODES[values.dtype.name], memory.address
-        build.runtime().kn_pack(made)
-        packed[buffer.name, place] = memory
-    return packed[buffer.name, place]
-
-
-def _order(compiled: Plan, buffer: Buffer) -> Memory:
-    """Which of the user's elements each native one is, -1 for padding; made once."""
-    place = compiled.places[buffer.name]
-    packed = _CONSTANTS.setdefault(compiled.program, {})
-    if (buffer.name, place, "order") not in packed:
-        assert buffer.order is not None
-        order = np.full(place.elements, -1, np.int32)
-        order[: buffer.length] = buffer.order
-        packed[buffer.name, place, "order"] = Memory(order, _address(order))
-    return packed[buffer.name, place, "order"]
-
-
-def _describe(out: native.Layout, compiled: Plan, buffer: Buffer) -> None:
-    """What a transfer between a dense array of a user and one slot of a buffer depends on but sizes and addresses."""
-    place = compiled.places[buffer.name]
-    out.elements, out.numbers = buffer.length, len(buffer.kinds)
-    out.element_stride, out.number_stride = len(buffer.kinds), 1
-    out.native_slot_stride, out.elements_padded = place.bytes, place.elements
-    out.native_dtype = native.I32 if "i" in buffer.kinds else native.F64 if place.item == 8 else native.F32
-    out.lanes, out.padded, out.packet = place.lanes, place.numbers, int(place.layout == PACKET)
-    out.dtype = out.native_dtype
-    if buffer.order is not None:
-        out.order = ctypes.cast(_order(compiled, buffer).address, ctypes.POINTER(ctypes.c_int32))
-
-
-# -- what is made once per plan and setting ---------------------------------------------------------------------
-
-
-class Setting(NamedTuple):
-    """What the memory of a run depends on, beside its plan.
+class Move(NamedTuple):
+    """Between an array of the user and a buffer.
 
     Attributes:
-        worlds: Number of worlds.
-        steps: Number of steps.
-        threads: Upper bound of worker threads.
-        shared: Names of parameters and controls that all worlds share.
-        interval: Checkpoint interval; 0 keeps nothing (no reverse).
-        apart: Names of states whose memory outlives the run on its own: their trajectories are views of it.
-        streamed: Whether arrays with numbers for every step and world are moved block by block while the program runs,
-            see `can_stream`; memory then holds those of one block per worker.
-        direct: Names of controls that are read where the user has them, and whose cotangents are written where the
-            user gets them, see `can_be_direct`.
+        key: The buffer.
+        slot: The slot of a state; None for all.
+        strides: Of worlds, slots, elements and numbers of the user's array; None if it is dense.
+        wide: Whether its integers have 64 bits.
     """
 
-    worlds: int
-    steps: int
-    threads: int
-    shared: frozenset[str]
-    interval: int = 0
-    apart: tuple[str, ...] = ()
-    streamed: bool = False
-    direct: tuple[str, ...] = ()
+    key: Key
+    slot: int | None = 0
+    strides: tuple[int, ...] | None = None
+    wide: bool = False
 
 
-def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:
-    """Whether a dense array of a control lies in memory as its buffer does."""
-    place = compiled.places[buffer.name]
-    dense = place.layout == AOS and place.numbers == len(buffer.kinds) and place.elements == buffer.length
-    return buffer.kind == CONTROL and worlds == 1 and place.lanes == 1 and dense and "f" in buffer.kinds
-
-
-def can_stream(compiled: Plan, recorded: Sequence[str]) -> bool:
-    """Whether arrays may be moved block by block: worlds share blocks, and the user gets the states of all steps."""
-    states = {b.name for b in compiled.program.buffers.values() if b.kind == STATE}
-    return compiled.options.lanes == plan.WORLDS and states == set(recorded)
-
-
-class _Sizes:
-    """How many slots and copies the buffers of a run have."""
-
-    def __init__(self, compiled: Plan, setting: Setting, reverse: bool = False) -> None:
-        self.plan, self.setting = compiled, setting
-        self.lanes = compiled.options.width if compiled.options.lanes == plan.WORLDS else 1
-        self.blocks = -(-setting.worlds // self.lanes)
-        steps, interval = setting.steps, setting.interval
-        self.ring = steps + 1 if interval == 1 else interval + 1 if reverse else 2  # slots of the state
-
-    def slots(self, buffer: Buffer, space: str) -> int:
-        """Number of slots of a buffer in a space."""
-        steps = self.setting.steps
-        if buffer.kind == STATE:
-            if space == PRIMAL:
-                return self.ring
-            if space == CHECKPOINT:
-                return max(-(-steps // max(self.setting.interval, 1)), 1)
-            return steps if space == SEED else 2
-        if buffer.kind == CONTROL:
-            return steps
-        if buffer.kind == OUTPUT:
-            return steps if buffer.name in self.plan.options.record else 1
-        if buffer.kind == ITERATE:
-            assert buffer.loop is not None
-            return buffer.loop.times + 1
-        return 1
-
-    def per_worker(self, buffer: Buffer) -> bool:
-        """Whether there is one buffer per worker instead of one per block."""
-        return buffer.kind in (SCRATCH, ITERATE) or self._unused(buffer) or self.is_streamed(buffer)
-
-    def is_streamed(self, buffer: Buffer) -> bool:
-        """Whether a buffer is filled and emptied block by block."""
-        if not self.setting.streamed or buffer.name in self.setting.shared or self._unused(buffer):
-            return False
-        return buffer.kind in (STATE, CONTROL, OUTPUT)
-
-    def _unused(self, buffer: Buffer) -> bool:
-        return buffer.kind == OUTPUT and buffer.name not in self.plan.options.record
-
-    def is_shared(self, buffer: Buffer, space: str) -> bool:
-        """Whether all worlds have the same numbers."""
-        return buffer.kind == CONSTANT or (space == PRIMAL and buffer.name in self.setting.shared)
-
-    def blocks_of(self, buffer: Buffer, space: str) -> int:
-        """Copies of a buffer: one if all worlds share it, one per worker if it is scratch, else one per block."""
-        if self.per_worker(buffer):
-            return self.setting.threads
-        return 1 if self.is_shared(buffer, space) else self.blocks
-
-    def bytes_of(self, buffer: Buffer, space: str) -> int:
-        """Bytes of a buffer in a space."""
-        return self.blocks_of(buffer, space) * self.slots(buffer, space) * self.plan.places[buffer.name].bytes
-
-    def predicted(self, buffer: Buffer, space: str) -> int:
-        """The same, with the user's array where a buffer is streamed."""
-        streamed = self.slots(buffer, space) * self.plan.places[buffer.name].bytes if self.is_streamed(buffer) else 0
-        return self.bytes_of(buffer, space) + self.blocks * streamed
-
-
-def predicted_bytes(compiled: Plan, setting: Setting, keep: bool) -> tuple[int, int]:
-    """Bytes of one state of all worlds, and of everything else: primal buffers and, to `keep`, their cotangents."""
-
-    def add() -> tuple[int, int]:
-        sizes, state, others = _Sizes(compiled, setting), 0, 0
-        for buffer in compiled.program.buffers.values():
-            if buffer.kind == STATE:
-                state += sizes.blocks * compiled.places[buffer.name].bytes
-                others += keep * 2 * sizes.predicted(buffer, ADJOINT)
-                continue
-            others += sizes.bytes_of(buffer, PRIMAL) if buffer.kind == CONTROL else sizes.predicted(buffer, PRIMAL)
-            if keep and buffer.kind != CONSTANT and "f" in buffer.kinds:
-                others += sizes.predicted(buffer, ADJOINT)
-        return state, others
-
-    return remembered(_ARRANGEMENTS, compiled, (setting, keep), add)
-
-
-# Pieces of memory: constants, which have addresses of their own; what a run needs, for all workers and for each; what
-# a reverse sweep needs of it, followed by one piece for each state that is `apart`, for each control that is `direct`,
-# and for its cotangent.
-CONSTANTS, RUN, WORKERS, KEPT = range(4)
-
-
-class Region(NamedTuple):
-    """Where a buffer begins: in which piece of memory, and how many bytes behind its address."""
-
-    piece: int
-    offset: int
-
-
-class Transfers(NamedTuple):
-    """Between dense arrays of users and buffers: descriptions without addresses, and the places of the buffers."""
-
-    layouts: Any
-    regions: list[Region]
-
-
-class Arrangement:
-    """Where everything lies in the memory of a run, and what the runtime is told, all but addresses.
-
-    Args:
-        compiled: The plan.
-        setting: The setting.
-        which: 'forward', 'tangent' (forward too) or 'reverse'.
-    """
-
-    def __init__(self, compiled: Plan, setting: Setting, which: str) -> None:
-        forward = _table(compiled, "tangent" if which == "tangent" else "forward")
-        reverse = _table(compiled, "reverse") if which == "reverse" else None
-        sizes = _Sizes(compiled, setting, reverse is not None)
-        buffers = compiled.program.buffers
-        states = [b.name for b in buffers.values() if b.kind == STATE]
-        kept = CHECKPOINT if setting.interval > 1 else PRIMAL
-        numbers = [[compiled.entry(n, space) for n in states] for space in (PRIMAL, kept)]
-        self.regions: dict[Key, Region] = {}
-        self.pieces = [0] * (KEPT + 1 + len(setting.apart))  # bytes of each, direct ones left out
-        for i, name in enumerate(setting.direct):
-            self.regions[name, PRIMAL] = Region(len(self.pieces) + i, 0)
-            self.regions[name, ADJOINT] = Region(len(self.pieces) + len(setting.direct) + i, 0)
-        self.transfers: dict[Any, Transfers] = {}  # those that were made
-        # What is kept comes first and in the order of the program: forward and reverse sweep agree on its places.
-        for buffer in buffers.values():
-            if buffer.kind in (STATE, PARAMETER, CONTROL) and not sizes.is_streamed(buffer):
-                own = KEPT + 1 + setting.apart.index(buffer.name) if buffer.name in setting.apart else KEPT
-                self._arrange(sizes, buffer, kept if buffer.kind == STATE else PRIMAL, own)
-        for name, space in (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which)):
-            self._arrange(sizes, buffers[name], ADJOINT if space == ALL_SLOTS else space, RUN)
-        self.of_worker = self.pieces[WORKERS]  # bytes
-        self.pieces[WORKERS] *= setting.threads
-        self.streamed = {key for key in self.regions if sizes.is_streamed(buffers[key[0]])}
-        self._describe(sizes, forward, reverse, numbers)
-
-    def _arrange(self, sizes: _Sizes, buffer: Buffer, space: str, piece: int) -> None:
-        """Give a buffer its place behind what the piece holds already."""
-        key = buffer.name, space
-        if key in self.regions:
-            return
-        if buffer.kind == CONSTANT and space == PRIMAL:
-            self.regions[key] = Region(CONSTANTS, _constant(sizes.plan, buffer).address)
-            return
-        own = sizes.per_worker(buffer)
-        piece = WORKERS if own else piece
-        size = sizes.bytes_of(buffer, space) // (sizes.setting.threads if own else 1)
-        self.regions[key] = Region(piece, self.pieces[piece])
-        self.pieces[piece] += -(-size // ALIGNMENT) * ALIGNMENT
-
-    def _describe(self, sizes: _Sizes, forward: Any, reverse: Any, numbers: list[list[int]]) -> None:
-        """The native program and its table of buffers, with offsets in place of addresses."""
-        compiled, setting = sizes.plan, sizes.setting
-        table: Any = (native.Buffer * len(compiled.table))()
-        for out, key in zip(table, compiled.table, strict=True):
-            self._fill(out, sizes, *key)
-        self.table, self.table_type = np.frombuffer(table, np.int64).reshape(len(table), -1), type(table)
-        keys = [(name, ADJOINT if space == ALL_SLOTS else space) for name, space in compiled.table]
-        self.piece_of = np.array([self.regions[key].piece for key in keys])
-        p = self.program = native.Program()
-        p.precision, p.lanes = compiled.options.precision, sizes.lanes
-        p.worlds, p.blocks, p.workers = setting.worlds, sizes.blocks, setting.threads
-        p.n_buffers, p.n_states = len(table), len(numbers[0])
-        p.state, p.checkpoint = ((ctypes.c_int32 * len(n))(*n) for n in numbers)
-        p.ring, p.interval = sizes.ring, setting.interval
-        p.n_forward, p.forward = len(forward), forward
-        if reverse is not None:
-            p.n_reverse, p.reverse = len(reverse), reverse
-
-    def _fill(self, out: native.Buffer, sizes: _Sizes, name: str, space: str) -> None:
-        """Offset and strides of one entry of the table."""
-        buffer, size = sizes.plan.program.buffers[name], sizes.plan.places[name].bytes
-        if space == ALL_SLOTS:
-            self._fill(out, sizes, name, ADJOINT)
-            out.bytes, out.slot_stride = sizes.slots(buffer, ADJOINT) * size, 0
-            return
-        slots = sizes.slots(buffer, space)
-        out.base, out.length, out.bytes = self.regions[name, space].offset, buffer.length, size
-        out.slot_stride = size if slots > 1 or buffer.kind != OUTPUT else 0
-        if sizes.per_worker(buffer):
-            out.worker_stride = self.of_worker
-        elif sizes.blocks_of(buffer, space) > 1:
-            out.block_stride = slots * size
-
-
-def _zeroed(compiled: Plan, which: str) -> Iterator[Key]:
-    """What is zeroed in each step, in this order: if it lies side by side, it is zeroed at once."""
-    keys = list(compiled.table)
-    for instruction in compiled.instructions(which):
-        if instruction.op == native.OP_ZERO:
-            yield keys[instruction.refs[0][0]]
-
-
-def _transferred(compiled: Plan, which: str) -> list[Key]:
-    """What is packed or unpacked beside inputs, whether or not an instruction uses it."""
-    o, buffers = compiled.options, compiled.program.buffers.values()
-    states = [b.name for b in buffers if b.kind == STATE]
-    keys = [(b.name, PRIMAL) for b in buffers if b.kind in (STATE, CONTROL) or b.name in o.record]
-    if which == "tangent":
-        keys += [(name, TANGENT) for name in (*states, *sorted(o.wrt))]
-    elif which == "reverse":
-        keys += [(name, ADJOINT) for name in (*states, *sorted(o.wrt), *sorted(o.record))]
-        keys += [(name, SEED) for name in sorted(o.seeds)]
-    return keys
-
-
-# -- one run ----------------------------------------------------------------------------------------------------
-
-
-class Execution:
-    """One run of a plan: its memory and the call of the runtime.
+class Prepared:
+    """All runs of a plan whose arrays have the same shapes and strides; safe to run in several threads at once.
 
     Args:
         compiled: The plan.
         setting: Sizes and settings.
         which: 'forward', 'tangent' (forward with tangents) or 'reverse'.
-        kept: For a reverse sweep, what the forward run kept, see `kept`.
-        status: For a reverse sweep, the status after the forward run.
-        direct: Memory of the controls that are direct; for a reverse sweep, followed by that of their cotangents.
+        ins: Arrays that are read: all of the user's numbers in them must be finite where `finite` says so.
+        outs: Arrays of zeros that are filled; not with cotangents of failed worlds.
+        given: Pieces of memory that the caller gives, see `arrange.KEPT`, and how many bytes of each are to be zeroed;
+            the others are zero and live for one run.
+        finite: How many of `ins`, the first ones, must be finite.
     """
 
     def __init__(
         self,
         compiled: Plan,
         setting: Setting,
-        which: str = "forward",
-        kept: Sequence[Memory] | None = None,
-        status: np.ndarray | None = None,
-        direct: Sequence[Memory] = (),
+        which: str,
+        ins: Sequence[Move],
+        outs: Sequence[Move],
+        given: Mapping[int, int] | None = None,
+        finite: int = 0,
     ) -> None:
         self.plan, self.setting, self.which = compiled, setting, which
-        key = (setting, which)
-        self.arrangement = remembered(_ARRANGEMENTS, compiled, key, lambda: Arrangement(compiled, setting, which))
-        _, run, workers, *others = self.arrangement.pieces
-        self.pieces = [
-            _NOWHERE,
-            zeroed(run),
-            zeroed(workers),
-            *(map(zeroed, others) if kept is None else kept),
-            *direct,
-        ]
-        self.pieces += [_NOWHERE] * (KEPT + 1 + len(setting.apart) + 2 * len(setting.direct) - len(self.pieces))
-        if status is None:
-            status = np.empty(setting.worlds, np.int64)
-            status.fill(-1)
-        self.status = status
-        self._streams: dict[tuple[Key, int, int], native.Stream] = {}
-        self._later: list[native.Layout] = []
-        self._moved: list[Any] = []  # arrays that are read or filled while the program runs
-        self._status: Any = (ctypes.c_int64 * setting.worlds).from_buffer(status)  # type: ignore[arg-type]
+        known = self.arrangement = arrangement_for(compiled, setting, which)
+        sizes = Sizes(compiled, setting, which == "reverse")
+        # Streamed cotangents that are not given are zero.
+        empty = known.streamed.difference(move.key for move in ins)
+        zeros = [Move(key, None) for key in sorted(empty) if key[1] in (ADJOINT, SEED)]
+        self.moves: Any = (native.Move * (len(ins) + len(outs) + len(zeros)))()
+        actions = (
+            [native.PACK_BEFORE] * len(ins) + [native.UNPACK_AFTER] * len(outs) + [native.ZERO_BEFORE] * len(zeros)
+        )
+        self.named = [*ins, *outs, *zeros]
+        for i, (out, move, action) in enumerate(zip(self.moves, self.named, actions, strict=True)):
+            out.piece = known.describe_transfer(out.layout, sizes, move.key, move.slot)
+            out.how, out.finite = self._way(move.key, action), int(i < finite)
+            out.skip_failed = int(action == native.UNPACK_AFTER and move.key[1] == ADJOINT)
+            if move.wide:
+                out.layout.dtype = native.I64
+            if move.strides is not None:
+                world, *others = move.strides
+                out.layout.slot_stride, out.layout.element_stride, out.layout.number_stride = others
+                out.layout.world_stride = world if out.layout.world_stride else 0
+        self._describe(given or {}, len(zeros))
 
-    @property
-    def kept(self) -> list[np.ndarray]:
-        """Kept states and inputs, which a reverse sweep reads; last, one array for each state that is apart."""
-        return [piece.bytes for piece in self.pieces[KEPT : KEPT + 1 + len(self.setting.apart)]]
-
-    # -- packing ------------------------------------------------------------------------------------------------
-
-    def layouts(self, keys: tuple[Key, ...], slot: int | None = 0) -> Iterator[native.Layout]:
-        """Descriptions of transfers between dense arrays and buffers.
-
-        All slots are moved, of states only `slot` unless it is None. Left to the caller are the address `user` of the
-        array, its strides if it is not dense, and its type if its integers have 64 bits. Arrays of shared inputs have
-        no worlds, and their cotangents are added up over the worlds in ascending order.
-        """
-        known = self.arrangement.transfers.get((keys, slot))
-        if known is None:
-            known = self.arrangement.transfers[keys, slot] = self._transfers(keys, slot)
-        layouts = type(known.layouts).from_buffer_copy(known.layouts)
-        for made, (piece, offset) in zip(layouts, known.regions, strict=True):
-            made.native = self.pieces[piece].address + offset
-            yield made
-
-    def _transfers(self, keys: tuple[Key, ...], slot: int | None) -> Transfers:
-        sizes = _Sizes(self.plan, self.setting, self.which == "reverse")
-        made = Transfers((native.Layout * len(keys))(), [])
-        for out, (name, space) in zip(made.layouts, keys, strict=True):
-            buffer, place = self.plan.program.buffers[name], self.plan.places[name]
-            with _lock:
-                _describe(out, self.plan, buffer)
-            one = buffer.kind == STATE and slot is not None
-            out.slots = 1 if one else sizes.slots(buffer, space)
-            numbers = buffer.length * len(buffer.kinds)
-            out.slot_stride = numbers if out.slots > 1 else 0
-            shared = name in self.setting.shared
-            out.world_stride = 0 if shared else numbers * out.slots
-            out.worlds = min(self.setting.worlds, place.lanes) if shared and space == PRIMAL else self.setting.worlds
-            out.add = int(shared and space == ADJOINT)
-            out.native_block_stride = sizes.slots(buffer, space) * place.bytes
-            piece, offset = self.arrangement.regions[name, space]
-            made.regions.append(Region(piece, offset + (slot or 0) * place.bytes * one))
-        return made
-
-    def pack(self, made: native.Layout, key: Key, array: Any, finite: bool = False) -> None:
-        """Copy a user's array into a buffer, unless it is direct; with `finite`, refuse numbers that are not."""
-        runtime, name = build.runtime(), key[0]
-        if finite:
-            where = _Where()
-            if runtime.kn_finite(made, where) >= 0:
-                raise self._not_finite(self.plan.program.buffers[name], list(where))
+    def _way(self, key: Key, action: int) -> int:
+        """How an array travels."""
         if key in self.arrangement.streamed:
-            self._stream(made, key, native.PACK_BEFORE)
-            self._moved.append(array)
-        elif name not in self.setting.direct and runtime.kn_pack(made) != DONE:
-            kind = self.plan.program.buffers[name].kind
-            raise InputError(
-                f"{kind} {name!r} holds a number that does not fit into 32 bits", expected="-2**31 ... 2**31 - 1"
+            return native.STREAM + action
+        if action == native.UNPACK_AFTER:
+            return native.UNPACK
+        return native.READ_THERE if key[0] in self.setting.direct else native.PACK
+
+    def _describe(self, given: Mapping[int, int], zeros: int) -> None:
+        known, setting = self.arrangement, self.setting
+        direct = [0] * 2 * len(setting.direct)  # nothing of these is ever made here
+        pieces = [-1 - given[i] if i in given else size for i, size in enumerate((*known.pieces, *direct))]
+        pieces[CONSTANTS] = 0
+        p = self.native = native.Prepared()
+        p.program, p.piece_of = known.program, known.piece_of
+        p.piece_bytes, p.n_pieces = (ctypes.c_int64 * len(pieces))(*pieces), len(pieces)
+        p.moves, p.n_moves = self.moves, len(self.moves)
+        p.steps, p.worker_stride, p.backward = setting.steps, known.of_worker, int(self.which == "reverse")
+        self._address = ctypes.addressof(p)
+        self._no_arrays = (0,) * zeros
+        self._packed = struct.Struct(f"{len(self.moves) + len(given)}q").pack
+        self._call = build.runtime().kn_run
+
+    def run(self, arrays: Sequence[int], pieces: Sequence[int], status: int, poll: int = 0) -> bool:
+        """Pack, run all steps, forward or in reverse, and unpack; whether a world failed.
+
+        Args:
+            arrays: Addresses of the arrays of `ins` and `outs`.
+            pieces: Addresses of the pieces of memory that are given, in ascending order.
+            status: Address of the status of all worlds, 64-bit integers; written by a forward run.
+            poll: Address of a function that is asked every 50 ms whether to go on; see `native.Poll`.
+
+        Raises:
+            KeyboardInterrupt: `poll` cancelled it.
+        """
+        fault = native.Fault() if self.plan.options.check else None
+        addresses = self._packed(*arrays, *self._no_arrays, *pieces)
+        answer = self._call(self._address, addresses, status, None if fault is None else ctypes.addressof(fault), poll)
+        if answer == native.DONE:
+            return False
+        if answer == native.WORLDS_FAILED:
+            return True
+        if answer == native.CANCELLED:
+            raise KeyboardInterrupt
+        if answer == native.FAULT:
+            assert fault is not None
+            raise self._fault(fault)
+        if answer == native.NO_MEMORY:
+            fix = "fewer worlds or threads, or a larger checkpoint interval"
+            raise KinemaError("the runtime ran out of memory", fix=fix)
+        raise self._refused(answer & 255, answer >> 8, arrays)
+
+    def _refused(self, answer: int, move: int, arrays: Sequence[int]) -> InputError:
+        """The error of an array that cannot be used."""
+        buffer = self.plan.program.buffers[self.named[move].key[0]]
+        if answer != native.NOT_FINITE:
+            return InputError(
+                f"{buffer.kind} {buffer.name!r} holds a number that does not fit into 32 bits",
+                expected="-2**31 ... 2**31 - 1",
             )
+        where, layout = _Where(), native.Layout.from_buffer_copy(self.moves[move].layout)
+        layout.user = arrays[move]
+        build.runtime().kn_finite(layout, where)
+        return self._not_finite(buffer, list(where))
 
     def _not_finite(self, buffer: Buffer, where: list[int]) -> InputError:
         world, step, element, number = where
@@ -550,57 +159,6 @@ class Execution:
             expected="finite numbers",
             fix="look for a division by zero, an overflow or a missing value in what computed it",
         )
-
-    def unpack(self, made: native.Layout, key: Key, array: Any) -> None:
-        """Have a buffer copied to a user's array of zeros by `run`; not the cotangents of failed worlds."""
-        self._moved.append(array)
-        if key[1] == ADJOINT:
-            made.status = self._status
-        if key in self.arrangement.streamed:
-            self._stream(made, key, native.UNPACK_AFTER)
-        else:
-            self._later.append(made)
-
-    def _stream(self, made: native.Layout, key: Key, action: int) -> None:
-        self._streams[key, action, made.slots] = native.Stream(made, self.arrangement.of_worker, action)
-
-    def _streams_of_run(self) -> list[native.Stream]:
-        """What is moved block by block; cotangents that are not given are zero."""
-        given = {key for key, action, _ in self._streams if action == native.PACK_BEFORE}
-        for key in sorted(self.arrangement.streamed - given):
-            if key[1] in (ADJOINT, SEED):
-                (made,) = self.layouts((key,), slot=None)
-                self._stream(made, key, native.ZERO_BEFORE)
-        return list(self._streams.values())
-
-    # -- running ------------------------------------------------------------------------------------------------
-
-    def run(self, poll: Callable[[int], int] | None = None) -> None:
-        """Run all steps, forward or in reverse, and unpack; raises KeyboardInterrupt if `poll` cancelled it."""
-        known = self.arrangement
-        table = known.table.copy()
-        table[:, 0] += np.array([piece.address for piece in self.pieces])[known.piece_of]  # the field `base`
-        p = native.Program.from_buffer_copy(known.program)
-        p.buffers = known.table_type.from_buffer(table)
-        p.status = self._status
-        streams = self._streams_of_run()
-        p.n_streams, p.streams = len(streams), (native.Stream * len(streams))(*streams)
-        fault = native.Fault()
-        if self.plan.options.check:
-            p.fault = ctypes.pointer(fault)
-        if poll is not None:
-            p.poll = native.Poll(poll)
-        runtime = build.runtime()
-        answer = (runtime.kn_backward if self.which == "reverse" else runtime.kn_forward)(p, self.setting.steps)
-        if answer == CANCELLED:
-            raise KeyboardInterrupt
-        if answer == FAULT:
-            raise self._fault(fault)
-        if answer != DONE:
-            fix = "fewer worlds or threads, or a larger checkpoint interval"
-            raise KinemaError("the runtime ran out of memory", fix=fix)
-        for layout in self._later:
-            runtime.kn_unpack(layout)
 
     def _fault(self, fault: native.Fault) -> KernelError:
         """The error of a checked build: kernel, element, source line."""

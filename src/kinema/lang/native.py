@@ -1,7 +1,7 @@
-"""The plain C boundary of emitted kernels and runtime, seen from Python: ctypes mirror of ``native/abi.h``.
+"""The plain C boundary of emitted kernels and runtime, seen from Python.
 
-Field by field the same as the header, which explains them; :func:`load_runtime` refuses a library whose
-structures have other sizes. Standard library only.
+ctypes mirror of ``native/abi.h`` and ``native/call.cpp``, field by field the same as there, where they are explained;
+:func:`load_runtime` refuses a library whose structures have other sizes. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ MAX_LOOPS = 16
 OP_CALL, OP_ZERO, OP_COPY, OP_ADD, OP_LOOP, OP_END = range(6)
 
 # Answers of the runtime.
-DONE, CANCELLED, FAULT, NO_MEMORY, BAD_LAYOUT, OUT_OF_RANGE = range(6)
+DONE, CANCELLED, FAULT, NO_MEMORY, BAD_LAYOUT, OUT_OF_RANGE, NOT_FINITE, WORLDS_FAILED = range(8)
 
 # When an array is moved block by block (kn_stream.action).
 PACK_BEFORE, ZERO_BEFORE, UNPACK_AFTER = range(3)
+
+# How an array of the user travels (kn_move.how); streams come after these, in the order of their actions.
+PACK, UNPACK, READ_THERE, STREAM = range(4)
 
 # Types of numbers (kn_layout.dtype).
 F32, F64, I32, I64 = range(4)
@@ -206,30 +209,60 @@ class Program(ctypes.Structure):
     ]
 
 
+class Move(ctypes.Structure):
+    """An array of the user and how it travels (``kn_move``)."""
+
+    _fields_ = [
+        ("layout", Layout),
+        ("piece", c_int32),
+        ("how", c_int32),
+        ("finite", c_int32),
+        ("skip_failed", c_int32),
+    ]
+
+
+class Prepared(ctypes.Structure):
+    """A run, all but its addresses (``kn_prepared``)."""
+
+    _fields_ = [
+        ("program", Program),
+        ("piece_of", POINTER(c_int32)),
+        ("piece_bytes", POINTER(c_int64)),
+        ("moves", POINTER(Move)),
+        ("steps", c_int64),
+        ("worker_stride", c_int64),
+        ("n_pieces", c_int32),
+        ("n_moves", c_int32),
+        ("backward", c_int32),
+    ]
+
+
 _STRUCTURES = (Fault, Arena, Call, Buffer, Ref, Schedule, Instruction, Program, Layout, Stream)
+_OF_CALLS = (Move, Prepared)
 
 
 def _check_sizes(library: ctypes.CDLL, path: str) -> None:
-    sizes = (c_int64 * len(_STRUCTURES))()
-    library.kn_sizes(sizes)
-    for structure, size in zip(_STRUCTURES, sizes, strict=True):
-        if ctypes.sizeof(structure) != size:
-            raise ImportError(
-                f"{path}: built for another version of abi.h: {structure.__name__} has {size} bytes there and "
-                f"{ctypes.sizeof(structure)} in kinema.lang.native; build the library again"
-            )
+    for structures, ask in ((_STRUCTURES, library.kn_sizes), (_OF_CALLS, library.kn_call_sizes)):
+        sizes = (c_int64 * len(structures))()
+        ask(sizes)
+        for structure, size in zip(structures, sizes, strict=True):
+            if ctypes.sizeof(structure) != size:
+                raise ImportError(
+                    f"{path}: built for another version of abi.h: {structure.__name__} has {size} bytes there and "
+                    f"{ctypes.sizeof(structure)} in kinema.lang.native; build the library again"
+                )
 
 
 def load_runtime(path: str | os.PathLike[str]) -> ctypes.CDLL:
     """Loads the runtime library; calls of its functions release the interpreter lock.
 
     Args:
-        path: The shared library built from ``native/runtime.cpp`` and ``native/layout.cpp``.
+        path: The shared library built from the ``.cpp`` files in ``native``.
 
     Returns:
-        The library, with argument and result types set: ``kn_forward(program, steps)``,
-        ``kn_backward(program, steps)``, ``kn_cpus()``, ``kn_pack(layout)``, ``kn_unpack(layout)``,
-        ``kn_finite(layout, where)``, ``kn_sizes(sizes)``.
+        The library, with argument and result types set: ``kn_run(prepared, addresses, status, fault, poll)``,
+        ``kn_forward(program, steps)``, ``kn_backward(program, steps)``, ``kn_cpus()``, ``kn_pack(layout)``,
+        ``kn_unpack(layout)``, ``kn_finite(layout, where)``, ``kn_sizes(sizes)``, ``kn_call_sizes(sizes)``.
 
     Raises:
         ImportError: The library was built from another version of ``abi.h``.
@@ -237,6 +270,8 @@ def load_runtime(path: str | os.PathLike[str]) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(os.fspath(path))
     prototypes = {
+        # By address: what is passed here is passed in every call.
+        "kn_run": (c_int64, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
         "kn_forward": (c_int, [POINTER(Program), c_int64]),
         "kn_backward": (c_int, [POINTER(Program), c_int64]),
         "kn_cpus": (c_int, []),
@@ -244,6 +279,7 @@ def load_runtime(path: str | os.PathLike[str]) -> ctypes.CDLL:
         "kn_unpack": (c_int, [POINTER(Layout)]),
         "kn_finite": (c_int64, [POINTER(Layout), POINTER(c_int64)]),
         "kn_sizes": (None, [POINTER(c_int64)]),
+        "kn_call_sizes": (None, [POINTER(c_int64)]),
     }
     for name, (result, arguments) in prototypes.items():
         function = getattr(library, name)

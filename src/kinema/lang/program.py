@@ -179,7 +179,8 @@ class Program:
         self.nodes: list[Any] = []
         self._open: list[list[Any]] = [self.nodes]
         self._loops: list[Loop] = []
-        self.plans: dict[Any, Any] = {}
+        self.plans: dict[Any, Any] = {}  # what was compiled, by options
+        self.forms: dict[Any, Any] = {}  # and what was prepared for inputs, by their types and shapes
 
     def __reduce__(self) -> Any:
         raise ProgramError(

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import time
 from collections.abc import Callable, Generator
 from typing import Any
+
+from kinema.lang import native
+
+Show = bool | Callable[[int, int], None]  # whether to show progress, or a function of (steps done, steps)
 
 DELAY = 1.0  # seconds before anything is shown
 PERIOD = 10.0  # seconds between plain lines
 
 
 class Progress:
-    """Watches one native call.
+    """Watches native calls, one at a time.
 
     The runtime calls `poll` every 50 ms in the calling thread. What is raised there, by Ctrl-C or by the user's
     function, cancels the call and is kept in `error`, to be raised after it.
     """
 
-    def __init__(self, what: str, steps: int, show: bool | Callable[[int, int], None], unit: str = "steps") -> None:
-        self.what, self.steps, self.show, self.unit = what, steps, show, unit
-        self.begin = time.monotonic()
-        self.last = self.begin
+    def __init__(self, what: str, steps: int, show: Show, unit: str = "steps") -> None:
+        self.unit = unit
         self.bar: Any = None
         self.error: BaseException | None = None
         polls = self._polls()
         next(polls)
         self.poll: Callable[[int], int] = polls.send
+        self._callback = native.Poll(self.poll)
+        self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0  # of `poll` for the runtime
+        self.start(what, steps, show)
+
+    def start(self, what: str, steps: int, show: Show) -> None:
+        """Begin to watch another call."""
+        self.what, self.steps, self.show = what, steps, show
+        self.begin = self.last = time.monotonic()
 
     def _polls(self) -> Generator[int, int, None]:
         """Given the steps done, yields 0 to go on or 1 to cancel.
@@ -84,3 +95,24 @@ class Progress:
             self.task = self.bar.add_task(self.what, total=self.steps, rate="")
         rate = done / max(time.monotonic() - self.begin, 1e-9)
         self.bar.update(self.task, completed=done, rate=f"{rate:,.0f}")
+
+
+_idle: list[Progress] = []  # making one takes longer than a small rollout; list.pop and append are safe in threads
+
+
+def begin(what: str, steps: int, show: Show) -> Progress:
+    """Watch a native call until `end`; nested calls and those of other threads have watchers of their own."""
+    try:
+        found = _idle.pop()
+    except IndexError:
+        return Progress(what, steps, show)
+    found.start(what, steps, show)
+    return found
+
+
+def end(watcher: Progress) -> None:
+    """The native call is over."""
+    watcher.close()
+    if watcher.error is None:  # otherwise it would cancel the next call too
+        watcher.show = False
+        _idle.append(watcher)

@@ -1,0 +1,146 @@
+// One call from Python: what was prepared once, with the addresses of this time filled in. Packs, runs and unpacks.
+//
+// The structures here are seen by nobody but Python (native.py mirrors them), so that they are not part of abi.h.
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "abi.h"
+
+extern "C" {
+
+// How an array of the user travels.
+enum {
+  KN_PACK = 0,     // copied to native memory before the run
+  KN_UNPACK,       // and back after it
+  KN_READ_THERE,   // not at all: native memory is the user's
+  KN_STREAM_FIRST  // KN_STREAM_FIRST + kn_stream.action: block by block, by the worker that runs the block
+};
+
+typedef struct kn_move {
+  kn_layout layout;     // without `user` and `status`; `native` is counted from the start of the piece
+  int32_t piece;        // of native memory
+  int32_t how;          // see above
+  int32_t finite;       // refuse numbers of the user that are not
+  int32_t skip_failed;  // leave out worlds that have failed
+} kn_move;
+
+typedef struct kn_prepared {
+  kn_program program;          // without status, streams, fault and poll; `base` is counted from the start of a piece
+  const int32_t* piece_of;     // of each buffer
+  const int64_t* piece_bytes;  // of each piece; negative: the caller gives its address, and -1 - n asks for n zeros
+  const kn_move* moves;
+  int64_t steps;
+  int64_t worker_stride;  // of streamed buffers
+  int32_t n_pieces, n_moves;
+  int32_t backward;
+} kn_prepared;
+
+// Answers of kn_run beside those of abi.h.
+enum { KN_NOT_FINITE = 6, KN_WORLDS_FAILED = 7 };
+
+}  // extern "C"
+
+namespace kn {
+namespace {
+
+constexpr int64_t line = 64;  // bytes
+
+// Pieces of native memory; those that nobody gave live as long as this, and are zero.
+class Pieces {
+ public:
+  Pieces(const kn_prepared& prepared, char* const* given) {
+    for (int32_t i = 0; i < prepared.n_pieces; ++i) {
+      const int64_t bytes = prepared.piece_bytes[i];
+      if (bytes < 0) memset(*given, 0, size_t(-1 - bytes));
+      start_.push_back(bytes < 0 ? *given++ : bytes == 0 ? nullptr : make(bytes));
+    }
+  }
+
+  // Constants are in a piece that starts at 0: integers, as null pointers have no neighbours.
+  char* at(int32_t piece, const void* offset) const {
+    return reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(start_[piece]) + reinterpret_cast<uintptr_t>(offset));
+  }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { free(memory); }
+  };
+
+  char* make(int64_t bytes) {
+    own_.emplace_back(calloc(size_t(bytes + line), 1));
+    if (!own_.back()) throw std::bad_alloc();
+    const uintptr_t address = reinterpret_cast<uintptr_t>(own_.back().get());
+    return reinterpret_cast<char*>((address + line - 1) / line * line);
+  }
+
+  std::vector<char*> start_;
+  std::vector<std::unique_ptr<void, Free>> own_;
+};
+
+// What went wrong with which array.
+int64_t with_move(int answer, size_t move) { return answer | int64_t(move) << 8; }
+
+int64_t run(const kn_prepared& prepared, char* const* addresses, int64_t* status, kn_fault* fault,
+            int32_t (*poll)(int64_t)) {
+  const Pieces pieces(prepared, addresses + prepared.n_moves);
+  kn_program program = prepared.program;
+  std::vector<kn_buffer> buffers(program.buffers, program.buffers + program.n_buffers);
+  for (size_t i = 0; i < buffers.size(); ++i) buffers[i].base = pieces.at(prepared.piece_of[i], buffers[i].base);
+  std::vector<kn_layout> later;
+  std::vector<kn_stream> streams;
+  for (size_t i = 0; i < size_t(prepared.n_moves); ++i) {
+    const kn_move& move = prepared.moves[i];
+    kn_layout layout = move.layout;
+    layout.user = addresses[i];
+    layout.native = pieces.at(move.piece, layout.native);
+    if (move.skip_failed) layout.status = status;
+    int64_t where[4];
+    if (move.finite && kn_finite(&layout, where) >= 0) return with_move(KN_NOT_FINITE, i);
+    if (move.how == KN_UNPACK) later.push_back(layout);
+    if (move.how >= KN_STREAM_FIRST) streams.push_back({layout, prepared.worker_stride, move.how - KN_STREAM_FIRST});
+    if (move.how != KN_PACK) continue;
+    if (const int answer = kn_pack(&layout)) return with_move(answer, i);
+  }
+  program.buffers = buffers.data();
+  program.streams = streams.data();
+  program.n_streams = int32_t(streams.size());
+  program.status = status;
+  program.fault = fault;
+  program.poll = poll;
+  if (!prepared.backward) std::fill(status, status + program.worlds, -1);
+  const int answer = (prepared.backward ? kn_backward : kn_forward)(&program, prepared.steps);
+  if (answer != KN_DONE) return answer;
+  for (const kn_layout& layout : later) kn_unpack(&layout);
+  const bool failed = std::any_of(status, status + program.worlds, [](int64_t step) { return step >= 0; });
+  return failed ? int64_t(KN_WORLDS_FAILED) : KN_DONE;
+}
+
+}  // namespace
+}  // namespace kn
+
+extern "C" {
+
+// Runs what was prepared. Neither it nor anything it points to is changed: several threads may run it at once.
+//   addresses  of the arrays of all moves, then of the pieces of memory that the caller gives
+//   status     per world; written by a forward run, read by a backward one
+// Gives an answer of abi.h or of above; KN_NOT_FINITE, KN_OUT_OF_RANGE and KN_BAD_LAYOUT are in its lowest 8 bits, with
+// the number of the move in the others.
+int64_t kn_run(const kn_prepared* prepared, char* const* addresses, int64_t* status, kn_fault* fault,
+               int32_t (*poll)(int64_t)) {
+  try {
+    return kn::run(*prepared, addresses, status, fault, poll);
+  } catch (const std::bad_alloc&) {
+    return KN_NO_MEMORY;
+  }
+}
+
+// sizeof move and prepared, for the mirror in Python.
+void kn_call_sizes(int64_t* sizes) { sizes[0] = sizeof(kn_move), sizes[1] = sizeof(kn_prepared); }
+
+}  // extern "C"

@@ -1,0 +1,529 @@
+"""Forward, reverse and tangent sweeps of a program over tensors, prepared once for all inputs of a form.
+
+Preparing decides which arrays travel where, with which shapes and strides. Running makes the tensors that are filled
+and hands addresses to one native call. Nothing of a run is kept here: several threads may run a sweep at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from operator import methodcaller
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinema.errors import InputError
+from kinema.lang import memory, progress
+from kinema.lang.arrange import (
+    ALIGNMENT,
+    KEPT,
+    Key,
+    Setting,
+    aligned,
+    arrangement_for,
+    can_be_direct,
+    can_stream,
+    keep_in,
+    predicted_bytes,
+    zeroed,
+)
+from kinema.lang.emit_simd import AOS
+from kinema.lang.execute import Move, Prepared
+from kinema.lang.inputs import Form
+from kinema.lang.plan import ADJOINT, PRIMAL, SEED, TANGENT, Plan
+from kinema.lang.program import CONTROL, STATE, Buffer
+from kinema.lang.progress import Show
+
+# -- tensors that are read --------------------------------------------------------------------------------------
+
+
+class Source(NamedTuple):
+    """How a tensor is read.
+
+    Attributes:
+        move: Where its numbers go.
+        offset: Bytes from its address to the first number.
+        copy: Makes a dense tensor of what is read, if strides cannot describe it.
+    """
+
+    move: Move
+    offset: int
+    copy: Callable[[Tensor], Tensor] | None
+
+
+def _source(
+    key: Key, buffer: Buffer, slots: int, tensor: Tensor, view: Callable[[Tensor], Tensor], slot: int | None = 0
+) -> Source:
+    """How `view` of a tensor (*batch, [slots], *buffer shape) is read."""
+    seen = view(tensor.detach())
+    offset, wide = seen.data_ptr() - tensor.data_ptr(), tensor.dtype == torch.int64
+    if tensor.is_neg():
+        return Source(Move(key, slot, None, wide), 0, lambda t: view(t.detach()).resolve_neg().contiguous())
+    if seen.is_contiguous():
+        return Source(Move(key, slot, None, wide), offset, None)
+    try:
+        strides = seen.view(-1, slots, buffer.length, len(buffer.kinds)).stride()
+    except RuntimeError:
+        return Source(Move(key, slot, None, wide), 0, lambda t: view(t.detach()).contiguous())
+    return Source(Move(key, slot, strides, wide), offset, None)
+
+
+class Reading:
+    """Tensors that a run reads where they are."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.moves = [source.move for source in sources]
+        self._offsets = [source.offset for source in sources]
+        self._shifted = any(self._offsets)
+        self._copies = [(i, source.copy) for i, source in enumerate(sources) if source.copy is not None]
+
+    def addresses(self, tensors: Sequence[Tensor]) -> tuple[list[int], Sequence[Tensor]]:
+        """Addresses of what is read, and the tensors that must live until it was."""
+        if self._copies:
+            tensors = list(tensors)
+            for i, copy in self._copies:
+                tensors[i] = copy(tensors[i])
+        if not self._shifted:
+            return [t.data_ptr() for t in tensors], tensors
+        return [t.data_ptr() + offset for t, offset in zip(tensors, self._offsets, strict=True)], tensors
+
+
+def _inputs(form: Form, tensors: Sequence[Tensor], shared: frozenset[str]) -> list[Source]:
+    """How inputs are read; those that worlds do not share are expanded to all worlds."""
+    sources = []
+    for (name, buffer), tensor in zip(form.inputs.items(), tensors, strict=True):
+        full = tensor.shape if name in shared else form.full(name)
+        slots = form.steps if buffer.kind == CONTROL else 1
+        sources.append(_source((name, PRIMAL), buffer, slots, tensor, methodcaller("expand", full)))
+    return sources
+
+
+# -- tensors that are made --------------------------------------------------------------------------------------
+
+
+class Array(NamedTuple):
+    """A tensor that a run fills."""
+
+    move: Move
+    shape: tuple[int, ...]
+    numbers: Any  # their type
+
+    def zeros(self) -> Tensor:
+        """A fresh one."""
+        # Zeros from the allocator: torch.zeros wakes its threads, which costs milliseconds on a busy machine.
+        return torch.from_numpy(np.zeros(self.shape, self.numbers))
+
+
+SMALL = 1 << 16  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
+
+
+class Piece:
+    """Memory that a forward sweep leaves to the reverse one, or to the user: owned and guarded by torch.
+
+    Attributes:
+        unset: How many of its bytes the run has to zero.
+    """
+
+    def __init__(self, size: int, dtype: torch.dtype) -> None:
+        self._size, self._dtype, self._count = size, dtype, size // dtype.itemsize
+        self.unset = size if size <= SMALL else 0
+
+    def make(self) -> Tensor:
+        """A fresh one, aligned."""
+        if self.unset:
+            made = torch.empty(self._count, dtype=self._dtype)
+            if made.data_ptr() % ALIGNMENT == 0:  # so torch does on all systems that are known
+                return made
+        return torch.from_numpy(zeroed(self._size).bytes).view(self._dtype)
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """The same bytes at an aligned address: hooks of saved tensors may have moved them."""
+    if tensor.data_ptr() % ALIGNMENT == 0 and tensor.is_contiguous():
+        return tensor
+    return torch.from_numpy(aligned(tensor.contiguous().view(torch.uint8).numpy(), 1).bytes)
+
+
+def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _watched(
+    prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: np.ndarray
+) -> bool:
+    """Run, with progress shown; whether a world failed."""
+    watcher = progress.begin(what, prepared.setting.steps, show)
+    try:
+        # torch finds addresses faster than numpy
+        return prepared.run(arrays, pieces, torch.from_numpy(status).data_ptr(), watcher.address)
+    except KeyboardInterrupt as interrupt:
+        raise (watcher.error or interrupt) from None
+    finally:
+        progress.end(watcher)
+
+
+# -- forward ----------------------------------------------------------------------------------------------------
+
+
+class View(NamedTuple):
+    """A trajectory that is a view of the checkpoints themselves: which of them that are apart, shape and strides."""
+
+    number: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Ran(NamedTuple):
+    """Results of a forward sweep.
+
+    Attributes:
+        outs: Final states, trajectories and outputs.
+        kept: Memory that a reverse sweep needs; torch owns and guards it.
+        status: Per world, -1 or the step in which it failed.
+        failed: Whether any has.
+    """
+
+    outs: list[Tensor]
+    kept: list[Tensor]
+    status: np.ndarray
+    failed: bool
+
+
+class Forward:
+    """Forward sweeps of a form with the same settings.
+
+    Args:
+        form: The form.
+        tensors: Inputs of this form.
+        threads: Upper bound of worker threads.
+        keep: Whether a reverse sweep may follow.
+        interval: Checkpoint interval; 0 keeps nothing.
+        direct: Names of controls that are read where they are.
+    """
+
+    def __init__(
+        self, form: Form, tensors: Sequence[Tensor], threads: int, keep: bool, interval: int, direct: tuple[str, ...]
+    ) -> None:
+        compiled = form.plan()
+        self.form, self.keep, self.streamed = form, keep, can_stream(compiled, form.recorded)
+        apart = () if self.streamed else form.recorded
+        self.setting = Setting(form.worlds, form.steps, threads, form.shared, interval, apart, self.streamed, direct)
+        self.what = f"simulating {form.program.name}"
+        self.reading = Reading(_inputs(form, tensors, form.shared))
+        self._direct = [i for i, name in enumerate(form.inputs) if name in direct]
+        self._outs = self._describe_outputs(compiled)
+        made = [out for out in self._outs if isinstance(out, Array)]
+        sizes = arrangement_for(compiled, self.setting, "forward").pieces
+        self._kept = [Piece(sizes[i], form.dtype) for i in range(KEPT if keep else KEPT + 1, len(sizes))]
+        given = {len(sizes) - len(self._kept) + i: piece.unset for i, piece in enumerate(self._kept)}
+        given |= dict.fromkeys(range(len(sizes), len(sizes) + len(direct)), 0)
+        moves, filled = self.reading.moves, [array.move for array in made]
+        self.prepared = Prepared(compiled, self.setting, "forward", moves, filled, given, finite=len(moves))
+        self._reverses: dict[Any, Reverse] = {}
+
+    def _describe_outputs(self, compiled: Plan) -> list[Array | View]:
+        """Final states, trajectories and outputs."""
+        form, batch, steps = self.form, self.form.batch, self.form.steps
+        last = steps if self.setting.interval == 1 else steps % 2
+        outs: list[Array | View] = [
+            Array(Move((b.name, PRIMAL), last), (*batch, *b.shape), form.numbers) for b in form.states
+        ]
+        for i, name in enumerate(form.recorded):
+            outs.append(self._describe_trajectory(compiled, i, form.program.buffers[name]))
+        for b in form.outputs:
+            numbers = np.int32 if "i" in b.kinds else form.numbers
+            outs.append(Array(Move((b.name, PRIMAL)), (*batch, steps, *b.shape), numbers))
+        return outs
+
+    def _describe_trajectory(self, compiled: Plan, number: int, buffer: Buffer) -> Array | View:
+        """All states; where the layout allows it a view of the checkpoints themselves, without a copy."""
+        form, place = self.form, compiled.places[buffer.name]
+        shape = (*form.batch, form.steps + 1, *buffer.shape)
+        if self.streamed or place.layout != AOS or place.lanes > 1:
+            return Array(Move((buffer.name, PRIMAL), None), shape, form.numbers)
+        slot = place.bytes // place.item
+        worlds = (stride * (form.steps + 1) * slot for stride in _contiguous_strides(form.batch))
+        inner = (place.numbers,) if buffer.count is not None else ()
+        tail = _contiguous_strides(buffer.shape[len(inner) :])
+        return View(number, shape, (*worlds, slot, *inner, *tail))
+
+    def run(self, tensors: Sequence[Tensor], show: Show) -> Ran:
+        """Run all steps."""
+        arrays, alive = self.reading.addresses(tensors)
+        kept = [piece.make() for piece in self._kept]
+        pieces = [t.data_ptr() for t in kept]
+        pieces += [arrays[i] for i in self._direct]
+        apart = kept[1:] if self.keep else kept
+        outs = []
+        for out in self._outs:
+            if isinstance(out, Array):
+                outs.append(out.zeros())
+                arrays.append(outs[-1].data_ptr())
+            else:
+                outs.append(apart[out.number].as_strided(out.shape, out.strides))
+        status = np.empty(self.form.batch, np.int64)
+        failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
+        del alive  # not before
+        if not self.keep:
+            return Ran(outs, [], status, failed)
+        states = len(self.form.states)
+        trajectories = outs[states : states + len(self.form.recorded)] if self.streamed else []
+        return Ran(outs, [*kept, *trajectories], status, failed)
+
+    def reverse(
+        self, inputs: Sequence[Tensor], needs: Sequence[bool], kept: Sequence[Tensor], cotangents: Sequence[Any]
+    ) -> Reverse:
+        """The reverse sweep for such cotangents; `needs` says which inputs get some."""
+        read = [*kept[1:], *inputs, *cotangents] if self.streamed else cotangents
+        key = (*needs, *[None if t is None else (t.stride(), t.is_neg()) for t in read])
+        found = self._reverses.get(key)
+        if found is None:
+            found = keep_in(self._reverses, key, lambda: Reverse(self, inputs, needs, kept, cotangents))
+        return found
+
+
+class Choice(NamedTuple):
+    """A forward sweep, and the memory that it was predicted to take."""
+
+    sweep: Forward
+    interval: int
+    bytes: int
+
+
+class Planner:
+    """Picks the forward sweep for inputs of a form: what does not depend on the memory that is left is worked out once.
+
+    Args:
+        form: The form.
+        tensors: Inputs of this form.
+        threads: Upper bound of worker threads.
+        keep: Whether a reverse sweep may follow.
+    """
+
+    def __init__(self, form: Form, tensors: Sequence[Tensor], threads: int, keep: bool) -> None:
+        compiled, self.form, self.threads, self.keep = form.plan(), form, threads, keep
+        streamed = can_stream(compiled, form.recorded)
+        apart = () if streamed else form.recorded
+        setting = Setting(form.worlds, form.steps, threads, form.shared, 0, apart, streamed)
+        self.state, self.others = predicted_bytes(compiled, setting, keep)
+        self._direct = [
+            (i, b.name)
+            for i, (b, t) in enumerate(zip(form.inputs.values(), tensors, strict=True))
+            if can_be_direct(compiled, b, form.worlds)
+            and t.is_contiguous()
+            and not t.is_neg()
+            and t.dtype == form.dtype
+        ]
+        self._sweeps: dict[Any, Forward] = {}
+
+    def choose(self, tensors: Sequence[Tensor], checkpoint: int | str, budget: int | None) -> Choice:
+        """The sweep for these inputs.
+
+        Raises:
+            MemoryBudgetError: There is too little memory.
+        """
+        interval, needed = self._interval(checkpoint, budget)
+        direct = tuple([name for i, name in self._direct if tensors[i].data_ptr() % ALIGNMENT == 0])
+        key = interval, direct
+        sweep = self._sweeps.get(key)
+        if sweep is None:
+            made = (self.form, tensors, self.threads, self.keep, interval, direct)
+            sweep = keep_in(self._sweeps, key, lambda: Forward(*made))
+        return Choice(sweep, interval, needed)
+
+    def _interval(self, checkpoint: int | str, budget: int | None) -> tuple[int, int]:
+        """The checkpoint interval, 0 to keep nothing, and the bytes that are needed."""
+        recorded, steps = self.form.recorded, self.form.steps
+        if not self.keep and not recorded:
+            needed = self.others + 2 * self.state
+            memory.require(needed, budget)
+            return 0, needed
+        asked = checkpoint if self.keep else 1
+        if recorded and asked != 1:
+            if asked != "auto":
+                raise InputError(
+                    "trajectories of states need checkpoint=1",
+                    got=f"checkpoint={asked}",
+                    fix="record an output instead, or leave checkpoint at 1",
+                )
+            asked = 1
+        interval = memory.choose_interval(asked, self.state, steps, self.others, budget)
+        return interval, self.others + memory.checkpoint_bytes(self.state, steps, interval)
+
+
+def planner_for(form: Form, tensors: Sequence[Tensor], threads: int, keep: bool) -> Planner:
+    """The planner of a form, kept by it."""
+    found: Planner | None = form.prepared.get((threads, keep))
+    if found is None:
+        found = keep_in(form.prepared, (threads, keep), lambda: Planner(form, tensors, threads, keep))
+    return found
+
+
+# -- reverse ----------------------------------------------------------------------------------------------------
+
+
+class Reverse:
+    """Reverse sweeps after a forward one, for cotangents of the same outputs with the same strides.
+
+    Args:
+        forward: The forward sweep.
+        inputs: Its inputs.
+        needs: Which of them get cotangents.
+        kept: What it kept.
+        cotangents: Of its outputs; None where there is none.
+    """
+
+    def __init__(
+        self,
+        forward: Forward,
+        inputs: Sequence[Tensor],
+        needs: Sequence[bool],
+        kept: Sequence[Tensor],
+        cotangents: Sequence[Tensor | None],
+    ) -> None:
+        form = self.form = forward.form
+        self.what = f"differentiating {form.program.name}"
+        self._trajectories = len(form.recorded) if forward.streamed else 0
+        setting = forward.setting
+        needed = [b for b, need in zip(form.inputs.values(), needs, strict=True) if need]
+        states = len(form.states)
+        along = {n: states + i for i, n in enumerate(form.recorded) if cotangents[states + i] is not None}
+        wrt = frozenset(b.name for b in needed if b.kind != STATE)
+        compiled = form.plan(wrt, frozenset(along))
+        self._controls = [
+            i
+            for i, b in enumerate(form.inputs.values())
+            if forward.streamed and b.kind == CONTROL and b.name not in form.shared
+        ]
+        self._given = [i for i, c in enumerate(cotangents) if c is not None]
+        sources = [_inputs(form, inputs, form.shared)[i] for i in self._controls]
+        if forward.streamed:
+            sources += self._describe_trajectories(kept[1:])
+        sources += [self._describe_cotangent(i, cotangents[i]) for i in self._given]
+        self.reading = Reading(sources)
+        made = [b for b in needed if b.name not in setting.direct]
+        arrays = [(b, form.tail(b) if b.name in form.shared else form.full(b.name)) for b in made]
+        self._made = [Array(Move((b.name, ADJOINT)), shape, form.numbers) for b, shape in arrays]
+        # Cotangents of direct controls are written where the user gets them, whether or not these are needed.
+        self._direct = [(i, n, form.shapes[i]) for i, n in enumerate(form.inputs) if n in setting.direct]
+        pieces = KEPT + 1 + len(setting.apart) + 2 * len(setting.direct)
+        given, filled = dict.fromkeys(range(KEPT, pieces), 0), [array.move for array in self._made]
+        self.prepared = Prepared(compiled, setting, "reverse", self.reading.moves, filled, given)
+        # For each input: its place among what is made, those of the cotangent of its trajectory, and its shape.
+        names = [b.name for b in made] + [n for _, n, _ in self._direct]
+        self._gradients = [
+            (names.index(n), along.get(n), shape) if need else None
+            for n, shape, need in zip(form.inputs, form.shapes, needs, strict=True)
+        ]
+
+    def _describe_trajectories(self, tensors: Sequence[Tensor]) -> list[Source]:
+        """Of streamed states: the forward sweep kept the user's trajectories, not states."""
+        form, slots = self.form, self.form.steps + 1
+        named = zip(form.recorded, tensors, strict=True)
+        return [_source((n, PRIMAL), form.program.buffers[n], slots, t, lambda t: t, None) for n, t in named]
+
+    def _describe_cotangent(self, i: int, tensor: Any) -> Source:
+        """That of output number i: a final state, a trajectory or an output."""
+        form, steps, batch = self.form, self.form.steps, len(self.form.batch)
+        states, recorded = form.states, form.recorded
+        if i < len(states):
+            return _source((states[i].name, ADJOINT), states[i], 1, tensor, lambda t: t, steps % 2)
+        i -= len(states)
+        if i < len(recorded):  # the first state is an input itself
+            buffer = form.program.buffers[recorded[i]]
+            return _source((recorded[i], SEED), buffer, steps, tensor, lambda t: t.narrow(batch, 1, steps), None)
+        buffer = form.outputs[i - len(recorded)]
+        return _source((buffer.name, ADJOINT), buffer, steps, tensor, lambda t: t)
+
+    def run(
+        self,
+        inputs: Sequence[Tensor],
+        kept: Sequence[Tensor],
+        status: np.ndarray,
+        cotangents: Sequence[Any],
+        show: Show,
+    ) -> list[Tensor | None]:
+        """Cotangents of the inputs, given those of the outputs; None where nothing is needed."""
+        split = len(kept) - self._trajectories
+        read: Sequence[Tensor] = [
+            *[inputs[i] for i in self._controls],
+            *kept[split:],
+            *[cotangents[i] for i in self._given],
+        ]
+        arrays, read = self.reading.addresses(read)
+        memories = [_aligned(t) for t in (*kept[:split], *[inputs[i] for i, _, _ in self._direct])]
+        made = [array.zeros() for array in self._made]
+        direct = [zeroed(inputs[i].nbytes) for i, _, _ in self._direct]
+        arrays += [t.data_ptr() for t in made]
+        pieces = [t.data_ptr() for t in memories]
+        pieces += [piece.address for piece in direct]
+        failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
+        del read, memories  # not before
+        for (_, _, shape), found in zip(self._direct, direct, strict=True):
+            made.append(torch.from_numpy(found.bytes.view(self.form.numbers).reshape(shape)))
+        alive = torch.from_numpy(np.asarray(status < 0)) if failed else None
+        return [None if g is None else self._gradient(made, alive, cotangents, *g) for g in self._gradients]
+
+    def _gradient(
+        self,
+        made: Sequence[Tensor],
+        alive: Tensor | None,
+        cotangents: Sequence[Any],
+        place: int,
+        along: int | None,
+        shape: torch.Size,
+    ) -> Tensor:
+        """The cotangent of one input, in its own shape; `along` is the place of that of its trajectory."""
+        found = made[place]
+        if along is not None:
+            first = cotangents[along].select(len(self.form.batch), 0)
+            if alive is not None:
+                first = torch.where(alive.reshape(*alive.shape, *[1] * (first.ndim - alive.ndim)), first, 0.0)
+            found += first
+        return found if found.shape == shape else found.sum_to_size(shape)
+
+
+# -- forward mode -----------------------------------------------------------------------------------------------
+
+
+class Tangent:
+    """Forward sweeps with tangents.
+
+    Args:
+        form: The form.
+        tensors: Inputs of this form.
+        directions: Tangents by name, with all worlds.
+        threads: Upper bound of worker threads.
+    """
+
+    def __init__(self, form: Form, tensors: Sequence[Tensor], directions: dict[str, Tensor], threads: int) -> None:
+        self.form, self.what = form, f"simulating {form.program.name}"
+        shared = form.shared.difference(directions)
+        compiled = form.plan(frozenset(n for n in directions if form.inputs[n].kind != STATE))
+        setting = Setting(form.worlds, form.steps, threads, shared)
+        sources = _inputs(form, tensors, shared)
+        for name, tensor in directions.items():
+            buffer = form.inputs[name]
+            slots = form.steps if buffer.kind == CONTROL else 1
+            sources.append(_source((name, TANGENT), buffer, slots, tensor, lambda t: t))
+        self.reading, last = Reading(sources), form.steps % 2
+        self._made = [
+            Array(Move((b.name, space), last), (*form.batch, *b.shape), form.numbers)
+            for space in (PRIMAL, TANGENT)
+            for b in form.states
+        ]
+        moves, filled = self.reading.moves, [array.move for array in self._made]
+        self.prepared = Prepared(compiled, setting, "tangent", moves, filled, finite=len(moves))
+
+    def run(self, tensors: Sequence[Tensor], show: Show) -> Ran:
+        """Run all steps; `outs` are the final states and their tangents."""
+        arrays, alive = self.reading.addresses(tensors)
+        outs = [array.zeros() for array in self._made]
+        arrays += [t.data_ptr() for t in outs]
+        status = np.empty(self.form.batch, np.int64)
+        failed = _watched(self.prepared, self.what, show, arrays, (), status)
+        del alive  # not before
+        return Ran(outs, [], status, failed)
