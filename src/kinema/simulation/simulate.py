@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +11,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError, SimulationError, StabilityWarning
+from kinema.errors import InputError, StabilityWarning
 from kinema.lang.bridge import rollout
 from kinema.lang.program import PARAMETER, Program
 from kinema.model.matter import solver_scale
 from kinema.model.model import Model
 from kinema.model.stability import step_limit
 from kinema.simulation.constraints import kept_impulses
+from kinema.simulation.failures import check_pairs, check_particles, check_room, check_solved, trusted
 from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
 from kinema.simulation.step import step_program
@@ -151,7 +151,8 @@ def simulate(
         states and all that is recorded to q, v, tau, u, motion, wrenches and params; at a switch (a point that just
         touches or just slides) those of one side. A body with restitution bounces from where it was at the start of a
         step: what a later or earlier impact within the step would change is not seen, so that gradients through bounces
-        miss the time of impact.
+        miss the time of impact. Where the adjoint of an implicit step cannot be solved, backward() raises; with
+        on_failure="status" the gradient is not a number.
 
     Warns:
         StabilityWarning: dt is too long for something soft; names the element and the step that would hold.
@@ -159,8 +160,9 @@ def simulate(
     Raises:
         InputError: A tensor has the wrong type or shape, a name is unknown, dt is not positive, or the integrator
             cannot do what the scene has.
-        SimulationError: A world became non-finite, there was no room for all contacts, or the exact solver found no
-            solution; with on_failure="status" the first and the last do not raise.
+        SimulationError: A world became non-finite, there was no room for all contacts, the exact solver found no
+            solution, or an implicit step was not found, or, from backward(), its adjoint; with on_failure="status" only
+            the second raises.
     """
     if not dt > 0 or dt == float("inf"):
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
@@ -200,20 +202,24 @@ def simulate(
     wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
     arrays = {n: a for n, a in numbers.items() if n in wanted}
     arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
-    if integrator == "implicit" and model.dtype != torch.float64:
+    implicit = integrator == "implicit" and len(model.matter) > 0
+    if implicit and model.dtype != torch.float64:
         what = "implicit steps need double precision: in single precision forces of stiff elements are mostly rounding"
         raise InputError(what, got=model.dtype, fix="kinema.compile(scene, dtype=torch.float64)")
-    if integrator == "implicit":
+    if implicit:
         arrays["solver_scale"] = solver_scale(model.matter, numbers, dt)
     else:
         _warn_of_long_steps(model, numbers, dt)
     kept_counts = kept_impulses(model)
     checked = ("residual", "missed", "missed_pairs", "unsolved", "unsolved_particles")
     solved = tuple(name for name in checked if name in program.buffers)
+    given_states = states | _started(model, kept_counts, states.get("q"), impulses)
+    if implicit and on_failure == "raise":
+        given_states, arrays, controls = trusted(given_states), trusted(arrays), trusted(controls)
     run = rollout(
         program,
         steps,
-        states | _started(model, kept_counts, states.get("q"), impulses),
+        given_states,
         arrays,
         controls,
         record=(*(states if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
@@ -223,11 +229,11 @@ def simulate(
         on_failure=on_failure,
         progress=progress,
     )
-    _check_room(model, run.outputs.get("missed"))
-    _check_pairs(model, run.outputs.get("missed_pairs"))
+    check_room(model, run.outputs.get("missed"))
+    check_pairs(model, run.outputs.get("missed_pairs"))
     if on_failure == "raise":
-        _check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
-        _check_particles(run.outputs.get("unsolved_particles"))
+        check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
+        check_particles(run.outputs.get("unsolved_particles"))
     left = run.outputs["residual"].squeeze(-1) if "residual" in solved else None
     nothing = torch.zeros(*run.status.shape, 0, dtype=model.dtype)
     return Trajectory(
@@ -295,57 +301,6 @@ def _started(model: Model, counts: dict[str, int], q: Tensor | None, impulses: T
         impulses = torch.zeros(*q.shape[:-1], total, dtype=model.dtype)
     model.check_tensor("impulses", impulses, total)
     return dict(zip(counts, impulses.split(list(counts.values()), -1), strict=True))
-
-
-def _check_room(model: Model, missed: Tensor | None) -> None:
-    """Raise if there were more contacts than there was room for."""
-    if missed is None or not bool((missed > 0).any()):
-        return
-    step = int((missed.squeeze(-1) > 0).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
-    raise SimulationError(
-        f"more than {model.contact.most} contacts at once, first in step {step}",
-        fix=f"Contact(most={model.contact.most + int(missed.max())}) or more, or a smaller margin",
-    )
-
-
-def _check_pairs(model: Model, missed: Tensor | None) -> None:
-    """Raise if more vertices and triangles of soft things were near each other than there was room for."""
-    if missed is None or not bool((missed > 0).any()):
-        return
-    assert model.matter.surface is not None
-    surface = model.matter.surface
-    step = int((missed > 0).any(-1).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
-    slots, pairs = missed.detach().reshape(-1, 2).amax(0).tolist()
-    wanted = max(surface.slots + slots, surface.slots * (1.0 + pairs / surface.room))
-    raise SimulationError(
-        f"more soft triangles are near vertices than there is room for, first in step {step}",
-        fix=f"Skin(neighbours={math.ceil(wanted)}) or more, or a smaller thickness",
-    )
-
-
-def _check_solved(unsolved: Tensor | None, residual: Tensor | None) -> None:
-    """Raise if the exact solver gave up in some step."""
-    if unsolved is None or residual is None or not bool((unsolved > 0).any()):
-        return
-    failed = (unsolved.squeeze(-1) > 0).reshape(-1, unsolved.shape[-2])
-    step = int(failed.any(0).nonzero()[0])
-    left = float(residual.detach().reshape(failed.shape)[failed[:, step], step].max())
-    raise SimulationError(
-        f"the impulses of step {step} were not found to the precision of the exact solver: {left:.3g} N s are missing",
-        fix="a larger Contact(cfm=...), less friction or a shorter dt; or on_failure='status' to go on with that error",
-    )
-
-
-def _check_particles(lack: Tensor | None) -> None:
-    """Raise if an implicit step was not solved."""
-    if lack is None or not bool((lack > 0).any()):
-        return
-    failed = (lack.detach().squeeze(-1) > 0).reshape(-1, lack.shape[-2])
-    step = int(failed.any(0).nonzero()[0])
-    raise SimulationError(
-        f"implicit step {step} of the particles was not found: {float(lack.detach().max()):.2g} of it is missing",
-        fix="a shorter dt, or Skin(k_d=0), whose force jumps at touch; or on_failure='status' to go on with that error",
-    )
 
 
 def _shaped(name: str, recorded: Tensor) -> Tensor:
