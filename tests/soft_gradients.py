@@ -40,7 +40,7 @@ class SoftCase:
     x: Tensor
     xd: Tensor
     names: Sequence[str]
-    params: Mapping[str, Tensor] = field(default_factory=dict)
+    params: dict[str, Tensor] = field(default_factory=dict)
     q: Tensor | None = None
     v: Tensor | None = None
     activated: bool = False

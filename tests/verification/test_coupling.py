@@ -162,3 +162,22 @@ def test_pins_follow_their_links():
     assert moved_by > 0.004
     # dt^2 times accelerations, centripetal ones among them, of some 10 m/s^2.
     assert float((path.x_end[pins.particle.tolist()] - wanted).abs().max()) < 100.0 * 2e-4**2
+
+
+def test_friction_within_a_circle_and_a_square():
+    """Beads that slide along the diagonal of level ground lose mu g, or sqrt(2) mu g, of speed per second.
+
+    The circle lacks a share of (b / (k_f v))^2 / 2 = 3e-9 of that.
+    """
+    mass, mu, start, steps, dt = 0.1, 0.4, 3.0, 50, 1e-3
+    scene = kn.Scene()
+    scene.add_ground()
+    depth = mass * 9.81 / 1e3
+    for k, cone in enumerate((True, False)):
+        skin = kn.Skin(k_e=1e3, k_f=2e3, friction=mu, cone=cone)
+        way = (start * 0.5**0.5, start * 0.5**0.5, 0.0)
+        scene.add_particles([[0.0, 0.0, -depth]], f"bead{k}", mass=mass, skin=skin, pos=(k, 0.0, 0.0), velocity=way)
+    end = kn.simulate(kn.compile(scene, torch.float64), steps=steps, dt=dt, progress=False)
+    assert end.xd_end is not None
+    lost = (start - end.xd_end.norm(dim=1)) / (mu * 9.81 * steps * dt)
+    torch.testing.assert_close(lost, torch.tensor([1.0, 2**0.5], dtype=torch.float64), rtol=1e-8, atol=0.0)

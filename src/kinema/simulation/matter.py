@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kinema.contact.compliant import box_force, penalty_force
 from kinema.contact.skin import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
 from kinema.contact.soft import (
     Boxes,
@@ -149,10 +150,6 @@ class MatterProgram:
         """Contact with all shapes; returns the shapes and where they are."""
         p, shapes, around = self.program, self.model.shapes, scenery(self.program, self.model)
         count, number = len(self.matter), len(shapes.names)
-        skin = Skin(
-            **{n: self._skin(n) for n in OF_SKIN if n != "thickness"},
-            touching=p.constant("touching", Int, self.matter.touching),
-        )
         frames = self._frames(parts)
         seen, placed = (
             Placed(
@@ -164,7 +161,8 @@ class MatterProgram:
             for name in ("seen", "placed")
         )
         p.call(place_shapes, around.shapes, frames, seen, placed)
-        self.press, kernels = p.scratch("press", Force, number), particle_kernels()
+        self.press = p.scratch("press", Force, number)
+        laws = self._laws_of_contact()
         for kinds in ((PLANE,), (SPHERE, CAPSULE), (BOX,), (CYLINDER, MESH), (TERRAIN,)):
             own = [s for s, kind in enumerate(shapes.kind) if kind in kinds]
             tables: list[tuple[list[int], tuple[Any, ...]]] = [(own, ())] if own else []
@@ -174,9 +172,21 @@ class MatterProgram:
                 tables = [([s], (around.terrain(s),)) for s in own]
             for numbers, table in tables:
                 which = p.constant(f"touched_{kinds[0]}{numbers[0]}", Int, numbers)
-                where = (around.shapes, which, *table, seen, placed, skin)
-                self._add(kernels[kinds[0]], partial(_touching, where), count)
+                for kernels, skin in laws:
+                    where = (around.shapes, which, *table, seen, placed, skin)
+                    self._add(kernels[kinds[0]], partial(_touching, where), count)
         return around.shapes, frames, placed
+
+    def _laws_of_contact(self) -> list[tuple[dict[str, Kernel], Skin]]:
+        """Kernels of contact with shapes, and the skins of those whose friction they have."""
+        numbers = {n: self._skin(n) for n in OF_SKIN if n != "thickness"}
+        found = []
+        for name, law, square in (("touching", penalty_force, 0), ("touching_square", box_force, 1)):
+            own = self.matter.touching * (self.matter.square == square)
+            if own.any():
+                skin = Skin(**numbers, touching=self.program.constant(name, Int, own))
+                found.append((particle_kernels(law), skin))
+        return found
 
     def _skin(self, name: str) -> Ref:
         """A number of the skin of every particle."""

@@ -21,7 +21,7 @@ def check_matter(model: Model) -> None:
     count, things = len(matter.x), len(matter.names)
     for name in ("x", "v"):
         _numbers(name, getattr(matter, name), (count, 3))
-    for name, below in (("owner", max(things, 1)), ("held", 2), ("touching", 2)):
+    for name, below in (("owner", max(things, 1)), ("held", 2), ("touching", 2), ("square", 2)):
         _indices(name, getattr(matter, name), (count,), below)
     _require((np.diff(matter.owner) >= 0).all() and len({*matter.owner.tolist()}) == things, "owner")
     first = 0
