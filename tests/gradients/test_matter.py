@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,16 @@ def test_activation_as_a_control(name: str, steps: int, tolerance: float):
     for seed in range(2):
         check_soft_gradients(case(name, seed, activated=True), steps, tolerance, seed, counts)
     assert counts.seen["activation control"] == 2 and counts.switches <= SWITCHES * counts.cases
+
+
+@pytest.mark.parametrize(("steps", "tolerance"), LIMITS)
+@pytest.mark.parametrize("name", ["beads", "pinned"])
+def test_forces_as_a_control(name: str, steps: int, tolerance: float):
+    """On every particle in every step; links feel those on particles that are pinned to them."""
+    counts = SoftCounts()
+    for seed in range(2):
+        check_soft_gradients(replace(case(name, seed), names=(), pushed=True), steps, tolerance, seed, counts)
+    assert counts.seen["forces"] == 2 and counts.switches <= SWITCHES * counts.cases
 
 
 def test_a_finger_shapes_a_cube():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,19 +18,18 @@ from kinema.model.model import Model
 from kinema.model.stability import step_limit
 from kinema.simulation.constraints import kept_impulses
 from kinema.simulation.failures import check_pairs, check_particles, check_room, check_solved, trusted
+from kinema.simulation.options import StepOptions
 from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
 from kinema.simulation.step import step_program
 
 INTEGRATORS: dict[str, Callable[..., Program]] = {
     "euler": step_program,
-    "implicit": partial(step_program, implicit=True),
+    "implicit": step_program,
     "rk4": rk4_program,
 }
 
-_PROGRAMS: WeakKeyDictionary[Model, dict[tuple[str, tuple[str, ...], tuple[str, ...], bool], Program]] = (
-    WeakKeyDictionary()
-)
+_PROGRAMS: WeakKeyDictionary[Model, dict[tuple[str, StepOptions], Program]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,7 @@ def simulate(
     x: Tensor | None = None,
     xd: Tensor | None = None,
     activation: Tensor | None = None,
+    forces: Tensor | None = None,
     motion: Tensor | None = None,
     steps: int,
     dt: float,
@@ -108,6 +107,7 @@ def simulate(
         xd: Their velocities at the start [m/s]; as placed by default.
         activation: Contraction of every tetrahedron and triangle in each step [-], shape (*batch, steps, elements), in
             the order of the parameter "activation", which holds by default.
+        forces: On every particle in each step, from outside [N], shape (*batch, steps, particles, 3); none by default.
         motion: Velocities of the joints that are prescribed at the end of each step, in the axes at its start, shape
             (*batch, steps, velocities), in the order of `model.prescribed`; zero by default: they stand still.
         steps: Number of steps.
@@ -148,11 +148,12 @@ def simulate(
 
     Gradients:
         Exact for the discrete steps and the sweeps of the contact solver (with the exact one, for the solution), from
-        states and all that is recorded to q, v, tau, u, motion, wrenches and params; at a switch (a point that just
-        touches or just slides) those of one side. A body with restitution bounces from where it was at the start of a
-        step: what a later or earlier impact within the step would change is not seen, so that gradients through bounces
-        miss the time of impact. Where the adjoint of an implicit step cannot be solved, backward() raises; with
-        on_failure="status" the gradient is not a number.
+        states and all that is recorded to q, v, x, xd, tau, u, activation, forces, motion, impulses, wrenches and
+        params; at a switch (a point that just touches or just slides) those of one side. A body with restitution
+        bounces from where it was at the start of a step: what a later or earlier impact within the step would change is
+        not seen, so that gradients through bounces miss the time of impact.
+        Where the adjoint of an implicit step cannot be solved, backward() raises; with on_failure="status" the gradient
+        is not a number.
 
     Warns:
         StabilityWarning: dt is too long for something soft; names the element and the step that would hold.
@@ -167,7 +168,14 @@ def simulate(
     if not dt > 0 or dt == float("inf"):
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
     wrenches, kept = wrenches or {}, tuple(record)
-    program = _program(model, integrator, tuple(wrenches), kept, activation is not None)
+    options = StepOptions(
+        loaded=tuple(wrenches),
+        record=kept,
+        activated=activation is not None,
+        pushed=forces is not None,
+        implicit=integrator == "implicit",
+    )
+    program = _program(model, integrator, options)
     states = _states(model, q, v, x, xd)
     given = [(n, states[n], count) for n, count in (("q", model.nq), ("v", model.nv)) if n in states]
     controls = {}
@@ -193,6 +201,9 @@ def simulate(
             raise InputError("the model has no tetrahedra and no triangles", got="activation", fix="leave it out")
         model.check_tensor("activation", activation, model.matter.elements)
         controls |= model.matter.of_elements("activation", activation)
+    if forces is not None:
+        _check_particles("forces", forces, model, ("steps",))
+        controls["particle_push"] = forces
     given += [(f"the wrench on {name!r}", wrench, 6) for name, wrench in wrenches.items()]
     for name, tensor, count in given:
         model.check_tensor(name, tensor, count)
@@ -266,15 +277,23 @@ def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, 
         start = model.initial_particles()
         for name, given, placed in zip(("x", "xd"), (x, xd), start, strict=True):
             states[name] = placed if given is None else given
-            model.check_tensor(name, states[name], 3)
-            if states[name].shape[-2:] != (count, 3):
-                got, expected = tuple(states[name].shape), f"(*batch, {count}, 3)"
-                raise InputError(f"{name} has the wrong shape", got=got, expected=expected)
+            _check_particles(name, states[name], model)
     elif x is not None or xd is not None:
         raise InputError("the model has no particles", got="x or xd", fix="leave them out")
     if not states:
         raise InputError("the model has nothing that moves", fix="add a robot with a joint, or something soft")
     return states
+
+
+def _check_particles(name: str, given: Tensor, model: Model, axes: tuple[str, ...] = ()) -> None:
+    """Raise unless there are three numbers for every particle, behind these axes and a batch."""
+    count = len(model.matter)
+    if not count:
+        raise InputError("the model has no particles", got=name, fix="leave it out")
+    model.check_tensor(name, given, 3)
+    if given.shape[-2:] != (count, 3) or given.ndim < 2 + len(axes):
+        expected = f"({', '.join(('*batch', *axes, str(count)))}, 3)"
+        raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=expected)
 
 
 def _warn_of_long_steps(model: Model, numbers: dict[str, Tensor], dt: float) -> None:
@@ -307,23 +326,21 @@ def _shaped(name: str, recorded: Tensor) -> Tensor:
     return recorded.unflatten(-1, (-1, 3)) if name == "impulse" else recorded
 
 
-def _program(
-    model: Model, integrator: str, loaded: tuple[str, ...], record: tuple[str, ...], activated: bool
-) -> Program:
+def _program(model: Model, integrator: str, options: StepOptions) -> Program:
     """The step of a model, kept for the next call."""
     if integrator not in INTEGRATORS:
         raise InputError(
             "there is no such integrator", got=repr(integrator), expected=" or ".join(map(repr, INTEGRATORS))
         )
-    for name in record:
+    for name in options.record:
         if name not in RECORDS:
             raise InputError(f"record: there is no {name!r}", expected=", ".join(RECORDS))
-    for name in loaded:
+    for name in options.loaded:
         if name not in model.bodies or model.tree.body_link[model.bodies.index(name)] == 0:
             moving = [b for b, link in zip(model.bodies, model.tree.body_link, strict=True) if link]
             raise InputError(f"there is no body {name!r} that a wrench could move", expected=", ".join(moving))
     known = _PROGRAMS.setdefault(model, {})
-    key = integrator, loaded, record, activated
+    key = integrator, options
     if key not in known:
-        known[key] = INTEGRATORS[integrator](model, loaded, record, activated)
+        known[key] = INTEGRATORS[integrator](model, options)
     return known[key]
