@@ -15,6 +15,7 @@ class StepOptions:
         activated: Whether the activation of tetrahedra and triangles is a control.
         pushed: Whether forces on particles are a control.
         implicit: Whether particles take implicit steps.
+        substeps: How many short steps it is made of.
     """
 
     loaded: tuple[str, ...] = ()
@@ -22,6 +23,7 @@ class StepOptions:
     activated: bool = False
     pushed: bool = False
     implicit: bool = False
+    substeps: int = 1
 
 
 PLAIN = StepOptions()

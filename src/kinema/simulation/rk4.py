@@ -16,6 +16,7 @@ from kinema.simulation.detection import record_touch
 from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.records import Recorder
 from kinema.simulation.step import add_accelerations
+from kinema.simulation.substeps import Substeps
 
 
 class Stage(Program):
@@ -29,7 +30,7 @@ class Stage(Program):
     def __init__(self, whole: Program, number: int) -> None:
         super().__init__(whole.name)
         self.buffers, self.nodes, self._open, self._loops = whole.buffers, whole.nodes, whole._open, whole._loops
-        self.number = number
+        self.whole, self.number = whole, number
 
     def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
         """The parameter of this name."""
@@ -46,6 +47,10 @@ class Stage(Program):
     def scratch(self, name: str, element: type, count: int | None = None) -> Ref:
         """Intermediate results of this stage."""
         return super().scratch(f"stage {self.number}: {name}", element, count)
+
+    def output(self, name: str, element: type, count: int | None = None) -> Ref:
+        """An output of the whole step."""
+        return self.whole.output(name, element, count)
 
     def _known(self, name: str) -> Ref | None:
         return Ref(self.buffers[name]) if name in self.buffers else None
@@ -66,7 +71,8 @@ def rk4_program(model: Model, options: StepOptions = PLAIN, name: str = "rk4") -
         InputError: The model has constraints that impulses hold.
     """
     _refuse_constraints(model)
-    p, tree, record = Program(name), model.tree, options.record
+    whole_step, tree, record = Program(name), model.tree, options.record
+    p = Substeps(whole_step, options) if options.substeps > 1 else whole_step
     q, v, dt = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv), p.parameter("dt", Float)
     at_once, half, whole = (p.constant(n, Float, x) for n, x in (("at_once", 0.0), ("half", 0.5), ("whole", 1.0)))
     rates, accelerations = [], []
@@ -96,7 +102,9 @@ def rk4_program(model: Model, options: StepOptions = PLAIN, name: str = "rk4") -
     recorder.motion()
     if recorder.wants_accelerations:
         recorder.accelerations(accelerations[0], dt, first_drives, constraints)
-    return p
+    if isinstance(p, Substeps):
+        p.close()
+    return whole_step
 
 
 def _refuse_constraints(model: Model) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,7 @@ def simulate(
     motion: Tensor | None = None,
     steps: int,
     dt: float,
+    substeps: int = 1,
     impulses: Tensor | None = None,
     wrenches: Mapping[str, Tensor] | None = None,
     params: Mapping[str, Tensor] | None = None,
@@ -112,6 +114,10 @@ def simulate(
             (*batch, steps, velocities), in the order of `model.prescribed`; zero by default: they stand still.
         steps: Number of steps.
         dt: Time step [s].
+        substeps: Every step is made of so many short ones of dt / substeps, during which all that is given per step
+            holds: the same as so many more steps, but that trajectories and memory are of whole steps. Of what is
+            recorded, impulses and iterations are summed over them, accelerations, what an IMU reads and loads of joints
+            are means, and the rest is that of the first.
         impulses: Where the model has `Contact(warm_start=True)`, `impulses_end` of the run that this one continues;
             zero by default.
         wrenches: By name of a body, a moment [N m] and a force [N] at its origin, in world axes, in each step, shape
@@ -167,6 +173,9 @@ def simulate(
     """
     if not dt > 0 or dt == float("inf"):
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
+    if isinstance(substeps, bool) or not isinstance(substeps, int) or substeps < 1:
+        raise InputError("substeps is not usable", got=substeps, expected="a positive integer")
+    short = dt / substeps
     wrenches, kept = wrenches or {}, tuple(record)
     options = StepOptions(
         loaded=tuple(wrenches),
@@ -174,6 +183,7 @@ def simulate(
         activated=activation is not None,
         pushed=forces is not None,
         implicit=integrator == "implicit",
+        substeps=substeps,
     )
     program = _program(model, integrator, options)
     states = _states(model, q, v, x, xd)
@@ -212,15 +222,15 @@ def simulate(
     numbers = model.resolve(params)
     wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
     arrays = {n: a for n, a in numbers.items() if n in wanted}
-    arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
+    arrays["dt"] = torch.tensor(short, dtype=model.dtype)
     implicit = integrator == "implicit" and len(model.matter) > 0
     if implicit and model.dtype != torch.float64:
         what = "implicit steps need double precision: in single precision forces of stiff elements are mostly rounding"
         raise InputError(what, got=model.dtype, fix="kinema.compile(scene, dtype=torch.float64)")
     if implicit:
-        arrays["solver_scale"] = solver_scale(model.matter, numbers, dt)
+        arrays["solver_scale"] = solver_scale(model.matter, numbers, short)
     else:
-        _warn_of_long_steps(model, numbers, dt)
+        _warn_of_long_steps(model, numbers, dt, substeps)
     kept_counts = kept_impulses(model)
     checked = ("residual", "missed", "missed_pairs", "unsolved", "unsolved_particles")
     solved = tuple(name for name in checked if name in program.buffers)
@@ -296,12 +306,13 @@ def _check_particles(name: str, given: Tensor, model: Model, axes: tuple[str, ..
         raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=expected)
 
 
-def _warn_of_long_steps(model: Model, numbers: dict[str, Tensor], dt: float) -> None:
+def _warn_of_long_steps(model: Model, numbers: dict[str, Tensor], dt: float, substeps: int) -> None:
     """Warn of steps that are too long for what is soft."""
-    limit = step_limit(model.matter, numbers, bool(model.shapes.names))
-    if limit is not None and dt > limit.dt:
+    limit, short = step_limit(model.matter, numbers, bool(model.shapes.names)), dt / substeps
+    if limit is not None and short > limit.dt:
         warnings.warn(
-            f"a step of {dt:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest",
+            f"a step of {short:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest: "
+            f"substeps={math.ceil(dt / limit.dt)} would hold",
             StabilityWarning,
             stacklevel=3,
         )

@@ -17,6 +17,7 @@ from kinema.simulation.drives import Drives, add_drives
 from kinema.simulation.matter import MatterProgram
 from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.records import Recorder
+from kinema.simulation.substeps import Substeps
 
 
 def step_program(
@@ -35,10 +36,11 @@ def step_program(
         A program with the state q, v, and x, xd of particles [m, m/s]; the controls tau (a force per degree of freedom
         [N m, N]), u (of the actuators, if there are any), motion (of prescribed joints, if there are any), wrench
         (moment and force on each loaded body [N m, N]) and particle_push (a force on every particle [N]), if they are
-        asked for; the parameters that `Model.resolve` gives and dt, all differentiable; the output residual [N s] where
-        there are constraints, and record_... for what is recorded.
+        asked for; the parameters that `Model.resolve` gives and dt, that of a substep, all differentiable; the output
+        residual [N s] where there are constraints, and record_... for what is recorded.
     """
-    p = Program(name)
+    whole = Program(name)
+    p = Substeps(whole, options) if options.substeps > 1 else whole
     dt = p.parameter("dt", Float)
     matter = MatterProgram(p, model, dt, options) if len(model.matter) else None
     if model.tree.nv:
@@ -49,7 +51,9 @@ def step_program(
         if not model.tree.nv:
             matter.forces(None)
         matter.advance()
-    return p
+    if isinstance(p, Substeps):
+        p.close()
+    return whole
 
 
 def _add_robots(p: Program, model: Model, dt: Ref, options: StepOptions, matter: MatterProgram | None) -> None:
