@@ -82,6 +82,7 @@ class MatterArrays:
         x, v: Where particles start [m], and how fast [m/s], shapes (n, 3).
         held: 1 for particles that stay where they are, shape (n,).
         touching: 1 for particles that touch shapes, shape (n,).
+        square: 1 for particles whose friction with shapes is within a square, 0 for a circle, shape (n,).
         solids: Tetrahedra, by energy.
         cloth: Triangles; None if there are none.
         ends: Of springs, shape (springs, 2).
@@ -97,6 +98,7 @@ class MatterArrays:
     v: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     held: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     touching: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    square: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     solids: list[SolidArrays] = field(default_factory=list)
     cloth: ClothArrays | None = None
     ends: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32))
@@ -148,6 +150,9 @@ def find_matter(
         v=np.concatenate([m.velocity for m in matter]),
         held=np.zeros(starts[-1], np.int32),
         touching=np.repeat([int(m.skin is not None) for m in matter], np.diff(starts)).astype(np.int32),
+        square=np.repeat([int(m.skin is not None and not m.skin.cone) for m in matter], np.diff(starts)).astype(
+            np.int32
+        ),
     )
     _add(made, "point_mass", [(m.name, m.mass) for m in matter])
     for name in OF_SKIN:
