@@ -24,7 +24,6 @@ OF_BODY = ("mass", "com", "inertia")
 OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping", "stiffness", "rest")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
-OF_MASS = {"density", "point_mass"}
 OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f")
 
 
@@ -57,7 +56,7 @@ class Model:
     matter: MatterArrays
     _defaults: dict[str, Tensor] = field(default_factory=dict, repr=False)
     _owners: dict[str, list[str]] = field(default_factory=dict, repr=False)
-    _places: dict[str, tuple[str, Any]] = field(default_factory=dict, repr=False)
+    _places: dict[str, tuple[str, Any]] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
         tree, limits = self.tree, self.constraints.limits
@@ -181,20 +180,13 @@ class Model:
             whole = whole.expand(batch + inner).clone()
             whole[(..., at) + (slice(None),) * (len(inner) - 1)] = given
             arrays[name] = whole
-        arrays |= self._derived if changed.isdisjoint(OF_MASS) else self._derived_but_masses
-        return arrays | derived_numbers(self.matter, arrays, changed)
+        return arrays | self._derived | derived_numbers(self.matter, arrays, changed)
 
     @cached_property
     def _derived(self) -> dict[str, Tensor]:
         """What steps need beside the model's own numbers, for these."""
         with torch.inference_mode(False):  # they outlive the mode in which they are first asked for
-            return self._derived_but_masses | derived_numbers(self.matter, self._defaults, OF_MASS)
-
-    @cached_property
-    def _derived_but_masses(self) -> dict[str, Tensor]:
-        """The same where masses are given: the model's own may be none."""
-        with torch.inference_mode(False):
-            return derived_numbers(self.matter, self._defaults, self._defaults.keys() - OF_MASS)
+            return derived_numbers(self.matter, self._defaults, self._defaults)
 
     def check_tensor(self, name: str, given: Tensor, count: int) -> None:
         """Raise InputError unless `given` has the model's precision and `count` numbers in its last axis."""

@@ -322,15 +322,12 @@ def _limit(model: Model, params: Mapping[str, Tensor], numbers: dict[str, Tensor
     known = _LIMITS.get(model)
     if known is not None and len(known.params) == len(params):
         seen = zip(known.params, params.items(), strict=True)
-        if all(p == path and r() is t and version == _version(t) for (p, r, version), (path, t) in seen):
+        if all(p == path and r() is t and version == t._version for (p, r, version), (path, t) in seen):
             return known.limit
     limit = step_limit(model.matter, numbers, bool(model.shapes.names))
-    _LIMITS[model] = _Limited([(path, ref(t), _version(t)) for path, t in params.items()], limit)
+    if not any(t.is_inference() for t in params.values()):  # these have no versions
+        _LIMITS[model] = _Limited([(path, ref(t), t._version) for path, t in params.items()], limit)
     return limit
-
-
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
 
 
 def _started(model: Model, counts: dict[str, int], q: Tensor | None, impulses: Tensor | None) -> dict[str, Tensor]:
