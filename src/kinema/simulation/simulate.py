@@ -6,8 +6,10 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
+from weakref import WeakKeyDictionary, ref
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +18,7 @@ from kinema.lang.bridge import rollout
 from kinema.lang.program import PARAMETER, Program
 from kinema.model.matter import solver_scale
 from kinema.model.model import Model
-from kinema.model.stability import step_limit
+from kinema.model.stability import StepLimit, step_limit
 from kinema.simulation.constraints import kept_impulses
 from kinema.simulation.failures import check_pairs, check_particles, check_room, check_solved, trusted
 from kinema.simulation.options import StepOptions
@@ -24,13 +26,46 @@ from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
 from kinema.simulation.step import step_program
 
+_NUMPY = {torch.float64: np.float64, torch.float32: np.float32}
 INTEGRATORS: dict[str, Callable[..., Program]] = {
     "euler": step_program,
     "implicit": step_program,
     "rk4": rk4_program,
 }
 
-_PROGRAMS: WeakKeyDictionary[Model, dict[tuple[str, StepOptions], Program]] = WeakKeyDictionary()
+CHECKED = ("residual", "missed", "missed_pairs", "unsolved", "unsolved_particles")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The step of a model, and what does not change between calls of it.
+
+    Attributes:
+        program: The step.
+        parameters: Names of its parameters.
+        checked: Outputs that are looked at after a run.
+        impulses: States of a warm start, and how many numbers they have.
+        told: Number of velocities that are prescribed.
+    """
+
+    program: Program
+    parameters: tuple[str, ...]
+    checked: tuple[str, ...]
+    impulses: dict[str, int]
+    told: int
+
+
+_STEPS: WeakKeyDictionary[Model, dict[tuple[str, StepOptions], _Step]] = WeakKeyDictionary()
+
+
+class _Limited(NamedTuple):
+    """The longest stable step with these parameters: their paths, what they were and which version of it."""
+
+    params: list[tuple[str, ref[Tensor], int]]
+    limit: StepLimit | None
+
+
+_LIMITS: WeakKeyDictionary[Model, _Limited] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -186,27 +221,26 @@ def simulate(
         implicit=integrator == "implicit",
         substeps=substeps,
     )
-    program = _program(model, integrator, options)
+    step = _step(model, integrator, options)
     states = _states(model, q, v, x, xd)
     given = [(n, states[n], count) for n, count in (("q", model.nq), ("v", model.nv)) if n in states]
     controls = {}
     if tau is not None and not model.nv:
         raise InputError("the model has no joints", got="tau", fix="leave tau out")
     if model.nv:
-        controls["tau"] = torch.zeros(steps, model.nv, dtype=model.dtype) if tau is None else tau
+        controls["tau"] = _zeros(model, steps, model.nv) if tau is None else tau
         given.append(("tau", controls["tau"], model.nv))
     actuators = len(model.actuators)
     if u is not None and not actuators:
         raise InputError("the model has no actuators", got="u", fix="leave u out, or give the robot actuators")
     if actuators:
-        controls["u"] = torch.zeros(steps, actuators, dtype=model.dtype) if u is None else u
+        controls["u"] = _zeros(model, steps, actuators) if u is None else u
         given.append(("u", controls["u"], actuators))
-    told = int(model.tree.dofs @ model.tree.prescribed)
-    if motion is not None and not told:
+    if motion is not None and not step.told:
         raise InputError("no joint is prescribed", got="motion", fix="leave it out, or Joint(prescribed=True)")
-    if told:
-        controls["motion"] = torch.zeros(steps, told, dtype=model.dtype) if motion is None else motion
-        given.append(("motion", controls["motion"], told))
+    if step.told:
+        controls["motion"] = _zeros(model, steps, step.told) if motion is None else motion
+        given.append(("motion", controls["motion"], step.told))
     if activation is not None:
         if not model.matter.elements:
             raise InputError("the model has no tetrahedra and no triangles", got="activation", fix="leave it out")
@@ -221,9 +255,8 @@ def simulate(
     if wrenches:
         controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
     numbers = model.resolve(params)
-    wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
-    arrays = {n: a for n, a in numbers.items() if n in wanted}
-    arrays["dt"] = torch.tensor(short, dtype=model.dtype)
+    arrays = {n: numbers[n] for n in step.parameters if n in numbers}
+    arrays["dt"] = torch.from_numpy(np.array(short, _NUMPY[model.dtype]))
     implicit = integrator == "implicit" and len(model.matter) > 0
     if implicit and model.dtype != torch.float64:
         what = "implicit steps need double precision: in single precision forces of stiff elements are mostly rounding"
@@ -231,20 +264,17 @@ def simulate(
     if implicit:
         arrays["solver_scale"] = solver_scale(model.matter, numbers, short)
     else:
-        _warn_of_long_steps(model, numbers, dt, substeps)
-    kept_counts = kept_impulses(model)
-    checked = ("residual", "missed", "missed_pairs", "unsolved", "unsolved_particles")
-    solved = tuple(name for name in checked if name in program.buffers)
-    given_states = states | _started(model, kept_counts, states.get("q"), impulses)
+        _warn_of_long_steps(model, params or {}, numbers, dt, substeps)
+    given_states = states | _started(model, step.impulses, states.get("q"), impulses)
     if implicit and on_failure == "raise":
         given_states, arrays, controls = trusted(given_states), trusted(arrays), trusted(controls)
     run = rollout(
-        program,
+        step.program,
         steps,
         given_states,
         arrays,
         controls,
-        record=(*(states if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
+        record=(*(states if checkpoint == 1 else ()), *step.checked, *(f"record_{n}" for n in kept)),
         checkpoint=checkpoint,
         memory_budget=memory_budget,
         threads=threads,
@@ -256,18 +286,18 @@ def simulate(
     if on_failure == "raise":
         check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
         check_particles(run.outputs.get("unsolved_particles"))
-    left = run.outputs["residual"].squeeze(-1) if "residual" in solved else None
-    nothing = torch.zeros(*run.status.shape, 0, dtype=model.dtype)
+    left = run.outputs["residual"].squeeze(-1) if "residual" in step.checked else None
+    nothing = None if model.nv else torch.zeros(*run.status.shape, 0, dtype=model.dtype)
     return Trajectory(
-        run.final.get("q", nothing),
-        run.final.get("v", nothing),
+        run.final["q"] if nothing is None else nothing,
+        run.final["v"] if nothing is None else nothing,
         run.trajectory.get("q"),
         run.trajectory.get("v"),
         run.status,
         dt,
         left,
         {n: _shaped(n, run.outputs[f"record_{n}"]) for n in kept},
-        torch.cat([run.final[n] for n in kept_counts], -1) if kept_counts else None,
+        torch.cat([run.final[n] for n in step.impulses], -1) if step.impulses else None,
         run.final.get("x"),
         run.final.get("xd"),
         run.trajectory.get("x"),
@@ -280,12 +310,12 @@ def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, 
     states: dict[str, Tensor] = {}
     if model.nv:
         q = model.initial_coordinates() if q is None else q
-        states["q"], states["v"] = q, torch.zeros(model.nv, dtype=model.dtype) if v is None else v
+        states["q"], states["v"] = q, _zeros(model, model.nv) if v is None else v
     elif any(s is not None and tuple(getattr(s, "shape", (1,)))[-1:] != (0,) for s in (q, v)):
         raise InputError("the model has no joints", got="q or v", fix="leave them out")
     count = len(model.matter)
     if count:
-        start = model.initial_particles()
+        start = model.initial_particles() if x is None or xd is None else (x, xd)
         for name, given, placed in zip(("x", "xd"), (x, xd), start, strict=True):
             states[name] = placed if given is None else given
             _check_particles(name, states[name], model)
@@ -307,9 +337,18 @@ def _check_particles(name: str, given: Tensor, model: Model, axes: tuple[str, ..
         raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=expected)
 
 
-def _warn_of_long_steps(model: Model, numbers: dict[str, Tensor], dt: float, substeps: int) -> None:
+def _zeros(model: Model, *shape: int) -> Tensor:
+    """Zeros from the allocator: torch.zeros wakes its threads where there are many."""
+    return torch.from_numpy(np.zeros(shape, _NUMPY[model.dtype]))
+
+
+def _warn_of_long_steps(
+    model: Model, params: Mapping[str, Tensor], numbers: dict[str, Tensor], dt: float, substeps: int
+) -> None:
     """Warn of steps that are too long for what is soft."""
-    limit, short = step_limit(model.matter, numbers, bool(model.shapes.names)), dt / substeps
+    if not len(model.matter):
+        return
+    limit, short = _limit(model, params, numbers), dt / substeps
     if limit is not None and short > limit.dt:
         warnings.warn(
             f"a step of {short:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest: "
@@ -317,6 +356,19 @@ def _warn_of_long_steps(model: Model, numbers: dict[str, Tensor], dt: float, sub
             StabilityWarning,
             stacklevel=3,
         )
+
+
+def _limit(model: Model, params: Mapping[str, Tensor], numbers: dict[str, Tensor]) -> StepLimit | None:
+    """The longest stable step; found again only if other parameters are given, or they were edited."""
+    known = _LIMITS.get(model)
+    if known is not None and len(known.params) == len(params):
+        seen = zip(known.params, params.items(), strict=True)
+        if all(p == path and r() is t and version == t._version for (p, r, version), (path, t) in seen):
+            return known.limit
+    limit = step_limit(model.matter, numbers, bool(model.shapes.names))
+    if not any(t.is_inference() for t in params.values()):  # these have no versions
+        _LIMITS[model] = _Limited([(path, ref(t), t._version) for path, t in params.items()], limit)
+    return limit
 
 
 def _started(model: Model, counts: dict[str, int], q: Tensor | None, impulses: Tensor | None) -> dict[str, Tensor]:
@@ -338,7 +390,7 @@ def _shaped(name: str, recorded: Tensor) -> Tensor:
     return recorded.unflatten(-1, (-1, 3)) if name == "impulse" else recorded
 
 
-def _program(model: Model, integrator: str, options: StepOptions) -> Program:
+def _step(model: Model, integrator: str, options: StepOptions) -> _Step:
     """The step of a model, kept for the next call."""
     if integrator not in INTEGRATORS:
         raise InputError(
@@ -351,8 +403,15 @@ def _program(model: Model, integrator: str, options: StepOptions) -> Program:
         if name not in model.bodies or model.tree.body_link[model.bodies.index(name)] == 0:
             moving = [b for b, link in zip(model.bodies, model.tree.body_link, strict=True) if link]
             raise InputError(f"there is no body {name!r} that a wrench could move", expected=", ".join(moving))
-    known = _PROGRAMS.setdefault(model, {})
+    known = _STEPS.setdefault(model, {})
     key = integrator, options
     if key not in known:
-        known[key] = INTEGRATORS[integrator](model, options)
+        program = INTEGRATORS[integrator](model, options)
+        known[key] = _Step(
+            program,
+            tuple(name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER),
+            tuple(name for name in CHECKED if name in program.buffers),
+            kept_impulses(model),
+            int(model.tree.dofs @ model.tree.prescribed),
+        )
     return known[key]
