@@ -309,7 +309,7 @@ def _check_particles(name: str, given: Tensor, model: Model, axes: tuple[str, ..
 
 def _warn_of_long_steps(model: Model, numbers: dict[str, Tensor], dt: float, substeps: int) -> None:
     """Warn of steps that are too long for what is soft."""
-    limit, short = step_limit(model.matter, numbers, bool(model.shapes.names)), dt / substeps
+    limit, short = step_limit(model, numbers), dt / substeps
     if limit is not None and short > limit.dt:
         warnings.warn(
             f"a step of {short:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest: "
