@@ -242,10 +242,7 @@ def test_shapes_that_grow_are_touched_where_they_are(kind, size, grown, height: 
 def test_stable_steps_of_stiffness_below_zero():
     """Materials that push apart have no frequency; the limit is that of the rest."""
     model = alone()
-    limits = [
-        step_limit(model.matter, model.resolve({"mu": share * model.parameters("mu")["mu"]}), False)
-        for share in (1.0, -10.0)
-    ]
+    limits = [step_limit(model, model.resolve({"mu": share * model.parameters("mu")["mu"]})) for share in (1.0, -10.0)]
     assert limits[0] is not None and limits[1] is not None and limits[1].dt > 1e3 * limits[0].dt
 
 

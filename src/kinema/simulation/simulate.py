@@ -365,7 +365,7 @@ def _limit(model: Model, params: Mapping[str, Tensor], numbers: dict[str, Tensor
         seen = zip(known.params, params.items(), strict=True)
         if all(p == path and r() is t and version == t._version for (p, r, version), (path, t) in seen):
             return known.limit
-    limit = step_limit(model.matter, numbers, bool(model.shapes.names))
+    limit = step_limit(model, numbers)
     if not any(t.is_inference() for t in params.values()):  # these have no versions
         _LIMITS[model] = _Limited([(path, ref(t), t._version) for path, t in params.items()], limit)
     return limit
