@@ -2,6 +2,7 @@
 
 unit           one module, no physics
 gradients      derivatives against finite differences, torch and the dot-product test
+render         images against a plain rasteriser, hand-computed pixels and stored pictures
 verification   closed forms, conservation laws, orders of convergence
 cross          against other engines
 fuzz           random kernels and damaged input
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-KINDS = ("unit", "gradients", "verification", "cross", "fuzz", "examples", "architecture")
+KINDS = ("unit", "gradients", "render", "verification", "cross", "fuzz", "examples", "architecture")
 
 # Kernels compiled by tests are kept between runs, apart from the user's own.
 os.environ.setdefault("KINEMA_CACHE", str(TESTS.parent / "build" / "test-cache"))

@@ -177,15 +177,15 @@ _INTEGER: dict[str, Any] = {
 
 
 def order_needs_packets(kernel: KernelIR) -> bool:
-    """Whether elements meet inside a loop: then the order of additions follows the packets of elements.
+    """Whether elements meet inside a loop or by `uniform(...)`: then the order of additions follows the packets.
 
-    True if a loop of a kernel with Index writes to, or reads a Float from, an element that others may use too (the
-    adjoint of such a read is a write).
+    True if a kernel with Index, inside a loop or by an index that a packet shares, writes to, or reads a Float from, an
+    element that others may use too (the adjoint of such a read is a write).
     """
     if kernel.index is None:
         return False
     uses = accesses(kernel, varying_values(kernel, ELEMENTS, set()))
-    return any(u.in_loop and u.index != "own" and "f" in u.array.kinds for u in uses)
+    return any("f" in u.array.kinds and (u.in_loop and u.index != "own" or u.index == "uniform") for u in uses)
 
 
 def has_locals(block: Block) -> bool:

@@ -129,6 +129,7 @@ PARTIALS: dict[str, tuple[Rule | None, ...]] = {
     "select": (None, _select(1), _select(2)),
     "sign": (None,),
     "floor": (None,),
+    "detach": (None,),
     "tofloat": (None,),
     "toint": (None,),
     "lanesum": (_same,),

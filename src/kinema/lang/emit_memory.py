@@ -194,12 +194,10 @@ class Memory(Writer):
             self.store_own(node)
         elif self.vector(node.index):
             self.scatter(node, text)
-        elif self.by_element and self.w > 1 and not self.loops:
+        elif self.by_element and self.w > 1 and not self.loops and node.index.op == "const":
             self.scatter(node, f"splat<I>({text})")  # in the order of elements, together with other scatters
         elif self.by_element and self.w > 1:
-            for c, v in enumerate(node.values):
-                place = f"{self.array_names[array]} + int64_t({text}) * {array.padded} + {c}"
-                self.put(f"accumulate({place}, {self.ref(v, True)}, {self.active()});")
+            self.add_lanes(node, text)
         else:
             base, sign = self.array_names[array], "+=" if node.mode == "add" else "="
             at = f"(e0 & ~int64_t(15)) * {len(array.kinds)} + (e0 & 15)"
@@ -208,6 +206,18 @@ class Memory(Writer):
                     f"{at} + {16 * c}" if self.layouts[array] == PACKET else f"int64_t({text}) * {array.padded} + {c}"
                 )
                 self.put(f"{base}[{place}] {sign} {self.ref(v)};")
+
+    def add_lanes(self, node: Store, text: str) -> None:
+        """An accumulating write of all lanes to one element: their sum is added."""
+        array, values = node.array, [self.ref(v, True) for v in node.values]
+        place = f"{self.array_names[array]} + int64_t({text}) * {array.padded}"
+        if array.padded < 4 or "f" not in array.kinds:
+            for c, value in enumerate(values):
+                self.put(f"accumulate({place} + {c}, {value}, {self.active()});")
+            return
+        for q in range(0, len(values), 4):
+            part = [*values[q : q + 4], *["splat<F>(T(0))"] * (4 - len(values[q : q + 4]))]
+            self.put(f"accumulate4({place} + {q}, {', '.join(part)}, {self.active()});")
 
     def store_lanes(self, node: Store, text: str) -> None:
         base, n = self.array_names[node.array], len(node.array.kinds)

@@ -66,6 +66,7 @@ _FORMS = {
     "tofloat": "T({})",
     "uniform": "{}",
     "everywhere": "{}",
+    "detach": "{}",
 }
 _TYPES = {"f": "T", "i": "int", "b": "bool"}
 

@@ -46,6 +46,7 @@ _CALLS = {
     )
 }
 _CALLS.update(idiv="idiv", imod="imod")
+_OF_INTS = {"add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "idiv": "idiv({}, {})", "imod": "imod({}, {})"}
 
 
 @dataclass
@@ -200,6 +201,8 @@ class Writer:
             return self.promised(v) if self.vector(v.args[0]) and not wide else a[0]
         if op == "everywhere":
             return self.of_all_lanes(v.args[0]) if self.vector(v.args[0]) else a[0]
+        if op == "detach":
+            return a[0]
         if op == "length":
             return f"U(call->length[{self.k.arrays.index(v.attr)}])"
         raise AssertionError(f"no emission for {op}")
@@ -208,7 +211,7 @@ class Writer:
         """`uniform(x)`: the first lane; a checked build compares the others."""
         x = self.ref(v.args[0])
         if not self.check:
-            return f"lane({x}, 0)"
+            return self.of_first_lane(v.args[0]) or f"lane({x}, 0)"
         array = self.k.arrays[0]
         return f"checked_uniform(call, {x}, {self.active()}, e0, {self.site(array, v.line)})"
 
@@ -216,6 +219,15 @@ class Writer:
         """`everywhere(condition)`: that of the lanes that act here."""
         c = self.ref(condition)
         return f"all({c})" if self.mask is None else f"!any(mand({self.mask}, mnot({c})))"
+
+    def of_first_lane(self, v: Value) -> str | None:
+        """An Int as a scalar, if it is computed from the element's number alone: dividing lanes is slow."""
+        if v is self.k.index:
+            return "U(e0)"
+        if v.op == "const" or not self.vector(v):
+            return self.ref(v)
+        args = [self.of_first_lane(a) for a in v.args] if v.op in _OF_INTS else [None]
+        return None if None in args else _OF_INTS[v.op].format(*args)
 
     def active(self) -> str:
         """Mask of the lanes that act here."""

@@ -150,7 +150,7 @@ class KernelIR:
 COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 # Operations that cannot produce an infinite partial derivative from finite operands: safe to compute speculatively.
 TAME = {"add", "sub", "mul", "fma", "neg", "min", "max", "abs", "sign", "select", "const", "and", "or", "not"}
-TAME |= COMPARISONS | {"tofloat", "sin", "cos", "tanh", "sigmoid", "floor"}
+TAME |= COMPARISONS | {"tofloat", "sin", "cos", "tanh", "sigmoid", "floor", "detach"}
 COMMUTATIVE = {"add", "mul", "and", "or", "eq", "ne"}  # not min and max: on a tie the second argument counts
 
 _FOLD: dict[str, Callable[..., Any]] = {

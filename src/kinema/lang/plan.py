@@ -12,6 +12,7 @@ import numpy as np
 
 from kinema.lang import analysis, build, emit_simd, ir, native, program, types
 from kinema.lang.analysis import ELEMENTS, WORLDS
+from kinema.lang.cpp_kernel import CppKernel
 from kinema.lang.emit_simd import AOS, LANES, PACKET, Site
 from kinema.lang.ir import ArrayRef, Block, KernelIR, Load, Store
 from kinema.lang.program import (
@@ -413,6 +414,8 @@ class Plan:
 
     def _emit(self, call: KernelCall, kernel: KernelIR, form: str, layouts: dict[ArrayRef, str]) -> emit_simd.Emitted:
         o = self.options
+        if isinstance(call.kernel, CppKernel):
+            return call.kernel.emitted(o.precision)
         width = o.width if o.lanes == WORLDS or kernel.index is not None else 1
         # The text is the same for every program; a checked one numbers its sites, program by program.
         known = (self._emitted if o.check else _EMITTED).setdefault(kernel, {})

@@ -26,6 +26,7 @@ import numpy as np
 
 from kinema.errors import ProgramError
 from kinema.lang import analysis, types
+from kinema.lang.cpp_kernel import CppKernel
 from kinema.lang.kernel import Kernel
 from kinema.lang.native import MAX_LOOPS
 
@@ -417,7 +418,9 @@ class Program:
     @cached_property
     def lanes_are_elements(self) -> bool:
         """Whether worlds may not share registers: bits would depend on the batch, or loops end at different times."""
-        if any(loop.condition for loop in self._loops):
+        if any(loop.condition for loop in self._loops) or any(
+            isinstance(c.kernel, CppKernel) for c in calls(self.nodes)
+        ):
             return True
         return any(analysis.order_needs_packets(call.kernel.ir) for call in calls(self.nodes))
 

@@ -342,6 +342,25 @@ KN_INLINE void accumulate(element<F>* p, F v) { *p = add_lanes(*p, v, Indices<wi
 // Inactive lanes add -0, which changes nothing (+0 would change a sum of -0).
 template <class F>
 KN_INLINE void accumulate(element<F>* p, F v, mask_of<F> m) { accumulate(p, sel(m, v, splat<F>(-0.0f))); }
+// p[0 .. 3] += sums over the active lanes of a, b, c, d, each sum as a tree: for elements that share an index.
+template <class F, class M>
+KN_INLINE void accumulate4(element<F>* p, F a, F b, F c, F d, M m) {
+  using T = element<F>;
+  using Row = typename Lanes<T, 4>::F;
+  const F none = splat<F>(T(-0.0));
+  a = sel(m, a, none), b = sel(m, b, none), c = sel(m, c, none), d = sel(m, d, none);
+  if constexpr (width<F> == 8 && sizeof(T) == 4 && !is_pair<F>) {
+    transpose_4x4(a, b, c, d);
+    const F rows = (a + b) + (c + d);
+    store<Row>(p, load<Row>(p) + (low(rows) + high(rows)));
+  } else {
+    T rows[4 * width<F>];
+    transpose_store4(rows, a, b, c, d);
+    for (int half = width<F> / 2; half > 0; half /= 2)
+      for (int l = 0; l < half; ++l) add4(rows + 4 * l, rows + 4 * (l + half));
+    add4(p, static_cast<const T*>(rows));
+  }
+}
 template <class F>
 KN_INLINE void accumulate(element<F>* p, F v, int n) { accumulate(p, v, mask_first<mask_of<F>>(n)); }
 

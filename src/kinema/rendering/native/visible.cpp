@@ -1,0 +1,390 @@
+// Which faces decide the colour of a pixel, and lists of pixels that are coloured alike.
+//
+// Pixels lie row by row, `stride` (a multiple of 16) in a row. A packet is 16 neighbours of a row, or 16 entries of a list.
+//   face     of a pixel: the solid face in front; -1 if there is none, but some face within reach; -2 otherwise
+//   inside   pixels (column, row) that one face colours alone, packet by packet of the same face; column -1: no pixel
+//   outside  packets of pixels with uncovered ones near a face, and the faces that may be within reach (any side)
+//   rims     packets of pixels with covered ones near a silhouette edge in front of them, and these edges,
+//            as 3 * face + first corner; none of their pixels is listed as inside
+// The lists of faces and edges may hold too much by rounding, never too little: pixel kernels decide again, by their own
+// numbers. What has no room is counted only: the caller comes again with more.
+#include <math.h>
+#include <string.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace {
+
+constexpr int packet = 16;
+constexpr int tile_rows = 8;                    // a tile is 8 packets, one below the other
+constexpr double farthest = 9.210240366975849;  // CUT of screen.py: d^2 / sigma beyond which nothing is felt
+enum { UNCOVERED = -1, EMPTY = -2 };
+
+template <class T>
+struct Face {
+  T x[3], y[3], z[3];
+  T area;             // twice, on the screen; < 0 in front
+  bool drawn, solid;  // solid: can be foreground
+};
+
+struct Range {
+  int32_t first, last;  // inclusive
+};
+
+struct Box {
+  Range columns, rows;
+};
+
+// What was found for packets, in the order it came: entries (packet, what).
+struct Entries {
+  std::vector<int32_t> at, what, start;
+  void clear() { at.clear(), what.clear(); }
+  void add(int64_t k, int32_t value) { at.push_back(int32_t(k)), what.push_back(value); }
+
+  // The packets that have any, ascending; what packets[i] has is listed[starts[i]] .. listed[starts[i + 1] - 1].
+  // needed: how many packets and entries there are.
+  void sort(int64_t count, int32_t* packets, int64_t packet_room, int32_t* starts, int32_t* listed, int64_t room,
+            int32_t* needed) {
+    start.assign(count + 1, 0);
+    for (int32_t k : at) ++start[k + 1];
+    int32_t used = 0;
+    for (int64_t k = 0; k < count; ++k) used += start[k + 1] > 0;
+    needed[0] = used, needed[1] = int32_t(at.size());
+    if (used > packet_room || int64_t(at.size()) > room) used = 0;
+    std::fill(packets, packets + packet_room, -1);
+    int32_t slot = 0, sum = 0;
+    if (used)
+      for (int64_t k = 0; k < count; ++k) {
+        const int32_t own = start[k + 1];
+        if (own == 0) continue;
+        packets[slot] = int32_t(k), starts[slot] = sum, start[k] = sum;
+        sum += own, ++slot;
+      }
+    for (int64_t i = slot; i <= packet_room; ++i) starts[i] = sum;
+    if (used)
+      for (size_t i = 0; i < at.size(); ++i) listed[start[at[i]]++] = what[i];
+  }
+};
+
+// Pixels i, within 0 .. size - 1, whose centres (2 i + 1 - size) * scale are between low and high; inverse = 1 / scale.
+template <class T>
+Range pixels_between(T low, T high, int32_t size, T inverse) {
+  const T most = T(1 << 24);
+  const T first = ceil(std::clamp((low * inverse + T(size) - 1) / 2 - T(0.01), -most, most));
+  const T last = floor(std::clamp((high * inverse + T(size) - 1) / 2 + T(0.01), -most, most));
+  return {std::max(int32_t(first), 0), std::min(int32_t(last), size - 1)};
+}
+
+// Memory of a thread, used again.
+template <class T>
+struct Memory {
+  std::vector<Face<T>> faces;
+  std::vector<T> nearness;       // of pixels: 1/z of the foreground
+  std::vector<Range> open;       // of packets: first and last uncovered column; first > last if there is none
+  std::vector<T> deepest;        // of packets: least nearness of covered pixels
+  std::vector<uint8_t> tiles;    // whether a tile has uncovered pixels
+  std::vector<uint8_t> rimmed;   // whether a packet is listed with rims
+  std::vector<Box> boxes;        // of faces: pixels that they may cover
+  Entries outside, rims;
+};
+
+template <class T>
+class Visible {
+  static constexpr int W = kn::hardware_bytes / sizeof(T);
+  using F = typename kn::Lanes<T, W>::F;
+  using I = typename kn::Lanes<T, W>::I;
+  using M = typename kn::Lanes<T, W>::M;
+
+ public:
+  Visible(const kn_call* call, Memory<T>& memory)
+      : call_(call),
+        own_(memory),
+        screen_(static_cast<const T*>(call->array[0])),
+        corner_(ints(1)),
+        two_sided_(ints(2)),
+        ring_(ints(3)),
+        faces_(call->length[1]),
+        face_(ints(7)) {
+    const int32_t* size = ints(4);
+    width_ = size[0], height_ = size[1], with_edges_ = size[2] != 0;
+    parts_ = (width_ + packet - 1) / packet;
+    stride_ = parts_ * packet;
+    packets_ = int64_t(parts_) * height_;
+    inverse_ = T(std::min(width_, height_)), scale_ = T(1) / inverse_;
+    near_ = *static_cast<const T*>(call->array[5]);
+    reach_squared_ = T(farthest * (1 + 1e-5)) * *static_cast<const T*>(call->array[6]);
+    reach_ = sqrt(reach_squared_);
+  }
+
+  void run() {
+    set_up();
+    draw();
+    look_at_packets();
+    own_.outside.clear(), own_.rims.clear();
+    for (int64_t f = 0; f < faces_; ++f)
+      if (own_.faces[f].drawn) list_face(int32_t(f));
+    if (with_edges_)
+      for (int64_t f = 0; f < faces_; ++f)
+        if (own_.faces[f].solid) list_edges(int32_t(f));
+    int32_t* const needed = ints(17);
+    own_.outside.sort(packets_, ints(11), call_->length[11], ints(12), ints(13), call_->length[13], needed + 1);
+    own_.rims.sort(packets_, ints(14), call_->length[14], ints(15), ints(16), call_->length[16], needed + 3);
+    mark_empty();
+    needed[0] = list_inside();
+  }
+
+ private:
+  int32_t* ints(int at) const { return static_cast<int32_t*>(call_->array[at]); }
+  T x_of(int32_t column) const { return T(2 * column + 1 - width_) * scale_; }
+  T y_of(int32_t row) const { return T(2 * row + 1 - height_) * scale_; }
+  Range columns_of(T low, T high) const { return pixels_between(low, high, width_, inverse_); }
+  Range rows_of(T low, T high) const { return pixels_between(low, high, height_, inverse_); }
+
+  void set_up() {
+    own_.faces.resize(faces_);
+    for (int64_t f = 0; f < faces_; ++f) {
+      Face<T>& s = own_.faces[f];
+      bool ahead = true;
+      for (int k = 0; k < 3; ++k) {
+        const T* p = screen_ + 4 * int64_t(corner_[4 * f + k]);
+        s.x[k] = p[0], s.y[k] = p[1], s.z[k] = p[2];
+        ahead = ahead && p[2] >= near_;
+      }
+      s.area = (s.x[1] - s.x[0]) * (s.y[2] - s.y[0]) - (s.y[1] - s.y[0]) * (s.x[2] - s.x[0]);
+      s.drawn = ahead && std::abs(s.area) >= T(1e-10) && std::abs(s.area) < T(1e30);
+      s.solid = s.drawn && (s.area < 0 || two_sided_[f]);
+    }
+  }
+
+  // The nearest solid face of every pixel. Nearness is 1/z, which is linear on the screen.
+  void draw() {
+    own_.nearness.assign(packets_ * packet + W, T(0));
+    std::fill(face_, face_ + packets_ * packet, int32_t(UNCOVERED));
+    own_.boxes.assign(faces_, Box{{0, -1}, {0, -1}});
+    for (int64_t f = 0; f < faces_; ++f) {
+      const Face<T>& s = own_.faces[f];
+      if (!s.solid) continue;
+      const Range rows = rows_of(std::min({s.y[0], s.y[1], s.y[2]}), std::max({s.y[0], s.y[1], s.y[2]}));
+      const Range columns = columns_of(std::min({s.x[0], s.x[1], s.x[2]}), std::max({s.x[0], s.x[1], s.x[2]}));
+      if (columns.first > columns.last || rows.first > rows.last) continue;
+      own_.boxes[f] = {columns, rows};
+      draw_face(s, int32_t(f), columns, rows);
+    }
+  }
+
+  // On a row, the coordinates of a face (times its area, all >= 0 inside) and its nearness are linear in x. Those of two
+  // faces at a common edge differ by the sign alone, to the last bit: no pixel falls between them.
+  void draw_face(const Face<T>& s, int32_t f, Range columns, Range rows) {
+    const T sign = s.area > 0 ? T(1) : T(-1), share = T(1) / s.area;
+    const T near_a = share / s.z[0], near_b = share / s.z[1], near_c = share / s.z[2];
+    const F twice = __builtin_convertvector(2 * kn::iota<I>(), F);
+    for (int32_t row = rows.first; row <= rows.last; ++row) {
+      const T y = y_of(row);
+      const T ay = s.y[0] - y, by = s.y[1] - y, cy = s.y[2] - y;
+      const T a0 = s.x[1] * cy - by * s.x[2], b0 = s.x[2] * ay - cy * s.x[0], c0 = s.x[0] * by - ay * s.x[1];
+      const T a1 = by - cy, b1 = cy - ay, c1 = ay - by;
+      const T n0 = a0 * near_a + b0 * near_b + c0 * near_c, n1 = a1 * near_a + b1 * near_b + c1 * near_c;
+      const T sa0 = sign * a0, sb0 = sign * b0, sc0 = sign * c0, sa1 = sign * a1, sb1 = sign * b1, sc1 = sign * c1;
+      for (int32_t column = columns.first & -W; column <= columns.last; column += W) {
+        const F x = (kn::splat<F>(T(2 * column + 1 - width_)) + twice) * scale_;
+        const F inside = kn::min_(kn::min_(sa0 + sa1 * x, sb0 + sb1 * x), sc0 + sc1 * x);
+        const F nearness = n0 + n1 * x;
+        T* const best = own_.nearness.data() + int64_t(row) * stride_ + column;
+        F before;
+        memcpy(&before, best, sizeof(F));
+        const M within = kn::iota<I>() <= kn::splat<I>(columns.last - column);
+        const M better = (inside >= T(0)) & (nearness > before) & within;
+        if (!kn::any(better)) continue;
+        const F after = kn::sel(better, nearness, before);
+        memcpy(best, &after, sizeof(F));
+        int32_t* const owner = face_ + int64_t(row) * stride_ + column;
+        if constexpr (sizeof(T) == sizeof(int32_t)) {
+          I owners;
+          memcpy(&owners, owner, sizeof(I));
+          owners = kn::sel(better, kn::splat<I>(f), owners);
+          memcpy(owner, &owners, sizeof(I));
+        } else {
+          for (unsigned left = kn::mask_bits(better); left; left &= left - 1) owner[__builtin_ctz(left)] = f;
+        }
+      }
+    }
+  }
+
+  void look_at_packets() {
+    own_.open.resize(packets_), own_.deepest.resize(packets_);
+    own_.tiles.assign(int64_t(parts_) * (height_ / tile_rows + 1), 0);
+    for (int32_t row = 0; row < height_; ++row)
+      for (int32_t part = 0; part < parts_; ++part) {
+        const int64_t k = int64_t(row) * parts_ + part;
+        const int32_t column = part * packet, end = std::min(packet, width_ - column);
+        const T* const nearness = own_.nearness.data() + k * packet;
+        unsigned uncovered = 0;
+        F deepest_lanes = kn::splat<F>(T(1e30));
+        for (int32_t l = 0; l < packet; l += W) {
+          F own;
+          memcpy(&own, nearness + l, sizeof(F));
+          const M covered = own > T(0);
+          deepest_lanes = kn::sel(covered & (own < deepest_lanes), own, deepest_lanes);
+          uncovered |= (kn::mask_bits(covered) ^ ((1u << W) - 1)) << l;
+        }
+        uncovered &= (1u << end) - 1;
+        T deepest = T(1e30);
+        if (uncovered != (1u << end) - 1)
+          for (int l = 0; l < W; ++l) deepest = std::min(deepest, deepest_lanes[l]);
+        Range open = {packet, -1};
+        if (uncovered) open = {__builtin_ctz(uncovered), 31 - __builtin_clz(uncovered)};
+        own_.open[k] = {column + open.first, column + open.last};
+        own_.deepest[k] = deepest;
+        if (open.last >= 0) own_.tiles[row / tile_rows * parts_ + part] = 1;
+      }
+  }
+
+  void list_face(int32_t f) {
+    const Face<T>& s = own_.faces[f];
+    const T left = std::min({s.x[0], s.x[1], s.x[2]}), right = std::max({s.x[0], s.x[1], s.x[2]});
+    const T low = std::min({s.y[0], s.y[1], s.y[2]}), high = std::max({s.y[0], s.y[1], s.y[2]});
+    const Range columns = columns_of(left - reach_, right + reach_), rows = rows_of(low - reach_, high + reach_);
+    if (columns.first > columns.last) return;
+    for (int32_t tile = rows.first / tile_rows; tile <= rows.last / tile_rows; ++tile)
+      for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part) {
+        if (!own_.tiles[tile * parts_ + part]) continue;
+        const int32_t end = std::min(rows.last, tile * tile_rows + tile_rows - 1);
+        for (int32_t row = std::max(rows.first, tile * tile_rows); row <= end; ++row) {
+          const int64_t k = int64_t(row) * parts_ + part;
+          const int32_t first = std::max(own_.open[k].first, columns.first);
+          const int32_t last = std::min(own_.open[k].last, columns.last);
+          if (first <= last && !is_beyond(s, x_of(first), x_of(last), y_of(row))) own_.outside.add(k, f);
+        }
+      }
+  }
+
+  // Whether one edge has all pixels from (x0, y) to (x1, y) on its outer side, farther away than the reach.
+  bool is_beyond(const Face<T>& s, T x0, T x1, T y) const {
+    const T sign = s.area > 0 ? T(1) : T(-1);
+    for (int k = 0; k < 3; ++k) {
+      const int n = k == 2 ? 0 : k + 1;
+      const T ex = s.x[n] - s.x[k], ey = s.y[n] - s.y[k];
+      const T up = ex * (y - s.y[k]);
+      const T inner = std::max(sign * (up - ey * (x0 - s.x[k])), sign * (up - ey * (x1 - s.x[k])));
+      if (inner < 0 && inner * inner > reach_squared_ * (ex * ex + ey * ey)) return true;
+    }
+    return false;
+  }
+
+  // An edge is a silhouette if no drawn face across it looks the same way; a fold of two solid faces belongs to its
+  // front face. ring_[f][k] is the next side, 3 * face + first corner, at the same edge.
+  bool is_silhouette(int32_t f, int k) const {
+    const int32_t own = 3 * f + k;
+    const bool front = own_.faces[f].area < 0;
+    for (int32_t side = ring_[4 * f + k]; side != own; side = ring_[4 * (side / 3) + side % 3]) {
+      const Face<T>& other = own_.faces[side / 3];
+      if (!other.drawn) continue;
+      if ((other.area < 0) == front || (!front && other.solid)) return false;
+    }
+    return true;
+  }
+
+  void list_edges(int32_t f) {
+    const Face<T>& s = own_.faces[f];
+    for (int k = 0; k < 3; ++k) {
+      if (!is_silhouette(f, k)) continue;
+      const int n = k == 2 ? 0 : k + 1;
+      const T nearest = std::max(T(1) / s.z[k], T(1) / s.z[n]) * T(1 + 1e-5);
+      const Range columns = columns_of(std::min(s.x[k], s.x[n]) - reach_, std::max(s.x[k], s.x[n]) + reach_);
+      const Range rows = rows_of(std::min(s.y[k], s.y[n]) - reach_, std::max(s.y[k], s.y[n]) + reach_);
+      if (columns.first > columns.last) continue;
+      for (int32_t row = rows.first; row <= rows.last; ++row)
+        for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part) {
+          const int64_t at = int64_t(row) * parts_ + part;
+          if (own_.deepest[at] > nearest) continue;
+          const int32_t first = std::max(part * packet, columns.first);
+          const int32_t last = std::min(part * packet + packet - 1, columns.last);
+          if (fades_over(s, k, n, nearest, row, first, last)) own_.rims.add(at, 3 * f + k);
+        }
+    }
+  }
+
+  // Whether there is a covered pixel beyond the edge, within reach of its line, and deeper than its nearest end.
+  bool fades_over(const Face<T>& s, int k, int n, T nearest, int32_t row, int32_t first, int32_t last) const {
+    const T sign = s.area > 0 ? T(1) : T(-1);
+    const T ex = s.x[n] - s.x[k], ey = s.y[n] - s.y[k], up = ex * (y_of(row) - s.y[k]);
+    const T slack = T(1e-5) * (std::abs(ex) + std::abs(ey)), most = reach_squared_ * (ex * ex + ey * ey) + slack * slack;
+    for (int32_t column = first; column <= last; ++column) {
+      const int64_t pixel = int64_t(row) * stride_ + column;
+      if (face_[pixel] < 0 || own_.nearness[pixel] > nearest) continue;
+      const T inner = sign * (up - ey * (x_of(column) - s.x[k]));
+      if (inner <= slack && inner * inner <= most) return true;
+    }
+    return false;
+  }
+
+  void mark_empty() {
+    own_.rimmed.assign(packets_, 1);  // for now: empty
+    for (int32_t k : own_.outside.at) own_.rimmed[k] = 0;
+    for (int64_t k = 0; k < packets_; ++k)
+      if (own_.rimmed[k] && own_.open[k].first <= own_.open[k].last)
+        for (int l = 0; l < packet; ++l)
+          if (face_[k * packet + l] == UNCOVERED) face_[k * packet + l] = EMPTY;
+    std::fill(own_.rimmed.begin(), own_.rimmed.end(), uint8_t(0));
+    for (int32_t k : own_.rims.at) own_.rimmed[k] = 1;
+  }
+
+  // Covered pixels, face after face, those of a face in whole packets. Returns the packets that are needed.
+  int32_t list_inside() {
+    const Inside to = {ints(8), ints(9), ints(10), call_->length[10]};
+    int64_t used = 0;  // pixels, with those that fill up packets
+    for (int64_t f = 0; f < faces_; ++f)
+      if (own_.boxes[f].rows.first <= own_.boxes[f].rows.last) used = list_pixels(int32_t(f), own_.boxes[f], to, used);
+    const int32_t packets = int32_t(used / packet);
+    std::fill(to.face + (packets > to.room ? 0 : packets), to.face + to.room, -1);
+    return packets;
+  }
+
+  struct Inside {
+    int32_t *column, *row, *face;
+    int64_t room;  // packets
+  };
+
+  int64_t list_pixels(int32_t f, const Box& box, const Inside& to, int64_t used) {
+    const int64_t first = used, room = to.room * packet;
+    using I32 = kn::Vec<int32_t, 8>;
+    for (int32_t row = box.rows.first; row <= box.rows.last; ++row)
+      for (int32_t column = box.columns.first & ~7; column <= box.columns.last; column += 8) {
+        const int64_t pixel = int64_t(row) * stride_ + column;
+        I32 faces;
+        memcpy(&faces, face_ + pixel, sizeof faces);
+        unsigned left = kn::mask_bits(faces == f);
+        if (!left || own_.rimmed[pixel / packet]) continue;
+        if (used + 8 > room) {
+          used += __builtin_popcount(left);
+          continue;
+        }
+        for (; left; left &= left - 1, ++used)
+          to.column[used] = column + __builtin_ctz(left), to.row[used] = row;
+      }
+    const int64_t end = (used + packet - 1) / packet * packet;
+    if (end <= room)
+      for (; used < end; ++used) to.column[used] = -1, to.row[used] = 0;
+    for (int64_t k = first / packet; k < std::min(end, room) / packet; ++k) to.face[k] = f;
+    return end;
+  }
+
+  const kn_call* call_;
+  Memory<T>& own_;
+  const T* screen_;
+  const int32_t *corner_, *two_sided_, *ring_;
+  int64_t faces_, packets_;
+  int32_t* face_;
+  int32_t width_, height_, parts_, stride_;
+  bool with_edges_;
+  T scale_, inverse_, near_, reach_, reach_squared_;
+};
+
+template <class T>
+void visible(const kn_call* call) {
+  static thread_local Memory<T> memory;
+  Visible<T>(call, memory).run();
+}
+
+}  // namespace

@@ -1,0 +1,92 @@
+"""Colour of a point of a surface in the light [Phong 1975], in world axes.
+
+    base   = colour * texture(uv)
+    colour = base (ambient + diffuse sum_l max(n.l, 0) L_l) + specular sum_l max(r.v, 0)^shininess L_l
+
+n is the normal, l points to the light, r = 2 (n.l) n - l is its mirror image, v points to the camera. Nothing is
+clamped: files do that.
+"""
+
+from __future__ import annotations
+
+from kinema.lang import (
+    Array,
+    Float,
+    Index,
+    Int,
+    clamp,
+    dot,
+    exp,
+    floor,
+    func,
+    kernel,
+    log,
+    min,
+    normalize,
+    record,
+    select,
+    sqrt,
+    vec2,
+    vec3,
+)
+
+SMALLEST = 1e-36  # squared length of a vector that has a direction
+
+
+@record
+class Light:
+    """Light from everywhere; directions to directional lights (unit vectors); point lights [m]; linear RGB."""
+
+    ambient: vec3
+    directions: Array[vec3]
+    direction_colours: Array[vec3]
+    points: Array[vec3]
+    point_colours: Array[vec3]
+
+
+@kernel
+def directions_to_lights(k: Index, shining: Array[vec3], directions: Array[vec3]):
+    """Unit vectors to directional lights, given where they shine to."""
+    directions[k] = -normalize(shining[k])
+
+
+@func
+def tinted(colour: vec3, by: vec3):
+    """Red times red, green times green, blue times blue."""
+    return vec3(colour.x * by.x, colour.y * by.y, colour.z * by.z)
+
+
+@func
+def unit(a: vec3):
+    """a / |a|, and 0 (with derivative 0) where |a|^2 is no normal number of 32 bits."""
+    square = dot(a, a)
+    return a * select(square > SMALLEST, 1.0 / sqrt(max(square, SMALLEST)), 0.0)
+
+
+@func
+def power(x: Float, y: Float):
+    """x^y for x > 0, and 0 with derivative 0 otherwise."""
+    return exp(y * log(x)) if x > 0.0 else 0.0
+
+
+@func
+def texel(texture: Array[vec3], first: Int, width: Int, height: Int, uv: vec2):
+    """Bilinear value of a texture whose rows, from the top, begin at texture[first].
+
+    Texel centres are at (i + 1/2) / size; beyond those at the border its value goes on; v points upwards.
+    """
+    x = clamp(uv.x * Float(width) - 0.5, 0.0, Float(width - 1))
+    y = clamp((1.0 - uv.y) * Float(height) - 0.5, 0.0, Float(height - 1))
+    i, j = Int(floor(x)), Int(floor(y))
+    right, below = min(i + 1, width - 1) - i, (min(j + 1, height - 1) - j) * width
+    s, t = x - Float(i), y - Float(j)
+    at = first + j * width + i
+    above = texture[at] * (1.0 - s) + texture[at + right] * s
+    under = texture[at + below] * (1.0 - s) + texture[at + below + right] * s
+    return above * (1.0 - t) + under * t
+
+
+@func
+def mirrored(n: vec3, l: vec3, facing: Float, v: vec3, shininess: Float):
+    """max(r.v, 0)^shininess; `facing` is n.l."""
+    return power(2.0 * facing * dot(n, v) - dot(l, v), shininess)
