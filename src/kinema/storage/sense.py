@@ -133,8 +133,8 @@ def _check_shapes(model: Model) -> None:
 def _check_visuals(model: Model) -> None:
     visuals, count = model.visuals, len(model.visuals.names)
     require({*visuals.kind} <= {*KINDS} and len(visuals.kind) == len(visuals.meshes) == count, "kinds of visuals")
-    require_indices("visuals/body", visuals.body + np.int32(1), count, len(model.bodies) + 1)
-    require_indices("visuals/shape", visuals.shape + np.int32(1), count, len(model.shapes.names) + 1)
+    require_indices("visuals/body", visuals.body + np.int32(1), (count,), len(model.bodies) + 1)
+    require_indices("visuals/shape", visuals.shape + np.int32(1), (count,), len(model.shapes.names) + 1)
     for name, shape in (("offset", (3,)), ("rotation", (3, 3)), ("size", (3,)), ("colour", (3,))):
         require_reals(f"visuals/{name}", getattr(visuals, name), (count, *shape))
     for kind, mesh in zip(visuals.kind, visuals.meshes, strict=True):
