@@ -42,7 +42,7 @@ from kinema.lang import (
     vec4,
 )
 from kinema.render.screen import PACKET, View, eye_of, grid_of, lens_of, on_grid, pixel_at, ray_of
-from kinema.render.shading import Light, mirrored, texel, tinted, unit
+from kinema.render.shading import Light, lighting, texel, tinted, unit
 from kinema.render.soft_pixels import cross2
 from kinema.render.tiles import CUT
 
@@ -174,8 +174,9 @@ def point_functions(look: Look) -> tuple[Any, Any]:
     TWO_SIDED, SOME_TWO_SIDED = look.two_sided != "none", look.two_sided == "some"
     LIT, UNLIT = look.lit != "none", look.lit != "all"
     TEXTURED, UNTEXTURED = look.textured != "none", look.textured != "all"
-    DIRECTIONAL, POINTS, SPECULAR = look.directional, look.points, look.specular
+    POINTS, SPECULAR = look.points, look.specular
     PLACED = POINTS > 0 or not PERSPECTIVE
+    lit = lighting(look.directional, look.points, look.specular)
 
     @func
     def normal_at(drawn: Drawn, f: Int, s: Int, q: vec3, a: vec3, b: vec3, c: vec3):
@@ -239,26 +240,11 @@ def point_functions(look: Look) -> tuple[Any, Any]:
             if not PERSPECTIVE and (SPECULAR or POINTS > 0):
                 p = drawn.vertices[i] * q.x + drawn.vertices[j] * q.y + drawn.vertices[l] * q.z
                 v = unit(eye_of(view) - p)
-            scattered = vec3(0.0, 0.0, 0.0)
-            shine = vec3(0.0, 0.0, 0.0)
-            for k in static(DIRECTIONAL + POINTS):
-                to_light, of_light = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
-                if k < DIRECTIONAL:
-                    to_light, of_light = light.directions[k], light.direction_colours[k]
-                else:
-                    to_light = unit(light.points[k - DIRECTIONAL] - p)
-                    of_light = light.point_colours[k - DIRECTIONAL]
-                facing = dot(n, to_light)
-                scattered = scattered + of_light * max(facing, 0.0)
-                if SPECULAR:
-                    shine = shine + of_light * mirrored(n, to_light, facing, v, drawn.shininess[s])
-            lit = tinted(base, light.ambient + scattered * drawn.diffuse[s])
-            if SPECULAR:
-                lit = lit + shine * drawn.specular[s]
+            shaded = lit(base, n, p, v, light, drawn.diffuse[s], drawn.specular[s], drawn.shininess[s])
             if UNLIT:
-                colour = lit if drawn.traits[s].x == 1 else base
+                colour = shaded if drawn.traits[s].x == 1 else base
             else:
-                colour = lit
+                colour = shaded
         return colour
 
     return normal_at, colour_at
