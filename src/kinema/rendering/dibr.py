@@ -55,7 +55,7 @@ from kinema.rendering.screen import (
     ray_of,
     stride_of,
 )
-from kinema.rendering.shading import Light, mirrored, texel, tinted, unit
+from kinema.rendering.shading import Light, lighting, texel, tinted, unit
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,9 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
     TWO_SIDED, SOME_TWO_SIDED = look.two_sided != "none", look.two_sided == "some"
     LIT, UNLIT = look.lit != "none", look.lit != "all"
     TEXTURED, UNTEXTURED = look.textured != "none", look.textured != "all"
-    DIRECTIONAL, POINTS, SPECULAR = look.directional, look.points, look.specular
+    POINTS, SPECULAR = look.points, look.specular
     PLACED = POINTS > 0 or not PERSPECTIVE
+    lit = lighting(look.directional, look.points, look.specular)
 
     @func
     def side_of(drawn: Drawn, f: Int):
@@ -294,26 +295,11 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
             if not PERSPECTIVE and (SPECULAR or POINTS > 0):
                 p = side.pa * q.x + side.pb * q.y + side.pc * q.z
                 v = unit(eye_of(view) - p)
-            scattered = vec3(0.0, 0.0, 0.0)
-            shine = vec3(0.0, 0.0, 0.0)
-            for k in static(DIRECTIONAL + POINTS):
-                to_light, of_light = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
-                if k < DIRECTIONAL:
-                    to_light, of_light = light.directions[k], light.direction_colours[k]
-                else:
-                    to_light = unit(light.points[k - DIRECTIONAL] - p)
-                    of_light = light.point_colours[k - DIRECTIONAL]
-                facing = dot(n, to_light)
-                scattered = scattered + of_light * max(facing, 0.0)
-                if SPECULAR:
-                    shine = shine + of_light * mirrored(n, to_light, facing, v, side.shininess)
-            lit = tinted(base, light.ambient + scattered * side.diffuse)
-            if SPECULAR:
-                lit = lit + shine * side.specular
+            shaded = lit(base, n, p, v, light, side.diffuse, side.specular, side.shininess)
             if UNLIT:
-                colour = lit if drawn.traits[side.s].x == 1 else base
+                colour = shaded if drawn.traits[side.s].x == 1 else base
             else:
-                colour = lit
+                colour = shaded
         return colour
 
     return side_of, normal_of, colour_of

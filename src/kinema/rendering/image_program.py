@@ -10,6 +10,7 @@ import numpy as np
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3
 from kinema.lang.program import Program, Ref
 from kinema.rendering.dibr import (
+    Corners,
     Drawn,
     Inside,
     Look,
@@ -18,6 +19,7 @@ from kinema.rendering.dibr import (
     empty_pixels,
     foreground_faces,
     foreground_kernels,
+    foreground_weights,
     pixel_kernels,
     settled_coverage,
 )
@@ -140,6 +142,9 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     depth, normals = foreground_kernels(look)
     if "face" in shape.outputs:
         p.call(foreground_faces, face, p.output("face_index", Int, pixels), count=pixels)
+    if "weights" in shape.outputs:
+        weights = p.output("weights", vec3, pixels)
+        p.call(foreground_weights, view, face, Corners(corners=corners, screen=screen), weights, count=pixels)
     if "depth" in shape.outputs:
         p.call(depth, view, face, drawn, p.output("depth", Float, pixels), count=pixels)
     if "normal" in shape.outputs:
