@@ -163,7 +163,8 @@ int64_t run(const kn_prepared& prepared, char* const* addresses, int64_t* status
   if (answer != KN_DONE) return answer;
   for (const kn_layout& layout : later) kn_unpack(&layout);
   const bool failed = std::any_of(status, status + program.worlds, [](int64_t step) { return step >= 0; });
-  return failed ? int64_t(KN_WORLDS_FAILED) : KN_DONE;
+  if (failed) return KN_WORLDS_FAILED;
+  return KN_DONE;
 }
 
 }  // namespace
