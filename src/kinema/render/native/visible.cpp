@@ -240,12 +240,35 @@ class Visible {
       }
   }
 
+  // The three lines of a face, moved outwards by the reach: x[k] x + y[k] y + c[k] >= 0 on the inner side.
+  struct Sides {
+    T x[3], y[3], c[3];
+    Sides(const Face<T>& s, T reach) {
+      const T sign = s.area > 0 ? T(1) : T(-1);
+      for (int k = 0; k < 3; ++k) {
+        const int n = k == 2 ? 0 : k + 1;
+        const T ex = s.x[n] - s.x[k], ey = s.y[n] - s.y[k];
+        x[k] = -sign * ey, y[k] = sign * ex;
+        c[k] = reach * sqrt(ex * ex + ey * ey) * T(1 + 1e-5) - x[k] * s.x[k] - y[k] * s.y[k];
+        c[k] += T(1e-6) * (std::abs(x[k] * s.x[k]) + std::abs(y[k] * s.y[k]));  // what rounding may cost
+      }
+    }
+
+    // Whether no line has all points from (x0, at) to (x1, at) on its outer side.
+    bool are_near(T x0, T x1, T at) const {
+      for (int k = 0; k < 3; ++k)
+        if (std::max(x[k] * x0, x[k] * x1) + (y[k] * at + c[k]) < 0) return false;
+      return true;
+    }
+  };
+
   void list_face(int32_t f) {
     const Face<T>& s = own_.faces[f];
     const T left = std::min({s.x[0], s.x[1], s.x[2]}), right = std::max({s.x[0], s.x[1], s.x[2]});
     const T low = std::min({s.y[0], s.y[1], s.y[2]}), high = std::max({s.y[0], s.y[1], s.y[2]});
     const Range columns = columns_of(left - reach_, right + reach_), rows = rows_of(low - reach_, high + reach_);
     if (columns.first > columns.last) return;
+    const Sides sides(s, reach_);
     for (int32_t tile = rows.first / tile_rows; tile <= rows.last / tile_rows; ++tile)
       for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part) {
         if (!own_.tiles[tile * parts_ + part]) continue;
@@ -254,22 +277,9 @@ class Visible {
           const int64_t k = int64_t(row) * parts_ + part;
           const int32_t first = std::max(own_.open[k].first, columns.first);
           const int32_t last = std::min(own_.open[k].last, columns.last);
-          if (first <= last && !is_beyond(s, x_of(first), x_of(last), y_of(row))) own_.outside.add(k, f);
+          if (first <= last && sides.are_near(x_of(first), x_of(last), y_of(row))) own_.outside.add(k, f);
         }
       }
-  }
-
-  // Whether one edge has all pixels from (x0, y) to (x1, y) on its outer side, farther away than the reach.
-  bool is_beyond(const Face<T>& s, T x0, T x1, T y) const {
-    const T sign = s.area > 0 ? T(1) : T(-1);
-    for (int k = 0; k < 3; ++k) {
-      const int n = k == 2 ? 0 : k + 1;
-      const T ex = s.x[n] - s.x[k], ey = s.y[n] - s.y[k];
-      const T up = ex * (y - s.y[k]);
-      const T inner = std::max(sign * (up - ey * (x0 - s.x[k])), sign * (up - ey * (x1 - s.x[k])));
-      if (inner < 0 && inner * inner > reach_squared_ * (ex * ex + ey * ey)) return true;
-    }
-    return false;
   }
 
   // An edge is a silhouette if no drawn face across it looks the same way; a fold of two solid faces belongs to its
@@ -384,7 +394,9 @@ class Visible {
 template <class T>
 void visible(const kn_call* call) {
   static thread_local Memory<T> memory;
-  Visible<T>(call, memory).run();
+  Memory<T>* own = &memory;
+  asm("" : "+r"(own));  // otherwise compilers ask for its address again and again
+  Visible<T>(call, *own).run();
 }
 
 }  // namespace
