@@ -8,10 +8,10 @@ from tests.render import reference, scenes
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.render import draw
-from kinema.render.camera import Camera
-from kinema.render.draw import render_surfaces
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering import draw
+from kinema.rendering.camera import Camera
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.surface import Lights, Material, Surface
 
 EVERYTHING = ("rgb", "alpha", "depth", "face", "normal")
 

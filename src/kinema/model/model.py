@@ -18,6 +18,7 @@ from kinema.model.matter import MatterArrays, derived_numbers, find_matter
 from kinema.model.shapes import CandidateArrays, ShapeArrays, add_hulls, find_candidates, find_shapes
 from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.tree import Placed, TreeArrays, build_tree
+from kinema.model.visuals import VisualArrays, find_visuals
 from kinema.scene.scene import Contact, Scene
 
 OF_BODY = ("mass", "com", "inertia")
@@ -42,6 +43,7 @@ class Model:
         actuators: What controls drive.
         sites: Frames on bodies whose motion can be recorded.
         matter: All that is soft.
+        visuals: What links look like.
     """
 
     tree: TreeArrays
@@ -54,6 +56,7 @@ class Model:
     actuators: ActuatorArrays
     sites: SiteArrays
     matter: MatterArrays
+    visuals: VisualArrays
     _defaults: dict[str, Tensor] = field(default_factory=dict, repr=False)
     _owners: dict[str, list[str]] = field(default_factory=dict, repr=False)
     _places: dict[str, tuple[str, Any]] = field(default_factory=dict, repr=False, init=False)
@@ -248,4 +251,5 @@ def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:
         find_actuators(tree, placed),
         find_sites(tree, placed),
         matter,
+        find_visuals(tree, placed, scene.ground, shapes),
     )

@@ -86,6 +86,7 @@ class Trajectory:
         xd_end: Their velocities at the end [m/s].
         x: Their positions over time, shape (*batch, steps + 1, particles, 3); None unless checkpoint is 1.
         xd: Their velocities likewise.
+        model: What moved; None if the trajectory was loaded from a file, which does not hold it.
     """
 
     q_end: Tensor
@@ -101,6 +102,12 @@ class Trajectory:
     xd_end: Tensor | None = None
     x: Tensor | None = None
     xd: Tensor | None = None
+    _model: Model | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def model(self) -> Model | None:
+        """The model."""
+        return self._model
 
 
 def simulate(
@@ -272,6 +279,7 @@ def simulate(
         run.final.get("xd"),
         run.trajectory.get("x"),
         run.trajectory.get("xd"),
+        model,
     )
 
 

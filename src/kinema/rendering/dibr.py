@@ -36,15 +36,26 @@ from kinema.lang import (
     max,
     record,
     static,
+    struct,
     uniform,
     vec2,
     vec3,
     vec4,
 )
-from kinema.render.screen import PACKET, View, eye_of, grid_of, lens_of, on_grid, pixel_at, ray_of
-from kinema.render.shading import Light, lighting, texel, tinted, unit
-from kinema.render.soft_pixels import cross2
-from kinema.render.tiles import CUT
+from kinema.rendering.screen import (
+    CUT,
+    PACKET,
+    View,
+    cross2,
+    eye_of,
+    grid_of,
+    lens_of,
+    on_grid,
+    pixel_at,
+    ray_of,
+    stride_of,
+)
+from kinema.rendering.shading import Light, lighting, texel, tinted, unit
 
 
 @dataclass(frozen=True)
@@ -126,6 +137,31 @@ class Corners:
     screen: Array[vec3]
 
 
+@struct
+class Side:
+    """A face in the world: its surface; place [m], normal, colour and uv of its corners; diffuse, specular, shininess.
+
+    Where colours are those of surfaces, ca is that of the face.
+    """
+
+    s: Int
+    pa: vec3
+    pb: vec3
+    pc: vec3
+    na: vec3
+    nb: vec3
+    nc: vec3
+    ca: vec3
+    cb: vec3
+    cc: vec3
+    ta: vec2
+    tb: vec2
+    tc: vec2
+    diffuse: Float
+    specular: Float
+    shininess: Float
+
+
 @func
 def flat(p: vec3):
     """x and y."""
@@ -177,8 +213,8 @@ def on_packet(k: Int, l: Int, width: Int):
 
 
 @cache
-def point_functions(look: Look) -> tuple[Any, Any]:
-    """Functions of a point of a face, by its barycentric coordinates on the screen: its normal, its colour."""
+def point_functions(look: Look) -> tuple[Any, Any, Any]:
+    """Functions of a face: what it and its corners are; normal and colour of a point, by its place on the screen."""
     PERSPECTIVE, MANY, VERTEX_COLOURS = look.perspective, look.many, look.vertex_colours
     SMOOTH, FLAT = look.smooth != "none", look.smooth != "all"
     TWO_SIDED, SOME_TWO_SIDED = look.two_sided != "none", look.two_sided == "some"
@@ -189,57 +225,76 @@ def point_functions(look: Look) -> tuple[Any, Any]:
     lit = lighting(look.directional, look.points, look.specular)
 
     @func
-    def normal_at(drawn: Drawn, f: Int, s: Int, q: vec3, a: vec3, b: vec3, c: vec3):
-        """Unit normal in the world, of a point with interpolation weights q."""
+    def side_of(drawn: Drawn, f: Int):
+        """What is known of face f and its corners; zero where the look does not ask for it."""
         i, j, l = drawn.corners[f]
-        n = vec3(0.0, 0.0, 0.0)
+        zero, none = vec3(0.0, 0.0, 0.0), vec2(0.0, 0.0)
+        s = 0
+        if MANY:
+            s = drawn.surface[f]
+        pa, pb, pc = zero, zero, zero
+        if FLAT or not PERSPECTIVE:
+            pa, pb, pc = drawn.vertices[i], drawn.vertices[j], drawn.vertices[l]
+        na, nb, nc = zero, zero, zero
         if SMOOTH:
-            n = drawn.normals[i] * q.x + drawn.normals[j] * q.y + drawn.normals[l] * q.z
+            na, nb, nc = drawn.normals[i], drawn.normals[j], drawn.normals[l]
         if FLAT:
-            p = drawn.vertices[i]
-            of_face = cross(drawn.vertices[j] - p, drawn.vertices[l] - p)
+            of_face = cross(pb - pa, pc - pa)
             if SMOOTH:
-                n = n if drawn.traits[s].y == 1 else of_face
+                smooth = drawn.traits[s].y == 1
+                na, nb, nc = na if smooth else of_face, nb if smooth else of_face, nc if smooth else of_face
             else:
-                n = of_face
-        n = unit(n)
+                na, nb, nc = of_face, of_face, of_face
+        ca, cb, cc = zero, zero, zero
+        if VERTEX_COLOURS:
+            ca, cb, cc = drawn.colours[i], drawn.colours[j], drawn.colours[l]
+        else:
+            ca = drawn.colours[s]
+        ta, tb, tc = none, none, none
+        if TEXTURED:
+            ta, tb, tc = drawn.uv[i], drawn.uv[j], drawn.uv[l]
+        diffuse, specular, shininess = 0.0, 0.0, 0.0
+        if LIT:
+            diffuse = drawn.diffuse[s]
+        if SPECULAR:
+            specular, shininess = drawn.specular[s], drawn.shininess[s]
+        return Side(s, pa, pb, pc, na, nb, nc, ca, cb, cc, ta, tb, tc, diffuse, specular, shininess)
+
+    @func
+    def normal_of(drawn: Drawn, side: Side, q: vec3, a: vec3, b: vec3, c: vec3):
+        """Unit normal in the world, of a point with interpolation weights q."""
+        n = unit(side.na * q.x + side.nb * q.y + side.nc * q.z)
         if TWO_SIDED:
             turned = cross2(flat(b) - flat(a), flat(c) - flat(a)) > 0.0
             if SOME_TWO_SIDED:
-                turned = turned and drawn.traits[s].w == 1
+                turned = turned and drawn.traits[side.s].w == 1
             n = -n if turned else n
         return n
 
     @func
-    def colour_at(
-        drawn: Drawn, light: Light, view: View, lens: vec4, f: Int, at: vec2, w: vec3, a: vec3, b: vec3, c: vec3
+    def colour_of(
+        drawn: Drawn, light: Light, view: View, lens: vec4, side: Side, at: vec2, w: vec3, a: vec3, b: vec3, c: vec3
     ):
-        """Colour towards the camera, of the point of face f seen at `at`, where its coordinates are w."""
-        i, j, l = drawn.corners[f]
-        s = 0
-        if MANY:
-            s = drawn.surface[f]
+        """Colour towards the camera, of the point of a face seen at `at`, where its coordinates are w."""
         q, z = w, 1.0
         if PERSPECTIVE:
             u = vec3(w.x * (1.0 / a.z), w.y * (1.0 / b.z), w.z * (1.0 / c.z))
             z = 1.0 / (u.x + u.y + u.z)
             q = u * z
-        base = vec3(0.0, 0.0, 0.0)
+        base = side.ca
         if VERTEX_COLOURS:
-            base = drawn.colours[i] * q.x + drawn.colours[j] * q.y + drawn.colours[l] * q.z
-        else:
-            base = drawn.colours[s]
+            base = side.ca * q.x + side.cb * q.y + side.cc * q.z
         if TEXTURED:
-            uv = drawn.uv[i] * q.x + drawn.uv[j] * q.y + drawn.uv[l] * q.z
-            first, width, height = drawn.place[s]
+            uv = side.ta * q.x + side.tb * q.y + side.tc * q.z
+            first, width, height = drawn.place[side.s]
             if UNTEXTURED:
-                if drawn.traits[s].z == 1:
+                if drawn.traits[side.s].z == 1:
                     base = tinted(base, texel(drawn.texture, first, width, height, uv))
             else:
                 base = tinted(base, texel(drawn.texture, first, width, height, uv))
         colour = base
         if LIT:
-            n = normal_at(drawn, f, s, q, a, b, c)
+            n = normal_of(drawn, side, q, a, b, c)
             # Seen in perspective, the direction to the camera is that of the pixel's ray, whatever its depth.
             p, v = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
             if PERSPECTIVE and (SPECULAR or PLACED):
@@ -248,22 +303,22 @@ def point_functions(look: Look) -> tuple[Any, Any]:
                 if PLACED:
                     p = eye_of(view) + ray * z
             if not PERSPECTIVE and (SPECULAR or POINTS > 0):
-                p = drawn.vertices[i] * q.x + drawn.vertices[j] * q.y + drawn.vertices[l] * q.z
+                p = side.pa * q.x + side.pb * q.y + side.pc * q.z
                 v = unit(eye_of(view) - p)
-            shaded = lit(base, n, p, v, light, drawn.diffuse[s], drawn.specular[s], drawn.shininess[s])
+            shaded = lit(base, n, p, v, light, side.diffuse, side.specular, side.shininess)
             if UNLIT:
-                colour = shaded if drawn.traits[s].x == 1 else base
+                colour = shaded if drawn.traits[side.s].x == 1 else base
             else:
                 colour = shaded
         return colour
 
-    return normal_at, colour_at
+    return side_of, normal_of, colour_of
 
 
 @cache
 def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
     """The kernels of pixels that a face colours alone, of uncovered ones near a face, of covered ones near an edge."""
-    _, colour_at = point_functions(look)
+    side_of, _, colour_of = point_functions(look)
     COLOURS, COVERAGE = look.colours, look.coverage
     SOLID, SOME_SOLID = look.two_sided == "all", look.two_sided == "some"
 
@@ -277,14 +332,14 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         f = inside.face[uniform(p // PACKET)]
         column, row = inside.column[p], inside.row[p]
         grid, lens = grid_of(view), lens_of(view)
-        stride = (view.pixels.x + PACKET - 1) // PACKET * PACKET
+        stride = stride_of(view.pixels.x)
         if f >= 0:
             if column >= 0:
                 i, j, l = drawn.corners[f]
                 a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
                 at = on_grid(grid, column, row)
                 w = inner_weights(at, a, b, c)
-                rgb[column + row * stride] = colour_at(drawn, light, view, lens, f, at, w, a, b, c)
+                rgb[column + row * stride] = colour_of(drawn, light, view, lens, side_of(drawn, f), at, w, a, b, c)
 
     @kernel
     def outside_pixels(
@@ -353,7 +408,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                         a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
                         w = edge_weights(at, best - 3 * f, a, b, c)
                         q = flat(a) * w.x + flat(b) * w.y + flat(c) * w.z
-                        own = colour_at(drawn, light, view, lens, f, q, w, a, b, c)
+                        own = colour_of(drawn, light, view, lens, side_of(drawn, f), q, w, a, b, c)
                         colour = own * (1.0 - clear) + background * clear
                     rgb[place] = colour
                 if COVERAGE:
@@ -387,7 +442,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                 i, j, l = drawn.corners[owner]
                 a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
                 w = inner_weights(at, a, b, c)
-                colour = colour_at(drawn, light, view, lens, owner, at, w, a, b, c)
+                colour = colour_of(drawn, light, view, lens, side_of(drawn, owner), at, w, a, b, c)
                 depth = w.x / a.z + w.y / b.z + w.z / c.z
                 hidden = 1.0
                 nearest = cut
@@ -414,7 +469,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                     ea, eb, ec = drawn.screen[ei], drawn.screen[ej], drawn.screen[el]
                     ew = edge_weights(at, best - 3 * f, ea, eb, ec)
                     q = flat(ea) * ew.x + flat(eb) * ew.y + flat(ec) * ew.z
-                    over = colour_at(drawn, light, view, lens, f, q, ew, ea, eb, ec)
+                    over = colour_of(drawn, light, view, lens, side_of(drawn, f), q, ew, ea, eb, ec)
                     colour = colour * hidden + over * (1.0 - hidden)
                 rgb[place] = colour
 
@@ -438,8 +493,8 @@ def settled_coverage(p: Index, face: Array[Int], alpha: Array[Float]):
 @cache
 def foreground_kernels(look: Look) -> tuple[Any, Any]:
     """The kernels of depths and of normals."""
-    normal_at, _ = point_functions(look)
-    MANY, PERSPECTIVE = look.many, look.perspective
+    side_of, normal_of, _ = point_functions(look)
+    PERSPECTIVE = look.perspective
 
     @kernel
     def foreground_depth(p: Index, view: View, face: Array[Int], drawn: Drawn, depth: Array[Float]):
@@ -465,10 +520,7 @@ def foreground_kernels(look: Look) -> tuple[Any, Any]:
             if PERSPECTIVE:
                 q = vec3(q.x / a.z, q.y / b.z, q.z / c.z)
                 q = q * (1.0 / (q.x + q.y + q.z))
-            s = 0
-            if MANY:
-                s = drawn.surface[f]
-            n = normal_at(drawn, f, s, q, a, b, c)
+            n = normal_of(drawn, side_of(drawn, f), q, a, b, c)
         normal[p] = n
 
     return foreground_depth, foreground_normals

@@ -9,7 +9,7 @@ import numpy as np
 
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3
 from kinema.lang.program import Program, Ref
-from kinema.render.dibr import (
+from kinema.rendering.dibr import (
     Corners,
     Drawn,
     Inside,
@@ -24,7 +24,7 @@ from kinema.render.dibr import (
     pixel_kernels,
     settled_coverage,
 )
-from kinema.render.screen import (
+from kinema.rendering.screen import (
     PACKET,
     View,
     row_length,
@@ -33,7 +33,8 @@ from kinema.render.screen import (
     vertices_on_screen,
     visible,
 )
-from kinema.render.shading import Light, directions_to_lights
+from kinema.rendering.shading import Light, directions_to_lights
+from kinema.rendering.softras import call_soft_kernels
 
 ROOM = 5  # numbers of `Shape.room`
 
@@ -52,6 +53,7 @@ class Shape:
         room: In lists of `screen.visible`: packets inside; packets outside, their faces; packets at rims, their edges.
         outputs: Names of what is drawn.
         times: Every pixel is the mean of times x times.
+        soft: Whether the image is that of `softras`; then room is that of the pixels of all faces.
     """
 
     look: Look
@@ -63,6 +65,7 @@ class Shape:
     room: tuple[int, ...]
     outputs: tuple[str, ...]
     times: int = 1
+    soft: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,10 @@ class Faces:
 def image_program(faces: Faces, shape: Shape) -> Program:
     """A program whose one step draws an image: vertices to the screen, lists, pixels.
 
-    Its parameters are vertices, R, t, focal, centre, sigma and what the look needs of background, colours, uv, texture,
-    diffuse, specular, shininess, ambient, directions, direction_colours, points and point_colours. Its outputs are
-    those of the shape, row by row of `row_length(width)`, and `needed`, the room that the lists would have had to have.
+    Its parameters are vertices, R, t, focal, centre, sigma, those of `softras.call_soft_kernels`, and what the look
+    needs of background, colours, uv, texture, diffuse, specular, shininess, ambient, directions, direction_colours,
+    points and point_colours. Its outputs are those of the shape, row by row of `row_length(width)`, and `needed`, the
+    room that the lists would have had to have.
     """
     p = Program("image")
     look, size = shape.look, tuple(shape.times * n for n in shape.size)
@@ -99,6 +103,16 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     p.call(vertices_on_screen, vertices, view, screen, count=shape.vertices)
 
     pixels = row_length(size[0]) * size[1]
+    drawn = _drawn(p, faces, shape, vertices, corners, screen)
+    light = _light(p, look)
+    background = p.parameter("background", vec3) if look.colours else p.constant("background", vec3, (0.0, 0.0, 0.0))
+    rgb = _image(p, "rgb", vec3, pixels, shape)
+    alpha = _image(p, "alpha", Float, pixels, shape)
+    if shape.soft:
+        call_soft_kernels(p, look, view, drawn, light, sigma, background, rgb, alpha, *shape.room)
+        _average(p, shape, view.size, rgb, alpha)
+        return p
+
     face = p.scratch("face", Int, pixels)
     packets, outside_packets, outside_faces, rim_packets, rim_edges = shape.room
     inside = Inside(
@@ -119,12 +133,6 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     lists = (face, *_named(inside).values(), *_named(outside).values(), *_named(rims).values())
     needed = p.output("needed", Int, ROOM)
     p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *lists, needed)
-
-    drawn = _drawn(p, faces, shape, vertices, corners, screen)
-    light = _light(p, look)
-    background = p.parameter("background", vec3) if look.colours else p.constant("background", vec3, (0.0, 0.0, 0.0))
-    rgb = _image(p, "rgb", vec3, pixels, shape)
-    alpha = _image(p, "alpha", Float, pixels, shape)
     inside_pixels, outside_pixels, rim_pixels = pixel_kernels(look)
     if look.colours or look.coverage:
         near = (view, outside, drawn, light, sigma, background, rgb, alpha)
@@ -136,8 +144,7 @@ def image_program(faces: Faces, shape: Shape) -> Program:
             p.call(rim_pixels, view, face, rims, drawn, light, sigma, rgb, count=PACKET * rim_packets)
     if look.coverage:
         p.call(settled_coverage, face, alpha, count=pixels)
-    if shape.times > 1:
-        _average(p, shape, view.size, rgb, alpha)
+    _average(p, shape, view.size, rgb, alpha)
     depth, normals = foreground_kernels(look)
     if "face" in shape.outputs:
         p.call(foreground_faces, face, p.output("face_index", Int, pixels), count=pixels)
@@ -210,6 +217,8 @@ def _image(p: Program, name: str, element: type, pixels: int, shape: Shape) -> R
 
 
 def _average(p: Program, shape: Shape, size: Any, rgb: Ref, alpha: Ref) -> None:
+    if shape.times == 1:
+        return
     pixels = row_length(shape.size[0]) * shape.size[1]
     colours, numbers = averages(shape.times)
     if shape.look.colours:

@@ -13,11 +13,12 @@ from torch import Tensor
 from kinema.errors import InputError
 from kinema.lang.bridge import Rollout, rollout
 from kinema.lang.program import Program
-from kinema.render.camera import Camera
-from kinema.render.dibr import Look
-from kinema.render.image_program import Faces, Shape, image_program
-from kinema.render.screen import joined_faces, rings, row_length
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.dibr import Look
+from kinema.rendering.image_program import Faces, Shape, image_program
+from kinema.rendering.screen import joined_faces, rings, row_length
+from kinema.rendering.softras import SOFT_ROOM, Soft
+from kinema.rendering.surface import Lights, Material, Surface
 
 SIGMA = 1.0 / 7000.0  # [Chen et al. 2019], squared width of soft outlines on the screen
 OUTPUTS = ("rgb", "alpha", "depth", "face", "normal")
@@ -38,17 +39,21 @@ class Topology:
             if faces.min() < 0 or faces.max() >= count:
                 got = f"{int(faces.min())} ... {int(faces.max())}"
                 raise InputError(f"faces of {surface.name!r} name no vertex", got=got, expected=f"0 ... {count - 1}")
-        self.kept = [s.faces for s in surfaces]  # alive, so that their ids stay theirs
+        self.kept = [(s.faces, s.points) for s in surfaces]  # alive, so that their ids stay theirs
         corners = joined_faces(parts, counts)
         owners = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int32)
-        self.faces = Faces(corners, owners, rings(corners))
+        # Neighbours are those that share points, which may be several vertices each.
+        same = [
+            p if s.points is None else s.points.detach().cpu().numpy()[p] for s, p in zip(surfaces, parts, strict=True)
+        ]
+        self.faces = Faces(corners, owners, rings(joined_faces(same, counts)))
         self.programs: dict[Shape, Program] = {}
         self.room: dict[tuple[int, ...], tuple[int, ...]] = {}  # by the size of the image
 
     def draw(self, shape: Shape, parameters: dict[str, Tensor], threads: int | None) -> Rollout:
         """Run the program for a shape with as much room in its lists as it turns out to need."""
-        size = (*shape.size, shape.times)
-        room = self.room.setdefault(size, FIRST_ROOM)
+        size = (*shape.size, shape.times, shape.soft)
+        room = self.room.setdefault(size, shape.room)
         recorded = ("needed", *("face_index" if n == "face" else n for n in shape.outputs))
         while True:
             key = Shape(**{**vars(shape), "room": room})
@@ -68,7 +73,7 @@ _TOPOLOGIES: dict[Any, Topology] = {}
 
 def topology_of(surfaces: Sequence[Surface]) -> Topology:
     """The topology of surfaces, remembered by the identity of their tensors of faces."""
-    key = tuple([(id(s.faces), s.faces._version, s.vertices.shape[-2]) for s in surfaces])
+    key = tuple([(id(s.faces), s.faces._version, id(s.points), s.vertices.shape[-2]) for s in surfaces])
     found = _TOPOLOGIES.get(key)
     if found is None:
         found = Topology(surfaces)
@@ -87,11 +92,12 @@ def render_surfaces(
     sigma: Tensor | float = SIGMA,
     edges: bool = True,
     perspective: bool = True,
+    soft: Soft | None = None,
     supersample: int = 1,
     outputs: Sequence[str] = ("rgb", "alpha"),
     threads: int | None = None,
 ) -> dict[str, Tensor]:
-    """Draw surfaces with sharp insides and soft outlines, see `dibr`.
+    """Draw surfaces with sharp insides and soft outlines, see `dibr`, or soft all over, see `softras`.
 
     Args:
         surfaces: What is drawn. Batch dimensions of all tensors are broadcast to one batch of images.
@@ -101,6 +107,8 @@ def render_surfaces(
         sigma: Squared width of soft outlines on the screen.
         edges: Whether outlines fade over what is behind them, too.
         perspective: Attributes are interpolated in space; otherwise linearly on the screen.
+        soft: Draw faces that are soft all over, with this softness of occlusion, and sigma for that of edges; `edges`
+            and `perspective` are not asked, outputs are "rgb" and "alpha".
         supersample: Each pixel is the mean of so many pixels across and down; for "rgb" and "alpha" only.
         outputs: What to return: "rgb" (*batch, height, width, 3), "alpha" (coverage), "depth" ([m], 0 where nothing
             is), "face" (index among all faces, -1 where none is, int32) (*batch, height, width), "normal" (unit, in
@@ -120,9 +128,9 @@ def render_surfaces(
         InputError: Faces, outputs or shapes make no sense.
     """
     outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-    _check(outputs, supersample)
+    _check(outputs, supersample, soft)
     look = {"edges": edges, "perspective": perspective}
-    return draw(surfaces, camera, lights or Lights(), background, sigma, outputs, supersample, threads, **look)
+    return draw(surfaces, camera, lights or Lights(), background, sigma, outputs, supersample, threads, soft, **look)
 
 
 def draw(
@@ -134,6 +142,7 @@ def draw(
     outputs: tuple[str, ...],
     supersample: int,
     threads: int | None,
+    soft: Soft | None,
     *,
     edges: bool,
     perspective: bool,
@@ -143,11 +152,16 @@ def draw(
     if not surfaces:
         raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
     dtype = surfaces[0].vertices.dtype
-    look = _look(surfaces, lights, edges, perspective, outputs)
+    look = _look(surfaces, lights, edges and soft is None, perspective or soft is not None, outputs)
     parameters = _parameters(look, surfaces, camera, lights, dtype)
-    parameters["sigma"] = sigma.to(dtype) if isinstance(sigma, Tensor) else _plain((float(sigma),), dtype, True)
+    parameters["sigma"] = _number(sigma, dtype)
     if look.colours:
         parameters["background"] = torch.as_tensor(background, dtype=dtype)
+    if soft is not None and look.colours:
+        numbers = {"gamma": soft.gamma, "soft_near": soft.near, "soft_far": soft.far}
+        parameters |= {
+            n: x.to(dtype) if isinstance(x, Tensor) else _plain((x,), dtype, True) for n, x in numbers.items()
+        }
     textures = [s.material.texture if look.colours else None for s in surfaces]
     shape = Shape(
         look=look,
@@ -156,21 +170,25 @@ def draw(
         vertices=parameters["vertices"].shape[-2],
         traits=tuple([_traits(s) for s in surfaces]),
         textures=tuple([(0, 0) if t is None else (t.shape[-2], t.shape[-3]) for t in textures]),
-        room=FIRST_ROOM,
+        room=FIRST_ROOM if soft is None else SOFT_ROOM,
         outputs=outputs,
         times=supersample,
+        soft=soft is not None,
     )
     done = topology_of(surfaces).draw(shape, parameters, threads)
     return {name: _in_rows(done.outputs["face_index" if name == "face" else name], name, camera) for name in outputs}
 
 
-def _check(outputs: Sequence[str], supersample: int) -> None:
+def _check(outputs: Sequence[str], supersample: int, soft: Soft | None) -> None:
     unknown = [n for n in outputs if n not in OUTPUTS]
     if unknown or not outputs:
         raise InputError("unknown outputs", got=", ".join(unknown) or "none", expected=", ".join(OUTPUTS))
     if not isinstance(supersample, int) or supersample < 1:
         raise InputError("supersample is a number of pixels", got=supersample, expected="1, 2, 3, ...")
     sharp = [n for n in outputs if n not in ("rgb", "alpha")]
+    if sharp and soft is not None:
+        fix = "draw these without soft"
+        raise InputError("a soft image has no foreground", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
     if sharp and supersample > 1:
         fix = "draw these without supersample"
         raise InputError("means over pixels make no sense", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
@@ -271,6 +289,10 @@ def _stacked(values: Sequence[Tensor | float], dtype: torch.dtype) -> Tensor:
         return _plain(tuple([float(v) for v in values]), dtype, False)
     made = [torch.as_tensor(v, dtype=dtype) for v in values]
     return made[0][..., None] if len(made) == 1 else torch.stack(torch.broadcast_tensors(*made), dim=-1)
+
+
+def _number(x: Tensor | float, dtype: torch.dtype) -> Tensor:
+    return x.to(dtype) if isinstance(x, Tensor) else _plain((float(x),), dtype, True)
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,368 @@
+"""Soft images: silhouettes and colours that vary smoothly with the triangles, whatever their order [Liu et al. 2019].
+
+A fragment is a pixel with a face that touches it: one that it lies in, or whose edge is within d^2 < CUT sigma. With d
+the distance on the screen to the nearest edge (segment), s = +1 inside and -1 outside, w the barycentric coordinates:
+
+    D     = sigmoid(s d^2 / sigma)                                      coverage
+    alpha = 1 - prod (1 - D) = 1 - exp(-sum log(1 + exp(s d^2 / sigma)))
+    a_i   = max(w_i, 0) / sum_j max(w_j, 0),  z = 1 / sum_i (a_i / z_i) depth
+    zn    = (far - z) / (far - near)
+    g     = D exp(zn / gamma),  g_b = exp(eps / gamma)
+    rgb   = (sum g C + g_b background) / (sum g + g_b)
+
+C is the shaded colour at the point of the face with the coordinates a_i, corrected for perspective. Coordinates are
+clipped first and corrected after it: the same where all w_i >= 0, and stable on faces seen from the side.
+
+All of it is sums over fragments. Lanes are pieces of faces, up to LONGEST pixels each, and add to their pixels. The
+depths z are compared with that of the front fragment of a pixel, or of the background if that is in front: no
+exponential overflows, and the result does not depend on it. Fragments below exp(-NEGLIGIBLE) of that are not shaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kinema.lang import (
+    Array,
+    Bool,
+    Float,
+    Index,
+    Int,
+    abs,
+    adjoint_of,
+    clamp,
+    detach,
+    dot,
+    exp,
+    func,
+    ivec2,
+    ivec3,
+    kernel,
+    log,
+    max,
+    min,
+    record,
+    select,
+    sigmoid,
+    vec2,
+    vec3,
+    vec4,
+)
+from kinema.lang.cpp_kernel import cpp_kernel
+from kinema.lang.program import Program, Ref
+from kinema.rendering.dibr import Drawn, Look, flat, inner_weights, point_functions
+from kinema.rendering.screen import PACKET, View, grid_of, lens_of, on_grid, pixel_at, row_length, stride_of
+from kinema.rendering.shading import Light
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BACKGROUND_DEPTH = 1e-3  # eps, in units of zn
+LONGEST = 32  # pixels of a piece
+SOFT_ROOM = (4096,)  # pixels of all faces, at first
+NEGLIGIBLE = 50.0  # exp(-50) = 2e-22, beside a coverage of 1e-4 at least
+
+
+@dataclass(frozen=True)
+class Soft:
+    """Softness of occlusion in a soft image.
+
+    Attributes:
+        gamma: In units of zn: fragments that are gamma (far - near) apart differ in weight by the factor e.
+        near: Depth at which zn is 1 [m]; what is nearer has zn > 1.
+        far: Depth at which zn is 0 [m]; the background lies a thousandth of the way before it, and hides the rest.
+    """
+
+    gamma: Tensor | float = 1e-4
+    near: Tensor | float = 1.0
+    far: Tensor | float = 100.0
+
+
+@record
+class Softness:
+    """sigma, squared width of soft edges on the screen; gamma, softness of occlusion; near and far depth [m]."""
+
+    sigma: Float
+    gamma: Float
+    near: Float
+    far: Float
+
+
+@record
+class Touched:
+    """Pixels (column, row) that faces touch; pieces of this list (face, begin, end); how many sixteens of pieces."""
+
+    pixels: Array[ivec2]
+    pieces: Array[ivec3]
+    batches: Array[Int]
+
+
+# C++, since lists whose length is known only at run time are made.
+touched_pixels = cpp_kernel(
+    "touched",
+    Path(__file__).parent / "native" / "touched.cpp",
+    reads={"screen": vec3, "corners": ivec3, "size": ivec2, "near": Float, "sigma": Float},
+    writes={"pixels": ivec2, "pieces": ivec3, "batches": Int, "first": Int, "needed": Int},
+)
+
+
+@func
+def nearest_on_segment(at: vec2, a: vec2, b: vec2):
+    """From `at` to the nearest point on the segment from a to b, and how far along that is, 0 ... 1."""
+    edge = b - a
+    t = clamp(dot(at - a, edge) * (1.0 / dot(edge, edge)), 0.0, 1.0)
+    return a - at + edge * t, t
+
+
+@func
+def to_outline(at: vec2, a: vec2, b: vec2, c: vec2):
+    """Squared distance to the nearest edge of a triangle."""
+    ab, _ = nearest_on_segment(at, a, b)
+    bc, _ = nearest_on_segment(at, b, c)
+    ca, _ = nearest_on_segment(at, c, a)
+    return min(dot(ab, ab), dot(bc, bc), dot(ca, ca))
+
+
+@adjoint_of(to_outline)
+def to_outline_adjoint(at: vec2, a: vec2, b: vec2, c: vec2, adj: Float):
+    """The nearest point minimises the distance: it moves with the ends of its edge as if t stood still."""
+    ab, t_ab = nearest_on_segment(at, a, b)
+    bc, t_bc = nearest_on_segment(at, b, c)
+    ca, t_ca = nearest_on_segment(at, c, a)
+    d_ab, d_bc, d_ca = dot(ab, ab), dot(bc, bc), dot(ca, ca)
+    on_ab = d_ab < d_bc and d_ab < d_ca
+    on_bc = not on_ab and d_bc < d_ca
+    q = select2(on_ab, ab, select2(on_bc, bc, ca)) * (2.0 * adj)
+    end = select(on_ab, t_ab, select(on_bc, t_bc, t_ca))
+    begin = 1.0 - end
+    share_a = select(on_ab, begin, select(on_bc, 0.0, end))
+    share_b = select(on_ab, end, select(on_bc, begin, 0.0))
+    share_c = select(on_ab, 0.0, select(on_bc, end, begin))
+    return -q, q * share_a, q * share_b, q * share_c
+
+
+@func
+def select2(condition: Bool, a: vec2, b: vec2):
+    """a where the condition holds, else b."""
+    return vec2(select(condition, a.x, b.x), select(condition, a.y, b.y))
+
+
+@func
+def cover(x: Float):
+    """Coverage sigmoid(x), and log(1 / (1 - coverage)) = log(1 + exp(x))."""
+    small = exp(-abs(x))
+    return select(x >= 0.0, 1.0, small) / (1.0 + small), max(x, 0.0) + log(1.0 + small)
+
+
+@adjoint_of(cover)
+def cover_adjoint(x: Float, adj_coverage: Float, adj_opacity: Float):
+    """The derivative of log(1 + exp(x)) is sigmoid(x)."""
+    coverage = sigmoid(x)
+    return coverage * (adj_opacity + adj_coverage * (1.0 - coverage))
+
+
+@func
+def background_depth(soft: Softness):
+    """Where zn is that of the background [m]."""
+    return soft.far - BACKGROUND_DEPTH * (soft.far - soft.near)
+
+
+@func
+def clipped(w: vec3):
+    """Coordinates, none of them negative, with the sum 1."""
+    a = vec3(max(w.x, 0.0), max(w.y, 0.0), max(w.z, 0.0))
+    return a * (1.0 / (a.x + a.y + a.z))
+
+
+@func
+def depth_of(w: vec3, a: vec3, b: vec3, c: vec3):
+    """Depth [m] of a point of a face, by its coordinates on the screen."""
+    return 1.0 / (w.x * (1.0 / a.z) + w.y * (1.0 / b.z) + w.z * (1.0 / c.z))
+
+
+@kernel
+def soft_fronts(
+    p: Index,
+    view: View,
+    soft: Softness,
+    first: Array[Int],
+    corners: Array[ivec3],
+    screen: Array[vec3],
+    fronts: Array[Float],
+):
+    """Depth [m] of the front fragment of every pixel, or of the background if that is in front."""
+    front = background_depth(soft)
+    f = first[p]
+    if f >= 0:
+        i, j, l = corners[f]
+        a, b, c = screen[i], screen[j], screen[l]
+        front = min(front, depth_of(clipped(inner_weights(pixel_at(view, p), a, b, c)), a, b, c))
+    fronts[p] = front
+
+
+@kernel
+def silhouette_fragments(
+    e: Index,
+    view: View,
+    sigma: Float,
+    touched: Touched,
+    corners: Array[ivec3],
+    screen: Array[vec3],
+    opacity: Array[Float],
+):
+    """Fragments of all faces, lanes are pieces of faces: sums of log(1 / (1 - D)).
+
+    Gradients:
+        As those of `soft_fragments`.
+    """
+    sharp, stride, grid = 1.0 / sigma, stride_of(view.pixels.x), grid_of(view)
+    for batch in range(touched.batches[0]):
+        most = touched.pieces[PACKET * batch].z - touched.pieces[PACKET * batch].y
+        f, begin, end = touched.pieces[PACKET * batch + e]
+        i, j, l = corners[f]
+        a, b, c = screen[i], screen[j], screen[l]
+        for k in range(most):
+            if begin + k < end:
+                column, row = touched.pixels[begin + k]
+                p = row * stride + column
+                at = on_grid(grid, column, row)
+                w = inner_weights(at, a, b, c)
+                distance = to_outline(at, flat(a), flat(b), flat(c))
+                _, opaque = cover(select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp)
+                opacity[p] += opaque
+
+
+@cache
+def fragment_kernel(look: Look) -> Any:
+    """The kernel that adds up fragments."""
+    side_of, _, colour_of = point_functions(look)
+    COVERAGE = look.coverage
+
+    @kernel
+    def soft_fragments(
+        e: Index,
+        view: View,
+        soft: Softness,
+        touched: Touched,
+        fronts: Array[Float],
+        drawn: Drawn,
+        light: Light,
+        sums: Array[vec4],
+        opacity: Array[Float],
+    ):
+        """Fragments of all faces, lanes are pieces of faces: sums of g C and g, and of log(1 / (1 - D)).
+
+        g is relative to the front of the pixel.
+
+        Gradients:
+            Exact for given lists. Leaving out a face at d^2 = CUT sigma changes coverage by 1e-4, which the derivative
+            does not see. On ties of two edges d^2 follows one of them.
+        """
+        sharp, stride = 1.0 / soft.sigma, stride_of(view.pixels.x)
+        grid, lens = grid_of(view), lens_of(view)
+        steep = 1.0 / (soft.gamma * (soft.far - soft.near))
+        for batch in range(touched.batches[0]):
+            most = touched.pieces[PACKET * batch].z - touched.pieces[PACKET * batch].y
+            f, begin, end = touched.pieces[PACKET * batch + e]
+            i, j, l = drawn.corners[f]
+            a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+            side = side_of(drawn, f)
+            for k in range(most):
+                if begin + k < end:
+                    column, row = touched.pixels[begin + k]
+                    p = row * stride + column
+                    at = on_grid(grid, column, row)
+                    w = inner_weights(at, a, b, c)
+                    distance = to_outline(at, flat(a), flat(b), flat(c))
+                    x = select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp
+                    coverage = 0.0
+                    if COVERAGE:
+                        coverage, opaque = cover(x)
+                        opacity[p] += opaque
+                    else:
+                        coverage = sigmoid(x)
+                    w = clipped(w)
+                    score = (detach(fronts[p]) - depth_of(w, a, b, c)) * steep
+                    if score > -NEGLIGIBLE:
+                        g = coverage * exp(score)
+                        seen = flat(a) * w.x + flat(b) * w.y + flat(c) * w.z
+                        colour = colour_of(drawn, light, view, lens, side, seen, w, a, b, c) * g
+                        sums[p] += vec4(colour.x, colour.y, colour.z, g)
+
+    return soft_fragments
+
+
+@kernel
+def soft_colours(p: Index, soft: Softness, background: vec3, fronts: Array[Float], sums: Array[vec4], rgb: Array[vec3]):
+    """Colours from the sums of a pixel's fragments, and the background."""
+    ground = exp((detach(fronts[p]) - background_depth(soft)) / (soft.gamma * (soft.far - soft.near)))
+    total = sums[p]
+    share = 1.0 / (total.w + ground)
+    rgb[p] = (vec3(total.x, total.y, total.z) + background * ground) * share
+
+
+@kernel
+def soft_coverage(p: Index, opacity: Array[Float], alpha: Array[Float]):
+    """Coverage from the sum of a pixel's fragments."""
+    alpha[p] = 1.0 - exp(-opacity[p])
+
+
+def call_soft_kernels(
+    p: Program,
+    look: Look,
+    view: View,
+    drawn: Drawn,
+    light: Light,
+    sigma: Ref,
+    background: Ref,
+    rgb: Ref,
+    alpha: Ref,
+    room: int,
+) -> None:
+    """Add what draws a soft image: for colours the parameters gamma, soft_near and soft_far; an output `needed`.
+
+    Args:
+        p: The program.
+        look: What its surfaces have, and whether colours and coverage are wanted.
+        view: The camera.
+        drawn: The surfaces.
+        light: The light.
+        sigma: Squared width of soft edges.
+        background: Colour behind.
+        rgb: Where colours go.
+        alpha: Where coverage goes.
+        room: Length of the list of pixels of all faces; `needed` says whether it was enough.
+    """
+    touched, first = _lists(p, view, drawn, sigma, room)
+    pixels = first.buffer.length
+    opacity = p.scratch("opacity", Float, pixels)
+    if look.colours:
+        gamma, near, far = (p.parameter(name, Float) for name in ("gamma", "soft_near", "soft_far"))
+        soft = Softness(sigma=sigma, gamma=gamma, near=near, far=far)
+        fronts, sums = p.scratch("fronts", Float, pixels), p.scratch("fragment_sums", vec4, pixels)
+        with p.custom():  # without adjoint: images do not depend on what depths are compared with
+            p.call(soft_fronts, view, soft, first, drawn.corners, drawn.screen, fronts, count=pixels)
+        given = (view, soft, touched, fronts, drawn, light, sums, opacity)
+        p.call(fragment_kernel(look), *given, count=PACKET)
+        p.call(soft_colours, soft, background, fronts, sums, rgb, count=pixels)
+    else:
+        p.call(silhouette_fragments, view, sigma, touched, drawn.corners, drawn.screen, opacity, count=PACKET)
+    if look.coverage:
+        p.call(soft_coverage, opacity, alpha, count=pixels)
+
+
+def _lists(p: Program, view: View, drawn: Drawn, sigma: Ref, room: int) -> tuple[Touched, Ref]:
+    """Pixels of every face, and the front face of every pixel."""
+    width, height = view.pixels.buffer.values[0]
+    faces = drawn.corners.buffer.length
+    pixels = p.scratch("touched", ivec2, room)
+    # Of every face one piece may be short; the last sixteen are filled up.
+    pieces = p.scratch("pieces", ivec3, faces + room // LONGEST + PACKET)
+    batches = p.scratch("batches", Int, 1)
+    first, needed = p.scratch("first", Int, row_length(width) * height), p.output("needed", Int)
+    lists = (pixels, pieces, batches, first, needed)
+    p.call(touched_pixels, drawn.screen, drawn.corners, view.pixels, view.near, sigma, *lists)
+    return Touched(pixels=pixels, pieces=pieces, batches=batches), first
