@@ -2,12 +2,13 @@
 # the inputs, so that a second run does nothing and a new branch or edit redoes exactly what it must:
 #   .venv/stamps/<extra>-<digest>          packages, from pyproject.toml and constraints.txt
 #   src/kinema/_native/.stamp-<digest>     native code, from setup.py, the generator, the kernels and the C++ files
+#   build/.gallery-<digest>                pictures of docs/gallery.md, from docs/gallery.py and the renderer
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
-NATIVE_DIRS  := $(wildcard $(addprefix src/kinema/,lang math scene model kinematics dynamics contact integrate simulation render)) src/kinema/shipped.py
+NATIVE_DIRS  := $(wildcard $(addprefix src/kinema/,lang math scene model kinematics dynamics contact integrate simulation rendering)) src/kinema/shipped.py
 NATIVE_FILES := setup.py $(shell find $(NATIVE_DIRS) -name '*.py' -o -name '*.h' -o -name '*.hpp' -o -name '*.cpp' | LC_ALL=C sort)
 digest        = $(shell (echo "$(1)"; sha256sum $(2)) | sha256sum | cut -c 1-16)
 PACKAGES     := $(call digest,$(CURDIR),pyproject.toml constraints.txt)
@@ -15,6 +16,7 @@ SOURCES      := $(call digest,$$KINEMA_MARCH $$CXX,$(NATIVE_FILES))
 
 with    = $(VENV)/stamps/$(1)-$(PACKAGES)
 NATIVE := src/kinema/_native/.stamp-$(SOURCES)
+GALLERY := build/.gallery-$(call digest,,docs/gallery.py $(shell find src/kinema/rendering -name '*.py' -o -name '*.cpp' | LC_ALL=C sort))
 
 .PHONY: help setup setup-bench demo test bench docs lint format clean
 .NOTPARALLEL:
@@ -46,7 +48,7 @@ test: setup lint
 bench: setup-bench
 	@$(BIN)/kinema bench kernels
 
-docs: $(call with,plot) $(call with,docs)
+docs: $(call with,plot) $(call with,docs) $(GALLERY)
 	@echo "-- building the documentation into site/"
 	@$(BIN)/python -m mkdocs --quiet build --strict --site-dir site
 
@@ -81,3 +83,9 @@ $(NATIVE): | $(call with,plot)
 	@echo "-- compiling the native code for this machine (at most 3 minutes on two cores)"
 	@$(BIN)/python setup.py --quiet build_native --inplace
 	@rm -f $(@D)/.stamp-* && touch $@
+
+# Pictures of docs/gallery.md are in git; they are drawn again when their program or the renderer changes.
+$(GALLERY): | $(NATIVE)
+	@echo "-- drawing the gallery (about a minute)"
+	@$(BIN)/python docs/gallery.py
+	@mkdir -p $(@D) && rm -f $(@D)/.gallery-* && touch $@

@@ -100,9 +100,9 @@ def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
     """A sphere of triangles in a soft image."""
     import torch
 
-    from kinema.render.dibr import Look
-    from kinema.render.image_program import Faces, Shape, image_program
-    from kinema.render.screen import rings
+    from kinema.rendering.dibr import Look
+    from kinema.rendering.image_program import Faces, Shape, image_program
+    from kinema.rendering.screen import rings
 
     vertices, faces = sphere(32)
     look = Look(lit="none", vertex_colours=True, directional=0, edges=False)

@@ -12,10 +12,10 @@ import torch
 
 from benchmarks.kernels import Availability
 from kinema.lang.execute import Prepared
-from kinema.render.camera import Camera
-from kinema.render.draw import render_surfaces
-from kinema.render.softras import Soft
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.softras import Soft
+from kinema.rendering.surface import Lights, Material, Surface
 
 from .scene import AMBIENT, DISTANCE, LIGHT, SPECULAR, Case
 

@@ -7,7 +7,7 @@ import torch
 from tests.render import reference
 
 from benchmarks.kernels import Availability
-from kinema.render.surface import Surface
+from kinema.rendering.surface import Surface
 
 from . import peer_kinema
 from .scene import Case

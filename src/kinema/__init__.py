@@ -17,6 +17,7 @@ _MODULES = {
     "math": "kinema.math",
     "shapes": "kinema.scene.shapes",
     "inertia": "kinema.model.inertia",
+    "conventions": "kinema.rendering.conventions",
     "errors": "kinema.errors",
 }
 
@@ -49,6 +50,14 @@ _API = {
     ),
     "kinema.simulation.soft": ("soft_program",),
     "kinema.simulation.smoke": ("simulate_smoke", "SmokeBox", "SmokeTrajectory"),
+    "kinema.rendering.camera": ("Camera",),
+    "kinema.rendering.surface": ("Surface", "Material", "Lights"),
+    "kinema.rendering.render": ("render", "surfaces_of"),
+    "kinema.rendering.draw": ("render_surfaces",),
+    "kinema.rendering.rasterise": ("Raster", "rasterise", "interpolate", "shade"),
+    "kinema.rendering.softras": ("Soft",),
+    "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks"),
+    "kinema.fit.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
     "kinema.storage.objects": ("save", "load"),
     "kinema.errors": (
         "KinemaError",
@@ -80,6 +89,9 @@ if TYPE_CHECKING:
     from kinema.errors import SimulationError as SimulationError
     from kinema.errors import StabilityWarning as StabilityWarning
     from kinema.errors import StorageError as StorageError
+    from kinema.fit.losses import pixel_loss as pixel_loss
+    from kinema.fit.losses import pyramid_loss as pyramid_loss
+    from kinema.fit.losses import silhouette_loss as silhouette_loss
     from kinema.lang.bridge import Rollout as Rollout
     from kinema.lang.bridge import jvp as jvp
     from kinema.lang.bridge import rollout as rollout
@@ -89,6 +101,23 @@ if TYPE_CHECKING:
     from kinema.model.model import compile as compile
     from kinema.model.tetmesh import TetArrays as TetArrays
     from kinema.model.tetmesh import tet_mesh as tet_mesh
+    from kinema.rendering import conventions as conventions
+    from kinema.rendering.camera import Camera as Camera
+    from kinema.rendering.draw import render_surfaces as render_surfaces
+    from kinema.rendering.files import read_images as read_images
+    from kinema.rendering.files import read_masks as read_masks
+    from kinema.rendering.files import write_image as write_image
+    from kinema.rendering.files import write_video as write_video
+    from kinema.rendering.rasterise import Raster as Raster
+    from kinema.rendering.rasterise import interpolate as interpolate
+    from kinema.rendering.rasterise import rasterise as rasterise
+    from kinema.rendering.rasterise import shade as shade
+    from kinema.rendering.render import render as render
+    from kinema.rendering.render import surfaces_of as surfaces_of
+    from kinema.rendering.softras import Soft as Soft
+    from kinema.rendering.surface import Lights as Lights
+    from kinema.rendering.surface import Material as Material
+    from kinema.rendering.surface import Surface as Surface
     from kinema.scene import shapes as shapes
     from kinema.scene.description import Mesh as Mesh
     from kinema.scene.description import Tets as Tets

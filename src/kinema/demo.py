@@ -18,10 +18,10 @@ from torch import Tensor
 from kinema.errors import SimulationError
 from kinema.lang.bridge import Rollout, rollout
 from kinema.model.tetmesh import tet_mesh
-from kinema.render.camera import Camera
-from kinema.render.draw import render_surfaces
-from kinema.render.softras import Soft
-from kinema.render.surface import Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.softras import Soft
+from kinema.rendering.surface import Material, Surface
 from kinema.scene.shapes.block import block, surface
 from kinema.simulation.soft import soft_program
 

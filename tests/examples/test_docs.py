@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HOW_TO = ("own-physics", "robots", "soft-bodies", "materials", "soft-meshes", "self-contact", "smoke")
+HOW_TO = ("own-physics", "robots", "soft-bodies", "materials", "soft-meshes", "self-contact", "smoke", "rendering")
 PAGES = [*(f"docs/how-to/{name}.md" for name in HOW_TO), "README.md"]
 
 

@@ -11,9 +11,9 @@ import torch
 from tests.render import scenes
 from torch import Tensor
 
-from kinema.render.camera import Camera
-from kinema.render.draw import render_surfaces
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.surface import Lights, Material, Surface
 
 H = 3e-7
 # Second differences of smooth pixels are at most h^2 / sigma times a few: 1e-9; those of jumps 1e-4 times a colour.

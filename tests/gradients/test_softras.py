@@ -11,9 +11,9 @@ from tests.render import reference, soup
 from tests.render.soup import SIZE, weights
 from torch import Tensor
 
-from kinema.render.draw import render_surfaces
-from kinema.render.softras import Soft
-from kinema.render.surface import Surface
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.softras import Soft
+from kinema.rendering.surface import Surface
 
 NEAR, FAR = 1.0, 10.0
 

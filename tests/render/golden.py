@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from tests.render import scenes, soup
 
-from kinema.render.camera import Camera
-from kinema.render.draw import render_surfaces
-from kinema.render.softras import Soft
-from kinema.render.surface import Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.softras import Soft
+from kinema.rendering.surface import Material, Surface
 
 FILE = Path(__file__).with_suffix(".npz")
 

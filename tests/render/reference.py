@@ -12,8 +12,8 @@ import torch
 from tests.render.reference_surfaces import Faces, cross2, shade
 from torch import Tensor
 
-from kinema.render.camera import Camera
-from kinema.render.surface import Lights, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.surface import Lights, Surface
 
 CUT = math.log(1e4 - 1)  # d^2 / sigma beyond which an edge is not felt
 BACKGROUND_DEPTH = 1e-3  # eps of SoftRas

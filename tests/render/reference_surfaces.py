@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from kinema.render.camera import Camera
-from kinema.render.surface import Lights, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.surface import Lights, Surface
 
 SMALLEST_AREA = 1e-10  # twice the area on the screen below which a face is not drawn
 

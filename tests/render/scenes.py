@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from kinema.render.camera import Camera
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.surface import Lights, Material, Surface
 
 SIZE = (37, 29)
 

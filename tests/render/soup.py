@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from kinema.render.camera import Camera
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.surface import Lights, Material, Surface
 
 SIZE = (27, 20)  # neither is a multiple of 8
 COUNT = 10  # triangles of each surface

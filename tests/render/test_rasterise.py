@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from tests.render import scenes
 
-from kinema.render.camera import Camera
-from kinema.render.draw import render_surfaces
-from kinema.render.rasterise import interpolate, rasterise, shade
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.rasterise import interpolate, rasterise, shade
+from kinema.rendering.surface import Lights, Material, Surface
 
 
 def test_rasterise_interpolate_shade_is_what_render_does_inside() -> None:

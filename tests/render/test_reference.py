@@ -14,8 +14,8 @@ from tests.render import reference
 from tests.render.reference_surfaces import Faces, texel
 from torch import Tensor
 
-from kinema.render.camera import Camera
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.surface import Lights, Material, Surface
 
 HALF = 1 / 64 / math.log(2)  # sigma at which exp(-d^2 / sigma) is 1/2 for d = 1/8
 BACKGROUND = torch.tensor([0.0, 0.0, 1.0])

@@ -20,14 +20,19 @@ above dt = 2 m / k_f vertices that should stop sliding shake instead, at speeds 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from kinema.model.matter import MatterArrays
+
+NUMBERS = (
+    *("density", "mu", "lam", "viscosity", "bending", "bending_damping", "spring_stiffness", "spring_damping"),
+    *("inv_mass", "particle_k_e", "particle_k_d"),
+)
+Numbers = dict[str, np.ndarray]  # those of NUMBERS that there are
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,12 @@ def step_limit(matter: MatterArrays, arrays: dict[str, Tensor], touching: bool) 
         arrays: `Model.resolve`.
         touching: Whether there is anything to touch.
     """
-    numbers = {name: array.detach().double() for name, array in arrays.items()}
+    # In numpy: torch would wake its threads, which go on waiting for work on the CPUs that the steps need.
+    numbers = {name: _plain(arrays[name]) for name in NUMBERS if name in arrays}
     finders = (_elements, _springs, _hinges, _soft_contacts, *((_contacts,) if touching else ()))
-    kinds = [find(matter, numbers) for find in finders]
-    found = [min(bounds, key=lambda one: one.dt) for bounds in map(list, kinds) if bounds]
+    with np.errstate(all="ignore"):
+        kinds = [list(find(matter, numbers)) for find in finders]
+    found = [min(bounds, key=lambda one: one.dt) for bounds in kinds if bounds]
     if not found:
         return None
     worst = min(found, key=lambda one: one.dt)
@@ -71,60 +78,74 @@ def step_limit(matter: MatterArrays, arrays: dict[str, Tensor], touching: bool) 
     return StepLimit(whole.dt, whole.element)
 
 
-def _elements(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
+def _plain(array: Tensor) -> np.ndarray:
+    return np.asarray(array.detach().resolve_neg().numpy(), float)
+
+
+def _elements(matter: MatterArrays, numbers: Numbers) -> Iterator[_Bound]:
     meshes = [("tetrahedron", one.first, one.mesh.steepness, 4) for one in matter.solids]
     if matter.cloth is not None:
         meshes.append(("triangle", matter.cloth.first, matter.cloth.mesh.steepness, 3))
     for word, first, steepness, corners in meshes:
         part = slice(first, first + len(steepness))
-        steep = corners * torch.as_tensor(steepness) / numbers["density"][..., part]
+        steep = corners * steepness / numbers["density"][..., part]
         stiff = (numbers["lam"] + 2.0 * numbers["mu"])[..., part] * steep
         rate = 2.0 * numbers["viscosity"][..., part] * steep if "viscosity" in numbers else 0.0 * stiff
-        yield _worst(stiff, rate, word, matter.owners["mu"], first)
+        yield _worst(stiff, rate, word, _rows(matter.owners["mu"], first))
 
 
-def _springs(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
+def _springs(matter: MatterArrays, numbers: Numbers) -> Iterator[_Bound]:
     if len(matter.ends):
         light = _shared(matter, numbers, matter.ends).sum(-1)
         bounds = (numbers["spring_stiffness"] * light, numbers["spring_damping"] * light)
-        yield _worst(*bounds, "spring", matter.owners["spring_stiffness"], 0)
+        yield _worst(*bounds, "spring", _rows(matter.owners["spring_stiffness"]))
 
 
-def _hinges(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
+def _hinges(matter: MatterArrays, numbers: Numbers) -> Iterator[_Bound]:
     if matter.cloth is not None and matter.cloth.bends:
         mesh = matter.cloth.mesh
-        light = (_shared(matter, numbers, mesh.hinges) * torch.as_tensor(mesh.hinge_slopes)).sum(-1)
-        light = light * torch.as_tensor(mesh.hinge_weight)
+        light = (_shared(matter, numbers, mesh.hinges) * mesh.hinge_slopes).sum(-1) * mesh.hinge_weight
         stiff = 0.5 * numbers["bending"] * light
         rate = numbers["bending_damping"] * light if matter.cloth.damped else 0.0 * stiff
-        yield _worst(stiff, rate, "edge", matter.owners["bending"], 0)
+        yield _worst(stiff, rate, "edge", _rows(matter.owners["bending"]))
 
 
-def _contacts(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
+def _contacts(matter: MatterArrays, numbers: Numbers) -> Iterator[_Bound]:
     if matter.touching.any():
-        light = numbers["inv_mass"] * torch.as_tensor(matter.touching)
-        owners = [matter.names[k] for k in matter.owner]
-        yield _worst(numbers["particle_k_e"] * light, numbers["particle_k_d"] * light, "vertex", owners, 0)
+        light = numbers["inv_mass"] * matter.touching
+        yield _worst(numbers["particle_k_e"] * light, numbers["particle_k_d"] * light, "vertex", _vertices(matter))
 
 
-def _soft_contacts(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Bound]:
+def _soft_contacts(matter: MatterArrays, numbers: Numbers) -> Iterator[_Bound]:
     if matter.surface is not None:
         own = np.zeros(len(matter))
         own[matter.surface.vertex] = 4.0
-        light = numbers["inv_mass"] * torch.as_tensor(own)
-        owners = [matter.names[k] for k in matter.owner]
-        yield _worst(numbers["particle_k_e"] * light, numbers["particle_k_d"] * light, "vertex", owners, 0)
+        light = numbers["inv_mass"] * own
+        yield _worst(numbers["particle_k_e"] * light, numbers["particle_k_d"] * light, "vertex", _vertices(matter))
 
 
-def _shared(matter: MatterArrays, numbers: dict[str, Tensor], corners: np.ndarray) -> Tensor:
+def _shared(matter: MatterArrays, numbers: Numbers, corners: np.ndarray) -> np.ndarray:
     """One over the mass that each element has of its corners, if all that meet there have the same."""
     meeting = np.bincount(corners.ravel(), minlength=len(matter))
-    return (numbers["inv_mass"] * torch.as_tensor(meeting))[..., torch.as_tensor(corners.astype(np.int64))]
+    return (numbers["inv_mass"] * meeting)[..., corners]
 
 
-def _worst(stiff: Tensor, rate: Tensor, word: str, owners: list[str], first: int) -> _Bound:
-    """The element with the shortest step."""
-    stiff, rate = (b.reshape(-1, b.shape[-1]).amax(0).clamp(min=0) for b in torch.broadcast_tensors(stiff, rate))
-    k = int((rate + (rate * rate + 4.0 * stiff).sqrt()).argmax())
-    name = owners[first + k]
-    return _Bound(float(stiff[k]), float(rate[k]), f"{word} {first + k - owners.index(name)} of {name!r}")
+def _worst(stiff: np.ndarray, rate: np.ndarray, word: str, owner: Callable[[int], tuple[str, int]]) -> _Bound:
+    """The element with the shortest step; `owner` says whose it is, and its number there."""
+    stiff, rate = (np.maximum(b.reshape(-1, b.shape[-1]).max(0), 0.0) for b in np.broadcast_arrays(stiff, rate))
+    k = int((rate + np.sqrt(rate * rate + 4.0 * stiff)).argmax())
+    name, number = owner(k)
+    return _Bound(float(stiff[k]), float(rate[k]), f"{word} {number} of {name!r}")
+
+
+def _rows(owners: list[str], first: int = 0) -> Callable[[int], tuple[str, int]]:
+    """Whose the rows of an array are, counted from `first`."""
+    return lambda k: (owners[first + k], first + k - owners.index(owners[first + k]))
+
+
+def _vertices(matter: MatterArrays) -> Callable[[int], tuple[str, int]]:
+    def owner(k: int) -> tuple[str, int]:
+        name = matter.names[matter.owner[k]]
+        return name, k - matter.particles(name).start
+
+    return owner

@@ -93,7 +93,7 @@ class Shape:
         restitution: Coefficient of restitution; None takes the scene's.
         group: Bits of the groups it belongs to.
         mask: Bits of the groups it collides with; two shapes meet if each one's mask has a bit of the other's group.
-        colour: Linear RGBA.
+        colour: Linear RGBA; None takes one from a palette.
     """
 
     kind: str
@@ -107,7 +107,7 @@ class Shape:
     restitution: float | None = None
     group: int = 1
     mask: int = 0xFFFF
-    colour: tuple[float, float, float, float] = (0.5, 0.5, 0.5, 1.0)
+    colour: tuple[float, float, float, float] | None = None
 
 
 @dataclass(frozen=True)

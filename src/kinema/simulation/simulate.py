@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
+from weakref import WeakKeyDictionary, ref
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,21 +19,52 @@ from kinema.lang.bridge import rollout
 from kinema.lang.program import PARAMETER, Program
 from kinema.model.matter import solver_scale
 from kinema.model.model import Model
-from kinema.model.stability import step_limit
+from kinema.model.stability import StepLimit, step_limit
 from kinema.simulation.constraints import kept_impulses
 from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
 from kinema.simulation.step import step_program
 
+_NUMPY = {torch.float64: np.float64, torch.float32: np.float32}
 INTEGRATORS: dict[str, Callable[..., Program]] = {
     "euler": step_program,
     "implicit": partial(step_program, implicit=True),
     "rk4": rk4_program,
 }
 
-_PROGRAMS: WeakKeyDictionary[Model, dict[tuple[str, tuple[str, ...], tuple[str, ...], bool], Program]] = (
-    WeakKeyDictionary()
-)
+CHECKED = ("residual", "missed", "missed_pairs", "unsolved", "unsolved_particles")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The step of a model, and what does not change between calls of it.
+
+    Attributes:
+        program: The step.
+        parameters: Names of its parameters.
+        checked: Outputs that are looked at after a run.
+        impulses: States of a warm start, and how many numbers they have.
+        told: Number of velocities that are prescribed.
+    """
+
+    program: Program
+    parameters: tuple[str, ...]
+    checked: tuple[str, ...]
+    impulses: dict[str, int]
+    told: int
+
+
+_STEPS: WeakKeyDictionary[Model, dict[tuple[str, tuple[str, ...], tuple[str, ...], bool], _Step]] = WeakKeyDictionary()
+
+
+class _Limited(NamedTuple):
+    """The longest stable step with these parameters: their paths, what they were and which version of it."""
+
+    params: list[tuple[str, ref[Tensor], int]]
+    limit: StepLimit | None
+
+
+_LIMITS: WeakKeyDictionary[Model, _Limited] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -53,6 +86,7 @@ class Trajectory:
         xd_end: Their velocities at the end [m/s].
         x: Their positions over time, shape (*batch, steps + 1, particles, 3); None unless checkpoint is 1.
         xd: Their velocities likewise.
+        model: What moved; None if the trajectory was loaded from a file, which does not hold it.
     """
 
     q_end: Tensor
@@ -68,6 +102,12 @@ class Trajectory:
     xd_end: Tensor | None = None
     x: Tensor | None = None
     xd: Tensor | None = None
+    _model: Model | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def model(self) -> Model | None:
+        """The model."""
+        return self._model
 
 
 def simulate(
@@ -165,27 +205,26 @@ def simulate(
     if not dt > 0 or dt == float("inf"):
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
     wrenches, kept = wrenches or {}, tuple(record)
-    program = _program(model, integrator, tuple(wrenches), kept, activation is not None)
+    step = _step(model, integrator, tuple(wrenches), kept, activation is not None)
     states = _states(model, q, v, x, xd)
     given = [(n, states[n], count) for n, count in (("q", model.nq), ("v", model.nv)) if n in states]
     controls = {}
     if tau is not None and not model.nv:
         raise InputError("the model has no joints", got="tau", fix="leave tau out")
     if model.nv:
-        controls["tau"] = torch.zeros(steps, model.nv, dtype=model.dtype) if tau is None else tau
+        controls["tau"] = _zeros(model, steps, model.nv) if tau is None else tau
         given.append(("tau", controls["tau"], model.nv))
     actuators = len(model.actuators)
     if u is not None and not actuators:
         raise InputError("the model has no actuators", got="u", fix="leave u out, or give the robot actuators")
     if actuators:
-        controls["u"] = torch.zeros(steps, actuators, dtype=model.dtype) if u is None else u
+        controls["u"] = _zeros(model, steps, actuators) if u is None else u
         given.append(("u", controls["u"], actuators))
-    told = int(model.tree.dofs @ model.tree.prescribed)
-    if motion is not None and not told:
+    if motion is not None and not step.told:
         raise InputError("no joint is prescribed", got="motion", fix="leave it out, or Joint(prescribed=True)")
-    if told:
-        controls["motion"] = torch.zeros(steps, told, dtype=model.dtype) if motion is None else motion
-        given.append(("motion", controls["motion"], told))
+    if step.told:
+        controls["motion"] = _zeros(model, steps, step.told) if motion is None else motion
+        given.append(("motion", controls["motion"], step.told))
     if activation is not None:
         if not model.matter.elements:
             raise InputError("the model has no tetrahedra and no triangles", got="activation", fix="leave it out")
@@ -197,26 +236,22 @@ def simulate(
     if wrenches:
         controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
     numbers = model.resolve(params)
-    wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
-    arrays = {n: a for n, a in numbers.items() if n in wanted}
-    arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
+    arrays = {n: numbers[n] for n in step.parameters if n in numbers}
+    arrays["dt"] = torch.from_numpy(np.array(dt, _NUMPY[model.dtype]))
     if integrator == "implicit" and model.dtype != torch.float64:
         what = "implicit steps need double precision: in single precision forces of stiff elements are mostly rounding"
         raise InputError(what, got=model.dtype, fix="kinema.compile(scene, dtype=torch.float64)")
     if integrator == "implicit":
         arrays["solver_scale"] = solver_scale(model.matter, numbers, dt)
     else:
-        _warn_of_long_steps(model, numbers, dt)
-    kept_counts = kept_impulses(model)
-    checked = ("residual", "missed", "missed_pairs", "unsolved", "unsolved_particles")
-    solved = tuple(name for name in checked if name in program.buffers)
+        _warn_of_long_steps(model, params or {}, numbers, dt)
     run = rollout(
-        program,
+        step.program,
         steps,
-        states | _started(model, kept_counts, states.get("q"), impulses),
+        states | _started(model, step.impulses, states.get("q"), impulses),
         arrays,
         controls,
-        record=(*(states if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
+        record=(*(states if checkpoint == 1 else ()), *step.checked, *(f"record_{n}" for n in kept)),
         checkpoint=checkpoint,
         memory_budget=memory_budget,
         threads=threads,
@@ -228,22 +263,23 @@ def simulate(
     if on_failure == "raise":
         _check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
         _check_particles(run.outputs.get("unsolved_particles"))
-    left = run.outputs["residual"].squeeze(-1) if "residual" in solved else None
-    nothing = torch.zeros(*run.status.shape, 0, dtype=model.dtype)
+    left = run.outputs["residual"].squeeze(-1) if "residual" in step.checked else None
+    nothing = None if model.nv else torch.zeros(*run.status.shape, 0, dtype=model.dtype)
     return Trajectory(
-        run.final.get("q", nothing),
-        run.final.get("v", nothing),
+        run.final["q"] if nothing is None else nothing,
+        run.final["v"] if nothing is None else nothing,
         run.trajectory.get("q"),
         run.trajectory.get("v"),
         run.status,
         dt,
         left,
         {n: _shaped(n, run.outputs[f"record_{n}"]) for n in kept},
-        torch.cat([run.final[n] for n in kept_counts], -1) if kept_counts else None,
+        torch.cat([run.final[n] for n in step.impulses], -1) if step.impulses else None,
         run.final.get("x"),
         run.final.get("xd"),
         run.trajectory.get("x"),
         run.trajectory.get("xd"),
+        model,
     )
 
 
@@ -252,12 +288,12 @@ def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, 
     states: dict[str, Tensor] = {}
     if model.nv:
         q = model.initial_coordinates() if q is None else q
-        states["q"], states["v"] = q, torch.zeros(model.nv, dtype=model.dtype) if v is None else v
+        states["q"], states["v"] = q, _zeros(model, model.nv) if v is None else v
     elif any(s is not None and tuple(getattr(s, "shape", (1,)))[-1:] != (0,) for s in (q, v)):
         raise InputError("the model has no joints", got="q or v", fix="leave them out")
     count = len(model.matter)
     if count:
-        start = model.initial_particles()
+        start = model.initial_particles() if x is None or xd is None else (x, xd)
         for name, given, placed in zip(("x", "xd"), (x, xd), start, strict=True):
             states[name] = placed if given is None else given
             model.check_tensor(name, states[name], 3)
@@ -271,15 +307,35 @@ def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, 
     return states
 
 
-def _warn_of_long_steps(model: Model, numbers: dict[str, Tensor], dt: float) -> None:
+def _zeros(model: Model, *shape: int) -> Tensor:
+    """Zeros from the allocator: torch.zeros wakes its threads where there are many."""
+    return torch.from_numpy(np.zeros(shape, _NUMPY[model.dtype]))
+
+
+def _warn_of_long_steps(model: Model, params: Mapping[str, Tensor], numbers: dict[str, Tensor], dt: float) -> None:
     """Warn of steps that are too long for what is soft."""
-    limit = step_limit(model.matter, numbers, bool(model.shapes.names))
+    if not len(model.matter):
+        return
+    limit = _limit(model, params, numbers)
     if limit is not None and dt > limit.dt:
         warnings.warn(
             f"a step of {dt:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest",
             StabilityWarning,
             stacklevel=3,
         )
+
+
+def _limit(model: Model, params: Mapping[str, Tensor], numbers: dict[str, Tensor]) -> StepLimit | None:
+    """The longest stable step; found again only if other parameters are given, or they were edited."""
+    known = _LIMITS.get(model)
+    if known is not None and len(known.params) == len(params):
+        seen = zip(known.params, params.items(), strict=True)
+        if all(p == path and r() is t and version == t._version for (p, r, version), (path, t) in seen):
+            return known.limit
+    limit = step_limit(model.matter, numbers, bool(model.shapes.names))
+    if not any(t.is_inference() for t in params.values()):  # these have no versions
+        _LIMITS[model] = _Limited([(path, ref(t), t._version) for path, t in params.items()], limit)
+    return limit
 
 
 def _started(model: Model, counts: dict[str, int], q: Tensor | None, impulses: Tensor | None) -> dict[str, Tensor]:
@@ -297,9 +353,13 @@ def _started(model: Model, counts: dict[str, int], q: Tensor | None, impulses: T
     return dict(zip(counts, impulses.split(list(counts.values()), -1), strict=True))
 
 
+def _any_positive(numbers: Tensor) -> bool:
+    return bool((numbers.detach().numpy() > 0).any())  # faster than in torch, and on one thread
+
+
 def _check_room(model: Model, missed: Tensor | None) -> None:
     """Raise if there were more contacts than there was room for."""
-    if missed is None or not bool((missed > 0).any()):
+    if missed is None or not _any_positive(missed):
         return
     step = int((missed.squeeze(-1) > 0).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
     raise SimulationError(
@@ -310,7 +370,7 @@ def _check_room(model: Model, missed: Tensor | None) -> None:
 
 def _check_pairs(model: Model, missed: Tensor | None) -> None:
     """Raise if more vertices and triangles of soft things were near each other than there was room for."""
-    if missed is None or not bool((missed > 0).any()):
+    if missed is None or not _any_positive(missed):
         return
     assert model.matter.surface is not None
     surface = model.matter.surface
@@ -325,7 +385,7 @@ def _check_pairs(model: Model, missed: Tensor | None) -> None:
 
 def _check_solved(unsolved: Tensor | None, residual: Tensor | None) -> None:
     """Raise if the exact solver gave up in some step."""
-    if unsolved is None or residual is None or not bool((unsolved > 0).any()):
+    if unsolved is None or residual is None or not _any_positive(unsolved):
         return
     failed = (unsolved.squeeze(-1) > 0).reshape(-1, unsolved.shape[-2])
     step = int(failed.any(0).nonzero()[0])
@@ -338,7 +398,7 @@ def _check_solved(unsolved: Tensor | None, residual: Tensor | None) -> None:
 
 def _check_particles(lack: Tensor | None) -> None:
     """Raise if an implicit step was not solved."""
-    if lack is None or not bool((lack > 0).any()):
+    if lack is None or not _any_positive(lack):
         return
     failed = (lack.detach().squeeze(-1) > 0).reshape(-1, lack.shape[-2])
     step = int(failed.any(0).nonzero()[0])
@@ -352,9 +412,7 @@ def _shaped(name: str, recorded: Tensor) -> Tensor:
     return recorded.unflatten(-1, (-1, 3)) if name == "impulse" else recorded
 
 
-def _program(
-    model: Model, integrator: str, loaded: tuple[str, ...], record: tuple[str, ...], activated: bool
-) -> Program:
+def _step(model: Model, integrator: str, loaded: tuple[str, ...], record: tuple[str, ...], activated: bool) -> _Step:
     """The step of a model, kept for the next call."""
     if integrator not in INTEGRATORS:
         raise InputError(
@@ -367,8 +425,15 @@ def _program(
         if name not in model.bodies or model.tree.body_link[model.bodies.index(name)] == 0:
             moving = [b for b, link in zip(model.bodies, model.tree.body_link, strict=True) if link]
             raise InputError(f"there is no body {name!r} that a wrench could move", expected=", ".join(moving))
-    known = _PROGRAMS.setdefault(model, {})
+    known = _STEPS.setdefault(model, {})
     key = integrator, loaded, record, activated
     if key not in known:
-        known[key] = INTEGRATORS[integrator](model, loaded, record, activated)
+        program = INTEGRATORS[integrator](model, loaded, record, activated)
+        known[key] = _Step(
+            program,
+            tuple(name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER),
+            tuple(name for name in CHECKED if name in program.buffers),
+            kept_impulses(model),
+            int(model.tree.dofs @ model.tree.prescribed),
+        )
     return known[key]

@@ -32,6 +32,7 @@ from kinema.model.surface import SurfaceArrays
 from kinema.model.tetmesh import TetArrays
 from kinema.model.tree import TreeArrays
 from kinema.model.trimesh import TriArrays
+from kinema.model.visuals import VisualArrays
 from kinema.scene.description import Mesh
 from kinema.scene.scene import Contact
 from kinema.scene.shapes.hull import Hull
@@ -39,7 +40,7 @@ from kinema.simulation.simulate import Trajectory
 from kinema.storage.sense import check_model
 from kinema.storage.tensors import METADATA, Stored, parse, read, write
 
-FORMAT, VERSION = "kinema", "1"
+FORMAT, VERSION = "kinema", "2"
 
 Saved = Model | Trajectory | Mapping[str, Any]
 
@@ -63,6 +64,7 @@ CLASSES: dict[str, type[Any]] = {
         SurfaceArrays,
         TetArrays,
         TriArrays,
+        VisualArrays,
         Trajectory,
     )
 }

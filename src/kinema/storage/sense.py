@@ -31,6 +31,7 @@ def check_model(model: Model) -> None:
     _check_actuators(model)
     _check_sites(model)
     _check_shapes(model)
+    _check_visuals(model)
     _check_candidates(model)
     check_matter(model)
 
@@ -127,6 +128,19 @@ def _check_shapes(model: Model) -> None:
             _check_mesh(mesh)
         if hull is not None:
             _check_hull(hull)
+
+
+def _check_visuals(model: Model) -> None:
+    visuals, count = model.visuals, len(model.visuals.names)
+    _require({*visuals.kind} <= {*KINDS} and len(visuals.kind) == len(visuals.meshes) == count, "kinds of visuals")
+    _indices("visuals/body", visuals.body + np.int32(1), count, len(model.bodies) + 1)
+    _indices("visuals/shape", visuals.shape + np.int32(1), count, len(model.shapes.names) + 1)
+    for name, shape in (("offset", (3,)), ("rotation", (3, 3)), ("size", (3,)), ("colour", (3,))):
+        _reals(f"visuals/{name}", getattr(visuals, name), (count, *shape))
+    for kind, mesh in zip(visuals.kind, visuals.meshes, strict=True):
+        _require((mesh is not None) == (kind in (MESH, TERRAIN)), "meshes of visuals")
+        if mesh is not None:
+            _check_mesh(mesh)
 
 
 def _check_mesh(mesh: Mesh) -> None:

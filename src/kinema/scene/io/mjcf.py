@@ -518,9 +518,9 @@ class _Reader:
         mesh = self._mesh(m.geom_dataid[g]) if kind == "mesh" else None
         mesh = self._terrain(m.geom_dataid[g]) if kind == "hfield" else mesh
         # A material gives its colour to geoms that have MuJoCo's default one.
-        rgba = np.asarray(m.geom_rgba[g])
-        if m.geom_matid[g] >= 0 and tuple(rgba) == (0.5, 0.5, 0.5, 1.0):
-            rgba = m.mat_rgba[m.geom_matid[g]]
+        rgba, plain = np.asarray(m.geom_rgba[g]), tuple(m.geom_rgba[g]) == (0.5, 0.5, 0.5, 1.0)
+        if m.geom_matid[g] >= 0 and plain:
+            rgba, plain = m.mat_rgba[m.geom_matid[g]], False
         red, green, blue, alpha = (round(float(c), 6) for c in rgba)
         return kd.Shape(
             word,
@@ -533,7 +533,7 @@ class _Reader:
             friction=0.0 if m.geom_condim[g] == 1 else float(m.geom_friction[g, 0]),
             group=group,
             mask=mask,
-            colour=(red, green, blue, alpha),
+            colour=None if plain else (red, green, blue, alpha),
         )
 
     def _mesh(self, i: int) -> kd.Mesh:

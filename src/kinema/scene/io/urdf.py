@@ -379,10 +379,10 @@ class _Reader:
                 found.append(replace(surface, visible=False, group=group, mask=mask))
         return tuple(found)
 
-    def visual_colour(self, visual: Element) -> tuple[float, float, float, float]:
+    def visual_colour(self, visual: Element) -> tuple[float, float, float, float] | None:
         material = visual.child("material")
         if material is None:
-            return Shape.colour
+            return None
         own, name = material.child("color"), material.attributes.get("name", "")
         if own is not None:
             red, green, blue, alpha = self.colour(own)
@@ -390,7 +390,7 @@ class _Reader:
             red, green, blue, alpha = self.materials[name]
         else:
             self.note("no colour for materials", short(name))
-            return Shape.colour
+            return None
         return red, green, blue, alpha
 
     def geometry(self, owner: Element) -> Shape | None:

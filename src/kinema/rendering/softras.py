@@ -53,9 +53,9 @@ from kinema.lang import (
 )
 from kinema.lang.cpp_kernel import cpp_kernel
 from kinema.lang.program import Program, Ref
-from kinema.render.dibr import Drawn, Look, flat, inner_weights, point_functions
-from kinema.render.screen import PACKET, View, grid_of, lens_of, on_grid, pixel_at, row_length, stride_of
-from kinema.render.shading import Light
+from kinema.rendering.dibr import Drawn, Look, flat, inner_weights, point_functions
+from kinema.rendering.screen import PACKET, View, grid_of, lens_of, on_grid, pixel_at, row_length, stride_of
+from kinema.rendering.shading import Light
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,10 +13,10 @@ from kinema.errors import InputError
 from kinema.lang import Float, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
-from kinema.render.camera import Camera
-from kinema.render.draw import SIGMA, draw
-from kinema.render.shading import Light, directions_to_lights, point_kernel
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.draw import SIGMA, draw
+from kinema.rendering.shading import Light, directions_to_lights, point_kernel
+from kinema.rendering.surface import Lights, Material, Surface
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,8 @@ def rasterise(
         get another face is not seen: `render_surfaces` has soft outlines for that.
     """
     surface = Surface(vertices, faces, Material(lit=False), two_sided=two_sided)
-    black, outputs = (0.0, 0.0, 0.0), ("face", "weights", "depth")
-    found = draw(surface, camera, Lights(), black, SIGMA, outputs, 1, threads, edges=False, perspective=True)
-    return Raster(**found)
+    black, outputs, look = (0.0, 0.0, 0.0), ("face", "weights", "depth"), {"edges": False, "perspective": True}
+    return Raster(**draw(surface, camera, Lights(), black, SIGMA, outputs, 1, threads, None, **look))
 
 
 def interpolate(attributes: Tensor, faces: Tensor, raster: Raster) -> Tensor:

@@ -13,12 +13,12 @@ from torch import Tensor
 from kinema.errors import InputError
 from kinema.lang.bridge import Rollout, rollout
 from kinema.lang.program import Program
-from kinema.render.camera import Camera
-from kinema.render.dibr import Look
-from kinema.render.image_program import Faces, Shape, image_program
-from kinema.render.screen import joined_faces, rings, row_length
-from kinema.render.softras import SOFT_ROOM, Soft
-from kinema.render.surface import Lights, Material, Surface
+from kinema.rendering.camera import Camera
+from kinema.rendering.dibr import Look
+from kinema.rendering.image_program import Faces, Shape, image_program
+from kinema.rendering.screen import joined_faces, rings, row_length
+from kinema.rendering.softras import SOFT_ROOM, Soft
+from kinema.rendering.surface import Lights, Material, Surface
 
 SIGMA = 1.0 / 7000.0  # [Chen et al. 2019], squared width of soft outlines on the screen
 OUTPUTS = ("rgb", "alpha", "depth", "face", "normal")
@@ -39,10 +39,14 @@ class Topology:
             if faces.min() < 0 or faces.max() >= count:
                 got = f"{int(faces.min())} ... {int(faces.max())}"
                 raise InputError(f"faces of {surface.name!r} name no vertex", got=got, expected=f"0 ... {count - 1}")
-        self.kept = [s.faces for s in surfaces]  # alive, so that their ids stay theirs
+        self.kept = [(s.faces, s.points) for s in surfaces]  # alive, so that their ids stay theirs
         corners = joined_faces(parts, counts)
         owners = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int32)
-        self.faces = Faces(corners, owners, rings(corners))
+        # Neighbours are those that share points, which may be several vertices each.
+        same = [
+            p if s.points is None else s.points.detach().cpu().numpy()[p] for s, p in zip(surfaces, parts, strict=True)
+        ]
+        self.faces = Faces(corners, owners, rings(joined_faces(same, counts)))
         self.programs: dict[Shape, Program] = {}
         self.room: dict[tuple[int, ...], tuple[int, ...]] = {}  # by the size of the image
 
@@ -69,7 +73,7 @@ _TOPOLOGIES: dict[Any, Topology] = {}
 
 def topology_of(surfaces: Sequence[Surface]) -> Topology:
     """The topology of surfaces, remembered by the identity of their tensors of faces."""
-    key = tuple([(id(s.faces), s.faces._version, s.vertices.shape[-2]) for s in surfaces])
+    key = tuple([(id(s.faces), s.faces._version, id(s.points), s.vertices.shape[-2]) for s in surfaces])
     found = _TOPOLOGIES.get(key)
     if found is None:
         found = Topology(surfaces)
@@ -125,10 +129,8 @@ def render_surfaces(
     """
     outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     _check(outputs, supersample, soft)
-    if soft is not None:
-        edges, perspective = False, True
-    given = (surfaces, camera, lights or Lights(), background, sigma, outputs, supersample, threads)
-    return draw(*given, edges=edges, perspective=perspective, soft=soft)
+    look = {"edges": edges, "perspective": perspective}
+    return draw(surfaces, camera, lights or Lights(), background, sigma, outputs, supersample, threads, soft, **look)
 
 
 def draw(
@@ -140,24 +142,26 @@ def draw(
     outputs: tuple[str, ...],
     supersample: int,
     threads: int | None,
+    soft: Soft | None,
     *,
     edges: bool,
     perspective: bool,
-    soft: Soft | None = None,
 ) -> dict[str, Tensor]:
     """`render_surfaces`, with one output more: "weights", perspective-correct barycentric coordinates."""
     surfaces = (surfaces,) if isinstance(surfaces, Surface) else tuple(surfaces)
     if not surfaces:
         raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
     dtype = surfaces[0].vertices.dtype
-    look = _look(surfaces, lights, edges, perspective, outputs)
+    look = _look(surfaces, lights, edges and soft is None, perspective or soft is not None, outputs)
     parameters = _parameters(look, surfaces, camera, lights, dtype)
     parameters["sigma"] = _number(sigma, dtype)
     if look.colours:
         parameters["background"] = torch.as_tensor(background, dtype=dtype)
     if soft is not None and look.colours:
-        for name, number in (("gamma", soft.gamma), ("soft_near", soft.near), ("soft_far", soft.far)):
-            parameters[name] = _number(number, dtype)
+        numbers = {"gamma": soft.gamma, "soft_near": soft.near, "soft_far": soft.far}
+        parameters |= {
+            n: x.to(dtype) if isinstance(x, Tensor) else _plain((x,), dtype, True) for n, x in numbers.items()
+        }
     textures = [s.material.texture if look.colours else None for s in surfaces]
     shape = Shape(
         look=look,

@@ -42,6 +42,9 @@ class Surface:
         smooth: Normals interpolated between vertices (area-weighted means of their faces), or one per face.
         two_sided: Both sides are drawn, the normal turned to the camera, as for cloth; otherwise only front faces.
         name: For error messages and masks.
+        points: Where vertices are doubled, at creases of normals or seams of textures: the number of the point that
+            each one is, shape (vertices,), integers. Faces that meet at the same points are neighbours, and no outline
+            is seen between them. None: each vertex is a point of its own.
     """
 
     vertices: Tensor
@@ -51,6 +54,7 @@ class Surface:
     smooth: bool = True
     two_sided: bool = False
     name: str = "surface"
+    points: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -70,3 +74,12 @@ class Lights:
     direction_colours: Tensor = field(default_factory=lambda: torch.full((1, 3), 0.6))
     points: Tensor = field(default_factory=lambda: torch.zeros((0, 3)))
     point_colours: Tensor = field(default_factory=lambda: torch.zeros((0, 3)))
+
+    @classmethod
+    def studio(cls) -> Lights:
+        """Light for pictures: a warm key light from the left above, a weak cold one from the right."""
+        return cls(
+            ambient=torch.full((3,), 0.3),
+            directions=torch.tensor([[0.5, 0.75, -1.1], [-0.9, 0.3, -0.35]]),
+            direction_colours=torch.tensor([[0.80, 0.78, 0.74], [0.16, 0.18, 0.22]]),
+        )

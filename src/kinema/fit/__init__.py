@@ -1,0 +1,1 @@
+"""Losses, and what fits models to observations."""

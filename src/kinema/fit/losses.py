@@ -1,0 +1,120 @@
+"""How far images are from a target."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kinema.errors import InputError
+
+ALL, ENDS = "all", "ends"
+BINOMIAL = (1.0, 4.0, 6.0, 4.0, 1.0)  # about a Gaussian of one pixel
+
+
+def pixel_loss(images: Tensor, target: Tensor, *, frames: str | int = ALL) -> Tensor:
+    """Mean squared difference of pixels.
+
+    Args:
+        images: Shape (*batch, time, height, width, channels).
+        target: Likewise; the batch broadcasts.
+        frames: "all" of them, "ends": the first and the last, or a number n: every n-th, from the first on.
+
+    Returns:
+        One number for each of the batch, shape (*batch,).
+
+    Gradients:
+        Exact to images and target.
+
+    Raises:
+        InputError: The shapes do not fit, or there are no such frames.
+    """
+    images, target = _chosen(images, target, frames, 4)
+    return (images - target).square().mean((-4, -3, -2, -1))
+
+
+def silhouette_loss(masks: Tensor, target: Tensor, *, frames: str | int = ALL) -> Tensor:
+    """1 - intersection over union of soft masks: 1 - sum(a b) / sum(a + b - a b), the mean over frames.
+
+    A frame in which both masks are empty counts as 0.
+
+    Args:
+        masks: Coverage in [0, 1], shape (*batch, time, height, width), as the output "alpha" of `render`.
+        target: Likewise; the batch broadcasts.
+        frames: As of `pixel_loss`.
+
+    Returns:
+        Shape (*batch,), 0 for equal hard masks and 1 for those that nowhere meet.
+
+    Gradients:
+        Exact to both. Zero where masks nowhere meet and nothing is soft: begin with wide edges, or `pyramid_loss`.
+    """
+    masks, target = _chosen(masks, target, frames, 3)
+    both = (masks * target).sum((-2, -1))
+    either = (masks + target - masks * target).sum((-2, -1))
+    empty = either <= 0
+    share = torch.where(empty, torch.ones_like(both), both / torch.where(empty, torch.ones_like(either), either))
+    return (1.0 - share).mean(-1)
+
+
+def pyramid_loss(images: Tensor, target: Tensor, *, levels: int = 4, frames: str | int = ALL) -> Tensor:
+    """Mean squared difference of pixels, of the images and of ever more blurred and smaller ones: the mean over levels.
+
+    On coarse levels things that are some pixels apart still overlap, so that the gradient knows the way to the target.
+
+    Args:
+        images: Shape (*batch, time, height, width, channels).
+        target: Likewise; the batch broadcasts.
+        levels: Number of sizes, each half of the one before: width and height are at least 2^(levels - 1).
+        frames: As of `pixel_loss`.
+
+    Returns:
+        Shape (*batch,).
+
+    Gradients:
+        Exact to images and target.
+    """
+    images, target = _chosen(images, target, frames, 4)
+    smallest = min(images.shape[-3:-1])
+    if not isinstance(levels, int) or levels < 1 or smallest < 2 ** (levels - 1):
+        got, expected = f"{levels} levels of images of {smallest} pixels", "at least one pixel on the last level"
+        raise InputError("there are no such levels", got=got, expected=expected)
+    batch, (height, width) = images.shape[:-3], images.shape[-3:-1]
+    # Blurring is linear: the difference is blurred once, not both images.
+    difference = (images - target).movedim(-1, -3).reshape(-1, 1, height, width)
+    total = torch.zeros(batch, dtype=images.dtype)
+    for level in range(levels):
+        if level:
+            difference = _halved(difference)
+        total = total + difference.square().reshape(*batch, -1).mean(-1)
+    return total.mean(-1) / levels
+
+
+def _halved(images: Tensor) -> Tensor:
+    """Blurred images, every other pixel of them; beyond the border, pixels are those of the border."""
+    weights = torch.tensor(BINOMIAL, dtype=images.dtype)
+    kernel = torch.outer(weights, weights)[None, None] / weights.sum() ** 2
+    padded = torch.nn.functional.pad(images, (2, 2, 2, 2), mode="replicate")
+    return torch.nn.functional.conv2d(padded, kernel, stride=2)
+
+
+def _chosen(images: Tensor, target: Tensor, frames: str | int, inner: int) -> tuple[Tensor, Tensor]:
+    """The frames that count, of both, with a common batch."""
+    axes = ("time", "height", "width", "channels")[:inner]
+    if images.ndim < inner or images.shape[-inner:] != target.shape[-inner:]:
+        got, expected = f"{tuple(images.shape)} and {tuple(target.shape)}", f"(*batch, {', '.join(axes)}) of both"
+        raise InputError("images and target have different shapes", got=got, expected=expected)
+    try:
+        images, target = torch.broadcast_tensors(images, target)
+    except RuntimeError:
+        got = f"{tuple(images.shape)} and {tuple(target.shape)}"
+        raise InputError("images and target are of different batches", got=got) from None
+    axis, count = images.ndim - inner, images.shape[-inner]
+    if frames == ALL:
+        return images, target
+    if frames == ENDS:
+        at = torch.tensor(sorted({0, count - 1}))
+    elif isinstance(frames, int) and frames >= 1:
+        at = torch.arange(0, count, frames)
+    else:
+        raise InputError("there are no such frames", got=repr(frames), expected=f"{ALL!r}, {ENDS!r}, or every n-th")
+    return images.index_select(axis, at), target.index_select(axis, at)

@@ -1,0 +1,242 @@
+"""Images and videos in files. Tensors hold linear RGB, files sRGB; nowhere else does one become the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinema.errors import InputError, StorageError
+from kinema.rendering.png import decode_png, encode_png
+
+VIDEOS = (".mp4", ".gif", ".mov", ".webm", ".mkv", ".avi")
+QUALITY = 17  # of H.264, "constant rate factor": hardly to be told from the original
+PathLike = str | os.PathLike[str]
+
+
+def to_srgb(linear: Tensor) -> Tensor:
+    """Linear light to what screens are sent, both in [0, 1] [IEC 61966-2-1]; clamped.
+
+    Gradients:
+        Exact; zero where values are clamped.
+    """
+    x = linear.clamp(0.0, 1.0)
+    return torch.where(x <= 0.0031308, 12.92 * x, 1.055 * x.clamp_min(0.0031308) ** (1 / 2.4) - 0.055)
+
+
+def to_linear(srgb: Tensor) -> Tensor:
+    """What screens are sent to linear light, both in [0, 1] [IEC 61966-2-1].
+
+    Gradients:
+        Exact.
+    """
+    return torch.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+
+
+def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Images with another number of pixels: means where it gets smaller, linear between pixels where it gets larger.
+
+    Args:
+        images: Linear, shape (*batch, height, width, channels).
+        size: New width and height [pixels].
+
+    Gradients:
+        Exact.
+    """
+    if images.ndim < 3 or min(size) < 1:
+        got = f"shape {tuple(images.shape)}, size {size}"
+        raise InputError("images cannot be resized", got=got, expected="(*batch, height, width, channels), 1 or more")
+    width, height = size
+    batch, (rows, columns, channels) = images.shape[:-3], images.shape[-3:]
+    if (columns, rows) == (width, height):
+        return images
+    flat = images.reshape(-1, rows, columns, channels).permute(0, 3, 1, 2)
+    made = torch.nn.functional.interpolate(flat, (height, width), mode="bilinear", antialias=True)
+    return made.permute(0, 2, 3, 1).reshape(*batch, height, width, channels)
+
+
+def write_image(path: PathLike, image: Tensor) -> None:
+    """Write one image to a PNG file; values are clamped to [0, 1].
+
+    Args:
+        path: Name of the file, with .png; its folder is made if it does not exist.
+        image: Linear RGB or RGBA, shape (height, width, 3 or 4), or grey, (height, width), as a mask or a depth.
+
+    Gradients:
+        Detached.
+
+    Raises:
+        InputError: The image has the wrong shape, or is not finite.
+        StorageError: The file cannot be written.
+    """
+    if Path(path).suffix.lower() != ".png":
+        raise InputError("images are written as PNG files", got=os.fspath(path), expected="a name with .png")
+    data = encode_png(_bytes(image, 1 if image.ndim == 2 else 0))
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise StorageError("the image cannot be written", where=os.fspath(path), got=str(error)) from None
+
+
+def write_video(path: PathLike, images: Tensor, fps: float = 30.0) -> None:
+    """Write images to an MP4 (H.264) or GIF file, by the extra `video`.
+
+    Args:
+        path: Name of the file, with .mp4 or .gif; its folder is made if it does not exist.
+        images: Linear RGB, shape (time, height, width, 3); MP4 leaves out the last row or column of odd sizes.
+        fps: Images per second.
+
+    Gradients:
+        Detached.
+
+    Raises:
+        InputError: The images have the wrong shape, or the kind of file is not known.
+        StorageError: imageio-ffmpeg is not installed, or the file cannot be written.
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in (".mp4", ".gif"):
+        raise InputError("this kind of video is not written", got=os.fspath(path), expected="a name with .mp4 or .gif")
+    if images.ndim != 4 or images.shape[-1] != 3 or not len(images):
+        raise InputError("a video has the wrong shape", got=tuple(images.shape), expected="(time, height, width, 3)")
+    if not 0 < fps < float("inf"):
+        raise InputError("fps is not usable", got=fps, expected="images per second")
+    ffmpeg = _ffmpeg().get_ffmpeg_exe()
+    if ending == ".mp4":
+        images = images[:, : images.shape[1] // 2 * 2, : images.shape[2] // 2 * 2]
+        if not images.numel():
+            raise InputError("images of an MP4 file are too small", expected="2 x 2 pixels or more")
+        how = ["-c:v", "libx264", "-crf", str(QUALITY), "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
+    else:
+        how = ["-filter_complex", "split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=sierra2_4a", "-loop", "0"]
+    height, width = images.shape[1:3]
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:.6g}", "-i", "pipe:0"]
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    command = [ffmpeg, "-y", "-loglevel", "error", *source, *how, f"file:{os.fspath(path)}"]
+    done = subprocess.run(command, input=_bytes(images, 0).tobytes(), capture_output=True, check=False)
+    if done.returncode:
+        got = done.stderr.decode(errors="replace").strip()[-500:]
+        raise StorageError("the video cannot be written", where=os.fspath(path), got=got)
+
+
+def read_images(
+    path: PathLike, *, size: tuple[int, int] | None = None, every: int = 1, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Read images: a PNG file, a folder of them in the order of their names (2 before 10), or a video.
+
+    Args:
+        path: The file or folder; videos need the extra `video`.
+        size: Width and height that the images are resized to [pixels]; they stay as they are by default.
+        every: Only every so many images.
+        dtype: Of the result.
+
+    Returns:
+        Linear RGB, shape (time, height, width, 3); an alpha channel is left out, see `read_masks`.
+
+    Raises:
+        StorageError: There is no such file, it cannot be read, or images of one folder have different sizes.
+    """
+    return _read(path, size, every, dtype, lambda pixels: to_linear(_colour(pixels)))
+
+
+def read_masks(
+    path: PathLike, *, size: tuple[int, int] | None = None, every: int = 1, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Read masks, as `read_images`: alpha where images have it, otherwise grey values (the mean of RGB).
+
+    Returns:
+        Shape (time, height, width), in [0, 1]; shares of coverage, so that nothing is converted from sRGB.
+    """
+    return _read(path, size, every, dtype, _mask).squeeze(-1)
+
+
+def _bytes(images: Tensor, grey: int) -> np.ndarray:
+    """sRGB in 8 bits; grey values (masks, depths) and alpha stay as they are."""
+    values = images.detach().cpu().to(torch.float32)
+    values = values.unsqueeze(-1) if grey else values
+    if values.ndim < 3 or values.shape[-1] not in (1, 3, 4) or not values.numel():
+        raise InputError(
+            "an image has the wrong shape",
+            got=tuple(images.shape),
+            expected="(height, width, 3 or 4) or (height, width)",
+        )
+    if not bool(values.isfinite().all()):
+        raise InputError("an image is not finite", got=f"{int((~values.isfinite()).sum())} values of {values.numel()}")
+    if values.shape[-1] >= 3:
+        values = torch.cat([to_srgb(values[..., :3]), values[..., 3:]], -1)
+    return (values.clamp(0.0, 1.0) * 255.0).round().to(torch.uint8).numpy()
+
+
+def _read(path: PathLike, size: tuple[int, int] | None, every: int, dtype: torch.dtype, turn: Any) -> Tensor:
+    if not isinstance(every, int) or every < 1:
+        raise InputError("every is not usable", got=every, expected="a whole number, 1 or more")
+    made: list[Tensor] = []
+    for number, (name, pixels) in enumerate(_frames(Path(path))):
+        if number % every:
+            continue
+        image = turn(torch.from_numpy(pixels.astype(np.float32)) / 255.0)
+        image = image if size is None else resize(image, size)
+        if made and image.shape != made[0].shape:
+            sizes = [f"{one.shape[1]} x {one.shape[0]}" for one in (image, made[0])]
+            fix = "size=(width, height)"
+            raise StorageError("images have different sizes", where=name, got=sizes[0], expected=sizes[1], fix=fix)
+        made.append(image)
+    if not made:
+        raise StorageError("there are no images", where=os.fspath(path), expected="PNG files, or a video")
+    return torch.stack(made).to(dtype)
+
+
+def _frames(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Names and pixels."""
+    if path.is_dir():
+        files = sorted((p for p in path.iterdir() if p.suffix.lower() == ".png"), key=_counting)
+        for file in files:
+            yield str(file), decode_png(file.read_bytes(), str(file))
+    elif not path.is_file():
+        raise StorageError("there is no such file", where=str(path))
+    elif path.suffix.lower() in VIDEOS:
+        yield from _video(path)
+    else:
+        yield str(path), decode_png(path.read_bytes(), str(path))
+
+
+def _counting(path: Path) -> list[tuple[int, str]]:
+    """Sorts img2 before img10."""
+    parts = re.split(r"(\d+)", path.name)
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
+
+
+def _video(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    try:
+        frames = _ffmpeg().read_frames(str(path.absolute()), pix_fmt="rgb24")
+        width, height = next(frames)["size"]
+        for number, frame in enumerate(frames):
+            yield f"{path}: image {number}", np.frombuffer(frame, np.uint8).reshape(height, width, 3)
+    except (OSError, RuntimeError, StopIteration) as error:
+        raise StorageError("the video cannot be read", where=str(path), got=str(error)[-300:]) from None
+
+
+def _ffmpeg() -> ModuleType:
+    try:
+        import imageio_ffmpeg
+    except ImportError:
+        fix = "pip install 'kinema[video]'"
+        raise StorageError("videos need the package imageio-ffmpeg, which is not installed", fix=fix) from None
+    return imageio_ffmpeg
+
+
+def _colour(pixels: Tensor) -> Tensor:
+    """RGB of grey, grey and alpha, RGB or RGBA."""
+    return pixels[..., :1].expand(*pixels.shape[:-1], 3) if pixels.shape[-1] < 3 else pixels[..., :3]
+
+
+def _mask(pixels: Tensor) -> Tensor:
+    return pixels[..., -1:] if pixels.shape[-1] in (2, 4) else pixels.mean(-1, keepdim=True)
