@@ -88,6 +88,16 @@ class Inside:
 
 
 @record
+class Outside:
+    """Uncovered pixels (column, row), column -1: none; faces near packet k: listed[start[k]] ... [start[k + 1] - 1]."""
+
+    column: Array[Int]
+    row: Array[Int]
+    start: Array[Int]
+    listed: Array[Int]
+
+
+@record
 class Near:
     """Packets of pixels (-1: unused); faces or edges near the k-th: listed[start[k]] ... listed[start[k + 1] - 1]."""
 
@@ -335,8 +345,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
     def outside_pixels(
         p: Index,
         view: View,
-        face: Array[Int],
-        near: Near,
+        near: Outside,
         drawn: Drawn,
         light: Light,
         sigma: Float,
@@ -350,17 +359,18 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
             Exact for these faces. That of a distance needs none of the nearest point, which is nearest.
         """
         slot = uniform(p // PACKET)
-        packet = near.packet[slot]
+        column, row = near.column[p], near.row[p]
         grid, lens = grid_of(view), lens_of(view)
-        if packet >= 0:
-            column, row, place = on_packet(packet, p - PACKET * slot, view.pixels.x)
+        stride = (view.pixels.x + PACKET - 1) // PACKET * PACKET
+        cut, sharp = CUT * sigma, 1.0 / sigma
+        first, end = near.start[slot], near.start[slot + 1]
+        if first < end:
             at = on_grid(grid, column, row)
-            cut, sharp = CUT * sigma, 1.0 / sigma
-            reach = cut if face[place] == -1 else -1.0
+            reach = cut if column >= 0 else -1.0
             clear = 1.0
             nearest = 2.0 * cut
             best = -1
-            for k in range(near.start[slot], near.start[slot + 1]):
+            for k in range(first, end):
                 f = near.listed[k]
                 i, j, l = drawn.corners[f]
                 a, b, c = flat(drawn.screen[i]), flat(drawn.screen[j]), flat(drawn.screen[l])
@@ -388,7 +398,8 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                     if rank < nearest:
                         nearest = rank
                         best = 3 * f + side
-            if face[place] == -1:
+            if column >= 0:
+                place = column + row * stride
                 if COLOURS:
                     colour = background
                     if best >= 0:

@@ -129,10 +129,8 @@ def render_surfaces(
     """
     outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     _check(outputs, supersample, soft)
-    if soft is not None:
-        edges, perspective = False, True
-    given = (surfaces, camera, lights or Lights(), background, sigma, outputs, supersample, threads)
-    return draw(*given, edges=edges, perspective=perspective, soft=soft)
+    look = {"edges": edges, "perspective": perspective}
+    return draw(surfaces, camera, lights or Lights(), background, sigma, outputs, supersample, threads, soft, **look)
 
 
 def draw(
@@ -144,24 +142,26 @@ def draw(
     outputs: tuple[str, ...],
     supersample: int,
     threads: int | None,
+    soft: Soft | None,
     *,
     edges: bool,
     perspective: bool,
-    soft: Soft | None = None,
 ) -> dict[str, Tensor]:
     """`render_surfaces`, with one output more: "weights", perspective-correct barycentric coordinates."""
     surfaces = (surfaces,) if isinstance(surfaces, Surface) else tuple(surfaces)
     if not surfaces:
         raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
     dtype = surfaces[0].vertices.dtype
-    look = _look(surfaces, lights, edges, perspective, outputs)
+    look = _look(surfaces, lights, edges and soft is None, perspective or soft is not None, outputs)
     parameters = _parameters(look, surfaces, camera, lights, dtype)
     parameters["sigma"] = _number(sigma, dtype)
     if look.colours:
         parameters["background"] = torch.as_tensor(background, dtype=dtype)
     if soft is not None and look.colours:
-        for name, number in (("gamma", soft.gamma), ("soft_near", soft.near), ("soft_far", soft.far)):
-            parameters[name] = _number(number, dtype)
+        numbers = {"gamma": soft.gamma, "soft_near": soft.near, "soft_far": soft.far}
+        parameters |= {
+            n: x.to(dtype) if isinstance(x, Tensor) else _plain((x,), dtype, True) for n, x in numbers.items()
+        }
     textures = [s.material.texture if look.colours else None for s in surfaces]
     shape = Shape(
         look=look,

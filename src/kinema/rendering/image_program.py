@@ -15,6 +15,7 @@ from kinema.rendering.dibr import (
     Inside,
     Look,
     Near,
+    Outside,
     averages,
     empty_pixels,
     foreground_faces,
@@ -119,7 +120,12 @@ def image_program(faces: Faces, shape: Shape) -> Program:
         row=p.scratch("inside_row", Int, PACKET * packets),
         face=p.scratch("inside_face", Int, packets),
     )
-    outside = _near(p, "outside", outside_packets, outside_faces)
+    outside = Outside(
+        column=p.scratch("outside_column", Int, PACKET * outside_packets),
+        row=p.scratch("outside_row", Int, PACKET * outside_packets),
+        start=p.scratch("outside_start", Int, outside_packets + 1),
+        listed=p.scratch("outside_listed", Int, outside_faces),
+    )
     rims = _near(p, "rims", rim_packets, rim_edges)
     two_sided = p.constant("two_sided", Int, np.array([t[3] for t in shape.traits])[faces.surface])
     ring = p.constant("ring", ivec3, faces.rings)
@@ -129,7 +135,7 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *lists, needed)
     inside_pixels, outside_pixels, rim_pixels = pixel_kernels(look)
     if look.colours or look.coverage:
-        near = (view, face, outside, drawn, light, sigma, background, rgb, alpha)
+        near = (view, outside, drawn, light, sigma, background, rgb, alpha)
         p.call(outside_pixels, *near, count=PACKET * outside_packets)
     if look.colours:
         p.call(inside_pixels, view, inside, drawn, light, rgb, count=PACKET * packets)

@@ -54,9 +54,8 @@ def rasterise(
         get another face is not seen: `render_surfaces` has soft outlines for that.
     """
     surface = Surface(vertices, faces, Material(lit=False), two_sided=two_sided)
-    black, outputs = (0.0, 0.0, 0.0), ("face", "weights", "depth")
-    found = draw(surface, camera, Lights(), black, SIGMA, outputs, 1, threads, edges=False, perspective=True)
-    return Raster(**found)
+    black, outputs, look = (0.0, 0.0, 0.0), ("face", "weights", "depth"), {"edges": False, "perspective": True}
+    return Raster(**draw(surface, camera, Lights(), black, SIGMA, outputs, 1, threads, None, **look))
 
 
 def interpolate(attributes: Tensor, faces: Tensor, raster: Raster) -> Tensor:
