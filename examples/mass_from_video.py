@@ -81,8 +81,8 @@ def check() -> None:
 
     Rounding adds noise of about 2/255/sqrt(12) to a linear colour, and the derivatives of all pixels together leave a
     deviation of 3e-6 of the mass; 1e-5 is three of them. The loss is smooth only as long as no pixel comes to see
-    another face and no outline enters or leaves its reach, so that the step has to be short: over 1e-8 kg none does, and
-    what is left is rounding, 1e-16 of the loss over the step, 1e-8 of the derivative.
+    another face and no outline enters or leaves its reach, so the step has to be short: over 1e-8 kg none does, and
+    rounding is left, 1e-8 of the derivative.
     """
     assert (fit()[-1] / TRUE - 1.0).abs().max() < 1e-5, "8 bits leave more"
     target, start, step = observed(), GUESS.clone().requires_grad_(), 1e-8
