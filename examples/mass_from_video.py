@@ -52,16 +52,17 @@ def observed() -> torch.Tensor:
 
 
 def fit(iterations: int = 30) -> list[torch.Tensor]:
-    """L-BFGS on the logarithms; returns the masses [kg] of each evaluation, shape (5,)."""
-    target, unknown = observed(), GUESS.log().requires_grad_()
+    """L-BFGS on the logarithms over 0.1: its first step is at most 1. Returns the masses [kg] of each evaluation."""
+    target, unknown = observed(), torch.zeros(len(TRUE), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([unknown], max_iter=iterations, line_search_fn="strong_wolfe", tolerance_change=1e-12)
     found = []
 
     def closure() -> torch.Tensor:
         optimiser.zero_grad()
-        loss = 1e3 * kn.pixel_loss(film(unknown.exp()), target).sum()  # of order 1 for the line search
+        mass = GUESS * (0.1 * unknown).exp()
+        loss = 1e3 * kn.pixel_loss(film(mass), target).sum()  # of order 1 for the line search
         loss.backward()
-        found.append(unknown.detach().exp())
+        found.append(mass.detach())
         return loss.detach()
 
     optimiser.step(closure)
