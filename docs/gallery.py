@@ -22,7 +22,7 @@ from kinema.scene.shapes.racecar import racecar
 from kinema.scene.shapes.sheet import sheet
 
 IMAGES = Path(__file__).parent / "img"
-FINE = {"sigma": 1e-7, "antialias": 3, "lights": kn.Lights.studio()}
+FINE = {"sigma": 1e-7, "supersample": 3, "lights": kn.Lights.studio()}
 GAP = 8  # between panels [pixels]
 
 
@@ -104,7 +104,7 @@ def smoke() -> Tensor:
     rise = torch.tensor([12.0, 16.0, 12.0])
     path = kn.simulate_smoke(box, torch.stack(puffs), sway, buoyancy=rise, steps=160, dt=0.01, progress=False)
     camera = kn.Camera.look_at((0.5, -2.0, 0.5), (0.5, 0.0, 0.5), fov=1.96 * math.atan(0.25), size=(300, 300))
-    return beside(kn.render(path, camera, every=80, antialias=2, sigma=1e-7))
+    return beside(kn.render(path, camera, every=80, supersample=2, sigma=1e-7))
 
 
 def textured() -> Tensor:
@@ -182,7 +182,7 @@ def outlines() -> Tensor:
     model, lights = kn.compile(scene), kn.Lights.studio()
     camera = kn.Camera.look_at((0.7, -3.0, 1.3), (0.1, -0.2, 0.27), fov=0.44, size=(240, 230))
     sharp = [
-        kn.render(model, camera, sigma=sigma, lights=lights, antialias=2) for sigma in (1e-7, 1 / 7000, 1e-3, 4e-3)
+        kn.render(model, camera, sigma=sigma, lights=lights, supersample=2) for sigma in (1e-7, 1 / 7000, 1e-3, 4e-3)
     ]
     soft = [
         kn.render(model, camera, mode="soft", sigma=sigma, soft=kn.Soft(gamma, 1.0, 6.0), lights=lights)

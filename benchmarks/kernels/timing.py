@@ -18,7 +18,11 @@ _PRINT_EVERY = 5.0  # seconds between progress lines when standard error is not 
 
 
 def interleaved_minima(
-    entries: Sequence[tuple[str, Callable[[], object]]], budget: float, title: str = "", min_rounds: int = 3
+    entries: Sequence[tuple[str, Callable[[], object]]],
+    budget: float,
+    title: str = "",
+    min_rounds: int = 3,
+    min_batch: float = MIN_BATCH,
 ) -> dict[str, float]:
     """Time callables side by side and keep the best of each.
 
@@ -31,6 +35,7 @@ def interleaved_minima(
         budget: Seconds to spend; at least `min_rounds` rounds are made.
         title: What the progress line says.
         min_rounds: Rounds to make however long they take.
+        min_batch: Seconds that one timing takes at least; 0 times single calls, where these are long for the clock.
 
     Returns:
         Seconds per call, by label.
@@ -39,7 +44,7 @@ def interleaved_minima(
     best = dict.fromkeys((label for label, _ in entries), math.inf)
     if not entries:
         return best
-    inner = {label: max(1, math.ceil(MIN_BATCH / _batch(call, 1))) for label, call in entries}
+    inner = {label: max(1, math.ceil(min_batch / _batch(call, 1))) for label, call in entries}
     rounds = 0
     start = time.perf_counter()
     collecting = gc.isenabled()

@@ -63,6 +63,19 @@ def run_deformable(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]]
     return result, _module("benchmarks.deformable.report").tables(result)
 
 
+def run_render(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]]:
+    """Time images of spheres and their gradients side by side with other renderers; progress goes to standard error.
+
+    Args:
+        quick: One small sphere.
+
+    Returns:
+        One object with `rows`, `ratios` and more, and the same as tables for people.
+    """
+    result = _module("benchmarks.render.run").measure(quick=quick)
+    return result, _module("benchmarks.render.report").tables(result)
+
+
 def _module(name: str) -> Any:
     """A module of the project folder."""
     folder = str(project_folder())

@@ -131,6 +131,24 @@ def bench_deformable(json: bool = False, quick: bool = False) -> int:
     return 0
 
 
+def bench_render(json: bool = False, quick: bool = False) -> int:
+    """Time images of spheres, forward and backward, side by side with other renderers.
+
+    Args:
+        json: Print one JSON object on standard output.
+        quick: One small sphere, to see that it runs.
+    """
+    from kinema import bench
+
+    result, tables = bench.run_render(quick=quick)
+    if json:
+        print(json_format.dumps(result))
+        return 0
+    for title, columns, rows in tables:
+        _print_table(title, columns, rows)
+    return 0
+
+
 def demo(out: Path = Path("out/demo")) -> int:
     """Drop a soft block on a sphere and recover its stiffness from its final shape.
 
@@ -179,7 +197,12 @@ COMMANDS: dict[str, Any] = {
     "doctor": doctor,
     "kernels": {"list": kernels_list, "show": kernels_show},
     "cache": {"info": cache_info, "clear": cache_clear},
-    "bench": {"kernels": bench_kernels, "articulated": bench_articulated, "deformable": bench_deformable},
+    "bench": {
+        "kernels": bench_kernels,
+        "articulated": bench_articulated,
+        "deformable": bench_deformable,
+        "render": bench_render,
+    },
     "verify": verify,
 }
 

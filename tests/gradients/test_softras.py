@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 import torch
-from tests.render import reference, scenes
-from tests.render.scenes import SIZE, weights
+from tests.render import reference, soup
+from tests.render.soup import SIZE, weights
 from torch import Tensor
 
 from kinema.rendering.draw import render_surfaces
@@ -20,14 +20,14 @@ NEAR, FAR = 1.0, 10.0
 
 def soft_numbers(gamma: float, sigma: float = 2e-3) -> dict[str, Tensor]:
     options = {"sigma": sigma, "gamma": gamma, "near": NEAR, "far": FAR}
-    return scenes.numbers() | {k: torch.tensor(x, dtype=torch.float64) for k, x in options.items()}
+    return soup.numbers() | {k: torch.tensor(x, dtype=torch.float64) for k, x in options.items()}
 
 
 def draw(t: Mapping[str, Tensor], size: tuple[int, int] = SIZE, **options: object) -> dict[str, Tensor]:
     return render_surfaces(
-        options.pop("surfaces", None) or scenes.surfaces(t),
-        scenes.camera(t, size),
-        lights=scenes.lights(t),
+        options.pop("surfaces", None) or soup.surfaces(t),
+        soup.camera(t, size),
+        lights=soup.lights(t),
         background=t["background"],
         sigma=t["sigma"],
         soft=Soft(t["gamma"], t["near"], t["far"]),
@@ -39,8 +39,8 @@ def plain(
     t: Mapping[str, Tensor], surfaces: list[Surface] | None = None, size: tuple[int, int] = SIZE
 ) -> dict[str, Tensor]:
     numbers = {name: t[name] for name in ("sigma", "gamma", "near", "far")}
-    shown = surfaces or scenes.surfaces(t)
-    return reference.soft(shown, scenes.camera(t, size), scenes.lights(t), t["background"], **numbers)
+    shown = surfaces or soup.surfaces(t)
+    return reference.soft(shown, soup.camera(t, size), soup.lights(t), t["background"], **numbers)
 
 
 def loss(image: Mapping[str, Tensor]) -> Tensor:
@@ -69,7 +69,7 @@ def test_triangles_of_the_scene_overlap():
     t = soft_numbers(1e-2)
     alone = [
         plain(t, [Surface(s.vertices, s.faces[f : f + 1], s.material, s.uv)])["alpha"]
-        for s in scenes.surfaces(t)
+        for s in soup.surfaces(t)
         for f in range(len(s.faces))
     ]
     assert (torch.stack(alone) > 0.01).sum(0).double().mean() > 1.5
@@ -102,7 +102,7 @@ def test_a_silhouette_is_the_alpha_of_an_image():
 
 def test_the_order_of_triangles_does_not_matter():
     t = soft_numbers(1e-2)
-    turned = [Surface(s.vertices, s.faces.flip(0), s.material, s.uv, s.smooth, s.two_sided) for s in scenes.surfaces(t)]
+    turned = [Surface(s.vertices, s.faces.flip(0), s.material, s.uv, s.smooth, s.two_sided) for s in soup.surfaces(t)]
     one, other = draw(t), draw(t, surfaces=turned[::-1])
     for name in one:
         np.testing.assert_allclose(one[name], other[name], atol=1e-12)

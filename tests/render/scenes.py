@@ -1,8 +1,9 @@
-"""Scenes that the renderer is tested with: overlapping triangles of both windings, several surfaces and materials."""
+"""Random scenes for tests of the renderer: tensors by name, and surfaces, cameras and lights made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,68 +11,82 @@ from torch import Tensor
 from kinema.rendering.camera import Camera
 from kinema.rendering.surface import Lights, Material, Surface
 
-SIZE = (27, 20)  # neither is a multiple of 8
-COUNT = 10  # triangles of each surface
+SIZE = (37, 29)
 
 
-def numbers(seed: int = 5) -> dict[str, Tensor]:
-    """Everything that can be differentiated, float64; triangles are soup, but for an edge that two of them share."""
+def sphere(rings: int, segments: int) -> tuple[Tensor, Tensor]:
+    """Vertices and faces of a unit sphere of 2 segments (rings - 1) triangles."""
+    points = [(0.0, 0.0, 1.0)]
+    for i in range(1, rings):
+        for j in range(segments):
+            a, b = math.pi * i / rings, 2 * math.pi * j / segments
+            points.append((math.sin(a) * math.cos(b), math.sin(a) * math.sin(b), math.cos(a)))
+    points.append((0.0, 0.0, -1.0))
+
+    def at(i: int, j: int) -> int:
+        return 1 + (i - 1) * segments + j % segments
+
+    faces = [(0, at(1, j), at(1, j + 1)) for j in range(segments)]
+    for i in range(1, rings - 1):
+        for j in range(segments):
+            faces += [(at(i, j), at(i + 1, j), at(i + 1, j + 1)), (at(i, j), at(i + 1, j + 1), at(i, j + 1))]
+    faces += [(len(points) - 1, at(rings - 1, j + 1), at(rings - 1, j)) for j in range(segments)]
+    return torch.tensor(points, dtype=torch.float64), torch.tensor(faces)
+
+
+ROUND, ROUND_FACES = sphere(5, 7)
+# Textured, two-sided, flat triangles, which cross each other and the spheres. Loose: at a common corner of two of them
+# rounding would decide which is the nearest to a pixel, and whose normal counts.
+SHEET_FACES = torch.arange(18).reshape(6, 3)
+LIGHTS = ("ambient", "directions", "direction_colours", "points", "point_colours")
+CAMERA = ("R", "t", "focal", "centre")
+
+
+def numbers(seed: int, eye: tuple[float, float, float] = (3.0, 0.5, 0.4)) -> dict[str, Tensor]:
+    """All tensors of a scene: three surfaces that hide each other, one partly behind a camera that is near."""
     g = torch.Generator().manual_seed(seed)
 
-    def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        return low + (high - low) * torch.rand(shape, generator=g, dtype=torch.float64)
+    def rand(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=g, dtype=torch.float64)
 
-    camera = Camera.look_at((0.3, -4.0, 1.1), (0.05, 0.0, 0.02), fov=0.9, size=SIZE, dtype=torch.float64)
-    made = {name: getattr(camera, name).clone() for name in ("R", "t", "focal", "centre")}
-    for k in range(3):
-        middle = uniform(COUNT, 1, 3, low=-1.0, high=1.0)
-        made[f"vertices{k}"] = (middle + uniform(COUNT, 3, 3, low=-1.2, high=1.2)).reshape(-1, 3)
-    # A triangle seen from the side, a sliver, and one behind the camera.
-    eye = torch.tensor([0.3, -4.0, 1.1], dtype=torch.float64)
-    made["vertices0"][5] = 0.5 * (made["vertices0"][3] + eye) + 1e-3
-    made["vertices1"][8] = 0.55 * made["vertices1"][6] + 0.45 * made["vertices1"][7] + 0.01
-    made["vertices2"][3:6] = eye + torch.tensor([[0.0, -1.0, 0.0], [0.5, -2.0, 0.0], [0.0, -1.0, 0.5]])
-    return made | {
-        "colour0": uniform(3 * COUNT, 3),
-        "colour1": uniform(3),
-        "colour2": uniform(3 * COUNT, 3),
-        "texture": uniform(4, 5, 3),
-        "uv": uniform(3 * COUNT, 2, low=-0.1, high=1.1),
-        "diffuse": uniform(3, low=0.5),
-        "specular": uniform(3, low=0.1, high=0.4),
-        "shininess": uniform(3, low=2.0, high=6.0),
-        "ambient": uniform(3),
-        "directions": uniform(2, 3, low=-1.0),
-        "direction_colours": uniform(2, 3),
-        "points": torch.tensor([[1.0, -3.0, 2.0]], dtype=torch.float64),
-        "point_colours": uniform(1, 3),
-        "background": uniform(3),
+    def randn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=g, dtype=torch.float64)
+
+    camera = Camera.look_at(eye, (0.0, 0.0, 0.0), size=SIZE, fov=0.7, dtype=torch.float64)
+    n = len(ROUND)
+    return {
+        **{name: getattr(camera, name).clone() for name in CAMERA},
+        **dict(zip(LIGHTS, (rand(3), randn(2, 3), rand(2, 3), 3 * randn(1, 3), rand(1, 3)), strict=True)),
+        "vertices": 0.6 * ROUND + 0.1 * randn(n, 3),
+        "colour": rand(n, 3),
+        "diffuse": rand(),
+        "specular": rand(),
+        "shininess": 4 + 8 * rand(),
+        "sheet": 0.8 * randn(18, 3),
+        "uv": 1.4 * rand(18, 2) - 0.2,
+        "texture": rand(5, 4, 3),
+        "tint": rand(3),
+        "plain": 0.3 * ROUND + torch.tensor([0.5, 0.3, -0.2]),
+        "plain_colour": rand(3),
+        "background": rand(3),
+        "sigma": torch.tensor(1 / 700, dtype=torch.float64),  # wide outlines: many pixels feel them
     }
 
 
-def surfaces(t: Mapping[str, Tensor]) -> list[Surface]:
-    """A textured one, a flat one drawn on both sides, and one that is not lit."""
-    faces = torch.arange(3 * COUNT).reshape(-1, 3)
-    faces[1, 0], faces[1, 2] = faces[0, 1], faces[0, 0]
-
-    def material(k: int, **options: object) -> Material:
-        shine = {name: t[name][..., k] for name in ("diffuse", "specular", "shininess")}
-        return Material(colour=t[f"colour{k}"], **shine, **options)
-
+def surfaces(x: dict[str, Tensor]) -> list[Surface]:
+    """A smooth shiny sphere, flat textured two-sided triangles, a sphere that is not lit."""
+    shiny = Material(x["colour"], None, x["diffuse"], x["specular"], x["shininess"])
+    printed = Material(x["tint"], x["texture"], specular=0.2)
     return [
-        Surface(t["vertices0"], faces, material(0, texture=t["texture"]), uv=t["uv"]),
-        Surface(t["vertices1"], faces, material(1), smooth=False, two_sided=True),
-        Surface(t["vertices2"], faces, material(2, lit=False)),
+        Surface(x["vertices"], ROUND_FACES, shiny),
+        Surface(x["sheet"], SHEET_FACES, printed, x["uv"], smooth=False, two_sided=True),
+        Surface(x["plain"], ROUND_FACES, Material(x["plain_colour"], lit=False)),
     ]
 
 
-def camera(t: Mapping[str, Tensor], size: tuple[int, int] = SIZE) -> Camera:
-    return Camera(t["R"], t["t"], t["focal"], t["centre"], *size)
+def camera(x: dict[str, Tensor]) -> Camera:
+    return Camera(*(x[name] for name in CAMERA), *SIZE)
 
 
-def lights(t: Mapping[str, Tensor]) -> Lights:
-    return Lights(**{n: t[n] for n in ("ambient", "directions", "direction_colours", "points", "point_colours")})
-
-
-def weights(image: Tensor) -> Tensor:
-    return torch.randn(image.shape, dtype=image.dtype, generator=torch.Generator().manual_seed(0))
+def lights(x: dict[str, Tensor]) -> Lights:
+    return replace(Lights(), **{name: x[name] for name in LIGHTS})

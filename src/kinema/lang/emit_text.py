@@ -46,6 +46,7 @@ _CALLS = {
     )
 }
 _CALLS.update(idiv="idiv", imod="imod")
+_OF_INTS = {"add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "idiv": "idiv({}, {})", "imod": "imod({}, {})"}
 
 
 @dataclass
@@ -208,9 +209,18 @@ class Writer:
         """`uniform(x)`: the first lane; a checked build compares the others."""
         x = self.ref(v.args[0])
         if not self.check:
-            return f"lane({x}, 0)"
+            return self.of_first_lane(v.args[0]) or f"lane({x}, 0)"
         array = self.k.arrays[0]
         return f"checked_uniform(call, {x}, {self.active()}, e0, {self.site(array, v.line)})"
+
+    def of_first_lane(self, v: Value) -> str | None:
+        """An Int as a scalar, if it is computed from the element's number alone: dividing lanes is slow."""
+        if v is self.k.index:
+            return "U(e0)"
+        if v.op == "const" or not self.vector(v):
+            return self.ref(v)
+        args = [self.of_first_lane(a) for a in v.args] if v.op in _OF_INTS else [None]
+        return None if None in args else _OF_INTS[v.op].format(*args)
 
     def active(self) -> str:
         """Mask of the lanes that act here."""

@@ -1,7 +1,7 @@
 """Images with sharp insides and soft outlines, one lane per pixel [Chen et al. 2019].
 
-A pixel that a face covers shows the nearest one, whose attributes are interpolated. Elsewhere, with d the distance on the
-screen to a face, and for covered pixels with d the distance to a silhouette edge in front of them:
+A pixel that a face covers shows the nearest one, whose attributes are interpolated. Elsewhere, with d the distance on
+the screen to a face, and for covered pixels with d the distance to a silhouette edge in front of them:
 
     D     = exp(-d^2 / sigma)                    where d^2 < CUT sigma
     alpha = 1 - prod (1 - D)
@@ -34,16 +34,16 @@ from kinema.lang import (
     ivec4,
     kernel,
     max,
-    normalize,
     record,
     static,
     struct,
     uniform,
     vec2,
     vec3,
+    vec4,
 )
-from kinema.rendering.screen import PACKET, View, eye_of, on_grid, ray_of
-from kinema.rendering.shading import Light, mirrored, texel, tinted
+from kinema.rendering.screen import PACKET, View, eye_of, grid_of, lens_of, on_grid, pixel_at, ray_of, stride_of
+from kinema.rendering.shading import Light, mirrored, texel, tinted, unit
 from kinema.rendering.soft_pixels import cross2
 from kinema.rendering.tiles import CUT
 
@@ -63,20 +63,23 @@ class Look:
     points: int = 0
     edges: bool = True
     perspective: bool = True
-    colours: bool = True  # otherwise coverage only
+    colours: bool = True  # whether they are wanted
+    coverage: bool = True  # whether it is wanted
+    normals: bool = False  # whether they are wanted
 
 
 @record
 class Inside:
     """Covered pixels (column, row), in packets of one face each; column -1: no pixel. Faces of packets, -1: unused."""
 
-    pixel: Array[ivec2]
+    column: Array[Int]
+    row: Array[Int]
     face: Array[Int]
 
 
 @record
 class Near:
-    """Packets of pixels (-1: unused), and the faces or edges near each: listed[start[k]] ... listed[start[k + 1] - 1]."""
+    """Packets of pixels (-1: unused); faces or edges near the k-th: listed[start[k]] ... listed[start[k + 1] - 1]."""
 
     packet: Array[Int]
     start: Array[Int]
@@ -87,8 +90,8 @@ class Near:
 class Drawn:
     """Triangles of all surfaces. Per face: corners, surface. Per vertex: on the screen, in the world [m], normal, uv.
 
-    `colours` are those of vertices or of surfaces. Per surface: traits (lit, smooth, textured, two-sided; 0 or 1), place
-    of its texture (first texel, width, height), material.
+    `colours` are those of vertices or of surfaces. Per surface: traits (lit, smooth, textured, two-sided; 0 or 1),
+    place of its texture (first texel, width, height), material.
     """
 
     corners: Array[ivec3]
@@ -104,6 +107,14 @@ class Drawn:
     diffuse: Array[Float]
     specular: Array[Float]
     shininess: Array[Float]
+
+
+@record
+class Corners:
+    """Corners of the faces, and the vertices on the screen."""
+
+    corners: Array[ivec3]
+    screen: Array[vec3]
 
 
 @struct
@@ -152,8 +163,8 @@ def along(at: vec2, a: vec2, b: vec2):
 
 @func
 def squared_distance(at: vec2, a: vec2, b: vec2, t: Float):
-    """From `at` to the point a + t (b - a)."""
-    to = a + (b - a) * t - at
+    """From `at` to the point (1 - t) a + t b: the same to the last bit for all edges that have it as an end."""
+    to = a * (1.0 - t) + b * t - at
     return dot(to, to)
 
 
@@ -201,12 +212,12 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
         if MANY:
             s = drawn.surface[f]
         pa, pb, pc = zero, zero, zero
-        if LIT and (FLAT or not PERSPECTIVE):
+        if FLAT or not PERSPECTIVE:
             pa, pb, pc = drawn.vertices[i], drawn.vertices[j], drawn.vertices[l]
         na, nb, nc = zero, zero, zero
-        if LIT and SMOOTH:
+        if SMOOTH:
             na, nb, nc = drawn.normals[i], drawn.normals[j], drawn.normals[l]
-        if LIT and FLAT:
+        if FLAT:
             of_face = cross(pb - pa, pc - pa)
             if SMOOTH:
                 smooth = drawn.traits[s].y == 1
@@ -224,14 +235,14 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
         diffuse, specular, shininess = 0.0, 0.0, 0.0
         if LIT:
             diffuse = drawn.diffuse[s]
-        if LIT and SPECULAR:
+        if SPECULAR:
             specular, shininess = drawn.specular[s], drawn.shininess[s]
         return Side(s, pa, pb, pc, na, nb, nc, ca, cb, cc, ta, tb, tc, diffuse, specular, shininess)
 
     @func
     def normal_of(drawn: Drawn, side: Side, q: vec3, a: vec3, b: vec3, c: vec3):
         """Unit normal in the world, of a point with interpolation weights q."""
-        n = normalize(side.na * q.x + side.nb * q.y + side.nc * q.z)
+        n = unit(side.na * q.x + side.nb * q.y + side.nc * q.z)
         if TWO_SIDED:
             turned = cross2(flat(b) - flat(a), flat(c) - flat(a)) > 0.0
             if SOME_TWO_SIDED:
@@ -240,7 +251,9 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
         return n
 
     @func
-    def colour_of(drawn: Drawn, light: Light, view: View, side: Side, at: vec2, w: vec3, a: vec3, b: vec3, c: vec3):
+    def colour_of(
+        drawn: Drawn, light: Light, view: View, lens: vec4, side: Side, at: vec2, w: vec3, a: vec3, b: vec3, c: vec3
+    ):
         """Colour towards the camera, of the point of a face seen at `at`, where its coordinates are w."""
         q, z = w, 1.0
         if PERSPECTIVE:
@@ -264,13 +277,13 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
             # Seen in perspective, the direction to the camera is that of the pixel's ray, whatever its depth.
             p, v = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
             if PERSPECTIVE and (SPECULAR or PLACED):
-                ray = ray_of(view, at)
-                v = -normalize(ray)
+                ray = ray_of(view, lens, at)
+                v = -unit(ray)
                 if PLACED:
                     p = eye_of(view) + ray * z
             if not PERSPECTIVE and (SPECULAR or POINTS > 0):
                 p = side.pa * q.x + side.pb * q.y + side.pc * q.z
-                v = normalize(eye_of(view) - p)
+                v = unit(eye_of(view) - p)
             scattered = vec3(0.0, 0.0, 0.0)
             shine = vec3(0.0, 0.0, 0.0)
             for k in static(DIRECTIONAL + POINTS):
@@ -278,7 +291,7 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
                 if k < DIRECTIONAL:
                     to_light, of_light = light.directions[k], light.direction_colours[k]
                 else:
-                    to_light = normalize(light.points[k - DIRECTIONAL] - p)
+                    to_light = unit(light.points[k - DIRECTIONAL] - p)
                     of_light = light.point_colours[k - DIRECTIONAL]
                 facing = dot(n, to_light)
                 scattered = scattered + of_light * max(facing, 0.0)
@@ -300,30 +313,27 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
 def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
     """The kernels of pixels that a face colours alone, of uncovered ones near a face, of covered ones near an edge."""
     side_of, _, colour_of = point_functions(look)
-    COLOURS, SOLID, SOME_SOLID = look.colours, look.two_sided == "all", look.two_sided == "some"
+    COLOURS, COVERAGE = look.colours, look.coverage
+    SOLID, SOME_SOLID = look.two_sided == "all", look.two_sided == "some"
 
     @kernel
-    def inside_pixels(
-        p: Index, view: View, inside: Inside, drawn: Drawn, light: Light, rgb: Array[vec3], alpha: Array[Float]
-    ):
+    def inside_pixels(p: Index, view: View, inside: Inside, drawn: Drawn, light: Light, rgb: Array[vec3]):
         """Pixels inside a face, packets of one face each.
 
         Gradients:
             Exact for the face.
         """
         f = inside.face[uniform(p // PACKET)]
-        column, row = inside.pixel[p]
+        column, row = inside.column[p], inside.row[p]
+        grid, lens = grid_of(view), lens_of(view)
+        stride = stride_of(view.pixels.x)
         if f >= 0:
             if column >= 0:
                 i, j, l = drawn.corners[f]
                 a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
-                at = on_grid(column, row, view.size.x, view.size.y)
-                place = column + row * ((view.size.x + PACKET - 1) // PACKET * PACKET)
-                if COLOURS:
-                    rgb[place] = colour_of(
-                        drawn, light, view, side_of(drawn, f), at, inner_weights(at, a, b, c), a, b, c
-                    )
-                alpha[place] = 1.0
+                at = on_grid(grid, column, row)
+                w = inner_weights(at, a, b, c)
+                rgb[column + row * stride] = colour_of(drawn, light, view, lens, side_of(drawn, f), at, w, a, b, c)
 
     @kernel
     def outside_pixels(
@@ -345,9 +355,10 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         """
         slot = uniform(p // PACKET)
         packet = near.packet[slot]
+        grid, lens = grid_of(view), lens_of(view)
         if packet >= 0:
-            column, row, place = on_packet(packet, p - PACKET * slot, view.size.x)
-            at = on_grid(column, row, view.size.x, view.size.y)
+            column, row, place = on_packet(packet, p - PACKET * slot, view.pixels.x)
+            at = on_grid(grid, column, row)
             cut, sharp = CUT * sigma, 1.0 / sigma
             reach = cut if face[place] == -1 else -1.0
             clear = 1.0
@@ -390,10 +401,11 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                         a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
                         w = edge_weights(at, best - 3 * f, a, b, c)
                         q = flat(a) * w.x + flat(b) * w.y + flat(c) * w.z
-                        own = colour_of(drawn, light, view, side_of(drawn, f), q, w, a, b, c)
+                        own = colour_of(drawn, light, view, lens, side_of(drawn, f), q, w, a, b, c)
                         colour = own * (1.0 - clear) + background * clear
                     rgb[place] = colour
-                alpha[place] = 1.0 - clear
+                if COVERAGE:
+                    alpha[place] = 1.0 - clear
 
     @kernel
     def rim_pixels(
@@ -405,7 +417,6 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         light: Light,
         sigma: Float,
         rgb: Array[vec3],
-        alpha: Array[Float],
     ):
         """Covered pixels of packets near silhouette edges in front of them, which fade over what covers the pixels.
 
@@ -414,47 +425,46 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         """
         slot = uniform(p // PACKET)
         packet = near.packet[slot]
+        grid, lens = grid_of(view), lens_of(view)
         if packet >= 0:
-            column, row, place = on_packet(packet, p - PACKET * slot, view.size.x)
-            at = on_grid(column, row, view.size.x, view.size.y)
+            column, row, place = on_packet(packet, p - PACKET * slot, view.pixels.x)
+            at = on_grid(grid, column, row)
             cut, sharp = CUT * sigma, 1.0 / sigma
             owner = face[place]
             if owner >= 0:
-                alpha[place] = 1.0
-                if COLOURS:
-                    i, j, l = drawn.corners[owner]
-                    a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
-                    w = inner_weights(at, a, b, c)
-                    colour = colour_of(drawn, light, view, side_of(drawn, owner), at, w, a, b, c)
-                    depth = w.x / a.z + w.y / b.z + w.z / c.z
-                    hidden = 1.0
-                    nearest = cut
-                    best = -1
-                    for k in range(near.start[slot], near.start[slot + 1]):
-                        f = near.listed[k] // 3
-                        side = near.listed[k] - 3 * f
-                        ei, ej, el = drawn.corners[f]
-                        ea = drawn.screen[ei if side == 0 else (ej if side == 1 else el)]
-                        eb = drawn.screen[ej if side == 0 else (el if side == 1 else ei)]
-                        ec = drawn.screen[el if side == 0 else (ei if side == 1 else ej)]
-                        t = detach(along(at, flat(ea), flat(eb)))
-                        d = squared_distance(at, flat(ea), flat(eb), t)
-                        edge = flat(eb) - flat(ea)
-                        beyond = cross2(edge, at - flat(ea)) * cross2(edge, flat(ec) - flat(ea)) < 0.0
-                        if d < cut and beyond and (1.0 - t) / ea.z + t / eb.z > depth:
-                            hidden = hidden * (1.0 - exp(-d * sharp))
-                            if d < nearest:
-                                nearest = d
-                                best = near.listed[k]
-                    if best >= 0:
-                        f = best // 3
-                        ei, ej, el = drawn.corners[f]
-                        ea, eb, ec = drawn.screen[ei], drawn.screen[ej], drawn.screen[el]
-                        ew = edge_weights(at, best - 3 * f, ea, eb, ec)
-                        q = flat(ea) * ew.x + flat(eb) * ew.y + flat(ec) * ew.z
-                        over = colour_of(drawn, light, view, side_of(drawn, f), q, ew, ea, eb, ec)
-                        colour = colour * hidden + over * (1.0 - hidden)
-                    rgb[place] = colour
+                i, j, l = drawn.corners[owner]
+                a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+                w = inner_weights(at, a, b, c)
+                colour = colour_of(drawn, light, view, lens, side_of(drawn, owner), at, w, a, b, c)
+                depth = w.x / a.z + w.y / b.z + w.z / c.z
+                hidden = 1.0
+                nearest = cut
+                best = -1
+                for k in range(near.start[slot], near.start[slot + 1]):
+                    f = near.listed[k] // 3
+                    side = near.listed[k] - 3 * f
+                    ei, ej, el = drawn.corners[f]
+                    ea = drawn.screen[ei if side == 0 else (ej if side == 1 else el)]
+                    eb = drawn.screen[ej if side == 0 else (el if side == 1 else ei)]
+                    ec = drawn.screen[el if side == 0 else (ei if side == 1 else ej)]
+                    t = detach(along(at, flat(ea), flat(eb)))
+                    d = squared_distance(at, flat(ea), flat(eb), t)
+                    edge = flat(eb) - flat(ea)
+                    beyond = cross2(edge, at - flat(ea)) * cross2(edge, flat(ec) - flat(ea)) < 0.0
+                    if d < cut and beyond and (1.0 - t) / ea.z + t / eb.z > depth:
+                        hidden = hidden * (1.0 - exp(-d * sharp))
+                        if d < nearest:
+                            nearest = d
+                            best = near.listed[k]
+                if best >= 0:
+                    f = best // 3
+                    ei, ej, el = drawn.corners[f]
+                    ea, eb, ec = drawn.screen[ei], drawn.screen[ej], drawn.screen[el]
+                    ew = edge_weights(at, best - 3 * f, ea, eb, ec)
+                    q = flat(ea) * ew.x + flat(eb) * ew.y + flat(ec) * ew.z
+                    over = colour_of(drawn, light, view, lens, side_of(drawn, f), q, ew, ea, eb, ec)
+                    colour = colour * hidden + over * (1.0 - hidden)
+                rgb[place] = colour
 
     return inside_pixels, outside_pixels, rim_pixels
 
@@ -464,3 +474,102 @@ def empty_pixels(p: Index, face: Array[Int], background: vec3, rgb: Array[vec3])
     """The background where no face is near."""
     if face[p] == -2:
         rgb[p] = background
+
+
+@kernel
+def settled_coverage(p: Index, face: Array[Int], alpha: Array[Float]):
+    """Coverage of pixels that are covered, or far from all faces."""
+    if face[p] != -1:
+        alpha[p] = 1.0 if face[p] >= 0 else 0.0
+
+
+@cache
+def foreground_kernels(look: Look) -> tuple[Any, Any]:
+    """The kernels of depths and of normals."""
+    side_of, normal_of, _ = point_functions(look)
+    PERSPECTIVE = look.perspective
+
+    @kernel
+    def foreground_depth(p: Index, view: View, face: Array[Int], drawn: Drawn, depth: Array[Float]):
+        """Depth [m] of what covers a pixel, 0 where nothing does."""
+        z = 0.0
+        f = face[p]
+        if f >= 0:
+            i, j, l = drawn.corners[f]
+            a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+            w = inner_weights(pixel_at(view, p), a, b, c)
+            z = 1.0 / (w.x / a.z + w.y / b.z + w.z / c.z)
+        depth[p] = z
+
+    @kernel
+    def foreground_normals(p: Index, view: View, face: Array[Int], drawn: Drawn, normal: Array[vec3]):
+        """Unit normal, in the world, of what covers a pixel; 0 where nothing does."""
+        n = vec3(0.0, 0.0, 0.0)
+        f = face[p]
+        if f >= 0:
+            i, j, l = drawn.corners[f]
+            a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+            q = inner_weights(pixel_at(view, p), a, b, c)
+            if PERSPECTIVE:
+                q = vec3(q.x / a.z, q.y / b.z, q.z / c.z)
+                q = q * (1.0 / (q.x + q.y + q.z))
+            n = normal_of(drawn, side_of(drawn, f), q, a, b, c)
+        normal[p] = n
+
+    return foreground_depth, foreground_normals
+
+
+@kernel
+def foreground_weights(p: Index, view: View, face: Array[Int], drawn: Corners, weights: Array[vec3]):
+    """Perspective-correct barycentric coordinates of what covers a pixel; 0 where nothing does."""
+    q = vec3(0.0, 0.0, 0.0)
+    f = face[p]
+    if f >= 0:
+        i, j, l = drawn.corners[f]
+        a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
+        q = inner_weights(pixel_at(view, p), a, b, c)
+        q = vec3(q.x / a.z, q.y / b.z, q.z / c.z)
+        q = q * (1.0 / (q.x + q.y + q.z))
+    weights[p] = q
+
+
+@kernel
+def foreground_faces(p: Index, face: Array[Int], index: Array[Int]):
+    """The face that covers a pixel, -1 where none does."""
+    index[p] = max(face[p], -1)
+
+
+@cache
+def averages(times: int) -> tuple[Any, Any]:
+    """Kernels of the mean over times x times pixels, of colours and of numbers."""
+    TIMES, SHARE = times, 1.0 / times**2
+
+    @kernel
+    def mean_colours(p: Index, size: ivec2, fine: Array[vec3], rgb: Array[vec3]):
+        """Means of colours."""
+        stride = (size.x + PACKET - 1) // PACKET * PACKET
+        fine_stride = (TIMES * size.x + PACKET - 1) // PACKET * PACKET
+        row = p // stride
+        column = p - row * stride
+        if column < size.x:
+            total = vec3(0.0, 0.0, 0.0)
+            for i in static(TIMES):
+                for j in static(TIMES):
+                    total = total + fine[(TIMES * row + i) * fine_stride + TIMES * column + j]
+            rgb[p] = total * SHARE
+
+    @kernel
+    def mean_numbers(p: Index, size: ivec2, fine: Array[Float], alpha: Array[Float]):
+        """Means of numbers."""
+        stride = (size.x + PACKET - 1) // PACKET * PACKET
+        fine_stride = (TIMES * size.x + PACKET - 1) // PACKET * PACKET
+        row = p // stride
+        column = p - row * stride
+        if column < size.x:
+            total = 0.0
+            for i in static(TIMES):
+                for j in static(TIMES):
+                    total = total + fine[(TIMES * row + i) * fine_stride + TIMES * column + j]
+            alpha[p] = total * SHARE
+
+    return mean_colours, mean_numbers

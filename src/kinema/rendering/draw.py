@@ -1,9 +1,8 @@
-"""Images of surfaces: programs made once per topology, one native call forward and one backward for a batch of images."""
+"""Images of surfaces: one native call forward and one backward for a batch of images."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,42 +11,19 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program, Ref
+from kinema.lang.bridge import Rollout, rollout
+from kinema.lang.program import Program
 from kinema.rendering.camera import Camera
-from kinema.rendering.dibr import Drawn, Inside, Look, Near, empty_pixels, pixel_kernels
-from kinema.rendering.screen import (
-    PACKET,
-    View,
-    joined_faces,
-    rings,
-    row_length,
-    sum_of_normals,
-    vertex_normals,
-    vertices_on_screen,
-    visible,
-)
-from kinema.rendering.shading import Light, directions_to_lights
-from kinema.rendering.softras import SOFT_ROOM, Soft, call_silhouette_kernels, call_soft_kernels, soft_inputs
-from kinema.rendering.surface import Lights, Surface
+from kinema.rendering.dibr import Look
+from kinema.rendering.image_program import Faces, Shape, image_program
+from kinema.rendering.screen import joined_faces, rings, row_length
+from kinema.rendering.softras import SOFT_ROOM, Soft
+from kinema.rendering.surface import Lights, Material, Surface
 
-FIRST_ROOM = (64, 64, 512, 16, 64)  # packets inside, packets outside, their faces, packets at rims, their edges
 SIGMA = 1.0 / 7000.0  # [Chen et al. 2019], squared width of soft outlines on the screen
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a program is made for, beside the faces."""
-
-    look: Look
-    size: tuple[int, int]
-    near: float
-    vertices: int
-    traits: tuple[tuple[int, int, int, int], ...]
-    textures: tuple[tuple[int, int], ...]  # (width, height) of each surface's, (0, 0) without
-    room: tuple[int, ...]  # in the lists of `screen.visible` or of `softras.touched_pixels`, see there
-    mode: str = "dibr"  # or "soft", "silhouette"
+OUTPUTS = ("rgb", "alpha", "depth", "face", "normal")
+FIRST_ROOM = (64, 64, 512, 16, 64)  # see Shape
+MOST_TOPOLOGIES = 64
 
 
 class Topology:
@@ -64,31 +40,40 @@ class Topology:
                 got = f"{int(faces.min())} ... {int(faces.max())}"
                 raise InputError(f"faces of {surface.name!r} name no vertex", got=got, expected=f"0 ... {count - 1}")
         self.kept = [(s.faces, s.points) for s in surfaces]  # alive, so that their ids stay theirs
-        self.faces = joined_faces(parts, counts)
-        self.surface = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int32)
+        corners = joined_faces(parts, counts)
+        owners = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int32)
         # Neighbours are those that share points, which may be several vertices each.
         same = [
             p if s.points is None else s.points.detach().cpu().numpy()[p] for s, p in zip(surfaces, parts, strict=True)
         ]
-        self.rings = rings(joined_faces(same, counts))
+        self.faces = Faces(corners, owners, rings(joined_faces(same, counts)))
         self.programs: dict[Shape, Program] = {}
-        self.room: dict[Any, tuple[int, ...]] = {}  # by mode and size of the image
+        self.room: dict[tuple[int, ...], tuple[int, ...]] = {}  # by the size of the image
 
-    def program(self, shape: Shape) -> Program:
-        """The program for a shape, made at first use."""
-        made = self.programs.get(shape)
-        if made is None:
-            made = self.programs[shape] = image_program(self, shape)
-        return made
+    def draw(self, shape: Shape, parameters: dict[str, Tensor], threads: int | None) -> Rollout:
+        """Run the program for a shape with as much room in its lists as it turns out to need."""
+        size = (*shape.size, shape.times, shape.soft)
+        room = self.room.setdefault(size, shape.room)
+        recorded = ("needed", *("face_index" if n == "face" else n for n in shape.outputs))
+        while True:
+            key = Shape(**{**vars(shape), "room": room})
+            program = self.programs.get(key)
+            if program is None:
+                program = self.programs[key] = image_program(self.faces, key)
+            done = rollout(program, 1, {}, parameters, record=recorded, threads=threads, progress=False)
+            needed = done.outputs["needed"].reshape(-1, len(room)).amax(0).tolist()
+            if all(n <= r for n, r in zip(needed, room, strict=True)):
+                return done
+            self.programs.pop(key)
+            room = self.room[size] = tuple(r if n <= r else n + n // 4 for n, r in zip(needed, room, strict=True))
 
 
 _TOPOLOGIES: dict[Any, Topology] = {}
-MOST_TOPOLOGIES = 64
 
 
 def topology_of(surfaces: Sequence[Surface]) -> Topology:
     """The topology of surfaces, remembered by the identity of their tensors of faces."""
-    key = tuple((id(s.faces), s.faces._version, id(s.points), s.vertices.shape[-2]) for s in surfaces)
+    key = tuple([(id(s.faces), s.faces._version, id(s.points), s.vertices.shape[-2]) for s in surfaces])
     found = _TOPOLOGIES.get(key)
     if found is None:
         found = Topology(surfaces)
@@ -96,138 +81,6 @@ def topology_of(surfaces: Sequence[Surface]) -> Topology:
             _TOPOLOGIES.pop(next(iter(_TOPOLOGIES)))
         _TOPOLOGIES[key] = found
     return found
-
-
-def image_program(topology: Topology, shape: Shape) -> Program:
-    """A program whose one step draws an image: vertices to the screen, lists, pixels."""
-    look, (width, height) = shape.look, shape.size
-    p = Program("image")
-    n, surfaces, faces = shape.vertices, len(shape.traits), len(topology.faces)
-    pixels = row_length(width) * height
-    vertices = p.parameter("vertices", vec3, n)
-    view = View(
-        R=p.parameter("R", mat33),
-        t=p.parameter("t", vec3),
-        focal=p.parameter("focal", vec2),
-        centre=p.parameter("centre", vec2),
-        size=p.constant("size", ivec2, shape.size),
-        near=p.constant("near", Float, shape.near),
-    )
-    sigma = p.parameter("sigma", Float)
-    corners = p.constant("corners", ivec3, topology.faces)
-    screen = p.scratch("screen", vec3, n)
-    p.call(vertices_on_screen, vertices, view, screen, count=n)
-
-    def given(name: str, element: type, count: int, used: bool = True) -> Ref:
-        """A parameter, or zeros in place of what is not used."""
-        if used:
-            return p.parameter(name, element, count)
-        one: dict[type, Any] = {vec3: [(0.0, 0.0, 0.0)], vec2: [(0.0, 0.0)], Float: [0.0]}
-        return p.constant(name, element, one[element])
-
-    lit, textured = look.lit != "none", look.textured != "none"
-    normals = given("normals", vec3, n, False) if not lit or look.smooth == "none" else p.scratch("normals", vec3, n)
-    if lit and look.smooth != "none":
-        sums = p.scratch("sums", vec3, n)
-        p.call(sum_of_normals, corners, vertices, sums, count=faces)
-        p.call(vertex_normals, sums, normals, count=n)
-    places = np.cumsum([0, *(w * h for w, h in shape.textures)])
-    drawn = Drawn(
-        corners=corners,
-        surface=p.constant("surface", Int, topology.surface),
-        screen=screen,
-        vertices=vertices,
-        normals=normals,
-        uv=given("uv", vec2, n, textured),
-        colours=given("colours", vec3, n if look.vertex_colours else surfaces, shape.mode != "silhouette"),
-        traits=p.constant("traits", ivec4, shape.traits),
-        place=p.constant("place", ivec3, [(at, *wh) for at, wh in zip(places, shape.textures, strict=False)]),
-        texture=given("texture", vec3, int(places[-1]), textured),
-        diffuse=given("diffuse", Float, surfaces, lit),
-        specular=given("specular", Float, surfaces, lit and look.specular),
-        shininess=given("shininess", Float, surfaces, lit and look.specular),
-    )
-    directions = given("directions", vec3, look.directional, lit and look.directional > 0)
-    if lit and look.directional:
-        shining, directions = directions, p.scratch("to_lights", vec3, look.directional)
-        p.call(directions_to_lights, shining, directions, count=look.directional)
-    light = Light(
-        ambient=p.parameter("ambient", vec3) if lit else p.constant("ambient", vec3, (0.0, 0.0, 0.0)),
-        directions=directions,
-        direction_colours=given("direction_colours", vec3, look.directional, lit and look.directional > 0),
-        points=given("points", vec3, look.points, lit and look.points > 0),
-        point_colours=given("point_colours", vec3, look.points, lit and look.points > 0),
-    )
-    if shape.mode == "silhouette":
-        call_silhouette_kernels(p, view, drawn, sigma, *shape.room)
-        return p
-    background = p.parameter("background", vec3)
-    if shape.mode == "soft":
-        call_soft_kernels(p, look, view, drawn, light, sigma, background, *shape.room)
-        return p
-    face = p.scratch("face", Int, pixels)
-    packets, outside_packets, outside_faces, rim_packets, rim_edges = shape.room
-    inside = Inside(
-        pixel=p.scratch("inside_pixel", ivec2, PACKET * packets), face=p.scratch("inside_face", Int, packets)
-    )
-    outside = _near(p, "outside", outside_packets, outside_faces)
-    rims = _near(p, "rims", rim_packets, rim_edges)
-    two_sided = p.constant("two_sided", Int, np.array([t[3] for t in shape.traits])[topology.surface])
-    ring = p.constant("ring", ivec3, topology.rings)
-    options = p.constant("options", ivec3, (width, height, int(look.edges)))
-    needed = p.output("needed", Int, len(shape.room))
-    lists = (face, *_members(inside), *_members(outside), *_members(rims), needed)
-    p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *lists)
-    alpha = p.output("alpha", Float, pixels)
-    rgb = p.output("rgb", vec3, pixels) if look.colours else p.scratch("rgb", vec3, 1)
-    inside_pixels, outside_pixels, rim_pixels = pixel_kernels(look)
-    p.call(inside_pixels, view, inside, drawn, light, rgb, alpha, count=PACKET * packets)
-    every = PACKET * outside_packets
-    p.call(outside_pixels, view, face, outside, drawn, light, sigma, background, rgb, alpha, count=every)
-    if look.edges:
-        p.call(rim_pixels, view, face, rims, drawn, light, sigma, rgb, alpha, count=PACKET * rim_packets)
-    if look.colours:
-        p.call(empty_pixels, face, background, rgb, count=pixels)
-    return p
-
-
-def _near(p: Program, name: str, packets: int, entries: int) -> Near:
-    """Lists of what is near packets of pixels, with room for so many packets and entries."""
-    return Near(
-        packet=p.scratch(f"{name}_packet", Int, packets),
-        start=p.scratch(f"{name}_start", Int, packets + 1),
-        listed=p.scratch(f"{name}_listed", Int, entries),
-    )
-
-
-def _members(of: Any) -> list[Any]:
-    return [getattr(of, name) for name, _ in of.members]
-
-
-@lru_cache(maxsize=256)
-def _plain(numbers: tuple[float, ...], dtype: torch.dtype, single: bool) -> Tensor:
-    made = torch.tensor(numbers, dtype=dtype)
-    return made[0] if single else made
-
-
-def _quantifier(flags: Sequence[bool]) -> str:
-    return "all" if all(flags) else "some" if any(flags) else "none"
-
-
-def _stacked(values: Sequence[Tensor | float], dtype: torch.dtype) -> Tensor:
-    """One number per surface, shape (*batch, surfaces)."""
-    if not any(isinstance(v, Tensor) for v in values):
-        return _plain(tuple(float(v) for v in values), dtype, False)
-    made = [torch.as_tensor(v, dtype=dtype) for v in values]
-    return made[0][..., None] if len(made) == 1 else torch.stack(torch.broadcast_tensors(*made), dim=-1)
-
-
-def _joined(parts: Sequence[Tensor], dtype: torch.dtype, tail: int) -> Tensor:
-    """Arrays (*batch, n, ...) of all surfaces one after the other; `tail` dimensions are not batch."""
-    if len(parts) == 1:
-        return parts[0].to(dtype)
-    batch = torch.broadcast_shapes(*(t.shape[: t.ndim - tail] for t in parts))
-    return torch.cat([t.to(dtype).expand(*batch, *t.shape[t.ndim - tail :]) for t in parts], dim=-tail)
 
 
 def render_surfaces(
@@ -240,122 +93,190 @@ def render_surfaces(
     edges: bool = True,
     perspective: bool = True,
     soft: Soft | None = None,
+    supersample: int = 1,
     outputs: Sequence[str] = ("rgb", "alpha"),
     threads: int | None = None,
 ) -> dict[str, Tensor]:
-    """Draw surfaces, see `dibr`.
+    """Draw surfaces with sharp insides and soft outlines, see `dibr`, or soft all over, see `softras`.
 
     Args:
-        surfaces: What is drawn; batch dimensions of all tensors are broadcast to one batch of images.
+        surfaces: What is drawn. Batch dimensions of all tensors are broadcast to one batch of images.
         camera: Where it is seen from.
         lights: The light on it.
         background: Linear RGB behind it, shape (*batch, 3).
         sigma: Squared width of soft outlines on the screen.
         edges: Whether outlines fade over what is behind them, too.
-        perspective: Interpolation in space; otherwise linear on the screen.
-        soft: Draw a soft image, see `softras`, with this softness of occlusion; edges and perspective are not asked.
-        outputs: Which of "rgb" (*batch, height, width, 3) and "alpha" (*batch, height, width) to return.
-        threads: Worker threads; all CPUs by default. No effect on any bit.
+        perspective: Attributes are interpolated in space; otherwise linearly on the screen.
+        soft: Draw faces that are soft all over, with this softness of occlusion, and sigma for that of edges; `edges`
+            and `perspective` are not asked, outputs are "rgb" and "alpha".
+        supersample: Each pixel is the mean of so many pixels across and down; for "rgb" and "alpha" only.
+        outputs: What to return: "rgb" (*batch, height, width, 3), "alpha" (coverage), "depth" ([m], 0 where nothing
+            is), "face" (index among all faces, -1 where none is, int32) (*batch, height, width), "normal" (unit, in
+            the world, 0 where nothing is; *batch, height, width, 3).
+        threads: Worker threads, which share the images of a batch; all CPUs by default. No effect on any bit.
 
     Returns:
         The outputs by name.
 
     Gradients:
-        Exact for the faces and edges that each pixel chose, with respect to all tensors; a face whose distance
-        exceeds sqrt(CUT sigma) is left out, where coverage jumps by 1e-4.
+        Exact for the faces and edges that each pixel chose, with respect to all tensors of surfaces, camera, lights,
+        background and sigma; that of R for turns of the camera (R is taken to be a rotation). Not seen by it: coverage
+        jumps by 1e-4 where a face comes within sqrt(CUT sigma) of a pixel, and colours jump where the nearest face of
+        an uncovered pixel changes.
+
+    Raises:
+        InputError: Faces, outputs or shapes make no sense.
     """
     surfaces = (surfaces,) if isinstance(surfaces, Surface) else tuple(surfaces)
-    lights = Lights() if lights is None else lights
-    topology = topology_of(surfaces)
+    outputs, lights = (outputs,) if isinstance(outputs, str) else tuple(outputs), lights or Lights()
+    _check(surfaces, outputs, supersample, soft)
     dtype = surfaces[0].vertices.dtype
-    look, parameters = _inputs(surfaces, camera, lights, dtype, edges, perspective, outputs)
-    parameters["background"] = torch.as_tensor(background, dtype=dtype)
-    parameters["sigma"] = sigma.to(dtype) if isinstance(sigma, Tensor) else _plain((float(sigma),), dtype, True)
-    textures = tuple(
-        (m.texture.shape[-2], m.texture.shape[-3]) if (m := s.material).texture is not None else (0, 0)
-        for s in surfaces
+    look = _look(surfaces, lights, edges and soft is None, perspective or soft is not None, outputs)
+    parameters = _parameters(look, surfaces, camera, lights, dtype)
+    parameters["sigma"] = _number(sigma, dtype)
+    if look.colours:
+        parameters["background"] = torch.as_tensor(background, dtype=dtype)
+    if soft is not None and look.colours:
+        numbers = {"gamma": soft.gamma, "soft_near": soft.near, "soft_far": soft.far}
+        parameters |= {
+            n: x.to(dtype) if isinstance(x, Tensor) else _plain((x,), dtype, True) for n, x in numbers.items()
+        }
+    textures = [s.material.texture if look.colours else None for s in surfaces]
+    shape = Shape(
+        look=look,
+        size=(camera.width, camera.height),
+        near=camera.near,
+        vertices=parameters["vertices"].shape[-2],
+        traits=tuple([_traits(s) for s in surfaces]),
+        textures=tuple([(0, 0) if t is None else (t.shape[-2], t.shape[-3]) for t in textures]),
+        room=FIRST_ROOM if soft is None else SOFT_ROOM,
+        outputs=outputs,
+        times=supersample,
+        soft=soft is not None,
     )
-    traits = tuple(
-        (int(m.lit), int(s.smooth), int(m.texture is not None), int(s.two_sided))
-        for s in surfaces
-        for m in [s.material]
-    )
-    size = (camera.width, camera.height)
-    mode, first_room = "dibr", FIRST_ROOM
-    if soft is not None:
-        mode, first_room = "soft" if "rgb" in outputs else "silhouette", SOFT_ROOM
-        look, parameters = soft_inputs(look, parameters, soft, mode)
-    record = ("needed", *outputs)
-    room = topology.room.setdefault((mode, size), first_room)
-    while True:
-        shape = Shape(look, size, camera.near, parameters["vertices"].shape[-2], traits, textures, room, mode)
-        done = rollout(topology.program(shape), 1, {}, parameters, record=record, threads=threads, progress=False)
-        needed = done.outputs["needed"].reshape(-1, len(room)).amax(0).tolist()
-        if all(n <= r for n, r in zip(needed, room, strict=True)):
-            break
-        room = topology.room[mode, size] = tuple(r if n <= r else n + n // 4 for n, r in zip(needed, room, strict=True))
-    found = {}
-    for name in outputs:
-        flat = done.outputs[name]
-        tail = flat.shape[-1:] if name == "rgb" else ()
-        batch = flat.shape[: flat.ndim - 2 - len(tail)]
-        found[name] = flat.view(*batch, camera.height, row_length(camera.width), *tail).narrow(
-            len(batch) + 1, 0, camera.width
-        )
-    return found
+    done = topology_of(surfaces).draw(shape, parameters, threads)
+    return {name: _in_rows(done.outputs["face_index" if name == "face" else name], name, camera) for name in outputs}
 
 
-def _inputs(
-    surfaces: Sequence[Surface],
-    camera: Camera,
-    lights: Lights,
-    dtype: torch.dtype,
-    edges: bool,
-    perspective: bool,
-    outputs: Sequence[str],
-) -> tuple[Look, dict[str, Tensor]]:
-    """What is known when compiling, and the parameters of the program."""
-    materials = [s.material for s in surfaces]
+def _check(surfaces: Sequence[Surface], outputs: Sequence[str], supersample: int, soft: Soft | None) -> None:
+    if not surfaces:
+        raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
+    unknown = [n for n in outputs if n not in OUTPUTS]
+    if unknown or not outputs:
+        raise InputError("unknown outputs", got=", ".join(unknown) or "none", expected=", ".join(OUTPUTS))
+    if not isinstance(supersample, int) or supersample < 1:
+        raise InputError("supersample is a number of pixels", got=supersample, expected="1, 2, 3, ...")
+    sharp = [n for n in outputs if n not in ("rgb", "alpha")]
+    if sharp and soft is not None:
+        fix = "draw these without soft"
+        raise InputError("a soft image has no foreground", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
+    if sharp and supersample > 1:
+        fix = "draw these without supersample"
+        raise InputError("means over pixels make no sense", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
+
+
+def _traits(surface: Surface) -> tuple[int, int, int, int]:
+    material = surface.material
+    return int(material.lit), int(surface.smooth), int(material.texture is not None), int(surface.two_sided)
+
+
+def _in_rows(flat: Tensor, name: str, camera: Camera) -> Tensor:
+    """(*batch, 1, pixels of whole packets, ...) to (*batch, height, width, ...)."""
+    tail = flat.shape[-1:] if name in ("rgb", "normal") else ()
+    batch = flat.shape[: flat.ndim - 2 - len(tail)]
+    rows = flat.view(*batch, camera.height, row_length(camera.width), *tail)
+    return rows if rows.shape[len(batch) + 1] == camera.width else rows.narrow(len(batch) + 1, 0, camera.width)
+
+
+def _quantifier(flags: Sequence[bool]) -> str:
+    return "all" if all(flags) else "some" if any(flags) else "none"
+
+
+def _look(surfaces: Sequence[Surface], lights: Lights, edges: bool, perspective: bool, outputs: Sequence[str]) -> Look:
+    """What is known when compiling; what does not matter has always the same value."""
+    materials, colours, normals = [s.material for s in surfaces], "rgb" in outputs, "normal" in outputs
+    lit = _quantifier([m.lit for m in materials]) if colours else "none"
+    shines = any(isinstance(m.specular, Tensor) or m.specular != 0.0 for m in materials)
     counts = [s.vertices.shape[-2] for s in surfaces]
-    vertex_colours = any(m.colour.ndim > 1 for m in materials)
-    specular = any(isinstance(m.specular, Tensor) or m.specular != 0.0 for m in materials)
-    look = Look(
-        lit=_quantifier([m.lit for m in materials]),
-        smooth=_quantifier([s.smooth for s in surfaces]),
-        textured=_quantifier([m.texture is not None for m in materials]),
+    return Look(
+        lit=lit,
+        smooth=_quantifier([s.smooth for s in surfaces]) if lit != "none" or normals else "all",
+        textured=_quantifier([m.texture is not None for m in materials]) if colours else "none",
         two_sided=_quantifier([s.two_sided for s in surfaces]),
-        vertex_colours=vertex_colours,
-        specular=specular and any(m.lit for m in materials),
+        vertex_colours=colours and any(_of_vertices(m, n) for m, n in zip(materials, counts, strict=True)),
+        specular=shines and lit != "none",
         many=len(surfaces) > 1,
-        directional=lights.directions.shape[-2],
-        points=lights.points.shape[-2],
+        directional=lights.directions.shape[-2] if lit != "none" else 0,
+        points=lights.points.shape[-2] if lit != "none" else 0,
         edges=edges,
         perspective=perspective,
-        colours="rgb" in outputs,
+        colours=colours,
+        coverage="alpha" in outputs,
+        normals=normals,
     )
-    given = {"vertices": _joined([s.vertices for s in surfaces], dtype, 2)}
+
+
+def _of_vertices(material: Material, vertices: int) -> bool:
+    """Whether a material has a colour for every vertex: (*batch, vertices, 3), not (*batch, 3)."""
+    return material.colour.ndim > 1 and material.colour.shape[-2] == vertices
+
+
+def _parameters(
+    look: Look, surfaces: Sequence[Surface], camera: Camera, lights: Lights, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """The parameters of the program."""
+    materials, counts = [s.material for s in surfaces], [s.vertices.shape[-2] for s in surfaces]
+    given = {"vertices": _joined([s.vertices for s in surfaces], dtype)}
     given |= {n: getattr(camera, n).to(dtype) for n in ("R", "t", "focal", "centre")}
-    if vertex_colours:
-        colours = [
-            m.colour if m.colour.ndim > 1 else m.colour.expand(n, 3) for m, n in zip(materials, counts, strict=True)
-        ]
-    else:
-        colours = [m.colour[None] for m in materials]
-    given["colours"] = _joined(colours, dtype, 2)
+    if look.vertex_colours:
+        pairs = zip(materials, counts, strict=True)
+        given["colours"] = _joined(
+            [m.colour if _of_vertices(m, n) else _repeated(m.colour, n) for m, n in pairs], dtype
+        )
+    elif look.colours:
+        given["colours"] = _joined([m.colour[..., None, :] for m in materials], dtype)
     if look.textured != "none":
         uv = [s.vertices.new_zeros(n, 2) if s.uv is None else s.uv for s, n in zip(surfaces, counts, strict=True)]
-        given["uv"] = _joined(uv, dtype, 2)
-        given["texture"] = _joined([m.texture.flatten(-3, -2) for m in materials if m.texture is not None], dtype, 2)
+        given["uv"] = _joined(uv, dtype)
+        given["texture"] = _joined([m.texture.flatten(-3, -2) for m in materials if m.texture is not None], dtype)
     if look.lit != "none":
         given["diffuse"] = _stacked([m.diffuse for m in materials], dtype)
         given["ambient"] = lights.ambient.to(dtype)
-        if look.specular:
-            given["specular"] = _stacked([m.specular for m in materials], dtype)
-            given["shininess"] = _stacked([m.shininess for m in materials], dtype)
-        if look.directional:
-            given["directions"] = lights.directions.to(dtype)
-            given["direction_colours"] = lights.direction_colours.to(dtype)
-        if look.points:
-            given["points"] = lights.points.to(dtype)
-            given["point_colours"] = lights.point_colours.to(dtype)
-    return look, given
+    if look.specular:
+        given["specular"] = _stacked([m.specular for m in materials], dtype)
+        given["shininess"] = _stacked([m.shininess for m in materials], dtype)
+    if look.directional:
+        given |= {n: getattr(lights, n).to(dtype) for n in ("directions", "direction_colours")}
+    if look.points:
+        given |= {n: getattr(lights, n).to(dtype) for n in ("points", "point_colours")}
+    return given
+
+
+def _repeated(colour: Tensor, vertices: int) -> Tensor:
+    return colour[..., None, :].expand(*colour.shape[:-1], vertices, 3)
+
+
+def _joined(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Arrays (*batch, n, numbers) of all surfaces one after the other."""
+    if len(parts) == 1:
+        return parts[0].to(dtype)
+    batch = torch.broadcast_shapes(*(t.shape[:-2] for t in parts))
+    return torch.cat([t.to(dtype).expand(*batch, *t.shape[-2:]) for t in parts], dim=-2)
+
+
+def _stacked(values: Sequence[Tensor | float], dtype: torch.dtype) -> Tensor:
+    """One number per surface, shape (*batch, surfaces)."""
+    if not any(isinstance(v, Tensor) for v in values):
+        return _plain(tuple([float(v) for v in values]), dtype, False)
+    made = [torch.as_tensor(v, dtype=dtype) for v in values]
+    return made[0][..., None] if len(made) == 1 else torch.stack(torch.broadcast_tensors(*made), dim=-1)
+
+
+def _number(x: Tensor | float, dtype: torch.dtype) -> Tensor:
+    return x.to(dtype) if isinstance(x, Tensor) else _plain((float(x),), dtype, True)
+
+
+@lru_cache(maxsize=256)
+def _plain(numbers: tuple[float, ...], dtype: torch.dtype, single: bool) -> Tensor:
+    made = torch.tensor(numbers, dtype=dtype)
+    return made[0] if single else made

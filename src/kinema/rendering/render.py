@@ -10,10 +10,8 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.model.model import Model
-from kinema.rendering.buffers import depth_of, normals_of
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import render_surfaces
-from kinema.rendering.files import resize
+from kinema.rendering.draw import OUTPUTS, render_surfaces
 from kinema.rendering.geometry import Params, model_surfaces
 from kinema.rendering.ground import shadows_of
 from kinema.rendering.smoke import smoke_surface
@@ -23,7 +21,7 @@ from kinema.simulation.simulate import Trajectory
 from kinema.simulation.smoke import SmokeTrajectory
 
 MODES = ("dibr", "soft")
-OUTPUTS = ("rgb", "rgba", "alpha", "depth", "normal")
+WITH_ALPHA = "rgba"
 
 Drawn = Surface | Sequence[Surface] | Model | Trajectory | SmokeTrajectory
 
@@ -110,7 +108,7 @@ def render(
     background: Tensor | Sequence[float] = (1.0, 1.0, 1.0),
     mode: str = "dibr",
     outputs: str | Sequence[str] = "rgb",
-    antialias: int = 1,
+    supersample: int = 1,
     size: tuple[int, int] = (256, 256),
     dtype: torch.dtype = torch.float32,
     **options: Any,
@@ -134,15 +132,16 @@ def render(
         background: Linear RGB, shape (*batch, 3).
         mode: "dibr": sharp inside, soft outlines, see `dibr`; "soft": all edges are soft, and what is behind shines
             through, see `softras`.
-        outputs: "rgb", "rgba", "alpha", "depth" [m] (0 for nothing) or "normal" (in the world), or several of them.
-        antialias: Samples per pixel along each side; depth and normals are those in the middle of pixels.
+        outputs: "rgb", "rgba", "alpha", "depth" [m], "face" or "normal" (in the world), see `render_surfaces`, or
+            several of them.
+        supersample: Each pixel is the mean of so many pixels across and down; for colours and alpha only.
         size: Width and height [pixels] of the image, if no camera is given.
         dtype: Of what is drawn from models and trajectories; float64 to check gradients.
         options: Of `render_surfaces`: sigma, edges, perspective, threads, and for the soft mode soft.
 
     Returns:
         Linear RGB, shape (*batch, height, width, 3), with (*batch, time) in place of batch for trajectories; likewise
-        4 channels for "rgba", and none for "alpha" and "depth". For several outputs, a dictionary.
+        4 channels for "rgba" and 3 for "normal", and none for the others. For several outputs, a dictionary.
 
     Gradients:
         Exact to all tensors for the faces that each pixel sees, see `render_surfaces`.
@@ -153,33 +152,31 @@ def render(
     if mode not in MODES:
         raise InputError("there is no such mode", got=repr(mode), expected=", ".join(map(repr, MODES)))
     wanted = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-    unknown = [name for name in wanted if name not in OUTPUTS]
+    unknown = [name for name in wanted if name not in (*OUTPUTS, WITH_ALPHA)]
     if unknown or not wanted:
-        raise InputError("there is no such output", got=unknown or "none", expected=", ".join(OUTPUTS))
-    if not isinstance(antialias, int) or antialias < 1:
-        raise InputError("antialias is not usable", got=antialias, expected="1 or more samples")
+        raise InputError("there is no such output", got=unknown or "none", expected=", ".join((*OUTPUTS, WITH_ALPHA)))
     surfaces = _surfaces(what, q, x, model, every, fps, params, materials, ground, dtype)
     lights = Lights() if lights is None else lights
     if camera is None:
         camera = _camera(surfaces, size)
     if shadows:
         surfaces = [*surfaces, *shadows_of(surfaces, lights)]
-    needed = {"rgb": ("rgb",), "rgba": ("rgb", "alpha"), "alpha": ("alpha",)}
-    drawn = tuple(dict.fromkeys(n for name in wanted for n in needed.get(name, ())))
-    made: dict[str, Tensor] = {}
-    for name, draw in (("depth", depth_of), ("normal", normals_of)):
-        if name in wanted:
-            made[name] = draw(surfaces, camera, options.get("threads"))
     if mode == "soft":
         options = {"soft": Soft()} | options
     elif "soft" in options:
         raise InputError("images of this mode have no soft occlusion", got="soft", fix='mode="soft"')
-    if drawn:
-        fine = camera if antialias == 1 else camera.resized(antialias * camera.width, antialias * camera.height)
-        found = render_surfaces(surfaces, fine, lights=lights, background=background, outputs=drawn, **options)
-        made |= {name: image if antialias == 1 else _pooled(name, image, camera) for name, image in found.items()}
-    if "rgba" in wanted:
-        made["rgba"] = torch.cat([made["rgb"], made["alpha"].unsqueeze(-1)], -1)
+    needed = [n for name in wanted for n in (("rgb", "alpha") if name == WITH_ALPHA else (name,))]
+    made = render_surfaces(
+        surfaces,
+        camera,
+        lights=lights,
+        background=background,
+        supersample=supersample,
+        outputs=tuple(dict.fromkeys(needed)),
+        **options,
+    )
+    if WITH_ALPHA in wanted:
+        made[WITH_ALPHA] = torch.cat([made["rgb"], made["alpha"].unsqueeze(-1)], -1)
     return made[outputs] if isinstance(outputs, str) else {name: made[name] for name in wanted}
 
 
@@ -204,13 +201,6 @@ def _camera(surfaces: Sequence[Surface], size: tuple[int, int]) -> Camera:
     if bool((points[:, 1] == points[0, 1]).all()):  # a picture in the plane of x and z
         return Camera.around(points, direction=(0.0, -1.0, 0.0), size=size, margin=-0.01)  # without its border
     return Camera.around(points, size=size)
-
-
-def _pooled(name: str, image: Tensor, camera: Camera) -> Tensor:
-    """Means over the samples of each pixel."""
-    flat = image.unsqueeze(-1) if name == "alpha" else image
-    pooled = resize(flat, (camera.width, camera.height))
-    return pooled.squeeze(-1) if name == "alpha" else pooled
 
 
 def _frames(states: Tensor, axis: int, dt: float, every: int | None, fps: float | None) -> Tensor:

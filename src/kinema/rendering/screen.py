@@ -28,6 +28,7 @@ from kinema.lang import (
     transpose,
     vec2,
     vec3,
+    vec4,
 )
 from kinema.lang.cpp_kernel import cpp_kernel
 
@@ -36,13 +37,17 @@ PACKET = 16  # pixels of a row that share their lists of faces
 
 @record
 class View:
-    """A camera: p_C = R p_W + t, u = f_x x / z + c_x; image size (width, height) [pixels], nearest depth [m]."""
+    """A camera: p_C = R p_W + t, u = f_x x / z + c_x; nearest depth [m].
+
+    size is (width, height) of the camera, pixels those of the image that is drawn, which may be finer.
+    """
 
     R: mat33
     t: vec3
     focal: vec2
     centre: vec2
     size: ivec2
+    pixels: ivec2
     near: Float
 
 
@@ -71,19 +76,39 @@ def on_screen(p: vec3, view: View):
 
 
 @func
-def on_grid(column: Int, row: Int, width: Int, height: Int):
-    """Centre of a pixel on the screen."""
-    scale = 1.0 / Float(min(width, height))
-    return vec2(Float(2 * column + 1 - width) * scale, Float(2 * row + 1 - height) * scale)
+def grid_of(view: View):
+    """(m, n, p): the centre of a pixel is at (m column + n, m row + p) on the screen."""
+    scale = 1.0 / Float(min(view.pixels.x, view.pixels.y))
+    return vec3(2.0 * scale, Float(1 - view.pixels.x) * scale, Float(1 - view.pixels.y) * scale)
 
 
 @func
-def ray_of(view: View, at: vec2):
-    """The points seen at `at` are eye_of(view) + z ray, z the depth [m]; in the world."""
+def on_grid(grid: vec3, column: Int, row: Int):
+    """Centre of a pixel on the screen."""
+    return vec2(grid.x * Float(column) + grid.y, grid.x * Float(row) + grid.z)
+
+
+@func
+def pixel_at(view: View, p: Int):
+    """Centre on the screen of the pixel at place p in memory."""
+    stride = (view.pixels.x + PACKET - 1) // PACKET * PACKET
+    row = p // stride
+    return on_grid(grid_of(view), p - row * stride, row)
+
+
+@func
+def lens_of(view: View):
+    """(m, n, p, q): a point that is seen at (x, y) lies at (m x + n, p y + q, 1) z in the camera's axes."""
     half = 0.5 * Float(min(view.size.x, view.size.y))
-    x = (half * at.x + 0.5 * Float(view.size.x) - view.centre.x) * (1.0 / view.focal.x)
-    y = (half * at.y + 0.5 * Float(view.size.y) - view.centre.y) * (1.0 / view.focal.y)
-    return transpose(view.R) @ vec3(x, y, 1.0)
+    u, v = 1.0 / view.focal.x, 1.0 / view.focal.y
+    x, y = 0.5 * Float(view.size.x) - view.centre.x, 0.5 * Float(view.size.y) - view.centre.y
+    return vec4(half * u, x * u, half * v, y * v)
+
+
+@func
+def ray_of(view: View, lens: vec4, at: vec2):
+    """The points seen at `at` are eye_of(view) + z ray, z the depth [m]; in the world."""
+    return transpose(view.R) @ vec3(lens.x * at.x + lens.y, lens.z * at.y + lens.w, 1.0)
 
 
 @func
@@ -134,7 +159,8 @@ visible = cpp_kernel(
     },
     writes={
         "face": Int,
-        "inside_pixel": ivec2,
+        "inside_column": Int,
+        "inside_row": Int,
         "inside_face": Int,
         "outside": Int,
         "outside_start": Int,

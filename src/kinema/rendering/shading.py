@@ -24,9 +24,13 @@ from kinema.lang import (
     min,
     normalize,
     record,
+    select,
+    sqrt,
     vec2,
     vec3,
 )
+
+SMALLEST = 1e-36  # squared length of a vector that has a direction
 
 
 @record
@@ -50,6 +54,13 @@ def directions_to_lights(k: Index, shining: Array[vec3], directions: Array[vec3]
 def tinted(colour: vec3, by: vec3):
     """Red times red, green times green, blue times blue."""
     return vec3(colour.x * by.x, colour.y * by.y, colour.z * by.z)
+
+
+@func
+def unit(a: vec3):
+    """a / |a|, and 0 (with derivative 0) where |a|^2 is no normal number of 32 bits."""
+    square = dot(a, a)
+    return a * select(square > SMALLEST, 1.0 / sqrt(max(square, SMALLEST)), 0.0)
 
 
 @func

@@ -20,7 +20,7 @@ exponential overflows, and the result does not depend on it. Fragments below exp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,7 @@ from kinema.lang import (
 from kinema.lang.cpp_kernel import cpp_kernel
 from kinema.lang.program import Program, Ref
 from kinema.rendering.dibr import Drawn, Look, flat, inner_weights, point_functions
-from kinema.rendering.screen import PACKET, View, on_grid, row_length, stride_of
+from kinema.rendering.screen import PACKET, View, grid_of, lens_of, on_grid, pixel_at, row_length, stride_of
 from kinema.rendering.shading import Light
 
 if TYPE_CHECKING:
@@ -194,15 +194,12 @@ def soft_fronts(
     fronts: Array[Float],
 ):
     """Depth [m] of the front fragment of every pixel, or of the background if that is in front."""
-    stride = stride_of(view.size.x)
     front = background_depth(soft)
     f = first[p]
     if f >= 0:
         i, j, l = corners[f]
         a, b, c = screen[i], screen[j], screen[l]
-        row = p // stride
-        at = on_grid(p - row * stride, row, view.size.x, view.size.y)
-        front = min(front, depth_of(clipped(inner_weights(at, a, b, c)), a, b, c))
+        front = min(front, depth_of(clipped(inner_weights(pixel_at(view, p), a, b, c)), a, b, c))
     fronts[p] = front
 
 
@@ -221,7 +218,7 @@ def silhouette_fragments(
     Gradients:
         As those of `soft_fragments`.
     """
-    sharp, stride = 1.0 / sigma, stride_of(view.size.x)
+    sharp, stride, grid = 1.0 / sigma, stride_of(view.pixels.x), grid_of(view)
     for batch in range(touched.batches[0]):
         most = touched.pieces[PACKET * batch].z - touched.pieces[PACKET * batch].y
         f, begin, end = touched.pieces[PACKET * batch + e]
@@ -231,7 +228,7 @@ def silhouette_fragments(
             if begin + k < end:
                 column, row = touched.pixels[begin + k]
                 p = row * stride + column
-                at = on_grid(column, row, view.size.x, view.size.y)
+                at = on_grid(grid, column, row)
                 w = inner_weights(at, a, b, c)
                 distance = to_outline(at, flat(a), flat(b), flat(c))
                 _, opaque = cover(select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp)
@@ -242,6 +239,7 @@ def silhouette_fragments(
 def fragment_kernel(look: Look) -> Any:
     """The kernel that adds up fragments."""
     side_of, _, colour_of = point_functions(look)
+    COVERAGE = look.coverage
 
     @kernel
     def soft_fragments(
@@ -263,7 +261,8 @@ def fragment_kernel(look: Look) -> Any:
             Exact for given lists. Leaving out a face at d^2 = CUT sigma changes coverage by 1e-4, which the derivative
             does not see. On ties of two edges d^2 follows one of them.
         """
-        sharp, stride = 1.0 / soft.sigma, stride_of(view.size.x)
+        sharp, stride = 1.0 / soft.sigma, stride_of(view.pixels.x)
+        grid, lens = grid_of(view), lens_of(view)
         steep = 1.0 / (soft.gamma * (soft.far - soft.near))
         for batch in range(touched.batches[0]):
             most = touched.pieces[PACKET * batch].z - touched.pieces[PACKET * batch].y
@@ -275,17 +274,22 @@ def fragment_kernel(look: Look) -> Any:
                 if begin + k < end:
                     column, row = touched.pixels[begin + k]
                     p = row * stride + column
-                    at = on_grid(column, row, view.size.x, view.size.y)
+                    at = on_grid(grid, column, row)
                     w = inner_weights(at, a, b, c)
                     distance = to_outline(at, flat(a), flat(b), flat(c))
-                    coverage, opaque = cover(select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp)
-                    opacity[p] += opaque
+                    x = select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp
+                    coverage = 0.0
+                    if COVERAGE:
+                        coverage, opaque = cover(x)
+                        opacity[p] += opaque
+                    else:
+                        coverage = sigmoid(x)
                     w = clipped(w)
                     score = (detach(fronts[p]) - depth_of(w, a, b, c)) * steep
                     if score > -NEGLIGIBLE:
                         g = coverage * exp(score)
                         seen = flat(a) * w.x + flat(b) * w.y + flat(c) * w.z
-                        colour = colour_of(drawn, light, view, side, seen, w, a, b, c) * g
+                        colour = colour_of(drawn, light, view, lens, side, seen, w, a, b, c) * g
                         sums[p] += vec4(colour.x, colour.y, colour.z, g)
 
     return soft_fragments
@@ -307,46 +311,52 @@ def soft_coverage(p: Index, opacity: Array[Float], alpha: Array[Float]):
 
 
 def call_soft_kernels(
-    p: Program, look: Look, view: View, drawn: Drawn, light: Light, sigma: Ref, background: Ref, room: int
+    p: Program,
+    look: Look,
+    view: View,
+    drawn: Drawn,
+    light: Light,
+    sigma: Ref,
+    background: Ref,
+    rgb: Ref,
+    alpha: Ref,
+    room: int,
 ) -> None:
-    """Add what draws a soft image: parameters gamma, soft_near and soft_far, outputs rgb, alpha and needed.
+    """Add what draws a soft image: for colours the parameters gamma, soft_near and soft_far; an output `needed`.
 
     Args:
         p: The program.
-        look: What its surfaces have.
+        look: What its surfaces have, and whether colours and coverage are wanted.
         view: The camera.
         drawn: The surfaces.
         light: The light.
         sigma: Squared width of soft edges.
         background: Colour behind.
-        room: Length of the list of pixels of all faces; the output `needed` says whether it was enough.
+        rgb: Where colours go.
+        alpha: Where coverage goes.
+        room: Length of the list of pixels of all faces; `needed` says whether it was enough.
     """
     touched, first = _lists(p, view, drawn, sigma, room)
     pixels = first.buffer.length
-    gamma, near, far = (p.parameter(name, Float) for name in ("gamma", "soft_near", "soft_far"))
-    soft = Softness(sigma=sigma, gamma=gamma, near=near, far=far)
-    fronts = p.scratch("fronts", Float, pixels)
-    with p.custom():  # without adjoint: images do not depend on what depths are compared with
-        p.call(soft_fronts, view, soft, first, drawn.corners, drawn.screen, fronts, count=pixels)
-    sums, opacity = p.scratch("fragment_sums", vec4, pixels), p.scratch("opacity", Float, pixels)
-    fragments = fragment_kernel(look)
-    p.call(fragments, view, soft, touched, fronts, drawn, light, sums, opacity, count=PACKET)
-    p.call(soft_colours, soft, background, fronts, sums, p.output("rgb", vec3, pixels), count=pixels)
-    p.call(soft_coverage, opacity, p.output("alpha", Float, pixels), count=pixels)
-
-
-def call_silhouette_kernels(p: Program, view: View, drawn: Drawn, sigma: Ref, room: int) -> None:
-    """Add what draws a soft silhouette: outputs alpha and needed; arguments as in `call_soft_kernels`."""
-    touched, first = _lists(p, view, drawn, sigma, room)
-    pixels = first.buffer.length
     opacity = p.scratch("opacity", Float, pixels)
-    p.call(silhouette_fragments, view, sigma, touched, drawn.corners, drawn.screen, opacity, count=PACKET)
-    p.call(soft_coverage, opacity, p.output("alpha", Float, pixels), count=pixels)
+    if look.colours:
+        gamma, near, far = (p.parameter(name, Float) for name in ("gamma", "soft_near", "soft_far"))
+        soft = Softness(sigma=sigma, gamma=gamma, near=near, far=far)
+        fronts, sums = p.scratch("fronts", Float, pixels), p.scratch("fragment_sums", vec4, pixels)
+        with p.custom():  # without adjoint: images do not depend on what depths are compared with
+            p.call(soft_fronts, view, soft, first, drawn.corners, drawn.screen, fronts, count=pixels)
+        given = (view, soft, touched, fronts, drawn, light, sums, opacity)
+        p.call(fragment_kernel(look), *given, count=PACKET)
+        p.call(soft_colours, soft, background, fronts, sums, rgb, count=pixels)
+    else:
+        p.call(silhouette_fragments, view, sigma, touched, drawn.corners, drawn.screen, opacity, count=PACKET)
+    if look.coverage:
+        p.call(soft_coverage, opacity, alpha, count=pixels)
 
 
 def _lists(p: Program, view: View, drawn: Drawn, sigma: Ref, room: int) -> tuple[Touched, Ref]:
     """Pixels of every face, and the front face of every pixel."""
-    width, height = view.size.buffer.values[0]
+    width, height = view.pixels.buffer.values[0]
     faces = drawn.corners.buffer.length
     pixels = p.scratch("touched", ivec2, room)
     # Of every face one piece may be short; the last sixteen are filled up.
@@ -354,18 +364,5 @@ def _lists(p: Program, view: View, drawn: Drawn, sigma: Ref, room: int) -> tuple
     batches = p.scratch("batches", Int, 1)
     first, needed = p.scratch("first", Int, row_length(width) * height), p.output("needed", Int)
     lists = (pixels, pieces, batches, first, needed)
-    p.call(touched_pixels, drawn.screen, drawn.corners, view.size, view.near, sigma, *lists)
+    p.call(touched_pixels, drawn.screen, drawn.corners, view.pixels, view.near, sigma, *lists)
     return Touched(pixels=pixels, pieces=pieces, batches=batches), first
-
-
-def soft_inputs(look: Look, given: dict[str, Tensor], soft: Soft, mode: str) -> tuple[Look, dict[str, Tensor]]:
-    """What a soft program is made for and is given, from what an image with sharp insides has."""
-    if mode == "silhouette":
-        plain = Look(lit="none", smooth="none", many=look.many, directional=0)
-        names = ("vertices", "R", "t", "focal", "centre", "sigma")
-        return plain, {name: given[name] for name in names}
-    like = given["sigma"]
-    numbers = {"gamma": soft.gamma, "soft_near": soft.near, "soft_far": soft.far}
-    for name, number in numbers.items():
-        given[name] = like.new_tensor(number) if isinstance(number, (int, float)) else number.to(like.dtype)
-    return replace(look, edges=False, perspective=True), given

@@ -4,10 +4,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <string.h>
 
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "abi.h"
@@ -51,6 +53,48 @@ namespace {
 
 constexpr int64_t line = 64;  // bytes
 
+struct Free {
+  void operator()(void* memory) const { free(memory); }
+};
+
+struct Block {
+  std::unique_ptr<void, Free> memory;
+  int64_t bytes = 0;
+};
+
+// Blocks of earlier calls of this thread, used again: pages of fresh memory cost more than most runs.
+class Spare {
+ public:
+  // Zeroed memory.
+  static Block take(int64_t bytes) {
+    for (Block& block : spare()) {
+      if (block.bytes < bytes || block.bytes > 2 * bytes) continue;
+      Block found = std::move(block);
+      std::swap(block, spare().back());
+      spare().pop_back();
+      memset(found.memory.get(), 0, size_t(bytes));
+      return found;
+    }
+    Block made{std::unique_ptr<void, Free>(calloc(size_t(bytes), 1)), bytes};
+    if (!made.memory) throw std::bad_alloc();
+    return made;
+  }
+
+  static void give_back(Block block) {
+    if (block.bytes > largest) return;
+    if (spare().size() == most) spare().erase(spare().begin());
+    spare().push_back(std::move(block));
+  }
+
+ private:
+  static constexpr size_t most = 8;
+  static constexpr int64_t largest = 4 << 20;  // bytes
+  static std::vector<Block>& spare() {
+    static thread_local std::vector<Block> blocks;
+    return blocks;
+  }
+};
+
 // Pieces of native memory; those that nobody gave live as long as this, and are zero.
 class Pieces {
  public:
@@ -62,25 +106,26 @@ class Pieces {
     }
   }
 
+  ~Pieces() {
+    for (Block& block : own_) Spare::give_back(std::move(block));
+  }
+  Pieces(const Pieces&) = delete;
+  Pieces& operator=(const Pieces&) = delete;
+
   // Constants are in a piece that starts at 0: integers, as null pointers have no neighbours.
   char* at(int32_t piece, const void* offset) const {
     return reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(start_[piece]) + reinterpret_cast<uintptr_t>(offset));
   }
 
  private:
-  struct Free {
-    void operator()(void* memory) const { free(memory); }
-  };
-
   char* make(int64_t bytes) {
-    own_.emplace_back(calloc(size_t(bytes + line), 1));
-    if (!own_.back()) throw std::bad_alloc();
-    const uintptr_t address = reinterpret_cast<uintptr_t>(own_.back().get());
+    own_.push_back(Spare::take(bytes + line));
+    const uintptr_t address = reinterpret_cast<uintptr_t>(own_.back().memory.get());
     return reinterpret_cast<char*>((address + line - 1) / line * line);
   }
 
   std::vector<char*> start_;
-  std::vector<std::unique_ptr<void, Free>> own_;
+  std::vector<Block> own_;
 };
 
 // What went wrong with which array.

@@ -32,6 +32,10 @@ struct Range {
   int32_t first, last;  // inclusive
 };
 
+struct Box {
+  Range columns, rows;
+};
+
 // What was found for packets, in the order it came: entries (packet, what).
 struct Entries {
   std::vector<int32_t> at, what, start;
@@ -81,7 +85,7 @@ struct Memory {
   std::vector<T> deepest;        // of packets: least nearness of covered pixels
   std::vector<uint8_t> tiles;    // whether a tile has uncovered pixels
   std::vector<uint8_t> rimmed;   // whether a packet is listed with rims
-  std::vector<int32_t> counts;   // of faces: pixels, then their places
+  std::vector<Box> boxes;        // of faces: pixels that they may cover
   Entries outside, rims;
 };
 
@@ -123,9 +127,9 @@ class Visible {
     if (with_edges_)
       for (int64_t f = 0; f < faces_; ++f)
         if (own_.faces[f].solid) list_edges(int32_t(f));
-    int32_t* const needed = ints(16);
-    own_.outside.sort(packets_, ints(10), call_->length[10], ints(11), ints(12), call_->length[12], needed + 1);
-    own_.rims.sort(packets_, ints(13), call_->length[13], ints(14), ints(15), call_->length[15], needed + 3);
+    int32_t* const needed = ints(17);
+    own_.outside.sort(packets_, ints(11), call_->length[11], ints(12), ints(13), call_->length[13], needed + 1);
+    own_.rims.sort(packets_, ints(14), call_->length[14], ints(15), ints(16), call_->length[16], needed + 3);
     mark_empty();
     needed[0] = list_inside();
   }
@@ -157,41 +161,52 @@ class Visible {
   void draw() {
     own_.nearness.assign(packets_ * packet + W, T(0));
     std::fill(face_, face_ + packets_ * packet, int32_t(UNCOVERED));
+    own_.boxes.assign(faces_, Box{{0, -1}, {0, -1}});
     for (int64_t f = 0; f < faces_; ++f) {
       const Face<T>& s = own_.faces[f];
       if (!s.solid) continue;
       const Range rows = rows_of(std::min({s.y[0], s.y[1], s.y[2]}), std::max({s.y[0], s.y[1], s.y[2]}));
       const Range columns = columns_of(std::min({s.x[0], s.x[1], s.x[2]}), std::max({s.x[0], s.x[1], s.x[2]}));
       if (columns.first > columns.last || rows.first > rows.last) continue;
+      own_.boxes[f] = {columns, rows};
       draw_face(s, int32_t(f), columns, rows);
     }
   }
 
+  // On a row, the coordinates of a face (times its area, all >= 0 inside) and its nearness are linear in x. Those of two
+  // faces at a common edge differ by the sign alone, to the last bit: no pixel falls between them.
   void draw_face(const Face<T>& s, int32_t f, Range columns, Range rows) {
-    const T share = T(1) / s.area;
-    const T near_a = T(1) / s.z[0], near_b = T(1) / s.z[1], near_c = T(1) / s.z[2];
+    const T sign = s.area > 0 ? T(1) : T(-1), share = T(1) / s.area;
+    const T near_a = share / s.z[0], near_b = share / s.z[1], near_c = share / s.z[2];
     const F twice = __builtin_convertvector(2 * kn::iota<I>(), F);
     for (int32_t row = rows.first; row <= rows.last; ++row) {
       const T y = y_of(row);
       const T ay = s.y[0] - y, by = s.y[1] - y, cy = s.y[2] - y;
-      for (int32_t column = columns.first; column <= columns.last; column += W) {
+      const T a0 = s.x[1] * cy - by * s.x[2], b0 = s.x[2] * ay - cy * s.x[0], c0 = s.x[0] * by - ay * s.x[1];
+      const T a1 = by - cy, b1 = cy - ay, c1 = ay - by;
+      const T n0 = a0 * near_a + b0 * near_b + c0 * near_c, n1 = a1 * near_a + b1 * near_b + c1 * near_c;
+      const T sa0 = sign * a0, sb0 = sign * b0, sc0 = sign * c0, sa1 = sign * a1, sb1 = sign * b1, sc1 = sign * c1;
+      for (int32_t column = columns.first & -W; column <= columns.last; column += W) {
         const F x = (kn::splat<F>(T(2 * column + 1 - width_)) + twice) * scale_;
-        const F ax = s.x[0] - x, bx = s.x[1] - x, cx = s.x[2] - x;
-        const F wa = (bx * cy - by * cx) * share;
-        const F wb = (cx * ay - cy * ax) * share;
-        const F wc = (ax * by - ay * bx) * share;
-        const F nearness = wa * near_a + wb * near_b + wc * near_c;
+        const F inside = kn::min_(kn::min_(sa0 + sa1 * x, sb0 + sb1 * x), sc0 + sc1 * x);
+        const F nearness = n0 + n1 * x;
         T* const best = own_.nearness.data() + int64_t(row) * stride_ + column;
         F before;
         memcpy(&before, best, sizeof(F));
         const M within = kn::iota<I>() <= kn::splat<I>(columns.last - column);
-        const M better = (wa >= T(0)) & (wb >= T(0)) & (wc >= T(0)) & (nearness > before) & within;
+        const M better = (inside >= T(0)) & (nearness > before) & within;
         if (!kn::any(better)) continue;
         const F after = kn::sel(better, nearness, before);
         memcpy(best, &after, sizeof(F));
         int32_t* const owner = face_ + int64_t(row) * stride_ + column;
-        for (int l = 0, end = std::min(W, columns.last - column + 1); l < end; ++l)
-          if (better[l]) owner[l] = f;
+        if constexpr (sizeof(T) == sizeof(int32_t)) {
+          I owners;
+          memcpy(&owners, owner, sizeof(I));
+          owners = kn::sel(better, kn::splat<I>(f), owners);
+          memcpy(owner, &owners, sizeof(I));
+        } else {
+          for (unsigned left = kn::mask_bits(better); left; left &= left - 1) owner[__builtin_ctz(left)] = f;
+        }
       }
     }
   }
@@ -203,17 +218,22 @@ class Visible {
       for (int32_t part = 0; part < parts_; ++part) {
         const int64_t k = int64_t(row) * parts_ + part;
         const int32_t column = part * packet, end = std::min(packet, width_ - column);
-        const int32_t* const face = face_ + k * packet;
         const T* const nearness = own_.nearness.data() + k * packet;
-        Range open = {packet, -1};
-        T deepest = T(1e30);
-        for (int32_t l = 0; l < end; ++l) {
-          if (face[l] >= 0) {
-            deepest = std::min(deepest, nearness[l]);
-          } else {
-            open.first = std::min(open.first, l), open.last = l;
-          }
+        unsigned uncovered = 0;
+        F deepest_lanes = kn::splat<F>(T(1e30));
+        for (int32_t l = 0; l < packet; l += W) {
+          F own;
+          memcpy(&own, nearness + l, sizeof(F));
+          const M covered = own > T(0);
+          deepest_lanes = kn::sel(covered & (own < deepest_lanes), own, deepest_lanes);
+          uncovered |= (kn::mask_bits(covered) ^ ((1u << W) - 1)) << l;
         }
+        uncovered &= (1u << end) - 1;
+        T deepest = T(1e30);
+        if (uncovered != (1u << end) - 1)
+          for (int l = 0; l < W; ++l) deepest = std::min(deepest, deepest_lanes[l]);
+        Range open = {packet, -1};
+        if (uncovered) open = {__builtin_ctz(uncovered), 31 - __builtin_clz(uncovered)};
         own_.open[k] = {column + open.first, column + open.last};
         own_.deepest[k] = deepest;
         if (open.last >= 0) own_.tiles[row / tile_rows * parts_ + part] = 1;
@@ -310,42 +330,44 @@ class Visible {
     for (int32_t k : own_.rims.at) own_.rimmed[k] = 1;
   }
 
-  // Sorts covered pixels by their face, those of a face in whole packets. Returns the packets that are needed.
+  // Covered pixels, face after face, those of a face in whole packets. Returns the packets that are needed.
   int32_t list_inside() {
-    std::vector<int32_t>& place = own_.counts;
-    place.assign(faces_ + 1, 0);
-    for (int64_t k = 0; k < packets_; ++k)
-      if (!own_.rimmed[k])
-        for (int64_t p = k * packet; p < (k + 1) * packet; ++p) ++place[face_[p] < 0 ? faces_ : face_[p]];
-    int32_t* const pixel = ints(8);
-    int32_t* const owner = ints(9);
-    const int64_t room = call_->length[9];
-    int32_t used = 0;
-    for (int64_t f = 0; f < faces_; ++f) used += (place[f] + packet - 1) / packet;
-    if (used > room) {
-      std::fill(owner, owner + room, -1);
-      return used;
-    }
-    int32_t slot = 0;
-    for (int64_t f = 0; f < faces_; ++f) {
-      const int32_t end = slot + (place[f] + packet - 1) / packet, pixels = slot * packet + place[f];
-      place[f] = slot * packet;
-      for (int32_t p = pixels; p < end * packet; ++p) pixel[2 * p] = -1, pixel[2 * p + 1] = 0;
-      for (; slot < end; ++slot) owner[slot] = int32_t(f);
-    }
-    std::fill(owner + slot, owner + room, -1);
-    for (int32_t row = 0; row < height_; ++row)
-      for (int32_t part = 0; part < parts_; ++part) {
-        const int64_t k = int64_t(row) * parts_ + part;
-        if (own_.rimmed[k] || own_.deepest[k] == T(1e30)) continue;
-        for (int l = 0; l < packet; ++l) {
-          const int32_t f = face_[k * packet + l];
-          if (f < 0) continue;
-          const int32_t to = place[f]++;
-          pixel[2 * to] = part * packet + l, pixel[2 * to + 1] = row;
+    const Inside to = {ints(8), ints(9), ints(10), call_->length[10]};
+    int64_t used = 0;  // pixels, with those that fill up packets
+    for (int64_t f = 0; f < faces_; ++f)
+      if (own_.boxes[f].rows.first <= own_.boxes[f].rows.last) used = list_pixels(int32_t(f), own_.boxes[f], to, used);
+    const int32_t packets = int32_t(used / packet);
+    std::fill(to.face + (packets > to.room ? 0 : packets), to.face + to.room, -1);
+    return packets;
+  }
+
+  struct Inside {
+    int32_t *column, *row, *face;
+    int64_t room;  // packets
+  };
+
+  int64_t list_pixels(int32_t f, const Box& box, const Inside& to, int64_t used) {
+    const int64_t first = used, room = to.room * packet;
+    using I32 = kn::Vec<int32_t, 8>;
+    for (int32_t row = box.rows.first; row <= box.rows.last; ++row)
+      for (int32_t column = box.columns.first & ~7; column <= box.columns.last; column += 8) {
+        const int64_t pixel = int64_t(row) * stride_ + column;
+        I32 faces;
+        memcpy(&faces, face_ + pixel, sizeof faces);
+        unsigned left = kn::mask_bits(faces == f);
+        if (!left || own_.rimmed[pixel / packet]) continue;
+        if (used + 8 > room) {
+          used += __builtin_popcount(left);
+          continue;
         }
+        for (; left; left &= left - 1, ++used)
+          to.column[used] = column + __builtin_ctz(left), to.row[used] = row;
       }
-    return used;
+    const int64_t end = (used + packet - 1) / packet * packet;
+    if (end <= room)
+      for (; used < end; ++used) to.column[used] = -1, to.row[used] = 0;
+    for (int64_t k = first / packet; k < std::min(end, room) / packet; ++k) to.face[k] = f;
+    return end;
   }
 
   const kn_call* call_;

@@ -1,0 +1,183 @@
+"""From rows to what people and programs read: tables, or one JSON object."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.articulated.report import _cell, _plain
+from benchmarks.kernels import report as kernels_report
+
+from .scene import BATCH
+
+TARGETS: dict[str, tuple[str, float]] = {
+    "dibr_fwdbwd_vs_deodr_min": (">=", 1.2),
+    "dibr_fwdbwd_vs_deodr_mean": (">=", 2.5),
+    "dibr_batch16_2t_vs_deodr_min": (">=", 2.0),
+    "dibr_batch16_2t_vs_deodr_mean": (">=", 5.0),
+    "softras_fwdbwd_vs_deodr_min": (">=", 1.0),
+    "overhead_us_below_1ms": ("<=", 150.0),
+    "overhead_share_above_1ms": ("<=", 0.25),
+    "film60_dibr_mb": ("<=", 500.0),
+    "film60_soft_mb": ("<=", 500.0),
+}
+"""What each ratio should be. Means are geometric, over all sizes; `softras_*` is the least at 64 and 128 pixels. The
+overheads are the largest over all rows of Kinema's single images on one thread: of those whose native part takes less
+than 1 ms, and, as a share of the native part, of the others. `film60_*` is megabytes."""
+
+NOTES = (
+    "forward_ms, both_ms: least time of all images of the batch, and of images and gradients to the vertices, through"
+    " Python, camera, normals and light. native_ms, overhead_us: least times of both inside Kinema's native calls, and"
+    " outside.",
+    "Kinema: float32, light at every pixel (ambient, diffuse, specular), vertex colours. dibr: sharp inside, outlines"
+    " soft with sigma 1/7000; soft: SoftRas colours, sigma 1e-5, gamma 1e-4. gradient_error: against float64.",
+    "DEODR: float64, light at the vertices (ambient, diffuse), edges one pixel wide, its Scene3D without torch."
+    " threads: processes that stay alive, vertices and gradients travel. gradient_error: against central differences"
+    " of its own image.",
+    "PyTorch: the plain rasteriser of the tests, float64, the same image as Kinema's; gradient_error: against Kinema in"
+    " float64.",
+    "Mitsuba: Monte Carlo; gradient_error: the scatter of its estimate.",
+    "memory: rise of the resident high-water mark over a film and its gradients, drawn as one batch on two threads, in"
+    " a process of its own.",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One renderer in one case; see `NOTES` for the numbers."""
+
+    engine: str
+    mode: str
+    threads: int
+    triangles: int
+    pixels: int
+    batch: int
+    forward_ms: float
+    both_ms: float
+    native_ms: float | None
+    overhead_us: float | None
+    gradient_error: float
+
+
+@dataclass(frozen=True)
+class Film:
+    """Rise of the peak of memory over a film and its gradient [MB]."""
+
+    mode: str
+    frames: int
+    triangles: int
+    pixels: int
+    peak_mb: float | None
+
+
+def ratios(rows: Sequence[Row], films: Sequence[Film]) -> dict[str, float | None]:
+    """Kinema against DEODR, overhead and memory; None where something was not measured.
+
+    `a_vs_b` is b's time divided by a's; of DEODR's processes the better number counts.
+    """
+    found: dict[str, float | None] = {}
+    single = _gains(rows, "dibr", 1, 1)
+    found["dibr_fwdbwd_vs_deodr_min"], found["dibr_fwdbwd_vs_deodr_mean"] = _least_and_mean(single.values())
+    batch = _gains(rows, "dibr", 2, BATCH)
+    found["dibr_batch16_2t_vs_deodr_min"], found["dibr_batch16_2t_vs_deodr_mean"] = _least_and_mean(batch.values())
+    soft = _gains(rows, "soft", 1, 1)
+    small = [gain for (_, pixels), gain in soft.items() if pixels <= 128]
+    found["softras_fwdbwd_vs_deodr_min"], found["softras_fwdbwd_vs_deodr_mean"] = _least_and_mean(small)
+    own = [r for r in rows if r.native_ms is not None and r.overhead_us is not None and (r.threads, r.batch) == (1, 1)]
+    short = [r.overhead_us for r in own if r.native_ms < 1.0]
+    shares = [1e-3 * r.overhead_us / r.native_ms for r in own if r.native_ms >= 1.0]
+    found["overhead_us_below_1ms"] = max(short, default=None)
+    found["overhead_share_above_1ms"] = max(shares, default=None)
+    return found | {f"film60_{mode}_mb": {f.mode: f.peak_mb for f in films}.get(mode) for mode in ("dibr", "soft")}
+
+
+def _gains(rows: Sequence[Row], mode: str, threads: int, batch: int) -> dict[tuple[int, int], float]:
+    """DEODR's least time over Kinema's, by triangles and pixels."""
+    theirs: dict[tuple[int, int], float] = {}
+    for row in rows:
+        if row.engine == "DEODR" and row.batch == batch:
+            case = (row.triangles, row.pixels)
+            theirs[case] = min(theirs.get(case, math.inf), row.both_ms)
+    fits = (r for r in rows if (r.engine, r.mode, r.threads, r.batch) == ("Kinema", mode, threads, batch))
+    ours = {(r.triangles, r.pixels): r.both_ms for r in fits}
+    return {case: theirs[case] / time for case, time in ours.items() if case in theirs}
+
+
+def _least_and_mean(gains: Any) -> tuple[float | None, float | None]:
+    gains = list(gains)
+    if not gains:
+        return None, None
+    return min(gains), math.exp(sum(map(math.log, gains)) / len(gains))
+
+
+def build(
+    rows: Sequence[Row], films: Sequence[Film], skipped: dict[str, str], on_machine: dict[str, Any]
+) -> dict[str, Any]:
+    """The whole report as one object."""
+    measured = ratios(rows, films)
+    return _plain(
+        {
+            "benchmark": "render",
+            "machine": on_machine,
+            "rows": [asdict(row) for row in rows],
+            "memory": [asdict(film) for film in films],
+            "skipped": skipped,
+            "ratios": measured,
+            "targets": {name: _target(name, measured[name]) for name in TARGETS},
+            "notes": list(NOTES),
+        }
+    )
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    return kernels_report.machine()
+
+
+def tables(report: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+    """The report as tables for people: title, columns, rows of text."""
+    lines = [{"ratio": name, "measured": value} | _limit(name, value) for name, value in report["ratios"].items()]
+    words = [{"": note} for note in report["notes"]]
+    words += [{"": f"Not measured: {name}: {reason}"} for name, reason in report["skipped"].items()]
+    made = [
+        ("Images of a sphere, and their gradients to its vertices", report["rows"]),
+        ("Peak of the memory of a film and its gradient", report["memory"]),
+        ("Ratios (a_vs_b: time of b / time of a)", lines),
+        ("Notes", words),
+    ]
+    result = []
+    for title, rows in made:
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        result.append((title, columns, [[_cell(row.get(name)) for name in columns] for row in rows]))
+    return result
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print the tables on standard error."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.width = 200
+    for title, columns, rows in tables(report):
+        table = Table(*columns, title=title, title_justify="left", show_header=any(columns))
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+
+
+def _target(name: str, value: float | None) -> dict[str, Any]:
+    sign, limit = TARGETS[name]
+    met = value is not None and (value >= limit if sign == ">=" else value <= limit)
+    return {"at_least" if sign == ">=" else "at_most": limit, "measured": value, "met": met}
+
+
+def _limit(name: str, value: float | None) -> dict[str, Any]:
+    if name not in TARGETS:
+        return {}
+    sign, limit = TARGETS[name]
+    return {"target": f"{sign} {limit:g}", "met": None if value is None else _target(name, value)["met"]}

@@ -1,0 +1,143 @@
+"""Run the benchmark: `python -m benchmarks.render.run [--json] [--quick]` in the project folder."""
+
+from __future__ import annotations
+
+import argparse
+import json as json_format
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.kernels import timing
+from benchmarks.kernels.run import _stdout_to_stderr
+
+from . import RenderPeer, memory, peer_deodr, peer_kinema, peer_mitsuba, peer_torch, report, scene
+
+PEERS: tuple[Callable[[], RenderPeer], ...] = (
+    lambda: peer_kinema.Peer("dibr", 1),
+    lambda: peer_kinema.Peer("dibr", 2),
+    lambda: peer_kinema.Peer("soft", 1),
+    lambda: peer_kinema.Peer("soft", 2),
+    lambda: peer_deodr.Peer(1),
+    lambda: peer_deodr.Peer(2),
+    peer_torch.Peer,
+    peer_mitsuba.Peer,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure.
+
+    Attributes:
+        triangles: Sizes of spheres.
+        pixels: Sizes of images.
+        batches: Numbers of images.
+        budget: Seconds of timing for each case and direction.
+        film: Whether the memory of a film is measured.
+    """
+
+    triangles: tuple[int, ...]
+    pixels: tuple[int, ...]
+    batches: tuple[int, ...]
+    budget: float
+    film: bool
+
+
+FULL = Plan(tuple(scene.SPHERES), scene.PIXELS, (1, scene.BATCH), 6.0, True)
+QUICK = Plan((324,), (64,), (1, 2), 0.2, False)
+
+
+def main(json: bool = False, quick: bool = False) -> None:
+    """Measure; print tables on standard error, and with `json` one JSON object on standard output."""
+    result = measure(quick=quick)
+    if json:
+        print(json_format.dumps(result, indent=2, allow_nan=False))
+
+
+def measure(quick: bool = False) -> dict[str, object]:
+    """Measure all renderers that are here, print tables on standard error and return the report.
+
+    Args:
+        quick: One small sphere, short: to see that all is well, not to compare.
+    """
+    plan = QUICK if quick else FULL
+    threads = torch.get_num_threads()
+    # After parallel work torch's threads spin for a while, on the core that the second thread should have.
+    torch.set_num_threads(1)
+    try:
+        with _stdout_to_stderr():
+            machine = report.machine()
+            makers, skipped = _available()
+            cases = [scene.Case(n, p, b) for b in plan.batches for n in plan.triangles for p in plan.pixels]
+            rows = [row for case in cases for row in _measure(case, makers, plan)]
+            films = [report.Film(mode, memory.FRAMES, *memory.FILM, memory.measure(mode)) for mode in _modes(plan)]
+            result = report.build(rows, films, skipped, machine)
+            report.show(result)
+    finally:
+        torch.set_num_threads(threads)
+    return result
+
+
+def _modes(plan: Plan) -> tuple[str, ...]:
+    return ("dibr", "soft") if plan.film else ()
+
+
+def _available() -> tuple[list[Callable[[], RenderPeer]], dict[str, str]]:
+    """Makers of the peers that can run here, and why the others cannot."""
+    makers, skipped = [], {}
+    for make in PEERS:
+        peer = make()
+        if found := peer.available():
+            makers.append(make)
+        else:
+            skipped[peer.name] = found.reason
+    return makers, skipped
+
+
+def _measure(case: scene.Case, makers: list[Callable[[], RenderPeer]], plan: Plan) -> Iterator[report.Row]:
+    """Check the gradients of every peer, then time images and gradients, the peers side by side."""
+    title = f"{case.triangles:,} triangles, {case.pixels} pixels, {case.batch} images"
+    print(f"{title}: preparing", file=sys.stderr, flush=True)
+    peers = [peer for peer in (make() for make in makers) if peer.takes(case)]
+    try:
+        errors = []
+        for peer in peers:
+            peer.prepare(case)
+            peer.forward()
+            peer.both()
+            errors.append(peer.gradient_error())
+        seconds = {}
+        for what in ("forward", "both"):
+            entries = [(str(i), getattr(peer, what)) for i, peer in enumerate(peers) if not peer.slow]
+            seconds[what] = timing.interleaved_minima(entries, plan.budget, title=f"{title}, {what}", min_batch=0.0)
+            slow = [(str(i), getattr(peer, what)) for i, peer in enumerate(peers) if peer.slow]
+            seconds[what] |= timing.interleaved_minima(slow, 0.0, min_rounds=1, min_batch=0.0)
+        for i, peer in enumerate(peers):
+            native, rest = peer.native_seconds()
+            yield report.Row(
+                peer.name,
+                peer.mode,
+                peer.threads,
+                case.triangles,
+                case.pixels,
+                case.batch,
+                1e3 * seconds["forward"][str(i)],
+                1e3 * seconds["both"][str(i)],
+                None if native is None else 1e3 * native,
+                None if rest is None else 1e6 * rest,
+                errors[i],
+            )
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Benchmark of rendering, beside DEODR, Mitsuba and plain torch.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    parser.add_argument("--quick", action="store_true", help="a short run, to see that all is well")
+    arguments = parser.parse_args()
+    main(json=arguments.json, quick=arguments.quick)
