@@ -14,7 +14,7 @@ import numpy as np
 from . import timing
 
 PARTICLES = 16_384
-STEPS = {"f": 50, "image": 1}  # steps per call: a step of the particles is short beside a call from Python
+STEPS = {"f": 50, "rgb": 1}  # steps per call: a step of the particles is short beside a call from Python
 IMAGE = (256, 256)
 SIGMA = GAMMA = 1e-4
 
@@ -25,7 +25,7 @@ def measure(budget: float) -> list[dict[str, object]]:
 
     width = cpu.lanes(4)
     rows = []
-    cases = (("contact, 16,384 particles", contact, "f"), ("pixels, 1,984 triangles, 256 x 256", pixels, "image"))
+    cases = (("contact, 16,384 particles", contact, "f"), ("pixels, 1,984 triangles, 256 x 256", pixels, "rgb"))
     for name, make, output in cases:
         calls: list[tuple[str, Callable[[], object]]] = []
         for lanes in (width, 1):
@@ -100,35 +100,41 @@ def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
     """A sphere of triangles in a soft image."""
     import torch
 
-    from kinema.rendering.soft_pixels import pixel_program
-    from kinema.rendering.tiles import tile_lists
+    from kinema.rendering.dibr import Look
+    from kinema.rendering.image_program import Faces, Shape, image_program
+    from kinema.rendering.screen import rings
 
-    screen, faces = sphere(32)
-    start, listed = tile_lists(screen, faces, IMAGE, SIGMA)
-    p = pixel_program(IMAGE, len(screen), len(faces), len(listed))
-    numbers = {"sigma": SIGMA, "gamma": GAMMA, "near": 1.0, "far": 10.0, "background": [0.0, 0.0, 0.0]}
-    inputs = {n: torch.as_tensor(t, dtype=torch.float32) for n, t in numbers.items()}
-    inputs["screen"] = torch.tensor(screen, dtype=torch.float32)
-    inputs["colour"] = torch.tensor(np.random.default_rng(0).uniform(0, 1, (len(screen), 3)), dtype=torch.float32)
-    inputs |= {
-        n: torch.tensor(t, dtype=torch.int32) for n, t in (("start", start), ("listed", listed), ("faces", faces))
+    vertices, faces = sphere(32)
+    look = Look(lit="none", vertex_colours=True, directional=0, edges=False)
+    shape = Shape(look, IMAGE, 0.1, len(vertices), ((0, 1, 0, 0),), ((0, 0),), (1 << 19,), ("rgb", "alpha"), soft=True)
+    p = image_program(Faces(faces.astype(np.int32), np.zeros(len(faces), np.int32), rings(faces)), shape)
+    numbers = {
+        "vertices": vertices,
+        "colours": np.random.default_rng(0).uniform(0, 1, vertices.shape),
+        "R": np.eye(3),
+        "t": [0.0, 0.0, 3.0],
+        "focal": [IMAGE[0], IMAGE[1]],
+        "centre": [IMAGE[0] / 2, IMAGE[1] / 2],
+        "sigma": SIGMA,
+        "gamma": GAMMA,
+        "soft_near": 1.0,
+        "soft_far": 10.0,
+        "background": [0.0, 0.0, 0.0],
     }
-    image = p.buffers["image"]
-    return _calls(p, {"image": torch.zeros(image.shape)}, inputs, ("screen", "colour"), "image")
+    inputs = {n: torch.as_tensor(t, dtype=torch.float32) for n, t in numbers.items()}
+    return _calls(p, {}, inputs, ("vertices", "colours"), "rgb")
 
 
 def sphere(rings: int) -> tuple[np.ndarray, np.ndarray]:
-    """A UV sphere of 2 rings (rings - 1) triangles, seen from 3 radii away: screen x, y and depth, and faces."""
+    """A UV sphere of 2 rings (rings - 1) triangles: vertices and faces."""
     polar, around = np.meshgrid(np.linspace(0, np.pi, rings + 1), np.arange(rings) * 2 * np.pi / rings, indexing="ij")
     xyz = np.stack([np.sin(polar) * np.cos(around), np.cos(polar), np.sin(polar) * np.sin(around)], -1).reshape(-1, 3)
-    depth = xyz[:, 2] + 3
-    screen = np.stack([2 * xyz[:, 0] / depth, 2 * xyz[:, 1] / depth, depth], -1)
     faces = []
     for i in range(rings):
         for j in range(rings):
             a, b = i * rings + j, i * rings + (j + 1) % rings
             faces += [(a, a + rings, b)] * (i < rings - 1) + [(b, a + rings, b + rings)] * (i > 0)
-    return screen, np.array(faces)
+    return xyz, np.array(faces)
 
 
 def _calls(

@@ -19,8 +19,9 @@ from kinema.errors import SimulationError
 from kinema.lang.bridge import Rollout, rollout
 from kinema.model.tetmesh import tet_mesh
 from kinema.rendering.camera import Camera
-from kinema.rendering.soft_pixels import pixel_program
-from kinema.rendering.tiles import PIXELS, from_tiles, tile_count, tile_lists
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.softras import Soft
+from kinema.rendering.surface import Material, Surface
 from kinema.scene.shapes.block import block, surface
 from kinema.simulation.soft import soft_program
 
@@ -271,20 +272,15 @@ def _draw(drop: Drop, states: dict[str, Tensor], rows: list[Iteration], out: Pat
 def _view(drop: Drop, x: np.ndarray, colour: tuple[float, float, float]) -> np.ndarray:
     """One state as an image (height, width, 3), with two samples per pixel and axis."""
     corners, colours = _scene(x, drop.triangles, np.array(colour))
-    size = (2 * SIZE[0], 2 * SIZE[1])
-    camera = Camera.look_at(EYE, CENTRE, fov=VIEW, size=size, dtype=DTYPE)
-    screen = camera.to_screen(torch.from_numpy(corners.reshape(-1, 3))).numpy()
-    faces = np.arange(len(screen)).reshape(-1, 3)
-    look = {"sigma": SHARP, "gamma": 1e-5, "near": 0.5, "far": 5.0, "background": SKY}
-    start, listed = tile_lists(screen, faces, size, SHARP)
-    program = pixel_program(size, len(screen), len(faces), len(listed))
-    lists = {"start": start, "listed": listed, "faces": faces.astype(np.int32)}
-    vertices = {"screen": screen.astype(np.float32), "colour": colours.reshape(-1, 3).astype(np.float32)}
-    image = torch.zeros(PIXELS * tile_count(size), 4, dtype=torch.float32)
-    drawn = rollout(program, 1, {"image": image}, {**lists, **vertices, **look}, progress=False).final["image"]
-    pixels = from_tiles(drawn, size)[..., :3].numpy()
-    halved = pixels.reshape(SIZE[1], 2, SIZE[0], 2, 3).mean(axis=(1, 3))
-    return np.clip(halved, 0.0, 1.0) ** (1 / 1.6)
+    faces = torch.arange(3 * len(corners), dtype=torch.int32).reshape(-1, 3)
+    colour_of = torch.tensor(colours.reshape(-1, 3), dtype=torch.float32)
+    material = Material(colour_of, lit=False)
+    shown = Surface(torch.tensor(corners.reshape(-1, 3), dtype=torch.float32), faces, material)
+    camera = Camera.look_at(EYE, CENTRE, fov=VIEW, size=SIZE)
+    image = render_surfaces(
+        shown, camera, background=SKY, sigma=SHARP, soft=Soft(1e-5, 0.5, 5.0), supersample=2, outputs=("rgb",)
+    )["rgb"]
+    return np.clip(image.numpy(), 0.0, 1.0) ** (1 / 1.6)
 
 
 def _scene(x: np.ndarray, triangles: np.ndarray, colour: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

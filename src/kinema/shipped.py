@@ -6,13 +6,17 @@ Runs where neither torch nor an installed Kinema is present: pip builds in isola
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from kinema import contact, dynamics, integrate, kinematics, rendering
+import numpy as np
+
+from kinema import contact, dynamics, integrate, kinematics
 from kinema.errors import KernelError
 from kinema.lang import analysis, build, cpu, emit_scalar, emit_simd
 from kinema.lang.ir import ArrayRef, KernelIR
@@ -20,17 +24,27 @@ from kinema.lang.kernel import REGISTRY, Kernel
 from kinema.lang.plan import Options, Plan
 from kinema.lang.program import PARAMETER, Program
 from kinema.model.tetmesh import tet_mesh
-from kinema.rendering.soft_pixels import pixel_program
+from kinema.rendering.dibr import Look
+from kinema.rendering.image_program import Faces, Shape, image_program
+from kinema.rendering.screen import rings
 from kinema.scene.shapes.block import block
 from kinema.simulation.soft import soft_program
 
-STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate, rendering)
+STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate)  # those of images come with `programs`
 
 
 def programs() -> list[Program]:
     """Shipped programs. Sizes do not matter: compiled code is the same for all of them."""
     cube = block((1, 1, 1), 0.1)
-    return [soft_program(tet_mesh(cube.vertices, cube.corners)), pixel_program((8, 8), 3, 1, 1)]
+    triangle = np.array([[0, 1, 2]], dtype=np.int32)
+    faces = Faces(triangle, np.zeros(1, np.int32), rings(triangle))
+    shape = Shape(Look(), (8, 8), 0.1, 3, ((1, 1, 0, 0),), ((0, 0),), (1, 1, 1, 1, 1), ("rgb", "alpha"))
+    soft = replace(shape, look=replace(shape.look, edges=False), room=(1,), soft=True)
+    return [
+        soft_program(tet_mesh(cube.vertices, cube.corners)),
+        image_program(faces, shape),
+        image_program(faces, soft),
+    ]
 
 
 def variants(program: Program) -> Iterator[Options]:
@@ -77,9 +91,9 @@ def build_all(target: Path) -> None:
 def kernels() -> dict[str, Kernel]:
     """All kernels of the package by name."""
     for stage in STAGES:
-        for file in sorted(Path(stage.__path__[0]).glob("*.py")):
-            if "@kernel" in file.read_text():  # others may need torch
-                importlib.import_module(f"{stage.__name__}.{file.stem}")
+        for module in pkgutil.iter_modules(stage.__path__):
+            importlib.import_module(f"{stage.__name__}.{module.name}")
+    programs()  # some kernels are made for what they are called with
     return {kernel.name: kernel for home, kernel in sorted(REGISTRY.items()) if home.startswith("kinema.")}
 
 

@@ -42,10 +42,20 @@ from kinema.lang import (
     vec3,
     vec4,
 )
-from kinema.rendering.screen import PACKET, View, eye_of, grid_of, lens_of, on_grid, pixel_at, ray_of, stride_of
+from kinema.rendering.screen import (
+    CUT,
+    PACKET,
+    View,
+    cross2,
+    eye_of,
+    grid_of,
+    lens_of,
+    on_grid,
+    pixel_at,
+    ray_of,
+    stride_of,
+)
 from kinema.rendering.shading import Light, mirrored, texel, tinted, unit
-from kinema.rendering.soft_pixels import cross2
-from kinema.rendering.tiles import CUT
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Pixels lie row by row, rows filled up to a multiple of `PACKET`, so that sixteen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from kinema.lang import (
 from kinema.lang.cpp_kernel import cpp_kernel
 
 PACKET = 16  # pixels of a row that share their lists of faces
+CUT = math.log(1e4 - 1)  # d^2 / sigma beyond which an edge is not felt [Liu et al. 2019: dist_eps = 1e-4]
 
 
 @record
@@ -54,6 +56,12 @@ class View:
 def row_length(width: int) -> int:
     """Pixels of a row in memory."""
     return -(-width // PACKET) * PACKET
+
+
+@func
+def cross2(a: vec2, b: vec2):
+    """a_x b_y - a_y b_x."""
+    return a.x * b.y - a.y * b.x
 
 
 @func

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int packet = 16;
 constexpr int longest = 32;  // LONGEST of softras.py
-constexpr double farthest = 9.210240366975849;  // CUT of tiles.py: d^2 / sigma beyond which nothing is felt
+constexpr double farthest = 9.210240366975849;  // CUT of screen.py: d^2 / sigma beyond which nothing is felt
 constexpr double smallest_area = 1e-10;
 
 struct Range {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int packet = 16;
 constexpr int tile_rows = 8;                    // a tile is 8 packets, one below the other
-constexpr double farthest = 9.210240366975849;  // CUT of tiles.py: d^2 / sigma beyond which nothing is felt
+constexpr double farthest = 9.210240366975849;  // CUT of screen.py: d^2 / sigma beyond which nothing is felt
 enum { UNCOVERED = -1, EMPTY = -2 };
 
 template <class T>

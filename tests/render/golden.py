@@ -1,0 +1,62 @@
+"""Images that are kept, so that nobody changes what is drawn without noticing.
+
+    python -m tests.render.golden      writes golden.npz anew; look at the difference before you keep it
+
+Drawn by the kernels in float64 and stored in float32. The plain rasteriser says what is right; these say what was.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from tests.render import scenes, soup
+
+from kinema.rendering.camera import Camera
+from kinema.rendering.draw import render_surfaces
+from kinema.rendering.softras import Soft
+from kinema.rendering.surface import Material, Surface
+
+FILE = Path(__file__).with_suffix(".npz")
+
+
+def images() -> dict[str, np.ndarray]:
+    """Images by name, shape (height, width, 4): colours and coverage."""
+    made = {}
+    for seed in (0, 1):
+        x = scenes.numbers(seed)
+        options = {"lights": scenes.lights(x), "background": x["background"]}
+        shown, camera = scenes.surfaces(x), scenes.camera(x)
+        made[f"dibr_{seed}"] = render_surfaces(shown, camera, sigma=x["sigma"], **options)
+        made[f"dibr_sharp_{seed}"] = render_surfaces(shown, camera, edges=False, perspective=False, **options)
+        made[f"soft_{seed}"] = render_surfaces(shown, camera, sigma=1e-4, soft=Soft(1e-3, 1.0, 10.0), **options)
+    x = soup.numbers()
+    options = {"lights": soup.lights(x), "background": x["background"]}
+    made["soup_dibr"] = render_surfaces(soup.surfaces(x), soup.camera(x), supersample=2, **options)
+    made["soup_soft"] = render_surfaces(
+        soup.surfaces(x), soup.camera(x), sigma=2e-3, soft=Soft(0.05, 1.0, 10.0), **options
+    )
+    made["sphere"] = render_surfaces(
+        sphere(), Camera.look_at((3.0, 1.0, 2.0), (0.0,) * 3, size=(48, 36), dtype=torch.float64)
+    )
+    return {name: _joined(image) for name, image in made.items()}
+
+
+def sphere() -> Surface:
+    """As in the first example of anybody: default light, one colour."""
+    vertices, faces = scenes.sphere(12, 16)
+    return Surface(vertices, faces, Material(torch.tensor([0.8, 0.3, 0.2], dtype=torch.float64), specular=0.4))
+
+
+def _joined(image: dict[str, torch.Tensor]) -> np.ndarray:
+    return torch.cat([image["rgb"], image["alpha"][..., None]], dim=-1).numpy()
+
+
+if __name__ == "__main__":
+    before = dict(np.load(FILE)) if FILE.exists() else {}
+    found = {name: image.astype(np.float32) for name, image in images().items()}
+    for name, image in found.items():
+        known = name in before and before[name].shape == image.shape
+        print(name, f"largest change {np.abs(image - before[name]).max():.3g}" if known else "new")
+    np.savez_compressed(FILE, **found)
