@@ -34,8 +34,7 @@ Arguments of `kn.simulate`. Batch dimensions come first, too."""
 
 BESIDE = """## Beside gradSim
 
-What gradSim lists as optimisable, and its names here. What acts on single particles is gravity, wind, springs and
-contact; an external force on each is not there yet."""
+What gradSim lists as optimisable, and its names here."""
 
 PAGE = Path(__file__).with_name("parameters.md")
 
@@ -49,6 +48,8 @@ RECORDS = ("tests/gradients/test_records.py", "test_records")
 TOLD = ("tests/verification/test_prescribed.py", "test_gradients_with_contact")
 STARTED = ("tests/gradients/test_started.py", "test_gradients_through_kept_impulses")
 MUSCLES = ("tests/gradients/test_matter.py", "test_activation_as_a_control")
+
+PUSHED = ("tests/gradients/test_matter.py", "test_forces_as_a_control")
 
 # Name in params: unit, the axis its rows go along (none: one for the scene), what it is, and its gradient test.
 PARAMETERS = {
@@ -111,6 +112,7 @@ ARGUMENTS = {
     "x": ("m", "particles, 3", "positions of particles at the start", MATTER),
     "xd": ("m/s", "particles, 3", "velocities of particles at the start", MATTER),
     "activation": ("-", "steps, elements", "contraction of tetrahedra and triangles", MUSCLES),
+    "forces": ("N", "steps, particles, 3", "on every particle, from outside", PUSHED),
     "motion": ("m/s, rad/s", "steps, prescribed velocities", "of joints that move as they are told", TOLD),
     "impulses": ("N s", "rows", "of the step before, with a warm start", STARTED),
     "wrenches": ("N m, N", "steps, 6", "moment and force on a body", RECORDS),
@@ -122,7 +124,7 @@ GRADSIM = {
     "initial velocity": ("v", "xd"),
     "mass of a body, of a particle": ("mass", "point_mass", "density"),
     "gravity": ("gravity",),
-    "external force": ("tau", "wrenches"),
+    "external force": ("forces", "tau", "wrenches"),
     "rest length, stiffness, damping of springs": ("spring_rest", "spring_stiffness", "spring_damping"),
     "Lamé parameters per element": ("mu", "lam"),
     "damping of elements": ("viscosity",),

@@ -5,6 +5,7 @@ Robots are drawn from the side, x to the right and z up, as the outlines of thei
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import sys
 from dataclasses import replace
@@ -402,6 +403,78 @@ def sphere_to_silhouette() -> Any:
     return figure
 
 
+def mass_from_video() -> Any:
+    """What was filmed, and the throws of the first guess and of the mass that was found; the course of the fit."""
+    import mass_from_video as example
+
+    found, one = example.fit(), 1  # of five, that with the worst guess
+    paths = [example.throw(mass[one]) for mass in (example.GUESS, found[-1], example.TRUE)]
+    figure, (strip, course) = _figure("What does a mallet weigh? Its mass from a film", (1.7, 1))
+    _strip(strip, paths, example.camera, example.EVERY)
+    _film("mass_from_video", paths, example.camera, every=10, fps=15)
+    course.semilogy((torch.stack(found) / example.TRUE - 1).abs(), "o-", ms=3, color=ORANGE, lw=0.8)
+    course.axhline(9.0e-5, ls="--", lw=1, color=GREY, label="mean of gradSim")
+    course.set(title="relative error of five masses", xlabel="evaluation")
+    course.legend(frameon=False)
+    return figure
+
+
+def damping_from_video() -> Any:
+    """What was filmed, and the motions of the first guess and of the damping that was found; the course of the fit."""
+    import damping_from_video as example
+
+    found = example.fit()
+    paths = [example.swing(damping) for damping in (example.GUESS, found[-1], example.TRUE)]
+    figure, (strip, course) = _figure("How much do the joints of an arm rub? Their damping from a film", (1.7, 1))
+    _strip(strip, paths, example.camera, 2 * example.EVERY)
+    _film("damping_from_video", paths, example.camera, every=25, fps=20)
+    errors = (torch.stack(found) / example.TRUE - 1).abs()
+    for name, error, colour in zip(example.JOINTS, errors.T, (BLUE, ORANGE, GREEN), strict=True):
+        course.semilogy(error, "o-", ms=3, lw=0.8, color=colour, label=name)
+    course.set(title="relative error of the damping", xlabel="evaluation")
+    course.legend(frameon=False)
+    return figure
+
+
+def _frames(paths: list[kn.Trajectory], camera: kn.Camera, every: int, finer: int = 6) -> torch.Tensor:
+    """Three paths over time, the last one as the fit sees it, cut to what moves, shape (3, time, height, width, 3)."""
+    look = {"sigma": 1e-7, "supersample": 2, "lights": kn.Lights.studio()}
+    close = camera.resized(finer * camera.width, finer * camera.height)
+    films = [kn.render(path, close, every=every, **look) for path in paths[:-1]]
+    coarse = kn.render(paths[-1], camera, every=every).repeat_interleave(finer, -3).repeat_interleave(finer, -2)
+    images = torch.stack([*films, coarse]).detach()
+    drawn = (images < 0.98).any(-1).flatten(0, 1).any(0)
+    rows, columns = (drawn.any(axis).nonzero() for axis in (1, 0))
+    height, width = (slice(max(int(at[0]) - finer, 0), int(at[-1]) + 1 + finer) for at in (rows, columns))
+    return images[:, :, height, width]
+
+
+def _strip(axes: Any, paths: list[kn.Trajectory], camera: kn.Camera, every: int) -> None:
+    """First guess, what was found, and what was filmed, over time."""
+    films = to_srgb(_frames(paths, camera, every)).clamp(0, 1)
+    _, images, height, width, _ = films.shape
+    axes.imshow(torch.cat([torch.cat(list(film), 1) for film in films], 0))
+    times = np.arange(images)
+    axes.set_xticks((times + 0.5) * width, [f"{time * every * paths[0].dt:.2f} s" for time in times])
+    axes.set_yticks((np.arange(3) + 0.5) * height, ["first guess", "found", "film"])
+    for edge in range(1, 3):
+        axes.axhline(edge * height, color=GREY, lw=0.8)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.tick_params(length=0)
+    axes.grid(False)
+
+
+def _film(name: str, paths: list[kn.Trajectory], camera: kn.Camera, every: int, fps: float) -> None:
+    """First guess, what was found, and what was filmed, side by side as a GIF, if the extra `video` is there."""
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        print(f"no film {name}.gif: pip install 'kinema[video]'")
+        return
+    films = _frames(paths, camera, every)
+    films = torch.cat([films, films[:, -1:].expand(-1, round(fps / 2), -1, -1, -1)], 1)  # rests for half a second
+    films[:-1, :, :, -2:] = 0.35  # lines between them
+    kn.write_video(ROOT / "docs" / "img" / f"{name}.gif", torch.cat(list(films), 2), fps=fps)
+
+
 def _figure(title: str, widths: tuple[float, ...], solid: int = 0) -> tuple[Any, list[Any]]:
     """A figure with panels side by side, the first of them in space."""
     from matplotlib.figure import Figure
@@ -568,6 +641,8 @@ PICTURES = (
     texture_from_images,
     camera_pose,
     sphere_to_silhouette,
+    mass_from_video,
+    damping_from_video,
 )
 
 if __name__ == "__main__":

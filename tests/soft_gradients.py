@@ -33,6 +33,8 @@ class SoftCase:
         params: Where they are differentiated; the model's own by default.
         q, v: Coordinates and velocities at the start.
         activated: Differentiate the activation of every element in every step.
+        pushed: Differentiate a force on every particle in every step.
+        integrator: Of the steps.
         dt: [s]
     """
 
@@ -40,10 +42,12 @@ class SoftCase:
     x: Tensor
     xd: Tensor
     names: Sequence[str]
-    params: Mapping[str, Tensor] = field(default_factory=dict)
+    params: dict[str, Tensor] = field(default_factory=dict)
     q: Tensor | None = None
     v: Tensor | None = None
     activated: bool = False
+    pushed: bool = False
+    integrator: str = "euler"
     dt: float = 2e-4
 
 
@@ -86,6 +90,8 @@ def check_soft_gradients(case: SoftCase, steps: int, tolerance: float, seed: int
         leaves |= {"q": case.q, "v": case.v, "tau": normal(steps, model.nv)}
     if case.activated:
         leaves["activation control"] = 0.1 * normal(steps, model.matter.elements)
+    if case.pushed:
+        leaves["forces"] = 0.1 * normal(steps, *case.x.shape)
     leaves |= {n: case.params[n] if n in case.params else model.parameters(n)[n] for n in case.names}
     weights = [normal(*case.x.shape), normal(*case.x.shape)] + [normal(n) for n in (model.nq, model.nv) if n]
 
@@ -98,6 +104,8 @@ def check_soft_gradients(case: SoftCase, steps: int, tolerance: float, seed: int
             x=given["x"],
             xd=given["xd"],
             activation=given.get("activation control"),
+            forces=given.get("forces"),
+            integrator=case.integrator,
             steps=steps,
             dt=case.dt,
             params={**case.params, **{n: given[n] for n in case.names}},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -99,13 +101,14 @@ def varied(model: kn.Model, names: tuple[str, ...], seed: int) -> dict[str, Tens
     return found
 
 
-def solid_scene() -> kn.Model:
+def solid_scene(cone: bool = True) -> kn.Model:
     """A block of soft solid on ground, ball and box."""
+    skin = replace(SKIN, cone=cone)
     scene = kn.Scene()
     scene.add_ground()
     scene.add_robot(obstacles())
     material = kn.Solid(density=400.0, mu=1e4, lam=3e4, viscosity=8.0, activation=0.05)
-    scene.add_solid(block((4, 2, 2), 0.08), "cube", material=material, skin=SKIN, pos=(0.1, 0.02, 0.17))
+    scene.add_solid(block((4, 2, 2), 0.08), "cube", material=material, skin=skin, pos=(0.1, 0.02, 0.17))
     low = kn.Solid(density=300.0, mu=8e3, lam=2e4)
     scene.add_solid(ball(0.1, 1), "ball", material=low, skin=SKIN, pos=(-0.3, 0.0, 0.08))
     return kn.compile(scene, torch.float64)

@@ -158,7 +158,7 @@ template <class T> struct Step {{
         if isinstance(node, KernelCall):
             return self.call(node, indent)
         if isinstance(node, Custom):
-            return "\n".join(self.node(inner, indent) for inner in node.forward)
+            return "\n".join(self.node(inner, indent) for inner in node.replay or node.forward)
         if isinstance(node, Loop) and node.condition is None:
             counter = f"l{node.number}"
             self.loops[id(node)] = counter

@@ -150,7 +150,8 @@ def gauss_seidel(t: Tables, A: Array, b: Array, upper: Array) -> Array:
 
     def sweep(impulse: Array, _: None) -> tuple[Array, None]:
         for i in range(n):
-            free = impulse[i] - (b[i] + A[i] @ impulse + t.cfm * impulse[i]) / (A[i, i] + t.cfm)
+            speed = b[i] + A[i] @ impulse + t.cfm * impulse[i]
+            free = impulse[i] - t.relaxation[min(i % 3, 1)] * speed / (A[i, i] + t.cfm)
             if i % 3 == 0:
                 low, high = 0.0, upper[i // 3]
             else:

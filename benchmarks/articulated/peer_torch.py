@@ -136,8 +136,8 @@ def gauss_seidel(t: Tables, A: Tensor, b: Tensor, upper: list[float]) -> Tensor:
     impulse = [torch.zeros((), dtype=b.dtype) for _ in b]
     for _ in range(t.sweeps):
         for i in range(len(b)):
-            rest = b[i] + A[i] @ torch.stack(impulse) - A[i, i] * impulse[i]
-            free = -rest / (A[i, i] + t.cfm)
+            speed = b[i] + A[i] @ torch.stack(impulse) + t.cfm * impulse[i]
+            free = impulse[i] - t.relaxation[min(i % 3, 1)] * speed / (A[i, i] + t.cfm)
             if i % 3 == 0:
                 impulse[i] = free.clamp(0.0, upper[i // 3])
             else:

@@ -39,7 +39,7 @@ SAME_STATE, SAME_GRADIENT = 1e-9, 1e-9
 """Their states and gradients after `CHECKED` steps (fewer for slow ones) may differ by rounding, relative to these."""
 CHECKED = 50
 
-CANDIDATES = (5, 10, 15, 20, 25, 30, 32, 34, 36, 38, 40, 45, 50, 70, 100)
+CANDIDATES = (5, 10, 12, 14, 15, 16, 17, 18, 19, 20, 22, 25, 30, 36, 40, 50, 70, 100)
 """Sweeps to choose from: the least with a residual no larger than MuJoCo PGS's, both largest and median."""
 
 
@@ -168,7 +168,13 @@ def choose_sweeps(peers: list[ArticulatedPeer], steps: int) -> tuple[int, dict[s
     numbers = {str(n): [c.residual, c.residual_median] for n, c in tried.items()}
     why = f"least of {CANDIDATES} whose residual over {steps} steps is no larger than MuJoCo PGS's, largest and median"
     mujoco = [wanted.residual, wanted.residual_median]
-    return sweeps, {"chosen": sweeps, "why": why, "mujoco_pgs_residual": mujoco, "kinema_residual": numbers}
+    return sweeps, {
+        "chosen": sweeps,
+        "relaxation": scene.RELAXATION,
+        "why": why,
+        "mujoco_pgs_residual": mujoco,
+        "kinema_residual": numbers,
+    }
 
 
 def _load() -> tuple[list[ArticulatedPeer], dict[str, str]]:

@@ -19,6 +19,7 @@ from kinema.scene.shapes.quadruped import FOOT, LEG, TRUNK, quadruped
 
 DT = 2e-3  # s
 FRICTION = 0.8
+RELAXATION = (0.8, 1.4)  # of pressing and of friction: 16 sweeps do what 36 do with (1, 1)
 TORQUE = 0.5  # N m
 STIFFNESS, DAMPING = 100.0, 2.0  # N m/rad, N m s/rad
 JOINTS = 12
@@ -69,7 +70,7 @@ def robot() -> Robot:
 
 def model(robots: int, sweeps: int, dtype: torch.dtype = torch.float64) -> kn.Model:
     """The robots in a row on the ground."""
-    scene = kn.Scene(contact=kn.Contact(friction=FRICTION, sweeps=sweeps))
+    scene = kn.Scene(contact=kn.Contact(friction=FRICTION, sweeps=sweeps, relaxation=RELAXATION))
     scene.add_ground()
     for k in range(robots):
         scene.add_robot(robot(), f"dog{k}", pos=(0.0, SPACING * k, 0.0))

@@ -28,6 +28,7 @@ class Tables:
         gravity: [m/s^2]
         dt: [s]
         sweeps: Of projected Gauss-Seidel.
+        relaxation: Of rows that press, and of those of friction.
         nv: Number of velocities.
     """
 
@@ -54,6 +55,7 @@ class Tables:
     gravity: Any
     dt: float
     sweeps: int
+    relaxation: tuple[float, float]
     nv: int
 
 
@@ -88,6 +90,7 @@ def tables(model: kn.Model, array: Callable[[np.ndarray], Any]) -> Tables:
         gravity=array(np.asarray(model.gravity)),
         dt=scene.DT,
         sweeps=int(contact.sweeps),
+        relaxation=contact.relaxation,
         nv=model.nv,
         **joints,
         **world,

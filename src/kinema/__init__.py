@@ -53,6 +53,8 @@ _API = {
     "kinema.rendering.camera": ("Camera",),
     "kinema.rendering.surface": ("Surface", "Material", "Lights"),
     "kinema.rendering.render": ("render", "surfaces_of"),
+    "kinema.rendering.draw": ("render_surfaces",),
+    "kinema.rendering.rasterise": ("Raster", "rasterise", "interpolate", "shade"),
     "kinema.rendering.softras": ("Soft",),
     "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks"),
     "kinema.fit.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
@@ -101,10 +103,15 @@ if TYPE_CHECKING:
     from kinema.model.tetmesh import tet_mesh as tet_mesh
     from kinema.rendering import conventions as conventions
     from kinema.rendering.camera import Camera as Camera
+    from kinema.rendering.draw import render_surfaces as render_surfaces
     from kinema.rendering.files import read_images as read_images
     from kinema.rendering.files import read_masks as read_masks
     from kinema.rendering.files import write_image as write_image
     from kinema.rendering.files import write_video as write_video
+    from kinema.rendering.rasterise import Raster as Raster
+    from kinema.rendering.rasterise import interpolate as interpolate
+    from kinema.rendering.rasterise import rasterise as rasterise
+    from kinema.rendering.rasterise import shade as shade
     from kinema.rendering.render import render as render
     from kinema.rendering.render import surfaces_of as surfaces_of
     from kinema.rendering.softras import Soft as Soft

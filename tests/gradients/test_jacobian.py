@@ -8,6 +8,7 @@ import torch
 import kinema as kn
 from kinema.lang import build
 from kinema.scene.shapes.ant import ant
+from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
@@ -88,3 +89,18 @@ def test_a_batch_of_forces_alone_is_a_batch():
         kn.step_with_jacobian(model, q, v, u=tau[0], dt=DT)
     with pytest.raises(kn.InputError, match="batch dimensions do not match"):
         kn.step_with_jacobian(model, q, v, tau, dt=DT)
+
+
+def test_steps_of_other_integrators():
+    """A step of fourth order is that of `simulate`, and its Jacobian that of its gradients."""
+    scene = kn.Scene()
+    scene.add_robot(pendulum(2))
+    model = kn.compile(scene)
+    q, v = torch.tensor([0.4, -0.3], dtype=torch.float64), torch.tensor([0.5, 1.0], dtype=torch.float64)
+    found = {n: kn.step_with_jacobian(model, q, v, dt=0.05, integrator=n) for n in ("euler", "rk4", "implicit")}
+    wanted = kn.simulate(model, q, v, steps=1, dt=0.05, integrator="rk4", progress=False)
+    assert torch.equal(found["rk4"].q, wanted.q_end) and torch.equal(found["rk4"].v, wanted.v_end)
+    assert not torch.equal(found["rk4"].q, found["euler"].q) and torch.equal(found["implicit"].q, found["euler"].q)
+    leaves = [q.clone().requires_grad_(), v.clone().requires_grad_()]
+    out = kn.step(model, *leaves, dt=0.05, integrator="rk4")[0].sum()
+    assert torch.allclose(found["rk4"].by_state[:2].sum(0), torch.cat(torch.autograd.grad(out, leaves)), rtol=1e-12)

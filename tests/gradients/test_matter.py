@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -56,7 +59,7 @@ SCENES = {
 }
 
 
-def case(name: str, seed: int, activated: bool = False, **options: str) -> SoftCase:
+def case(name: str, seed: int, activated: bool = False, **options: Any) -> SoftCase:
     make, names = SCENES[name]
     model = make(**options)
     params = soft_scenes.varied(model, tuple(n for n in names if n not in (*OF_BODY, "size", "centre")), seed)
@@ -87,12 +90,37 @@ def test_every_parameter(name: str, steps: int, tolerance: float):
 
 
 @pytest.mark.parametrize(("steps", "tolerance"), LIMITS)
+def test_friction_within_a_square(steps: int, tolerance: float):
+    """Where the block has it, and the ball has not; it changes where the block ends."""
+    counts, (_, names) = SoftCounts(), SCENES["solid"]
+    for seed in range(3):
+        square, round_ = case("solid", seed, cone=False), case("solid", seed)
+        square.params["skin_friction"] *= 0.1  # so that some slide
+        check_soft_gradients(square, steps, tolerance, seed, counts)
+        run = {"steps": steps, "dt": square.dt, "params": square.params, "progress": False}
+        ends = [kn.simulate(c.model, x=c.x, xd=c.xd, **run).xd_end for c in (square, round_)]
+        assert float((ends[0] - ends[1]).abs().max()) > 1e-6
+    assert counts.touching >= 3 * steps and counts.switches <= SWITCHES * counts.cases
+    assert counts.seen["skin_friction"] and counts.seen["skin_k_f"] and set(names) <= set(counts.seen)
+
+
+@pytest.mark.parametrize(("steps", "tolerance"), LIMITS)
 @pytest.mark.parametrize("name", ["solid", "cloth"])
 def test_activation_as_a_control(name: str, steps: int, tolerance: float):
     counts = SoftCounts()
     for seed in range(2):
         check_soft_gradients(case(name, seed, activated=True), steps, tolerance, seed, counts)
     assert counts.seen["activation control"] == 2 and counts.switches <= SWITCHES * counts.cases
+
+
+@pytest.mark.parametrize(("steps", "tolerance"), LIMITS)
+@pytest.mark.parametrize("name", ["beads", "pinned"])
+def test_forces_as_a_control(name: str, steps: int, tolerance: float):
+    """On every particle in every step; links feel those on particles that are pinned to them."""
+    counts = SoftCounts()
+    for seed in range(2):
+        check_soft_gradients(replace(case(name, seed), names=(), pushed=True), steps, tolerance, seed, counts)
+    assert counts.seen["forces"] == 2 and counts.switches <= SWITCHES * counts.cases
 
 
 def test_a_finger_shapes_a_cube():

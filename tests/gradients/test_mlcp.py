@@ -10,7 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinema.contact.dense import Groups, Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
+from kinema.contact.dense import (
+    Groups,
+    Matches,
+    dense_gauss_seidel,
+    dense_gauss_seidel_adjoint,
+    dense_gauss_seidel_history,
+    row_matrix,
+)
 from kinema.contact.exact import Effort, exact_impulses, exact_impulses_adjoint
 from kinema.contact.mlcp import (
     Bounds,
@@ -21,6 +28,7 @@ from kinema.contact.mlcp import (
     gauss_seidel_adjoint,
     gram,
     impulse_sums,
+    relax,
     residual,
 )
 from kinema.lang import Array, Float, Index, Int, build, kernel
@@ -33,6 +41,8 @@ pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compile
 
 FREE = 1e30  # no bound
 EXACT = ("exact pyramid", "exact cone")
+SWEEPS = ("pyramid", "cone", "dense", "relaxed pyramid", "relaxed cone", "relaxed dense")
+RELAXATION = (0.8, 1.4)
 NAMES = ("Y", "b", "lower", "upper", "mu", "cfm")
 
 
@@ -77,9 +87,9 @@ class Problem:
         return torch.stack(rows)
 
 
-def program(x: Problem, sweeps: int, law: str, precision: float) -> Program:
-    """`law` is "pyramid" or "cone", "dense": the pyramid with the matrix formed, or either with "exact " before it."""
-    cone = law.endswith("cone")
+def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bool = False) -> Program:
+    """`law` is "pyramid" or "cone", "dense": the pyramid with the matrix formed; "exact " or "relaxed " before it."""
+    cone, relaxation = law.endswith("cone"), RELAXATION if law.startswith("relaxed") else (1.0, 1.0)
     p = Program("contact")
     counts = [len(one) for one in x.supports]
     rows = Rows(
@@ -109,7 +119,8 @@ def program(x: Problem, sweeps: int, law: str, precision: float) -> Program:
     active = p.constant("active", Float, [1.0] * x.triples)
     history = p.scratch("history", Float, (sweeps + 1) * x.rows)
     z, impulse = p.scratch("z", Float, x.dofs), p.scratch("found", Float, x.rows)
-    if law == "dense":
+    relaxed, far = p.scratch("relaxed", Float, x.rows), p.constant("relaxation", Float, relaxation)
+    if law.endswith("dense"):
         A = p.scratch("A", Float, x.rows * x.rows)
         blocks = find_groups(x.supports)
         table, matching = group_tables(blocks, x.singles, x.equations), shared_dofs(x.supports, blocks)
@@ -117,14 +128,22 @@ def program(x: Problem, sweeps: int, law: str, precision: float) -> Program:
         shared = Matches(**{n: p.constant(f"match_{n}", Int, v) for n, v in matching.items()})
         p.call(row_matrix, rows, groups, shared, supports.widest, bounds.cfm, active, Y, A, inverse)
         turned = [p.scratch(n, Float, x.rows**2) for n in ("single", "triple")]
+        p.call(relax, rows, far, inverse, relaxed)
+        rest = p.constant("rest", Float, 1 - np.array(relaxation))
+        problem = (rows, groups, bounds, times, rest, A, relaxed)
         with p.custom() as node:
-            p.call(dense_gauss_seidel, rows, groups, bounds, times, A, inverse, b, *turned, history, impulse)
+            p.call(dense_gauss_seidel, *problem, b, *turned, impulse)
+        with p.replay_of(node):
+            p.call(dense_gauss_seidel_history, *problem, b, *turned, history, impulse)
         with p.adjoint_of(node):
-            to = (A, inverse, b, bounds.lower, bounds.upper, bounds.mu)
+            to = (A, relaxed, b, bounds.lower, bounds.upper, bounds.mu)
             own = [p.scratch(f"reverse_{n}", Float, x.rows**2) for n in ("single", "triple", "product")]
             own.insert(2, p.scratch("felt", Float, (sweeps + 1) * x.rows))
-            given = (rows, groups, bounds, times, A, inverse, history, impulse.adj, *own)
-            p.call(dense_gauss_seidel_adjoint, *given, *(ref.adj for ref in to))
+            p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *own, *(ref.adj for ref in to))
+        if history_too:
+            other = p.scratch("found_with_history", Float, x.rows)
+            p.call(dense_gauss_seidel_history, *problem, b, *turned, history, other)
+            p.call(report, other, p.output("with_history", Float, x.rows), count=x.rows)
         p.call(impulse_sums, rows, supports, Y, impulse, z)
     elif law.startswith("exact"):
         numbers = {"precision": precision, "singular": 0.01 * precision, "held": 0.1 * precision}
@@ -144,11 +163,12 @@ def program(x: Problem, sweeps: int, law: str, precision: float) -> Program:
             p.call(exact_impulses_adjoint, *given, *(ref.adj for ref in to))
     else:
         p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)
-        problem = (rows, supports, bounds, Gram(inverse=inverse, cross=cross), circle, times)
+        p.call(relax, rows, far, inverse, relaxed)
+        problem = (rows, supports, bounds, Gram(inverse=relaxed, cross=cross), circle, times)
         with p.custom() as node:
             p.call(gauss_seidel, *problem, Y, b, history, z, impulse)
         with p.adjoint_of(node):
-            to = (Y, b, inverse, cross, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
+            to = (Y, b, relaxed, cross, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
             p.call(gauss_seidel_adjoint, *problem, Y, b, history, z, z.adj, impulse.adj, *(ref.adj for ref in to))
     p.call(residual, rows, supports, bounds, inverse, circle, Y, b, z, impulse, p.output("residual", Float, 1))
     p.call(report, impulse, p.output("impulse", Float, x.rows), count=x.rows)
@@ -167,7 +187,7 @@ def solve(
 
 def plain(x: Problem, sweeps: int, g: dict[str, Tensor], law: str) -> Tensor:
     """The same in torch, a row at a time, with the matrix A."""
-    cone = law == "cone"
+    cone, (press, slide) = law.endswith("cone"), RELAXATION if law.startswith("relaxed") else (1.0, 1.0)
     Y = x.dense(g["Y"])
     A = Y @ Y.T + g["cfm"] * torch.eye(x.rows, dtype=torch.float64)
     lam = [torch.zeros((), dtype=torch.float64) for _ in range(x.rows)]
@@ -184,13 +204,13 @@ def plain(x: Problem, sweeps: int, g: dict[str, Tensor], law: str) -> Tensor:
                 for i in range(r, r + 3):
                     lam[i] = lam[i] - velocity(i) / A[i, i]
                 continue
-            lam[r] = torch.clamp(lam[r] - velocity(r) / A[r, r], min=0.0)
+            lam[r] = torch.clamp(lam[r] - press * velocity(r) / A[r, r], min=0.0)
             bound = g["mu"][c] * lam[r]
             if not cone:
                 for i in (r + 1, r + 2):
-                    lam[i] = torch.clamp(lam[i] - velocity(i) / A[i, i], -bound, bound)
+                    lam[i] = torch.clamp(lam[i] - slide * velocity(i) / A[i, i], -bound, bound)
                 continue
-            step = 1 / torch.linalg.eigvalsh(A[r + 1 : r + 3, r + 1 : r + 3])[-1]
+            step = slide / torch.linalg.eigvalsh(A[r + 1 : r + 3, r + 1 : r + 3])[-1]
             pair = torch.stack(lam[r + 1 : r + 3]) - step * torch.stack([velocity(r + 1), velocity(r + 2)])
             pair = pair * (bound / pair.norm()) if pair.norm() > bound else pair
             lam[r + 1], lam[r + 2] = pair
@@ -222,7 +242,7 @@ def problem(seed: int) -> Problem:
     return x
 
 
-@pytest.mark.parametrize("law", ["pyramid", "cone", "dense"])
+@pytest.mark.parametrize("law", SWEEPS)
 @pytest.mark.parametrize("seed", range(8))
 def test_values_and_gradients_are_those_of_torch(seed, law):
     x = problem(seed)
@@ -237,6 +257,22 @@ def test_values_and_gradients_are_those_of_torch(seed, law):
     assert (grads[0][1][~used] == 0).all()
     for ours, theirs in zip(*grads, strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("sweeps", [1, 4, 25, 3_000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sweeps_that_change_nothing_are_left_out_to_the_last_bit(sweeps, dtype):
+    """In each world of a batch, of which some settle sooner than others; 3,000 sweeps are more than any needs."""
+    x = problem(0)
+    batch = {n: t.to(dtype).expand(9, *t.shape).clone() for n, t in x.given.items()}
+    batch["b"] *= torch.linspace(0, 2, 9, dtype=dtype)[:, None]
+    names = ("impulse", "with_history")
+    made = program(x, sweeps, "dense", 1e-12, history_too=True)
+    out = rollout(made, 1, {}, batch, record=names, progress=False).outputs
+    assert torch.equal(*(out[n] for n in names))
+    for w in range(9):
+        alone = rollout(made, 1, {}, {n: t[w] for n, t in batch.items()}, record=names, progress=False).outputs
+        assert torch.equal(alone["impulse"], out["impulse"][w])
 
 
 def test_the_problems_have_contacts_of_every_kind():
@@ -305,7 +341,7 @@ def _check_row(impulse: float, w: float, low: float, high: float) -> None:
         assert (w > -1e-9) if impulse == low else (w < 1e-9)
 
 
-@pytest.mark.parametrize(("law", "seed"), [*product(["pyramid", "cone", "dense"], range(4)), *product(EXACT, range(2))])
+@pytest.mark.parametrize(("law", "seed"), [*product(SWEEPS, range(4)), *product(EXACT, range(2))])
 def test_gradients_against_differences(seed, law, gradient_errors):
     """At random problems no row is within the step of the differences of a clamp."""
     x = problem(100 + seed)

@@ -72,6 +72,7 @@ REFUSED: dict[str, tuple[Callable[[kn.Scene], Any], tuple[str, ...]]] = {
     "a skin that is not finite": (lambda s: kn.Skin(radius=NAN), ("Skin(radius=...)", "nan")),
     "a skin that pulls": (lambda s: kn.Skin(k_e=-1.0), ("Skin(k_e=...)", "-1", "not below 0")),
     "a skin of words": (lambda s: kn.Skin(k_e="hard"), ("Skin(k_e=...)", "hard")),
+    "half a cone": (lambda s: kn.Skin(cone=0.5), ("Skin(cone=...)", "0.5", "True or False")),
     "a number for a skin": (lambda s: s.add_solid(CUBE, skin=0.1), ("a skin", "float", "Skin")),
     "flat particles": (lambda s: s.add_particles([[0.0, 0.0]], mass=1.0), ("(1, 2)", "(vertices, 3)")),
     "no particles": (lambda s: s.add_particles(np.zeros((0, 3)), mass=1.0), ("(0, 3)",)),
@@ -156,6 +157,15 @@ MISUSED: dict[str, tuple[Callable[[], kn.Model], dict[str, Any], tuple[str, ...]
     "a number for activation": (alone, {"activation": zeros()}, ("activation has the wrong shape",)),
     "activation of particles": (points, {"activation": zeros(2, 2)}, ("no tetrahedra", "leave it out")),
     "activation of robots": (robot, {"activation": zeros(2, 0)}, ("no tetrahedra", "leave it out")),
+    "forces of too few": (
+        alone,
+        {"forces": zeros(2, 4, 3)},
+        ("forces has the wrong shape", "(2, 4, 3)", "steps, 8, 3"),
+    ),
+    "forces for no step": (alone, {"forces": zeros(8, 3)}, ("forces has the wrong shape", "(8, 3)", "steps, 8, 3")),
+    "forces of too many steps": (alone, {"forces": zeros(3, 8, 3)}, ("(3, 8, 3)", "2, 8, 3")),
+    "a list for forces": (alone, {"forces": [0.0]}, ("forces has the wrong type", "list")),
+    "forces on robots": (robot, {"forces": zeros(2, 0, 3)}, ("no particles", "forces", "leave it out")),
     "rk4": (alone, {"integrator": "rk4"}, ("'rk4'", "8 particles of soft matter", "euler")),
     "a record of contacts": (alone, {"record": ["gap"]}, ("'gap'", "a model with a joint")),
     "an unknown parameter": (alone, {"params": {"cube/mass": zeros(8)}}, ("'cube/mass'",)),
@@ -232,10 +242,7 @@ def test_shapes_that_grow_are_touched_where_they_are(kind, size, grown, height: 
 def test_stable_steps_of_stiffness_below_zero():
     """Materials that push apart have no frequency; the limit is that of the rest."""
     model = alone()
-    limits = [
-        step_limit(model.matter, model.resolve({"mu": share * model.parameters("mu")["mu"]}), False)
-        for share in (1.0, -10.0)
-    ]
+    limits = [step_limit(model, model.resolve({"mu": share * model.parameters("mu")["mu"]})) for share in (1.0, -10.0)]
     assert limits[0] is not None and limits[1] is not None and limits[1].dt > 1e3 * limits[0].dt
 
 
@@ -288,6 +295,7 @@ SPOILED: dict[str, Callable[[Any], Any]] = {
     "owner out of order": lambda m: m.owner.__setitem__(-1, 0),
     "held": lambda m: m.held.__setitem__(0, 2),
     "touching": lambda m: setattr(m, "touching", m.touching[1:]),
+    "square": lambda m: m.square.__setitem__(0, -1),
     "a corner": lambda m: m.solids[0].mesh.tets.__setitem__((0, 0), 10**6),
     "corners": lambda m: m.solids[0].mesh.tets.__setitem__((0, slice(0, 2)), m.solids[0].mesh.tets[0, 1::-1]),
     "order": lambda m: m.solids[0].mesh.order.__setitem__(0, m.solids[0].mesh.order[1]),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import Array, Float, Index, kernel, max, sin, struct, vec3
+from kinema.lang import Array, Float, Index, abs, everywhere, kernel, max, select, sin, struct, vec3
 
 N = 19  # not a multiple of any lane width
 STEPS = 5
@@ -262,6 +262,57 @@ def test_custom_adjoint():
         state = state * 0.9 + 0.1 * found * found
     # The sweeps contract by 1/4: 4^-60 is far below rounding.
     agree(final, state, inputs)
+
+
+@kernel
+def shrink(i: Index, s: Array[Float], small: Array[Float]):
+    """|s| halved until it is below 1, in all lanes that run together."""
+    x = s[i]
+    for _ in range(20):
+        x = select(abs(x) < 1.0, x, 0.5 * x)
+        if everywhere(abs(x) < 1.0):
+            break
+    small[i] = x
+
+
+@kernel
+def shrink_and_count(i: Index, s: Array[Float], small: Array[Float], share: Array[Float]):
+    """The same, and by how much."""
+    x, scale = s[i], 1.0
+    for _ in range(20):
+        scale = select(abs(x) < 1.0, scale, 0.5 * scale)
+        x = select(abs(x) < 1.0, x, 0.5 * x)
+    small[i] = x
+    share[i] = scale
+
+
+@kernel
+def shrink_adjoint(i: Index, share: Array[Float], small_adj: Array[Float], s_adj: Array[Float]):
+    s_adj[i] += share[i] * small_adj[i]
+
+
+@pytest.mark.parametrize("batch", [(), (9,)])
+def test_derivatives_run_the_replay_of_a_custom_operation(batch):
+    """The forward step has no share; the adjoint reads what the replay wrote. Lanes that are ready earlier wait."""
+    p = kn.Program("shrink")
+    s, small, share = p.state("s", Float, N), p.scratch("small", Float, N), p.scratch("share", Float, N)
+    with p.custom() as operation:
+        p.call(shrink, s, small, count=N)
+    with p.replay_of(operation):
+        p.call(shrink_and_count, s, small, share, count=N)
+    with p.adjoint_of(operation):
+        p.call(shrink_adjoint, share, small.adj, s.adj, count=N)
+    p.call(copy, small, s.next, count=N)
+
+    torch.manual_seed(0)
+    start = (100.0 * torch.randn(*batch, N, dtype=torch.float64)).requires_grad_()
+    final = kn.rollout(p, 1, {"s": start}).final["s"]
+    factor = 0.5 ** torch.ceil(torch.log2(start.detach().abs())).clamp(min=0)
+    assert torch.equal(final, start * factor)
+    (gradient,) = torch.autograd.grad(final.sum(), start)
+    assert torch.equal(gradient, factor)
+    with torch.no_grad():
+        assert torch.equal(kn.rollout(p, 1, {"s": start}).final["s"], final)
 
 
 @kernel

@@ -233,6 +233,10 @@ WRONG: dict[str, tuple[Build, tuple[str, ...]]] = {
         lambda p: p.adjoint_of(copy).__enter__(),
         ("adjoint_of takes a custom operation", "got: Kernel", "with p.custom() as node"),
     ),
+    "a replay of a kernel": (
+        lambda p: p.replay_of(copy).__enter__(),
+        ("replay_of takes a custom operation", "got: Kernel", "with p.replay_of(node)"),
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,9 +35,12 @@ EACH = [
 
 
 @pytest.mark.parametrize("name, mesh, expected", EACH, ids=[row[0] for row in EACH])
-def test_a_surface_is_filled(name: str, mesh: Mesh, expected: float | None):
+def test_a_surface_is_filled(name: str, mesh: Mesh, expected: float | None, tmp_path, monkeypatch):
+    """And nothing is left where it was done."""
     pytest.importorskip("pytetwild")
+    monkeypatch.chdir(tmp_path)
     tets = tetrahedralise(mesh)
+    assert Path.cwd() == tmp_path and not list(tmp_path.iterdir())
     a, b, c = (mesh.vertices[mesh.faces[:, i]] for i in range(3))
     enclosed = np.einsum("ij,ij->", a, np.cross(b, c)) / 6
     assert expected is None or enclosed == pytest.approx(expected, rel=0.02)
@@ -48,6 +52,27 @@ def test_a_surface_is_filled(name: str, mesh: Mesh, expected: float | None):
     assert np.ptp(tets.vertices, axis=0) == pytest.approx(np.ptp(mesh.vertices, axis=0), abs=2e-3 * diagonal)
     faces = np.sort(tets.corners[:, ((1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2))].reshape(-1, 3), axis=1)
     assert np.unique(faces, axis=0, return_counts=True)[1].max() == 2
+
+
+def test_what_ftetwild_writes_is_gone(tmp_path, monkeypatch):
+    """With one that only writes its file, and gives one tetrahedron, mirrored; or fails."""
+
+    class Fake:
+        fails = False
+
+        def tetrahedralize(self, *_: object, **__: object) -> tuple[np.ndarray, np.ndarray]:
+            Path("__tracked_surface.stl").write_text("solid")
+            if self.fails:
+                raise RuntimeError("no")
+            return np.concatenate([np.zeros((1, 3)), np.eye(3)]), np.array([[0, 1, 3, 2]])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "pytetwild", Fake())
+    assert volume(tetrahedralise(CUBE)) == pytest.approx(1 / 6)
+    monkeypatch.setattr(Fake, "fails", True)
+    with pytest.raises(RuntimeError):
+        tetrahedralise(CUBE)
+    assert Path.cwd() == tmp_path and not list(tmp_path.iterdir())
 
 
 def test_the_size_is_that_of_edges():

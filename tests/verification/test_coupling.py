@@ -162,3 +162,55 @@ def test_pins_follow_their_links():
     assert moved_by > 0.004
     # dt^2 times accelerations, centripetal ones among them, of some 10 m/s^2.
     assert float((path.x_end[pins.particle.tolist()] - wanted).abs().max()) < 100.0 * 2e-4**2
+
+
+def test_friction_within_a_circle_and_a_square():
+    """Beads that slide along the diagonal of level ground lose mu g, or sqrt(2) mu g, of speed per second.
+
+    The circle lacks a share of (b / (k_f v))^2 / 2 = 3e-9 of that.
+    """
+    mass, mu, start, steps, dt = 0.1, 0.4, 3.0, 50, 1e-3
+    scene = kn.Scene()
+    scene.add_ground()
+    depth = mass * 9.81 / 1e3
+    for k, cone in enumerate((True, False)):
+        skin = kn.Skin(k_e=1e3, k_f=2e3, friction=mu, cone=cone)
+        way = (start * 0.5**0.5, start * 0.5**0.5, 0.0)
+        scene.add_particles([[0.0, 0.0, -depth]], f"bead{k}", mass=mass, skin=skin, pos=(k, 0.0, 0.0), velocity=way)
+    end = kn.simulate(kn.compile(scene, torch.float64), steps=steps, dt=dt, progress=False)
+    assert end.xd_end is not None
+    lost = (start - end.xd_end.norm(dim=1)) / (mu * 9.81 * steps * dt)
+    torch.testing.assert_close(lost, torch.tensor([1.0, 2**0.5], dtype=torch.float64), rtol=1e-8, atol=0.0)
+
+
+def test_loads_of_joints_know_what_is_soft():
+    """Nothing holds a free joint, not while its ball sinks into cloth and tows another; at rest a hinge carries all."""
+    scene = kn.Scene(gravity=STILL)
+    scene.add_robot(loose_ball(1.0, 0.1), pos=(0.02, 0.03, 0.095))
+    scene.add_cloth(sheet(0.6, 0.6, (6, 6)), "cloth", material=CLOTH, skin=SKIN)
+    scene.add_cloth(sheet(0.2, 0.2, (2, 2)), "towed", material=CLOTH, skin=None, pos=(0.0, 0.0, 0.3))
+    scene.attach("towed", [0], "ball/ball")
+    model = kn.compile(scene)
+    v = torch.tensor([0.0, 0.0, 0.0, 0.3, 0.0, -0.5], dtype=torch.float64)
+    path = kn.simulate(model, v=v, steps=50, dt=2e-4, record=["joint_load", "acceleration"], progress=False)
+    assert float(path.recorded["acceleration"].norm(dim=-1).max()) > 1.0  # contact and cloth push it, by 1 N and more
+    assert float(path.recorded["joint_load"].abs().max()) < 1e-12
+
+
+def test_forces_on_particles():
+    """Momentum grows by the sum of the forces, whoever carries the particle; held ones feel nothing."""
+    force = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
+    for integrator in ("euler", "implicit"):
+        scene = kn.Scene(gravity=STILL)
+        scene.add_robot(loose_ball(1.0, 0.1))
+        scene.add_particles([[0.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.2, 0.0, 0.0]], "beads", mass=0.5, skin=None)
+        scene.attach("beads", [0], "ball/ball")
+        scene.attach("beads", [2])
+        model = kn.compile(scene, torch.float64)
+        pushes = force.expand(10, 3, 3) * torch.arange(10, dtype=torch.float64)[:, None, None]
+        end = kn.simulate(model, forces=pushes, steps=10, dt=1e-3, integrator=integrator, progress=False)
+        impulse = 45 * 1e-3 * force
+        torch.testing.assert_close(end.xd_end[1], impulse / 0.5, rtol=1e-12, atol=1e-15)
+        assert not bool(end.xd_end[2].any())
+        gained = kn.momentum(model, end.q_end, end.v_end)[3:]
+        torch.testing.assert_close(gained, impulse, rtol=1e-12, atol=1e-15)

@@ -228,3 +228,11 @@ def test_a_standing_quadruped_tells_its_friction_and_mass_by_gradient():
 
     optimiser.step(loss)
     assert torch.allclose(guess.detach(), truth, rtol=1e-3), dict(zip(names, guess.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("bad", [3, (1.0,), (0.0, 1.0), (1.0, 2.0), ("a", 1.0), (math.nan, 1.0)])
+def test_a_relaxation_that_makes_no_sense_is_refused(bad):
+    with pytest.raises(kn.ModelError, match="two numbers between 0 and 2"):
+        kn.Contact(relaxation=bad)
+    with pytest.raises(kn.ModelError, match="exact solver has no relaxation"):
+        kn.Contact(solver="exact", relaxation=(0.8, 1.4))

@@ -10,6 +10,7 @@ from torch import Tensor
 import kinema as kn
 from kinema.scene.shapes.beam import beam
 from kinema.scene.shapes.block import block
+from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.sheet import sheet
 
 
@@ -128,3 +129,38 @@ def test_a_step_that_is_not_found_raises():
     velocity = torch.tensor([30.0, 0.0, -50.0], dtype=torch.float64).expand(27, 3)
     with pytest.raises(kn.SimulationError, match="was not found"):
         run(model, 3, 1.0, xd=velocity)
+
+
+def test_an_adjoint_that_is_not_found_raises(monkeypatch):
+    """Two rounds of BiCGSTAB are too few for the adjoint; two of conjugate gradients only make Newton's method slow."""
+    leaves = [torch.tensor(1e4 + s, dtype=torch.float64, requires_grad=True) for s in (0.0, 1.0)]
+
+    def softened(on_failure: str, leaf: Tensor) -> Tensor:
+        model = hanging()  # a new one: programs are kept, with what they were made of
+        mu = leaf.expand(model.parameters("mu")["mu"].shape)
+        path = run(model, 2, 2e-3, params={"mu": mu, "lam": 2.0 * mu}, on_failure=on_failure)
+        return path.x_end[:, 2].sum()
+
+    softened("raise", leaves[0]).backward()
+    assert leaves[0].grad is not None and bool(leaves[0].grad.isfinite())
+    monkeypatch.setattr("kinema.simulation.implicit.ITERATIONS", 2)
+    end = softened("raise", leaves[1])
+    with pytest.raises(kn.SimulationError, match="gradient of implicit steps is not finite") as caught:
+        end.backward()
+    assert caught.value.fix and leaves[1].grad is None
+    softened("status", leaves[1]).backward()
+    assert not bool(leaves[1].grad.isfinite())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_without_particles_steps_are_those_of_euler(dtype: torch.dtype):
+    scene = kn.Scene()
+    scene.add_robot(pendulum(2))
+    model = kn.compile(scene, dtype=dtype)
+    q = torch.tensor([0.3, -0.2], dtype=dtype)
+    ends = []
+    for integrator in ("euler", "implicit"):
+        start = q.clone().requires_grad_()
+        end = run(model, 10, 0.01, integrator, q=start).q_end
+        ends.append((end.detach(), *torch.autograd.grad(end.sum(), start)))
+    assert all(map(torch.equal, *ends))

@@ -110,7 +110,7 @@ def test_random_soft_bodies_recover(how: str):
     for number in range(40):
         kind = BODIES[number % 4]
         model, size = random_body(kind, rng)
-        limit = step_limit(model.matter, model.resolve(), True)
+        limit = step_limit(model, model.resolve())
         assert limit is not None
         dt = 0.1 * limit.dt
         x = deformed(model, how)
@@ -134,7 +134,7 @@ def test_random_soft_bodies_recover(how: str):
 def test_what_blows_up_ends_with_a_status_and_leaves_the_others_alone():
     """Worlds of a batch, two of them stretched until explicit steps cannot hold them."""
     model, _ = random_body("block", np.random.default_rng(3))
-    limit = step_limit(model.matter, model.resolve(), True)
+    limit = step_limit(model, model.resolve())
     assert limit is not None
     rest = model.initial_particles()[0]
     shares = torch.tensor([1.0, 1.2, 30.0, 0.9, 100.0], dtype=torch.float64)

@@ -100,7 +100,7 @@ def sag(n: int) -> float:
     material = kn.Solid(density=DENSITY, mu=4 * shear / 3, lam=5 * shear / 6)
     mesh = beam(LONG, HIGH, HIGH, (5 * n, n, n))
     model = alone(mesh, material, (0.0, 0.0, -GRAVITY), held=np.arange((n + 1) ** 2))
-    limit = step_limit(model.matter, model.resolve(), False)
+    limit = step_limit(model, model.resolve())
     assert limit is not None
     steps = math.ceil(PERIOD / 50 / (0.95 * limit.dt))
     x, xd = start = model.initial_particles()

@@ -7,8 +7,8 @@ depth d > 0 with unit normal n and velocity v, v_n = n.v and v_t = v - n v_n:
     f   = n f_n - k_f v_t b / sqrt(b^2 + k_f^2 |v_t|^2 + eps^2),    b = mu f_n
 
 The normal force never pulls, and is damped only while the particle approaches. Friction is a smooth cone in place of
-gradSim's clamp per axis: -k_f v_t for slow sliding (sticking creeps), -b v_t/|v_t| for fast sliding, below b always.
-eps = 1e-12 N keeps it finite where b and v_t vanish together.
+gradSim's clamp per axis, which is `box_force`: -k_f v_t for slow sliding (sticking creeps), -b v_t/|v_t| for fast
+sliding, below b always. eps = 1e-12 N keeps it finite where b and v_t vanish together.
 """
 
 from kinema.contact.shapes import Touch

@@ -7,7 +7,9 @@ no degree of freedom, directly or through others, are in different groups, each 
 from __future__ import annotations
 
 from kinema.contact.mlcp import Bounds, Rows
-from kinema.lang import Array, Float, Int, abs, func, kernel, local, max, min, record
+from kinema.lang import Array, Float, Int, abs, everywhere, func, kernel, local, max, min, record
+
+TOGETHER = 5  # after so many sweeps it is seen whether they still change anything
 
 
 @record
@@ -173,12 +175,128 @@ def times_all(count, at, matrix, start, x, a0, a1, a2):
     return a0, a1, a2
 
 
+@func
+def rests(is_equation, rest):
+    """The shares that the rows of a triple keep of what they were, the first one and the other two."""
+    press, slide = rest[0], rest[1]
+    if is_equation:
+        press, slide = 0.0, 0.0
+    return press, slide
+
+
+@func
+def prepare(rows, groups, bounds, g, A, inverse, b, single, triple, alone, diagonal, slip):
+    """Turned rows, -b over the diagonal, and friction, of group g."""
+    base, singles = groups.start[g], groups.singles[g]
+    n = groups.start[g + 1] - base
+    for i in range(n):
+        diagonal[i] = inverse[groups.row[base + i]]
+        alone[i] = -b[groups.row[base + i]] * diagonal[i]
+    for i in range(singles):
+        turned(n, i, 1, True, A, groups.matrix[g], diagonal, i * n, single)
+    for c in range((n - singles) // 3):
+        slip[c] = bounds.mu[(groups.row[base + singles + 3 * c] - rows.singles) // 3]
+        turned(n, singles + 3 * c, 3, True, A, groups.matrix[g], diagonal, 3 * c * n, triple)
+
+
+@func
+def sweep(groups, bounds, g, rest, single, triple, alone, slip, x, old):
+    """Visits all rows of group g. Their impulses before it are in x from `old` on, those after it follow.
+
+    So the latest impulses of all other rows follow each other, from the last sweep's to this one's.
+    """
+    base, singles = groups.start[g], groups.singles[g]
+    n = groups.start[g + 1] - base
+    new = old + n
+    for i in range(singles):
+        found, number = 0.0, groups.row[base + i]
+        if bounds.upper[number] > bounds.lower[number]:
+            found = alone[i]
+            for k in range(n - 1):
+                found = found + single[i * n + k] * x[old + i + 1 + k]
+            found = max(min(found, bounds.upper[number]), bounds.lower[number])
+        x[new + i] = found
+    # Those of the triple visited just before are at hand: from memory they would come late.
+    near = 3 if n >= 6 else 0
+    far = n - 3 - near
+    p0, p1, p2 = 0.0, 0.0, 0.0
+    for c in range((n - singles) // 3):
+        r, at, own = singles + 3 * c, 3 * c * n, 3 * c * n + 3 * (n - 3)
+        l0, l1, l2 = x[old + r], x[old + r + 1], x[old + r + 2]
+        press, slide = rests(c < groups.equations[g], rest)
+        a0 = alone[r] + press * l0 + triple[own + 3] * l1 + triple[own + 6] * l2
+        a1, a2 = alone[r + 1] + slide * l1 + triple[own + 7] * l2, alone[r + 2] + slide * l2
+        a0, a1, a2 = times_all(far, at, triple, old + r + 3, x, a0, a1, a2)
+        if near > 0:
+            if c == 0:
+                p0, p1, p2 = x[new + r - 3], x[new + r - 2], x[new + r - 1]
+            i = at + 3 * far
+            a0, a1, a2 = times_three(i, i + 3, i + 6, triple, p0, p1, p2, a0, a1, a2)
+        if c < groups.equations[g]:
+            p0 = a0
+            p1 = a1 + triple[own + 1] * p0
+            p2 = a2 + triple[own + 2] * p0 + triple[own + 5] * p1
+        else:
+            p0 = max(a0, 0.0)
+            bound = slip[c] * p0
+            p1 = max(min(a1 + triple[own + 1] * p0, bound), -bound)
+            p2 = max(min(a2 + triple[own + 2] * p0 + triple[own + 5] * p1, bound), -bound)
+        x[new + r] = p0
+        x[new + r + 1] = p1
+        x[new + r + 2] = p2
+
+
 @kernel
 def dense_gauss_seidel(
     rows: Rows,
     groups: Groups,
     bounds: Bounds,
     sweeps: Int,
+    rest: Array[Float],
+    A: Array[Float],
+    inverse: Array[Float],
+    b: Array[Float],
+    single: Array[Float],
+    triple: Array[Float],
+    impulse: Array[Float],
+):
+    """Impulses after a number of sweeps from zero.
+
+    A visit makes impulse i = -(b_i + sum of A_ij impulse_j over all others) / (A_ii + cfm), then clamps it. `inverse`
+    is 1 / (A_ii + cfm), of contacts times the relaxation. 1 less the relaxation is in `rest`, of the row that presses
+    and of those of friction: this share of the impulse before it is added by a visit.
+    single and triple are room for the turned rows of one group. Sweeps that would change nothing are left out.
+    """
+    largest = groups.largest
+    alone, diagonal, slip = local(Float, largest), local(Float, largest), local(Float, largest)
+    latest = local(Float, (TOGETHER + 1) * largest)
+    for g in range(len(groups.singles)):
+        n = groups.start[g + 1] - groups.start[g]
+        prepare(rows, groups, bounds, g, A, inverse, b, single, triple, alone, diagonal, slip)
+        for i in range(n):
+            latest[i] = 0.0
+        for part in range((sweeps + TOGETHER - 1) // TOGETHER):
+            count = min(sweeps - TOGETHER * part, TOGETHER)
+            for s in range(count):
+                sweep(groups, bounds, g, rest, single, triple, alone, slip, latest, s * n)
+            change = 0.0
+            for i in range(n):
+                last = latest[count * n + i]
+                change = change + abs(last - latest[(count - 1) * n + i])
+                latest[i] = last
+            if everywhere(change == 0.0):
+                break
+        for i in range(n):
+            impulse[groups.row[groups.start[g] + i]] = latest[i]
+
+
+@kernel
+def dense_gauss_seidel_history(
+    rows: Rows,
+    groups: Groups,
+    bounds: Bounds,
+    sweeps: Int,
+    rest: Array[Float],
     A: Array[Float],
     inverse: Array[Float],
     b: Array[Float],
@@ -187,70 +305,23 @@ def dense_gauss_seidel(
     history: Array[Float],
     impulse: Array[Float],
 ):
-    """Impulses after a number of sweeps from zero.
+    """`dense_gauss_seidel` to the same bits, and the impulses before, between and after its sweeps.
 
-    A visit makes impulse i = -(b_i + sum of A_ij impulse_j over all others) / (A_ii + cfm), then clamps it.
-    single and triple are room for the turned rows of one group. history has (sweeps + 1) times as many numbers as there
-    are rows: the impulses before, between and after the sweeps.
+    history has (sweeps + 1) times as many numbers as there are rows. All sweeps are done: where impulses have settled,
+    their derivatives may not.
     """
     largest = groups.largest
     alone, diagonal, slip = local(Float, largest), local(Float, largest), local(Float, largest)
     for g in range(len(groups.singles)):
-        base, singles = groups.start[g], groups.singles[g]
+        base = groups.start[g]
         n, begin = groups.start[g + 1] - base, base * (sweeps + 1)
-        count = (n - singles) // 3
-        for i in range(n):
-            diagonal[i] = inverse[groups.row[base + i]]
-        for c in range(count):
-            slip[c] = bounds.mu[(groups.row[base + singles + 3 * c] - rows.singles) // 3]
-        for i in range(singles):
-            turned(n, i, 1, True, A, groups.matrix[g], diagonal, i * n, single)
-        for c in range(count):
-            turned(n, singles + 3 * c, 3, True, A, groups.matrix[g], diagonal, 3 * c * n, triple)
+        prepare(rows, groups, bounds, g, A, inverse, b, single, triple, alone, diagonal, slip)
         for i in range(n):
             history[begin + i] = 0.0
-            alone[i] = -b[groups.row[base + i]] * diagonal[i]
-        # The latest impulses of all other rows follow each other in `history`, from the last sweep's to this one's.
-        # Those of the triple visited just before are at hand.
-        near = 3 if n >= 6 else 0
-        far = n - 3 - near
-        p0, p1, p2 = 0.0, 0.0, 0.0
         for s in range(sweeps):
-            old = begin + s * n
-            new = old + n
-            for i in range(singles):
-                found, number = 0.0, groups.row[base + i]
-                if bounds.upper[number] > bounds.lower[number]:
-                    found = alone[i]
-                    for k in range(n - 1):
-                        found = found + single[i * n + k] * history[old + i + 1 + k]
-                    found = max(min(found, bounds.upper[number]), bounds.lower[number])
-                history[new + i] = found
-            for c in range(count):
-                r, at, own = singles + 3 * c, 3 * c * n, 3 * c * n + 3 * (n - 3)
-                l1, l2 = history[old + r + 1], history[old + r + 2]
-                a0 = alone[r] + triple[own + 3] * l1 + triple[own + 6] * l2
-                a1, a2 = alone[r + 1] + triple[own + 7] * l2, alone[r + 2]
-                a0, a1, a2 = times_all(far, at, triple, old + r + 3, history, a0, a1, a2)
-                if near > 0:
-                    if c == 0:
-                        p0, p1, p2 = history[new + r - 3], history[new + r - 2], history[new + r - 1]
-                    i = at + 3 * far
-                    a0, a1, a2 = times_three(i, i + 3, i + 6, triple, p0, p1, p2, a0, a1, a2)
-                if c < groups.equations[g]:
-                    p0 = a0
-                    p1 = a1 + triple[own + 1] * p0
-                    p2 = a2 + triple[own + 2] * p0 + triple[own + 5] * p1
-                else:
-                    p0 = max(a0, 0.0)
-                    bound = slip[c] * p0
-                    p1 = max(min(a1 + triple[own + 1] * p0, bound), -bound)
-                    p2 = max(min(a2 + triple[own + 2] * p0 + triple[own + 5] * p1, bound), -bound)
-                history[new + r] = p0
-                history[new + r + 1] = p1
-                history[new + r + 2] = p2
-        for r in range(n):
-            impulse[groups.row[base + r]] = history[begin + sweeps * n + r]
+            sweep(groups, bounds, g, rest, single, triple, alone, slip, history, begin + s * n)
+        for i in range(n):
+            impulse[groups.row[base + i]] = history[begin + sweeps * n + i]
 
 
 @kernel
@@ -259,6 +330,7 @@ def dense_gauss_seidel_adjoint(
     groups: Groups,
     bounds: Bounds,
     sweeps: Int,
+    rest: Array[Float],
     A: Array[Float],
     inverse: Array[Float],
     history: Array[Float],
@@ -281,7 +353,7 @@ def dense_gauss_seidel_adjoint(
     """
     largest = groups.largest
     diagonal, slip, slip_adj = local(Float, largest), local(Float, largest), local(Float, largest)
-    totals = local(Float, largest)
+    totals, kept = local(Float, largest), local(Float, largest)
     for g in range(len(groups.singles)):
         base, singles, whole = groups.start[g], groups.singles[g], groups.matrix[g]
         n, begin = groups.start[g + 1] - base, base * (sweeps + 1)
@@ -306,8 +378,10 @@ def dense_gauss_seidel_adjoint(
                 c = count - 1 - k
                 r, row, own = singles + 3 * c, 3 * c * n, 3 * c * n + 3 * (n - 3)
                 n0, n1, n2 = history[found + r], history[found + r + 1], history[found + r + 2]
-                u0, u1 = felt[new + r], felt[new + r + 1]
-                a0, a1, a2 = 0.0, triple[own + 1] * u0, triple[own + 2] * u0 + triple[own + 5] * u1
+                u0, u1, u2 = felt[new + r], felt[new + r + 1], felt[new + r + 2]
+                press, slide = rests(c < groups.equations[g], rest)
+                a0, a1 = press * u0, triple[own + 1] * u0 + slide * u1
+                a2 = triple[own + 2] * u0 + triple[own + 5] * u1 + slide * u2
                 if back == 0:
                     number = groups.row[base + r]
                     a0, a1, a2 = impulse_adj[number], impulse_adj[number + 1], impulse_adj[number + 2]
@@ -357,6 +431,7 @@ def dense_gauss_seidel_adjoint(
             for s in range(sweeps):
                 total = total + felt[s * n + i]
             totals[i] = total
+            kept[i] = 0.0
             for j in range(n):
                 seen, entry = begin + n + j if j <= i else begin + j, 0.0
                 for s in range(sweeps):
@@ -401,19 +476,24 @@ def dense_gauss_seidel_adjoint(
                 product[to + 2 * n] = a20
                 product[to + 2 * n + 1] = a21
                 product[to + 2 * n + 2] = a22
+            press, slide = rests(c < groups.equations[g], rest)
             w0, w1, w2, a01, a02, a12 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            k0, k1, k2 = 0.0, 0.0, 0.0
             for s in range(sweeps):
                 t = s * n + r
-                u0, u1, l1, l2 = felt[t], felt[t + 1], history[begin + t + 1], history[begin + t + 2]
-                w0, w1, w2 = w0 + u0, w1 + u1, w2 + felt[t + 2]
+                u0, u1, u2 = felt[t], felt[t + 1], felt[t + 2]
+                l0, l1, l2 = history[begin + t], history[begin + t + 1], history[begin + t + 2]
+                w0, w1, w2 = w0 + u0, w1 + u1, w2 + u2
                 a01, a02, a12 = a01 + u0 * l1, a02 + u0 * l2, a12 + u1 * l2
+                k0, k1, k2 = k0 + u0 * l0, k1 + u1 * l1, k2 + u2 * l2
+            kept[r], kept[r + 1], kept[r + 2] = press * k0, slide * k1, slide * k2
             totals[r], totals[r + 1], totals[r + 2] = w0, w1, w2
             product[r * n + r + 1], product[r * n + r + 2], product[(r + 1) * n + r + 2] = a01, a02, a12
         for i in range(n):
             scale, number = diagonal[i], groups.row[base + i]
             b_adj[number] -= totals[i] * scale
             if scale > 0.0:
-                inverse_adj[number] += product[i * n + i] / scale
+                inverse_adj[number] += (product[i * n + i] - kept[i]) / scale
             product[i * n + i] = 0.0
             for j in range(n):
                 A_adj[whole + i * n + j] -= product[i * n + j] * scale

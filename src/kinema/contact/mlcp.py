@@ -133,6 +133,19 @@ def gram(
         cross[3 * c + 2] = a12
 
 
+@kernel
+def relax(rows: Rows, relaxation: Array[Float], inverse: Array[Float], relaxed: Array[Float]):
+    """How far visits go: contacts so many times as far as would solve a row, the first row and those of friction."""
+    fixed = rows.singles + 3 * rows.equations
+    for r in range(fixed):
+        relaxed[r] = inverse[r]
+    for c in range(rows.triples[0] - rows.equations):
+        r = fixed + 3 * c
+        relaxed[r] = relaxation[0] * inverse[r]
+        relaxed[r + 1] = relaxation[1] * inverse[r + 1]
+        relaxed[r + 2] = relaxation[1] * inverse[r + 2]
+
+
 @func
 def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, impulses, sums):
     """Visit every row once; returns the largest change of an impulse [N s].

@@ -162,6 +162,13 @@ def loaded_wrenches(
 
 
 @kernel
+def soft_wrenches(felt: Array[Force], push: Array[Force]):
+    """Adds what soft matter does to every link to what acts on it."""
+    for i in range(len(felt)):
+        push[i] += felt[i]
+
+
+@kernel
 def joint_loads(
     tree: Tree,
     V: Array[Motion],

@@ -45,7 +45,7 @@ def varying_values(
         for node in block.nodes:
             if isinstance(node, Value):
                 promised = node.op == "uniform" and lanes == ELEMENTS and promises
-                if any(a in varying for a in node.args) and not promised:
+                if any(a in varying for a in node.args) and not promised and node.op != "everywhere":
                     mark(node)
             elif isinstance(node, Call):
                 mark(*node.results)  # kept functions are emitted for lanes

@@ -103,6 +103,8 @@ class Calls(Expressions):
             raise self.fail(node, f"{name} takes {_count(callee.arity, 'argument')}, got {len(arguments)}", hint)
         if name == "select":
             return self.select(arguments, node)
+        if name == "everywhere":
+            return self.builder.op(name, self.as_kind(arguments[0], "b", node.args[0], "the argument of everywhere"))
         if all(isinstance(a, (int, float)) and not isinstance(a, bool) for a in arguments):
             return self.constant(callee, arguments, node)
         for argument, place in zip(arguments, node.args, strict=False):

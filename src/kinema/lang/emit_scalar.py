@@ -65,6 +65,7 @@ _FORMS = {
     "select": "{} ? {} : {}",
     "tofloat": "T({})",
     "uniform": "{}",
+    "everywhere": "{}",
     "detach": "{}",
 }
 _TYPES = {"f": "T", "i": "int", "b": "bool"}

@@ -199,6 +199,8 @@ class Writer:
             return f"to_int({a[0]})"
         if op == "uniform":
             return self.promised(v) if self.vector(v.args[0]) and not wide else a[0]
+        if op == "everywhere":
+            return self.of_all_lanes(v.args[0]) if self.vector(v.args[0]) else a[0]
         if op == "detach":
             return a[0]
         if op == "length":
@@ -212,6 +214,11 @@ class Writer:
             return self.of_first_lane(v.args[0]) or f"lane({x}, 0)"
         array = self.k.arrays[0]
         return f"checked_uniform(call, {x}, {self.active()}, e0, {self.site(array, v.line)})"
+
+    def of_all_lanes(self, condition: Value) -> str:
+        """`everywhere(condition)`: that of the lanes that act here."""
+        c = self.ref(condition)
+        return f"all({c})" if self.mask is None else f"!any(mand({self.mask}, mnot({c})))"
 
     def of_first_lane(self, v: Value) -> str | None:
         """An Int as a scalar, if it is computed from the element's number alone: dividing lanes is slow."""

@@ -36,7 +36,7 @@ class Intrinsic:
             return self.python(*args)
 
 
-_OF_ANY_KIND = ("min", "max", "abs", "select", "uniform")  # the others are functions of Float
+_OF_ANY_KIND = ("min", "max", "abs", "select", "uniform", "everywhere")  # the others are functions of Float
 
 
 def _pairwise(pick: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -76,6 +76,13 @@ uniform = Intrinsic(
     lambda x: x,
     "An Int that is the same for sixteen consecutive elements (from a multiple of 16 on), promised to the compiler: "
     "loops over it need no masks, loads by it no gathers. The checked build tests the promise.",
+)
+everywhere = Intrinsic(
+    "everywhere",
+    1,
+    lambda c: c,
+    "Whether a condition holds in all lanes that run together, to leave out work which would change nothing. Results "
+    "must not depend on it: which lanes run together depends on the machine and the batch.",
 )
 select = Intrinsic(
     "select",

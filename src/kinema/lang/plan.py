@@ -106,7 +106,7 @@ class Plan:
         integer = "i" in buffer.kinds
         item = 4 if integer else self.options.precision
         if self.options.lanes == WORLDS:
-            if integer and not written:
+            if (integer or buffer.kind == program.CONSTANT) and not written:
                 return Place(AOS, buffer.length, types.padded_size(buffer.element), 1, item)
             return Place(LANES, buffer.length, n, self.options.width, item)
         own = "own" in indices
@@ -186,7 +186,8 @@ class Plan:
                 self._zero_sums(node, out, started, tangent)
                 out.append(self._tangent_call(node) if tangent else self._call(node))
             elif isinstance(node, Custom):
-                self._forward(node.forward, out, tangent, started, None if needed is None else needed)
+                derived = tangent or needed is not None
+                self._forward(node.replay if derived and node.replay else node.forward, out, tangent, started, needed)
             else:
                 self._zero_first_iterates(node, out, started, tangent)
                 refs = [self.at(node.condition, PRIMAL)] if node.condition else []
@@ -497,7 +498,7 @@ def _every_node(nodes: list[Any]) -> list[Any]:
         if isinstance(node, Loop):
             found += _every_node(node.body)
         elif isinstance(node, Custom):
-            found += _every_node(node.forward)
+            found += _every_node(node.forward) + _every_node(node.replay)
     return found
 
 
@@ -510,7 +511,7 @@ def _every_call(nodes: list[Any]) -> list[KernelCall]:
         elif isinstance(node, Loop):
             found += _every_call(node.body)
         else:
-            found += _every_call(node.forward) + _every_call(node.adjoint)
+            found += _every_call(node.forward) + _every_call(node.replay) + _every_call(node.adjoint)
     return found
 
 
@@ -527,7 +528,8 @@ def _derived_calls(nodes: list[Any]) -> list[KernelCall]:
 
 def _writes(node: Any) -> set[str]:
     names = set()
-    for call in program.calls([node]):
+    replay = node.replay if isinstance(node, Custom) else []
+    for call in program.calls([node, *replay]):
         names |= {r.buffer.name for a, r in zip(call.kernel.arrays, call.args, strict=True) if a.written}
     if isinstance(node, Loop) and node.condition:
         names.add(node.condition.buffer.name)

@@ -161,10 +161,14 @@ class Loop:
 
 @dataclass(eq=False)
 class Custom:
-    """An operation with its own adjoint: reverse mode runs `adjoint` instead of deriving it."""
+    """An operation with its own adjoint: reverse mode runs `adjoint` instead of deriving it.
+
+    Where `replay` is not empty, derivatives run it in place of `forward`: it finds the same, and keeps what they need.
+    """
 
     forward: list[Any] = field(default_factory=list)
     adjoint: list[Any] = field(default_factory=list)
+    replay: list[Any] = field(default_factory=list)
 
 
 class Program:
@@ -391,10 +395,21 @@ class Program:
     @contextmanager
     def adjoint_of(self, node: Custom) -> Iterator[None]:
         """The adjoint of a custom operation: kernels that read `y.adj` and accumulate into `x.adj`."""
+        with self._part(node, "adjoint_of", "adjoint"):
+            yield
+
+    @contextmanager
+    def replay_of(self, node: Custom) -> Iterator[None]:
+        """What derivatives run in place of a custom operation: kernels that find the same bits and keep more."""
+        with self._part(node, "replay_of", "replay"):
+            yield
+
+    @contextmanager
+    def _part(self, node: Custom, method: str, part: str) -> Iterator[None]:
         if not isinstance(node, Custom):
-            fix = "`with p.custom() as node:`, then `with p.adjoint_of(node):`"
-            raise ProgramError("adjoint_of takes a custom operation", got=type(node).__name__, fix=fix)
-        self._open.append(node.adjoint)
+            fix = f"`with p.custom() as node:`, then `with p.{method}(node):`"
+            raise ProgramError(f"{method} takes a custom operation", got=type(node).__name__, fix=fix)
+        self._open.append(getattr(node, part))
         try:
             yield
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +82,7 @@ class MatterArrays:
         x, v: Where particles start [m], and how fast [m/s], shapes (n, 3).
         held: 1 for particles that stay where they are, shape (n,).
         touching: 1 for particles that touch shapes, shape (n,).
+        square: 1 for particles whose friction with shapes is within a square, 0 for a circle, shape (n,).
         solids: Tetrahedra, by energy.
         cloth: Triangles; None if there are none.
         ends: Of springs, shape (springs, 2).
@@ -97,6 +98,7 @@ class MatterArrays:
     v: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     held: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     touching: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    square: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     solids: list[SolidArrays] = field(default_factory=list)
     cloth: ClothArrays | None = None
     ends: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32))
@@ -148,6 +150,9 @@ def find_matter(
         v=np.concatenate([m.velocity for m in matter]),
         held=np.zeros(starts[-1], np.int32),
         touching=np.repeat([int(m.skin is not None) for m in matter], np.diff(starts)).astype(np.int32),
+        square=np.repeat([int(m.skin is not None and not m.skin.cone) for m in matter], np.diff(starts)).astype(
+            np.int32
+        ),
     )
     _add(made, "point_mass", [(m.name, m.mass) for m in matter])
     for name in OF_SKIN:
@@ -315,18 +320,36 @@ def _attach(
         )
 
 
-def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor]) -> dict[str, Tensor]:
+def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor], changed: Collection[str]) -> dict[str, Tensor]:
     """What steps need, from the numbers that are learned: masses of particles, numbers of each energy, of each skin.
 
     Args:
         matter: The arrays.
         arrays: `Model.resolve`.
+        changed: Names of arrays: what depends on others is left out.
 
     Gradients:
         To all of them.
     """
     if not len(matter):
         return {}
+    found: dict[str, Tensor] = {}
+    if "point_mass" in changed or "density" in changed:
+        found["inv_mass"] = _inverse_masses(matter, arrays)
+    for name in ("mu", "lam", "viscosity", "activation"):
+        if name in changed:
+            found |= matter.of_elements(name, arrays[name])
+    skins = [name for name in OF_SKIN if f"skin_{name}" in changed]
+    if skins:
+        skinned = [matter.names.index(name) for name in matter.owners["skin_radius"]]
+        row = np.searchsorted(skinned, matter.owner) % len(skinned)  # of each particle; any for those without
+        for name in skins:
+            found[f"particle_{name}"] = arrays[f"skin_{name}"][..., torch.as_tensor(row)]
+    return found
+
+
+def _inverse_masses(matter: MatterArrays, arrays: dict[str, Tensor]) -> Tensor:
+    """One over the mass of every particle [1/kg], zero where it is held."""
     mass = arrays["point_mass"]
     for solid in matter.solids:
         part = slice(solid.first, solid.first + len(solid.mesh.tets))
@@ -337,7 +360,6 @@ def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor]) -> dict[str
         part = slice(matter.cloth.first, matter.cloth.first + len(mesh.triangles))
         weight = arrays["density"][..., part] * torch.as_tensor(mesh.area / 3.0, dtype=mass.dtype)
         mass = _lumped(mass, weight, mesh.triangles)
-    found: dict[str, Tensor] = {}
     held = torch.as_tensor(matter.held, dtype=torch.bool)
     light = ~(held | (mass.detach() > 0)).reshape(-1, len(matter)).all(0)
     if light.any():
@@ -345,16 +367,7 @@ def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor]) -> dict[str
         name, least = matter.names[matter.owner[k]], float(mass.detach()[..., k].min())
         what = f"the mass of vertex {k - matter.particles(name).start} of {name!r} is not positive"
         raise InputError(what, got=f"{least:.3g} kg", fix="a larger density or point_mass")
-    found["inv_mass"] = torch.where(held, 0.0, 1.0 / mass)
-    for name in ("mu", "lam", "viscosity", "activation"):
-        if name in arrays:
-            found |= matter.of_elements(name, arrays[name])
-    skinned = [matter.names.index(name) for name in matter.owners.get("skin_radius", [])]
-    if skinned:
-        row = np.searchsorted(skinned, matter.owner) % len(skinned)  # of each particle; any for those without
-        for name in OF_SKIN:
-            found[f"particle_{name}"] = arrays[f"skin_{name}"][..., torch.as_tensor(row)]
-    return found
+    return torch.where(held, 0.0, 1.0 / mass)
 
 
 def _lumped(mass: Tensor, weight: Tensor, corners: np.ndarray) -> Tensor:

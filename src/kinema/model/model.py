@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ class Model:
     visuals: VisualArrays
     _defaults: dict[str, Tensor] = field(default_factory=dict, repr=False)
     _owners: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    _places: dict[str, tuple[str, Any]] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
         tree, limits = self.tree, self.constraints.limits
@@ -158,9 +160,11 @@ class Model:
         Gradients:
             To every given tensor.
         """
-        arrays = dict(self._defaults)
+        arrays: dict[str, Tensor] = dict(self._defaults)
+        changed: set[str] = set()
         for path, given in (params or {}).items():
             name, at = self._locate(path)
+            changed.add(name)
             wanted = self._defaults[name][at].shape
             if not isinstance(given, Tensor) or given.dtype != self.dtype:
                 got = f"{given.dtype}" if isinstance(given, Tensor) else type(given).__name__
@@ -179,7 +183,13 @@ class Model:
             whole = whole.expand(batch + inner).clone()
             whole[(..., at) + (slice(None),) * (len(inner) - 1)] = given
             arrays[name] = whole
-        return arrays | derived_numbers(self.matter, arrays)
+        return arrays | self._derived | derived_numbers(self.matter, arrays, changed)
+
+    @cached_property
+    def _derived(self) -> dict[str, Tensor]:
+        """What steps need beside the model's own numbers, for these."""
+        with torch.inference_mode(False):  # they outlive the mode in which they are first asked for
+            return derived_numbers(self.matter, self._defaults, self._defaults)
 
     def check_tensor(self, name: str, given: Tensor, count: int) -> None:
         """Raise InputError unless `given` has the model's precision and `count` numbers in its last axis."""
@@ -191,10 +201,17 @@ class Model:
 
     def _locate(self, path: str) -> tuple[str, Any]:
         """Array and index of a path."""
+        if path not in self._places:
+            self._places[path] = self._find(path)
+        return self._places[path]
+
+    def _find(self, path: str) -> tuple[str, Any]:
         owner, _, name = path.rpartition("/")
         if path in self._defaults:
             return path, ...
         rows = [i for i, one in enumerate(self._owners.get(name, [])) if one == owner]
+        if len(rows) == len(self._owners.get(name, [])) > 1:
+            return name, ...
         if rows:
             return name, rows[0] if len(rows) == 1 else slice(rows[0], rows[-1] + 1)
         owners = list(dict.fromkeys(self._owners.get(name, [])))

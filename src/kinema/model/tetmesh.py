@@ -10,8 +10,7 @@ import numpy as np
 
 from kinema.errors import InputError
 from kinema.lang.schedule import packet_order
-
-FLATTEST = 1e-6  # volume over (mean edge)^3 below which an element counts as degenerate; 0.118 is a regular one
+from kinema.scene.io.tets import FLATTEST
 
 
 @dataclass(frozen=True)

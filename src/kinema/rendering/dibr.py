@@ -55,7 +55,7 @@ from kinema.rendering.screen import (
     ray_of,
     stride_of,
 )
-from kinema.rendering.shading import Light, mirrored, texel, tinted, unit
+from kinema.rendering.shading import Light, lighting, texel, tinted, unit
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,16 @@ class Inside:
     column: Array[Int]
     row: Array[Int]
     face: Array[Int]
+
+
+@record
+class Outside:
+    """Uncovered pixels (column, row), column -1: none; faces near packet k: listed[start[k]] ... [start[k + 1] - 1]."""
+
+    column: Array[Int]
+    row: Array[Int]
+    start: Array[Int]
+    listed: Array[Int]
 
 
 @record
@@ -210,8 +220,9 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
     TWO_SIDED, SOME_TWO_SIDED = look.two_sided != "none", look.two_sided == "some"
     LIT, UNLIT = look.lit != "none", look.lit != "all"
     TEXTURED, UNTEXTURED = look.textured != "none", look.textured != "all"
-    DIRECTIONAL, POINTS, SPECULAR = look.directional, look.points, look.specular
+    POINTS, SPECULAR = look.points, look.specular
     PLACED = POINTS > 0 or not PERSPECTIVE
+    lit = lighting(look.directional, look.points, look.specular)
 
     @func
     def side_of(drawn: Drawn, f: Int):
@@ -294,26 +305,11 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
             if not PERSPECTIVE and (SPECULAR or POINTS > 0):
                 p = side.pa * q.x + side.pb * q.y + side.pc * q.z
                 v = unit(eye_of(view) - p)
-            scattered = vec3(0.0, 0.0, 0.0)
-            shine = vec3(0.0, 0.0, 0.0)
-            for k in static(DIRECTIONAL + POINTS):
-                to_light, of_light = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
-                if k < DIRECTIONAL:
-                    to_light, of_light = light.directions[k], light.direction_colours[k]
-                else:
-                    to_light = unit(light.points[k - DIRECTIONAL] - p)
-                    of_light = light.point_colours[k - DIRECTIONAL]
-                facing = dot(n, to_light)
-                scattered = scattered + of_light * max(facing, 0.0)
-                if SPECULAR:
-                    shine = shine + of_light * mirrored(n, to_light, facing, v, side.shininess)
-            lit = tinted(base, light.ambient + scattered * side.diffuse)
-            if SPECULAR:
-                lit = lit + shine * side.specular
+            shaded = lit(base, n, p, v, light, side.diffuse, side.specular, side.shininess)
             if UNLIT:
-                colour = lit if drawn.traits[side.s].x == 1 else base
+                colour = shaded if drawn.traits[side.s].x == 1 else base
             else:
-                colour = lit
+                colour = shaded
         return colour
 
     return side_of, normal_of, colour_of
@@ -349,8 +345,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
     def outside_pixels(
         p: Index,
         view: View,
-        face: Array[Int],
-        near: Near,
+        near: Outside,
         drawn: Drawn,
         light: Light,
         sigma: Float,
@@ -364,17 +359,18 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
             Exact for these faces. That of a distance needs none of the nearest point, which is nearest.
         """
         slot = uniform(p // PACKET)
-        packet = near.packet[slot]
+        column, row = near.column[p], near.row[p]
         grid, lens = grid_of(view), lens_of(view)
-        if packet >= 0:
-            column, row, place = on_packet(packet, p - PACKET * slot, view.pixels.x)
+        stride = (view.pixels.x + PACKET - 1) // PACKET * PACKET
+        cut, sharp = CUT * sigma, 1.0 / sigma
+        first, end = near.start[slot], near.start[slot + 1]
+        if first < end:
             at = on_grid(grid, column, row)
-            cut, sharp = CUT * sigma, 1.0 / sigma
-            reach = cut if face[place] == -1 else -1.0
+            reach = cut if column >= 0 else -1.0
             clear = 1.0
             nearest = 2.0 * cut
             best = -1
-            for k in range(near.start[slot], near.start[slot + 1]):
+            for k in range(first, end):
                 f = near.listed[k]
                 i, j, l = drawn.corners[f]
                 a, b, c = flat(drawn.screen[i]), flat(drawn.screen[j]), flat(drawn.screen[l])
@@ -402,7 +398,8 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                     if rank < nearest:
                         nearest = rank
                         best = 3 * f + side
-            if face[place] == -1:
+            if column >= 0:
+                place = column + row * stride
                 if COLOURS:
                     colour = background
                     if best >= 0:

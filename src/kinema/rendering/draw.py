@@ -127,9 +127,30 @@ def render_surfaces(
     Raises:
         InputError: Faces, outputs or shapes make no sense.
     """
+    outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    _check(outputs, supersample, soft)
+    look = {"edges": edges, "perspective": perspective}
+    return draw(surfaces, camera, lights or Lights(), background, sigma, outputs, supersample, threads, soft, **look)
+
+
+def draw(
+    surfaces: Surface | Sequence[Surface],
+    camera: Camera,
+    lights: Lights,
+    background: Tensor | Sequence[float],
+    sigma: Tensor | float,
+    outputs: tuple[str, ...],
+    supersample: int,
+    threads: int | None,
+    soft: Soft | None,
+    *,
+    edges: bool,
+    perspective: bool,
+) -> dict[str, Tensor]:
+    """`render_surfaces`, with one output more: "weights", perspective-correct barycentric coordinates."""
     surfaces = (surfaces,) if isinstance(surfaces, Surface) else tuple(surfaces)
-    outputs, lights = (outputs,) if isinstance(outputs, str) else tuple(outputs), lights or Lights()
-    _check(surfaces, outputs, supersample, soft)
+    if not surfaces:
+        raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
     dtype = surfaces[0].vertices.dtype
     look = _look(surfaces, lights, edges and soft is None, perspective or soft is not None, outputs)
     parameters = _parameters(look, surfaces, camera, lights, dtype)
@@ -158,9 +179,7 @@ def render_surfaces(
     return {name: _in_rows(done.outputs["face_index" if name == "face" else name], name, camera) for name in outputs}
 
 
-def _check(surfaces: Sequence[Surface], outputs: Sequence[str], supersample: int, soft: Soft | None) -> None:
-    if not surfaces:
-        raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
+def _check(outputs: Sequence[str], supersample: int, soft: Soft | None) -> None:
     unknown = [n for n in outputs if n not in OUTPUTS]
     if unknown or not outputs:
         raise InputError("unknown outputs", got=", ".join(unknown) or "none", expected=", ".join(OUTPUTS))
@@ -182,7 +201,7 @@ def _traits(surface: Surface) -> tuple[int, int, int, int]:
 
 def _in_rows(flat: Tensor, name: str, camera: Camera) -> Tensor:
     """(*batch, 1, pixels of whole packets, ...) to (*batch, height, width, ...)."""
-    tail = flat.shape[-1:] if name in ("rgb", "normal") else ()
+    tail = flat.shape[-1:] if name in ("rgb", "normal", "weights") else ()
     batch = flat.shape[: flat.ndim - 2 - len(tail)]
     rows = flat.view(*batch, camera.height, row_length(camera.width), *tail)
     return rows if rows.shape[len(batch) + 1] == camera.width else rows.narrow(len(batch) + 1, 0, camera.width)

@@ -10,14 +10,17 @@ import numpy as np
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3
 from kinema.lang.program import Program, Ref
 from kinema.rendering.dibr import (
+    Corners,
     Drawn,
     Inside,
     Look,
     Near,
+    Outside,
     averages,
     empty_pixels,
     foreground_faces,
     foreground_kernels,
+    foreground_weights,
     pixel_kernels,
     settled_coverage,
 )
@@ -117,7 +120,12 @@ def image_program(faces: Faces, shape: Shape) -> Program:
         row=p.scratch("inside_row", Int, PACKET * packets),
         face=p.scratch("inside_face", Int, packets),
     )
-    outside = _near(p, "outside", outside_packets, outside_faces)
+    outside = Outside(
+        column=p.scratch("outside_column", Int, PACKET * outside_packets),
+        row=p.scratch("outside_row", Int, PACKET * outside_packets),
+        start=p.scratch("outside_start", Int, outside_packets + 1),
+        listed=p.scratch("outside_listed", Int, outside_faces),
+    )
     rims = _near(p, "rims", rim_packets, rim_edges)
     two_sided = p.constant("two_sided", Int, np.array([t[3] for t in shape.traits])[faces.surface])
     ring = p.constant("ring", ivec3, faces.rings)
@@ -127,7 +135,7 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *lists, needed)
     inside_pixels, outside_pixels, rim_pixels = pixel_kernels(look)
     if look.colours or look.coverage:
-        near = (view, face, outside, drawn, light, sigma, background, rgb, alpha)
+        near = (view, outside, drawn, light, sigma, background, rgb, alpha)
         p.call(outside_pixels, *near, count=PACKET * outside_packets)
     if look.colours:
         p.call(inside_pixels, view, inside, drawn, light, rgb, count=PACKET * packets)
@@ -140,6 +148,9 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     depth, normals = foreground_kernels(look)
     if "face" in shape.outputs:
         p.call(foreground_faces, face, p.output("face_index", Int, pixels), count=pixels)
+    if "weights" in shape.outputs:
+        weights = p.output("weights", vec3, pixels)
+        p.call(foreground_weights, view, face, Corners(corners=corners, screen=screen), weights, count=pixels)
     if "depth" in shape.outputs:
         p.call(depth, view, face, drawn, p.output("depth", Float, pixels), count=pixels)
     if "normal" in shape.outputs:

@@ -9,6 +9,9 @@ clamped: files do that.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 from kinema.lang import (
     Array,
     Float,
@@ -26,9 +29,11 @@ from kinema.lang import (
     record,
     select,
     sqrt,
+    static,
     vec2,
     vec3,
 )
+from kinema.lang.markers import Func
 
 SMALLEST = 1e-36  # squared length of a vector that has a direction
 
@@ -90,3 +95,58 @@ def texel(texture: Array[vec3], first: Int, width: Int, height: Int, uv: vec2):
 def mirrored(n: vec3, l: vec3, facing: Float, v: vec3, shininess: Float):
     """max(r.v, 0)^shininess; `facing` is n.l."""
     return power(2.0 * facing * dot(n, v) - dot(l, v), shininess)
+
+
+@cache
+def lighting(directional: int, points: int, specular: bool) -> Func:
+    """The function of a colour in the light of so many lights; without highlights if nothing is specular."""
+    DIRECTIONAL, POINTS, SPECULAR = directional, points, specular
+
+    @func
+    def lit(base: vec3, n: vec3, p: vec3, v: vec3, light: Light, diffuse: Float, specular: Float, shininess: Float):
+        """Colour of a point p [m] with unit normal n, seen from the direction v; p counts for point lights only."""
+        scattered, shine = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+        for k in static(DIRECTIONAL + POINTS):
+            to_light, of_light = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+            if k < DIRECTIONAL:
+                to_light, of_light = light.directions[k], light.direction_colours[k]
+            else:
+                to_light = unit(light.points[k - DIRECTIONAL] - p)
+                of_light = light.point_colours[k - DIRECTIONAL]
+            facing = dot(n, to_light)
+            scattered = scattered + of_light * max(facing, 0.0)
+            if SPECULAR:
+                shine = shine + of_light * mirrored(n, to_light, facing, v, shininess)
+        colour = tinted(base, light.ambient + scattered * diffuse)
+        return colour + shine * specular if SPECULAR else colour
+
+    return lit
+
+
+@cache
+def point_kernel(directional: int, points: int) -> Any:
+    """The kernel of colours of points."""
+    lit = lighting(directional, points, True)
+
+    @kernel
+    def shaded_points(
+        i: Index,
+        base: Array[vec3],
+        normals: Array[vec3],
+        positions: Array[vec3],
+        eye: vec3,
+        light: Light,
+        diffuse: Float,
+        specular: Float,
+        shininess: Float,
+        colours: Array[vec3],
+    ):
+        """Colours of points [m] with unit normals, seen by a camera at `eye` [m].
+
+        Gradients:
+            Exact, but where a light begins to reach a point.
+        """
+        v = unit(eye - positions[i])
+        colours[i] = lit(base[i], normals[i], positions[i], v, light, diffuse, specular, shininess)
+
+    return shaded_points

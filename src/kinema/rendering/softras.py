@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 BACKGROUND_DEPTH = 1e-3  # eps, in units of zn
 LONGEST = 32  # pixels of a piece
 SOFT_ROOM = (4096,)  # pixels of all faces, at first
+NOWHERE = 1e30  # a depth [m] that nothing has
 NEGLIGIBLE = 50.0  # exp(-50) = 2e-22, beside a coverage of 1e-4 at least
 
 
@@ -104,7 +105,7 @@ class Touched:
 touched_pixels = cpp_kernel(
     "touched",
     Path(__file__).parent / "native" / "touched.cpp",
-    reads={"screen": vec3, "corners": ivec3, "size": ivec2, "near": Float, "sigma": Float},
+    reads={"screen": vec3, "corners": ivec3, "size": ivec2, "near": Float, "sigma": Float, "hidden": vec2},
     writes={"pixels": ivec2, "pieces": ivec3, "batches": Int, "first": Int, "needed": Int},
 )
 
@@ -181,6 +182,13 @@ def clipped(w: vec3):
 def depth_of(w: vec3, a: vec3, b: vec3, c: vec3):
     """Depth [m] of a point of a face, by its coordinates on the screen."""
     return 1.0 / (w.x * (1.0 / a.z) + w.y * (1.0 / b.z) + w.z * (1.0 / c.z))
+
+
+@kernel
+def hidden_depths(soft: Softness, hidden: Array[vec2]):
+    """How far behind the first face of a pixel, and at which depth [m], nothing shows."""
+    behind = (NEGLIGIBLE + 1.0) * soft.gamma * (soft.far - soft.near)  # a little more: the kernels decide again
+    hidden[0] = vec2(behind, background_depth(soft))
 
 
 @kernel
@@ -336,12 +344,21 @@ def call_soft_kernels(
         alpha: Where coverage goes.
         room: Length of the list of pixels of all faces; `needed` says whether it was enough.
     """
-    touched, first = _lists(p, view, drawn, sigma, room)
-    pixels = first.buffer.length
+    width, height = view.pixels.buffer.values[0]
+    pixels = row_length(width) * height
+    first = p.scratch("first", Int, pixels)
     opacity = p.scratch("opacity", Float, pixels)
     if look.colours:
         gamma, near, far = (p.parameter(name, Float) for name in ("gamma", "soft_near", "soft_far"))
         soft = Softness(sigma=sigma, gamma=gamma, near=near, far=far)
+    if look.coverage:
+        hidden = p.constant("hidden", vec2, [(NOWHERE, NOWHERE)])
+    else:
+        hidden = p.scratch("hidden", vec2, 1)
+        with p.custom():
+            p.call(hidden_depths, soft, hidden)
+    touched = _lists(p, view, drawn, sigma, hidden, first, room)
+    if look.colours:
         fronts, sums = p.scratch("fronts", Float, pixels), p.scratch("fragment_sums", vec4, pixels)
         with p.custom():  # without adjoint: images do not depend on what depths are compared with
             p.call(soft_fronts, view, soft, first, drawn.corners, drawn.screen, fronts, count=pixels)
@@ -354,15 +371,12 @@ def call_soft_kernels(
         p.call(soft_coverage, opacity, alpha, count=pixels)
 
 
-def _lists(p: Program, view: View, drawn: Drawn, sigma: Ref, room: int) -> tuple[Touched, Ref]:
+def _lists(p: Program, view: View, drawn: Drawn, sigma: Ref, hidden: Ref, first: Ref, room: int) -> Touched:
     """Pixels of every face, and the front face of every pixel."""
-    width, height = view.pixels.buffer.values[0]
     faces = drawn.corners.buffer.length
-    pixels = p.scratch("touched", ivec2, room)
     # Of every face one piece may be short; the last sixteen are filled up.
     pieces = p.scratch("pieces", ivec3, faces + room // LONGEST + PACKET)
-    batches = p.scratch("batches", Int, 1)
-    first, needed = p.scratch("first", Int, row_length(width) * height), p.output("needed", Int)
-    lists = (pixels, pieces, batches, first, needed)
-    p.call(touched_pixels, drawn.screen, drawn.corners, view.pixels, view.near, sigma, *lists)
-    return Touched(pixels=pixels, pieces=pieces, batches=batches), first
+    touched = Touched(pixels=p.scratch("touched", ivec2, room), pieces=pieces, batches=p.scratch("batches", Int, 1))
+    lists = (touched.pixels, touched.pieces, touched.batches, first, p.output("needed", Int))
+    p.call(touched_pixels, drawn.screen, drawn.corners, view.pixels, view.near, sigma, hidden, *lists)
+    return touched

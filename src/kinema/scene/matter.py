@@ -106,6 +106,8 @@ class Skin:
         k_d: Damping while a vertex approaches [N s/m].
         k_f: Friction per speed while it slides slowly [N s/m].
         friction: Coefficient of Coulomb friction, whatever is touched.
+        cone: Friction with shapes within a smooth circle; otherwise within a square, along two directions across the
+            normal (x and y on level ground), each clamped, as in gradSim. Soft things always meet with the circle.
         thickness: Distance that cloth and solids keep from themselves [m], and from each other the mean of both; 0 lets
             them pass through each other. Best below the height of their triangles.
         neighbours: Room for triangles near a vertex, and for half as many on average.
@@ -116,6 +118,7 @@ class Skin:
     k_d: float = 0.0
     k_f: float = 10.0
     friction: float = 0.5
+    cone: bool = True
     thickness: float = 0.0
     neighbours: int = 16
 
@@ -124,6 +127,8 @@ class Skin:
         if wrong:
             name, value = next(iter(wrong.items()))
             raise ModelError(f"Skin({name}=...) is not usable", got=value, expected="a finite number, not below 0")
+        if not isinstance(self.cone, bool):
+            raise ModelError("Skin(cone=...) is not usable", got=self.cone, expected="True or False")
 
 
 SKIN = Skin()

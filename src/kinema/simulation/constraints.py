@@ -9,7 +9,14 @@ import numpy as np
 import torch
 
 from kinema.contact.ball_limits import BallLimits, ball_limit_rows
-from kinema.contact.dense import Groups, Matches, dense_gauss_seidel, dense_gauss_seidel_adjoint, row_matrix
+from kinema.contact.dense import (
+    Groups,
+    Matches,
+    dense_gauss_seidel,
+    dense_gauss_seidel_adjoint,
+    dense_gauss_seidel_history,
+    row_matrix,
+)
 from kinema.contact.exact import Effort, exact_impulses, exact_impulses_adjoint
 from kinema.contact.mlcp import (
     Bounds,
@@ -20,6 +27,7 @@ from kinema.contact.mlcp import (
     gauss_seidel_adjoint,
     gram,
     impulse_sums,
+    relax,
     residual,
 )
 from kinema.contact.prescribed import hold_rows
@@ -295,6 +303,15 @@ class ConstraintProgram:
     def _history(self) -> Ref:
         return self.program.scratch("history", Float, (self.model.contact.sweeps + 1) * self.rows)
 
+    def _relax(self, inverse: Ref) -> Ref:
+        """How far a visit goes."""
+        p, relaxation = self.program, self.model.contact.relaxation
+        if relaxation == (1.0, 1.0):
+            return inverse
+        relaxed = p.scratch("relaxed", Float, self.rows)
+        p.call(relax, self.count, p.constant("relaxation", Float, np.array(relaxation)), inverse, relaxed)
+        return relaxed
+
     def _solve_exact(self, Y: Ref, inverse: Ref, cone: Ref, z: Ref) -> None:
         p, impulse = self.program, self.impulse
         cross = p.scratch("cross", Float, max(3 * self.triples, 1))
@@ -320,11 +337,12 @@ class ConstraintProgram:
         p, impulse = self.program, self.impulse
         cross = p.scratch("cross", Float, max(3 * self.triples, 1))
         p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
-        problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone, sweeps)
+        relaxed = self._relax(inverse)
+        problem = (self.count, self.supports, self.bounds, Gram(inverse=relaxed, cross=cross), cone, sweeps)
         with p.custom() as node:
             p.call(gauss_seidel, *problem, Y, self.b, history, z, impulse)
         with p.adjoint_of(node):
-            inputs = (Y, self.b, inverse, cross, self.lower, self.upper, self.mu, self.cfm)
+            inputs = (Y, self.b, relaxed, cross, self.lower, self.upper, self.mu, self.cfm)
             given = (*problem, Y, self.b, history, z, z.adj, impulse.adj)
             p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
 
@@ -333,13 +351,14 @@ class ConstraintProgram:
         start = self._start()
         cross = p.scratch("cross", Float, max(3 * self.triples, 1))
         p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
-        problem = (self.count, self.supports, self.bounds, Gram(inverse=inverse, cross=cross), cone)
+        relaxed = self._relax(inverse)
+        problem = (self.count, self.supports, self.bounds, Gram(inverse=relaxed, cross=cross), cone)
         tolerance, done = p.constant("tolerance", Float, contact.tolerance), p.scratch("done", Int, 1)
         with p.custom() as node:
             outs = (history, z, impulse, done, p.output("record_iterations", Float, 1))
             p.call(started_gauss_seidel, *problem, sweeps, tolerance, Y, self.b, start, *outs)
         with p.adjoint_of(node):
-            inputs = (Y, self.b, start, inverse, cross, self.lower, self.upper, self.mu, self.cfm)
+            inputs = (Y, self.b, start, relaxed, cross, self.lower, self.upper, self.mu, self.cfm)
             given = (*problem, Y, self.b, start, history, z, done, z.adj, impulse.adj)
             p.call(started_gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
         if contact.warm_start:
@@ -377,14 +396,18 @@ class ConstraintProgram:
         shared = shared_dofs([self.lists[s] for s in (*self.of_fixed, *self.of_candidate)], self.groups)
         matches = Matches(**{n: self._ints(f"match_{n}", x) for n, x in shared.items()})
         p.call(row_matrix, self.count, groups, matches, self.supports.widest, self.cfm, self.active, Y, A, inverse)
-        problem = (self.count, groups, self.bounds, sweeps, A, inverse)
+        relaxed = self._relax(inverse)
+        rest = p.constant("kept_share", Float, 1.0 - np.array(self.model.contact.relaxation))
+        problem = (self.count, groups, self.bounds, sweeps, rest, A, relaxed)
         most = int(table["largest"])
         room = (("single", max(int(table["singles"].max()) * most, 1)), ("triple", most * most))
         with p.custom() as node:
-            turned = (p.scratch(n, Float, size) for n, size in room)
-            p.call(dense_gauss_seidel, *problem, self.b, *turned, history, impulse)
+            turned = [p.scratch(n, Float, size) for n, size in room]
+            p.call(dense_gauss_seidel, *problem, self.b, *turned, impulse)
+        with p.replay_of(node):
+            p.call(dense_gauss_seidel_history, *problem, self.b, *turned, history, impulse)
         with p.adjoint_of(node):
-            inputs = (A, inverse, self.b, self.lower, self.upper, self.mu)
+            inputs = (A, relaxed, self.b, self.lower, self.upper, self.mu)
             more = (*room, ("felt", (self.model.contact.sweeps + 1) * most), ("product", most * most))
             own = (p.scratch(f"reverse_{n}", Float, size) for n, size in more)
             p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *own, *(x.adj for x in inputs))

@@ -32,6 +32,7 @@ class Drives:
         touch: Where compliant contacts are; None without them.
         loaded: Bodies that wrenches act on, and the wrenches.
         soft: Compliant contacts: ends, places and numbers of the law.
+        felt: What soft matter does to every link.
     """
 
     force: Ref
@@ -39,6 +40,7 @@ class Drives:
     touch: Touch | None = None
     loaded: tuple[Loaded, Ref] | None = None
     soft: tuple[Any, ...] | None = None
+    felt: Ref | None = None
 
 
 def add_drives(
@@ -65,10 +67,10 @@ def add_drives(
     """
     p, tree, actuators = parts.program, model.tree, model.actuators
     soft = model.contact.law == COMPLIANT and len(model.candidates) > 0
-    push = matter.forces(parts) if matter is not None else None
-    if not len(actuators) and not loaded and not soft and push is None:
+    felt = matter.forces(parts) if matter is not None else None
+    if not len(actuators) and not loaded and not soft and felt is None:
         return Drives(zero, zero)
-    found = Drives(p.scratch("drive", Float, tree.nv), zero)
+    found = Drives(p.scratch("drive", Float, tree.nv), zero, felt=felt)
     if len(actuators):
         found.resist = p.scratch("resist", Float, tree.nv)
         n = len(actuators)
@@ -91,8 +93,8 @@ def add_drives(
         found.loaded = bodies, wrench
     if soft:
         _add_compliant_contact(parts, model, found)
-    if push is not None:
-        p.call(push_joints, parts.tree, parts.S, push, found.force)
+    if felt is not None:
+        p.call(push_joints, parts.tree, parts.S, felt, found.force)
     return found
 
 

@@ -45,6 +45,7 @@ def step(
     motion: Tensor | None = None,
     dt: float,
     params: Mapping[str, Tensor] | None = None,
+    integrator: str = "euler",
     threads: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One step. Many steps in one call of `simulate` are far quicker than many calls of this.
@@ -60,6 +61,7 @@ def step(
         motion: Velocities of prescribed joints at the end of the step, shape (*batch, velocities).
         dt: Time step [s].
         params: As in `simulate`.
+        integrator: As in `simulate`.
         threads: As in `simulate`.
 
     Returns:
@@ -79,6 +81,7 @@ def step(
         steps=1,
         dt=dt,
         params=params,
+        integrator=integrator,
         threads=threads,
         progress=False,
     )
@@ -95,6 +98,7 @@ def step_with_jacobian(
     motion: Tensor | None = None,
     dt: float,
     params: Mapping[str, Tensor] | None = None,
+    integrator: str = "euler",
     threads: int | None = None,
 ) -> Linearised:
     """One step of a batch, and its Jacobians with respect to state and controls.
@@ -111,6 +115,7 @@ def step_with_jacobian(
         motion: Velocities of prescribed joints at the end of the step, shape (*batch, velocities); zero by default.
         dt: Time step [s].
         params: As in `simulate`.
+        integrator: As in `simulate`.
         threads: As in `simulate`.
 
     Returns:
@@ -140,7 +145,8 @@ def step_with_jacobian(
         for name, tensor in given.items()
     }
     with torch.enable_grad():
-        after = torch.cat(step(model, **leaves, dt=dt, params=_per_output(model, params), threads=threads), -1)
+        numbers = _per_output(model, params)
+        after = torch.cat(step(model, **leaves, dt=dt, params=numbers, integrator=integrator, threads=threads), -1)
         outputs = after.diagonal(dim1=-2, dim2=-1)
         found = dict(zip(leaves, torch.autograd.grad(outputs.sum(), list(leaves.values())), strict=True))
     end = after.detach().select(-2, 0)

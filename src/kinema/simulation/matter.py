@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kinema.contact.compliant import box_force, penalty_force
 from kinema.contact.skin import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
 from kinema.contact.soft import (
     Boxes,
@@ -25,6 +26,7 @@ from kinema.contact.soft import (
     sort_triangles,
 )
 from kinema.dynamics.elastic import TetMesh, neo_hookean_solid, solid_kernels
+from kinema.dynamics.pushes import push_particles
 from kinema.dynamics.shell import (
     Hinges,
     TriMesh,
@@ -50,6 +52,7 @@ from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import scenery
 from kinema.simulation.implicit import ForceLaw, ImplicitProgram
+from kinema.simulation.options import StepOptions
 
 WIDE = 2.0  # distances of contact in which implicit steps look for pairs, which may be nearer at their end
 
@@ -61,12 +64,11 @@ class MatterProgram:
         program: Where they are added.
         model: The model.
         dt: Time step.
-        activated: Whether the activation of solids is a control.
-        implicit: Whether steps are implicit.
+        options: What the step does beside.
     """
 
-    def __init__(self, program: Program, model: Model, dt: Ref, activated: bool, implicit: bool) -> None:
-        self.activated, self.implicit = activated, implicit
+    def __init__(self, program: Program, model: Model, dt: Ref, options: StepOptions) -> None:
+        self.options, self.implicit = options, options.implicit
         self.laws: list[ForceLaw] = []
         self.program, self.model, self.dt, self.matter = program, model, dt, model.matter
         count = len(self.matter)
@@ -77,7 +79,7 @@ class MatterProgram:
         self.press: Any = None
         self.skin: dict[str, Ref] = {}
         touches = self.matter.touching.any() and model.shapes.names
-        if self.matter.elements or len(self.matter.ends) or touches:
+        if self.matter.elements or len(self.matter.ends) or touches or options.pushed:
             self.force = program.scratch("particle_force", vec3, count)
         else:
             self.force = program.constant("particle_force", vec3, np.zeros((count, 3)))
@@ -103,6 +105,9 @@ class MatterProgram:
             self._cloth(self.matter.cloth)
         if len(self.matter.ends):
             self._springs()
+        if self.options.pushed:
+            push = p.control("particle_push", vec3, count)
+            self._add(push_particles, lambda x, v, f, _: (push, f), count)
         if self.matter.surface is not None:
             self._meet(self.matter.surface)
         pressed = self._touch(parts) if self.matter.touching.any() and self.model.shapes.names else None
@@ -129,12 +134,12 @@ class MatterProgram:
             p.call(law.kernel, *law.arguments(self.x_now, self.xd_now, self.force, self.press), count=law.count)
         if parts is None or not pushed:
             return None
-        push = p.scratch("push", Force, len(parts.arrays.parent) + 1)
+        felt = p.scratch("felt_by_links", Force, len(parts.arrays.parent) + 1)
         if pressed is not None:
-            p.call(push_links, *pressed, self.press, push)
+            p.call(push_links, *pressed, self.press, felt)
         if self.pins is not None:
-            p.call(pull_links, self.pins, parts.tree.root, parts.p, self.x_now, self.force, push)
-        return push
+            p.call(pull_links, self.pins, parts.tree.root, parts.p, self.x_now, self.force, felt)
+        return felt
 
     def _springs(self) -> None:
         p, count, order = self.program, len(self.matter.ends), packet_order(self.matter.ends)
@@ -149,10 +154,6 @@ class MatterProgram:
         """Contact with all shapes; returns the shapes and where they are."""
         p, shapes, around = self.program, self.model.shapes, scenery(self.program, self.model)
         count, number = len(self.matter), len(shapes.names)
-        skin = Skin(
-            **{n: self._skin(n) for n in OF_SKIN if n != "thickness"},
-            touching=p.constant("touching", Int, self.matter.touching),
-        )
         frames = self._frames(parts)
         seen, placed = (
             Placed(
@@ -164,7 +165,8 @@ class MatterProgram:
             for name in ("seen", "placed")
         )
         p.call(place_shapes, around.shapes, frames, seen, placed)
-        self.press, kernels = p.scratch("press", Force, number), particle_kernels()
+        self.press = p.scratch("press", Force, number)
+        laws = self._laws_of_contact()
         for kinds in ((PLANE,), (SPHERE, CAPSULE), (BOX,), (CYLINDER, MESH), (TERRAIN,)):
             own = [s for s, kind in enumerate(shapes.kind) if kind in kinds]
             tables: list[tuple[list[int], tuple[Any, ...]]] = [(own, ())] if own else []
@@ -174,9 +176,21 @@ class MatterProgram:
                 tables = [([s], (around.terrain(s),)) for s in own]
             for numbers, table in tables:
                 which = p.constant(f"touched_{kinds[0]}{numbers[0]}", Int, numbers)
-                where = (around.shapes, which, *table, seen, placed, skin)
-                self._add(kernels[kinds[0]], partial(_touching, where), count)
+                for kernels, skin in laws:
+                    where = (around.shapes, which, *table, seen, placed, skin)
+                    self._add(kernels[kinds[0]], partial(_touching, where), count)
         return around.shapes, frames, placed
+
+    def _laws_of_contact(self) -> list[tuple[dict[str, Kernel], Skin]]:
+        """Kernels of contact with shapes, and the skins of those whose friction they have."""
+        numbers = {n: self._skin(n) for n in OF_SKIN if n != "thickness"}
+        found = []
+        for name, law, square in (("touching", penalty_force, 0), ("touching_square", box_force, 1)):
+            own = self.matter.touching * (self.matter.square == square)
+            if own.any():
+                skin = Skin(**numbers, touching=self.program.constant(name, Int, own))
+                found.append((particle_kernels(law), skin))
+        return found
 
     def _skin(self, name: str) -> Ref:
         """A number of the skin of every particle."""
@@ -304,7 +318,7 @@ class MatterProgram:
         p = self.program
         numbers = []
         for n in ("mu", "lam", "activation", "viscosity")[: 3 + viscous]:
-            add = p.control if self.activated and n == "activation" else p.parameter
+            add = p.control if self.options.activated and n == "activation" else p.parameter
             numbers.append(add(f"{name}_{n}", Float, count, order=order))
         if viscous:
             self._add(kernels[1], lambda x, v, f, _: (table, x, v, *numbers, f), count)
@@ -313,10 +327,10 @@ class MatterProgram:
 
     def advance(self) -> None:
         """Semi-implicit Euler, unless steps are implicit."""
-        p, count = self.program, len(self.matter)
-        moved = (self.x_now, self.xd_now, self.force, self.inv_mass, self.gravity, self.dt, self.x.next, self.xd.next)
         if self.implicit:
             return
+        p, count = self.program, len(self.matter)
+        moved = (self.x_now, self.xd_now, self.force, self.inv_mass, self.gravity, self.dt, self.x.next, self.xd.next)
         if self.pins is not None:
             p.call(advance_carried, self.pins.number, *moved, count=count)
         else:

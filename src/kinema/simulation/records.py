@@ -16,6 +16,7 @@ from kinema.dynamics.report import (
     report_bodies,
     report_imu,
     report_sites,
+    soft_wrenches,
 )
 from kinema.errors import InputError
 from kinema.lang import Int, mat33, vec3
@@ -107,11 +108,13 @@ class Recorder:
         p, parts, links = self.program, self.parts, len(self.model.joints) + 1
         contacts = constraints is not None and constraints.contacts > 0
         loops = constraints is not None and constraints.equations > 0
-        if not (contacts or loops or drives.loaded or drives.soft):
+        if not (contacts or loops or drives.loaded or drives.soft or drives.felt):
             return p.constant("no_push", Force, np.zeros((links, 6)))
         push = p.scratch("push", Force, links)
         if drives.loaded:
             p.call(loaded_wrenches, parts.tree, *drives.loaded, parts.R, parts.p, push)
+        if drives.felt:
+            p.call(soft_wrenches, drives.felt, push)
         if drives.soft:
             p.call(compliant_wrenches, parts.tree, *drives.soft, parts.p, parts.V, push)
         if constraints is not None and contacts:

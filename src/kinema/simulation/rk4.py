@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from kinema.errors import InputError
@@ -14,8 +13,10 @@ from kinema.scene.scene import MLCP
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import record_touch
+from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.records import Recorder
 from kinema.simulation.step import add_accelerations
+from kinema.simulation.substeps import Substeps
 
 
 class Stage(Program):
@@ -29,7 +30,7 @@ class Stage(Program):
     def __init__(self, whole: Program, number: int) -> None:
         super().__init__(whole.name)
         self.buffers, self.nodes, self._open, self._loops = whole.buffers, whole.nodes, whole._open, whole._loops
-        self.number = number
+        self.whole, self.number = whole, number
 
     def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
         """The parameter of this name."""
@@ -47,24 +48,20 @@ class Stage(Program):
         """Intermediate results of this stage."""
         return super().scratch(f"stage {self.number}: {name}", element, count)
 
+    def output(self, name: str, element: type, count: int | None = None) -> Ref:
+        """An output of the whole step."""
+        return self.whole.output(name, element, count)
+
     def _known(self, name: str) -> Ref | None:
         return Ref(self.buffers[name]) if name in self.buffers else None
 
 
-def rk4_program(
-    model: Model,
-    loaded: Sequence[str] = (),
-    record: Sequence[str] = (),
-    activated: bool = False,
-    name: str = "rk4",
-) -> Program:
+def rk4_program(model: Model, options: StepOptions = PLAIN, name: str = "rk4") -> Program:
     """One step of fourth order: all forces are evaluated at four stages, as they are there; controls hold for the step.
 
     Args:
         model: A model without contacts that are hard, limits, dry friction, followers and loops.
-        loaded: Names of bodies that wrenches act on.
-        record: Outputs at the start of the step, of RECORDS.
-        activated: Of solids, which this integrator cannot move.
+        options: What it does beside; outputs are those at the start of the step.
         name: Name of the program.
 
     Returns:
@@ -74,7 +71,8 @@ def rk4_program(
         InputError: The model has constraints that impulses hold.
     """
     _refuse_constraints(model)
-    p, tree = Program(name), model.tree
+    whole_step, tree, record = Program(name), model.tree, options.record
+    p = Substeps(whole_step, options) if options.substeps > 1 else whole_step
     q, v, dt = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv), p.parameter("dt", Float)
     at_once, half, whole = (p.constant(n, Float, x) for n, x in (("at_once", 0.0), ("half", 0.5), ("whole", 1.0)))
     rates, accelerations = [], []
@@ -82,7 +80,7 @@ def rk4_program(
     for number in range(1, 5):
         stage = Stage(p, number)
         parts = TreeProgram(stage, tree)
-        a, drives = add_accelerations(parts, model, loaded, q_stage, v_stage, at_once, hard=False)
+        a, drives = add_accelerations(parts, model, options.loaded, q_stage, v_stage, at_once, hard=False)
         rate = stage.scratch("rate", Float, tree.nq)
         p.call(coordinate_rates, parts.tree, q_stage, v_stage, rate)
         rates.append(rate)
@@ -104,7 +102,9 @@ def rk4_program(
     recorder.motion()
     if recorder.wants_accelerations:
         recorder.accelerations(accelerations[0], dt, first_drives, constraints)
-    return p
+    if isinstance(p, Substeps):
+        p.close()
+    return whole_step
 
 
 def _refuse_constraints(model: Model) -> None:

@@ -6,32 +6,66 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
+from weakref import WeakKeyDictionary, ref
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError, SimulationError, StabilityWarning
+from kinema.errors import InputError, StabilityWarning
 from kinema.lang.bridge import rollout
 from kinema.lang.program import PARAMETER, Program
 from kinema.model.matter import solver_scale
 from kinema.model.model import Model
-from kinema.model.stability import step_limit
+from kinema.model.stability import StepLimit, step_limit
 from kinema.simulation.constraints import kept_impulses
+from kinema.simulation.failures import check_pairs, check_particles, check_room, check_solved, trusted
+from kinema.simulation.options import StepOptions
 from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
 from kinema.simulation.step import step_program
 
+_NUMPY = {torch.float64: np.float64, torch.float32: np.float32}
 INTEGRATORS: dict[str, Callable[..., Program]] = {
     "euler": step_program,
-    "implicit": partial(step_program, implicit=True),
+    "implicit": step_program,
     "rk4": rk4_program,
 }
 
-_PROGRAMS: WeakKeyDictionary[Model, dict[tuple[str, tuple[str, ...], tuple[str, ...], bool], Program]] = (
-    WeakKeyDictionary()
-)
+CHECKED = ("residual", "missed", "missed_pairs", "unsolved", "unsolved_particles")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The step of a model, and what does not change between calls of it.
+
+    Attributes:
+        program: The step.
+        parameters: Names of its parameters.
+        checked: Outputs that are looked at after a run.
+        impulses: States of a warm start, and how many numbers they have.
+        told: Number of velocities that are prescribed.
+    """
+
+    program: Program
+    parameters: tuple[str, ...]
+    checked: tuple[str, ...]
+    impulses: dict[str, int]
+    told: int
+
+
+_STEPS: WeakKeyDictionary[Model, dict[tuple[str, StepOptions], _Step]] = WeakKeyDictionary()
+
+
+class _Limited(NamedTuple):
+    """The longest stable step with these parameters: their paths, what they were and which version of it."""
+
+    params: list[tuple[str, ref[Tensor], int]]
+    limit: StepLimit | None
+
+
+_LIMITS: WeakKeyDictionary[Model, _Limited] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -87,9 +121,11 @@ def simulate(
     x: Tensor | None = None,
     xd: Tensor | None = None,
     activation: Tensor | None = None,
+    forces: Tensor | None = None,
     motion: Tensor | None = None,
     steps: int,
     dt: float,
+    substeps: int = 1,
     impulses: Tensor | None = None,
     wrenches: Mapping[str, Tensor] | None = None,
     params: Mapping[str, Tensor] | None = None,
@@ -115,10 +151,15 @@ def simulate(
         xd: Their velocities at the start [m/s]; as placed by default.
         activation: Contraction of every tetrahedron and triangle in each step [-], shape (*batch, steps, elements), in
             the order of the parameter "activation", which holds by default.
+        forces: On every particle in each step, from outside [N], shape (*batch, steps, particles, 3); none by default.
         motion: Velocities of the joints that are prescribed at the end of each step, in the axes at its start, shape
             (*batch, steps, velocities), in the order of `model.prescribed`; zero by default: they stand still.
         steps: Number of steps.
         dt: Time step [s].
+        substeps: Every step is made of so many short ones of dt / substeps, during which all that is given per step
+            holds: the same as so many more steps, but that trajectories and memory are of whole steps. Of what is
+            recorded, impulses and iterations are summed over them, accelerations, what an IMU reads and loads of joints
+            are means, and the rest is that of the first.
         impulses: Where the model has `Contact(warm_start=True)`, `impulses_end` of the run that this one continues;
             zero by default.
         wrenches: By name of a body, a moment [N m] and a force [N] at its origin, in world axes, in each step, shape
@@ -141,11 +182,12 @@ def simulate(
             included, in world axes [N m, N], shape (*batch, steps, joints, 6). Joints that are fixed have none.
         integrator: "euler": semi-implicit Euler, first order, implicit in springs, dampers and servos of joints, with
             hard contact, limits and loops. "implicit": the same, but particles take implicit steps, found by Newton's
-            method to 1e-10 of their displacement, in float64 only: stable for stiff matter at long steps, and damped by
-            them; with Skin(k_d=0), as there may be no such step where a force jumps. "rk4": the classical Runge-Kutta
-            method, fourth order, for scenes without constraints and soft matter; all forces are explicit: dt must be
-            shorter than about 2.7 over the highest frequency [rad/s] of springs, dampers, servos and compliant
-            contacts, and a small part of a turn. Controls, tau and wrenches hold for a step.
+            method to 1e-10 of their displacement, or up to 1e-8 where rounding stops it, in float64 only: stable for
+            stiff matter at long steps, and damped by them; with Skin(k_d=0), as there may be no such step where a force
+            jumps. "rk4": the classical Runge-Kutta method, fourth order, for scenes without constraints and soft
+            matter; all forces are explicit: dt must be shorter than about 2.7 over the highest frequency [rad/s] of
+            springs, dampers, servos and compliant contacts, and a small part of a turn. Controls, tau and wrenches hold
+            for a step.
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
             (the default) is the trajectory returned.
         memory_budget: Bytes that the run may take; 80 % of the available memory by default.
@@ -155,10 +197,12 @@ def simulate(
 
     Gradients:
         Exact for the discrete steps and the sweeps of the contact solver (with the exact one, for the solution), from
-        states and all that is recorded to q, v, tau, u, motion, wrenches and params; at a switch (a point that just
-        touches or just slides) those of one side. A body with restitution bounces from where it was at the start of a
-        step: what a later or earlier impact within the step would change is not seen, so that gradients through bounces
-        miss the time of impact.
+        states and all that is recorded to q, v, x, xd, tau, u, activation, forces, motion, impulses, wrenches and
+        params; at a switch (a point that just touches or just slides) those of one side. A body with restitution
+        bounces from where it was at the start of a step: what a later or earlier impact within the step would change is
+        not seen, so that gradients through bounces miss the time of impact.
+        Where the adjoint of an implicit step cannot be solved, backward() raises; with on_failure="status" the gradient
+        is not a number.
 
     Warns:
         StabilityWarning: dt is too long for something soft; names the element and the step that would hold.
@@ -166,87 +210,101 @@ def simulate(
     Raises:
         InputError: A tensor has the wrong type or shape, a name is unknown, dt is not positive, or the integrator
             cannot do what the scene has.
-        SimulationError: A world became non-finite, there was no room for all contacts, or the exact solver found no
-            solution; with on_failure="status" the first and the last do not raise.
+        SimulationError: A world became non-finite, there was no room for all contacts, the exact solver found no
+            solution, or an implicit step was not found, or, from backward(), its adjoint; with on_failure="status" only
+            the second raises.
     """
     if not dt > 0 or dt == float("inf"):
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
+    if isinstance(substeps, bool) or not isinstance(substeps, int) or substeps < 1:
+        raise InputError("substeps is not usable", got=substeps, expected="a positive integer")
+    short = dt / substeps
     wrenches, kept = wrenches or {}, tuple(record)
-    program = _program(model, integrator, tuple(wrenches), kept, activation is not None)
+    options = StepOptions(
+        loaded=tuple(wrenches),
+        record=kept,
+        activated=activation is not None,
+        pushed=forces is not None,
+        implicit=integrator == "implicit",
+        substeps=substeps,
+    )
+    step = _step(model, integrator, options)
     states = _states(model, q, v, x, xd)
     given = [(n, states[n], count) for n, count in (("q", model.nq), ("v", model.nv)) if n in states]
     controls = {}
     if tau is not None and not model.nv:
         raise InputError("the model has no joints", got="tau", fix="leave tau out")
     if model.nv:
-        controls["tau"] = torch.zeros(steps, model.nv, dtype=model.dtype) if tau is None else tau
+        controls["tau"] = _zeros(model, steps, model.nv) if tau is None else tau
         given.append(("tau", controls["tau"], model.nv))
     actuators = len(model.actuators)
     if u is not None and not actuators:
         raise InputError("the model has no actuators", got="u", fix="leave u out, or give the robot actuators")
     if actuators:
-        controls["u"] = torch.zeros(steps, actuators, dtype=model.dtype) if u is None else u
+        controls["u"] = _zeros(model, steps, actuators) if u is None else u
         given.append(("u", controls["u"], actuators))
-    told = int(model.tree.dofs @ model.tree.prescribed)
-    if motion is not None and not told:
+    if motion is not None and not step.told:
         raise InputError("no joint is prescribed", got="motion", fix="leave it out, or Joint(prescribed=True)")
-    if told:
-        controls["motion"] = torch.zeros(steps, told, dtype=model.dtype) if motion is None else motion
-        given.append(("motion", controls["motion"], told))
+    if step.told:
+        controls["motion"] = _zeros(model, steps, step.told) if motion is None else motion
+        given.append(("motion", controls["motion"], step.told))
     if activation is not None:
         if not model.matter.elements:
             raise InputError("the model has no tetrahedra and no triangles", got="activation", fix="leave it out")
         model.check_tensor("activation", activation, model.matter.elements)
         controls |= model.matter.of_elements("activation", activation)
+    if forces is not None:
+        _check_particles("forces", forces, model, ("steps",))
+        controls["particle_push"] = forces
     given += [(f"the wrench on {name!r}", wrench, 6) for name, wrench in wrenches.items()]
     for name, tensor, count in given:
         model.check_tensor(name, tensor, count)
     if wrenches:
         controls["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches.values()), -2)
     numbers = model.resolve(params)
-    wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
-    arrays = {n: a for n, a in numbers.items() if n in wanted}
-    arrays["dt"] = torch.tensor(dt, dtype=model.dtype)
-    if integrator == "implicit" and model.dtype != torch.float64:
+    arrays = {n: numbers[n] for n in step.parameters if n in numbers}
+    arrays["dt"] = torch.from_numpy(np.array(short, _NUMPY[model.dtype]))
+    implicit = integrator == "implicit" and len(model.matter) > 0
+    if implicit and model.dtype != torch.float64:
         what = "implicit steps need double precision: in single precision forces of stiff elements are mostly rounding"
         raise InputError(what, got=model.dtype, fix="kinema.compile(scene, dtype=torch.float64)")
-    if integrator == "implicit":
-        arrays["solver_scale"] = solver_scale(model.matter, numbers, dt)
+    if implicit:
+        arrays["solver_scale"] = solver_scale(model.matter, numbers, short)
     else:
-        _warn_of_long_steps(model, numbers, dt)
-    kept_counts = kept_impulses(model)
-    checked = ("residual", "missed", "missed_pairs", "unsolved", "unsolved_particles")
-    solved = tuple(name for name in checked if name in program.buffers)
+        _warn_of_long_steps(model, params or {}, numbers, dt, substeps)
+    given_states = states | _started(model, step.impulses, states.get("q"), impulses)
+    if implicit and on_failure == "raise":
+        given_states, arrays, controls = trusted(given_states), trusted(arrays), trusted(controls)
     run = rollout(
-        program,
+        step.program,
         steps,
-        states | _started(model, kept_counts, states.get("q"), impulses),
+        given_states,
         arrays,
         controls,
-        record=(*(states if checkpoint == 1 else ()), *solved, *(f"record_{n}" for n in kept)),
+        record=(*(states if checkpoint == 1 else ()), *step.checked, *(f"record_{n}" for n in kept)),
         checkpoint=checkpoint,
         memory_budget=memory_budget,
         threads=threads,
         on_failure=on_failure,
         progress=progress,
     )
-    _check_room(model, run.outputs.get("missed"))
-    _check_pairs(model, run.outputs.get("missed_pairs"))
+    check_room(model, run.outputs.get("missed"))
+    check_pairs(model, run.outputs.get("missed_pairs"))
     if on_failure == "raise":
-        _check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
-        _check_particles(run.outputs.get("unsolved_particles"))
-    left = run.outputs["residual"].squeeze(-1) if "residual" in solved else None
-    nothing = torch.zeros(*run.status.shape, 0, dtype=model.dtype)
+        check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
+        check_particles(run.outputs.get("unsolved_particles"))
+    left = run.outputs["residual"].squeeze(-1) if "residual" in step.checked else None
+    nothing = None if model.nv else torch.zeros(*run.status.shape, 0, dtype=model.dtype)
     return Trajectory(
-        run.final.get("q", nothing),
-        run.final.get("v", nothing),
+        run.final["q"] if nothing is None else nothing,
+        run.final["v"] if nothing is None else nothing,
         run.trajectory.get("q"),
         run.trajectory.get("v"),
         run.status,
         dt,
         left,
         {n: _shaped(n, run.outputs[f"record_{n}"]) for n in kept},
-        torch.cat([run.final[n] for n in kept_counts], -1) if kept_counts else None,
+        torch.cat([run.final[n] for n in step.impulses], -1) if step.impulses else None,
         run.final.get("x"),
         run.final.get("xd"),
         run.trajectory.get("x"),
@@ -260,18 +318,15 @@ def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, 
     states: dict[str, Tensor] = {}
     if model.nv:
         q = model.initial_coordinates() if q is None else q
-        states["q"], states["v"] = q, torch.zeros(model.nv, dtype=model.dtype) if v is None else v
+        states["q"], states["v"] = q, _zeros(model, model.nv) if v is None else v
     elif any(s is not None and tuple(getattr(s, "shape", (1,)))[-1:] != (0,) for s in (q, v)):
         raise InputError("the model has no joints", got="q or v", fix="leave them out")
     count = len(model.matter)
     if count:
-        start = model.initial_particles()
+        start = model.initial_particles() if x is None or xd is None else (x, xd)
         for name, given, placed in zip(("x", "xd"), (x, xd), start, strict=True):
             states[name] = placed if given is None else given
-            model.check_tensor(name, states[name], 3)
-            if states[name].shape[-2:] != (count, 3):
-                got, expected = tuple(states[name].shape), f"(*batch, {count}, 3)"
-                raise InputError(f"{name} has the wrong shape", got=got, expected=expected)
+            _check_particles(name, states[name], model)
     elif x is not None or xd is not None:
         raise InputError("the model has no particles", got="x or xd", fix="leave them out")
     if not states:
@@ -279,15 +334,49 @@ def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, 
     return states
 
 
-def _warn_of_long_steps(model: Model, numbers: dict[str, Tensor], dt: float) -> None:
+def _check_particles(name: str, given: Tensor, model: Model, axes: tuple[str, ...] = ()) -> None:
+    """Raise unless there are three numbers for every particle, behind these axes and a batch."""
+    count = len(model.matter)
+    if not count:
+        raise InputError("the model has no particles", got=name, fix="leave it out")
+    model.check_tensor(name, given, 3)
+    if given.shape[-2:] != (count, 3) or given.ndim < 2 + len(axes):
+        expected = f"({', '.join(('*batch', *axes, str(count)))}, 3)"
+        raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=expected)
+
+
+def _zeros(model: Model, *shape: int) -> Tensor:
+    """Zeros from the allocator: torch.zeros wakes its threads where there are many."""
+    return torch.from_numpy(np.zeros(shape, _NUMPY[model.dtype]))
+
+
+def _warn_of_long_steps(
+    model: Model, params: Mapping[str, Tensor], numbers: dict[str, Tensor], dt: float, substeps: int
+) -> None:
     """Warn of steps that are too long for what is soft."""
-    limit = step_limit(model.matter, numbers, bool(model.shapes.names))
-    if limit is not None and dt > limit.dt:
+    if not len(model.matter):
+        return
+    limit, short = _limit(model, params, numbers), dt / substeps
+    if limit is not None and short > limit.dt:
         warnings.warn(
-            f"a step of {dt:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest",
+            f"a step of {short:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest: "
+            f"substeps={math.ceil(dt / limit.dt)} would hold",
             StabilityWarning,
             stacklevel=3,
         )
+
+
+def _limit(model: Model, params: Mapping[str, Tensor], numbers: dict[str, Tensor]) -> StepLimit | None:
+    """The longest stable step; found again only if other parameters are given, or they were edited."""
+    known = _LIMITS.get(model)
+    if known is not None and len(known.params) == len(params):
+        seen = zip(known.params, params.items(), strict=True)
+        if all(p == path and r() is t and version == t._version for (p, r, version), (path, t) in seen):
+            return known.limit
+    limit = step_limit(model, numbers)
+    if not any(t.is_inference() for t in params.values()):  # these have no versions
+        _LIMITS[model] = _Limited([(path, ref(t), t._version) for path, t in params.items()], limit)
+    return limit
 
 
 def _started(model: Model, counts: dict[str, int], q: Tensor | None, impulses: Tensor | None) -> dict[str, Tensor]:
@@ -305,78 +394,32 @@ def _started(model: Model, counts: dict[str, int], q: Tensor | None, impulses: T
     return dict(zip(counts, impulses.split(list(counts.values()), -1), strict=True))
 
 
-def _check_room(model: Model, missed: Tensor | None) -> None:
-    """Raise if there were more contacts than there was room for."""
-    if missed is None or not bool((missed > 0).any()):
-        return
-    step = int((missed.squeeze(-1) > 0).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
-    raise SimulationError(
-        f"more than {model.contact.most} contacts at once, first in step {step}",
-        fix=f"Contact(most={model.contact.most + int(missed.max())}) or more, or a smaller margin",
-    )
-
-
-def _check_pairs(model: Model, missed: Tensor | None) -> None:
-    """Raise if more vertices and triangles of soft things were near each other than there was room for."""
-    if missed is None or not bool((missed > 0).any()):
-        return
-    assert model.matter.surface is not None
-    surface = model.matter.surface
-    step = int((missed > 0).any(-1).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
-    slots, pairs = missed.detach().reshape(-1, 2).amax(0).tolist()
-    wanted = max(surface.slots + slots, surface.slots * (1.0 + pairs / surface.room))
-    raise SimulationError(
-        f"more soft triangles are near vertices than there is room for, first in step {step}",
-        fix=f"Skin(neighbours={math.ceil(wanted)}) or more, or a smaller thickness",
-    )
-
-
-def _check_solved(unsolved: Tensor | None, residual: Tensor | None) -> None:
-    """Raise if the exact solver gave up in some step."""
-    if unsolved is None or residual is None or not bool((unsolved > 0).any()):
-        return
-    failed = (unsolved.squeeze(-1) > 0).reshape(-1, unsolved.shape[-2])
-    step = int(failed.any(0).nonzero()[0])
-    left = float(residual.detach().reshape(failed.shape)[failed[:, step], step].max())
-    raise SimulationError(
-        f"the impulses of step {step} were not found to the precision of the exact solver: {left:.3g} N s are missing",
-        fix="a larger Contact(cfm=...), less friction or a shorter dt; or on_failure='status' to go on with that error",
-    )
-
-
-def _check_particles(lack: Tensor | None) -> None:
-    """Raise if an implicit step was not solved."""
-    if lack is None or not bool((lack > 0).any()):
-        return
-    failed = (lack.detach().squeeze(-1) > 0).reshape(-1, lack.shape[-2])
-    step = int(failed.any(0).nonzero()[0])
-    raise SimulationError(
-        f"implicit step {step} of the particles was not found: {float(lack.detach().max()):.2g} of it is missing",
-        fix="a shorter dt, or Skin(k_d=0), whose force jumps at touch; or on_failure='status' to go on with that error",
-    )
-
-
 def _shaped(name: str, recorded: Tensor) -> Tensor:
     return recorded.unflatten(-1, (-1, 3)) if name == "impulse" else recorded
 
 
-def _program(
-    model: Model, integrator: str, loaded: tuple[str, ...], record: tuple[str, ...], activated: bool
-) -> Program:
+def _step(model: Model, integrator: str, options: StepOptions) -> _Step:
     """The step of a model, kept for the next call."""
     if integrator not in INTEGRATORS:
         raise InputError(
             "there is no such integrator", got=repr(integrator), expected=" or ".join(map(repr, INTEGRATORS))
         )
-    for name in record:
+    for name in options.record:
         if name not in RECORDS:
             raise InputError(f"record: there is no {name!r}", expected=", ".join(RECORDS))
-    for name in loaded:
+    for name in options.loaded:
         if name not in model.bodies or model.tree.body_link[model.bodies.index(name)] == 0:
             moving = [b for b, link in zip(model.bodies, model.tree.body_link, strict=True) if link]
             raise InputError(f"there is no body {name!r} that a wrench could move", expected=", ".join(moving))
-    known = _PROGRAMS.setdefault(model, {})
-    key = integrator, loaded, record, activated
+    known = _STEPS.setdefault(model, {})
+    key = integrator, options
     if key not in known:
-        known[key] = INTEGRATORS[integrator](model, loaded, record, activated)
+        program = INTEGRATORS[integrator](model, options)
+        known[key] = _Step(
+            program,
+            tuple(name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER),
+            tuple(name for name in CHECKED if name in program.buffers),
+            kept_impulses(model),
+            int(model.tree.dofs @ model.tree.prescribed),
+        )
     return known[key]

@@ -15,56 +15,54 @@ from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import record_touch
 from kinema.simulation.drives import Drives, add_drives
 from kinema.simulation.matter import MatterProgram
+from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.records import Recorder
+from kinema.simulation.substeps import Substeps
 
 
 def step_program(
     model: Model,
-    loaded: Sequence[str] = (),
-    record: Sequence[str] = (),
-    activated: bool = False,
-    implicit: bool = False,
+    options: StepOptions = PLAIN,
     name: str = "step",
 ) -> Program:
     """One step: semi-implicit Euler, implicit in springs, dampers and servos, with impulses of all constraints.
 
     Args:
         model: The model.
-        loaded: Names of bodies that wrenches act on.
-        record: Outputs, of RECORDS.
-        activated: Whether the activation of solids is a control.
-        implicit: Whether particles take implicit steps.
+        options: What it does beside.
         name: Name of the program.
 
     Returns:
         A program with the state q, v, and x, xd of particles [m, m/s]; the controls tau (a force per degree of freedom
-        [N m, N]), u (of the actuators, if there are any), motion (of prescribed joints, if there are any) and wrench
-        (moment and force on each loaded body [N m, N]); the parameters that `Model.resolve` gives and dt, all
-        differentiable; the output residual [N s] where there are constraints, and record_... for what is recorded.
+        [N m, N]), u (of the actuators, if there are any), motion (of prescribed joints, if there are any), wrench
+        (moment and force on each loaded body [N m, N]) and particle_push (a force on every particle [N]), if they are
+        asked for; the parameters that `Model.resolve` gives and dt, that of a substep, all differentiable; the output
+        residual [N s] where there are constraints, and record_... for what is recorded.
     """
-    p = Program(name)
+    whole = Program(name)
+    p = Substeps(whole, options) if options.substeps > 1 else whole
     dt = p.parameter("dt", Float)
-    matter = MatterProgram(p, model, dt, activated, implicit) if len(model.matter) else None
+    matter = MatterProgram(p, model, dt, options) if len(model.matter) else None
     if model.tree.nv:
-        _add_robots(p, model, dt, loaded, record, matter)
-    elif record:
-        raise InputError(f"record: there is no {record[0]!r}", expected="a model with a joint")
+        _add_robots(p, model, dt, options, matter)
+    elif options.record:
+        raise InputError(f"record: there is no {options.record[0]!r}", expected="a model with a joint")
     if matter is not None:
         if not model.tree.nv:
             matter.forces(None)
         matter.advance()
-    return p
+    if isinstance(p, Substeps):
+        p.close()
+    return whole
 
 
-def _add_robots(
-    p: Program, model: Model, dt: Ref, loaded: Sequence[str], record: Sequence[str], matter: MatterProgram | None
-) -> None:
+def _add_robots(p: Program, model: Model, dt: Ref, options: StepOptions, matter: MatterProgram | None) -> None:
     """All that has joints, and what soft matter does to it."""
-    tree = model.tree
+    tree, record = model.tree, options.record
     parts = TreeProgram(p, tree)
     q, v = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv)
     constraints = ConstraintProgram(parts, model, dt)
-    a, drives = add_accelerations(parts, model, loaded, q, v, dt, hard=constraints.rows > 0, matter=matter)
+    a, drives = add_accelerations(parts, model, options.loaded, q, v, dt, hard=constraints.rows > 0, matter=matter)
     v_free = p.scratch("v_free", Float, tree.nv)
     p.call(advance_velocities, parts.tree, v, a, dt, v_free)
     v_end = constraints.velocities(q, v, v_free)

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from kinema.errors import ModelError
 from kinema.model.actuators import KINDS as ACTUATORS
 from kinema.model.model import Model
 from kinema.model.shapes import FAMILIES, ON_TERRAIN, PAIR
 from kinema.model.tree import BALL, COORDINATES, DOFS, add_branches
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN, Mesh
 from kinema.scene.shapes.hull import Hull
+from kinema.storage.rules import require, require_indices, require_reals
 from kinema.storage.sense_matter import check_matter
 
 KINDS = (PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN)
@@ -24,8 +24,8 @@ PLACES = dict(FAMILIES.values()) | dict(ON_TERRAIN.values())
 
 def check_model(model: Model) -> None:
     """Raise ModelError unless shapes, types and ranges of all arrays are as `compile` makes them."""
-    _require(model.dtype in (torch.float32, torch.float64), "dtype")
-    _reals("gravity", model.gravity, (3,))
+    require(model.dtype in (torch.float32, torch.float64), "dtype")
+    require_reals("gravity", model.gravity, (3,))
     _check_tree(model)
     _check_constraints(model)
     _check_actuators(model)
@@ -39,10 +39,10 @@ def check_model(model: Model) -> None:
 def _check_tree(model: Model) -> None:
     tree = model.tree
     joints, bodies = len(tree.joints), len(tree.bodies)
-    _require(len({*tree.joints}) == joints and len({*tree.bodies}) == bodies, "names of joints and bodies")
-    _indices("kind", tree.kind, joints, len(DOFS))
-    _indices("parent", tree.parent, joints, joints)
-    _require((tree.parent <= np.arange(joints)).all(), "parent")
+    require(len({*tree.joints}) == joints and len({*tree.bodies}) == bodies, "names of joints and bodies")
+    require_indices("kind", tree.kind, (joints,), len(DOFS))
+    require_indices("parent", tree.parent, (joints,), joints)
+    require((tree.parent <= np.arange(joints)).all(), "parent")
     counts, sizes = [DOFS[k] for k in tree.kind], [COORDINATES[k] for k in tree.kind]
     root: list[int] = []
     for i, parent in enumerate(tree.parent):
@@ -55,19 +55,19 @@ def _check_tree(model: Model) -> None:
     add_branches(again)
     for name in ("row", "depth", "last", "above"):
         _same(name, getattr(tree, name), getattr(again, name))
-    _indices("body_link", tree.body_link, bodies, joints + 1)
+    require_indices("body_link", tree.body_link, (bodies,), joints + 1)
     for names, count in ((("offset", "axis"), joints), (("body_offset", "com"), bodies)):
         for name in names:
-            _reals(name, getattr(tree, name), (count, 3))
-    _reals("rotation", tree.rotation, (joints, 3, 3))
-    _reals("body_rotation", tree.body_rotation, (bodies, 3, 3))
-    _reals("mass", tree.mass, (bodies,))
-    _reals("inertia", tree.inertia, (bodies, 6))
-    _require((tree.mass >= 0).all(), "mass")
+            require_reals(name, getattr(tree, name), (count, 3))
+    require_reals("rotation", tree.rotation, (joints, 3, 3))
+    require_reals("body_rotation", tree.body_rotation, (bodies, 3, 3))
+    require_reals("mass", tree.mass, (bodies,))
+    require_reals("inertia", tree.inertia, (bodies, 6))
+    require((tree.mass >= 0).all(), "mass")
     for name in ("armature", "damping", "stiffness", "rest"):
-        _reals(name, getattr(tree, name), (sum(counts),))
-    _reals("q", tree.q, (sum(sizes),))
-    _indices("prescribed", tree.prescribed, joints, 2)
+        require_reals(name, getattr(tree, name), (sum(counts),))
+    require_reals("q", tree.q, (sum(sizes),))
+    require_indices("prescribed", tree.prescribed, (joints,), 2)
 
 
 def _check_constraints(model: Model) -> None:
@@ -85,45 +85,45 @@ def _check_constraints(model: Model) -> None:
         ("loops", rows.loops, rows.loop_names, loop, " ".join(loop)),
     )
     for table, arrays, names, rules, wanted in tables:
-        _require(set(arrays) == set(wanted.split()), f"the arrays of {table}")
+        require(set(arrays) == set(wanted.split()), f"the arrays of {table}")
         for name, array in arrays.items():
             rule = rules[name]
             if isinstance(rule, int):
-                _indices(f"{table}/{name}", array, len(names), rule)
+                require_indices(f"{table}/{name}", array, (len(names),), rule)
             else:
-                _reals(f"{table}/{name}", array, (len(names), *rule))
+                require_reals(f"{table}/{name}", array, (len(names), *rule))
     balls, tree = rows.limits["ball"] > 0, model.tree
     starts = set(zip(tree.v_start[tree.kind == BALL], tree.q_start[tree.kind == BALL], strict=True))
     limited = set(zip(rows.limits["dof"][balls], rows.limits["q"][balls], strict=True))
-    _require(limited <= starts and (np.diff(rows.limits["ball"]) >= 0).all(), "limits of ball joints")
+    require(limited <= starts and (np.diff(rows.limits["ball"]) >= 0).all(), "limits of ball joints")
 
 
 def _check_actuators(model: Model) -> None:
     actuators, count = model.actuators, len(model.actuators.names)
     for name, below in (("dof", model.nv), ("q", model.nq), ("kind", len(ACTUATORS))):
-        _indices(f"actuators/{name}", getattr(actuators, name), count, below)
+        require_indices(f"actuators/{name}", getattr(actuators, name), (count,), below)
     for name in ("gear", "kp", "kd", "lower", "upper", "force"):
-        _reals(f"actuators/{name}", getattr(actuators, name), (count,))
+        require_reals(f"actuators/{name}", getattr(actuators, name), (count,))
 
 
 def _check_sites(model: Model) -> None:
     sites, count = model.sites, len(model.sites.names)
-    _indices("sites/link", sites.link, count, len(model.joints) + 1)
-    _reals("sites/offset", sites.offset, (count, 3))
-    _reals("sites/rotation", sites.rotation, (count, 3, 3))
+    require_indices("sites/link", sites.link, (count,), len(model.joints) + 1)
+    require_reals("sites/offset", sites.offset, (count, 3))
+    require_reals("sites/rotation", sites.rotation, (count, 3, 3))
 
 
 def _check_shapes(model: Model) -> None:
     shapes, count = model.shapes, len(model.shapes.names)
-    _require({*shapes.kind} <= {*KINDS} and len(shapes.kind) == count, "kinds of shapes")
-    _indices("shapes/link", shapes.link, count, len(model.joints) + 1)
+    require({*shapes.kind} <= {*KINDS} and len(shapes.kind) == count, "kinds of shapes")
+    require_indices("shapes/link", shapes.link, (count,), len(model.joints) + 1)
     for name, shape in (("offset", (3,)), ("rotation", (3, 3)), ("size", (3,))):
-        _reals(f"shapes/{name}", getattr(shapes, name), (count, *shape))
+        require_reals(f"shapes/{name}", getattr(shapes, name), (count, *shape))
     for name in ("reach", "friction", "restitution"):
-        _reals(f"shapes/{name}", getattr(shapes, name), (count,))
-    _require(len(shapes.hulls) == len(shapes.meshes) == count, "hulls and meshes of shapes")
+        require_reals(f"shapes/{name}", getattr(shapes, name), (count,))
+    require(len(shapes.hulls) == len(shapes.meshes) == count, "hulls and meshes of shapes")
     for kind, mesh, hull in zip(shapes.kind, shapes.meshes, shapes.hulls, strict=True):
-        _require((mesh is not None) == (kind == TERRAIN), "meshes of terrain")
+        require((mesh is not None) == (kind == TERRAIN), "meshes of terrain")
         if mesh is not None:
             _check_mesh(mesh)
         if hull is not None:
@@ -132,81 +132,65 @@ def _check_shapes(model: Model) -> None:
 
 def _check_visuals(model: Model) -> None:
     visuals, count = model.visuals, len(model.visuals.names)
-    _require({*visuals.kind} <= {*KINDS} and len(visuals.kind) == len(visuals.meshes) == count, "kinds of visuals")
-    _indices("visuals/body", visuals.body + np.int32(1), count, len(model.bodies) + 1)
-    _indices("visuals/shape", visuals.shape + np.int32(1), count, len(model.shapes.names) + 1)
+    require({*visuals.kind} <= {*KINDS} and len(visuals.kind) == len(visuals.meshes) == count, "kinds of visuals")
+    require_indices("visuals/body", visuals.body + np.int32(1), (count,), len(model.bodies) + 1)
+    require_indices("visuals/shape", visuals.shape + np.int32(1), (count,), len(model.shapes.names) + 1)
     for name, shape in (("offset", (3,)), ("rotation", (3, 3)), ("size", (3,)), ("colour", (3,))):
-        _reals(f"visuals/{name}", getattr(visuals, name), (count, *shape))
+        require_reals(f"visuals/{name}", getattr(visuals, name), (count, *shape))
     for kind, mesh in zip(visuals.kind, visuals.meshes, strict=True):
-        _require((mesh is not None) == (kind in (MESH, TERRAIN)), "meshes of visuals")
+        require((mesh is not None) == (kind in (MESH, TERRAIN)), "meshes of visuals")
         if mesh is not None:
             _check_mesh(mesh)
 
 
 def _check_mesh(mesh: Mesh) -> None:
     corners = len(mesh.vertices)
-    _reals("vertices", mesh.vertices, (corners, 3))
-    _require(mesh.faces.ndim == 2 and mesh.faces.shape[1] == 3 and mesh.faces.dtype.kind in "iu", "faces")
-    _require(((mesh.faces >= 0) & (mesh.faces < corners)).all(), "faces")
+    require_reals("vertices", mesh.vertices, (corners, 3))
+    require(mesh.faces.ndim == 2 and mesh.faces.shape[1] == 3 and mesh.faces.dtype.kind in "iu", "faces")
+    require(((mesh.faces >= 0) & (mesh.faces < corners)).all(), "faces")
 
 
 def _check_hull(hull: Hull) -> None:
     corners, faces = len(hull.vertices), len(hull.faces)
-    _reals("corners of a hull", hull.vertices, (corners, 3))
-    _require(corners >= 4 and faces >= 4, "corners and faces of a hull")
-    _require(all(len(loop) >= 3 and all(0 <= c < corners for c in loop) for loop in hull.faces), "faces of a hull")
+    require_reals("corners of a hull", hull.vertices, (corners, 3))
+    require(corners >= 4 and faces >= 4, "corners and faces of a hull")
+    require(all(len(loop) >= 3 and all(0 <= c < corners for c in loop) for loop in hull.faces), "faces of a hull")
     edges = hull.edges
-    _require(edges.ndim == 2 and edges.shape[1] == 4 and edges.dtype.kind in "iu", "edges of a hull")
-    _require(((edges >= 0) & (edges < [corners, corners, faces, faces])).all(), "edges of a hull")
+    require(edges.ndim == 2 and edges.shape[1] == 4 and edges.dtype.kind in "iu", "edges of a hull")
+    require(((edges >= 0) & (edges < [corners, corners, faces, faces])).all(), "edges of a hull")
 
 
 def _check_candidates(model: Model) -> None:
     candidates, shapes, links = model.candidates, model.shapes, len(model.joints) + 1
     count, kinds = len(candidates.names), model.shapes.kind
-    _indices("candidates/first", candidates.first, count, links)
-    _indices("candidates/second", candidates.second, count, links)
+    require_indices("candidates/first", candidates.first, (count,), links)
+    require_indices("candidates/second", candidates.second, (count,), links)
     for name in ("friction", "restitution"):
-        _reals(f"candidates/{name}", getattr(candidates, name), (count,))
+        require_reals(f"candidates/{name}", getattr(candidates, name), (count,))
     taken = np.zeros(count, int)
     for family, pairs in candidates.pairs.items():
         name, _, terrain = family.partition(" ")
-        _require(set(pairs) == set(PAIR) and name in PLACES, f"pairs {family!r}")
+        require(set(pairs) == set(PAIR) and name in PLACES, f"pairs {family!r}")
         rows = pairs["first"].size
         for which in ("first", "second"):
-            _indices(f"{family}/{which}", pairs[which], rows, len(kinds))
-        _indices(f"{family}/start", pairs["start"], rows, count - PLACES[name] + 1)
+            require_indices(f"{family}/{which}", pairs[which], (rows,), len(kinds))
+        require_indices(f"{family}/start", pairs["start"], (rows,), count - PLACES[name] + 1)
         for a, b, start in zip(*(pairs[n].tolist() for n in PAIR), strict=True):
             wanted = ON_TERRAIN.get(kinds[a]) if kinds[b] == TERRAIN else FAMILIES.get((kinds[a], kinds[b]))
-            _require(wanted is not None and wanted[0] == name, f"pairs {family!r}")
-            _require(terrain == (str(b) if kinds[b] == TERRAIN else ""), f"pairs {family!r}")
+            require(wanted is not None and wanted[0] == name, f"pairs {family!r}")
+            require(terrain == (str(b) if kinds[b] == TERRAIN else ""), f"pairs {family!r}")
             if "hull" in family:
                 cornered = [s for s in (a, b) if kinds[s] in WITH_CORNERS]
-                _require(all(shapes.hulls[s] is not None for s in cornered), f"hulls of {family!r}")
+                require(all(shapes.hulls[s] is not None for s in cornered), f"hulls of {family!r}")
             taken[start : start + PLACES[name]] += 1
         if terrain:
             knobs = candidates.knobs.get(family, {})
-            _require(set(knobs) == {"at", "swell", "capsule"}, f"knobs {family!r}")
-            _reals(f"{family}/at", knobs["at"], (rows, 3))
-            _reals(f"{family}/swell", knobs["swell"], (rows,))
-            _indices(f"{family}/capsule", knobs["capsule"], rows, 2)
-    _require((taken == 1).all(), "places of candidates")
-
-
-def _require(fine: object, what: str) -> None:
-    if not fine:
-        raise ModelError(f"the arrays of the model do not fit together: {what}")
-
-
-def _indices(what: str, array: np.ndarray, count: int, below: int) -> None:
-    """Whole numbers from 0 on, below a bound."""
-    _require(array.dtype == np.int32 and array.shape == (count,), what)
-    _require(((array >= 0) & (array < below)).all(), what)
-
-
-def _reals(what: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Finite numbers; whole ones where the user gave no others."""
-    _require(array.dtype in (np.float64, np.int64) and array.shape == shape and np.isfinite(array).all(), what)
+            require(set(knobs) == {"at", "swell", "capsule"}, f"knobs {family!r}")
+            require_reals(f"{family}/at", knobs["at"], (rows, 3))
+            require_reals(f"{family}/swell", knobs["swell"], (rows,))
+            require_indices(f"{family}/capsule", knobs["capsule"], (rows,), 2)
+    require((taken == 1).all(), "places of candidates")
 
 
 def _same(what: str, array: np.ndarray, wanted: Sequence[int] | np.ndarray) -> None:
-    _require(array.dtype == np.int32 and np.array_equal(array, np.asarray(wanted, np.int32)), what)
+    require(array.dtype == np.int32 and np.array_equal(array, np.asarray(wanted, np.int32)), what)

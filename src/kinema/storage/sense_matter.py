@@ -13,6 +13,7 @@ from kinema.model.matter import OF_AIR, OF_ELEMENT, OF_HINGE, OF_SKIN, OF_SPRING
 from kinema.model.model import Model
 from kinema.model.tetmesh import tet_mesh
 from kinema.model.trimesh import tri_mesh
+from kinema.storage.rules import require, require_indices, require_reals
 
 
 def check_matter(model: Model) -> None:
@@ -20,24 +21,24 @@ def check_matter(model: Model) -> None:
     matter = model.matter
     count, things = len(matter.x), len(matter.names)
     for name in ("x", "v"):
-        _numbers(name, getattr(matter, name), (count, 3))
-    for name, below in (("owner", max(things, 1)), ("held", 2), ("touching", 2)):
-        _indices(name, getattr(matter, name), (count,), below)
-    _require((np.diff(matter.owner) >= 0).all() and len({*matter.owner.tolist()}) == things, "owner")
+        require_reals(name, getattr(matter, name), (count, 3))
+    for name, below in (("owner", max(things, 1)), ("held", 2), ("touching", 2), ("square", 2)):
+        require_indices(name, getattr(matter, name), (count,), below)
+    require((np.diff(matter.owner) >= 0).all() and len({*matter.owner.tolist()}) == things, "owner")
     first = 0
     for solid in matter.solids:
         _check_mesh(solid.mesh, tet_mesh, solid.mesh.tets, count)
-        _require(solid.first == first, "first")
+        require(solid.first == first, "first")
         first += len(solid.mesh.tets)
     if matter.cloth is not None:
         _check_mesh(matter.cloth.mesh, tri_mesh, matter.cloth.mesh.triangles, count)
-        _require(matter.cloth.first == first, "first")
-    _indices("ends", matter.ends, (len(matter.ends), 2), max(count, 1))
+        require(matter.cloth.first == first, "first")
+    require_indices("ends", matter.ends, (len(matter.ends), 2), max(count, 1))
     pins = matter.pins
-    _indices("pins", pins.particle, (len(pins.particle),), max(count, 1))
-    _indices("pins", pins.link, (len(pins.particle),), len(model.joints) + 1)
-    _require((pins.link > 0).all() and len({*pins.particle.tolist()}) == len(pins.particle), "pins")
-    _numbers("pins", pins.place, (len(pins.particle), 3))
+    require_indices("pins", pins.particle, (len(pins.particle),), max(count, 1))
+    require_indices("pins", pins.link, (len(pins.particle),), len(model.joints) + 1)
+    require((pins.link > 0).all() and len({*pins.particle.tolist()}) == len(pins.particle), "pins")
+    require_reals("pins", pins.place, (len(pins.particle), 3))
     _check_numbers(matter)
     if matter.surface is not None:
         _check_surface(matter)
@@ -47,25 +48,25 @@ def _check_surface(matter: MatterArrays) -> None:
     """What touches other soft things is what meshes and skins make."""
     surface = matter.surface
     assert surface is not None
-    _numbers("surface", surface.rest, (len(matter), 3))
-    _require(isinstance(surface.slots, int) and surface.slots > 0 and "skin_thickness" in matter.numbers, "surface")
+    require_reals("surface", surface.rest, (len(matter), 3))
+    require(isinstance(surface.slots, int) and surface.slots > 0 and "skin_thickness" in matter.numbers, "surface")
     again = surface_of(matter, surface.rest, surface.slots)
-    _require(again is not None, "surface")
+    require(again is not None, "surface")
     for field in fields(surface):
         one, other = (np.asarray(getattr(s, field.name)) for s in (surface, again))
-        _require(one.dtype == other.dtype and np.array_equal(one, other), f"surface.{field.name}")
+        require(one.dtype == other.dtype and np.array_equal(one, other), f"surface.{field.name}")
 
 
 def _check_mesh(mesh: Any, make: Callable[..., Any], corners: np.ndarray, count: int) -> None:
     """The mesh is what its corners make."""
-    _numbers("vertices", mesh.vertices, (count, 3))
-    _require(corners.dtype == np.int32, "corners")
+    require_reals("vertices", mesh.vertices, (count, 3))
+    require(corners.dtype == np.int32, "corners")
     try:
         again = make(mesh.vertices, corners, whole=False)
     except InputError as error:
         raise ModelError(f"the arrays of the model do not fit together: {error}") from None
     for field in fields(mesh):
-        _require(np.array_equal(getattr(mesh, field.name), getattr(again, field.name)), field.name)
+        require(np.array_equal(getattr(mesh, field.name), getattr(again, field.name)), field.name)
 
 
 def _check_numbers(matter: MatterArrays) -> None:
@@ -76,7 +77,7 @@ def _check_numbers(matter: MatterArrays) -> None:
         if matter.touching.any() or any(f"skin_{n}" in matter.numbers for n in OF_SKIN):
             skins = len(matter.numbers.get("skin_radius", ()))
             wanted |= {f"skin_{name}": (skins,) for name in OF_SKIN}
-            _require(skins >= len({*matter.owner[matter.touching > 0].tolist()}), "skins")
+            require(skins >= len({*matter.owner[matter.touching > 0].tolist()}), "skins")
     viscous = any(one.viscous for one in matter.solids) or (matter.cloth is not None and matter.cloth.viscous)
     if matter.elements:
         wanted |= {n: (matter.elements,) for n in OF_ELEMENT if n != "viscosity" or viscous}
@@ -88,22 +89,8 @@ def _check_numbers(matter: MatterArrays) -> None:
             wanted |= {n: (hinges,) for n in OF_HINGE if n != "bending_damping" or matter.cloth.damped}
         if matter.cloth.airy:
             wanted |= {n: (triangles,) for n in OF_AIR} | {"wind": (3,)}
-    _require(set(matter.numbers) == set(wanted) == set(matter.owners), "numbers of soft matter")
+    require(set(matter.numbers) == set(wanted) == set(matter.owners), "numbers of soft matter")
     for name, shape in wanted.items():
-        _numbers(name, matter.numbers[name], shape)
-        _require(len(matter.owners[name]) == (0 if name == "wind" else shape[0]), name)
-        _require(set(matter.owners[name]) <= set(matter.names), name)
-
-
-def _require(fine: object, what: str) -> None:
-    if not fine:
-        raise ModelError(f"the arrays of the model do not fit together: {what}")
-
-
-def _indices(what: str, array: np.ndarray, shape: tuple[int, ...], below: int) -> None:
-    _require(array.dtype == np.int32 and array.shape == shape, what)
-    _require(((array >= 0) & (array < below)).all(), what)
-
-
-def _numbers(what: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    _require(array.dtype == np.float64 and array.shape == shape and np.isfinite(array).all(), what)
+        require_reals(name, matter.numbers[name], shape)
+        require(len(matter.owners[name]) == (0 if name == "wind" else shape[0]), name)
+        require(set(matter.owners[name]) <= set(matter.names), name)

@@ -303,7 +303,7 @@ class Runner {
     char* to = static_cast<char*>(arguments[0]);
     const char* from = op.source->n_refs > 1 ? static_cast<const char*>(arguments[1]) : nullptr;
     share_bytes(op.shared, op.bytes, [&](int64_t begin, int64_t end) {
-      if (op.source->op == KN_OP_ZERO) memset(to + begin, 0, size_t(end - begin));
+      if (op.source->op == KN_OP_ZERO) zero_bytes(to + begin, end - begin);
       if (op.source->op == KN_OP_COPY) copy_bytes(to + begin, from + begin, end - begin);
       if (op.source->op == KN_OP_ADD) add_bytes(to + begin, from + begin, end - begin);
     });

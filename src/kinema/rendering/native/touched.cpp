@@ -6,7 +6,8 @@
 //            neighbours have about the same length; filled up to a multiple of 16 with empty ones
 //   batches  number of sixteens of pieces
 //   first    for every pixel the face with the smallest depth of those that touch it, -1 if there is none
-// The kernels take the lists as they are: this file alone decides about the cut-off.
+// The kernels take the lists as they are: this file alone decides about the cut-off. `hidden` are a distance and a depth:
+// what lies farther than the distance behind the first face, or behind that depth, is left out.
 #include <math.h>
 #include <string.h>
 
@@ -44,19 +45,21 @@ void touched(const kn_call* call) {
   const int32_t* const size = static_cast<const int32_t*>(call->array[2]);
   const T near = *static_cast<const T*>(call->array[3]);
   const T cut = T(farthest) * *static_cast<const T*>(call->array[4]);
-  int32_t* const pixels = static_cast<int32_t*>(call->array[5]);
-  int32_t* const pieces = static_cast<int32_t*>(call->array[6]);
-  int32_t* const batches = static_cast<int32_t*>(call->array[7]);
-  int32_t* const first = static_cast<int32_t*>(call->array[8]);
-  int32_t* const needed = static_cast<int32_t*>(call->array[9]);
-  const int64_t faces = call->length[1], room = call->length[5];
+  const T* const hidden = static_cast<const T*>(call->array[5]);
+  int32_t* const pixels = static_cast<int32_t*>(call->array[6]);
+  int32_t* const pieces = static_cast<int32_t*>(call->array[7]);
+  int32_t* const batches = static_cast<int32_t*>(call->array[8]);
+  int32_t* const first = static_cast<int32_t*>(call->array[9]);
+  int32_t* const needed = static_cast<int32_t*>(call->array[10]);
+  const int64_t faces = call->length[1], room = call->length[6];
   const int32_t width = size[0], height = size[1], stride = (width + packet - 1) / packet * packet;
   const T pixels_per_unit = T(std::min(width, height)), scale = T(1) / pixels_per_unit, reach = sqrt(cut);
   const F twice = __builtin_convertvector(2 * kn::iota<I>(), F);
 
-  static thread_local std::vector<T> nearest;
+  static thread_local std::vector<T> nearest, depths;  // as 1/z
   static thread_local std::vector<int32_t> start;
   start.resize(faces + 1);
+  depths.resize(room);
   nearest.assign(int64_t(stride) * height + W, T(0));
   std::fill(first, first + int64_t(stride) * height, -1);
   int64_t used = 0;
@@ -99,30 +102,31 @@ void touched(const kn_call* call) {
         }
         const M inside = (w[0] >= T(0)) & (w[1] >= T(0)) & (w[2] >= T(0));
         const M within = kn::iota<I>() <= kn::splat<I>(columns.last - column);
-        const M touches = (inside | (distance < cut)) & within;
-        if (!kn::any(touches)) continue;
+        const unsigned bits = kn::mask_bits((inside | (distance < cut)) & within);
+        if (bits == 0) continue;
+        // What a face touches is convex: in a row, all between the first and the last.
+        const int32_t begin = __builtin_ctz(bits), count = 32 - __builtin_clz(bits) - begin;
+        const M touches = (kn::iota<I>() >= kn::splat<I>(begin)) & (kn::iota<I>() < kn::splat<I>(begin + count));
         F sum = kn::splat<F>(T(0)), nearness = sum;
         for (int k = 0; k < 3; ++k) {
           const F a = kn::max_(w[k], kn::splat<F>(T(0)));
           sum += a, nearness += a * inverse[k];
         }
         nearness /= sum;
-        const int32_t at = row * stride + column;
+        const int64_t at = int64_t(row) * stride + column;
         F before;
         memcpy(&before, nearest.data() + at, sizeof(F));
         const M better = touches & (nearness > before);
         const F after = kn::sel(better, nearness, before);
         memcpy(nearest.data() + at, &after, sizeof(F));
         kn::for_active(better, [&](int l) { first[at + l] = int32_t(f); });
-        const int64_t more = __builtin_popcount(kn::mask_bits(touches));
-        if (used + more <= room) {
-          int64_t place = used;
-          kn::for_active(touches, [&](int l) {
-            pixels[2 * place] = column + l, pixels[2 * place + 1] = row;
-            ++place;
-          });
+        if (used + count <= room) {
+          for (int l = 0; l < count; ++l) {
+            pixels[2 * (used + l)] = column + begin + l, pixels[2 * (used + l) + 1] = row;
+            depths[used + l] = nearness[begin + l];
+          }
         }
-        used += more;
+        used += count;
       }
     }
   }
@@ -131,6 +135,20 @@ void touched(const kn_call* call) {
   batches[0] = 0;
   if (used > room) return;  // the caller comes again with more room
 
+  if (hidden[0] < T(1e29)) {
+    for (T& front : nearest) front = T(1) / (std::min(T(1) / front, hidden[1]) + hidden[0]);
+    int32_t kept = 0;
+    for (int64_t f = 0; f < faces; ++f) {
+      const int32_t begin = start[f], end = start[f + 1];
+      start[f] = kept;
+      for (int32_t k = begin; k < end; ++k) {
+        const int32_t column = pixels[2 * k], row = pixels[2 * k + 1];
+        pixels[2 * kept] = column, pixels[2 * kept + 1] = row;
+        kept += depths[k] >= nearest[int64_t(row) * stride + column];
+      }
+    }
+    start[faces] = kept;
+  }
   // Sorted by counting: how many pieces there are of each length, then where the first of them is.
   int32_t place[longest + 2] = {};
   for (int64_t f = 0; f < faces; ++f) {

@@ -3,7 +3,8 @@
 // Pixels lie row by row, `stride` (a multiple of 16) in a row. A packet is 16 neighbours of a row, or 16 entries of a list.
 //   face     of a pixel: the solid face in front; -1 if there is none, but some face within reach; -2 otherwise
 //   inside   pixels (column, row) that one face colours alone, packet by packet of the same face; column -1: no pixel
-//   outside  packets of pixels with uncovered ones near a face, and the faces that may be within reach (any side)
+//   outside  uncovered pixels (column, row) near a face, packets of neighbours; and the faces that may be within reach of
+//            a packet (any side)
 //   rims     packets of pixels with covered ones near a silhouette edge in front of them, and these edges,
 //            as 3 * face + first corner; none of their pixels is listed as inside
 // The lists of faces and edges may hold too much by rounding, never too little: pixel kernels decide again, by their own
@@ -30,6 +31,12 @@ struct Face {
 
 struct Range {
   int32_t first, last;  // inclusive
+};
+
+// A face that may be within reach of pixels (bits) of a packet.
+struct Touch {
+  int32_t packet, face;
+  uint32_t pixels;
 };
 
 struct Box {
@@ -81,12 +88,15 @@ template <class T>
 struct Memory {
   std::vector<Face<T>> faces;
   std::vector<T> nearness;       // of pixels: 1/z of the foreground
-  std::vector<Range> open;       // of packets: first and last uncovered column; first > last if there is none
+  std::vector<uint16_t> open;    // of packets: bits of uncovered pixels
   std::vector<T> deepest;        // of packets: least nearness of covered pixels
   std::vector<uint8_t> tiles;    // whether a tile has uncovered pixels
   std::vector<uint8_t> rimmed;   // whether a packet is listed with rims
   std::vector<Box> boxes;        // of faces: pixels that they may cover
-  Entries outside, rims;
+  std::vector<Touch> outside;
+  std::vector<int32_t> first;    // of tiles: place of their entries among those of all tiles
+  std::vector<Touch> sorted;
+  Entries rims;
 };
 
 template <class T>
@@ -127,16 +137,20 @@ class Visible {
     if (with_edges_)
       for (int64_t f = 0; f < faces_; ++f)
         if (own_.faces[f].solid) list_edges(int32_t(f));
-    int32_t* const needed = ints(17);
-    own_.outside.sort(packets_, ints(11), call_->length[11], ints(12), ints(13), call_->length[13], needed + 1);
-    own_.rims.sort(packets_, ints(14), call_->length[14], ints(15), ints(16), call_->length[16], needed + 3);
-    mark_empty();
+    int32_t* const needed = ints(18);
+    list_outside(needed + 1);
+    own_.rims.sort(packets_, ints(15), call_->length[15], ints(16), ints(17), call_->length[17], needed + 3);
+    own_.rimmed.assign(packets_, 0);
+    for (int32_t k : own_.rims.at) own_.rimmed[k] = 1;
     needed[0] = list_inside();
   }
 
  private:
   int32_t* ints(int at) const { return static_cast<int32_t*>(call_->array[at]); }
   T x_of(int32_t column) const { return T(2 * column + 1 - width_) * scale_; }
+  F x_of_lanes(int32_t column) const {
+    return (kn::splat<F>(T(2 * column + 1 - width_)) + __builtin_convertvector(2 * kn::iota<I>(), F)) * scale_;
+  }
   T y_of(int32_t row) const { return T(2 * row + 1 - height_) * scale_; }
   Range columns_of(T low, T high) const { return pixels_between(low, high, width_, inverse_); }
   Range rows_of(T low, T high) const { return pixels_between(low, high, height_, inverse_); }
@@ -160,7 +174,7 @@ class Visible {
   // The nearest solid face of every pixel. Nearness is 1/z, which is linear on the screen.
   void draw() {
     own_.nearness.assign(packets_ * packet + W, T(0));
-    std::fill(face_, face_ + packets_ * packet, int32_t(UNCOVERED));
+    std::fill(face_, face_ + packets_ * packet, int32_t(EMPTY));
     own_.boxes.assign(faces_, Box{{0, -1}, {0, -1}});
     for (int64_t f = 0; f < faces_; ++f) {
       const Face<T>& s = own_.faces[f];
@@ -232,13 +246,37 @@ class Visible {
         T deepest = T(1e30);
         if (uncovered != (1u << end) - 1)
           for (int l = 0; l < W; ++l) deepest = std::min(deepest, deepest_lanes[l]);
-        Range open = {packet, -1};
-        if (uncovered) open = {__builtin_ctz(uncovered), 31 - __builtin_clz(uncovered)};
-        own_.open[k] = {column + open.first, column + open.last};
+        own_.open[k] = uint16_t(uncovered);
         own_.deepest[k] = deepest;
-        if (open.last >= 0) own_.tiles[row / tile_rows * parts_ + part] = 1;
+        if (uncovered) own_.tiles[row / tile_rows * parts_ + part] = 1;
       }
   }
+
+  // The three lines of a face, moved outwards by the reach: x[k] x + y[k] y + c[k] >= 0 on the inner side.
+  struct Sides {
+    T x[3], y[3], c[3];
+    Sides(const Face<T>& s, T reach) {
+      const T sign = s.area > 0 ? T(1) : T(-1);
+      for (int k = 0; k < 3; ++k) {
+        const int n = k == 2 ? 0 : k + 1;
+        const T ex = s.x[n] - s.x[k], ey = s.y[n] - s.y[k];
+        x[k] = -sign * ey, y[k] = sign * ex;
+        c[k] = reach * sqrt(ex * ex + ey * ey) * T(1 + 1e-5) - x[k] * s.x[k] - y[k] * s.y[k];
+        c[k] += T(1e-6) * (std::abs(x[k] * s.x[k]) + std::abs(y[k] * s.y[k]));  // what rounding may cost
+      }
+    }
+
+    // Bits of the pixels from `column` on that are on the inner side of all lines.
+    uint32_t near_to(int32_t column, T at, const Visible& of) const {
+      const T c0 = y[0] * at + c[0], c1 = y[1] * at + c[1], c2 = y[2] * at + c[2];
+      uint32_t bits = 0;
+      for (int l = 0; l < packet; l += W) {
+        const F p = of.x_of_lanes(column + l);
+        bits |= kn::mask_bits(kn::min_(kn::min_(c0 + x[0] * p, c1 + x[1] * p), c2 + x[2] * p) >= T(0)) << l;
+      }
+      return bits;
+    }
+  };
 
   void list_face(int32_t f) {
     const Face<T>& s = own_.faces[f];
@@ -246,30 +284,20 @@ class Visible {
     const T low = std::min({s.y[0], s.y[1], s.y[2]}), high = std::max({s.y[0], s.y[1], s.y[2]});
     const Range columns = columns_of(left - reach_, right + reach_), rows = rows_of(low - reach_, high + reach_);
     if (columns.first > columns.last) return;
+    const Sides sides(s, reach_);
     for (int32_t tile = rows.first / tile_rows; tile <= rows.last / tile_rows; ++tile)
       for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part) {
         if (!own_.tiles[tile * parts_ + part]) continue;
         const int32_t end = std::min(rows.last, tile * tile_rows + tile_rows - 1);
+        const int32_t first = std::max(columns.first - part * packet, 0);
+        const int32_t last = std::min(columns.last - part * packet, packet - 1);
+        const uint32_t within = ((2u << last) - 1) & ~((1u << first) - 1);
         for (int32_t row = std::max(rows.first, tile * tile_rows); row <= end; ++row) {
           const int64_t k = int64_t(row) * parts_ + part;
-          const int32_t first = std::max(own_.open[k].first, columns.first);
-          const int32_t last = std::min(own_.open[k].last, columns.last);
-          if (first <= last && !is_beyond(s, x_of(first), x_of(last), y_of(row))) own_.outside.add(k, f);
+          const uint32_t pixels = own_.open[k] & within & sides.near_to(part * packet, y_of(row), *this);
+          if (pixels) own_.outside.push_back({int32_t(k), f, pixels});
         }
       }
-  }
-
-  // Whether one edge has all pixels from (x0, y) to (x1, y) on its outer side, farther away than the reach.
-  bool is_beyond(const Face<T>& s, T x0, T x1, T y) const {
-    const T sign = s.area > 0 ? T(1) : T(-1);
-    for (int k = 0; k < 3; ++k) {
-      const int n = k == 2 ? 0 : k + 1;
-      const T ex = s.x[n] - s.x[k], ey = s.y[n] - s.y[k];
-      const T up = ex * (y - s.y[k]);
-      const T inner = std::max(sign * (up - ey * (x0 - s.x[k])), sign * (up - ey * (x1 - s.x[k])));
-      if (inner < 0 && inner * inner > reach_squared_ * (ex * ex + ey * ey)) return true;
-    }
-    return false;
   }
 
   // An edge is a silhouette if no drawn face across it looks the same way; a fold of two solid faces belongs to its
@@ -319,15 +347,59 @@ class Visible {
     return false;
   }
 
-  void mark_empty() {
-    own_.rimmed.assign(packets_, 1);  // for now: empty
-    for (int32_t k : own_.outside.at) own_.rimmed[k] = 0;
-    for (int64_t k = 0; k < packets_; ++k)
-      if (own_.rimmed[k] && own_.open[k].first <= own_.open[k].last)
-        for (int l = 0; l < packet; ++l)
-          if (face_[k * packet + l] == UNCOVERED) face_[k * packet + l] = EMPTY;
-    std::fill(own_.rimmed.begin(), own_.rimmed.end(), uint8_t(0));
-    for (int32_t k : own_.rims.at) own_.rimmed[k] = 1;
+  // Pixels near faces, tile by tile in packets, and the faces of each packet in ascending order.
+  // needed: how many packets and entries there are.
+  void list_outside(int32_t* needed) {
+    const int64_t tiles = int64_t(own_.tiles.size());
+    own_.first.assign(tiles + 1, 0), own_.sorted.resize(own_.outside.size());
+    for (const Touch& touch : own_.outside) ++own_.first[tile_of(touch.packet) + 1];
+    for (int64_t t = 0; t < tiles; ++t) own_.first[t + 1] += own_.first[t];
+    for (const Touch& touch : own_.outside) own_.sorted[own_.first[tile_of(touch.packet)]++] = touch;
+    Outside to = {ints(11), ints(12), ints(13), ints(14), call_->length[11] / packet, call_->length[14], 0, 0};
+    for (int64_t t = 0, begin = 0; t < tiles; begin = own_.first[t], ++t)
+      if (own_.first[t] > begin) list_tile(own_.sorted.data() + begin, own_.sorted.data() + own_.first[t], to);
+    needed[0] = int32_t(to.packets), needed[1] = int32_t(to.entries);
+    const bool enough = to.packets <= to.packet_room && to.entries <= to.room;
+    if (!enough) to.packets = 0, to.entries = 0;
+    for (int64_t k = to.packets; k <= to.packet_room; ++k) to.start[k] = int32_t(to.entries);
+  }
+
+  struct Outside {
+    int32_t *column, *row, *start, *listed;
+    int64_t packet_room, room;
+    int64_t packets, entries;  // so far
+  };
+
+  int64_t tile_of(int32_t k) const { return int64_t(k / parts_ / tile_rows) * parts_ + k % parts_; }
+
+  void list_tile(const Touch* begin, const Touch* end, Outside& to) {
+    const int32_t part = begin->packet % parts_, top = begin->packet / parts_ / tile_rows * tile_rows;
+    uint32_t pixels[tile_rows] = {}, of_packet[tile_rows][tile_rows] = {};  // bits of rows, of all and of each packet
+    for (const Touch* touch = begin; touch < end; ++touch) pixels[touch->packet / parts_ - top] |= touch->pixels;
+    int32_t count = 0;
+    for (int32_t r = 0; r < tile_rows; ++r)
+      for (uint32_t left = pixels[r]; left; left &= left - 1, ++count) {
+        const int32_t l = __builtin_ctz(left), column = part * packet + l;
+        of_packet[count / packet][r] |= 1u << l;
+        face_[int64_t(top + r) * stride_ + column] = UNCOVERED;
+        const int64_t slot = to.packets * packet + count;
+        if (slot < to.packet_room * packet) to.column[slot] = column, to.row[slot] = top + r;
+      }
+    const int32_t used = (count + packet - 1) / packet;
+    for (; count < used * packet; ++count) {
+      const int64_t slot = to.packets * packet + count;
+      if (slot < to.packet_room * packet) to.column[slot] = -1, to.row[slot] = 0;
+    }
+    for (int32_t q = 0; q < used; ++q, ++to.packets) {
+      if (to.packets < to.packet_room) to.start[to.packets] = int32_t(to.entries);
+      int32_t last = -1;
+      for (const Touch* touch = begin; touch < end; ++touch) {
+        if (touch->face == last || !(touch->pixels & of_packet[q][touch->packet / parts_ - top])) continue;
+        last = touch->face;
+        if (to.entries < to.room) to.listed[to.entries] = last;
+        ++to.entries;
+      }
+    }
   }
 
   // Covered pixels, face after face, those of a face in whole packets. Returns the packets that are needed.
@@ -384,7 +456,9 @@ class Visible {
 template <class T>
 void visible(const kn_call* call) {
   static thread_local Memory<T> memory;
-  Visible<T>(call, memory).run();
+  Memory<T>* own = &memory;
+  asm("" : "+r"(own));  // otherwise compilers ask for its address again and again
+  Visible<T>(call, *own).run();
 }
 
 }  // namespace

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -19,7 +23,8 @@ def tetrahedralise(mesh: Mesh, *, size: float | None = None) -> Tets:
     """Fill a closed surface with tetrahedra, by fTetWild [Hu, Schneider, Wang, Zorin, Panozzo 2020].
 
     The surface is cut anew: its vertices are not kept, and it moves by up to 1e-3 of the diagonal of its box. The
-    method is random: another call gives another mesh, so keep the one that you work with. It takes seconds.
+    method is random: another call gives another mesh, so keep the one that you work with. It takes seconds, during
+    which the process works in a temporary folder, as fTetWild writes a file where it is.
 
     Args:
         mesh: The surface: closed, with faces anticlockwise from outside; parts of it may touch or intersect.
@@ -57,14 +62,15 @@ def tetrahedralise(mesh: Mesh, *, size: float | None = None) -> Tets:
         import pytetwild
     except ImportError as error:
         raise ImportError("filling a surface with tetrahedra needs fTetWild: pip install 'kinema[mesh]'") from error
-    vertices, corners = pytetwild.tetrahedralize(
-        np.ascontiguousarray(points),
-        np.ascontiguousarray(faces, np.int32),
-        edge_length_abs=min(edge, diagonal),
-        epsilon=FURTHEST,
-        coarsen=True,  # otherwise edges stay as short as the first cut made them
-        num_threads=1,
-    )
+    with _elsewhere():
+        vertices, corners = pytetwild.tetrahedralize(
+            np.ascontiguousarray(points),
+            np.ascontiguousarray(faces, np.int32),
+            edge_length_abs=min(edge, diagonal),
+            epsilon=FURTHEST,
+            coarsen=True,  # otherwise edges stay as short as the first cut made them
+            num_threads=1,
+        )
     if len(corners) == 0:
         raise ModelError(
             "fTetWild found nothing to fill", got=f"a volume of {volume:.3g} m^3", fix="give a smaller size"
@@ -72,6 +78,18 @@ def tetrahedralise(mesh: Mesh, *, size: float | None = None) -> Tets:
     # Its tetrahedra are mirrored to ours.
     mirrored = np.asarray(corners, np.int64)[:, [0, 1, 3, 2]]
     return usable_tets(np.asarray(vertices, np.float64), mirrored, "element {} of fTetWild".format)[0]
+
+
+@contextmanager
+def _elsewhere() -> Iterator[None]:
+    """In a folder of its own, for what fTetWild leaves behind."""
+    here = os.getcwd()
+    with TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(here)
 
 
 def _refuse_open(faces: np.ndarray) -> None:

@@ -1,0 +1,90 @@
+"""What went wrong in a run, as errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinema.errors import SimulationError
+from kinema.model.model import Model
+
+
+def trusted(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Inputs of implicit steps, whose gradients raise SimulationError if they are not finite."""
+    return {name: _Trusted.apply(t) if t.requires_grad else t for name, t in inputs.items()}
+
+
+class _Trusted(torch.autograd.Function):
+    """A tensor as it is; where the adjoint of an implicit step was not solved, its gradient is not a number."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        if not bool(gradient.isfinite().all()):
+            raise SimulationError(
+                "the gradient of implicit steps is not finite: that of the loss is not, or the linear system of a "
+                "step's adjoint was not solved",
+                fix="a shorter dt, or less friction; or on_failure='status', which gives the gradient as it is",
+            )
+        return gradient
+
+
+def _any_positive(numbers: Tensor) -> bool:
+    return bool((numbers.detach().numpy() > 0).any())  # faster than in torch, and on one thread
+
+
+def check_room(model: Model, missed: Tensor | None) -> None:
+    """Raise if there were more contacts than there was room for."""
+    if missed is None or not _any_positive(missed):
+        return
+    step = int((missed.squeeze(-1) > 0).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
+    raise SimulationError(
+        f"more than {model.contact.most} contacts at once, first in step {step}",
+        fix=f"Contact(most={model.contact.most + int(missed.max())}) or more, or a smaller margin",
+    )
+
+
+def check_pairs(model: Model, missed: Tensor | None) -> None:
+    """Raise if more vertices and triangles of soft things were near each other than there was room for."""
+    if missed is None or not _any_positive(missed):
+        return
+    assert model.matter.surface is not None
+    surface = model.matter.surface
+    step = int((missed > 0).any(-1).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
+    slots, pairs = missed.detach().reshape(-1, 2).amax(0).tolist()
+    wanted = max(surface.slots + slots, surface.slots * (1.0 + pairs / surface.room))
+    raise SimulationError(
+        f"more soft triangles are near vertices than there is room for, first in step {step}",
+        fix=f"Skin(neighbours={math.ceil(wanted)}) or more, or a smaller thickness",
+    )
+
+
+def check_solved(unsolved: Tensor | None, residual: Tensor | None) -> None:
+    """Raise if the exact solver gave up in some step."""
+    if unsolved is None or residual is None or not _any_positive(unsolved):
+        return
+    failed = (unsolved.squeeze(-1) > 0).reshape(-1, unsolved.shape[-2])
+    step = int(failed.any(0).nonzero()[0])
+    left = float(residual.detach().reshape(failed.shape)[failed[:, step], step].max())
+    raise SimulationError(
+        f"the impulses of step {step} were not found to the precision of the exact solver: {left:.3g} N s are missing",
+        fix="a larger Contact(cfm=...), less friction or a shorter dt; or on_failure='status' to go on with that error",
+    )
+
+
+def check_particles(lack: Tensor | None) -> None:
+    """Raise if an implicit step was not solved."""
+    if lack is None or not _any_positive(lack):
+        return
+    failed = (lack.detach().squeeze(-1) > 0).reshape(-1, lack.shape[-2])
+    step = int(failed.any(0).nonzero()[0])
+    raise SimulationError(
+        f"implicit step {step} of the particles was not found: {float(lack.detach().max()):.2g} of it is missing",
+        fix="a shorter dt, or Skin(k_d=0), whose force jumps at touch; or on_failure='status' to go on with that error",
+    )

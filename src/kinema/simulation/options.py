@@ -1,0 +1,29 @@
+"""What the program of a step is made for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """What a step does beside moving the model.
+
+    Attributes:
+        loaded: Names of bodies that wrenches act on.
+        record: Outputs, of RECORDS.
+        activated: Whether the activation of tetrahedra and triangles is a control.
+        pushed: Whether forces on particles are a control.
+        implicit: Whether particles take implicit steps.
+        substeps: How many short steps it is made of.
+    """
+
+    loaded: tuple[str, ...] = ()
+    record: tuple[str, ...] = ()
+    activated: bool = False
+    pushed: bool = False
+    implicit: bool = False
+    substeps: int = 1
+
+
+PLAIN = StepOptions()

@@ -1,0 +1,81 @@
+"""Several short steps in the program of a long one."""
+
+from __future__ import annotations
+
+from kinema.integrate.substeps import COPIES, SUMS, count_up, keep_worst
+from kinema.lang import Float
+from kinema.lang.program import Program, Ref
+from kinema.simulation.options import StepOptions
+
+SUM = ("impulse", "limit_impulse", "iterations")
+MEAN = ("acceleration", "imu", "joint_load")
+
+
+class Substeps(Program):
+    """A program as each of its substeps sees it: states are iterates of a loop, and outputs are gathered over it.
+
+    ```python
+    inside = Substeps(whole, options)
+    ...  # a step, added to `inside`
+    inside.close()
+    ```
+
+    Of what is recorded, impulses and iterations are summed, accelerations, what sensors feel of them and loads are
+    means, and the rest is that of the first substep; of what tells how well a step was solved, the worst counts.
+
+    Args:
+        whole: The program of the long step.
+        options: With the number of substeps, and what is recorded.
+    """
+
+    def __init__(self, whole: Program, options: StepOptions) -> None:
+        super().__init__(whole.name)
+        self.buffers, self._loops = whole.buffers, whole._loops
+        self.whole, self.options, self.loop = whole, options, whole.repeat(options.substeps)
+        self.number = whole.iterate(self.loop, "substep", Float, 1)
+        self.states: list[tuple[Ref, Ref]] = []
+        self.gathered: list[tuple[Ref, Ref, Ref]] = []
+
+    def state(self, name: str, element: type, count: int | None = None) -> Ref:
+        """A state, at the start of this substep; `.next` is at its end."""
+        inside = self.whole.iterate(self.loop, f"{name} in substeps", element, count)
+        self.states.append((self.whole.state(name, element, count), inside))
+        return inside
+
+    def output(self, name: str, element: type, count: int | None = None) -> Ref:
+        """What this substep adds to an output."""
+        if name.startswith("record_") and name.removeprefix("record_") not in self.options.record:
+            return self.scratch(name, element, count)  # nobody asks for it
+        part = self.scratch(f"{name} of a substep", element, count)
+        so_far = self.whole.iterate(self.loop, f"{name} in substeps", element, count)
+        self.gathered.append((self.whole.output(name, element, count), part, so_far))
+        return part
+
+    def close(self) -> None:
+        """Put the substeps into the whole step."""
+        p = self.whole
+        for state, inside in self.states:
+            self._copy(state, inside.first)
+        with self.loop:
+            self.loop.body.extend(self.nodes)
+            for _, part, so_far in self.gathered:
+                self._gather(part, so_far)
+            p.call(count_up, self.number, self.number.next)
+        for state, inside in self.states:
+            self._copy(inside.last, state.next)
+        for output, _, so_far in self.gathered:
+            self._copy(so_far.last, output)
+
+    def _copy(self, one: Ref, other: Ref) -> None:
+        self.whole.call(COPIES[len(one.buffer.kinds)], one, other, count=one.buffer.length)
+
+    def _gather(self, part: Ref, so_far: Ref) -> None:
+        p, name, count = self.whole, so_far.name.removesuffix(" in substeps"), part.buffer.length
+        if not name.startswith("record_"):
+            p.call(keep_worst, part, so_far, so_far.next, count=count)
+            return
+        kind, share = name.removeprefix("record_"), 1.0 / self.options.substeps
+        weights = (1.0, 1.0) if kind in SUM else (share, share) if kind in MEAN else (1.0, 0.0)
+        first, later = (p.constant(f"{name} {n}", Float, w) for n, w in zip(("first", "later"), weights, strict=True))
+        kernel = SUMS[len(part.buffer.kinds)]
+        p.call(kernel, self.number, first, later, part, so_far, so_far.next, count=count)
