@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,98 @@ def cloth_on_robot() -> Any:
     return figure
 
 
+def pose_from_image() -> Any:
+    """Start, some iterations, what was found and the photograph; errors by iteration."""
+    import pose_from_image as example
+
+    course = example.fit()
+    figure, ((*panels, error),) = _rows("Pose of a mesh from one image", 1, (1, 1, 1, 1, 1, 1.5))
+    numbers = (0, 10, 30, len(course) - 1)
+    for panel, number in zip(panels, numbers, strict=False):
+        angle, distance = example.errors(*course[number][1:])
+        name = "start" if number == 0 else f"iteration {number}" if number != numbers[-1] else "found"
+        image = example.seen(*course[number][1:], supersample=3, sigma=1e-7)
+        _image(panel, image, f"{name}\n{angle:.3g} degrees, {distance:.2g} mm")
+    _image(panels[-1], example.photograph(), "observed\n")
+    errors = np.array([example.errors(*pose) for _, *pose in course])
+    error.semilogy(errors[:, 0], color=ORANGE, label="angle [degrees]")
+    error.semilogy(errors[:, 1], color=BLUE, label="distance [mm]")
+    error.set(title="from the truth", xlabel="iteration")
+    error.legend(frameon=False, fontsize=8, loc="lower left")
+    return figure
+
+
+def texture_from_images() -> Any:
+    """Start, what was found and the truth, in a view that was not among the images; textures; the loss."""
+    import texture_from_images as example
+
+    *found, losses = example.fit()
+    truth = example.painted()
+    start = [torch.full_like(x, 0.5) for x in truth]
+    figure, ((*panels, loss),) = _rows("Texture and colours from images", 1, (1, 1, 1, 1, 1.4, 1.2))
+    photographs = example.photographs()
+    _image(panels[0], torch.cat([torch.cat([*photographs[k : k + 3]], 1) for k in (0, 3, 6, 9)]), "the 12 images")
+    for panel, paint, name in zip(panels[1:], (start, found, truth), ("start", "found", "truth"), strict=False):
+        _image(panel, example.seen(*paint, example.unseen), f"{name}, from a new side")
+    line = torch.ones(2, truth[0].shape[1], 3)
+    _image(panels[-1], torch.cat([found[0], line, truth[0]]), "texture: found, and the truth")
+    loss.semilogy(losses, "o-", ms=4, color=ORANGE)
+    loss.axhline(example.NOISE**2, ls="--", lw=1, color=GREY)
+    loss.set(title="loss; dashed: the noise", xlabel="evaluation")
+    return figure
+
+
+def camera_pose() -> Any:
+    """Three guesses, where they ended, the photograph; errors by iteration."""
+    import camera_pose as example
+
+    course = example.fit()
+    figure, grid = _rows("Camera pose from one image", 2, (1, 1, 1, 1, 1.3))
+    for row, (name, number) in enumerate((("guess", 0), ("end", len(course) - 1))):
+        losses, cameras = course[number]
+        images = kn.render(example.things, cameras, supersample=3, sigma=1e-7)
+        angles, distances = example.errors(cameras)
+        for k in range(3):
+            _image(grid[row][k], images[k], f"{name} {k + 1}: {angles[k]:.2g} degrees, {1e-3 * distances[k]:.2g} m")
+    _image(grid[0][3], example.photograph(), "observed")
+    grid[1][3].set_axis_off()
+    errors = torch.stack([example.errors(cameras)[0] for _, cameras in course])
+    losses = torch.stack([losses for losses, _ in course])
+    for axes, values, name in ((grid[0][4], errors, "angle to the truth [degrees]"), (grid[1][4], losses, "loss")):
+        for k, colour in enumerate((ORANGE, BLUE, GREEN)):
+            axes.semilogy(values[:, k], color=colour, label=f"guess {k + 1}")
+        axes.set(title=name, xlabel="iteration")
+    grid[0][4].legend(frameon=False, fontsize=8, loc=(0.65, 0.5))
+    return figure
+
+
+def sphere_to_silhouette() -> Any:
+    """The ball on its way, one of its silhouettes below; the rabbit; intersection over union."""
+    import sphere_to_silhouette as example
+
+    course = example.fit()
+    figure, grid = _rows("From a ball to a rabbit, by eight silhouettes", 2, (1, 1, 1, 1, 1, 1.6))
+    camera = example.unseen.resized(200, 200)
+    fine = {"supersample": 2, "sigma": 1e-6, "lights": kn.Lights.studio()}
+    wanted, clay = example.target(), kn.Material(torch.tensor([0.75, 0.55, 0.4]))
+    view = 6
+    for column, number in enumerate((0, 10, 40, len(course) - 1)):
+        share, vertices = course[number]
+        _image(
+            grid[0][column], kn.render(kn.Surface(vertices, example.faces, clay), camera, **fine), f"iteration {number}"
+        )
+        mask = example.silhouettes(vertices)[view]
+        both = torch.stack([1 - wanted[view], 1 - 0.5 * (mask + wanted[view]), 1 - mask], -1)
+        _image(grid[1][column], both, f"intersection / union {share:.2f}")
+    rabbit = [example.ellipsoid(*part) for part in example.RABBIT]
+    _image(grid[0][4], kn.render([replace(s, material=clay) for s in rabbit], camera, **fine), "target")
+    _image(grid[1][4], (1 - wanted[view])[..., None].expand(-1, -1, 3), "one of 8 silhouettes")
+    grid[0][5].plot([share for share, _ in course], color=ORANGE)
+    grid[0][5].set(title="intersection over union", xlabel="iteration")
+    grid[1][5].set_axis_off()
+    return figure
+
+
 def mass_from_video() -> Any:
     """What was filmed, and the throws of the first guess and of the mass that was found; the course of the fit."""
     import mass_from_video as example
@@ -395,6 +488,26 @@ def _figure(title: str, widths: tuple[float, ...], solid: int = 0) -> tuple[Any,
         axes.grid(alpha=0.2)
     figure.suptitle(title, fontsize=13)
     return figure, panels
+
+
+def _rows(title: str, rows: int, widths: tuple[float, ...]) -> tuple[Any, Any]:
+    """A figure with rows of panels."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 2.3 * rows + 0.5), facecolor="white", layout="constrained")
+    panels = figure.subplots(rows, len(widths), width_ratios=widths, squeeze=False)
+    for axes in panels.flat:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.2)
+    figure.suptitle(title, fontsize=13)
+    return figure, panels
+
+
+def _image(axes: Any, image: torch.Tensor, title: str) -> None:
+    """Draw an image of linear RGB."""
+    axes.imshow(to_srgb(image.detach().clamp(0.0, 1.0)))
+    axes.set_title(title, fontsize=9)
+    axes.set_axis_off()
 
 
 def _side(axes: Any, robot: Robot, name: str, model: kn.Model, q: torch.Tensor, colour: str, alpha: float) -> None:
@@ -524,6 +637,10 @@ PICTURES = (
     soft_walker,
     gripper_cube,
     cloth_on_robot,
+    pose_from_image,
+    texture_from_images,
+    camera_pose,
+    sphere_to_silhouette,
     mass_from_video,
     damping_from_video,
 )

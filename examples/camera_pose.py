@@ -2,8 +2,8 @@
 
 Three robots are seen from 4.7 m away. The image is made as a photograph is, with nine samples per pixel, sharp edges
 and noise (seed 0). Three guesses are 1.3 m or 1.4 m off and look elsewhere, by up to 20 degrees. They are fitted at
-once, as one batch, and the one with the smallest loss is believed: the second ends in a wrong place, and its loss, fifty
-times that of the others, says so.
+once, as one batch, and the one with the smallest loss is believed: the second ends in a wrong place, and its loss,
+fifty times that of the others, says so.
 """
 
 import math
