@@ -100,6 +100,20 @@ def test_a_silhouette_is_the_alpha_of_an_image():
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11 * float(b.abs().max()))
 
 
+@pytest.mark.parametrize("gamma", [1e-2, 1e-4, 1e-6])
+def test_what_is_hidden_is_left_out_only_if_it_does_not_show(gamma: float):
+    """Without coverage, fragments far behind the front of a pixel are not listed: exp(-50) of what shows at most."""
+    results = []
+    for outputs in (("rgb",), ("rgb", "alpha")):
+        leaves = {k: a.requires_grad_() for k, a in soft_numbers(gamma).items()}
+        rgb = draw(leaves, outputs=outputs)["rgb"]
+        moved = [leaves[name] for name in ("vertices0", "vertices1", "colour2", "texture", "background", "t")]
+        results.append([rgb, *torch.autograd.grad((rgb * weights(rgb)).sum(), moved)])
+    for a, b in zip(*results, strict=True):
+        # Sums of a pixel come in another order; 1 / gamma amplifies their rounding.
+        assert float((a - b).abs().max()) <= 1e-13 / gamma * float(b.abs().max())
+
+
 def test_the_order_of_triangles_does_not_matter():
     t = soft_numbers(1e-2)
     turned = [Surface(s.vertices, s.faces.flip(0), s.material, s.uv, s.smooth, s.two_sided) for s in soup.surfaces(t)]
