@@ -65,14 +65,14 @@ struct Block {
 // Blocks of earlier calls of this thread, used again: pages of fresh memory cost more than most runs.
 class Spare {
  public:
-  // Memory, zeroed if it must be.
-  static Block take(int64_t bytes, bool zero) {
+  // Zeroed memory.
+  static Block take(int64_t bytes) {
     for (Block& block : spare()) {
       if (block.bytes < bytes || block.bytes > 2 * bytes) continue;
       Block found = std::move(block);
       std::swap(block, spare().back());
       spare().pop_back();
-      if (zero) memset(found.memory.get(), 0, size_t(bytes));
+      memset(found.memory.get(), 0, size_t(bytes));
       return found;
     }
     Block made{std::unique_ptr<void, Free>(calloc(size_t(bytes), 1)), bytes};
@@ -102,7 +102,7 @@ class Pieces {
     for (int32_t i = 0; i < prepared.n_pieces; ++i) {
       const int64_t bytes = prepared.piece_bytes[i];
       if (bytes < 0) memset(*given, 0, size_t(-1 - bytes));
-      start_.push_back(bytes < 0 ? *given++ : bytes == 0 ? nullptr : make(bytes, i != scratch));
+      start_.push_back(bytes < 0 ? *given++ : bytes == 0 ? nullptr : make(bytes));
     }
   }
 
@@ -118,11 +118,8 @@ class Pieces {
   }
 
  private:
-  // Of a worker: kernels write it before they read it, block after block.
-  static constexpr int32_t scratch = 2;  // WORKERS of arrange.py
-
-  char* make(int64_t bytes, bool zero) {
-    own_.push_back(Spare::take(bytes + line, zero));
+  char* make(int64_t bytes) {
+    own_.push_back(Spare::take(bytes + line));
     const uintptr_t address = reinterpret_cast<uintptr_t>(own_.back().memory.get());
     return reinterpret_cast<char*>((address + line - 1) / line * line);
   }
