@@ -23,7 +23,7 @@ CASE = scene.Case(324, 64, 1)
 def test_spheres_have_the_sizes_that_are_stated(triangles: int):
     case = scene.Case(triangles, 64, 2)
     assert case.faces.shape == (triangles, 3) and case.vertices.shape[0] == 2
-    a, b, c = (case.vertices[0][case.faces[:, k]] for k in range(3))
+    a, b, c = (case.mesh[0][case.faces[:, k]] for k in range(3))
     assert ((np.cross(b - a, c - a) * a).sum(-1) > 0).all(), "some faces look inwards"
 
 
