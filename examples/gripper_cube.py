@@ -34,7 +34,7 @@ scene = kn.Scene()
 scene.add_ground(without=[BOX])
 scene.add_robot(gripper())
 rubber = kn.Solid(density=500.0, mu=2e3, lam=4e3, viscosity=5.0)
-touch = kn.Skin(k_e=500.0, k_d=0.5, k_f=8.0, friction=0.8)
+touch = kn.Skin(k_e=500.0, k_d=0.0, k_f=8.0, friction=0.8)  # damping would jump at touch
 scene.add_solid(block((4, 4, 4), SIDE / 4), "cube", material=rubber, skin=touch, pos=(0.0, 0.0, SIDE / 2))
 model = kn.compile(scene)
 
@@ -57,7 +57,7 @@ def errors(path: kn.Trajectory) -> torch.Tensor:
     return torch.stack([x[-1, :, 2].mean() - HEIGHT, (x[:, -25:] - x[:, :25])[..., 0].mean() - WIDTH, 0.1 * speed])
 
 
-def optimise(iterations: int = 15) -> tuple[torch.Tensor, list[list[float]]]:
+def optimise(iterations: int = 25) -> tuple[torch.Tensor, list[list[float]]]:
     """L-BFGS; returns the forces [N] and the errors [m] of each evaluation."""
     forces, course = guess().requires_grad_(), []
     optimiser = torch.optim.LBFGS([forces], max_iter=iterations, line_search_fn="strong_wolfe")
@@ -85,14 +85,15 @@ def main() -> None:
 def check() -> None:
     """Within 1 mm and 1 cm/s, off the ground; the width's derivative by all forces is that of central differences.
 
-    These have 1e-10 of rounding at 1e-5 N, and something for vertices that begin to touch: 1e-6 is asked for.
+    These are taken at the guess, where no vertex begins to touch within 1e-4 N: rounding is 1e-9, 1e-7 is asked for.
     """
     forces, course = optimise()
     assert max(map(abs, course[-1])) < 1e-3, course[-1]
-    path = grasp(forces.requires_grad_())
-    (slope,) = torch.autograd.grad(errors(path)[1], forces)
-    more, less = (errors(grasp(forces.detach() + side * slope / slope.norm()))[1] for side in (1e-5, -1e-5))
-    assert path.x_end[:, 2].min() > 0.1 and abs((more - less) / 2e-5 / slope.norm() - 1.0) < 1e-6
+    assert grasp(forces).x_end[:, 2].min() > 0.1
+    forces = guess().requires_grad_()
+    (slope,) = torch.autograd.grad(errors(grasp(forces))[1], forces)
+    more, less = (errors(grasp(guess() + side * slope / slope.norm()))[1] for side in (1e-4, -1e-4))
+    assert abs((more - less) / 2e-4 / slope.norm() - 1.0) < 1e-7
 
 
 if __name__ == "__main__":

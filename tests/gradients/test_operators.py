@@ -359,6 +359,8 @@ declare(
     abs=("abs(a)", lambda xp, a: xp.abs(a)),
     sign=("sign(a) * b", lambda xp, a, b: xp.sign(a) * b),
     floor=("floor(a) * b", lambda xp, a, b: xp.floor(a) * b),
+    detach=("detach(floor(a)) * b", lambda xp, a, b: xp.floor(a) * b),  # differences see no other
+    everywhere=("select(everywhere(a > 100.0), b, a)", lambda xp, a, b: a),
     min=("min(a, b)", lambda xp, a, b: xp.minimum(a, b)),
     max=("max(a, b)", lambda xp, a, b: xp.maximum(a, b)),
     min3=("min(a, b, c)", lambda xp, a, b, c: xp.minimum(xp.minimum(a, b), c)),

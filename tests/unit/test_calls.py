@@ -115,7 +115,7 @@ def test_a_call_inside_of_a_progress_function():
     """Watchers are used again, but not while they watch."""
     inner, outer, seen = program(), program(), []
     small, wanted = given(3), theirs(given(3)).detach()
-    steps = 400_000
+    steps = 4_000_000
 
     def show(done: int, of: int) -> None:
         if len(seen) < 3:

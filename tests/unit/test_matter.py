@@ -286,7 +286,7 @@ def test_copies_simulate_to_the_same_bits(tmp_path: Path):
         other, other_grads = run(copied)
         assert same(path, other) and same(grads, other_grads)
     kn.save(tmp_path / "path", path)
-    assert same(kn.load(tmp_path / "path"), replace(path, model=None))  # files of trajectories have no model
+    assert same(kn.load(tmp_path / "path"), replace(path, _model=None))  # files of trajectories have no model
 
 
 SPOILED: dict[str, Callable[[Any], Any]] = {

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import Array, Float, Index, abs, everywhere, kernel, max, select, sin, struct, vec3
+from kinema.lang import Array, Float, Index, abs, detach, everywhere, kernel, max, select, sin, struct, vec3
 
 N = 19  # not a multiple of any lane width
 STEPS = 5
@@ -289,6 +289,22 @@ def shrink_and_count(i: Index, s: Array[Float], small: Array[Float], share: Arra
 @kernel
 def shrink_adjoint(i: Index, share: Array[Float], small_adj: Array[Float], s_adj: Array[Float]):
     s_adj[i] += share[i] * small_adj[i]
+
+
+@kernel
+def held_square(i: Index, s: Array[Float], s_next: Array[Float]):
+    s_next[i] = detach(s[i]) * s[i]
+
+
+def test_nothing_flows_through_detach():
+    """d (held(s) s) / ds = s, where d s^2 / ds would be 2 s."""
+    p = kn.Program("held")
+    s = p.state("s", Float, N)
+    p.call(held_square, s, s.next, count=N)
+    start = torch.linspace(1.0, 2.0, N, dtype=torch.float64, requires_grad=True)
+    final = kn.rollout(p, 1, {"s": start}).final["s"]
+    assert torch.equal(final, start * start)
+    assert torch.equal(torch.autograd.grad(final.sum(), start)[0], start)
 
 
 @pytest.mark.parametrize("batch", [(), (9,)])
