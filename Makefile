@@ -18,13 +18,14 @@ with    = $(VENV)/stamps/$(1)-$(PACKAGES)
 NATIVE := src/kinema/_native/.stamp-$(SOURCES)
 GALLERY := build/.gallery-$(call digest,,docs/gallery.py $(shell find src/kinema/rendering -name '*.py' -o -name '*.cpp' | LC_ALL=C sort))
 
-.PHONY: help setup setup-bench demo test bench docs lint format clean
+.PHONY: help setup setup-bench demo test slow bench docs lint format clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo         drop a soft block on a sphere, recover its stiffness by gradient"
 	@echo "make test         lint, types and tests"
+	@echo "make slow         the tests that 'make test' leaves out: emulated aarch64, minutes"
 	@echo "make bench        time the kernels beside their peers"
 	@echo "make docs         build the documentation into site/"
 	@echo "make lint         ruff and mypy only          make format   let ruff format the sources"
@@ -44,6 +45,9 @@ WORKERS ?= 2
 test: setup lint
 	@echo "-- tests"
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+slow: setup
+	@$(BIN)/python -m pytest -m slow
 
 bench: setup-bench
 	@$(BIN)/kinema bench kernels

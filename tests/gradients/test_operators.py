@@ -853,6 +853,7 @@ def test_lanes_do_not_change_a_bit(subjects, place):
             assert all(map(same_bits, ours, theirs)), f"{form} of {name}: {subject.text}"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(support.aarch64() is None, reason="no cross compiler and emulator for aarch64")
 def test_another_architecture_has_the_same_bits(subjects, tmp_path):
     """Values and gradients of all operators, in double and single precision, at the widths of NEON and beyond."""

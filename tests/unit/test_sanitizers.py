@@ -159,6 +159,7 @@ def test_emitted_kernels_are_clean(tmp_path: Path) -> None:
     compare(made, support.run_stand_alone(made, [build.compiler() or "", *SANITIZED], [], tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(support.aarch64() is None, reason="no cross compiler and emulator for aarch64")
 def test_another_architecture_has_the_same_bits(tmp_path: Path) -> None:
     batch, made = runs()
