@@ -30,7 +30,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 def pytest_configure(config: pytest.Config) -> None:
     for kind in KINDS:
         config.addinivalue_line("markers", f"{kind}: tests in tests/{kind}")
-    config.addinivalue_line("markers", "slow: minutes, with tools that few have; left out unless asked for, see make slow")
+    config.addinivalue_line("markers", "slow: takes minutes, needs tools that few have; see make slow")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
