@@ -99,6 +99,7 @@ def test_ratios_divide_the_other_by_kinema():
     assert any("Mitsuba: absent" in cell for _, _, lines in report.tables(built) for line in lines for cell in line)
 
 
+@pytest.mark.slow
 def test_a_quick_run_fills_the_report():
     result = run.measure(quick=True)
     assert {row["mode"] for row in result["rows"] if row["engine"] == "Kinema"} == {"dibr", "soft"}

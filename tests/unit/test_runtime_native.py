@@ -31,8 +31,8 @@ KINDS = {
     "thread": ["-O1", "-g1", "-fsanitize=thread"],
 }
 # In the order of compiling, the longest first. Packing uses no threads.
+SLOW = ("runtime", "address")  # a minute of compiling
 CHECKS = [
-    ("runtime", "address"),
     ("layout", "address"),
     ("runtime", "thread"),
     ("runtime", "plain"),
@@ -73,12 +73,13 @@ def programs(tmp_path_factory: pytest.TempPathFactory):
 
         for part, kind in CHECKS:
             futures[part, kind] = pool.submit(build_check, part, kind)
+        futures["build"] = build_check
         yield futures
 
 
-@pytest.mark.parametrize(("part", "kind"), CHECKS)
+@pytest.mark.parametrize(("part", "kind"), [*CHECKS, pytest.param(*SLOW, marks=pytest.mark.slow)])
 def test_stand_alone_checks(programs, part: str, kind: str) -> None:
-    program = programs[part, kind].result()
+    program = programs["build"](part, kind) if (part, kind) == SLOW else programs[part, kind].result()
     output = run([str(program)], timeout=120).stdout
     print(output)
     assert "all is well" in output
