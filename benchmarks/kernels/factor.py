@@ -106,7 +106,9 @@ def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
 
     vertices, faces = sphere(32)
     look = Look(lit="none", vertex_colours=True, directional=0, edges=False)
-    shape = Shape(look, IMAGE, 0.1, len(vertices), ((0, 1, 0, 0),), ((0, 0),), (1 << 19,), ("rgb", "alpha"), soft=True)
+    shape = Shape(
+        look, IMAGE, 0.1, 100.0, len(vertices), ((0, 1, 0, 0),), ((0, 0),), (1 << 19,), ("rgb", "alpha"), soft=True
+    )
     p = image_program(Faces(faces.astype(np.int32), np.zeros(len(faces), np.int32), rings(faces)), shape)
     numbers = {
         "vertices": vertices,

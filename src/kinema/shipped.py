@@ -38,7 +38,7 @@ def programs() -> list[Program]:
     cube = block((1, 1, 1), 0.1)
     triangle = np.array([[0, 1, 2]], dtype=np.int32)
     faces = Faces(triangle, np.zeros(1, np.int32), rings(triangle))
-    shape = Shape(Look(), (8, 8), 0.1, 3, ((1, 1, 0, 0),), ((0, 0),), (1, 1, 1, 1, 1), ("rgb", "alpha"))
+    shape = Shape(Look(), (8, 8), 0.1, 100.0, 3, ((1, 1, 0, 0),), ((0, 0),), (1, 1, 1, 1, 1), ("rgb", "alpha"))
     soft = replace(shape, look=replace(shape.look, edges=False), room=(1,), soft=True)
     return [
         soft_program(tet_mesh(cube.vertices, cube.corners)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.render import reference, scenes
@@ -128,6 +130,22 @@ def test_images_are_continuous_where_an_outline_moves_over_pixels() -> None:
     # exp(-d^2 / sigma) has a slope of 0.86 / sqrt(sigma) = 12 at most, a step is 1.4e-3 on the screen; what comes into
     # reach adds 1e-4.
     assert 1e-3 < steps.max() < 0.02
+
+
+def test_only_what_is_between_near_and_far_is_drawn() -> None:
+    """A ball of radius 1 is 3.07 m away: what is seen of it is 2.1 m to 2.7 m from the camera."""
+    points, faces = scenes.sphere(20, 40)
+    ball = Surface(points / points.norm(dim=-1, keepdim=True), faces)
+    for near, far, all_of_it in ((0.01, 4.5, True), (0.01, 2.4, False), (2.5, 1000.0, False), (0.01, 1.0, None)):
+        camera = replace(seen_from(), near=near, far=far)
+        found = render_surfaces(ball, camera, outputs=("face", "depth", "alpha"))
+        covered, depth = found["face"] >= 0, found["depth"]
+        if all_of_it is None:
+            assert not covered.any() and not found["alpha"].any()
+            continue
+        assert covered.any() and depth[covered].min() >= near and depth[covered].max() <= far
+        whole = render_surfaces(ball, seen_from(), outputs=("face",))["face"] >= 0
+        assert torch.equal(covered, whole) == all_of_it
 
 
 def test_lists_grow_until_they_hold_what_is_near() -> None:

@@ -30,8 +30,8 @@ class Camera:
         centre: Principal point c_x and c_y [pixels], shape (*batch, 2).
         width: Of the image [pixels].
         height: Of the image [pixels].
-        near: What is nearer along the view is not drawn [m].
-        far: Nor what is farther [m].
+        near: Faces with a corner that is nearer along the view are not drawn [m].
+        far: Nor those with one that is farther [m].
 
     Raises:
         InputError: A shape or size is wrong, R is no rotation, or a focal length is not positive.

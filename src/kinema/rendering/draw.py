@@ -121,8 +121,9 @@ def render_surfaces(
     Gradients:
         Exact for the faces and edges that each pixel chose, with respect to all tensors of surfaces, camera, lights,
         background and sigma; that of R for turns of the camera (R is taken to be a rotation). Not seen by it: coverage
-        jumps by 1e-4 where a face comes within sqrt(CUT sigma) of a pixel, and colours jump where the nearest face of
-        an uncovered pixel changes.
+        jumps by 1e-4 where a face comes within sqrt(CUT sigma) of a pixel, colours jump where the nearest face of an
+        uncovered pixel changes, and beside a corner of an outline in front of a covered pixel, where the line of its
+        second edge passes the pixel and the corner counts twice. Creases between two faces that are seen stay sharp.
 
     Raises:
         InputError: Faces, outputs or shapes make no sense.
@@ -167,6 +168,7 @@ def draw(
         look=look,
         size=(camera.width, camera.height),
         near=camera.near,
+        far=camera.far,
         vertices=parameters["vertices"].shape[-2],
         traits=tuple([_traits(s) for s in surfaces]),
         textures=tuple([(0, 0) if t is None else (t.shape[-2], t.shape[-3]) for t in textures]),

@@ -46,7 +46,8 @@ class Shape:
     Attributes:
         look: What its kernels are compiled for.
         size: Width and height of the image [pixels].
-        near: What is nearer is not drawn [m].
+        near: Faces with a corner that is nearer are not drawn [m].
+        far: Nor those with one that is farther [m].
         vertices: Number of vertices.
         traits: Of each surface: lit, smooth, textured, two-sided; 0 or 1.
         textures: Of each surface: width and height of its texture, (0, 0) without.
@@ -59,6 +60,7 @@ class Shape:
     look: Look
     size: tuple[int, int]
     near: float
+    far: float
     vertices: int
     traits: tuple[tuple[int, int, int, int], ...]
     textures: tuple[tuple[int, int], ...]
@@ -96,6 +98,7 @@ def image_program(faces: Faces, shape: Shape) -> Program:
         size=p.constant("size", ivec2, shape.size),
         pixels=p.constant("pixels", ivec2, size),
         near=p.constant("near", Float, shape.near),
+        far=p.constant("far", Float, shape.far),
     )
     sigma = p.parameter("sigma", Float)
     corners = p.constant("corners", ivec3, faces.corners)

@@ -39,7 +39,7 @@ CUT = math.log(1e4 - 1)  # d^2 / sigma beyond which an edge is not felt [Liu et 
 
 @record
 class View:
-    """A camera: p_C = R p_W + t, u = f_x x / z + c_x; nearest depth [m].
+    """A camera: p_C = R p_W + t, u = f_x x / z + c_x; nearest and farthest depth [m].
 
     size is (width, height) of the camera, pixels those of the image that is drawn, which may be finer.
     """
@@ -51,6 +51,7 @@ class View:
     size: ivec2
     pixels: ivec2
     near: Float
+    far: Float
 
 
 def row_length(width: int) -> int:
@@ -72,15 +73,15 @@ def stride_of(width: Int):
 
 @func
 def on_screen(p: vec3, view: View):
-    """Where a point in the camera's axes is on the screen, and its depth; (0, 0, depth) if it is nearer than `near`."""
+    """Where a point in the camera's axes is on the screen, and its depth; 0 if it is not between `near` and `far`."""
     scale = 2.0 / Float(min(view.size.x, view.size.y))
     half = vec2(0.5 * Float(view.size.x), 0.5 * Float(view.size.y))
-    if p.z >= view.near:
+    if p.z >= view.near and p.z <= view.far:
         inverse = 1.0 / p.z
         x = (view.focal.x * (p.x * inverse) + view.centre.x - half.x) * scale
         y = (view.focal.y * (p.y * inverse) + view.centre.y - half.y) * scale
         return vec3(x, y, p.z)
-    return vec3(0.0, 0.0, p.z)
+    return vec3(0.0, 0.0, 0.0)
 
 
 @func
@@ -130,7 +131,7 @@ def vertices_on_screen(i: Index, vertices: Array[vec3], view: View, screen: Arra
     """Vertices [m] in the world to the screen.
 
     Gradients:
-        Exact; none to x and y for vertices nearer than `near`, whose faces are not drawn.
+        Exact; none for vertices that are not between `near` and `far`, whose faces are not drawn.
     """
     screen[i] = on_screen(view.R @ vertices[i] + view.t, view)
 

@@ -36,7 +36,8 @@ class Surface:
 
     Attributes:
         vertices: Positions in the world [m], shape (*batch, vertices, 3).
-        faces: Corners of the triangles, counter-clockwise seen from outside, shape (faces, 3), integers.
+        faces: Corners of the triangles, counter-clockwise seen from outside, shape (faces, 3), integers. Give the
+            same tensor again: programs are remembered by it, and made anew for another one with the same numbers.
         material: How it answers light.
         uv: Where vertices lie in the texture, u to the right and v upwards in [0, 1], shape (*batch, vertices, 2).
         smooth: Normals interpolated between vertices (area-weighted means of their faces), or one per face.
