@@ -13,8 +13,8 @@ import numpy as np
 
 from kinema.lang import build, native, plan
 from kinema.lang.emit_simd import AOS, PACKET
-from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, TANGENT, Options, Plan
-from kinema.lang.program import CONSTANT, CONTROL, ITERATE, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Program
+from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, TANGENT, Options, Plan, every_node
+from kinema.lang.program import CONSTANT, CONTROL, ITERATE, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Custom, Loop, Program
 
 CHECKPOINT = "checkpoint"  # space of the kept states when the interval is above 1
 ALIGNMENT = 64  # bytes: a cache line
@@ -198,6 +198,7 @@ class Setting(NamedTuple):
             see `can_stream`; memory then holds those of one block per worker.
         direct: Names of controls that are read where the user has them, and whose cotangents are written where the
             user gets them, see `can_be_direct`.
+        whole: Whether all that the one step computes is kept for a reverse sweep, see `can_be_whole`.
     """
 
     worlds: int
@@ -208,6 +209,15 @@ class Setting(NamedTuple):
     apart: tuple[str, ...] = ()
     streamed: bool = False
     direct: tuple[str, ...] = ()
+    whole: bool = False
+
+
+def can_be_whole(program: Program, steps: int) -> bool:
+    """Whether scratch after the run is what the reverse sweep needs: of one step, without loops and custom adjoints."""
+    return steps == 1 and not any(
+        isinstance(node, Loop) or (isinstance(node, Custom) and (node.replay or node.adjoint))
+        for node in every_node(program.nodes)
+    )
 
 
 def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:
@@ -251,9 +261,11 @@ class Sizes:
             return buffer.loop.times + 1
         return 1
 
-    def per_worker(self, buffer: Buffer) -> bool:
+    def per_worker(self, buffer: Buffer, space: str) -> bool:
         """Whether there is one buffer per worker instead of one per block."""
-        return buffer.kind in (SCRATCH, ITERATE) or self._unused(buffer) or self.is_streamed(buffer)
+        if self._unused(buffer) or self.is_streamed(buffer):
+            return True
+        return buffer.kind in (SCRATCH, ITERATE) and not (self.setting.whole and space == PRIMAL)
 
     def is_streamed(self, buffer: Buffer) -> bool:
         """Whether a buffer is filled and emptied block by block."""
@@ -270,7 +282,7 @@ class Sizes:
 
     def blocks_of(self, buffer: Buffer, space: str) -> int:
         """Copies of a buffer: one if all worlds share it, one per worker if it is scratch, else one per block."""
-        if self.per_worker(buffer):
+        if self.per_worker(buffer, space):
             return self.setting.threads
         return 1 if self.is_shared(buffer, space) else self.blocks
 
@@ -338,8 +350,9 @@ class Arrangement:
             self.regions[name, PRIMAL] = Region(len(self.pieces) + i, 0)
             self.regions[name, ADJOINT] = Region(len(self.pieces) + len(setting.direct) + i, 0)
         # What is kept comes first and in the order of the program: forward and reverse sweep agree on its places.
+        kinds = (STATE, PARAMETER, CONTROL, SCRATCH) if setting.whole else (STATE, PARAMETER, CONTROL)
         for buffer in buffers.values():
-            if buffer.kind in (STATE, PARAMETER, CONTROL) and not sizes.is_streamed(buffer):
+            if buffer.kind in kinds and not sizes.is_streamed(buffer):
                 own = KEPT + 1 + setting.apart.index(buffer.name) if buffer.name in setting.apart else KEPT
                 self._arrange(sizes, buffer, kept if buffer.kind == STATE else PRIMAL, own)
         for name, space in (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which)):
@@ -357,7 +370,7 @@ class Arrangement:
         if buffer.kind == CONSTANT and space == PRIMAL:
             self.regions[key] = Region(CONSTANTS, _constant(sizes.plan, buffer).address)
             return
-        own = sizes.per_worker(buffer)
+        own = sizes.per_worker(buffer, space)
         piece = WORKERS if own else piece
         size = sizes.bytes_of(buffer, space) // (sizes.setting.threads if own else 1)
         self.regions[key] = Region(piece, self.pieces[piece])
@@ -391,7 +404,7 @@ class Arrangement:
         slots = sizes.slots(buffer, space)
         out.base, out.length, out.bytes = self.regions[name, space].offset, buffer.length, size
         out.slot_stride = size if slots > 1 or buffer.kind != OUTPUT else 0
-        if sizes.per_worker(buffer):
+        if sizes.per_worker(buffer, space):
             out.worker_stride = self.of_worker
         elif sizes.blocks_of(buffer, space) > 1:
             out.block_stride = slots * size

@@ -36,6 +36,11 @@ def _sqrt(b: Builder, args: tuple[Value, ...], out: Value, g: Value) -> Value:
     return _guarded(b, ok, out, lambda safe: b.op("div", half, safe))
 
 
+def _divided(b: Builder, args: tuple[Value, ...], out: Value, g: Value) -> Value:
+    """g / args[1], by the reciprocal: quotients with the same divisor share it, and it is often there already."""
+    return b.op("mul", g, b.op("div", _c(b, 1.0), args[1]))
+
+
 def _inverse_sine(sign: float) -> Rule:
     def rule(b: Builder, args: tuple[Value, ...], out: Value, g: Value) -> Value:
         square = b.op("mul", b.op("sub", _c(b, 1.0), args[0]), b.op("add", _c(b, 1.0), args[0]))
@@ -99,10 +104,7 @@ PARTIALS: dict[str, tuple[Rule | None, ...]] = {
     "sub": (_same, _minus),
     "neg": (_minus,),
     "mul": (lambda b, a, o, g: b.op("mul", g, a[1]), lambda b, a, o, g: b.op("mul", g, a[0])),
-    "div": (
-        lambda b, a, o, g: b.op("div", g, a[1]),
-        lambda b, a, o, g: b.op("neg", b.op("mul", b.op("div", g, a[1]), o)),
-    ),
+    "div": (_divided, lambda b, a, o, g: b.op("neg", b.op("mul", _divided(b, a, o, g), o))),
     "fma": (lambda b, a, o, g: b.op("mul", g, a[1]), lambda b, a, o, g: b.op("mul", g, a[0]), _same),
     "fms": (lambda b, a, o, g: b.op("mul", g, a[1]), lambda b, a, o, g: b.op("mul", g, a[0]), _minus),
     "fnma": (

@@ -43,7 +43,7 @@ class Prepared:
         setting: Sizes and settings.
         which: 'forward', 'tangent' (forward with tangents) or 'reverse'.
         ins: Arrays that are read: all of the user's numbers in them must be finite where `finite` says so.
-        outs: Arrays of zeros that are filled; not with cotangents of failed worlds.
+        outs: Arrays that are filled; cotangents of failed worlds are left as they are, so these must be zero before.
         given: Pieces of memory that the caller gives, see `arrange.KEPT`, and how many bytes of each are to be zeroed;
             the others are zero and live for one run.
         finite: How many of `ins`, the first ones, must be finite.

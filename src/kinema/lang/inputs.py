@@ -124,10 +124,13 @@ class Form:
         own_tables = any("i" in b.kinds and n not in self.shared for n, b in self.inputs.items())
         return ELEMENTS if size > LANE_BYTES or own_tables or program.lanes_are_elements else WORLDS
 
-    def plan(self, wrt: frozenset[str] = frozenset(), seeds: frozenset[str] = frozenset()) -> Plan:
+    def plan(
+        self, wrt: frozenset[str] = frozenset(), seeds: frozenset[str] = frozenset(), replay: bool = True
+    ) -> Plan:
         """The program, compiled to take derivatives with respect to `wrt`, see `Options`."""
         lanes, outputs = self._lanes(self.program, self.width), frozenset(b.name for b in self.outputs)
-        return plan_for(self.program, Options(self.precision, lanes, self.width, wrt, outputs, seeds, self.check))
+        options = Options(self.precision, lanes, self.width, wrt, outputs, seeds, self.check, replay)
+        return plan_for(self.program, options)
 
 
 def form_of(program: Program, steps: int, record: tuple[str, ...], given: Given) -> tuple[Form, list[Tensor]]:

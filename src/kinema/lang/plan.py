@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -83,6 +84,7 @@ class Options:
     record: frozenset[str] = frozenset()
     seeds: frozenset[str] = frozenset()  # states whose trajectory has a cotangent
     check: bool = False
+    replay: bool = True  # whether the reverse sweep computes scratch anew; otherwise it finds that of the forward sweep
 
 
 class Plan:
@@ -245,7 +247,8 @@ class Plan:
             for buffer in self.program.buffers.values():
                 if buffer.kind == STATE:
                     out.append(Instruction(native.OP_ZERO, [(self.entry(buffer.name, ADJOINT), native.SLOT_ADJ)]))
-        self._forward(nodes, out, False, set(), self._needed())
+        if self.options.replay or not top:
+            self._forward(nodes, out, False, set(), self._needed())
         self._zero_cotangents(nodes, out)  # not before the replay, which would push it out of the cache
         for node in reversed(nodes):
             if isinstance(node, KernelCall):
@@ -284,7 +287,7 @@ class Plan:
         """Scratch and iterates whose values the reverse sweep reads, and what these are computed from."""
         kinds = (SCRATCH, ITERATE)
         needed: set[str] = set()
-        for node in _every_node(self.program.nodes):
+        for node in every_node(self.program.nodes):
             if isinstance(node, Loop):
                 needed |= {b.name for b in self.program.buffers.values() if b.loop is node}
                 if node.condition:
@@ -318,14 +321,26 @@ class Plan:
 
     # -- kernel calls -------------------------------------------------------------------------------------------
 
+    @cached_property
+    def _varying(self) -> set[str]:
+        """Buffers that depend on what derivatives are taken of; others have no cotangents and no tangents."""
+        known = {b.name for b in self.program.buffers.values() if b.kind in (STATE, ITERATE)} | self.options.wrt
+        while True:
+            more = set(known)
+            for call in program.calls(self.program.nodes):
+                named = [(a, r.buffer.name) for a, r in zip(call.kernel.arrays, call.args, strict=True)]
+                if any(a.read and name in known for a, name in named):
+                    more |= {name for a, name in named if a.written}
+            if more == known:
+                return known
+            known = more
+
     def _wanted(self, call: KernelCall) -> frozenset[str]:
         """Arguments of a call that need a cotangent."""
-        names = set()
-        for array, ref in zip(call.kernel.arrays, call.args, strict=True):
-            kind = ref.buffer.kind
-            if "f" in array.kinds and (kind in (STATE, SCRATCH, ITERATE) or ref.buffer.name in self.options.wrt):
-                names.add(array.name)
-        return frozenset(names)
+        pairs = zip(call.kernel.arrays, call.args, strict=True)
+        return frozenset(
+            a.name for a, r in pairs if "f" in a.kinds and r.buffer.kind != OUTPUT and r.buffer.name in self._varying
+        )
 
     def _call(self, call: KernelCall) -> Instruction:
         return self._instruction(call, call.kernel.forward(), "forward", [self.at(r, PRIMAL) for r in call.args])
@@ -491,14 +506,15 @@ def _loads(kernel: KernelIR) -> list[Load]:
     return [n for n in ir.walk(kernel.body) if isinstance(n, Load)]
 
 
-def _every_node(nodes: list[Any]) -> list[Any]:
+def every_node(nodes: list[Any]) -> list[Any]:
+    """All nodes, those inside of loops and custom operations too."""
     found: list[Any] = []
     for node in nodes:
         found.append(node)
         if isinstance(node, Loop):
-            found += _every_node(node.body)
+            found += every_node(node.body)
         elif isinstance(node, Custom):
-            found += _every_node(node.forward) + _every_node(node.replay)
+            found += every_node(node.forward) + every_node(node.replay)
     return found
 
 

@@ -25,6 +25,7 @@ from kinema.lang.arrange import (
     aligned,
     arrangement_for,
     can_be_direct,
+    can_be_whole,
     can_stream,
     keep_in,
     predicted_bytes,
@@ -111,10 +112,16 @@ class Array(NamedTuple):
     shape: tuple[int, ...]
     numbers: Any  # their type
 
+    # Memory from numpy, which asks for huge pages; torch.zeros wakes its threads, which costs milliseconds on a busy
+    # machine.
+
     def zeros(self) -> Tensor:
-        """A fresh one."""
-        # Zeros from the allocator: torch.zeros wakes its threads, which costs milliseconds on a busy machine.
+        """A fresh one, for what is added to, or not set where worlds failed."""
         return torch.from_numpy(np.zeros(self.shape, self.numbers))
+
+    def empty(self) -> Tensor:
+        """A fresh one, for what is set everywhere."""
+        return torch.from_numpy(np.empty(self.shape, self.numbers))
 
 
 SMALL = 1 << 16  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
@@ -210,16 +217,18 @@ class Forward:
         compiled = form.plan()
         self.form, self.keep, self.streamed = form, keep, can_stream(compiled, form.recorded)
         apart = () if self.streamed else form.recorded
-        self.setting = Setting(form.worlds, form.steps, threads, form.shared, interval, apart, self.streamed, direct)
+        whole = keep and can_be_whole(form.program, form.steps)
+        sizes = form.worlds, form.steps, threads, form.shared
+        self.setting = Setting(*sizes, interval, apart, self.streamed, direct, whole)
         self.what = f"simulating {form.program.name}"
         self.reading = Reading(_inputs(form, tensors, form.shared))
         self._direct = [i for i, name in enumerate(form.inputs) if name in direct]
         self._outs = self._describe_outputs(compiled)
         made = [out for out in self._outs if isinstance(out, Array)]
-        sizes = arrangement_for(compiled, self.setting, "forward").pieces
-        self._kept = [Piece(sizes[i], form.dtype) for i in range(KEPT if keep else KEPT + 1, len(sizes))]
-        given = {len(sizes) - len(self._kept) + i: piece.unset for i, piece in enumerate(self._kept)}
-        given |= dict.fromkeys(range(len(sizes), len(sizes) + len(direct)), 0)
+        pieces = arrangement_for(compiled, self.setting, "forward").pieces
+        self._kept = [Piece(pieces[i], form.dtype) for i in range(KEPT if keep else KEPT + 1, len(pieces))]
+        given = {len(pieces) - len(self._kept) + i: piece.unset for i, piece in enumerate(self._kept)}
+        given |= dict.fromkeys(range(len(pieces), len(pieces) + len(direct)), 0)
         moves, filled = self.reading.moves, [array.move for array in made]
         self.prepared = Prepared(compiled, self.setting, "forward", moves, filled, given, finite=len(moves))
         self._reverses: dict[Any, Reverse] = {}
@@ -260,7 +269,7 @@ class Forward:
         outs = []
         for out in self._outs:
             if isinstance(out, Array):
-                outs.append(out.zeros())
+                outs.append(out.empty())
                 arrays.append(outs[-1].data_ptr())
             else:
                 outs.append(apart[out.number].as_strided(out.shape, out.strides))
@@ -307,7 +316,8 @@ class Planner:
         compiled, self.form, self.threads, self.keep = form.plan(), form, threads, keep
         streamed = can_stream(compiled, form.recorded)
         apart = () if streamed else form.recorded
-        setting = Setting(form.worlds, form.steps, threads, form.shared, 0, apart, streamed)
+        whole = keep and can_be_whole(form.program, form.steps)
+        setting = Setting(form.worlds, form.steps, threads, form.shared, 0, apart, streamed, whole=whole)
         self.state, self.others = predicted_bytes(compiled, setting, keep)
         self._direct = [
             (i, b.name)
@@ -392,7 +402,7 @@ class Reverse:
         states = len(form.states)
         along = {n: states + i for i, n in enumerate(form.recorded) if cotangents[states + i] is not None}
         wrt = frozenset(b.name for b in needed if b.kind != STATE)
-        compiled = form.plan(wrt, frozenset(along))
+        compiled = form.plan(wrt, frozenset(along), replay=not setting.whole)
         self._controls = [
             i
             for i, b in enumerate(form.inputs.values())
@@ -521,7 +531,7 @@ class Tangent:
     def run(self, tensors: Sequence[Tensor], show: Show) -> Ran:
         """Run all steps; `outs` are the final states and their tangents."""
         arrays, alive = self.reading.addresses(tensors)
-        outs = [array.zeros() for array in self._made]
+        outs = [array.empty() for array in self._made]
         arrays += [t.data_ptr() for t in outs]
         status = np.empty(self.form.batch, np.int64)
         failed = _watched(self.prepared, self.what, show, arrays, (), status)

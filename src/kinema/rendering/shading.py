@@ -27,8 +27,8 @@ from kinema.lang import (
     min,
     normalize,
     record,
+    rsqrt,
     select,
-    sqrt,
     static,
     vec2,
     vec3,
@@ -65,7 +65,7 @@ def tinted(colour: vec3, by: vec3):
 def unit(a: vec3):
     """a / |a|, and 0 (with derivative 0) where |a|^2 is no normal number of 32 bits."""
     square = dot(a, a)
-    return a * select(square > SMALLEST, 1.0 / sqrt(max(square, SMALLEST)), 0.0)
+    return a * select(square > SMALLEST, rsqrt(max(square, SMALLEST)), 0.0)
 
 
 @func

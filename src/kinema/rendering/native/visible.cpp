@@ -278,12 +278,20 @@ class Visible {
     }
   };
 
+  // Whether a tile with uncovered pixels has some of these columns and rows.
+  bool any_open(Range columns, Range rows) const {
+    for (int32_t tile = rows.first / tile_rows; tile <= rows.last / tile_rows; ++tile)
+      for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part)
+        if (own_.tiles[tile * parts_ + part]) return true;
+    return false;
+  }
+
   void list_face(int32_t f) {
     const Face<T>& s = own_.faces[f];
     const T left = std::min({s.x[0], s.x[1], s.x[2]}), right = std::max({s.x[0], s.x[1], s.x[2]});
     const T low = std::min({s.y[0], s.y[1], s.y[2]}), high = std::max({s.y[0], s.y[1], s.y[2]});
     const Range columns = columns_of(left - reach_, right + reach_), rows = rows_of(low - reach_, high + reach_);
-    if (columns.first > columns.last) return;
+    if (columns.first > columns.last || !any_open(columns, rows)) return;
     const Sides sides(s, reach_);
     for (int32_t tile = rows.first / tile_rows; tile <= rows.last / tile_rows; ++tile)
       for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part) {
