@@ -13,7 +13,7 @@ import numpy as np
 
 from kinema.lang import build, native, plan
 from kinema.lang.emit_simd import AOS, PACKET
-from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, TANGENT, Options, Plan, every_node
+from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, TANGENT, Options, Plan, every_call, every_node
 from kinema.lang.program import CONSTANT, CONTROL, ITERATE, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Custom, Loop, Program
 
 CHECKPOINT = "checkpoint"  # space of the kept states when the interval is above 1
@@ -213,11 +213,14 @@ class Setting(NamedTuple):
 
 
 def can_be_whole(program: Program, steps: int) -> bool:
-    """Whether scratch after the run is what the reverse sweep needs: of one step, without loops and custom adjoints."""
-    return steps == 1 and not any(
-        isinstance(node, Loop) or (isinstance(node, Custom) and (node.replay or node.adjoint))
-        for node in every_node(program.nodes)
-    )
+    """Whether scratch after the run is what the reverse sweep needs: of one step, without loops, never overwritten."""
+    nodes = every_node(program.nodes)
+    custom = [node for node in nodes if isinstance(node, Custom)]
+    if steps > 1 or any(isinstance(node, Loop) for node in nodes) or any(node.replay for node in custom):
+        return False
+    calls = [call for node in custom for call in every_call(node.adjoint)]
+    pairs = [pair for call in calls for pair in zip(call.kernel.arrays, call.args, strict=True)]
+    return all(ref.cotangent for array, ref in pairs if array.written)
 
 
 def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:

@@ -122,7 +122,7 @@ class Plan:
         """For every buffer how it is indexed, and whether it is written."""
         classes: dict[str, set[str]] = {name: set() for name in self.program.buffers}
         written = set()
-        for call in _every_call(self.program.nodes):
+        for call in every_call(self.program.nodes):
             kernel = call.kernel.forward()
             varying = analysis.varying_values(kernel, ELEMENTS, set())
             for use in analysis.accesses(kernel, varying):
@@ -220,7 +220,7 @@ class Plan:
 
     def _is_unwanted(self, node: Any) -> bool:
         """Whether a part of a custom adjoint only adds to cotangents of inputs that nobody wants."""
-        calls = _every_call([node])
+        calls = every_call([node])
         written = [r for c in calls for a, r in zip(c.kernel.arrays, c.args, strict=True) if a.written]
         return all(
             r.cotangent and r.buffer.kind in (PARAMETER, CONTROL) and r.buffer.name not in self.options.wrt
@@ -259,7 +259,7 @@ class Plan:
             elif isinstance(node, Custom):
                 for call in node.adjoint:
                     if not self._is_unwanted(call):
-                        started = {(r.buffer.name, r.moment) for c in _every_call([call]) for r in c.args}
+                        started = {(r.buffer.name, r.moment) for c in every_call([call]) for r in c.args}
                         self._forward([call], out, False, started, None)
             else:
                 self._loop(node, out, [], True, lambda body, n=node: self._reverse(n.body, body, top=False))
@@ -295,7 +295,7 @@ class Plan:
             elif isinstance(node, Custom):
                 needed |= {
                     r.buffer.name
-                    for c in _every_call(node.adjoint)
+                    for c in every_call(node.adjoint)
                     for r in c.args
                     if not r.cotangent and r.buffer.kind in kinds
                 }
@@ -307,7 +307,7 @@ class Plan:
                     needed.add(ref.buffer.name)
         while True:
             more = set(needed)
-            for call in _every_call(self.program.nodes):
+            for call in every_call(self.program.nodes):
                 names = {r.buffer.name for a, r in zip(call.kernel.arrays, call.args, strict=True) if a.written}
                 if names & needed:
                     more |= {
@@ -518,16 +518,16 @@ def every_node(nodes: list[Any]) -> list[Any]:
     return found
 
 
-def _every_call(nodes: list[Any]) -> list[KernelCall]:
+def every_call(nodes: list[Any]) -> list[KernelCall]:
     """All kernel calls, those of custom adjoints too."""
     found: list[KernelCall] = []
     for node in nodes:
         if isinstance(node, KernelCall):
             found.append(node)
         elif isinstance(node, Loop):
-            found += _every_call(node.body)
+            found += every_call(node.body)
         else:
-            found += _every_call(node.forward) + _every_call(node.replay) + _every_call(node.adjoint)
+            found += every_call(node.forward) + every_call(node.replay) + every_call(node.adjoint)
     return found
 
 

@@ -58,6 +58,9 @@ from kinema.rendering.screen import (
 from kinema.rendering.shading import Light, lighting, texel, tinted, unit
 
 
+LEAST = 1e-30  # of 1 - D
+
+
 @dataclass(frozen=True)
 class Look:
     """What is known when a pixel kernel is compiled: what its surfaces have, all or some of them, and its lights."""
@@ -186,6 +189,26 @@ def squared_distance(at: vec2, a: vec2, b: vec2, t: Float):
     """From `at` to the point (1 - t) a + t b: the same to the last bit for all edges that have it as an end."""
     to = a * (1.0 - t) + b * t - at
     return dot(to, to)
+
+
+@func
+def nearest_edge(at: vec2, a: vec2, b: vec2, c: vec2):
+    """Of the edges of a triangle the nearest to `at`: squared distance, how far along it that is, first corner."""
+    t, tb, tc = along(at, a, b), along(at, b, c), along(at, c, a)
+    d = squared_distance(at, a, b, t)
+    db, dc = squared_distance(at, b, c, tb), squared_distance(at, c, a, tc)
+    side = 0
+    if db < d:
+        d, t, side = db, tb, 1
+    if dc < d:
+        d, t, side = dc, tc, 2
+    return d, t, side
+
+
+@func
+def share_past(d: Float, sharp: Float):
+    """1 - D, what passes an edge at squared distance d; never 0, so that it can be divided by."""
+    return max(1.0 - exp(-d * sharp), LEAST)
 
 
 @func
@@ -320,7 +343,6 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
     """The kernels of pixels that a face colours alone, of uncovered ones near a face, of covered ones near an edge."""
     side_of, _, colour_of = point_functions(look)
     COLOURS, COVERAGE = look.colours, look.coverage
-    SOLID, SOME_SOLID = look.two_sided == "all", look.two_sided == "some"
 
     @kernel
     def inside_pixels(p: Index, view: View, inside: Inside, drawn: Drawn, light: Light, rgb: Array[vec3]):
@@ -348,71 +370,37 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
         near: Outside,
         drawn: Drawn,
         light: Light,
-        sigma: Float,
         background: vec3,
+        clear: Array[Float],
+        best: Array[Int],
         rgb: Array[vec3],
         alpha: Array[Float],
     ):
-        """Uncovered pixels with faces in reach; the nearest one, front faces first, lends its colour.
+        """Uncovered pixels with faces in reach: the nearest one lends its colour.
 
         Gradients:
-            Exact for these faces. That of a distance needs none of the nearest point, which is nearest.
+            Exact for this face and for `clear`.
         """
         slot = uniform(p // PACKET)
         column, row = near.column[p], near.row[p]
         grid, lens = grid_of(view), lens_of(view)
-        stride = (view.pixels.x + PACKET - 1) // PACKET * PACKET
-        cut, sharp = CUT * sigma, 1.0 / sigma
-        first, end = near.start[slot], near.start[slot + 1]
-        if first < end:
-            at = on_grid(grid, column, row)
-            reach = cut if column >= 0 else -1.0
-            clear = 1.0
-            nearest = 2.0 * cut
-            best = -1
-            for k in range(first, end):
-                f = near.listed[k]
-                i, j, l = drawn.corners[f]
-                a, b, c = flat(drawn.screen[i]), flat(drawn.screen[j]), flat(drawn.screen[l])
-                t, tb, tc = along(at, a, b), along(at, b, c), along(at, c, a)
-                d = squared_distance(at, a, b, t)
-                db, dc = squared_distance(at, b, c, tb), squared_distance(at, c, a, tc)
-                side = 0
-                if db < d:
-                    d, t, side = db, tb, 1
-                if dc < d:
-                    d, t, side = dc, tc, 2
-                if d < reach:
-                    s = 1.0 - t
-                    wa = detach(s if side == 0 else (0.0 if side == 1 else t))
-                    wb = detach(t if side == 0 else (s if side == 1 else 0.0))
-                    wc = detach(0.0 if side == 0 else (t if side == 1 else s))
-                    to = a * wa + b * wb + c * wc - at
-                    clear = clear * (1.0 - exp(-dot(to, to) * sharp))
-                    rank = d
-                    if not SOLID:
-                        back = cross2(b - a, c - a) > 0.0
-                        if SOME_SOLID:
-                            back = back and drawn.traits[drawn.surface[f]].w == 0
-                        rank = d + cut if back else d
-                    if rank < nearest:
-                        nearest = rank
-                        best = 3 * f + side
+        if near.start[slot] < near.start[slot + 1]:
             if column >= 0:
-                place = column + row * stride
+                place = column + row * stride_of(view.pixels.x)
+                through = clear[p]
                 if COLOURS:
                     colour = background
-                    if best >= 0:
-                        f = best // 3
+                    if best[p] >= 0:
+                        f = best[p] // 3
                         i, j, l = drawn.corners[f]
                         a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
-                        w = edge_weights(at, best - 3 * f, a, b, c)
+                        w = edge_weights(on_grid(grid, column, row), best[p] - 3 * f, a, b, c)
                         q = flat(a) * w.x + flat(b) * w.y + flat(c) * w.z
                         own = colour_of(drawn, light, view, lens, side_of(drawn, f), q, w, a, b, c)
-                        colour = own * (1.0 - clear) + background * clear
+                        colour = own * (1.0 - through) + background * through
                     rgb[place] = colour
                 if COVERAGE:
-                    alpha[place] = 1.0 - clear
+                    alpha[place] = 1.0 - through
 
     @kernel
     def rim_pixels(
@@ -474,6 +462,127 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                 rgb[place] = colour
 
     return inside_pixels, outside_pixels, rim_pixels
+
+
+@cache
+def outside_kernel(two_sided: str) -> Any:
+    """The kernel of what uncovered pixels see of the background; `two_sided` as in `Look`."""
+    SOLID, SOME_SOLID = two_sided == "all", two_sided == "some"
+
+    @kernel
+    def outside_coverage(
+        p: Index,
+        view: View,
+        near: Outside,
+        faces: Corners,
+        surface: Array[Int],
+        traits: Array[ivec4],
+        sigma: Float,
+        clear: Array[Float],
+        best: Array[Int],
+    ):
+        """prod (1 - D) over the faces in reach, and the nearest of them, front faces first, as 3 face + edge, or -1.
+
+        Gradients:
+            Those of `clear` by `outside_screen` and `outside_sigma`, for these faces.
+        """
+        slot = uniform(p // PACKET)
+        column, row = near.column[p], near.row[p]
+        grid = grid_of(view)
+        cut, sharp = CUT * sigma, 1.0 / sigma
+        first, end = near.start[slot], near.start[slot + 1]
+        if first < end:
+            at = on_grid(grid, column, row)
+            reach = cut if column >= 0 else -1.0
+            through = 1.0
+            nearest = 2.0 * cut
+            found = -1
+            for k in range(first, end):
+                f = near.listed[k]
+                i, j, l = faces.corners[f]
+                a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
+                d, _, side = nearest_edge(at, a, b, c)
+                if d < reach:
+                    through = through * share_past(d, sharp)
+                    rank = d
+                    if not SOLID:
+                        back = cross2(b - a, c - a) > 0.0
+                        if SOME_SOLID:
+                            back = back and traits[surface[f]].w == 0
+                        rank = d + cut if back else d
+                    if rank < nearest:
+                        nearest = rank
+                        found = 3 * f + side
+            clear[p] = through
+            best[p] = found
+
+    return outside_coverage
+
+
+@kernel
+def outside_screen(
+    p: Index,
+    view: View,
+    near: Outside,
+    faces: Corners,
+    sigma: Float,
+    clear: Array[Float],
+    adj_clear: Array[Float],
+    adj_screen: Array[vec3],
+):
+    """The adjoint of `outside_coverage` for the corners: a distance needs none of its nearest point, which is nearest."""
+    slot = uniform(p // PACKET)
+    column, row = near.column[p], near.row[p]
+    grid = grid_of(view)
+    cut, sharp = CUT * sigma, 1.0 / sigma
+    first, end = near.start[slot], near.start[slot + 1]
+    if first < end:
+        at = on_grid(grid, column, row)
+        reach = cut if column >= 0 else -1.0
+        twice = 2.0 * sharp * adj_clear[p] * clear[p]
+        for k in range(first, end):
+            i, j, l = faces.corners[near.listed[k]]
+            a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
+            d, t, side = nearest_edge(at, a, b, c)
+            if d < reach:
+                past = share_past(d, sharp)
+                s = 1.0 - t
+                wa = s if side == 0 else (0.0 if side == 1 else t)
+                wb = t if side == 0 else (s if side == 1 else 0.0)
+                wc = 0.0 if side == 0 else (t if side == 1 else s)
+                pull = (a * wa + b * wb + c * wc - at) * (twice * (1.0 - past) / past)
+                adj_screen[i] += vec3(pull.x * wa, pull.y * wa, 0.0)
+                adj_screen[j] += vec3(pull.x * wb, pull.y * wb, 0.0)
+                adj_screen[l] += vec3(pull.x * wc, pull.y * wc, 0.0)
+
+
+@kernel
+def outside_sigma(
+    p: Index,
+    view: View,
+    near: Outside,
+    faces: Corners,
+    sigma: Float,
+    clear: Array[Float],
+    adj_clear: Array[Float],
+    adj_sigma: Array[Float],
+):
+    """The adjoint of `outside_coverage` for sigma."""
+    slot = uniform(p // PACKET)
+    column, row = near.column[p], near.row[p]
+    grid = grid_of(view)
+    cut, sharp = CUT * sigma, 1.0 / sigma
+    first, end = near.start[slot], near.start[slot + 1]
+    if first < end:
+        at = on_grid(grid, column, row)
+        reach = cut if column >= 0 else -1.0
+        for k in range(first, end):
+            i, j, l = faces.corners[near.listed[k]]
+            a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
+            d, _, _ = nearest_edge(at, a, b, c)
+            if d < reach:
+                past = share_past(d, sharp)
+                adj_sigma[0] += -adj_clear[p] * clear[p] * (1.0 - past) / past * d * sharp * sharp
 
 
 @kernel

@@ -21,6 +21,9 @@ from kinema.rendering.dibr import (
     foreground_faces,
     foreground_kernels,
     foreground_weights,
+    outside_kernel,
+    outside_screen,
+    outside_sigma,
     pixel_kernels,
     settled_coverage,
 )
@@ -138,8 +141,10 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *lists, needed)
     inside_pixels, outside_pixels, rim_pixels = pixel_kernels(look)
     if look.colours or look.coverage:
-        near = (view, outside, drawn, light, sigma, background, rgb, alpha)
-        p.call(outside_pixels, *near, count=PACKET * outside_packets)
+        count = PACKET * outside_packets
+        clear, best = p.scratch("clear", Float, count), p.scratch("best", Int, count)
+        _call_outside_coverage(p, look, view, outside, drawn, sigma, clear, best)
+        p.call(outside_pixels, view, outside, drawn, light, background, clear, best, rgb, alpha, count=count)
     if look.colours:
         p.call(inside_pixels, view, inside, drawn, light, rgb, count=PACKET * packets)
         p.call(empty_pixels, face, background, rgb, count=pixels)
@@ -159,6 +164,21 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     if "normal" in shape.outputs:
         p.call(normals, view, face, drawn, p.output("normal", vec3, pixels), count=pixels)
     return p
+
+
+def _call_outside_coverage(
+    p: Program, look: Look, view: View, near: Outside, drawn: Drawn, sigma: Ref, clear: Ref, best: Ref
+) -> None:
+    """What uncovered pixels see of the background; the adjoint goes over the lists once, by hand."""
+    count, faces = clear.buffer.length, Corners(corners=drawn.corners, screen=drawn.screen)
+    with p.custom() as node:
+        p.call(
+            outside_kernel(look.two_sided), view, near, faces, drawn.surface, drawn.traits, sigma, clear, best, count=count
+        )
+    with p.adjoint_of(node):
+        given = (view, near, faces, sigma, clear, clear.adj)
+        p.call(outside_screen, *given, drawn.screen.adj, count=count)
+        p.call(outside_sigma, *given, sigma.adj, count=count)
 
 
 def _drawn(p: Program, faces: Faces, shape: Shape, vertices: Ref, corners: Ref, screen: Ref) -> Drawn:

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace {
@@ -22,25 +23,56 @@ constexpr int tile_rows = 8;                    // a tile is 8 packets, one belo
 constexpr double farthest = 9.210240366975849;  // CUT of screen.py: d^2 / sigma beyond which nothing is felt
 enum { UNCOVERED = -1, EMPTY = -2 };
 
+enum Facing : uint8_t { DRAWN = 1, FRONT = 2, SOLID = 4 };  // solid: can be foreground
+
 template <class T>
 struct Face {
   T x[3], y[3], z[3];
-  T area;             // twice, on the screen; < 0 in front
-  bool drawn, solid;  // solid: can be foreground
+  T area;  // twice, on the screen; < 0 in front
 };
 
 struct Range {
   int32_t first, last;  // inclusive
 };
 
-// A face that may be within reach of pixels (bits) of a packet.
-struct Touch {
-  int32_t packet, face;
-  uint32_t pixels;
+// Pixels of a tile, a bit each, row after row.
+struct Pixels {
+  uint64_t half[2] = {};
+
+  uint32_t row(int32_t r) const { return uint16_t(half[r / 4] >> (r % 4 * packet)); }
+  void add(int32_t r, uint32_t bits) { half[r / 4] |= uint64_t(bits) << (r % 4 * packet); }
+  void add(const Pixels& more) { half[0] |= more.half[0], half[1] |= more.half[1]; }
+  bool any() const { return half[0] | half[1]; }
+  bool meets(const Pixels& other) const { return (half[0] & other.half[0]) | (half[1] & other.half[1]); }
 };
 
-struct Box {
-  Range columns, rows;
+// Columns and rows of a tile, a bit each, that have uncovered pixels.
+struct Open {
+  uint16_t columns;
+  uint8_t rows;
+};
+
+// A face that may be within reach of pixels of a tile.
+struct Touch {
+  int32_t tile, face;
+  Pixels pixels;
+};
+
+// Pixels of faces: those that they may cover, and those that may be within their reach. None if first > last.
+struct Boxes {
+  std::vector<int32_t> first_column, last_column, first_row, last_row;
+  void resize(int64_t count) {
+    for (std::vector<int32_t>* numbers : {&first_column, &last_column, &first_row, &last_row}) numbers->resize(count);
+  }
+  template <class Span>
+  void set(int64_t f, const Span& columns, const Span& rows) {
+    memcpy(first_column.data() + f, &columns.first, sizeof columns.first);
+    memcpy(last_column.data() + f, &columns.last, sizeof columns.last);
+    memcpy(first_row.data() + f, &rows.first, sizeof rows.first);
+    memcpy(last_row.data() + f, &rows.last, sizeof rows.last);
+  }
+  Range columns(int64_t f) const { return {first_column[f], last_column[f]}; }
+  Range rows(int64_t f) const { return {first_row[f], last_row[f]}; }
 };
 
 // What was found for packets, in the order it came: entries (packet, what).
@@ -74,25 +106,34 @@ struct Entries {
   }
 };
 
-// Pixels i, within 0 .. size - 1, whose centres (2 i + 1 - size) * scale are between low and high; inverse = 1 / scale.
-template <class T>
-Range pixels_between(T low, T high, int32_t size, T inverse) {
-  const T most = T(1 << 24);
-  const T first = ceil(std::clamp((low * inverse + T(size) - 1) / 2 - T(0.01), -most, most));
-  const T last = floor(std::clamp((high * inverse + T(size) - 1) / 2 + T(0.01), -most, most));
-  return {std::max(int32_t(first), 0), std::min(int32_t(last), size - 1)};
+// Those of the bits start .. start + count - 1 that are in a range, from bit 0 on.
+uint32_t bits_between(Range range, int32_t start, int32_t count) {
+  const int32_t first = std::max(range.first - start, 0), last = std::min(range.last - start, count - 1);
+  return ((2u << last) - 1) & ~((1u << first) - 1);
 }
+
+// Lanes of the bits that are set, in ascending order; what follows is no lane.
+struct Lanes8 {
+  uint8_t of[256][8] = {};
+  constexpr Lanes8() {
+    for (int bits = 0; bits < 256; ++bits)
+      for (int lane = 0, n = 0; lane < 8; ++lane)
+        if (bits >> lane & 1) of[bits][n++] = uint8_t(lane);
+  }
+};
+constexpr Lanes8 lanes8;
 
 // Memory of a thread, used again.
 template <class T>
 struct Memory {
   std::vector<Face<T>> faces;
+  std::vector<uint8_t> facing;
   std::vector<T> nearness;       // of pixels: 1/z of the foreground
   std::vector<uint16_t> open;    // of packets: bits of uncovered pixels
   std::vector<T> deepest;        // of packets: least nearness of covered pixels
-  std::vector<uint8_t> tiles;    // whether a tile has uncovered pixels
+  std::vector<Open> tiles;
   std::vector<uint8_t> rimmed;   // whether a packet is listed with rims
-  std::vector<Box> boxes;        // of faces: pixels that they may cover
+  Boxes covered, reached;
   std::vector<Touch> outside;
   std::vector<int32_t> first;    // of tiles: place of their entries among those of all tiles
   std::vector<Touch> sorted;
@@ -105,6 +146,7 @@ class Visible {
   using F = typename kn::Lanes<T, W>::F;
   using I = typename kn::Lanes<T, W>::I;
   using M = typename kn::Lanes<T, W>::M;
+  using I32 = kn::Vec<int32_t, W>;
 
  public:
   Visible(const kn_call* call, Memory<T>& memory)
@@ -133,10 +175,10 @@ class Visible {
     look_at_packets();
     own_.outside.clear(), own_.rims.clear();
     for (int64_t f = 0; f < faces_; ++f)
-      if (own_.faces[f].drawn) list_face(int32_t(f));
+      if (own_.facing[f] & DRAWN) list_face(int32_t(f));
     if (with_edges_)
       for (int64_t f = 0; f < faces_; ++f)
-        if (own_.faces[f].solid) list_edges(int32_t(f));
+        if (own_.facing[f] & SOLID) list_edges(int32_t(f));
     int32_t* const needed = ints(18);
     list_outside(needed + 1);
     own_.rims.sort(packets_, ints(15), call_->length[15], ints(16), ints(17), call_->length[17], needed + 3);
@@ -152,38 +194,64 @@ class Visible {
     return (kn::splat<F>(T(2 * column + 1 - width_)) + __builtin_convertvector(2 * kn::iota<I>(), F)) * scale_;
   }
   T y_of(int32_t row) const { return T(2 * row + 1 - height_) * scale_; }
-  Range columns_of(T low, T high) const { return pixels_between(low, high, width_, inverse_); }
-  Range rows_of(T low, T high) const { return pixels_between(low, high, height_, inverse_); }
+
+  // Pixels i, within 0 .. size - 1, whose centres (2 i + 1 - size) * scale are between low and high; or a little more.
+  struct Span {
+    I32 first, last;
+    Span(F low, F high, int32_t size, T inverse) {
+      const F most = kn::splat<F>(T(1 << 24)), middle = kn::splat<F>(T(0.5) * T(size - 1));
+      const F begin = kn::min_(kn::max_(low * (T(0.5) * inverse) + middle - T(0.01), -most), most);
+      const F end = kn::min_(kn::max_(high * (T(0.5) * inverse) + middle + T(0.01), -most), most);
+      first = -__builtin_convertvector(kn::floor_(-begin), I32), last = __builtin_convertvector(kn::floor_(end), I32);
+      first = first > 0 ? first : kn::splat<I32>(0), last = last < size ? last : kn::splat<I32>(size - 1);
+    }
+    Range operator[](int lane) const { return {first[lane], last[lane]}; }
+  };
+  Range columns_of(T low, T high) const { return Span(kn::splat<F>(low), kn::splat<F>(high), width_, inverse_)[0]; }
+  Range rows_of(T low, T high) const { return Span(kn::splat<F>(low), kn::splat<F>(high), height_, inverse_)[0]; }
 
   void set_up() {
-    own_.faces.resize(faces_);
-    for (int64_t f = 0; f < faces_; ++f) {
-      Face<T>& s = own_.faces[f];
-      bool ahead = true;
+    const int64_t room = faces_ + W;
+    own_.faces.resize(room), own_.facing.resize(room), own_.covered.resize(room), own_.reached.resize(room);
+    for (int64_t f = 0; f < faces_; f += W) set_up_lanes(f);
+  }
+
+  // The faces f .. f + W - 1; those beyond the last are as the last.
+  void set_up_lanes(int64_t f) {
+    F x[3], y[3], z[3];
+    for (int l = 0; l < W; ++l) {
+      const int32_t* const corners = corner_ + 4 * std::min(f + l, faces_ - 1);
+      Face<T>& s = own_.faces[f + l];
       for (int k = 0; k < 3; ++k) {
-        const T* p = screen_ + 4 * int64_t(corner_[4 * f + k]);
-        s.x[k] = p[0], s.y[k] = p[1], s.z[k] = p[2];
-        ahead = ahead && p[2] >= near_;
+        const T* const p = screen_ + 4 * int64_t(corners[k]);
+        x[k][l] = s.x[k] = p[0], y[k][l] = s.y[k] = p[1], z[k][l] = s.z[k] = p[2];
       }
-      s.area = (s.x[1] - s.x[0]) * (s.y[2] - s.y[0]) - (s.y[1] - s.y[0]) * (s.x[2] - s.x[0]);
-      s.drawn = ahead && std::abs(s.area) >= T(1e-10) && std::abs(s.area) < T(1e30);
-      s.solid = s.drawn && (s.area < 0 || two_sided_[f]);
     }
+    const F area = (x[1] - x[0]) * (y[2] - y[0]) - (y[1] - y[0]) * (x[2] - x[0]), size = kn::abs_(area);
+    const M ahead = kn::min_(kn::min_(z[0], z[1]), z[2]) >= near_;
+    const unsigned drawn = kn::mask_bits(ahead & (size >= T(1e-10)) & (size < T(1e30)));
+    const unsigned front = kn::mask_bits(area < T(0));
+    for (int l = 0; l < W; ++l) {
+      own_.faces[f + l].area = area[l];
+      const bool solid = (front >> l & 1) || two_sided_[std::min(f + l, faces_ - 1)];
+      own_.facing[f + l] = uint8_t(drawn >> l & 1 ? DRAWN | (front >> l & 1 ? FRONT : 0) | (solid ? SOLID : 0) : 0);
+    }
+    const F left = kn::min_(kn::min_(x[0], x[1]), x[2]), right = kn::max_(kn::max_(x[0], x[1]), x[2]);
+    const F low = kn::min_(kn::min_(y[0], y[1]), y[2]), high = kn::max_(kn::max_(y[0], y[1]), y[2]);
+    own_.covered.set(f, Span(left, right, width_, inverse_), Span(low, high, height_, inverse_));
+    own_.reached.set(f, Span(left - reach_, right + reach_, width_, inverse_),
+                     Span(low - reach_, high + reach_, height_, inverse_));
   }
 
   // The nearest solid face of every pixel. Nearness is 1/z, which is linear on the screen.
   void draw() {
     own_.nearness.assign(packets_ * packet + W, T(0));
     std::fill(face_, face_ + packets_ * packet, int32_t(EMPTY));
-    own_.boxes.assign(faces_, Box{{0, -1}, {0, -1}});
     for (int64_t f = 0; f < faces_; ++f) {
+      if (!(own_.facing[f] & SOLID)) continue;
       const Face<T>& s = own_.faces[f];
-      if (!s.solid) continue;
-      const Range rows = rows_of(std::min({s.y[0], s.y[1], s.y[2]}), std::max({s.y[0], s.y[1], s.y[2]}));
-      const Range columns = columns_of(std::min({s.x[0], s.x[1], s.x[2]}), std::max({s.x[0], s.x[1], s.x[2]}));
-      if (columns.first > columns.last || rows.first > rows.last) continue;
-      own_.boxes[f] = {columns, rows};
-      draw_face(s, int32_t(f), columns, rows);
+      const Range columns = own_.covered.columns(f), rows = own_.covered.rows(f);
+      if (columns.first <= columns.last && rows.first <= rows.last) draw_face(s, int32_t(f), columns, rows);
     }
   }
 
@@ -193,6 +261,10 @@ class Visible {
     const T sign = s.area > 0 ? T(1) : T(-1), share = T(1) / s.area;
     const T near_a = share / s.z[0], near_b = share / s.z[1], near_c = share / s.z[2];
     const F twice = __builtin_convertvector(2 * kn::iota<I>(), F);
+    // Of wide faces, what of a row is inside, in pixels: coordinate k is 0 at x = -k0 over[k].
+    const bool wide = columns.last - columns.first >= 2 * W;
+    T over[3] = {};
+    for (int k = 0; wide && k < 3; ++k) over[k] = sign / (s.y[k == 2 ? 0 : k + 1] - s.y[k == 0 ? 2 : k - 1]);
     for (int32_t row = rows.first; row <= rows.last; ++row) {
       const T y = y_of(row);
       const T ay = s.y[0] - y, by = s.y[1] - y, cy = s.y[2] - y;
@@ -200,7 +272,14 @@ class Visible {
       const T a1 = by - cy, b1 = cy - ay, c1 = ay - by;
       const T n0 = a0 * near_a + b0 * near_b + c0 * near_c, n1 = a1 * near_a + b1 * near_b + c1 * near_c;
       const T sa0 = sign * a0, sb0 = sign * b0, sc0 = sign * c0, sa1 = sign * a1, sb1 = sign * b1, sc1 = sign * c1;
-      for (int32_t column = columns.first & -W; column <= columns.last; column += W) {
+      T first = T(columns.first), last = T(columns.last);
+      for (int k = 0; wide && k < 3; ++k) {
+        const T zero = -(k == 0 ? sa0 : k == 1 ? sb0 : sc0) * over[k], at = (zero * inverse_ + T(width_) - 1) / 2;
+        if (over[k] > 0) first = std::max(first, at - 1);  // the line's place is known to a pixel at least, or not finite
+        if (over[k] < 0) last = std::min(last, at + 1);
+      }
+      if (!(first <= last)) continue;
+      for (int32_t column = int32_t(first) & -W; column <= int32_t(last); column += W) {
         const F x = (kn::splat<F>(T(2 * column + 1 - width_)) + twice) * scale_;
         const F inside = kn::min_(kn::min_(sa0 + sa1 * x, sb0 + sb1 * x), sc0 + sc1 * x);
         const F nearness = n0 + n1 * x;
@@ -227,7 +306,7 @@ class Visible {
 
   void look_at_packets() {
     own_.open.resize(packets_), own_.deepest.resize(packets_);
-    own_.tiles.assign(int64_t(parts_) * (height_ / tile_rows + 1), 0);
+    own_.tiles.assign(int64_t(parts_) * (height_ / tile_rows + 1), Open{0, 0});
     for (int32_t row = 0; row < height_; ++row)
       for (int32_t part = 0; part < parts_; ++part) {
         const int64_t k = int64_t(row) * parts_ + part;
@@ -248,7 +327,9 @@ class Visible {
           for (int l = 0; l < W; ++l) deepest = std::min(deepest, deepest_lanes[l]);
         own_.open[k] = uint16_t(uncovered);
         own_.deepest[k] = deepest;
-        if (uncovered) own_.tiles[row / tile_rows * parts_ + part] = 1;
+        if (!uncovered) continue;
+        Open& tile = own_.tiles[row / tile_rows * parts_ + part];
+        tile.columns |= uint16_t(uncovered), tile.rows |= uint8_t(1 << row % tile_rows);
       }
   }
 
@@ -278,33 +359,24 @@ class Visible {
     }
   };
 
-  // Whether a tile with uncovered pixels has some of these columns and rows.
-  bool any_open(Range columns, Range rows) const {
-    for (int32_t tile = rows.first / tile_rows; tile <= rows.last / tile_rows; ++tile)
-      for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part)
-        if (own_.tiles[tile * parts_ + part]) return true;
-    return false;
-  }
-
   void list_face(int32_t f) {
-    const Face<T>& s = own_.faces[f];
-    const T left = std::min({s.x[0], s.x[1], s.x[2]}), right = std::max({s.x[0], s.x[1], s.x[2]});
-    const T low = std::min({s.y[0], s.y[1], s.y[2]}), high = std::max({s.y[0], s.y[1], s.y[2]});
-    const Range columns = columns_of(left - reach_, right + reach_), rows = rows_of(low - reach_, high + reach_);
-    if (columns.first > columns.last || !any_open(columns, rows)) return;
-    const Sides sides(s, reach_);
+    const Range columns = own_.reached.columns(f), rows = own_.reached.rows(f);
+    if (columns.first > columns.last) return;
+    std::optional<Sides> sides;  // few faces need them
     for (int32_t tile = rows.first / tile_rows; tile <= rows.last / tile_rows; ++tile)
       for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part) {
-        if (!own_.tiles[tile * parts_ + part]) continue;
-        const int32_t end = std::min(rows.last, tile * tile_rows + tile_rows - 1);
-        const int32_t first = std::max(columns.first - part * packet, 0);
-        const int32_t last = std::min(columns.last - part * packet, packet - 1);
-        const uint32_t within = ((2u << last) - 1) & ~((1u << first) - 1);
-        for (int32_t row = std::max(rows.first, tile * tile_rows); row <= end; ++row) {
-          const int64_t k = int64_t(row) * parts_ + part;
-          const uint32_t pixels = own_.open[k] & within & sides.near_to(part * packet, y_of(row), *this);
-          if (pixels) own_.outside.push_back({int32_t(k), f, pixels});
+        const Open& has = own_.tiles[tile * parts_ + part];
+        const uint32_t within = bits_between(columns, part * packet, packet);
+        if (!(has.columns & within)) continue;
+        Pixels pixels;
+        for (uint32_t left = has.rows & bits_between(rows, tile * tile_rows, tile_rows); left; left &= left - 1) {
+          const int32_t r = __builtin_ctz(left), row = tile * tile_rows + r;
+          const uint32_t open = own_.open[int64_t(row) * parts_ + part] & within;
+          if (!open) continue;
+          if (!sides) sides.emplace(own_.faces[f], reach_);
+          pixels.add(r, open & sides->near_to(part * packet, y_of(row), *this));
         }
+        if (pixels.any()) own_.outside.push_back({tile * parts_ + part, f, pixels});
       }
   }
 
@@ -312,11 +384,11 @@ class Visible {
   // front face. ring_[f][k] is the next side, 3 * face + first corner, at the same edge.
   bool is_silhouette(int32_t f, int k) const {
     const int32_t own = 3 * f + k;
-    const bool front = own_.faces[f].area < 0;
+    const uint8_t front = own_.facing[f] & FRONT;
     for (int32_t side = ring_[4 * f + k]; side != own; side = ring_[4 * (side / 3) + side % 3]) {
-      const Face<T>& other = own_.faces[side / 3];
-      if (!other.drawn) continue;
-      if ((other.area < 0) == front || (!front && other.solid)) return false;
+      const uint8_t other = own_.facing[side / 3];
+      if (!(other & DRAWN)) continue;
+      if ((other & FRONT) == front || (!front && (other & SOLID))) return false;
     }
     return true;
   }
@@ -360,9 +432,9 @@ class Visible {
   void list_outside(int32_t* needed) {
     const int64_t tiles = int64_t(own_.tiles.size());
     own_.first.assign(tiles + 1, 0), own_.sorted.resize(own_.outside.size());
-    for (const Touch& touch : own_.outside) ++own_.first[tile_of(touch.packet) + 1];
+    for (const Touch& touch : own_.outside) ++own_.first[touch.tile + 1];
     for (int64_t t = 0; t < tiles; ++t) own_.first[t + 1] += own_.first[t];
-    for (const Touch& touch : own_.outside) own_.sorted[own_.first[tile_of(touch.packet)]++] = touch;
+    for (const Touch& touch : own_.outside) own_.sorted[own_.first[touch.tile]++] = touch;
     Outside to = {ints(11), ints(12), ints(13), ints(14), call_->length[11] / packet, call_->length[14], 0, 0};
     for (int64_t t = 0, begin = 0; t < tiles; begin = own_.first[t], ++t)
       if (own_.first[t] > begin) list_tile(own_.sorted.data() + begin, own_.sorted.data() + own_.first[t], to);
@@ -378,17 +450,15 @@ class Visible {
     int64_t packets, entries;  // so far
   };
 
-  int64_t tile_of(int32_t k) const { return int64_t(k / parts_ / tile_rows) * parts_ + k % parts_; }
-
   void list_tile(const Touch* begin, const Touch* end, Outside& to) {
-    const int32_t part = begin->packet % parts_, top = begin->packet / parts_ / tile_rows * tile_rows;
-    uint32_t pixels[tile_rows] = {}, of_packet[tile_rows][tile_rows] = {};  // bits of rows, of all and of each packet
-    for (const Touch* touch = begin; touch < end; ++touch) pixels[touch->packet / parts_ - top] |= touch->pixels;
+    const int32_t part = begin->tile % parts_, top = begin->tile / parts_ * tile_rows;
+    Pixels all, of_packet[tile_rows];
+    for (const Touch* touch = begin; touch < end; ++touch) all.add(touch->pixels);
     int32_t count = 0;
     for (int32_t r = 0; r < tile_rows; ++r)
-      for (uint32_t left = pixels[r]; left; left &= left - 1, ++count) {
+      for (uint32_t left = all.row(r); left; left &= left - 1, ++count) {
         const int32_t l = __builtin_ctz(left), column = part * packet + l;
-        of_packet[count / packet][r] |= 1u << l;
+        of_packet[count / packet].add(r, 1u << l);
         face_[int64_t(top + r) * stride_ + column] = UNCOVERED;
         const int64_t slot = to.packets * packet + count;
         if (slot < to.packet_room * packet) to.column[slot] = column, to.row[slot] = top + r;
@@ -400,12 +470,9 @@ class Visible {
     }
     for (int32_t q = 0; q < used; ++q, ++to.packets) {
       if (to.packets < to.packet_room) to.start[to.packets] = int32_t(to.entries);
-      int32_t last = -1;
       for (const Touch* touch = begin; touch < end; ++touch) {
-        if (touch->face == last || !(touch->pixels & of_packet[q][touch->packet / parts_ - top])) continue;
-        last = touch->face;
-        if (to.entries < to.room) to.listed[to.entries] = last;
-        ++to.entries;
+        if (to.entries < to.room) to.listed[to.entries] = touch->face;
+        to.entries += touch->pixels.meets(of_packet[q]);
       }
     }
   }
@@ -415,7 +482,7 @@ class Visible {
     const Inside to = {ints(8), ints(9), ints(10), call_->length[10]};
     int64_t used = 0;  // pixels, with those that fill up packets
     for (int64_t f = 0; f < faces_; ++f)
-      if (own_.boxes[f].rows.first <= own_.boxes[f].rows.last) used = list_pixels(int32_t(f), own_.boxes[f], to, used);
+      if (own_.facing[f] & SOLID) used = list_pixels(int32_t(f), to, used);
     const int32_t packets = int32_t(used / packet);
     std::fill(to.face + (packets > to.room ? 0 : packets), to.face + to.room, -1);
     return packets;
@@ -426,22 +493,25 @@ class Visible {
     int64_t room;  // packets
   };
 
-  int64_t list_pixels(int32_t f, const Box& box, const Inside& to, int64_t used) {
+  int64_t list_pixels(int32_t f, const Inside& to, int64_t used) {
     const int64_t first = used, room = to.room * packet;
-    using I32 = kn::Vec<int32_t, 8>;
-    for (int32_t row = box.rows.first; row <= box.rows.last; ++row)
-      for (int32_t column = box.columns.first & ~7; column <= box.columns.last; column += 8) {
+    const Range columns = own_.covered.columns(f), rows = own_.covered.rows(f);
+    using I8 = kn::Vec<int32_t, 8>;
+    for (int32_t row = rows.first; row <= rows.last; ++row)
+      for (int32_t column = columns.first & ~7; column <= columns.last; column += 8) {
         const int64_t pixel = int64_t(row) * stride_ + column;
-        I32 faces;
+        I8 faces;
         memcpy(&faces, face_ + pixel, sizeof faces);
-        unsigned left = kn::mask_bits(faces == f);
-        if (!left || own_.rimmed[pixel / packet]) continue;
-        if (used + 8 > room) {
-          used += __builtin_popcount(left);
-          continue;
+        const unsigned own = kn::mask_bits(faces == f);
+        if (!own || own_.rimmed[pixel / packet]) continue;
+        if (used + 8 <= room) {  // all eight are written, the next ones over those that are not the face's
+          kn::Vec<uint8_t, 8> lanes;
+          memcpy(&lanes, lanes8.of[own], sizeof lanes);
+          const I8 at = __builtin_convertvector(lanes, I8) + column, same = kn::splat<I8>(row);
+          memcpy(to.column + used, &at, sizeof at);
+          memcpy(to.row + used, &same, sizeof same);
         }
-        for (; left; left &= left - 1, ++used)
-          to.column[used] = column + __builtin_ctz(left), to.row[used] = row;
+        used += __builtin_popcount(own);
       }
     const int64_t end = (used + packet - 1) / packet * packet;
     if (end <= room)
