@@ -324,10 +324,11 @@ CONSTANTS, RUN, WORKERS, KEPT = range(4)
 
 
 class Region(NamedTuple):
-    """Where a buffer begins: in which piece of memory, and how many bytes behind its address."""
+    """Where a buffer is: in which piece of memory, how many bytes behind its address, and how many bytes it has."""
 
     piece: int
     offset: int
+    size: int = 0
 
 
 class Arrangement:
@@ -340,7 +341,9 @@ class Arrangement:
     """
 
     def __init__(self, compiled: Plan, setting: Setting, which: str) -> None:
-        forward = _table(compiled, "tangent" if which == "tangent" else "forward")
+        replays = which == "reverse" and setting.interval > 1
+        first = "tangent" if which == "tangent" else "forward"
+        forward = _table(compiled, first) if which != "reverse" or replays else ()
         reverse = _table(compiled, "reverse") if which == "reverse" else None
         sizes = Sizes(compiled, setting, reverse is not None)
         buffers = compiled.program.buffers
@@ -358,7 +361,9 @@ class Arrangement:
             if buffer.kind in kinds and not sizes.is_streamed(buffer):
                 own = KEPT + 1 + setting.apart.index(buffer.name) if buffer.name in setting.apart else KEPT
                 self._arrange(sizes, buffer, kept if buffer.kind == STATE else PRIMAL, own)
-        for name, space in (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which)):
+        # Cotangents of outputs come last: those that are given need not be zeroed.
+        named = (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which))
+        for name, space in sorted(named, key=lambda key: key[1] != PRIMAL and buffers[key[0]].kind == OUTPUT):
             self._arrange(sizes, buffers[name], ADJOINT if space == ALL_SLOTS else space, RUN)
         self.of_worker = self.pieces[WORKERS]  # bytes
         self.pieces[WORKERS] *= setting.threads
@@ -376,7 +381,7 @@ class Arrangement:
         own = sizes.per_worker(buffer, space)
         piece = WORKERS if own else piece
         size = sizes.bytes_of(buffer, space) // (sizes.setting.threads if own else 1)
-        self.regions[key] = Region(piece, self.pieces[piece])
+        self.regions[key] = Region(piece, self.pieces[piece], size)
         self.pieces[piece] += -(-size // ALIGNMENT) * ALIGNMENT
 
     def _describe(self, sizes: Sizes, forward: Any, reverse: Any, numbers: list[list[int]]) -> None:
@@ -393,7 +398,8 @@ class Arrangement:
         p.n_buffers, p.buffers, p.n_states = len(table), table, len(numbers[0])
         p.state, p.checkpoint = ((ctypes.c_int32 * len(n))(*n) for n in numbers)
         p.ring, p.interval = sizes.ring, setting.interval
-        p.n_forward, p.forward = len(forward), forward
+        if forward:
+            p.n_forward, p.forward = len(forward), forward
         if reverse is not None:
             p.n_reverse, p.reverse = len(reverse), reverse
 
@@ -431,7 +437,7 @@ class Arrangement:
         out.worlds = min(setting.worlds, place.lanes) if shared and space == PRIMAL else setting.worlds
         out.add = int(shared and space == ADJOINT)
         out.native_block_stride = sizes.slots(buffer, space) * place.bytes
-        piece, offset = self.regions[key]
+        piece, offset, _ = self.regions[key]
         out.native = offset + (slot or 0) * place.bytes * one
         return piece
 
@@ -453,10 +459,12 @@ def _transferred(compiled: Plan, which: str) -> list[Key]:
     """What is packed or unpacked beside inputs, whether or not an instruction uses it."""
     o, buffers = compiled.options, compiled.program.buffers.values()
     states = [b.name for b in buffers if b.kind == STATE]
-    keys = [(b.name, PRIMAL) for b in buffers if b.kind in (STATE, CONTROL) or b.name in o.record]
+    made = o.record if which != "reverse" else ()
+    keys = [(b.name, PRIMAL) for b in buffers if b.kind in (STATE, CONTROL) or b.name in made]
     if which == "tangent":
         keys += [(name, TANGENT) for name in (*states, *sorted(o.wrt))]
     elif which == "reverse":
-        keys += [(name, ADJOINT) for name in (*states, *sorted(o.wrt), *sorted(o.record))]
+        outputs = [name for name in sorted(o.record) if "f" in compiled.program.buffers[name].kinds]
+        keys += [(name, ADJOINT) for name in (*states, *sorted(o.wrt), *outputs)]
         keys += [(name, SEED) for name in sorted(o.seeds)]
     return keys

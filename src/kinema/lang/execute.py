@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from kinema.errors import InputError, KernelError, KinemaError
 from kinema.lang import build, native
-from kinema.lang.arrange import CONSTANTS, Key, Setting, Sizes, arrangement_for
+from kinema.lang.arrange import CONSTANTS, RUN, Key, Setting, Sizes, arrangement_for
 from kinema.lang.plan import ADJOINT, SEED, Plan
-from kinema.lang.program import CONTROL, Buffer
+from kinema.lang.program import CONTROL, OUTPUT, Buffer
 
 _Where = ctypes.c_int64 * 4  # world, slot, element and number
 
@@ -90,20 +90,31 @@ class Prepared:
             return native.UNPACK
         return native.READ_THERE if key[0] in self.setting.direct else native.PACK
 
-    def _describe(self, given: Mapping[int, int], zeros: int) -> None:
+    def _describe(self, given: Mapping[int, int], unset: int) -> None:
         known, setting = self.arrangement, self.setting
         direct = [0] * 2 * len(setting.direct)  # nothing of these is ever made here
-        pieces = [-1 - given[i] if i in given else size for i, size in enumerate((*known.pieces, *direct))]
-        pieces[CONSTANTS] = 0
+        sizes = [*known.pieces, *direct]
+        sizes[CONSTANTS] = 0
+        zeros = [given.get(i, size) for i, size in enumerate(sizes)]
+        zeros[RUN] = self._end_of_unset()
         p = self.native = native.Prepared()
         p.program, p.piece_of = known.program, known.piece_of
-        p.piece_bytes, p.n_pieces = (ctypes.c_int64 * len(pieces))(*pieces), len(pieces)
+        pieces = [-1 if i in given else size for i, size in enumerate(sizes)]
+        p.piece_bytes, p.piece_zeros = ((ctypes.c_int64 * len(sizes))(*numbers) for numbers in (pieces, zeros))
+        p.n_pieces = len(sizes)
         p.moves, p.n_moves = self.moves, len(self.moves)
         p.steps, p.worker_stride, p.backward = setting.steps, known.of_worker, int(self.which == "reverse")
         self._address = ctypes.addressof(p)
-        self._no_arrays = (0,) * zeros
+        self._no_arrays = (0,) * unset
         self._packed = struct.Struct(f"{len(self.moves) + len(given)}q").pack
         self._call = build.runtime().kn_run
+
+    def _end_of_unset(self) -> int:
+        """How many bytes of what a run needs have to be zero: cotangents of outputs that are given are not among them."""
+        buffers, named = self.plan.program.buffers, zip(self.named, self.moves, strict=True)
+        packed = {m.key for m, out in named if out.how == native.PACK and buffers[m.key[0]].kind == OUTPUT}
+        regions = self.arrangement.regions.items()
+        return max([r.offset + r.size for key, r in regions if r.piece == RUN and key not in packed], default=0)
 
     def run(self, arrays: Sequence[int], pieces: Sequence[int], status: int, poll: int = 0) -> bool:
         """Pack, run all steps, forward or in reverse, and unpack; whether a world failed.

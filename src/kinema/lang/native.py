@@ -228,6 +228,7 @@ class Prepared(ctypes.Structure):
         ("program", Program),
         ("piece_of", POINTER(c_int32)),
         ("piece_bytes", POINTER(c_int64)),
+        ("piece_zeros", POINTER(c_int64)),
         ("moves", POINTER(Move)),
         ("steps", c_int64),
         ("worker_stride", c_int64),

@@ -33,6 +33,7 @@ from kinema.lang.program import (
 from kinema.lang.schedule import Schedule, chunk_schedule
 
 _EMITTED: WeakKeyDictionary[KernelIR, dict[Any, emit_simd.Emitted]] = WeakKeyDictionary()
+_PRUNED: WeakKeyDictionary[KernelIR, KernelIR] = WeakKeyDictionary()
 
 PRIMAL, ADJOINT, TANGENT = "", "adj", "tan"
 SEED = "seed"  # cotangents of a state's trajectory, one slot per step
@@ -346,8 +347,7 @@ class Plan:
         return self._instruction(call, call.kernel.forward(), "forward", [self.at(r, PRIMAL) for r in call.args])
 
     def _adjoint_call(self, call: KernelCall) -> Instruction | None:
-        wanted = self._wanted(call)
-        kernel = call.kernel.adjoint(wanted)
+        kernel = _pruned(call.kernel.adjoint(self._wanted(call)))
         if not any(a.origin is not None and a.written for a in kernel.arrays):
             return None
         return self._derived_call(call, kernel, "adjoint", ADJOINT)
@@ -484,6 +484,16 @@ def _setting(kernel: KernelIR, array: ArrayRef) -> KernelIR:
     """The kernel with its one addition to an array made an assignment."""
     nodes = [replace(n, mode="set") if isinstance(n, Store) and n.array is array else n for n in kernel.body.nodes]
     return replace(kernel, body=Block(nodes))
+
+
+def _pruned(kernel: KernelIR) -> KernelIR:
+    """The kernel without arrays that it does not use, which then need no memory."""
+    if kernel not in _PRUNED:
+        nodes = list(ir.walk(kernel.body))
+        used = {n.array for n in nodes if isinstance(n, (Load, Store))}
+        used |= {n.attr for n in nodes if isinstance(n, ir.Value) and n.op == "length"}
+        _PRUNED[kernel] = replace(kernel, arrays=[a for a in kernel.arrays if a in used])
+    return _PRUNED[kernel]
 
 
 def checking() -> bool:

@@ -4,7 +4,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <string.h>
 
 #include <algorithm>
 #include <memory>
@@ -35,7 +34,8 @@ typedef struct kn_move {
 typedef struct kn_prepared {
   kn_program program;          // without status, streams, fault and poll; `base` is counted from the start of a piece
   const int32_t* piece_of;     // of each buffer
-  const int64_t* piece_bytes;  // of each piece; negative: the caller gives its address, and -1 - n asks for n zeros
+  const int64_t* piece_bytes;  // of each piece; -1: the caller gives its address
+  const int64_t* piece_zeros;  // bytes at its beginning that are to be zero
   const kn_move* moves;
   int64_t steps;
   int64_t worker_stride;  // of streamed buffers
@@ -65,14 +65,14 @@ struct Block {
 // Blocks of earlier calls of this thread, used again: pages of fresh memory cost more than most runs.
 class Spare {
  public:
-  // Zeroed memory.
-  static Block take(int64_t bytes) {
+  // Memory, the first bytes of it zero.
+  static Block take(int64_t bytes, int64_t zeros) {
     for (Block& block : spare()) {
       if (block.bytes < bytes || block.bytes > 2 * bytes) continue;
       Block found = std::move(block);
       std::swap(block, spare().back());
       spare().pop_back();
-      memset(found.memory.get(), 0, size_t(bytes));
+      memset(found.memory.get(), 0, size_t(zeros));
       return found;
     }
     Block made{std::unique_ptr<void, Free>(calloc(size_t(bytes), 1)), bytes};
@@ -95,14 +95,14 @@ class Spare {
   }
 };
 
-// Pieces of native memory; those that nobody gave live as long as this, and are zero.
+// Pieces of native memory; those that nobody gave live as long as this.
 class Pieces {
  public:
   Pieces(const kn_prepared& prepared, char* const* given) {
     for (int32_t i = 0; i < prepared.n_pieces; ++i) {
-      const int64_t bytes = prepared.piece_bytes[i];
-      if (bytes < 0) memset(*given, 0, size_t(-1 - bytes));
-      start_.push_back(bytes < 0 ? *given++ : bytes == 0 ? nullptr : make(bytes));
+      const int64_t bytes = prepared.piece_bytes[i], zeros = prepared.piece_zeros[i];
+      if (bytes < 0) memset(*given, 0, size_t(zeros));
+      start_.push_back(bytes < 0 ? *given++ : bytes == 0 ? nullptr : make(bytes, zeros));
     }
   }
 
@@ -118,8 +118,8 @@ class Pieces {
   }
 
  private:
-  char* make(int64_t bytes) {
-    own_.push_back(Spare::take(bytes + line));
+  char* make(int64_t bytes, int64_t zeros) {
+    own_.push_back(Spare::take(bytes + line, zeros + line));
     const uintptr_t address = reinterpret_cast<uintptr_t>(own_.back().memory.get());
     return reinterpret_cast<char*>((address + line - 1) / line * line);
   }
