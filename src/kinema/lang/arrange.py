@@ -356,11 +356,16 @@ class Arrangement:
             self.regions[name, PRIMAL] = Region(len(self.pieces) + i, 0)
             self.regions[name, ADJOINT] = Region(len(self.pieces) + len(setting.direct) + i, 0)
         # What is kept comes first and in the order of the program: forward and reverse sweep agree on its places.
-        kinds = (STATE, PARAMETER, CONTROL, SCRATCH) if setting.whole else (STATE, PARAMETER, CONTROL)
         for buffer in buffers.values():
-            if buffer.kind in kinds and not sizes.is_streamed(buffer):
+            if buffer.kind == STATE and not sizes.is_streamed(buffer):
                 own = KEPT + 1 + setting.apart.index(buffer.name) if buffer.name in setting.apart else KEPT
-                self._arrange(sizes, buffer, kept if buffer.kind == STATE else PRIMAL, own)
+                self._arrange(sizes, buffer, kept, own)
+        self.unset = self.pieces[KEPT:]  # bytes of what is kept that have to be zero: not those of inputs and scratch
+        for buffer in buffers.values():
+            if buffer.kind in (PARAMETER, CONTROL) and not sizes.is_streamed(buffer):
+                self._arrange(sizes, buffer, PRIMAL, KEPT)
+            if buffer.kind == SCRATCH and setting.whole:
+                self._arrange(sizes, buffer, PRIMAL, KEPT)
         # Cotangents of outputs come last: those that are given need not be zeroed.
         named = (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which))
         for name, space in sorted(named, key=lambda key: key[1] != PRIMAL and buffers[key[0]].kind == OUTPUT):

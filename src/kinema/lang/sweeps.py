@@ -130,17 +130,23 @@ SMALL = 1 << 16  # bytes that are zeroed at once; more come as zeros from the sy
 class Piece:
     """Memory that a forward sweep leaves to the reverse one, or to the user: owned and guarded by torch.
 
+    Args:
+        size: Its bytes.
+        zeros: How many of them, at its beginning, have to be zero.
+        dtype: Of torch's tensor.
+
     Attributes:
         unset: How many of its bytes the run has to zero.
     """
 
-    def __init__(self, size: int, dtype: torch.dtype) -> None:
+    def __init__(self, size: int, zeros: int, dtype: torch.dtype) -> None:
         self._size, self._dtype, self._count = size, dtype, size // dtype.itemsize
-        self.unset = size if size <= SMALL else 0
+        self._set_later = zeros <= SMALL
+        self.unset = zeros if self._set_later else 0
 
     def make(self) -> Tensor:
         """A fresh one, aligned."""
-        if self.unset:
+        if self._set_later:
             made = torch.empty(self._count, dtype=self._dtype)
             if made.data_ptr() % ALIGNMENT == 0:  # so torch does on all systems that are known
                 return made
@@ -225,8 +231,10 @@ class Forward:
         self._direct = [i for i, name in enumerate(form.inputs) if name in direct]
         self._outs = self._describe_outputs(compiled)
         made = [out for out in self._outs if isinstance(out, Array)]
-        pieces = arrangement_for(compiled, self.setting, "forward").pieces
-        self._kept = [Piece(pieces[i], form.dtype) for i in range(KEPT if keep else KEPT + 1, len(pieces))]
+        known = arrangement_for(compiled, self.setting, "forward")
+        pieces = known.pieces
+        kept = [Piece(*sizes, form.dtype) for sizes in zip(pieces[KEPT:], known.unset, strict=True)]
+        self._kept = kept if keep else kept[1:]
         given = {len(pieces) - len(self._kept) + i: piece.unset for i, piece in enumerate(self._kept)}
         given |= dict.fromkeys(range(len(pieces), len(pieces) + len(direct)), 0)
         moves, filled = self.reading.moves, [array.move for array in made]
