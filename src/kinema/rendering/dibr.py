@@ -492,29 +492,29 @@ def outside_kernel(two_sided: str) -> Any:
         cut, sharp = CUT * sigma, 1.0 / sigma
         first, end = near.start[slot], near.start[slot + 1]
         if first < end:
-            at = on_grid(grid, column, row)
-            reach = cut if column >= 0 else -1.0
-            through = 1.0
-            nearest = 2.0 * cut
-            found = -1
-            for k in range(first, end):
-                f = near.listed[k]
-                i, j, l = faces.corners[f]
-                a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
-                d, _, side = nearest_edge(at, a, b, c)
-                if d < reach:
-                    through = through * share_past(d, sharp)
-                    rank = d
-                    if not SOLID:
-                        back = cross2(b - a, c - a) > 0.0
-                        if SOME_SOLID:
-                            back = back and traits[surface[f]].w == 0
-                        rank = d + cut if back else d
-                    if rank < nearest:
-                        nearest = rank
-                        found = 3 * f + side
-            clear[p] = through
-            best[p] = found
+            if column >= 0:
+                at = on_grid(grid, column, row)
+                through = 1.0
+                nearest = 2.0 * cut
+                found = -1
+                for k in range(first, end):
+                    f = near.listed[k]
+                    i, j, l = faces.corners[f]
+                    a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
+                    d, _, side = nearest_edge(at, a, b, c)
+                    if d < cut:
+                        through = through * share_past(d, sharp)
+                        rank = d
+                        if not SOLID:
+                            back = cross2(b - a, c - a) > 0.0
+                            if SOME_SOLID:
+                                back = back and traits[surface[f]].w == 0
+                            rank = d + cut if back else d
+                        if rank < nearest:
+                            nearest = rank
+                            found = 3 * f + side
+                clear[p] = through
+                best[p] = found
 
     return outside_coverage
 
@@ -537,23 +537,23 @@ def outside_screen(
     cut, sharp = CUT * sigma, 1.0 / sigma
     first, end = near.start[slot], near.start[slot + 1]
     if first < end:
-        at = on_grid(grid, column, row)
-        reach = cut if column >= 0 else -1.0
-        twice = 2.0 * sharp * adj_clear[p] * clear[p]
-        for k in range(first, end):
-            i, j, l = faces.corners[near.listed[k]]
-            a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
-            d, t, side = nearest_edge(at, a, b, c)
-            if d < reach:
-                past = share_past(d, sharp)
-                s = 1.0 - t
-                wa = s if side == 0 else (0.0 if side == 1 else t)
-                wb = t if side == 0 else (s if side == 1 else 0.0)
-                wc = 0.0 if side == 0 else (t if side == 1 else s)
-                pull = (a * wa + b * wb + c * wc - at) * (twice * (1.0 - past) / past)
-                adj_screen[i] += vec3(pull.x * wa, pull.y * wa, 0.0)
-                adj_screen[j] += vec3(pull.x * wb, pull.y * wb, 0.0)
-                adj_screen[l] += vec3(pull.x * wc, pull.y * wc, 0.0)
+        if column >= 0:
+            at = on_grid(grid, column, row)
+            twice = 2.0 * sharp * adj_clear[p] * clear[p]
+            for k in range(first, end):
+                i, j, l = faces.corners[near.listed[k]]
+                a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
+                d, t, side = nearest_edge(at, a, b, c)
+                if d < cut:
+                    past = share_past(d, sharp)
+                    s = 1.0 - t
+                    wa = s if side == 0 else (0.0 if side == 1 else t)
+                    wb = t if side == 0 else (s if side == 1 else 0.0)
+                    wc = 0.0 if side == 0 else (t if side == 1 else s)
+                    pull = (a * wa + b * wb + c * wc - at) * (twice * (1.0 - past) / past)
+                    adj_screen[i] += vec3(pull.x * wa, pull.y * wa, 0.0)
+                    adj_screen[j] += vec3(pull.x * wb, pull.y * wb, 0.0)
+                    adj_screen[l] += vec3(pull.x * wc, pull.y * wc, 0.0)
 
 
 @kernel
@@ -574,15 +574,15 @@ def outside_sigma(
     cut, sharp = CUT * sigma, 1.0 / sigma
     first, end = near.start[slot], near.start[slot + 1]
     if first < end:
-        at = on_grid(grid, column, row)
-        reach = cut if column >= 0 else -1.0
-        for k in range(first, end):
-            i, j, l = faces.corners[near.listed[k]]
-            a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
-            d, _, _ = nearest_edge(at, a, b, c)
-            if d < reach:
-                past = share_past(d, sharp)
-                adj_sigma[0] += -adj_clear[p] * clear[p] * (1.0 - past) / past * d * sharp * sharp
+        if column >= 0:
+            at = on_grid(grid, column, row)
+            for k in range(first, end):
+                i, j, l = faces.corners[near.listed[k]]
+                a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
+                d, _, _ = nearest_edge(at, a, b, c)
+                if d < cut:
+                    past = share_past(d, sharp)
+                    adj_sigma[0] += -adj_clear[p] * clear[p] * (1.0 - past) / past * d * sharp * sharp
 
 
 @kernel

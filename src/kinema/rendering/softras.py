@@ -304,12 +304,23 @@ def fragment_kernel(look: Look) -> Any:
 
 
 @kernel
-def soft_colours(p: Index, soft: Softness, background: vec3, fronts: Array[Float], sums: Array[vec4], rgb: Array[vec3]):
+def soft_colours(
+    p: Index,
+    soft: Softness,
+    background: vec3,
+    first: Array[Int],
+    fronts: Array[Float],
+    sums: Array[vec4],
+    rgb: Array[vec3],
+):
     """Colours from the sums of a pixel's fragments, and the background."""
-    ground = exp((detach(fronts[p]) - background_depth(soft)) / (soft.gamma * (soft.far - soft.near)))
-    total = sums[p]
-    share = 1.0 / (total.w + ground)
-    rgb[p] = (vec3(total.x, total.y, total.z) + background * ground) * share
+    colour = background
+    if first[p] >= 0:
+        ground = exp((detach(fronts[p]) - background_depth(soft)) / (soft.gamma * (soft.far - soft.near)))
+        total = sums[p]
+        share = 1.0 / (total.w + ground)
+        colour = (vec3(total.x, total.y, total.z) + background * ground) * share
+    rgb[p] = colour
 
 
 @kernel
@@ -364,7 +375,7 @@ def call_soft_kernels(
             p.call(soft_fronts, view, soft, first, drawn.corners, drawn.screen, fronts, count=pixels)
         given = (view, soft, touched, fronts, drawn, light, sums, opacity)
         p.call(fragment_kernel(look), *given, count=PACKET)
-        p.call(soft_colours, soft, background, fronts, sums, rgb, count=pixels)
+        p.call(soft_colours, soft, background, first, fronts, sums, rgb, count=pixels)
     else:
         p.call(silhouette_fragments, view, sigma, touched, drawn.corners, drawn.screen, opacity, count=PACKET)
     if look.coverage:
