@@ -301,7 +301,7 @@ def point_functions(look: Look) -> tuple[Any, Any, Any]:
         """Colour towards the camera, of the point of a face seen at `at`, where its coordinates are w."""
         q, z = w, 1.0
         if PERSPECTIVE:
-            u = vec3(w.x * (1.0 / a.z), w.y * (1.0 / b.z), w.z * (1.0 / c.z))
+            u = vec3(w.x * a.z, w.y * b.z, w.z * c.z)
             z = 1.0 / (u.x + u.y + u.z)
             q = u * z
         base = side.ca
@@ -431,7 +431,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                 a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
                 w = inner_weights(at, a, b, c)
                 colour = colour_of(drawn, light, view, lens, side_of(drawn, owner), at, w, a, b, c)
-                depth = w.x / a.z + w.y / b.z + w.z / c.z
+                nearness = w.x * a.z + w.y * b.z + w.z * c.z
                 hidden = 1.0
                 nearest = cut
                 best = -1
@@ -446,7 +446,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                     d = squared_distance(at, flat(ea), flat(eb), t)
                     edge = flat(eb) - flat(ea)
                     beyond = cross2(edge, at - flat(ea)) * cross2(edge, flat(ec) - flat(ea)) < 0.0
-                    if d < cut and beyond and (1.0 - t) / ea.z + t / eb.z > depth:
+                    if d < cut and beyond and (1.0 - t) * ea.z + t * eb.z > nearness:
                         hidden = hidden * (1.0 - exp(-d * sharp))
                         if d < nearest:
                             nearest = d
@@ -614,7 +614,7 @@ def foreground_kernels(look: Look) -> tuple[Any, Any]:
             i, j, l = drawn.corners[f]
             a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
             w = inner_weights(pixel_at(view, p), a, b, c)
-            z = 1.0 / (w.x / a.z + w.y / b.z + w.z / c.z)
+            z = 1.0 / (w.x * a.z + w.y * b.z + w.z * c.z)
         depth[p] = z
 
     @kernel
@@ -627,7 +627,7 @@ def foreground_kernels(look: Look) -> tuple[Any, Any]:
             a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
             q = inner_weights(pixel_at(view, p), a, b, c)
             if PERSPECTIVE:
-                q = vec3(q.x / a.z, q.y / b.z, q.z / c.z)
+                q = vec3(q.x * a.z, q.y * b.z, q.z * c.z)
                 q = q * (1.0 / (q.x + q.y + q.z))
             n = normal_of(drawn, side_of(drawn, f), q, a, b, c)
         normal[p] = n
@@ -644,7 +644,7 @@ def foreground_weights(p: Index, view: View, face: Array[Int], drawn: Corners, w
         i, j, l = drawn.corners[f]
         a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
         q = inner_weights(pixel_at(view, p), a, b, c)
-        q = vec3(q.x / a.z, q.y / b.z, q.z / c.z)
+        q = vec3(q.x * a.z, q.y * b.z, q.z * c.z)
         q = q * (1.0 / (q.x + q.y + q.z))
     weights[p] = q
 

@@ -138,7 +138,7 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     options = p.constant("options", ivec3, (*size, int(look.edges and look.colours)))
     lists = (face, *_named(inside).values(), *_named(outside).values(), *_named(rims).values())
     needed = p.output("needed", Int, ROOM)
-    p.call(visible, screen, corners, two_sided, ring, options, view.near, sigma, *lists, needed)
+    p.call(visible, screen, corners, two_sided, ring, options, sigma, *lists, needed)
     inside_pixels, outside_pixels, rim_pixels = pixel_kernels(look)
     if look.colours or look.coverage:
         count = PACKET * outside_packets

@@ -1,6 +1,7 @@
 """From the world to the screen: vertices, their normals, and which faces decide the colour of a pixel.
 
-On the screen x points right, y down, and the short side of the image is [-1, 1]; z [m] is the depth along the view.
+On the screen x points right, y down, and the short side of the image is [-1, 1]; z is one over the depth along the
+view [1/m], which is linear on the screen.
 Pixels lie row by row, rows filled up to a multiple of `PACKET`, so that sixteen neighbours in a row share their lists.
 """
 
@@ -73,14 +74,14 @@ def stride_of(width: Int):
 
 @func
 def on_screen(p: vec3, view: View):
-    """Where a point in the camera's axes is on the screen, and its depth; 0 if it is not between `near` and `far`."""
+    """Where a point in the camera's axes is on the screen; 0 if it is not between `near` and `far`."""
     scale = 2.0 / Float(min(view.size.x, view.size.y))
     half = vec2(0.5 * Float(view.size.x), 0.5 * Float(view.size.y))
     if p.z >= view.near and p.z <= view.far:
         inverse = 1.0 / p.z
         x = (view.focal.x * (p.x * inverse) + view.centre.x - half.x) * scale
         y = (view.focal.y * (p.y * inverse) + view.centre.y - half.y) * scale
-        return vec3(x, y, p.z)
+        return vec3(x, y, inverse)
     return vec3(0.0, 0.0, 0.0)
 
 
@@ -163,7 +164,6 @@ visible = cpp_kernel(
         "two_sided": Int,
         "ring": ivec3,
         "size": ivec3,
-        "near": Float,
         "sigma": Float,
     },
     writes={

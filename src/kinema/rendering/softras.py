@@ -105,7 +105,7 @@ class Touched:
 touched_pixels = cpp_kernel(
     "touched",
     Path(__file__).parent / "native" / "touched.cpp",
-    reads={"screen": vec3, "corners": ivec3, "size": ivec2, "near": Float, "sigma": Float, "hidden": vec2},
+    reads={"screen": vec3, "corners": ivec3, "size": ivec2, "sigma": Float, "hidden": vec2},
     writes={"pixels": ivec2, "pieces": ivec3, "batches": Int, "first": Int, "needed": Int},
 )
 
@@ -181,7 +181,7 @@ def clipped(w: vec3):
 @func
 def depth_of(w: vec3, a: vec3, b: vec3, c: vec3):
     """Depth [m] of a point of a face, by its coordinates on the screen."""
-    return 1.0 / (w.x * (1.0 / a.z) + w.y * (1.0 / b.z) + w.z * (1.0 / c.z))
+    return 1.0 / (w.x * a.z + w.y * b.z + w.z * c.z)
 
 
 @kernel
@@ -389,5 +389,5 @@ def _lists(p: Program, view: View, drawn: Drawn, sigma: Ref, hidden: Ref, first:
     pieces = p.scratch("pieces", ivec3, faces + room // LONGEST + PACKET)
     touched = Touched(pixels=p.scratch("touched", ivec2, room), pieces=pieces, batches=p.scratch("batches", Int, 1))
     lists = (touched.pixels, touched.pieces, touched.batches, first, p.output("needed", Int))
-    p.call(touched_pixels, drawn.screen, drawn.corners, view.pixels, view.near, sigma, hidden, *lists)
+    p.call(touched_pixels, drawn.screen, drawn.corners, view.pixels, sigma, hidden, *lists)
     return touched

@@ -44,12 +44,12 @@ struct Face {
   T area;
 
   // False if it is not drawn.
-  bool set(const T* screen, const int32_t* corners, T near) {
+  bool set(const T* screen, const int32_t* corners) {
     bool ahead = true;
     for (int k = 0; k < 3; ++k) {
       const T* const p = screen + 4 * int64_t(corners[k]);
       x[k] = p[0], y[k] = p[1], inverse[k] = p[2];
-      ahead = ahead && p[2] >= near;
+      ahead = ahead && p[2] > T(0);
     }
     area = (x[1] - x[0]) * (y[2] - y[0]) - (y[1] - y[0]) * (x[2] - x[0]);
     return ahead && std::abs(area) >= T(smallest_area) && std::abs(area) < T(1e30);
@@ -58,7 +58,6 @@ struct Face {
   void prepare() {
     for (int k = 0; k < 3; ++k) {
       const int n = k == 2 ? 0 : k + 1;
-      inverse[k] = T(1) / inverse[k];
       ex[k] = x[n] - x[k], ey[k] = y[n] - y[k];
       over[k] = T(1) / (ex[k] * ex[k] + ey[k] * ey[k]);
       slope[k] = std::abs(ey[k]) > T(1e-3) * std::abs(ex[k]) ? ex[k] / ey[k] : T(0);
@@ -95,15 +94,14 @@ void touched(const kn_call* call) {
   const T* const screen = static_cast<const T*>(call->array[0]);
   const int32_t* const corners = static_cast<const int32_t*>(call->array[1]);
   const int32_t* const size = static_cast<const int32_t*>(call->array[2]);
-  const T near = *static_cast<const T*>(call->array[3]);
-  const T cut = T(farthest) * *static_cast<const T*>(call->array[4]);
-  const T behind = static_cast<const T*>(call->array[5])[0], backmost = static_cast<const T*>(call->array[5])[1];
-  int32_t* const pixels = static_cast<int32_t*>(call->array[6]);
-  int32_t* const pieces = static_cast<int32_t*>(call->array[7]);
-  int32_t* const batches = static_cast<int32_t*>(call->array[8]);
-  int32_t* const first = static_cast<int32_t*>(call->array[9]);
-  int32_t* const needed = static_cast<int32_t*>(call->array[10]);
-  const int64_t faces = call->length[1], room = call->length[6];
+  const T cut = T(farthest) * *static_cast<const T*>(call->array[3]);
+  const T behind = static_cast<const T*>(call->array[4])[0], backmost = static_cast<const T*>(call->array[4])[1];
+  int32_t* const pixels = static_cast<int32_t*>(call->array[5]);
+  int32_t* const pieces = static_cast<int32_t*>(call->array[6]);
+  int32_t* const batches = static_cast<int32_t*>(call->array[7]);
+  int32_t* const first = static_cast<int32_t*>(call->array[8]);
+  int32_t* const needed = static_cast<int32_t*>(call->array[9]);
+  const int64_t faces = call->length[1], room = call->length[5];
   const int32_t width = size[0], height = size[1], stride = (width + packet - 1) / packet * packet;
   const T pixels_per_unit = T(std::min(width, height)), scale = T(1) / pixels_per_unit;
   const T reach = sqrt(cut) * T(1 + 1e-5);
@@ -124,7 +122,7 @@ void touched(const kn_call* call) {
   // Front faces first: they hide others.
   for (int side = 0; side < 2; ++side) {
     for (int64_t f = 0; f < faces; ++f) {
-      if (!s.set(screen, corners + 4 * f, near) || (s.area > 0) != (side == 1)) continue;
+      if (!s.set(screen, corners + 4 * f) || (s.area > 0) != (side == 1)) continue;
       const auto [low, high] = std::minmax({s.y[0], s.y[1], s.y[2]});
       const Range rows = pixels_between(low - reach, high + reach, height, pixels_per_unit);
       if (rows.first > rows.last) continue;

@@ -27,7 +27,7 @@ enum Facing : uint8_t { DRAWN = 1, FRONT = 2, SOLID = 4 };  // solid: can be for
 
 template <class T>
 struct Face {
-  T x[3], y[3], z[3];
+  T x[3], y[3], nearness[3];  // nearness: 1/z
   T area;  // twice, on the screen; < 0 in front
 };
 
@@ -157,15 +157,14 @@ class Visible {
         two_sided_(ints(2)),
         ring_(ints(3)),
         faces_(call->length[1]),
-        face_(ints(7)) {
+        face_(ints(6)) {
     const int32_t* size = ints(4);
     width_ = size[0], height_ = size[1], with_edges_ = size[2] != 0;
     parts_ = (width_ + packet - 1) / packet;
     stride_ = parts_ * packet;
     packets_ = int64_t(parts_) * height_;
     inverse_ = T(std::min(width_, height_)), scale_ = T(1) / inverse_;
-    near_ = *static_cast<const T*>(call->array[5]);
-    reach_squared_ = T(farthest * (1 + 1e-5)) * *static_cast<const T*>(call->array[6]);
+    reach_squared_ = T(farthest * (1 + 1e-5)) * *static_cast<const T*>(call->array[5]);
     reach_ = sqrt(reach_squared_);
   }
 
@@ -179,9 +178,9 @@ class Visible {
     if (with_edges_)
       for (int64_t f = 0; f < faces_; ++f)
         if (own_.facing[f] & SOLID) list_edges(int32_t(f));
-    int32_t* const needed = ints(18);
+    int32_t* const needed = ints(17);
     list_outside(needed + 1);
-    own_.rims.sort(packets_, ints(15), call_->length[15], ints(16), ints(17), call_->length[17], needed + 3);
+    own_.rims.sort(packets_, ints(14), call_->length[14], ints(15), ints(16), call_->length[16], needed + 3);
     own_.rimmed.assign(packets_, 0);
     for (int32_t k : own_.rims.at) own_.rimmed[k] = 1;
     needed[0] = list_inside();
@@ -218,17 +217,17 @@ class Visible {
 
   // The faces f .. f + W - 1; those beyond the last are as the last.
   void set_up_lanes(int64_t f) {
-    F x[3], y[3], z[3];
+    F x[3], y[3], nearness[3];
     for (int l = 0; l < W; ++l) {
       const int32_t* const corners = corner_ + 4 * std::min(f + l, faces_ - 1);
       Face<T>& s = own_.faces[f + l];
       for (int k = 0; k < 3; ++k) {
         const T* const p = screen_ + 4 * int64_t(corners[k]);
-        x[k][l] = s.x[k] = p[0], y[k][l] = s.y[k] = p[1], z[k][l] = s.z[k] = p[2];
+        x[k][l] = s.x[k] = p[0], y[k][l] = s.y[k] = p[1], nearness[k][l] = s.nearness[k] = p[2];
       }
     }
     const F area = (x[1] - x[0]) * (y[2] - y[0]) - (y[1] - y[0]) * (x[2] - x[0]), size = kn::abs_(area);
-    const M ahead = kn::min_(kn::min_(z[0], z[1]), z[2]) >= near_;
+    const M ahead = kn::min_(kn::min_(nearness[0], nearness[1]), nearness[2]) > T(0);
     const unsigned drawn = kn::mask_bits(ahead & (size >= T(1e-10)) & (size < T(1e30)));
     const unsigned front = kn::mask_bits(area < T(0));
     for (int l = 0; l < W; ++l) {
@@ -259,7 +258,7 @@ class Visible {
   // faces at a common edge differ by the sign alone, to the last bit: no pixel falls between them.
   void draw_face(const Face<T>& s, int32_t f, Range columns, Range rows) {
     const T sign = s.area > 0 ? T(1) : T(-1), share = T(1) / s.area;
-    const T near_a = share / s.z[0], near_b = share / s.z[1], near_c = share / s.z[2];
+    const T near_a = share * s.nearness[0], near_b = share * s.nearness[1], near_c = share * s.nearness[2];
     const F twice = __builtin_convertvector(2 * kn::iota<I>(), F);
     // Of wide faces, what of a row is inside, in pixels: coordinate k is 0 at x = -k0 over[k].
     const bool wide = columns.last - columns.first >= 2 * W;
@@ -398,7 +397,7 @@ class Visible {
     for (int k = 0; k < 3; ++k) {
       if (!is_silhouette(f, k)) continue;
       const int n = k == 2 ? 0 : k + 1;
-      const T nearest = std::max(T(1) / s.z[k], T(1) / s.z[n]) * T(1 + 1e-5);
+      const T nearest = std::max(s.nearness[k], s.nearness[n]) * T(1 + 1e-5);
       const Range columns = columns_of(std::min(s.x[k], s.x[n]) - reach_, std::max(s.x[k], s.x[n]) + reach_);
       const Range rows = rows_of(std::min(s.y[k], s.y[n]) - reach_, std::max(s.y[k], s.y[n]) + reach_);
       if (columns.first > columns.last) continue;
@@ -435,7 +434,7 @@ class Visible {
     for (const Touch& touch : own_.outside) ++own_.first[touch.tile + 1];
     for (int64_t t = 0; t < tiles; ++t) own_.first[t + 1] += own_.first[t];
     for (const Touch& touch : own_.outside) own_.sorted[own_.first[touch.tile]++] = touch;
-    Outside to = {ints(11), ints(12), ints(13), ints(14), call_->length[11] / packet, call_->length[14], 0, 0};
+    Outside to = {ints(10), ints(11), ints(12), ints(13), call_->length[10] / packet, call_->length[13], 0, 0};
     for (int64_t t = 0, begin = 0; t < tiles; begin = own_.first[t], ++t)
       if (own_.first[t] > begin) list_tile(own_.sorted.data() + begin, own_.sorted.data() + own_.first[t], to);
     needed[0] = int32_t(to.packets), needed[1] = int32_t(to.entries);
@@ -479,7 +478,7 @@ class Visible {
 
   // Covered pixels, face after face, those of a face in whole packets. Returns the packets that are needed.
   int32_t list_inside() {
-    const Inside to = {ints(8), ints(9), ints(10), call_->length[10]};
+    const Inside to = {ints(7), ints(8), ints(9), call_->length[9]};
     int64_t used = 0;  // pixels, with those that fill up packets
     for (int64_t f = 0; f < faces_; ++f)
       if (own_.facing[f] & SOLID) used = list_pixels(int32_t(f), to, used);
@@ -528,7 +527,7 @@ class Visible {
   int32_t* face_;
   int32_t width_, height_, parts_, stride_;
   bool with_edges_;
-  T scale_, inverse_, near_, reach_, reach_squared_;
+  T scale_, inverse_, reach_, reach_squared_;
 };
 
 template <class T>
