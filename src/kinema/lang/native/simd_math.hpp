@@ -4,8 +4,8 @@
 //   asin_ acos_ atan_ atan2_ exp_ log_ tanh_ sigmoid_ pow_   within 4 ulp everywhere
 //
 // Infinities, NaN, signed zeros and denormals behave as in C (the bits of a NaN itself are not specified). One
-// algorithm serves all widths, hence the same bits for all. The functions are not inlined, which keeps kernels that
-// use many of them small. Polynomials are minimax approximations (Remez exchange, relative error) on the intervals
+// algorithm serves all widths, hence the same bits for all. But for exp_ and log_ they are not inlined: kernels that
+// use many of them stay small. Polynomials are minimax approximations (Remez exchange, relative error) on the intervals
 // stated.
 #pragma once
 
@@ -296,7 +296,7 @@ KN_INLINE F exp_sum(F x, F tail) {
   return scale(splat<F>(1) + e, n);
 }
 template <class F>
-KN_OUTLINE F exp_lanes(F x) { return exp_sum(x, splat<F>(0)); }
+KN_INLINE F exp_lanes(F x) { return exp_sum(x, splat<F>(0)); }
 
 template <class F>
 KN_OUTLINE F sigmoid_lanes(F x) {  // 1 / (1 + e^-x), without overflow
@@ -342,7 +342,7 @@ KN_INLINE F log_part(F x) {
   return sel(x < splat<F>(0), splat<F>(__builtin_nanf("")), r);
 }
 template <class F>
-KN_OUTLINE F log_lanes(F x) { return log_part(x); }
+KN_INLINE F log_lanes(F x) { return log_part(x); }
 
 // log x as a sum hi + lo of some 65 bits, since pow multiplies its absolute error by up to 745 / log x.
 template <class D>
