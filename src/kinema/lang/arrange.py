@@ -14,7 +14,19 @@ import numpy as np
 from kinema.lang import build, native, plan
 from kinema.lang.emit_simd import AOS, PACKET
 from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, TANGENT, Options, Plan, every_call, every_node
-from kinema.lang.program import CONSTANT, CONTROL, ITERATE, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Custom, Loop, Program
+from kinema.lang.program import (
+    CONSTANT,
+    CONTROL,
+    ITERATE,
+    OUTPUT,
+    PARAMETER,
+    SCRATCH,
+    STATE,
+    Buffer,
+    Custom,
+    Loop,
+    Program,
+)
 
 CHECKPOINT = "checkpoint"  # space of the kept states when the interval is above 1
 ALIGNMENT = 64  # bytes: a cache line

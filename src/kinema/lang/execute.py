@@ -110,7 +110,7 @@ class Prepared:
         self._call = build.runtime().kn_run
 
     def _end_of_unset(self) -> int:
-        """How many bytes of what a run needs have to be zero: cotangents of outputs that are given are not among them."""
+        """How many bytes of what a run needs have to be zero: not those of cotangents of outputs that are given."""
         buffers, named = self.plan.program.buffers, zip(self.named, self.moves, strict=True)
         packed = {m.key for m, out in named if out.how == native.PACK and buffers[m.key[0]].kind == OUTPUT}
         regions = self.arrangement.regions.items()

@@ -124,9 +124,7 @@ class Form:
         own_tables = any("i" in b.kinds and n not in self.shared for n, b in self.inputs.items())
         return ELEMENTS if size > LANE_BYTES or own_tables or program.lanes_are_elements else WORLDS
 
-    def plan(
-        self, wrt: frozenset[str] = frozenset(), seeds: frozenset[str] = frozenset(), replay: bool = True
-    ) -> Plan:
+    def plan(self, wrt: frozenset[str] = frozenset(), seeds: frozenset[str] = frozenset(), replay: bool = True) -> Plan:
         """The program, compiled to take derivatives with respect to `wrt`, see `Options`."""
         lanes, outputs = self._lanes(self.program, self.width), frozenset(b.name for b in self.outputs)
         options = Options(self.precision, lanes, self.width, wrt, outputs, seeds, self.check, replay)

@@ -23,10 +23,8 @@ from kinema.lang import (
     Float,
     Index,
     Int,
-    clamp,
     cross,
     detach,
-    dot,
     exp,
     func,
     ivec2,
@@ -42,6 +40,7 @@ from kinema.lang import (
     vec3,
     vec4,
 )
+from kinema.rendering.outlines import Corners, Outside, along, flat, squared_distance
 from kinema.rendering.screen import (
     CUT,
     PACKET,
@@ -56,9 +55,6 @@ from kinema.rendering.screen import (
     stride_of,
 )
 from kinema.rendering.shading import Light, lighting, texel, tinted, unit
-
-
-LEAST = 1e-30  # of 1 - D
 
 
 @dataclass(frozen=True)
@@ -88,16 +84,6 @@ class Inside:
     column: Array[Int]
     row: Array[Int]
     face: Array[Int]
-
-
-@record
-class Outside:
-    """Uncovered pixels (column, row), column -1: none; faces near packet k: listed[start[k]] ... [start[k + 1] - 1]."""
-
-    column: Array[Int]
-    row: Array[Int]
-    start: Array[Int]
-    listed: Array[Int]
 
 
 @record
@@ -132,14 +118,6 @@ class Drawn:
     shininess: Array[Float]
 
 
-@record
-class Corners:
-    """Corners of the faces, and the vertices on the screen."""
-
-    corners: Array[ivec3]
-    screen: Array[vec3]
-
-
 @struct
 class Side:
     """A face in the world: its surface; place [m], normal, colour and uv of its corners; diffuse, specular, shininess.
@@ -166,49 +144,9 @@ class Side:
 
 
 @func
-def flat(p: vec3):
-    """x and y."""
-    return vec2(p.x, p.y)
-
-
-@func
 def third(k: Int, a: vec3, b: vec3, c: vec3):
     """a, b or c for k = 0, 1, 2."""
     return a if k == 0 else (b if k == 1 else c)
-
-
-@func
-def along(at: vec2, a: vec2, b: vec2):
-    """How far along the segment from a to b its point nearest to `at` is, 0 ... 1."""
-    edge = b - a
-    return clamp(dot(at - a, edge) * (1.0 / dot(edge, edge)), 0.0, 1.0)
-
-
-@func
-def squared_distance(at: vec2, a: vec2, b: vec2, t: Float):
-    """From `at` to the point (1 - t) a + t b: the same to the last bit for all edges that have it as an end."""
-    to = a * (1.0 - t) + b * t - at
-    return dot(to, to)
-
-
-@func
-def nearest_edge(at: vec2, a: vec2, b: vec2, c: vec2):
-    """Of the edges of a triangle the nearest to `at`: squared distance, how far along it that is, first corner."""
-    t, tb, tc = along(at, a, b), along(at, b, c), along(at, c, a)
-    d = squared_distance(at, a, b, t)
-    db, dc = squared_distance(at, b, c, tb), squared_distance(at, c, a, tc)
-    side = 0
-    if db < d:
-        d, t, side = db, tb, 1
-    if dc < d:
-        d, t, side = dc, tc, 2
-    return d, t, side
-
-
-@func
-def share_past(d: Float, sharp: Float):
-    """1 - D, what passes an edge at squared distance d; never 0, so that it can be divided by."""
-    return max(1.0 - exp(-d * sharp), LEAST)
 
 
 @func
@@ -462,127 +400,6 @@ def pixel_kernels(look: Look) -> tuple[Any, Any, Any]:
                 rgb[place] = colour
 
     return inside_pixels, outside_pixels, rim_pixels
-
-
-@cache
-def outside_kernel(two_sided: str) -> Any:
-    """The kernel of what uncovered pixels see of the background; `two_sided` as in `Look`."""
-    SOLID, SOME_SOLID = two_sided == "all", two_sided == "some"
-
-    @kernel
-    def outside_coverage(
-        p: Index,
-        view: View,
-        near: Outside,
-        faces: Corners,
-        surface: Array[Int],
-        traits: Array[ivec4],
-        sigma: Float,
-        clear: Array[Float],
-        best: Array[Int],
-    ):
-        """prod (1 - D) over the faces in reach, and the nearest of them, front faces first, as 3 face + edge, or -1.
-
-        Gradients:
-            Those of `clear` by `outside_screen` and `outside_sigma`, for these faces.
-        """
-        slot = uniform(p // PACKET)
-        column, row = near.column[p], near.row[p]
-        grid = grid_of(view)
-        cut, sharp = CUT * sigma, 1.0 / sigma
-        first, end = near.start[slot], near.start[slot + 1]
-        if first < end:
-            if column >= 0:
-                at = on_grid(grid, column, row)
-                through = 1.0
-                nearest = 2.0 * cut
-                found = -1
-                for k in range(first, end):
-                    f = near.listed[k]
-                    i, j, l = faces.corners[f]
-                    a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
-                    d, _, side = nearest_edge(at, a, b, c)
-                    if d < cut:
-                        through = through * share_past(d, sharp)
-                        rank = d
-                        if not SOLID:
-                            back = cross2(b - a, c - a) > 0.0
-                            if SOME_SOLID:
-                                back = back and traits[surface[f]].w == 0
-                            rank = d + cut if back else d
-                        if rank < nearest:
-                            nearest = rank
-                            found = 3 * f + side
-                clear[p] = through
-                best[p] = found
-
-    return outside_coverage
-
-
-@kernel
-def outside_screen(
-    p: Index,
-    view: View,
-    near: Outside,
-    faces: Corners,
-    sigma: Float,
-    clear: Array[Float],
-    adj_clear: Array[Float],
-    adj_screen: Array[vec3],
-):
-    """The adjoint of `outside_coverage` for the corners: a distance needs none of its nearest point, which is nearest."""
-    slot = uniform(p // PACKET)
-    column, row = near.column[p], near.row[p]
-    grid = grid_of(view)
-    cut, sharp = CUT * sigma, 1.0 / sigma
-    first, end = near.start[slot], near.start[slot + 1]
-    if first < end:
-        if column >= 0:
-            at = on_grid(grid, column, row)
-            twice = 2.0 * sharp * adj_clear[p] * clear[p]
-            for k in range(first, end):
-                i, j, l = faces.corners[near.listed[k]]
-                a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
-                d, t, side = nearest_edge(at, a, b, c)
-                if d < cut:
-                    past = share_past(d, sharp)
-                    s = 1.0 - t
-                    wa = s if side == 0 else (0.0 if side == 1 else t)
-                    wb = t if side == 0 else (s if side == 1 else 0.0)
-                    wc = 0.0 if side == 0 else (t if side == 1 else s)
-                    pull = (a * wa + b * wb + c * wc - at) * (twice * (1.0 - past) / past)
-                    adj_screen[i] += vec3(pull.x * wa, pull.y * wa, 0.0)
-                    adj_screen[j] += vec3(pull.x * wb, pull.y * wb, 0.0)
-                    adj_screen[l] += vec3(pull.x * wc, pull.y * wc, 0.0)
-
-
-@kernel
-def outside_sigma(
-    p: Index,
-    view: View,
-    near: Outside,
-    faces: Corners,
-    sigma: Float,
-    clear: Array[Float],
-    adj_clear: Array[Float],
-    adj_sigma: Array[Float],
-):
-    """The adjoint of `outside_coverage` for sigma."""
-    slot = uniform(p // PACKET)
-    column, row = near.column[p], near.row[p]
-    grid = grid_of(view)
-    cut, sharp = CUT * sigma, 1.0 / sigma
-    first, end = near.start[slot], near.start[slot + 1]
-    if first < end:
-        if column >= 0:
-            at = on_grid(grid, column, row)
-            for k in range(first, end):
-                i, j, l = faces.corners[near.listed[k]]
-                a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
-                d, _, _ = nearest_edge(at, a, b, c)
-                if d < cut:
-                    past = share_past(d, sharp)
-                    adj_sigma[0] += -adj_clear[p] * clear[p] * (1.0 - past) / past * d * sharp * sharp
 
 
 @kernel

@@ -10,23 +10,19 @@ import numpy as np
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3
 from kinema.lang.program import Program, Ref
 from kinema.rendering.dibr import (
-    Corners,
     Drawn,
     Inside,
     Look,
     Near,
-    Outside,
     averages,
     empty_pixels,
     foreground_faces,
     foreground_kernels,
     foreground_weights,
-    outside_kernel,
-    outside_screen,
-    outside_sigma,
     pixel_kernels,
     settled_coverage,
 )
+from kinema.rendering.outlines import Corners, Outside, outside_kernel, outside_screen, outside_sigma
 from kinema.rendering.screen import (
     PACKET,
     View,
@@ -143,7 +139,7 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     if look.colours or look.coverage:
         count = PACKET * outside_packets
         clear, best = p.scratch("clear", Float, count), p.scratch("best", Int, count)
-        _call_outside_coverage(p, look, view, outside, drawn, sigma, clear, best)
+        _call_outside_coverage(p, look, view, outside, drawn, screen, sigma, clear, best)
         p.call(outside_pixels, view, outside, drawn, light, background, clear, best, rgb, alpha, count=count)
     if look.colours:
         p.call(inside_pixels, view, inside, drawn, light, rgb, count=PACKET * packets)
@@ -167,18 +163,16 @@ def image_program(faces: Faces, shape: Shape) -> Program:
 
 
 def _call_outside_coverage(
-    p: Program, look: Look, view: View, near: Outside, drawn: Drawn, sigma: Ref, clear: Ref, best: Ref
+    p: Program, look: Look, view: View, near: Outside, drawn: Drawn, screen: Ref, sigma: Ref, clear: Ref, best: Ref
 ) -> None:
     """What uncovered pixels see of the background; the adjoint goes over the lists once, by hand."""
-    count, faces = clear.buffer.length, Corners(corners=drawn.corners, screen=drawn.screen)
+    count, faces = clear.buffer.length, Corners(corners=drawn.corners, screen=screen)
     with p.custom() as node:
-        p.call(
-            outside_kernel(look.two_sided), view, near, faces, drawn.surface, drawn.traits, sigma, clear, best, count=count
-        )
+        given = (view, near, faces, drawn.surface, drawn.traits, sigma, clear, best)
+        p.call(outside_kernel(look.two_sided), *given, count=count)
     with p.adjoint_of(node):
-        given = (view, near, faces, sigma, clear, clear.adj)
-        p.call(outside_screen, *given, drawn.screen.adj, count=count)
-        p.call(outside_sigma, *given, sigma.adj, count=count)
+        p.call(outside_screen, view, near, faces, sigma, clear, clear.adj, screen.adj, count=count)
+        p.call(outside_sigma, view, near, faces, sigma, clear, clear.adj, sigma.adj, count=count)
 
 
 def _drawn(p: Program, faces: Faces, shape: Shape, vertices: Ref, corners: Ref, screen: Ref) -> Drawn:
