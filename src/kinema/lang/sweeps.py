@@ -92,14 +92,15 @@ class Reading:
         return [t.data_ptr() + offset for t, offset in zip(tensors, self._offsets, strict=True)], tensors
 
 
+def _input(form: Form, buffer: Buffer, tensor: Tensor, shared: frozenset[str]) -> Source:
+    """How an input is read; those that worlds do not share are expanded to all worlds."""
+    full = tensor.shape if buffer.name in shared else form.full(buffer.name)
+    slots = form.steps if buffer.kind == CONTROL else 1
+    return _source((buffer.name, PRIMAL), buffer, slots, tensor, methodcaller("expand", full))
+
+
 def _inputs(form: Form, tensors: Sequence[Tensor], shared: frozenset[str]) -> list[Source]:
-    """How inputs are read; those that worlds do not share are expanded to all worlds."""
-    sources = []
-    for (name, buffer), tensor in zip(form.inputs.items(), tensors, strict=True):
-        full = tensor.shape if name in shared else form.full(name)
-        slots = form.steps if buffer.kind == CONTROL else 1
-        sources.append(_source((name, PRIMAL), buffer, slots, tensor, methodcaller("expand", full)))
-    return sources
+    return [_input(form, buffer, t, shared) for buffer, t in zip(form.inputs.values(), tensors, strict=True)]
 
 
 # -- tensors that are made --------------------------------------------------------------------------------------
@@ -159,17 +160,20 @@ def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _watched(
-    prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: np.ndarray
+    prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: Tensor
 ) -> bool:
     """Run, with progress shown; whether a world failed."""
     watcher = progress.begin(what, prepared.setting.steps, show)
     try:
-        # torch finds addresses faster than numpy
-        return prepared.run(arrays, pieces, torch.from_numpy(status).data_ptr(), watcher.address)
+        return prepared.run(arrays, pieces, status.data_ptr(), watcher.address)
     except KeyboardInterrupt as interrupt:
         raise (watcher.error or interrupt) from None
     finally:
         progress.end(watcher)
+
+
+def _status(form: Form) -> Tensor:
+    return torch.from_numpy(np.empty(form.batch, np.int64))
 
 
 # -- forward ----------------------------------------------------------------------------------------------------
@@ -189,13 +193,13 @@ class Ran(NamedTuple):
     Attributes:
         outs: Final states, trajectories and outputs.
         kept: Memory that a reverse sweep needs; torch owns and guards it.
-        status: Per world, -1 or the step in which it failed.
+        status: Per world, -1 or the step in which it failed, int64.
         failed: Whether any has.
     """
 
     outs: list[Tensor]
     kept: list[Tensor]
-    status: np.ndarray
+    status: Tensor
     failed: bool
 
 
@@ -209,6 +213,9 @@ class Forward:
         keep: Whether a reverse sweep may follow.
         interval: Checkpoint interval; 0 keeps nothing.
         direct: Names of controls that are read where they are.
+
+    Attributes:
+        read_again: Which inputs reverse sweeps read where they are, too: streamed ones, then direct ones.
     """
 
     def __init__(
@@ -223,6 +230,12 @@ class Forward:
         self.what = f"simulating {form.program.name}"
         self.reading = Reading(_inputs(form, tensors, form.shared))
         self._direct = [i for i, name in enumerate(form.inputs) if name in direct]
+        self.controls = [
+            i
+            for i, b in enumerate(form.inputs.values())
+            if self.streamed and b.kind == CONTROL and b.name not in form.shared
+        ]
+        self.read_again = self.controls + self._direct
         self._outs = self._describe_outputs(compiled)
         made = [out for out in self._outs if isinstance(out, Array)]
         pieces = arrangement_for(compiled, self.setting, "forward").pieces
@@ -231,6 +244,7 @@ class Forward:
         given |= dict.fromkeys(range(len(pieces), len(pieces) + len(direct)), 0)
         moves, filled = self.reading.moves, [array.move for array in made]
         self.prepared = Prepared(compiled, self.setting, "forward", moves, filled, given, finite=len(moves))
+        self.fine = torch.full(form.batch, -1)  # the status if no world failed
         self._reverses: dict[Any, Reverse] = {}
 
     def _describe_outputs(self, compiled: Plan) -> list[Array | View]:
@@ -244,7 +258,8 @@ class Forward:
             outs.append(self._describe_trajectory(compiled, i, form.program.buffers[name]))
         for b in form.outputs:
             numbers = np.int32 if "i" in b.kinds else form.numbers
-            outs.append(Array(Move((b.name, PRIMAL)), (*batch, steps, *b.shape), numbers))
+            shape = form.output_shapes.get(b.name, (steps, *b.shape))
+            outs.append(Array(Move((b.name, PRIMAL)), (*batch, *shape), numbers))
         return outs
 
     def _describe_trajectory(self, compiled: Plan, number: int, buffer: Buffer) -> Array | View:
@@ -273,7 +288,7 @@ class Forward:
                 arrays.append(outs[-1].data_ptr())
             else:
                 outs.append(apart[out.number].as_strided(out.shape, out.strides))
-        status = np.empty(self.form.batch, np.int64)
+        status = _status(self.form)
         failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
         del alive  # not before
         if not self.keep:
@@ -283,14 +298,14 @@ class Forward:
         return Ran(outs, [*kept, *trajectories], status, failed)
 
     def reverse(
-        self, inputs: Sequence[Tensor], needs: Sequence[bool], kept: Sequence[Tensor], cotangents: Sequence[Any]
+        self, needed: tuple[int, ...], read: Sequence[Tensor], kept: Sequence[Tensor], cotangents: Sequence[Any]
     ) -> Reverse:
-        """The reverse sweep for such cotangents; `needs` says which inputs get some."""
-        read = [*kept[1:], *inputs, *cotangents] if self.streamed else cotangents
-        key = (*needs, *[None if t is None else (t.stride(), t.is_neg()) for t in read])
+        """The reverse sweep for such cotangents; `needed` says which inputs get some."""
+        seen = [*kept[1:], *read, *cotangents] if self.streamed else cotangents
+        key = (needed, *[None if t is None else (t.stride(), t.is_neg()) for t in seen])
         found = self._reverses.get(key)
         if found is None:
-            found = keep_in(self._reverses, key, lambda: Reverse(self, inputs, needs, kept, cotangents))
+            found = keep_in(self._reverses, key, lambda: Reverse(self, needed, read, kept, cotangents))
         return found
 
 
@@ -380,8 +395,8 @@ class Reverse:
 
     Args:
         forward: The forward sweep.
-        inputs: Its inputs.
-        needs: Which of them get cotangents.
+        needed: Which inputs get cotangents, in ascending order.
+        read: Inputs of `Forward.read_again`.
         kept: What it kept.
         cotangents: Of its outputs; None where there is none.
     """
@@ -389,44 +404,41 @@ class Reverse:
     def __init__(
         self,
         forward: Forward,
-        inputs: Sequence[Tensor],
-        needs: Sequence[bool],
+        needed: tuple[int, ...],
+        read: Sequence[Tensor],
         kept: Sequence[Tensor],
         cotangents: Sequence[Tensor | None],
     ) -> None:
         form = self.form = forward.form
-        self.what = f"differentiating {form.program.name}"
+        self.what, self._fine = f"differentiating {form.program.name}", forward.fine
         self._trajectories = len(form.recorded) if forward.streamed else 0
-        setting = forward.setting
-        needed = [b for b, need in zip(form.inputs.values(), needs, strict=True) if need]
+        setting, buffers = forward.setting, list(form.inputs.values())
+        learned = [buffers[i] for i in needed]
         states = len(form.states)
         along = {n: states + i for i, n in enumerate(form.recorded) if cotangents[states + i] is not None}
-        wrt = frozenset(b.name for b in needed if b.kind != STATE)
+        wrt = frozenset(b.name for b in learned if b.kind != STATE)
         compiled = form.plan(wrt, frozenset(along), replay=not setting.whole)
-        self._controls = [
-            i
-            for i, b in enumerate(form.inputs.values())
-            if forward.streamed and b.kind == CONTROL and b.name not in form.shared
-        ]
+        self._streamed = len(forward.controls)
         self._given = [i for i, c in enumerate(cotangents) if c is not None]
-        sources = [_inputs(form, inputs, form.shared)[i] for i in self._controls]
+        pairs = zip(forward.controls, read, strict=False)
+        sources = [_input(form, buffers[i], tensor, form.shared) for i, tensor in pairs]
         if forward.streamed:
             sources += self._describe_trajectories(kept[1:])
         sources += [self._describe_cotangent(i, cotangents[i]) for i in self._given]
         self.reading = Reading(sources)
-        made = [b for b in needed if b.name not in setting.direct]
+        made = [b for b in learned if b.name not in setting.direct]
         arrays = [(b, form.tail(b) if b.name in form.shared else form.full(b.name)) for b in made]
         self._made = [Array(Move((b.name, ADJOINT)), shape, form.numbers) for b, shape in arrays]
         # Cotangents of direct controls are written where the user gets them, whether or not these are needed.
-        self._direct = [(i, n, form.shapes[i]) for i, n in enumerate(form.inputs) if n in setting.direct]
+        direct = [(n, shape) for n, shape in zip(form.inputs, form.shapes, strict=True) if n in setting.direct]
+        self._direct = [shape for _, shape in direct]
         pieces = KEPT + 1 + len(setting.apart) + 2 * len(setting.direct)
         given, filled = dict.fromkeys(range(KEPT, pieces), 0), [array.move for array in self._made]
         self.prepared = Prepared(compiled, setting, "reverse", self.reading.moves, filled, given)
         # For each input: its place among what is made, those of the cotangent of its trajectory, and its shape.
-        names = [b.name for b in made] + [n for _, n, _ in self._direct]
+        names = [b.name for b in made] + [n for n, _ in direct]
         self._gradients = [
-            (names.index(n), along.get(n), shape) if need else None
-            for n, shape, need in zip(form.inputs, form.shapes, needs, strict=True)
+            (names.index(b.name), along.get(b.name), form.shapes[i]) for b, i in zip(learned, needed, strict=True)
         ]
 
     def _describe_trajectories(self, tensors: Sequence[Tensor]) -> list[Source]:
@@ -450,48 +462,48 @@ class Reverse:
 
     def run(
         self,
-        inputs: Sequence[Tensor],
+        read: Sequence[Tensor],
         kept: Sequence[Tensor],
-        status: np.ndarray,
+        status: Tensor | None,
         cotangents: Sequence[Any],
         show: Show,
-    ) -> list[Tensor | None]:
-        """Cotangents of the inputs, given those of the outputs; None where nothing is needed."""
-        split = len(kept) - self._trajectories
-        read: Sequence[Tensor] = [
-            *[inputs[i] for i in self._controls],
-            *kept[split:],
-            *[cotangents[i] for i in self._given],
-        ]
-        arrays, read = self.reading.addresses(read)
-        memories = [_aligned(t) for t in (*kept[:split], *[inputs[i] for i, _, _ in self._direct])]
+    ) -> list[Tensor]:
+        """Cotangents of the inputs that are needed, given those of the outputs; no status if no world failed."""
+        split, streamed = len(kept) - self._trajectories, self._streamed
+        arrays, alive = self.reading.addresses(
+            [*read[:streamed], *kept[split:], *[cotangents[i] for i in self._given]]
+        )
+        memories = [_aligned(t) for t in (*kept[:split], *read[streamed:])]
         made = [array.zeros() for array in self._made]
-        direct = [zeroed(inputs[i].nbytes) for i, _, _ in self._direct]
+        direct = [zeroed(tensor.nbytes) for tensor in read[streamed:]]
         arrays += [t.data_ptr() for t in made]
         pieces = [t.data_ptr() for t in memories]
         pieces += [piece.address for piece in direct]
-        failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
-        del read, memories  # not before
-        for (_, _, shape), found in zip(self._direct, direct, strict=True):
+        _watched(self.prepared, self.what, show, arrays, pieces, self._fine if status is None else status)
+        del alive, memories  # not before
+        for shape, found in zip(self._direct, direct, strict=True):
             made.append(torch.from_numpy(found.bytes.view(self.form.numbers).reshape(shape)))
-        alive = torch.from_numpy(np.asarray(status < 0)) if failed else None
-        return [None if g is None else self._gradient(made, alive, cotangents, *g) for g in self._gradients]
+        right = None if status is None else status < 0
+        return [self._gradient(made, right, cotangents, *g) for g in self._gradients]
 
     def _gradient(
         self,
         made: Sequence[Tensor],
-        alive: Tensor | None,
+        right: Tensor | None,
         cotangents: Sequence[Any],
         place: int,
         along: int | None,
         shape: torch.Size,
     ) -> Tensor:
-        """The cotangent of one input, in its own shape; `along` is the place of that of its trajectory."""
+        """The cotangent of one input, in its own shape; `along` is the place of that of its trajectory.
+
+        `right` says which worlds did not fail; nothing if all of them.
+        """
         found = made[place]
         if along is not None:
             first = cotangents[along].select(len(self.form.batch), 0)
-            if alive is not None:
-                first = torch.where(alive.reshape(*alive.shape, *[1] * (first.ndim - alive.ndim)), first, 0.0)
+            if right is not None:
+                first = torch.where(right.reshape(*right.shape, *[1] * (first.ndim - right.ndim)), first, 0.0)
             found += first
         return found if found.shape == shape else found.sum_to_size(shape)
 
@@ -533,7 +545,7 @@ class Tangent:
         arrays, alive = self.reading.addresses(tensors)
         outs = [array.empty() for array in self._made]
         arrays += [t.data_ptr() for t in outs]
-        status = np.empty(self.form.batch, np.int64)
+        status = _status(self.form)
         failed = _watched(self.prepared, self.what, show, arrays, (), status)
         del alive  # not before
         return Ran(outs, [], status, failed)
