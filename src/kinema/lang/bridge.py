@@ -137,15 +137,12 @@ def run(
     _refuse_transforms()
     form, tensors = inputs.form(values)
     _refuse_dual(tensors)
-    learned = tuple([i for i, t in enumerate(tensors) if t.requires_grad]) if torch.is_grad_enabled() else ()
-    sweep, interval, needed = planner_for(form, tensors, workers, bool(learned)).choose(
-        tensors, checkpoint, memory_budget
-    )
-    if not learned:
+    sweep, interval, needed = planner_for(form, tensors, workers).choose(tensors, checkpoint, memory_budget)
+    if not form.learned:
         outs, _, status, failed = sweep.run(tensors, progress)
         return Run(form, outs, status, failed, interval, needed)
-    job = _Job(sweep, tensors, learned, progress)
-    made = _RolloutFunction.apply(job, *[tensors[i] for i in learned])
+    job = _Job(sweep, tensors, progress)
+    made = _apply(job, *[tensors[i] for i in form.learned])
     return Run(form, made, *job.ended(), interval, needed)
 
 
@@ -246,17 +243,13 @@ def failure(form: Form, status: Tensor) -> SimulationError:
 class _Job:
     """One rollout that torch may differentiate: its sweep, its inputs until it ran, and then how it ended."""
 
-    __slots__ = ("failed", "learned", "progress", "status", "sweep", "tensors")
+    __slots__ = ("failed", "progress", "status", "sweep", "tensors")
 
     def __init__(
-        self,
-        sweep: Forward,
-        tensors: Sequence[Tensor],
-        learned: tuple[int, ...],
-        progress: bool | Callable[[int, int], None],
+        self, sweep: Forward, tensors: Sequence[Tensor], progress: bool | Callable[[int, int], None]
     ) -> None:
-        self.sweep, self.tensors, self.learned, self.progress = sweep, tensors, learned, progress
-        self.status: Tensor | None = None
+        self.sweep, self.tensors, self.progress = sweep, tensors, progress
+        self.status: Any = None
         self.failed = False
 
     def forward(self) -> Ran:
@@ -288,19 +281,21 @@ class _RolloutFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
         _refuse_transforms(*cotangents)
-        saved, job = ctx.saved_tensors, ctx.job
-        first = len(job.learned)
-        last = first + len(job.sweep.read_again)
-        read, kept, needs = saved[first:last], saved[last:], ctx.needs_input_grad[1:]
-        needed = tuple([i for i, need in zip(job.learned, needs, strict=True) if need])
-        found = job.sweep.reverse(needed, read, kept, cotangents).run(read, kept, job.status, cotangents, job.progress)
+        saved, job, needs = ctx.saved_tensors, ctx.job, ctx.needs_input_grad
+        sweep = job.sweep
+        first = len(needs) - 1
+        last = first + len(sweep.read_again)
+        read, kept = saved[first:last], saved[last:]
+        found = sweep.reverse(needs, read, kept, cotangents).run(read, kept, job.status, cotangents, job.progress)
         if torch.is_grad_enabled():
             sources = [*saved[:last], *(c for c in cotangents if c is not None)]
             found = [_FirstOrderOnly.apply(gradient, *sources) for gradient in found]
-        if len(found) == first:
-            return (None, *found)
         left = iter(found)
-        return (None, *[next(left) if need else None for need in needs])
+        return tuple([next(left) if need else None for need in needs])
+
+
+# Without torch's search for transforms: these are refused.
+_apply = super(torch.autograd.Function, _RolloutFunction).apply
 
 
 class _FirstOrderOnly(torch.autograd.Function):

@@ -49,7 +49,9 @@ class Inputs:
         self.program, self.steps, self.shapes = program, steps, dict(shapes or {})
         self.given = [program.buffers[name] for kind in names for name in kind]
         buffers = program.buffers.values()
-        self.buffers = [b for kind in KINDS for b in buffers if b.kind == kind]  # that are given, in the program's order
+        self.buffers = [
+            b for kind in KINDS for b in buffers if b.kind == kind
+        ]  # that are given, in the program's order
         order = [self.given.index(b) for b in self.buffers]
         self._order = [] if order == sorted(order) else order  # of what is given, if it is another
         self.states = [b for b in buffers if b.kind == STATE]
@@ -105,11 +107,12 @@ def _key_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
         *[t.dtype for t in tensors],
         *[t.is_cpu for t in tensors],
         *[t.is_neg() for t in tensors],
+        *([t.requires_grad for t in tensors] if torch.is_grad_enabled() else ()),
     )
 
 
 class Form:
-    """What inputs of certain types, shapes and strides mean for a program; making it checks them.
+    """What inputs of certain types, shapes and strides, learned or not, mean for a program; making it checks them.
 
     It is kept with all that is prepared for such inputs, and holds no numbers.
 
@@ -128,6 +131,7 @@ class Form:
         recorded: Names of states whose trajectories are wanted.
         outputs: Outputs that are wanted.
         dtype: float32 or float64.
+        learned: Which inputs require gradients.
         prepared: What was prepared for these inputs.
     """
 
@@ -151,6 +155,8 @@ class Form:
             raise InputError("the batch is empty", got=self.batch, fix="leave the rollout out when there is no world")
         shares = zip(inputs.buffers, batches, strict=True)
         self.shared = frozenset(b.name for b, batch in shares if not batch and b.kind != STATE)
+        learns = torch.is_grad_enabled()
+        self.learned = tuple([i for i, t in enumerate(checked) if learns and t.requires_grad])
         self.prepared: dict[Any, Any] = {}
 
     def tensor(self, where: str, buffer: Buffer, value: Any) -> Tensor:
@@ -199,9 +205,7 @@ class Form:
         own_tables = any("i" in b.kinds and n not in self.shared for n, b in self.inputs.items())
         return ELEMENTS if size > LANE_BYTES or own_tables or program.lanes_are_elements else WORLDS
 
-    def plan(
-        self, wrt: frozenset[str] = frozenset(), seeds: frozenset[str] = frozenset(), replay: bool = True
-    ) -> Plan:
+    def plan(self, wrt: frozenset[str] = frozenset(), seeds: frozenset[str] = frozenset(), replay: bool = True) -> Plan:
         """The program, compiled to take derivatives with respect to `wrt`, see `Options`."""
         lanes, outputs = self._lanes(self.program, self.width), frozenset(b.name for b in self.outputs)
         options = Options(self.precision, lanes, self.width, wrt, outputs, seeds, self.check, replay)

@@ -125,7 +125,7 @@ class Array(NamedTuple):
         return torch.from_numpy(np.empty(self.shape, self.numbers))
 
 
-SMALL = 1 << 16  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
+SMALL = 1 << 22  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
 
 
 class Piece:
@@ -210,7 +210,6 @@ class Forward:
         form: The form.
         tensors: Inputs of this form.
         threads: Upper bound of worker threads.
-        keep: Whether a reverse sweep may follow.
         interval: Checkpoint interval; 0 keeps nothing.
         direct: Names of controls that are read where they are.
 
@@ -219,9 +218,9 @@ class Forward:
     """
 
     def __init__(
-        self, form: Form, tensors: Sequence[Tensor], threads: int, keep: bool, interval: int, direct: tuple[str, ...]
+        self, form: Form, tensors: Sequence[Tensor], threads: int, interval: int, direct: tuple[str, ...]
     ) -> None:
-        compiled = form.plan()
+        compiled, keep = form.plan(), bool(form.learned)
         self.form, self.keep, self.streamed = form, keep, can_stream(compiled, form.recorded)
         apart = () if self.streamed else form.recorded
         whole = keep and can_be_whole(form.program, form.steps)
@@ -298,13 +297,14 @@ class Forward:
         return Ran(outs, [*kept, *trajectories], status, failed)
 
     def reverse(
-        self, needed: tuple[int, ...], read: Sequence[Tensor], kept: Sequence[Tensor], cotangents: Sequence[Any]
+        self, needs: Sequence[bool], read: Sequence[Tensor], kept: Sequence[Tensor], cotangents: Sequence[Any]
     ) -> Reverse:
-        """The reverse sweep for such cotangents; `needed` says which inputs get some."""
+        """The reverse sweep for such cotangents; `needs`, from the second on, says which learned inputs get some."""
         seen = [*kept[1:], *read, *cotangents] if self.streamed else cotangents
-        key = (needed, *[None if t is None else (t.stride(), t.is_neg()) for t in seen])
+        key = (needs, *[None if t is None else (t.stride(), t.is_neg()) for t in seen])
         found = self._reverses.get(key)
         if found is None:
+            needed = [i for i, need in zip(self.form.learned, needs[1:], strict=True) if need]
             found = keep_in(self._reverses, key, lambda: Reverse(self, needed, read, kept, cotangents))
         return found
 
@@ -324,16 +324,15 @@ class Planner:
         form: The form.
         tensors: Inputs of this form.
         threads: Upper bound of worker threads.
-        keep: Whether a reverse sweep may follow.
     """
 
-    def __init__(self, form: Form, tensors: Sequence[Tensor], threads: int, keep: bool) -> None:
-        compiled, self.form, self.threads, self.keep = form.plan(), form, threads, keep
+    def __init__(self, form: Form, tensors: Sequence[Tensor], threads: int) -> None:
+        compiled, self.form, self.threads, self.keep = form.plan(), form, threads, bool(form.learned)
         streamed = can_stream(compiled, form.recorded)
         apart = () if streamed else form.recorded
-        whole = keep and can_be_whole(form.program, form.steps)
+        whole = self.keep and can_be_whole(form.program, form.steps)
         setting = Setting(form.worlds, form.steps, threads, form.shared, 0, apart, streamed, whole=whole)
-        self.state, self.others = predicted_bytes(compiled, setting, keep)
+        self.state, self.others = predicted_bytes(compiled, setting, self.keep)
         self._direct = [
             (i, b.name)
             for i, (b, t) in enumerate(zip(form.inputs.values(), tensors, strict=True))
@@ -342,7 +341,8 @@ class Planner:
             and not t.is_neg()
             and t.dtype == form.dtype
         ]
-        self._sweeps: dict[Any, Forward] = {}
+        self._intervals: dict[Any, tuple[int, int]] = {}  # and bytes, where they do not depend on what is left
+        self._sweeps: dict[Any, Choice] = {}
 
     def choose(self, tensors: Sequence[Tensor], checkpoint: int | str, budget: int | None) -> Choice:
         """The sweep for these inputs.
@@ -350,14 +350,17 @@ class Planner:
         Raises:
             MemoryBudgetError: There is too little memory.
         """
-        interval, needed = self._interval(checkpoint, budget)
+        known = self._intervals.get((checkpoint, budget))
+        interval, needed = self._interval(checkpoint, budget) if known is None else known
+        if known is None and (budget is not None or needed <= memory.TRIFLE):
+            keep_in(self._intervals, (checkpoint, budget), lambda: (interval, needed))
         direct = tuple([name for i, name in self._direct if tensors[i].data_ptr() % ALIGNMENT == 0])
         key = interval, direct
-        sweep = self._sweeps.get(key)
-        if sweep is None:
-            made = (self.form, tensors, self.threads, self.keep, interval, direct)
-            sweep = keep_in(self._sweeps, key, lambda: Forward(*made))
-        return Choice(sweep, interval, needed)
+        choice = self._sweeps.get(key)
+        if choice is None:
+            made = (self.form, tensors, self.threads, interval, direct)
+            choice = keep_in(self._sweeps, key, lambda: Choice(Forward(*made), interval, needed))
+        return choice
 
     def _interval(self, checkpoint: int | str, budget: int | None) -> tuple[int, int]:
         """The checkpoint interval, 0 to keep nothing, and the bytes that are needed."""
@@ -379,11 +382,11 @@ class Planner:
         return interval, self.others + memory.checkpoint_bytes(self.state, steps, interval)
 
 
-def planner_for(form: Form, tensors: Sequence[Tensor], threads: int, keep: bool) -> Planner:
+def planner_for(form: Form, tensors: Sequence[Tensor], threads: int) -> Planner:
     """The planner of a form, kept by it."""
-    found: Planner | None = form.prepared.get((threads, keep))
+    found: Planner | None = form.prepared.get(threads)
     if found is None:
-        found = keep_in(form.prepared, (threads, keep), lambda: Planner(form, tensors, threads, keep))
+        found = keep_in(form.prepared, threads, lambda: Planner(form, tensors, threads))
     return found
 
 
@@ -404,7 +407,7 @@ class Reverse:
     def __init__(
         self,
         forward: Forward,
-        needed: tuple[int, ...],
+        needed: Sequence[int],
         read: Sequence[Tensor],
         kept: Sequence[Tensor],
         cotangents: Sequence[Tensor | None],
@@ -470,9 +473,7 @@ class Reverse:
     ) -> list[Tensor]:
         """Cotangents of the inputs that are needed, given those of the outputs; no status if no world failed."""
         split, streamed = len(kept) - self._trajectories, self._streamed
-        arrays, alive = self.reading.addresses(
-            [*read[:streamed], *kept[split:], *[cotangents[i] for i in self._given]]
-        )
+        arrays, alive = self.reading.addresses([*read[:streamed], *kept[split:], *[cotangents[i] for i in self._given]])
         memories = [_aligned(t) for t in (*kept[:split], *read[streamed:])]
         made = [array.zeros() for array in self._made]
         direct = [zeroed(tensor.nbytes) for tensor in read[streamed:]]
