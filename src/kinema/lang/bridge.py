@@ -245,9 +245,7 @@ class _Job:
 
     __slots__ = ("failed", "progress", "status", "sweep", "tensors")
 
-    def __init__(
-        self, sweep: Forward, tensors: Sequence[Tensor], progress: bool | Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, sweep: Forward, tensors: Sequence[Tensor], progress: bool | Callable[[int, int], None]) -> None:
         self.sweep, self.tensors, self.progress = sweep, tensors, progress
         self.status: Any = None
         self.failed = False
@@ -313,9 +311,12 @@ class _FirstOrderOnly(torch.autograd.Function):
         )
 
 
+_transforms_active = torch._C._are_functorch_transforms_active
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
+
+
 def _refuse_transforms(*cotangents: Tensor | None) -> None:
-    batched = [c for c in cotangents if c is not None and torch._C._functorch.is_legacy_batchedtensor(c)]
-    if batched or torch._C._are_functorch_transforms_active():
+    if _transforms_active() or [c for c in cotangents if c is not None and _is_batched(c)]:
         raise KinemaError(
             "torch.func transforms (vmap, grad, jvp, ...) and batched gradients do not work on rollouts",
             fix="batches are leading dimensions; gradients come from backward(), directions from kinema.jvp",

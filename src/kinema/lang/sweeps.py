@@ -236,12 +236,13 @@ class Forward:
         ]
         self.read_again = self.controls + self._direct
         self._outs = self._describe_outputs(compiled)
-        made = [out for out in self._outs if isinstance(out, Array)]
+        self._made = [out for out in self._outs if isinstance(out, Array)]
+        self._views = len(self._made) < len(self._outs)
         pieces = arrangement_for(compiled, self.setting, "forward").pieces
         self._kept = [Piece(pieces[i], form.dtype) for i in range(KEPT if keep else KEPT + 1, len(pieces))]
         given = {len(pieces) - len(self._kept) + i: piece.unset for i, piece in enumerate(self._kept)}
         given |= dict.fromkeys(range(len(pieces), len(pieces) + len(direct)), 0)
-        moves, filled = self.reading.moves, [array.move for array in made]
+        moves, filled = self.reading.moves, [array.move for array in self._made]
         self.prepared = Prepared(compiled, self.setting, "forward", moves, filled, given, finite=len(moves))
         self.fine = torch.full(form.batch, -1)  # the status if no world failed
         self._reverses: dict[Any, Reverse] = {}
@@ -279,22 +280,23 @@ class Forward:
         kept = [piece.make() for piece in self._kept]
         pieces = [t.data_ptr() for t in kept]
         pieces += [arrays[i] for i in self._direct]
-        apart = kept[1:] if self.keep else kept
-        outs = []
-        for out in self._outs:
-            if isinstance(out, Array):
-                outs.append(out.empty())
-                arrays.append(outs[-1].data_ptr())
-            else:
-                outs.append(apart[out.number].as_strided(out.shape, out.strides))
+        made = [array.empty() for array in self._made]
+        arrays += [t.data_ptr() for t in made]
         status = _status(self.form)
         failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
         del alive  # not before
-        if not self.keep:
-            return Ran(outs, [], status, failed)
-        states = len(self.form.states)
-        trajectories = outs[states : states + len(self.form.recorded)] if self.streamed else []
-        return Ran(outs, [*kept, *trajectories], status, failed)
+        outs = self._with_views(made, kept) if self._views else made
+        if self.keep and self.streamed:
+            kept += outs[len(self.form.states) : len(self.form.states) + len(self.form.recorded)]
+        return Ran(outs, kept if self.keep else [], status, failed)
+
+    def _with_views(self, made: Sequence[Tensor], kept: Sequence[Tensor]) -> list[Tensor]:
+        """All outputs, given those that are no views."""
+        left, apart = iter(made), kept[1:] if self.keep else kept
+        return [
+            next(left) if isinstance(out, Array) else apart[out.number].as_strided(out.shape, out.strides)
+            for out in self._outs
+        ]
 
     def reverse(
         self, needs: Sequence[bool], read: Sequence[Tensor], kept: Sequence[Tensor], cotangents: Sequence[Any]

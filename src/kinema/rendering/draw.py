@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -74,7 +75,7 @@ def render_surfaces(
         InputError: Faces, outputs or shapes make no sense.
     """
     outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-    _check(outputs, supersample, soft)
+    _check(outputs, supersample, soft is not None)
     look = {"edges": edges, "perspective": perspective}
     return draw(
         surfaces, camera, lights or DEFAULT_LIGHTS, background, sigma, outputs, supersample, threads, soft, **look
@@ -208,14 +209,15 @@ class Drawing:
         return ready
 
 
-def _check(outputs: Sequence[str], supersample: int, soft: Soft | None) -> None:
+@lru_cache(typed=True)
+def _check(outputs: tuple[str, ...], supersample: int, soft: bool) -> None:
     unknown = [n for n in outputs if n not in OUTPUTS]
     if unknown or not outputs:
         raise InputError("unknown outputs", got=", ".join(unknown) or "none", expected=", ".join(OUTPUTS))
     if not isinstance(supersample, int) or supersample < 1:
         raise InputError("supersample is a number of pixels", got=supersample, expected="1, 2, 3, ...")
     sharp = [n for n in outputs if n not in ("rgb", "alpha")]
-    if sharp and soft is not None:
+    if sharp and soft:
         fix = "draw these without soft"
         raise InputError("a soft image has no foreground", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
     if sharp and supersample > 1:
@@ -265,7 +267,7 @@ def _parameters(
     sigma: Tensor | float,
     soft: Soft | None,
 ) -> dict[str, Tensor]:
-    """The parameters of the program."""
+    """The parameters of the program, in its order: any other would cost a little more."""
     materials, dtype = [s.material for s in surfaces], surfaces[0].vertices.dtype
     given = {
         "vertices": _joined([s.vertices for s in surfaces], dtype),
@@ -275,22 +277,26 @@ def _parameters(
         "centre": camera.centre,
         "sigma": _number(sigma, dtype),
     }
+    if look.textured != "none":
+        uv = [s.vertices.new_zeros(s.vertices.shape[-2], 2) if s.uv is None else s.uv for s in surfaces]
+        given["uv"] = _joined(uv, dtype)
     if look.vertex_colours:
         given["colours"] = _joined([_vertex_colours(s) for s in surfaces], dtype)
     elif look.colours:
         given["colours"] = _joined([m.colour.unsqueeze(-2) for m in materials], dtype)
     if look.textured != "none":
-        uv = [s.vertices.new_zeros(s.vertices.shape[-2], 2) if s.uv is None else s.uv for s in surfaces]
-        given["uv"] = _joined(uv, dtype)
         given["texture"] = _joined([m.texture.flatten(-3, -2) for m in materials if m.texture is not None], dtype)
     if look.lit != "none":
         given["diffuse"] = _stacked([m.diffuse for m in materials], dtype)
-        given["ambient"] = lights.ambient
     if look.specular:
         given["specular"] = _stacked([m.specular for m in materials], dtype)
         given["shininess"] = _stacked([m.shininess for m in materials], dtype)
     if look.directional:
-        given["directions"], given["direction_colours"] = lights.directions, lights.direction_colours
+        given["directions"] = lights.directions
+    if look.lit != "none":
+        given["ambient"] = lights.ambient
+    if look.directional:
+        given["direction_colours"] = lights.direction_colours
     if look.points:
         given["points"], given["point_colours"] = lights.points, lights.point_colours
     if look.colours:
@@ -298,9 +304,8 @@ def _parameters(
         if soft is not None:
             given["gamma"] = _number(soft.gamma, dtype)
             given["soft_near"], given["soft_far"] = _number(soft.near, dtype), _number(soft.far, dtype)
-    for name, tensor in given.items():
-        if tensor.dtype is not dtype:
-            given[name] = tensor.to(dtype)
+    if {*map(_dtype, given.values())} != {dtype}:
+        return {name: tensor.to(dtype) for name, tensor in given.items()}
     return given
 
 
@@ -321,10 +326,13 @@ def _joined(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
 
 def _stacked(values: Sequence[Tensor | float], dtype: torch.dtype) -> Tensor:
     """One number per surface, shape (*batch, surfaces)."""
-    if not any([isinstance(v, Tensor) for v in values]):
-        return _plain(tuple([float(v) for v in values]), dtype, False)
+    if {*map(type, values)} == {float}:
+        return _plain(tuple(values), dtype, False)
     made = [torch.as_tensor(v, dtype=dtype) for v in values]
     return made[0][..., None] if len(made) == 1 else torch.stack(torch.broadcast_tensors(*made), dim=-1)
+
+
+_dtype = attrgetter("dtype")
 
 
 def _number(x: Tensor | float, dtype: torch.dtype) -> Tensor:
