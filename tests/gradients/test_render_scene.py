@@ -10,7 +10,7 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.errors import InputError
-from kinema.rendering import draw
+from kinema.rendering import topology
 from kinema.rendering.ground import shadows_of
 from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot, Shape
 from kinema.scene.shapes.sheet import sheet
@@ -183,9 +183,9 @@ def test_outputs_batches_and_supersampling():
 def test_a_scene_is_prepared_once():
     made = model()
     kn.render(made, seen())
-    before = len(draw._TOPOLOGIES)
+    before = len(topology._TOPOLOGIES)
     kn.render(made, seen(), q=torch.tensor([0.5, 0.1], dtype=F64))
-    assert len(draw._TOPOLOGIES) == before
+    assert len(topology._TOPOLOGIES) == before
 
 
 def test_doubled_vertices_have_no_outline_between_them():

@@ -152,7 +152,7 @@ def test_lists_grow_until_they_hold_what_is_near() -> None:
     v, faces = scenes.sphere(20, 40)
     surface = Surface(v, faces, Material(torch.rand(3).double()))
     found = render_surfaces(surface, seen_from((96, 64)), outputs=("rgb", "alpha"))
-    (room,) = draw.topology_of([surface]).room.values()
+    room = draw.topology_of([surface]).room[96, 64, 1, False]
     assert all(room[i] > draw.FIRST_ROOM[i] for i in (0, 2))  # packets inside, faces near those outside
     again = render_surfaces(surface, seen_from((96, 64)), outputs=("rgb", "alpha"))
     assert torch.equal(found["rgb"], again["rgb"])

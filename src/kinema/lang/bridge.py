@@ -6,8 +6,8 @@ import math
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from kinema.errors import InputError, KinemaError, SimulationError
 from kinema.lang import cpu
 from kinema.lang.arrange import keep_in
-from kinema.lang.inputs import Form, common_batch, form_of, named
+from kinema.lang.inputs import Form, Inputs, common_batch, inputs_of, named
 from kinema.lang.program import CONTROL, PARAMETER, STATE, Program
 from kinema.lang.sweeps import Forward, Ran, Tangent, planner_for
 
@@ -86,34 +86,64 @@ def rollout(
         MemoryBudgetError: The rollout would not fit; names the checkpoint interval that does.
         SimulationError: A world became non-finite (with on_failure="raise").
     """
-    _refuse_transforms()
     if on_failure not in ("raise", "status"):
         raise InputError("on_failure is unknown", got=repr(on_failure), expected="'raise' or 'status'")
-    steps, workers = _sizes(program, steps, threads)
+    steps, workers = _steps_of(program, steps), workers_of(threads)
     names = (record,) if isinstance(record, str) else tuple(dict.fromkeys(record)) if record else ()
     if checkpoint != "auto":
         checkpoint = min(_positive("checkpoint", checkpoint), steps)
-    form, tensors = _form_of(program, steps, names, state, parameters, controls)
-    learned = [i for i, t in enumerate(tensors) if t.requires_grad] if torch.is_grad_enabled() else []
-    planner = planner_for(form, tensors, workers, bool(learned))
-    sweep, interval, needed = planner.choose(tensors, checkpoint, memory_budget)
-    if learned:
-        job = _Job(sweep, tensors, learned, progress)
-        outs: Sequence[Tensor] = _RolloutFunction.apply(job, *[tensors[i] for i in learned])
-        status, failed = job.status.copy(), job.failed  # the user may edit it
-    else:
-        outs, _, status, failed = sweep.run(tensors, progress)
+    inputs, values = _inputs(program, steps, names, state, parameters, controls)
+    form, outs, status, failed, interval, needed = run(inputs, values, workers, checkpoint, memory_budget, progress)
     if failed and on_failure == "raise":
-        raise _failure(form, status)
+        raise failure(form, status)
     states, end = len(form.states), len(form.states) + len(form.recorded)
     return Rollout(
         dict(zip(form.state_names, outs[:states], strict=True)),
         dict(zip(form.recorded, outs[states:end], strict=True)),
         dict(zip(form.output_names, outs[end:], strict=True)),
-        torch.from_numpy(status),
+        status,
         interval,
         needed,
     )
+
+
+class Run(NamedTuple):
+    """Results of `run`: final states, trajectories and outputs in the order of the form, and as in `Rollout`."""
+
+    form: Form
+    outs: Sequence[Tensor]
+    status: Tensor
+    failed: bool
+    interval: int
+    bytes: int
+
+
+def run(
+    inputs: Inputs,
+    values: Sequence[Any],
+    workers: int,
+    checkpoint: int | str = 1,
+    memory_budget: int | None = None,
+    progress: bool | Callable[[int, int], None] = False,
+) -> Run:
+    """`rollout` of values in the order of the names of `inputs`, without its checks of options.
+
+    Gradients:
+        Those of `rollout`.
+
+    Raises:
+        InputError, MemoryBudgetError: As `rollout`; worlds that fail are left to the caller.
+    """
+    _refuse_transforms()
+    form, tensors = inputs.form(values)
+    _refuse_dual(tensors)
+    sweep, interval, needed = planner_for(form, tensors, workers).choose(tensors, checkpoint, memory_budget)
+    if not form.learned:
+        outs, _, status, failed = sweep.run(tensors, progress)
+        return Run(form, outs, status, failed, interval, needed)
+    job = _Job(sweep, tensors, progress)
+    made = _apply(job, *[tensors[i] for i in form.learned])
+    return Run(form, made, *job.ended(), interval, needed)
 
 
 def jvp(
@@ -150,33 +180,39 @@ def jvp(
     """
     _refuse_transforms()
     with torch.no_grad():
-        steps, workers = _sizes(program, steps, threads)
-        form, tensors = _form_of(program, steps, (), state, parameters, controls)
+        steps, workers = _steps_of(program, steps), workers_of(threads)
+        inputs, values = _inputs(program, steps, (), state, parameters, controls)
+        form, tensors = inputs.form(values)
+        _refuse_dual(tensors)
         directions = {name: _direction(form, name, value) for name, value in named("tangent", tangents).items()}
         key = (workers, *((name, t.stride(), t.is_neg()) for name, t in directions.items()))
         sweep = keep_in(form.prepared, key, lambda: Tangent(form, tensors, directions, workers))
         outs, _, status, failed = sweep.run([*tensors, *directions.values()], progress)
     if failed:
-        raise _failure(form, status)
+        raise failure(form, status)
     states = form.state_names
     return dict(zip(states, outs[: len(states)], strict=True)), dict(zip(states, outs[len(states) :], strict=True))
 
 
-def _sizes(program: Any, steps: Any, threads: Any) -> tuple[int, int]:
-    """Steps and worker threads; checks that it is a program that is given."""
+def _steps_of(program: Any, steps: Any) -> int:
+    """The number of steps; checks that it is a program that is given."""
     if not isinstance(program, Program):
         raise InputError("a rollout needs a Program", got=type(program).__name__)
-    return _positive("steps", steps), _all_cpus() if threads is None else _positive("threads", threads)
+    return _positive("steps", steps)
 
 
-def _form_of(
+def workers_of(threads: Any) -> int:
+    """The number of worker threads, all CPUs of the process for None."""
+    return _all_cpus() if threads is None else _positive("threads", threads)
+
+
+def _inputs(
     program: Program, steps: int, record: tuple[str, ...], state: Any, parameters: Any, controls: Any
-) -> tuple[Form, list[Tensor]]:
-    """The form of what is given, and its tensors."""
-    given = {STATE: named(STATE, state), PARAMETER: named(PARAMETER, parameters), CONTROL: named(CONTROL, controls)}
-    form, tensors = form_of(program, steps, record, given)
-    _refuse_dual(tensors)
-    return form, tensors
+) -> tuple[Inputs, list[Any]]:
+    """What is given by name, and its values in their order."""
+    given = named(STATE, state), named(PARAMETER, parameters), named(CONTROL, controls)
+    names = tuple(given[0]), tuple(given[1]), tuple(given[2])
+    return inputs_of(program, steps, record, names), [value for one in given for value in one.values()]
 
 
 def _direction(form: Form, name: str, value: Any) -> Tensor:
@@ -192,9 +228,9 @@ def _direction(form: Form, name: str, value: Any) -> Tensor:
     return tensor.expand(form.full(name))
 
 
-def _failure(form: Form, status: np.ndarray) -> SimulationError:
+def failure(form: Form, status: Tensor) -> SimulationError:
     """The error of worlds that became non-finite."""
-    steps = status.ravel()
+    steps = status.numpy().ravel()
     failed = np.flatnonzero(steps >= 0)
     return SimulationError(
         f"{len(failed)} of {form.worlds} worlds of {form.program.name!r} became non-finite",
@@ -204,22 +240,26 @@ def _failure(form: Form, status: np.ndarray) -> SimulationError:
     )
 
 
-@dataclass
 class _Job:
-    """One rollout that torch may differentiate: its sweep, its inputs until it ran, and then its status."""
+    """One rollout that torch may differentiate: its sweep, its inputs until it ran, and then how it ended."""
 
-    sweep: Forward
-    tensors: Sequence[Tensor]
-    learned: list[int]  # inputs that require gradients
-    progress: bool | Callable[[int, int], None]
-    status: np.ndarray = field(init=False)
-    failed: bool = False
+    __slots__ = ("failed", "progress", "status", "sweep", "tensors")
+
+    def __init__(self, sweep: Forward, tensors: Sequence[Tensor], progress: bool | Callable[[int, int], None]) -> None:
+        self.sweep, self.tensors, self.progress = sweep, tensors, progress
+        self.status: Any = None
+        self.failed = False
 
     def forward(self) -> Ran:
-        """Run; the inputs are torch's to keep."""
+        """Run; inputs that are needed again are torch's to keep."""
         ran = self.sweep.run(self.tensors, self.progress)
         self.status, self.failed, self.tensors = ran.status, ran.failed, ()
         return ran
+
+    def ended(self) -> tuple[Tensor, bool]:
+        """The status, which is the user's from now on, and whether a world failed; only then it is kept."""
+        status, self.status = self.status, self.status.clone() if self.failed else None
+        return status, self.failed
 
 
 class _RolloutFunction(torch.autograd.Function):
@@ -227,29 +267,33 @@ class _RolloutFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, job: _Job, *learned: Tensor) -> Any:
-        tensors = job.tensors
+        again = [job.tensors[i] for i in job.sweep.read_again]
         ran = job.forward()
-        ctx.job, ctx.inputs = job, len(tensors)
+        ctx.job = job
         ctx.set_materialize_grads(False)
+        # Those that are learned, so that an edit of them is an error, as it is for other functions of torch.
         # Trajectories can be views of what is kept: torch then notices edits in place.
-        ctx.save_for_backward(*tensors, *ran.kept)
+        ctx.save_for_backward(*learned, *again, *ran.kept)
         return tuple(ran.outs)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
         _refuse_transforms(*cotangents)
-        saved, job = ctx.saved_tensors, ctx.job
-        inputs, kept = saved[: ctx.inputs], saved[ctx.inputs :]
-        needs = [False] * len(inputs)
-        for i, need in zip(job.learned, ctx.needs_input_grad[1:], strict=True):
-            needs[i] = need
-        sweep = job.sweep.reverse(inputs, needs, kept, cotangents)
-        found = sweep.run(inputs, kept, job.status, cotangents, job.progress)
-        grads = [found[i] for i in job.learned]
+        saved, job, needs = ctx.saved_tensors, ctx.job, ctx.needs_input_grad
+        sweep = job.sweep
+        first = len(needs) - 1
+        last = first + len(sweep.read_again)
+        read, kept = saved[first:last], saved[last:]
+        found = sweep.reverse(needs, read, kept, cotangents).run(read, kept, job.status, cotangents, job.progress)
         if torch.is_grad_enabled():
-            sources = [*inputs, *(c for c in cotangents if c is not None)]
-            grads = [None if g is None else _FirstOrderOnly.apply(g, *sources) for g in grads]
-        return (None, *grads)
+            sources = [*saved[:last], *(c for c in cotangents if c is not None)]
+            found = [_FirstOrderOnly.apply(gradient, *sources) for gradient in found]
+        left = iter(found)
+        return tuple([next(left) if need else None for need in needs])
+
+
+# Without torch's search for transforms: these are refused.
+_apply = super(torch.autograd.Function, _RolloutFunction).apply
 
 
 class _FirstOrderOnly(torch.autograd.Function):
@@ -267,9 +311,12 @@ class _FirstOrderOnly(torch.autograd.Function):
         )
 
 
+_transforms_active = torch._C._are_functorch_transforms_active
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
+
+
 def _refuse_transforms(*cotangents: Tensor | None) -> None:
-    batched = any(c is not None and torch._C._functorch.is_legacy_batchedtensor(c) for c in cotangents)
-    if batched or torch._C._are_functorch_transforms_active():
+    if _transforms_active() or [c for c in cotangents if c is not None and _is_batched(c)]:
         raise KinemaError(
             "torch.func transforms (vmap, grad, jvp, ...) and batched gradients do not work on rollouts",
             fix="batches are leading dimensions; gradients come from backward(), directions from kinema.jvp",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,14 +22,135 @@ from kinema.lang.program import CONTROL, OUTPUT, PARAMETER, SCRATCH, STATE, Buff
 
 LANE_BYTES = 1 << 20  # worlds share registers while a block's memory stays below this
 
-Given = Mapping[str, Mapping[str, Any]]  # inputs by kind and name
+Names = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]  # of states, parameters and controls
+KINDS = STATE, PARAMETER, CONTROL
 width_of = cache(cpu.lanes)  # numbers in a register
 
 
-class Form:
-    """What inputs of certain types, shapes and strides mean for a program; making it checks them.
+class Inputs:
+    """Inputs of a program by their names, and what is recorded: all that repeated rollouts have in common but tensors.
 
-    It is kept by the program, with all that is prepared for such inputs, and holds no numbers.
+    Args:
+        program: The program.
+        steps: Number of steps.
+        record: Names of states and outputs that are wanted.
+        names: Of states, parameters and controls, in the order in which they are given.
+        shapes: Of outputs that are wanted in another one than (steps, *buffer shape), without the batch.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        steps: int,
+        record: tuple[str, ...],
+        names: Names,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        _check_record(program, record)
+        _check_names(program, names)
+        self.program, self.steps, self.shapes = program, steps, dict(shapes or {})
+        self.given = [program.buffers[name] for kind in names for name in kind]
+        buffers = program.buffers.values()
+        self.buffers = [
+            b for kind in KINDS for b in buffers if b.kind == kind
+        ]  # that are given, in the program's order
+        order = [self.given.index(b) for b in self.buffers]
+        self._order = [] if order == sorted(order) else order  # of what is given, if it is another
+        self.states = [b for b in buffers if b.kind == STATE]
+        self.recorded = tuple(n for n in record if program.buffers[n].kind == STATE)
+        self.outputs = [program.buffers[n] for n in record if program.buffers[n].kind == OUTPUT]
+        self._forms: dict[Any, Known] = {}
+        self._last: tuple[Known, ...] = ()  # the ones of the last calls, which are looked for first
+
+    def form(self, values: Sequence[Any]) -> tuple[Form, Sequence[Tensor]]:
+        """The form of values that are given in the order of the names, and their tensors in the program's order."""
+        around = torch.is_grad_enabled(), width_of(8), checking()
+        for known in self._last:
+            if known.around == around and known.fits(*values):
+                return known.form, self._ordered(values)
+        try:
+            key = _key_of(values, around)
+        except (AttributeError, TypeError, RuntimeError):  # numbers, lists or arrays; or a tensor without strides
+            values = self._as_tensors(values)
+            key = _key_of(values, around)
+        found = self._forms.get(key)
+        if found is None:
+            precision = _precision(self.given, values)
+            found = keep_in(
+                self._forms, key, lambda: Known(Form(self, self._ordered(values), precision), around, _guard(values))
+            )
+        self._last = (found, *self._last[:1])
+        return found.form, self._ordered(values)
+
+    def _ordered(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [values[i] for i in self._order] if self._order else values
+
+    def _as_tensors(self, values: Sequence[Any]) -> Sequence[Tensor]:
+        """Numpy arrays and plain numbers made tensors, dense ones."""
+        precision = _precision(self.given, values)
+        made = []
+        for buffer, value in zip(self.given, values, strict=True):
+            wanted = torch.int32 if "i" in buffer.kinds else precision[0]
+            where = f"{buffer.kind} {buffer.name!r}"
+            made.append(value if isinstance(value, Tensor) else _from_plain(where, value, wanted))
+        if not all(tensor.layout is torch.strided for tensor in made):
+            Form(self, self._ordered(made), precision)  # says which
+        return made
+
+
+def inputs_of(program: Program, steps: int, record: tuple[str, ...], names: Names) -> Inputs:
+    """What rollouts with these names have in common, kept by the program."""
+    key = steps, record, names, len(program.buffers)  # it may have got new ones
+    found: Inputs | None = program.inputs.get(key)
+    if found is None:
+        found = keep_in(program.inputs, key, lambda: Inputs(program, steps, record, names))
+    return found
+
+
+class Known(NamedTuple):
+    """A form, what it depends on beside tensors, and whether tensors are such as those that it was made for."""
+
+    form: Form
+    around: tuple[bool, int, bool]  # whether gradients are recorded, numbers in a register, whether builds are checked
+    fits: Callable[..., bool]
+
+
+def _key_of(tensors: Sequence[Tensor], around: tuple[bool, int, bool]) -> tuple[Any, ...]:
+    """All that a form, and what is prepared for it, depend on."""
+    return (around, *map(_seen, tensors), *map(_strides, tensors), *map(_negated, tensors))
+
+
+_seen = attrgetter("shape", "dtype", "is_cpu", "requires_grad")
+_strides, _negated = Tensor.stride, Tensor.is_neg
+
+
+def _guard(tensors: Sequence[Tensor]) -> Callable[..., bool]:
+    """Says whether other tensors have the same key: the guard of torch.compile, which takes one call for all of them.
+
+    It is an internal of torch, and more careful than keys are; without it, keys alone are looked at.
+    """
+    sizes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+    try:
+        guards = importlib.import_module("torch._C._dynamo.guards")
+        check = guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+        return check if check(*tensors) else _never
+    except (AttributeError, ImportError, TypeError, SystemError):
+        return _never
+
+
+def _never(*tensors: Any) -> bool:
+    return False
+
+
+class Form:
+    """What inputs of certain types, shapes and strides, learned or not, mean for a program; making it checks them.
+
+    It is kept with all that is prepared for such inputs, and holds no numbers.
+
+    Args:
+        inputs: Their names.
+        tensors: Such inputs in the program's order.
+        precision: Type of all real numbers, and which input decided it.
 
     Attributes:
         inputs: Buffers that are given, in the order of the tensors.
@@ -39,43 +162,32 @@ class Form:
         recorded: Names of states whose trajectories are wanted.
         outputs: Outputs that are wanted.
         dtype: float32 or float64.
-        order: Places of the inputs in what is given; nothing if that is their order.
+        learned: Which inputs require gradients.
         prepared: What was prepared for these inputs.
     """
 
-    def __init__(
-        self, program: Program, steps: int, record: tuple[str, ...], given: Given, precision: tuple[torch.dtype, str]
-    ) -> None:
-        _check_record(program, record)
-        _check_names(program, given)
-        self.program, self.steps = program, steps
-        self.states = [b for b in program.buffers.values() if b.kind == STATE]
-        self.recorded = tuple(n for n in record if program.buffers[n].kind == STATE)
-        self.outputs = [program.buffers[n] for n in record if program.buffers[n].kind == OUTPUT]
+    def __init__(self, inputs: Inputs, tensors: Sequence[Tensor], precision: tuple[torch.dtype, str]) -> None:
+        self.program, self.steps, self.output_shapes = inputs.program, inputs.steps, inputs.shapes
+        self.states, self.recorded, self.outputs = inputs.states, inputs.recorded, inputs.outputs
         self.state_names = [b.name for b in self.states]
         self.output_names = [b.name for b in self.outputs]
         self.dtype, self.like = precision
         self.precision = 8 if self.dtype == torch.float64 else 4
         self.numbers: Any = np.float64 if self.precision == 8 else np.float32
         self.width, self.check = width_of(self.precision), checking()
-        self.inputs: dict[str, Buffer] = {}
-        self.shapes: list[torch.Size] = []
-        batches: list[tuple[int, ...]] = []
-        for kind, values in given.items():
-            for buffer in (b for b in program.buffers.values() if b.kind == kind):
-                tensor = self.tensor(f"{kind} {buffer.name!r}", buffer, values[buffer.name])
-                self.inputs[buffer.name] = buffer
-                self.shapes.append(tensor.shape)
-                batches.append(self.batch_of(buffer, tensor))
-        places = [(kind, name) for kind, values in given.items() for name in values]
-        order = [places.index((b.kind, n)) for n, b in self.inputs.items()]
-        self.order = [] if order == sorted(order) else order  # of what is given, if it is another
+        self.inputs = {buffer.name: buffer for buffer in inputs.buffers}
+        pairs = list(zip(inputs.buffers, tensors, strict=True))
+        checked = [self.tensor(f"{b.kind} {b.name!r}", b, t) for b, t in pairs]
+        self.shapes = [tensor.shape for tensor in checked]
+        batches = [self.batch_of(b, t) for b, t in pairs]
         self.batch = common_batch(list(self.inputs), batches)
         self.worlds = math.prod(self.batch)
         if self.worlds < 1:
             raise InputError("the batch is empty", got=self.batch, fix="leave the rollout out when there is no world")
-        pairs = zip(self.inputs.values(), batches, strict=True)
-        self.shared = frozenset(b.name for b, batch in pairs if not batch and b.kind != STATE)
+        shares = zip(inputs.buffers, batches, strict=True)
+        self.shared = frozenset(b.name for b, batch in shares if not batch and b.kind != STATE)
+        learns = torch.is_grad_enabled()
+        self.learned = tuple([i for i, t in enumerate(checked) if learns and t.requires_grad])
         self.prepared: dict[Any, Any] = {}
 
     def tensor(self, where: str, buffer: Buffer, value: Any) -> Tensor:
@@ -131,55 +243,6 @@ class Form:
         return plan_for(self.program, options)
 
 
-def form_of(program: Program, steps: int, record: tuple[str, ...], given: Given) -> tuple[Form, list[Tensor]]:
-    """The form of the inputs, and their tensors in its order."""
-    named = given
-    tensors = [tensor for values in named.values() for tensor in values.values()]
-    try:
-        key = _key_of(program, steps, record, named, tensors)
-    except (AttributeError, RuntimeError):  # numbers, lists or arrays; or a tensor without strides
-        named = _as_tensors(program, given)
-        tensors = [tensor for values in named.values() for tensor in values.values()]
-        if not all(tensor.layout is torch.strided for tensor in tensors):
-            Form(program, steps, record, named, _precision(program, given))  # says which
-        key = _key_of(program, steps, record, named, tensors)
-    form = program.forms.get(key)
-    if form is None:
-        form = keep_in(program.forms, key, lambda: Form(program, steps, record, named, _precision(program, given)))
-    return form, [tensors[i] for i in form.order] if form.order else tensors
-
-
-def _key_of(
-    program: Program, steps: int, record: tuple[str, ...], named: Given, tensors: Sequence[Tensor]
-) -> tuple[Any, ...]:
-    """All that a form, and what is prepared for it, depend on."""
-    return (
-        steps,
-        record,
-        len(program.buffers),  # a program may have got new ones
-        width_of(8),
-        checking(),
-        *map(tuple, named.values()),
-        *[t.shape for t in tensors],
-        *[t.stride() for t in tensors],
-        *[t.dtype for t in tensors],
-        *[t.is_cpu for t in tensors],
-        *[t.is_neg() for t in tensors],
-    )
-
-
-def _as_tensors(program: Program, given: Given) -> Given:
-    """Inputs with numpy arrays and plain numbers made tensors."""
-    dtype, _ = _precision(program, given)
-    _check_names(program, given)
-
-    def convert(kind: str, name: str, value: Any) -> Tensor:
-        wanted = torch.int32 if "i" in program.buffers[name].kinds else dtype
-        return value if isinstance(value, Tensor) else _from_plain(f"{kind} {name!r}", value, wanted)
-
-    return {kind: {n: convert(kind, n, v) for n, v in values.items()} for kind, values in given.items()}
-
-
 def named(kind: str, values: Any) -> Mapping[str, Any]:
     """Values that were given by name, perhaps none."""
     if values is None:
@@ -199,8 +262,8 @@ def _check_record(program: Program, record: tuple[str, ...]) -> None:
             )
 
 
-def _check_names(program: Program, given: Given) -> None:
-    for kind, values in given.items():
+def _check_names(program: Program, given: Names) -> None:
+    for kind, values in zip(KINDS, given, strict=True):
         names = [b.name for b in program.buffers.values() if b.kind == kind]
         for name in values:
             if name not in names:
@@ -214,23 +277,20 @@ def _check_names(program: Program, given: Given) -> None:
                 )
 
 
-def _precision(program: Program, given: Given) -> tuple[torch.dtype, str]:
+def _precision(buffers: Sequence[Buffer], values: Sequence[Any]) -> tuple[torch.dtype, str]:
     """The dtype of the rollout and the input it comes from: the first array of real numbers, states first."""
-    for kind, values in given.items():
-        for name, value in values.items():
-            if name not in program.buffers or "i" in program.buffers[name].kinds:
-                continue
-            if not isinstance(value, (Tensor, np.ndarray)):
-                continue
-            dtype = str(value.dtype).removeprefix("torch.")
-            if dtype not in ("float32", "float64"):
-                raise InputError(
-                    f"{kind} {name!r} has the wrong dtype",
-                    got=value.dtype,
-                    expected="float32 or float64",
-                    fix=".double() or .float()",
-                )
-            return getattr(torch, dtype), f"{kind} {name!r}"
+    for buffer, value in zip(buffers, values, strict=True):
+        if "i" in buffer.kinds or not isinstance(value, (Tensor, np.ndarray)):
+            continue
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype not in ("float32", "float64"):
+            raise InputError(
+                f"{buffer.kind} {buffer.name!r} has the wrong dtype",
+                got=value.dtype,
+                expected="float32 or float64",
+                fix=".double() or .float()",
+            )
+        return getattr(torch, dtype), f"{buffer.kind} {buffer.name!r}"
     return torch.float64, "the default"
 
 

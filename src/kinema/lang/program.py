@@ -181,7 +181,7 @@ class Program:
         self._open: list[list[Any]] = [self.nodes]
         self._loops: list[Loop] = []
         self.plans: dict[Any, Any] = {}  # what was compiled, by options
-        self.forms: dict[Any, Any] = {}  # and what was prepared for inputs, by their types and shapes
+        self.inputs: dict[Any, Any] = {}  # and what was prepared for inputs, by their names
 
     def __reduce__(self) -> Any:
         raise ProgramError(

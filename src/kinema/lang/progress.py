@@ -32,6 +32,7 @@ class Progress:
         self.poll: Callable[[int], int] = polls.send
         self._callback = native.Poll(self.poll)
         self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0  # of `poll` for the runtime
+        self.show: Show = False
         self.start(what, steps, show)
 
     def start(self, what: str, steps: int, show: Show) -> None:
@@ -106,7 +107,8 @@ def begin(what: str, steps: int, show: Show) -> Progress:
         found = _idle.pop()
     except IndexError:
         return Progress(what, steps, show)
-    found.start(what, steps, show)
+    if show:
+        found.start(what, steps, show)
     return found
 
 

@@ -92,14 +92,15 @@ class Reading:
         return [t.data_ptr() + offset for t, offset in zip(tensors, self._offsets, strict=True)], tensors
 
 
+def _input(form: Form, buffer: Buffer, tensor: Tensor, shared: frozenset[str]) -> Source:
+    """How an input is read; those that worlds do not share are expanded to all worlds."""
+    full = tensor.shape if buffer.name in shared else form.full(buffer.name)
+    slots = form.steps if buffer.kind == CONTROL else 1
+    return _source((buffer.name, PRIMAL), buffer, slots, tensor, methodcaller("expand", full))
+
+
 def _inputs(form: Form, tensors: Sequence[Tensor], shared: frozenset[str]) -> list[Source]:
-    """How inputs are read; those that worlds do not share are expanded to all worlds."""
-    sources = []
-    for (name, buffer), tensor in zip(form.inputs.items(), tensors, strict=True):
-        full = tensor.shape if name in shared else form.full(name)
-        slots = form.steps if buffer.kind == CONTROL else 1
-        sources.append(_source((name, PRIMAL), buffer, slots, tensor, methodcaller("expand", full)))
-    return sources
+    return [_input(form, buffer, t, shared) for buffer, t in zip(form.inputs.values(), tensors, strict=True)]
 
 
 # -- tensors that are made --------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ class Array(NamedTuple):
         return torch.from_numpy(np.empty(self.shape, self.numbers))
 
 
-SMALL = 1 << 16  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
+SMALL = 1 << 22  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
 
 
 class Piece:
@@ -165,17 +166,20 @@ def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _watched(
-    prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: np.ndarray
+    prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: Tensor
 ) -> bool:
     """Run, with progress shown; whether a world failed."""
     watcher = progress.begin(what, prepared.setting.steps, show)
     try:
-        # torch finds addresses faster than numpy
-        return prepared.run(arrays, pieces, torch.from_numpy(status).data_ptr(), watcher.address)
+        return prepared.run(arrays, pieces, status.data_ptr(), watcher.address)
     except KeyboardInterrupt as interrupt:
         raise (watcher.error or interrupt) from None
     finally:
         progress.end(watcher)
+
+
+def _status(form: Form) -> Tensor:
+    return torch.from_numpy(np.empty(form.batch, np.int64))
 
 
 # -- forward ----------------------------------------------------------------------------------------------------
@@ -195,13 +199,13 @@ class Ran(NamedTuple):
     Attributes:
         outs: Final states, trajectories and outputs.
         kept: Memory that a reverse sweep needs; torch owns and guards it.
-        status: Per world, -1 or the step in which it failed.
+        status: Per world, -1 or the step in which it failed, int64.
         failed: Whether any has.
     """
 
     outs: list[Tensor]
     kept: list[Tensor]
-    status: np.ndarray
+    status: Tensor
     failed: bool
 
 
@@ -212,15 +216,17 @@ class Forward:
         form: The form.
         tensors: Inputs of this form.
         threads: Upper bound of worker threads.
-        keep: Whether a reverse sweep may follow.
         interval: Checkpoint interval; 0 keeps nothing.
         direct: Names of controls that are read where they are.
+
+    Attributes:
+        read_again: Which inputs reverse sweeps read where they are, too: streamed ones, then direct ones.
     """
 
     def __init__(
-        self, form: Form, tensors: Sequence[Tensor], threads: int, keep: bool, interval: int, direct: tuple[str, ...]
+        self, form: Form, tensors: Sequence[Tensor], threads: int, interval: int, direct: tuple[str, ...]
     ) -> None:
-        compiled = form.plan()
+        compiled, keep = form.plan(), bool(form.learned)
         self.form, self.keep, self.streamed = form, keep, can_stream(compiled, form.recorded)
         apart = () if self.streamed else form.recorded
         whole = keep and can_be_whole(form.program, form.steps)
@@ -229,16 +235,24 @@ class Forward:
         self.what = f"simulating {form.program.name}"
         self.reading = Reading(_inputs(form, tensors, form.shared))
         self._direct = [i for i, name in enumerate(form.inputs) if name in direct]
+        self.controls = [
+            i
+            for i, b in enumerate(form.inputs.values())
+            if self.streamed and b.kind == CONTROL and b.name not in form.shared
+        ]
+        self.read_again = self.controls + self._direct
         self._outs = self._describe_outputs(compiled)
-        made = [out for out in self._outs if isinstance(out, Array)]
+        self._made = [out for out in self._outs if isinstance(out, Array)]
+        self._views = len(self._made) < len(self._outs)
         known = arrangement_for(compiled, self.setting, "forward")
         pieces = known.pieces
         kept = [Piece(*sizes, form.dtype) for sizes in zip(pieces[KEPT:], known.unset, strict=True)]
         self._kept = kept if keep else kept[1:]
         given = {len(pieces) - len(self._kept) + i: piece.unset for i, piece in enumerate(self._kept)}
         given |= dict.fromkeys(range(len(pieces), len(pieces) + len(direct)), 0)
-        moves, filled = self.reading.moves, [array.move for array in made]
+        moves, filled = self.reading.moves, [array.move for array in self._made]
         self.prepared = Prepared(compiled, self.setting, "forward", moves, filled, given, finite=len(moves))
+        self.fine = torch.full(form.batch, -1)  # the status if no world failed
         self._reverses: dict[Any, Reverse] = {}
 
     def _describe_outputs(self, compiled: Plan) -> list[Array | View]:
@@ -252,7 +266,8 @@ class Forward:
             outs.append(self._describe_trajectory(compiled, i, form.program.buffers[name]))
         for b in form.outputs:
             numbers = np.int32 if "i" in b.kinds else form.numbers
-            outs.append(Array(Move((b.name, PRIMAL)), (*batch, steps, *b.shape), numbers))
+            shape = form.output_shapes.get(b.name, (steps, *b.shape))
+            outs.append(Array(Move((b.name, PRIMAL)), (*batch, *shape), numbers))
         return outs
 
     def _describe_trajectory(self, compiled: Plan, number: int, buffer: Buffer) -> Array | View:
@@ -273,32 +288,34 @@ class Forward:
         kept = [piece.make() for piece in self._kept]
         pieces = [t.data_ptr() for t in kept]
         pieces += [arrays[i] for i in self._direct]
-        apart = kept[1:] if self.keep else kept
-        outs = []
-        for out in self._outs:
-            if isinstance(out, Array):
-                outs.append(out.empty())
-                arrays.append(outs[-1].data_ptr())
-            else:
-                outs.append(apart[out.number].as_strided(out.shape, out.strides))
-        status = np.empty(self.form.batch, np.int64)
+        made = [array.empty() for array in self._made]
+        arrays += [t.data_ptr() for t in made]
+        status = _status(self.form)
         failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
         del alive  # not before
-        if not self.keep:
-            return Ran(outs, [], status, failed)
-        states = len(self.form.states)
-        trajectories = outs[states : states + len(self.form.recorded)] if self.streamed else []
-        return Ran(outs, [*kept, *trajectories], status, failed)
+        outs = self._with_views(made, kept) if self._views else made
+        if self.keep and self.streamed:
+            kept += outs[len(self.form.states) : len(self.form.states) + len(self.form.recorded)]
+        return Ran(outs, kept if self.keep else [], status, failed)
+
+    def _with_views(self, made: Sequence[Tensor], kept: Sequence[Tensor]) -> list[Tensor]:
+        """All outputs, given those that are no views."""
+        left, apart = iter(made), kept[1:] if self.keep else kept
+        return [
+            next(left) if isinstance(out, Array) else apart[out.number].as_strided(out.shape, out.strides)
+            for out in self._outs
+        ]
 
     def reverse(
-        self, inputs: Sequence[Tensor], needs: Sequence[bool], kept: Sequence[Tensor], cotangents: Sequence[Any]
+        self, needs: Sequence[bool], read: Sequence[Tensor], kept: Sequence[Tensor], cotangents: Sequence[Any]
     ) -> Reverse:
-        """The reverse sweep for such cotangents; `needs` says which inputs get some."""
-        read = [*kept[1:], *inputs, *cotangents] if self.streamed else cotangents
-        key = (*needs, *[None if t is None else (t.stride(), t.is_neg()) for t in read])
+        """The reverse sweep for such cotangents; `needs`, from the second on, says which learned inputs get some."""
+        seen = [*kept[1:], *read, *cotangents] if self.streamed else cotangents
+        key = (needs, *[None if t is None else (t.stride(), t.is_neg()) for t in seen])
         found = self._reverses.get(key)
         if found is None:
-            found = keep_in(self._reverses, key, lambda: Reverse(self, inputs, needs, kept, cotangents))
+            needed = [i for i, need in zip(self.form.learned, needs[1:], strict=True) if need]
+            found = keep_in(self._reverses, key, lambda: Reverse(self, needed, read, kept, cotangents))
         return found
 
 
@@ -317,16 +334,15 @@ class Planner:
         form: The form.
         tensors: Inputs of this form.
         threads: Upper bound of worker threads.
-        keep: Whether a reverse sweep may follow.
     """
 
-    def __init__(self, form: Form, tensors: Sequence[Tensor], threads: int, keep: bool) -> None:
-        compiled, self.form, self.threads, self.keep = form.plan(), form, threads, keep
+    def __init__(self, form: Form, tensors: Sequence[Tensor], threads: int) -> None:
+        compiled, self.form, self.threads, self.keep = form.plan(), form, threads, bool(form.learned)
         streamed = can_stream(compiled, form.recorded)
         apart = () if streamed else form.recorded
-        whole = keep and can_be_whole(form.program, form.steps)
+        whole = self.keep and can_be_whole(form.program, form.steps)
         setting = Setting(form.worlds, form.steps, threads, form.shared, 0, apart, streamed, whole=whole)
-        self.state, self.others = predicted_bytes(compiled, setting, keep)
+        self.state, self.others = predicted_bytes(compiled, setting, self.keep)
         self._direct = [
             (i, b.name)
             for i, (b, t) in enumerate(zip(form.inputs.values(), tensors, strict=True))
@@ -335,7 +351,8 @@ class Planner:
             and not t.is_neg()
             and t.dtype == form.dtype
         ]
-        self._sweeps: dict[Any, Forward] = {}
+        self._intervals: dict[Any, tuple[int, int]] = {}  # and bytes, where they do not depend on what is left
+        self._sweeps: dict[Any, Choice] = {}
 
     def choose(self, tensors: Sequence[Tensor], checkpoint: int | str, budget: int | None) -> Choice:
         """The sweep for these inputs.
@@ -343,14 +360,17 @@ class Planner:
         Raises:
             MemoryBudgetError: There is too little memory.
         """
-        interval, needed = self._interval(checkpoint, budget)
+        known = self._intervals.get((checkpoint, budget))
+        interval, needed = self._interval(checkpoint, budget) if known is None else known
+        if known is None and (budget is not None or needed <= memory.TRIFLE):
+            keep_in(self._intervals, (checkpoint, budget), lambda: (interval, needed))
         direct = tuple([name for i, name in self._direct if tensors[i].data_ptr() % ALIGNMENT == 0])
         key = interval, direct
-        sweep = self._sweeps.get(key)
-        if sweep is None:
-            made = (self.form, tensors, self.threads, self.keep, interval, direct)
-            sweep = keep_in(self._sweeps, key, lambda: Forward(*made))
-        return Choice(sweep, interval, needed)
+        choice = self._sweeps.get(key)
+        if choice is None:
+            made = (self.form, tensors, self.threads, interval, direct)
+            choice = keep_in(self._sweeps, key, lambda: Choice(Forward(*made), interval, needed))
+        return choice
 
     def _interval(self, checkpoint: int | str, budget: int | None) -> tuple[int, int]:
         """The checkpoint interval, 0 to keep nothing, and the bytes that are needed."""
@@ -372,11 +392,11 @@ class Planner:
         return interval, self.others + memory.checkpoint_bytes(self.state, steps, interval)
 
 
-def planner_for(form: Form, tensors: Sequence[Tensor], threads: int, keep: bool) -> Planner:
+def planner_for(form: Form, tensors: Sequence[Tensor], threads: int) -> Planner:
     """The planner of a form, kept by it."""
-    found: Planner | None = form.prepared.get((threads, keep))
+    found: Planner | None = form.prepared.get(threads)
     if found is None:
-        found = keep_in(form.prepared, (threads, keep), lambda: Planner(form, tensors, threads, keep))
+        found = keep_in(form.prepared, threads, lambda: Planner(form, tensors, threads))
     return found
 
 
@@ -388,8 +408,8 @@ class Reverse:
 
     Args:
         forward: The forward sweep.
-        inputs: Its inputs.
-        needs: Which of them get cotangents.
+        needed: Which inputs get cotangents, in ascending order.
+        read: Inputs of `Forward.read_again`.
         kept: What it kept.
         cotangents: Of its outputs; None where there is none.
     """
@@ -397,44 +417,41 @@ class Reverse:
     def __init__(
         self,
         forward: Forward,
-        inputs: Sequence[Tensor],
-        needs: Sequence[bool],
+        needed: Sequence[int],
+        read: Sequence[Tensor],
         kept: Sequence[Tensor],
         cotangents: Sequence[Tensor | None],
     ) -> None:
         form = self.form = forward.form
-        self.what = f"differentiating {form.program.name}"
+        self.what, self._fine = f"differentiating {form.program.name}", forward.fine
         self._trajectories = len(form.recorded) if forward.streamed else 0
-        setting = forward.setting
-        needed = [b for b, need in zip(form.inputs.values(), needs, strict=True) if need]
+        setting, buffers = forward.setting, list(form.inputs.values())
+        learned = [buffers[i] for i in needed]
         states = len(form.states)
         along = {n: states + i for i, n in enumerate(form.recorded) if cotangents[states + i] is not None}
-        wrt = frozenset(b.name for b in needed if b.kind != STATE)
+        wrt = frozenset(b.name for b in learned if b.kind != STATE)
         compiled = form.plan(wrt, frozenset(along), replay=not setting.whole)
-        self._controls = [
-            i
-            for i, b in enumerate(form.inputs.values())
-            if forward.streamed and b.kind == CONTROL and b.name not in form.shared
-        ]
+        self._streamed = len(forward.controls)
         self._given = [i for i, c in enumerate(cotangents) if c is not None]
-        sources = [_inputs(form, inputs, form.shared)[i] for i in self._controls]
+        pairs = zip(forward.controls, read, strict=False)
+        sources = [_input(form, buffers[i], tensor, form.shared) for i, tensor in pairs]
         if forward.streamed:
             sources += self._describe_trajectories(kept[1:])
         sources += [self._describe_cotangent(i, cotangents[i]) for i in self._given]
         self.reading = Reading(sources)
-        made = [b for b in needed if b.name not in setting.direct]
+        made = [b for b in learned if b.name not in setting.direct]
         arrays = [(b, form.tail(b) if b.name in form.shared else form.full(b.name)) for b in made]
         self._made = [Array(Move((b.name, ADJOINT)), shape, form.numbers) for b, shape in arrays]
         # Cotangents of direct controls are written where the user gets them, whether or not these are needed.
-        self._direct = [(i, n, form.shapes[i]) for i, n in enumerate(form.inputs) if n in setting.direct]
+        direct = [(n, shape) for n, shape in zip(form.inputs, form.shapes, strict=True) if n in setting.direct]
+        self._direct = [shape for _, shape in direct]
         pieces = KEPT + 1 + len(setting.apart) + 2 * len(setting.direct)
         given, filled = dict.fromkeys(range(KEPT, pieces), 0), [array.move for array in self._made]
         self.prepared = Prepared(compiled, setting, "reverse", self.reading.moves, filled, given)
         # For each input: its place among what is made, those of the cotangent of its trajectory, and its shape.
-        names = [b.name for b in made] + [n for _, n, _ in self._direct]
+        names = [b.name for b in made] + [n for n, _ in direct]
         self._gradients = [
-            (names.index(n), along.get(n), shape) if need else None
-            for n, shape, need in zip(form.inputs, form.shapes, needs, strict=True)
+            (names.index(b.name), along.get(b.name), form.shapes[i]) for b, i in zip(learned, needed, strict=True)
         ]
 
     def _describe_trajectories(self, tensors: Sequence[Tensor]) -> list[Source]:
@@ -458,48 +475,46 @@ class Reverse:
 
     def run(
         self,
-        inputs: Sequence[Tensor],
+        read: Sequence[Tensor],
         kept: Sequence[Tensor],
-        status: np.ndarray,
+        status: Tensor | None,
         cotangents: Sequence[Any],
         show: Show,
-    ) -> list[Tensor | None]:
-        """Cotangents of the inputs, given those of the outputs; None where nothing is needed."""
-        split = len(kept) - self._trajectories
-        read: Sequence[Tensor] = [
-            *[inputs[i] for i in self._controls],
-            *kept[split:],
-            *[cotangents[i] for i in self._given],
-        ]
-        arrays, read = self.reading.addresses(read)
-        memories = [_aligned(t) for t in (*kept[:split], *[inputs[i] for i, _, _ in self._direct])]
+    ) -> list[Tensor]:
+        """Cotangents of the inputs that are needed, given those of the outputs; no status if no world failed."""
+        split, streamed = len(kept) - self._trajectories, self._streamed
+        arrays, alive = self.reading.addresses([*read[:streamed], *kept[split:], *[cotangents[i] for i in self._given]])
+        memories = [_aligned(t) for t in (*kept[:split], *read[streamed:])]
         made = [array.zeros() for array in self._made]
-        direct = [zeroed(inputs[i].nbytes) for i, _, _ in self._direct]
+        direct = [zeroed(tensor.nbytes) for tensor in read[streamed:]]
         arrays += [t.data_ptr() for t in made]
         pieces = [t.data_ptr() for t in memories]
         pieces += [piece.address for piece in direct]
-        failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
-        del read, memories  # not before
-        for (_, _, shape), found in zip(self._direct, direct, strict=True):
+        _watched(self.prepared, self.what, show, arrays, pieces, self._fine if status is None else status)
+        del alive, memories  # not before
+        for shape, found in zip(self._direct, direct, strict=True):
             made.append(torch.from_numpy(found.bytes.view(self.form.numbers).reshape(shape)))
-        alive = torch.from_numpy(np.asarray(status < 0)) if failed else None
-        return [None if g is None else self._gradient(made, alive, cotangents, *g) for g in self._gradients]
+        right = None if status is None else status < 0
+        return [self._gradient(made, right, cotangents, *g) for g in self._gradients]
 
     def _gradient(
         self,
         made: Sequence[Tensor],
-        alive: Tensor | None,
+        right: Tensor | None,
         cotangents: Sequence[Any],
         place: int,
         along: int | None,
         shape: torch.Size,
     ) -> Tensor:
-        """The cotangent of one input, in its own shape; `along` is the place of that of its trajectory."""
+        """The cotangent of one input, in its own shape; `along` is the place of that of its trajectory.
+
+        `right` says which worlds did not fail; nothing if all of them.
+        """
         found = made[place]
         if along is not None:
             first = cotangents[along].select(len(self.form.batch), 0)
-            if alive is not None:
-                first = torch.where(alive.reshape(*alive.shape, *[1] * (first.ndim - alive.ndim)), first, 0.0)
+            if right is not None:
+                first = torch.where(right.reshape(*right.shape, *[1] * (first.ndim - right.ndim)), first, 0.0)
             found += first
         return found if found.shape == shape else found.sum_to_size(shape)
 
@@ -541,7 +556,7 @@ class Tangent:
         arrays, alive = self.reading.addresses(tensors)
         outs = [array.empty() for array in self._made]
         arrays += [t.data_ptr() for t in outs]
-        status = np.empty(self.form.batch, np.int64)
+        status = _status(self.form)
         failed = _watched(self.prepared, self.what, show, arrays, (), status)
         del alive  # not before
         return Ran(outs, [], status, failed)

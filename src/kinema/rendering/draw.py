@@ -3,84 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from operator import attrgetter
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.lang.bridge import Rollout, rollout
-from kinema.lang.program import Program
+from kinema.lang.arrange import keep_in
+from kinema.lang.bridge import failure, run, workers_of
+from kinema.lang.inputs import Inputs
 from kinema.rendering.camera import Camera
 from kinema.rendering.dibr import Look
-from kinema.rendering.image_program import Faces, Shape, image_program
-from kinema.rendering.screen import joined_faces, rings, row_length
+from kinema.rendering.image_program import Shape
+from kinema.rendering.screen import row_length
 from kinema.rendering.softras import SOFT_ROOM, Soft
 from kinema.rendering.surface import Lights, Material, Surface
+from kinema.rendering.topology import Topology, topology_of
 
 SIGMA = 1.0 / 7000.0  # [Chen et al. 2019], squared width of soft outlines on the screen
 OUTPUTS = ("rgb", "alpha", "depth", "face", "normal")
 FIRST_ROOM = (64, 64, 512, 16, 64)  # see Shape
-MOST_TOPOLOGIES = 64
-
-
-class Topology:
-    """Faces of all surfaces together, and the programs that draw them."""
-
-    def __init__(self, surfaces: Sequence[Surface]) -> None:
-        parts = [s.faces.detach().cpu().numpy() for s in surfaces]
-        counts = [s.vertices.shape[-2] for s in surfaces]
-        for surface, faces, count in zip(surfaces, parts, counts, strict=True):
-            if faces.ndim != 2 or faces.shape[1] != 3 or len(faces) == 0 or faces.dtype.kind not in "iu":
-                got = f"{faces.dtype} of shape {tuple(faces.shape)}"
-                raise InputError(f"faces of {surface.name!r} are no triangles", got=got, expected="integers (faces, 3)")
-            if faces.min() < 0 or faces.max() >= count:
-                got = f"{int(faces.min())} ... {int(faces.max())}"
-                raise InputError(f"faces of {surface.name!r} name no vertex", got=got, expected=f"0 ... {count - 1}")
-        self.kept = [(s.faces, s.points) for s in surfaces]  # alive, so that their ids stay theirs
-        corners = joined_faces(parts, counts)
-        owners = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int32)
-        # Neighbours are those that share points, which may be several vertices each.
-        same = [
-            p if s.points is None else s.points.detach().cpu().numpy()[p] for s, p in zip(surfaces, parts, strict=True)
-        ]
-        self.faces = Faces(corners, owners, rings(joined_faces(same, counts)))
-        self.programs: dict[Shape, Program] = {}
-        self.room: dict[tuple[int, ...], tuple[int, ...]] = {}  # by the size of the image
-
-    def draw(self, shape: Shape, parameters: dict[str, Tensor], threads: int | None) -> Rollout:
-        """Run the program for a shape with as much room in its lists as it turns out to need."""
-        size = (*shape.size, shape.times, shape.soft)
-        room = self.room.setdefault(size, shape.room)
-        recorded = ("needed", *("face_index" if n == "face" else n for n in shape.outputs))
-        while True:
-            key = Shape(**{**vars(shape), "room": room})
-            program = self.programs.get(key)
-            if program is None:
-                program = self.programs[key] = image_program(self.faces, key)
-            done = rollout(program, 1, {}, parameters, record=recorded, threads=threads, progress=False)
-            needed = done.outputs["needed"].reshape(-1, len(room)).amax(0).tolist()
-            if all(n <= r for n, r in zip(needed, room, strict=True)):
-                return done
-            self.programs.pop(key)
-            room = self.room[size] = tuple(r if n <= r else n + n // 4 for n, r in zip(needed, room, strict=True))
-
-
-_TOPOLOGIES: dict[Any, Topology] = {}
-
-
-def topology_of(surfaces: Sequence[Surface]) -> Topology:
-    """The topology of surfaces, remembered by the identity of their tensors of faces."""
-    key = tuple([(id(s.faces), s.faces._version, id(s.points), s.vertices.shape[-2]) for s in surfaces])
-    found = _TOPOLOGIES.get(key)
-    if found is None:
-        found = Topology(surfaces)
-        while len(_TOPOLOGIES) >= MOST_TOPOLOGIES:
-            _TOPOLOGIES.pop(next(iter(_TOPOLOGIES)))
-        _TOPOLOGIES[key] = found
-    return found
+DEFAULT_LIGHTS = Lights()
 
 
 def render_surfaces(
@@ -129,9 +75,11 @@ def render_surfaces(
         InputError: Faces, outputs or shapes make no sense.
     """
     outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-    _check(outputs, supersample, soft)
+    _check(outputs, supersample, soft is not None)
     look = {"edges": edges, "perspective": perspective}
-    return draw(surfaces, camera, lights or Lights(), background, sigma, outputs, supersample, threads, soft, **look)
+    return draw(
+        surfaces, camera, lights or DEFAULT_LIGHTS, background, sigma, outputs, supersample, threads, soft, **look
+    )
 
 
 def draw(
@@ -152,43 +100,124 @@ def draw(
     surfaces = (surfaces,) if isinstance(surfaces, Surface) else tuple(surfaces)
     if not surfaces:
         raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
-    dtype = surfaces[0].vertices.dtype
-    look = _look(surfaces, lights, edges and soft is None, perspective or soft is not None, outputs)
-    parameters = _parameters(look, surfaces, camera, lights, dtype)
-    parameters["sigma"] = _number(sigma, dtype)
-    if look.colours:
-        parameters["background"] = torch.as_tensor(background, dtype=dtype)
-    if soft is not None and look.colours:
-        numbers = {"gamma": soft.gamma, "soft_near": soft.near, "soft_far": soft.far}
-        parameters |= {
-            n: x.to(dtype) if isinstance(x, Tensor) else _plain((x,), dtype, True) for n, x in numbers.items()
-        }
-    textures = [s.material.texture if look.colours else None for s in surfaces]
-    shape = Shape(
-        look=look,
-        size=(camera.width, camera.height),
-        near=camera.near,
-        far=camera.far,
-        vertices=parameters["vertices"].shape[-2],
-        traits=tuple([_traits(s) for s in surfaces]),
-        textures=tuple([(0, 0) if t is None else (t.shape[-2], t.shape[-3]) for t in textures]),
-        room=FIRST_ROOM if soft is None else SOFT_ROOM,
-        outputs=outputs,
-        times=supersample,
-        soft=soft is not None,
+    topology = topology_of(surfaces)
+    key = (
+        tuple([_kind_of(s) for s in surfaces]),
+        (camera.width, camera.height, camera.near, camera.far),
+        (lights.directions.shape[-2], lights.points.shape[-2]),
+        (outputs, supersample, soft is not None, edges, perspective),
     )
-    done = topology_of(surfaces).draw(shape, parameters, threads)
-    return {name: _in_rows(done.outputs["face_index" if name == "face" else name], name, camera) for name in outputs}
+    drawing: Drawing | None = topology.drawings.get(key)
+    if drawing is None:
+        drawing = keep_in(topology.drawings, key, lambda: Drawing(topology, *key))
+    return drawing.draw(_parameters(drawing.look, surfaces, camera, lights, background, sigma, soft), threads)
 
 
-def _check(outputs: Sequence[str], supersample: int, soft: Soft | None) -> None:
+class Kind(NamedTuple):
+    """What programs are made for, of one surface; texture: height and width."""
+
+    vertices: int
+    lit: bool
+    smooth: bool
+    two_sided: bool
+    texture: tuple[int, ...] | None
+    shines: bool
+    vertex_colours: bool
+
+
+def _kind_of(surface: Surface) -> Kind:
+    material, count = surface.material, surface.vertices.shape[-2]
+    texture, specular = material.texture, material.specular
+    return Kind(
+        count,
+        material.lit,
+        surface.smooth,
+        surface.two_sided,
+        None if texture is None else texture.shape[-3:-1],
+        isinstance(specular, Tensor) or specular != 0.0,
+        _of_vertices(material, count),
+    )
+
+
+class Drawing:
+    """A way to draw faces: its program, remembered with all that is prepared for its inputs.
+
+    Args:
+        topology: The faces.
+        kinds: Of the surfaces.
+        view: Width and height of the image [pixels], near and far [m].
+        lights: Numbers of directional lights and of point lights.
+        options: Names of outputs, supersample, whether it is soft, edges, perspective.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        kinds: tuple[Kind, ...],
+        view: tuple[int, int, float, float],
+        lights: tuple[int, int],
+        options: tuple[tuple[str, ...], int, bool, bool, bool],
+    ) -> None:
+        width, height, near, far = view
+        self.outputs, supersample, soft, edges, perspective = options
+        self.look = _look(kinds, lights, edges and not soft, perspective or soft, self.outputs)
+        textures = [kind.texture if self.look.colours else None for kind in kinds]
+        shape = Shape(
+            look=self.look,
+            size=(width, height),
+            near=near,
+            far=far,
+            vertices=sum(kind.vertices for kind in kinds),
+            traits=tuple((int(k.lit), int(k.smooth), int(k.texture is not None), int(k.two_sided)) for k in kinds),
+            textures=tuple((0, 0) if t is None else (t[1], t[0]) for t in textures),
+            room=SOFT_ROOM if soft else FIRST_ROOM,
+            outputs=self.outputs,
+            times=supersample,
+            soft=soft,
+        )
+        self._topology, self._shape = topology, shape
+        self._size = width, height, supersample, soft  # what room depends on
+        self._columns = None if row_length(width) == width else width
+        self._ready: tuple[tuple[int, ...], Inputs] | None = None  # room in lists, and what is run
+
+    def draw(self, parameters: dict[str, Tensor], threads: int | None) -> dict[str, Tensor]:
+        """Run the program, with as much room in its lists as it turns out to need."""
+        values, workers, names = list(parameters.values()), workers_of(threads), tuple(parameters)
+        ready = self._ready or self._prepare(self._topology.room.get(self._size, self._shape.room), names)
+        while True:
+            room, inputs = ready
+            form, (counts, *outs), status, failed, _, _ = run(inputs, values, workers)
+            if failed:
+                raise failure(form, status)
+            needed = (counts if counts.ndim == 1 else counts.flatten(0, -2).amax(0)).tolist()
+            if not [n for n, r in zip(needed, room, strict=True) if n > r]:
+                break
+            self._topology.forget(replace(self._shape, room=room))
+            ready = self._prepare(tuple(r if n <= r else n + n // 4 for n, r in zip(needed, room, strict=True)), names)
+        if self._columns is not None:
+            outs = [out.narrow(len(form.batch) + 1, 0, self._columns) for out in outs]
+        return dict(zip(self.outputs, outs, strict=True))
+
+    def _prepare(self, room: tuple[int, ...], names: tuple[str, ...]) -> tuple[tuple[int, ...], Inputs]:
+        self._topology.room[self._size] = room
+        program = self._topology.program(replace(self._shape, room=room))
+        outputs = ["face_index" if name == "face" else name for name in self.outputs]
+        width, height = self._shape.size
+        shapes = {name: (height, row_length(width), *program.buffers[name].shape[1:]) for name in outputs}
+        record, shapes["needed"] = ("needed", *outputs), (len(room),)
+        self._ready = ready = room, Inputs(program, 1, record, ((), names, ()), shapes)
+        return ready
+
+
+@lru_cache(typed=True)
+def _check(outputs: tuple[str, ...], supersample: int, soft: bool) -> None:
     unknown = [n for n in outputs if n not in OUTPUTS]
     if unknown or not outputs:
         raise InputError("unknown outputs", got=", ".join(unknown) or "none", expected=", ".join(OUTPUTS))
     if not isinstance(supersample, int) or supersample < 1:
         raise InputError("supersample is a number of pixels", got=supersample, expected="1, 2, 3, ...")
     sharp = [n for n in outputs if n not in ("rgb", "alpha")]
-    if sharp and soft is not None:
+    if sharp and soft:
         fix = "draw these without soft"
         raise InputError("a soft image has no foreground", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
     if sharp and supersample > 1:
@@ -196,39 +225,26 @@ def _check(outputs: Sequence[str], supersample: int, soft: Soft | None) -> None:
         raise InputError("means over pixels make no sense", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
 
 
-def _traits(surface: Surface) -> tuple[int, int, int, int]:
-    material = surface.material
-    return int(material.lit), int(surface.smooth), int(material.texture is not None), int(surface.two_sided)
-
-
-def _in_rows(flat: Tensor, name: str, camera: Camera) -> Tensor:
-    """(*batch, 1, pixels of whole packets, ...) to (*batch, height, width, ...)."""
-    tail = flat.shape[-1:] if name in ("rgb", "normal", "weights") else ()
-    batch = flat.shape[: flat.ndim - 2 - len(tail)]
-    rows = flat.view(*batch, camera.height, row_length(camera.width), *tail)
-    return rows if rows.shape[len(batch) + 1] == camera.width else rows.narrow(len(batch) + 1, 0, camera.width)
-
-
 def _quantifier(flags: Sequence[bool]) -> str:
     return "all" if all(flags) else "some" if any(flags) else "none"
 
 
-def _look(surfaces: Sequence[Surface], lights: Lights, edges: bool, perspective: bool, outputs: Sequence[str]) -> Look:
+def _look(
+    kinds: Sequence[Kind], lights: tuple[int, int], edges: bool, perspective: bool, outputs: Sequence[str]
+) -> Look:
     """What is known when compiling; what does not matter has always the same value."""
-    materials, colours, normals = [s.material for s in surfaces], "rgb" in outputs, "normal" in outputs
-    lit = _quantifier([m.lit for m in materials]) if colours else "none"
-    shines = any(isinstance(m.specular, Tensor) or m.specular != 0.0 for m in materials)
-    counts = [s.vertices.shape[-2] for s in surfaces]
+    colours, normals = "rgb" in outputs, "normal" in outputs
+    lit = _quantifier([kind.lit for kind in kinds]) if colours else "none"
     return Look(
         lit=lit,
-        smooth=_quantifier([s.smooth for s in surfaces]) if lit != "none" or normals else "all",
-        textured=_quantifier([m.texture is not None for m in materials]) if colours else "none",
-        two_sided=_quantifier([s.two_sided for s in surfaces]),
-        vertex_colours=colours and any(_of_vertices(m, n) for m, n in zip(materials, counts, strict=True)),
-        specular=shines and lit != "none",
-        many=len(surfaces) > 1,
-        directional=lights.directions.shape[-2] if lit != "none" else 0,
-        points=lights.points.shape[-2] if lit != "none" else 0,
+        smooth=_quantifier([kind.smooth for kind in kinds]) if lit != "none" or normals else "all",
+        textured=_quantifier([kind.texture is not None for kind in kinds]) if colours else "none",
+        two_sided=_quantifier([kind.two_sided for kind in kinds]),
+        vertex_colours=colours and any(kind.vertex_colours for kind in kinds),
+        specular=any(kind.shines for kind in kinds) and lit != "none",
+        many=len(kinds) > 1,
+        directional=lights[0] if lit != "none" else 0,
+        points=lights[1] if lit != "none" else 0,
         edges=edges,
         perspective=perspective,
         colours=colours,
@@ -243,58 +259,90 @@ def _of_vertices(material: Material, vertices: int) -> bool:
 
 
 def _parameters(
-    look: Look, surfaces: Sequence[Surface], camera: Camera, lights: Lights, dtype: torch.dtype
+    look: Look,
+    surfaces: Sequence[Surface],
+    camera: Camera,
+    lights: Lights,
+    background: Tensor | Sequence[float],
+    sigma: Tensor | float,
+    soft: Soft | None,
 ) -> dict[str, Tensor]:
-    """The parameters of the program."""
-    materials, counts = [s.material for s in surfaces], [s.vertices.shape[-2] for s in surfaces]
-    given = {"vertices": _joined([s.vertices for s in surfaces], dtype)}
-    given |= {n: getattr(camera, n).to(dtype) for n in ("R", "t", "focal", "centre")}
-    if look.vertex_colours:
-        pairs = zip(materials, counts, strict=True)
-        given["colours"] = _joined(
-            [m.colour if _of_vertices(m, n) else _repeated(m.colour, n) for m, n in pairs], dtype
-        )
-    elif look.colours:
-        given["colours"] = _joined([m.colour[..., None, :] for m in materials], dtype)
+    """The parameters of the program, in its order: any other would cost a little more."""
+    materials, dtype = [s.material for s in surfaces], surfaces[0].vertices.dtype
+    given = {
+        "vertices": _joined([s.vertices for s in surfaces], dtype),
+        "R": camera.R,
+        "t": camera.t,
+        "focal": camera.focal,
+        "centre": camera.centre,
+        "sigma": _number(sigma, dtype),
+    }
     if look.textured != "none":
-        uv = [s.vertices.new_zeros(n, 2) if s.uv is None else s.uv for s, n in zip(surfaces, counts, strict=True)]
+        uv = [s.vertices.new_zeros(s.vertices.shape[-2], 2) if s.uv is None else s.uv for s in surfaces]
         given["uv"] = _joined(uv, dtype)
+    if look.vertex_colours:
+        given["colours"] = _joined([_vertex_colours(s) for s in surfaces], dtype)
+    elif look.colours:
+        given["colours"] = _joined([m.colour.unsqueeze(-2) for m in materials], dtype)
+    if look.textured != "none":
         given["texture"] = _joined([m.texture.flatten(-3, -2) for m in materials if m.texture is not None], dtype)
     if look.lit != "none":
         given["diffuse"] = _stacked([m.diffuse for m in materials], dtype)
-        given["ambient"] = lights.ambient.to(dtype)
     if look.specular:
         given["specular"] = _stacked([m.specular for m in materials], dtype)
         given["shininess"] = _stacked([m.shininess for m in materials], dtype)
     if look.directional:
-        given |= {n: getattr(lights, n).to(dtype) for n in ("directions", "direction_colours")}
+        given["directions"] = lights.directions
+    if look.lit != "none":
+        given["ambient"] = lights.ambient
+    if look.directional:
+        given["direction_colours"] = lights.direction_colours
     if look.points:
-        given |= {n: getattr(lights, n).to(dtype) for n in ("points", "point_colours")}
+        given["points"], given["point_colours"] = lights.points, lights.point_colours
+    if look.colours:
+        given["background"] = _colour(background, dtype)
+        if soft is not None:
+            given["gamma"] = _number(soft.gamma, dtype)
+            given["soft_near"], given["soft_far"] = _number(soft.near, dtype), _number(soft.far, dtype)
+    if {*map(_dtype, given.values())} != {dtype}:
+        return {name: tensor.to(dtype) for name, tensor in given.items()}
     return given
 
 
-def _repeated(colour: Tensor, vertices: int) -> Tensor:
-    return colour[..., None, :].expand(*colour.shape[:-1], vertices, 3)
+def _vertex_colours(surface: Surface) -> Tensor:
+    colour, count = surface.material.colour, surface.vertices.shape[-2]
+    if _of_vertices(surface.material, count):
+        return colour
+    return colour.unsqueeze(-2).expand(*colour.shape[:-1], count, 3)
 
 
 def _joined(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """Arrays (*batch, n, numbers) of all surfaces one after the other."""
     if len(parts) == 1:
-        return parts[0].to(dtype)
+        return parts[0]
     batch = torch.broadcast_shapes(*(t.shape[:-2] for t in parts))
     return torch.cat([t.to(dtype).expand(*batch, *t.shape[-2:]) for t in parts], dim=-2)
 
 
 def _stacked(values: Sequence[Tensor | float], dtype: torch.dtype) -> Tensor:
     """One number per surface, shape (*batch, surfaces)."""
-    if not any(isinstance(v, Tensor) for v in values):
-        return _plain(tuple([float(v) for v in values]), dtype, False)
+    if {*map(type, values)} == {float}:
+        return _plain(tuple(values), dtype, False)
     made = [torch.as_tensor(v, dtype=dtype) for v in values]
     return made[0][..., None] if len(made) == 1 else torch.stack(torch.broadcast_tensors(*made), dim=-1)
 
 
+_dtype = attrgetter("dtype")
+
+
 def _number(x: Tensor | float, dtype: torch.dtype) -> Tensor:
-    return x.to(dtype) if isinstance(x, Tensor) else _plain((float(x),), dtype, True)
+    return x if isinstance(x, Tensor) else _plain((float(x),), dtype, True)
+
+
+def _colour(given: Tensor | Sequence[float], dtype: torch.dtype) -> Tensor:
+    if type(given) is tuple and {*map(type, given)} == {float}:
+        return _plain(given, dtype, False)
+    return torch.as_tensor(given, dtype=dtype)
 
 
 @lru_cache(maxsize=256)

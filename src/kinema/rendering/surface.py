@@ -37,7 +37,7 @@ class Surface:
     Attributes:
         vertices: Positions in the world [m], shape (*batch, vertices, 3).
         faces: Corners of the triangles, counter-clockwise seen from outside, shape (faces, 3), integers. Give the
-            same tensor again: programs are remembered by it, and made anew for another one with the same numbers.
+            same tensor again: programs are found by it at once, for another one by its numbers.
         material: How it answers light.
         uv: Where vertices lie in the texture, u to the right and v upwards in [0, 1], shape (*batch, vertices, 2).
         smooth: Normals interpolated between vertices (area-weighted means of their faces), or one per face.
