@@ -257,30 +257,29 @@ class Visible {
   // On a row, the coordinates of a face (times its area, all >= 0 inside) and its nearness are linear in x. Those of two
   // faces at a common edge differ by the sign alone, to the last bit: no pixel falls between them.
   void draw_face(const Face<T>& s, int32_t f, Range columns, Range rows) {
-    const T sign = s.area > 0 ? T(1) : T(-1), share = T(1) / s.area;
+    const T sign = s.area > 0 ? T(1) : T(-1), share = sign / s.area;
     const T near_a = share * s.nearness[0], near_b = share * s.nearness[1], near_c = share * s.nearness[2];
+    const T a1 = sign * (s.y[1] - s.y[2]), b1 = sign * (s.y[2] - s.y[0]), c1 = sign * (s.y[0] - s.y[1]);
+    const T n1 = a1 * near_a + b1 * near_b + c1 * near_c;
     const F twice = __builtin_convertvector(2 * kn::iota<I>(), F);
-    // Of wide faces, what of a row is inside, in pixels: coordinate k is 0 at x = -k0 over[k].
+    // Of wide faces, what of a row is inside, in pixels: a coordinate k0 + k1 x is 0 at x = -k0 / k1.
     const bool wide = columns.last - columns.first >= 2 * W;
-    T over[3] = {};
-    for (int k = 0; wide && k < 3; ++k) over[k] = sign / (s.y[k == 2 ? 0 : k + 1] - s.y[k == 0 ? 2 : k - 1]);
+    const T over[3] = {wide ? T(1) / a1 : T(0), wide ? T(1) / b1 : T(0), wide ? T(1) / c1 : T(0)};
     for (int32_t row = rows.first; row <= rows.last; ++row) {
-      const T y = y_of(row);
-      const T ay = s.y[0] - y, by = s.y[1] - y, cy = s.y[2] - y;
-      const T a0 = s.x[1] * cy - by * s.x[2], b0 = s.x[2] * ay - cy * s.x[0], c0 = s.x[0] * by - ay * s.x[1];
-      const T a1 = by - cy, b1 = cy - ay, c1 = ay - by;
-      const T n0 = a0 * near_a + b0 * near_b + c0 * near_c, n1 = a1 * near_a + b1 * near_b + c1 * near_c;
-      const T sa0 = sign * a0, sb0 = sign * b0, sc0 = sign * c0, sa1 = sign * a1, sb1 = sign * b1, sc1 = sign * c1;
+      const T y = y_of(row), ay = s.y[0] - y, by = s.y[1] - y, cy = s.y[2] - y;
+      const T a0 = sign * (s.x[1] * cy - by * s.x[2]), b0 = sign * (s.x[2] * ay - cy * s.x[0]);
+      const T c0 = sign * (s.x[0] * by - ay * s.x[1]), n0 = a0 * near_a + b0 * near_b + c0 * near_c;
       T first = T(columns.first), last = T(columns.last);
-      for (int k = 0; wide && k < 3; ++k) {
-        const T zero = -(k == 0 ? sa0 : k == 1 ? sb0 : sc0) * over[k], at = (zero * inverse_ + T(width_) - 1) / 2;
-        if (over[k] > 0) first = std::max(first, at - 1);  // the line's place is known to a pixel at least, or not finite
-        if (over[k] < 0) last = std::min(last, at + 1);
-      }
+      if (wide)
+        for (int k = 0; k < 3; ++k) {
+          const T zero = (k == 0 ? a0 : k == 1 ? b0 : c0) * -over[k], at = (zero * inverse_ + T(width_ - 1)) * T(0.5);
+          if (over[k] > 0) first = std::max(first, at - 1);  // known to a pixel at least, or not finite
+          if (over[k] < 0) last = std::min(last, at + 1);
+        }
       if (!(first <= last)) continue;
       for (int32_t column = int32_t(first) & -W; column <= int32_t(last); column += W) {
         const F x = (kn::splat<F>(T(2 * column + 1 - width_)) + twice) * scale_;
-        const F inside = kn::min_(kn::min_(sa0 + sa1 * x, sb0 + sb1 * x), sc0 + sc1 * x);
+        const F inside = kn::min_(kn::min_(a0 + a1 * x, b0 + b1 * x), c0 + c1 * x);
         const F nearness = n0 + n1 * x;
         T* const best = own_.nearness.data() + int64_t(row) * stride_ + column;
         F before;
