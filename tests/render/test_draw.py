@@ -158,6 +158,42 @@ def test_lists_grow_until_they_hold_what_is_near() -> None:
     assert torch.equal(found["rgb"], again["rgb"])
 
 
+def test_faces_with_the_same_numbers_are_drawn_by_the_same_programs() -> None:
+    surface = one()
+    same, wide = (replace(surface, faces=faces) for faces in (surface.faces.clone(), surface.faces.long()))
+    other = replace(surface, faces=surface.faces[1:])
+    known = draw.topology_of([surface])
+    assert draw.topology_of([same]) is known and draw.topology_of([wide]) is known
+    assert draw.topology_of([other]) is not known
+    assert torch.equal(*(render_surfaces(s, seen_from(), outputs="rgb")["rgb"] for s in (surface, same)))
+
+
+def test_faces_and_points_that_were_edited_are_looked_at_again() -> None:
+    surface = one()
+    turned = replace(surface, faces=surface.faces.clone(), points=torch.arange(surface.vertices.shape[-2]))
+    before = render_surfaces(turned, seen_from(), outputs=("face",))["face"]
+    turned.faces.copy_(surface.faces.flip(-1))  # its inside
+    after = render_surfaces(turned, seen_from(), outputs=("face",))["face"]
+    fresh = render_surfaces(replace(surface, faces=surface.faces.flip(-1)), seen_from(), outputs=("face",))["face"]
+    assert torch.equal(after, fresh) and not torch.equal(after, before)
+    known = draw.topology_of([turned])
+    turned.points[1] = 0  # two vertices are one point
+    assert draw.topology_of([turned]) is not known
+
+
+def test_colours_of_another_dtype_may_be_edited_between_images() -> None:
+    """What is made from what the user gives is not remembered."""
+    colour, lights = torch.tensor([0.2, 0.4, 0.6]), Lights(ambient=torch.full((3,), 0.25))
+    surface = replace(one(), material=Material(colour, lit=True))
+    first = render_surfaces(surface, seen_from(), lights=lights, outputs="rgb")["rgb"]
+    colour *= 2.0
+    second = render_surfaces(surface, seen_from(), lights=lights, outputs="rgb")["rgb"]
+    lights.ambient.data = torch.zeros(3)
+    third = render_surfaces(surface, seen_from(), lights=lights, outputs="rgb")["rgb"]
+    torch.testing.assert_close(second, 2.0 * first, rtol=1e-12, atol=1e-12)  # roundings in float64
+    assert float((second - third).max()) > 0.05
+
+
 def test_what_makes_no_sense_is_refused() -> None:
     surface, camera = one(), seen_from()
     with pytest.raises(InputError, match="no surface"):

@@ -111,6 +111,53 @@ def test_a_tensor_that_changes_in_place_is_looked_at_again():
         ours(p, i)
 
 
+@pytest.mark.parametrize("guarded", [True, False])
+def test_inputs_of_other_kinds_in_turn(guarded: bool, monkeypatch: pytest.MonkeyPatch):
+    """Learned or not, parameters of torch, numbers, one tensor twice: with torch's guard of forms, and without it."""
+    if not guarded:
+        monkeypatch.setattr("kinema.lang.inputs._guard", lambda tensors: lambda *others: False)
+    p, i = program(), given(6)
+    plain = {n: t.detach() for n, t in i.items()}
+    several = (
+        i,
+        plain,
+        {**plain, "rate": i["rate"]},
+        {**plain, "x": torch.nn.Parameter(plain["x"])},
+        {**plain, "rate": plain["x"][:, 0]},
+        {**i, "push": i["x"][:STEPS]},
+    )
+    for _ in range(2):
+        for one in several:
+            found, wanted = ours(p, one), theirs(one)
+            torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+            assert found.requires_grad == wanted.requires_grad
+            with torch.no_grad():
+                assert not ours(p, one).requires_grad
+    assert_same(ours(p, i), theirs(i), i)
+
+
+def test_the_same_tensor_may_be_given_twice():
+    p = Program("twice")
+    x, a, push = p.state("x", vec3, N), p.parameter("a", Float, N), p.control("push", vec3)
+    p.parameter("b", Float, N)
+    p.call(drift, x, a, push, x.next, count=N)
+    i = given(7)
+    for _ in range(2):
+        rate = {"a": i["rate"], "b": i["rate"]}
+        found = rollout(p, STEPS, {"x": i["x"]}, rate, {"push": i["push"]}, progress=False).final["x"]
+        assert_same(found, theirs(i), i)
+
+
+def test_inputs_that_are_not_learned_may_be_edited_before_the_reverse_sweep():
+    """Their numbers were taken over by the forward sweep."""
+    p, i = program(), given(8)
+    i = {"x": i["x"], "rate": i["rate"].detach(), "push": i["push"].detach()}
+    wanted = torch.autograd.grad(theirs(i).square().sum(), i["x"])[0]
+    final = ours(p, i).square().sum()
+    i["rate"].zero_()
+    torch.testing.assert_close(torch.autograd.grad(final, i["x"])[0], wanted, rtol=1e-12, atol=1e-12)
+
+
 def test_a_call_inside_of_a_progress_function():
     """Watchers are used again, but not while they watch."""
     inner, outer, seen = program(), program(), []

@@ -112,6 +112,22 @@ def test_nothing_fits():
         differentiate(64, 400, checkpoint="auto", memory_budget=1000)
 
 
+def test_the_system_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch):
+    """Not for each of many rollouts that take little of what is left; but for each that takes much of it."""
+    asked: list[int] = []
+    monkeypatch.setattr(memory, "available", lambda: asked.append(1) or 1 << 34)
+    monkeypatch.setattr(memory, "_last", (-math.inf, 0))
+    for _ in range(5):
+        memory.require(memory.TRIFLE + 1, None)
+        assert memory.choose_interval("auto", memory.TRIFLE, 10, 0, None) == 1
+    assert len(asked) == 1
+    for _ in range(5):
+        memory.require(1 << 33, None)
+    assert len(asked) == 6
+    with pytest.raises(MemoryBudgetError):
+        memory.require(1 << 34, None)
+
+
 def test_without_gradient_nothing_is_kept():
     """Two states, whatever the number of steps."""
     x = torch.zeros(64, 3)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 from kinema.errors import MemoryBudgetError
 
 SHARE = 0.8  # of the available memory that a rollout may take
 TRIFLE = 8 << 20  # bytes for which the system is not asked what is available
+FEW = 1 / 64  # of what was available up to a second ago: it is not asked again for less
+RECHECK = 1.0  # seconds
+
+_last = -math.inf, 0  # when the system was asked, and the bytes that were available
 
 
 def available() -> int:
@@ -23,6 +28,16 @@ def available() -> int:
         except (OSError, ValueError):
             continue
     return max(min(free, _address_space()), 0)
+
+
+def _is_little(needed: int) -> bool:
+    """Whether there is certainly enough memory; asking takes longer than a small rollout."""
+    global _last
+    if needed <= TRIFLE:
+        return True
+    if time.monotonic() - _last[0] > RECHECK:
+        _last = time.monotonic(), available()
+    return needed <= FEW * _last[1]
 
 
 def _meminfo(key: str) -> int:
@@ -76,7 +91,7 @@ def choose_interval(asked: int | str, state: int, steps: int, other: int, budget
     Raises:
         MemoryBudgetError: It does not fit; the message names the interval that would.
     """
-    if budget is None and other + checkpoint_bytes(state, steps, 1) <= TRIFLE:
+    if budget is None and _is_little(other + checkpoint_bytes(state, steps, 1)):
         return 1 if asked == "auto" else int(asked)
     limit = int(available() * SHARE) if budget is None else budget
     fitting = best_interval(state, steps, limit - other)
@@ -104,7 +119,7 @@ def choose_interval(asked: int | str, state: int, steps: int, other: int, budget
 
 def require(needed: int, budget: int | None) -> None:
     """Raise MemoryBudgetError if a rollout that keeps nothing needs more bytes than it may take."""
-    if budget is None and needed <= TRIFLE:
+    if budget is None and _is_little(needed):
         return
     limit = int(available() * SHARE) if budget is None else budget
     if needed > limit:

@@ -114,7 +114,8 @@ def begin(what: str, steps: int, show: Show) -> Progress:
 
 def end(watcher: Progress) -> None:
     """The native call is over."""
-    watcher.close()
+    if watcher.bar is not None:
+        watcher.close()
     if watcher.error is None:  # otherwise it would cancel the next call too
         watcher.show = False
         _idle.append(watcher)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from operator import methodcaller
+from operator import add, methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +72,10 @@ def _source(
     return Source(Move(key, slot, strides, wide), offset, None)
 
 
+def _addresses(tensors: Sequence[Tensor]) -> list[int]:
+    return list(map(Tensor.data_ptr, tensors))
+
+
 class Reading:
     """Tensors that a run reads where they are."""
 
@@ -87,9 +91,8 @@ class Reading:
             tensors = list(tensors)
             for i, copy in self._copies:
                 tensors[i] = copy(tensors[i])
-        if not self._shifted:
-            return [t.data_ptr() for t in tensors], tensors
-        return [t.data_ptr() + offset for t, offset in zip(tensors, self._offsets, strict=True)], tensors
+        found = _addresses(tensors)
+        return list(map(add, found, self._offsets)) if self._shifted else found, tensors
 
 
 def _input(form: Form, buffer: Buffer, tensor: Tensor, shared: frozenset[str]) -> Source:
@@ -113,19 +116,30 @@ class Array(NamedTuple):
     shape: tuple[int, ...]
     numbers: Any  # their type
 
-    # Memory from numpy, which asks for huge pages; torch.zeros wakes its threads, which costs milliseconds on a busy
-    # machine.
 
-    def zeros(self) -> Tensor:
-        """A fresh one, for what is added to, or not set where worlds failed."""
-        return torch.from_numpy(np.zeros(self.shape, self.numbers))
+class Filled:
+    """Tensors that a run fills: several are made at once, in loops that are not Python's.
 
-    def empty(self) -> Tensor:
-        """A fresh one, for what is set everywhere."""
-        return torch.from_numpy(np.empty(self.shape, self.numbers))
+    Memory is from numpy, which asks for huge pages; torch.zeros wakes its threads, which costs milliseconds on a busy
+    machine.
+    """
+
+    def __init__(self, arrays: Sequence[Array], status: tuple[int, ...] = ()) -> None:
+        self.moves = [array.move for array in arrays]
+        self._shapes, self._numbers = [array.shape for array in arrays], [array.numbers for array in arrays]
+        self._with_status = [*self._shapes, status], [*self._numbers, np.int64]
+
+    def zeros(self) -> list[Tensor]:
+        """Fresh ones, for what is added to, or not set where worlds failed."""
+        return list(map(torch.from_numpy, map(np.zeros, self._shapes, self._numbers)))
+
+    def empty(self) -> tuple[list[Tensor], Tensor]:
+        """Fresh ones, for what is set everywhere, and the status of all worlds."""
+        *made, status = map(torch.from_numpy, map(np.empty, *self._with_status))
+        return made, status
 
 
-SMALL = 1 << 22  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
+SMALL = 1 << 16  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
 
 
 class Piece:
@@ -176,10 +190,6 @@ def _watched(
         raise (watcher.error or interrupt) from None
     finally:
         progress.end(watcher)
-
-
-def _status(form: Form) -> Tensor:
-    return torch.from_numpy(np.empty(form.batch, np.int64))
 
 
 # -- forward ----------------------------------------------------------------------------------------------------
@@ -242,15 +252,15 @@ class Forward:
         ]
         self.read_again = self.controls + self._direct
         self._outs = self._describe_outputs(compiled)
-        self._made = [out for out in self._outs if isinstance(out, Array)]
-        self._views = len(self._made) < len(self._outs)
+        self._made = Filled([out for out in self._outs if isinstance(out, Array)], form.batch)
+        self._views = len(self._made.moves) < len(self._outs)
         known = arrangement_for(compiled, self.setting, "forward")
         pieces = known.pieces
         kept = [Piece(*sizes, form.dtype) for sizes in zip(pieces[KEPT:], known.unset, strict=True)]
         self._kept = kept if keep else kept[1:]
         given = {len(pieces) - len(self._kept) + i: piece.unset for i, piece in enumerate(self._kept)}
         given |= dict.fromkeys(range(len(pieces), len(pieces) + len(direct)), 0)
-        moves, filled = self.reading.moves, [array.move for array in self._made]
+        moves, filled = self.reading.moves, self._made.moves
         self.prepared = Prepared(compiled, self.setting, "forward", moves, filled, given, finite=len(moves))
         self.fine = torch.full(form.batch, -1)  # the status if no world failed
         self._reverses: dict[Any, Reverse] = {}
@@ -286,11 +296,11 @@ class Forward:
         """Run all steps."""
         arrays, alive = self.reading.addresses(tensors)
         kept = [piece.make() for piece in self._kept]
-        pieces = [t.data_ptr() for t in kept]
-        pieces += [arrays[i] for i in self._direct]
-        made = [array.empty() for array in self._made]
-        arrays += [t.data_ptr() for t in made]
-        status = _status(self.form)
+        pieces = _addresses(kept)
+        if self._direct:
+            pieces += [arrays[i] for i in self._direct]
+        made, status = self._made.empty()
+        arrays += _addresses(made)
         failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
         del alive  # not before
         outs = self._with_views(made, kept) if self._views else made
@@ -441,13 +451,13 @@ class Reverse:
         self.reading = Reading(sources)
         made = [b for b in learned if b.name not in setting.direct]
         arrays = [(b, form.tail(b) if b.name in form.shared else form.full(b.name)) for b in made]
-        self._made = [Array(Move((b.name, ADJOINT)), shape, form.numbers) for b, shape in arrays]
+        self._made = Filled([Array(Move((b.name, ADJOINT)), shape, form.numbers) for b, shape in arrays])
         # Cotangents of direct controls are written where the user gets them, whether or not these are needed.
         direct = [(n, shape) for n, shape in zip(form.inputs, form.shapes, strict=True) if n in setting.direct]
         self._direct = [shape for _, shape in direct]
         pieces = KEPT + 1 + len(setting.apart) + 2 * len(setting.direct)
-        given, filled = dict.fromkeys(range(KEPT, pieces), 0), [array.move for array in self._made]
-        self.prepared = Prepared(compiled, setting, "reverse", self.reading.moves, filled, given)
+        given = dict.fromkeys(range(KEPT, pieces), 0)
+        self.prepared = Prepared(compiled, setting, "reverse", self.reading.moves, self._made.moves, given)
         # For each input: its place among what is made, those of the cotangent of its trajectory, and its shape.
         names = [b.name for b in made] + [n for n, _ in direct]
         self._gradients = [
@@ -484,16 +494,16 @@ class Reverse:
         """Cotangents of the inputs that are needed, given those of the outputs; no status if no world failed."""
         split, streamed = len(kept) - self._trajectories, self._streamed
         arrays, alive = self.reading.addresses([*read[:streamed], *kept[split:], *[cotangents[i] for i in self._given]])
-        memories = [_aligned(t) for t in (*kept[:split], *read[streamed:])]
-        made = [array.zeros() for array in self._made]
-        direct = [zeroed(tensor.nbytes) for tensor in read[streamed:]]
-        arrays += [t.data_ptr() for t in made]
-        pieces = [t.data_ptr() for t in memories]
-        pieces += [piece.address for piece in direct]
+        memories = list(map(_aligned, (*kept[:split], *read[streamed:])))
+        made = self._made.zeros()
+        arrays += _addresses(made)
+        pieces = _addresses(memories)
+        for shape in self._direct:
+            found = zeroed(math.prod(shape) * self.form.precision)
+            pieces.append(found.address)
+            made.append(torch.from_numpy(found.bytes.view(self.form.numbers).reshape(shape)))
         _watched(self.prepared, self.what, show, arrays, pieces, self._fine if status is None else status)
         del alive, memories  # not before
-        for shape, found in zip(self._direct, direct, strict=True):
-            made.append(torch.from_numpy(found.bytes.view(self.form.numbers).reshape(shape)))
         right = None if status is None else status < 0
         return [self._gradient(made, right, cotangents, *g) for g in self._gradients]
 
@@ -543,20 +553,19 @@ class Tangent:
             slots = form.steps if buffer.kind == CONTROL else 1
             sources.append(_source((name, TANGENT), buffer, slots, tensor, lambda t: t))
         self.reading, last = Reading(sources), form.steps % 2
-        self._made = [
+        made = [
             Array(Move((b.name, space), last), (*form.batch, *b.shape), form.numbers)
             for space in (PRIMAL, TANGENT)
             for b in form.states
         ]
-        moves, filled = self.reading.moves, [array.move for array in self._made]
-        self.prepared = Prepared(compiled, setting, "tangent", moves, filled, finite=len(moves))
+        self._made, moves = Filled(made, form.batch), self.reading.moves
+        self.prepared = Prepared(compiled, setting, "tangent", moves, self._made.moves, finite=len(moves))
 
     def run(self, tensors: Sequence[Tensor], show: Show) -> Ran:
         """Run all steps; `outs` are the final states and their tangents."""
         arrays, alive = self.reading.addresses(tensors)
-        outs = [array.empty() for array in self._made]
-        arrays += [t.data_ptr() for t in outs]
-        status = _status(self.form)
+        outs, status = self._made.empty()
+        arrays += _addresses(outs)
         failed = _watched(self.prepared, self.what, show, arrays, (), status)
         del alive  # not before
         return Ran(outs, [], status, failed)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, gt
 from typing import NamedTuple
 
 import torch
@@ -76,10 +76,12 @@ def render_surfaces(
     """
     outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     _check(outputs, supersample, soft is not None)
-    look = {"edges": edges, "perspective": perspective}
-    return draw(
-        surfaces, camera, lights or DEFAULT_LIGHTS, background, sigma, outputs, supersample, threads, soft, **look
-    )
+    lights = DEFAULT_LIGHTS if lights is None else lights
+    options = outputs, supersample, soft is not None, edges, perspective
+    return draw(surfaces, camera, lights, background, sigma, soft, options, threads)
+
+
+Options = tuple[tuple[str, ...], int, bool, bool, bool]  # outputs, supersample, whether it is soft, edges, perspective
 
 
 def draw(
@@ -88,13 +90,9 @@ def draw(
     lights: Lights,
     background: Tensor | Sequence[float],
     sigma: Tensor | float,
-    outputs: tuple[str, ...],
-    supersample: int,
-    threads: int | None,
     soft: Soft | None,
-    *,
-    edges: bool,
-    perspective: bool,
+    options: Options,
+    threads: int | None,
 ) -> dict[str, Tensor]:
     """`render_surfaces`, with one output more: "weights", perspective-correct barycentric coordinates."""
     surfaces = (surfaces,) if isinstance(surfaces, Surface) else tuple(surfaces)
@@ -102,10 +100,10 @@ def draw(
         raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
     topology = topology_of(surfaces)
     key = (
-        tuple([_kind_of(s) for s in surfaces]),
+        tuple(map(_kind_of, surfaces)),
         (camera.width, camera.height, camera.near, camera.far),
         (lights.directions.shape[-2], lights.points.shape[-2]),
-        (outputs, supersample, soft is not None, edges, perspective),
+        options,
     )
     drawing: Drawing | None = topology.drawings.get(key)
     if drawing is None:
@@ -147,7 +145,7 @@ class Drawing:
         kinds: Of the surfaces.
         view: Width and height of the image [pixels], near and far [m].
         lights: Numbers of directional lights and of point lights.
-        options: Names of outputs, supersample, whether it is soft, edges, perspective.
+        options: What is drawn, and how.
     """
 
     def __init__(
@@ -156,7 +154,7 @@ class Drawing:
         kinds: tuple[Kind, ...],
         view: tuple[int, int, float, float],
         lights: tuple[int, int],
-        options: tuple[tuple[str, ...], int, bool, bool, bool],
+        options: Options,
     ) -> None:
         width, height, near, far = view
         self.outputs, supersample, soft, edges, perspective = options
@@ -182,30 +180,31 @@ class Drawing:
 
     def draw(self, parameters: dict[str, Tensor], threads: int | None) -> dict[str, Tensor]:
         """Run the program, with as much room in its lists as it turns out to need."""
-        values, workers, names = list(parameters.values()), workers_of(threads), tuple(parameters)
-        ready = self._ready or self._prepare(self._topology.room.get(self._size, self._shape.room), names)
+        values, workers = list(parameters.values()), workers_of(threads)
+        ready = self._ready or self._prepare(self._topology.room.get(self._size, self._shape.room), parameters)
         while True:
             room, inputs = ready
             form, (counts, *outs), status, failed, _, _ = run(inputs, values, workers)
             if failed:
                 raise failure(form, status)
             needed = (counts if counts.ndim == 1 else counts.flatten(0, -2).amax(0)).tolist()
-            if not [n for n, r in zip(needed, room, strict=True) if n > r]:
+            if not any(map(gt, needed, room)):
                 break
             self._topology.forget(replace(self._shape, room=room))
-            ready = self._prepare(tuple(r if n <= r else n + n // 4 for n, r in zip(needed, room, strict=True)), names)
+            larger = tuple(r if n <= r else n + n // 4 for n, r in zip(needed, room, strict=True))
+            ready = self._prepare(larger, parameters)
         if self._columns is not None:
             outs = [out.narrow(len(form.batch) + 1, 0, self._columns) for out in outs]
         return dict(zip(self.outputs, outs, strict=True))
 
-    def _prepare(self, room: tuple[int, ...], names: tuple[str, ...]) -> tuple[tuple[int, ...], Inputs]:
+    def _prepare(self, room: tuple[int, ...], names: Iterable[str]) -> tuple[tuple[int, ...], Inputs]:
         self._topology.room[self._size] = room
         program = self._topology.program(replace(self._shape, room=room))
         outputs = ["face_index" if name == "face" else name for name in self.outputs]
         width, height = self._shape.size
         shapes = {name: (height, row_length(width), *program.buffers[name].shape[1:]) for name in outputs}
         record, shapes["needed"] = ("needed", *outputs), (len(room),)
-        self._ready = ready = room, Inputs(program, 1, record, ((), names, ()), shapes)
+        self._ready = ready = room, Inputs(program, 1, record, ((), tuple(names), ()), shapes)
         return ready
 
 

@@ -14,7 +14,7 @@ from kinema.lang import Float, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import SIGMA, draw
+from kinema.rendering.draw import DEFAULT_LIGHTS, SIGMA, draw
 from kinema.rendering.shading import Light, directions_to_lights, point_kernel
 from kinema.rendering.surface import Lights, Material, Surface
 
@@ -54,8 +54,8 @@ def rasterise(
         get another face is not seen: `render_surfaces` has soft outlines for that.
     """
     surface = Surface(vertices, faces, Material(lit=False), two_sided=two_sided)
-    black, outputs, look = (0.0, 0.0, 0.0), ("face", "weights", "depth"), {"edges": False, "perspective": True}
-    return Raster(**draw(surface, camera, Lights(), black, SIGMA, outputs, 1, threads, None, **look))
+    options = ("face", "weights", "depth"), 1, False, False, True  # no soft outlines, in perspective
+    return Raster(**draw(surface, camera, DEFAULT_LIGHTS, (0.0, 0.0, 0.0), SIGMA, None, options, threads))
 
 
 def interpolate(attributes: Tensor, faces: Tensor, raster: Raster) -> Tensor:

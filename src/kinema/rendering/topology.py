@@ -7,7 +7,6 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.lang.arrange import keep_in
@@ -51,15 +50,16 @@ _TOPOLOGIES: dict[Any, Topology] = {}  # by numbers
 
 def topology_of(surfaces: Sequence[Surface]) -> Topology:
     """The topology of surfaces, found by the identity of their tensors of faces, else by the numbers in these."""
-    key = tuple([(*_identity(s.faces), *_identity(s.points), s.vertices.shape[-2]) for s in surfaces])
+    key = tuple(map(_identity, surfaces))
     found = _SEEN.get(key)
     if found is None:
         found = keep_in(_SEEN, key, lambda: (_same_numbers(surfaces), [(s.faces, s.points) for s in surfaces]))
     return found[0]
 
 
-def _identity(tensor: Tensor | None) -> tuple[int, int]:
-    return id(tensor), 0 if tensor is None else tensor._version
+def _identity(surface: Surface) -> tuple[int, ...]:
+    faces, points = surface.faces, surface.points
+    return id(faces), faces._version, id(points), points is not None and points._version, surface.vertices.shape[-2]
 
 
 def _same_numbers(surfaces: Sequence[Surface]) -> Topology:
