@@ -372,11 +372,11 @@ class Arrangement:
             if buffer.kind == STATE and not sizes.is_streamed(buffer):
                 own = KEPT + 1 + setting.apart.index(buffer.name) if buffer.name in setting.apart else KEPT
                 self._arrange(sizes, buffer, kept, own)
-        self.unset = self.pieces[KEPT:]  # bytes of what is kept that have to be zero: not those of inputs and scratch
+            if buffer.kind == SCRATCH and setting.whole:
+                self._arrange(sizes, buffer, PRIMAL, KEPT)
+        self.unset = self.pieces[KEPT:]  # bytes of what is kept that have to be zero: not those of inputs
         for buffer in buffers.values():
             if buffer.kind in (PARAMETER, CONTROL) and not sizes.is_streamed(buffer):
-                self._arrange(sizes, buffer, PRIMAL, KEPT)
-            if buffer.kind == SCRATCH and setting.whole:
                 self._arrange(sizes, buffer, PRIMAL, KEPT)
         # Cotangents of outputs come last: those that are given need not be zeroed.
         named = (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which))

@@ -139,7 +139,7 @@ class Filled:
         return made, status
 
 
-SMALL = 1 << 16  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
+SMALL = 1 << 22  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
 
 
 class Piece:
