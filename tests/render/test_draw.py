@@ -181,6 +181,13 @@ def test_faces_and_points_that_were_edited_are_looked_at_again() -> None:
     assert draw.topology_of([turned]) is not known
 
 
+def test_an_output_may_be_named_twice() -> None:
+    surface = replace(one(), vertices=one().vertices.requires_grad_())
+    once, twice = (render_surfaces(surface, seen_from(), outputs=names) for names in (("rgb",), ("rgb", "rgb")))
+    assert list(twice) == ["rgb"] and torch.equal(once["rgb"], twice["rgb"])
+    assert torch.equal(*(torch.autograd.grad(o["rgb"].sum(), surface.vertices)[0] for o in (once, twice)))
+
+
 def test_faces_of_the_inference_mode_are_drawn() -> None:
     surface = one()
     wanted = render_surfaces(surface, seen_from(), outputs="rgb")["rgb"]

@@ -51,9 +51,7 @@ class Inputs:
         self.program, self.steps, self.shapes = program, steps, dict(shapes or {})
         self.given = [program.buffers[name] for kind in names for name in kind]
         buffers = program.buffers.values()
-        self.buffers = [
-            b for kind in KINDS for b in buffers if b.kind == kind
-        ]  # that are given, in the program's order
+        self.buffers = [b for kind in KINDS for b in buffers if b.kind == kind]  # the same in the program's order
         order = [self.given.index(b) for b in self.buffers]
         self._order = [] if order == sorted(order) else order  # of what is given, if it is another
         self.states = [b for b in buffers if b.kind == STATE]
