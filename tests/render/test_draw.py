@@ -181,6 +181,23 @@ def test_faces_and_points_that_were_edited_are_looked_at_again() -> None:
     assert draw.topology_of([turned]) is not known
 
 
+def test_an_output_may_be_named_twice() -> None:
+    surface = replace(one(), vertices=one().vertices.requires_grad_())
+    once, twice = (render_surfaces(surface, seen_from(), outputs=names) for names in (("rgb",), ("rgb", "rgb")))
+    assert list(twice) == ["rgb"] and torch.equal(once["rgb"], twice["rgb"])
+    assert torch.equal(*(torch.autograd.grad(o["rgb"].sum(), surface.vertices)[0] for o in (once, twice)))
+
+
+def test_faces_of_the_inference_mode_are_drawn() -> None:
+    surface = one()
+    wanted = render_surfaces(surface, seen_from(), outputs="rgb")["rgb"]
+    with torch.inference_mode():
+        fresh = replace(surface, faces=surface.faces.clone())
+        assert torch.equal(render_surfaces(fresh, seen_from(), outputs="rgb")["rgb"], wanted)
+        fresh.faces.copy_(surface.faces.flip(-1))
+        assert not torch.equal(render_surfaces(fresh, seen_from(), outputs="rgb")["rgb"], wanted)
+
+
 def test_colours_of_another_dtype_may_be_edited_between_images() -> None:
     """What is made from what the user gives is not remembered."""
     colour, lights = torch.tensor([0.2, 0.4, 0.6]), Lights(ambient=torch.full((3,), 0.25))

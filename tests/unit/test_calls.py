@@ -111,11 +111,8 @@ def test_a_tensor_that_changes_in_place_is_looked_at_again():
         ours(p, i)
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-def test_inputs_of_other_kinds_in_turn(guarded: bool, monkeypatch: pytest.MonkeyPatch):
-    """Learned or not, parameters of torch, numbers, one tensor twice: with torch's guard of forms, and without it."""
-    if not guarded:
-        monkeypatch.setattr("kinema.lang.inputs._guard", lambda tensors: lambda *others: False)
+def test_inputs_of_other_kinds_in_turn():
+    """Learned or not, parameters of torch, numbers, one tensor twice."""
     p, i = program(), given(6)
     plain = {n: t.detach() for n, t in i.items()}
     several = (

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,23 +50,17 @@ class Inputs:
         self.program, self.steps, self.shapes = program, steps, dict(shapes or {})
         self.given = [program.buffers[name] for kind in names for name in kind]
         buffers = program.buffers.values()
-        self.buffers = [
-            b for kind in KINDS for b in buffers if b.kind == kind
-        ]  # that are given, in the program's order
+        self.buffers = [b for kind in KINDS for b in buffers if b.kind == kind]  # the same in the program's order
         order = [self.given.index(b) for b in self.buffers]
         self._order = [] if order == sorted(order) else order  # of what is given, if it is another
         self.states = [b for b in buffers if b.kind == STATE]
         self.recorded = tuple(n for n in record if program.buffers[n].kind == STATE)
         self.outputs = [program.buffers[n] for n in record if program.buffers[n].kind == OUTPUT]
-        self._forms: dict[Any, Known] = {}
-        self._last: tuple[Known, ...] = ()  # the ones of the last calls, which are looked for first
+        self._forms: dict[Any, Form] = {}
 
     def form(self, values: Sequence[Any]) -> tuple[Form, Sequence[Tensor]]:
         """The form of values that are given in the order of the names, and their tensors in the program's order."""
         around = torch.is_grad_enabled(), width_of(8), checking()
-        for known in self._last:
-            if known.around == around and known.fits(*values):
-                return known.form, self._ordered(values)
         try:
             key = _key_of(values, around)
         except (AttributeError, TypeError, RuntimeError):  # numbers, lists or arrays; or a tensor without strides
@@ -76,11 +69,8 @@ class Inputs:
         found = self._forms.get(key)
         if found is None:
             precision = _precision(self.given, values)
-            found = keep_in(
-                self._forms, key, lambda: Known(Form(self, self._ordered(values), precision), around, _guard(values))
-            )
-        self._last = (found, *self._last[:1])
-        return found.form, self._ordered(values)
+            found = keep_in(self._forms, key, lambda: Form(self, self._ordered(values), precision))
+        return found, self._ordered(values)
 
     def _ordered(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
         return [values[i] for i in self._order] if self._order else values
@@ -107,39 +97,18 @@ def inputs_of(program: Program, steps: int, record: tuple[str, ...], names: Name
     return found
 
 
-class Known(NamedTuple):
-    """A form, what it depends on beside tensors, and whether tensors are such as those that it was made for."""
-
-    form: Form
-    around: tuple[bool, int, bool]  # whether gradients are recorded, numbers in a register, whether builds are checked
-    fits: Callable[..., bool]
-
-
 def _key_of(tensors: Sequence[Tensor], around: tuple[bool, int, bool]) -> tuple[Any, ...]:
-    """All that a form, and what is prepared for it, depend on."""
+    """All that a form, and what is prepared for it, depend on.
+
+    Args:
+        tensors: The inputs.
+        around: Whether gradients are recorded, how many numbers a register has, whether builds are checked.
+    """
     return (around, *map(_seen, tensors), *map(_strides, tensors), *map(_negated, tensors))
 
 
 _seen = attrgetter("shape", "dtype", "is_cpu", "requires_grad")
 _strides, _negated = Tensor.stride, Tensor.is_neg
-
-
-def _guard(tensors: Sequence[Tensor]) -> Callable[..., bool]:
-    """Says whether other tensors have the same key: the guard of torch.compile, which takes one call for all of them.
-
-    It is an internal of torch, and more careful than keys are; without it, keys alone are looked at.
-    """
-    sizes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
-    try:
-        guards = importlib.import_module("torch._C._dynamo.guards")
-        check = guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
-        return check if check(*tensors) else _never
-    except (AttributeError, ImportError, TypeError, SystemError):
-        return _never
-
-
-def _never(*tensors: Any) -> bool:
-    return False
 
 
 class Form:

@@ -139,7 +139,9 @@ class Filled:
         return made, status
 
 
-SMALL = 1 << 22  # bytes that are zeroed at once; more come as zeros from the system, when they are touched
+# Bytes that are zeroed at once: the C library gives used memory again. More come as zeros from the system when they are
+# touched, in the huge pages that numpy asks for.
+SMALL = 1 << 22
 
 
 class Piece:

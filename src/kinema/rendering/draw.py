@@ -74,7 +74,7 @@ def render_surfaces(
     Raises:
         InputError: Faces, outputs or shapes make no sense.
     """
-    outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    outputs = (outputs,) if isinstance(outputs, str) else tuple(dict.fromkeys(outputs))
     _check(outputs, supersample, soft is not None)
     lights = DEFAULT_LIGHTS if lights is None else lights
     options = outputs, supersample, soft is not None, edges, perspective

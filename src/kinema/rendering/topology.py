@@ -50,7 +50,10 @@ _TOPOLOGIES: dict[Any, Topology] = {}  # by numbers
 
 def topology_of(surfaces: Sequence[Surface]) -> Topology:
     """The topology of surfaces, found by the identity of their tensors of faces, else by the numbers in these."""
-    key = tuple(map(_identity, surfaces))
+    try:
+        key = tuple(map(_identity, surfaces))
+    except RuntimeError:  # tensors of the inference mode do not say whether they were edited
+        return _same_numbers(surfaces)
     found = _SEEN.get(key)
     if found is None:
         found = keep_in(_SEEN, key, lambda: (_same_numbers(surfaces), [(s.faces, s.points) for s in surfaces]))
