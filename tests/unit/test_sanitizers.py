@@ -153,6 +153,7 @@ def runs() -> tuple[support.Batch, list[Run]]:
     return batch, made
 
 
+@pytest.mark.slow
 def test_emitted_kernels_are_clean(tmp_path: Path) -> None:
     batch, made = runs()
     batch.compile(2)
