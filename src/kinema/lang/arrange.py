@@ -242,10 +242,13 @@ def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:
     return buffer.kind == CONTROL and worlds == 1 and place.lanes == 1 and dense and "f" in buffer.kinds
 
 
-def can_stream(compiled: Plan, recorded: Sequence[str]) -> bool:
-    """Whether arrays may be moved block by block: worlds share blocks, and the user gets the states of all steps."""
+def can_stream(compiled: Plan, recorded: Sequence[str], worlds: int) -> bool:
+    """Whether arrays may be moved block by block: several worlds, of which the user gets the states of all steps.
+
+    Where worlds do not share blocks there must be no states (of images there are none), which outlive the run on their own.
+    """
     states = {b.name for b in compiled.program.buffers.values() if b.kind == STATE}
-    return compiled.options.lanes == plan.WORLDS and states == set(recorded)
+    return states == set(recorded) and (compiled.options.lanes == plan.WORLDS or (worlds > 1 and not states))
 
 
 class Sizes:

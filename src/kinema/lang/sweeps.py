@@ -239,7 +239,7 @@ class Forward:
         self, form: Form, tensors: Sequence[Tensor], threads: int, interval: int, direct: tuple[str, ...]
     ) -> None:
         compiled, keep = form.plan(), bool(form.learned)
-        self.form, self.keep, self.streamed = form, keep, can_stream(compiled, form.recorded)
+        self.form, self.keep, self.streamed = form, keep, can_stream(compiled, form.recorded, form.worlds)
         apart = () if self.streamed else form.recorded
         whole = keep and can_be_whole(form.program, form.steps)
         sizes = form.worlds, form.steps, threads, form.shared
@@ -350,7 +350,7 @@ class Planner:
 
     def __init__(self, form: Form, tensors: Sequence[Tensor], threads: int) -> None:
         compiled, self.form, self.threads, self.keep = form.plan(), form, threads, bool(form.learned)
-        streamed = can_stream(compiled, form.recorded)
+        streamed = can_stream(compiled, form.recorded, form.worlds)
         apart = () if streamed else form.recorded
         whole = self.keep and can_be_whole(form.program, form.steps)
         setting = Setting(form.worlds, form.steps, threads, form.shared, 0, apart, streamed, whole=whole)

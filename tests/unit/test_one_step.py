@@ -1,0 +1,90 @@
+"""Rollouts of one step: scratch is kept for the reverse sweep, and cotangents are found only where they lead somewhere."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kinema.lang import Array, Float, Index, build, kernel, sin
+from kinema.lang.arrange import can_be_whole
+from kinema.lang.bridge import rollout
+from kinema.lang.plan import Options, Plan
+from kinema.lang.program import Program
+
+pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+
+N = 21  # a full packet and a rest
+
+
+@kernel
+def sine(i: Index, x: Array[Float], s: Array[Float]):
+    """s = sin x."""
+    s[i] = sin(x[i])
+
+
+@kernel
+def square(i: Index, w: Array[Float], t: Array[Float]):
+    """t = w^2."""
+    t[i] = w[i] * w[i]
+
+
+@kernel
+def product(i: Index, s: Array[Float], t: Array[Float], y: Array[Float]):
+    """y = s t."""
+    y[i] = s[i] * t[i]
+
+
+def program() -> Program:
+    p = Program("one step")
+    x, w = p.parameter("x", Float, N), p.parameter("w", Float, N)
+    s, t, y = p.scratch("s", Float, N), p.scratch("t", Float, N), p.output("y", Float, N)
+    p.call(sine, x, s, count=N)
+    p.call(square, w, t, count=N)
+    p.call(product, s, t, y, count=N)
+    return p
+
+
+def called(wrt: set[str], replay: bool) -> list[str]:
+    options = Options(precision=8, wrt=frozenset(wrt), record=frozenset({"y"}), replay=replay)
+    return [i.symbol[1] for i in Plan(program(), options).instructions("reverse") if i.symbol]
+
+
+def test_what_was_kept_is_not_computed_again():
+    assert can_be_whole(program(), 1) and not can_be_whole(program(), 2)
+    assert [name for name in called({"x", "w"}, replay=True) if name.endswith("forward")]
+    assert not [name for name in called({"x", "w"}, replay=False) if name.endswith("forward")]
+
+
+def test_cotangents_that_lead_nowhere_are_not_computed():
+    assert "kn_square_adjoint" in called({"x", "w"}, replay=False)
+    assert called({"x"}, replay=False) == ["kn_product_adjoint", "kn_sine_adjoint"]
+
+
+def test_loops_and_scratch_that_adjoints_overwrite_are_replayed():
+    looped = program()
+    with looped.repeat(2):
+        looped.call(square, looped.parameter("q", Float, N), looped.scratch("u", Float, N), count=N)
+    assert not can_be_whole(looped, 1)
+    overwriting = program()
+    with overwriting.custom() as node:
+        u = overwriting.scratch("u", Float, N)
+        overwriting.call(square, overwriting.parameter("q", Float, N), u, count=N)
+    with overwriting.adjoint_of(node):
+        overwriting.call(sine, u.adj, u, count=N)
+    assert not can_be_whole(overwriting, 1)
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (9,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_may_be_asked_for_again(batch: tuple[int, ...], dtype: torch.dtype):
+    """Worlds alone, and sharing registers; a second reverse sweep finds what the first one did."""
+    generator = torch.Generator().manual_seed(0)
+    x, w, seed = (torch.rand(*batch, N, generator=generator, dtype=dtype) for _ in range(3))
+    x.requires_grad_(), w.requires_grad_()
+    y = rollout(program(), 1, {}, {"x": x, "w": w}, record=("y",)).outputs["y"][..., 0, :]
+    once = torch.autograd.grad(y, (x, w), seed, retain_graph=True)
+    again = torch.autograd.grad(y, (x, w), seed)
+    wanted = torch.autograd.grad(torch.sin(x) * w * w, (x, w), seed)
+    for a, b, c in zip(once, again, wanted, strict=True):
+        assert torch.equal(a, b)
+        torch.testing.assert_close(a, c, rtol=8 * torch.finfo(dtype).eps, atol=0.0)  # of a few roundings
