@@ -1,4 +1,4 @@
-"""Rollouts of one step: scratch is kept for the reverse sweep, and cotangents are found only where they lead somewhere."""
+"""Rollouts of one step: scratch is kept for the reverse sweep; cotangents are found only where they lead somewhere."""
 
 from __future__ import annotations
 

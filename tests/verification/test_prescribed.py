@@ -177,7 +177,7 @@ def test_hybrid_dynamics(seed):
 
 
 @pytest.mark.parametrize(("law", "speed"), [("mlcp", 1.0), ("mlcp", 0.0), ("compliant", 1.0)])
-@pytest.mark.parametrize(("steps", "tolerance"), [(1, 1e-6), (32, 1e-5)])
+@pytest.mark.parametrize(("steps", "tolerance"), [(1, 1e-6), (32, 1e-5), (256, 1e-4)])
 def test_gradients_with_contact(belt, law, speed, steps, tolerance):
     """To motion, state and numbers: the crate is pressed all the time, and dragged or (speed 0) held."""
     model = belt if law == "mlcp" else carried(law=law)
@@ -218,6 +218,7 @@ def test_gradients_with_contact(belt, law, speed, steps, tolerance):
     for name, tensor in given.items():
         way = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
         h = {"q": 1e-7, "inertia": 1e-4}.get(name, 1e-6)  # gaps are small, inertias as their own steps
+        h *= 0.02 if steps > 32 else 1.0  # fewer switches; rounding is far below the tolerance
         way = way * tensor.abs() if name == "inertia" else way
         with torch.no_grad():
             up, down = (float(loss({**given, name: tensor + sign * h * way})[0]) for sign in (1, -1))

@@ -245,7 +245,7 @@ def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:
 def can_stream(compiled: Plan, recorded: Sequence[str], worlds: int) -> bool:
     """Whether arrays may be moved block by block: several worlds, of which the user gets the states of all steps.
 
-    Where worlds do not share blocks there must be no states (of images there are none), which outlive the run on their own.
+    Where worlds do not share blocks there must be no states, which outlive the run on their own: images have none.
     """
     states = {b.name for b in compiled.program.buffers.values() if b.kind == STATE}
     return states == set(recorded) and (compiled.options.lanes == plan.WORLDS or (worlds > 1 and not states))
