@@ -23,3 +23,11 @@ def test_finite_steps_have_finite_gradients():
     assert seen.scenes == 504 and seen.finite == seen.scenes
     assert seen.touching >= TOUCHING * seen.scenes and seen.limited >= 0.1 * seen.scenes, seen
     assert not seen.wrong, "\n".join(seen.wrong)
+
+
+@pytest.mark.parametrize("seed", [90, 185])
+def test_rows_that_nothing_can_move_have_no_impulse(seed: int):
+    """Welded loops between bodies that are not free to part, with cfm = 0 in some of the worlds: A_ii = 0."""
+    seen = Outcome()
+    try_scenes(seed, 3 * len(KINDS), seen, together=3)
+    assert seen.finite == seen.scenes and not seen.wrong, seen

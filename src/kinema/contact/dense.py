@@ -6,7 +6,7 @@ no degree of freedom, directly or through others, are in different groups, each 
 
 from __future__ import annotations
 
-from kinema.contact.mlcp import Bounds, Rows
+from kinema.contact.mlcp import Bounds, Rows, diagonal_inverse
 from kinema.lang import Array, Float, Int, abs, everywhere, func, kernel, local, max, min, record
 
 TOGETHER = 5  # after so many sweeps it is seen whether they still change anything
@@ -72,7 +72,7 @@ def row_matrix(
                 if j < i:
                     A[whole + j * n + i] = entry
                 else:
-                    inverse[groups.row[base + i]] = 1.0 / (entry + cfm)
+                    inverse[groups.row[base + i]] = diagonal_inverse(entry + cfm)
         for c in range((n - singles) // 3):
             r = singles + 3 * c
             number = groups.row[base + r]
@@ -133,9 +133,9 @@ def row_matrix(
                     pressing = 1.0
                     if c >= groups.equations[g]:
                         pressing = active[(number - rows.singles) // 3]
-                    inverse[number] = pressing / (a00 + cfm)
-                    inverse[number + 1] = 1.0 / (a11 + cfm)
-                    inverse[number + 2] = 1.0 / (a22 + cfm)
+                    inverse[number] = pressing * diagonal_inverse(a00 + cfm)
+                    inverse[number + 1] = diagonal_inverse(a11 + cfm)
+                    inverse[number + 2] = diagonal_inverse(a22 + cfm)
 
 
 @func

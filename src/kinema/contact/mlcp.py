@@ -20,7 +20,9 @@ sweeps from `history` and finds z again by going back.
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, Int, abs, func, kernel, local, max, min, record, sqrt
+from kinema.lang import Array, Float, Int, abs, func, kernel, local, max, min, record, select, sqrt
+
+IMMOVABLE = 1e-20  # what an impulse of 1 changes along a row that nothing can move, at most
 
 
 @record
@@ -87,6 +89,13 @@ class Gram:
     cross: Array[Float]
 
 
+@func
+def diagonal_inverse(diagonal):
+    """1 / diagonal, and 0 (with derivative 0) for a row that nothing can move: it then has no impulse."""
+    movable = diagonal > IMMOVABLE
+    return select(movable, 1.0 / select(movable, diagonal, 1.0), 0.0)
+
+
 @kernel
 def gram(
     rows: Rows,
@@ -104,7 +113,7 @@ def gram(
         for t in range(supports.count[rows.support[i]]):
             y = Y[i * supports.widest + t]
             own = own + y * y
-        inverse[i] = 1.0 / (own + cfm)
+        inverse[i] = diagonal_inverse(own + cfm)
     for c in range(rows.triples[0]):
         r = rows.singles + 3 * c
         at = r * supports.widest
@@ -125,9 +134,9 @@ def gram(
         pressing = 1.0
         if c >= rows.equations:
             pressing = active[c]
-        inverse[r] = pressing / (a00 + cfm)
-        inverse[r + 1] = 1.0 / (a11 + cfm)
-        inverse[r + 2] = 1.0 / (a22 + cfm)
+        inverse[r] = pressing * diagonal_inverse(a00 + cfm)
+        inverse[r + 1] = diagonal_inverse(a11 + cfm)
+        inverse[r + 2] = diagonal_inverse(a22 + cfm)
         cross[3 * c] = a01
         cross[3 * c + 1] = a02
         cross[3 * c + 2] = a12
@@ -356,8 +365,10 @@ def sweep_back(
         left[r + 2] = f2 - p2 + bounds.cfm * u2
         if i0 > 0.0:
             inverse_adj[r] += f0 * d0 / i0
-        inverse_adj[r + 1] += f1 * (x1 - l1) / i1
-        inverse_adj[r + 2] += f2 * (x2 - l2) / i2
+        if i1 > 0.0:
+            inverse_adj[r + 1] += f1 * (x1 - l1) / i1
+        if i2 > 0.0:
+            inverse_adj[r + 2] += f2 * (x2 - l2) / i2
         cross_adj[3 * c] += u1 * d0
         cross_adj[3 * c + 1] += u2 * d0
         cross_adj[3 * c + 2] += u2 * (x1 - l1)
@@ -391,7 +402,8 @@ def sweep_back(
             f = 0.0
         u = -f * gram.inverse[i]
         left[i] = f - p + bounds.cfm * u
-        inverse_adj[i] += f * (after - before) / gram.inverse[i]
+        if gram.inverse[i] > 0.0:
+            inverse_adj[i] += f * (after - before) / gram.inverse[i]
         softness = softness + u * before
         b_adj[i] += u
         for t in range(count):
