@@ -23,7 +23,7 @@ from kinema.lang.analysis import WORLDS
 from kinema.lang.emit_simd import PACKET
 from kinema.lang.ir import KernelIR
 from kinema.lang.kernel import Kernel
-from kinema.lang.schedule import chunk_schedule
+from kinema.lang.schedule import chunk_schedule, sums_by_chunk
 from support import Run
 
 SANITIZED = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -118,7 +118,8 @@ def tet_world(seed: int) -> dict[str, np.ndarray]:
 def apart_of(k: KernelIR, world: dict[str, np.ndarray], count: int) -> np.ndarray | None:
     """The groups whose writes do not meet, as a program works them out."""
     tables = {a: world[a.name] for a in k.arrays if "i" in a.kinds and a.name in world}
-    schedule = chunk_schedule(k, tables, count)
+    sums = sums_by_chunk(k, {a: world[a.name].size if a.name in world else 0 for a in k.arrays}, count)
+    schedule = chunk_schedule(k, tables, count, sums)
     return None if schedule is None else schedule.apart
 
 

@@ -32,7 +32,7 @@ def pull(e: Index, ends: Array[Int], k: Array[Float], x: Array[Float], f: Array[
 def schedule_of(pairs: np.ndarray):
     forward = pull.forward()
     table = next(a for a in forward.arrays if a.name == "ends")
-    return chunk_schedule(forward, {table: pairs.reshape(-1, 1)}, len(pairs))
+    return chunk_schedule(forward, {table: pairs.reshape(-1, 1)}, len(pairs), set())
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 255, 256, 257, 1000])
@@ -99,6 +99,66 @@ def pull_points(e: Index, first: Array[Int], second: Array[Int], k: Array[Float]
 @kernel
 def move_points(e: Index, x: Array[vec3], f: Array[vec3], x_next: Array[vec3]):
     x_next[e] = x[e] + 0.1 * f[e]
+
+
+# -- sums at indices that lanes share ----------------------------------------------------------------------------------
+
+
+@kernel
+def weigh(e: Index, w: Array[Float], x: Array[Float], total: Array[Float]):
+    for j in range(len(w)):
+        total[j] += w[j] * x[e]
+
+
+@kernel
+def add_up(j: Index, y: Array[Float], total: Array[Float], y_next: Array[Float]):
+    y_next[j] = y[j] + total[j]
+
+
+def weighing(points: int, weights: int) -> Program:
+    p = Program("weighing")
+    y, total = p.state("y", Float, weights), p.scratch("total", Float, weights)
+    w, x = p.parameter("w", Float, weights), p.parameter("x", Float, points)
+    p.call(weigh, w, x, total, count=points)
+    p.call(add_up, y, total, y.next, count=weights)
+    return p
+
+
+def is_shared(program: Program, which: str, name: str) -> bool:
+    """Whether chunks of this kernel may run at the same time."""
+    made = Plan(program, Options(precision=8, width=4, wrt=frozenset({"w", "x"}))).instructions(which)
+    (found,) = [i for i in made if i.symbol is not None and name in i.symbol[1]]
+    return found.schedule is not None
+
+
+@pytest.mark.parametrize(("points", "weights", "shared"), [(1000, 5, True), (1000, 2049, False), (200, 5, False)])
+def test_chunks_have_their_own_sums_if_these_are_few(points, weights, shared):
+    program = weighing(points, weights)
+    assert is_shared(program, "forward", "weigh_forward") == shared
+    assert is_shared(program, "reverse", "weigh_adjoint") == shared  # the cotangent of w is such a sum
+
+
+@pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("worlds", [None, 3])
+@pytest.mark.parametrize(("points", "weights"), [(40_000, 5), (1_000, 2049)])
+def test_sums_of_chunks(points, weights, worlds):
+    """Two steps of y += w sum(x): values and gradients are right, bits do not depend on threads or on the batch."""
+    generator = torch.Generator().manual_seed(0)
+    w, x = (torch.rand(n, generator=generator, dtype=torch.float64).requires_grad_() for n in (weights, points))
+    y, cotangent = (torch.rand(weights, generator=generator, dtype=torch.float64) for _ in range(2))
+    start = y if worlds is None else y.expand(worlds, -1)
+    found = []
+    for threads in (1, 2, 4):
+        run = rollout(weighing(points, weights), 2, {"y": start}, {"w": w, "x": x}, threads=threads, progress=False)
+        final = run.final["y"] if worlds is None else run.final["y"][1]
+        found.append((final.detach(), *torch.autograd.grad(final, (w, x), cotangent)))
+    for one, other in zip(found[0], found[1], strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(found[0], found[2], strict=True):
+        assert torch.equal(one, other)
+    expected = (y + 2 * w * x.sum()).detach(), 2 * cotangent * x.sum().detach(), (2 * cotangent @ w).detach().expand(points)
+    for one, right in zip(found[0], expected, strict=True):
+        assert torch.allclose(one, right, rtol=1e-13)  # rounding of many additions
 
 
 # -- what the first writer sets need not be zero ---------------------------------------------------------------------

@@ -117,6 +117,12 @@ def reductions(uses: list[Access]) -> set[ArrayRef]:
     return {a for a, u in by_array.items() if all(x.kind == "add" and x.index == "const" for x in u)}
 
 
+def shared_sums(uses: list[Access]) -> set[ArrayRef]:
+    """Arrays that are only accumulated into, at indices that all lanes of a packet share."""
+    others = {u.array for u in uses if u.kind != "add" or u.index not in ("const", "uniform")}
+    return {u.array for u in uses if "f" in u.array.kinds} - others
+
+
 def scatter_indices(kernel: KernelIR, uses: list[Access], tables: dict[ArrayRef, Any], count: int) -> np.ndarray | None:
     """The elements each e writes by a varying index: (count, writes), numbered across arrays; None if not known.
 

@@ -23,7 +23,6 @@ class Emitted:
 
     symbol: str
     text: str
-    sums: set[ArrayRef] = field(default_factory=set)
     sites: list[Site] = field(default_factory=list)
 
 
@@ -89,7 +88,7 @@ class _Emitter(Memory):
             head.append(f"  auto* const {name} = static_cast<{number}*>(call->array[{at}]); (void){name};")
         if self.tracked:
             head.append("  ReadSet touched;")
-        return Emitted(self.symbol, "\n".join([*head, *body, "}", "}", ""]), self.sums, self.sites)
+        return Emitted(self.symbol, "\n".join([*head, *body, "}", "}", ""]), self.sites)
 
     def refuse_shared_writes(self) -> None:
         """Many elements setting one memory cell has no defined result."""

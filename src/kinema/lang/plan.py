@@ -30,7 +30,7 @@ from kinema.lang.program import (
     Program,
     Ref,
 )
-from kinema.lang.schedule import Schedule, chunk_schedule
+from kinema.lang.schedule import Schedule, chunk_schedule, sums_by_chunk
 
 _EMITTED: WeakKeyDictionary[KernelIR, dict[Any, emit_simd.Emitted]] = WeakKeyDictionary()
 _PRUNED: WeakKeyDictionary[KernelIR, KernelIR] = WeakKeyDictionary()
@@ -368,9 +368,9 @@ class Plan:
         buffers = [by_name[a.origin.name if a.origin else a.name].buffer for a in kernel.arrays]
         layouts = {a: self.places[b.name].layout for a, b in zip(kernel.arrays, buffers, strict=True)}
         emitted = self._emit(call, kernel, form, layouts)
-        partial = [
-            self.places[b.name].bytes if a in emitted.sums else 0 for a, b in zip(kernel.arrays, buffers, strict=True)
-        ]
+        numbers = {a: b.length * a.padded for a, b in zip(kernel.arrays, buffers, strict=True)}
+        sums = sums_by_chunk(kernel, numbers, call.count)
+        partial = [self.places[b.name].bytes if a in sums else 0 for a, b in zip(kernel.arrays, buffers, strict=True)]
         tables = {
             a: _native_table(b)
             for a, b in zip(kernel.arrays, buffers, strict=True)
@@ -381,7 +381,7 @@ class Plan:
             refs,
             symbol=(_source_file(emitted, self.options.check), emitted.symbol),
             count=call.count,
-            schedule=chunk_schedule(kernel, tables, call.count),
+            schedule=chunk_schedule(kernel, tables, call.count, sums),
             partial=partial if any(partial) else None,
             cost=analysis.cost(kernel),
             origin=(call, kernel, form),

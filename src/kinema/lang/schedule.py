@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 from kinema.lang import analysis
 from kinema.lang.ir import ArrayRef, KernelIR
 from kinema.lang.native import CHUNK, GROUP
+
+FEW_NUMBERS = 2048  # that every chunk has a copy of: zeroing and adding them must not cost more than a chunk
 
 
 @dataclass(frozen=True)
@@ -29,18 +32,39 @@ class Schedule:
         return len(self.colour_start) - 1
 
 
-def chunk_schedule(kernel: KernelIR, tables: dict[ArrayRef, Any], count: int) -> Schedule | None:
+def sums_by_chunk(kernel: KernelIR, numbers: dict[ArrayRef, int], count: int) -> set[ArrayRef]:
+    """The arrays of which every chunk has a copy of its own to add to: sums over the elements.
+
+    Those at constant indices, and few numbers at indices that lanes share, where there are several chunks. It does not
+    depend on lanes or threads, nor do the bits.
+
+    Args:
+        kernel: The kernel as emitted.
+        numbers: How many numbers each of its arrays has in one world.
+        count: Number of elements.
+    """
+    if kernel.index is None:
+        return set()
+    uses = analysis.accesses(kernel, analysis.varying_values(kernel, analysis.ELEMENTS, set()))
+    shared = analysis.shared_sums(uses)
+    few = sum(numbers[array] for array in shared) <= FEW_NUMBERS
+    return analysis.reductions(uses) | (shared if few and count > CHUNK else set())
+
+
+def chunk_schedule(
+    kernel: KernelIR, tables: dict[ArrayRef, Any], count: int, sums: Set[ArrayRef]
+) -> Schedule | None:
     """The schedule of a kernel over `count` elements, or None if its chunks must run one after the other.
 
     Args:
         kernel: The kernel as emitted.
         tables: Contents of the constant Int arrays, in native order.
         count: Number of elements.
+        sums: Arrays that chunks do not share, see `sums_by_chunk`.
     """
     if kernel.index is None:
         return None
     uses = analysis.accesses(kernel, analysis.varying_values(kernel, analysis.ELEMENTS, set()))
-    sums = analysis.reductions(uses)
     for use in uses:
         if use.kind != "load" and use.index in ("const", "uniform") and use.array not in sums:
             return None
