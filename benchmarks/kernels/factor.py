@@ -100,8 +100,8 @@ def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
     """A sphere of triangles in a soft image."""
     import torch
 
-    from kinema.rendering.dibr import Look
     from kinema.rendering.image_program import Faces, Shape, image_program
+    from kinema.rendering.points import Look
     from kinema.rendering.screen import rings
 
     vertices, faces = sphere(32)

@@ -24,8 +24,8 @@ from kinema.lang.kernel import REGISTRY, Kernel
 from kinema.lang.plan import Options, Plan
 from kinema.lang.program import PARAMETER, Program
 from kinema.model.tetmesh import tet_mesh
-from kinema.rendering.dibr import Look
 from kinema.rendering.image_program import Faces, Shape, image_program
+from kinema.rendering.points import Look
 from kinema.rendering.screen import rings
 from kinema.scene.shapes.block import block
 from kinema.simulation.soft import soft_program

@@ -156,7 +156,8 @@ def test_sums_of_chunks(points, weights, worlds):
         assert torch.equal(one, other)
     for one, other in zip(found[0], found[2], strict=True):
         assert torch.equal(one, other)
-    expected = (y + 2 * w * x.sum()).detach(), 2 * cotangent * x.sum().detach(), (2 * cotangent @ w).detach().expand(points)
+    total, pull = x.sum().detach(), (cotangent @ w).detach()
+    expected = y + 2 * w.detach() * total, 2 * cotangent * total, 2 * pull.expand(points)
     for one, right in zip(found[0], expected, strict=True):
         assert torch.allclose(one, right, rtol=1e-13)  # rounding of many additions
 

@@ -51,9 +51,7 @@ def sums_by_chunk(kernel: KernelIR, numbers: dict[ArrayRef, int], count: int) ->
     return analysis.reductions(uses) | (shared if few and count > CHUNK else set())
 
 
-def chunk_schedule(
-    kernel: KernelIR, tables: dict[ArrayRef, Any], count: int, sums: Set[ArrayRef]
-) -> Schedule | None:
+def chunk_schedule(kernel: KernelIR, tables: dict[ArrayRef, Any], count: int, sums: Set[ArrayRef]) -> Schedule | None:
     """The schedule of a kernel over `count` elements, or None if its chunks must run one after the other.
 
     Args:

@@ -16,8 +16,8 @@ from kinema.lang.arrange import keep_in
 from kinema.lang.bridge import failure, run, workers_of
 from kinema.lang.inputs import Inputs
 from kinema.rendering.camera import Camera
-from kinema.rendering.dibr import Look
 from kinema.rendering.image_program import Shape
+from kinema.rendering.points import Look
 from kinema.rendering.screen import row_length
 from kinema.rendering.softras import SOFT_ROOM, Soft
 from kinema.rendering.surface import Lights, Material, Surface

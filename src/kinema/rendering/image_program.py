@@ -10,9 +10,6 @@ import numpy as np
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3
 from kinema.lang.program import Program, Ref
 from kinema.rendering.dibr import (
-    Drawn,
-    Inside,
-    Look,
     Near,
     averages,
     empty_pixels,
@@ -23,6 +20,8 @@ from kinema.rendering.dibr import (
     settled_coverage,
 )
 from kinema.rendering.outlines import Corners, Outside, outside_kernel, outside_screen, outside_sigma
+from kinema.rendering.planes import Inside, inside_kernels, scratch_planes
+from kinema.rendering.points import Drawn, Look
 from kinema.rendering.screen import (
     PACKET,
     View,
@@ -135,14 +134,17 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     lists = (face, *_named(inside).values(), *_named(outside).values(), *_named(rims).values())
     needed = p.output("needed", Int, ROOM)
     p.call(visible, screen, corners, two_sided, ring, options, sigma, *lists, needed)
-    inside_pixels, outside_pixels, rim_pixels = pixel_kernels(look)
+    outside_pixels, rim_pixels = pixel_kernels(look)
     if look.colours or look.coverage:
         count = PACKET * outside_packets
         clear, best = p.scratch("clear", Float, count), p.scratch("best", Int, count)
         _call_outside_coverage(p, look, view, outside, drawn, screen, sigma, clear, best)
         p.call(outside_pixels, view, outside, drawn, light, background, clear, best, rgb, alpha, count=count)
     if look.colours:
-        p.call(inside_pixels, view, inside, drawn, light, rgb, count=PACKET * packets)
+        planes = scratch_planes(p, look, packets)
+        packet_planes, inside_pixels = inside_kernels(look)
+        p.call(packet_planes, inside, drawn, planes, count=packets)
+        p.call(inside_pixels, view, inside, planes, drawn, light, rgb, count=PACKET * packets)
         p.call(empty_pixels, face, background, rgb, count=pixels)
         if look.edges:
             p.call(rim_pixels, view, face, rims, drawn, light, sigma, rgb, count=PACKET * rim_packets)

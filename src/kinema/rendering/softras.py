@@ -53,7 +53,8 @@ from kinema.lang import (
 )
 from kinema.lang.cpp_kernel import cpp_kernel
 from kinema.lang.program import Program, Ref
-from kinema.rendering.dibr import Drawn, Look, flat, inner_weights, point_functions
+from kinema.rendering.outlines import flat
+from kinema.rendering.points import Drawn, Look, inner_weights, point_functions
 from kinema.rendering.screen import PACKET, View, grid_of, lens_of, on_grid, pixel_at, row_length, stride_of
 from kinema.rendering.shading import Light
 
@@ -246,7 +247,7 @@ def silhouette_fragments(
 @cache
 def fragment_kernel(look: Look) -> Any:
     """The kernel that adds up fragments."""
-    side_of, _, colour_of = point_functions(look)
+    side_of, _, _, _, colour_of = point_functions(look)
     COVERAGE = look.coverage
 
     @kernel
