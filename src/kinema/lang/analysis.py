@@ -194,6 +194,22 @@ def order_needs_packets(kernel: KernelIR) -> bool:
     return any("f" in u.array.kinds and (u.in_loop and u.index != "own" or u.index == "uniform") for u in uses)
 
 
+def waits_for_results(kernel: KernelIR) -> bool:
+    """Whether a kernel is one long chain of results: a loop over what lanes share, for elements of their own.
+
+    Twice the lanes are then two chains side by side, at hardly more than the cost of one.
+    """
+    if kernel.index is None:
+        return False
+    varying = varying_values(kernel, ELEMENTS, set())
+    nodes = list(ir.walk(kernel.body))
+    loops = [n for n in nodes if isinstance(n, For)]
+    shared = not any(n.var in varying for n in loops) and not any(isinstance(n, Local) for n in nodes)
+    uses = accesses(kernel, varying)
+    own = all(u.index == "own" or (u.kind == "load" and u.index != "varying") for u in uses)
+    return bool(loops) and shared and own
+
+
 def has_locals(block: Block) -> bool:
     """Whether a block (not its nested ones) declares local arrays."""
     return any(isinstance(n, Local) for n in block.nodes)

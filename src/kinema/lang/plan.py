@@ -432,6 +432,8 @@ class Plan:
         if isinstance(call.kernel, CppKernel):
             return call.kernel.emitted(o.precision)
         width = o.width if o.lanes == WORLDS or kernel.index is not None else 1
+        if o.lanes == ELEMENTS and 1 < width < native.PACKET and not o.check and analysis.waits_for_results(kernel):
+            width *= 2
         # The text is the same for every program; a checked one numbers its sites, program by program.
         known = (self._emitted if o.check else _EMITTED).setdefault(kernel, {})
         key = (call.kernel.name, form, tuple(layouts.values()), o.lanes, width, o.precision)

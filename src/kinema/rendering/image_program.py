@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3
+from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3, vec4
 from kinema.lang.program import Program, Ref
 from kinema.rendering.dibr import (
     Near,
@@ -19,7 +19,15 @@ from kinema.rendering.dibr import (
     pixel_kernels,
     settled_coverage,
 )
-from kinema.rendering.outlines import Corners, Outside, outside_kernel, outside_screen, outside_sigma
+from kinema.rendering.outlines import (
+    Corners,
+    Outlines,
+    Outside,
+    outlines_of_faces,
+    outside_kernel,
+    outside_screen,
+    outside_sigma,
+)
 from kinema.rendering.planes import Inside, inside_kernels, scratch_planes
 from kinema.rendering.points import Drawn, Look
 from kinema.rendering.screen import (
@@ -168,13 +176,17 @@ def _call_outside_coverage(
     p: Program, look: Look, view: View, near: Outside, drawn: Drawn, screen: Ref, sigma: Ref, clear: Ref, best: Ref
 ) -> None:
     """What uncovered pixels see of the background; the adjoint goes over the lists once, by hand."""
-    count, faces = clear.buffer.length, Corners(corners=drawn.corners, screen=screen)
+    corners: Any = drawn.corners
+    count, faces = clear.buffer.length, corners.buffer.length
+    parts = {name: p.scratch(f"outline_{name}", vec4, faces) for name in ("first", "second", "third")}
+    outlines = Outlines(**parts)
     with p.custom() as node:
-        given = (view, near, faces, drawn.surface, drawn.traits, sigma, clear, best)
+        p.call(outlines_of_faces, Corners(corners=corners, screen=screen), outlines, count=faces)
+        given = (view, near, outlines, drawn.surface, drawn.traits, sigma, clear, best)
         p.call(outside_kernel(look.two_sided), *given, count=count)
     with p.adjoint_of(node):
-        p.call(outside_screen, view, near, faces, sigma, clear, clear.adj, screen.adj, count=count)
-        p.call(outside_sigma, view, near, faces, sigma, clear, clear.adj, sigma.adj, count=count)
+        p.call(outside_screen, view, near, corners, outlines, sigma, clear, clear.adj, screen.adj, count=count)
+        p.call(outside_sigma, view, near, outlines, sigma, clear, clear.adj, sigma.adj, count=count)
 
 
 def _drawn(p: Program, faces: Faces, shape: Shape, vertices: Ref, corners: Ref, screen: Ref) -> Drawn:

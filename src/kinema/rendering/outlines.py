@@ -19,9 +19,11 @@ from kinema.lang import (
     kernel,
     max,
     record,
+    select,
     uniform,
     vec2,
     vec3,
+    vec4,
 )
 from kinema.rendering.screen import CUT, PACKET, View, cross2, grid_of, on_grid
 
@@ -66,10 +68,51 @@ def squared_distance(at: vec2, a: vec2, b: vec2, t: Float):
     return dot(to, to)
 
 
+@record
+class Outlines:
+    """Of every face its corners on the screen, each with the edge that begins there over its squared length."""
+
+    first: Array[vec4]
+    second: Array[vec4]
+    third: Array[vec4]
+
+
 @func
-def nearest_edge(at: vec2, a: vec2, b: vec2, c: vec2):
+def corner_and_edge(a: vec2, b: vec2):
+    """a, and the edge to b over its squared length; no edge where there is none."""
+    edge = b - a
+    square = dot(edge, edge)
+    along = edge * select(square > 0.0, 1.0 / square, 0.0)
+    return vec4(a.x, a.y, along.x, along.y)
+
+
+@kernel
+def outlines_of_faces(f: Index, faces: Corners, outlines: Outlines):
+    """Outlines of all faces, for `outside_coverage` and its adjoint."""
+    i, j, l = faces.corners[f]
+    a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
+    outlines.first[f] = corner_and_edge(a, b)
+    outlines.second[f] = corner_and_edge(b, c)
+    outlines.third[f] = corner_and_edge(c, a)
+
+
+@func
+def along_edge(at: vec2, corner: vec4):
+    """How far along the edge that begins at a corner its point nearest to `at` is, 0 ... 1."""
+    return clamp((at.x - corner.x) * corner.z + (at.y - corner.y) * corner.w, 0.0, 1.0)
+
+
+@func
+def start_of(corner: vec4):
+    """The corner itself."""
+    return vec2(corner.x, corner.y)
+
+
+@func
+def nearest_edge(at: vec2, first: vec4, second: vec4, third: vec4):
     """Of the edges of a triangle the nearest to `at`: squared distance, how far along it that is, first corner."""
-    t, tb, tc = along(at, a, b), along(at, b, c), along(at, c, a)
+    a, b, c = start_of(first), start_of(second), start_of(third)
+    t, tb, tc = along_edge(at, first), along_edge(at, second), along_edge(at, third)
     d = squared_distance(at, a, b, t)
     db, dc = squared_distance(at, b, c, tb), squared_distance(at, c, a, tc)
     side = 0
@@ -96,7 +139,7 @@ def outside_kernel(two_sided: str) -> Any:
         p: Index,
         view: View,
         near: Outside,
-        faces: Corners,
+        outlines: Outlines,
         surface: Array[Int],
         traits: Array[ivec4],
         sigma: Float,
@@ -121,14 +164,14 @@ def outside_kernel(two_sided: str) -> Any:
                 found = -1
                 for k in range(first, end):
                     f = near.listed[k]
-                    i, j, l = faces.corners[f]
-                    a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
-                    d, _, side = nearest_edge(at, a, b, c)
+                    one, two, three = outlines.first[f], outlines.second[f], outlines.third[f]
+                    d, _, side = nearest_edge(at, one, two, three)
                     if d < cut:
                         through = through * share_past(d, sharp)
                         rank = d
                         if not SOLID:
-                            back = cross2(b - a, c - a) > 0.0
+                            a = start_of(one)
+                            back = cross2(start_of(two) - a, start_of(three) - a) > 0.0
                             if SOME_SOLID:
                                 back = back and traits[surface[f]].w == 0
                             rank = d + cut if back else d
@@ -146,7 +189,8 @@ def outside_screen(
     p: Index,
     view: View,
     near: Outside,
-    faces: Corners,
+    corners: Array[ivec3],
+    outlines: Outlines,
     sigma: Float,
     clear: Array[Float],
     adj_clear: Array[Float],
@@ -163,10 +207,12 @@ def outside_screen(
             at = on_grid(grid, column, row)
             twice = 2.0 * sharp * adj_clear[p] * clear[p]
             for k in range(first, end):
-                i, j, l = faces.corners[near.listed[k]]
-                a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
-                d, t, side = nearest_edge(at, a, b, c)
+                f = near.listed[k]
+                one, two, three = outlines.first[f], outlines.second[f], outlines.third[f]
+                d, t, side = nearest_edge(at, one, two, three)
                 if d < cut:
+                    i, j, l = corners[f]
+                    a, b, c = start_of(one), start_of(two), start_of(three)
                     past = share_past(d, sharp)
                     s = 1.0 - t
                     wa = s if side == 0 else (0.0 if side == 1 else t)
@@ -183,7 +229,7 @@ def outside_sigma(
     p: Index,
     view: View,
     near: Outside,
-    faces: Corners,
+    outlines: Outlines,
     sigma: Float,
     clear: Array[Float],
     adj_clear: Array[Float],
@@ -199,9 +245,8 @@ def outside_sigma(
         if column >= 0:
             at = on_grid(grid, column, row)
             for k in range(first, end):
-                i, j, l = faces.corners[near.listed[k]]
-                a, b, c = flat(faces.screen[i]), flat(faces.screen[j]), flat(faces.screen[l])
-                d, _, _ = nearest_edge(at, a, b, c)
+                f = near.listed[k]
+                d, _, _ = nearest_edge(at, outlines.first[f], outlines.second[f], outlines.third[f])
                 if d < cut:
                     past = share_past(d, sharp)
                     adj_sigma[0] += -adj_clear[p] * clear[p] * (1.0 - past) / past * d * sharp * sharp

@@ -347,8 +347,10 @@ template <class F, class M>
 KN_INLINE void accumulate4(element<F>* p, F a, F b, F c, F d, M m) {
   using T = element<F>;
   using Row = typename Lanes<T, 4>::F;
-  const F none = splat<F>(T(-0.0));
-  a = sel(m, a, none), b = sel(m, b, none), c = sel(m, c, none), d = sel(m, d, none);
+  if (__builtin_expect(!all(m), 0)) {
+    const F none = splat<F>(T(-0.0));
+    a = sel(m, a, none), b = sel(m, b, none), c = sel(m, c, none), d = sel(m, d, none);
+  }
   if constexpr (width<F> == 8 && sizeof(T) == 4 && !is_pair<F>) {
     transpose_4x4(a, b, c, d);
     const F rows = (a + b) + (c + d);

@@ -193,6 +193,9 @@ class Visible {
     return (kn::splat<F>(T(2 * column + 1 - width_)) + __builtin_convertvector(2 * kn::iota<I>(), F)) * scale_;
   }
   T y_of(int32_t row) const { return T(2 * row + 1 - height_) * scale_; }
+  F y_of_lanes(int32_t row) const {
+    return (kn::splat<F>(T(2 * row + 1 - height_)) + __builtin_convertvector(2 * kn::iota<I>(), F)) * scale_;
+  }
 
   // Pixels i, within 0 .. size - 1, whose centres (2 i + 1 - size) * scale are between low and high; or a little more.
   struct Span {
@@ -261,43 +264,58 @@ class Visible {
     const T near_a = share * s.nearness[0], near_b = share * s.nearness[1], near_c = share * s.nearness[2];
     const T a1 = sign * (s.y[1] - s.y[2]), b1 = sign * (s.y[2] - s.y[0]), c1 = sign * (s.y[0] - s.y[1]);
     const T n1 = a1 * near_a + b1 * near_b + c1 * near_c;
-    const F twice = __builtin_convertvector(2 * kn::iota<I>(), F);
     // Of wide faces, what of a row is inside, in pixels: a coordinate k0 + k1 x is 0 at x = -k0 / k1.
     const bool wide = columns.last - columns.first >= 2 * W;
     const T over[3] = {wide ? T(1) / a1 : T(0), wide ? T(1) / b1 : T(0), wide ? T(1) / c1 : T(0)};
-    for (int32_t row = rows.first; row <= rows.last; ++row) {
-      const T y = y_of(row), ay = s.y[0] - y, by = s.y[1] - y, cy = s.y[2] - y;
-      const T a0 = sign * (s.x[1] * cy - by * s.x[2]), b0 = sign * (s.x[2] * ay - cy * s.x[0]);
-      const T c0 = sign * (s.x[0] * by - ay * s.x[1]), n0 = a0 * near_a + b0 * near_b + c0 * near_c;
-      T first = T(columns.first), last = T(columns.last);
+    for (int32_t top = rows.first; top <= rows.last; top += W) {  // the numbers of W rows at once
+      const F y = y_of_lanes(top), ay = s.y[0] - y, by = s.y[1] - y, cy = s.y[2] - y;
+      const F a_rows = sign * (s.x[1] * cy - by * s.x[2]), b_rows = sign * (s.x[2] * ay - cy * s.x[0]);
+      const F c_rows = sign * (s.x[0] * by - ay * s.x[1]), n_rows = a_rows * near_a + b_rows * near_b + c_rows * near_c;
+      F first = kn::splat<F>(T(columns.first)), last = kn::splat<F>(T(columns.last));
       if (wide)
         for (int k = 0; k < 3; ++k) {
-          const T zero = (k == 0 ? a0 : k == 1 ? b0 : c0) * -over[k], at = (zero * inverse_ + T(width_ - 1)) * T(0.5);
-          if (over[k] > 0) first = std::max(first, at - 1);  // known to a pixel at least, or not finite
-          if (over[k] < 0) last = std::min(last, at + 1);
+          const F zero = (k == 0 ? a_rows : k == 1 ? b_rows : c_rows) * -over[k];
+          const F at = (zero * inverse_ + T(width_ - 1)) * T(0.5);
+          if (over[k] > 0) first = kn::sel(at - T(1) > first, at - T(1), first);  // known to a pixel at least,
+          if (over[k] < 0) last = kn::sel(at + T(1) < last, at + T(1), last);     // or not finite
         }
-      if (!(first <= last)) continue;
-      for (int32_t column = int32_t(first) & -W; column <= int32_t(last); column += W) {
-        const F x = (kn::splat<F>(T(2 * column + 1 - width_)) + twice) * scale_;
-        const F inside = kn::min_(kn::min_(a0 + a1 * x, b0 + b1 * x), c0 + c1 * x);
-        const F nearness = n0 + n1 * x;
-        T* const best = own_.nearness.data() + int64_t(row) * stride_ + column;
-        F before;
-        memcpy(&before, best, sizeof(F));
-        const M within = kn::iota<I>() <= kn::splat<I>(columns.last - column);
-        const M better = (inside >= T(0)) & (nearness > before) & within;
-        if (!kn::any(better)) continue;
-        const F after = kn::sel(better, nearness, before);
-        memcpy(best, &after, sizeof(F));
-        int32_t* const owner = face_ + int64_t(row) * stride_ + column;
-        if constexpr (sizeof(T) == sizeof(int32_t)) {
-          I owners;
-          memcpy(&owners, owner, sizeof(I));
-          owners = kn::sel(better, kn::splat<I>(f), owners);
-          memcpy(owner, &owners, sizeof(I));
-        } else {
-          for (unsigned left = kn::mask_bits(better); left; left &= left - 1) owner[__builtin_ctz(left)] = f;
-        }
+      const I32 begin = __builtin_convertvector(first, I32) & -W, end = __builtin_convertvector(last, I32);
+      unsigned left = kn::mask_bits(first <= last);
+      if (rows.last - top < W - 1) left &= (2u << (rows.last - top)) - 1;
+      for (; left; left &= left - 1) {
+        const int r = __builtin_ctz(left);
+        draw_row(f, top + r, {begin[r], end[r]}, columns.last, {a_rows[r], a1}, {b_rows[r], b1}, {c_rows[r], c1},
+                 {n_rows[r], n1});
+      }
+    }
+  }
+
+  // A number that is linear on a row of pixels.
+  struct Line {
+    T at_0, slope;
+    F operator()(F x) const { return at_0 + slope * x; }
+  };
+
+  // Pixels from columns.first, a multiple of W, to columns.last; none beyond `end`.
+  void draw_row(int32_t f, int32_t row, Range columns, int32_t end, Line a, Line b, Line c, Line near) {
+    for (int32_t column = columns.first; column <= columns.last; column += W) {
+      const F x = x_of_lanes(column), inside = kn::min_(kn::min_(a(x), b(x)), c(x)), nearness = near(x);
+      T* const best = own_.nearness.data() + int64_t(row) * stride_ + column;
+      F before;
+      memcpy(&before, best, sizeof(F));
+      const M within = kn::iota<I>() <= kn::splat<I>(end - column);
+      const M better = (inside >= T(0)) & (nearness > before) & within;
+      if (!kn::any(better)) continue;
+      const F after = kn::sel(better, nearness, before);
+      memcpy(best, &after, sizeof(F));
+      int32_t* const owner = face_ + int64_t(row) * stride_ + column;
+      if constexpr (sizeof(T) == sizeof(int32_t)) {
+        I owners;
+        memcpy(&owners, owner, sizeof(I));
+        owners = kn::sel(better, kn::splat<I>(f), owners);
+        memcpy(owner, &owners, sizeof(I));
+      } else {
+        for (unsigned set = kn::mask_bits(better); set; set &= set - 1) owner[__builtin_ctz(set)] = f;
       }
     }
   }
