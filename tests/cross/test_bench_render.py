@@ -76,16 +76,17 @@ def row(engine: str, mode: str, threads: int, pixels: int, batch: int, both: flo
 
 
 def test_ratios_divide_the_other_by_kinema():
-    rows = [row("DEODR", "s", 1, p, 1, t) for p, t in ((64, 2.0), (128, 8.0), (256, 6.0))]
+    rows = [row("DEODR", "Scene3D", 1, p, 1, t) for p, t in ((64, 2.0), (128, 8.0), (256, 6.0))]
     rows += [row("Kinema", "dibr", 1, p, 1, t, 100.0) for p, t in ((64, 1.0), (128, 2.0), (256, 3.0))]
     rows += [row("Kinema", "soft", 1, p, 1, t, 200.0) for p, t in ((64, 0.5), (128, 4.0), (256, 60.0))]
     rows += [
-        row("DEODR", "s", 1, 64, 16, 30.0),
-        row("DEODR", "s", 2, 64, 16, 24.0),
+        row("DEODR", "Scene3D", 1, 64, 16, 30.0),
+        row("DEODR", "Scene3D", 2, 64, 16, 24.0),
         row("Kinema", "dibr", 2, 64, 16, 4.0),
     ]
     found = report.ratios(rows, [report.Film("dibr", 60, 2_024, 256, 321.0)])
-    assert (found["dibr_fwdbwd_vs_deodr_min"], found["dibr_batch16_2t_vs_deodr_min"]) == (2.0, 6.0)
+    assert (found["dibr_fwdbwd_vs_deodr_min"], found["dibr_batch16_2t_vs_deodr_min"]) == (2.0, 7.5)
+    assert found["dibr_batch16_2t_vs_deodr_2p_min"] == 6.0
     assert found["dibr_fwdbwd_vs_deodr_mean"] == pytest.approx(16 ** (1 / 3))
     assert found["softras_fwdbwd_vs_deodr_min"] == 2.0  # at 64 and 128 pixels
     assert found["overhead_us_below_1ms"] == 200.0
