@@ -12,7 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
-from kinema.lang import Array, Float, Index, Int, build, inputs, kernel, native, vec3
+from kinema.lang import Array, Float, Index, Int, build, exp, inputs, kernel, native, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.native import GROUP
 from kinema.lang.plan import Options, Plan
@@ -160,6 +160,48 @@ def test_sums_of_chunks(points, weights, worlds):
     expected = y + 2 * w.detach() * total, 2 * cotangent * total, 2 * pull.expand(points)
     for one, right in zip(found[0], expected, strict=True):
         assert torch.allclose(one, right, rtol=1e-13)  # rounding of many additions
+
+
+# -- kernels that wait for results have twice the lanes ---------------------------------------------------------------
+
+
+@kernel
+def nearness(e: Index, x: Array[Float], w: Array[Float], y: Array[Float]):
+    total = 0.0
+    for j in range(len(w)):
+        total = 0.5 * total + exp(-((x[e] - w[j]) ** 2))
+    y[e] = total
+
+
+@kernel
+def follow(e: Index, x: Array[Float], y: Array[Float], x_next: Array[Float]):
+    x_next[e] = x[e] + y[e]
+
+
+def following(points: int, weights: int) -> Program:
+    p = Program("following")
+    x, y = p.state("x", Float, points), p.scratch("y", Float, points)
+    p.call(nearness, x, p.parameter("w", Float, weights), y, count=points)
+    p.call(follow, x, y, x.next, count=points)
+    return p
+
+
+def test_a_loop_over_what_lanes_share_has_twice_the_lanes():
+    made = Plan(following(40, 3), Options(precision=4, width=8)).instructions("forward")
+    texts = {i.symbol[1]: i.symbol[0] for i in made if i.symbol}
+    assert "constexpr int W = 16;" in texts["kn_nearness_forward"]
+    assert "constexpr int W = 8;" in texts["kn_follow_forward"]
+
+
+@pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+def test_twice_the_lanes_have_the_same_bits(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    x, w = torch.rand(331, generator=generator), torch.rand(7, generator=generator)
+    found = []
+    for width in (1, 2, 8):
+        monkeypatch.setattr(inputs, "width_of", lambda precision, width=width: width)
+        found.append(rollout(following(331, 7), 3, {"x": x}, {"w": w}, progress=False).final["x"])
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
 # -- what the first writer sets need not be zero ---------------------------------------------------------------------
