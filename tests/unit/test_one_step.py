@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from kinema.lang import Array, Float, Index, build, kernel, sin
-from kinema.lang.arrange import can_be_whole
+from kinema.lang.arrange import KEPT, RUN, Setting, arrangement_for, can_be_whole
 from kinema.lang.bridge import rollout
+from kinema.lang.execute import Move, Prepared
 from kinema.lang.plan import Options, Plan
 from kinema.lang.program import Program
 
@@ -34,10 +35,11 @@ def product(i: Index, s: Array[Float], t: Array[Float], y: Array[Float]):
     y[i] = s[i] * t[i]
 
 
-def program() -> Program:
+def program(filled: bool = False) -> Program:
     p = Program("one step")
     x, w = p.parameter("x", Float, N), p.parameter("w", Float, N)
-    s, t, y = p.scratch("s", Float, N), p.scratch("t", Float, N), p.output("y", Float, N)
+    s, t = (p.scratch(name, Float, N, filled=filled) for name in "st")
+    y = p.output("y", Float, N, filled=filled)
     p.call(sine, x, s, count=N)
     p.call(square, w, t, count=N)
     p.call(product, s, t, y, count=N)
@@ -91,3 +93,29 @@ def test_gradients_may_be_asked_for_again(batch: tuple[int, ...], dtype: torch.d
     for a, b, c in zip(once, again, wanted, strict=True):
         assert torch.equal(a, b)
         torch.testing.assert_close(a, c, rtol=8 * torch.finfo(dtype).eps, atol=0.0)  # of a few roundings
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_what_kernels_fill_is_not_zeroed(filled: bool):
+    compiled = Plan(program(filled), Options(precision=8, record=frozenset({"y"})))
+    setting = Setting(1, 1, 1, frozenset({"x", "w"}), interval=1, whole=True)
+    kept = arrangement_for(compiled, setting, "forward").unset[0]
+    ins, outs = [Move(("x", "")), Move(("w", ""))], [Move(("y", ""))]
+    run = Prepared(compiled, setting, "forward", ins, outs, {KEPT: kept})
+    assert (kept == 0) == filled and (run.native.piece_zeros[RUN] == 0) == filled
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_what_kernels_fill_does_not_see_what_was_there(batch: tuple[int, ...]):
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.rand(*batch, N, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(2))
+    expected = torch.sin(x) * w**2
+    wanted = torch.autograd.grad(expected.sum(), (x, w))
+    for _ in range(3):
+        rollout(
+            program(), 1, {}, {"x": 1e30 * torch.ones_like(x), "w": w}, record=["y"], progress=False
+        )  # leaves traces
+        y = rollout(program(filled=True), 1, {}, {"x": x, "w": w}, record=["y"], progress=False).outputs["y"]
+        found = torch.autograd.grad(y.sum(), (x, w))
+        torch.testing.assert_close(y.squeeze(len(batch)), expected, rtol=1e-14, atol=0)
+        torch.testing.assert_close(found, wanted, rtol=1e-14, atol=1e-16)

@@ -375,15 +375,21 @@ class Arrangement:
             if buffer.kind == STATE and not sizes.is_streamed(buffer):
                 own = KEPT + 1 + setting.apart.index(buffer.name) if buffer.name in setting.apart else KEPT
                 self._arrange(sizes, buffer, kept, own)
-            if buffer.kind == SCRATCH and setting.whole:
+            if buffer.kind == SCRATCH and setting.whole and not buffer.filled:
                 self._arrange(sizes, buffer, PRIMAL, KEPT)
         self.unset = self.pieces[KEPT:]  # bytes of what is kept that have to be zero: not those of inputs
         for buffer in buffers.values():
-            if buffer.kind in (PARAMETER, CONTROL) and not sizes.is_streamed(buffer):
+            given = buffer.kind in (PARAMETER, CONTROL) and not sizes.is_streamed(buffer)
+            if given or (buffer.kind == SCRATCH and setting.whole and buffer.filled):
                 self._arrange(sizes, buffer, PRIMAL, KEPT)
-        # Cotangents of outputs come last: those that are given need not be zeroed.
+
+        def is_last(key: Key) -> bool:
+            """Outputs that kernels fill, and cotangents of outputs, which if they are given need not be zeroed."""
+            buffer = buffers[key[0]]
+            return buffer.kind == OUTPUT and (key[1] != PRIMAL or buffer.filled)
+
         named = (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which))
-        for name, space in sorted(named, key=lambda key: key[1] != PRIMAL and buffers[key[0]].kind == OUTPUT):
+        for name, space in sorted(named, key=is_last):
             self._arrange(sizes, buffers[name], ADJOINT if space == ALL_SLOTS else space, RUN)
         self.of_worker = self.pieces[WORKERS]  # bytes
         self.pieces[WORKERS] *= setting.threads

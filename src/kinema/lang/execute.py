@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kinema.errors import InputError, KernelError, KinemaError
 from kinema.lang import build, native
 from kinema.lang.arrange import CONSTANTS, RUN, Key, Setting, Sizes, arrangement_for
-from kinema.lang.plan import ADJOINT, SEED, Plan
+from kinema.lang.plan import ADJOINT, PRIMAL, SEED, Plan
 from kinema.lang.program import CONTROL, OUTPUT, Buffer
 
 _Where = ctypes.c_int64 * 4  # world, slot, element and number
@@ -110,11 +110,12 @@ class Prepared:
         self._call = build.runtime().kn_run
 
     def _end_of_unset(self) -> int:
-        """How many bytes of what a run needs have to be zero: not those of cotangents of outputs that are given."""
+        """Bytes of what a run needs that have to be zero: not those of outputs, or their cotangents, that are set."""
         buffers, named = self.plan.program.buffers, zip(self.named, self.moves, strict=True)
-        packed = {m.key for m, out in named if out.how == native.PACK and buffers[m.key[0]].kind == OUTPUT}
+        filled = {m.key for m, out in named if out.how == native.PACK and buffers[m.key[0]].kind == OUTPUT}
+        filled |= {(b.name, PRIMAL) for b in buffers.values() if b.kind == OUTPUT and b.filled}
         regions = self.arrangement.regions.items()
-        return max([r.offset + r.size for key, r in regions if r.piece == RUN and key not in packed], default=0)
+        return max([r.offset + r.size for key, r in regions if r.piece == RUN and key not in filled], default=0)
 
     def run(self, arrays: Sequence[int], pieces: Sequence[int], status: int, poll: int = 0) -> bool:
         """Pack, run all steps, forward or in reverse, and unpack; whether a world failed.

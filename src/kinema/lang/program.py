@@ -53,6 +53,8 @@ class Buffer:
         values: Contents of a constant, shape (count, numbers).
         order: Where native element i comes from in the user's order, or None: kernels see reordered elements.
         loop: The loop of an iterate.
+        filled: Whether it need not begin as zeros: kernels read no element of scratch before they wrote it in the same
+            step, and write every element of an output.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Buffer:
     values: np.ndarray | None = None
     order: np.ndarray | None = None
     loop: Loop | None = None
+    filled: bool = False
 
     @property
     def length(self) -> int:
@@ -223,13 +226,13 @@ class Program:
         """An input per step, differentiable; `order` as for parameters."""
         return self._add(Buffer(name, CONTROL, element, count, order=_as_order(name, order, count)))
 
-    def scratch(self, name: str, element: type, count: int | None = None) -> Ref:
-        """Intermediate results of one step."""
-        return self._add(Buffer(name, SCRATCH, element, count))
+    def scratch(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
+        """Intermediate results of one step; `filled` as in `Buffer`: a promise that saves time with much memory."""
+        return self._add(Buffer(name, SCRATCH, element, count, filled=filled))
 
-    def output(self, name: str, element: type, count: int | None = None) -> Ref:
-        """A result per step, kept when it is named in `record=`; differentiable."""
-        return self._add(Buffer(name, OUTPUT, element, count))
+    def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
+        """A result per step, kept when it is named in `record=`; differentiable. `filled` as in `Buffer`."""
+        return self._add(Buffer(name, OUTPUT, element, count, filled=filled))
 
     def iterate(self, loop: Loop, name: str, element: type, count: int | None = None) -> Ref:
         """A quantity that a loop improves: `.first` before it, `x` and `x.next` inside, `.last` after it."""

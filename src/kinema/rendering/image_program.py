@@ -122,11 +122,11 @@ def image_program(faces: Faces, shape: Shape) -> Program:
         _average(p, shape, view.size, rgb, alpha)
         return p
 
-    face = p.scratch("face", Int, pixels)
+    face = p.scratch("face", Int, pixels, filled=True)
     packets, outside_packets, outside_faces, rim_packets, rim_edges = shape.room
     inside = Inside(
-        column=p.scratch("inside_column", Int, PACKET * packets),
-        row=p.scratch("inside_row", Int, PACKET * packets),
+        column=p.scratch("inside_column", Int, PACKET * packets, filled=True),
+        row=p.scratch("inside_row", Int, PACKET * packets, filled=True),
         face=p.scratch("inside_face", Int, packets),
     )
     outside = Outside(
@@ -244,7 +244,9 @@ def _image(p: Program, name: str, element: type, pixels: int, shape: Shape) -> R
     """An output, or memory for an image that is averaged, or for none."""
     if name not in shape.outputs:
         return p.scratch(f"no_{name}", element, 1)
-    return p.output(name, element, pixels) if shape.times == 1 else p.scratch(f"fine_{name}", element, pixels)
+    if shape.times == 1:
+        return p.output(name, element, pixels, filled=True)
+    return p.scratch(f"fine_{name}", element, pixels, filled=True)
 
 
 def _average(p: Program, shape: Shape, size: Any, rgb: Ref, alpha: Ref) -> None:

@@ -57,7 +57,7 @@ def scratch_planes(p: Program, look: Look, packets: int) -> Planes:
     wanted = {"normal": lit or needs.depth, "colour": look.vertex_colours, "uv": textured, "place": needs.place}
     elements = {"normal": vec4, "colour": vec3, "uv": vec2, "place": vec3}
     made = {
-        f"{name}_{part}": p.scratch(f"plane_{name}_{part}", elements[name], packets if wanted[name] else 1)
+        f"{name}_{part}": p.scratch(f"plane_{name}_{part}", elements[name], packets if wanted[name] else 1, filled=True)
         for name in wanted
         for part in ("at", "x", "y")
     }

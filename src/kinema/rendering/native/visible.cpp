@@ -247,7 +247,8 @@ class Visible {
 
   // The nearest solid face of every pixel. Nearness is 1/z, which is linear on the screen.
   void draw() {
-    own_.nearness.assign(packets_ * packet + W, T(0));
+    own_.nearness.resize(packets_ * packet + W);
+    memset(own_.nearness.data(), 0, own_.nearness.size() * sizeof(T));
     std::fill(face_, face_ + packets_ * packet, int32_t(EMPTY));
     for (int64_t f = 0; f < faces_; ++f) {
       if (!(own_.facing[f] & SOLID)) continue;
