@@ -125,8 +125,11 @@ def run(
     checkpoint: int | str = 1,
     memory_budget: int | None = None,
     progress: bool | Callable[[int, int], None] = False,
+    form: Form | None = None,
 ) -> Run:
     """`rollout` of values in the order of the names of `inputs`, without its checks of options.
+
+    `form` is that of the values, if it is known already.
 
     Gradients:
         Those of `rollout`.
@@ -135,7 +138,7 @@ def run(
         InputError, MemoryBudgetError: As `rollout`; worlds that fail are left to the caller.
     """
     _refuse_transforms()
-    form, tensors = inputs.form(values)
+    form, tensors = inputs.form(values) if form is None else (form, inputs.ordered(values))
     _refuse_dual(tensors)
     sweep, interval, needed = planner_for(form, tensors, workers).choose(tensors, checkpoint, memory_budget)
     if not form.learned:

@@ -376,7 +376,9 @@ class Planner:
         interval, needed = self._interval(checkpoint, budget) if known is None else known
         if known is None and (budget is not None or needed <= memory.TRIFLE):
             keep_in(self._intervals, (checkpoint, budget), lambda: (interval, needed))
-        direct = tuple([name for i, name in self._direct if tensors[i].data_ptr() % ALIGNMENT == 0])
+        direct: tuple[str, ...] = ()
+        if self._direct:
+            direct = tuple([name for i, name in self._direct if tensors[i].data_ptr() % ALIGNMENT == 0])
         key = interval, direct
         choice = self._sweeps.get(key)
         if choice is None:
@@ -465,6 +467,8 @@ class Reverse:
         self._gradients = [
             (names.index(b.name), along.get(b.name), form.shapes[i]) for b, i in zip(learned, needed, strict=True)
         ]
+        shapes = [shape for _, shape in (*arrays, *direct)]
+        self._as_made = self._gradients == [(i, None, torch.Size(shape)) for i, shape in enumerate(shapes)]
 
     def _describe_trajectories(self, tensors: Sequence[Tensor]) -> list[Source]:
         """Of streamed states: the forward sweep kept the user's trajectories, not states."""
@@ -506,6 +510,8 @@ class Reverse:
             made.append(torch.from_numpy(found.bytes.view(self.form.numbers).reshape(shape)))
         _watched(self.prepared, self.what, show, arrays, pieces, self._fine if status is None else status)
         del alive, memories  # not before
+        if self._as_made:
+            return made
         right = None if status is None else status < 0
         return [self._gradient(made, right, cotangents, *g) for g in self._gradients]
 
