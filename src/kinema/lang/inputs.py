@@ -35,6 +35,7 @@ class Inputs:
         record: Names of states and outputs that are wanted.
         names: Of states, parameters and controls, in the order in which they are given.
         shapes: Of outputs that are wanted in another one than (steps, *buffer shape), without the batch.
+        counts: Name of an output of integers that is wanted as such, not as a tensor.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Inputs:
         record: tuple[str, ...],
         names: Names,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
+        counts: str | None = None,
     ) -> None:
         _check_record(program, record)
         _check_names(program, names)
@@ -56,6 +58,7 @@ class Inputs:
         self.states = [b for b in buffers if b.kind == STATE]
         self.recorded = tuple(n for n in record if program.buffers[n].kind == STATE)
         self.outputs = [program.buffers[n] for n in record if program.buffers[n].kind == OUTPUT]
+        self.counts = None if counts is None else program.buffers[counts]
         self._forms: dict[Any, Form] = {}
         self._last: dict[Any, tuple[Callable[..., bool], Form]] = {}  # whether values look like the last, and its form
 
@@ -154,7 +157,8 @@ class Form:
         shared: Names of inputs that all worlds share.
         states: Buffers of the state.
         recorded: Names of states whose trajectories are wanted.
-        outputs: Outputs that are wanted.
+        outputs: Outputs that are wanted as tensors.
+        counts: The one that is wanted as integers.
         dtype: float32 or float64.
         learned: Which inputs require gradients.
         prepared: What was prepared for these inputs.
@@ -163,6 +167,7 @@ class Form:
     def __init__(self, inputs: Inputs, tensors: Sequence[Tensor], precision: tuple[torch.dtype, str]) -> None:
         self.program, self.steps, self.output_shapes = inputs.program, inputs.steps, inputs.shapes
         self.states, self.recorded, self.outputs = inputs.states, inputs.recorded, inputs.outputs
+        self.counts = inputs.counts
         self.state_names = [b.name for b in self.states]
         self.output_names = [b.name for b in self.outputs]
         self.dtype, self.like = precision
@@ -232,7 +237,8 @@ class Form:
 
     def plan(self, wrt: frozenset[str] = frozenset(), seeds: frozenset[str] = frozenset(), replay: bool = True) -> Plan:
         """The program, compiled to take derivatives with respect to `wrt`, see `Options`."""
-        lanes, outputs = self._lanes(self.program, self.width), frozenset(b.name for b in self.outputs)
+        lanes = self._lanes(self.program, self.width)
+        outputs = frozenset(b.name for b in (*self.outputs, self.counts) if b is not None)
         options = Options(self.precision, lanes, self.width, wrt, outputs, seeds, self.check, replay)
         return plan_for(self.program, options)
 

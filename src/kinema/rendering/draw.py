@@ -276,10 +276,11 @@ class Drawing:
     ) -> dict[str, Tensor]:
         workers = workers_of(threads)
         while True:
-            form, (counts, *outs), status, failed, _, _ = run(ready.inputs, values, workers, form=form)
+            form, outs, status, failed, counts, _, _ = run(ready.inputs, values, workers, form=form)
             if failed:
                 raise failure(form, status)
-            needed = (counts if counts.ndim == 1 else counts.flatten(0, -2).amax(0)).tolist()
+            lists = len(ready.room)
+            needed = counts if form.worlds == 1 else [max(counts[i::lists]) for i in range(lists)]
             if not any(map(gt, needed, ready.room)):
                 break
             self._topology.forget(replace(self._shape, room=ready.room))
@@ -296,8 +297,7 @@ class Drawing:
         outputs = ["face_index" if name == "face" else name for name in self.outputs]
         width, height = self._shape.size
         shapes = {name: (height, row_length(width), *program.buffers[name].shape[1:]) for name in outputs}
-        record, shapes["needed"] = ("needed", *outputs), (len(room),)
-        return Ready(room, names, Inputs(program, 1, record, ((), names, ()), shapes))
+        return Ready(room, names, Inputs(program, 1, tuple(outputs), ((), names, ()), shapes, "needed"))
 
 
 @lru_cache(typed=True)
