@@ -110,7 +110,7 @@ def rollout(
 
 
 class Run(NamedTuple):
-    """Results of `run`: final states, trajectories and outputs in the order of the form, and as in `Ran` and `Rollout`."""
+    """Results of `run`: final states, trajectories and outputs in the order of the form; see `Ran` and `Rollout`."""
 
     form: Form
     outs: Sequence[Tensor]
@@ -209,6 +209,8 @@ def _steps_of(program: Any, steps: Any) -> int:
 
 def workers_of(threads: Any) -> int:
     """The number of worker threads, all CPUs of the process for None."""
+    if type(threads) is int and threads > 0:
+        return threads
     return _all_cpus() if threads is None else _positive("threads", threads)
 
 

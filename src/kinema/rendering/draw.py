@@ -74,10 +74,9 @@ def render_surfaces(
     Raises:
         InputError: Faces, outputs or shapes make no sense.
     """
-    outputs = (outputs,) if isinstance(outputs, str) else tuple(dict.fromkeys(outputs))
-    _check(outputs, supersample, soft is not None)
+    names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    options = _checked(names, supersample, soft is not None), supersample, soft is not None, edges, perspective
     lights = DEFAULT_LIGHTS if lights is None else lights
-    options = outputs, supersample, soft is not None, edges, perspective
     return draw(surfaces, camera, lights, background, sigma, soft, options, threads)
 
 
@@ -98,11 +97,13 @@ def draw(
     surfaces = (surfaces,) if isinstance(surfaces, Surface) else tuple(surfaces)
     if not surfaces:
         raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
+    same: Any = None
+    view: View | None = None
     try:
         same = (id(camera), id(lights), id(soft), background, sigma, options, *map(_identity, surfaces))
         view = _VIEWS.get(same)
     except (TypeError, RuntimeError):  # numbers in a list; tensors of the inference mode
-        same = view = None
+        same = None
     image = None if view is None else view.draw(surfaces, threads)
     if image is not None:
         return image
@@ -112,9 +113,10 @@ def draw(
     if {*map(_dtype, parameters.values())} != {dtype}:
         return drawing.draw({name: tensor.to(dtype) for name, tensor in parameters.items()}, threads)
     image = drawing.draw(parameters, threads)
-    if same is not None and _lasts(parameters, surfaces, background):
+    found_by = camera, lights, soft, background, sigma
+    if same is not None and _lasts(parameters, found_by, [s.material for s in surfaces]):
         _VIEWS.pop(same, None)
-        keep_in(_VIEWS, same, lambda: View(drawing, parameters, surfaces, (camera, lights, soft)))
+        keep_in(_VIEWS, same, lambda: View(drawing, parameters, surfaces, found_by))
     return image
 
 
@@ -128,14 +130,14 @@ class View:
         drawing: The way to draw.
         parameters: All that it takes.
         surfaces: What was drawn.
-        others: What else it is found by; all of this stays alive, so that ids stay theirs.
+        found_by: What else it is found by; all of this stays alive, so that ids stay theirs.
     """
 
     def __init__(
-        self, drawing: Drawing, parameters: dict[str, Tensor], surfaces: Sequence[Surface], others: tuple[Any, ...]
+        self, drawing: Drawing, parameters: dict[str, Tensor], surfaces: Sequence[Surface], found_by: tuple[Any, ...]
     ) -> None:
         self._drawing, self._others = drawing, list(parameters.values())[1:]
-        self._held = others, [(s.faces, s.points, s.material) for s in surfaces]
+        self._held = found_by, [(s.faces, s.points, s.material) for s in surfaces]
         made = "colours" in parameters and parameters["colours"] is not surfaces[0].material.colour
         self._colours = list(parameters).index("colours") if made else None
 
@@ -156,17 +158,21 @@ def _identity(surface: Surface) -> tuple[Any, ...]:
     return id(faces), faces._version, id(points), version, id(surface.material), surface.smooth, surface.two_sided
 
 
-def _lasts(parameters: dict[str, Tensor], surfaces: Sequence[Surface], background: Any) -> bool:
-    """Whether a `View` can hold these parameters: no copies of tensors, which may change, and no graphs of torch."""
-    materials = [s.material for s in surfaces]
-    held = [*list(parameters.values())[1:], *[m.colour for m in materials]]
+def _lasts(parameters: dict[str, Tensor], view: Sequence[Any], materials: Sequence[Material]) -> bool:
+    """Whether a `View` can hold these parameters and what they come from, camera, lights, softness, background, sigma.
+
+    It must hold no copies of tensors, which may change later, no graphs of torch, and no textures, which are large.
+    """
+    *objects, background, sigma = view
+    fields = [x for one in (*objects, *materials) if one is not None for x in vars(one).values()]
     numbers = [x for m in materials for x in (m.diffuse, m.specular, m.shininess)]
-    if isinstance(background, Tensor):
-        copied = parameters.get("background", background) is not background
-    else:
-        copied, numbers = type(background) is not tuple, [*numbers, *background]
-    textured = [m for m in materials if m.texture is not None]
-    return all(map(_is_leaf, held)) and {*map(type, numbers)} <= _NUMBERS and not copied and not textured
+    if type(background) is tuple:
+        numbers += background
+    elif parameters.get("background", background) is not background:
+        return False
+    if any(isinstance(x, Tensor) and not x.is_leaf for x in (*fields, background, sigma)):
+        return False
+    return {*map(type, numbers)} <= _NUMBERS and all(m.texture is None for m in materials)
 
 
 def _drawing_of(surfaces: Sequence[Surface], camera: Camera, lights: Lights, options: Options) -> Drawing:
@@ -280,7 +286,7 @@ class Drawing:
             if failed:
                 raise failure(form, status)
             lists = len(ready.room)
-            needed = counts if form.worlds == 1 else [max(counts[i::lists]) for i in range(lists)]
+            needed = counts[:] if form.worlds == 1 else [max(counts[i::lists]) for i in range(lists)]
             if not any(map(gt, needed, ready.room)):
                 break
             self._topology.forget(replace(self._shape, room=ready.room))
@@ -301,7 +307,8 @@ class Drawing:
 
 
 @lru_cache(typed=True)
-def _check(outputs: tuple[str, ...], supersample: int, soft: bool) -> None:
+def _checked(outputs: tuple[str, ...], supersample: int, soft: bool) -> tuple[str, ...]:
+    """The outputs, each once, if they make sense."""
     unknown = [n for n in outputs if n not in OUTPUTS]
     if unknown or not outputs:
         raise InputError("unknown outputs", got=", ".join(unknown) or "none", expected=", ".join(OUTPUTS))
@@ -314,6 +321,7 @@ def _check(outputs: tuple[str, ...], supersample: int, soft: bool) -> None:
     if sharp and supersample > 1:
         fix = "draw these without supersample"
         raise InputError("means over pixels make no sense", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
+    return tuple(dict.fromkeys(outputs))
 
 
 def _quantifier(flags: Sequence[bool]) -> str:
@@ -428,7 +436,7 @@ def _stacked(values: Sequence[Tensor | float], dtype: torch.dtype) -> Tensor:
     return made[0][..., None] if len(made) == 1 else torch.stack(torch.broadcast_tensors(*made), dim=-1)
 
 
-_dtype, _is_leaf = attrgetter("dtype"), attrgetter("is_leaf")
+_dtype = attrgetter("dtype")
 _NUMBERS = {float, int}
 
 
