@@ -6,6 +6,7 @@ import math
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from kinema.lang import cpu
 from kinema.lang.arrange import keep_in
 from kinema.lang.inputs import Form, Inputs, common_batch, inputs_of, named
 from kinema.lang.program import CONTROL, PARAMETER, STATE, Program
-from kinema.lang.sweeps import Forward, Ran, Tangent, planner_for
+from kinema.lang.sweeps import Forward, Integers, Ran, Tangent, planner_for, status_tensor
 
 RECOUNT = 1.0  # seconds after which the CPUs are counted again
 
@@ -93,27 +94,29 @@ def rollout(
     if checkpoint != "auto":
         checkpoint = min(_positive("checkpoint", checkpoint), steps)
     inputs, values = _inputs(program, steps, names, state, parameters, controls)
-    form, outs, status, failed, interval, needed = run(inputs, values, workers, checkpoint, memory_budget, progress)
-    if failed and on_failure == "raise":
-        raise failure(form, status)
+    ran = run(inputs, values, workers, checkpoint, memory_budget, progress)
+    form, outs = ran.form, ran.outs
+    if ran.failed and on_failure == "raise":
+        raise failure(form, ran.status)
     states, end = len(form.states), len(form.states) + len(form.recorded)
     return Rollout(
         dict(zip(form.state_names, outs[:states], strict=True)),
         dict(zip(form.recorded, outs[states:end], strict=True)),
         dict(zip(form.output_names, outs[end:], strict=True)),
-        status,
-        interval,
-        needed,
+        status_tensor(ran.status, form.batch),
+        ran.interval,
+        ran.bytes,
     )
 
 
 class Run(NamedTuple):
-    """Results of `run`: final states, trajectories and outputs in the order of the form, and as in `Rollout`."""
+    """Results of `run`: final states, trajectories and outputs in the order of the form; see `Ran` and `Rollout`."""
 
     form: Form
     outs: Sequence[Tensor]
-    status: Tensor
+    status: Integers
     failed: bool
+    counts: Integers
     interval: int
     bytes: int
 
@@ -125,8 +128,11 @@ def run(
     checkpoint: int | str = 1,
     memory_budget: int | None = None,
     progress: bool | Callable[[int, int], None] = False,
+    form: Form | None = None,
 ) -> Run:
     """`rollout` of values in the order of the names of `inputs`, without its checks of options.
+
+    `form` is that of the values, if it is known already.
 
     Gradients:
         Those of `rollout`.
@@ -135,12 +141,12 @@ def run(
         InputError, MemoryBudgetError: As `rollout`; worlds that fail are left to the caller.
     """
     _refuse_transforms()
-    form, tensors = inputs.form(values)
+    form, tensors = inputs.form(values) if form is None else (form, inputs.ordered(values))
     _refuse_dual(tensors)
     sweep, interval, needed = planner_for(form, tensors, workers).choose(tensors, checkpoint, memory_budget)
     if not form.learned:
-        outs, _, status, failed = sweep.run(tensors, progress)
-        return Run(form, outs, status, failed, interval, needed)
+        outs, _, status, failed, counts = sweep.run(tensors, progress)
+        return Run(form, outs, status, failed, counts, interval, needed)
     job = _Job(sweep, tensors, progress)
     made = _apply(job, *[tensors[i] for i in form.learned])
     return Run(form, made, *job.ended(), interval, needed)
@@ -187,10 +193,10 @@ def jvp(
         directions = {name: _direction(form, name, value) for name, value in named("tangent", tangents).items()}
         key = (workers, *((name, t.stride(), t.is_neg()) for name, t in directions.items()))
         sweep = keep_in(form.prepared, key, lambda: Tangent(form, tensors, directions, workers))
-        outs, _, status, failed = sweep.run([*tensors, *directions.values()], progress)
-    if failed:
-        raise failure(form, status)
-    states = form.state_names
+        ran = sweep.run([*tensors, *directions.values()], progress)
+    if ran.failed:
+        raise failure(form, ran.status)
+    states, outs = form.state_names, ran.outs
     return dict(zip(states, outs[: len(states)], strict=True)), dict(zip(states, outs[len(states) :], strict=True))
 
 
@@ -203,6 +209,8 @@ def _steps_of(program: Any, steps: Any) -> int:
 
 def workers_of(threads: Any) -> int:
     """The number of worker threads, all CPUs of the process for None."""
+    if type(threads) is int and threads > 0:
+        return threads
     return _all_cpus() if threads is None else _positive("threads", threads)
 
 
@@ -228,9 +236,9 @@ def _direction(form: Form, name: str, value: Any) -> Tensor:
     return tensor.expand(form.full(name))
 
 
-def failure(form: Form, status: Tensor) -> SimulationError:
+def failure(form: Form, status: Integers) -> SimulationError:
     """The error of worlds that became non-finite."""
-    steps = status.numpy().ravel()
+    steps = np.array(status)
     failed = np.flatnonzero(steps >= 0)
     return SimulationError(
         f"{len(failed)} of {form.worlds} worlds of {form.program.name!r} became non-finite",
@@ -243,23 +251,25 @@ def failure(form: Form, status: Tensor) -> SimulationError:
 class _Job:
     """One rollout that torch may differentiate: its sweep, its inputs until it ran, and then how it ended."""
 
-    __slots__ = ("failed", "progress", "status", "sweep", "tensors")
+    __slots__ = ("counts", "failed", "progress", "status", "sweep", "tensors")
 
     def __init__(self, sweep: Forward, tensors: Sequence[Tensor], progress: bool | Callable[[int, int], None]) -> None:
         self.sweep, self.tensors, self.progress = sweep, tensors, progress
-        self.status: Any = None
+        self.status: Integers | None = None
+        self.counts: Integers = ()
         self.failed = False
 
     def forward(self) -> Ran:
         """Run; inputs that are needed again are torch's to keep."""
         ran = self.sweep.run(self.tensors, self.progress)
-        self.status, self.failed, self.tensors = ran.status, ran.failed, ()
+        _, _, self.status, self.failed, self.counts = ran
+        self.tensors = ()
         return ran
 
-    def ended(self) -> tuple[Tensor, bool]:
-        """The status, which is the user's from now on, and whether a world failed; only then it is kept."""
-        status, self.status = self.status, self.status.clone() if self.failed else None
-        return status, self.failed
+    def ended(self) -> tuple[Integers, bool, Integers]:
+        """The status, which is the user's from now on, whether a world failed, only then it is kept, and counts."""
+        status, self.status = self.status, copy(self.status) if self.failed else None
+        return status, self.failed, self.counts
 
 
 class _RolloutFunction(torch.autograd.Function):

@@ -6,8 +6,10 @@ and hands addresses to one native call. Nothing of a run is kept here: several t
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import add, methodcaller
 from typing import Any, NamedTuple
 
@@ -118,25 +120,46 @@ class Array(NamedTuple):
 
 
 class Filled:
-    """Tensors that a run fills: several are made at once, in loops that are not Python's.
+    """Tensors that a run fills.
 
-    Memory is from numpy, which asks for huge pages; torch.zeros wakes its threads, which costs milliseconds on a busy
-    machine.
+    Memory of large ones is from numpy, which asks for huge pages; torch.zeros wakes its threads, which costs
+    milliseconds on a busy machine.
     """
 
-    def __init__(self, arrays: Sequence[Array], status: tuple[int, ...] = ()) -> None:
+    def __init__(self, arrays: Sequence[Array]) -> None:
         self.moves = [array.move for array in arrays]
         self._shapes, self._numbers = [array.shape for array in arrays], [array.numbers for array in arrays]
-        self._with_status = [*self._shapes, status], [*self._numbers, np.int64]
+        dtypes = [torch.from_numpy(np.empty(0, numbers)).dtype for numbers in self._numbers]
+        self._bytes = [math.prod(a.shape) * dtype.itemsize for a, dtype in zip(arrays, dtypes, strict=True)]
+        # Strides are given as well: so torch has less to find out than in torch.empty, and takes half of the time.
+        self._small = [
+            partial(torch.empty_strided, array.shape, _contiguous_strides(array.shape), dtype=dtype)
+            for array, dtype in zip(arrays, dtypes, strict=True)
+            if sum(self._bytes) <= SMALL
+        ]
 
     def zeros(self) -> list[Tensor]:
         """Fresh ones, for what is added to, or not set where worlds failed."""
+        if self._small:
+            made = self.empty()
+            for tensor, size in zip(made, self._bytes, strict=True):
+                ctypes.memset(tensor.data_ptr(), 0, size)
+            return made
         return list(map(torch.from_numpy, map(np.zeros, self._shapes, self._numbers)))
 
-    def empty(self) -> tuple[list[Tensor], Tensor]:
-        """Fresh ones, for what is set everywhere, and the status of all worlds."""
-        *made, status = map(torch.from_numpy, map(np.empty, *self._with_status))
-        return made, status
+    def empty(self) -> list[Tensor]:
+        """Fresh ones, for what is set everywhere."""
+        if self._small:
+            return [make() for make in self._small]
+        return list(map(torch.from_numpy, map(np.empty, self._shapes, self._numbers)))
+
+
+Integers = Any  # an array of ctypes: made several times faster than a tensor, which few of them become
+
+
+def status_tensor(status: Integers, batch: tuple[int, ...]) -> Tensor:
+    """The status of all worlds as a tensor, in the same memory."""
+    return torch.frombuffer(status, dtype=torch.int64).view(batch)
 
 
 # Bytes that are zeroed at once: the C library gives used memory again. More come as zeros from the system when they are
@@ -164,7 +187,7 @@ class Piece:
     def make(self) -> Tensor:
         """A fresh one, aligned."""
         if self._set_later:
-            made = torch.empty(self._count, dtype=self._dtype)
+            made = torch.empty_strided((self._count,), (1,), dtype=self._dtype)
             if made.data_ptr() % ALIGNMENT == 0:  # so torch does on all systems that are known
                 return made
         return torch.from_numpy(zeroed(self._size).bytes).view(self._dtype)
@@ -182,12 +205,12 @@ def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _watched(
-    prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: Tensor
+    prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: Integers
 ) -> bool:
     """Run, with progress shown; whether a world failed."""
     watcher = progress.begin(what, prepared.setting.steps, show)
     try:
-        return prepared.run(arrays, pieces, status.data_ptr(), watcher.address)
+        return prepared.run(arrays, pieces, ctypes.addressof(status), watcher.address)
     except KeyboardInterrupt as interrupt:
         raise (watcher.error or interrupt) from None
     finally:
@@ -211,14 +234,16 @@ class Ran(NamedTuple):
     Attributes:
         outs: Final states, trajectories and outputs.
         kept: Memory that a reverse sweep needs; torch owns and guards it.
-        status: Per world, -1 or the step in which it failed, int64.
+        status: Per world, -1 or the step in which it failed.
         failed: Whether any has.
+        counts: Of all worlds one after the other, see `Form.counts`.
     """
 
     outs: list[Tensor]
     kept: list[Tensor]
-    status: Tensor
+    status: Integers
     failed: bool
+    counts: Integers = ()
 
 
 class Forward:
@@ -254,7 +279,7 @@ class Forward:
         ]
         self.read_again = self.controls + self._direct
         self._outs = self._describe_outputs(compiled)
-        self._made = Filled([out for out in self._outs if isinstance(out, Array)], form.batch)
+        self._made = Filled([out for out in self._outs if isinstance(out, Array)])
         self._views = len(self._made.moves) < len(self._outs)
         known = arrangement_for(compiled, self.setting, "forward")
         pieces = known.pieces
@@ -262,9 +287,13 @@ class Forward:
         self._kept = kept if keep else kept[1:]
         given = {len(pieces) - len(self._kept) + i: piece.unset for i, piece in enumerate(self._kept)}
         given |= dict.fromkeys(range(len(pieces), len(pieces) + len(direct)), 0)
-        moves, filled = self.reading.moves, self._made.moves
+        moves, filled, counts = self.reading.moves, self._made.moves, form.counts
+        if counts is not None:
+            filled = [*filled, Move((counts.name, PRIMAL))]
+        self._counts = None if counts is None else ctypes.c_int32 * (form.worlds * form.steps * counts.length)
         self.prepared = Prepared(compiled, self.setting, "forward", moves, filled, given, finite=len(moves))
-        self.fine = torch.full(form.batch, -1)  # the status if no world failed
+        self._status = ctypes.c_int64 * form.worlds
+        self.fine = self._status(*[-1] * form.worlds)  # the status if no world failed
         self._reverses: dict[Any, Reverse] = {}
 
     def _describe_outputs(self, compiled: Plan) -> list[Array | View]:
@@ -301,14 +330,18 @@ class Forward:
         pieces = _addresses(kept)
         if self._direct:
             pieces += [arrays[i] for i in self._direct]
-        made, status = self._made.empty()
+        made, status = self._made.empty(), self._status()
+        counts: Integers = ()
         arrays += _addresses(made)
+        if self._counts is not None:
+            counts = self._counts()
+            arrays.append(ctypes.addressof(counts))
         failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
         del alive  # not before
         outs = self._with_views(made, kept) if self._views else made
         if self.keep and self.streamed:
             kept += outs[len(self.form.states) : len(self.form.states) + len(self.form.recorded)]
-        return Ran(outs, kept if self.keep else [], status, failed)
+        return Ran(outs, kept if self.keep else [], status, failed, counts)
 
     def _with_views(self, made: Sequence[Tensor], kept: Sequence[Tensor]) -> list[Tensor]:
         """All outputs, given those that are no views."""
@@ -376,7 +409,9 @@ class Planner:
         interval, needed = self._interval(checkpoint, budget) if known is None else known
         if known is None and (budget is not None or needed <= memory.TRIFLE):
             keep_in(self._intervals, (checkpoint, budget), lambda: (interval, needed))
-        direct = tuple([name for i, name in self._direct if tensors[i].data_ptr() % ALIGNMENT == 0])
+        direct: tuple[str, ...] = ()
+        if self._direct:
+            direct = tuple([name for i, name in self._direct if tensors[i].data_ptr() % ALIGNMENT == 0])
         key = interval, direct
         choice = self._sweeps.get(key)
         if choice is None:
@@ -465,6 +500,8 @@ class Reverse:
         self._gradients = [
             (names.index(b.name), along.get(b.name), form.shapes[i]) for b, i in zip(learned, needed, strict=True)
         ]
+        shapes = [shape for _, shape in (*arrays, *direct)]
+        self._as_made = self._gradients == [(i, None, torch.Size(shape)) for i, shape in enumerate(shapes)]
 
     def _describe_trajectories(self, tensors: Sequence[Tensor]) -> list[Source]:
         """Of streamed states: the forward sweep kept the user's trajectories, not states."""
@@ -489,7 +526,7 @@ class Reverse:
         self,
         read: Sequence[Tensor],
         kept: Sequence[Tensor],
-        status: Tensor | None,
+        status: Integers | None,
         cotangents: Sequence[Any],
         show: Show,
     ) -> list[Tensor]:
@@ -506,7 +543,9 @@ class Reverse:
             made.append(torch.from_numpy(found.bytes.view(self.form.numbers).reshape(shape)))
         _watched(self.prepared, self.what, show, arrays, pieces, self._fine if status is None else status)
         del alive, memories  # not before
-        right = None if status is None else status < 0
+        if self._as_made:
+            return made
+        right = None if status is None else status_tensor(status, self.form.batch) < 0
         return [self._gradient(made, right, cotangents, *g) for g in self._gradients]
 
     def _gradient(
@@ -560,13 +599,14 @@ class Tangent:
             for space in (PRIMAL, TANGENT)
             for b in form.states
         ]
-        self._made, moves = Filled(made, form.batch), self.reading.moves
+        self._made, moves = Filled(made), self.reading.moves
+        self._status = ctypes.c_int64 * form.worlds
         self.prepared = Prepared(compiled, setting, "tangent", moves, self._made.moves, finite=len(moves))
 
     def run(self, tensors: Sequence[Tensor], show: Show) -> Ran:
         """Run all steps; `outs` are the final states and their tangents."""
         arrays, alive = self.reading.addresses(tensors)
-        outs, status = self._made.empty()
+        outs, status = self._made.empty(), self._status()
         arrays += _addresses(outs)
         failed = _watched(self.prepared, self.what, show, arrays, (), status)
         del alive  # not before

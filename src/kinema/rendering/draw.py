@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter, gt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from kinema.errors import InputError
 from kinema.lang.arrange import keep_in
 from kinema.lang.bridge import failure, run, workers_of
-from kinema.lang.inputs import Inputs
+from kinema.lang.inputs import Form, Inputs
 from kinema.rendering.camera import Camera
 from kinema.rendering.image_program import Shape
 from kinema.rendering.points import Look
@@ -74,10 +74,9 @@ def render_surfaces(
     Raises:
         InputError: Faces, outputs or shapes make no sense.
     """
-    outputs = (outputs,) if isinstance(outputs, str) else tuple(dict.fromkeys(outputs))
-    _check(outputs, supersample, soft is not None)
+    names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    options = _checked(names, supersample, soft is not None), supersample, soft is not None, edges, perspective
     lights = DEFAULT_LIGHTS if lights is None else lights
-    options = outputs, supersample, soft is not None, edges, perspective
     return draw(surfaces, camera, lights, background, sigma, soft, options, threads)
 
 
@@ -98,6 +97,85 @@ def draw(
     surfaces = (surfaces,) if isinstance(surfaces, Surface) else tuple(surfaces)
     if not surfaces:
         raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
+    same: Any = None
+    view: View | None = None
+    try:
+        same = (id(camera), id(lights), id(soft), background, sigma, options, *map(_identity, surfaces))
+        view = _VIEWS.get(same)
+    except (TypeError, RuntimeError):  # numbers in a list; tensors of the inference mode
+        same = None
+    image = None if view is None else view.draw(surfaces, threads)
+    if image is not None:
+        return image
+    drawing = _drawing_of(surfaces, camera, lights, options)
+    parameters = _parameters(drawing.look, surfaces, camera, lights, background, sigma, soft)
+    dtype = surfaces[0].vertices.dtype
+    if {*map(_dtype, parameters.values())} != {dtype}:
+        return drawing.draw({name: tensor.to(dtype) for name, tensor in parameters.items()}, threads)
+    image = drawing.draw(parameters, threads)
+    found_by = camera, lights, soft, background, sigma
+    if same is not None and _lasts(parameters, found_by, [s.material for s in surfaces]):
+        _VIEWS.pop(same, None)
+        keep_in(_VIEWS, same, lambda: View(drawing, parameters, surfaces, found_by))
+    return image
+
+
+class View:
+    """What was made of a camera, lights, materials and numbers, for more images of vertices that have moved.
+
+    It has the tensors that were given, which show what is done to them later, and some that were made of plain numbers;
+    what torch makes of tensors, it makes again for every image.
+
+    Args:
+        drawing: The way to draw.
+        parameters: All that it takes.
+        surfaces: What was drawn.
+        found_by: What else it is found by; all of this stays alive, so that ids stay theirs.
+    """
+
+    def __init__(
+        self, drawing: Drawing, parameters: dict[str, Tensor], surfaces: Sequence[Surface], found_by: tuple[Any, ...]
+    ) -> None:
+        self._drawing, self._others = drawing, list(parameters.values())[1:]
+        self._held = found_by, [(s.faces, s.points, s.material) for s in surfaces]
+        made = "colours" in parameters and parameters["colours"] is not surfaces[0].material.colour
+        self._colours = list(parameters).index("colours") if made else None
+
+    def draw(self, surfaces: Sequence[Surface], threads: int | None) -> dict[str, Tensor] | None:
+        """An image; None if tensors do not look as before, so that it cannot be known whether all else still holds."""
+        values = [_joined([s.vertices for s in surfaces], surfaces[0].vertices.dtype), *self._others]
+        if self._colours is not None:
+            values[self._colours] = _colours(self._drawing.look, surfaces)
+        return self._drawing.draw_again(values, threads)
+
+
+_VIEWS: dict[Any, View] = {}  # by identity
+
+
+def _identity(surface: Surface) -> tuple[Any, ...]:
+    faces, points = surface.faces, surface.points
+    version = None if points is None else points._version
+    return id(faces), faces._version, id(points), version, id(surface.material), surface.smooth, surface.two_sided
+
+
+def _lasts(parameters: dict[str, Tensor], view: Sequence[Any], materials: Sequence[Material]) -> bool:
+    """Whether a `View` can hold these parameters and what they come from, camera, lights, softness, background, sigma.
+
+    It must hold no copies of tensors, which may change later, no graphs of torch, and no textures, which are large.
+    """
+    *objects, background, sigma = view
+    fields = [x for one in (*objects, *materials) if one is not None for x in vars(one).values()]
+    numbers = [x for m in materials for x in (m.diffuse, m.specular, m.shininess)]
+    if type(background) is tuple:
+        numbers += background
+    elif parameters.get("background", background) is not background:
+        return False
+    if any(isinstance(x, Tensor) and not x.is_leaf for x in (*fields, background, sigma)):
+        return False
+    return {*map(type, numbers)} <= _NUMBERS and all(m.texture is None for m in materials)
+
+
+def _drawing_of(surfaces: Sequence[Surface], camera: Camera, lights: Lights, options: Options) -> Drawing:
     topology = topology_of(surfaces)
     key = (
         tuple(map(_kind_of, surfaces)),
@@ -105,10 +183,10 @@ def draw(
         (lights.directions.shape[-2], lights.points.shape[-2]),
         options,
     )
-    drawing: Drawing | None = topology.drawings.get(key)
-    if drawing is None:
-        drawing = keep_in(topology.drawings, key, lambda: Drawing(topology, *key))
-    return drawing.draw(_parameters(drawing.look, surfaces, camera, lights, background, sigma, soft), threads)
+    found: Drawing | None = topology.drawings.get(key)
+    if found is None:
+        found = keep_in(topology.drawings, key, lambda: Drawing(topology, *key))
+    return found
 
 
 class Kind(NamedTuple):
@@ -135,6 +213,14 @@ def _kind_of(surface: Surface) -> Kind:
         isinstance(specular, Tensor) or specular != 0.0,
         _of_vertices(material, count),
     )
+
+
+class Ready(NamedTuple):
+    """A program that is ready to be run: room in its lists, names of its parameters, its inputs."""
+
+    room: tuple[int, ...]
+    names: tuple[str, ...]
+    inputs: Inputs
 
 
 class Drawing:
@@ -176,40 +262,53 @@ class Drawing:
         self._topology, self._shape = topology, shape
         self._size = width, height, supersample, soft  # what room depends on
         self._columns = None if row_length(width) == width else width
-        self._ready: tuple[tuple[int, ...], Inputs] | None = None  # room in lists, and what is run
+        self._ready: Ready | None = None
 
     def draw(self, parameters: dict[str, Tensor], threads: int | None) -> dict[str, Tensor]:
         """Run the program, with as much room in its lists as it turns out to need."""
-        values, workers = list(parameters.values()), workers_of(threads)
-        ready = self._ready or self._prepare(self._topology.room.get(self._size, self._shape.room), parameters)
+        if self._ready is None:
+            room = self._topology.room.get(self._size, self._shape.room)
+            self._ready = self._prepare(room, tuple(parameters))
+        return self._draw(self._ready, list(parameters.values()), None, threads)
+
+    def draw_again(self, values: Sequence[Tensor], threads: int | None) -> dict[str, Tensor] | None:
+        """The same for parameters in their order; None if they do not look like the last ones."""
+        ready = self._ready
+        form = None if ready is None else ready.inputs.last_form(values)
+        return None if ready is None or form is None else self._draw(ready, values, form, threads)
+
+    def _draw(
+        self, ready: Ready, values: Sequence[Tensor], form: Form | None, threads: int | None
+    ) -> dict[str, Tensor]:
+        workers = workers_of(threads)
         while True:
-            room, inputs = ready
-            form, (counts, *outs), status, failed, _, _ = run(inputs, values, workers)
+            form, outs, status, failed, counts, _, _ = run(ready.inputs, values, workers, form=form)
             if failed:
                 raise failure(form, status)
-            needed = (counts if counts.ndim == 1 else counts.flatten(0, -2).amax(0)).tolist()
-            if not any(map(gt, needed, room)):
+            lists = len(ready.room)
+            needed = counts[:] if form.worlds == 1 else [max(counts[i::lists]) for i in range(lists)]
+            if not any(map(gt, needed, ready.room)):
                 break
-            self._topology.forget(replace(self._shape, room=room))
-            larger = tuple(r if n <= r else n + n // 4 for n, r in zip(needed, room, strict=True))
-            ready = self._prepare(larger, parameters)
+            self._topology.forget(replace(self._shape, room=ready.room))
+            larger = tuple(r if n <= r else n + n // 4 for n, r in zip(needed, ready.room, strict=True))
+            self._ready = ready = self._prepare(larger, ready.names)
+            form = None
         if self._columns is not None:
             outs = [out.narrow(len(form.batch) + 1, 0, self._columns) for out in outs]
         return dict(zip(self.outputs, outs, strict=True))
 
-    def _prepare(self, room: tuple[int, ...], names: Iterable[str]) -> tuple[tuple[int, ...], Inputs]:
+    def _prepare(self, room: tuple[int, ...], names: tuple[str, ...]) -> Ready:
         self._topology.room[self._size] = room
         program = self._topology.program(replace(self._shape, room=room))
         outputs = ["face_index" if name == "face" else name for name in self.outputs]
         width, height = self._shape.size
         shapes = {name: (height, row_length(width), *program.buffers[name].shape[1:]) for name in outputs}
-        record, shapes["needed"] = ("needed", *outputs), (len(room),)
-        self._ready = ready = room, Inputs(program, 1, record, ((), tuple(names), ()), shapes)
-        return ready
+        return Ready(room, names, Inputs(program, 1, tuple(outputs), ((), names, ()), shapes, "needed"))
 
 
 @lru_cache(typed=True)
-def _check(outputs: tuple[str, ...], supersample: int, soft: bool) -> None:
+def _checked(outputs: tuple[str, ...], supersample: int, soft: bool) -> tuple[str, ...]:
+    """The outputs, each once, if they make sense."""
     unknown = [n for n in outputs if n not in OUTPUTS]
     if unknown or not outputs:
         raise InputError("unknown outputs", got=", ".join(unknown) or "none", expected=", ".join(OUTPUTS))
@@ -222,6 +321,7 @@ def _check(outputs: tuple[str, ...], supersample: int, soft: bool) -> None:
     if sharp and supersample > 1:
         fix = "draw these without supersample"
         raise InputError("means over pixels make no sense", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
+    return tuple(dict.fromkeys(outputs))
 
 
 def _quantifier(flags: Sequence[bool]) -> str:
@@ -279,10 +379,8 @@ def _parameters(
     if look.textured != "none":
         uv = [s.vertices.new_zeros(s.vertices.shape[-2], 2) if s.uv is None else s.uv for s in surfaces]
         given["uv"] = _joined(uv, dtype)
-    if look.vertex_colours:
-        given["colours"] = _joined([_vertex_colours(s) for s in surfaces], dtype)
-    elif look.colours:
-        given["colours"] = _joined([m.colour.unsqueeze(-2) for m in materials], dtype)
+    if look.colours:
+        given["colours"] = _colours(look, surfaces)
     if look.textured != "none":
         given["texture"] = _joined([m.texture.flatten(-3, -2) for m in materials if m.texture is not None], dtype)
     if look.lit != "none":
@@ -303,9 +401,16 @@ def _parameters(
         if soft is not None:
             given["gamma"] = _number(soft.gamma, dtype)
             given["soft_near"], given["soft_far"] = _number(soft.near, dtype), _number(soft.far, dtype)
-    if {*map(_dtype, given.values())} != {dtype}:
-        return {name: tensor.to(dtype) for name, tensor in given.items()}
     return given
+
+
+def _colours(look: Look, surfaces: Sequence[Surface]) -> Tensor:
+    """Of all vertices, shape (*batch, vertices, 3), or of all surfaces, shape (*batch, surfaces, 3)."""
+    if look.vertex_colours:
+        parts = [_vertex_colours(s) for s in surfaces]
+    else:
+        parts = [s.material.colour.unsqueeze(-2) for s in surfaces]
+    return _joined(parts, surfaces[0].vertices.dtype)
 
 
 def _vertex_colours(surface: Surface) -> Tensor:
@@ -325,13 +430,14 @@ def _joined(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
 
 def _stacked(values: Sequence[Tensor | float], dtype: torch.dtype) -> Tensor:
     """One number per surface, shape (*batch, surfaces)."""
-    if {*map(type, values)} == {float}:
+    if {*map(type, values)} <= _NUMBERS:
         return _plain(tuple(values), dtype, False)
     made = [torch.as_tensor(v, dtype=dtype) for v in values]
     return made[0][..., None] if len(made) == 1 else torch.stack(torch.broadcast_tensors(*made), dim=-1)
 
 
 _dtype = attrgetter("dtype")
+_NUMBERS = {float, int}
 
 
 def _number(x: Tensor | float, dtype: torch.dtype) -> Tensor:
@@ -339,7 +445,7 @@ def _number(x: Tensor | float, dtype: torch.dtype) -> Tensor:
 
 
 def _colour(given: Tensor | Sequence[float], dtype: torch.dtype) -> Tensor:
-    if type(given) is tuple and {*map(type, given)} == {float}:
+    if type(given) is tuple and {*map(type, given)} <= _NUMBERS:
         return _plain(given, dtype, False)
     return torch.as_tensor(given, dtype=dtype)
 
