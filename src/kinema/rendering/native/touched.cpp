@@ -34,12 +34,11 @@ struct Range {
 // W faces on the screen, a lane each. Edge k begins at corner k.
 template <class F>
 struct Faces {
-  F x[3], y[3], inverse[3];      // inverse: 1/z
-  F ex[3], ey[3], squared[3];    // edges, and their squared lengths
-  F over[3];                     // one over these
-  F slope[3];                    // dx/dy of an edge, 0 where it is as good as level
-  F share;                       // one over twice the area, < 0 in front
-  F foremost;                    // smallest depth
+  F x[3], y[3], inverse[3];  // inverse: 1/z
+  F ux[3], uy[3], length[3];  // edges: direction and length
+  F slope[3];                 // dx/dy of an edge, 0 where it is as good as level
+  F share;                    // one over twice the area, < 0 in front
+  F foremost;                 // smallest depth
 };
 
 // Pixels that faces may touch. None if first > last.
@@ -48,7 +47,7 @@ struct Boxes {
   I32 first_column, last_column, first_row, last_row;
 };
 
-// Pixels of a row, from a multiple of W on, that a face touches, a bit each.
+// Pixels of a row, W from a column on, that a face touches, a bit each.
 struct Block {
   int32_t column, row;
   uint32_t bits;
@@ -161,12 +160,13 @@ class Touched {
     const F one = kn::splat<F>(T(1)), zero = kn::splat<F>(T(0));
     for (int k = 0; k < 3; ++k) {
       const int n = k == 2 ? 0 : k + 1;
-      s.ex[k] = s.x[n] - s.x[k], s.ey[k] = s.y[n] - s.y[k];
-      s.squared[k] = s.ex[k] * s.ex[k] + s.ey[k] * s.ey[k], s.over[k] = one / s.squared[k];
-      s.slope[k] = kn::sel(kn::abs_(s.ey[k]) > kn::abs_(s.ex[k]) * T(1e-3), s.ex[k] / s.ey[k], zero);
+      const F ex = s.x[n] - s.x[k], ey = s.y[n] - s.y[k];
+      s.length[k] = kn::sqrt_(ex * ex + ey * ey);
+      s.ux[k] = ex / s.length[k], s.uy[k] = ey / s.length[k];
+      s.slope[k] = kn::sel(kn::abs_(ey) > kn::abs_(ex) * T(1e-3), ex / ey, zero);
     }
-    const F acx = s.x[2] - s.x[0], acy = s.y[2] - s.y[0];
-    const F area = kn::fma(s.ex[0], acy, -(s.ey[0] * acx)), size = kn::abs_(area);
+    const F abx = s.x[1] - s.x[0], aby = s.y[1] - s.y[0], acx = s.x[2] - s.x[0], acy = s.y[2] - s.y[0];
+    const F area = kn::fma(abx, acy, -(aby * acx)), size = kn::abs_(area);
     s.share = one / area;
     s.foremost = one / kn::max_(kn::max_(s.inverse[0], s.inverse[1]), s.inverse[2]);
     const M ahead = kn::min_(kn::min_(s.inverse[0], s.inverse[1]), s.inverse[2]) > T(0);
@@ -182,14 +182,14 @@ class Touched {
     own_.boxes[f / W] = {columns.first, columns.last, rows.first, rows.last};
   }
 
-  // A face, and how its coordinates on the screen and its distances change along a row.
+  // One of them.
   struct Face {
     int32_t number;
-    T x[3], y[3], inverse[3], ex[3], ey[3], squared[3], over[3], slope[3], share, foremost;
+    T x[3], y[3], inverse[3], ux[3], uy[3], length[3], slope[3], share, foremost;
     Face(const Faces<F>& s, int l, int32_t f) : number(f), share(s.share[l]), foremost(s.foremost[l]) {
       for (int k = 0; k < 3; ++k) {
-        x[k] = s.x[k][l], y[k] = s.y[k][l], inverse[k] = s.inverse[k][l], ex[k] = s.ex[k][l], ey[k] = s.ey[k][l];
-        squared[k] = s.squared[k][l], over[k] = s.over[k][l], slope[k] = s.slope[k][l];
+        x[k] = s.x[k][l], y[k] = s.y[k][l], inverse[k] = s.inverse[k][l];
+        ux[k] = s.ux[k][l], uy[k] = s.uy[k][l], length[k] = s.length[k][l], slope[k] = s.slope[k][l];
       }
     }
   };
@@ -201,8 +201,8 @@ class Touched {
     if (rows.first > rows.last || columns.first > columns.last) return;
     const Face s(own_.faces[f / W], l, f);
     const int64_t begin = blocks_;
-    make_room(int64_t(rows.last - rows.first + 1) * (columns.last / W - columns.first / W + 1));
-    const bool wide = columns.first / W < columns.last / W;
+    make_room(int64_t(rows.last - rows.first + 1) * blocks_of(columns));
+    const bool wide = blocks_of(columns) > 1;
     for (int32_t top = rows.first; top <= rows.last; top += W) {
       I32 first = kn::splat<I32>(columns.first), last = kn::splat<I32>(columns.last);
       if (wide) {
@@ -214,6 +214,8 @@ class Touched {
     }
     if (blocks_ > begin) own_.parts.push_back({f, int32_t(begin), int32_t(blocks_)});
   }
+
+  static int32_t blocks_of(Range columns) { return (columns.last - columns.first + W) / W; }
 
   void make_room(int64_t more) {
     const size_t all = size_t(blocks_ + more);
@@ -242,7 +244,9 @@ class Touched {
   }
 
   void draw_row(const Face& s, int32_t row, Range columns) {
-    for (int32_t column = columns.first & -W; column <= columns.last; column += W) {
+    // No block may end beyond the row.
+    const int32_t begin = std::min(columns.first, stride_ - W * blocks_of(columns));
+    for (int32_t column = begin; column <= columns.last; column += W) {
       F front;
       memcpy(&front, own_.front.data() + int64_t(row) * stride_ + column, sizeof(F));
       if (!hides_ || kn::any(kept_before(front) >= s.foremost)) draw_block(s, row, column, front);
@@ -254,8 +258,7 @@ class Touched {
 
   // Nothing here branches on what is found: that would be guessed wrongly too often.
   void draw_block(const Face& s, int32_t row, int32_t column, F front) {
-    const F zero = kn::splat<F>(T(0)), one = kn::splat<F>(T(1));
-    const F x = x_of_lanes(column);
+    const F zero = kn::splat<F>(T(0)), x = x_of_lanes(column);
     const T y = y_of(row);
     F px[3], w[3];
     T py[3];
@@ -268,9 +271,10 @@ class Touched {
     M touches = kn::min_(kn::min_(w[0], w[1]), w[2]) >= T(0);
     // The distance to an edge: across it, and beyond its ends.
     for (int k = 0; k < 3; ++k) {
-      const F across = px[k] * s.ey[k] - py[k] * s.ex[k];
-      const F t = (px[k] * s.ex[k] + py[k] * s.ey[k]) * -s.over[k], past = t - kn::min_(kn::max_(t, zero), one);
-      touches = touches | (across * across * s.over[k] + past * past * s.squared[k] < cut_);
+      const F across = kn::fma(px[k], kn::splat<F>(s.uy[k]), kn::splat<F>(-(py[k] * s.ux[k])));
+      const F along = kn::fma(px[k], kn::splat<F>(s.ux[k]), kn::splat<F>(py[k] * s.uy[k]));
+      const F past = along - kn::min_(kn::max_(along, kn::splat<F>(-s.length[k])), zero);
+      touches = touches | (kn::fma(past, past, across * across) < cut_);
     }
     touches = touches & (kn::iota<I>() < kn::splat<I>(width_ - column));
 
