@@ -421,7 +421,7 @@ def call_soft_kernels(
     width, height = view.pixels.buffer.values[0]
     pixels = row_length(width) * height
     first = p.scratch("first", Int, pixels)
-    opacity = p.scratch("opacity", Float, pixels)
+    opacity = p.scratch("opacity", Float, pixels if look.coverage else 1)
     if look.colours:
         gamma, near, far = (p.parameter(name, Float) for name in ("gamma", "soft_near", "soft_far"))
         soft = Softness(sigma=sigma, gamma=gamma, near=near, far=far)

@@ -219,8 +219,8 @@ class Touched {
 
   void make_room(int64_t more) {
     const size_t all = size_t(blocks_ + more);
-    if (own_.blocks.size() < all) own_.blocks.resize(2 * all);
-    if (hides_ && own_.depths.size() < all) own_.depths.resize(2 * all);
+    if (own_.blocks.size() < all) own_.blocks.resize(all + all / 4);
+    if (hides_ && own_.depths.size() < all) own_.depths.resize(all + all / 4);
   }
 
   // Columns of W rows, a lane each, that hold all that is within reach: of what of the face is as high, or within reach.
