@@ -59,7 +59,8 @@ def on_packet(k: Int, l: Int, width: Int):
 @cache
 def pixel_kernels(look: Look) -> tuple[Any, Any]:
     """The kernels of uncovered pixels near a face, and of covered ones near an edge."""
-    side_of, _, _, _, colour_of = point_functions(look)
+    functions = point_functions(look)
+    side_of, colour_of = functions.side_of, functions.colour_of
     COLOURS, COVERAGE = look.colours, look.coverage
 
     @kernel
@@ -180,7 +181,8 @@ def settled_coverage(p: Index, face: Array[Int], alpha: Array[Float]):
 @cache
 def foreground_kernels(look: Look) -> tuple[Any, Any]:
     """The kernels of depths and of normals."""
-    side_of, _, normal_of, _, _ = point_functions(look)
+    functions = point_functions(look)
+    side_of, normal_of = functions.side_of, functions.normal_of
     PERSPECTIVE = look.perspective
 
     @kernel

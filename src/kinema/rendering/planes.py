@@ -91,9 +91,10 @@ def plane(a: Any, b: Any, c: Any, slope: Slope, moved: vec2):
 @cache
 def inside_kernels(look: Look) -> tuple[Any, Any]:
     """The kernel of the planes of packets, and that of pixels that a face colours alone."""
-    side_of, turn_of, _, shade, _ = point_functions(look)
+    functions = point_functions(look)
+    finish_of, side_of, turn_of, shade = functions.finish_of, functions.side_of, functions.turn_of, functions.shade
     PERSPECTIVE, VERTEX_COLOURS = look.perspective, look.vertex_colours
-    LIT, TEXTURED, MANY = look.lit != "none", look.textured != "none", look.many
+    LIT, TEXTURED = look.lit != "none", look.textured != "none"
     NEEDS_DEPTH, NEEDS_PLACE = needs_of(look).depth, needs_of(look).place
 
     @kernel
@@ -118,7 +119,7 @@ def inside_kernels(look: Look) -> tuple[Any, Any]:
                 wa, wb, wc = a.z, b.z, c.z
             planes.origin[k] = origin
             if LIT or NEEDS_DEPTH:
-                turn = turn_of(drawn, side.s, a, b, c)
+                turn = turn_of(drawn, side.finish.s, a, b, c)
                 na, nb, nc = with_one(side.na * turn, wa), with_one(side.nb * turn, wb), with_one(side.nc * turn, wc)
                 planes.normal_at[k], planes.normal_x[k], planes.normal_y[k] = plane(na, nb, nc, slope, moved)
             if VERTEX_COLOURS:
@@ -151,9 +152,7 @@ def inside_kernels(look: Look) -> tuple[Any, Any]:
                 at = on_grid(grid, column, row)
                 origin = planes.origin[k]
                 d = at - vec2(detach(origin.x), detach(origin.y))
-                s = 0
-                if MANY:
-                    s = drawn.surface[f]
+                finish = finish_of(drawn, f)
                 n, z = vec3(0.0, 0.0, 0.0), 1.0
                 if LIT or NEEDS_DEPTH:
                     normal = planes.normal_at[k] + planes.normal_x[k] * d.x + planes.normal_y[k] * d.y
@@ -164,12 +163,12 @@ def inside_kernels(look: Look) -> tuple[Any, Any]:
                 if VERTEX_COLOURS:
                     colour = (planes.colour_at[k] + planes.colour_x[k] * d.x + planes.colour_y[k] * d.y) * z
                 else:
-                    colour = drawn.colours[s]
+                    colour = drawn.colours[finish.s]
                 uv, place = vec2(0.0, 0.0), vec3(0.0, 0.0, 0.0)
                 if TEXTURED:
                     uv = (planes.uv_at[k] + planes.uv_x[k] * d.x + planes.uv_y[k] * d.y) * z
                 if NEEDS_PLACE:
                     place = planes.place_at[k] + planes.place_x[k] * d.x + planes.place_y[k] * d.y
-                rgb[column + row * stride] = shade(drawn, light, view, lens, s, at, colour, n, uv, z, place)
+                rgb[column + row * stride] = shade(drawn, light, view, lens, finish, at, colour, n, uv, z, place)
 
     return packet_planes, inside_pixels

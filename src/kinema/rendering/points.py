@@ -57,13 +57,23 @@ class Drawn:
 
 
 @struct
+class Finish:
+    """A surface: its number, diffuse, specular, shininess."""
+
+    s: Int
+    diffuse: Float
+    specular: Float
+    shininess: Float
+
+
+@struct
 class Side:
     """A face in the world: its surface; place [m], normal, colour and uv of its corners.
 
     Where colours are those of surfaces, ca is that of the face.
     """
 
-    s: Int
+    finish: Finish
     pa: vec3
     pb: vec3
     pc: vec3
@@ -104,6 +114,7 @@ class PointFunctions(NamedTuple):
     """Functions of the language for one look.
 
     Attributes:
+        finish_of: What is known of the surface of a face.
         side_of: What is known of a face and its corners.
         turn_of: -1 for a face whose normals look away from the camera and are to be turned, otherwise 1.
         normal_of: Unit normal of a point.
@@ -111,6 +122,7 @@ class PointFunctions(NamedTuple):
         colour_of: Colour of a point, given its place on the screen.
     """
 
+    finish_of: Func
     side_of: Func
     turn_of: Func
     normal_of: Func
@@ -153,13 +165,25 @@ def point_functions(look: Look) -> PointFunctions:
     lit = lighting(look.directional, look.points, look.specular)
 
     @func
+    def finish_of(drawn: Drawn, f: Int):
+        """What is known of the surface of face f; zero where the look does not ask for it."""
+        s = 0
+        if MANY:
+            s = drawn.surface[f]
+        diffuse, specular, shininess = 0.0, 0.0, 0.0
+        if LIT:
+            diffuse = drawn.diffuse[s]
+        if SPECULAR:
+            specular, shininess = drawn.specular[s], drawn.shininess[s]
+        return Finish(s, diffuse, specular, shininess)
+
+    @func
     def side_of(drawn: Drawn, f: Int):
         """What is known of face f and its corners; zero where the look does not ask for it."""
         i, j, l = drawn.corners[f]
         zero, none = vec3(0.0, 0.0, 0.0), vec2(0.0, 0.0)
-        s = 0
-        if MANY:
-            s = drawn.surface[f]
+        finish = finish_of(drawn, f)
+        s = finish.s
         pa, pb, pc = zero, zero, zero
         if FLAT or not PERSPECTIVE:
             pa, pb, pc = drawn.vertices[i], drawn.vertices[j], drawn.vertices[l]
@@ -181,7 +205,7 @@ def point_functions(look: Look) -> PointFunctions:
         ta, tb, tc = none, none, none
         if TEXTURED:
             ta, tb, tc = drawn.uv[i], drawn.uv[j], drawn.uv[l]
-        return Side(s, pa, pb, pc, na, nb, nc, ca, cb, cc, ta, tb, tc)
+        return Side(finish, pa, pb, pc, na, nb, nc, ca, cb, cc, ta, tb, tc)
 
     @func
     def turn_of(drawn: Drawn, s: Int, a: vec3, b: vec3, c: vec3):
@@ -199,7 +223,7 @@ def point_functions(look: Look) -> PointFunctions:
         """Unit normal in the world, of a point with interpolation weights q, which may have any sum."""
         n = unit(side.na * q.x + side.nb * q.y + side.nc * q.z)
         if TWO_SIDED:
-            n = n * turn_of(drawn, side.s, a, b, c)
+            n = n * turn_of(drawn, side.finish.s, a, b, c)
         return n
 
     @func
@@ -208,7 +232,7 @@ def point_functions(look: Look) -> PointFunctions:
         light: Light,
         view: View,
         lens: vec4,
-        s: Int,
+        finish: Finish,
         at: vec2,
         colour: vec3,
         n: vec3,
@@ -216,11 +240,11 @@ def point_functions(look: Look) -> PointFunctions:
         z: Float,
         p: vec3,
     ):
-        """Colour towards the camera of a point of surface s that is seen at `at`.
+        """Colour towards the camera of a point that is seen at `at`.
 
-        Given are its own colour, its unit normal, uv, depth z [m] in perspective, otherwise its place p [m].
+        Given are its surface, own colour, unit normal, uv, depth z [m] in perspective, otherwise its place p [m].
         """
-        base = colour
+        base, s = colour, finish.s
         if TEXTURED:
             first, width, height = drawn.place[s]
             if UNTEXTURED:
@@ -239,10 +263,7 @@ def point_functions(look: Look) -> PointFunctions:
                     place = eye_of(view) + ray * z
             if NEEDS_PLACE:
                 v = unit(eye_of(view) - p)
-            specular, shininess = 0.0, 0.0
-            if SPECULAR:
-                specular, shininess = drawn.specular[s], drawn.shininess[s]
-            shaded = lit(base, n, place, v, light, drawn.diffuse[s], specular, shininess)
+            shaded = lit(base, n, place, v, light, finish.diffuse, finish.specular, finish.shininess)
             if UNLIT:
                 seen = shaded if drawn.traits[s].x == 1 else base
             else:
@@ -271,6 +292,6 @@ def point_functions(look: Look) -> PointFunctions:
             n = normal_of(drawn, side, u, a, b, c)
         if NEEDS_PLACE:
             p = side.pa * q.x + side.pb * q.y + side.pc * q.z
-        return shade(drawn, light, view, lens, side.s, at, colour, n, uv, z, p)
+        return shade(drawn, light, view, lens, side.finish, at, colour, n, uv, z, p)
 
-    return PointFunctions(side_of, turn_of, normal_of, shade, colour_of)
+    return PointFunctions(finish_of, side_of, turn_of, normal_of, shade, colour_of)

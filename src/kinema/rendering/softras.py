@@ -46,7 +46,8 @@ from kinema.lang import (
     min,
     record,
     select,
-    sigmoid,
+    struct,
+    uniform,
     vec2,
     vec3,
     vec4,
@@ -54,8 +55,8 @@ from kinema.lang import (
 from kinema.lang.cpp_kernel import cpp_kernel
 from kinema.lang.program import Program, Ref
 from kinema.rendering.outlines import flat
-from kinema.rendering.points import Drawn, Look, inner_weights, point_functions
-from kinema.rendering.screen import PACKET, View, grid_of, lens_of, on_grid, pixel_at, row_length, stride_of
+from kinema.rendering.points import Drawn, Look, point_functions
+from kinema.rendering.screen import PACKET, View, cross2, grid_of, lens_of, on_grid, row_length, stride_of
 from kinema.rendering.shading import Light
 
 if TYPE_CHECKING:
@@ -111,29 +112,60 @@ touched_pixels = cpp_kernel(
 )
 
 
-@func
-def nearest_on_segment(at: vec2, a: vec2, b: vec2):
-    """From `at` to the nearest point on the segment from a to b, and how far along that is, 0 ... 1."""
-    edge = b - a
-    t = clamp(dot(at - a, edge) * (1.0 / dot(edge, edge)), 0.0, 1.0)
-    return a - at + edge * t, t
+@struct
+class Outline:
+    """Of a face on the screen: 1 / twice its area; its edges, and 1 / their squared lengths."""
+
+    share: Float
+    ab: vec2
+    bc: vec2
+    ca: vec2
+    over: vec3
 
 
 @func
-def to_outline(at: vec2, a: vec2, b: vec2, c: vec2):
-    """Squared distance to the nearest edge of a triangle."""
-    ab, _ = nearest_on_segment(at, a, b)
-    bc, _ = nearest_on_segment(at, b, c)
-    ca, _ = nearest_on_segment(at, c, a)
+def outline_of(a: vec2, b: vec2, c: vec2):
+    """What all pixels of a face share; edges have no derivative, see `to_outline_adjoint`."""
+    ab, bc, ca = b - a, c - b, a - c
+    share = 1.0 / cross2(ab, c - a)
+    over = vec3(1.0 / dot(ab, ab), 1.0 / dot(bc, bc), 1.0 / dot(ca, ca))
+    return Outline(share, fixed2(ab), fixed2(bc), fixed2(ca), vec3(detach(over.x), detach(over.y), detach(over.z)))
+
+
+@func
+def fixed2(a: vec2):
+    """a, without derivative."""
+    return vec2(detach(a.x), detach(a.y))
+
+
+@func
+def weights(pa: vec2, pb: vec2, pc: vec2, share: Float):
+    """Barycentric coordinates of a pixel, by the ways from it to the corners; as `points.inner_weights`."""
+    return vec3(cross2(pb, pc) * share, cross2(pc, pa) * share, cross2(pa, pb) * share)
+
+
+@func
+def nearest_on_edge(pa: vec2, edge: vec2, over: Float):
+    """The nearest point on an edge that begins at pa, seen from a pixel, and how far along that is, 0 ... 1."""
+    t = clamp(dot(pa, edge) * -over, 0.0, 1.0)
+    return pa + edge * t, t
+
+
+@func
+def to_outline(pa: vec2, pb: vec2, pc: vec2, outline: Outline):
+    """Squared distance of a pixel to the nearest edge of a triangle, by the ways from it to the corners."""
+    ab, _ = nearest_on_edge(pa, outline.ab, outline.over.x)
+    bc, _ = nearest_on_edge(pb, outline.bc, outline.over.y)
+    ca, _ = nearest_on_edge(pc, outline.ca, outline.over.z)
     return min(dot(ab, ab), dot(bc, bc), dot(ca, ca))
 
 
 @adjoint_of(to_outline)
-def to_outline_adjoint(at: vec2, a: vec2, b: vec2, c: vec2, adj: Float):
+def to_outline_adjoint(pa: vec2, pb: vec2, pc: vec2, outline: Outline, adj: Float):
     """The nearest point minimises the distance: it moves with the ends of its edge as if t stood still."""
-    ab, t_ab = nearest_on_segment(at, a, b)
-    bc, t_bc = nearest_on_segment(at, b, c)
-    ca, t_ca = nearest_on_segment(at, c, a)
+    ab, t_ab = nearest_on_edge(pa, outline.ab, outline.over.x)
+    bc, t_bc = nearest_on_edge(pb, outline.bc, outline.over.y)
+    ca, t_ca = nearest_on_edge(pc, outline.ca, outline.over.z)
     d_ab, d_bc, d_ca = dot(ab, ab), dot(bc, bc), dot(ca, ca)
     on_ab = d_ab < d_bc and d_ab < d_ca
     on_bc = not on_ab and d_bc < d_ca
@@ -143,7 +175,8 @@ def to_outline_adjoint(at: vec2, a: vec2, b: vec2, c: vec2, adj: Float):
     share_a = select(on_ab, begin, select(on_bc, 0.0, end))
     share_b = select(on_ab, end, select(on_bc, begin, 0.0))
     share_c = select(on_ab, 0.0, select(on_bc, end, begin))
-    return -q, q * share_a, q * share_b, q * share_c
+    none = vec2(0.0, 0.0)
+    return q * share_a, q * share_b, q * share_c, Outline(0.0, none, none, none, vec3(0.0, 0.0, 0.0))
 
 
 @func
@@ -155,21 +188,41 @@ def select2(condition: Bool, a: vec2, b: vec2):
 @func
 def cover(x: Float):
     """Coverage sigmoid(x), and log(1 / (1 - coverage)) = log(1 + exp(x))."""
-    small = exp(-abs(x))
+    small = exp(-min(abs(x), NEGLIGIBLE))
     return select(x >= 0.0, 1.0, small) / (1.0 + small), max(x, 0.0) + log(1.0 + small)
 
 
 @adjoint_of(cover)
 def cover_adjoint(x: Float, adj_coverage: Float, adj_opacity: Float):
     """The derivative of log(1 + exp(x)) is sigmoid(x)."""
-    coverage = sigmoid(x)
+    coverage = coverage_of(x)
     return coverage * (adj_opacity + adj_coverage * (1.0 - coverage))
+
+
+@func
+def coverage_of(x: Float):
+    """Coverage sigmoid(x) alone."""
+    small = exp(-min(abs(x), NEGLIGIBLE))
+    return select(x >= 0.0, 1.0, small) / (1.0 + small)
+
+
+@adjoint_of(coverage_of)
+def coverage_of_adjoint(x: Float, adj: Float):
+    """The derivative of a sigmoid, by itself."""
+    coverage = coverage_of(x)
+    return adj * coverage * (1.0 - coverage)
 
 
 @func
 def background_depth(soft: Softness):
     """Where zn is that of the background [m]."""
     return soft.far - BACKGROUND_DEPTH * (soft.far - soft.near)
+
+
+@func
+def steepness(soft: Softness):
+    """Change of log g with depth [1/m]."""
+    return 1.0 / (soft.gamma * (soft.far - soft.near))
 
 
 @func
@@ -203,12 +256,19 @@ def soft_fronts(
     fronts: Array[Float],
 ):
     """Depth [m] of the front fragment of every pixel, or of the background if that is in front."""
+    stride = stride_of(view.pixels.x)
+    row = PACKET * uniform(p // PACKET) // stride
+    at = on_grid(grid_of(view), p - row * stride, row)
     front = background_depth(soft)
     f = first[p]
     if f >= 0:
         i, j, l = corners[f]
         a, b, c = screen[i], screen[j], screen[l]
-        front = min(front, depth_of(clipped(inner_weights(pixel_at(view, p), a, b, c)), a, b, c))
+        pa, pb, pc = flat(a) - at, flat(b) - at, flat(c) - at
+        # As `depth_of` the clipped coordinates; their scale does not matter, their sign does.
+        w = weights(pa, pb, pc, select(cross2(pb - pa, pc - pa) < 0.0, -1.0, 1.0))
+        u = vec3(max(w.x, 0.0), max(w.y, 0.0), max(w.z, 0.0))
+        front = min(front, (u.x + u.y + u.z) / (u.x * a.z + u.y * b.z + u.z * c.z))
     fronts[p] = front
 
 
@@ -232,14 +292,16 @@ def silhouette_fragments(
         most = touched.pieces[PACKET * batch].z - touched.pieces[PACKET * batch].y
         f, begin, end = touched.pieces[PACKET * batch + e]
         i, j, l = corners[f]
-        a, b, c = screen[i], screen[j], screen[l]
+        a, b, c = flat(screen[i]), flat(screen[j]), flat(screen[l])
+        outline = outline_of(a, b, c)
         for k in range(most):
             if begin + k < end:
                 column, row = touched.pixels[begin + k]
                 p = row * stride + column
                 at = on_grid(grid, column, row)
-                w = inner_weights(at, a, b, c)
-                distance = to_outline(at, flat(a), flat(b), flat(c))
+                pa, pb, pc = a - at, b - at, c - at
+                w = weights(pa, pb, pc, outline.share)
+                distance = to_outline(pa, pb, pc, outline)
                 _, opaque = cover(select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp)
                 opacity[p] += opaque
 
@@ -247,7 +309,8 @@ def silhouette_fragments(
 @cache
 def fragment_kernel(look: Look) -> Any:
     """The kernel that adds up fragments."""
-    side_of, _, _, _, colour_of = point_functions(look)
+    functions = point_functions(look)
+    side_of, colour_of = functions.side_of, functions.colour_of
     COVERAGE = look.coverage
 
     @kernel
@@ -272,30 +335,31 @@ def fragment_kernel(look: Look) -> Any:
         """
         sharp, stride = 1.0 / soft.sigma, stride_of(view.pixels.x)
         grid, lens = grid_of(view), lens_of(view)
-        steep = 1.0 / (soft.gamma * (soft.far - soft.near))
+        steep = steepness(soft)
         for batch in range(touched.batches[0]):
             most = touched.pieces[PACKET * batch].z - touched.pieces[PACKET * batch].y
             f, begin, end = touched.pieces[PACKET * batch + e]
             i, j, l = drawn.corners[f]
             a, b, c = drawn.screen[i], drawn.screen[j], drawn.screen[l]
-            side = side_of(drawn, f)
+            outline, side = outline_of(flat(a), flat(b), flat(c)), side_of(drawn, f)
             for k in range(most):
                 if begin + k < end:
                     column, row = touched.pixels[begin + k]
                     p = row * stride + column
                     at = on_grid(grid, column, row)
-                    w = inner_weights(at, a, b, c)
-                    distance = to_outline(at, flat(a), flat(b), flat(c))
+                    pa, pb, pc = flat(a) - at, flat(b) - at, flat(c) - at
+                    w = weights(pa, pb, pc, outline.share)
+                    distance = to_outline(pa, pb, pc, outline)
                     x = select(min(w.x, w.y, w.z) >= 0.0, distance, -distance) * sharp
                     coverage = 0.0
                     if COVERAGE:
                         coverage, opaque = cover(x)
                         opacity[p] += opaque
                     else:
-                        coverage = sigmoid(x)
+                        coverage = coverage_of(x)
                     w = clipped(w)
                     score = (detach(fronts[p]) - depth_of(w, a, b, c)) * steep
-                    if score > -NEGLIGIBLE:
+                    if not COVERAGE or score > -NEGLIGIBLE:  # otherwise nothing else is listed
                         g = coverage * exp(score)
                         seen = flat(a) * w.x + flat(b) * w.y + flat(c) * w.z
                         colour = colour_of(drawn, light, view, lens, side, seen, w, a, b, c) * g
@@ -317,7 +381,7 @@ def soft_colours(
     """Colours from the sums of a pixel's fragments, and the background."""
     colour = background
     if first[p] >= 0:
-        ground = exp((detach(fronts[p]) - background_depth(soft)) / (soft.gamma * (soft.far - soft.near)))
+        ground = exp(max((detach(fronts[p]) - background_depth(soft)) * steepness(soft), -NEGLIGIBLE))
         total = sums[p]
         share = 1.0 / (total.w + ground)
         colour = (vec3(total.x, total.y, total.z) + background * ground) * share
@@ -359,7 +423,7 @@ def call_soft_kernels(
     width, height = view.pixels.buffer.values[0]
     pixels = row_length(width) * height
     first = p.scratch("first", Int, pixels)
-    opacity = p.scratch("opacity", Float, pixels)
+    opacity = p.scratch("opacity", Float, pixels if look.coverage else 1)
     if look.colours:
         gamma, near, far = (p.parameter(name, Float) for name in ("gamma", "soft_near", "soft_far"))
         soft = Softness(sigma=sigma, gamma=gamma, near=near, far=far)

@@ -44,13 +44,13 @@ class Stage(Program):
         """The control of this name."""
         return self._known(name) or super().control(name, element, count, order)
 
-    def scratch(self, name: str, element: type, count: int | None = None) -> Ref:
+    def scratch(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
         """Intermediate results of this stage."""
-        return super().scratch(f"stage {self.number}: {name}", element, count)
+        return super().scratch(f"stage {self.number}: {name}", element, count, filled)
 
-    def output(self, name: str, element: type, count: int | None = None) -> Ref:
+    def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
         """An output of the whole step."""
-        return self.whole.output(name, element, count)
+        return self.whole.output(name, element, count, filled)
 
     def _known(self, name: str) -> Ref | None:
         return Ref(self.buffers[name]) if name in self.buffers else None

@@ -42,13 +42,13 @@ class Substeps(Program):
         self.states.append((self.whole.state(name, element, count), inside))
         return inside
 
-    def output(self, name: str, element: type, count: int | None = None) -> Ref:
+    def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
         """What this substep adds to an output."""
         if name.startswith("record_") and name.removeprefix("record_") not in self.options.record:
-            return self.scratch(name, element, count)  # nobody asks for it
-        part = self.scratch(f"{name} of a substep", element, count)
+            return self.scratch(name, element, count, filled)  # nobody asks for it
+        part = self.scratch(f"{name} of a substep", element, count, filled)
         so_far = self.whole.iterate(self.loop, f"{name} in substeps", element, count)
-        self.gathered.append((self.whole.output(name, element, count), part, so_far))
+        self.gathered.append((self.whole.output(name, element, count, filled), part, so_far))
         return part
 
     def close(self) -> None:
