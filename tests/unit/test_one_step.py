@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kinema.lang import Array, Float, Index, build, kernel, sin
+from kinema.lang import Array, Float, Index, build, inputs, kernel, sin
 from kinema.lang.arrange import KEPT, RUN, Setting, arrangement_for, can_be_whole
 from kinema.lang.bridge import rollout
 from kinema.lang.execute import Move, Prepared
@@ -119,3 +119,17 @@ def test_what_kernels_fill_does_not_see_what_was_there(batch: tuple[int, ...]):
         found = torch.autograd.grad(y.sum(), (x, w))
         torch.testing.assert_close(y.squeeze(len(batch)), expected, rtol=1e-14, atol=0)
         torch.testing.assert_close(found, wanted, rtol=1e-14, atol=1e-16)
+
+
+def test_inputs_are_compared_without_the_help_of_torch(monkeypatch: pytest.MonkeyPatch):
+    """Other versions of torch than those that were tried compare by keys alone."""
+    monkeypatch.setattr(inputs, "_GUARDS", None)
+    made = program()
+    for size in (1.0, 2.0):
+        for dtype in (torch.float32, torch.float64):
+            x, w = size * torch.ones(N, dtype=dtype), torch.ones(N, dtype=dtype)
+            y = rollout(made, 1, {}, {"x": x, "w": w}, record=["y"], progress=False).outputs["y"]
+            assert y.dtype == dtype
+            torch.testing.assert_close(
+                y[0], torch.sin(x), rtol=4 * torch.finfo(dtype).eps, atol=0.0
+            )  # of a few roundings

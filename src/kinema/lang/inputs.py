@@ -129,12 +129,11 @@ _strides, _negated = Tensor.stride, Tensor.is_neg
 def _comparison(tensors: Sequence[Tensor]) -> Callable[..., bool]:
     """Whether others have the same `_key_of`, where torch can tell: in a tenth of the time; holds no tensor.
 
-    It says no, too, where a tensor is given twice or has another class: then the key decides. It is what torch.compile
-    compares inputs with, no public part of torch: a version without it is a little slower.
+    It says no, too, where a tensor is given twice or has another class: then the key decides.
     """
-    if _TensorGuards is None:
+    if _GUARDS is None:
         return _never
-    made: Any = _TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    made: Any = _GUARDS.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
     check: Callable[..., bool] = made.check
     return check
 
@@ -143,18 +142,9 @@ def _never(*_: Tensor) -> bool:
     return False
 
 
-def _guards_of_torch() -> Any:
-    """Torch's class of comparisons, if it is there and does what it is wanted for."""
-    try:
-        found: Any = torch._C._dynamo.guards.TensorGuards
-        one, other = torch.zeros(2), torch.zeros(3)
-        check = found(one, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
-        return found if check(torch.ones(2)) and not check(other) and not check(one.double()) else None
-    except (AttributeError, TypeError, RuntimeError):
-        return None
-
-
-_TensorGuards: Any = _guards_of_torch()
+# What torch.compile compares inputs with is no public part of torch, and ends the process if it is called otherwise
+# than it expects: it is used with versions that it was tried with.
+_GUARDS: Any = torch._C._dynamo.guards if torch.__version__.startswith("2.13.") else None
 
 
 class Form:

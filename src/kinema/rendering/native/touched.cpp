@@ -20,10 +20,10 @@
 namespace {
 
 constexpr int packet = 16;
-constexpr int longest = 32;                      // LONGEST of softras.py
-constexpr double farthest = 9.210240366975849;   // CUT of screen.py: d^2 / sigma beyond which nothing is felt
-constexpr double smallest_area = 1e-10;          // twice, on the screen
-constexpr double everything = 1e29;              // `hidden` beyond which nothing is left out
+constexpr int longest = 32;                     // LONGEST of softras.py
+constexpr double farthest = 9.210240366975849;  // CUT of screen.py: d^2 / sigma beyond which nothing is felt
+constexpr double smallest_area = 1e-10;         // twice, on the screen
+constexpr double everything = 1e29;             // `hidden` beyond which nothing is left out
 
 enum Facing : uint8_t { NOT_DRAWN, FRONT, BACK };
 
@@ -34,7 +34,7 @@ struct Range {
 // W faces on the screen, a lane each. Edge k begins at corner k.
 template <class F>
 struct Faces {
-  F x[3], y[3], inverse[3];  // inverse: 1/z
+  F x[3], y[3], inverse[3];   // inverse: 1/z
   F ux[3], uy[3], length[3];  // edges: direction and length
   F slope[3];                 // dx/dy of an edge, 0 where it is as good as level
   F share;                    // one over twice the area, < 0 in front
