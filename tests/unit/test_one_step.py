@@ -92,7 +92,7 @@ def test_gradients_may_be_asked_for_again(batch: tuple[int, ...], dtype: torch.d
     wanted = torch.autograd.grad(torch.sin(x) * w * w, (x, w), seed)
     for a, b, c in zip(once, again, wanted, strict=True):
         assert torch.equal(a, b)
-        torch.testing.assert_close(a, c, rtol=8 * torch.finfo(dtype).eps, atol=0.0)  # of a few roundings
+        torch.testing.assert_close(a, c, rtol=8 * torch.finfo(dtype).eps, atol=0.0)  # roundings
 
 
 @pytest.mark.parametrize("filled", [False, True])
@@ -132,4 +132,4 @@ def test_inputs_are_compared_without_the_help_of_torch(monkeypatch: pytest.Monke
             assert y.dtype == dtype
             torch.testing.assert_close(
                 y[0], torch.sin(x), rtol=4 * torch.finfo(dtype).eps, atol=0.0
-            )  # of a few roundings
+            )  # roundings
