@@ -44,7 +44,7 @@ class Memory(Writer):
             self.put(f"touched.read({base}, {text}, {padded}, {mask});")
 
     def own_place(self, array: ArrayRef, component: int, first: str = "e0") -> str:
-        """Where a component of the elements of a packet begins, if they lie side by side; `first` is the first of them."""
+        """Where a component of a packet of elements begins, of which `first` is the first, if they lie side by side."""
         if self.layouts[array] != PACKET:
             return first
         return f"({first} & ~int64_t(15)) * {len(array.kinds)} + ({first} & 15) + {16 * component}"

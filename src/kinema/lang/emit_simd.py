@@ -137,7 +137,7 @@ class _Emitter(Ahead):
         self.names[self.k.index] = "e"
         if analysis.has_locals(self.k.body):
             self.put("ArenaScope scope(call->arena);")
-        rest, gathers = self.ahead(rest)
+        rest, gathers = self.gather_ahead(rest)
         self.block(rest, gathers)
         inner, self.lines = self.lines, []
         lines = [*before, *["  " + line for line in self.before_loop]]

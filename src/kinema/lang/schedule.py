@@ -92,8 +92,8 @@ def packet_order(indices: Any) -> np.ndarray:
     """An order of elements in which the groups of a chunk write to different nodes, as far as possible.
 
     Lanes that write to the same node must wait for each other. Elements stay together in their chunk, which keeps the
-    locality of the given order; each goes to the emptiest group that has none of its nodes. Full chunks come in the order
-    in which they run, colour by colour: what is stored for elements is then read from beginning to end.
+    locality of the given order; each goes to the emptiest group that has none of its nodes. Full chunks come in the
+    order in which they run, colour by colour: what is stored for elements is then read from beginning to end.
 
     Args:
         indices: The nodes of each element, shape (elements, nodes per element).
