@@ -16,7 +16,7 @@ from kinema.lang.emit_memory import Memory
 from kinema.lang.emit_text import AOS, PACKET
 from kinema.lang.ir import Load, Value
 
-WORK = 16  # operations for each gather of up to four numbers, below which there is too little to stand between
+WORK = 8  # operations for each gather of up to four numbers, below which there is too little to stand between
 
 Key = tuple[Value, int]  # an entry of a table, and the numbers from one row to the next
 
