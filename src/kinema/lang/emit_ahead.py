@@ -1,9 +1,9 @@
 """Gathers of the next packet, between the operations of this one.
 
-A packet first gathers rows and transposes them, then computes, then scatters. A CPU looks some two hundred instructions
-ahead, less than one of these stretches: what shuffles stands still while it multiplies, and the other way round. Rows
-that a table names, of arrays that the kernel does not write, are known one packet ahead. They are gathered between the
-operations, and wait in a small array. No value changes by that.
+A packet first gathers rows and transposes them, then computes, then scatters. The times of the three add up: each is
+about as long as what a CPU looks ahead, so that shuffles and multiplications hardly overlap. Rows that a table names,
+of arrays that the kernel does not write, are known one packet ahead. They are gathered between the operations, and wait
+in a small array. No value changes by that. Numbers: decision 004.
 """
 
 from __future__ import annotations
