@@ -44,11 +44,21 @@ def test_groups_are_apart_exactly_if_no_node_repeats(count, nodes):
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 250, 256, 259, 1000])
-def test_packet_order_is_a_permutation_within_chunks(count):
+def test_packet_order_is_a_permutation_that_keeps_chunks_together(count):
     table = np.random.default_rng(count).integers(0, 90, (count, 4))
     order = packet_order(table)
     assert sorted(order) == list(range(count))
-    assert all(i // native.CHUNK == e // native.CHUNK for i, e in enumerate(order))
+    chunks = [order[c : c + native.CHUNK] // native.CHUNK for c in range(0, count, native.CHUNK)]
+    assert all(len(set(c)) == 1 for c in chunks)
+
+
+def test_full_chunks_are_stored_in_the_order_in_which_they_run():
+    """A chain of springs, whose neighbouring chunks share a node; the last chunk is not full, and stays the last."""
+    ends = np.stack([np.arange(6 * native.CHUNK + 9), np.arange(1, 6 * native.CHUNK + 10)], axis=1)
+    assert schedule_of(ends).chunks.tolist() == [0, 2, 4, 6, 1, 3, 5]
+    found = schedule_of(ends[packet_order(ends)])
+    assert found.colours == 2
+    assert found.chunks.tolist() == [0, 1, 2, 6, 3, 4, 5]
 
 
 def test_packet_order_sets_the_elements_of_a_mesh_apart():

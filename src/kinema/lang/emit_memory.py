@@ -43,6 +43,12 @@ class Memory(Writer):
         else:
             self.put(f"touched.read({base}, {text}, {padded}, {mask});")
 
+    def own_place(self, array: ArrayRef, component: int, first: str = "e0") -> str:
+        """Where a component of a packet of elements begins, of which `first` is the first, if they lie side by side."""
+        if self.layouts[array] != PACKET:
+            return first
+        return f"({first} & ~int64_t(15)) * {len(array.kinds)} + ({first} & 15) + {16 * component}"
+
     def declare_results(self, node: Load) -> list[str]:
         names = []
         for r in node.results:
@@ -68,10 +74,9 @@ class Memory(Writer):
             for c, name in enumerate(names):
                 self.put(f"const {kind} {name} = {self.lane_load(base, text, n, c, integer, self.vector(node.index))};")
         elif own and layout == PACKET:
-            at = f"(e0 & ~int64_t(15)) * {n} + (e0 & 15)"
             for c, name in enumerate(names):
                 call = f"load_int<{kind}>" if integer else f"load<{kind}>"
-                self.put(f"const {kind} {name} = {call}({base} + {at} + {16 * c});")
+                self.put(f"const {kind} {name} = {call}({base} + {self.own_place(array, c)});")
         elif own and (n == 1 or integer or self.w == 1):
             for c, name in enumerate(names):
                 if n == 1:

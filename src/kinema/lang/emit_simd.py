@@ -12,7 +12,7 @@ from typing import Any
 from kinema.errors import KernelError
 from kinema.lang import analysis, ir
 from kinema.lang.analysis import ELEMENTS, WORLDS
-from kinema.lang.emit_memory import Memory
+from kinema.lang.emit_ahead import Ahead
 from kinema.lang.emit_text import AOS, LANES, PACKET, Site, identifier
 from kinema.lang.ir import ArrayRef, Block, Call, For, Function, If, KernelIR, Load, Local, Store, Value
 
@@ -62,7 +62,7 @@ def _sines_and_cosines(nodes: list[Any]) -> dict[Value, tuple[Value, Value]]:
     return {next(iter(both.values())): (both["sin"], both["cos"]) for both in found.values() if len(both) == 2}
 
 
-class _Emitter(Memory):
+class _Emitter(Ahead):
     """The whole kernel: function, control flow, calls."""
 
     def run(self) -> Emitted:
@@ -136,9 +136,10 @@ class _Emitter(Memory):
         self.names[self.k.index] = "e"
         if analysis.has_locals(self.k.body):
             self.put("ArenaScope scope(call->arena);")
-        self.block(rest)
+        rest, gathers = self.gather_ahead(rest)
+        self.block(rest, gathers)
         inner, self.lines = self.lines, []
-        lines = list(before)
+        lines = [*before, *["  " + line for line in self.before_loop]]
         for (array, index), name in self.accumulators.items():
             lines.append(f"  alignas(64) T {name}[16 * {len(array.kinds)}] = {{}};  // {array.name}[{index}]")
         lines += [
@@ -148,9 +149,10 @@ class _Emitter(Memory):
             "    const I e = splat<I>(U(e0)) + iota<I>(); (void)e;"
             if self.w > 1
             else "    const U e = U(e0); (void)e;",
-            *["    " + h for h in self.hoisted],
+            *["    " + h for h in [*self.hoisted, *self.in_loop]],
             *inner,
             *self.scatter_lines(),
+            *["    " + line for line in self.end_of_loop],
             "  }",
         ]
         for (array, index), name in self.accumulators.items():
@@ -204,9 +206,13 @@ class _Emitter(Memory):
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
-    def block(self, nodes: list[Any]) -> None:
+    def block(self, nodes: list[Any], before: dict[int, list[str]] | None = None) -> None:
+        """The nodes in order; `before` has lines to write before the node of a position (or at the end)."""
+        before = before or {}
         pairs = _sines_and_cosines(nodes)
-        for node in nodes:
+        for at, node in enumerate(nodes):
+            for line in before.get(at, ()):
+                self.put(line)
             self.comment(getattr(node, "line", 0))
             if isinstance(node, Value):
                 if node in pairs:
@@ -225,6 +231,8 @@ class _Emitter(Memory):
                 self.loop(node)
             else:
                 self.call(node)
+        for line in before.get(len(nodes), ()):
+            self.put(line)
 
     # -- large functions ----------------------------------------------------------------------------------------
 

@@ -113,8 +113,9 @@ def _apart(written: np.ndarray, count: int) -> np.ndarray:
 def packet_order(indices: Any) -> np.ndarray:
     """An order of elements in which the groups of a chunk write to different nodes, as far as possible.
 
-    Lanes that write to the same node must wait for each other. Elements stay in their chunk, which keeps the locality
-    of the given order; each goes to the emptiest group that has none of its nodes.
+    Lanes that write to the same node must wait for each other. Elements stay together in their chunk, which keeps the
+    locality of the given order; each goes to the emptiest group that has none of its nodes. Full chunks come in the
+    order in which they run, colour by colour: what is stored for elements is then read from beginning to end.
 
     Args:
         indices: The nodes of each element, shape (elements, nodes per element).
@@ -145,4 +146,14 @@ def packet_order(indices: Any) -> np.ndarray:
             members += left[:free]
             left = left[free:]
         order += [begin + e for members in groups for e in members]
-    return np.array(order, np.int32)
+    return _by_colour(np.array(order, np.int32), table)
+
+
+def _by_colour(order: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """An order of elements, with its full chunks sorted by the colours that they have, and keep."""
+    full = len(order) // CHUNK
+    if full < 2:
+        return order
+    colours = _colour(table[order[: full * CHUNK]], full * CHUNK)
+    chunks = order[: full * CHUNK].reshape(full, CHUNK)[np.argsort(colours, kind="stable")]
+    return np.concatenate([chunks.ravel(), order[full * CHUNK :]])

@@ -34,11 +34,14 @@ KN_INLINE void poke_mask(U* p, M m) {
 // ---- gathered rows: the offsets of a packet's elements are computed once, for loads and for writes -------------
 
 // Kept in memory: scalar loads are cheaper than taking a vector apart, which compilers would otherwise do.
-template <class I, int W>
-KN_INLINE void keep_offsets(element<I> (&out)[W], I offsets) {
+template <class I>
+KN_INLINE void keep_offsets(element<I>* out, I offsets) {
   store<I>(out, offsets);
-  asm("" : "+m"(out));
+  asm("" : "+m"(*reinterpret_cast<element<I>(*)[width<I>]>(out)));
 }
+
+// The compiler moves no instruction across: it would put gathers back together that stand between operations.
+KN_INLINE void in_this_order() { asm volatile(""); }
 
 template <class T, class U, int W>
 KN_INLINE void offset_rows(const T* (&row)[W], const T* base, const U* offset) {
@@ -81,8 +84,8 @@ KN_INLINE void add_rows4(element<F>* base, const U* offset, F a, F b, F c, F d) 
     const F rows[] = {a, b, c, d};
     for (int l = 0; l < 4; ++l) {
       T *p = base + offset[l], *q = base + offset[l + 4];
-      const F sum = add_or_subtract<sign>(join(load<Q>(p), load<Q>(q)), rows[l]);
-      store(p, low(sum)), store(q, high(sum));
+      store(p, add_or_subtract<sign>(load<Q>(p), low(rows[l])));
+      store(q, add_or_subtract<sign>(load<Q>(q), high(rows[l])));
     }
   } else {
     using Row = typename Lanes<T, 4>::F;
