@@ -130,6 +130,4 @@ def test_inputs_are_compared_without_the_help_of_torch(monkeypatch: pytest.Monke
             x, w = size * torch.ones(N, dtype=dtype), torch.ones(N, dtype=dtype)
             y = rollout(made, 1, {}, {"x": x, "w": w}, record=["y"], progress=False).outputs["y"]
             assert y.dtype == dtype
-            torch.testing.assert_close(
-                y[0], torch.sin(x), rtol=4 * torch.finfo(dtype).eps, atol=0.0
-            )  # roundings
+            torch.testing.assert_close(y[0], torch.sin(x), rtol=4 * torch.finfo(dtype).eps, atol=0.0)  # roundings

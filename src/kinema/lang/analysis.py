@@ -194,8 +194,11 @@ def order_needs_packets(kernel: KernelIR) -> bool:
     return any("f" in u.array.kinds and (u.in_loop and u.index != "own" or u.index == "uniform") for u in uses)
 
 
+MUCH = 64  # operations that are a long chain
+
+
 def waits_for_results(kernel: KernelIR) -> bool:
-    """Whether a kernel is one long chain of results: a loop over what lanes share, for elements of their own.
+    """Whether a kernel is one long chain of results, or a loop of them over what lanes share, and gathers nothing.
 
     Twice the lanes are then two chains side by side, at hardly more than the cost of one.
     """
@@ -204,10 +207,11 @@ def waits_for_results(kernel: KernelIR) -> bool:
     varying = varying_values(kernel, ELEMENTS, set())
     nodes = list(ir.walk(kernel.body))
     loops = [n for n in nodes if isinstance(n, For)]
-    shared = not any(n.var in varying for n in loops) and not any(isinstance(n, Local) for n in nodes)
+    if any(n.var in varying for n in loops) or any(isinstance(n, Local) for n in nodes):
+        return False
     uses = accesses(kernel, varying)
-    own = all(u.index == "own" or (u.kind == "load" and u.index != "varying") for u in uses)
-    return bool(loops) and shared and own
+    gathers = any(u.kind == "load" and u.index == "varying" or u.kind == "add" and u.index != "own" for u in uses)
+    return not gathers and (bool(loops) or sum(isinstance(n, Value) and n.kind == "f" for n in nodes) >= MUCH)
 
 
 def has_locals(block: Block) -> bool:

@@ -127,6 +127,7 @@ def image_program(faces: Faces, shape: Shape) -> Program:
     inside = Inside(
         column=p.scratch("inside_column", Int, PACKET * packets, filled=True),
         row=p.scratch("inside_row", Int, PACKET * packets, filled=True),
+        number=p.scratch("inside_number", Int, packets),
         face=p.scratch("inside_face", Int, packets),
     )
     outside = Outside(
@@ -150,8 +151,8 @@ def image_program(faces: Faces, shape: Shape) -> Program:
         p.call(outside_pixels, view, outside, drawn, light, background, clear, best, rgb, alpha, count=count)
     if look.colours:
         planes = scratch_planes(p, look, packets)
-        packet_planes, inside_pixels = inside_kernels(look)
-        p.call(packet_planes, inside, drawn, planes, count=packets)
+        face_planes, inside_pixels = inside_kernels(look)
+        p.call(face_planes, inside, drawn, planes, count=packets)
         p.call(inside_pixels, view, inside, planes, drawn, light, rgb, count=PACKET * packets)
         p.call(empty_pixels, face, background, rgb, count=pixels)
         if look.edges:

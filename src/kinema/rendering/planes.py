@@ -5,8 +5,8 @@ With A the value of an attribute at a point and z its depth, A / z (A itself wit
     at + x (u - u_0) + y (v - v_0)
 
 at the point (u, v) of the screen. (u_0, v_0) is the first corner of the face, taken as a constant: `at` knows that
-the corner moves. All pixels of a packet share the planes of its face, which are made once per packet, lanes being
-packets; the adjoint of a pixel is then three sums per number, and packets hand them on to corners.
+the corner moves. Planes are made once for every face that has pixels of its own, lanes being faces; the adjoint of a
+pixel is then three sums per number, which faces hand on to their corners.
 """
 
 from __future__ import annotations
@@ -24,16 +24,20 @@ from kinema.rendering.shading import Light, unit
 
 @record
 class Inside:
-    """Covered pixels (column, row), in packets of one face each; column -1: no pixel. Faces of packets, -1: unused."""
+    """Covered pixels (column, row), in packets of one face each; column -1: no pixel.
+
+    The faces that have packets, and for every packet the number of its face among them; -1: unused.
+    """
 
     column: Array[Int]
     row: Array[Int]
+    number: Array[Int]
     face: Array[Int]
 
 
 @record
 class Planes:
-    """Of every packet: the first corner on the screen; planes of normal and 1, of colour, of uv, of the place [m]."""
+    """Of faces with packets: first corner on the screen; planes of normal and 1, of colour, of uv, of the place [m]."""
 
     origin: Array[vec2]
     normal_at: Array[vec4]
@@ -50,18 +54,18 @@ class Planes:
     place_y: Array[vec3]
 
 
-def scratch_planes(p: Program, look: Look, packets: int) -> Planes:
-    """Room for the planes of so many packets, and next to none for those that the look does not need."""
+def scratch_planes(p: Program, look: Look, faces: int) -> Planes:
+    """Room for the planes of so many faces, and next to none for those that the look does not need."""
     needs = needs_of(look)
     lit, textured = look.lit != "none", look.textured != "none"
     wanted = {"normal": lit or needs.depth, "colour": look.vertex_colours, "uv": textured, "place": needs.place}
     elements = {"normal": vec4, "colour": vec3, "uv": vec2, "place": vec3}
     made = {
-        f"{name}_{part}": p.scratch(f"plane_{name}_{part}", elements[name], packets if wanted[name] else 1, filled=True)
+        f"{name}_{part}": p.scratch(f"plane_{name}_{part}", elements[name], faces if wanted[name] else 1, filled=True)
         for name in wanted
         for part in ("at", "x", "y")
     }
-    return Planes(origin=p.scratch("plane_origin", vec2, packets), **made)
+    return Planes(origin=p.scratch("plane_origin", vec2, faces), **made)
 
 
 @func
@@ -90,7 +94,7 @@ def plane(a: Any, b: Any, c: Any, slope: Slope, moved: vec2):
 
 @cache
 def inside_kernels(look: Look) -> tuple[Any, Any]:
-    """The kernel of the planes of packets, and that of pixels that a face colours alone."""
+    """The kernel of the planes of faces, and that of pixels that a face colours alone."""
     functions = point_functions(look)
     finish_of, side_of, turn_of, shade = functions.finish_of, functions.side_of, functions.turn_of, functions.shade
     PERSPECTIVE, VERTEX_COLOURS = look.perspective, look.vertex_colours
@@ -98,8 +102,8 @@ def inside_kernels(look: Look) -> tuple[Any, Any]:
     NEEDS_DEPTH, NEEDS_PLACE = needs_of(look).depth, needs_of(look).place
 
     @kernel
-    def packet_planes(k: Index, inside: Inside, drawn: Drawn, planes: Planes):
-        """The planes of the face of every packet.
+    def face_planes(k: Index, inside: Inside, drawn: Drawn, planes: Planes):
+        """The planes of the faces that have packets.
 
         Gradients:
             Exact.
@@ -142,17 +146,16 @@ def inside_kernels(look: Look) -> tuple[Any, Any]:
         Gradients:
             Exact for the face.
         """
-        k = uniform(p // PACKET)
-        f = inside.face[k]
+        k = inside.number[uniform(p // PACKET)]
         column, row = inside.column[p], inside.row[p]
         grid, lens = grid_of(view), lens_of(view)
         stride = stride_of(view.pixels.x)
-        if f >= 0:
+        if k >= 0:
             if column >= 0:
                 at = on_grid(grid, column, row)
                 origin = planes.origin[k]
                 d = at - vec2(detach(origin.x), detach(origin.y))
-                finish = finish_of(drawn, f)
+                finish = finish_of(drawn, inside.face[k])
                 n, z = vec3(0.0, 0.0, 0.0), 1.0
                 if LIT or NEEDS_DEPTH:
                     normal = planes.normal_at[k] + planes.normal_x[k] * d.x + planes.normal_y[k] * d.y
@@ -171,4 +174,4 @@ def inside_kernels(look: Look) -> tuple[Any, Any]:
                     place = planes.place_at[k] + planes.place_x[k] * d.x + planes.place_y[k] * d.y
                 rgb[column + row * stride] = shade(drawn, light, view, lens, finish, at, colour, n, uv, z, place)
 
-    return packet_planes, inside_pixels
+    return face_planes, inside_pixels

@@ -170,6 +170,7 @@ visible = cpp_kernel(
         "face": Int,
         "inside_column": Int,
         "inside_row": Int,
+        "inside_number": Int,
         "inside_face": Int,
         "outside_column": Int,
         "outside_row": Int,

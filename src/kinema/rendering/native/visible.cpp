@@ -2,7 +2,8 @@
 //
 // Pixels lie row by row, `stride` (a multiple of 16) in a row. A packet is 16 neighbours of a row, or 16 entries of a list.
 //   face     of a pixel: the solid face in front; -1 if there is none, but some face within reach; -2 otherwise
-//   inside   pixels (column, row) that one face colours alone, packet by packet of the same face; column -1: no pixel
+//   inside   pixels (column, row) that one face colours alone, packet by packet of the same face; column -1: no pixel;
+//            the faces that have such packets, and the number of its face among them for every packet; -1: unused
 //   outside  uncovered pixels (column, row) near a face, packets of neighbours; and the faces that may be within reach of
 //            a packet (any side)
 //   rims     packets of pixels with covered ones near a silhouette edge in front of them, and these edges,
@@ -178,9 +179,9 @@ class Visible {
     if (with_edges_)
       for (int64_t f = 0; f < faces_; ++f)
         if (own_.facing[f] & SOLID) list_edges(int32_t(f));
-    int32_t* const needed = ints(17);
+    int32_t* const needed = ints(18);
     list_outside(needed + 1);
-    own_.rims.sort(packets_, ints(14), call_->length[14], ints(15), ints(16), call_->length[16], needed + 3);
+    own_.rims.sort(packets_, ints(15), call_->length[15], ints(16), ints(17), call_->length[17], needed + 3);
     own_.rimmed.assign(packets_, 0);
     for (int32_t k : own_.rims.at) own_.rimmed[k] = 1;
     needed[0] = list_inside();
@@ -452,7 +453,7 @@ class Visible {
     for (const Touch& touch : own_.outside) ++own_.first[touch.tile + 1];
     for (int64_t t = 0; t < tiles; ++t) own_.first[t + 1] += own_.first[t];
     for (const Touch& touch : own_.outside) own_.sorted[own_.first[touch.tile]++] = touch;
-    Outside to = {ints(10), ints(11), ints(12), ints(13), call_->length[10] / packet, call_->length[13], 0, 0};
+    Outside to = {ints(11), ints(12), ints(13), ints(14), call_->length[11] / packet, call_->length[14], 0, 0};
     for (int64_t t = 0, begin = 0; t < tiles; begin = own_.first[t], ++t)
       if (own_.first[t] > begin) list_tile(own_.sorted.data() + begin, own_.sorted.data() + own_.first[t], to);
     needed[0] = int32_t(to.packets), needed[1] = int32_t(to.entries);
@@ -496,21 +497,24 @@ class Visible {
 
   // Covered pixels, face after face, those of a face in whole packets. Returns the packets that are needed.
   int32_t list_inside() {
-    const Inside to = {ints(7), ints(8), ints(9), call_->length[9]};
+    Inside to = {ints(7), ints(8), ints(9), ints(10), call_->length[9], 0};
     int64_t used = 0;  // pixels, with those that fill up packets
     for (int64_t f = 0; f < faces_; ++f)
       if (own_.facing[f] & SOLID) used = list_pixels(int32_t(f), to, used);
     const int32_t packets = int32_t(used / packet);
-    std::fill(to.face + (packets > to.room ? 0 : packets), to.face + to.room, -1);
+    const bool enough = packets <= to.room;
+    std::fill(to.number + (enough ? packets : 0), to.number + to.room, -1);
+    std::fill(to.face + (enough ? to.shown : 0), to.face + to.room, -1);
     return packets;
   }
 
   struct Inside {
-    int32_t *column, *row, *face;
-    int64_t room;  // packets
+    int32_t *column, *row, *number, *face;
+    int64_t room;   // packets
+    int64_t shown;  // faces so far
   };
 
-  int64_t list_pixels(int32_t f, const Inside& to, int64_t used) {
+  int64_t list_pixels(int32_t f, Inside& to, int64_t used) {
     const int64_t first = used, room = to.room * packet;
     const Range columns = own_.covered.columns(f), rows = own_.covered.rows(f);
     using I8 = kn::Vec<int32_t, 8>;
@@ -533,7 +537,8 @@ class Visible {
     const int64_t end = (used + packet - 1) / packet * packet;
     if (end <= room)
       for (; used < end; ++used) to.column[used] = -1, to.row[used] = 0;
-    for (int64_t k = first / packet; k < std::min(end, room) / packet; ++k) to.face[k] = f;
+    for (int64_t k = first / packet; k < std::min(end, room) / packet; ++k) to.number[k] = int32_t(to.shown);
+    if (end > first && end <= room) to.face[to.shown++] = f;
     return end;
   }
 
