@@ -32,8 +32,8 @@ overheads are the largest over all rows of Kinema's single images on one thread:
 than 1 ms, and, as a share of the native part, of the others. `film60_*` is megabytes."""
 
 NOTES = (
-    "forward_ms, both_ms: least time of all images of the batch, and of images and gradients to the vertices, through"
-    " Python, camera, normals and light. native_ms, overhead_us: least times of both inside Kinema's native calls, and"
+    "forward_ms, both_ms: least time (blocks of 5 ms) of all images of the batch, and of images and gradients to the"
+    " vertices, through Python, camera, normals and light. native_ms, overhead_us: least times of both inside Kinema's native calls, and"
     " outside.",
     "Kinema: float32, light at every pixel (ambient, diffuse, specular), vertex colours. dibr: sharp inside, outlines"
     " soft with sigma 1/7000; soft: SoftRas colours, sigma 1e-5, gamma 1e-4. gradient_error: against float64.",
