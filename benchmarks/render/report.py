@@ -33,8 +33,8 @@ than 1 ms, and, as a share of the native part, of the others. `film60_*` is mega
 
 NOTES = (
     "forward_ms, both_ms: least time (blocks of 5 ms) of all images of the batch, and of images and gradients to the"
-    " vertices, through Python, camera, normals and light. native_ms, overhead_us: least times of both inside Kinema's native calls, and"
-    " outside.",
+    " vertices, through Python, camera, normals and light. native_ms, overhead_us: least times of both inside Kinema's"
+    " native calls, and outside.",
     "Kinema: float32, light at every pixel (ambient, diffuse, specular), vertex colours. dibr: sharp inside, outlines"
     " soft with sigma 1/7000; soft: SoftRas colours, sigma 1e-5, gamma 1e-4. gradient_error: against float64.",
     "DEODR: float64, light at the vertices (ambient, diffuse), edges one pixel wide, its Scene3D without torch."
