@@ -1,7 +1,7 @@
 """Gradients of implicit steps: solids, cloth, springs, pins and contact with friction, against central differences.
 
-A step is found to 1e-10 of its displacement at least, and mostly to rounding, as Newton's method doubles the digits: of
-1 mm, 1e-13 m. Differences over changes of 1e-6 of the inputs then have errors of 1e-7, and so much is a share of 1e-4 of
+A step is found to 1e-10 of its displacement at least, and mostly to rounding, as Newton's method doubles the digits:
+of 1 mm, 1e-13 m. Differences over changes of 1e-6 of the inputs then have errors of 1e-7, a share of 1e-4 of
 the smallest derivatives that are compared. The system of the adjoint is solved to 1e-12.
 """
 
