@@ -1,6 +1,6 @@
 """Draws the pictures of docs/how-to/examples.md: `python docs/pictures.py`, or with names of examples.
 
-Robots are drawn from the side, x to the right and z up, as the outlines of their shapes, or in space as triangles.
+Robots are drawn from the side, x to the right and z up, as the outlines of their shapes, or in space, rendered.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import torch
 
 import kinema as kn
 from kinema.rendering.files import to_srgb
-from kinema.scene.description import BOX, CYLINDER, SPHERE, Robot, Shape, rotation_matrix
+from kinema.scene.description import BOX, CYLINDER, SPHERE, Robot, Shape
 from kinema.scene.shapes.block import surface
-from kinema.scene.shapes.hull import convex_hull
 
 ROOT = Path(__file__).parents[1]
 BLUE, ORANGE, GREEN, GREY = "#33679f", "#d96a3f", "#3f9960", "0.35"
@@ -204,7 +203,7 @@ def cloth_throw() -> Any:
     _flat(ground, first[-1], faces, GREY, 0.15, (0, 1))
     ground.plot(place[:, 0], place[:, 1], "o-", ms=4, color="k", lw=0.8, label="middle, by iteration")
     ground.plot(*example.TARGET.tolist(), "^", ms=9, color=GREEN, label="target")
-    ground.set(aspect="equal", title="at rest, from above", xlabel="x [m]", ylabel="y [m]")
+    ground.set(aspect="equal", title="at rest, from above", xlabel="x [m]", ylabel="y [m]", ylim=(-0.4, 1.1))
     ground.legend(frameon=False, loc="upper left")
     loss.semilogy(np.linalg.norm(place - example.TARGET.numpy(), axis=1), "o-", ms=4, color=ORANGE)
     loss.set(title="from the target [m]", xlabel="iteration")
@@ -285,22 +284,13 @@ def cloth_on_robot() -> Any:
     densities = {"first guess": example.GUESS, "observed": example.TRUE}
     paths = {n: example.fall(torch.tensor(d, dtype=torch.float64)) for n, d in densities.items()}
     path = paths["observed"]
-    figure, (start, end, sink, course) = _figure(
-        "How heavy is the blanket that fell on the robot?", (1.3, 1.3, 1, 1), solid=2
-    )
-    faces = example.sheet(0.8, 0.6, squares=(16, 12)).faces
+    figure, (start, end, sink, course) = _figure("How heavy is the blanket that fell on the robot?", (1.4, 1.4, 1, 1))
+    camera = kn.Camera.look_at((1.5, -2.3, 1.15), (0.03, 0.0, 0.27), fov=0.36, size=(460, 440))
+    woven = {"blanket": kn.Material(torch.tensor([0.75, 0.2, 0.08]), specular=0.02)}
+    options = {"sigma": 1e-7, "supersample": 3, "shadows": True, "lights": kn.Lights.studio(), "materials": woven}
     for room, step in ((start, 0), (end, example.STEPS)):
-        robot = _triangles(example.covered(), "dog", example.model, path.q[step])
-        _space(
-            room,
-            [(*robot, BLUE), (path.x[step].numpy(), faces, ORANGE)],
-            (18, -60),
-            (-0.4, 0.4),
-            (-0.4, 0.4),
-            (0, 0.65),
-        )
-        room.set_title(f"after {step * example.DT:.1f} s")
-        room.set_axis_off()
+        image = kn.render(example.model, camera, q=path.q[step], x=path.x[step], **options)
+        _image(room, image, f"after {step * example.DT:.1f} s")
     for (name, one), colour in zip(paths.items(), (ORANGE, BLUE), strict=True):
         sink.plot(torch.arange(len(one.q)) * one.dt, 1e3 * (one.q[:, 2] - one.q[0, 2]), color=colour, label=name)
     sink.set(title="the trunk sinks by [mm]", xlabel="time [s]")
@@ -553,22 +543,6 @@ def _space(axes: Any, parts: list[Any], view: tuple[float, float], *limits: tupl
     axes.view_init(*view)
 
 
-def _triangles(robot: Robot, name: str, model: kn.Model, q: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices [m] and faces of the boxes, capsules and balls of a robot."""
-    poses, vertices, faces, first = kn.forward_kinematics(model, q.detach()), [], [], 0
-    for body in robot.bodies:
-        at = model.bodies.index(f"{name}/{body.name}")
-        p, R = poses.position[at].numpy(), poses.rotation[at].numpy()
-        for shape in body.shapes:
-            hull = convex_hull(_points(shape))
-            vertices.append(p + (hull.vertices @ rotation_matrix(shape.pose.rotation).T + shape.pose.position) @ R.T)
-            faces += [
-                (first + f[0], first + b, first + c) for f in hull.faces for b, c in zip(f[1:], f[2:], strict=False)
-            ]
-            first += len(hull.vertices)
-    return np.concatenate(vertices), np.array(faces)
-
-
 def _split(corners: np.ndarray, area: float) -> np.ndarray:
     """Triangles (n, 3, 3) cut into four until they are small [m^2]: large ones cannot be ordered by distance."""
     while True:
@@ -579,16 +553,6 @@ def _split(corners: np.ndarray, area: float) -> np.ndarray:
         ab, bc, ca = (a + b) / 2, (b + c) / 2, (c + a) / 2
         four = [(a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca)]
         corners = np.concatenate([corners[~large], *(np.stack(part, 1)[large] for part in four)])
-
-
-def _points(shape: Shape) -> np.ndarray:
-    """Corners of a box, or points of a ball or capsule, in the shape's frame [m], (n, 3)."""
-    if shape.kind == BOX:
-        return np.array([(i, j, k) for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)]) * shape.size
-    half = 0.0 if shape.kind == SPHERE else shape.size[1]
-    turns = [(a, b) for a in ROUND[::3] for b in (-math.pi / 2, -math.pi / 4, 0, math.pi / 4, math.pi / 2)]
-    ball = [(math.cos(a) * math.cos(b), math.sin(a) * math.cos(b), math.sin(b)) for a, b in turns]
-    return np.concatenate([shape.size[0] * np.array(ball) + (0, 0, z) for z in (-half, half)])
 
 
 def _outline(shape: Shape, R: np.ndarray) -> np.ndarray:

@@ -30,11 +30,11 @@ scene.add_ground(without=["box", "capsule"])  # trunk and legs never reach it
 scene.add_robot(covered(), "dog", pos=(0.0, 0.0, -0.02))
 standing = kn.simulate(kn.compile(scene), steps=4000, dt=2e-3, progress=False).q_end
 scene.add_cloth(
-    sheet(0.8, 0.6, squares=(16, 12)),
+    sheet(0.8, 0.6, squares=(20, 15)),
     "blanket",
-    material=kn.Cloth(density=TRUE, mu=300.0, lam=300.0, viscosity=1.0, bending=5e-3, bending_damping=1e-4),
-    skin=kn.Skin(radius=0.01, k_e=500.0, k_f=2.0, friction=0.6),
-    pos=(0.06, 0.03, 0.6),
+    material=kn.Cloth(density=TRUE, mu=300.0, lam=300.0, viscosity=0.3, bending=3e-3, bending_damping=5e-5),
+    skin=kn.Skin(radius=0.022, k_e=300.0, k_f=2.0, friction=0.6, thickness=0.02),
+    pos=(0.04, 0.02, 0.6),
 )
 model = kn.compile(scene)
 
