@@ -209,6 +209,8 @@ def _watched(
     prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: Integers
 ) -> bool:
     """Run, with progress shown; whether a world failed."""
+    if not show and prepared.setting.worlds * prepared.setting.steps == 1:  # over before anybody would look
+        return prepared.run(arrays, pieces, ctypes.addressof(status))
     watcher = progress.begin(what, prepared.setting.steps, show)
     try:
         return prepared.run(arrays, pieces, ctypes.addressof(status), watcher.address)
