@@ -29,7 +29,9 @@ def robot_in_contact(law: str) -> tuple[kn.Model, Tensor, Tensor]:
         Shape("box", (0.1, 0.08, 0.05)),
         MassProperties(1.0, (0.01, 0.0, 0.02), (0.03, 1e-3, 0.0, 0.04, 0.0, 0.02)),
     )
-    hinge = Joint("elbow", "revolute", (0.2, 1.0, 0.0), anchor=(0.02, 0.0, 0.0), stiffness=30.0, damping=0.5, lower=2e-3)
+    hinge = Joint(
+        "elbow", "revolute", (0.2, 1.0, 0.0), anchor=(0.02, 0.0, 0.0), stiffness=30.0, damping=0.5, lower=2e-3
+    )
     hand = Body(
         "hand", "arm", Pose((0.2, 0.0, 0.1)), (), MassProperties(0.2, (0.0, 0.0, 0.05), (1e-3, 0, 0, 1e-3, 0, 1e-3))
     )
@@ -70,7 +72,9 @@ def test_records(gradient_errors, law, steps, tolerance):
     def path_of(g: dict[str, Tensor]) -> kn.Trajectory:
         params, wrenches = {n: g[n] for n in names if n in g}, {"r/hand": g["wrench"]}
         words = {"steps": steps, "dt": 2e-3, "progress": False}
-        return kn.simulate(model, g["q"], g["v"], g["tau"], wrenches=wrenches, params=params, record=(*PLACES, *loads), **words)
+        return kn.simulate(
+            model, g["q"], g["v"], g["tau"], wrenches=wrenches, params=params, record=(*PLACES, *loads), **words
+        )
 
     def loss(g: dict[str, Tensor], group: tuple[str, ...]) -> Tensor:
         found = path_of(g).recorded
