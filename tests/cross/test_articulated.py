@@ -40,6 +40,16 @@ def test_a_wrong_mass_is_noticed() -> None:
         assert (worst > 10 * limit) == ("poses" not in name), name
 
 
+def test_a_wrong_place_is_noticed() -> None:
+    """Poses and Jacobians tell a joint that is a micrometre beside its place."""
+    case = twins.Case(6)
+    case.model.tree.offset[len(case.model.joints) // 2, 1] += 1e-6
+    case.model = replace(case.model, _defaults={}, _owners={})
+    for compare in (twins.kinematics, twins.mujoco_kinematics):
+        wrong = {what.split()[0] for what, worst in compare(case).items() if worst > 10 * twins.VALUES}
+        assert wrong == {"position", "Jacobian"}
+
+
 def test_what_is_not_finite_is_no_agreement() -> None:
     assert twins.difference(torch.tensor([np.nan, 1.0]), np.ones(2)) == np.inf
     assert twins.difference(torch.tensor([1.0, 1.0 + 1e-6], dtype=torch.float64), np.ones(2)) == pytest.approx(1e-6)

@@ -164,9 +164,7 @@ def _refuse_more_state(model: Model) -> None:
         fix = "simulate(model, ..., steps=1), which gives x_end and xd_end too"
         raise InputError("a step of joints alone is not one of a model with soft matter", fix=fix)
     if kept_impulses(model):
-        what = (
-            "with Contact(warm_start=True) impulses are part of the state, which a step from q and v alone leaves out"
-        )
+        what = "with Contact(warm_start=True) impulses are part of the state, which a step of q and v leaves out"
         fix = (
             "a model without a warm start, or simulate(model, ..., steps=1, impulses=...), which gives impulses_end too"
         )
