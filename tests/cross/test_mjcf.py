@@ -17,10 +17,12 @@ import mujoco
 import numpy as np
 import pytest
 
-from kinema.errors import InputError, ModelError
+from kinema.errors import InputError, LeftOutWarning, ModelError
 from kinema.scene import description
 from kinema.scene.description import Body, Joint, Mimic, Pose, Robot, Shape
 from kinema.scene.io.mjcf import read_mjcf
+
+pytestmark = pytest.mark.filterwarnings("ignore::kinema.LeftOutWarning")  # most files here have something to note
 
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 ROBOTS = ["ant", "humanoid", "hopper", "walker2d", "half_cheetah", "swimmer", "reacher", "inverted_pendulum", "pusher"]
@@ -201,7 +203,9 @@ def test_a_floor_from_elsewhere_is_met_like_one_of_the_file(contype, conaffinity
 
 
 def test_the_notes_say_what_was_left_out():
-    notes = "\n".join(read_mjcf(ASSETS / "humanoid.xml").notes)
+    with pytest.warns(LeftOutWarning) as told:
+        notes = "\n".join(read_mjcf(ASSETS / "humanoid.xml").notes)
+    assert len(told) == 1 and all(note in str(told[0].message) for note in notes.split("\n"))
     for part in ("tendon 'left_hipknee'", "2 cameras", "5 keyframes", "margins"):
         assert part in notes
     assert "gravity (0.0, 0.0, 0.0)" in "\n".join(read_mjcf(ASSETS / "pusher.xml").notes)

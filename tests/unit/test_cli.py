@@ -87,6 +87,13 @@ def test_check_prints_what_a_file_holds(capsys: pytest.CaptureFixture[str], tmp_
     assert "closed loops\n" not in output and "\x1b" not in output, "no empty tables, no colours"
 
 
+@pytest.mark.filterwarnings("error")
+def test_check_lists_what_is_left_out_and_does_not_warn_beside(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    (tmp_path / "swing.urdf").write_text(URDF.replace("</robot>", "<gazebo/></robot>"))
+    assert cli.main(["check", str(tmp_path / "swing.urdf")]) == 0
+    assert "ignored: <gazebo> in <robot>" in capsys.readouterr().out
+
+
 def rows_of(robot: Robot) -> tuple[dict[str, list[list[str]]], check.Report]:
     found = check.report(robot)
     return {title: rows for title, _, rows in found.tables}, found

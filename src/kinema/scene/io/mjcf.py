@@ -30,7 +30,7 @@ import numpy as np
 
 from kinema.errors import InputError, ModelError
 from kinema.scene import description as kd
-from kinema.scene.io.files import Places, is_below, read_bytes, short
+from kinema.scene.io.files import Places, is_below, read_bytes, short, warn_of
 from kinema.scene.io.rigid import turned_inertia
 from kinema.scene.io.xml import LARGEST_FILE, LARGEST_NUMBER, Element, parse_xml
 
@@ -110,6 +110,9 @@ def read_mjcf(
         The robot [m, kg, s, rad]: a tree for each child of the world, and a body "world" with the world's shapes
         and sites if it has any. Elements without a name get one. `notes` says what was left out.
 
+    Warns:
+        LeftOutWarning: There are notes; lists them.
+
     Raises:
         ModelError: The file cannot be read, is malformed, reaches for files elsewhere, is refused by MuJoCo, or holds
             what a robot cannot express; or MuJoCo is not installed, or too old.
@@ -128,7 +131,9 @@ def read_mjcf(
     else:
         scan.file(os.path.abspath(source))
     model, warnings = _compile(mujoco, source, text, len(scan.files) <= 1)
-    return _Reader(mujoco, model, source, scan.places, frozenset(ignore), warnings).robot()
+    robot = _Reader(mujoco, model, source, scan.places, frozenset(ignore), warnings).robot()
+    warn_of(robot.notes, source)
+    return robot
 
 
 def _import_mujoco(source: str) -> Any:
