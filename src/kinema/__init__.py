@@ -70,6 +70,7 @@ _API = {
         "StorageError",
         "SimulationError",
         "MemoryBudgetError",
+        "LeftOutWarning",
         "StabilityWarning",
     ),
 }
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from kinema.errors import InputError as InputError
     from kinema.errors import KernelError as KernelError
     from kinema.errors import KinemaError as KinemaError
+    from kinema.errors import LeftOutWarning as LeftOutWarning
     from kinema.errors import MemoryBudgetError as MemoryBudgetError
     from kinema.errors import ModelError as ModelError
     from kinema.errors import ProgramError as ProgramError
