@@ -86,7 +86,7 @@ def test_the_size_is_that_of_edges():
 
 def test_without_ftetwild_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pytetwild", None)
-    with pytest.raises(ImportError, match=r"pip install 'kinema\[mesh\]'"):
+    with pytest.raises(ModelError, match=r"pip install 'kinema\[mesh\]'"):
         tetrahedralise(CUBE)
 
 
