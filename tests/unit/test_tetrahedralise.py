@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinema.errors import InputError
+from kinema.errors import InputError, ModelError
 from kinema.scene.description import Mesh, Tets
 from kinema.scene.io.tetrahedralise import tetrahedralise
 from kinema.scene.shapes.ball import ball
