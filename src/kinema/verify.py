@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema import random_scenes, twins
+from kinema import random_images, random_scenes, twins
 from kinema.lang.bridge import jvp, rollout
 from kinema.lang.program import Program
 from kinema.lang.progress import Progress
@@ -55,6 +55,7 @@ def run(*, full: bool = False, progress: bool = True) -> list[Check]:
         ("a NaN in one world of 16 stays there", _injection, 2 * many, SEED),
         ("finite steps have finite gradients: random scenes", _finite_gradients, 250 if full else 2, 0),
         ("random trees against Pinocchio and MuJoCo", compare_trees, 5000 if full else 20, 0),
+        ("gradients of images: random and degenerate faces", _images, 500 if full else 50, 0),
     ]
     found: list[Check] = []
     for name, check, cases, seed in rows:
@@ -274,3 +275,18 @@ def _injection(numbers: Iterable[int]) -> tuple[bool, str]:
         right += flagged and same
         cases += 1
     return right == cases, f"{right} of {cases} right"
+
+
+def _images(seeds: Iterable[int]) -> tuple[bool, str]:
+    """A scene against central differences, and 40 images of degenerate faces, every other time in single precision."""
+    seen = random_images.Outcome()
+    for seed in seeds:
+        for mode in random_images.MODES:
+            random_images.compare(seed, mode, seen)
+            random_images.try_degenerate(seed, 20, mode, seen, (torch.float64, torch.float32)[seed % 2])
+    left_out = (seen.flips + seen.rough) / seen.pixels
+    ok = seen.worst[0] <= random_images.LIMIT and left_out <= random_images.LEFT_OUT and not seen.wrong
+    error, where = seen.worst
+    told = f"worst relative error {error:.1e} ({where}, limit {random_images.LIMIT:.0e}), of {seen.pixels} pixels"
+    told += f" {seen.flips} flipped and {seen.rough} were not smooth; {len(seen.wrong)} of {seen.degenerate} degenerate"
+    return ok, told + " images not finite" + "".join(f"; {w}" for w in seen.wrong[:3])
