@@ -30,7 +30,6 @@ LEFT_OUT = 0.02  # of the pixels at most, all tensors together
 _FACES = torch.arange(3 * COUNT).reshape(-1, 3)
 _FACES[1, 0], _FACES[1, 2] = _FACES[0, 1], _FACES[0, 0]  # two that share an edge
 _LIGHTS = ("ambient", "directions", "direction_colours", "points", "point_colours")
-_CAMERA = ("R", "t", "focal", "centre")
 
 
 @dataclass
@@ -65,7 +64,7 @@ def numbers(seed: int, mode: str) -> dict[str, Tensor]:
 
     eye = torch.tensor(EYE, dtype=torch.float64)
     camera = Camera.look_at(EYE, (0.05, 0.0, 0.02), fov=0.7, size=SIZE, dtype=torch.float64)
-    made = {name: getattr(camera, name).clone() for name in _CAMERA}
+    made = {name: getattr(camera, name).clone() for name in ("R", "t", "focal", "centre")}
     for k in range(3):
         corners = uniform(COUNT, 1, 3, low=-1.0) + uniform(COUNT, 3, 3, low=-1.2, high=1.2)
         corners[2, 2] = 0.5 * (corners[2, 0] + eye) + 1e-3  # seen from the side
@@ -97,16 +96,16 @@ def numbers(seed: int, mode: str) -> dict[str, Tensor]:
 
 def draw(x: Mapping[str, Tensor], mode: str) -> tuple[Tensor, Tensor]:
     """Colours and coverage (*batch, height, width, 4), and the face of each pixel, of soft images -1."""
-    shine = [{name: x[name][..., k] for name in ("diffuse", "specular", "shininess")} for k in range(3)]
+    shine = [(x["diffuse"][..., k], x["specular"][..., k], x["shininess"][..., k]) for k in range(3)]
     surfaces = [
-        Surface(x["vertices0"], _FACES, Material(x["colour0"], x["texture"], **shine[0]), x["uv"]),
-        Surface(x["vertices1"], _FACES, Material(x["colour1"], **shine[1]), smooth=False, two_sided=True),
-        Surface(x["vertices2"], _FACES, Material(x["colour2"], **shine[2], lit=False)),
+        Surface(x["vertices0"], _FACES, Material(x["colour0"], x["texture"], *shine[0]), x["uv"]),
+        Surface(x["vertices1"], _FACES, Material(x["colour1"], None, *shine[1]), smooth=False, two_sided=True),
+        Surface(x["vertices2"], _FACES, Material(x["colour2"], None, *shine[2], lit=False)),
     ]
     soft = mode == "soft"
     found = render_surfaces(
         surfaces,
-        Camera(*(x[name] for name in _CAMERA), *SIZE),
+        Camera(x["R"], x["t"], x["focal"], x["centre"], *SIZE),
         lights=Lights(**{name: x[name] for name in _LIGHTS}),
         background=x["background"],
         sigma=x["sigma"],
