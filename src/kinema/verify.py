@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema import random_scenes, twins
+from kinema import random_images, random_scenes, twins
 from kinema.lang.bridge import Rollout, jvp, rollout
 from kinema.lang.program import Program
 from kinema.lang.progress import Progress
@@ -54,6 +54,7 @@ def run(*, full: bool = False, progress: bool = True) -> list[Check]:
         ("an overflow in one world of 16 stays there", _injection, 2 * many, SEED),
         ("finite steps have finite gradients: random scenes", _finite_gradients, 250 if full else 2, 0),
         ("random trees against Pinocchio and MuJoCo", compare_trees, 5000 if full else 20, 0),
+        ("gradients of images: random and degenerate faces", _images, 500 if full else 50, 0),
     ]
     found: list[Check] = []
     for name, check, cases, seed in rows:
@@ -334,3 +335,18 @@ def _ends(case: _Case, own: Mapping[str, Tensor], shared: str, worlds: list[int]
     run = case.run({**own, shared: leaf}, 12, on_failure="status", threads=4, record=list(case.state))
     final = {n: t[worlds] for n, t in run.final.items()}
     return [run.status, *(t.detach() for t in final.values()), torch.autograd.grad(case.weigh(final), leaf)[0]]
+
+
+def _images(seeds: Iterable[int]) -> tuple[bool, str]:
+    """A scene against central differences, and 40 images of degenerate faces, every other time in single precision."""
+    seen = random_images.Outcome()
+    for seed in seeds:
+        for mode in random_images.MODES:
+            random_images.compare(seed, mode, seen)
+            random_images.try_degenerate(seed, 20, mode, seen, (torch.float64, torch.float32)[seed % 2])
+    left_out = (seen.flips + seen.rough) / seen.pixels
+    ok = seen.worst[0] <= random_images.LIMIT and left_out <= random_images.LEFT_OUT and not seen.wrong
+    error, where = seen.worst
+    told = f"worst relative error {error:.1e} ({where}, limit {random_images.LIMIT:.0e}), of {seen.pixels} pixels"
+    told += f" {seen.flips} flipped and {seen.rough} were not smooth; {len(seen.wrong)} of {seen.degenerate} degenerate"
+    return ok, told + " images not finite" + "".join(f"; {w}" for w in seen.wrong[:3])
