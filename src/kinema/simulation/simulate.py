@@ -16,7 +16,7 @@ from torch import Tensor
 from kinema.errors import InputError, StabilityWarning
 from kinema.lang.bridge import rollout
 from kinema.lang.program import PARAMETER, Program
-from kinema.model.matter import solver_scale
+from kinema.model.derived import solver_scale
 from kinema.model.model import Model
 from kinema.model.stability import StepLimit, step_limit
 from kinema.simulation.constraints import kept_impulses
