@@ -6,7 +6,9 @@ Names and shapes come from a model that has everything; units and what has them 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +22,8 @@ HEAD = """# What can be learned
 
 Every number on this page has a gradient. The page is written by `python docs/gen_parameters.py` from the code, and a
 test compares it with what a model knows. Beside each number stands a test of its gradient: in float64, against central
-differences, in contact where that applies.
+differences, in contact where that applies, through 1, 32 and 256 steps. The numbers of soft things are tested with
+implicit steps, too, by [`test_every_parameter`](tests/gradients/test_implicit.py); robots move alike with both.
 
 ## Of a model
 
@@ -32,6 +35,10 @@ ROLLOUT = """## Of a rollout
 
 Arguments of `kn.simulate`. Batch dimensions come first, too."""
 
+SMOKE = """## Of smoke
+
+Arguments of `kn.simulate_smoke`, which runs a world of its own. Batch dimensions come first, too."""
+
 BESIDE = """## Beside gradSim
 
 What gradSim lists as optimisable, and its names here."""
@@ -42,14 +49,13 @@ MATTER = ("tests/gradients/test_matter.py", "test_every_parameter")
 SELF = ("tests/gradients/test_self_contact.py", "test_gradients_against_differences")
 LINKAGE = ("tests/gradients/test_constraints.py", "test_a_linkage_with_everything")
 PAIRS = ("tests/gradients/test_constraints.py", "test_pairs_in_contact")
-SPRINGS = ("tests/gradients/test_runge_kutta.py", "test_rollouts")
 GROUND = ("tests/verification/test_ground.py", "test_gradients_in_contact")
 RECORDS = ("tests/gradients/test_records.py", "test_records")
 TOLD = ("tests/verification/test_prescribed.py", "test_gradients_with_contact")
 STARTED = ("tests/gradients/test_started.py", "test_gradients_through_kept_impulses")
 MUSCLES = ("tests/gradients/test_matter.py", "test_activation_as_a_control")
-
 PUSHED = ("tests/gradients/test_matter.py", "test_forces_as_a_control")
+PUFFS = ("tests/gradients/test_smoke.py", "test_gradients_of_rollouts")
 
 # Name in params: unit, the axis its rows go along (none: one for the scene), what it is, and its gradient test.
 PARAMETERS = {
@@ -60,8 +66,8 @@ PARAMETERS = {
     "axis": ("-", "joints", "direction of the joint", LINKAGE),
     "armature": ("kg m², kg", "velocities", "inertia of the drive", LINKAGE),
     "damping": ("N m s/rad, N s/m", "velocities", "of the joint", LINKAGE),
-    "stiffness": ("N m/rad, N/m", "velocities", "of the joint's spring", SPRINGS),
-    "rest": ("rad, m", "velocities", "where the joint's spring is relaxed", SPRINGS),
+    "stiffness": ("N m/rad, N/m", "velocities", "of the joint's spring", RECORDS),
+    "rest": ("rad, m", "velocities", "where the joint's spring is relaxed", RECORDS),
     "gear": ("-", "actuators", "force per control", LINKAGE),
     "kp": ("N m/rad, N/m", "actuators", "gain of a position servo", LINKAGE),
     "kd": ("N m s/rad, N s/m", "actuators", "gain of a velocity or position servo", LINKAGE),
@@ -73,7 +79,7 @@ PARAMETERS = {
     "centre": ("m", "shapes", "where the shape is on its link", PAIRS),
     "friction": ("-", "contact candidates", "coefficient of friction between rigid shapes", PAIRS),
     "restitution": ("-", "contact candidates", "share of the speed that bounces", GROUND),
-    "place": ("m", "sites", "where the site is on its link", SPRINGS),
+    "place": ("m", "sites", "where the site is on its link", RECORDS),
     "gravity": ("m/s²", "", "acceleration of gravity", LINKAGE),
     "contact/erp": ("-", "", "share of a depth that is undone in a step", PAIRS),
     "contact/cfm": ("1/kg", "", "softness of hard constraints", PAIRS),
@@ -115,7 +121,15 @@ ARGUMENTS = {
     "forces": ("N", "steps, particles, 3", "on every particle, from outside", PUSHED),
     "motion": ("m/s, rad/s", "steps, prescribed velocities", "of joints that move as they are told", TOLD),
     "impulses": ("N s", "rows", "of the step before, with a warm start", STARTED),
-    "wrenches": ("N m, N", "steps, 6", "moment and force on a body", RECORDS),
+    "wrenches": ("N m, N", "steps, 6", "moment and force on a body", LINKAGE),
+}
+
+# Argument of kn.simulate_smoke, likewise.
+OF_SMOKE = {
+    "density": ("-", "channels, nx, ny", "densities at the start", PUFFS),
+    "velocity": ("m/s", "2, nx, ny", "velocities of faces at the start", PUFFS),
+    "force": ("m/s²", "steps, 2, nx, ny", "acceleration of faces", PUFFS),
+    "buoyancy": ("m/s²", "channels", "acceleration upwards per density", PUFFS),
 }
 
 # What gradSim lists as optimisable [Jatavallabhula et al. 2021, table 6], and where it is here.
@@ -162,20 +176,22 @@ def page() -> str:
         lines.append(_row(f"`{name}`", unit, [*([axis] if axis else []), *map(str, inner)], what, test))
     lines += ["", *ROLLOUT.splitlines(), "", *_heads("argument")]
     lines += [_row(f"`{n}`", unit, [shape], what, test) for n, (unit, shape, what, test) in ARGUMENTS.items()]
+    lines += ["", *SMOKE.splitlines(), "", *_heads("argument")]
+    lines += [_row(f"`{n}`", unit, [shape], what, test) for n, (unit, shape, what, test) in OF_SMOKE.items()]
     lines += ["", *BESIDE.splitlines(), "", "| gradSim | here |", "|---|---|"]
     lines += [f"| {what} | {', '.join(f'`{n}`' for n in names)} |" for what, names in GRADSIM.items()]
     return "\n".join(lines) + "\n"
 
 
-def tensor_arguments() -> list[str]:
-    """Arguments of `kn.simulate` that are tensors, or tensors by name, `params` apart."""
-    given = inspect.signature(kn.simulate).parameters.values()
+def tensor_arguments(function: Callable[..., Any]) -> list[str]:
+    """Arguments of a function that are tensors, or tensors by name, `params` apart."""
+    given = inspect.signature(function).parameters.values()
     return [p.name for p in given if "Tensor" in str(p.annotation) and p.name != "params"]
 
 
 def tests() -> set[tuple[str, str]]:
     """Files and names of all gradient tests that the page links to."""
-    return {row[3] for table in (PARAMETERS, ARGUMENTS) for row in table.values()}
+    return {row[3] for table in (PARAMETERS, ARGUMENTS, OF_SMOKE) for row in table.values()}
 
 
 def _heads(first: str) -> list[str]:
@@ -189,4 +205,4 @@ def _row(name: str, unit: str, shape: list[str], what: str, test: tuple[str, str
 
 if __name__ == "__main__":
     PAGE.write_text(page())
-    print(PAGE.relative_to(Path(__file__).parents[1]), len(PARAMETERS) + len(ARGUMENTS), "rows")
+    print(PAGE.relative_to(Path(__file__).parents[1]), len(PARAMETERS) + len(ARGUMENTS) + len(OF_SMOKE), "rows")

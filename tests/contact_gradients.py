@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ SMALLEST = 1e-2  # derivatives are compared relative to their size, or to this
 
 @dataclass
 class Case:
-    """A model in motion: what is differentiated are q, v, tau, u, wrenches and the named parameters."""
+    """A model in motion: what is differentiated are q, v, tau, u, impulses, wrenches and the named parameters."""
 
     model: kn.Model
     q: Tensor
@@ -23,6 +23,7 @@ class Case:
     names: Sequence[str]
     wrench_on: str = ""
     u: Tensor | None = None
+    impulses: Tensor | None = None
     record: Sequence[str] = ("impulse",)
     dt: float = 1e-3
 
@@ -37,6 +38,7 @@ class Counts:
     sliding: int = 0
     sticking: int = 0
     at_limits: int = 0
+    seen: set[str] = field(default_factory=set)  # what had a derivative above the smallest
 
 
 def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: int, counts: Counts) -> None:
@@ -50,6 +52,8 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
     leaves = {"q": case.q, "v": case.v, "tau": 0.5 * normal(steps, model.nv)} | model.parameters(*case.names)
     if case.u is not None:
         leaves["u"] = case.u.expand(steps, -1) + 0.1 * normal(steps, len(case.u))
+    if case.impulses is not None:
+        leaves["impulses"] = case.impulses
     if case.wrench_on:
         leaves["wrench"] = 0.1 * normal(steps, 6)
     weights = normal(model.nq + model.nv)
@@ -63,6 +67,7 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
             given.get("u"),
             steps=steps,
             dt=case.dt,
+            impulses=given.get("impulses"),
             wrenches={case.wrench_on: given["wrench"]} if case.wrench_on else None,
             params={n: given[n] for n in case.names},
             record=case.record,
@@ -89,6 +94,8 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
             counts.switches += 1
             continue
         wanted, got = float(loss_of(up) - loss_of(down)) / (2 * h), float((gradients[name] * way).sum())
+        if abs(wanted) > SMALLEST:
+            counts.seen.add(name)
         assert abs(got - wanted) <= tolerance * max(abs(wanted), SMALLEST), (seed, name, got, wanted)
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 import kinema as kn
 from kinema.scene.description import BOX, CAPSULE, PLANE, SPHERE
 
-SMALLEST = 1e-2  # derivatives are compared relative to their size, or to this
 MOTION = ("rotation", "position", "velocity")  # of bodies, recorded
 LENGTHS = ("x", "q", "size", "centre", "skin_radius", "spring_rest")  # what depths of contacts, of mm, follow from
 # Steps of central differences, relative to the size of what is changed, by the length of the run: long runs come near
@@ -36,6 +35,7 @@ class SoftCase:
         pushed: Differentiate a force on every particle in every step.
         integrator: Of the steps.
         dt: [s]
+        smallest: Derivatives are compared relative to their size, or to this.
     """
 
     model: kn.Model
@@ -49,6 +49,7 @@ class SoftCase:
     pushed: bool = False
     integrator: str = "euler"
     dt: float = 2e-4
+    smallest: float = 1e-2
 
 
 @dataclass
@@ -60,7 +61,7 @@ class SoftCounts:
         switches: Of these, those that could not be compared: a vertex or link touches on one side only.
         touching: Vertices in contact, summed over steps.
         pressing: Hard contacts that press, summed over steps.
-        seen: Derivatives above SMALLEST, by name.
+        seen: Derivatives above the smallest, by name.
         worst: Largest error, by name.
     """
 
@@ -143,8 +144,8 @@ def check_soft_gradients(case: SoftCase, steps: int, tolerance: float, seed: int
         pairs = zip(ends(up, given[0]), ends(down, given[1]), strict=True)
         wanted = float(mixed(one - two for one, two in pairs)) / (2 * step)
         got = float((gradients[name] * way).sum())
-        error = abs(got - wanted) / max(abs(wanted), SMALLEST)
-        counts.seen[name] = counts.seen.get(name, 0) + (abs(wanted) > SMALLEST)
+        error = abs(got - wanted) / max(abs(wanted), case.smallest)
+        counts.seen[name] = counts.seen.get(name, 0) + (abs(wanted) > case.smallest)
         counts.worst[name] = max(counts.worst.get(name, 0.0), error)
         assert math.isfinite(got) and error <= tolerance, (seed, steps, name, got, wanted, error)
 
@@ -161,13 +162,16 @@ def _sizes(name: str, leaf: Tensor) -> Tensor:
     return torch.where(leaf != 0, leaf.abs(), mean)
 
 
-def touching(model: kn.Model, path: kn.Trajectory, given: Mapping[str, Tensor] | None = None) -> np.ndarray:
-    """Of every particle and shape, at the start of every step: 0 apart, 1 touching and parting, 2 approaching.
+def touching(
+    model: kn.Model, path: kn.Trajectory, given: Mapping[str, Tensor] | None = None, implicit: bool = False
+) -> np.ndarray:
+    """Of every particle and shape, in every step: 0 apart, 1 touching and parting, 2 approaching.
 
     Args:
         model: With planes, spheres, capsules and boxes alone, on links whose frames are those of their bodies.
         path: Recorded with MOTION if shapes move.
         given: Parameters in place of the model's own.
+        implicit: Forces are those of particles at the end of a step, not at its start; shapes are where they start.
 
     Returns:
         Shape (steps, particles, shapes).
@@ -175,7 +179,8 @@ def touching(model: kn.Model, path: kn.Trajectory, given: Mapping[str, Tensor] |
     told = model.resolve({n: t.detach() for n, t in (given or {}).items() if n in model._defaults})
     centre, sizes, radius = (told[n].detach().numpy() for n in ("centre", "size", "particle_radius"))
     recorded = {n: path.recorded[n].detach().numpy() for n in MOTION if n in path.recorded}
-    x, xd = path.x[:-1].detach().numpy(), path.xd[:-1].detach().numpy()
+    when = slice(1, None) if implicit else slice(None, -1)
+    x, xd = path.x[when].detach().numpy(), path.xd[when].detach().numpy()
     found = []
     for s, kind in enumerate(model.shapes.kind):
         R, p, v, size = np.asarray(model.shapes.rotation[s]), centre[s], xd, sizes[s]
@@ -205,7 +210,7 @@ def touching(model: kn.Model, path: kn.Trajectory, given: Mapping[str, Tensor] |
 def _pattern(case: SoftCase, path: kn.Trajectory, given: dict[str, Tensor]) -> dict[str, np.ndarray]:
     """Which vertices touch what in which step, and which hard contacts press, slide, and overlap."""
     model = case.model
-    found = {"skin": touching(model, path, {**case.params, **given})}
+    found = {"skin": touching(model, path, {**case.params, **given}, case.integrator == "implicit")}
     if "impulse" in path.recorded:
         impulse = path.recorded["impulse"].detach()
         mu = given["friction"] if "friction" in given else model.parameters("friction")["friction"]

@@ -1,4 +1,4 @@
-"""Random scenes of everything that moves and touches, also where geometry is singular: is every gradient finite?
+"""Random scenes of rigid things that move and touch, also where geometry is singular: is every gradient finite?
 
 Shared by the tests, which try hundreds of scenes, and `kinema verify --full`, which tries thousands. A seed is a
 structure: robots, loose bodies, ground, terrain, joints with limits, friction, followers and loops, actuators, a law of
@@ -120,12 +120,24 @@ def _try_batch(model: Model, inputs: dict[str, Tensor], kinds: Sequence[str], na
         on_failure="status",
         progress=False,
     )
-    outputs = {"q": path.q_end, "v": path.v_end, **path.recorded}
+    judge({"q": path.q_end, "v": path.v_end, **path.recorded}, leaves, kinds, name, outcome)
+    if touching:
+        pressed = path.recorded["impulse"][..., 0] > 0 if hard else path.recorded["gap"] < 0
+        outcome.touching += int(pressed.flatten(1).any(1).sum())
+    if limited:
+        outcome.limited += int((path.recorded["limit_impulse"] > 0).flatten(1).any(1).sum())
+
+
+def judge(
+    outputs: dict[str, Tensor], leaves: dict[str, Tensor], kinds: Sequence[str], name: str, outcome: Outcome
+) -> None:
+    """Differentiate a random sum of the outputs of finite worlds, and add what was seen to the outcome."""
+    dtype = outputs["q"].dtype
     finite = torch.stack([_whole(t) for t in outputs.values()]).all(0)
     generator = torch.Generator().manual_seed(0)
-    loss = torch.zeros((), dtype=model.dtype)
+    loss = torch.zeros((), dtype=dtype)
     for t in outputs.values():
-        weights = torch.randn(t.shape[1:], dtype=torch.float64, generator=generator).to(model.dtype)
+        weights = torch.randn(t.shape[1:], dtype=torch.float64, generator=generator).to(dtype)
         loss = loss + (t[finite] * weights).sum()
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     broken: dict[int, list[str]] = {}
@@ -136,11 +148,6 @@ def _try_batch(model: Model, inputs: dict[str, Tensor], kinds: Sequence[str], na
     outcome.wrong += [f"{name} ({kinds[w]}): {', '.join(names)}" for w, names in broken.items()]
     outcome.scenes += len(kinds)
     outcome.finite += int(finite.sum())
-    if touching:
-        pressed = path.recorded["impulse"][..., 0] > 0 if hard else path.recorded["gap"] < 0
-        outcome.touching += int(pressed.flatten(1).any(1).sum())
-    if limited:
-        outcome.limited += int((path.recorded["limit_impulse"] > 0).flatten(1).any(1).sum())
 
 
 def _whole(numbers: Tensor) -> Tensor:
@@ -173,7 +180,9 @@ def random_structure(random: np.random.Generator) -> Scene:
         x, y = random.uniform(-0.3, 0.3, 2).tolist()
         scene.add_robot(_robot(random), pos=(x, y, 0.4), self_collision=bool(random.random() < 0.5))
     for _ in range(int(random.integers(1, 4))):
-        body = Body("b", None, Pose(), (Joint("free", FREE_JOINT),), _mass(random), (_shape(random, exact=True),))
+        body = Body(
+            "b", None, Pose(), (Joint("free", FREE_JOINT),), random_mass(random), (random_shape(random, exact=True),)
+        )
         x, y = random.uniform(-0.3, 0.3, 2).tolist()
         scene.add_robot(Robot("loose", (body,)), pos=(x, y, 0.2))
     return scene
@@ -201,7 +210,7 @@ def _robot(random: np.random.Generator) -> Robot:
                     words["mimic"] = Mimic(singles[0], float(random.normal()), 0.1)
                 singles.append(joint.name)
             joints.append(replace(joint, **words))  # type: ignore[arg-type]
-        shapes = tuple(_shape(random) for _ in range(int(random.random() < 0.7)))
+        shapes = tuple(random_shape(random) for _ in range(int(random.random() < 0.7)))
         bodies.append(replace(body, joints=tuple(joints), shapes=shapes))
     actuators = tuple(
         Actuator(f"motor{i}", name, str(random.choice(["torque", "position", "velocity"])), 2.0, 20.0, 1.0, force=5.0)
@@ -216,7 +225,7 @@ def _robot(random: np.random.Generator) -> Robot:
     return Robot("tree", tuple(bodies), actuators, closures)
 
 
-def _shape(random: np.random.Generator, exact: bool = False) -> Shape:
+def random_shape(random: np.random.Generator, exact: bool = False) -> Shape:
     """A shape of any kind; `exact`, or else half of the time, without a pose of its own."""
     kind = str(random.choice(SOLIDS))
     pose = Pose()
@@ -231,7 +240,8 @@ def _shape(random: np.random.Generator, exact: bool = False) -> Shape:
     return Shape(kind, (0.1,) * {SPHERE: 1, BOX: 3}.get(kind, 2), pose)
 
 
-def _mass(random: np.random.Generator) -> MassProperties:
+def random_mass(random: np.random.Generator) -> MassProperties:
+    """The mass of a loose body."""
     return MassProperties(float(random.uniform(0.5, 2.0)), (0.0, 0.0, 0.0), (0.01, 0.0, 0.0, 0.012, 0.0, 0.009))
 
 

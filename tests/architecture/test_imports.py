@@ -23,8 +23,20 @@ MAY_IMPORT["rendering"] = {*FLOW}
 MAY_IMPORT |= {stage: {*FLOW, "rendering", "storage"} for stage in ("fit", "envs", "view")}
 MAY_IMPORT |= {"errors": set(), "__init__": set(MAY_IMPORT) | {"errors"}}
 # These may read everything, and the public API itself.
-TOP = {"bench", "check", "cli", "demo", "doctor", "random_images", "random_scenes", "selfcheck", "shipped", "twins"}
-TOP |= {"verify"}
+TOP = {
+    "bench",
+    "check",
+    "cli",
+    "demo",
+    "doctor",
+    "random_images",
+    "random_matter",
+    "random_scenes",
+    "selfcheck",
+    "shipped",
+    "twins",
+    "verify",
+}
 
 WITHOUT_TORCH = {"lang", "math", "scene"}
 TORCH_BRIDGE = {"kinema.lang.bridge", "kinema.lang.inputs", "kinema.lang.sweeps"}

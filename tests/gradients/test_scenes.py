@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kinema import random_matter
 from kinema.lang import build
 from kinema.random_scenes import KINDS, TOUCHING, Outcome, try_scenes
 
@@ -11,14 +12,16 @@ pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compile
 
 
 def test_finite_steps_have_finite_gradients():
-    """504 scenes: 24 structures of 21 worlds; to the state, controls, wrenches and every parameter.
+    """504 scenes: 20 rigid structures and 4 with soft things, of 21 worlds; to states, controls and every parameter.
 
     Worlds come in threes: fewer than share a register, so that the kernels are those of single worlds, which other
     tests compile, too. Nothing depends on it to the last bit; `kinema verify` runs twenty at once.
     """
     seen = Outcome()
-    for seed in range(24):
+    for seed in range(20):
         try_scenes(seed, 3 * len(KINDS), seen, together=3)
+    for seed in range(4):
+        random_matter.try_matter(seed, 3 * len(random_matter.KINDS), seen, together=3)
     print(seen)
     assert seen.scenes == 504 and seen.finite == seen.scenes
     assert seen.touching >= TOUCHING * seen.scenes and seen.limited >= 0.1 * seen.scenes, seen

@@ -114,12 +114,12 @@ class MatterProgram:
         self.inv_mass = p.parameter("inv_mass", Float, count)
         pushed = parts is not None and (pressed is not None or self.pins is not None)
         if self.implicit:
-            held = p.constant("held", Int, self.matter.held)
+            held = p.constant("particles_held", Int, self.matter.held)
             free = np.ones(count, np.int32)
             free[self.matter.held > 0] = 0
             free[self.matter.pins.particle] = 0
             step = Step(
-                free=p.constant("free", Int, free),
+                free=p.constant("particles_free", Int, free),
                 x=self.x_now,
                 v=self.xd_now,
                 inv_mass=self.inv_mass,
