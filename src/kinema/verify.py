@@ -39,7 +39,7 @@ def run(*, full: bool = False, progress: bool = True) -> list[Check]:
     """Run the scoreboard.
 
     Args:
-        full: Many more random cases (about ten minutes instead of half a minute).
+        full: Many more random cases (about a quarter of an hour instead of a minute).
         progress: Show how far it is, on standard error.
 
     Returns:
