@@ -6,6 +6,7 @@ As `random_scenes`, for solids, cloth, particles and springs on the ground, with
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ def try_matter(seed: int, worlds: int, outcome: Outcome, together: int = 0, dtyp
     for first in range(0, worlds, together):
         some = slice(first, first + together)
         leaves = {n: t[some].to(dtype).requires_grad_() for n, t in inputs.items()}
-        states = {n: leaves[n] for n in ("q", "v", "x", "xd", "activation", "forces") if n in leaves}
+        states: dict[str, Any] = {n: leaves[n] for n in ("q", "v", "x", "xd", "activation", "forces") if n in leaves}
         params = {n: t for n, t in leaves.items() if n not in states}
         path = simulate(model, **states, steps=STEPS, dt=DT, params=params, on_failure="status", progress=False)
         assert path.x is not None and path.x_end is not None and path.xd_end is not None
