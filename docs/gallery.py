@@ -163,11 +163,13 @@ def buffers() -> Tensor:
     model, camera = crowd(), crowd_view((430, 300))
     colour = kn.render(model, camera, shadows=True, **FINE)
     mask = kn.render(model, camera, ground=False, outputs="alpha", **FINE).unsqueeze(-1).expand(-1, -1, 3)
-    fine = kn.render(model, camera.resized(3 * 430, 3 * 300), outputs=("depth", "normal"))
-    near, far = 4.2, 9.5  # [m]
-    depth = torch.where(fine["depth"] > 0, ((far - fine["depth"]) / (far - near)).clamp(0.0, 1.0), 0.0)
-    normal = torch.where(fine["depth"].unsqueeze(-1) > 0, 0.5 + 0.5 * fine["normal"], 1.0)
-    small = [resize(image, (430, 300)) for image in (depth.unsqueeze(-1).expand(-1, -1, 3), normal)]
+    fine = camera.resized(3 * 430, 3 * 300)
+    found, normal = kn.render(model, fine, ground=False, outputs="depth"), kn.render(model, fine, outputs="normal")
+    near, far = found[found > 0].min(), found.max()
+    bright = (0.03 + 0.97 * (far - found) / (far - near)).unsqueeze(-1).expand(-1, -1, 3)
+    depth = torch.where(found.unsqueeze(-1) > 0, bright, torch.tensor([0.05, 0.15, 0.45]))
+    normal = torch.where((normal != 0).any(-1, keepdim=True), 0.5 + 0.5 * normal, 1.0)
+    small = [resize(image, (430, 300)) for image in (depth, normal)]
     return beside([beside([colour, mask]), beside(small)], 0)
 
 

@@ -84,7 +84,7 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
     _count(here, counts)
     for name, leaf in fixed.items():
         way = normal(*leaf.shape)
-        if name in ("inertia", "size", "stiffness"):
+        if name in ("inertia", "size", "stiffness", "contact/k_e"):
             way = way * leaf.abs()  # steps of their size; what a kind of shape does not have stays zero
         with torch.no_grad():
             given = [{**fixed, name: leaf + sign * h * way} for sign in (1, -1)]
@@ -100,7 +100,7 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
 
 
 def _pattern(path: kn.Trajectory, model: kn.Model, given: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Which rows of which step are open (0), free (1) or at a bound of friction (3)."""
+    """Which rows of which step are open (0), free (1) or at a bound of friction (3); which contacts are damped."""
     found = {}
     if "impulse" in path.recorded:
         impulse = path.recorded["impulse"].detach()
@@ -112,9 +112,23 @@ def _pattern(path: kn.Trajectory, model: kn.Model, given: dict[str, Tensor]) -> 
         found["impulse"] = pressed.int() * (1 + 2 * (sideways.abs() >= bound * (1 - 1e-12)).int())
     if "gap" in path.recorded:
         found["gap"] = (path.recorded["gap"].detach() < 0).int()
+        if "velocity" in path.recorded:
+            found["damped"] = found["gap"] * _approaching(path, model).int()
     if "limit_impulse" in path.recorded:
         found["limit_impulse"] = (path.recorded["limit_impulse"].detach() > 0).int()
     return found
+
+
+def _approaching(path: kn.Trajectory, model: kn.Model) -> Tensor:
+    """Which candidates close: compliant contact is damped only then. Every link has one body."""
+    point, normal, position, velocity = (path.recorded[n].detach() for n in ("point", "normal", "position", "velocity"))
+    speed = torch.zeros_like(point)
+    for body, link in enumerate(model.tree.body_link):
+        spin, slide = velocity[:, body, None, :3], velocity[:, body, None, 3:]
+        side = (model.candidates.first == link).astype(float) - (model.candidates.second == link)
+        moved = slide + torch.linalg.cross(spin.expand_as(point), point - position[:, body, None])
+        speed = speed + torch.tensor(side)[:, None] * moved
+    return (speed * normal).sum(-1) < 0
 
 
 def _differs(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from kinema.dynamics.elastic import TetMesh, tet_forces
 from kinema.integrate.semi_implicit import advance_particles
-from kinema.lang import Float, analysis, build, cache, cpu, emit_simd, ivec4, mat33, native, vec3
+from kinema.lang import Float, analysis, build, cpu, emit_simd, ivec4, mat33, native, vec3
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_simd import AOS, LANES, PACKET
 from kinema.lang.ir import ArrayRef, KernelIR
@@ -164,8 +164,7 @@ class Batch:
     def _library(self, part: list[Emission]) -> Path:
         text = '#define KN_CHECK 0\n#include "kernel.hpp"\n\n' + "\n".join(e.text for e in part)
         text = text.replace('extern "C" void', 'extern "C" __attribute__((visibility("default"))) void')
-        key = build.key_of(text, self.flags)
-        return cache.lookup(key) or build.publish(key, text, self.flags)
+        return build.publish(build.key_of(text, self.flags), text, self.flags)
 
 
 def digest(*arrays: np.ndarray) -> str:

@@ -23,6 +23,9 @@ KINEMA, WARP = "Kinema", "Warp"
 GRADSIM_GPU_HZ = {"forward": 3721.0, "vjp": 1429.0}
 """Steps per second at 10,000 tets on a GPU: gradSim (Murthy et al. 2021), table 4."""
 
+RATIOS_AT = 10_000
+"""Tetrahedra."""
+
 TARGETS = {
     "fem10k_fwd_vs_warp_1t": 3.5,
     "fem10k_vjp_vs_warp_1t": 6.0,
@@ -187,7 +190,7 @@ def _cells(row: Row | None) -> tuple[str, str]:
 
 def _least(rows: Iterable[Row], name: str, what: str, threads: int | None = None) -> float | None:
     """Least time at 10,000 tets over the modes, and over the threads if none are named."""
-    fits = (r for r in rows if r.name == name and r.what == what and r.tets == 10_000)
+    fits = (r for r in rows if r.name == name and r.what == what and r.tets == RATIOS_AT)
     return min((r.microseconds for r in fits if threads in (None, r.threads)), default=None)
 
 

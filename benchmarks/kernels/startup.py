@@ -104,8 +104,10 @@ def _run(program: str, environment: dict[str, str] | None = None) -> float:
         file.write(program)
         file.flush()
         command = [sys.executable, file.name]
+        # With compiled bytecode, as installed packages have it: the first process writes it.
+        inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         done = subprocess.run(
-            command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=True
+            command, env={**inherited, **(environment or {})}, capture_output=True, text=True, check=True
         )
     return float(done.stdout.split()[-1])
 

@@ -20,7 +20,7 @@ from kinema.rendering.surface import Lights, Material, Surface
 from .scene import AMBIENT, DISTANCE, LIGHT, SPECULAR, Case
 
 SOFT_SIGMA = 1e-5
-NATIVE_CALLS = 50
+NATIVE_CALLS = 10
 
 
 class Peer:

@@ -54,7 +54,7 @@ _API = {
     "kinema.rendering.surface": ("Surface", "Material", "Lights"),
     "kinema.rendering.render": ("render", "surfaces_of"),
     "kinema.rendering.draw": ("render_surfaces",),
-    "kinema.rendering.rasterise": ("Raster", "rasterise", "interpolate", "shade"),
+    "kinema.rendering.rasterise": ("Raster", "rasterise", "interpolate", "vertex_normals", "shade"),
     "kinema.rendering.softras": ("Soft",),
     "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks"),
     "kinema.fit.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
@@ -70,6 +70,7 @@ _API = {
         "StorageError",
         "SimulationError",
         "MemoryBudgetError",
+        "LeftOutWarning",
         "StabilityWarning",
     ),
 }
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from kinema.errors import InputError as InputError
     from kinema.errors import KernelError as KernelError
     from kinema.errors import KinemaError as KinemaError
+    from kinema.errors import LeftOutWarning as LeftOutWarning
     from kinema.errors import MemoryBudgetError as MemoryBudgetError
     from kinema.errors import ModelError as ModelError
     from kinema.errors import ProgramError as ProgramError
@@ -112,6 +114,7 @@ if TYPE_CHECKING:
     from kinema.rendering.rasterise import interpolate as interpolate
     from kinema.rendering.rasterise import rasterise as rasterise
     from kinema.rendering.rasterise import shade as shade
+    from kinema.rendering.rasterise import vertex_normals as vertex_normals
     from kinema.rendering.render import render as render
     from kinema.rendering.render import surfaces_of as surfaces_of
     from kinema.rendering.softras import Soft as Soft

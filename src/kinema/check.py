@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kinema.errors import ModelError
+from kinema.errors import LeftOutWarning, ModelError
 from kinema.model.actuators import find_actuators
 from kinema.model.constraints import find_constraints
 from kinema.model.shapes import GROUND, Found, Meeting, find_meetings, find_shapes, hull_of
@@ -66,10 +67,12 @@ def read(path: Path, floating: bool = False) -> Robot:
     Raises:
         ModelError: The file is refused.
     """
-    if path.suffix == ".urdf":
-        return read_urdf(path, floating=floating, meshes="skip")
-    if path.suffix in (".xml", ".mjcf"):
-        return read_mjcf(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeftOutWarning)  # the report lists the notes
+        if path.suffix == ".urdf":
+            return read_urdf(path, floating=floating, meshes="skip")
+        if path.suffix in (".xml", ".mjcf"):
+            return read_mjcf(path)
     raise ModelError(f"{path} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
 
 

@@ -45,8 +45,9 @@ def _version(package: str) -> str:
 def _compilers() -> str:
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     found = [f"{path} ({_first_line(path)})" for name in names if (path := shutil.which(name))]
-    # Shipped programs need none; only kernels written by the user do.
-    return ", ".join(found) or f"none ({' or '.join(names)} is needed for kernels of your own)"
+    # Shipped programs need none.
+    needed = f"none ({' or '.join(names)} is needed for kernels of your own, and for steps that are not shipped)"
+    return ", ".join(found) or needed
 
 
 def _first_line(compiler: str) -> str:

@@ -168,5 +168,9 @@ class MemoryBudgetError(KinemaError):
         self.available = available
 
 
+class LeftOutWarning(UserWarning):
+    """A file was read, but not all that it says: what was left out or changed is listed, once for the file."""
+
+
 class StabilityWarning(UserWarning):
     """A time step is too long for something in the scene."""

@@ -6,6 +6,7 @@ As `random_scenes`, for solids, cloth, particles and springs on the ground, with
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,6 @@ from kinema.scene.shapes.sheet import sheet
 from kinema.simulation.simulate import simulate
 
 DT = 2e-4
-GIVEN = ("q", "v", "x", "xd", "activation", "forces")  # the others are parameters
 KINDS = ("random", "at rest", "touching", "coincident", "flat", "point", "inverted")
 """States of worlds: random; as placed, without motion; lowered until vertices are on the ground with a depth of zero;
 two cloths in one place, and springs without length; everything in one plane; everything in one point; upside down. In
@@ -46,20 +46,9 @@ def try_matter(seed: int, worlds: int, outcome: Outcome, together: int = 0, dtyp
     for first in range(0, worlds, together):
         some = slice(first, first + together)
         leaves = {n: t[some].to(dtype).requires_grad_() for n, t in inputs.items()}
-        path = simulate(
-            model,
-            leaves.get("q"),
-            leaves.get("v"),
-            x=leaves["x"],
-            xd=leaves["xd"],
-            activation=leaves["activation"],
-            forces=leaves["forces"],
-            steps=STEPS,
-            dt=DT,
-            params={n: t for n, t in leaves.items() if n not in GIVEN},
-            on_failure="status",
-            progress=False,
-        )
+        states: dict[str, Any] = {n: leaves[n] for n in ("q", "v", "x", "xd", "activation", "forces") if n in leaves}
+        params = {n: t for n, t in leaves.items() if n not in states}
+        path = simulate(model, **states, steps=STEPS, dt=DT, params=params, on_failure="status", progress=False)
         assert path.x is not None and path.x_end is not None and path.xd_end is not None
         outputs = {"q": path.q_end, "v": path.v_end, "x": path.x_end, "xd": path.xd_end}
         judge(outputs, leaves, kinds[some], f"soft, seed {seed}", outcome)

@@ -115,7 +115,7 @@ def _probe(i: Index, x: Array[Float], y: Array[Float]):
 def _compile() -> tuple[bool, str]:
     """A small kernel through the compiler, past the cache, and its value."""
     if build.compiler() is None:
-        return False, "no C++ compiler: shipped kernels work, own ones need g++ or clang++"
+        return False, "no C++ compiler: shipped programs work, others and own kernels need g++ or clang++"
     program = Program("selfcheck")
     x, y = program.parameter("x", Float, 16), program.output("y", Float, 16)
     program.call(_probe, x, y, count=16)

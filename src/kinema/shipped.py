@@ -22,19 +22,27 @@ from kinema.lang import analysis, build, cpu, emit_scalar, emit_simd
 from kinema.lang.ir import ArrayRef, KernelIR
 from kinema.lang.kernel import REGISTRY, Kernel
 from kinema.lang.plan import Options, Plan
-from kinema.lang.program import PARAMETER, Program
+from kinema.lang.program import CONTROL, OUTPUT, PARAMETER, Program
+from kinema.model.arrays import find_arrays
 from kinema.model.tetmesh import tet_mesh
 from kinema.rendering.image_program import Faces, Shape, image_program
 from kinema.rendering.points import Look
 from kinema.rendering.screen import rings
+from kinema.scene.description import CYLINDER, FREE, MESH, Body, Joint, MassProperties, Mesh, Robot
+from kinema.scene.description import Shape as Solid
+from kinema.scene.scene import Scene
+from kinema.scene.shapes.arm import arm
 from kinema.scene.shapes.block import block
+from kinema.scene.shapes.humanoid import humanoid
 from kinema.simulation.soft import soft_program
+from kinema.simulation.step import step_program
 
 STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate)  # those of images come with `programs`
+TOGETHER = ("stiffness", "damping"), ("kp", "kd")  # arguments of one kernel
 
 
 def programs() -> list[Program]:
-    """Shipped programs. Sizes do not matter: compiled code is the same for all of them."""
+    """Shipped programs of soft bodies and images. Sizes do not matter: compiled code is the same for all of them."""
     cube = block((1, 1, 1), 0.1)
     triangle = np.array([[0, 1, 2]], dtype=np.int32)
     faces = Faces(triangle, np.zeros(1, np.int32), rings(triangle))
@@ -47,8 +55,44 @@ def programs() -> list[Program]:
     ]
 
 
+def robot_programs() -> list[Program]:
+    """Steps of robots on a plane.
+
+    Kernels loop over tables, so that they are the same for all robots. These have, together, all shapes, limits and
+    actuators and none of these, and contacts of all three ways to solve for them: few, more, and many possible ones.
+    """
+    corners = np.vstack([np.zeros(3), np.eye(3)])
+    tetrahedron = Mesh(corners, np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]))
+    shapes = Solid(CYLINDER, (0.1, 0.1)), Solid(MESH, mesh=tetrahedron)
+    mass = MassProperties(1.0, inertia=(1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
+    thrown = Robot("thrown", (Body("body", joints=(Joint("free", FREE),), mass=mass, shapes=shapes),))
+    made = []
+    for robot in (thrown, arm(), humanoid()):
+        scene = Scene()
+        scene.add_ground()
+        scene.add_robot(robot)
+        made.append(step_program(find_arrays(scene), name=robot.name))
+    return made
+
+
+def robot_variants(program: Program) -> Iterator[Options]:
+    """What a robot's step is compiled for: one world in double precision, batches in both.
+
+    Gradients are those to the state alone; beside it to one kind of number or control, or to those that are often
+    learned together; to all controls, to all numbers of the model, and to all of these.
+    """
+    floats = [b for b in program.buffers.values() if "f" in b.kinds and b.name != "dt"]
+    numbers, controls = ([b.name for b in floats if b.kind == kind] for kind in (PARAMETER, CONTROL))
+    outputs = frozenset(b.name for b in floats if b.kind == OUTPUT)
+    pairs = [list(pair) for pair in TOGETHER if set(pair) <= set(numbers)]
+    wanted = [[], *([name] for name in numbers + controls), *pairs, controls, numbers, numbers + controls]
+    for precision, lanes in ((8, analysis.ELEMENTS), (8, analysis.WORLDS), (4, analysis.WORLDS)):
+        for wrt in wanted:
+            yield Options(precision, lanes, cpu.lanes(precision), frozenset(wrt), outputs)
+
+
 def variants(program: Program) -> Iterator[Options]:
-    """What a shipped program is compiled for: precisions, lane modes, gradients to the state alone or to all."""
+    """What other programs are compiled for: precisions, lane modes, gradients to the state alone or to all."""
     everything = frozenset(b.name for b in program.buffers.values() if b.kind == PARAMETER and "f" in b.kinds)
     for precision in (4, 8):
         for lanes in (analysis.ELEMENTS,) if program.lanes_are_elements else (analysis.ELEMENTS, analysis.WORLDS):
@@ -58,11 +102,10 @@ def variants(program: Program) -> Iterator[Options]:
 
 def sources() -> list[str]:
     """C++ source files of all shipped programs."""
-    found: dict[str, None] = {}
-    for program in programs():
-        for options in variants(program):
-            found.update(dict.fromkeys(Plan(program, options).sources(("forward", "reverse"))))
-    return list(found)
+    plans = [(program, options) for program in programs() for options in variants(program)]
+    plans += [(program, options) for program in robot_programs() for options in robot_variants(program)]
+    found = [Plan(program, options).sources(("forward", "reverse")) for program, options in plans]
+    return list(dict.fromkeys(text for texts in found for text in texts))
 
 
 def build_all(target: Path) -> None:

@@ -148,24 +148,22 @@ def to_pinocchio(twin: Any, model: Model, q: np.ndarray) -> tuple[np.ndarray, np
 
 
 def kinematics(case: Case) -> Found:
-    """Poses of all bodies and the Jacobian of the last."""
+    """Poses and Jacobians of all bodies."""
     found: Found = {}
     poses = forward_kinematics(case.model, case.q)
     pinocchio.computeJointJacobians(case.twin, case.data, case.qp)
+    aligned = pinocchio.ReferenceFrame.LOCAL_WORLD_ALIGNED
     for at, name in enumerate(case.model.bodies):
         joint, place = case.frames[name[2:]]
         pose = case.data.oMi[joint] * place
         found[f"position of {name}"] = difference(poses.position[at], pose.translation)
         found[f"rotation of {name}"] = difference(poses.rotation[at], pose.rotation)
-    at = len(case.model.bodies) - 1
-    name = case.model.bodies[at]
-    joint, _ = case.frames[name[2:]]
-    aligned = pinocchio.ReferenceFrame.LOCAL_WORLD_ALIGNED
-    # Pinocchio gives a vector where a matrix has one row or column.
-    J = np.reshape(pinocchio.getJointJacobian(case.twin, case.data, joint, aligned), (6, -1))[:, case.order]
-    arm = poses.position[at].numpy() - case.data.oMi[joint].translation
-    J = np.concatenate([J[3:], J[:3] + np.cross(J[3:], arm, axis=0)])
-    return {**found, "Jacobian": difference(body_jacobian(case.model, case.q, name), J)}
+        # Pinocchio gives a vector where a matrix has one row or column.
+        J = np.reshape(pinocchio.getJointJacobian(case.twin, case.data, joint, aligned), (6, -1))[:, case.order]
+        arm = pose.translation - case.data.oMi[joint].translation
+        J = np.concatenate([J[3:], J[:3] + np.cross(J[3:], arm, axis=0)])
+        found[f"Jacobian of {name}"] = difference(body_jacobian(case.model, case.q, name), J)
+    return found
 
 
 def dynamics(case: Case) -> Found:
@@ -312,18 +310,15 @@ def _mjcf_of(robot: Robot) -> str:
     return f'<mujoco>{options}<option gravity="0 0 -9.81"/><worldbody>{bodies}</worldbody></mujoco>'
 
 
-def mujoco_dynamics(case: Case) -> Found:
-    """Mass matrix, accelerations and bias of an engine with other conventions.
+def mujoco_twin(case: Case) -> tuple[Any, Any, np.ndarray]:
+    """The robot in MuJoCo, its data at the same coordinates, and the matrix from our velocities to those there.
 
-    Free joints have their linear part first there. MuJoCo's velocity of a free body is that of its frame's origin in
-    world axes, and its acceleration is the rate of these numbers; ours is in the body's axes, so that rates differ by
-    w x v.
+    Free joints have their linear part first there, in world axes; ours is in the body's.
     """
     spec = mujoco.MjModel.from_xml_string(_mjcf_of(case.robot))
     data = mujoco.MjData(spec)
-    model, tree, q, v = case.model, case.model.tree, case.q.numpy(), case.v.numpy()
-    turn = np.zeros((model.nv, model.nv))  # our velocities -> MuJoCo's
-    drift = np.zeros(model.nv)
+    tree, q = case.model.tree, case.q.numpy()
+    turn = np.zeros((case.model.nv, case.model.nv))
     for i, name in enumerate(tree.joints):
         number = mujoco.mj_name2id(spec, mujoco.mjtObj.mjOBJ_JOINT, name[2:])
         to_q, to_v = spec.jnt_qposadr[number], spec.jnt_dofadr[number]
@@ -335,7 +330,39 @@ def mujoco_dynamics(case: Case) -> Found:
             continue
         R = rotation_matrix(q[at + 3 : at + 7].tolist())
         turn[to_v : to_v + 3, d + 3 : d + 6], turn[to_v + 3 : to_v + 6, d : d + 3] = R, np.eye(3)
-        drift[to_v : to_v + 3] = R @ np.cross(v[d : d + 3], v[d + 3 : d + 6])
+    return spec, data, turn
+
+
+def mujoco_kinematics(case: Case) -> Found:
+    """Poses and Jacobians of all bodies."""
+    spec, data, turn = mujoco_twin(case)
+    mujoco.mj_kinematics(spec, data)
+    mujoco.mj_comPos(spec, data)
+    poses = forward_kinematics(case.model, case.q)
+    found: Found = {}
+    for at, name in enumerate(case.model.bodies):
+        body = mujoco.mj_name2id(spec, mujoco.mjtObj.mjOBJ_BODY, name[2:])
+        moving, turning = np.zeros((3, spec.nv)), np.zeros((3, spec.nv))
+        mujoco.mj_jacBody(spec, data, moving, turning, body)
+        found[f"position of {name}"] = difference(poses.position[at], data.xpos[body])
+        found[f"rotation of {name}"] = difference(poses.rotation[at], data.xmat[body].reshape(3, 3))
+        J = np.concatenate([turning, moving]) @ turn
+        found[f"Jacobian of {name}"] = difference(body_jacobian(case.model, case.q, name), J)
+    return found
+
+
+def mujoco_dynamics(case: Case) -> Found:
+    """Mass matrix, accelerations and bias of an engine with other conventions.
+
+    MuJoCo's velocity of a free body is that of its frame's origin in world axes, and its acceleration is the rate of
+    these numbers; ours is in the body's axes, so that rates differ by w x v.
+    """
+    spec, data, turn = mujoco_twin(case)
+    model, tree, v = case.model, case.model.tree, case.v.numpy()
+    drift = np.zeros(model.nv)
+    for i in np.flatnonzero(tree.kind == FREE):
+        spin, slide = slice(tree.v_start[i], tree.v_start[i] + 3), slice(tree.v_start[i] + 3, tree.v_start[i] + 6)
+        drift += turn[:, slide] @ np.cross(v[spin], v[slide])
     data.qvel[:] = turn @ v
     data.qfrc_applied[:] = turn @ case.tau.numpy()  # turn is orthogonal
     mujoco.mj_forward(spec, data)
@@ -357,6 +384,7 @@ COMPARISONS: dict[str, tuple[Callable[[Case], Found], float]] = {
     "energies and centre of mass, Pinocchio": (energies, VALUES),
     "derivatives of forces, Pinocchio": (derivatives_of_forces, DERIVATIVES),
     "derivatives of accelerations, Pinocchio": (derivatives_of_accelerations, DERIVATIVES),
+    "poses and Jacobians, MuJoCo": (mujoco_kinematics, VALUES),
     "mass matrix, bias, accelerations, MuJoCo": (mujoco_dynamics, VALUES),
 }
 """What is compared, with whom, and the largest difference that is rounding."""

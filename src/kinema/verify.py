@@ -4,43 +4,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kinema import random_matter, random_scenes, twins
-from kinema.lang.bridge import jvp, rollout
+from kinema import random_images, random_matter, random_scenes, twins
+from kinema.lang.bridge import Rollout, jvp, rollout
 from kinema.lang.program import Program
 from kinema.lang.progress import Progress
+from kinema.model.model import Model, compile
 from kinema.model.tetmesh import TetArrays, tet_mesh
+from kinema.scene.scene import Contact, Scene
 from kinema.scene.shapes.block import block
+from kinema.scene.shapes.quadruped import quadruped
+from kinema.simulation.options import StepOptions
+from kinema.simulation.simulate import simulate
 from kinema.simulation.soft import soft_program
+from kinema.simulation.step import step_program
 
 Check = tuple[str, bool | None, str]
-Inputs = tuple[Program, dict[str, Tensor], dict[str, Tensor]]
+Numbers = dict[str, Tensor]
+Inputs = tuple[Program, Numbers, Numbers, Numbers]
 SEED = 20261115
-DIFFERENTIATED = (
-    "mu",
-    "lam",
-    "alpha",
-    "inv_mass",
-    "gravity",
-    "k_e",
-    "k_d",
-    "k_f",
-    "friction",
-    "sphere_centre",
-    "sphere_radius",
-)
+LONGEST = 256  # steps
+OF_BLOCKS = ("mu", "lam", "alpha", "inv_mass", "k_e", "k_d", "k_f", "sphere_centre", "sphere_radius")
+OF_ROBOTS = ("mass", "com", "inertia", "offset", "armature", "stiffness", "damping", "rest", "size", "centre")
+DIFFERENTIATED = {"gravity", "friction", "contact/erp", "contact/cfm", *OF_BLOCKS, *OF_ROBOTS}
 
 
 def run(*, full: bool = False, progress: bool = True) -> list[Check]:
     """Run the scoreboard.
 
     Args:
-        full: Many more random cases (about ten minutes instead of half a minute).
+        full: Many more random cases (about a quarter of an hour instead of a minute).
         progress: Show how far it is, on standard error.
 
     Returns:
@@ -52,9 +51,10 @@ def run(*, full: bool = False, progress: bool = True) -> list[Check]:
         ("rollout gradients in contact, 1/32/256 steps", _gradients, 3 * many, SEED),
         ("forward against reverse mode (dot product)", _dot_products, 5 * many, SEED),
         ("same bits: threads 1/2/4/8, batch, checkpoints", _bits, 2 * many, SEED),
-        ("a NaN in one world of 16 stays there", _injection, 2 * many, SEED),
+        ("an overflow in one world of 16 stays there", _injection, 2 * many, SEED),
         ("finite steps have finite gradients: random scenes", _finite_gradients, 250 if full else 2, 0),
         ("random trees against Pinocchio and MuJoCo", compare_trees, 5000 if full else 20, 0),
+        ("gradients of images: random and degenerate faces", _images, 500 if full else 50, 0),
     ]
     found: list[Check] = []
     for name, check, cases, seed in rows:
@@ -109,12 +109,15 @@ def compare_trees(seeds: Iterable[int]) -> tuple[bool | None, str]:
     return not wrong, "; ".join([f"worst relative difference of {', '.join(told)}", *(f"wrong: {w}" for w in wrong)])
 
 
-def random_scene(seed: int, worlds: int = 0) -> Inputs:
+def soft_block(seed: int, worlds: int = 0) -> Inputs:
     """A random soft block pressed against a sphere, a plane and a box; float64; contact is active.
 
     Args:
         seed: Seed of all random numbers.
         worlds: Leading batch dimension of the state; 0 for none.
+
+    Returns:
+        The step, state, parameters and controls.
     """
     rng = np.random.default_rng(seed)
     nx, ny, nz = (int(n) for n in rng.integers(1, 4, 3))
@@ -124,7 +127,34 @@ def random_scene(seed: int, worlds: int = 0) -> Inputs:
     if worlds:
         noise = torch.from_numpy(rng.normal(0, 1e-3, (worlds, *state["x"].shape)))
         state = {"x": state["x"] + noise, "v": state["v"].expand(worlds, -1, -1).clone()}
-    return soft_program(mesh), state, parameters
+    return soft_program(mesh), state, parameters, {}
+
+
+@cache
+def _stance() -> tuple[Model, Program, Tensor]:
+    """A quadruped on the ground, its step, and the coordinates at which it stands still."""
+    scene = Scene(contact=Contact(cfm=1e-3))
+    scene.add_ground()
+    scene.add_robot(quadruped())
+    model = compile(scene)
+    return model, step_program(model, StepOptions(record=("impulse",))), simulate(model, steps=1000, dt=2e-3).q_end
+
+
+def standing_robot(seed: int, worlds: int = 0) -> Inputs:
+    """A quadruped on its feet, of random mass and friction, moved and pushed a little; as `soft_block`."""
+    rng = np.random.default_rng(seed)
+    model, program, q = _stance()
+    batch = (worlds,) if worlds else ()
+    state = {"q": q.expand(*batch, -1).clone(), "v": torch.from_numpy(rng.normal(0, 0.01, (*batch, model.nv)))}
+    numbers = {n: t for n, t in model.resolve().items() if n in program.buffers}
+    numbers["mass"] = numbers["mass"] * torch.from_numpy(rng.uniform(0.95, 1.05, len(numbers["mass"])))
+    numbers["friction"] = numbers["friction"] * rng.uniform(0.8, 1.2)
+    numbers["dt"] = torch.tensor(1e-3, dtype=torch.float64)
+    return program, state, numbers, {"tau": torch.from_numpy(rng.normal(0, 1, (*batch, LONGEST, model.nv)))}
+
+
+KINDS: dict[str, Callable[..., Inputs]] = {"soft block": soft_block, "quadruped": standing_robot}
+"""What the rows on rollouts run, each case with every kind."""
 
 
 def _inputs(mesh: TetArrays, rng: np.random.Generator) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -161,11 +191,13 @@ def _inputs(mesh: TetArrays, rng: np.random.Generator) -> tuple[dict[str, Tensor
 class _Case:
     """A random scene with a scalar loss of its final state, as a function of its differentiable inputs."""
 
-    def __init__(self, seed: int, worlds: int = 0) -> None:
-        self.program, self.state, self.parameters = random_scene(seed, worlds)
+    def __init__(self, kind: str, seed: int, worlds: int = 0) -> None:
+        self.kind = kind
+        self.program, self.state, self.parameters, self.controls = KINDS[kind](seed, worlds)
         self.random = torch.Generator().manual_seed(seed)
-        self.inputs = {**self.state, **{n: self.parameters[n] for n in DIFFERENTIATED}}
-        self.weights = self.normal(self.state["x"].shape[-2:])
+        parameters = {n: t for n, t in self.parameters.items() if n in DIFFERENTIATED}
+        self.inputs = {**self.state, **self.controls, **parameters}
+        self.weights = {n: self.normal(t.shape[1:] if worlds else t.shape) for n, t in self.state.items()}
 
     def normal(self, shape: Sequence[int]) -> Tensor:
         """Normal random numbers."""
@@ -173,66 +205,85 @@ class _Case:
 
     def weigh(self, final: Mapping[str, Tensor]) -> Tensor:
         """The loss of a final state."""
-        return (final["x"] * self.weights).sum() + (final["v"] * self.weights).sum() * 0.1
+        return torch.stack([(final[n] * weights).sum() for n, weights in self.weights.items()]).sum()
 
-    def loss(self, inputs: Mapping[str, Tensor], steps: int, threads: int | None = None, checkpoint: int = 1) -> Tensor:
-        """The loss of a rollout."""
-        state = {n: inputs[n] for n in ("x", "v")}
-        parameters = {n: inputs.get(n, t) for n, t in self.parameters.items()}
-        options: dict[str, Any] = {"threads": threads, "checkpoint": checkpoint, "progress": False}
-        return self.weigh(rollout(self.program, steps, state, parameters, **options).final)
+    def given(self, inputs: Mapping[str, Tensor], steps: int) -> tuple[Numbers, Numbers, Numbers]:
+        """State, parameters and controls, these inputs in place of the case's own."""
+        state, parameters, controls = (
+            {n: inputs.get(n, t) for n, t in own.items()} for own in (self.state, self.parameters, self.controls)
+        )
+        return state, parameters, {n: t[..., :steps, :] for n, t in controls.items()}
 
-    def gradients(self, steps: int, inputs: Mapping[str, Tensor] | None = None, **options: int) -> dict[str, Tensor]:
+    def run(self, inputs: Mapping[str, Tensor], steps: int, **options: Any) -> Rollout:
+        """A rollout."""
+        return rollout(self.program, steps, *self.given(inputs, steps), progress=False, **options)
+
+    def gradients(self, steps: int, inputs: Mapping[str, Tensor] | None = None, **options: Any) -> Numbers:
         """The gradient of the loss to every input."""
         leaves = {n: t.clone().requires_grad_() for n, t in (inputs or self.inputs).items()}
-        grads = torch.autograd.grad(self.loss(leaves, steps, **options), list(leaves.values()))
+        grads = torch.autograd.grad(self.weigh(self.run(leaves, steps, **options).final), list(leaves.values()))
         return dict(zip(leaves, grads, strict=True))
+
+
+def _cases(numbers: Iterable[int], seed: int, worlds: int = 0) -> Iterator[tuple[int, _Case]]:
+    for number in numbers:
+        for kind in KINDS:
+            yield number, _Case(kind, seed + number, worlds)
 
 
 def _gradients(numbers: Iterable[int]) -> tuple[bool, str]:
     """Directional derivatives along random directions of all inputs against central differences."""
-    worst = {1: 0.0, 32: 0.0, 256: 0.0}
-    limits = {1: 1e-6, 32: 1e-5, 256: 1e-4}
-    for number in numbers:
-        case = _Case(SEED + number)
+    limits = {1: 1e-6, 32: 1e-5, LONGEST: 1e-4}
+    worst = dict.fromkeys(((kind, steps) for kind in KINDS for steps in limits), 0.0)
+    in_the_air = 0
+    for _, case in _cases(numbers, SEED):
+        if case.kind == "quadruped":
+            impulse = case.run({}, LONGEST, record=["record_impulse"]).outputs["record_impulse"]
+            in_the_air += int((impulse.unflatten(-1, (-1, 3))[..., 0] <= 0).all(-1).sum())
         direction = {n: case.normal(t.shape) * t.abs().mean().clamp(min=1e-3) for n, t in case.inputs.items()}
-        for steps in worst:
+        for steps in limits:
             exact = sum(float((g * direction[n]).sum()) for n, g in case.gradients(steps).items())
             # Kinks of contact within +-h spoil a difference, not a gradient: the better of two step sizes counts.
             seen = [_difference(case, direction, steps, h) for h in (1e-6, 1e-7)]
-            worst[steps] = max(worst[steps], min(abs(exact - s) / max(abs(s), 1e-12) for s in seen))
-    ok = all(worst[s] <= limits[s] for s in worst)
-    shown = ", ".join(f"{s} steps {e:.1e} (limit {limits[s]:.0e})" for s, e in worst.items())
-    return ok, f"worst relative error {shown}"
+            error = min(abs(exact - s) / max(abs(s), 1e-12) for s in seen)
+            worst[case.kind, steps] = max(worst[case.kind, steps], error)
+    ok = in_the_air == 0 and all(error <= limits[steps] for (_, steps), error in worst.items())
+    shown = [f"{kind} " + ", ".join(f"{steps} steps {worst[kind, steps]:.1e}" for steps in limits) for kind in KINDS]
+    told = f"worst relative error: {'; '.join(shown)} (limits {', '.join(f'{x:.0e}' for x in limits.values())})"
+    return ok, told + f"; {in_the_air} steps without a foot on the ground" * bool(in_the_air)
 
 
 def _difference(case: _Case, direction: Mapping[str, Tensor], steps: int, h: float) -> float:
     """Central difference of the loss along a direction."""
     with torch.no_grad():
         up, down = (
-            case.loss({n: t + s * h * direction[n] for n, t in case.inputs.items()}, steps) for s in (1.0, -1.0)
+            case.weigh(case.run({n: t + s * h * direction[n] for n, t in case.inputs.items()}, steps).final)
+            for s in (1.0, -1.0)
         )
     return float(up - down) / (2 * h)
 
 
 def _dot_products(numbers: Iterable[int]) -> tuple[bool, str]:
     """w . (J t) = (J^T w) . t."""
-    worst = 0.0
-    for number in numbers:
-        case = _Case(SEED + 1000 + number)
+    worst = dict.fromkeys(KINDS, 0.0)
+    for _, case in _cases(numbers, SEED + 1000):
         tangents = {n: case.normal(t.shape) for n, t in case.inputs.items()}
-        _, moved = jvp(case.program, 16, case.state, tangents, case.parameters)
+        state, parameters, controls = case.given({}, 16)
+        ways = {n: t[:16] if n in controls else t for n, t in tangents.items()}
+        _, moved = jvp(case.program, 16, state, ways, parameters, controls, progress=False)
         products = [float((g * tangents[n]).sum()) for n, g in case.gradients(16).items()]
-        worst = max(worst, abs(float(case.weigh(moved)) - sum(products)) / max(map(abs, products)))
-    return worst <= 1e-10, f"worst relative difference {worst:.1e} (limit 1e-10)"
+        error = abs(float(case.weigh(moved)) - sum(products)) / max(map(abs, products))
+        worst[case.kind] = max(worst[case.kind], error)
+    shown = ", ".join(f"{kind} {error:.1e}" for kind, error in worst.items())
+    return max(worst.values()) <= 1e-10, f"worst relative difference: {shown} (limit 1e-10)"
 
 
 def _bits(numbers: Iterable[int]) -> tuple[bool, str]:
-    """The gradient of each world to its initial state, whatever threads, checkpoints and batch."""
+    """The gradient of each world to its initial state, whatever threads, checkpoints, batch and order."""
     different: set[str] = set()
-    for number in numbers:
-        case = _Case(SEED + 2000 + number, worlds=9)
-        base = _state_gradient(case, case.state)
+    for _, case in _cases(numbers, SEED + 2000, worlds=9):
+        every = {**case.state, **case.controls}
+        base = _own_gradient(case, every)
         for name, options in (
             ("2 threads", {"threads": 2}),
             ("4 threads", {"threads": 4}),
@@ -240,38 +291,63 @@ def _bits(numbers: Iterable[int]) -> tuple[bool, str]:
             ("checkpoint=2", {"checkpoint": 2}),
             ("checkpoint=5", {"checkpoint": 5}),
         ):
-            if not torch.equal(_state_gradient(case, case.state, **options), base):
-                different.add(name)
+            if not torch.equal(_own_gradient(case, every, **options), base):
+                different.add(f"{name} ({case.kind})")
         for w in (0, 4, 8):
-            alone = _state_gradient(case, {n: t[w : w + 1] for n, t in case.state.items()})
+            alone = _own_gradient(case, {n: t[w : w + 1] for n, t in every.items()})
             if not torch.equal(alone, base[w : w + 1]):
-                different.add("a batch of one")
+                different.add(f"a batch of one ({case.kind})")
+        order = torch.randperm(9, generator=case.random)
+        if not torch.equal(_own_gradient(case, {n: t[order] for n, t in every.items()}), base[order]):
+            different.add(f"another order of worlds ({case.kind})")
     return not different, "bitwise equal" if not different else "differs with " + ", ".join(sorted(different))
 
 
-def _state_gradient(case: _Case, state: Mapping[str, Tensor], **options: int) -> Tensor:
-    """Gradients to the initial state, one row per world."""
-    return torch.cat([g.flatten(1) for g in case.gradients(24, state, **options).values()], dim=1)
+def _own_gradient(case: _Case, inputs: Mapping[str, Tensor], **options: int) -> Tensor:
+    """Gradients to what worlds have of their own, one row per world."""
+    return torch.cat([g.flatten(1) for g in case.gradients(24, inputs, **options).values()], dim=1)
 
 
 def _injection(numbers: Iterable[int]) -> tuple[bool, str]:
-    """An overflowing world is reported by index; the others keep their bits; shared gradients leave it out."""
+    """An overflowing world is reported by index; the others keep their bits; shared gradients leave it out.
+
+    What overflows is a velocity, a parameter or, where there is one, a control.
+    """
     right = cases = 0
-    for case in numbers:
-        program, state, parameters = random_scene(SEED + 3000 + case, worlds=16)
-        bad = case % 16
+    for number, case in _cases(numbers, SEED + 3000, worlds=16):
+        bad = number % 16
         healthy = [w for w in range(16) if w != bad]
-        broken = {n: t.clone() for n, t in state.items()}
-        broken["v"][bad, 0, 0] = 1e300
-        grads, finals = [], []
-        for s in ({n: t[healthy] for n, t in state.items()}, broken):
-            mu = parameters["mu"].clone().requires_grad_()
-            result = rollout(program, 12, s, {**parameters, "mu": mu}, on_failure="status", progress=False)
-            loss = result.final["x"][[w for w in range(len(s["x"])) if len(s["x"]) == 15 or w != bad]].sum()
-            grads.append(torch.autograd.grad(loss, mu)[0])
-            finals.append(result)
-        flagged = (finals[1].status >= 0).nonzero().flatten().tolist() == [bad]
-        same = torch.equal(finals[1].final["x"][healthy], finals[0].final["x"]) and torch.equal(*grads)
-        right += flagged and same
-        cases += 1
+        shared, varied = ("mass", "gravity") if case.kind == "quadruped" else ("lam", "mu")
+        own = {**case.state, **case.controls, varied: case.parameters[varied].expand(16, -1).clone()}
+        whole = _ends(case, {n: t[healthy] for n, t in own.items()}, shared, list(range(15)))
+        for name in ("v", varied, *case.controls):
+            spoiled = own[name].clone()
+            spoiled[bad].view(-1)[0] = 1e300 if name == "v" else 1.7e308
+            status, *found = _ends(case, own | {name: spoiled}, shared, healthy)
+            flagged = (status >= 0).nonzero().flatten().tolist() == [bad]
+            right += flagged and all(torch.equal(a, b) for a, b in zip(found, whole[1:], strict=True))
+            cases += 1
     return right == cases, f"{right} of {cases} right"
+
+
+def _ends(case: _Case, own: Mapping[str, Tensor], shared: str, worlds: list[int]) -> list[Tensor]:
+    """Status, final states of some worlds, and the gradient of their loss to a shared parameter."""
+    leaf = case.parameters[shared].clone().requires_grad_()
+    run = case.run({**own, shared: leaf}, 12, on_failure="status", threads=4, record=list(case.state))
+    final = {n: t[worlds] for n, t in run.final.items()}
+    return [run.status, *(t.detach() for t in final.values()), torch.autograd.grad(case.weigh(final), leaf)[0]]
+
+
+def _images(seeds: Iterable[int]) -> tuple[bool, str]:
+    """A scene against central differences, and 40 images of degenerate faces, every other time in single precision."""
+    seen = random_images.Outcome()
+    for seed in seeds:
+        for mode in random_images.MODES:
+            random_images.compare(seed, mode, seen)
+            random_images.try_degenerate(seed, 20, mode, seen, (torch.float64, torch.float32)[seed % 2])
+    left_out = (seen.flips + seen.rough) / seen.pixels
+    ok = seen.worst[0] <= random_images.LIMIT and left_out <= random_images.LEFT_OUT and not seen.wrong
+    error, where = seen.worst
+    told = f"worst relative error {error:.1e} ({where}, limit {random_images.LIMIT:.0e}), of {seen.pixels} pixels"
+    told += f" {seen.flips} flipped and {seen.rough} were not smooth; {len(seen.wrong)} of {seen.degenerate} degenerate"
+    return ok, told + " images not finite" + "".join(f"; {w}" for w in seen.wrong[:3])

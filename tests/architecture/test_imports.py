@@ -29,6 +29,7 @@ TOP = {
     "cli",
     "demo",
     "doctor",
+    "random_images",
     "random_matter",
     "random_scenes",
     "selfcheck",
@@ -138,7 +139,9 @@ def test_importing_kinema_needs_neither_torch_nor_numpy():
 
 
 def test_the_shipped_kernels_are_generated_without_torch():
-    run_without("torch rich tyro", "from kinema import shipped; assert shipped.list_kernels()")
+    run_without(
+        "torch rich tyro", "from kinema import shipped; assert shipped.list_kernels() and shipped.robot_programs()"
+    )
 
 
 def test_the_public_names_resolve_and_type_checkers_see_the_same():

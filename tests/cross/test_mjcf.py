@@ -17,10 +17,12 @@ import mujoco
 import numpy as np
 import pytest
 
-from kinema.errors import InputError, ModelError
+from kinema.errors import InputError, LeftOutWarning, ModelError
 from kinema.scene import description
 from kinema.scene.description import Body, Joint, Mimic, Pose, Robot, Shape
 from kinema.scene.io.mjcf import read_mjcf
+
+pytestmark = pytest.mark.filterwarnings("ignore::kinema.LeftOutWarning")  # most files here have something to note
 
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 ROBOTS = ["ant", "humanoid", "hopper", "walker2d", "half_cheetah", "swimmer", "reacher", "inverted_pendulum", "pusher"]
@@ -201,7 +203,9 @@ def test_a_floor_from_elsewhere_is_met_like_one_of_the_file(contype, conaffinity
 
 
 def test_the_notes_say_what_was_left_out():
-    notes = "\n".join(read_mjcf(ASSETS / "humanoid.xml").notes)
+    with pytest.warns(LeftOutWarning) as told:
+        notes = "\n".join(read_mjcf(ASSETS / "humanoid.xml").notes)
+    assert len(told) == 1 and all(note in str(told[0].message) for note in notes.split("\n"))
     for part in ("tendon 'left_hipknee'", "2 cameras", "5 keyframes", "margins"):
         assert part in notes
     assert "gravity (0.0, 0.0, 0.0)" in "\n".join(read_mjcf(ASSETS / "pusher.xml").notes)
@@ -591,7 +595,11 @@ REFUSED = {
         "joint 'j' has a spring or damper that is not",
     ),
     "plastic spring": (model(joint='<joint name="j" stiffness="1" springyield=".1"/>'), "'j' has a spring or damper"),
-    "free spring": (model(joint='<joint name="j" type="free" stiffness="1"/>'), "joint 'j' is free and has a spring"),
+    "free spring": (model(joint='<joint name="j" type="free" stiffness="1"/>'), "joint 'j' has a spring and is free"),
+    "ball spring": (
+        model(joint='<joint name="j" type="ball" stiffness="7"/>'),
+        r"<text>:2 .*'j' has a spring and is ball",
+    ),
     "one-sided effort": (model(joint='<joint name="j" actuatorfrcrange="-1 2"/>'), "one side more than on the other"),
     "tendon with limits": (
         model('<tendon><fixed name="t" range="-1 1"><joint joint="j" coef="1"/></fixed></tendon>'),
@@ -683,7 +691,16 @@ def test_refused(case, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-IGNORED = ["fluid", "gravcomp", "ellipsoid", "cubic spring", "tendon with limits", "tendon actuator", "muscle"]
+IGNORED = [
+    "fluid",
+    "gravcomp",
+    "ellipsoid",
+    "cubic spring",
+    "ball spring",
+    "tendon with limits",
+    "tendon actuator",
+    "muscle",
+]
 
 
 @pytest.mark.parametrize("case", [*IGNORED, "circular coupling", "friction of a pair"])
@@ -769,7 +786,13 @@ def test_unknown_names_to_ignore():
 
 def test_without_mujoco_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    with pytest.raises(ImportError, match=r"kinema\[mjcf\]"):
+    with pytest.raises(ModelError, match=r"(?s)<text>: MuJoCo.* is not installed.*pip install 'kinema\[mjcf\]'"):
+        read_mjcf(SEVERAL)
+
+
+def test_an_old_mujoco_is_refused(monkeypatch):
+    monkeypatch.setattr(mujoco, "__version__", "3.2.1")
+    with pytest.raises(ModelError, match=r"(?s)MuJoCo is too old.*3\.2\.1.*pip install -U"):
         read_mjcf(SEVERAL)
 
 

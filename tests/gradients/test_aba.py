@@ -123,7 +123,9 @@ def chain(links: int, kinds: tuple[str, ...] = (REVOLUTE,), **words: float) -> R
     rod = MassProperties(MASS, (0.0, 0.0, -LINK / 2), (across, 0.0, 0.0, across, 0.0, 1e-5))
     bodies = []
     for i in range(links):
-        joint = Joint(f"j{i}", kinds[i % len(kinds)], (1.0, 0.0, 0.0) if i % 2 else (0.0, 1.0, 0.0), **words)
+        kind = kinds[i % len(kinds)]
+        own = {name: x for name, x in words.items() if name != "stiffness" or kind != BALL}  # those have no springs
+        joint = Joint(f"j{i}", kind, (1.0, 0.0, 0.0) if i % 2 else (0.0, 1.0, 0.0), **own)
         place = Pose((0.0, 0.0, -LINK if i else 0.0))
         bodies.append(Body(f"b{i}", f"b{i - 1}" if i else None, place, (joint,), rod))
     return Robot("chain", tuple(bodies))

@@ -104,3 +104,16 @@ def test_steps_of_other_integrators():
     leaves = [q.clone().requires_grad_(), v.clone().requires_grad_()]
     out = kn.step(model, *leaves, dt=0.05, integrator="rk4")[0].sum()
     assert torch.allclose(found["rk4"].by_state[:2].sum(0), torch.cat(torch.autograd.grad(out, leaves)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("one", [kn.step, kn.step_with_jacobian])
+def test_kept_impulses_are_state_that_a_single_step_does_not_have(one):
+    scene = kn.Scene(contact=kn.Contact(warm_start=True))
+    scene.add_robot(pendulum(1))
+    free = kn.compile(scene)
+    one(free, free.initial_coordinates(), torch.zeros(1, dtype=torch.float64), dt=DT)  # nothing to keep
+    scene.add_ground()
+    scene.add_robot(quadruped())
+    model = kn.compile(scene)
+    with pytest.raises(kn.InputError, match=r"(?s)warm_start=True\) impulses are part of the state.*impulses_end"):
+        one(model, model.initial_coordinates(), torch.zeros(model.nv, dtype=torch.float64), dt=DT)

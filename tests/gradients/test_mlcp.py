@@ -415,5 +415,5 @@ def test_the_exact_solver_in_single_precision(law):
     """To 1e-5 of the largest impulse."""
     x = problem(0)
     given = {n: t.float().clamp(max=1e20) for n, t in x.given.items()}
-    found, _, left = solve(x, 25, given, law, PRECISION[torch.float32])
+    found, _, left = solve(x, 25, given, law, PRECISION[4])
     assert left <= 1e-5 * found.abs().max() and torch.allclose(found.double(), solve(x, 25, x.given, law)[0], atol=1e-3)

@@ -1,6 +1,8 @@
-"""Gradients of recorded accelerations, sensors, sites and joint loads, with contacts and loops that carry load."""
+"""Gradients of all that is recorded, with contacts, a limit and loops that carry load."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 import torch
@@ -12,18 +14,25 @@ from kinema.scene.description import Body, Closure, Joint, MassProperties, Pose,
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
-RECORDS = ("acceleration", "joint_load", "imu", "site_position", "site_rotation", "site_velocity")
+BODIES, SITES = ("position", "rotation", "velocity"), ("site_position", "site_rotation", "site_velocity")
+PLACES = (*BODIES, *SITES, "gap", "point", "normal")
+LOADS = ("acceleration", "joint_load", "imu", "limit_impulse")
 NAMES = ("mass", "com", "inertia", "offset", "axis", "place", "gravity", "stiffness", "rest")
 NAMES += ("friction", "size", "centre")
 
 
 def robot_in_contact(law: str) -> tuple[kn.Model, Tensor, Tensor]:
-    """A box slides on the ground and carries an arm, whose end a loop (hard contact only) ties to a second robot."""
+    """A box slides on the ground and carries an arm, bent beyond its limit, whose end is tied to a second robot.
+
+    That loop is there with hard contact only.
+    """
     box, mass = (
         Shape("box", (0.1, 0.08, 0.05)),
         MassProperties(1.0, (0.01, 0.0, 0.02), (0.03, 1e-3, 0.0, 0.04, 0.0, 0.02)),
     )
-    hinge = Joint("elbow", "revolute", (0.2, 1.0, 0.0), anchor=(0.02, 0.0, 0.0), stiffness=30.0, damping=0.5)
+    hinge = Joint(
+        "elbow", "revolute", (0.2, 1.0, 0.0), anchor=(0.02, 0.0, 0.0), stiffness=30.0, damping=0.5, lower=2e-3
+    )
     hand = Body(
         "hand", "arm", Pose((0.2, 0.0, 0.1)), (), MassProperties(0.2, (0.0, 0.0, 0.05), (1e-3, 0, 0, 1e-3, 0, 1e-3))
     )
@@ -57,28 +66,31 @@ def test_records(gradient_errors, law, steps, tolerance):
     generator = torch.Generator().manual_seed(5)
     names = (*NAMES, *(("contact/erp", "contact/cfm") if law == "mlcp" else ("contact/k_e", "contact/k_d")))
     given = {"q": q, "v": v, "tau": torch.randn(steps, model.nv, dtype=torch.float64, generator=generator)}
+    given["tau"][:, 6] -= 5.0  # holds the elbow at its limit
     given["wrench"] = torch.randn(steps, 6, dtype=torch.float64, generator=generator)
     weights: dict[str, Tensor] = {}
+    h = 1e-6 if law == "mlcp" else 3e-7
 
-    def path_of(g: dict[str, Tensor], *more: str) -> kn.Trajectory:
+    loads = (*LOADS, *(("impulse",) if law == "mlcp" else ()))
+
+    def path_of(g: dict[str, Tensor]) -> kn.Trajectory:
         params, wrenches = {n: g[n] for n in names if n in g}, {"r/hand": g["wrench"]}
         words = {"steps": steps, "dt": 2e-3, "progress": False}
         return kn.simulate(
-            model, g["q"], g["v"], g["tau"], wrenches=wrenches, params=params, record=(*RECORDS, *more), **words
+            model, g["q"], g["v"], g["tau"], wrenches=wrenches, params=params, record=(*PLACES, *loads), **words
         )
 
-    def loss(g: dict[str, Tensor]) -> Tensor:
-        total = torch.zeros((), dtype=torch.float64)
-        for name, found in path_of(g).recorded.items():
-            if name not in weights:
-                weights[name] = (
-                    torch.randn(found.shape, dtype=torch.float64, generator=generator) / found.detach().abs().max()
-                )
-            total = total + (weights[name] * found).sum()
-        return total
+    def loss(g: dict[str, Tensor], group: tuple[str, ...]) -> Tensor:
+        found = path_of(g).recorded
+        return torch.stack([(weights[name] * found[name]).sum() for name in group]).sum()
 
-    gaps = path_of(given, "gap").recorded["gap"]
-    assert (gaps < 0).sum() >= 2 * steps  # two corners at least press in every step
-    errors = gradient_errors(loss, given | model.parameters(*names), 1e-6 if law == "mlcp" else 3e-7)
-    print(errors)
-    assert all(error <= tolerance for error in errors.values()), errors
+    found = path_of(given).recorded
+    assert (found["gap"] < 0).sum() >= 2 * steps, "two corners at least press in every step"
+    assert (found["limit_impulse"] > 0).all(), "the limit is not reached"
+    for name, numbers in found.items():
+        weights[name] = torch.randn(numbers.shape, dtype=torch.float64, generator=generator) / numbers.abs().max()
+    # Derivatives of loads are far larger: those of places would drown in them.
+    for group in (PLACES, loads):
+        errors = gradient_errors(partial(loss, group=group), given | model.parameters(*names), h)
+        print(errors)
+        assert all(error <= tolerance for error in errors.values()), errors

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tests.render import reference, scenes
@@ -13,7 +15,10 @@ from kinema.errors import InputError
 from kinema.rendering import draw
 from kinema.rendering.camera import Camera
 from kinema.rendering.draw import render_surfaces
+from kinema.rendering.render import render
+from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Lights, Material, Surface
+from kinema.scene.description import Mesh
 
 EVERYTHING = ("rgb", "alpha", "depth", "face", "normal")
 
@@ -223,3 +228,69 @@ def test_what_makes_no_sense_is_refused() -> None:
         render_surfaces(Surface(surface.vertices, surface.faces + 1), camera)
     with pytest.raises(InputError, match="no triangles"):
         render_surfaces(Surface(surface.vertices, surface.faces[:, :2]), camera)
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1e-3, math.nan])
+@pytest.mark.parametrize("soft", [None, Soft()], ids=["dibr", "soft"])
+def test_widths_of_outlines_are_positive(sigma: float, soft: Soft | None) -> None:
+    with pytest.raises(InputError, match="sigma of outlines is not positive"):
+        render_surfaces(one(), seen_from(), sigma=sigma, soft=soft)
+
+
+@pytest.mark.parametrize("wrong", [{"gamma": 0.0}, {"gamma": -1}, {"gamma": math.nan}, {"near": 2.0, "far": 2.0}])
+def test_softness_that_would_divide_by_zero_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="of a soft image"):
+        Soft(**wrong)
+
+
+def test_textures_have_three_colours_and_places_to_be_read_at() -> None:
+    with pytest.raises(InputError, match=r"texture of a material[\s\S]*\(4, 4\)[\s\S]*height, width, 3"):
+        Material(texture=torch.zeros(4, 4))
+    with pytest.raises(InputError, match="colour of a material"):
+        Material(torch.zeros(4))
+    with pytest.raises(InputError, match="'flag' has a texture, and no uv"):
+        Surface(torch.zeros(3, 3), torch.tensor([[0, 1, 2]]), Material(texture=torch.zeros(4, 4, 3)), name="flag")
+
+
+def test_a_mesh_is_to_be_made_a_surface_first() -> None:
+    mesh = Mesh(np.zeros((3, 3)), np.zeros((1, 3), np.int32))
+    for what in (mesh, [mesh]):
+        with pytest.raises(InputError, match=r"got: Mesh[\s\S]*kn.Surface"):
+            render(what, seen_from())
+
+
+def test_as_many_colours_as_vertices_are_those_of_vertices() -> None:
+    """A batch of as many plain colours is given for all vertices."""
+    surface, white = one(), (1.0, 1.0, 1.0)
+    count = surface.vertices.shape[-2]
+    colours = torch.rand(count, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def drawn(colour: torch.Tensor) -> torch.Tensor:
+        shown = replace(surface, material=Material(colour, lit=False))
+        return render_surfaces(shown, seen_from(), background=white, outputs="rgb")["rgb"]
+
+    single = drawn(colours)
+    assert single.ndim == 3
+    batch = drawn(colours[:, None].expand(-1, count, 3))
+    assert batch.shape == (count, *single.shape)
+    torch.testing.assert_close(batch[2], drawn(colours[2]), rtol=0, atol=1e-14)  # weights add up to 1 but for rounding
+    assert (batch[2] - single).abs().max() > 0.1
+    torch.testing.assert_close(drawn(colours[:-1])[2], drawn(colours[2]), rtol=0, atol=0)  # one less: a batch
+
+
+def test_supersampling_brings_a_minified_texture_nearer_to_its_mean() -> None:
+    """A checker of 67 x 67 tiles on 24 x 24 pixels, in black and white: each pixel should be 1/2."""
+    tiles = torch.arange(67)
+    texture = ((tiles[:, None] + tiles) % 2).double()[..., None].expand(-1, -1, 3)
+    corners = torch.tensor([[-1.0, 0.0, -1.0], [1.0, 0.0, -1.0], [1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]]).double()
+    sheet = Surface(
+        corners,
+        torch.tensor([[0, 1, 2], [0, 2, 3]]),
+        Material(torch.ones(3, dtype=torch.float64), texture, lit=False),
+        uv=0.5 + 0.5 * corners[:, [0, 2]],
+    )
+    camera = Camera.look_at((0.0, -4.0, 0.0), (0.0, 0.0, 0.0), fov=0.4, size=(24, 24), dtype=torch.float64)
+    images = [render_surfaces(sheet, camera, supersample=n, outputs="rgb")["rgb"] for n in (1, 2, 4, 8)]
+    errors = [float((image - 0.5).square().mean().sqrt()) for image in images]
+    # A single sample is anything between 0 and 1; n x n of them, far from the tiles' own rhythm, cancel out.
+    assert errors[0] > 0.15 and errors[2] < 0.3 * errors[0] and errors[3] < 0.1 * errors[0], errors

@@ -7,7 +7,7 @@ from tests.render import scenes
 
 from kinema.rendering.camera import Camera
 from kinema.rendering.draw import render_surfaces
-from kinema.rendering.rasterise import interpolate, rasterise, shade
+from kinema.rendering.rasterise import interpolate, rasterise, shade, vertex_normals
 from kinema.rendering.surface import Lights, Material, Surface
 
 
@@ -22,7 +22,9 @@ def test_rasterise_interpolate_shade_is_what_render_does_inside() -> None:
     assert torch.equal(raster.face, whole["face"])
     base, positions = interpolate(x["colour"], faces, raster), interpolate(v, faces, raster)
     eye = -camera.R.T @ camera.t
-    normals = whole["normal"].reshape(-1, 3)
+    normals = torch.nn.functional.normalize(interpolate(vertex_normals(v, faces), faces, raster), dim=-1)
+    torch.testing.assert_close(normals, whole["normal"], rtol=0, atol=1e-13)
+    normals = normals.reshape(-1, 3)
     options = {name: x[name] for name in ("diffuse", "specular", "shininess")}
     rgb = shade(base.reshape(-1, 3), normals, positions.reshape(-1, 3), eye, lights, **options).reshape(base.shape)
 
@@ -33,6 +35,27 @@ def test_rasterise_interpolate_shade_is_what_render_does_inside() -> None:
     (one,) = torch.autograd.grad((rgb * weights).sum(), v, retain_graph=True)
     (other,) = torch.autograd.grad((whole["rgb"] * weights).sum(), v)
     torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9 * float(other.abs().max()))
+
+
+def test_normals_of_vertices_are_means_weighted_by_area() -> None:
+    """A floor of area 2 and a wall of area 1/2 meet at the first two vertices; nothing is at the last."""
+    v = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 4, 0], [1, 0, 1], [9, 9, 9]], dtype=torch.float64)
+    faces = torch.tensor([[0, 1, 2], [1, 0, 3]])
+    up, ahead = (torch.tensor(n, dtype=torch.float64) for n in ([0.0, 0.0, 1.0], [0.0, 1.0, 0.0]))
+    edge = (4 * up + ahead) / 17**0.5
+    expected = torch.stack([edge, edge, up, ahead, 0 * up])
+    torch.testing.assert_close(vertex_normals(v, faces), expected, rtol=0, atol=1e-15)
+    batch = torch.stack([v, 2 * v, v.flip(-1)])
+    assert torch.equal(vertex_normals(batch, faces)[1], vertex_normals(2 * v, faces))
+    assert torch.equal(vertex_normals(v[:4], faces), vertex_normals(v, faces)[:4])  # fewer vertices, the same faces
+
+
+def test_normals_of_vertices_have_exact_gradients() -> None:
+    v = scenes.numbers(0)["vertices"]
+    assert torch.autograd.gradcheck(lambda x: vertex_normals(x, scenes.ROUND_FACES), v.clone().requires_grad_())
+    flat = torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)  # no area
+    (gradient,) = torch.autograd.grad(vertex_normals(flat, torch.tensor([[0, 1, 2]])).sum(), flat)
+    assert (gradient == 0).all()
 
 
 def test_depths_and_weights_of_a_triangle() -> None:

@@ -166,8 +166,9 @@ def test_views_are_few_and_hold_no_graphs_and_no_textures() -> None:
     scene.draw()
     scene.lights = Scene().lights
     render_surfaces(scene.surface, scene.camera, lights=scene.lights, background=learned * 1.0, outputs="alpha")
-    scene.material = Material(scene.colour, texture=torch.ones(2, 2, 3, dtype=torch.float64))
-    scene.draw()
+    textured = Material(scene.colour, texture=torch.ones(2, 2, 3, dtype=torch.float64))
+    surface = Surface(scene.vertices, scenes.ROUND_FACES, textured, uv=scene.vertices[:, :2])
+    render_surfaces(surface, scene.camera, lights=scene.lights)
     assert not draw._VIEWS
 
 

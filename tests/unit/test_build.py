@@ -1,7 +1,11 @@
-"""Libraries that are missing are compiled side by side; an error or an interrupt ends what has not begun."""
+"""Libraries that are missing are compiled side by side; an error or an interrupt ends what has not begun.
+
+Machines with other CPUs may share a cache; where there is no compiler, an error says what is missing.
+"""
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -12,6 +16,7 @@ import pytest
 from kinema.errors import BuildError
 from kinema.lang import build, cpu
 
+SOURCE = 'extern "C" int answer() { return 42; }'
 TEXTS = [f"// {k}" for k in range(12)]
 
 
@@ -80,3 +85,94 @@ def test_an_interrupt_ends_what_has_not_begun(monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(compiler.begun) <= 6 and compiler.now == 0 and not build._LOADED
+
+
+class Machine:
+    """Pretends to be on a machine: its CPU's features, and whether it has a compiler, which is counted, not run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, shared: Path) -> None:
+        self.patch, self.runs = monkeypatch, 0
+        monkeypatch.setenv("KINEMA_CACHE", str(shared / "cache"))
+        monkeypatch.setattr(build, "SHIPPED", shared / "shipped")
+        monkeypatch.setattr(build, "run_compiler", self.run)
+        monkeypatch.setattr(build.native, "load_runtime", lambda path: path.parent)
+
+    def become(self, *features: str, compiler: str | None = "g++") -> None:
+        self.patch.setattr(cpu, "features", lambda: frozenset(features))
+        self.patch.setattr(build, "compiler", lambda: compiler)
+        self.patch.setattr(build, "_LOADED", {})  # a new process
+        self.patch.setattr(build.ctypes, "CDLL", lambda path: Path(path).parent)
+
+    def run(self, sources: list[str], output: Path, flags: list[str], march: str | None = None) -> None:
+        self.runs += 1
+        output.write_text("code")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    return Machine(monkeypatch, tmp_path)
+
+
+def needs(folder: Path) -> list[str]:
+    return json.loads((folder / "target.json").read_text())["features"]
+
+
+@pytest.mark.parametrize("load", [lambda: build.library(SOURCE), build.runtime.__wrapped__], ids=["kernel", "runtime"])
+def test_machines_that_share_a_cache_have_their_own_libraries(machine, load):
+    machine.become("avx2", "avx512f")
+    wide = load()
+    machine.become("avx2")
+    narrow = load()
+    assert needs(wide) == ["avx2", "avx512f"] and needs(narrow) == ["avx2"] and machine.runs == 2
+    assert load() == narrow
+    machine.become("avx2", "avx512f")
+    assert load() == wide and machine.runs == 2  # neither put the other's away
+
+
+def test_nothing_is_loaded_that_this_machine_cannot_run(machine, monkeypatch):
+    machine.become("avx2")
+    monkeypatch.setenv("KINEMA_MARCH", "x86-64-v4")
+    for _ in range(2):  # compiled, then found
+        with pytest.raises(BuildError, match=r"another CPU(.|\n)*x86-64-v4(.|\n)*avx512f(.|\n)*KINEMA_MARCH"):
+            build.library(SOURCE)
+
+
+def ship(*features: str) -> str:
+    """A library of the installation that needs these features; its key."""
+    key = build.key_of(SOURCE, build.KERNEL_FLAGS)
+    folder = build.SHIPPED / key
+    folder.mkdir(parents=True)
+    (folder / build.LIBRARY).write_text("code")
+    (folder / "target.json").write_text(json.dumps({"march": "native", "features": features}))
+    return key
+
+
+def test_shipped_libraries_for_another_cpu_are_compiled_again(machine):
+    machine.become("avx2")
+    key = ship("avx2", "avx512f")
+    assert build.find(key) is None
+    mine = build.library(SOURCE)
+    assert build.SHIPPED not in mine.parents and needs(mine) == ["avx2"] and build.find(key) == mine
+    machine.become("avx2", "avx512f")
+    assert build.find(key) == build.SHIPPED / key
+
+
+def test_shipped_libraries_for_another_cpu_are_refused_without_a_compiler(machine):
+    machine.become("avx2", compiler=None)
+    key = ship("avx2", "avx512f")
+    with pytest.raises(BuildError, match=r"CPU features that this machine lacks: avx512f(.|\n)*install g\+\+"):
+        build.find(key)
+
+
+def test_without_a_compiler_an_error_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("KINEMA_CACHE", str(tmp_path))
+    monkeypatch.setattr(build, "compiler", lambda: None)
+    with pytest.raises(BuildError, match=r"no C\+\+ compiler was found(.|\n)*install g\+\+(.|\n)*CXX"):
+        build.library(SOURCE)
+    assert not list(tmp_path.iterdir())  # nothing of the attempt stays
+
+
+def test_an_unknown_instruction_set_is_refused(monkeypatch):
+    monkeypatch.setenv("KINEMA_MARCH", "pentium")
+    with pytest.raises(BuildError, match=r"KINEMA_MARCH(.|\n)*pentium(.|\n)*native or one of"):
+        build.target()

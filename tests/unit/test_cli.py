@@ -87,6 +87,13 @@ def test_check_prints_what_a_file_holds(capsys: pytest.CaptureFixture[str], tmp_
     assert "closed loops\n" not in output and "\x1b" not in output, "no empty tables, no colours"
 
 
+@pytest.mark.filterwarnings("error")
+def test_check_lists_what_is_left_out_and_does_not_warn_beside(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    (tmp_path / "swing.urdf").write_text(URDF.replace("</robot>", "<gazebo/></robot>"))
+    assert cli.main(["check", str(tmp_path / "swing.urdf")]) == 0
+    assert "ignored: <gazebo> in <robot>" in capsys.readouterr().out
+
+
 def rows_of(robot: Robot) -> tuple[dict[str, list[list[str]]], check.Report]:
     found = check.report(robot)
     return {title: rows for title, _, rows in found.tables}, found
@@ -167,7 +174,7 @@ def test_check_says_what_would_be_refused(robot: Robot, refused: str, odd: str):
     [
         ((0.0,) * 6, "a point"),
         ((200.0, 0.0, 0.0, 200.0, 0.0, 200.0), "32 m wide"),
-        ((1.0, 0.0, 0.0, 1.0, 0.0, 3.0), "no mass distribution"),
+        ((1.0, 0.0, 0.0, 1.0, 0.0, 2.01), "no mass distribution"),
         ((1.0, 0.0, 0.0, 1.0, 0.0, 1e-6), "differ by a factor of 1e+06"),
     ],
 )
@@ -194,3 +201,12 @@ def test_check_names_the_line(capsys: pytest.CaptureFixture[str], tmp_path: Path
     (tmp_path / name).write_text(text)
     assert cli.main(["check", str(tmp_path / name)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_check_says_what_reads_mjcf(capsys: pytest.CaptureFixture[str], monkeypatch, tmp_path: Path):
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    (tmp_path / "arm.xml").write_text("<mujoco/>")
+    assert cli.main(["check", str(tmp_path / "arm.xml")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {tmp_path / 'arm.xml'}") and "pip install 'kinema[mjcf]'" in told
+    assert "Traceback" not in told

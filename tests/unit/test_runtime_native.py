@@ -31,7 +31,7 @@ KINDS = {
     "thread": ["-O1", "-g1", "-fsanitize=thread"],
 }
 # In the order of compiling, the longest first. Packing uses no threads.
-CHECKS = [("runtime", "plain"), ("layout", "plain")]
+CHECKS = [("runtime", "plain"), ("pool", "thread"), ("layout", "plain")]
 SLOW = [("layout", "address"), ("runtime", "thread"), ("runtime", "address")]  # two minutes of compiling
 
 pytestmark = pytest.mark.skipif(shutil.which(CXX) is None, reason=f"no C++ compiler ({CXX})")
@@ -62,7 +62,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory):
             # The undefined-behaviour sanitizer doubles the time of compiling: not for the check itself.
             flags = [flag.replace(",undefined", "") for flag in KINDS[kind]]
             check = build(folder / f"{part}_{kind}.o", [*flags, "-c"], HERE / "native" / f"{part}_check.cpp")
-            needed = sources if part == "runtime" else sources[2:]  # the runtime packs blocks itself
+            needed = sources[2:] if part == "layout" else sources  # the runtime packs blocks itself
             code = (futures["library"].result(),) if kind == "plain" else needed
             return build(folder / f"{part}_{kind}", [*KINDS[kind], f"-Wl,-rpath,{folder}"], check, *code)
 

@@ -132,6 +132,18 @@ def derived(world: dict[str, np.ndarray], k: Kernel, prefix: str) -> dict[str, n
     }
 
 
+def test_one_emitted_kernel_is_clean(tmp_path: Path) -> None:
+    """The one with all kinds of control flow, in both kinds of lanes; all forms and widths are among the slow tests."""
+    batch, worlds, count = support.Batch(), [branchy_world(21, w) for w in range(3)], 21
+    forward = branchy.forward()
+    made = [
+        Run(batch.add(forward, {"p": PACKET, "z": PACKET}), worlds[:1], count, apart_of(forward, worlds[0], count)),
+        Run(batch.add(forward, lanes=WORLDS), worlds, count),
+    ]
+    batch.compile(1)
+    compare(made, support.run_stand_alone(made, [build.compiler() or "", *SANITIZED], [], tmp_path))
+
+
 def runs() -> tuple[support.Batch, list[Run]]:
     """Both kernels, forward, adjoint and tangent, at several widths and in both kinds of lanes."""
     batch, made = support.Batch(), []

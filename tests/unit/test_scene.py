@@ -10,7 +10,19 @@ import torch
 
 import kinema as kn
 from kinema.model.tree import FREE, REVOLUTE
-from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot, Site
+from kinema.scene.description import (
+    Actuator,
+    Body,
+    Closure,
+    Joint,
+    MassProperties,
+    Mesh,
+    Mimic,
+    Pose,
+    Robot,
+    Shape,
+    Site,
+)
 from kinema.scene.shapes.random_tree import random_tree
 
 LUMP = MassProperties(1.0, (0.0, 0.0, 0.0), (0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
@@ -140,6 +152,98 @@ def test_robots_that_cannot_be(robot, message):
         return
     with pytest.raises(kn.ModelError, match=message):
         compiled(robot)
+
+
+def with_mass(**changes) -> Robot:
+    return with_body(1, mass=replace(LUMP, **changes))
+
+
+def with_shape(*words, **changes) -> Robot:
+    return with_body(1, shapes=(Shape(*words, name="s", **changes),))
+
+
+def with_actuator(**changes) -> Robot:
+    return replace(arm(), actuators=(Actuator("motor", "hinge", **changes),))
+
+
+TRIANGLE = Mesh(np.eye(3), np.array([[0, 1, 2]], np.int32))
+BAD_PLACE = Pose((0.0, np.nan, 0.0))
+NO_TURN = Pose(rotation=(0.0, 0.0, 0.0, 0.0))
+
+SENSELESS = [
+    *(
+        (with_joint(**{word: bad}), f"(?s)the {word} of joint 'arm/hinge' is not usable.*got: {bad}")
+        for word in ("armature", "damping", "stiffness", "friction")
+        for bad in (-1.0, np.nan, np.inf)
+    ),
+    *(
+        (with_joint(**{word: bad}), f"the {word} of joint 'arm/hinge'")
+        for word in ("effort", "velocity")
+        for bad in (-1.0, np.nan)
+    ),
+    (with_joint(rest=np.nan), "the rest of joint 'arm/hinge'"),
+    (with_joint(anchor=(0.0, np.inf, 0.0)), "the anchor of joint 'arm/hinge'"),
+    (with_joint(axis=(0.0, 1.0)), "'arm/hinge' has no direction"),
+    (with_joint(lower=1.0, upper=-1.0), "(?s)limits of joint 'arm/hinge' are upside down.*lower 1, upper -1"),
+    (with_joint(lower=np.nan), "limits of joint 'arm/hinge' are not usable"),
+    (with_joint(lower=np.inf), "limits of joint 'arm/hinge' are not usable"),
+    (with_joint(mimic=Mimic("bend", np.nan)), "what joint 'arm/hinge' follows"),
+    (
+        with_joint(kind="ball", stiffness=100.0),
+        "(?s)ball joint 'arm/hinge' has a spring.*stiffness 100.*three revolute",
+    ),
+    (with_joint(kind="free", stiffness=100.0), "free joint 'arm/hinge' has a spring"),
+    (with_mass(mass=-1.0), "(?s)the mass of body 'arm/upper'.*got: -1"),
+    (with_mass(mass=np.nan), "the mass of body 'arm/upper'"),
+    (with_mass(com=(0.0, np.nan, 0.0)), "the centre of mass of body 'arm/upper'"),
+    (with_mass(inertia=(0.1, np.nan, 0.0, 0.1, 0.0, 0.1)), "the inertia of body 'arm/upper'"),
+    (with_mass(inertia=(1.0, 0.0, 0.0, 1.0, 0.0, 3.0)), "(?s)body 'arm/upper': .*triangle inequality.*1, 1, 3.*fix"),
+    (with_mass(inertia=(-0.1, 0.0, 0.0, 0.1, 0.0, 0.1)), "(?s)body 'arm/upper': .*not positive definite.*below zero"),
+    (with_body(1, pose=BAD_PLACE), "the pose of body 'arm/upper'"),
+    (with_body(1, pose=NO_TURN), "(?s)the pose of body 'arm/upper' is none.*unit quaternion"),
+    (with_body(1, sites=(Site("tip", BAD_PLACE),)), "site 'tip' on body 'arm/upper'"),
+    (with_shape("blob", (0.1,)), "(?s)shape 'arm/upper/s' is of unknown kind.*blob.*plane, sphere"),
+    (with_shape("blob", (0.1,), collides=False), "shape 'arm/upper/s' is of unknown kind"),
+    (with_shape("sphere", (-0.1,)), "(?s)the size of sphere 'arm/upper/s'.*-0.1.*1 positive number"),
+    (with_shape("sphere", (np.nan,)), "the size of sphere"),
+    (with_shape("box", (0.1,)), "(?s)the size of box 'arm/upper/s'.*3 positive numbers"),
+    (with_shape("plane", (1.0,)), "(?s)the size of plane .*no numbers"),
+    (with_shape("sphere", (0.1,), pose=NO_TURN), "the pose of shape 'arm/upper/s'"),
+    (with_shape("sphere", (0.1,), friction=-1.0), "the friction of shape 'arm/upper/s'"),
+    (with_shape("sphere", (0.1,), friction=np.nan), "the friction of shape 'arm/upper/s'"),
+    *(
+        (with_shape("sphere", (0.1,), restitution=bad), "the restitution of shape 'arm/upper/s'")
+        for bad in (-0.1, 1.1, np.nan)
+    ),
+    (with_shape("mesh"), "mesh 'arm/upper/s' has no triangles"),
+    (with_shape("mesh", mesh=replace(TRIANGLE, vertices=np.eye(3) * np.nan)), "(?s)the vertices of mesh.*not finite"),
+    (with_shape("mesh", mesh=replace(TRIANGLE, faces=np.array([[0, 1, 3]]))), "the faces of mesh 'arm/upper/s'"),
+    (with_actuator(gear=np.nan), "the gear of actuator 'arm/motor'"),
+    (with_actuator(kp=-1.0), "kp of actuator 'arm/motor'"),
+    (with_actuator(kd=np.nan), "kd of actuator 'arm/motor'"),
+    (with_actuator(force=-1.0), "the force of actuator 'arm/motor'"),
+    (with_actuator(lower=1.0, upper=0.0), "the bounds of actuator 'arm/motor' are upside down"),
+    (replace(arm(), closures=(Closure("tie", "glue", "hand", None),)), "(?s)loop 'arm/tie'.*glue.*connect, weld"),
+    (replace(arm(), closures=(Closure("tie", "weld", "hand", None, BAD_PLACE),)), "a pose of loop 'arm/tie'"),
+]
+
+
+@pytest.mark.parametrize(("robot", "message"), SENSELESS, ids=[message[:60] for _, message in SENSELESS])
+def test_words_that_make_no_sense(robot, message):
+    with pytest.raises(kn.ModelError, match=message):
+        compiled(robot)
+
+
+def test_a_negative_mass_is_refused_where_the_joint_has_an_armature():
+    light = Body("b", None, Pose(), (Joint("j", "revolute", armature=1.0),), MassProperties(-1.0))
+    with pytest.raises(kn.ModelError, match="the mass of body 'r/b'"):
+        compiled(Robot("r", (light,)))
+
+
+def test_thin_rods_and_points_are_possible():
+    rod = replace(LUMP, inertia=(0.1, 0.0, 0.0, 0.1, 0.0, 0.0))
+    point = replace(LUMP, com=(0.0, 0.3, 0.0), inertia=(0.0,) * 6)
+    assert compiled(with_body(1, mass=rod)).nv == compiled(with_body(1, mass=point)).nv == 3
 
 
 @pytest.mark.parametrize(

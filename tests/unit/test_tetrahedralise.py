@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinema.errors import InputError
+from kinema.errors import InputError, ModelError
 from kinema.scene.description import Mesh, Tets
 from kinema.scene.io.tetrahedralise import tetrahedralise
 from kinema.scene.shapes.ball import ball
@@ -86,7 +86,7 @@ def test_the_size_is_that_of_edges():
 
 def test_without_ftetwild_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pytetwild", None)
-    with pytest.raises(ImportError, match=r"pip install 'kinema\[mesh\]'"):
+    with pytest.raises(ModelError, match=r"pip install 'kinema\[mesh\]'"):
         tetrahedralise(CUBE)
 
 

@@ -7,16 +7,20 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import kinema as kn
 from kinema.errors import InputError, ModelError
 from kinema.scene.description import Joint, Mimic, Pose, Robot
 from kinema.scene.io.rigid import composed, matrix, physical_inertia, product, rpy_quaternion
 from kinema.scene.io.urdf import read_urdf
 from kinema.scene.io.xml import parse_xml
+
+pytestmark = pytest.mark.filterwarnings("ignore::kinema.LeftOutWarning")  # most files here have something to note
 
 OBJ = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 HALF = math.sqrt(0.5)
@@ -250,7 +254,8 @@ def test_what_is_ignored_is_noted_once(tmp_path: Path):
         link("a", "") + link("b", "stray"),
         joint("j", inside=LIMIT + '<calibration rising="0"/><safety_controller k_velocity="1"/>'),
     ).replace("<robot ", '<robot xmlns:xacro="http://example.org" version="1.0" ')
-    notes = load(tmp_path, text).notes
+    with pytest.warns(kn.LeftOutWarning) as told:
+        notes = load(tmp_path, text).notes
     assert notes == (
         "ignored: attribute 'version' of <robot>, on line 1",
         "ignored: <gazebo> in <robot>, on 2 lines, first 2",
@@ -260,6 +265,20 @@ def test_what_is_ignored_is_noted_once(tmp_path: Path):
         "ignored: <safety_controller> in <joint>, on line 6",
         "no inertial, so no mass, at links: b",
     )
+    assert [str(one.message).partition(": ")[2] for one in told] == ["; ".join(notes)], "one warning, with all notes"
+    assert "robot.urdf" in str(told[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not load(tmp_path, robot(link("a"))).notes
+
+
+def test_a_file_that_is_added_to_a_scene_warns_once(tmp_path: Path):
+    (tmp_path / "robot.urdf").write_text(robot("<gazebo/>", link("a")))
+    scene = kn.Scene()
+    with pytest.warns(kn.LeftOutWarning, match="robot.urdf: ignored: <gazebo> in <robot>") as told:
+        scene.add_robot(tmp_path / "robot.urdf")
+    kn.compile(scene)
+    assert len(told) == 1
 
 
 def test_links_of_no_mass_and_of_no_inertia_are_noted(tmp_path: Path):

@@ -154,6 +154,12 @@ def test_what_blows_up_ends_with_a_status_and_leaves_the_others_alone():
         kn.simulate(model, x=x, **options)
     assert caught.value.worlds == (2, 4) and caught.value.steps == tuple(batch.status[[2, 4]].tolist())
     assert f"world 2 at step {int(batch.status[2])}" in str(caught.value)
+    first = 2 if batch.status[2] <= batch.status[4] else 4
+    step = int(batch.status[first])
+    broken = ~(batch.x[first, step + 1].isfinite() & batch.xd[first, step + 1].isfinite()).all(-1)
+    worst = int(torch.where(broken, batch.xd[first, step].norm(dim=-1), -1.0).argmax())
+    assert f"world {first}, step {step}, particle {worst} of {model.matter.names[0]!r}" in str(caught.value)
+    assert "softer material" in str(caught.value)
 
 
 @pytest.mark.parametrize(

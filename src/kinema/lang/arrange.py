@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kinema.lang import build, native, plan
-from kinema.lang.emit_simd import AOS, PACKET
+from kinema.lang.emit_simd import AOS, DENSE, PACKET
 from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, TANGENT, Options, Plan, every_call, every_node
 from kinema.lang.program import (
     CONSTANT,
@@ -209,7 +209,7 @@ class Setting(NamedTuple):
         streamed: Whether arrays with numbers for every step and world are moved block by block while the program runs,
             see `can_stream`; memory then holds those of one block per worker.
         direct: Names of controls that are read where the user has them, and whose cotangents are written where the
-            user gets them, see `can_be_direct`.
+            user gets them, see `can_be_direct`; then of outputs, the other way round, see `direct_outputs`.
         whole: Whether all that the one step computes is kept for a reverse sweep, see `can_be_whole`.
     """
 
@@ -240,6 +240,13 @@ def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:
     place = compiled.places[buffer.name]
     dense = place.layout == AOS and place.numbers == len(buffer.kinds) and place.elements == buffer.length
     return buffer.kind == CONTROL and worlds == 1 and place.lanes == 1 and dense and "f" in buffer.kinds
+
+
+def direct_outputs(compiled: Plan, outputs: Sequence[str], steps: int) -> tuple[str, ...]:
+    """Outputs that lie in memory as users have them, of one step whose reverse sweep does not compute them anew."""
+    if not can_be_whole(compiled.program, steps):
+        return ()
+    return tuple([name for name in outputs if compiled.places[name].layout == DENSE])
 
 
 def can_stream(compiled: Plan, recorded: Sequence[str], worlds: int) -> bool:
@@ -287,7 +294,8 @@ class Sizes:
 
     def is_streamed(self, buffer: Buffer) -> bool:
         """Whether a buffer is filled and emptied block by block."""
-        if not self.setting.streamed or buffer.name in self.setting.shared or self._unused(buffer):
+        setting = self.setting
+        if not setting.streamed or buffer.name in (*setting.shared, *setting.direct) or self._unused(buffer):
             return False
         return buffer.kind in (STATE, CONTROL, OUTPUT)
 
@@ -333,7 +341,7 @@ def predicted_bytes(compiled: Plan, setting: Setting, keep: bool) -> tuple[int, 
 
 
 # Pieces of memory: constants, which have addresses of their own; what a run needs, for all workers and for each; what
-# a reverse sweep needs of it, followed by one piece for each state that is `apart`, for each control that is `direct`,
+# a reverse sweep needs of it, followed by one piece for each state that is `apart`, for each array that is `direct`,
 # and for its cotangent.
 CONSTANTS, RUN, WORKERS, KEPT = range(4)
 

@@ -244,7 +244,7 @@ def failure(form: Form, status: Integers) -> SimulationError:
         f"{len(failed)} of {form.worlds} worlds of {form.program.name!r} became non-finite",
         worlds=failed.tolist(),
         steps=steps[failed].tolist(),
-        fix='use a smaller time step or softer material; on_failure="status" returns the other worlds',
+        fix='use a smaller time step; on_failure="status" returns the other worlds',
     )
 
 

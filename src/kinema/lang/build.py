@@ -29,6 +29,7 @@ GCC_ONLY = ["-fno-semantic-interposition", "-fschedule-insns", "-fsched-pressure
 RUNTIME_FILES = ("runtime.cpp", "call.cpp", "layout.cpp")
 LIBRARY = "kernels.so"
 HEADER = "kernel.hpp"
+NATIVE = "native"
 
 _LOADED: dict[str, ctypes.CDLL] = {}
 _HEADER_LOCK = threading.Lock()
@@ -47,7 +48,15 @@ def compiler() -> str | None:
 
 def target() -> str:
     """Instruction set that code is compiled for: $KINEMA_MARCH or 'native'."""
-    return os.environ.get("KINEMA_MARCH", "native")
+    named = os.environ.get("KINEMA_MARCH", NATIVE)
+    if named != NATIVE and named not in cpu.LEVELS:
+        raise BuildError(
+            "the environment variable KINEMA_MARCH names an unknown instruction set",
+            got=named,
+            expected=f"{NATIVE} or one of {', '.join(cpu.LEVELS)}",
+            fix="unset it",
+        )
+    return named
 
 
 @lru_cache(maxsize=1)
@@ -64,6 +73,13 @@ def key_of(text: str, flags: list[str]) -> str:
     for part in (text, _headers_digest(), " ".join(flags)):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:32]
+
+
+def cached(key: str, march: str | None = None) -> str:
+    """Name of an entry in the user's cache, which machines may share: those with other CPU features have their own."""
+    march = march or target()
+    needed = hashlib.sha256(" ".join((march, *cpu.required(march))).encode())
+    return f"{key}-{needed.hexdigest()[:8]}"
 
 
 def library(text: str) -> ctypes.CDLL:
@@ -104,9 +120,9 @@ def find(key: str) -> Path | None:
     shipped = SHIPPED / key
     if (shipped / LIBRARY).exists() and not _missing_features(shipped):
         return shipped
-    cached = cache.lookup(key)
-    if cached is not None and not _missing_features(cached):
-        return cached
+    compiled = cache.lookup(cached(key))
+    if compiled is not None:
+        return compiled
     if (shipped / LIBRARY).exists() and compiler() is None:
         lacking = ", ".join(_missing_features(shipped))
         raise BuildError(
@@ -126,7 +142,7 @@ def _missing_features(folder: Path) -> list[str]:
 
 def publish(key: str, text: str, flags: list[str]) -> Path:
     """Compile into the cache."""
-    return cache.publish(key, lambda folder: compile_into(folder, text, flags))
+    return cache.publish(cached(key), lambda folder: compile_into(folder, text, flags))
 
 
 def compile_into(folder: Path, text: str, flags: list[str], march: str | None = None) -> None:
@@ -151,7 +167,7 @@ def _use_header(before: str, flags: tuple[str, ...], march: str) -> list[str]:
     if program is None or os.path.basename(program).startswith("clang"):
         return []
     version = subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr
-    key = key_of(f"{program} {version} {march} {SOURCES} {before}", list(flags))
+    key = key_of(f"{program} {version} {SOURCES} {before}", list(flags))
 
     def build(folder: Path) -> None:
         header = folder / HEADER
@@ -159,7 +175,7 @@ def _use_header(before: str, flags: tuple[str, ...], march: str) -> list[str]:
         run_compiler(["-x", "c++-header", str(header)], folder / f"{HEADER}.gch", list(flags), march)
 
     try:
-        return ["-include", str(cache.publish(f"header-{key}", build) / HEADER)]
+        return ["-include", str(cache.publish(cached(f"header-{key}", march), build) / HEADER)]
     except (BuildError, CacheError):
         return []
 
@@ -201,7 +217,19 @@ def run_compiler(sources: list[str], output: Path, flags: list[str], march: str 
         )
 
 
+def _refuse_other_cpus(folder: Path) -> None:
+    lacking = _missing_features(folder)
+    if lacking:
+        raise BuildError(
+            "a library was compiled for another CPU",
+            where=str(folder),
+            got=f"built for {built_for(folder)}; this machine lacks {', '.join(lacking)}",
+            fix="set KINEMA_MARCH to what this machine can do, or unset it",
+        )
+
+
 def _load(folder: Path) -> ctypes.CDLL:
+    _refuse_other_cpus(folder)
     try:
         return ctypes.CDLL(str(folder / LIBRARY))
     except OSError as error:
@@ -214,7 +242,8 @@ def _load(folder: Path) -> ctypes.CDLL:
 def runtime() -> ctypes.CDLL:
     """The runtime: pool, rollouts, packing."""
     key = runtime_key()
-    folder = find(key) or cache.publish(key, compile_runtime)
+    folder = find(key) or cache.publish(cached(key), compile_runtime)
+    _refuse_other_cpus(folder)
     return native.load_runtime(folder / LIBRARY)
 
 

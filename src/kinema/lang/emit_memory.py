@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kinema.lang.emit_text import LANES, PACKET, Writer, identifier
+from kinema.lang.emit_text import DENSE, LANES, PACKET, Writer, identifier
 from kinema.lang.ir import ArrayRef, Load, Local, Store, Value
 from kinema.lang.native import GROUP
 
@@ -37,11 +37,19 @@ class Memory(Writer):
         if by_world and not self.vector(index):
             text = f"splat<I>({text})"
         mask = self.active() if by_world or self.vector(index) else "true"
-        base, padded = self.array_names[array], f"{array.padded}, {'W' if by_world else '1'}"
+        base, padded = self.array_names[array], f"{self.stride(array)}, {'W' if by_world else '1'}"
         if write:
             self.put(f"touched.write(call, {base}, {text}, {padded}, {mask}, e0, {self.site(array, line)});")
         else:
             self.put(f"touched.read({base}, {text}, {padded}, {mask});")
+
+    def stride(self, array: ArrayRef) -> int:
+        """Numbers from one element to the next."""
+        return len(array.kinds) if self.layouts.get(array) == DENSE else array.padded
+
+    def are_triples(self, array: ArrayRef) -> bool:
+        """Whether elements are three numbers without padding: nothing beyond them may be touched."""
+        return self.stride(array) == 3
 
     def own_place(self, array: ArrayRef, component: int, first: str = "e0") -> str:
         """Where a component of a packet of elements begins, of which `first` is the first, if they lie side by side."""
@@ -65,7 +73,8 @@ class Memory(Writer):
         if array.role == "local":
             self.load_local(node, text)
             return
-        base, layout = self.array_names[array], self.layouts[array]
+        base, layout, stride = self.array_names[array], self.layouts[array], self.stride(array)
+        triples = "dense_" if self.are_triples(array) else ""
         names = self.declare_results(node)
         integer = "i" in array.kinds
         wide = self.vector(node.results[0])
@@ -85,9 +94,9 @@ class Memory(Writer):
                 elif integer and wide:
                     self.put(f"const {kind} {name} = gather_int<I>({base} + {c}, e * splat<I>(U({array.padded})));")
                 else:
-                    self.put(f"const {kind} {name} = {base}[e0 * {array.padded} + {c}];")
+                    self.put(f"const {kind} {name} = {base}[e0 * {stride} + {c}];")
         elif own:
-            self.quads(names, lambda q: f"{base} + e0 * {array.padded} + {4 * q}", "load", array.padded, "")
+            self.quads(names, lambda q: f"{base} + e0 * {stride} + {4 * q}", f"{triples}load", stride, "")
         elif self.vector(node.index):
             if integer or n == 1:
                 call = "gather_int<I>" if integer else "gather<F>"
@@ -95,10 +104,10 @@ class Memory(Writer):
                 for c, name in enumerate(names):
                     self.put(f"const {kind} {name} = {call}({base} + {c}, {scale});")
             else:
-                self.quads(names, lambda q: f"{base} + {4 * q}", "rows", None, self.offset(text, array.padded))
+                self.quads(names, lambda q: f"{base} + {4 * q}", f"{triples}rows", None, self.offset(text, stride))
         else:
             for c, name in enumerate(names):
-                self.put(f"const {kind} {name} = {base}[int64_t({text}) * {array.padded} + {c}];")
+                self.put(f"const {kind} {name} = {base}[int64_t({text}) * {stride} + {c}];")
 
     def offset(self, index: str, padded: int) -> str:
         """Name of the array of lane offsets of an index into padded elements; shared by all uses in scope."""
@@ -208,7 +217,9 @@ class Memory(Writer):
             at = f"(e0 & ~int64_t(15)) * {len(array.kinds)} + (e0 & 15)"
             for c, v in enumerate(node.values):
                 place = (
-                    f"{at} + {16 * c}" if self.layouts[array] == PACKET else f"int64_t({text}) * {array.padded} + {c}"
+                    f"{at} + {16 * c}"
+                    if self.layouts[array] == PACKET
+                    else f"int64_t({text}) * {self.stride(array)} + {c}"
                 )
                 self.put(f"{base}[{place}] {sign} {self.ref(v)};")
 
@@ -269,7 +280,10 @@ class Memory(Writer):
         for q in range(0, len(values), 4):
             part = values[q : q + 4]
             size = 2 if len(values) == 2 else 4
-            place = f"{base} + e0 * {array.padded} + {q}"
+            place = f"{base} + e0 * {self.stride(array)} + {q}"
+            if self.are_triples(array):
+                self.put(f"dense_put3({place}, {', '.join(part)}, {full}, {mask});")
+                continue
             if add:
                 old = [self.fresh("old") for _ in range(size)]
                 self.put(f"F {', '.join(old)}; load{size}({place}, {array.padded}, {', '.join(old)});")
@@ -312,7 +326,7 @@ class Memory(Writer):
         names = [f"out{at}_{c}" for c in range(len(node.values))]
         index, mask = f"at{at}", None
         if self.mask is None and len(self.offsets) == 1:
-            index = self.offset(text, node.array.padded)
+            index = self.offset(text, self.stride(node.array))
             for name, v in zip(names, node.values, strict=True):
                 self.put(f"const {self.type_of(v.kind, True)} {name} = {self.ref(v, True)};")
         else:
@@ -320,7 +334,8 @@ class Memory(Writer):
             kinds = [self.type_of(v.kind, True) for v in node.values]
             self.hoisted.append(f"alignas(64) U {index}[W]; M {mask} = splat_mask<M>(false);")
             self.hoisted += [f"{k} {name} = splat<{k}>(0);" for k, name in zip(kinds, names, strict=True)]
-            scaled = f"{text} * splat<I>(U({node.array.padded}))" if node.array.padded > 1 else text
+            stride = self.stride(node.array)
+            scaled = f"{text} * splat<I>(U({stride}))" if stride > 1 else text
             self.put(f"keep_offsets<I>({index}, {scaled}); {mask} = {self.mask or 'splat_mask<M>(true)'};")
             for name, v in zip(names, node.values, strict=True):
                 self.put(f"{name} = {self.ref(v, True)};")
@@ -350,7 +365,8 @@ class Memory(Writer):
                 if node.mode == "add":
                     writes.append(f"add{size}({place}, {source});")
                 else:
-                    writes.append(f"__builtin_memcpy({place}, {source}, {size} * sizeof(T));")
+                    stored = 3 if self.are_triples(array) else size
+                    writes.append(f"__builtin_memcpy({place}, {source}, {stored} * sizeof(T));")
         guard = f"if (active({mask}, l)) " if mask else ""
         self.deferred_setup += setup
         self.deferred.append(guard + "{ " + " ".join(writes) + " }")
@@ -396,7 +412,7 @@ class Memory(Writer):
         ]
 
     def scatter_now(self, node: Store, text: str) -> None:
-        base, p = self.array_names[node.array], node.array.padded
+        base, p = self.array_names[node.array], self.stride(node.array)
         row = self.fresh("row")
         self.put(f"const I {row} = {text} * splat<I>(U({p}));")
         for c, v in enumerate(node.values):

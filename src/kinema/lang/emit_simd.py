@@ -13,7 +13,7 @@ from kinema.errors import KernelError
 from kinema.lang import analysis, ir
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.emit_ahead import Ahead
-from kinema.lang.emit_text import AOS, LANES, PACKET, Site, identifier
+from kinema.lang.emit_text import AOS, DENSE, LANES, PACKET, Site, identifier
 from kinema.lang.ir import ArrayRef, Block, Call, For, Function, If, KernelIR, Load, Local, Store, Value
 
 
@@ -42,7 +42,8 @@ def emit(
     Args:
         kernel: The kernel, cleaned and with calls inlined.
         symbol: Name of the C function.
-        layouts: Memory layout per array argument: 'aos', 'packet' or 'lanes'.
+        layouts: Memory layout per array argument: 'aos', 'dense' (without padding, for what is only set), 'packet' or
+            'lanes'.
         lanes: Whether lanes are elements or worlds.
         width: Number of lanes.
         precision: Bytes of a Float, 4 or 8.
@@ -388,4 +389,4 @@ class _Emitter(Ahead):
             self.names[out] = name
 
 
-__all__ = ["AOS", "ELEMENTS", "LANES", "PACKET", "WORLDS", "Emitted", "Site", "emit"]
+__all__ = ["AOS", "DENSE", "ELEMENTS", "LANES", "PACKET", "WORLDS", "Emitted", "Site", "emit"]

@@ -8,7 +8,7 @@ from kinema.lang import analysis, ir
 from kinema.lang.analysis import ELEMENTS
 from kinema.lang.ir import ArrayRef, Function, KernelIR, Load, Store, Value
 
-AOS, PACKET, LANES = "aos", "packet", "lanes"
+AOS, DENSE, PACKET, LANES = "aos", "dense", "packet", "lanes"
 
 _INFIX = {
     "add": "+",

@@ -463,8 +463,9 @@ class Translator(Calls):
         self.env.update(after)
         self.env.pop("%alive", None)
         gone = Undefined(f"is given a value only inside the loop in line {self.line_of(node)}")
-        for name in {*_assigned(node.body), node.target.id} - set(names):
-            if name != "%alive":
+        # In order of appearance: the order of names decides that of emitted lines, by which libraries are found.
+        for name in (*_assigned(node.body), node.target.id):
+            if name not in names:
                 self.env[name] = gone
         return found
 

@@ -13,7 +13,7 @@ import numpy as np
 from kinema.lang import analysis, build, emit_simd, ir, native, program, types
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.cpp_kernel import CppKernel
-from kinema.lang.emit_simd import AOS, LANES, PACKET, Site
+from kinema.lang.emit_simd import AOS, DENSE, LANES, PACKET, Site
 from kinema.lang.ir import ArrayRef, Block, KernelIR, Load, Store
 from kinema.lang.program import (
     CONTROL,
@@ -93,7 +93,7 @@ class Plan:
     def __init__(self, prog: Program, options: Options) -> None:
         prog.check()
         self.program, self.options = prog, options
-        uses = self._index_classes()
+        uses = self._uses()
         self.places = {b.name: self._place(b, *uses[b.name]) for b in prog.buffers.values()}
         self.table: dict[tuple[str, str], int] = {}
         self.sites: list[Site] = []
@@ -103,12 +103,12 @@ class Plan:
 
     # -- memory -------------------------------------------------------------------------------------------------
 
-    def _place(self, buffer: Buffer, indices: set[str], written: bool) -> Place:
+    def _place(self, buffer: Buffer, indices: set[str], kinds: set[str]) -> Place:
         n = len(buffer.kinds)
         integer = "i" in buffer.kinds
         item = 4 if integer else self.options.precision
         if self.options.lanes == WORLDS:
-            if (integer or buffer.kind == program.CONSTANT) and not written:
+            if (integer or buffer.kind == program.CONSTANT) and kinds <= {"load"}:
                 return Place(AOS, buffer.length, types.padded_size(buffer.element), 1, item)
             return Place(LANES, buffer.length, n, self.options.width, item)
         own = "own" in indices
@@ -116,21 +116,23 @@ class Plan:
         packet = n > 1 and indices == {"own"} and buffer.kind in (PARAMETER, program.CONSTANT, SCRATCH)
         if packet:
             return Place(PACKET, elements, n, 1, item)
+        # What kernels fill and nobody reads can lie as users have it.
+        filled = buffer.kind == OUTPUT and buffer.filled and kinds <= {"set"}
+        if filled and not integer and n <= 4 and elements == buffer.length:
+            return Place(DENSE, elements, n, 1, item)
         return Place(AOS, elements, types.padded_size(buffer.element), 1, item)
 
-    def _index_classes(self) -> dict[str, tuple[set[str], bool]]:
-        """For every buffer how it is indexed, and whether it is written."""
-        classes: dict[str, set[str]] = {name: set() for name in self.program.buffers}
-        written = set()
+    def _uses(self) -> dict[str, tuple[set[str], set[str]]]:
+        """For every buffer how it is indexed, and what is done to it, see `analysis.Access`."""
+        uses: dict[str, tuple[set[str], set[str]]] = {name: (set(), set()) for name in self.program.buffers}
         for call in every_call(self.program.nodes):
             kernel = call.kernel.forward()
             varying = analysis.varying_values(kernel, ELEMENTS, set())
             for use in analysis.accesses(kernel, varying):
                 name = call.args[kernel.arrays.index(use.array)].buffer.name
-                classes[name].add(use.index)
-                if use.kind != "load":
-                    written.add(name)
-        return {name: (found, name in written) for name, found in classes.items()}
+                uses[name][0].add(use.index)
+                uses[name][1].add(use.kind)
+        return uses
 
     def entry(self, name: str, space: str) -> int:
         """Number of a buffer in the table of the runtime."""

@@ -29,6 +29,7 @@ from kinema.lang.arrange import (
     can_be_direct,
     can_be_whole,
     can_stream,
+    direct_outputs,
     keep_in,
     predicted_bytes,
     zeroed,
@@ -208,6 +209,8 @@ def _watched(
     prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: Integers
 ) -> bool:
     """Run, with progress shown; whether a world failed."""
+    if not show and prepared.setting.worlds * prepared.setting.steps == 1:  # over before anybody would look
+        return prepared.run(arrays, pieces, ctypes.addressof(status))
     watcher = progress.begin(what, prepared.setting.steps, show)
     try:
         return prepared.run(arrays, pieces, ctypes.addressof(status), watcher.address)
@@ -258,6 +261,7 @@ class Forward:
 
     Attributes:
         read_again: Which inputs reverse sweeps read where they are, too: streamed ones, then direct ones.
+        there: Names of outputs that kernels write where the user gets them.
     """
 
     def __init__(
@@ -268,7 +272,8 @@ class Forward:
         apart = () if self.streamed else form.recorded
         whole = keep and can_be_whole(form.program, form.steps)
         sizes = form.worlds, form.steps, threads, form.shared
-        self.setting = Setting(*sizes, interval, apart, self.streamed, direct, whole)
+        self.there = direct_outputs(compiled, form.output_names, form.steps)
+        self.setting = Setting(*sizes, interval, apart, self.streamed, (*direct, *self.there), whole)
         self.what = f"simulating {form.program.name}"
         self.reading = Reading(_inputs(form, tensors, form.shared))
         self._direct = [i for i, name in enumerate(form.inputs) if name in direct]
@@ -279,17 +284,21 @@ class Forward:
         ]
         self.read_again = self.controls + self._direct
         self._outs = self._describe_outputs(compiled)
-        self._made = Filled([out for out in self._outs if isinstance(out, Array)])
-        self._views = len(self._made.moves) < len(self._outs)
+        made = [out for out in self._outs if isinstance(out, Array)]
+        self._made = Filled(made)
+        self._views = len(made) < len(self._outs)
+        names = [out.move.key[0] for out in made]
+        self._moved = [i for i, name in enumerate(names) if name not in self.there]
+        self._there = [names.index(name) for name in self.there]
         known = arrangement_for(compiled, self.setting, "forward")
         pieces = known.pieces
         kept = [Piece(*sizes, form.dtype) for sizes in zip(pieces[KEPT:], known.unset, strict=True)]
         self._kept = kept if keep else kept[1:]
         given = {len(pieces) - len(self._kept) + i: piece.unset for i, piece in enumerate(self._kept)}
-        given |= dict.fromkeys(range(len(pieces), len(pieces) + len(direct)), 0)
-        moves, filled, counts = self.reading.moves, self._made.moves, form.counts
+        given |= dict.fromkeys(range(len(pieces), len(pieces) + len(self.setting.direct)), 0)
+        moves, filled, counts = self.reading.moves, [made[i].move for i in self._moved], form.counts
         if counts is not None:
-            filled = [*filled, Move((counts.name, PRIMAL))]
+            filled.append(Move((counts.name, PRIMAL)))
         self._counts = None if counts is None else ctypes.c_int32 * (form.worlds * form.steps * counts.length)
         self.prepared = Prepared(compiled, self.setting, "forward", moves, filled, given, finite=len(moves))
         self._status = ctypes.c_int64 * form.worlds
@@ -332,7 +341,11 @@ class Forward:
             pieces += [arrays[i] for i in self._direct]
         made, status = self._made.empty(), self._status()
         counts: Integers = ()
-        arrays += _addresses(made)
+        filled = _addresses(made)
+        if self._there:
+            pieces += [filled[i] for i in self._there]
+            filled = [filled[i] for i in self._moved]
+        arrays += filled
         if self._counts is not None:
             counts = self._counts()
             arrays.append(ctypes.addressof(counts))
@@ -479,7 +492,10 @@ class Reverse:
         wrt = frozenset(b.name for b in learned if b.kind != STATE)
         compiled = form.plan(wrt, frozenset(along), replay=not setting.whole)
         self._streamed = len(forward.controls)
-        self._given = [i for i, c in enumerate(cotangents) if c is not None]
+        first = states + len(form.recorded)  # of the outputs
+        self._there = [first + form.output_names.index(name) for name in forward.there]
+        self._dense = [c is not None and c.is_contiguous() and not c.is_neg() for c in cotangents]
+        self._given = [i for i, c in enumerate(cotangents) if c is not None and i not in self._there]
         pairs = zip(forward.controls, read, strict=False)
         sources = [_input(form, buffers[i], tensor, form.shared) for i, tensor in pairs]
         if forward.streamed:
@@ -541,12 +557,26 @@ class Reverse:
             found = zeroed(math.prod(shape) * self.form.precision)
             pieces.append(found.address)
             made.append(torch.from_numpy(found.bytes.view(self.form.numbers).reshape(shape)))
+        if self._there:
+            read_there = [self._cotangent_of_output(i, cotangents[i]) for i in self._there]
+            primal = len(pieces) - len(self._direct)  # no reverse sweep looks at outputs themselves
+            pieces[primal:primal] = [0] * len(read_there)
+            pieces += _addresses(read_there)
+            memories += read_there
         _watched(self.prepared, self.what, show, arrays, pieces, self._fine if status is None else status)
         del alive, memories  # not before
         if self._as_made:
             return made
         right = None if status is None else status_tensor(status, self.form.batch) < 0
         return [self._gradient(made, right, cotangents, *g) for g in self._gradients]
+
+    def _cotangent_of_output(self, i: int, given: Tensor | None) -> Tensor:
+        """That of an output that is read where it is: as it is, if it is dense; zeros if there is none."""
+        if given is None:
+            form = self.form
+            buffer = form.outputs[i - len(form.states) - len(form.recorded)]
+            return torch.from_numpy(np.zeros(form.worlds * math.prod(buffer.shape), form.numbers))
+        return given if self._dense[i] else given.resolve_neg().contiguous()
 
     def _gradient(
         self,

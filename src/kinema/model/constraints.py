@@ -151,7 +151,7 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
     """Followers, dry friction, limits and loops of all robots.
 
     Raises:
-        ModelError: A joint or body is unknown, a limit is on a free joint, upside down, or no angle of a ball joint.
+        ModelError: A joint or body is unknown, a limit is on a free joint, or no angle of a ball joint.
     """
     followers: list[tuple[str, int, int, float, float]] = []
     rubbing: list[tuple[str, int, float]] = []
@@ -176,8 +176,6 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
             if joint.kind == BALL_JOINT and (joint.lower, joint.upper) != (-math.inf, math.inf):
                 balls.append((name, int(tree.v_start[i]), 0.0, _largest_angle(name, joint)))
             elif joint.lower > -math.inf or joint.upper < math.inf:
-                if not joint.lower <= joint.upper:
-                    raise ModelError(f"the limits of joint {name!r} are upside down", got=(joint.lower, joint.upper))
                 bounds = max(joint.lower, -NO_LIMIT), min(joint.upper, NO_LIMIT)
                 limits.append((name, _single(tree, name, "it has limits"), *bounds))
         for closure in one.robot.closures:

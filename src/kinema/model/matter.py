@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from kinema.errors import InputError, ModelError
 from kinema.lang.markers import Func
@@ -17,6 +15,9 @@ from kinema.model.tetmesh import TetArrays, tet_mesh
 from kinema.model.tree import TreeArrays
 from kinema.model.trimesh import TriArrays, tri_mesh
 from kinema.scene.matter import CLOTH, SOLID, Attachment, Matter
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OF_ELEMENT = ("density", "mu", "lam", "viscosity", "activation")
 OF_HINGE = ("bending", "bending_damping", "fold")
@@ -318,88 +319,3 @@ def _attach(
         made.pins = PinArrays(
             np.concatenate(particles).astype(np.int32), np.array(links, np.int32), np.concatenate(places)
         )
-
-
-def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor], changed: Collection[str]) -> dict[str, Tensor]:
-    """What steps need, from the numbers that are learned: masses of particles, numbers of each energy, of each skin.
-
-    Args:
-        matter: The arrays.
-        arrays: `Model.resolve`.
-        changed: Names of arrays: what depends on others is left out.
-
-    Gradients:
-        To all of them.
-    """
-    if not len(matter):
-        return {}
-    found: dict[str, Tensor] = {}
-    if "point_mass" in changed or "density" in changed:
-        found["inv_mass"] = _inverse_masses(matter, arrays)
-    for name in ("mu", "lam", "viscosity", "activation"):
-        if name in changed:
-            found |= matter.of_elements(name, arrays[name])
-    skins = [name for name in OF_SKIN if f"skin_{name}" in changed]
-    if skins:
-        skinned = [matter.names.index(name) for name in matter.owners["skin_radius"]]
-        row = np.searchsorted(skinned, matter.owner) % len(skinned)  # of each particle; any for those without
-        for name in skins:
-            found[f"particle_{name}"] = arrays[f"skin_{name}"][..., torch.as_tensor(row)]
-    return found
-
-
-def _inverse_masses(matter: MatterArrays, arrays: dict[str, Tensor]) -> Tensor:
-    """One over the mass of every particle [1/kg], zero where it is held."""
-    mass = arrays["point_mass"]
-    for solid in matter.solids:
-        part = slice(solid.first, solid.first + len(solid.mesh.tets))
-        weight = arrays["density"][..., part] * torch.as_tensor(0.25 * solid.mesh.volume, dtype=mass.dtype)
-        mass = _lumped(mass, weight, solid.mesh.tets)
-    if matter.cloth is not None:
-        mesh = matter.cloth.mesh
-        part = slice(matter.cloth.first, matter.cloth.first + len(mesh.triangles))
-        weight = arrays["density"][..., part] * torch.as_tensor(mesh.area / 3.0, dtype=mass.dtype)
-        mass = _lumped(mass, weight, mesh.triangles)
-    held = torch.as_tensor(matter.held, dtype=torch.bool)
-    light = ~(held | (mass.detach() > 0)).reshape(-1, len(matter)).all(0)
-    if light.any():
-        k = int(light.nonzero()[0])
-        name, least = matter.names[matter.owner[k]], float(mass.detach()[..., k].min())
-        what = f"the mass of vertex {k - matter.particles(name).start} of {name!r} is not positive"
-        raise InputError(what, got=f"{least:.3g} kg", fix="a larger density or point_mass")
-    return torch.where(held, 0.0, 1.0 / mass)
-
-
-def _lumped(mass: Tensor, weight: Tensor, corners: np.ndarray) -> Tensor:
-    """Masses with an equal weight at all corners of each element."""
-    batch = torch.broadcast_shapes(mass.shape[:-1], weight.shape[:-1])
-    mass, weight = mass.expand(*batch, -1), weight.expand(*batch, -1)
-    for k in range(corners.shape[1]):
-        mass = mass.index_add(-1, torch.as_tensor(corners[:, k].astype(np.int64)), weight)
-    return mass
-
-
-def solver_scale(matter: MatterArrays, arrays: dict[str, Tensor], dt: float) -> Tensor:
-    """About one over the diagonal of the matrix of an implicit step [1/kg], for each particle; without gradient."""
-    numbers = {name: array.detach() for name, array in arrays.items()}
-    inv_mass = numbers["inv_mass"]
-    stiff = torch.zeros_like(inv_mass)
-    meshes: list[tuple[Any, np.ndarray, np.ndarray, int]] = [
-        (one.mesh, one.mesh.tets, one.mesh.volume, one.first) for one in matter.solids
-    ]
-    if matter.cloth is not None:
-        mesh = matter.cloth.mesh
-        meshes.append((mesh, mesh.triangles, mesh.area, matter.cloth.first))
-    for mesh, corners, size, first in meshes:
-        part = slice(first, first + len(corners))
-        firm = (numbers["lam"] + 2.0 * numbers["mu"])[..., part]
-        if "viscosity" in numbers:
-            firm = firm + 2.0 / dt * numbers["viscosity"][..., part]
-        slopes = np.concatenate([-mesh.rest_inverse.sum(1, keepdims=True), mesh.rest_inverse], axis=1)
-        for k in range(corners.shape[1]):
-            weight = torch.as_tensor((slopes[:, k] ** 2).sum(-1) * size, dtype=stiff.dtype)
-            stiff = _lumped(stiff, firm * weight, corners[:, k : k + 1])
-    if len(matter.ends):
-        firm = numbers["spring_stiffness"] + numbers["spring_damping"] / dt
-        stiff = _lumped(stiff, firm, matter.ends)
-    return inv_mass / (1.0 + dt * dt * stiff * inv_mass)

@@ -12,51 +12,27 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.model.actuators import ActuatorArrays, find_actuators
-from kinema.model.constraints import ConstraintArrays, find_constraints
-from kinema.model.matter import MatterArrays, derived_numbers, find_matter
-from kinema.model.shapes import CandidateArrays, ShapeArrays, add_hulls, find_candidates, find_shapes
-from kinema.model.sites import SiteArrays, find_sites
-from kinema.model.tree import Placed, TreeArrays, build_tree
-from kinema.model.visuals import VisualArrays, find_visuals
-from kinema.scene.scene import Contact, Scene
+from kinema.model.arrays import SceneArrays, find_arrays
+from kinema.model.derived import derived_numbers
+from kinema.scene.scene import Scene
 
 OF_BODY = ("mass", "com", "inertia")
 OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping", "stiffness", "rest")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
 OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f")
+_OF_NUMPY = {np.dtype(np.float64): torch.float64, np.dtype(np.float32): torch.float32}
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
-    """Arrays of a scene.
+class Model(SceneArrays):
+    """Arrays of a scene, and its numbers as tensors that can be learned.
 
     Attributes:
-        tree: Links, joints and bodies.
-        gravity: [m/s^2], shape (3,).
         dtype: torch.float64 or torch.float32, of all tensors that belong to it.
-        contact: How things touch.
-        shapes: Shapes that collide.
-        candidates: Places where they may touch.
-        constraints: Followers, dry friction, limits and loops.
-        actuators: What controls drive.
-        sites: Frames on bodies whose motion can be recorded.
-        matter: All that is soft.
-        visuals: What links look like.
     """
 
-    tree: TreeArrays
-    gravity: np.ndarray
     dtype: torch.dtype
-    contact: Contact
-    shapes: ShapeArrays
-    candidates: CandidateArrays
-    constraints: ConstraintArrays
-    actuators: ActuatorArrays
-    sites: SiteArrays
-    matter: MatterArrays
-    visuals: VisualArrays
     _defaults: dict[str, Tensor] = field(default_factory=dict, repr=False)
     _owners: dict[str, list[str]] = field(default_factory=dict, repr=False)
     _places: dict[str, tuple[str, Any]] = field(default_factory=dict, repr=False, init=False)
@@ -88,31 +64,6 @@ class Model:
         if np.size(values):
             self._defaults[name] = torch.tensor(values, dtype=self.dtype)
             self._owners[name] = owners
-
-    @property
-    def nq(self) -> int:
-        """Number of coordinates."""
-        return self.tree.nq
-
-    @property
-    def nv(self) -> int:
-        """Number of velocities."""
-        return self.tree.nv
-
-    @property
-    def bodies(self) -> list[str]:
-        """Names of the bodies, "robot/body"."""
-        return self.tree.bodies
-
-    @property
-    def joints(self) -> list[str]:
-        """Names of the joints that move, "robot/joint"."""
-        return self.tree.joints
-
-    @property
-    def prescribed(self) -> list[str]:
-        """Names of the joints whose motion is given, in the order of `simulate(motion=)`."""
-        return [name for name, given in zip(self.tree.joints, self.tree.prescribed, strict=True) if given]
 
     @property
     def parameter_names(self) -> list[str]:
@@ -232,24 +183,5 @@ def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:
     """
     if dtype not in (None, torch.float32, torch.float64):
         raise InputError("a model is in single or double precision", got=dtype, expected="torch.float64 or float32")
-    placed = [Placed(one.name, one.robot, one.pose, one.self_collision) for one in scene.robots]
-    tree = build_tree(placed)
-    dtype = dtype or (torch.float32 if scene.matter and not tree.nv else torch.float64)
-    shapes, found = find_shapes(tree, placed, scene.ground, scene.contact)
-    matter = find_matter(tree, scene.matter, scene.attachments, scene.wind)
-    candidates = find_candidates(tree, shapes, found)
-    if matter.touching.any():
-        add_hulls(shapes, found)
-    return Model(
-        tree,
-        np.asarray(scene.gravity, float),
-        dtype,
-        scene.contact,
-        shapes,
-        candidates,
-        find_constraints(tree, placed),
-        find_actuators(tree, placed),
-        find_sites(tree, placed),
-        matter,
-        find_visuals(tree, placed, scene.ground, shapes),
-    )
+    arrays = find_arrays(scene)
+    return Model(**{**vars(arrays), "dtype": dtype or _OF_NUMPY[arrays.dtype]})

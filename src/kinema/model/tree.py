@@ -11,6 +11,7 @@ import numpy as np
 from kinema.errors import ModelError
 from kinema.scene import description
 from kinema.scene.description import Body, Joint, Pose, Robot, rotation_matrix
+from kinema.scene.sense import check_robot
 
 REVOLUTE, PRISMATIC, BALL, FREE = 0, 1, 2, 3
 COORDINATES, DOFS = (1, 1, 4, 7), (1, 1, 3, 6)
@@ -126,8 +127,8 @@ def build_tree(placed: Sequence[Placed]) -> TreeArrays:
     """The arrays of all robots.
 
     Raises:
-        ModelError: A parent is missing, names repeat, bodies hang on each other in a circle, a free joint is not at
-            a root, or a moving part has no mass.
+        ModelError: A number or kind makes no sense, a parent is missing, names repeat, bodies hang on each other in
+            a circle, a free joint is not at a root, or a moving part has no mass.
     """
     builder = _Builder()
     for one in placed:
@@ -159,6 +160,7 @@ class _Builder:
 
     def add(self, placed: Placed) -> None:
         robot = placed.robot
+        check_robot(placed.name, robot)
         children: dict[str | None, list[Body]] = {}
         names = [body.name for body in robot.bodies]
         for body in robot.bodies:
@@ -196,12 +198,8 @@ class _Builder:
         """Adds a joint; `frame` is the body's before and the result after it, on the new link."""
         if name in self.joint_names:
             raise ModelError(f"two joints are called {name!r}", fix="joint names are unique within a robot")
-        if joint.kind not in KINDS:
-            raise ModelError(f"joint {name!r} is of unknown kind", got=joint.kind, expected=", ".join(KINDS))
         kind = KINDS[joint.kind]
         anchor = np.zeros(3) if kind in (PRISMATIC, FREE) else np.asarray(joint.anchor, float)
-        if kind in (REVOLUTE, PRISMATIC) and not 0 < np.linalg.norm(joint.axis) < np.inf:
-            raise ModelError(f"the axis of joint {name!r} has no direction", got=joint.axis, expected="a unit vector")
         if kind == FREE:
             if frame.link != 0:
                 fix = "use a ball and three prismatic joints, or hang the body on the world"

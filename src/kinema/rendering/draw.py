@@ -70,9 +70,11 @@ def render_surfaces(
         jumps by 1e-4 where a face comes within sqrt(CUT sigma) of a pixel, colours jump where the nearest face of an
         uncovered pixel changes, and beside a corner of an outline in front of a covered pixel, where the line of its
         second edge passes the pixel and the corner counts twice. Creases between two faces that are seen stay sharp.
+        With edges=False, outlines in front of other faces are missing: there the colour of a pixel jumps when an
+        outline passes it, and no vertex or camera feels that; the outlines before the background are as ever.
 
     Raises:
-        InputError: Faces, outputs or shapes make no sense.
+        InputError: Faces, outputs, shapes or widths make no sense.
     """
     names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
     options = _checked(names, supersample, soft is not None), supersample, soft is not None, edges, perspective
@@ -368,6 +370,8 @@ def _parameters(
 ) -> dict[str, Tensor]:
     """The parameters of the program, in its order: any other would cost a little more."""
     materials, dtype = [s.material for s in surfaces], surfaces[0].vertices.dtype
+    if not isinstance(sigma, Tensor) and not sigma > 0.0:
+        raise InputError("sigma of outlines is not positive", got=sigma, expected="> 0", fix="1e-7 for sharp ones")
     given = {
         "vertices": _joined([s.vertices for s in surfaces], dtype),
         "R": camera.R,

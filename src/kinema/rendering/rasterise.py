@@ -1,4 +1,4 @@
-"""The stages of an image as functions of their own: rasterise, interpolate, shade. Tensors in, tensors out."""
+"""The stages of an image as functions of their own: rasterise, normals, interpolate, shade; tensors in and out."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.lang import Float, vec3
+from kinema.lang import Float, ivec3, vec3
+from kinema.lang.arrange import keep_in
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program, Ref
+from kinema.rendering import screen
 from kinema.rendering.camera import Camera
 from kinema.rendering.draw import DEFAULT_LIGHTS, SIGMA, draw
 from kinema.rendering.shading import Light, directions_to_lights, point_kernel
 from kinema.rendering.surface import Lights, Material, Surface
+from kinema.rendering.topology import topology_of
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,42 @@ def interpolate(attributes: Tensor, faces: Tensor, raster: Raster) -> Tensor:
     found = attributes.expand(*batch, *attributes.shape[-2:]).gather(-2, flat)
     found = found.reshape(*batch, *corners.shape[-3:], attributes.shape[-1])
     return (found * raster.weights.to(attributes.dtype)[..., None]).sum(-2)
+
+
+def vertex_normals(vertices: Tensor, faces: Tensor, *, threads: int | None = None) -> Tensor:
+    """Unit normals of vertices, as smooth surfaces have them.
+
+    n = s / |s|, s = sum (b - a) x (c - a) over the faces at a vertex: means weighted by area.
+
+    Args:
+        vertices: Positions [m], shape (*batch, vertices, 3).
+        faces: Corners of the triangles, counter-clockwise seen from outside, shape (faces, 3).
+        threads: Worker threads; all CPUs by default.
+
+    Returns:
+        Shape (*batch, vertices, 3); 0 where a vertex has no face, or its faces cancel out.
+
+    Gradients:
+        Exact to vertices; 0 where the normal is.
+
+    Raises:
+        InputError: Faces are no triangles, or name a vertex that is not there.
+    """
+    topology, count = topology_of([Surface(vertices, faces)]), vertices.shape[-2]
+    key = "normals", count
+    program = keep_in(topology.drawings, key, lambda: normals_program(topology.faces.corners, count))
+    done = rollout(program, 1, {}, {"vertices": vertices}, record=("normals",), threads=threads, progress=False)
+    return done.outputs["normals"].squeeze(-3)
+
+
+def normals_program(corners: np.ndarray, vertices: int) -> Program:
+    """A program whose one step finds the normals of so many vertices."""
+    p = Program("normals")
+    places, faces = p.parameter("vertices", vec3, vertices), p.constant("corners", ivec3, corners)
+    sums, normals = p.scratch("sums", vec3, vertices), p.output("normals", vec3, vertices)
+    p.call(screen.sum_of_normals, faces, places, sums, count=len(corners))
+    p.call(screen.vertex_normals, sums, normals, count=vertices)
+    return p
 
 
 def shade(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from kinema.rendering.ground import shadows_of
 from kinema.rendering.smoke import smoke_surface
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Lights, Material, Surface
+from kinema.scene.description import Mesh
 from kinema.simulation.simulate import Trajectory
 from kinema.simulation.smoke import SmokeTrajectory
 
@@ -187,10 +188,12 @@ def _surfaces(what: Drawn, q: Tensor | None, x: Tensor | None, *options: Any) ->
     given = [name for name, value in zip(names, options, strict=True) if value is not None and name in names[:5]]
     if q is not None or x is not None or given:
         raise InputError("surfaces have no state", got=", ".join(given) or "q or x", fix="leave it out")
-    surfaces = [what] if isinstance(what, Surface) else list(what)
+    surfaces = list(what) if isinstance(what, Iterable) else [what]
     if not surfaces or not all(isinstance(one, Surface) for one in surfaces):
         got = "nothing" if not surfaces else ", ".join(dict.fromkeys(type(one).__name__ for one in surfaces))
-        raise InputError("this cannot be drawn", got=got, expected="surfaces, a model, or a trajectory")
+        made = "kn.Surface(torch.tensor(mesh.vertices, dtype=torch.float32), torch.tensor(mesh.faces))"
+        fix = made if any(isinstance(one, Mesh) for one in surfaces) else None
+        raise InputError("this cannot be drawn", got=got, expected="surfaces, a model, or a trajectory", fix=fix)
     return surfaces
 
 

@@ -25,6 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinema.errors import InputError
 from kinema.lang import (
     Array,
     Bool,
@@ -77,11 +78,21 @@ class Soft:
         gamma: In units of zn: fragments that are gamma (far - near) apart differ in weight by the factor e.
         near: Depth at which zn is 1 [m]; what is nearer has zn > 1.
         far: Depth at which zn is 0 [m]; the background lies a thousandth of the way before it, and hides the rest.
+
+    Raises:
+        InputError: gamma is not positive, or near is not before far; numbers in tensors are not looked at.
     """
 
     gamma: Tensor | float = 1e-4
     near: Tensor | float = 1.0
     far: Tensor | float = 100.0
+
+    def __post_init__(self) -> None:
+        plain = (int, float)
+        if isinstance(self.gamma, plain) and not self.gamma > 0.0:
+            raise InputError("gamma of a soft image is not positive", got=self.gamma, expected="> 0, such as 1e-4")
+        if isinstance(self.near, plain) and isinstance(self.far, plain) and not self.near < self.far:
+            raise InputError("depths of a soft image are in no order", got=(self.near, self.far), expected="near < far")
 
 
 @record

@@ -7,19 +7,25 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from kinema.errors import InputError
+
 
 @dataclass(frozen=True)
 class Material:
     """How a surface answers light: colour = ambient + diffuse + specular [Phong 1975].
 
     Attributes:
-        colour: Linear RGB, shape (3,), of every vertex (vertices, 3), or with leading batch dimensions; times the
-            texture, if there is one.
+        colour: Linear RGB, shape (*batch, 3), or of every vertex (*batch, vertices, 3); times the texture, if there is
+            one. Where the two cannot be told apart, since the last batch dimension is the number of vertices, colours
+            are those of vertices; as many images in one colour each: `colours[:, None].expand(-1, vertices, 3)`.
         texture: Linear RGB in rows from the top, shape (*batch, height, width, 3), read bilinearly at `Surface.uv`.
         diffuse: Share of the light that is scattered evenly [-].
         specular: Share that is mirrored around the direction of reflection [-], white.
         shininess: Exponent of the mirrored share [-].
         lit: False draws the colour as it is, without light.
+
+    Raises:
+        InputError: Colour or texture have the wrong shape.
     """
 
     colour: Tensor = field(default_factory=lambda: torch.full((3,), 0.7))
@@ -28,6 +34,15 @@ class Material:
     specular: Tensor | float = 0.0
     shininess: Tensor | float = 32.0
     lit: bool = True
+
+    def __post_init__(self) -> None:
+        if self.colour.ndim < 1 or self.colour.shape[-1] != 3:
+            got, expected = tuple(self.colour.shape), "(3,), (vertices, 3), or batches of these"
+            raise InputError("the colour of a material has the wrong shape", got=got, expected=expected)
+        if self.texture is not None and (self.texture.ndim < 3 or self.texture.shape[-1] != 3):
+            got, fix = tuple(self.texture.shape), "grey: texture[..., None].expand(-1, -1, 3)"
+            expected = "(*batch, height, width, 3)"
+            raise InputError("the texture of a material has the wrong shape", got=got, expected=expected, fix=fix)
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,9 @@ class Surface:
         points: Where vertices are doubled, at creases of normals or seams of textures: the number of the point that
             each one is, shape (vertices,), integers. Faces that meet at the same points are neighbours, and no outline
             is seen between them. None: each vertex is a point of its own.
+
+    Raises:
+        InputError: The material has a texture, and uv is missing.
     """
 
     vertices: Tensor
@@ -56,6 +74,11 @@ class Surface:
     two_sided: bool = False
     name: str = "surface"
     points: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.material.texture is not None and self.uv is None:
+            fix = "uv=..., a place in the texture for every vertex"
+            raise InputError(f"{self.name!r} has a texture, and no uv to read it at", fix=fix)
 
 
 @dataclass(frozen=True)

@@ -218,6 +218,9 @@ class Scene:
         Returns:
             Its name.
 
+        Warns:
+            LeftOutWarning: Something in the file was left out; says what.
+
         Raises:
             ModelError: The file is refused, the name is taken, a number is not finite, or there is no such joint.
         """

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from kinema.contact.ball_limits import BallLimits, ball_limit_rows
 from kinema.contact.dense import (
@@ -58,21 +57,22 @@ from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
+from kinema.model.arrays import SceneArrays
 from kinema.model.constraints import SupportArrays, find_groups, group_tables, shared_dofs
-from kinema.model.model import Model
 from kinema.scene.scene import EXACT, MLCP
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
 
 DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
 FEW = 24  # candidates of a group: so many are all looked at in every step; of more, only those that are near
-PRECISION = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the solver "exact", as a share of the largest impulse
-SINGULAR = {torch.float64: 1e-12, torch.float32: 1e-5}  # pivots below these are round-off
+# By the bytes of a Float:
+PRECISION = {8: 1e-12, 4: 1e-5}  # of the solver "exact", as a share of the largest impulse
+SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
 EFFORT = {"sweeps": 10, "tries": 200, "steps": 8}  # of that solver
 FIXED_IMPULSES, CONTACT_IMPULSES = "fixed_impulses", "contact_impulses"  # state of a warm start
 
 
-def kept_impulses(model: Model) -> dict[str, int]:
+def kept_impulses(model: SceneArrays) -> dict[str, int]:
     """What a model with a warm start adds to the state: impulses of fixed rows, and three for every candidate."""
     fixed, contact = model.constraints, model.contact
     if not contact.warm_start:
@@ -91,7 +91,7 @@ class ConstraintProgram:
         dt: Time step.
     """
 
-    def __init__(self, parts: TreeProgram, model: Model, dt: Ref) -> None:
+    def __init__(self, parts: TreeProgram, model: SceneArrays, dt: Ref) -> None:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
         self.touch: Touch | None = None
@@ -315,11 +315,12 @@ class ConstraintProgram:
     def _solve_exact(self, Y: Ref, inverse: Ref, cone: Ref, z: Ref) -> None:
         p, impulse = self.program, self.impulse
         cross = p.scratch("cross", Float, max(3 * self.triples, 1))
-        singular = p.constant("singular", Float, SINGULAR[self.model.dtype])
+        itemsize = self.model.dtype.itemsize
+        singular = p.constant("singular", Float, SINGULAR[itemsize])
         effort = Effort(
-            precision=p.constant("precision", Float, PRECISION[self.model.dtype]),
-            singular=p.constant("vanishing", Float, 0.01 * SINGULAR[self.model.dtype]),
-            held=p.constant("held", Float, 0.1 * SINGULAR[self.model.dtype]),
+            precision=p.constant("precision", Float, PRECISION[itemsize]),
+            singular=p.constant("vanishing", Float, 0.01 * SINGULAR[itemsize]),
+            held=p.constant("held", Float, 0.1 * SINGULAR[itemsize]),
             **{name: p.constant(f"effort_{name}", Int, number) for name, number in EFFORT.items()},
         )
         problem = (self.count, self.supports, self.bounds)

@@ -22,7 +22,7 @@ from kinema.dynamics.report import report_numbers, report_vectors
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Program
-from kinema.model.model import Model
+from kinema.model.arrays import SceneArrays
 from kinema.scene.description import CAPSULE, CYLINDER, SPHERE
 from kinema.simulation.articulated import TreeProgram
 
@@ -65,7 +65,7 @@ class Scenery:
         model: The model.
     """
 
-    def __init__(self, program: Program, model: Model) -> None:
+    def __init__(self, program: Program, model: SceneArrays) -> None:
         self.program, self.model = program, model
         self._terrains: dict[int, Terrain] = {}
 
@@ -107,12 +107,12 @@ class Scenery:
 _SCENERIES: WeakKeyDictionary[Program, Scenery] = WeakKeyDictionary()
 
 
-def scenery(program: Program, model: Model) -> Scenery:
+def scenery(program: Program, model: SceneArrays) -> Scenery:
     """The tables of shapes in a program, the same for all that ask."""
     return _SCENERIES.setdefault(program, Scenery(program, model))
 
 
-def detect(parts: TreeProgram, model: Model, margin: Any) -> Touch:
+def detect(parts: TreeProgram, model: SceneArrays, margin: Any) -> Touch:
     """All candidates of a model, family by family, in the order of `model.candidates`.
 
     Args:

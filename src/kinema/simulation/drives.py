@@ -15,7 +15,7 @@ from kinema.dynamics.joints import Loaded, apply_wrenches, push_joints
 from kinema.lang import Float, Int, vec3
 from kinema.lang.program import Ref
 from kinema.math import Force
-from kinema.model.model import Model
+from kinema.model.arrays import SceneArrays
 from kinema.scene.scene import COMPLIANT
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect
@@ -45,7 +45,7 @@ class Drives:
 
 def add_drives(
     parts: TreeProgram,
-    model: Model,
+    model: SceneArrays,
     loaded: Sequence[str],
     q: Ref,
     v: Ref,
@@ -98,7 +98,7 @@ def add_drives(
     return found
 
 
-def _add_compliant_contact(parts: TreeProgram, model: Model, drives: Drives) -> None:
+def _add_compliant_contact(parts: TreeProgram, model: SceneArrays, drives: Drives) -> None:
     p, tree, candidates = parts.program, model.tree, model.candidates
     touch = detect(parts, model, p.constant("contact_margin", Float, model.contact.margin))
     last = np.concatenate([[-1], tree.v_start + tree.dofs - 1])  # of each link

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,6 +39,60 @@ class _Trusted(torch.autograd.Function):
 
 def _any_positive(numbers: Tensor) -> bool:
     return bool((numbers.detach().numpy() > 0).any())  # faster than in torch, and on one thread
+
+
+def check_finite(model: Model, status: Tensor, trajectory: Mapping[str, Tensor]) -> None:
+    """Raise if worlds became non-finite; says what did in the one that was the first.
+
+    Args:
+        model: The model.
+        status: Per world, -1 or the step.
+        trajectory: States over time by name; without them, nothing is named.
+    """
+    steps = status.numpy().reshape(-1)
+    failed = np.flatnonzero(steps >= 0)
+    if not len(failed):
+        return
+    world = int(failed[steps[failed].argmin()])
+    states = {n: t.detach().reshape(-1, *t.shape[status.ndim :])[world].numpy() for n, t in trajectory.items()}
+    advice = ["a shorter dt"]
+    if model.nv:
+        advice.append("smaller forces, gains and stiffness of compliant contacts; no links that weigh almost nothing")
+    if len(model.matter):
+        advice.append("substeps, or softer material")
+    if not states:
+        advice.append("checkpoint=1 tells which joint or particle it is")
+    advice.append('on_failure="status" returns the other worlds')
+    raise SimulationError(
+        f"{len(failed)} of {len(steps)} worlds became non-finite",
+        worlds=failed.tolist(),
+        steps=steps[failed].tolist(),
+        where=f"world {world}, step {steps[world]}, {_worst(model, states, int(steps[world]))}" if states else None,
+        fix="; ".join(advice),
+    )
+
+
+def _worst(model: Model, states: Mapping[str, np.ndarray], step: int) -> str:
+    """What is not finite at the end of a step; where much is at once, what was the fastest at its start."""
+    found: list[tuple[float, str]] = []
+    if model.nv:
+        tree, joints = model.tree, np.arange(len(model.joints))
+        of_v, of_q = np.repeat(joints, tree.dofs), np.repeat(joints, np.diff([*tree.q_start, model.nq]))
+        ends = (of_v, states["v"][step + 1]), (of_q, states["q"][step + 1])
+        for joint in sorted({int(j) for of, numbers in ends for j in of[~np.isfinite(numbers)]}):
+            speed = float(np.abs(states["v"][step, of_v == joint]).max())
+            found.append((speed, f"joint {model.joints[joint]!r}"))
+    if len(model.matter):
+        matter = model.matter
+        broken = ~(np.isfinite(states["x"][step + 1]) & np.isfinite(states["xd"][step + 1])).all(-1)
+        speeds = np.where(broken, np.linalg.norm(states["xd"][step], axis=-1), -1.0)
+        k = int(speeds.argmax())
+        own = k - int(np.flatnonzero(matter.owner == matter.owner[k])[0])
+        found += [(float(speeds[k]), f"particle {own} of {matter.names[matter.owner[k]]!r}")] * bool(broken[k])
+    if not found:
+        return "impulses of contacts"
+    speed, name = max(found, key=lambda one: one[0])
+    return f"{name}, whose speed was {speed:.3g} before"
 
 
 def check_room(model: Model, missed: Tensor | None) -> None:

@@ -48,7 +48,7 @@ from kinema.lang import Float, vec3
 from kinema.lang.kernel import Kernel
 from kinema.lang.program import CONSTANT, Program, Ref, flatten_arguments
 from kinema.math import Force
-from kinema.model.model import Model
+from kinema.model.arrays import SceneArrays
 
 PRECISION = 1e-10  # of a step, as a share of the displacement
 ADJOINT = 1e-12  # of the adjoint's linear system, as a share of its right side
@@ -83,7 +83,7 @@ class ImplicitProgram:
     """
 
     def __init__(
-        self, program: Program, model: Model, step: Step, held: Ref, laws: Sequence[ForceLaw], press: Ref | None
+        self, program: Program, model: SceneArrays, step: Step, held: Ref, laws: Sequence[ForceLaw], press: Ref | None
     ) -> None:
         self.program, self.model, self.step, self.held, self.laws = program, model, step, held, laws
         self.count = len(model.matter)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.model.model import Model
+from kinema.simulation.constraints import kept_impulses
 from kinema.simulation.simulate import simulate
 
 
@@ -50,8 +51,6 @@ def step(
 ) -> tuple[Tensor, Tensor]:
     """One step. Many steps in one call of `simulate` are far quicker than many calls of this.
 
-    With `Contact(warm_start=True)` it starts from no impulses; `simulate` takes those of the step before.
-
     Args:
         model: The model.
         q: Coordinates, shape (*batch, nq).
@@ -69,8 +68,11 @@ def step(
 
     Gradients:
         As in `simulate`.
+
+    Raises:
+        InputError: As `simulate`; or (q, v) is not the whole state: there is soft matter, or a warm start.
     """
-    _refuse_matter(model)
+    _refuse_more_state(model)
     path = simulate(
         model,
         q,
@@ -125,9 +127,10 @@ def step_with_jacobian(
         None are recorded.
 
     Raises:
-        InputError: A tensor has the wrong type or shape, or batches do not match.
+        InputError: A tensor has the wrong type or shape, batches do not match, or (q, v) is not the whole state: there
+            is soft matter, or a warm start.
     """
-    _refuse_matter(model)
+    _refuse_more_state(model)
     n, actuators = model.nq + model.nv, len(model.actuators)
     given = {"q": q, "v": v, "tau": torch.zeros(model.nv, dtype=model.dtype) if tau is None else tau}
     if actuators or u is not None:
@@ -155,10 +158,17 @@ def step_with_jacobian(
     return Linearised(end[..., : model.nq], end[..., model.nq :], *by)
 
 
-def _refuse_matter(model: Model) -> None:
+def _refuse_more_state(model: Model) -> None:
+    """Raise where a state is more than (q, v)."""
     if len(model.matter):
         fix = "simulate(model, ..., steps=1), which gives x_end and xd_end too"
         raise InputError("a step of joints alone is not one of a model with soft matter", fix=fix)
+    if kept_impulses(model):
+        what = "with Contact(warm_start=True) impulses are part of the state, which a step of q and v leaves out"
+        fix = (
+            "a model without a warm start, or simulate(model, ..., steps=1, impulses=...), which gives impulses_end too"
+        )
+        raise InputError(what, fix=fix)
 
 
 def _per_output(model: Model, params: Mapping[str, Tensor] | None) -> dict[str, Tensor]:

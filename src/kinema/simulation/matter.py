@@ -45,8 +45,8 @@ from kinema.lang.kernel import Kernel
 from kinema.lang.program import Program, Ref
 from kinema.lang.schedule import packet_order
 from kinema.math import Force, Motion
+from kinema.model.arrays import SceneArrays
 from kinema.model.matter import OF_AIR, OF_SKIN, ClothArrays, SolidArrays
-from kinema.model.model import Model
 from kinema.model.surface import SurfaceArrays
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
 from kinema.simulation.articulated import TreeProgram
@@ -67,7 +67,7 @@ class MatterProgram:
         options: What the step does beside.
     """
 
-    def __init__(self, program: Program, model: Model, dt: Ref, options: StepOptions) -> None:
+    def __init__(self, program: Program, model: SceneArrays, dt: Ref, options: StepOptions) -> None:
         self.options, self.implicit = options, options.implicit
         self.laws: list[ForceLaw] = []
         self.program, self.model, self.dt, self.matter = program, model, dt, model.matter

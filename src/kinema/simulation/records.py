@@ -22,7 +22,7 @@ from kinema.errors import InputError
 from kinema.lang import Int, mat33, vec3
 from kinema.lang.program import Ref
 from kinema.math import Force, Motion
-from kinema.model.model import Model
+from kinema.model.arrays import SceneArrays
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.drives import Drives
@@ -43,7 +43,7 @@ class Recorder:
         names: What to record, of RECORDS.
     """
 
-    def __init__(self, parts: TreeProgram, model: Model, names: Sequence[str]) -> None:
+    def __init__(self, parts: TreeProgram, model: SceneArrays, names: Sequence[str]) -> None:
         self.parts, self.model, self.names, self.program = parts, model, set(names), parts.program
         if not len(model.sites) and self.names & {*OF_SITES, "imu"}:
             name = next(n for n in names if n in (*OF_SITES, "imu"))

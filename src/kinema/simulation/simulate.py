@@ -16,11 +16,11 @@ from torch import Tensor
 from kinema.errors import InputError, StabilityWarning
 from kinema.lang.bridge import rollout
 from kinema.lang.program import PARAMETER, Program
-from kinema.model.matter import solver_scale
+from kinema.model.derived import solver_scale
 from kinema.model.model import Model
 from kinema.model.stability import StepLimit, step_limit
 from kinema.simulation.constraints import kept_impulses
-from kinema.simulation.failures import check_pairs, check_particles, check_room, check_solved, trusted
+from kinema.simulation.failures import check_finite, check_pairs, check_particles, check_room, check_solved, trusted
 from kinema.simulation.options import StepOptions
 from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
@@ -285,9 +285,11 @@ def simulate(
         checkpoint=checkpoint,
         memory_budget=memory_budget,
         threads=threads,
-        on_failure=on_failure,
+        on_failure="status" if on_failure == "raise" else on_failure,
         progress=progress,
     )
+    if on_failure == "raise":
+        check_finite(model, run.status, run.trajectory)
     check_room(model, run.outputs.get("missed"))
     check_pairs(model, run.outputs.get("missed_pairs"))
     if on_failure == "raise":

@@ -9,7 +9,7 @@ from kinema.errors import InputError
 from kinema.integrate.joints import advance_coordinates, advance_velocities, mean_accelerations
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
-from kinema.model.model import Model
+from kinema.model.arrays import SceneArrays
 from kinema.simulation.articulated import TreeProgram, articulated_pays
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import record_touch
@@ -21,7 +21,7 @@ from kinema.simulation.substeps import Substeps
 
 
 def step_program(
-    model: Model,
+    model: SceneArrays,
     options: StepOptions = PLAIN,
     name: str = "step",
 ) -> Program:
@@ -56,7 +56,7 @@ def step_program(
     return whole
 
 
-def _add_robots(p: Program, model: Model, dt: Ref, options: StepOptions, matter: MatterProgram | None) -> None:
+def _add_robots(p: Program, model: SceneArrays, dt: Ref, options: StepOptions, matter: MatterProgram | None) -> None:
     """All that has joints, and what soft matter does to it."""
     tree, record = model.tree, options.record
     parts = TreeProgram(p, tree)
@@ -81,7 +81,7 @@ def _add_robots(p: Program, model: Model, dt: Ref, options: StepOptions, matter:
 
 def add_accelerations(
     parts: TreeProgram,
-    model: Model,
+    model: SceneArrays,
     loaded: Sequence[str],
     q: Ref,
     v: Ref,

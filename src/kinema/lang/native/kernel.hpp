@@ -65,6 +65,13 @@ KN_INLINE void rows2(const element<F>* base, const U* offset, F& a, F& b) {
   load_rows(row, a, b);
 }
 
+template <class F, class U>
+KN_INLINE void dense_rows3(const element<F>* base, const U* offset, F& a, F& b, F& c) {
+  const element<F>* row[width<F>];
+  offset_rows(row, base, offset);
+  load_triples(row, a, b, c);
+}
+
 // Whether the scattered writes of a packet may come in any order.
 KN_INLINE bool apart(const kn_call* call, int64_t e0) { return call->apart && call->apart[e0 / KN_GROUP]; }
 
@@ -129,6 +136,12 @@ template <class F, class M>
 KN_INLINE void put2(element<F>* p, int stride, F a, F b, bool full, M m) {
   if (__builtin_expect(full, 1)) store2(p, stride, a, b);
   else store2(p, stride, a, b, m);
+}
+
+template <class F, class M>
+KN_INLINE void dense_put3(element<F>* p, F a, F b, F c, bool full, M m) {
+  if (__builtin_expect(full, 1)) dense_store3(p, a, b, c);
+  else dense_store3(p, a, b, c, m);
 }
 
 // ---- lane-private scatter: lanes never share memory (worlds, local arrays) ------------------------------------

@@ -129,8 +129,9 @@ inline void pause() {
 #endif
 }
 
-// About what it costs to put a thread to sleep and wake it again.
-constexpr std::chrono::microseconds spin_time{5};
+// About what it costs to put a thread to sleep and wake it again on a virtual machine, and longer than the parts of a
+// step take: a worker that another one keeps waiting should not fall asleep before the next part.
+constexpr std::chrono::microseconds spin_time{30};
 
 // True as soon as ready(), false after `spin_time`.
 template <class Ready>

@@ -215,7 +215,7 @@ class Runner {
 
   char* state_address(int32_t buffer, int64_t slot) const {
     const kn_buffer& b = program_.buffers[buffer];
-    return b.base + block_ * b.block_stride + slot * b.slot_stride;
+    return b.base + block_ * b.block_stride + worker_ * b.worker_stride + slot * b.slot_stride;
   }
 
   static bool is_big(int64_t bytes) { return bytes >= 256 << 10; }

@@ -245,6 +245,43 @@ KN_INLINE void store_rows(element<F>* const* row, F a, F b) {
   }
 }
 
+// ---- memory: three numbers without padding ---------------------------------------------------------------------
+// Nothing beyond them is touched, as it may be the neighbour's, or nobody's.
+
+template <class T>
+KN_INLINE Vec<T, 4> load_triple(const T* p) {
+  if constexpr (sizeof(T) == 4) {
+    double two;
+    __builtin_memcpy(&two, p, sizeof two);
+    auto v = bit_cast<Vec<T, 4>>(Vec<double, 2>{two, 0});
+    v[2] = p[2];
+    return v;
+  } else {
+    return Vec<T, 4>{p[0], p[1], p[2], 0};
+  }
+}
+template <class F>
+KN_INLINE void load_triples(const element<F>* const* row, F& a, F& b, F& c) {
+  using T = element<F>;
+  constexpr int W = width<F>;
+  if constexpr (is_pair<F>) {
+    load_triples(row, a.lo, b.lo, c.lo);
+    load_triples(row + W / 2, a.hi, b.hi, c.hi);
+  } else if constexpr (W == 4) {
+    F d = load_triple(row[3]);
+    a = load_triple(row[0]), b = load_triple(row[1]), c = load_triple(row[2]);
+    transpose_4x4(a, b, c, d);
+  } else if constexpr (W == 8 && sizeof(T) == 4) {
+    F d = join(load_triple(row[3]), load_triple(row[7]));
+    a = join(load_triple(row[0]), load_triple(row[4])), b = join(load_triple(row[1]), load_triple(row[5]));
+    c = join(load_triple(row[2]), load_triple(row[6]));
+    transpose_4x4(a, b, c, d);
+  } else {
+    a = b = c = splat<F>(0);
+    for (int l = 0; l < W; ++l) set_lane(a, l, row[l][0]), set_lane(b, l, row[l][1]), set_lane(c, l, row[l][2]);
+  }
+}
+
 template <class F>
 KN_INLINE void gather4(const element<F>* base, int stride, int_of<F> idx, F& a, F& b, F& c, F& d) {
   const element<F>* row[width<F>];
@@ -318,6 +355,28 @@ KN_INLINE void store2(element<F>* base, int stride, F a, F b, M m) {
   element<F> rows[2 * width<F>];
   transpose_store2(rows, a, b);
   for_active(m, [&](int l) { __builtin_memcpy(base + ptrdiff_t(l) * stride, rows + 2 * l, 2 * sizeof *rows); });
+}
+
+template <class F>
+KN_INLINE void dense_load3(const element<F>* base, int stride, F& a, F& b, F& c) {
+  const element<F>* row[width<F>];
+  row_pointers(row, base, stride, Indices<width<F>>());
+  load_triples(row, a, b, c);
+}
+// All lanes, one after the other: each but the last writes one number more, which the next one overwrites.
+template <class F>
+KN_INLINE void dense_store3(element<F>* base, F a, F b, F c) {
+  constexpr int W = width<F>;
+  element<F> rows[4 * W];
+  transpose_store3(rows, a, b, c);
+  for (int l = 0; l < W; ++l) __builtin_memcpy(base + 3 * l, rows + 4 * l, (l < W - 1 ? 4 : 3) * sizeof *rows);
+}
+template <class F, class M>
+KN_INLINE void dense_store3(element<F>* base, F a, F b, F c, M m) {
+  if (all(m)) return dense_store3(base, a, b, c);
+  element<F> rows[4 * width<F>];
+  transpose_store3(rows, a, b, c);
+  for_active(m, [&](int l) { __builtin_memcpy(base + 3 * l, rows + 4 * l, 3 * sizeof *rows); });
 }
 
 template <class T>

@@ -3,7 +3,8 @@
 // Pixels lie row by row, `stride` (a multiple of 16) in a row.
 //   pixels   (column, row) of those of each face, one after the other
 //   pieces   of at most `longest` pixels of a face: face, begin and end in `pixels`; the long ones first, so that sixteen
-//            neighbours have about the same length; filled up to a multiple of 16 with empty ones
+//            neighbours have about the same length; filled up to a multiple of 16 with empty ones, of a face that is drawn:
+//            the kernels divide by its area, for all lanes
 //   batches  number of sixteens of pieces
 //   first    for every pixel the face with the smallest depth of those that touch it, -1 if there is none
 // The kernels take the lists as they are: this file alone decides about the cut-off. `hidden` are a distance and a depth:
@@ -359,7 +360,10 @@ class Touched {
         int32_t* const piece = pieces_ + 4 * int64_t(place[end - begin]++);
         piece[0] = part.face, piece[1] = begin, piece[2] = end;
       }
-    for (; total % packet != 0; ++total) memset(pieces_ + 4 * int64_t(total), 0, 4 * sizeof(int32_t));
+    for (; total % packet != 0; ++total) {
+      int32_t* const piece = pieces_ + 4 * int64_t(total);
+      piece[0] = own_.parts.back().face, piece[1] = piece[2] = 0;
+    }
     batches_[0] = total / packet;
   }
 

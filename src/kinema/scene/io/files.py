@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinema.errors import InputError, ModelError
+from kinema.errors import InputError, LeftOutWarning, ModelError
 
 SHOWN = 80  # characters of a file's content that a message quotes
 
@@ -141,6 +142,12 @@ class Places:
         raise ModelError(
             "the file does not exist", where=where, got=short(name), expected=f"one of\n{searched}", fix=fix
         )
+
+
+def warn_of(notes: Sequence[str], file: str) -> None:
+    """Warn the caller of a reader once of all that was left out of a file, or changed; not if there are no notes."""
+    if notes:
+        warnings.warn(f"{file}: {'; '.join(notes)}", LeftOutWarning, stacklevel=3)
 
 
 def is_below(path: str, folder: str) -> bool:

@@ -30,7 +30,8 @@ import numpy as np
 
 from kinema.errors import InputError, ModelError
 from kinema.scene import description as kd
-from kinema.scene.io.files import Places, is_below, read_bytes, short
+from kinema.scene.io.files import Places, is_below, read_bytes, short, warn_of
+from kinema.scene.io.rigid import turned_inertia
 from kinema.scene.io.xml import LARGEST_FILE, LARGEST_NUMBER, Element, parse_xml
 
 OLDEST = 4  # version of MuJoCo whose arrays are read
@@ -45,7 +46,7 @@ IGNORABLE = {
     "fluid": "the medium's density and viscosity",
     "gravcomp": "gravity compensation",
     "shapes": "colliding ellipsoids and signed distance fields",
-    "springs": "springs and dampers that are not linear, springs of free joints",
+    "springs": "springs and dampers that are not linear, springs of free and ball joints",
     "tendons": "tendons with limits, springs, damping, friction or inertia",
 }
 
@@ -109,32 +110,42 @@ def read_mjcf(
         The robot [m, kg, s, rad]: a tree for each child of the world, and a body "world" with the world's shapes
         and sites if it has any. Elements without a name get one. `notes` says what was left out.
 
+    Warns:
+        LeftOutWarning: There are notes; lists them.
+
     Raises:
         ModelError: The file cannot be read, is malformed, reaches for files elsewhere, is refused by MuJoCo, or holds
-            what a robot cannot express.
+            what a robot cannot express; or MuJoCo is not installed, or too old.
         InputError: `ignore` has a name that does not exist.
-        ImportError: MuJoCo is not installed, or too old.
     """
     ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     for name in ignore:
         if name not in IGNORABLE:
             raise InputError("ignore has an unknown name", got=repr(name), expected=", ".join(IGNORABLE))
-    try:
-        import mujoco
-    except ImportError as error:
-        raise ImportError("reading MJCF needs MuJoCo: pip install 'kinema[mjcf]'") from error
-    if int(mujoco.__version__.partition(".")[0]) < OLDEST:
-        found = f"MuJoCo {OLDEST} or newer, found {mujoco.__version__}"
-        raise ImportError(f"reading MJCF needs {found}: pip install -U 'kinema[mjcf]'")
     text = path_or_text if isinstance(path_or_text, str) and path_or_text.lstrip("\ufeff \t\r\n")[:1] == "<" else None
     source = "<text>" if text is not None else os.fspath(path_or_text)
+    mujoco = _import_mujoco(source)
     scan = _Scan(source, roots)
     if text is not None:
         scan.text(text)
     else:
         scan.file(os.path.abspath(source))
     model, warnings = _compile(mujoco, source, text, len(scan.files) <= 1)
-    return _Reader(mujoco, model, source, scan.places, frozenset(ignore), warnings).robot()
+    robot = _Reader(mujoco, model, source, scan.places, frozenset(ignore), warnings).robot()
+    warn_of(robot.notes, source)
+    return robot
+
+
+def _import_mujoco(source: str) -> Any:
+    try:
+        import mujoco
+    except ImportError as error:
+        fix = "pip install 'kinema[mjcf]', with Python 3.11 or newer"
+        raise ModelError("MuJoCo, which reads MJCF, is not installed", where=source, fix=fix) from error
+    if int(mujoco.__version__.partition(".")[0]) < OLDEST:
+        expected, fix = f"{OLDEST} or newer", "pip install -U 'kinema[mjcf]'"
+        raise ModelError("MuJoCo is too old", where=source, got=mujoco.__version__, expected=expected, fix=fix)
+    return mujoco
 
 
 def _compile(mujoco: Any, source: str, text: str | None, one_file: bool) -> tuple[Any, list[str]]:
@@ -447,10 +458,9 @@ class _Reader:
         m = self.m
         if m.body_mass[b] == 0 and not np.any(m.body_inertia[b]):
             return None
-        R_BI = _matrix(m.body_iquat[b])
-        inertia = R_BI @ np.diag(m.body_inertia[b]) @ R_BI.T
-        xx, xy, xz, yy, yz, zz = (float(i) for i in inertia[np.triu_indices(3)])
-        return kd.MassProperties(float(m.body_mass[b]), _vector(m.body_ipos[b]), (xx, xy, xz, yy, yz, zz))
+        pose = _pose(m.body_ipos[b], m.body_iquat[b])
+        inertia = turned_inertia(np.diag(m.body_inertia[b]), pose.rotation)
+        return kd.MassProperties(float(m.body_mass[b]), pose.position, inertia)
 
     def _joint(self, j: int, mimics: dict[int, kd.Mimic]) -> kd.Joint:
         m, element = self.m, self._element("joint", j)
@@ -466,12 +476,13 @@ class _Reader:
             armature += gear**2 * float(m.actuator_armature[i])
             damping += gear**2 * float(m.actuator_damping[i])
             polynomial |= np.any(m.actuator_dampingpoly[i])
-        stiffness = float(m.jnt_stiffness[j])
+        stiffness = 0.0 if self._disabled("spring") else float(m.jnt_stiffness[j])
         if polynomial or np.any(m.jnt_stiffnesspoly[j]) or m.jnt_springyield[j]:
             what = f"{element} has a spring or damper that is not linear"
             self._refuse("springs", what, element, fix="keep the first coefficient, and no springyield")
-        if kind == kd.FREE and stiffness:
-            self._refuse("springs", f"{element} is free and has a spring", element, got=stiffness)
+        if stiffness and not scalar:
+            expected = "springs of hinge and slide joints"
+            self._refuse("springs", f"{element} has a spring and is {kind}", element, got=stiffness, expected=expected)
             stiffness = 0.0
         effort = math.inf
         if m.jnt_actfrclimited[j] and scalar:
@@ -491,7 +502,7 @@ class _Reader:
             effort=effort,
             armature=armature,
             damping=0.0 if self._disabled("damper") else damping,
-            stiffness=0.0 if self._disabled("spring") else stiffness,
+            stiffness=stiffness,
             rest=float(m.qpos_spring[m.jnt_qposadr[j]]) - reference if scalar else 0.0,
             friction=0.0 if self._disabled("frictionloss", "constraint") else float(m.dof_frictionloss[d]),
             mimic=mimics.get(j),
@@ -784,10 +795,3 @@ def _unit(values: Any) -> kd.Vector:
 def _pose(position: Any, quaternion: Any) -> kd.Pose:
     w, x, y, z = (float(q) for q in np.asarray(quaternion) / np.linalg.norm(quaternion))
     return kd.Pose(_vector(position), (w, x, y, z))
-
-
-def _matrix(quaternion: Any) -> np.ndarray:
-    """Rotation matrix of a unit quaternion, shape (3, 3)."""
-    w, (x, y, z) = quaternion[0], quaternion[1:]
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.eye(3) + 2 * w * cross + 2 * cross @ cross

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import struct
-import warnings
 from array import array
 from collections.abc import Sequence
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from kinema.errors import ModelError
 from kinema.scene.description import Tets
-from kinema.scene.io.files import read_bytes, short
+from kinema.scene.io.files import read_bytes, short, warn_of
 from kinema.scene.io.tets import usable_tets
 from kinema.scene.io.xml import LARGEST_NUMBER, close_to
 
@@ -64,8 +63,7 @@ def read_msh(path: str | os.PathLike[str], *, repair: bool = False) -> Tets:
     """
     shown = os.fspath(path)
     tets, notes = parse_msh(read_bytes(path, LARGEST_FILE), shown, repair=repair)
-    if notes:
-        warnings.warn(f"{shown}: {'; '.join(notes)}", stacklevel=2)
+    warn_of(notes, shown)
     return tets
 
 

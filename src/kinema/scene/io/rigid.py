@@ -59,13 +59,14 @@ def turned_inertia(inertia: np.ndarray, rotation: Quaternion) -> tuple[float, fl
     return float(t[0, 0]), float(t[0, 1]), float(t[0, 2]), float(t[1, 1]), float(t[1, 2]), float(t[2, 2])
 
 
-def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False) -> np.ndarray:
+def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False, thin: bool = False) -> np.ndarray:
     """An inertia that a body can have: positive definite, no principal moment above the sum of the others.
 
     Args:
         inertia: About the centre of mass [kg m^2], shape (3, 3), symmetric and finite.
         where: Its place, for messages.
         repair: Whether one that no body has is replaced by the nearest possible. Negative moments stay refused.
+        thin: Whether a principal moment may be zero, as that of a rod without thickness.
 
     Returns:
         The inertia itself, or the repaired one.
@@ -76,7 +77,7 @@ def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False) -
     moments, axes = np.linalg.eigh(inertia)
     a, b, c = (float(moment) for moment in moments)
     negative = a < -FLATTEST * abs(c)
-    singular = a <= FLATTEST * c
+    singular = negative if thin else a <= FLATTEST * c
     if not singular and a + b >= c * (1 - TRIANGLE):
         return inertia
     if repair and not negative:
@@ -85,7 +86,8 @@ def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False) -
         second = np.maximum(second, REPAIRED * second.max())
         return np.asarray(axes @ np.diag(second.sum() - second) @ axes.T)
     if singular:
-        what, expected = "the inertia is not positive definite", f"all above {FLATTEST:g} of the largest"
+        what = "the inertia is not positive definite"
+        expected = "none below zero" if thin else f"all above {FLATTEST:g} of the largest"
     else:
         what = "the inertia breaks the triangle inequality: no body has it"
         expected = f"the largest at most the sum of the others, within {TRIANGLE:.0%} of it"

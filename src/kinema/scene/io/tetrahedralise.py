@@ -36,8 +36,7 @@ def tetrahedralise(mesh: Mesh, *, size: float | None = None) -> Tets:
 
     Raises:
         InputError: The surface is open or turned inside out, not finite, or the size not positive.
-        ModelError: There was no volume to fill.
-        ImportError: fTetWild is not installed.
+        ModelError: There was no volume to fill, or fTetWild is not installed.
     """
     points, faces = np.asarray(mesh.vertices, np.float64), np.asarray(mesh.faces)
     if points.ndim != 2 or points.shape[1] != 3 or faces.ndim != 2 or faces.shape[1] != 3 or len(faces) == 0:
@@ -61,7 +60,8 @@ def tetrahedralise(mesh: Mesh, *, size: float | None = None) -> Tets:
     try:
         import pytetwild
     except ImportError as error:
-        raise ImportError("filling a surface with tetrahedra needs fTetWild: pip install 'kinema[mesh]'") from error
+        fix = "pip install 'kinema[mesh]'"
+        raise ModelError("fTetWild, which fills surfaces with tetrahedra, is not installed", fix=fix) from error
     with _elsewhere():
         vertices, corners = pytetwild.tetrahedralize(
             np.ascontiguousarray(points),

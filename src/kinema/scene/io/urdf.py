@@ -16,7 +16,7 @@ import numpy as np
 from kinema.errors import InputError, ModelError
 from kinema.scene import description
 from kinema.scene.description import Actuator, Body, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape
-from kinema.scene.io.files import Places, short
+from kinema.scene.io.files import Places, short, warn_of
 from kinema.scene.io.meshes import FORMATS, read_mesh, scaled
 from kinema.scene.io.rigid import composed, physical_inertia, rpy_quaternion, turned_inertia
 from kinema.scene.io.xml import Element, close_to, read_xml
@@ -114,6 +114,9 @@ def read_urdf(
     Returns:
         The robot, bodies in depth-first order, with notes on all that was left out.
 
+    Warns:
+        LeftOutWarning: There are notes; lists them.
+
     Raises:
         ModelError: The file is malformed, inconsistent, unphysical or names what may not be read; says where.
         InputError: An argument is wrong.
@@ -126,7 +129,9 @@ def read_urdf(
         raise root.error("not a URDF file", got=f"<{short(root.tag)[1:-1]}>", expected=expected)
     reader = _Reader(Places.of(path, roots, package_roots), os.path.dirname(os.fspath(path)), meshes == "skip", repair)
     reader.check_words(root)
-    return reader.robot(root, floating)
+    robot = reader.robot(root, floating)
+    warn_of(robot.notes, robot.source)
+    return robot
 
 
 class _Reader:
