@@ -23,9 +23,9 @@ class Case:
     names: Sequence[str]
     wrench_on: str = ""
     u: Tensor | None = None
-    impulses: Tensor | None = None
     record: Sequence[str] = ("impulse",)
     dt: float = 1e-3
+    impulses: Tensor | None = None
 
 
 @dataclass
