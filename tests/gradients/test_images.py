@@ -33,13 +33,12 @@ def test_scenes_hide_and_leave_out_what_they_should():
     assert not torch.isin(faces % 10, torch.tensor([4, 5]))[faces >= 0].any()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("mode", MODES)
-def test_degenerate_faces_give_finite_numbers(mode: str, dtype: torch.dtype):
-    """520 images for each mode and precision, and the gradients to all tensors."""
+def test_degenerate_faces_give_finite_numbers(mode: str):
+    """520 images for each mode, every other forty in single precision, and the gradients to all tensors."""
     seen = Outcome()
     for seed in range(13):
-        try_degenerate(seed, 40, mode, seen, dtype)
+        try_degenerate(seed, 40, mode, seen, (torch.float64, torch.float32)[seed % 2])
     assert seen.degenerate == 520 and not seen.wrong, "\n".join(seen.wrong)
 
 
