@@ -754,7 +754,7 @@ def test_an_interrupt_ends_the_native_call(tmp_path: Path, backward: bool):
 
 @pytest.mark.parametrize("thread", ["main", "another"])
 def test_progress_is_reported_and_its_errors_end_the_call(thread: str):
-    program, steps = pendulum(1), 400_000
+    program, steps = pendulum(1), 4_000_000
     given = inputs(1, n=1)
     given["push"] = given["push"].expand(steps, 3)
     seen: list[tuple[int, int]] = []

@@ -6,6 +6,7 @@ Machines with other CPUs may share a cache; where there is no compiler, an error
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 import time
@@ -176,3 +177,11 @@ def test_an_unknown_instruction_set_is_refused(monkeypatch):
     monkeypatch.setenv("KINEMA_MARCH", "pentium")
     with pytest.raises(BuildError, match=r"KINEMA_MARCH(.|\n)*pentium(.|\n)*native or one of"):
         build.target()
+
+
+def test_every_header_counts_in_the_keys_of_what_includes_it() -> None:
+    headers = {file.name for file in build.SOURCES.glob("*.h*")}
+    assert headers == {*build.KERNEL_HEADERS, *build.RUNTIME_HEADERS}
+    for name in build.KERNEL_HEADERS:
+        included = re.findall(r'#include "(.*)"', (build.SOURCES / name).read_text())
+        assert set(included) <= set(build.KERNEL_HEADERS), name

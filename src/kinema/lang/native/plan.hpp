@@ -1,5 +1,5 @@
 // An instruction list made ready to run: what never changes during a call is worked out once.
-//   Plan       the list with its costs, chunks and loops; shared by all workers
+//   Plan       the list with its costs, chunks and loops, and the phases of what workers do together; shared by all of them
 //   Frame      the addresses of all its arguments for one block, kept by each worker
 //   Workspace  the memory of one worker
 #pragma once
@@ -24,7 +24,37 @@ struct Op {
   int64_t bytes;                                // ZERO, COPY, ADD: how many
   bool shared;                                  // worth sharing among the workers
   bool whole;                                   // CALL: one kernel call does all of it
+  double nanoseconds;                           // estimate for running it once
+  int32_t segment;                              // that begins here, or -1
 };
+
+// What workers do at the same time. A team meets after each phase.
+struct Phase {
+  enum Kind {
+    alone,   // instructions first .. last-1, by one worker
+    chunks,  // of one colour of the call `first`
+    sums,    // of the chunks of the call `first` are added, by one worker
+    bytes,   // of the instruction `first` that moves them, by pages
+    search   // for numbers that are not finite in the state at the end of the step, by pages
+  };
+  Kind kind;
+  int32_t first, last, colour;
+};
+
+// Instructions first .. last-1, of which some are shared, without loops: one task of a team.
+struct Segment {
+  int32_t first, last;
+  int64_t first_phase, phases;
+};
+
+// Estimated nanoseconds of work between two meetings from which sharing it pays.
+struct Worth {
+  double team;  // some instruction must have as much, or all stay on one worker
+  double rest;  // the others, when there is a team
+};
+
+constexpr int64_t page = 4096;  // bytes of memory that one worker moves or looks through
+inline int64_t pages(int64_t bytes) { return (bytes + page - 1) / page; }
 
 class Plan {
  public:
@@ -37,13 +67,17 @@ class Plan {
   double nanoseconds = 0;        // estimate for one step of one block
   bool any_shared = false;
 
-  // Work of less than `worth_sharing` nanoseconds between two barriers stays on one worker.
-  Plan(const kn_program& program, const kn_instruction* list, int32_t count, double worth_sharing) {
+  std::vector<Segment> segments;
+  std::vector<Phase> phases;   // of all segments
+  std::vector<int64_t> items;  // of each phase
+  bool searches = false;       // the last segment ends with the search for numbers that are not finite
+
+  Plan(const kn_program& program, const kn_instruction* list, int32_t count, const Worth& worth) {
     ops.reserve(count);
     double times = 1;  // how often the loops around the instruction run it
     for (int32_t i = 0; i < count; ++i) {
       const kn_instruction& in = list[i];
-      Op op = {&in, nullptr, int32_t(lengths.size()), moving, moving, 0, 0, 0, 0, false, false};
+      Op op = {&in, nullptr, int32_t(lengths.size()), moving, moving, 0, 0, 0, 0, false, false, 0, -1};
       for (int32_t r = 0; r < in.n_refs; ++r) {
         const kn_buffer& buffer = program.buffers[in.refs[r].buffer];
         lengths.push_back(buffer.length);
@@ -59,13 +93,26 @@ class Plan {
         times = loops > 0 ? times / loops : times_around(op.partner);
       } else {
         if (in.op != KN_OP_CALL) op.bytes = program.buffers[in.refs[0].buffer].bytes;
-        nanoseconds += times * estimate(op, worth_sharing);
+        op.nanoseconds = estimate(op, worth);
+        nanoseconds += times * op.nanoseconds;
       }
       op.whole = in.op == KN_OP_CALL && !in.schedule && op.area == 0;
       ops.push_back(op);
     }
+    for (Op& op : ops) op.shared = op.shared && any_shared;
     join_zeros(program);
     for (Op& op : ops) op.lengths = lengths.data() + op.first_ref;
+    for (int32_t i = 0; any_shared && i < int32_t(ops.size()); ++i)
+      if (ops[i].shared) i = add_segment(i) - 1;
+  }
+
+  // Lets the team of a forward run look for numbers that are not finite as soon as it has made them.
+  void search_at_end(const kn_program& program) {
+    if (segments.empty() || segments.back().last != int32_t(ops.size())) return;
+    int64_t most = 0;
+    for (int32_t i = 0; i < program.n_states; ++i) most = std::max(most, pages(program.buffers[program.state[i]].bytes));
+    add_phase({Phase::search, 0, 0, 0}, most);
+    searches = true;
   }
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
@@ -89,11 +136,11 @@ class Plan {
   }
 
   // Fills in chunks, areas and whether to share; returns the estimated time of running it once.
-  double estimate(Op& op, double worth_sharing) {
+  double estimate(Op& op, const Worth& worth) {
     const kn_instruction& in = *op.source;
     if (in.op != KN_OP_CALL) {
       const double time = 0.05 * double(op.bytes);  // about 20 GB/s
-      if (time >= worth_sharing) share(op, int64_t(1) << 20);
+      share(op, pages(op.bytes), time, worth);
       return time;
     }
     op.chunks = (in.count + KN_CHUNK - 1) / KN_CHUNK;
@@ -101,13 +148,52 @@ class Plan {
     area_bytes = std::max(area_bytes, op.area * op.chunks);
     const double unknown = 10;  // ns per element when the emitter gave no estimate
     const double time = double(in.count) * (in.cost > 0 ? in.cost : unknown);
-    if (in.schedule && in.schedule->colours > 0 && time / in.schedule->colours >= worth_sharing) {
+    if (in.schedule && in.schedule->colours > 0) {
       int64_t most = 0;
       for (int32_t c = 0; c < in.schedule->colours; ++c)
         most = std::max<int64_t>(most, in.schedule->colour_start[c + 1] - in.schedule->colour_start[c]);
-      if (most > 1) share(op, most);
+      share(op, most, time / in.schedule->colours, worth);
     }
     return time;
+  }
+
+  // The segment that begins at a shared instruction; returns its end. Others that are short and lie between shared ones
+  // belong to it: helpers wait awake for the one that runs them.
+  int32_t add_segment(int32_t first) {
+    constexpr double short_time = 10e3;
+    int32_t last = first + 1;
+    for (int32_t i = last; i < int32_t(ops.size()); ++i) {
+      const Op& op = ops[i];
+      if (op.source->op == KN_OP_LOOP || op.source->op == KN_OP_END || (!op.shared && op.nanoseconds > short_time)) break;
+      if (op.shared) last = i + 1;
+    }
+    ops[first].segment = int32_t(segments.size());
+    segments.push_back({first, last, int64_t(phases.size()), 0});
+    for (int32_t i = first; i < last; ++i) add_phases(i);
+    return last;
+  }
+
+  void add_phases(int32_t i) {
+    const Op& op = ops[i];
+    if (!op.shared) {
+      if (phases.back().kind == Phase::alone)
+        phases.back().last = i + 1;
+      else
+        add_phase({Phase::alone, i, i + 1, 0}, 1);
+    } else if (op.source->op != KN_OP_CALL) {
+      add_phase({Phase::bytes, i, i + 1, 0}, pages(op.bytes));
+    } else {
+      const kn_schedule& schedule = *op.source->schedule;
+      for (int32_t c = 0; c < schedule.colours; ++c)
+        add_phase({Phase::chunks, i, i + 1, c}, schedule.colour_start[c + 1] - schedule.colour_start[c]);
+      if (op.area > 0) add_phase({Phase::sums, i, i + 1, 0}, 1);
+    }
+  }
+
+  void add_phase(const Phase& phase, int64_t count) {
+    phases.push_back(phase);
+    items.push_back(count);
+    ++segments.back().phases;
   }
 
   // Memory that lies side by side is zeroed at once.
@@ -136,8 +222,12 @@ class Plan {
       ops.erase(std::remove_if(ops.begin(), ops.end(), is_done), ops.end());
   }
 
-  void share(Op& op, int64_t width) {
-    op.shared = any_shared = true;
+  // Shares an instruction of which up to `width` workers could have a part, if its time between two meetings is worth it.
+  void share(Op& op, int64_t width, double time, const Worth& worth) {
+    if (width < 2 || time < worth.rest) return;
+    op.shared = true;
+    if (time < worth.team) return;
+    any_shared = true;
     widest = std::max(widest, width);
   }
 
@@ -180,6 +270,9 @@ class Frame {
     arguments(op, slots);
     return calls_[&op - first_];
   }
+
+  // The arguments of one instruction as they were last asked for.
+  void** settled(const Op& op) { return arguments_.data() + op.first_ref; }
 
   // The arguments of one instruction at the current slots.
   void** arguments(const Op& op, const int64_t* slots) {

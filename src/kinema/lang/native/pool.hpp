@@ -133,10 +133,10 @@ inline void pause() {
 // step take: a worker that another one keeps waiting should not fall asleep before the next part.
 constexpr std::chrono::microseconds spin_time{30};
 
-// True as soon as ready(), false after `spin_time`.
+// True as soon as ready(), false after `time`.
 template <class Ready>
-inline bool spin_until(Ready ready) {
-  const auto until = Clock::now() + spin_time;
+inline bool spin_until(Ready ready, std::chrono::microseconds time = spin_time) {
+  const auto until = Clock::now() + time;
   do {
     for (int i = 0; i < 16; ++i) {
       if (ready()) return true;
@@ -148,12 +148,26 @@ inline bool spin_until(Ready ready) {
 
 // ---- the pool -------------------------------------------------------------------------------------------
 
-// Threads that help a caller with its tasks. A task is a number of items; every worker has a share of them, always the
-// same, so that its data stay in its cache. Who has done its own takes from the others. So nobody waits for a helper
-// that has not begun, be it asleep or without a CPU: only for what a helper has taken and not finished.
+// Threads that help a caller with its tasks. A task is a list of phases, a phase a number of items; a phase begins when
+// all items of the one before are done. Every worker has a share of each phase, always the same, so that its data stay
+// in its cache. Who has done its own waits for a moment, then takes from the others. So nobody waits for a helper that
+// has not begun, be it asleep or without a CPU: only for what a helper has taken and not finished.
+//
+// A line of memory that travels from one CPU to another takes longer than hundreds of additions, so few do: one tells
+// of a new task, and then a line of each worker, with its count of what it has done, says when a phase is over. To
+// this end phases are numbered for the life of the pool, and each has the same number of tickets, whatever its items:
+// the sum of all counts tells how many phases are done.
 class Pool {
  public:
-  using Body = void (*)(void* context, int worker, int64_t begin, int64_t end);
+  using Body = void (*)(void* context, int worker, int64_t phase, int64_t begin, int64_t end);
+
+  struct Task {
+    Body body;
+    void* context;
+    const int64_t* items;  // of each phase
+    int64_t phases;
+    int64_t grabs;  // in how many parts a worker takes its share
+  };
 
   // One caller at a time: true if it is you.
   bool acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
@@ -162,35 +176,32 @@ class Pool {
   // Makes sure of `workers` workers, the caller included, as far as the system allows; returns how many there are.
   // With `spin` they wait awake for a few microseconds before they sleep: not for more workers than CPUs.
   int prepare(int workers, bool spin) {
-    if (!seats_[0]) seats_[0] = std::make_unique<Seat>();
     workers = std::min(workers, most_workers);
-    while (seated_ < workers && add_thread()) {
+    if (!seats_[0]) {
+      seats_[0] = std::make_unique<Seat>();
+      seated_.store(1, std::memory_order_release);
     }
-    workers = std::min(workers, seated_);
-    workers_.store(workers, std::memory_order_release);  // with the seats
+    while (seated_.load(std::memory_order_relaxed) < workers && add_thread()) {
+    }
+    workers_ = std::min(workers, seated_.load(std::memory_order_relaxed));
     spin_.store(spin, std::memory_order_relaxed);
-    return workers;
+    return workers_;
   }
 
-  // Runs body(context, worker, begin, end) for parts of 0 .. items-1 on the prepared workers, the caller being worker 0.
-  // A worker takes its share in `grabs` parts. While waiting for the last parts calls idle() about every `every`.
+  // Calls task.body(context, worker, phase, begin, end) for parts of 0 .. items[phase]-1, phase after phase, on the
+  // prepared workers, the caller being worker 0. While waiting for the last parts calls idle() about every `every`.
   template <class Idle>
-  void share(Body body, void* context, int64_t items, uint32_t grabs, std::chrono::milliseconds every, Idle idle) {
-    const int workers = workers_.load(std::memory_order_relaxed);
-    task_ = {body, context, items, grabs, workers};
-    undone_.store(int64_t(workers) * grabs, std::memory_order_relaxed);
-    ++turn_;
-    for (int w = 0; w < workers; ++w)
-      seats_[w]->claims.store(uint64_t(turn_) << 32 | grabs, std::memory_order_release);
-    for (int w = 1; w < workers; ++w) seats_[w]->call(turn_);
-    work(0, turn_);
-    const auto all_done = [this] { return undone_.load(std::memory_order_acquire) == 0; };
-    if (all_done() || (spin_.load(std::memory_order_relaxed) && spin_until(all_done))) return;
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!last_done_.wait_for(lock, every, all_done)) {
-      lock.unlock();
-      idle();
-      lock.lock();
+  void run(const Task& task, std::chrono::milliseconds every, Idle idle) {
+    const uint64_t first = published_.load(std::memory_order_relaxed), end = first + uint64_t(task.phases);
+    task_ = task;
+    first_ = first;
+    const int64_t at_once = std::max<int64_t>(tickets / (workers_ * std::max<int64_t>(task.grabs, 1)), 1);
+    shape_.store(uint64_t(at_once) << 32 | uint32_t(workers_), std::memory_order_release);
+    published_.store(end);
+    for (int w = 1; w < workers_; ++w) seats_[w]->wake();
+    for (uint64_t phase = first; phase < end; ++phase) {
+      work(0, phase);
+      wait_as_caller(phase, every, idle);
     }
   }
 
@@ -205,70 +216,162 @@ class Pool {
   }
 
   ~Pool() {
-    quit_.store(true, std::memory_order_relaxed);
-    for (int w = 1; w < seated_; ++w) seats_[w]->call(turn_ + 1);
-    for (int w = 1; w < seated_; ++w) seats_[w]->thread.join();
+    quit_.store(true);
+    const int seated = seated_.load(std::memory_order_relaxed);
+    for (int w = 1; w < seated; ++w) seats_[w]->call();
+    for (int w = 1; w < seated; ++w) seats_[w]->thread.join();
   }
 
  private:
-  struct Task {
-    Body body;
-    void* context;
-    int64_t items;
-    uint32_t grabs;
-    int workers;
-  };
+  static constexpr int most_workers = 256;
+  static constexpr int64_t tickets = 1024;  // of a phase; every worker has some
+  // How long a worker leaves the others alone with their shares: their data are in their caches.
+  static constexpr std::chrono::microseconds patience{2};
 
   struct Seat {
-    alignas(64) std::atomic<uint64_t> claims{0};  // turn of the task, and the parts of this share not yet taken
-    alignas(64) std::atomic<uint32_t> turn{0};    // the task to help with
-    std::atomic<bool> asleep{false};
+    alignas(64) std::atomic<uint64_t> claims{0};  // number of a phase, plus 1 (48 bits); tickets of this share not taken
+    alignas(64) std::atomic<uint64_t> done{0};    // tickets done by this worker, which alone writes here
+    bool impatient = false;                       // the others had not even begun when this worker had done its share
+    alignas(64) std::atomic<bool> asleep{false};
+    std::atomic<uint32_t> calls{0};
     std::thread thread;
 
-    // Either the caller sees that the helper sleeps, or the helper sees the new turn before it does.
-    void call(uint32_t new_turn) {
-      turn.store(new_turn);
-      if (asleep.load()) turn.notify_one();
+    // Either the caller sees that the helper sleeps, or the helper sees what was published before it does.
+    void wake() {
+      if (asleep.load() && asleep.exchange(false)) call();
     }
 
-    uint32_t wait(uint32_t old, bool spin) {
-      const auto called = [&] { return turn.load(std::memory_order_acquire) != old; };
-      if (!called() && !(spin && spin_until(called))) {
-        asleep.store(true);
-        turn.wait(old);
-        asleep.store(false, std::memory_order_relaxed);
-      }
-      return turn.load(std::memory_order_acquire);
+    void call() {
+      calls.fetch_add(1);
+      calls.notify_one();
     }
   };
 
-  // Takes a part of a share; the number of parts that were left, or 0. Who has a part may read task_: it does not change
-  // before all parts are done. A helper that comes late finds the turn of another task here.
-  static uint32_t claim(std::atomic<uint64_t>& claims, uint32_t turn) {
-    uint64_t seen = claims.load(std::memory_order_relaxed);
-    while (seen >> 32 == turn && uint32_t(seen) != 0)
-      if (claims.compare_exchange_weak(seen, seen - 1, std::memory_order_acquire, std::memory_order_relaxed))
-        return uint32_t(seen);
-    return 0;
+  // Where the share of an owner begins, of `count` tickets or items in all.
+  static int64_t share_begin(int64_t count, int64_t owner, int64_t owners) { return (count * owner + owners - 1) / owners; }
+
+  static int workers_of(uint64_t shape) { return int(uint32_t(shape)); }
+
+  uint64_t tickets_done() const {
+    uint64_t sum = 0;
+    const int seated = seated_.load(std::memory_order_acquire);
+    for (int w = 0; w < seated; ++w) sum += seats_[w]->done.load();
+    return sum;
   }
 
-  void work(int worker, uint32_t turn) {
-    int64_t done = 0;
-    const int workers = workers_.load(std::memory_order_acquire);  // perhaps of a later task: claim() finds out
-    for (int i = 0; i < workers; ++i) {
-      const int owner = (worker + i) % workers;
-      while (const uint32_t left = claim(seats_[owner]->claims, turn)) {
-        const int64_t first = task_.items * owner / task_.workers, last = task_.items * (owner + 1) / task_.workers;
-        const int64_t part = task_.grabs - left;
-        const int64_t begin = first + (last - first) * part / task_.grabs;
-        const int64_t end = first + (last - first) * (part + 1) / task_.grabs;
-        if (begin < end) task_.body(task_.context, worker, begin, end);
-        ++done;
-      }
+  bool is_over(uint64_t phase) const { return tickets_done() >= (phase + 1) * tickets; }
+
+  // ---- work
+
+  struct Part {
+    int64_t begin = 0, end = 0;  // tickets of the phase; none: nothing is left
+    int64_t workers = 1;
+    bool first = false;  // of its share
+  };
+
+  // Takes a part of owner's share of a phase that is under way. A worker that holds a part (taken, not reported) keeps
+  // the phase from being over, so that it may read all that belongs to the task. Who holds none may be late, and read
+  // the shape of another task: it looks at the counts once more after that. If the phase is not over then, and the
+  // word of the share stays as it was, the part was there to be taken.
+  Part claim(int worker, int owner, uint64_t phase, bool holds) {
+    std::atomic<uint64_t>& claims = seats_[owner]->claims;
+    const uint64_t shape = shape_.load(std::memory_order_acquire);
+    const int64_t workers = workers_of(shape), at_once = int64_t(shape >> 32);
+    if (worker >= workers || owner >= workers) return {};  // the task is one of a smaller team
+    const int64_t begin = share_begin(tickets, owner, workers), end = share_begin(tickets, owner + 1, workers);
+    uint64_t seen = claims.load(std::memory_order_acquire);
+    for (;;) {
+      const bool begun = seen >> 16 == phase + 1;
+      const int64_t left = begun ? int64_t(seen & 0xffff) : end - begin;
+      if (seen >> 16 > phase + 1 || left == 0 || (!holds && is_over(phase))) return {};
+      const int64_t take = std::min(left, at_once);
+      if (claims.compare_exchange_weak(seen, (phase + 1) << 16 | uint64_t(left - take), std::memory_order_acq_rel,
+                                       std::memory_order_acquire))
+        return {end - left, end - left + take, workers, !begun};
     }
-    if (done && undone_.fetch_sub(done, std::memory_order_acq_rel) == done && worker != 0) {
-      std::lock_guard<std::mutex> lock(mutex_);
-      last_done_.notify_one();
+  }
+
+  // The items of a part; only for who holds it.
+  void run_part(int worker, uint64_t phase, int owner, const Part& part) {
+    const int64_t index = int64_t(phase - first_), items = task_.items[index];
+    const int64_t first = share_begin(tickets, owner, part.workers);
+    const int64_t own_tickets = share_begin(tickets, owner + 1, part.workers) - first;
+    const int64_t first_item = share_begin(items, owner, part.workers);
+    const int64_t own_items = share_begin(items, owner + 1, part.workers) - first_item;
+    const int64_t begin = first_item + share_begin(own_items, part.begin - first, own_tickets);
+    const int64_t end = first_item + share_begin(own_items, part.end - first, own_tickets);
+    if (begin < end) task_.body(task_.context, worker, index, begin, end);
+  }
+
+  // The worker's own share of a phase, then what others leave undone.
+  void work(int worker, uint64_t phase) {
+    Seat& seat = *seats_[worker];
+    const int workers = workers_of(shape_.load(std::memory_order_acquire));
+    bool others_absent = false;
+    for (int i = 0; i < workers; ++i) {
+      const auto over = [&] { return is_over(phase); };
+      if (i == 1 && (over() || (!seat.impatient && spin_.load(std::memory_order_relaxed) && spin_until(over, patience))))
+        break;
+      const int owner = (worker + i) % workers;
+      int64_t done = 0;
+      for (Part part; (part = claim(worker, owner, phase, done > 0)).end > 0; done += part.end - part.begin) {
+        others_absent |= i > 0 && part.first;
+        run_part(worker, phase, owner, part);
+      }
+      if (done > 0) report(seat, done);
+    }
+    seat.impatient = others_absent;
+  }
+
+  void report(Seat& seat, int64_t done) {
+    seat.done.store(seat.done.load(std::memory_order_relaxed) + uint64_t(done));
+    if (!caller_sleeps_.load()) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    last_done_.notify_one();
+  }
+
+  // ---- waiting
+
+  template <class Idle>
+  void wait_as_caller(uint64_t phase, std::chrono::milliseconds every, Idle idle) {
+    const auto over = [&] { return is_over(phase); };
+    if (over() || (spin_.load(std::memory_order_relaxed) && spin_until(over))) return;
+    std::unique_lock<std::mutex> lock(mutex_);
+    caller_sleeps_.store(true);  // either a helper sees this, or the caller what the helper has done before
+    while (!last_done_.wait_for(lock, every, over)) {
+      lock.unlock();
+      idle();
+      lock.lock();
+    }
+    caller_sleeps_.store(false, std::memory_order_relaxed);
+  }
+
+  // Waits for a phase after those before `next`; false at the end.
+  bool wait_as_helper(Seat& seat, int worker, uint64_t next) {
+    const auto takes_part = [&] { return worker < workers_of(shape_.load(std::memory_order_acquire)); };
+    const auto ready = [&] { return quit_.load() || (published_.load() > next && takes_part()); };
+    if (!ready() && !(spin_.load(std::memory_order_relaxed) && takes_part() && spin_until(ready)))
+      for (;;) {
+        const uint32_t calls = seat.calls.load();
+        seat.asleep.store(true);
+        if (ready()) break;
+        seat.calls.wait(calls);
+      }
+    seat.asleep.store(false, std::memory_order_relaxed);
+    return !quit_.load();
+  }
+
+  void serve(Seat& seat, int worker) {
+    FloatMode mode;
+    for (uint64_t next = 0; wait_as_helper(seat, worker, next);) {
+      next = std::max(next, tickets_done() / tickets);
+      if (next >= published_.load(std::memory_order_acquire)) continue;
+      work(worker, next);
+      const auto over = [&] { return is_over(next); };
+      if (over() || (spin_.load(std::memory_order_relaxed) && spin_until(over)))
+        ++next;
+      else
+        next = published_.load(std::memory_order_acquire);  // somebody has lost its CPU: rest until there is a new task
     }
   }
 
@@ -280,9 +383,10 @@ class Pool {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool added = true;
     try {
-      auto seat = std::make_unique<Seat>();
-      seat->thread = std::thread(&Pool::serve, this, seat.get(), seated_);
-      seats_[seated_++] = std::move(seat);
+      const int worker = seated_.load(std::memory_order_relaxed);
+      seats_[worker] = std::make_unique<Seat>();
+      seats_[worker]->thread = std::thread([this, worker] { serve(*seats_[worker], worker); });
+      seated_.store(worker + 1, std::memory_order_release);
     } catch (const std::system_error&) {
       added = false;
     }
@@ -290,23 +394,18 @@ class Pool {
     return added;
   }
 
-  void serve(Seat* seat, int worker) {
-    FloatMode mode;
-    for (uint32_t turn = 0;;) {
-      turn = seat->wait(turn, spin_.load(std::memory_order_relaxed));
-      if (quit_.load(std::memory_order_relaxed)) return;
-      work(worker, turn);
-    }
-  }
-
-  static constexpr int most_workers = 256;
-  std::array<std::unique_ptr<Seat>, most_workers> seats_;  // of fixed size, as helpers read it at any time
-  int seated_ = 1;
-  std::atomic<int> workers_{1};
-  std::atomic<bool> busy_{false}, quit_{false}, spin_{false};
-  uint32_t turn_ = 0;
+  // What tells of a new task lies in one line of memory, with the task.
+  alignas(64) std::atomic<uint64_t> published_{0};  // phases, in all
+  std::atomic<uint64_t> shape_{0};                  // of the task: tickets that are taken at once (32 bits), workers
+  uint64_t first_ = 0;                              // phase of the task
   Task task_ = {};
-  alignas(64) std::atomic<int64_t> undone_{0};
+
+  alignas(64) std::array<std::unique_ptr<Seat>, most_workers> seats_;  // of fixed size, as helpers read it at any time
+  std::atomic<int> seated_{0};
+  std::atomic<bool> quit_{false}, spin_{false}, caller_sleeps_{false};
+
+  alignas(64) std::atomic<bool> busy_{false};
+  int workers_ = 1;
   std::mutex mutex_;
   std::condition_variable last_done_;
   int cpus_ = 0;

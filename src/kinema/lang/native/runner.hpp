@@ -16,6 +16,7 @@
 namespace kn {
 
 constexpr std::chrono::milliseconds poll_interval{50};
+constexpr int64_t grabs = 4;  // a compromise: taking a part costs some 20 ns, a slow worker's last part the others' time
 
 // Finds out when the next poll is due, reading the clock about every half millisecond, whatever a step takes.
 class Poller {
@@ -43,7 +44,7 @@ struct Run {
   const kn_program& program;
   const int64_t steps;
   const bool backward;
-  const Plan forward, reverse;
+  Plan forward, reverse;
   int workers = 1;
   Pool* team = nullptr;
   Workspace* const* workspaces = nullptr;
@@ -52,12 +53,14 @@ struct Run {
   std::atomic<int64_t> blocks_done{0};
   std::atomic<bool> stop{false}, cancelled{false}, out_of_memory{false};
 
-  Run(const kn_program& p, int64_t n, bool back, double worth_sharing)
+  Run(const kn_program& p, int64_t n, bool back, const Worth& worth)
       : program(p),
         steps(n),
         backward(back),
-        forward(p, p.forward, !back || p.interval > 1 ? p.n_forward : 0, worth_sharing),
-        reverse(p, p.reverse, back ? p.n_reverse : 0, worth_sharing) {}
+        forward(p, p.forward, !back || p.interval > 1 ? p.n_forward : 0, worth),
+        reverse(p, p.reverse, back ? p.n_reverse : 0, worth) {
+    if (!back && p.status) forward.search_at_end(p);
+  }
 
   bool any_shared() const { return forward.any_shared || reverse.any_shared; }
   int64_t widest() const { return std::max(forward.widest, reverse.widest); }
@@ -141,7 +144,7 @@ class Runner {
       set_step(t, state, next);
       if (interval > 1 && t % interval == 0) copy_states(program_.checkpoint, t / interval, program_.state, state);
       execute(run_.forward, own_.forward);
-      search_non_finite(t, next);
+      if (!run_.team || !run_.forward.searches) search_non_finite();
       if (!go_on(t + 1)) return;
       state = next;
     }
@@ -189,26 +192,55 @@ class Runner {
     return !run_.stop.load(std::memory_order_relaxed);
   }
 
-  // ---- sharing
+  // ---- teams
 
-  // body(worker, begin, end) over 0 .. items-1, by the team if `shared`.
+  // body(begin, end) over the pages of a slot, by the team if there is one and they are many.
   template <class Body>
-  void share(bool shared, int64_t items, Body body) {
-    if (!shared || !run_.team) return body(worker_, int64_t(0), items);
-    constexpr uint32_t grabs = 4;  // a compromise: taking a part costs some 50 ns, a slow worker's last part the others' time
-    const auto run_body = [](void* body, int worker, int64_t begin, int64_t end) {
-      (*static_cast<Body*>(body))(worker, begin, end);
+  void share_pages(int64_t bytes, Body body) {
+    if (!run_.team || bytes < 256 << 10) return body(0, bytes);
+    auto some = [&](int64_t begin, int64_t end) { body(begin * page, std::min(end * page, bytes)); };
+    using Some = decltype(some);
+    const auto run_some = [](void* some, int, int64_t, int64_t begin, int64_t end) {
+      (*static_cast<Some*>(some))(begin, end);
     };
-    run_.team->share(run_body, &body, items, grabs, poll_interval, [] {});
+    const int64_t count = pages(bytes);
+    run_.team->run({run_some, &some, &count, 1, grabs}, poll_interval, [] {});
   }
 
-  // The same over the bytes of a slot, in whole pages.
-  template <class Body>
-  void share_bytes(bool shared, int64_t bytes, Body body) {
-    constexpr int64_t page = 4096;
-    share(shared, (bytes + page - 1) / page, [&](int, int64_t begin, int64_t end) {
-      body(begin * page, std::min(end * page, bytes));
-    });
+  // All instructions of a segment, by the team.
+  void run_segment(const Plan& plan, Frame& frame, const Segment& segment) {
+    for (int32_t i = segment.first; i < segment.last; ++i) frame.arguments(plan.ops[i], slots_);
+    plan_ = &plan, frame_ = &frame, segment_ = &segment;
+    const auto run_part = [](void* runner, int worker, int64_t phase, int64_t begin, int64_t end) {
+      static_cast<Runner*>(runner)->run_part(worker, phase, begin, end);
+    };
+    run_.team->run({run_part, this, &plan.items[segment.first_phase], segment.phases, grabs}, poll_interval, [] {});
+  }
+
+  // Items begin .. end-1 of a phase of the current segment; on any worker.
+  void run_part(int worker, int64_t index, int64_t begin, int64_t end) {
+    const Phase& phase = plan_->phases[segment_->first_phase + index];
+    const Op& op = plan_->ops[phase.first];
+    switch (phase.kind) {
+      case Phase::alone:
+        for (int32_t i = phase.first; i < phase.last; ++i) run_op(plan_->ops[i], *frame_);
+        break;
+      case Phase::chunks: {
+        const kn_schedule& schedule = *op.source->schedule;
+        const int32_t* chunks = schedule.chunks + schedule.colour_start[phase.colour];
+        call_chunks(op, frame_->settled(op), worker, chunks + begin, chunks + end);
+        break;
+      }
+      case Phase::sums:
+        add_areas(op, frame_->settled(op), own_.areas.data());
+        break;
+      case Phase::bytes:
+        move_bytes(op, frame_->settled(op), begin * page, std::min(end * page, op.bytes));
+        break;
+      case Phase::search:
+        if (!all_failed())
+          for (int32_t i = 0; i < program_.n_states; ++i) search_state(i, begin * page, end * page);
+    }
   }
 
   // ---- states
@@ -218,42 +250,44 @@ class Runner {
     return b.base + block_ * b.block_stride + worker_ * b.worker_stride + slot * b.slot_stride;
   }
 
-  static bool is_big(int64_t bytes) { return bytes >= 256 << 10; }
-
   void copy_states(const int32_t* to, int64_t to_slot, const int32_t* from, int64_t from_slot) {
     for (int32_t i = 0; i < program_.n_states; ++i) {
       char* target = state_address(to[i], to_slot);
       const char* source = state_address(from[i], from_slot);
-      const int64_t bytes = program_.buffers[program_.state[i]].bytes;
-      share_bytes(is_big(bytes), bytes, [&](int64_t begin, int64_t end) {
+      share_pages(program_.buffers[program_.state[i]].bytes, [&](int64_t begin, int64_t end) {
         copy_bytes(target + begin, source + begin, end - begin);
       });
     }
   }
 
-  void search_non_finite(int64_t t, int64_t slot) {
+  void search_non_finite() {
     if (!program_.status || all_failed()) return;
-    for (int32_t i = 0; i < program_.n_states; ++i) {
-      const char* state = state_address(program_.state[i], slot);
-      const int64_t bytes = program_.buffers[program_.state[i]].bytes;
-      share_bytes(is_big(bytes), bytes, [&](int64_t begin, int64_t end) {
-        if (program_.precision == 4)
-          search<float>(t, state, begin, end);
-        else
-          search<double>(t, state, begin, end);
-      });
-    }
+    for (int32_t i = 0; i < program_.n_states; ++i)
+      share_pages(program_.buffers[program_.state[i]].bytes,
+                  [&](int64_t begin, int64_t end) { search_state(i, begin, end); });
+  }
+
+  // The bytes begin .. end-1 of a state at the end of the step, as far as it has them.
+  void search_state(int32_t i, int64_t begin, int64_t end) {
+    const char* state = state_address(program_.state[i], slots_[KN_SLOT_STATE_NEXT]);
+    end = std::min(end, program_.buffers[program_.state[i]].bytes);
+    if (begin >= end) return;
+    if (program_.precision == 4)
+      search<float>(state, begin, end);
+    else
+      search<double>(state, begin, end);
   }
 
   template <class T>
-  void search(int64_t t, const char* state, int64_t begin_byte, int64_t end_byte) {
+  void search(const char* state, int64_t begin_byte, int64_t end_byte) {
     const T* numbers = reinterpret_cast<const T*>(state);
     const int64_t begin = begin_byte / int64_t(sizeof(T)), end = end_byte / int64_t(sizeof(T));
-    if (!all_finite(numbers + begin, end - begin)) blame_worlds(t, numbers, begin, end);
+    if (!all_finite(numbers + begin, end - begin)) blame_worlds(numbers, begin, end);
   }
 
   template <class T>
-  [[gnu::noinline]] void blame_worlds(int64_t t, const T* numbers, int64_t begin, int64_t end) {
+  [[gnu::noinline]] void blame_worlds(const T* numbers, int64_t begin, int64_t end) {
+    const int64_t t = slots_[KN_SLOT_STEP];
     for (int64_t i = begin; i < end; ++i) {
       const int64_t lane = i % program_.lanes;
       if (is_finite(numbers[i]) || lane >= active_) continue;
@@ -278,35 +312,39 @@ class Runner {
     const int32_t count = int32_t(plan.ops.size());
     for (int32_t at = 0; at < count;) {
       const Op& op = plan.ops[at];
-      switch (op.source->op) {
-        case KN_OP_LOOP:
-          at = begin_loop(op) ? at + 1 : op.partner + 1;
-          continue;
-        case KN_OP_END:
-          at = again(plan.ops[op.partner], frame) ? op.partner + 1 : at + 1;
-          continue;
-        case KN_OP_CALL:
-          if (op.whole)
-            call_kernel(op, frame.call(op, slots_), worker_);
-          else
-            call(op, frame.arguments(op, slots_));
-          break;
-        default:
-          move_bytes(op, frame.arguments(op, slots_));
+      if (op.segment >= 0 && run_.team) {
+        run_segment(plan, frame, plan.segments[op.segment]);
+        at = plan.segments[op.segment].last;
+      } else if (op.source->op == KN_OP_LOOP) {
+        at = begin_loop(op) ? at + 1 : op.partner + 1;
+      } else if (op.source->op == KN_OP_END) {
+        at = again(plan.ops[op.partner], frame) ? op.partner + 1 : at + 1;
+      } else {
+        run_op(op, frame);
+        ++at;
       }
-      ++at;
     }
   }
 
-  void move_bytes(const Op& op, void** arguments) {
-    if (op.bytes == 0) return;
-    char* to = static_cast<char*>(arguments[0]);
-    const char* from = op.source->n_refs > 1 ? static_cast<const char*>(arguments[1]) : nullptr;
-    share_bytes(op.shared, op.bytes, [&](int64_t begin, int64_t end) {
-      if (op.source->op == KN_OP_ZERO) zero_bytes(to + begin, end - begin);
-      if (op.source->op == KN_OP_COPY) copy_bytes(to + begin, from + begin, end - begin);
-      if (op.source->op == KN_OP_ADD) add_bytes(to + begin, from + begin, end - begin);
-    });
+  // A call or a move of bytes, all of it.
+  void run_op(const Op& op, Frame& frame) {
+    if (op.whole) return call_kernel(op, frame.call(op, slots_), worker_);
+    void** arguments = frame.arguments(op, slots_);
+    if (op.source->op != KN_OP_CALL) return move_bytes(op, arguments, 0, op.bytes);
+    if (const kn_schedule* schedule = op.source->schedule)
+      call_chunks(op, arguments, worker_, schedule->chunks, schedule->chunks + schedule->colour_start[schedule->colours]);
+    else
+      call_in_turn(op, arguments, worker_, 0, op.chunks);
+    if (op.area > 0) add_areas(op, arguments, own_.areas.data());
+  }
+
+  void move_bytes(const Op& op, void** arguments, int64_t begin, int64_t end) {
+    if (begin >= end) return;
+    char* to = static_cast<char*>(arguments[0]) + begin;
+    const char* from = op.source->n_refs > 1 ? static_cast<const char*>(arguments[1]) + begin : nullptr;
+    if (op.source->op == KN_OP_ZERO) zero_bytes(to, end - begin);
+    if (op.source->op == KN_OP_COPY) copy_bytes(to, from, end - begin);
+    if (op.source->op == KN_OP_ADD) add_bytes(to, from, end - begin);
   }
 
   void add_bytes(char* to, const char* from, int64_t bytes) const {
@@ -316,29 +354,32 @@ class Runner {
       add_numbers(reinterpret_cast<double*>(to), reinterpret_cast<const double*>(from), bytes / 8);
   }
 
-  void call(const Op& op, void** arguments) {
-    if (op.area)
-      call_with_sums(op, arguments);
-    else
-      for_chunks(op, [&](int worker, int64_t first, int64_t last) { call_chunks(op, arguments, worker, first, last); });
+  // Calls the kernel for chunks of one colour, or of all colours in their order; neighbours together.
+  void call_chunks(const Op& op, void** arguments, int worker, const int32_t* chunk, const int32_t* end) {
+    while (chunk < end) {
+      const int64_t first = *chunk++;
+      int64_t last = first + 1;
+      for (; chunk < end && *chunk == last; ++chunk) ++last;
+      call_in_turn(op, arguments, worker, first, last);
+    }
   }
 
-  // body(worker, first, last) for the chunks of a call: neighbours of one colour together, colour after colour.
-  template <class Body>
-  void for_chunks(const Op& op, Body body) {
-    const kn_schedule* schedule = op.source->schedule;
-    if (!schedule) return body(worker_, int64_t(0), op.chunks);
-    for (int32_t colour = 0; colour < schedule->colours; ++colour) {
-      const int32_t* chunks = schedule->chunks + schedule->colour_start[colour];
-      const int64_t count = schedule->colour_start[colour + 1] - schedule->colour_start[colour];
-      share(op.shared, count, [&](int worker, int64_t i, int64_t end) {
-        while (i < end) {
-          const int64_t first = chunks[i++];
-          int64_t last = first + 1;
-          for (; i < end && chunks[i] == last; ++i) ++last;
-          body(worker, first, last);
-        }
-      });
+  // Calls the kernel for the chunks first .. last-1. Where it sums, every chunk has areas of its own, which are to be
+  // added in the order of the chunks.
+  void call_in_turn(const Op& op, void** arguments, int worker, int64_t first, int64_t last) {
+    if (op.area == 0) return call_elements(op, arguments, worker, first, last);
+    const kn_instruction& in = *op.source;
+    void** chunk_arguments = run_.workspaces[worker]->chunk_arguments.data();
+    std::copy(arguments, arguments + in.n_refs, chunk_arguments);
+    for (int64_t chunk = first; chunk < last; ++chunk) {
+      char* area = own_.areas.data() + chunk * op.area;
+      memset(area, 0, size_t(op.area));
+      for (int32_t r = 0; r < in.n_refs; ++r) {
+        if (in.partial[r] <= 0) continue;
+        chunk_arguments[r] = area;
+        area += Plan::area_of(in, r);
+      }
+      call_elements(op, chunk_arguments, worker, chunk, chunk + 1);
     }
   }
 
@@ -348,8 +389,8 @@ class Runner {
     return {nullptr, nullptr, 0, 0, active_, int32_t(first_world_), arena, program_.fault, nullptr};
   }
 
-  // Calls the kernel for the chunks first .. last-1.
-  void call_chunks(const Op& op, void* const* arguments, int worker, int64_t first, int64_t last) {
+  // One call of the kernel, for the chunks first .. last-1.
+  void call_elements(const Op& op, void* const* arguments, int worker, int64_t first, int64_t last) {
     kn_call call = whole_call();
     call.array = arguments;
     call.length = op.lengths;
@@ -378,30 +419,10 @@ class Runner {
       run_.workspaces[worker]->grow_arena();
   }
 
-  // Every chunk sums into areas of its own, which are then added in the order of the chunks.
-  void call_with_sums(const Op& op, void** arguments) {
-    const kn_instruction& in = *op.source;
-    char* areas = own_.areas.data();
-    for_chunks(op, [&](int worker, int64_t first, int64_t last) {
-      void** chunk_arguments = run_.workspaces[worker]->chunk_arguments.data();
-      std::copy(arguments, arguments + in.n_refs, chunk_arguments);
-      for (int64_t chunk = first; chunk < last; ++chunk) {
-        char* area = areas + chunk * op.area;
-        memset(area, 0, size_t(op.area));
-        for (int32_t r = 0; r < in.n_refs; ++r) {
-          if (in.partial[r] <= 0) continue;
-          chunk_arguments[r] = area;
-          area += Plan::area_of(in, r);
-        }
-        call_chunks(op, chunk_arguments, worker, chunk, chunk + 1);
-      }
-    });
-    if (op.chunks > 0) add_areas(op, arguments, areas);
-  }
-
   // buffer += (area 0 + area 1) + area 2 ...
   void add_areas(const Op& op, void** arguments, char* areas) const {
     const kn_instruction& in = *op.source;
+    if (op.chunks == 0) return;
     for (int32_t r = 0; r < in.n_refs; ++r) {
       if (in.partial[r] <= 0) continue;
       for (int64_t chunk = 1; chunk < op.chunks; ++chunk) add_bytes(areas, areas + chunk * op.area, in.partial[r]);
@@ -455,6 +476,9 @@ class Runner {
   const int worker_;
   int64_t block_ = 0, first_world_ = 0;
   int32_t active_ = 1;
+  const Plan* plan_ = nullptr;  // of the segment that the team runs
+  Frame* frame_ = nullptr;
+  const Segment* segment_ = nullptr;
 };
 
 }  // namespace kn

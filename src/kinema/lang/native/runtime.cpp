@@ -12,8 +12,8 @@
 namespace kn {
 namespace {
 
-// Nanoseconds of work from which sharing it pays; with more workers than CPUs every task means sleeps and wakes.
-constexpr double worth_sharing = 4e3, worth_sharing_crowded = 100e3;
+// Estimates are two to five times what fast machines need. With more workers than CPUs every task means sleeps and wakes.
+constexpr Worth usual{16e3, 1e3}, crowded{100e3, 100e3};
 constexpr double worth_waking = 40e3;  // ns of work in the whole call from which waking a thread pays
 constexpr int64_t first_arena = 256 << 10;
 
@@ -52,12 +52,12 @@ void run_blocks(Run& run) {
 
 // Blocks of other workers may take long: the caller goes on asking whether to stop.
 void run_blocks_by_worker(Run& run, Pool& pool) {
-  const auto run_some = [](void* run, int worker, int64_t begin, int64_t end) {
+  const auto run_some = [](void* run, int worker, int64_t, int64_t begin, int64_t end) {
     Runner runner(*static_cast<Run*>(run), worker);
     for (int64_t block = begin; block < end; ++block) runner.run_block(block);
   };
-  const uint32_t blocks_per_worker = uint32_t((run.program.blocks + run.workers - 1) / run.workers);
-  pool.share(run_some, &run, run.program.blocks, blocks_per_worker, poll_interval, [&] {
+  const int64_t blocks = run.program.blocks, blocks_per_worker = (blocks + run.workers - 1) / run.workers;
+  pool.run({run_some, &run, &blocks, 1, blocks_per_worker}, poll_interval, [&] {
     if (run.program.poll) run.poll(0);
   });
 }
@@ -96,8 +96,8 @@ int run_program(const kn_program& program, int64_t steps, bool backward) {
   FloatMode mode;
   Engine& engine = engine_of_process.get();
   const Lease lease(engine);
-  const bool crowded = lease.granted && program.workers > 1 && program.workers > engine.cpus();
-  Run run(program, steps, backward, crowded ? worth_sharing_crowded : worth_sharing);
+  const bool many = lease.granted && program.workers > 1 && program.workers > engine.cpus();
+  Run run(program, steps, backward, many ? crowded : usual);
   if (lease.granted)
     run_with_pool(run, engine);
   else
