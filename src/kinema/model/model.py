@@ -79,6 +79,10 @@ class Model(SceneArrays):
         """Coordinates q as placed: joints at zero, free bodies where they stand. Shape (nq,)."""
         return torch.tensor(self.tree.q, dtype=self.dtype)
 
+    def initial_impulses(self) -> Tensor:
+        """Impulses that a warm start begins with [N s]: zeros. Shape (count,), without a warm start (0,)."""
+        return torch.zeros(sum(self.kept_impulses.values()), dtype=self.dtype)
+
     def initial_particles(self) -> tuple[Tensor, Tensor]:
         """Positions [m] and velocities [m/s] of all particles as placed. Shapes (particles, 3)."""
         return torch.tensor(self.matter.x, dtype=self.dtype), torch.tensor(self.matter.v, dtype=self.dtype)
