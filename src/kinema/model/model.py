@@ -151,7 +151,8 @@ class Model(SceneArrays):
     def _derived(self) -> dict[str, Tensor]:
         """What steps need beside the model's own numbers, for these."""
         with torch.inference_mode(False):  # they outlive the mode in which they are first asked for
-            return derived_numbers(self.matter, self._defaults, self._defaults)
+            unused = {n: torch.zeros(1, dtype=self.dtype) for n in OF_SPRING if n not in self._defaults}
+            return derived_numbers(self.matter, self._defaults, self._defaults) | unused
 
     def check_tensor(self, name: str, given: Tensor, count: int) -> None:
         """Raise InputError unless `given` has the model's precision and `count` numbers in its last axis."""

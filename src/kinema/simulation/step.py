@@ -122,13 +122,12 @@ def add_accelerations(
 
 
 def _springs(p: Program, tree: TreeArrays) -> Springs:
-    """Springs and dampers of all joints; without revolute and prismatic ones, the arrays of springs are not used."""
+    """Springs and dampers of all joints. Arrays of no springs have one entry that is not used, as kernels want them."""
     number = tree.spring_numbers()
     stretched = tree.spring_coordinates()[number >= 0].tolist()
-    law = {n: p.parameter(n, Float, len(stretched)) if stretched else p.constant(n, Float, [0.0]) for n in OF_SPRING}
     return Springs(
         spring=p.constant("spring", Int, number),
         coordinate=p.constant("coordinate", Int, stretched or [0]),
         damping=p.parameter("damping", Float, tree.nv),
-        **law,
+        **{n: p.parameter(n, Float, len(stretched) or 1) for n in OF_SPRING},
     )
