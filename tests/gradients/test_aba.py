@@ -124,6 +124,7 @@ def test_random_trees_against_pinocchio_and_the_plain_twin(seed):
 MISPRINTED = {
     "apply": g.printed_apply,
     "apply_transpose": g.printed_apply_transpose,
+    "v_vT": g.printed_v_vT,
     "shift": lambda adj, D, X: g.adj_shift(adj, D, X, g.printed_st2sd),
 }
 """Operators of the twin whose adjoint is misprinted in the paper, with what it prints."""
