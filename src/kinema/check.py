@@ -14,7 +14,7 @@ import numpy as np
 from kinema.errors import LeftOutWarning, ModelError
 from kinema.model.actuators import find_actuators
 from kinema.model.constraints import find_constraints
-from kinema.model.shapes import GROUND, Found, Meeting, find_meetings, find_shapes, hull_of
+from kinema.model.shapes import GROUND, Found, Meeting, find_meetings, find_shapes, hull_of, stands_by
 from kinema.model.sites import find_sites
 from kinema.model.tree import Placed, TreeArrays, build_tree
 from kinema.scene.description import (
@@ -84,7 +84,7 @@ def report(robot: Robot) -> Report:
     """
     tree = build_tree([_placed(robot)])
     meetings = _Meetings(robot, tree)
-    refused = _refusals(robot, tree) + meetings.refused_on_ground
+    refused = _refusals(robot, tree) + meetings.refused_always
     odd = [text for body in robot.bodies for text in _odd(body)]
     odd += [f"with self_collision: {text}" for text in meetings.refused_with_itself]
     tables = [
@@ -166,7 +166,7 @@ def summary(robot: Robot, tree: TreeArrays) -> Rows:
 
 
 class _Meetings:
-    """Pairs of shapes that may meet: with the ground, and with each other under self-collision."""
+    """Pairs of shapes that may meet: with the ground, with what stands by, and with each other under self-collision."""
 
     def __init__(self, robot: Robot, tree: TreeArrays) -> None:
         _, self.found = find_shapes(tree, [_placed(robot, True)], Ground(), Contact())
@@ -180,7 +180,8 @@ class _Meetings:
 
     def _add(self, meeting: Meeting) -> None:
         a, b = self.found[meeting.first], self.found[meeting.second]
-        where = "with the ground" if GROUND in (a.name, b.name) else "with itself"
+        where = "with what stands by" if stands_by(a, b) else "with itself"
+        where = "with the ground" if GROUND in (a.name, b.name) else where
         key = where, f"{a.shape.kind} and {b.shape.kind}"
         self.counts[key] += 1
         reason = None
@@ -213,12 +214,12 @@ class _Meetings:
 
     def rows(self) -> Rows:
         """Numbers of pairs by kinds, the ground first."""
-        keys = sorted(self.counts, key=lambda key: (key[0] != "with the ground", key[1]))
+        keys = sorted(self.counts, key=lambda key: (key[0] != "with the ground", key[0] == "with itself", key[1]))
         return [[*k, str(self.counts[k]), str(self.places[k]), str(len(self.refused.get(k, [])) or "-")] for k in keys]
 
     @property
-    def refused_on_ground(self) -> list[str]:
-        return self._reasons("with the ground")
+    def refused_always(self) -> list[str]:
+        return self._reasons("with the ground") + self._reasons("with what stands by")
 
     @property
     def refused_with_itself(self) -> list[str]:

@@ -17,6 +17,7 @@ import mujoco
 import numpy as np
 import pytest
 
+import kinema as kn
 from kinema.errors import InputError, LeftOutWarning, ModelError
 from kinema.scene import description
 from kinema.scene.description import Body, Joint, Mimic, Pose, Robot, Shape
@@ -391,6 +392,37 @@ def test_bodies_that_are_joined_or_excluded():
     assert colliding(robot) == touching(model)
     assert {"g", "f"} in robot.excluded and {"a", "d"} in robot.excluded
     assert not any("neighbours" in note for note in robot.notes)
+
+
+def test_what_stands_in_the_world_meets_what_moves():
+    """As in MuJoCo, with and without self-collision; links of a base meet it as they meet each other."""
+    joint, geom = "<joint type='slide'/>", '<geom name="g{0}" size=".1"/>'
+    tree = f"""
+    <mujoco><worldbody><geom name="floor" type="box" size=".1 .1 .1"/>
+      <body name="torso"><freejoint/>{geom.format("torso")}
+        <body name="leg">{joint}{geom.format("leg")}</body></body>
+      <body name="base">{geom.format("base")}
+        <body name="post">{geom.format("post")}</body>
+        <body name="arm">{joint}{geom.format("arm")}<body name="hand">{joint}{geom.format("hand")}</body></body></body>
+      <body name="table">{geom.format("table")}</body>
+      <body name="shelf">{geom.format("shelf").replace("/>", " contype='2' conaffinity='2'/>")}</body>
+    </worldbody><contact><exclude body1="table" body2="hand"/></contact></mujoco>"""
+    there, robot = both(tree)
+    expected = touching(there)
+    moving = ("gtorso", "gleg", "garm", "ghand")
+    of_base = {frozenset((one, two)) for one in ("gbase", "gpost") for two in ("garm", "ghand")}
+
+    def found(self_collision: bool) -> set[frozenset[str]]:
+        scene = kn.Scene()
+        scene.add_robot(robot, "r", self_collision=self_collision)
+        pairs = (name.split(" on ") for name in kn.compile(scene).candidates.names)
+        return {frozenset(shape.rpartition("/")[2] for shape in pair) for pair in pairs}
+
+    # A base and its first link are neighbours here, which the reader notes.
+    assert found(True) == expected - {frozenset((one, "garm")) for one in ("gbase", "gpost")}
+    assert found(False) == {pair for pair in expected if not pair <= set(moving)} - of_base
+    assert frozenset(("floor", "gtorso")) in found(False) and frozenset(("gtable", "gleg")) in found(False)
+    assert frozenset(("gtable", "ghand")) not in found(True)
 
 
 def test_a_fixed_base_and_its_first_link_are_noted():

@@ -99,13 +99,13 @@ def test_mass_matrix_is_pinocchios(name: str) -> None:
 def stand(model: kn.Model, angles: dict[str, float], stiffness: float = 150.0, damping: float = 3.0) -> kn.Trajectory:
     """Two seconds with springs that hold joints, by part of their names, at angles; the others stay limp."""
     q = model.initial_coordinates()
-    springs = {n: torch.zeros(model.nv, dtype=torch.float64) for n in ("stiffness", "damping", "rest")}
+    springs = {n: torch.zeros_like(t) for n, t in model.parameters("stiffness", "damping", "rest").items()}
     for i, name in enumerate(model.joints):
         for part, angle in angles.items():
             if part in name:
-                d = int(model.tree.v_start[i])
-                q[int(model.tree.q_start[i])] = springs["rest"][d] = angle
-                springs["stiffness"][d], springs["damping"][d] = stiffness, damping
+                q[int(model.tree.q_start[i])] = angle
+                law = (("stiffness", stiffness), ("damping", damping), ("rest", angle))
+                springs |= {f"{name}/{word}": torch.tensor(x, dtype=torch.float64) for word, x in law}
     still = torch.zeros(model.nv, dtype=torch.float64)
     options = {"steps": int(SECONDS / DT), "dt": DT, "params": springs, "progress": False}
     return kn.simulate(model, q, still, record=["impulse"], **options)

@@ -78,8 +78,9 @@ def test_mass_matrix_and_fall(path: Path) -> None:
 WALKERS = ["ant", "half_cheetah", "hopper", "humanoid", "humanoidstandup", "walker2d", "walker2d_v5"]
 
 
+@pytest.mark.parametrize("self_collision", [False, True], ids=["floor", "floor and limbs"])
 @pytest.mark.parametrize("name", WALKERS)
-def test_they_come_down_on_their_floors(name: str) -> None:
+def test_they_come_down_on_their_floors(name: str, self_collision: bool) -> None:
     """Two seconds of limp limbs on the shapes of the file: what its floor gives is their weight over time and the
     momentum they have left, whatever limits, springs and limbs that hit each other do.
 
@@ -87,9 +88,15 @@ def test_they_come_down_on_their_floors(name: str) -> None:
     """
     steps, dt = 1000, 2e-3
     scene = kn.Scene()
-    scene.add_robot(kn.read_mjcf(ASSETS / f"{name}.xml"), "r", self_collision=True)
+    scene.add_robot(kn.read_mjcf(ASSETS / f"{name}.xml"), "r", self_collision=self_collision)
     model = kn.compile(scene)
     on_floor = torch.tensor([pair.endswith(" on r/world/floor") for pair in model.candidates.names])
+    there = mujoco.MjModel.from_xml_path(str(ASSETS / f"{name}.xml"))
+    solid = {
+        n for n in range(there.ngeom) if there.geom_bodyid[n] and (there.geom_contype[n] or there.geom_conaffinity[n])
+    }
+    assert len({n for n, on in zip(model.candidates.names, on_floor, strict=True) if on}) == len(solid)
+    assert self_collision or bool(on_floor.all())
     start = torch.zeros(model.nv, dtype=torch.float64)
     options = {"steps": steps, "dt": dt, "record": ["impulse"], "progress": False}
     path = kn.simulate(model, model.initial_coordinates(), start, **options)

@@ -1,5 +1,5 @@
-"""The articulated-body algorithm and its adjoint: against factors of the mass matrix, the derived adjoint, Pinocchio,
-extended precision and central differences."""
+"""The articulated-body algorithm and its adjoint: against factors of the mass matrix, the derived adjoint, a plain twin
+made of the operators of appendix G, Pinocchio, extended precision and central differences."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests import appendix_g as g
+from tests.aba_twin import Record, forward_dynamics
 from torch import Tensor
 
 import kinema as kn
@@ -101,7 +103,7 @@ def test_all_ways_agree(name):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_trees_against_pinocchio(seed):
+def test_random_trees_against_pinocchio_and_the_plain_twin(seed):
     case = twins.Case(seed)
     given = {"q": case.q, "v": case.v, "tau": case.tau} | case.model.parameters(*NUMBERS)
     a, gradients = solved(case.model, given, ARTICULATED)
@@ -112,6 +114,88 @@ def test_random_trees_against_pinocchio(seed):
     inverse = twins.pinocchio.computeMinverse(case.twin, case.data, case.qp)
     inverse = np.triu(inverse) + np.triu(inverse, 1).T
     assert twins.difference(gradients["tau"], (inverse @ weights)[case.order]) < twins.VALUES
+    plain_a, wanted = plain(case.model, given)
+    assert twins.difference(a, plain_a.numpy()) < twins.VALUES
+    assert all(twins.difference(gradients[n], x.numpy()) < twins.DERIVATIVES for n, x in wanted.items())
+
+
+# -- the plain twin --------------------------------------------------------------------------------------------------
+
+MISPRINTED = {
+    "apply": g.printed_apply,
+    "apply_transpose": g.printed_apply_transpose,
+    "v_vT": g.printed_v_vT,
+    "shift": lambda adj, D, X: g.adj_shift(adj, D, X, g.printed_st2sd),
+}
+"""Operators of the twin whose adjoint is misprinted in the paper, with what it prints."""
+
+
+def plain(model: kn.Model, given: dict[str, Tensor], operators: dict[str, g.Operator] = g.OPERATORS):
+    """Accelerations and gradients of the sum of `solved`, by the operators of appendix G."""
+    record = Record({n: t.numpy() for n, t in given.items()}, operators)
+    a = forward_dynamics(model.tree, record)
+    for node, weight in zip(a, np.linspace(-1, 2, len(a)), strict=True):
+        node.adj[:] = weight
+    record.sweep()
+    return torch.tensor([node.value for node in a]), {n: torch.tensor(x) for n, x in record.gradient.items()}
+
+
+@pytest.mark.parametrize("name", FORESTS)
+@pytest.mark.parametrize("seed", [10, 11])
+def test_values_and_gradients_are_those_of_the_plain_twin(name, seed):
+    """Rounding, which grows with the condition of the mass matrix: 1e-10 of the values, 1e-9 of the gradients."""
+    model = model_of(*FORESTS[name])
+    given = state_of(model, seed) | model.parameters(*NUMBERS)
+    wanted_a, wanted = plain(model, given)
+    leaves = {n: t.clone().requires_grad_() for n, t in given.items()}
+    a = kn.forward_dynamics(model, *(leaves[n] for n in ("q", "v", "tau")), {n: leaves[n] for n in NUMBERS})
+    loss = (a * torch.linspace(-1, 2, len(a), dtype=torch.float64)).sum()
+    public = a.detach(), dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+    for got_a, got in (public, solved(model, given, ARTICULATED), solved(model, given, FACTORS)):
+        assert relative(got_a, wanted_a) < 1e-10
+        errors = {n: relative(got[n], x) for n, x in wanted.items()}
+        assert len(errors) == 10 and max(errors.values()) < 1e-9, errors
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_the_twins_sweep_is_the_derivative_of_its_values(name):
+    """One direction through each input, of its size; h^2 of curvature and eps / h of rounding are both near 1e-10."""
+    model, random, h = model_of(*FORESTS[name]), np.random.default_rng(12), 1e-5
+    given = state_of(model, 12) | model.parameters(*NUMBERS)
+    _, gradients = plain(model, given)
+    weights = torch.linspace(-1, 2, model.nv, dtype=torch.float64)
+    for n, x in given.items():
+        way = torch.tensor(random.normal(size=x.shape)) * x.abs().mean()
+        ends = [plain(model, given | {n: x + side * h * way})[0] @ weights for side in (1, -1)]
+        slope = float((gradients[n] * way).sum())
+        wanted = float(ends[0] - ends[1]) / (2 * h)
+        assert abs(wanted - slope) < 1e-9 + 1e-7 * float(gradients[n].norm() * way.norm()), (n, wanted, slope)
+
+
+def errors_with(name: str, adjoint) -> float:
+    """The largest error of the twin's gradients with another adjoint of one operator."""
+    model = model_of(FORESTS["floating, mixed, with fixed bodies"][0])
+    given = state_of(model, 13) | model.parameters(*NUMBERS)
+    _, wanted = solved(model, given, FACTORS)
+    _, got = plain(model, given, g.OPERATORS | {name: replace(g.OPERATORS[name], adjoint=adjoint)})
+    return max(relative(got[n], x) for n, x in wanted.items())
+
+
+@pytest.mark.parametrize("name", g.OPERATORS)
+def test_a_wrong_adjoint_of_any_operator_is_seen(name):
+    """All operators of the twin are used, and a ten-thousandth of an adjoint is more than the tolerance lets pass."""
+    right = g.OPERATORS[name].adjoint
+
+    def slightly_wrong(adj, *arguments):
+        return [(1 + 1e-4) * g.together(x) for x in right(adj, *arguments)]
+
+    assert errors_with(name, right) < 1e-9
+    assert errors_with(name, slightly_wrong) > 1e-9
+
+
+@pytest.mark.parametrize("name", MISPRINTED)
+def test_with_a_misprint_the_sweep_is_wrong(name):
+    assert errors_with(name, MISPRINTED[name]) > 1e-3
 
 
 # -- chains --------------------------------------------------------------------------------------------------------

@@ -136,7 +136,8 @@ def pressed_pair(first: str, second: str, law: str, friction: float, dt: float =
         q[at + 2] -= float(path.recorded["gap"][0].min()) + 1e-3
     v = 0.02 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     v[-3:] = torch.tensor([0.3, 0.1, -0.1])
-    names = ("mass", "com", "inertia", "gravity", "friction", "size", "centre", "stiffness")
+    names = ["mass", "com", "inertia", "gravity", "friction", "size", "centre"]
+    names += ["stiffness"] if "stiffness" in model.parameter_names else []
     if law == "compliant":
         return Case(model, q, v, (*names, "contact/k_e", "contact/k_d", "contact/k_f"), record=SEEN, dt=dt)
     return Case(model, q, v, (*names, "contact/erp", "contact/cfm"), record=("impulse",), dt=dt)
@@ -164,10 +165,13 @@ def test_pairs_in_contact(steps, tolerance, h, dt, law):
 
 
 @pytest.mark.parametrize(
-    ("steps", "tolerance", "h", "dt"), [(1, 1e-6, 1e-6, 1e-3), (32, 1e-5, 3e-7, 1e-3), (256, 1e-4, 3e-7, 2.5e-4)]
+    ("steps", "tolerance", "h", "dt"), [(1, 1e-6, 1e-6, 1e-3), (32, 1e-5, 1e-6, 1e-3), (256, 1e-4, 3e-7, 2.5e-4)]
 )
 def test_shapes_on_plane_and_terrain(steps, tolerance, h, dt):
-    """Each shape by two laws, in long runs by the third; each must press, in long runs for a quarter of the steps."""
+    """Each shape by two laws, in long runs by the third; each must press, in long runs for a quarter of the steps.
+
+    The smallest derivatives after 32 steps are 0.02 of a loss that is rounded to 1e-13: they need an h of 1e-6.
+    """
     counts = Counts()
     for number, ((shape, ground), (law, friction)) in enumerate(product(GROUNDS, LAWS)):
         if (number % 3 == number // 3 % 3) != (steps > 32):

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compile
 DT, H = 2e-3, 1e-6
 
 
-def pressed(robot) -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
+def pressed(robot, **words) -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
     """A robot a little below the ground, three worlds in slow motion."""
-    scene = kn.Scene(contact=kn.Contact(cfm=1e-3))
+    scene = kn.Scene(contact=kn.Contact(cfm=1e-3, **words))
     scene.add_ground()
     scene.add_robot(robot, "r")
     model = kn.compile(scene)
@@ -106,14 +106,75 @@ def test_steps_of_other_integrators():
     assert torch.allclose(found["rk4"].by_state[:2].sum(0), torch.cat(torch.autograd.grad(out, leaves)), rtol=1e-12)
 
 
+# -- impulses as state -----------------------------------------------------------------------------------------------
+
+
+def started() -> tuple[kn.Model, dict[str, torch.Tensor]]:
+    """Three worlds in contact, of three sweeps each from impulses of another step, which are far from a solution."""
+    model, q, v = pressed(quadruped(), warm_start=True, sweeps=3)
+    kept = kn.simulate(model, q, 0.9 * v, steps=1, dt=DT, progress=False).impulses_end
+    assert kept.shape == (3, len(model.initial_impulses())) and (kept.unflatten(-1, (-1, 3))[..., 0] > 0).any(-1).all()
+    return model, {"q": q, "v": v, "impulses": kept}
+
+
+def test_jacobians_of_kept_impulses_are_those_of_differences():
+    """Every column and row of a state that impulses belong to, <= 1e-6 relative to the largest entry of its block.
+
+    Impulses of candidates that do not touch are zero and stay so; the others are away from their bounds or at one that
+    moves along with them.
+    """
+    model, given = started()
+    found = kn.step_with_jacobian(model, **given, dt=DT)
+    after = kn.step(model, **given, dt=DT)
+    assert all(torch.equal(a, b) for a, b in zip((found.q, found.v, found.impulses), after, strict=True))
+    counts = [x.shape[-1] for x in given.values()]
+    assert found.by_state.shape == (3, sum(counts), sum(counts)) and found.by_tau.shape == (3, sum(counts), model.nv)
+    for name, by in zip(given, found.by_state.split(counts, -1), strict=True):
+        columns = []
+        for k in range(given[name].shape[-1]):
+            shift = torch.zeros_like(given[name])
+            shift[..., k] = H
+            sides = [kn.step(model, **given | {name: given[name] + sign * shift}, dt=DT) for sign in (1, -1)]
+            columns.append((torch.cat(sides[0], -1) - torch.cat(sides[1], -1)) / (2 * H))
+        wanted = torch.stack(columns, -1)
+        for got, rows in zip(by.split(counts, -2), wanted.split(counts, -2), strict=True):
+            assert float(rows.abs().max()) > 1e-3, "it matters"
+            assert float((got - rows).abs().max()) <= 1e-6 * float(rows.abs().max()), name
+
+
+def test_steps_with_impulses_are_a_run():
+    """To the bit; and the Jacobian of a chain of steps is the product of theirs."""
+    model, given = started()
+    run = kn.simulate(model, **given, steps=5, dt=DT, progress=False)
+    state, product = tuple(given.values()), torch.eye(sum(x.shape[-1] for x in given.values()), dtype=torch.float64)
+    for _ in range(5):
+        q, v, impulses = state
+        product = kn.step_with_jacobian(model, q, v, dt=DT, impulses=impulses).by_state @ product
+        state = kn.step(model, q, v, dt=DT, impulses=impulses)
+    assert all(torch.equal(a, b) for a, b in zip(state, (run.q_end, run.v_end, run.impulses_end), strict=True))
+    leaves = [x.clone().requires_grad_() for x in given.values()]
+    again = kn.simulate(model, *leaves[:2], impulses=leaves[2], steps=5, dt=DT, progress=False)
+    wanted = torch.cat(torch.autograd.grad(again.v_end.sum(), leaves), -1)
+    rows = slice(model.nq, model.nq + model.nv)
+    assert torch.allclose(product[:, rows].sum(-2), wanted, rtol=1e-10, atol=1e-10 * float(wanted.abs().max()))
+
+
 @pytest.mark.parametrize("one", [kn.step, kn.step_with_jacobian])
-def test_kept_impulses_are_state_that_a_single_step_does_not_have(one):
+def test_kept_impulses_are_asked_for(one):
     scene = kn.Scene(contact=kn.Contact(warm_start=True))
     scene.add_robot(pendulum(1))
     free = kn.compile(scene)
-    one(free, free.initial_coordinates(), torch.zeros(1, dtype=torch.float64), dt=DT)  # nothing to keep
+    still = torch.zeros(1, dtype=torch.float64)
+    one(free, free.initial_coordinates(), still, dt=DT)  # nothing to keep
+    assert free.initial_impulses().shape == (0,)
+    with pytest.raises(kn.InputError, match="starts its sweeps from zero"):
+        one(free, free.initial_coordinates(), still, dt=DT, impulses=still)
     scene.add_ground()
     scene.add_robot(quadruped())
     model = kn.compile(scene)
-    with pytest.raises(kn.InputError, match=r"(?s)warm_start=True\) impulses are part of the state.*impulses_end"):
-        one(model, model.initial_coordinates(), torch.zeros(model.nv, dtype=torch.float64), dt=DT)
+    state = model.initial_coordinates(), torch.zeros(model.nv, dtype=torch.float64)
+    with pytest.raises(kn.InputError, match=r"(?s)warm_start=True\) impulses are part of the state.*initial_impulses"):
+        one(model, *state, dt=DT)
+    with pytest.raises(kn.InputError, match="impulses has the wrong shape"):
+        one(model, *state, dt=DT, impulses=still)
+    one(model, *state, dt=DT, impulses=model.initial_impulses())

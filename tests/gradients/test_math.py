@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests import appendix_g as g
+from tests.appendix_g import blocks_of, flat, hat, make, parts, together
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -62,15 +64,6 @@ needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="no C++ com
 CLOSE, SOLVED = 1e-14, 1e-12
 
 
-def flat(value):
-    """The numbers of a value of the language."""
-    return np.array(types.scalars_of(value), float)
-
-
-def make(kind, numbers):
-    return types.from_scalars(kind, iter(np.ravel(numbers)))
-
-
 def matrix(value):
     return flat(value).reshape(3, 3)
 
@@ -100,19 +93,10 @@ def draw(request):
         if kind is SymmetricDyad:
             return one(RigidInertia).dyad() + one(RigidInertia).shift(one(Transform)).dyad()
         if kind is Dyad:
-            return Dyad(*(make(mat33, b) for b in _blocks(random.uniform(-1, 1, (6, 6)) + 4 * np.eye(6))))
+            return Dyad(*(make(mat33, b) for b in blocks_of(random.uniform(-1, 1, (6, 6)) + 4 * np.eye(6))))
         return make(kind, random.uniform(-1, 1, len(types.flatten(kind))))
 
     return one
-
-
-def _blocks(M):
-    return M[:3, :3], M[:3, 3:], M[3:, :3], M[3:, 3:]
-
-
-def hat(v):
-    x, y, z = np.ravel(v)
-    return np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
 
 
 def six(value):
@@ -396,142 +380,6 @@ def quaternion_mul_vec(e: Index, q: Array[Quat], v: Array[vec3], out: Array[Quat
     out[e] = q[e].mul_vec(v[e])
 
 
-# Hand-derived adjoints of one element: from the cotangent of the result and the arguments (3 x 3 matrices, vectors; a
-# motion or force as (2, 3), a transform as E and r, a dyad as (2, 2, 3, 3)) to the cotangents of the arguments.
-# x is the cross product, X.T the transpose, as in the paper; `printed` holds what the paper prints where that is wrong.
-
-x = np.cross
-
-
-def adj_apply(adj, X, a):
-    """Eq. 29. The paper prints the transpose of adj_E; with it E does not fit b1 = E a1."""
-    (E, r), (a1, a2), (b1, b2) = X, a, adj
-    adj_E = np.outer(b1, a1) + np.outer(b2, a2 - x(r, a1))
-    return [(adj_E, x(E.T @ b2, a1)), (E.T @ b1 - x(E.T @ b2, r), E.T @ b2)]
-
-
-def printed_apply(adj, X, a):
-    (adj_E, adj_r), adj_a = adj_apply(adj, X, a)
-    return [(adj_E.T, adj_r), adj_a]
-
-
-def adj_apply_inverse(adj, X, a):
-    """Eq. 31, as printed."""
-    (E, r), (a1, a2), (b1, b2) = X, a, adj
-    adj_E = np.outer(a1, b1 + x(b2, r)) + np.outer(a2, b2)
-    return [(adj_E, -x(b2, E.T @ a1)), (E @ (b1 + x(b2, r)), E @ b2)]
-
-
-def adj_apply_transpose(adj, X, a):
-    """Eq. 33. The paper prints the transpose of adj_E."""
-    (E, r), (a1, a2), (b1, b2) = X, a, adj
-    adj_E = np.outer(a1, b1) + np.outer(a2, x(b1, r) + b2)
-    return [(adj_E, -x(b1, E.T @ a2)), (E @ b1, E @ (x(b1, r) + b2))]
-
-
-def printed_apply_transpose(adj, X, a):
-    (adj_E, adj_r), adj_a = adj_apply_transpose(adj, X, a)
-    return [(adj_E.T, adj_r), adj_a]
-
-
-def adj_apply_inverse_transpose(adj, X, a):
-    """Eq. 35 with E^T for E: the paper derives it, consistently, for its misprinted eq. 34 (E^T for E)."""
-    (E, r), (a1, a2), (b1, b2) = X, a, adj
-    adj_E = np.outer(b1, a1 - x(r, a2)) + np.outer(b2, a2)
-    return [(adj_E, x(E.T @ b1, a2)), (E.T @ b1, -x(E.T @ b1, r) + E.T @ b2)]
-
-
-def printed_apply_inverse_transpose(adj, X, a):
-    (E, r), (a1, a2), (b1, b2) = X, a, adj
-    adj_E = np.outer(a1 - x(r, a2), b1) + np.outer(a2, b2)
-    return [(adj_E, x(E @ b1, a2)), (E @ b1, -x(E @ b1, r) + E @ b2)]
-
-
-def adj_transform_multiply(adj, X, Y):
-    """Eq. 37, as printed."""
-    (adj_E, adj_r), (E1, r1), (E2, _) = adj, X, Y
-    return [(adj_E @ E2.T, E2 @ adj_r), (E1.T @ adj_E + np.outer(r1, adj_r), adj_r)]
-
-
-def adj_crossm(adj, a, b):
-    """Eq. 39, as printed."""
-    (w0, v0), (w1, v1), (w2, v2) = adj, a, b
-    return [(-x(w0, w2) - x(v0, v2), -x(v0, w2)), (x(w0, w1) + x(v0, v1), x(v0, w1))]
-
-
-def adj_crossf(adj, a, b):
-    """Eq. 41, as printed."""
-    (w0, v0), (w1, v1), (w2, v2) = adj, a, b
-    return [(-x(w0, w2) - x(v0, v2), -x(w0, v2)), (x(w0, w1), x(w0, v1) + x(v0, w1))]
-
-
-def adj_mul_ori(adj, D, a):
-    """Eq. 43, as printed."""
-    (w0, v0), (w, v) = adj, a
-    adj_D = [[np.outer(w0, w), np.outer(w0, v)], [np.outer(v0, w), np.outer(v0, v)]]
-    return [adj_D, (D[0][0].T @ w0 + D[1][0].T @ v0, D[0][1].T @ w0 + D[1][1].T @ v0)]
-
-
-def adj_mul_inv(adj, D, a):
-    """Eq. 45, as printed: the adjoint of the printed eq. 44."""
-    (w0, v0), (w, v) = adj, a
-    adj_D = [[np.outer(w, w0), np.outer(v, w0)], [np.outer(w, v0), np.outer(v, v0)]]
-    return [adj_D, (D[0][0] @ w0 + D[1][0] @ v0, D[0][1] @ w0 + D[1][1] @ v0)]
-
-
-def adj_v_vT(adj, a, b):
-    """Eq. 47. In the last line the paper prints m21 where m12 belongs."""
-    (m11, m12), (m21, m22) = adj
-    (w1, v1), (w2, v2) = a, b
-    return [(m11 @ w2 + m12 @ v2, m21 @ w2 + m22 @ v2), (m11.T @ w1 + m21.T @ v1, m12.T @ w1 + m22.T @ v1)]
-
-
-def printed_v_vT(adj, a, b):
-    (_, _), (m21, m22) = adj
-    first, (adj_w2, _) = adj_v_vT(adj, a, b)
-    return [first, (adj_w2, m21.T @ a[0] + m22.T @ a[1])]
-
-
-def vee(m):
-    """The adjoint of v x, eq. 49."""
-    return np.array([m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]])
-
-
-def adj_st2sd(adj, X):
-    """Eq. 51. The paper prints n11^T + n22^T - (r x) n21, and -(E n21) x without the transpose of E."""
-    (n11, _), (n21, n22) = adj
-    E, r = X
-    return [(n11 + n22 + n21 @ hat(r), -vee(E.T @ n21))]
-
-
-def printed_st2sd(adj, X):
-    (n11, _), (n21, n22) = adj
-    E, r = X
-    return [(n11.T + n22.T - hat(r) @ n21, -vee(E @ n21))]
-
-
-def adj_shift(adj, D, X):
-    """Eq. 52: decomposed into eq. 23 with 6 x 6 matrices, a = st2sd(X), and eq. 51."""
-    a = np.block([[X[0], np.zeros((3, 3))], [-X[0] @ hat(X[1]), X[0]]])
-    b, c = np.block([list(row) for row in D]), np.block([list(row) for row in adj])
-    adj_a = b.T @ a @ c + b @ a @ c.T
-    adj_b = a @ c @ a.T
-    (adj_X,) = adj_st2sd(_as_blocks(adj_a), X)
-    return [_as_blocks(adj_b), adj_X]
-
-
-def adj_mul_vec(adj, q, v):
-    """Eq. 53 has no printed adjoint. With the result (s, u) = (-q.v, w v + q x v):"""
-    (s, *u), (w, *qv) = adj, q
-    u, qv = np.array(u), np.array(qv)
-    return [np.array([u @ v, *(-s * v + x(v, u))]), -s * qv + w * u + x(u, qv)]
-
-
-def _as_blocks(M):
-    a, b, c, d = _blocks(M)
-    return [[a, b], [c, d]]
-
-
 @dataclass
 class Case:
     """An operator of the appendix: number of its equation, kernel, adjoint, and a wrong adjoint if one is printed."""
@@ -543,48 +391,30 @@ class Case:
 
 
 CASES = [
-    Case(20, scalar_multiply, lambda adj, b, c: [adj * c, b * adj]),
-    Case(21, matrix_vector, lambda adj, m, a: [np.outer(adj, a), m.T @ adj]),
-    Case(22, matrix_multiply, lambda adj, a, b: [adj @ b.T, a.T @ adj]),
-    Case(23, matrix_congruence, lambda adj, a, b: [b.T @ a @ adj + b @ a @ adj.T, a @ adj @ a.T]),
-    Case(24, matrix_inverse, lambda adj, a: [-np.linalg.inv(a).T @ adj @ np.linalg.inv(a).T]),
-    Case(25, three_matrices, lambda adj, a, b, c: [adj @ c.T @ b.T, a.T @ adj @ c.T, b.T @ a.T @ adj]),
-    Case(26, vector_cross, lambda adj, a, b: [-x(adj, b), x(adj, a)]),
-    Case(27, vector_norm, lambda adj, b: [adj / np.linalg.norm(b) * b]),
-    Case(29, apply, adj_apply, printed_apply),
-    Case(31, apply_inverse, adj_apply_inverse),
-    Case(33, apply_transpose, adj_apply_transpose, printed_apply_transpose),
-    Case(35, apply_inverse_transpose, adj_apply_inverse_transpose, printed_apply_inverse_transpose),
-    Case(37, transform_multiply, adj_transform_multiply),
-    Case(39, crossm, adj_crossm),
-    Case(41, crossf, adj_crossf),
-    Case(43, dyad_mul_ori, adj_mul_ori),
-    Case(45, dyad_mul_inv, adj_mul_inv),
-    Case(47, dyad_v_vT, adj_v_vT, printed_v_vT),
-    Case(49, dyad_v_cross, lambda adj, a: [vee(adj)]),
-    Case(51, dyad_st2sd, adj_st2sd, printed_st2sd),
-    Case(52, dyad_shift, adj_shift),
-    Case(53, quaternion_mul_vec, adj_mul_vec),
+    Case(20, scalar_multiply, g.adj_scalar_multiply),
+    Case(21, matrix_vector, g.adj_matrix_vector),
+    Case(22, matrix_multiply, g.adj_matrix_multiply),
+    Case(23, matrix_congruence, g.adj_congruence),
+    Case(24, matrix_inverse, g.adj_matrix_inverse),
+    Case(25, three_matrices, g.adj_three_matrices),
+    Case(26, vector_cross, g.adj_vector_cross),
+    Case(27, vector_norm, g.adj_norm),
+    Case(29, apply, g.adj_apply, g.printed_apply),
+    Case(31, apply_inverse, g.adj_apply_inverse),
+    Case(33, apply_transpose, g.adj_apply_transpose, g.printed_apply_transpose),
+    Case(35, apply_inverse_transpose, g.adj_apply_inverse_transpose, g.printed_apply_inverse_transpose),
+    Case(37, transform_multiply, g.adj_transform_multiply),
+    Case(39, crossm, g.adj_crossm),
+    Case(41, crossf, g.adj_crossf),
+    Case(43, dyad_mul_ori, g.adj_mul_ori),
+    Case(45, dyad_mul_inv, g.adj_mul_inv),
+    Case(47, dyad_v_vT, g.adj_v_vT, g.printed_v_vT),
+    Case(49, dyad_v_cross, g.adj_v_cross),
+    Case(51, dyad_st2sd, g.adj_st2sd, g.printed_st2sd),
+    Case(52, dyad_shift, g.adj_shift),
+    Case(53, quaternion_mul_vec, g.adj_mul_vec),
 ]
 ELEMENTS = 7
-
-
-def parts(numbers):
-    """One element as the adjoints take it."""
-    return {
-        1: lambda n: n[0],
-        3: lambda n: n,
-        4: lambda n: n,
-        6: lambda n: n.reshape(2, 3),
-        9: lambda n: n.reshape(3, 3),
-        12: lambda n: (n[:9].reshape(3, 3), n[9:]),
-        36: lambda n: n.reshape(2, 2, 3, 3),
-    }[len(numbers)](numbers)
-
-
-def together(value):
-    """The inverse of `parts`."""
-    return np.concatenate([together(v) for v in value]) if isinstance(value, (tuple, list)) else np.ravel(value)
 
 
 @pytest.fixture(scope="module")
@@ -623,7 +453,7 @@ def test_printed_inverse_transpose_is_not_the_inverse_of_the_transpose(draw):
     """Eq. 34 with E^T, as the paper prints it, does not undo eq. 32; with E it does (see the tests above)."""
     X, f = draw(Transform), draw(Force)
     E, (n, force), r = matrix(X.E), flat(f).reshape(2, 3), flat(X.r)
-    printed = make(Force, [E.T @ (n - x(r, force)), E.T @ force])
+    printed = make(Force, [E.T @ (n - np.cross(r, force)), E.T @ force])
     assert not close(X.apply_transpose(printed), f, 1e-3)
 
 

@@ -138,6 +138,18 @@ def test_check_shows_joints_actuators_loops_and_pairs():
     assert ["sites", "2"] in rows_of(with_sites(chain(), "s", "t"))[0]["in all"]
 
 
+def test_check_shows_what_stands_by():
+    """A floor of the robot's own file; what it cannot touch is refused whether links collide with each other or not."""
+    robot = chain(Shape("sphere", (0.1,)))
+    floor = Body("world", shapes=(Shape("plane"),))
+    tables, found = rows_of(replace(robot, bodies=(*robot.bodies, floor)))
+    assert tables["what may touch"][1] == ["with what stands by", "sphere and plane", "2", "2", "-"]
+    assert not found.refused
+    sheet = chain(Shape("plane"))
+    _, found = rows_of(replace(sheet, bodies=(*sheet.bodies, floor)))
+    assert any("world/0: plane and plane cannot touch" in text for text in found.refused)
+
+
 @pytest.mark.parametrize(
     ("robot", "refused", "odd"),
     [

@@ -200,7 +200,8 @@ def test_energy_is_kept_in_free_motion(name: str) -> None:
     model = model_of(PROMISES[name].robot)
     generator = torch.Generator().manual_seed(1)
     start = 0.5 * torch.randn(model.nv, dtype=torch.float64, generator=generator)
-    nothing = {n: torch.zeros(model.nv, dtype=torch.float64) for n in ("damping", "stiffness")}
+    held = [n for n in ("damping", "stiffness") if n in model.parameter_names]
+    nothing = {n: torch.zeros_like(t) for n, t in model.parameters(*held).items()}
     if model.constraints.limit_names:
         far = torch.full((len(model.constraints.limit_names),), 1e9, dtype=torch.float64)
         nothing |= {"lower": -far, "upper": far}

@@ -28,7 +28,8 @@ def tree(seed: int, floating: bool) -> tuple[kn.Model, dict[str, Tensor]]:
     scene = kn.Scene((0.0, 0.0, 0.0 if floating else -9.81))
     scene.add_robot(random_tree(seed, 4, kinds=kinds, floating=floating, fixed=0))
     model = kn.compile(scene)
-    return model, {name: torch.zeros(model.nv, dtype=torch.float64) for name in ("stiffness", "damping", "armature")}
+    held = [n for n in ("stiffness", "damping", "armature") if n in model.parameter_names]
+    return model, {n: torch.zeros_like(t) for n, t in model.parameters(*held).items()}
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -88,7 +88,7 @@ def test_momentum_of_a_tree_in_space():
     scene.add_robot(random_tree(11, 5, floating=True, fixed=0))
     model = kn.compile(scene)
     v = 0.5 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    free = {name: torch.zeros(model.nv, dtype=torch.float64) for name in ("stiffness", "damping", "armature")}
+    free = {n: torch.zeros_like(t) for n, t in model.parameters("stiffness", "damping", "armature").items()}
     drift = []
     for dt in (1e-3, 5e-4):
         steps = int(1 / dt)
@@ -120,6 +120,50 @@ def test_stiff_springs_and_dampers_are_stable():
     path = kn.simulate(base, numbers(0.0), numbers(0.0), steps=200, dt=1e-2, params=stiff, progress=False)
     # Gravity pulls by m g l sin(0.3) = 5.8 N m, a deflection of 6e-8 rad.
     assert abs(float(path.q_end) - 0.3) < 1e-7 and abs(float(path.v_end)) < 1e-9
+
+
+def floating_shoulder() -> kn.Model:
+    """A body that floats, an arm on a ball joint, and a forearm on a hinge."""
+    rod = MassProperties(1.0, (0.0, 0.0, -0.1), (0.01, 0.0, 0.0, 0.02, 0.0, 0.03))
+    joints = (Joint("base", "free"), Joint("shoulder", "ball"), Joint("elbow", "revolute", stiffness=3.0, rest=0.2))
+    place, names = Pose((0.0, 0.0, -0.2)), ("trunk", "arm", "forearm")
+    return model_of(*(Body(names[i], names[i - 1] if i else None, place, (joints[i],), rod) for i in range(3)))
+
+
+def test_springs_are_numbers_of_hinges_and_slides_alone():
+    """A stiffness that nothing would use is refused: no number is ignored, and those that there are have gradients."""
+    model = floating_shoulder()
+    assert model.nv == 10 and model.parameters("stiffness")["stiffness"].tolist() == [3.0]
+    assert model.parameters("r/elbow/rest")["r/elbow/rest"].tolist() == 0.2
+    for name in ("shoulder", "base"):
+        for word in ("stiffness", "rest"):
+            message = f"(?s)no parameter 'r/{name}/{word}'.*r/elbow/{word}.*three revolute"
+            with pytest.raises(kn.InputError, match=message):
+                kn.simulate(model, steps=1, dt=1e-3, params={f"r/{name}/{word}": numbers(1.0, 1.0, 1.0)})
+    with pytest.raises(kn.InputError, match=r"(?s)'stiffness' has the wrong shape.*\(10,\).*three revolute"):
+        kn.simulate(model, steps=1, dt=1e-3, params={"stiffness": torch.ones(10, dtype=torch.float64)})
+
+    def loss(given):
+        path = kn.simulate(model, steps=8, dt=2e-3, params=given, progress=False)
+        return path.v_end @ torch.linspace(-1, 2, model.nv, dtype=torch.float64)
+
+    leaves = model.parameters("stiffness", "rest", requires_grad=True)
+    gradients = dict(zip(leaves, torch.autograd.grad(loss(leaves), list(leaves.values())), strict=True))
+    for name, slope in gradients.items():
+        # The end is nearly linear in both: differences are good to eps / h.
+        ends = [loss({n: t.detach() + side * 1e-4 * (n == name) for n, t in leaves.items()}) for side in (1, -1)]
+        assert abs(float(slope)) > 1e-4
+        assert float(ends[0] - ends[1]) / 2e-4 == pytest.approx(float(slope), rel=1e-7), name
+
+
+def test_models_without_hinges_and_slides_have_no_springs():
+    scene = kn.Scene()
+    scene.add_robot(random_tree(3, 3, kinds=("ball",), floating=True, fixed=0))
+    model = kn.compile(scene)
+    assert "stiffness" not in model.parameter_names and "rest" not in model.parameter_names
+    assert torch.isfinite(kn.simulate(model, steps=3, dt=1e-3, progress=False).q_end).all()
+    with pytest.raises(kn.InputError, match="no parameter 'stiffness'"):
+        kn.simulate(model, steps=1, dt=1e-3, params={"stiffness": torch.ones(model.nv, dtype=torch.float64)})
 
 
 @pytest.mark.parametrize(("steps", "tolerance"), [(1, 1e-6), (32, 1e-5), (256, 1e-4)])

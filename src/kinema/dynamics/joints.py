@@ -9,14 +9,16 @@ from kinema.math import Force, Motion
 
 @record
 class Springs:
-    """Springs and dampers, one of each per degree of freedom.
+    """Springs of revolute and prismatic joints, and dampers of all.
 
-    coordinate: Number of the coordinate in q, -1 where there is none (free and ball joints).
-    stiffness: [N m/rad, N/m]
-    rest: Coordinate without force [rad, m].
-    damping: [N m s/rad, N s/m]
+    spring: Number of the spring of each degree of freedom, -1 where there is none (free and ball joints).
+    coordinate: What each spring stretches: number of the coordinate in q.
+    stiffness: Of each spring [N m/rad, N/m].
+    rest: Coordinate at which each spring is without force [rad, m].
+    damping: Of each degree of freedom [N m s/rad, N s/m].
     """
 
+    spring: Array[Int]
     coordinate: Array[Int]
     stiffness: Array[Float]
     rest: Array[Float]
@@ -48,10 +50,11 @@ def net_forces(
     for i in range(len(tau)):
         resisting = springs.damping[i]
         pull = springs.damping[i] * v[i]
-        if springs.coordinate[i] >= 0:
-            stretch = q[springs.coordinate[i]] - springs.rest[i] + dt * v[i]
-            pull = pull + springs.stiffness[i] * stretch
-            resisting = resisting + dt * springs.stiffness[i]
+        j = springs.spring[i]
+        if j >= 0:
+            stretch = q[springs.coordinate[j]] - springs.rest[j] + dt * v[i]
+            pull = pull + springs.stiffness[j] * stretch
+            resisting = resisting + dt * springs.stiffness[j]
         net[i] = tau[i] + drive[i] - bias[i] - pull
         diagonal[i] = armature[i] + dt * resisting + resist[i]
 

@@ -14,7 +14,9 @@ from kinema.model.shapes import CandidateArrays, ShapeArrays, add_hulls, find_ca
 from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.tree import Placed, TreeArrays, build_tree
 from kinema.model.visuals import VisualArrays, find_visuals
-from kinema.scene.scene import Contact, Scene
+from kinema.scene.scene import MLCP, Contact, Scene
+
+FIXED_IMPULSES, CONTACT_IMPULSES = "fixed_impulses", "contact_impulses"  # state of a warm start
 
 
 class Precision(Protocol):
@@ -79,6 +81,15 @@ class SceneArrays:
     def prescribed(self) -> list[str]:
         """Names of the joints whose motion is given, in the order of `simulate(motion=)`."""
         return [name for name, given in zip(self.tree.joints, self.tree.prescribed, strict=True) if given]
+
+    @property
+    def kept_impulses(self) -> dict[str, int]:
+        """What a warm start adds to the state: numbers of impulses of fixed rows, and of all candidates."""
+        if not self.contact.warm_start:
+            return {}
+        rows, candidates = self.constraints, len(self.candidates) if self.contact.law == MLCP else 0
+        counts = {FIXED_IMPULSES: rows.singles + 3 * rows.equations, CONTACT_IMPULSES: 3 * candidates}
+        return {name: count for name, count in counts.items() if count}
 
 
 def find_arrays(scene: Scene) -> SceneArrays:

@@ -14,13 +14,15 @@ from torch import Tensor
 from kinema.errors import InputError
 from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.model.derived import derived_numbers
+from kinema.model.tree import OF_SPRING
 from kinema.scene.scene import Scene
 
 OF_BODY = ("mass", "com", "inertia")
 OF_JOINT = ("offset", "axis")
-OF_DOF = ("armature", "damping", "stiffness", "rest")
+OF_DOF = ("armature", "damping")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
 OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f")
+SPRINGS = "only revolute and prismatic joints have springs; in place of a ball joint, take three revolute ones"
 _OF_NUMPY = {np.dtype(np.float64): torch.float64, np.dtype(np.float32): torch.float32}
 
 
@@ -43,6 +45,9 @@ class Model(SceneArrays):
         for names, owners in ((OF_BODY, tree.bodies), (OF_JOINT, tree.joints), (OF_DOF, of_dof)):
             for name in names:
                 self._add(name, getattr(tree, name), owners)
+        springs = np.flatnonzero(tree.spring_coordinates() >= 0)
+        for name in OF_SPRING:
+            self._add(name, getattr(tree, name)[springs], [of_dof[d] for d in springs])
         for name in OF_ACTUATOR:
             self._add(name, getattr(self.actuators, name), self.actuators.names)
         for name in ("lower", "upper"):
@@ -74,6 +79,10 @@ class Model(SceneArrays):
         """Coordinates q as placed: joints at zero, free bodies where they stand. Shape (nq,)."""
         return torch.tensor(self.tree.q, dtype=self.dtype)
 
+    def initial_impulses(self) -> Tensor:
+        """Impulses that a warm start begins with [N s]: zeros. Shape (count,), without a warm start (0,)."""
+        return torch.zeros(sum(self.kept_impulses.values()), dtype=self.dtype)
+
     def initial_particles(self) -> tuple[Tensor, Tensor]:
         """Positions [m] and velocities [m/s] of all particles as placed. Shapes (particles, 3)."""
         return torch.tensor(self.matter.x, dtype=self.dtype), torch.tensor(self.matter.v, dtype=self.dtype)
@@ -93,7 +102,8 @@ class Model(SceneArrays):
                 "particles/spring_stiffness", ".../spring_damping", ".../spring_rest"; per vertex ".../point_mass";
                 one for each "solid/skin_radius", ".../skin_k_e", ".../skin_k_d", ".../skin_k_f", ".../skin_friction",
                 ".../skin_thickness";
-                or a whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ...
+                or a whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ..., of all that
+                have such a number (only revolute and prismatic joints have "stiffness" and "rest").
             requires_grad: Whether they collect gradients.
         """
         found = {}
@@ -124,7 +134,8 @@ class Model(SceneArrays):
                 )
             if given.shape[given.ndim - len(wanted) :] != wanted:
                 expected = f"(*batch, {', '.join(map(str, wanted))})" if wanted else "(*batch,)"
-                raise InputError(f"parameter {path!r} has the wrong shape", got=tuple(given.shape), expected=expected)
+                what, fix = f"parameter {path!r} has the wrong shape", SPRINGS if name in OF_SPRING else None
+                raise InputError(what, got=tuple(given.shape), expected=expected, fix=fix)
             batch = given.shape[: given.ndim - len(wanted)]
             if at is ...:
                 arrays[name] = given
@@ -140,7 +151,8 @@ class Model(SceneArrays):
     def _derived(self) -> dict[str, Tensor]:
         """What steps need beside the model's own numbers, for these."""
         with torch.inference_mode(False):  # they outlive the mode in which they are first asked for
-            return derived_numbers(self.matter, self._defaults, self._defaults)
+            unused = {n: torch.zeros(1, dtype=self.dtype) for n in OF_SPRING if n not in self._defaults}
+            return derived_numbers(self.matter, self._defaults, self._defaults) | unused
 
     def check_tensor(self, name: str, given: Tensor, count: int) -> None:
         """Raise InputError unless `given` has the model's precision and `count` numbers in its last axis."""
@@ -167,7 +179,8 @@ class Model(SceneArrays):
             return name, rows[0] if len(rows) == 1 else slice(rows[0], rows[-1] + 1)
         owners = list(dict.fromkeys(self._owners.get(name, [])))
         known = ", ".join(f"{one}/{name}" for one in owners) or ", ".join(self._defaults)
-        raise InputError(f"the model has no parameter {path!r}", expected=known)
+        fix = SPRINGS if name in OF_SPRING and owner in self.joints else None
+        raise InputError(f"the model has no parameter {path!r}", expected=known, fix=fix)
 
 
 def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:

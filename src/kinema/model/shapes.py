@@ -117,11 +117,17 @@ class CandidateArrays:
 
 @dataclass
 class Found:
-    """A shape, where it is, and what says which others it meets."""
+    """A shape, where it is, and what says which others it meets.
+
+    Attributes:
+        root: Body that the tree of its own begins with.
+        without: Kinds of shapes that it does not meet.
+    """
 
     name: str
     shape: Shape
     body: str
+    root: str
     robot: Placed | None
     link: int
     position: np.ndarray
@@ -137,7 +143,7 @@ def find_shapes(
     if ground is not None:
         plane = Shape(PLANE, pose=Pose((0.0, 0.0, ground.height)), group=ground.group)
         place = np.array([0.0, 0.0, ground.height])
-        found.append(Found(GROUND, plane, GROUND, None, WORLD, place, np.eye(3), ground.without))
+        found.append(Found(GROUND, plane, GROUND, GROUND, None, WORLD, place, np.eye(3), ground.without))
     arrays = ShapeArrays(
         names=[f.name for f in found],
         kind=[f.shape.kind for f in found],
@@ -156,6 +162,7 @@ def find_shapes(
 
 def _shapes(tree: TreeArrays, placed: Sequence[Placed]) -> Iterator[Found]:
     for one in placed:
+        parent = {body.name: body.parent for body in one.robot.bodies}
         for body in one.robot.bodies:
             b = tree.bodies.index(f"{one.name}/{body.name}")
             place, turn = tree.body_offset[b], tree.body_rotation[b]
@@ -169,7 +176,16 @@ def _shapes(tree: TreeArrays, placed: Sequence[Placed]) -> Iterator[Found]:
                     )
                 position = place + turn @ np.asarray(shape.pose.position, float)
                 rotation = turn @ rotation_matrix(shape.pose.rotation)
-                yield Found(name, shape, body.name, one, int(tree.body_link[b]), position, rotation)
+                yield Found(
+                    name, shape, body.name, _root(parent, body.name), one, int(tree.body_link[b]), position, rotation
+                )
+
+
+def _root(parent: dict[str, str | None], body: str) -> str:
+    """The first body of the tree that a body belongs to."""
+    while (up := parent[body]) is not None:
+        body = up
+    return body
 
 
 def _reach(shape: Shape) -> float:
@@ -321,9 +337,16 @@ def _meet(tree: TreeArrays, a: Found, b: Found) -> bool:
         return False
     if a.robot is not b.robot or a.robot is None:
         return True
-    if not a.robot.self_collision or frozenset((a.body, b.body)) in a.robot.robot.excluded:
+    if frozenset((a.body, b.body)) in a.robot.robot.excluded:
         return False
-    return _parent(tree, a.link) != b.link and _parent(tree, b.link) != a.link
+    if stands_by(a, b):
+        return True
+    return a.robot.self_collision and _parent(tree, a.link) != b.link and _parent(tree, b.link) != a.link
+
+
+def stands_by(a: Found, b: Found) -> bool:
+    """Whether one of two shapes stands in the world and belongs to no tree of the other's: a floor, a table."""
+    return WORLD in (a.link, b.link) and (a.robot is not b.robot or a.root != b.root)
 
 
 def _parent(tree: TreeArrays, link: int) -> int:
@@ -349,7 +372,7 @@ def _cannot_touch(a: Found, b: Found) -> ModelError:
     if GROUND in (a.name, b.name):
         kind = a.shape.kind if b.name == GROUND else b.shape.kind
         fixes.insert(1, f"add_ground(without=[{kind!r}])")
-    elif a.robot is b.robot:
+    elif a.robot is b.robot and not stands_by(a, b):
         fixes.insert(1, "add_robot(self_collision=False)")
     return ModelError(
         f"{a.shape.kind} {a.name!r} and {b.shape.kind} {b.name!r} may meet but cannot touch each other",

@@ -17,6 +17,9 @@ REVOLUTE, PRISMATIC, BALL, FREE = 0, 1, 2, 3
 COORDINATES, DOFS = (1, 1, 4, 7), (1, 1, 3, 6)
 """Numbers of a joint in q and in v, by kind."""
 
+OF_SPRING = ("stiffness", "rest")
+"""Numbers of springs, which revolute and prismatic joints have."""
+
 KINDS = {
     description.REVOLUTE: REVOLUTE,
     description.PRISMATIC: PRISMATIC,
@@ -47,7 +50,8 @@ class TreeArrays:
         body_link, body_offset, body_rotation: See `dynamics.articulated.Bodies`, shapes (b,), (b, 3), (b, 3, 3).
         mass, com, inertia: Shapes (b,), (b, 3), (b, 6).
         row, depth, last, above: See `kinematics.tree.Branches`, shapes (n,), (n,), (n,), (entries,).
-        armature, damping, stiffness, rest: Of each velocity's joint, shape (n,); springs of one-dof joints only.
+        armature, damping, stiffness, rest: Of each velocity's joint, shape (n,); those of springs are used for
+            revolute and prismatic joints.
         q: Coordinates as placed, shape (nq,).
         prescribed: 1 for joints whose motion is given, shape (j,).
     """
@@ -96,6 +100,11 @@ class TreeArrays:
         single = self.dofs == 1
         out[self.v_start[single]] = self.q_start[single]
         return out
+
+    def spring_numbers(self) -> np.ndarray:
+        """For every velocity, which of the springs is its joint's; -1 for free and ball joints. Shape (n,)."""
+        has = self.spring_coordinates() >= 0
+        return np.where(has, np.cumsum(has) - 1, -1).astype(np.int32)
 
     def prescribed_numbers(self) -> np.ndarray:
         """For every velocity, which of the given ones it is; -1 for those that forces change. Shape (n,)."""

@@ -212,7 +212,8 @@ class Scene:
             pos: Position of its root frame [m].
             rot: Orientation of its root frame, unit quaternion (w, x, y, z).
             floating: Give roots without joints a free joint, so that nothing holds the robot.
-            self_collision: Links of the robot collide with each other, neighbours and excluded pairs apart.
+            self_collision: Links of the robot collide with each other, neighbours and excluded pairs apart. With what
+                stands in the world and belongs to no tree of theirs, such as the floor of an MJCF file, they always do.
             prescribed: Names of joints that move as `simulate(motion=)` says, whatever pushes; see `Joint`.
 
         Returns:

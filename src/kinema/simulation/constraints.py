@@ -57,7 +57,7 @@ from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
-from kinema.model.arrays import SceneArrays
+from kinema.model.arrays import CONTACT_IMPULSES, FIXED_IMPULSES, SceneArrays
 from kinema.model.constraints import SupportArrays, find_groups, group_tables, shared_dofs
 from kinema.scene.scene import EXACT, MLCP
 from kinema.simulation.articulated import TreeProgram
@@ -69,17 +69,6 @@ FEW = 24  # candidates of a group: so many are all looked at in every step; of m
 PRECISION = {8: 1e-12, 4: 1e-5}  # of the solver "exact", as a share of the largest impulse
 SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
 EFFORT = {"sweeps": 10, "tries": 200, "steps": 8}  # of that solver
-FIXED_IMPULSES, CONTACT_IMPULSES = "fixed_impulses", "contact_impulses"  # state of a warm start
-
-
-def kept_impulses(model: SceneArrays) -> dict[str, int]:
-    """What a model with a warm start adds to the state: impulses of fixed rows, and three for every candidate."""
-    fixed, contact = model.constraints, model.contact
-    if not contact.warm_start:
-        return {}
-    candidates = len(model.candidates) if contact.law == MLCP else 0
-    counts = {FIXED_IMPULSES: fixed.singles + 3 * fixed.equations, CONTACT_IMPULSES: 3 * candidates}
-    return {name: count for name, count in counts.items() if count}
 
 
 class ConstraintProgram:
@@ -371,7 +360,7 @@ class ConstraintProgram:
         start = p.scratch("start", Float, self.rows)
         zero = p.constant("no_impulse", Float, np.zeros(max(first, 3 * self.candidates)))
         if self.model.contact.warm_start:
-            self.kept = {n: p.state(n, Float, count) for n, count in kept_impulses(self.model).items()}
+            self.kept = {n: p.state(n, Float, count) for n, count in self.model.kept_impulses.items()}
         else:
             self.kept = {}
         if not self.contacts:

@@ -10,22 +10,24 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.model.model import Model
-from kinema.simulation.constraints import kept_impulses
 from kinema.simulation.simulate import simulate
 
 
 @dataclass(frozen=True)
 class Linearised:
-    """A step and its Jacobians. A state is (q, v), of n = nq + nv numbers; Jacobians have the outputs first.
+    """A step and its Jacobians, with the outputs first.
+
+    A state s is (q, v), or with a warm start (q, v, impulses), of n numbers in all.
 
     Attributes:
         q: Coordinates after the step, shape (*batch, nq).
         v: Velocities after the step, shape (*batch, nv).
-        by_state: d(q', v') / d(q, v), shape (*batch, n, n). Quaternions are four plain numbers here: the step
-            normalises them, so that a change of their length changes nothing.
-        by_tau: d(q', v') / d(tau), shape (*batch, n, nv).
-        by_u: d(q', v') / d(u), shape (*batch, n, actuators); None without actuators.
-        by_motion: d(q', v') / d(motion), shape (*batch, n, prescribed velocities); None without prescribed joints.
+        by_state: ds' / ds, shape (*batch, n, n). Quaternions are four plain numbers here: the step normalises them, so
+            that a change of their length changes nothing.
+        by_tau: ds' / d(tau), shape (*batch, n, nv).
+        by_u: ds' / d(u), shape (*batch, n, actuators); None without actuators.
+        by_motion: ds' / d(motion), shape (*batch, n, prescribed velocities); None without prescribed joints.
+        impulses: With a warm start, those of the step [N s], shape (*batch, count).
     """
 
     q: Tensor
@@ -34,6 +36,7 @@ class Linearised:
     by_tau: Tensor
     by_u: Tensor | None
     by_motion: Tensor | None = None
+    impulses: Tensor | None = None
 
 
 def step(
@@ -45,10 +48,11 @@ def step(
     *,
     motion: Tensor | None = None,
     dt: float,
+    impulses: Tensor | None = None,
     params: Mapping[str, Tensor] | None = None,
     integrator: str = "euler",
     threads: int | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """One step. Many steps in one call of `simulate` are far quicker than many calls of this.
 
     Args:
@@ -59,20 +63,23 @@ def step(
         u: Controls of the actuators, shape (*batch, actuators).
         motion: Velocities of prescribed joints at the end of the step, shape (*batch, velocities).
         dt: Time step [s].
+        impulses: Where the model has `Contact(warm_start=True)`, those of the step before [N s], shape (*batch, count);
+            at first `model.initial_impulses()`.
         params: As in `simulate`.
         integrator: As in `simulate`.
         threads: As in `simulate`.
 
     Returns:
-        q and v after the step.
+        q and v after the step; and its impulses, if impulses were given.
 
     Gradients:
         As in `simulate`.
 
     Raises:
-        InputError: As `simulate`; or (q, v) is not the whole state: there is soft matter, or a warm start.
+        InputError: As `simulate`; or more belongs to the state: there is soft matter, or a warm start whose impulses
+            are not given.
     """
-    _refuse_more_state(model)
+    _refuse_more_state(model, impulses)
     path = simulate(
         model,
         q,
@@ -82,12 +89,14 @@ def step(
         motion=None if motion is None else motion.unsqueeze(-2),
         steps=1,
         dt=dt,
+        impulses=impulses,
         params=params,
         integrator=integrator,
         threads=threads,
         progress=False,
     )
-    return path.q_end, path.v_end
+    state = (path.q_end, path.v_end)
+    return state if path.impulses_end is None else (*state, path.impulses_end)
 
 
 def step_with_jacobian(
@@ -99,6 +108,7 @@ def step_with_jacobian(
     *,
     motion: Tensor | None = None,
     dt: float,
+    impulses: Tensor | None = None,
     params: Mapping[str, Tensor] | None = None,
     integrator: str = "euler",
     threads: int | None = None,
@@ -116,6 +126,7 @@ def step_with_jacobian(
         u: Controls of the actuators, shape (*batch, actuators); zero by default.
         motion: Velocities of prescribed joints at the end of the step, shape (*batch, velocities); zero by default.
         dt: Time step [s].
+        impulses: With a warm start, as in `step`.
         params: As in `simulate`.
         integrator: As in `simulate`.
         threads: As in `simulate`.
@@ -127,12 +138,14 @@ def step_with_jacobian(
         None are recorded.
 
     Raises:
-        InputError: A tensor has the wrong type or shape, batches do not match, or (q, v) is not the whole state: there
-            is soft matter, or a warm start.
+        InputError: A tensor has the wrong type or shape, batches do not match, or more belongs to the state: there is
+            soft matter, or a warm start whose impulses are not given.
     """
-    _refuse_more_state(model)
-    n, actuators = model.nq + model.nv, len(model.actuators)
-    given = {"q": q, "v": v, "tau": torch.zeros(model.nv, dtype=model.dtype) if tau is None else tau}
+    _refuse_more_state(model, impulses)
+    state = {"q": q, "v": v} | ({} if impulses is None else {"impulses": impulses})
+    counts = [model.nq, model.nv, *([] if impulses is None else [impulses.shape[-1]])]
+    n, actuators = sum(counts), len(model.actuators)
+    given = state | {"tau": torch.zeros(model.nv, dtype=model.dtype) if tau is None else tau}
     if actuators or u is not None:
         given["u"] = torch.zeros(actuators, dtype=model.dtype) if u is None else u
     told = int(model.tree.dofs @ model.tree.prescribed)
@@ -152,23 +165,20 @@ def step_with_jacobian(
         after = torch.cat(step(model, **leaves, dt=dt, params=numbers, integrator=integrator, threads=threads), -1)
         outputs = after.diagonal(dim1=-2, dim2=-1)
         found = dict(zip(leaves, torch.autograd.grad(outputs.sum(), list(leaves.values())), strict=True))
-    end = after.detach().select(-2, 0)
-    by_state = torch.cat([found["q"], found["v"]], -1)
+    ends = after.detach().select(-2, 0).split(counts, -1)
+    by_state = torch.cat([found[name] for name in state], -1)
     by = (by_state, found["tau"], found.get("u"), found.get("motion"))
-    return Linearised(end[..., : model.nq], end[..., model.nq :], *by)
+    return Linearised(ends[0], ends[1], *by, *ends[2:])
 
 
-def _refuse_more_state(model: Model) -> None:
-    """Raise where a state is more than (q, v)."""
+def _refuse_more_state(model: Model, impulses: Tensor | None) -> None:
+    """Raise where more belongs to the state than what is given."""
     if len(model.matter):
         fix = "simulate(model, ..., steps=1), which gives x_end and xd_end too"
         raise InputError("a step of joints alone is not one of a model with soft matter", fix=fix)
-    if kept_impulses(model):
-        what = "with Contact(warm_start=True) impulses are part of the state, which a step of q and v leaves out"
-        fix = (
-            "a model without a warm start, or simulate(model, ..., steps=1, impulses=...), which gives impulses_end too"
-        )
-        raise InputError(what, fix=fix)
+    if model.kept_impulses and impulses is None:
+        fix = "impulses=model.initial_impulses() in the first step, and in later ones what the last gave"
+        raise InputError("with Contact(warm_start=True) impulses are part of the state, and are not given", fix=fix)
 
 
 def _per_output(model: Model, params: Mapping[str, Tensor] | None) -> dict[str, Tensor]:

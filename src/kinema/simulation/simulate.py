@@ -19,7 +19,6 @@ from kinema.lang.program import PARAMETER, Program
 from kinema.model.derived import solver_scale
 from kinema.model.model import Model
 from kinema.model.stability import StepLimit, step_limit
-from kinema.simulation.constraints import kept_impulses
 from kinema.simulation.failures import check_finite, check_pairs, check_particles, check_room, check_solved, trusted
 from kinema.simulation.options import StepOptions
 from kinema.simulation.records import RECORDS
@@ -421,7 +420,7 @@ def _step(model: Model, integrator: str, options: StepOptions) -> _Step:
             program,
             tuple(name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER),
             tuple(name for name in CHECKED if name in program.buffers),
-            kept_impulses(model),
+            model.kept_impulses,
             int(model.tree.dofs @ model.tree.prescribed),
         )
     return known[key]

@@ -10,6 +10,7 @@ from kinema.integrate.joints import advance_coordinates, advance_velocities, mea
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
 from kinema.model.arrays import SceneArrays
+from kinema.model.tree import OF_SPRING, TreeArrays
 from kinema.simulation.articulated import TreeProgram, articulated_pays
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import record_touch
@@ -107,10 +108,7 @@ def add_accelerations(
     """
     p, tree = parts.program, model.tree
     tau = p.control("tau", Float, tree.nv)
-    springs = Springs(
-        coordinate=p.constant("coordinate", Int, tree.spring_coordinates()),
-        **{n: p.parameter(n, Float, tree.nv) for n in ("stiffness", "rest", "damping")},
-    )
+    springs = _springs(p, tree)
     net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("net", "diagonal", "a"))
     zero = p.constant("zero", Float, [0.0] * tree.nv)
 
@@ -121,3 +119,15 @@ def add_accelerations(
     p.call(net_forces, springs, tau, drives.force, drives.resist, bias, q, v, parts.armature, dt, net, diagonal)
     parts.accelerate(net, diagonal, a)
     return a, drives
+
+
+def _springs(p: Program, tree: TreeArrays) -> Springs:
+    """Springs and dampers of all joints. Arrays of no springs have one entry that is not used, as kernels want them."""
+    number = tree.spring_numbers()
+    stretched = tree.spring_coordinates()[number >= 0].tolist()
+    return Springs(
+        spring=p.constant("spring", Int, number),
+        coordinate=p.constant("coordinate", Int, stretched or [0]),
+        damping=p.parameter("damping", Float, tree.nv),
+        **{n: p.parameter(n, Float, len(stretched) or 1) for n in OF_SPRING},
+    )

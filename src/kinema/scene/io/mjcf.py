@@ -9,7 +9,10 @@ joint: for MuJoCo's control u it is u / gear - ref or u / gear; limits and gains
 
 Collisions. In MuJoCo two shapes meet if the contype of one has a bit of the other's conaffinity; here both masks must
 agree. Groups are therefore made anew: shapes that meet the same others share a group, and group 1 is what MuJoCo's
-defaults (contype = conaffinity = 1) are, so that a floor from elsewhere meets what a floor of the file would.
+defaults (contype = conaffinity = 1) are, so that a floor from elsewhere meets what a floor of the file would. Shapes of
+the world, and of bodies that stand still on it, meet all that moves, as in MuJoCo, but for links of a tree that begins
+with such a body; these, and links among each other, meet with `add_robot(self_collision=True)`. A file with a floor
+needs no `add_ground`.
 
 Not read, as the scene says it: time step, integrator, gravity, softness of constraints (solref, solimp). What would
 act and has no place in a `Robot` is refused, or left out with a note when the caller lists it in `ignore`; what does
