@@ -31,7 +31,10 @@ ARENA_BYTES = 1 << 20
 
 # As kernels are compiled, but quickly: these run for microseconds. What changes bits stays as it is.
 QUICK_FLAGS = [flag for flag in build.KERNEL_FLAGS if not flag.startswith("-O")]
-QUICK_FLAGS += ["-O1", "-fno-schedule-insns", "-fno-live-range-shrinkage"]
+QUICK_FLAGS += [
+    "-O1",
+    *([] if build.is_clang(build.compiler() or "") else ["-fno-schedule-insns", "-fno-live-range-shrinkage"]),
+]
 
 
 # -- emitted kernels -----------------------------------------------------------------------------------------------

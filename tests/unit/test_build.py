@@ -6,8 +6,12 @@ Machines with other CPUs may share a cache; where there is no compiler, an error
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -185,3 +189,50 @@ def test_every_header_counts_in_the_keys_of_what_includes_it() -> None:
     for name in build.KERNEL_HEADERS:
         included = re.findall(r'#include "(.*)"', (build.SOURCES / name).read_text())
         assert set(included) <= set(build.KERNEL_HEADERS), name
+
+
+SPRINGS = """
+import torch
+from kinema.lang import Array, Float, Index, ivec2, kernel, norm, vec3
+from kinema.lang.bridge import rollout
+from kinema.lang.program import Program
+
+@kernel
+def pull(e: Index, ends: Array[ivec2], x: Array[vec3], k: Array[Float], f: Array[vec3]):
+    a, b = ends[e]
+    d = x[b] - x[a]
+    f[a] += k[e] * norm(d) * d
+    f[b] -= k[e] * norm(d) * d
+
+@kernel
+def move(i: Index, x: Array[vec3], f: Array[vec3], to: Array[vec3]):
+    to[i] = x[i] + 1e-3 * f[i]
+
+n = 100
+p = Program("springs")
+x, k, f = p.state("x", vec3, n), p.parameter("k", Float, n - 1), p.scratch("f", vec3, n)
+p.call(pull, p.constant("ends", ivec2, [[i, i + 1] for i in range(n - 1)]), x, k, f, count=n - 1)
+p.call(move, x, f, x.next, count=n)
+torch.manual_seed(0)
+for dtype in (torch.float32, torch.float64):
+    start = torch.randn(n, 3, dtype=torch.float64).to(dtype).requires_grad_()
+    stiff = torch.rand(n - 1, dtype=torch.float64).to(dtype).requires_grad_()
+    rollout(p, 3, {"x": start}, {"k": stiff}, progress=False).final["x"].square().sum().backward()
+    print([v.hex() for t in (start.grad, stiff.grad) for v in t.flatten().tolist()])
+"""
+
+
+def test_clang_makes_the_same_bits_of_kernels(tmp_path: Path) -> None:
+    clang = shutil.which("clang++-14") or shutil.which("clang++")
+    if clang is None or shutil.which("g++") is None:
+        pytest.skip("gcc and clang are not both there")
+    script = tmp_path / "springs.py"
+    script.write_text(SPRINGS)
+    found = []
+    for compiler in ("g++", clang):
+        environment = {**os.environ, "CXX": compiler, "KINEMA_CACHE": str(tmp_path / Path(compiler).name)}
+        command = [sys.executable, str(script)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout)
+    assert found[0] == found[1] and len(found[0]) > 5000

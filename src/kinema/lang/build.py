@@ -48,6 +48,11 @@ def compiler() -> str | None:
     return None
 
 
+def is_clang(program: str) -> bool:
+    """Whether a compiler is clang, which knows other flags than gcc does."""
+    return os.path.basename(program).startswith("clang")
+
+
 def target() -> str:
     """Instruction set that code is compiled for: $KINEMA_MARCH or 'native'."""
     named = os.environ.get("KINEMA_MARCH", NATIVE)
@@ -206,7 +211,7 @@ def run_compiler(sources: list[str], output: Path, flags: list[str], march: str 
             fix="install g++ or clang++ (Debian: apt-get install g++), or name one in the environment variable CXX",
         )
     command = [program, *flags, f"-march={march or target()}", f"-I{SOURCES}", *sources, "-o", str(output)]
-    if not os.path.basename(program).startswith("clang"):
+    if not is_clang(program):
         command[1:1] = GCC_ONLY
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

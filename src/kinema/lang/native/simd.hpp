@@ -110,7 +110,7 @@ struct Lanes<float, 1, true> {
 template <>
 struct Lanes<double, 1, true> {
   typedef double F;
-  typedef int64_t I;
+  typedef element<Lanes<double, 2>::I> I;  // what compilers give comparisons of vectors: long (gcc), long long (clang)
   typedef bool M;
 };
 
