@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +33,7 @@ Numbers = dict[str, Tensor]
 Inputs = tuple[Program, Numbers, Numbers, Numbers]
 SEED = 20261115
 LONGEST = 256  # steps
+STATM = Path("/proc/self/statm")  # pages of this process, the second number those in memory
 OF_BLOCKS = ("mu", "lam", "alpha", "inv_mass", "k_e", "k_d", "k_f", "sphere_centre", "sphere_radius")
 OF_ROBOTS = ("mass", "com", "inertia", "offset", "armature", "stiffness", "damping", "rest", "size", "centre")
 DIFFERENTIATED = {"gravity", "friction", "contact/erp", "contact/cfm", *OF_BLOCKS, *OF_ROBOTS}
@@ -55,6 +59,7 @@ def run(*, full: bool = False, progress: bool = True) -> list[Check]:
         ("finite steps have finite gradients: random scenes", _finite_gradients, 250 if full else 2, 0),
         ("random trees against Pinocchio and MuJoCo", compare_trees, 5000 if full else 20, 0),
         ("gradients of images: random and degenerate faces", _images, 500 if full else 50, 0),
+        ("memory after many calls and their gradients", _memory, 12 if full else 2, SEED),
     ]
     found: list[Check] = []
     for name, check, cases, seed in rows:
@@ -351,3 +356,27 @@ def _images(seeds: Iterable[int]) -> tuple[bool, str]:
     told = f"worst relative error {error:.1e} ({where}, limit {random_images.LIMIT:.0e}), of {seen.pixels} pixels"
     told += f" {seen.flips} flipped and {seen.rough} were not smooth; {len(seen.wrong)} of {seen.degenerate} degenerate"
     return ok, told + " images not finite" + "".join(f"; {w}" for w in seen.wrong[:3])
+
+
+def _memory(numbers: Iterable[int]) -> tuple[bool | None, str]:
+    """What stays in memory after rollouts of every kind and images, each with its gradient; a case has 1,000 of each.
+
+    The first case fills caches, and is not counted.
+    """
+    if not STATM.exists():
+        return None, f"not measured: this system has no {STATM}"
+    rollouts = [_Case(kind, SEED + 4000) for kind in KINDS]
+    images = {mode: random_images.numbers(0, mode) for mode in random_images.MODES}
+    seen, calls = [], 0
+    for _ in numbers:
+        for _ in range(1000):
+            for case in rollouts:
+                case.gradients(2)
+            for mode, given in images.items():
+                leaves = {n: t.clone().requires_grad_() for n, t in given.items()}
+                random_images.draw(leaves, mode)[0].sum().backward()
+            calls += len(rollouts) + len(images)
+        gc.collect()
+        seen.append(int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6)
+    grown = seen[-1] - seen[0]
+    return grown < 2.0, f"{grown:+.1f} MB in {calls * (len(seen) - 1) // len(seen)} calls (limit 2 MB)"

@@ -39,3 +39,15 @@ def test_a_foot_in_the_air_is_noticed(monkeypatch):
     monkeypatch.setattr(verify, "KINDS", {"quadruped": lifted})
     ok, told = verify._gradients(range(1))
     assert not ok and "without a foot on the ground" in told
+
+
+@pytest.mark.skipif(not verify.STATM.exists(), reason="no /proc")
+def test_memory_that_stays_is_seen(monkeypatch: pytest.MonkeyPatch):
+    kept: list[torch.Tensor] = []
+    monkeypatch.setattr(verify.random_images, "MODES", ())
+    monkeypatch.setattr(verify, "KINDS", {"quadruped": verify.standing_robot})
+    monkeypatch.setattr(verify._Case, "gradients", lambda case, steps: torch.ones(1000))
+    assert verify._memory(range(2))[0]
+    monkeypatch.setattr(verify._Case, "gradients", lambda case, steps: kept.append(torch.ones(1000)))
+    ok, told = verify._memory(range(2))
+    assert not ok and "+4." in told, "4 kB in each of a thousand calls"
