@@ -10,11 +10,11 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
 
 #ifdef __linux__
@@ -143,6 +143,17 @@ inline bool spin_until(Ready ready, std::chrono::microseconds time = spin_time) 
       pause();
     }
   } while (Clock::now() < until);
+  return false;
+}
+
+// The same, leaving the CPU to others that want it.
+template <class Ready>
+inline bool yield_until(Ready ready) {
+  constexpr std::chrono::microseconds time{500};
+  for (const auto until = Clock::now() + time; Clock::now() < until;) {
+    std::this_thread::yield();
+    if (ready()) return true;
+  }
   return false;
 }
 
@@ -368,7 +379,8 @@ class Pool {
       if (next >= published_.load(std::memory_order_acquire)) continue;
       work(worker, next);
       const auto over = [&] { return is_over(next); };
-      if (over() || (spin_.load(std::memory_order_relaxed) && spin_until(over)))
+      const bool spin = spin_.load(std::memory_order_relaxed);
+      if (over() || (spin ? spin_until(over) : yield_until(over)))
         ++next;
       else
         next = published_.load(std::memory_order_acquire);  // somebody has lost its CPU: rest until there is a new task
@@ -387,7 +399,7 @@ class Pool {
       seats_[worker] = std::make_unique<Seat>();
       seats_[worker]->thread = std::thread([this, worker] { serve(*seats_[worker], worker); });
       seated_.store(worker + 1, std::memory_order_release);
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {  // no thread, or no memory
       added = false;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
