@@ -96,6 +96,17 @@ def test_floating_and_several_robots():
     assert np.allclose(model.tree.q[10:17], (3.0, 0.0, 1.0, *QUARTER))
 
 
+def test_what_floats_has_mass_or_is_refused():
+    """A plate beside the robot stays; alone it is what should float, and cannot."""
+    plate = Body("plate", shapes=(Shape("box", (1.0, 1.0, 0.1)),))
+    scene = kn.Scene()
+    scene.add_robot(replace(arm(), bodies=(plate, *arm().bodies)), floating=True)
+    assert [name for name in kn.compile(scene).joints if "free" in name] == ["arm/base_free"]
+    scene.add_robot(Robot("plate", (plate,)), floating=True)
+    with pytest.raises(kn.ModelError, match="'plate/plate_free' moves nothing that has mass"):
+        kn.compile(scene)
+
+
 def test_a_robot_does_not_depend_on_where_it_stands():
     """A kilometre away the mass matrix is the same to rounding: all vectors are about the robot's own origin."""
     robot = random_tree(5, 8, floating=True)

@@ -211,7 +211,8 @@ class Scene:
             name: In this scene; the robot's own by default, numbered if taken.
             pos: Position of its root frame [m].
             rot: Orientation of its root frame, unit quaternion (w, x, y, z).
-            floating: Give roots without joints a free joint, so that nothing holds the robot.
+            floating: Give roots without joints a free joint, so that nothing holds the robot. Those that have no mass
+                and carry nothing stand by: the floor of an MJCF file.
             self_collision: Links of the robot collide with each other, neighbours and excluded pairs apart. With what
                 stands in the world and belongs to no tree of theirs, such as the floor of an MJCF file, they always do.
             prescribed: Names of joints that move as `simulate(motion=)` says, whatever pushes; see `Joint`.
@@ -229,7 +230,7 @@ class Scene:
             robot = _read(os.fspath(robot))
         name = self._new_name(name, robot.name)
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
-        robot = _prescribed(_floating(robot) if floating else robot, prescribed)
+        robot = _prescribed(set_free(robot) if floating else robot, prescribed)
         self.robots.append(PlacedRobot(name, robot, pose, self_collision))
         return name
 
@@ -466,9 +467,13 @@ def _read(path: str) -> Robot:
     raise ModelError(f"{path!r} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
 
 
-def _floating(robot: Robot) -> Robot:
-    roots = [body for body in robot.bodies if body.parent is None]
-    free = {b.name: replace(b, joints=(Joint(f"{b.name}_free", FREE),)) for b in roots if not b.joints}
+def set_free(robot: Robot) -> Robot:
+    """The robot with a free joint at every root that has none; beside bodies that have mass, a floor stays a floor."""
+    carrying = {body.parent for body in robot.bodies}
+    heavy = any(body.mass is not None for body in robot.bodies)
+    roots = [body for body in robot.bodies if body.parent is None and not body.joints]
+    moved = [b for b in roots if b.mass is not None or b.name in carrying or not heavy]
+    free = {b.name: replace(b, joints=(Joint(f"{b.name}_free", FREE),)) for b in moved}
     return replace(robot, bodies=tuple(free.get(b.name, b) for b in robot.bodies))
 
 
