@@ -281,6 +281,28 @@ def test_precision_is_the_models():
         kn.compile(scene, torch.float16)
 
 
+def test_a_zero_quaternion_is_refused():
+    """It is no rotation, and would stay what it is: neither steps nor gradients would turn the body."""
+    scene = kn.Scene()
+    for kind in ("ball", "free"):
+        scene.add_robot(Robot(kind, (Body("b", None, Pose(), (Joint("j", kind),), LUMP),)))
+    model = kn.compile(scene)
+    q = model.initial_coordinates().repeat(2, 3, 1)
+    at = slice(model.tree.q_start[1] + 3, model.tree.q_start[1] + 7)
+    q[1, 2, at] = 0.0
+    for run in (
+        lambda: kn.simulate(model, q, steps=2, dt=1e-3, progress=False),
+        lambda: kn.step(model, q, torch.zeros(model.nv, dtype=torch.float64), dt=1e-3),
+        lambda: kn.mass_matrix(model, q),
+    ):
+        with pytest.raises(kn.InputError, match="(?s)world 1, 2, joint 'free/j': the quaternion in q is zero.*fix: "):
+            run()
+    with pytest.raises(kn.InputError, match="joint 'ball/j': the quaternion in q is zero"):
+        kn.forward_kinematics(model, torch.zeros(model.nq, dtype=torch.float64))
+    q[1, 2, at] = torch.tensor([0.0, 1e-3, 0.0, 0.0], dtype=torch.float64)  # of any length, but with a direction
+    assert kn.simulate(model, q, steps=2, dt=1e-3, progress=False).q_end[1, 2, at].norm().item() == pytest.approx(1.0)
+
+
 def test_sites_ride_on_their_bodies(tmp_path):
     """Words and `add_site` say the same; a site keeps its place through a file."""
     robot = arm()

@@ -14,7 +14,7 @@ from torch import Tensor
 from kinema.errors import InputError
 from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.model.derived import derived_numbers
-from kinema.model.tree import OF_SPRING
+from kinema.model.tree import BALL, FREE, OF_SPRING
 from kinema.scene.scene import Scene
 
 OF_BODY = ("mass", "com", "inertia")
@@ -161,6 +161,24 @@ class Model(SceneArrays):
             raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {self.dtype}")
         if given.ndim == 0 or given.shape[-1] != count:
             raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=f"(*batch, {count})")
+
+    @cached_property
+    def _quaternions(self) -> tuple[list[str], np.ndarray]:
+        """The joints that have one, and where its four numbers are in q, shape (joints, 4)."""
+        tree = self.tree
+        turning = np.flatnonzero(np.isin(tree.kind, (BALL, FREE)))
+        first = tree.q_start[turning] + 3 * (tree.kind[turning] == FREE)  # behind the position of a free joint
+        return [tree.joints[i] for i in turning], first[:, None] + np.arange(4)
+
+    def check_quaternions(self, q: Tensor) -> None:
+        """Raise InputError where the quaternion of a joint is zero: it is no rotation, and no step would turn it."""
+        names, at = self._quaternions
+        if names and not (turned := q.numpy(force=True)[..., at].any(-1)).all():
+            *world, joint = (int(i) for i in np.argwhere(~turned)[0])
+            where = f"world {', '.join(map(str, world))}, " if world else ""
+            fix = "begin with model.initial_coordinates(); (1, 0, 0, 0) is no turn"
+            where += f"joint {names[joint]!r}"
+            raise InputError("the quaternion in q is zero", where=where, expected="(w, x, y, z) of any length", fix=fix)
 
     def _locate(self, path: str) -> tuple[str, Any]:
         """Array and index of a path."""

@@ -217,6 +217,7 @@ def _evaluate(
     arrays = {n: a for n, a in model.resolve(params).items() if n in wanted}
     outputs = [b.name for b in program.buffers.values() if b.kind == "output"]
     found = rollout(program, 1, {}, {**inputs, **arrays}, record=outputs, progress=False).outputs
+    model.check_quaternions(inputs["q"])  # now that the rollout has accepted the tensor
     return {n: t.squeeze(-1 - len(program.buffers[n].shape)) for n, t in found.items()}
 
 

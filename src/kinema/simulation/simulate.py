@@ -207,8 +207,8 @@ def simulate(
         StabilityWarning: dt is too long for something soft; names the element and the step that would hold.
 
     Raises:
-        InputError: A tensor has the wrong type or shape, a name is unknown, dt is not positive, or the integrator
-            cannot do what the scene has.
+        InputError: A tensor has the wrong type or shape, a quaternion is zero, a name is unknown, dt is not positive,
+            or the integrator cannot do what the scene has.
         SimulationError: A world became non-finite, there was no room for all contacts, the exact solver found no
             solution, or an implicit step was not found, or, from backward(), its adjoint; with on_failure="status" only
             the second raises.
@@ -287,6 +287,8 @@ def simulate(
         on_failure="status" if on_failure == "raise" else on_failure,
         progress=progress,
     )
+    if "q" in states:
+        model.check_quaternions(states["q"])  # now that the rollout has accepted the tensor
     if on_failure == "raise":
         check_finite(model, run.status, run.trajectory)
     check_room(model, run.outputs.get("missed"))
