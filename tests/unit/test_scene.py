@@ -245,6 +245,25 @@ def test_words_that_make_no_sense(robot, message):
         compiled(robot)
 
 
+@pytest.mark.parametrize(
+    ("leaders", "told"),
+    [
+        ({"a": "a"}, "r/a -> r/a"),
+        ({"a": "b", "b": "a"}, "r/a -> r/b -> r/a"),
+        ({"a": "b", "b": "c", "c": "d", "d": "b"}, "r/b -> r/c -> r/d -> r/b"),
+        ({"a": "b", "b": "d", "c": "d"}, None),
+    ],
+)
+def test_joints_that_follow_each_other_in_a_circle_are_refused(leaders, told):
+    follow = {name: Mimic(leader, 2.0) for name, leader in leaders.items()}
+    bodies = [Body(n, None, Pose(), (Joint(n, "revolute", mimic=follow.get(n)),), LUMP) for n in "abcd"]
+    if told is None:
+        assert compiled(Robot("r", tuple(bodies))).nv == 4
+        return
+    with pytest.raises(kn.ModelError, match=f"(?s)follow each other in a circle.*got: {told}\n"):
+        compiled(Robot("r", tuple(bodies)))
+
+
 def test_a_negative_mass_is_refused_where_the_joint_has_an_armature():
     light = Body("b", None, Pose(), (Joint("j", "revolute", armature=1.0),), MassProperties(-1.0))
     with pytest.raises(kn.ModelError, match="the mass of body 'r/b'"):
