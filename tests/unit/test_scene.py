@@ -285,6 +285,15 @@ def test_thin_rods_and_points_are_possible():
         (lambda s: s.add_robot(arm(), pos=(0.0, 0.0)), "pos is not usable"),
         (lambda s: s.add_robot(arm(), rot=(0.0, 0.0, 0.0, 0.0)), "rot is no unit quaternion"),
         (lambda s: kn.Scene(gravity=(0.0, np.nan, 0.0)), "gravity is not usable"),
+        (lambda s: kn.Scene(gravity=-9.81), "(?s)gravity is not usable.*3 finite numbers"),
+        (lambda s: kn.Scene(contact="compliant"), r"(?s)contact is of the wrong kind.*Contact\(law='compliant'\)"),
+        (lambda s: kn.Contact(friction=None), "(?s)the contact makes no sense.*got: friction = None\n"),
+        (lambda s: kn.Contact(sweeps=2.5), "(?s)the contact makes no sense.*got: sweeps = 2.5\n"),
+        (lambda s: kn.Contact(most=0, erp=1.5), "(?s)the contact makes no sense.*got: erp = 1.5, most = 0\n"),
+        (lambda s: s.add_ground(without=["cilinder"]), "(?s)'cilinder'.*a list of plane, sphere"),
+        (lambda s: s.add_ground(without="sphere"), "(?s)got: 'sphere'.*a list of plane, sphere"),
+        (lambda s: s.add_robot(arm().bodies[0]), "(?s)this is no robot.*got: Body"),
+        (lambda s: kn.compile(arm()), r"(?s)only scenes are compiled.*got: Robot.*fix: .*add_robot"),
     ],
 )
 def test_scenes_that_cannot_be(add, message):
@@ -320,6 +329,47 @@ def test_a_zero_quaternion_is_refused():
         kn.forward_kinematics(model, torch.zeros(model.nq, dtype=torch.float64))
     q[1, 2, at] = torch.tensor([0.0, 1e-3, 0.0, 0.0], dtype=torch.float64)  # of any length, but with a direction
     assert kn.simulate(model, q, steps=2, dt=1e-3, progress=False).q_end[1, 2, at].norm().item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"steps": -1}, "steps must be a positive integer"),
+        ({"steps": 2.5}, "steps must be a positive integer"),
+        ({"steps": "5"}, "steps must be a positive integer"),
+        ({"dt": "0.1"}, "dt is not usable"),
+        ({"dt": None}, "dt is not usable"),
+        ({"dt": torch.tensor(0.1, requires_grad=True)}, "(?s)dt has no gradient.*dt.item"),
+        ({"params": ["mass"]}, "(?s)params is of the wrong type.*got: list"),
+        ({"record": "pose"}, "there is no 'pose'"),
+    ],
+)
+def test_arguments_of_a_rollout_that_make_no_sense(words, told):
+    with pytest.raises(kn.InputError, match=told):
+        kn.simulate(compiled(arm()), **{"steps": 2, "dt": 0.1, "progress": False} | words)
+
+
+def test_arguments_of_a_rollout_that_are_numbers_of_other_kinds():
+    model = compiled(arm())
+    expected = kn.simulate(model, steps=2, dt=1e-3, record=["position"], progress=False)
+    dt = torch.tensor(1e-3, dtype=torch.float64)
+    path = kn.simulate(model, steps=np.int64(2), dt=dt, record="position", progress=False)
+    assert path.dt == 1e-3 and torch.equal(path.recorded["position"], expected.recorded["position"])
+
+
+def test_what_is_no_model_and_no_tensor_is_named():
+    model, scene, zeros = compiled(arm()), kn.Scene(), torch.zeros(3, dtype=torch.float64)
+    for run in (kn.simulate, kn.step, kn.step_with_jacobian):
+        with pytest.raises(kn.InputError, match=r"(?s)this is no model.*got: Scene.*kinema.compile\(scene\)"):
+            run(scene, zeros, zeros, dt=0.1, **({"steps": 1} if run is kn.simulate else {}))
+    for function in (kn.mass_matrix, kn.forward_kinematics):
+        with pytest.raises(kn.InputError, match="this is no model"):
+            function(scene, zeros)
+    for run in (kn.step, kn.step_with_jacobian):
+        with pytest.raises(kn.InputError, match="(?s)tau has the wrong type.*got: list.*a tensor of torch.float64"):
+            run(model, zeros, zeros, [0.0, 0.0, 0.0], dt=0.1)
+    with pytest.raises(kn.InputError, match="(?s)q has the wrong type.*got: NoneType"):
+        kn.step_with_jacobian(model, None, zeros, dt=0.1)
 
 
 def test_sites_ride_on_their_bodies(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError
+from kinema.errors import InputError, ModelError
 from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.model.derived import derived_numbers
 from kinema.model.tree import BALL, FREE, OF_SPRING
@@ -123,6 +123,10 @@ class Model(SceneArrays):
         """
         arrays: dict[str, Tensor] = dict(self._defaults)
         changed: set[str] = set()
+        if params is not None and not isinstance(params, Mapping):
+            fix = "a dictionary, as model.parameters(path) gives it"
+            got = type(params).__name__
+            raise InputError("params is of the wrong type", got=got, expected="tensors by path", fix=fix)
         for path, given in (params or {}).items():
             name, at = self._locate(path)
             changed.add(name)
@@ -201,6 +205,13 @@ class Model(SceneArrays):
         raise InputError(f"the model has no parameter {path!r}", expected=known, fix=fix)
 
 
+def expect_model(given: object) -> None:
+    """Raise InputError unless this is a model."""
+    if not isinstance(given, Model):
+        got = type(given).__name__
+        raise InputError("this is no model", got=got, expected="a Model", fix="model = kinema.compile(scene)")
+
+
 def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:
     """Turn a scene into arrays.
 
@@ -214,5 +225,8 @@ def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:
     """
     if dtype not in (None, torch.float32, torch.float64):
         raise InputError("a model is in single or double precision", got=dtype, expected="torch.float64 or float32")
+    if not isinstance(scene, Scene):
+        fix = "scene = kinema.Scene(); scene.add_robot(...); kinema.compile(scene)"
+        raise ModelError("only scenes are compiled", got=type(scene).__name__, expected="a Scene", fix=fix)
     arrays = find_arrays(scene)
     return Model(**{**vars(arrays), "dtype": dtype or _OF_NUMPY[arrays.dtype]})
