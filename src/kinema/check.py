@@ -35,7 +35,7 @@ from kinema.scene.description import (
 )
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
-from kinema.scene.scene import Contact, Ground
+from kinema.scene.scene import Contact, Ground, set_free
 
 Rows = list[list[str]]
 WIDE = 10.0  # [m]: bodies of robots are smaller
@@ -72,7 +72,7 @@ def read(path: Path, floating: bool = False) -> Robot:
         if path.suffix == ".urdf":
             return read_urdf(path, floating=floating, meshes="skip")
         if path.suffix in (".xml", ".mjcf"):
-            return read_mjcf(path)
+            return set_free(read_mjcf(path)) if floating else read_mjcf(path)
     raise ModelError(f"{path} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import kinema as kn
+from kinema import check
 from kinema.errors import InputError, LeftOutWarning, ModelError
 from kinema.scene import description
 from kinema.scene.description import Body, Joint, Mimic, Pose, Robot, Shape
@@ -423,6 +424,21 @@ def test_what_stands_in_the_world_meets_what_moves():
     assert found(False) == {pair for pair in expected if not pair <= set(moving)} - of_base
     assert frozenset(("floor", "gtorso")) in found(False) and frozenset(("gtable", "gleg")) in found(False)
     assert frozenset(("gtable", "ghand")) not in found(True)
+
+
+def test_a_floating_robot_leaves_the_floor_where_it_is(tmp_path):
+    """`floating` frees the robot of a file, and not what stands in its world: the robot falls on it and rests."""
+    text = """<mujoco><worldbody><geom name="floor" type="plane" size="5 5 .1"/><body name="a" pos="0 0 .3">
+      <geom type="sphere" size=".1"/></body></worldbody></mujoco>"""
+    (tmp_path / "ball.xml").write_text(text)
+    scene = kn.Scene()
+    scene.add_robot(tmp_path / "ball.xml", "r", floating=True)
+    model = kn.compile(scene)
+    assert model.joints == ["r/a_free"] and model.candidates.names == ["r/a/0 on r/world/floor"]
+    # A fifth of the depth is undone in each step: nothing is left of the impact after 0.7 s.
+    assert abs(kn.simulate(model, steps=500, dt=2e-3, progress=False).q_end[2].item() - 0.1) < 1e-5
+    checked = check.read(tmp_path / "ball.xml", floating=True)
+    assert [j.name for body in checked.bodies for j in body.joints] == ["a_free"]
 
 
 def test_a_fixed_base_and_its_first_link_are_noted():

@@ -90,6 +90,8 @@ def test_a_camera_around_points_sees_them_all_and_nearly_fills_the_image(size):
         ({"fov": 0.0}, "angle of view"),
         ({"size": (0, 10)}, "width"),
         ({"size": (10, 10.0)}, "height"),
+        ({"size": 64}, r"(?s)size of an image.*64.*\(width, height\)"),
+        ({"size": (10, 10, 3)}, "size of an image"),
         ({"near": 2.0, "far": 1.0}, "near and far"),
         ({"up": (0.0, 1.0)}, "up has the wrong shape"),
         ({"up": (0.0, math.nan, 1.0)}, "up is not finite"),

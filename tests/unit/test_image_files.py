@@ -141,6 +141,14 @@ def test_images_that_make_no_sense_are_refused(tmp_path: Path):
         kn.write_image(tmp_path / "a.jpg", torch.zeros(4, 4, 3))
     with pytest.raises(InputError, match="video has the wrong shape"):
         kn.write_video(tmp_path / "a.mp4", torch.zeros(4, 4, 3))
+    with pytest.raises(InputError, match=r"(?s)wrong shape.*\(1, 4, 4, 3\)"):
+        kn.write_image(tmp_path / "a.png", torch.zeros(1, 4, 4, 3))
+    with pytest.raises(InputError, match="(?s)wrong type.*torch.uint8.*0 to 1"):
+        kn.write_image(tmp_path / "a.png", torch.full((4, 4, 3), 7, dtype=torch.uint8))
+    with pytest.raises(InputError, match="(?s)wrong type.*ndarray"):
+        kn.write_image(tmp_path / "a.png", np.zeros((4, 4, 3)))
+    with pytest.raises(InputError, match="(?s)wrong type.*torch.uint8"):
+        kn.write_video(tmp_path / "a.mp4", torch.zeros(2, 4, 4, 3, dtype=torch.uint8))
     with pytest.raises(InputError, match="kind of video"):
         kn.write_video(tmp_path / "a.xyz", torch.zeros(2, 4, 4, 3))
     assert not list(tmp_path.iterdir())

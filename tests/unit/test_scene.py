@@ -96,6 +96,17 @@ def test_floating_and_several_robots():
     assert np.allclose(model.tree.q[10:17], (3.0, 0.0, 1.0, *QUARTER))
 
 
+def test_what_floats_has_mass_or_is_refused():
+    """A plate beside the robot stays; alone it is what should float, and cannot."""
+    plate = Body("plate", shapes=(Shape("box", (1.0, 1.0, 0.1)),))
+    scene = kn.Scene()
+    scene.add_robot(replace(arm(), bodies=(plate, *arm().bodies)), floating=True)
+    assert [name for name in kn.compile(scene).joints if "free" in name] == ["arm/base_free"]
+    scene.add_robot(Robot("plate", (plate,)), floating=True)
+    with pytest.raises(kn.ModelError, match="'plate/plate_free' moves nothing that has mass"):
+        kn.compile(scene)
+
+
 def test_a_robot_does_not_depend_on_where_it_stands():
     """A kilometre away the mass matrix is the same to rounding: all vectors are about the robot's own origin."""
     robot = random_tree(5, 8, floating=True)
@@ -234,6 +245,25 @@ def test_words_that_make_no_sense(robot, message):
         compiled(robot)
 
 
+@pytest.mark.parametrize(
+    ("leaders", "told"),
+    [
+        ({"a": "a"}, "r/a -> r/a"),
+        ({"a": "b", "b": "a"}, "r/a -> r/b -> r/a"),
+        ({"a": "b", "b": "c", "c": "d", "d": "b"}, "r/b -> r/c -> r/d -> r/b"),
+        ({"a": "b", "b": "d", "c": "d"}, None),
+    ],
+)
+def test_joints_that_follow_each_other_in_a_circle_are_refused(leaders, told):
+    follow = {name: Mimic(leader, 2.0) for name, leader in leaders.items()}
+    bodies = [Body(n, None, Pose(), (Joint(n, "revolute", mimic=follow.get(n)),), LUMP) for n in "abcd"]
+    if told is None:
+        assert compiled(Robot("r", tuple(bodies))).nv == 4
+        return
+    with pytest.raises(kn.ModelError, match=f"(?s)follow each other in a circle.*got: {told}\n"):
+        compiled(Robot("r", tuple(bodies)))
+
+
 def test_a_negative_mass_is_refused_where_the_joint_has_an_armature():
     light = Body("b", None, Pose(), (Joint("j", "revolute", armature=1.0),), MassProperties(-1.0))
     with pytest.raises(kn.ModelError, match="the mass of body 'r/b'"):
@@ -255,6 +285,15 @@ def test_thin_rods_and_points_are_possible():
         (lambda s: s.add_robot(arm(), pos=(0.0, 0.0)), "pos is not usable"),
         (lambda s: s.add_robot(arm(), rot=(0.0, 0.0, 0.0, 0.0)), "rot is no unit quaternion"),
         (lambda s: kn.Scene(gravity=(0.0, np.nan, 0.0)), "gravity is not usable"),
+        (lambda s: kn.Scene(gravity=-9.81), "(?s)gravity is not usable.*3 finite numbers"),
+        (lambda s: kn.Scene(contact="compliant"), r"(?s)contact is of the wrong kind.*Contact\(law='compliant'\)"),
+        (lambda s: kn.Contact(friction=None), "(?s)the contact makes no sense.*got: friction = None\n"),
+        (lambda s: kn.Contact(sweeps=2.5), "(?s)the contact makes no sense.*got: sweeps = 2.5\n"),
+        (lambda s: kn.Contact(most=0, erp=1.5), "(?s)the contact makes no sense.*got: erp = 1.5, most = 0\n"),
+        (lambda s: s.add_ground(without=["cilinder"]), "(?s)'cilinder'.*a list of plane, sphere"),
+        (lambda s: s.add_ground(without="sphere"), "(?s)got: 'sphere'.*a list of plane, sphere"),
+        (lambda s: s.add_robot(arm().bodies[0]), "(?s)this is no robot.*got: Body"),
+        (lambda s: kn.compile(arm()), r"(?s)only scenes are compiled.*got: Robot.*fix: .*add_robot"),
     ],
 )
 def test_scenes_that_cannot_be(add, message):
@@ -268,6 +307,69 @@ def test_precision_is_the_models():
     assert kn.compile(scene, torch.float32).initial_coordinates().dtype == torch.float32
     with pytest.raises(kn.InputError, match="single or double precision"):
         kn.compile(scene, torch.float16)
+
+
+def test_a_zero_quaternion_is_refused():
+    """It is no rotation, and would stay what it is: neither steps nor gradients would turn the body."""
+    scene = kn.Scene()
+    for kind in ("ball", "free"):
+        scene.add_robot(Robot(kind, (Body("b", None, Pose(), (Joint("j", kind),), LUMP),)))
+    model = kn.compile(scene)
+    q = model.initial_coordinates().repeat(2, 3, 1)
+    at = slice(model.tree.q_start[1] + 3, model.tree.q_start[1] + 7)
+    q[1, 2, at] = 0.0
+    for run in (
+        lambda: kn.simulate(model, q, steps=2, dt=1e-3, progress=False),
+        lambda: kn.step(model, q, torch.zeros(model.nv, dtype=torch.float64), dt=1e-3),
+        lambda: kn.mass_matrix(model, q),
+    ):
+        with pytest.raises(kn.InputError, match="(?s)world 1, 2, joint 'free/j': the quaternion in q is zero.*fix: "):
+            run()
+    with pytest.raises(kn.InputError, match="joint 'ball/j': the quaternion in q is zero"):
+        kn.forward_kinematics(model, torch.zeros(model.nq, dtype=torch.float64))
+    q[1, 2, at] = torch.tensor([0.0, 1e-3, 0.0, 0.0], dtype=torch.float64)  # of any length, but with a direction
+    assert kn.simulate(model, q, steps=2, dt=1e-3, progress=False).q_end[1, 2, at].norm().item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"steps": -1}, "steps must be a positive integer"),
+        ({"steps": 2.5}, "steps must be a positive integer"),
+        ({"steps": "5"}, "steps must be a positive integer"),
+        ({"dt": "0.1"}, "dt is not usable"),
+        ({"dt": None}, "dt is not usable"),
+        ({"dt": torch.tensor(0.1, requires_grad=True)}, "(?s)dt has no gradient.*dt.item"),
+        ({"params": ["mass"]}, "(?s)params is of the wrong type.*got: list"),
+        ({"record": "pose"}, "there is no 'pose'"),
+    ],
+)
+def test_arguments_of_a_rollout_that_make_no_sense(words, told):
+    with pytest.raises(kn.InputError, match=told):
+        kn.simulate(compiled(arm()), **{"steps": 2, "dt": 0.1, "progress": False} | words)
+
+
+def test_arguments_of_a_rollout_that_are_numbers_of_other_kinds():
+    model = compiled(arm())
+    expected = kn.simulate(model, steps=2, dt=1e-3, record=["position"], progress=False)
+    dt = torch.tensor(1e-3, dtype=torch.float64)
+    path = kn.simulate(model, steps=np.int64(2), dt=dt, record="position", progress=False)
+    assert path.dt == 1e-3 and torch.equal(path.recorded["position"], expected.recorded["position"])
+
+
+def test_what_is_no_model_and_no_tensor_is_named():
+    model, scene, zeros = compiled(arm()), kn.Scene(), torch.zeros(3, dtype=torch.float64)
+    for run in (kn.simulate, kn.step, kn.step_with_jacobian):
+        with pytest.raises(kn.InputError, match=r"(?s)this is no model.*got: Scene.*kinema.compile\(scene\)"):
+            run(scene, zeros, zeros, dt=0.1, **({"steps": 1} if run is kn.simulate else {}))
+    for function in (kn.mass_matrix, kn.forward_kinematics):
+        with pytest.raises(kn.InputError, match="this is no model"):
+            function(scene, zeros)
+    for run in (kn.step, kn.step_with_jacobian):
+        with pytest.raises(kn.InputError, match="(?s)tau has the wrong type.*got: list.*a tensor of torch.float64"):
+            run(model, zeros, zeros, [0.0, 0.0, 0.0], dt=0.1)
+    with pytest.raises(kn.InputError, match="(?s)q has the wrong type.*got: NoneType"):
+        kn.step_with_jacobian(model, None, zeros, dt=0.1)
 
 
 def test_sites_ride_on_their_bodies(tmp_path):

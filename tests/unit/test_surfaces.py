@@ -320,6 +320,18 @@ def test_wrong_shapes_are_refused():
         kn.surfaces_of(model, x=torch.zeros(3, 3, dtype=F64))
 
 
+def test_colours_and_textures_are_tensors_of_values():
+    with pytest.raises(InputError, match="(?s)colour of a material has the wrong type.*tuple.*torch.tensor"):
+        kn.Material((1.0, 0.0, 0.0))
+    with pytest.raises(InputError, match="(?s)texture of a material has the wrong type.*torch.uint8.*0 to 1"):
+        kn.Material(torch.ones(3), torch.zeros(4, 4, 3, dtype=torch.uint8))
+
+
+def test_an_empty_scene_has_nothing_to_draw():
+    with pytest.raises(InputError, match="there is no surface to draw"):
+        kn.render(kn.compile(kn.Scene()))
+
+
 def test_a_mesh_with_a_loose_face_can_be_drawn():
     """Open meshes have edges with one face."""
     mesh = Mesh(np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0.1]]), np.array([[0, 1, 2], [1, 3, 2]]))

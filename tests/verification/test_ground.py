@@ -82,6 +82,32 @@ def test_a_ball_bounces(restitution):
     assert height[landed + 5 :].max() == pytest.approx(restitution**2, abs=2e-3)
 
 
+@pytest.mark.parametrize("height", [0.5, 0.08], ids=["beyond the margin", "within it"])
+@pytest.mark.parametrize(
+    "contact",
+    [
+        {},
+        *({"cone": True} | more for more in ({}, {"warm_start": True}, {"tolerance": 1e-6}, {"solver": "exact"})),
+        {"cone": True, "relaxation": (0.8, 1.4)},
+        {"law": "compliant"},
+    ],
+    ids=str,
+)
+def test_a_brick_that_falls_from_rest_is_not_held(contact, height):
+    """No impulse of friction and none of the normal: the circle of friction is a point, and nothing passes through it.
+
+    While it falls, x = vx t and so on: the derivative of each coordinate by its own velocity is the time, up to the
+    rounding of some ten sums.
+    """
+    model, steps, dt = body_on_ground(BRICK, height, **contact), 10, 1e-3
+    v = torch.zeros(6, dtype=torch.float64, requires_grad=True)
+    path = kn.simulate(model, model.initial_coordinates(), v, steps=steps, dt=dt, record=["gap"], progress=False)
+    assert float(path.recorded["gap"].min()) > 0
+    rows = [torch.autograd.grad(path.q_end[i], v, retain_graph=True)[0] for i in range(3)]
+    expected = steps * dt * torch.eye(6, dtype=torch.float64)[3:]  # v: angular part first
+    assert torch.allclose(torch.stack(rows), expected, rtol=1e-13, atol=1e-15)
+
+
 def test_a_rolling_ball_keeps_five_sevenths_of_its_speed():
     """A solid ball that slides first loses 2/7 to spin, whatever the friction."""
     solid = MassProperties(MASS, (0.0, 0.0, 0.0), (0.008, 0.0, 0.0, 0.008, 0.0, 0.008))  # 2/5 m r^2

@@ -345,6 +345,9 @@ def sweep_back(
                     bound_adj = along
                     g1 = (g1 - along * x1 / length) * (bound / length)
                     f2 = (f2 - along * x2 / length) * (bound / length)
+                elif bound <= 0.0:  # nothing presses and nothing slides, as over a body that falls from rest
+                    g1 = 0.0
+                    f2 = 0.0
         u2 = -f2 * i2
         f1 = g1 + x12 * u2
         if contact and cone == 0:

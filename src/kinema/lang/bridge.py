@@ -92,7 +92,7 @@ def rollout(
     steps, workers = _steps_of(program, steps), workers_of(threads)
     names = (record,) if isinstance(record, str) else tuple(dict.fromkeys(record)) if record else ()
     if checkpoint != "auto":
-        checkpoint = min(_positive("checkpoint", checkpoint), steps)
+        checkpoint = min(positive("checkpoint", checkpoint), steps)
     inputs, values = _inputs(program, steps, names, state, parameters, controls)
     ran = run(inputs, values, workers, checkpoint, memory_budget, progress)
     form, outs = ran.form, ran.outs
@@ -204,14 +204,14 @@ def _steps_of(program: Any, steps: Any) -> int:
     """The number of steps; checks that it is a program that is given."""
     if not isinstance(program, Program):
         raise InputError("a rollout needs a Program", got=type(program).__name__)
-    return _positive("steps", steps)
+    return positive("steps", steps)
 
 
 def workers_of(threads: Any) -> int:
     """The number of worker threads, all CPUs of the process for None."""
     if type(threads) is int and threads > 0:
         return threads
-    return _all_cpus() if threads is None else _positive("threads", threads)
+    return _all_cpus() if threads is None else positive("threads", threads)
 
 
 def _inputs(
@@ -349,7 +349,8 @@ def _all_cpus() -> int:
     return _counted[1]
 
 
-def _positive(what: str, value: Any) -> int:
+def positive(what: str, value: Any) -> int:
+    """A number of something, as a plain integer."""
     try:
         number = operator.index(value)
     except TypeError:

@@ -151,7 +151,8 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
     """Followers, dry friction, limits and loops of all robots.
 
     Raises:
-        ModelError: A joint or body is unknown, a limit is on a free joint, or no angle of a ball joint.
+        ModelError: A joint or body is unknown, joints follow each other in a circle, a limit is on a free joint, or no
+            angle of a ball joint.
     """
     followers: list[tuple[str, int, int, float, float]] = []
     rubbing: list[tuple[str, int, float]] = []
@@ -195,6 +196,7 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
     def ints(values: Iterable[int]) -> np.ndarray:
         return np.array(list(values), np.int32)
 
+    _refuse_circles(followers)
     return ConstraintArrays(
         followers={
             "dof": ints(f[1] for f in followers),
@@ -235,6 +237,22 @@ class _End:
     link: int
     position: np.ndarray
     rotation: np.ndarray
+
+
+def _refuse_circles(followers: list[tuple[str, int, int, float, float]]) -> None:
+    """Raise where joints follow each other, or one follows itself: nothing would say where they are."""
+    names, leaders = {f[1]: f[0] for f in followers}, {f[1]: f[2] for f in followers}
+    free: set[int] = set()  # of circles
+    for start in leaders:
+        chain: list[int] = []
+        at = start
+        while at in leaders and at not in free:
+            if at in chain:
+                got = " -> ".join(names[d] for d in [*chain[chain.index(at) :], at])
+                raise ModelError("joints follow each other in a circle", got=got, fix="let one of them follow none")
+            chain.append(at)
+            at = leaders[at]
+        free.update(chain)
 
 
 def _single(tree: TreeArrays, name: str, why: str) -> int:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError
+from kinema.errors import InputError, ModelError
 from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.model.derived import derived_numbers
-from kinema.model.tree import OF_SPRING
+from kinema.model.tree import BALL, FREE, OF_SPRING
 from kinema.scene.scene import Scene
 
 OF_BODY = ("mass", "com", "inertia")
@@ -123,6 +123,10 @@ class Model(SceneArrays):
         """
         arrays: dict[str, Tensor] = dict(self._defaults)
         changed: set[str] = set()
+        if params is not None and not isinstance(params, Mapping):
+            fix = "a dictionary, as model.parameters(path) gives it"
+            got = type(params).__name__
+            raise InputError("params is of the wrong type", got=got, expected="tensors by path", fix=fix)
         for path, given in (params or {}).items():
             name, at = self._locate(path)
             changed.add(name)
@@ -162,6 +166,24 @@ class Model(SceneArrays):
         if given.ndim == 0 or given.shape[-1] != count:
             raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=f"(*batch, {count})")
 
+    @cached_property
+    def _quaternions(self) -> tuple[list[str], np.ndarray]:
+        """The joints that have one, and where its four numbers are in q, shape (joints, 4)."""
+        tree = self.tree
+        turning = np.flatnonzero(np.isin(tree.kind, (BALL, FREE)))
+        first = tree.q_start[turning] + 3 * (tree.kind[turning] == FREE)  # behind the position of a free joint
+        return [tree.joints[i] for i in turning], first[:, None] + np.arange(4)
+
+    def check_quaternions(self, q: Tensor) -> None:
+        """Raise InputError where the quaternion of a joint is zero: it is no rotation, and no step would turn it."""
+        names, at = self._quaternions
+        if names and not (turned := q.numpy(force=True)[..., at].any(-1)).all():
+            *world, joint = (int(i) for i in np.argwhere(~turned)[0])
+            where = f"world {', '.join(map(str, world))}, " if world else ""
+            fix = "begin with model.initial_coordinates(); (1, 0, 0, 0) is no turn"
+            where += f"joint {names[joint]!r}"
+            raise InputError("the quaternion in q is zero", where=where, expected="(w, x, y, z) of any length", fix=fix)
+
     def _locate(self, path: str) -> tuple[str, Any]:
         """Array and index of a path."""
         if path not in self._places:
@@ -183,6 +205,13 @@ class Model(SceneArrays):
         raise InputError(f"the model has no parameter {path!r}", expected=known, fix=fix)
 
 
+def expect_model(given: object) -> None:
+    """Raise InputError unless this is a model."""
+    if not isinstance(given, Model):
+        got = type(given).__name__
+        raise InputError("this is no model", got=got, expected="a Model", fix="model = kinema.compile(scene)")
+
+
 def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:
     """Turn a scene into arrays.
 
@@ -196,5 +225,8 @@ def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:
     """
     if dtype not in (None, torch.float32, torch.float64):
         raise InputError("a model is in single or double precision", got=dtype, expected="torch.float64 or float32")
+    if not isinstance(scene, Scene):
+        fix = "scene = kinema.Scene(); scene.add_robot(...); kinema.compile(scene)"
+        raise ModelError("only scenes are compiled", got=type(scene).__name__, expected="a Scene", fix=fix)
     arrays = find_arrays(scene)
     return Model(**{**vars(arrays), "dtype": dtype or _OF_NUMPY[arrays.dtype]})

@@ -141,6 +141,8 @@ class Camera:
         right = torch.nn.functional.normalize(torch.linalg.cross(forward, upwards), dim=-1)
         R = torch.stack([right, torch.linalg.cross(forward, right), forward], dim=-2)
         t = -(R @ at.unsqueeze(-1)).squeeze(-1)
+        if not isinstance(size, Sequence) or isinstance(size, str) or len(size) != 2:
+            raise InputError("the size of an image is not usable", got=repr(size), expected="(width, height) [pixels]")
         width, height = size
         focal = (0.5 * min(size) / torch.tan(0.5 * fov)).unsqueeze(-1).expand(*fov.shape, 2)
         centre = torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)

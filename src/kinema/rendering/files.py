@@ -74,11 +74,15 @@ def write_image(path: PathLike, image: Tensor) -> None:
         Detached.
 
     Raises:
-        InputError: The image has the wrong shape, or is not finite.
+        InputError: The image has the wrong type or shape, or is not finite.
         StorageError: The file cannot be written.
     """
     if Path(path).suffix.lower() != ".png":
         raise InputError("images are written as PNG files", got=os.fspath(path), expected="a name with .png")
+    _expect_values(image)
+    if image.ndim not in (2, 3):
+        expected = "(height, width, 3 or 4) or (height, width)"
+        raise InputError("an image has the wrong shape", got=tuple(image.shape), expected=expected)
     data = encode_png(_bytes(image, 1 if image.ndim == 2 else 0))
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -99,12 +103,13 @@ def write_video(path: PathLike, images: Tensor, fps: float = 30.0) -> None:
         Detached.
 
     Raises:
-        InputError: The images have the wrong shape, or the kind of file is not known.
+        InputError: The images have the wrong type or shape, or the kind of file is not known.
         StorageError: imageio-ffmpeg is not installed, or the file cannot be written.
     """
     ending = Path(path).suffix.lower()
     if ending not in (".mp4", ".gif"):
         raise InputError("this kind of video is not written", got=os.fspath(path), expected="a name with .mp4 or .gif")
+    _expect_values(images)
     if images.ndim != 4 or images.shape[-1] != 3 or not len(images):
         raise InputError("a video has the wrong shape", got=tuple(images.shape), expected="(time, height, width, 3)")
     if not 0 < fps < float("inf"):
@@ -156,6 +161,14 @@ def read_masks(
         Shape (time, height, width), in [0, 1]; shares of coverage, so that nothing is converted from sRGB.
     """
     return _read(path, size, every, dtype, _mask).squeeze(-1)
+
+
+def _expect_values(images: object) -> None:
+    """Raise for what are no values from 0 to 1, such as bytes, of which nearly all would be white."""
+    if not isinstance(images, Tensor) or not (images.is_floating_point() or images.dtype == torch.bool):
+        got = images.dtype if isinstance(images, Tensor) else type(images).__name__
+        fix = "read_images gives linear RGB for the bytes of files"
+        raise InputError("an image has the wrong type", got=got, expected="a floating-point tensor, 0 to 1", fix=fix)
 
 
 def _bytes(images: Tensor, grey: int) -> np.ndarray:

@@ -199,6 +199,8 @@ def _surfaces(what: Drawn, q: Tensor | None, x: Tensor | None, *options: Any) ->
 
 def _camera(surfaces: Sequence[Surface], size: tuple[int, int]) -> Camera:
     """One that sees all but the ground."""
+    if not surfaces:
+        raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
     seen = [s.vertices.reshape(-1, 3) for s in surfaces if s.name != "ground"] or [s.vertices for s in surfaces]
     points = torch.cat([one.reshape(-1, 3) for one in seen])
     if bool((points[:, 1] == points[0, 1]).all()):  # a picture in the plane of x and z

@@ -25,7 +25,7 @@ class Material:
         lit: False draws the colour as it is, without light.
 
     Raises:
-        InputError: Colour or texture have the wrong shape.
+        InputError: Colour or texture have the wrong type or shape.
     """
 
     colour: Tensor = field(default_factory=lambda: torch.full((3,), 0.7))
@@ -36,6 +36,11 @@ class Material:
     lit: bool = True
 
     def __post_init__(self) -> None:
+        for name, given in (("colour", self.colour), ("texture", self.texture)):
+            if given is not None and not (isinstance(given, Tensor) and given.is_floating_point()):
+                what, fix = f"the {name} of a material has the wrong type", "torch.tensor([0.7, 0.1, 0.1]), linear RGB"
+                kind = str(given.dtype) if isinstance(given, Tensor) else type(given).__name__
+                raise InputError(what, got=kind, expected="a floating-point tensor, 0 to 1", fix=fix)
         if self.colour.ndim < 1 or self.colour.shape[-1] != 3:
             got, expected = tuple(self.colour.shape), "(3,), (vertices, 3), or batches of these"
             raise InputError("the colour of a material has the wrong shape", got=got, expected=expected)

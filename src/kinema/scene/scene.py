@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from kinema.scene.description import (
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
 from kinema.scene.matter import CLOTH, PARTICLES, SKIN, SOLID, Attachment, Cloth, Matter, Skin, Solid, Springs
+from kinema.scene.sense import SIZES
 
 
 @dataclass(frozen=True)
@@ -133,12 +136,13 @@ class Contact:
         object.__setattr__(self, "relaxation", (float(far[0]), float(far[1])))
         words = ("law", "solver", "relaxation")
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in words}
-        wrong = [n for n, x in numbers.items() if not math.isfinite(x) or x < 0]
-        if wrong or min(self.sweeps, self.most) < 1 or self.erp > 1 or self.restitution > 1:
-            got = ", ".join(f"{n} = {x}" for n, x in numbers.items())
-            raise ModelError(
-                "the contact makes no sense", got=got, expected="finite, positive, erp and restitution <= 1"
-            )
+        most = {"erp": 1, "restitution": 1}
+        wrong = [n for n, x in numbers.items() if not _is_number(x) or not 0 <= x <= most.get(n, sys.float_info.max)]
+        wrong += [n for n in ("sweeps", "most") if n not in wrong and (numbers[n] < 1 or numbers[n] != int(numbers[n]))]
+        if wrong:
+            got = ", ".join(f"{n} = {numbers[n]!r}" for n in wrong)
+            expected = "finite, not below 0; erp and restitution at most 1, sweeps and most whole and at least 1"
+            raise ModelError("the contact makes no sense", got=got, expected=expected)
 
 
 class Scene:
@@ -158,6 +162,9 @@ class Scene:
     ) -> None:
         self.gravity = _finite("gravity", gravity, 3)
         self.wind = _finite("wind", wind, 3)
+        if contact is not None and not isinstance(contact, Contact):
+            fix = f"contact=kinema.Contact(law={contact!r})" if contact in (MLCP, COMPLIANT) else "kinema.Contact(...)"
+            raise ModelError("contact is of the wrong kind", got=repr(contact), expected="a Contact", fix=fix)
         self.contact = contact or Contact()
         self.robots: list[PlacedRobot] = []
         self.matter: list[Matter] = []
@@ -173,10 +180,14 @@ class Scene:
             without: Kinds of shapes that pass through it, as "cylinder".
 
         Raises:
-            ModelError: There is one already, or the height is not finite.
+            ModelError: There is one already, the height is not finite, or there are no such shapes.
         """
         if self.ground is not None:
             raise ModelError("the scene has a ground already")
+        unknown = [without] if isinstance(without, str) else [kind for kind in without if kind not in SIZES]
+        if unknown:
+            expected = f"a list of {', '.join(SIZES)}"
+            raise ModelError("the ground is without shapes that there are not", got=repr(without), expected=expected)
         self.ground = Ground(_finite("height", (height,), 1)[0], group, tuple(without))
 
     def add_terrain(self, mesh: Mesh, name: str = "terrain", *, pos: Vector = (0.0, 0.0, 0.0)) -> str:
@@ -211,7 +222,8 @@ class Scene:
             name: In this scene; the robot's own by default, numbered if taken.
             pos: Position of its root frame [m].
             rot: Orientation of its root frame, unit quaternion (w, x, y, z).
-            floating: Give roots without joints a free joint, so that nothing holds the robot.
+            floating: Give roots without joints a free joint, so that nothing holds the robot. Those that have no mass
+                and carry nothing stand by: the floor of an MJCF file.
             self_collision: Links of the robot collide with each other, neighbours and excluded pairs apart. With what
                 stands in the world and belongs to no tree of theirs, such as the floor of an MJCF file, they always do.
             prescribed: Names of joints that move as `simulate(motion=)` says, whatever pushes; see `Joint`.
@@ -226,10 +238,10 @@ class Scene:
             ModelError: The file is refused, the name is taken, a number is not finite, or there is no such joint.
         """
         if not isinstance(robot, Robot):
-            robot = _read(os.fspath(robot))
+            robot = _read(robot)
         name = self._new_name(name, robot.name)
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
-        robot = _prescribed(_floating(robot) if floating else robot, prescribed)
+        robot = _prescribed(set_free(robot) if floating else robot, prescribed)
         self.robots.append(PlacedRobot(name, robot, pose, self_collision))
         return name
 
@@ -458,7 +470,11 @@ class Scene:
         return f"{owner}/{name}"
 
 
-def _read(path: str) -> Robot:
+def _read(given: object) -> Robot:
+    if not isinstance(given, str | os.PathLike):
+        expected = "a Robot, or the path of a .urdf or .xml file"
+        raise ModelError("this is no robot", got=type(given).__name__, expected=expected)
+    path = os.fspath(given)
     if path.endswith(".urdf"):
         return read_urdf(path)
     if path.endswith((".xml", ".mjcf")):
@@ -466,9 +482,13 @@ def _read(path: str) -> Robot:
     raise ModelError(f"{path!r} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
 
 
-def _floating(robot: Robot) -> Robot:
-    roots = [body for body in robot.bodies if body.parent is None]
-    free = {b.name: replace(b, joints=(Joint(f"{b.name}_free", FREE),)) for b in roots if not b.joints}
+def set_free(robot: Robot) -> Robot:
+    """The robot with a free joint at every root that has none; beside bodies that have mass, a floor stays a floor."""
+    carrying = {body.parent for body in robot.bodies}
+    heavy = any(body.mass is not None for body in robot.bodies)
+    roots = [body for body in robot.bodies if body.parent is None and not body.joints]
+    moved = [b for b in roots if b.mass is not None or b.name in carrying or not heavy]
+    free = {b.name: replace(b, joints=(Joint(f"{b.name}_free", FREE),)) for b in moved}
     return replace(robot, bodies=tuple(free.get(b.name, b) for b in robot.bodies))
 
 
@@ -488,6 +508,10 @@ def _prescribed(robot: Robot, names: Sequence[str]) -> Robot:
     return replace(robot, bodies=tuple(bodies))
 
 
+def _is_number(given: object) -> bool:
+    return isinstance(given, Real) and math.isfinite(given)
+
+
 def _of_kind(what: str, given: object, kind: type) -> None:
     if not isinstance(given, kind):
         raise ModelError(f"{what} is of the wrong kind", got=type(given).__name__, expected=kind.__name__)
@@ -501,7 +525,10 @@ def _array(what: str, given: Any) -> np.ndarray:
 
 
 def _finite(name: str, given: tuple[float, ...], count: int) -> tuple:
-    values = tuple(float(x) for x in given)
+    try:
+        values = tuple(float(x) for x in given)
+    except (TypeError, ValueError):
+        values = ()
     if len(values) != count or not all(map(math.isfinite, values)):
         raise ModelError(f"{name} is not usable", got=given, expected=f"{count} finite numbers")
     return values

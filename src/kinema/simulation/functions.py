@@ -21,7 +21,7 @@ from kinema.lang import Float, mat33, vec3
 from kinema.lang.bridge import rollout
 from kinema.lang.program import PARAMETER, Program, Ref
 from kinema.math import Force, Motion
-from kinema.model.model import Model
+from kinema.model.model import Model, expect_model
 from kinema.simulation.articulated import TreeProgram, articulated_pays
 
 Params = Mapping[str, Tensor]
@@ -205,6 +205,7 @@ def _evaluate(
     params: Params | None,
 ) -> dict[str, Tensor]:
     """The outputs of a program that is run for one step; it is made at the first call for this model."""
+    expect_model(model)
     known = _PROGRAMS.setdefault(model, {})
     if name not in known:
         program = Program(name)
@@ -217,11 +218,13 @@ def _evaluate(
     arrays = {n: a for n, a in model.resolve(params).items() if n in wanted}
     outputs = [b.name for b in program.buffers.values() if b.kind == "output"]
     found = rollout(program, 1, {}, {**inputs, **arrays}, record=outputs, progress=False).outputs
+    model.check_quaternions(inputs["q"])  # now that the rollout has accepted the tensor
     return {n: t.squeeze(-1 - len(program.buffers[n].shape)) for n, t in found.items()}
 
 
 def _links(model: Model, q: Tensor, params: Params | None) -> dict[str, Tensor]:
     """Poses of links and motions of degrees of freedom."""
+    expect_model(model)
     links = len(model.joints) + 1
 
     def build(p: Program, parts: TreeProgram) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.model.model import Model
+from kinema.model.model import Model, expect_model
 from kinema.simulation.simulate import simulate
 
 
@@ -79,6 +79,8 @@ def step(
         InputError: As `simulate`; or more belongs to the state: there is soft matter, or a warm start whose impulses
             are not given.
     """
+    expect_model(model)
+    _expect_tensors(model, {"tau": tau, "u": u, "motion": motion})
     _refuse_more_state(model, impulses)
     path = simulate(
         model,
@@ -141,6 +143,10 @@ def step_with_jacobian(
         InputError: A tensor has the wrong type or shape, batches do not match, or more belongs to the state: there is
             soft matter, or a warm start whose impulses are not given.
     """
+    expect_model(model)
+    model.check_tensor("q", q, model.nq)
+    model.check_tensor("v", v, model.nv)
+    _expect_tensors(model, {"tau": tau, "u": u, "motion": motion, "impulses": impulses})
     _refuse_more_state(model, impulses)
     state = {"q": q, "v": v} | ({} if impulses is None else {"impulses": impulses})
     counts = [model.nq, model.nv, *([] if impulses is None else [impulses.shape[-1]])]
@@ -169,6 +175,14 @@ def step_with_jacobian(
     by_state = torch.cat([found[name] for name in state], -1)
     by = (by_state, found["tau"], found.get("u"), found.get("motion"))
     return Linearised(ends[0], ends[1], *by, *ends[2:])
+
+
+def _expect_tensors(model: Model, given: Mapping[str, Tensor | None]) -> None:
+    """Raise for what is given and no tensor."""
+    for name, one in given.items():
+        if one is not None and not isinstance(one, Tensor):
+            got, expected = type(one).__name__, f"a tensor of {model.dtype}"
+            raise InputError(f"{name} has the wrong type", got=got, expected=expected)
 
 
 def _refuse_more_state(model: Model, impulses: Tensor | None) -> None:

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError, StabilityWarning
-from kinema.lang.bridge import rollout
+from kinema.lang.bridge import positive, rollout
 from kinema.lang.program import PARAMETER, Program
 from kinema.model.derived import solver_scale
-from kinema.model.model import Model
+from kinema.model.model import Model, expect_model
 from kinema.model.stability import StepLimit, step_limit
 from kinema.simulation.failures import check_finite, check_pairs, check_particles, check_room, check_solved, trusted
 from kinema.simulation.options import StepOptions
@@ -128,7 +128,7 @@ def simulate(
     impulses: Tensor | None = None,
     wrenches: Mapping[str, Tensor] | None = None,
     params: Mapping[str, Tensor] | None = None,
-    record: Sequence[str] = (),
+    record: str | Sequence[str] = (),
     integrator: str = "euler",
     checkpoint: int | str = 1,
     memory_budget: int | None = None,
@@ -207,18 +207,18 @@ def simulate(
         StabilityWarning: dt is too long for something soft; names the element and the step that would hold.
 
     Raises:
-        InputError: A tensor has the wrong type or shape, a name is unknown, dt is not positive, or the integrator
-            cannot do what the scene has.
+        InputError: A tensor has the wrong type or shape, a quaternion is zero, a name is unknown, dt is not positive,
+            or the integrator cannot do what the scene has.
         SimulationError: A world became non-finite, there was no room for all contacts, the exact solver found no
             solution, or an implicit step was not found, or, from backward(), its adjoint; with on_failure="status" only
             the second raises.
     """
-    if not dt > 0 or dt == float("inf"):
-        raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
+    expect_model(model)
+    dt, steps = _time(dt), positive("steps", steps)
     if isinstance(substeps, bool) or not isinstance(substeps, int) or substeps < 1:
         raise InputError("substeps is not usable", got=substeps, expected="a positive integer")
     short = dt / substeps
-    wrenches, kept = wrenches or {}, tuple(record)
+    wrenches, kept = wrenches or {}, (record,) if isinstance(record, str) else tuple(record)
     options = StepOptions(
         loaded=tuple(wrenches),
         record=kept,
@@ -287,6 +287,8 @@ def simulate(
         on_failure="status" if on_failure == "raise" else on_failure,
         progress=progress,
     )
+    if "q" in states:
+        model.check_quaternions(states["q"])  # now that the rollout has accepted the tensor
     if on_failure == "raise":
         check_finite(model, run.status, run.trajectory)
     check_room(model, run.outputs.get("missed"))
@@ -312,6 +314,17 @@ def simulate(
         run.trajectory.get("xd"),
         model,
     )
+
+
+def _time(dt: object) -> float:
+    """A time step as a plain number."""
+    if isinstance(dt, Tensor) and dt.requires_grad:
+        raise InputError("dt has no gradient", got="a tensor that requires one", fix="dt=dt.item()")
+    if isinstance(dt, Tensor) and dt.numel() == 1:
+        dt = dt.item()
+    if not isinstance(dt, int | float | np.floating) or not 0 < dt < math.inf:
+        raise InputError("dt is not usable", got=repr(dt), expected="a positive time in seconds")
+    return float(dt)
 
 
 def _states(model: Model, q: Tensor | None, v: Tensor | None, x: Tensor | None, xd: Tensor | None) -> dict[str, Tensor]:
