@@ -161,8 +161,8 @@ class MemoryBudgetError(KinemaError):
     """
 
     def __init__(self, what: str, *, needed: int = 0, available: int = 0, fix: str | None = None) -> None:
-        got = f"{needed / 2**20:,.1f} MiB" if needed else None
-        expected = f"at most {available / 2**20:,.1f} MiB" if needed else None
+        got = _mebibytes(needed) if needed else None
+        expected = f"at most {_mebibytes(available)}" if needed else None
         super().__init__(what, got=got, expected=expected, fix=fix)
         self.needed = needed
         self.available = available
@@ -174,3 +174,8 @@ class LeftOutWarning(UserWarning):
 
 class StabilityWarning(UserWarning):
     """A time step is too long for something in the scene."""
+
+
+def _mebibytes(count: int) -> str:
+    """Bytes in MiB, with as many digits as it takes to see something."""
+    return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count / 2**20:.2g} MiB"

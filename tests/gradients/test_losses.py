@@ -87,3 +87,9 @@ def test_what_is_refused():
         kn.pixel_loss(images, target, frames="some")
     with pytest.raises(InputError, match="no such levels"):
         kn.pyramid_loss(images, target, levels=4)
+
+
+def test_images_are_no_masks() -> None:
+    images = torch.rand(2, 8, 8, 3)
+    with pytest.raises(InputError, match=r"images with channels(.|\n)*alpha"):
+        kn.silhouette_loss(images, images)

@@ -23,6 +23,7 @@ from kinema.scene.description import (
     Shape,
     Site,
 )
+from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.random_tree import random_tree
 
 LUMP = MassProperties(1.0, (0.0, 0.0, 0.0), (0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
@@ -424,3 +425,27 @@ def test_sites_share_no_name_and_are_needed_for_sensors():
     q, v = model.initial_coordinates(), torch.zeros(3, dtype=torch.float64)
     with pytest.raises(kn.InputError, match=r"no 'imu'.*\n?.*a model with a site"):
         kn.simulate(model, q, v, steps=1, dt=1e-3, record=["imu"])
+
+
+def test_a_model_is_shown_in_one_line() -> None:
+    scene = kn.Scene()
+    scene.add_robot(quadruped(), "dog")
+    assert repr(kn.compile(scene)) == "Model(13 bodies, 13 joints, 0 particles, nq=19, nv=18, torch.float64)"
+
+
+def test_parameters_that_make_no_sense_are_refused() -> None:
+    scene = kn.Scene()
+    scene.add_robot(quadruped(), "dog")
+    model = kn.compile(scene)
+    with pytest.raises(kn.InputError, match=r"no parameter 'dog/trunk/mas'(.|\n)*write 'dog/trunk/mass'"):
+        model.parameters("dog/trunk/mas")
+    for path, given in (("dog/trunk/mass", -1.0), ("mass", [-0.1] * 13)):
+        with pytest.raises(kn.InputError, match=rf"'{path}' is negative(.|\n)*-"):
+            model.resolve({path: torch.tensor(given, dtype=torch.float64)})
+
+
+def test_a_continuous_joint_is_a_revolute_one() -> None:
+    scene = kn.Scene()
+    scene.add_robot(Robot("r", (Body("b", None, Pose(), (Joint("j", "continuous"),), LUMP),)))
+    with pytest.raises(kn.ModelError, match=r"unknown kind(.|\n)*kind='revolute', and no limits"):
+        kn.compile(scene)

@@ -47,7 +47,14 @@ def silhouette_loss(masks: Tensor, target: Tensor, *, frames: str | int = ALL) -
 
     Gradients:
         Exact to both. Zero where masks nowhere meet and nothing is soft: begin with wide edges, or `pyramid_loss`.
+
+    Raises:
+        InputError: The shapes do not fit or are those of images, or there are no such frames.
     """
+    if masks.ndim > 3 and masks.shape[-1] in (3, 4) and masks.shape[-2] > 4:
+        got, expected = tuple(masks.shape), "(*batch, time, height, width)"
+        fix = "masks=kinema.render(..., outputs=('rgb', 'alpha'))['alpha']"
+        raise InputError("these seem to be images with channels, not masks", got=got, expected=expected, fix=fix)
     masks, target = _chosen(masks, target, frames, 3)
     both = (masks * target).sum((-2, -1))
     either = (masks + target - masks * target).sum((-2, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,7 @@ from kinema.model.derived import derived_numbers
 from kinema.model.tree import BALL, FREE, OF_SPRING
 from kinema.scene.scene import Scene
 
+NOT_NEGATIVE = ("mass", "density", "point_mass")
 OF_BODY = ("mass", "com", "inertia")
 OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping")
@@ -26,7 +28,7 @@ SPRINGS = "only revolute and prismatic joints have springs; in place of a ball j
 _OF_NUMPY = {np.dtype(np.float64): torch.float64, np.dtype(np.float32): torch.float32}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model(SceneArrays):
     """Arrays of a scene, and its numbers as tensors that can be learned.
 
@@ -69,6 +71,10 @@ class Model(SceneArrays):
         if np.size(values):
             self._defaults[name] = torch.tensor(values, dtype=self.dtype)
             self._owners[name] = owners
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.bodies)} bodies, {len(self.joints)} joints, {len(self.matter.x)} particles"
+        return f"Model({counts}, nq={self.nq}, nv={self.nv}, {self.dtype})"
 
     @property
     def parameter_names(self) -> list[str]:
@@ -136,6 +142,9 @@ class Model(SceneArrays):
                 raise InputError(
                     f"parameter {path!r} has the wrong type", got=got, expected=f"a tensor of {self.dtype}"
                 )
+            if name in NOT_NEGATIVE and bool((given < 0).any()):
+                fix = "learn its logarithm, or all numbers of a body with kinema.inertia"
+                raise InputError(f"parameter {path!r} is negative", got=given.detach().min().item(), fix=fix)
             if given.shape[given.ndim - len(wanted) :] != wanted:
                 expected = f"(*batch, {', '.join(map(str, wanted))})" if wanted else "(*batch,)"
                 what, fix = f"parameter {path!r} has the wrong shape", SPRINGS if name in OF_SPRING else None
@@ -201,7 +210,11 @@ class Model(SceneArrays):
             return name, rows[0] if len(rows) == 1 else slice(rows[0], rows[-1] + 1)
         owners = list(dict.fromkeys(self._owners.get(name, [])))
         known = ", ".join(f"{one}/{name}" for one in owners) or ", ".join(self._defaults)
-        fix = SPRINGS if name in OF_SPRING and owner in self.joints else None
+        paths = [f"{one}/{n}" for n, names in self._owners.items() for one in dict.fromkeys(names)] + [*self._defaults]
+        close = difflib.get_close_matches(path, paths, 1, 0.75)
+        fix = f"write {close[0]!r}" if close else None
+        if name in OF_SPRING and owner in self.joints:
+            fix = SPRINGS
         raise InputError(f"the model has no parameter {path!r}", expected=known, fix=fix)
 
 

@@ -73,7 +73,8 @@ def _check_mass(name: str, mass: MassProperties) -> None:
 
 def _check_joint(name: str, joint: Joint) -> None:
     if joint.kind not in JOINTS:
-        raise ModelError(f"joint {name!r} is of unknown kind", got=joint.kind, expected=", ".join(JOINTS))
+        fix = "kind='revolute', and no limits" if joint.kind in ("continuous", "hinge") else None
+        raise ModelError(f"joint {name!r} is of unknown kind", got=joint.kind, expected=", ".join(JOINTS), fix=fix)
     single = joint.kind in (description.REVOLUTE, description.PRISMATIC)
     if single and (len(joint.axis) != 3 or not 0 < np.linalg.norm(joint.axis) < np.inf):
         raise ModelError(f"the axis of joint {name!r} has no direction", got=joint.axis, expected="a unit vector")
