@@ -1,4 +1,4 @@
-"""Kernels whose lanes share their elements: wider registers, where there are any, change no bit; and scattered writes."""
+"""Kernels whose lanes share their elements: wider registers change no bit; and scattered writes of some lanes."""
 
 from __future__ import annotations
 
