@@ -214,6 +214,28 @@ def waits_for_results(kernel: KernelIR) -> bool:
     return not gathers and (bool(loops) or sum(isinstance(n, Value) and n.kind == "f" for n in nodes) >= MUCH)
 
 
+def shares_its_elements(kernel: KernelIR) -> bool:
+    """Whether lanes share what a kernel reads and adds to, but for one gather at most: registers of any size suit it.
+
+    Inside of loops, such kernels add to elements of four numbers only, which can wait (`Later` of the native code).
+    """
+    if kernel.index is None:
+        return False
+    varying = varying_values(kernel, ELEMENTS, set())
+    nodes = list(ir.walk(kernel.body))
+    if any(isinstance(n, (Local, Call)) or isinstance(n, For) and n.var in varying for n in nodes):
+        return False
+    uses = accesses(kernel, varying)
+    floats = [u for u in uses if "f" in u.array.kinds]
+    added = [u for u in uses if u.kind == "add" and u.index == "uniform"]
+    return (
+        any(u.index == "uniform" for u in floats)
+        and sum(u.index == "varying" for u in floats) <= 1
+        and all(u.array in shared_sums(uses) and (u.array.padded >= 4 or not u.in_loop) for u in added)
+        and not any(u.in_loop and u.kind != "load" and u.index in ("varying", "own", "const") for u in uses)
+    )
+
+
 def has_locals(block: Block) -> bool:
     """Whether a block (not its nested ones) declares local arrays."""
     return any(isinstance(n, Local) for n in block.nodes)

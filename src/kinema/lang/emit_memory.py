@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from kinema.lang.emit_text import DENSE, LANES, PACKET, Writer, identifier
@@ -233,7 +234,13 @@ class Memory(Writer):
             return
         for q in range(0, len(values), 4):
             part = [*values[q : q + 4], *["splat<F>(T(0))"] * (4 - len(values[q : q + 4]))]
-            self.put(f"accumulate4({place} + {q}, {', '.join(part)}, {self.active()});")
+            later = "later." if self.sums_wait else ""
+            self.put(f"{later}accumulate4({place} + {q}, {', '.join(part)}, {self.active()});")
+
+    @cached_property
+    def sums_wait(self) -> bool:
+        """Whether sums of lanes wait for the end of the packet: of wide kernels that add inside of loops."""
+        return self.wide and any(u.kind == "add" and u.index == "uniform" and u.in_loop for u in self.uses)
 
     def store_lanes(self, node: Store, text: str) -> None:
         base, n = self.array_names[node.array], len(node.array.kinds)
@@ -324,23 +331,37 @@ class Memory(Writer):
             return
         at = len(self.deferred)
         names = [f"out{at}_{c}" for c in range(len(node.values))]
-        index, mask = f"at{at}", None
+        mask = None
         if self.mask is None and len(self.offsets) == 1:
             index = self.offset(text, self.stride(node.array))
             for name, v in zip(names, node.values, strict=True):
                 self.put(f"const {self.type_of(v.kind, True)} {name} = {self.ref(v, True)};")
         else:
-            mask = f"on{at}"
             kinds = [self.type_of(v.kind, True) for v in node.values]
-            self.hoisted.append(f"alignas(64) U {index}[W]; M {mask} = splat_mask<M>(false);")
             self.hoisted += [f"{k} {name} = splat<{k}>(0);" for k, name in zip(kinds, names, strict=True)]
-            stride = self.stride(node.array)
-            scaled = f"{text} * splat<I>(U({stride}))" if stride > 1 else text
-            self.put(f"keep_offsets<I>({index}, {scaled}); {mask} = {self.mask or 'splat_mask<M>(true)'};")
+            mask, index = self.kept_mask(), self.kept_offsets(text, self.stride(node.array))
             for name, v in zip(names, node.values, strict=True):
                 self.put(f"{name} = {self.ref(v, True)};")
         self.schedule_scatter(node, names, index, mask, at)
         self.schedule_rows(node, index, mask)
+
+    def kept_mask(self) -> str:
+        """Name of the bits of the lanes that act in this block, for the end of the packet: none where it is not run."""
+        known = self.kept[-1]
+        if "mask" not in known:
+            known["mask"] = self.fresh("on")
+            self.hoisted.append(f"unsigned {known['mask']} = 0;")
+            self.put(f"{known['mask']} = mask_bits({self.mask or 'splat_mask<M>(true)'});")
+        return known["mask"]
+
+    def kept_offsets(self, index: str, padded: int) -> str:
+        """As `offset`, for the end of the packet."""
+        known, scaled = self.kept[-1], f"{index} * splat<I>(U({padded}))" if padded > 1 else index
+        if scaled not in known:
+            known[scaled] = self.fresh("at")
+            self.hoisted.append(f"alignas(64) U {known[scaled]}[W];")
+            self.put(f"keep_offsets<I>({known[scaled]}, {scaled});")
+        return known[scaled]
 
     def schedule_scatter(self, node: Store, names: list[str], index: str, mask: str | None, at: int) -> None:
         array, n = node.array, len(node.values)
@@ -367,14 +388,13 @@ class Memory(Writer):
                 else:
                     stored = 3 if self.are_triples(array) else size
                     writes.append(f"__builtin_memcpy({place}, {source}, {stored} * sizeof(T));")
-        guard = f"if (active({mask}, l)) " if mask else ""
         self.deferred_setup += setup
-        self.deferred.append(guard + "{ " + " ".join(writes) + " }")
+        self.deferred.append((mask, "{ " + " ".join(writes) + " }"))
 
     def schedule_rows(self, node: Store, index: str, mask: str | None) -> None:
         """The same for packets whose writes do not meet: row by row, while the values are in registers."""
         n = len(node.values)
-        if mask or node.mode != "add" or n == 1 or "i" in node.array.kinds or not 1 < self.w <= GROUP:
+        if mask or node.mode != "add" or n == 1 or "i" in node.array.kinds or not 1 < self.w <= GROUP or self.wide:
             self.only_lane_by_lane = True
             return
         negated = all(v.op == "neg" for v in node.values)
@@ -388,16 +408,9 @@ class Memory(Writer):
     def scatter_lines(self) -> list[str]:
         if not self.deferred:
             return []
-        body = "{ " + " ".join(self.deferred) + " }"
         if self.only_lane_by_lane:
-            return [
-                *["    " + s for s in self.deferred_setup],
-                "    if (__builtin_expect(full, 1)) {",
-                f'      _Pragma("GCC unroll 16") for (int l = 0; l < W; ++l) {body}',
-                "    } else {",
-                f"      for (int l = 0; l < int(call->end - e0); ++l) {body}",
-                "    }",
-            ]
+            return self.lane_by_lane()
+        writes = " ".join(w for _, w in self.deferred)
         # The unusual case is a function of its own, which takes no registers from the usual one.
         return [
             "    if (__builtin_expect(full && apart(call, e0), 1)) {",
@@ -406,8 +419,32 @@ class Memory(Writer):
             "      [=]() __attribute__((noinline)) {",
             *["        " + s for s in self.deferred_setup],
             "        const int lanes = full ? W : int(call->end - e0);",
-            f"        for (int l = 0; l < lanes; ++l) {body}",
+            f"        for (int l = 0; l < lanes; ++l) {{ {writes} }}",
             "      }();",
+            "    }",
+        ]
+
+    def lane_by_lane(self) -> list[str]:
+        """The writes of all lanes of a packet, or of those that have any, one lane after the other."""
+        masks = list(dict.fromkeys(on for on, _ in self.deferred if on))
+        writes = " ".join(w for _, w in self.deferred)
+        guarded = " ".join(f"if ({on} >> l & 1) {w}" if on else w for on, w in self.deferred)
+        some, any_of = f"for (int l = 0; l < lanes; ++l) {{ {guarded} }}", "true"
+        if all(on for on, _ in self.deferred):
+            any_of = " | ".join(masks)
+            left = f"unsigned left = ({any_of}) & unsigned((1ull << lanes) - 1)"
+            body = writes if len(masks) == 1 else guarded
+            some = f"for ({left}; left; left &= left - 1) {{ const int l = __builtin_ctz(left); {body} }}"
+        every = " && ".join(["full", *(f"{on} == unsigned((1ull << W) - 1)" for on in masks)])
+        return [
+            f"    if ({any_of}) {{",
+            *["      " + s for s in self.deferred_setup],
+            f"      if (__builtin_expect({every}, 1)) {{",
+            f'        _Pragma("GCC unroll 16") for (int l = 0; l < W; ++l) {{ {writes} }}',
+            "      } else {",
+            "        const int lanes = full ? W : int(call->end - e0);",
+            f"        {some}",
+            "      }",
             "    }",
         ]
 

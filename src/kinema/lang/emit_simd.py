@@ -36,6 +36,7 @@ def emit(
     precision: int = 4,
     check: bool = False,
     first_site: int = 0,
+    wide: bool = False,
 ) -> Emitted:
     """Emit one kernel.
 
@@ -49,8 +50,9 @@ def emit(
         precision: Bytes of a Float, 4 or 8.
         check: Emit index, order and finiteness checks.
         first_site: Number of the first check site.
+        wide: Twice the lanes where registers have 64 bytes, for kernels that `analysis.shares_its_elements`.
     """
-    emitter = _Emitter(kernel, symbol, layouts, lanes, width, precision, check, first_site)
+    emitter = _Emitter(kernel, symbol, layouts, lanes, width, precision, check, first_site, wide)
     return emitter.run()
 
 
@@ -76,7 +78,7 @@ class _Emitter(Ahead):
             body = self.world_body()
         head = [
             f"namespace {self.symbol}_code {{",
-            f"using namespace kn; using T = {self.t}; constexpr int W = {self.w};",
+            f"using namespace kn; using T = {self.t}; constexpr int W = {f'wide({self.w})' if self.wide else self.w};",
             "using F = Lanes<T, W>::F; using I = Lanes<T, W>::I; using M = Lanes<T, W>::M; using U = Lanes<T, 1>::I;",
             "",
             *(text for _, text in self.functions.values()),
@@ -141,6 +143,8 @@ class _Emitter(Ahead):
         self.block(rest, gathers)
         inner, self.lines = self.lines, []
         lines = [*before, *["  " + line for line in self.before_loop]]
+        if self.sums_wait:
+            lines.append("  Later<F> later(call->arena);")
         for (array, index), name in self.accumulators.items():
             lines.append(f"  alignas(64) T {name}[16 * {len(array.kinds)}] = {{}};  // {array.name}[{index}]")
         lines += [
@@ -153,6 +157,7 @@ class _Emitter(Ahead):
             *["    " + h for h in [*self.hoisted, *self.in_loop]],
             *inner,
             *self.scatter_lines(),
+            *(["    later.add();"] if self.sums_wait else []),
             *["    " + line for line in self.end_of_loop],
             "  }",
         ]
@@ -283,12 +288,14 @@ class _Emitter(Ahead):
     def nested(self, block: Block, mask: str | None) -> None:
         outer, self.mask = self.mask, mask
         self.offsets.append({})
+        self.kept.append({})
         self.depth += 1
         if analysis.has_locals(block):
             self.put(f"ArenaScope {self.fresh('scope')}(call->arena);")
         self.block(block.nodes)
         self.depth -= 1
         self.offsets.pop()
+        self.kept.pop()
         self.mask = outer
 
     def branch(self, node: If) -> None:

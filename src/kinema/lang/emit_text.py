@@ -73,7 +73,9 @@ class Writer:
         precision: int,
         check: bool,
         first_site: int,
+        wide: bool = False,
     ) -> None:
+        self.wide = wide
         self.k, self.symbol, self.layouts, self.lanes, self.w = kernel, symbol, layouts, lanes, width
         self.t = "float" if precision == 4 else "double"
         self.check, self.first_site = check, first_site
@@ -100,11 +102,12 @@ class Writer:
         self.counter = 0
         self.loops = 0
         self.mask: str | None = None
-        self.deferred: list[str] = []
+        self.deferred: list[tuple[str | None, str]] = []  # bits of lanes (None: all), writes of one of them
         self.deferred_setup: list[str] = []
         self.deferred_rows: list[str] = []
         self.only_lane_by_lane = False
         self.hoisted: list[str] = []
+        self.kept: list[dict[str, str]] = [{}]  # of every block: what the end of the packet must know of it
         self.accumulators: dict[tuple[ArrayRef, int], str] = {}
         self.sites: list[Site] = []
         self.last_line = 0

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kinema.lang import analysis, build, emit_simd, ir, native, program, types
+from kinema.lang import analysis, build, cpu, emit_simd, ir, native, program, types
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.cpp_kernel import CppKernel
 from kinema.lang.emit_simd import AOS, DENSE, LANES, PACKET, Site
@@ -433,11 +433,13 @@ class Plan:
         if isinstance(call.kernel, CppKernel):
             return call.kernel.emitted(o.precision)
         width = o.width if o.lanes == WORLDS or kernel.index is not None else 1
-        if o.lanes == ELEMENTS and 1 < width < native.PACKET and not o.check and analysis.waits_for_results(kernel):
+        whole = o.lanes == ELEMENTS and 1 < width < native.PACKET and not o.check
+        if whole and analysis.waits_for_results(kernel):
             width *= 2
+        wide = whole and width * o.precision == cpu.WIDEST and analysis.shares_its_elements(kernel)
         # The text is the same for every program; a checked one numbers its sites, program by program.
         known = (self._emitted if o.check else _EMITTED).setdefault(kernel, {})
-        key = (call.kernel.name, form, tuple(layouts.values()), o.lanes, width, o.precision)
+        key = (call.kernel.name, form, tuple(layouts.values()), o.lanes, width, o.precision, wide)
         if key not in known:
             known[key] = emit_simd.emit(
                 kernel,
@@ -448,6 +450,7 @@ class Plan:
                 precision=o.precision,
                 check=o.check,
                 first_site=len(self.sites),
+                wide=wide,
             )
             self.sites += known[key].sites
         return known[key]

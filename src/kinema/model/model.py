@@ -147,8 +147,8 @@ class Model(SceneArrays):
                 raise InputError(f"parameter {path!r} is negative", got=given.detach().min().item(), fix=fix)
             if given.shape[given.ndim - len(wanted) :] != wanted:
                 expected = f"(*batch, {', '.join(map(str, wanted))})" if wanted else "(*batch,)"
-                what, fix = f"parameter {path!r} has the wrong shape", SPRINGS if name in OF_SPRING else None
-                raise InputError(what, got=tuple(given.shape), expected=expected, fix=fix)
+                what, springs = f"parameter {path!r} has the wrong shape", SPRINGS if name in OF_SPRING else None
+                raise InputError(what, got=tuple(given.shape), expected=expected, fix=springs)
             batch = given.shape[: given.ndim - len(wanted)]
             if at is ...:
                 arrays[name] = given

@@ -50,6 +50,8 @@
 namespace kn {
 
 constexpr int hardware_bytes = KN_AVX512 ? 64 : KN_X86 ? 32 : 16;
+// Lanes of kernels that gain from registers of 64 bytes, given those of 32.
+constexpr int wide(int lanes) { return KN_AVX512 ? 2 * lanes : lanes; }
 
 // ---- types ------------------------------------------------------------------------------------------------------
 
@@ -287,6 +289,10 @@ KN_INLINE unsigned mask_bits(M m) {  // bit l is lane l
   else if constexpr (sizeof(M) == 16 && W == 2) return _mm_movemask_pd((__m128d)m);
   else if constexpr (sizeof(M) == 32 && W == 8) return _mm256_movemask_ps((__m256)m);
   else if constexpr (sizeof(M) == 32 && W == 4) return _mm256_movemask_pd((__m256d)m);
+#if KN_AVX512
+  else if constexpr (sizeof(M) == 64 && W == 16) return _mm512_movepi32_mask((__m512i)m);
+  else if constexpr (sizeof(M) == 64 && W == 8) return _mm512_movepi64_mask((__m512i)m);
+#endif
 #elif KN_NEON
   else if constexpr (sizeof(M) == 16 && W == 4) return vaddvq_u32((uint32x4_t)(m & M{1, 2, 4, 8}));
 #endif
@@ -295,7 +301,6 @@ KN_INLINE unsigned mask_bits(M m) {  // bit l is lane l
 template <class M>
 KN_INLINE bool any(M m) {
   if constexpr (is_pair<M>) return any(m.lo | m.hi);
-  else if constexpr (sizeof(M) == 64) return any(low(m) | high(m));
 #if KN_NEON
   else if constexpr (sizeof(M) == 16) return vmaxvq_u32((uint32x4_t)m) != 0;
 #endif

@@ -276,6 +276,11 @@ KN_INLINE void load_triples(const element<F>* const* row, F& a, F& b, F& c) {
     a = join(load_triple(row[0]), load_triple(row[4])), b = join(load_triple(row[1]), load_triple(row[5]));
     c = join(load_triple(row[2]), load_triple(row[6]));
     transpose_4x4(a, b, c, d);
+  } else if constexpr (sizeof(F) == 64) {
+    Vec<T, W / 2> a0, b0, c0, a1, b1, c1;
+    load_triples(row, a0, b0, c0);
+    load_triples(row + W / 2, a1, b1, c1);
+    a = join(a0, a1), b = join(b0, b1), c = join(c0, c1);
   } else {
     a = b = c = splat<F>(0);
     for (int l = 0; l < W; ++l) set_lane(a, l, row[l][0]), set_lane(b, l, row[l][1]), set_lane(c, l, row[l][2]);
@@ -401,27 +406,109 @@ KN_INLINE void accumulate(element<F>* p, F v) { *p = add_lanes(*p, v, Indices<wi
 // Inactive lanes add -0, which changes nothing (+0 would change a sum of -0).
 template <class F>
 KN_INLINE void accumulate(element<F>* p, F v, mask_of<F> m) { accumulate(p, sel(m, v, splat<F>(-0.0f))); }
-// p[0 .. 3] += sums over the active lanes of a, b, c, d, each sum as a tree: for elements that share an index.
+// Sums of four neighbouring lanes each, of a, b, c, d side by side: (l0 + l1) + (l2 + l3) in every 128 bits of floats.
+template <class F>
+KN_INLINE F add_neighbours(F a, F b) {
+  if constexpr (width<F> == 8) {
+    return __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14) +
+           __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
+  } else {
+    return __builtin_shufflevector(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
+           __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
+  }
+}
+// Sums over the active lanes of a, b, c, d, each as a tree.
 template <class F, class M>
-KN_INLINE void accumulate4(element<F>* p, F a, F b, F c, F d, M m) {
+KN_INLINE typename Lanes<element<F>, 4>::F sums4(F a, F b, F c, F d, M m) {
   using T = element<F>;
-  using Row = typename Lanes<T, 4>::F;
   if (__builtin_expect(!all(m), 0)) {
     const F none = splat<F>(T(-0.0));
     a = sel(m, a, none), b = sel(m, b, none), c = sel(m, c, none), d = sel(m, d, none);
   }
   if constexpr (width<F> == 8 && sizeof(T) == 4 && !is_pair<F>) {
-    transpose_4x4(a, b, c, d);
-    const F rows = (a + b) + (c + d);
-    store<Row>(p, load<Row>(p) + (low(rows) + high(rows)));
+    const F rows = add_neighbours(add_neighbours(a, b), add_neighbours(c, d));
+    return low(rows) + high(rows);
   } else {
     T rows[4 * width<F>];
     transpose_store4(rows, a, b, c, d);
     for (int half = width<F> / 2; half > 0; half /= 2)
       for (int l = 0; l < half; ++l) add4(rows + 4 * l, rows + 4 * (l + half));
-    add4(p, static_cast<const T*>(rows));
+    return load<typename Lanes<T, 4>::F>(rows);
   }
 }
+// The same for the halves of a vector of 64 bytes: each has the sums that it would have as a packet of its own.
+template <class T>
+struct Sums {
+  typename Lanes<T, 4>::F first, second;
+};
+template <class F, class M>
+KN_INLINE Sums<element<F>> sums_of_halves(F a, F b, F c, F d, M m) {
+  using T = element<F>;
+  if constexpr (sizeof(T) == 4) {
+    const F none = splat<F>(T(-0.0));
+    a = sel(m, a, none), b = sel(m, b, none), c = sel(m, c, none), d = sel(m, d, none);
+    const F rows = add_neighbours(add_neighbours(a, b), add_neighbours(c, d));
+    const auto first = low(rows), second = high(rows);
+    return {low(first) + high(first), low(second) + high(second)};
+  } else {
+    return {sums4(low(a), low(b), low(c), low(d), low(m)), sums4(high(a), high(b), high(c), high(d), high(m))};
+  }
+}
+
+// p[0 .. 3] += sums over the active lanes of a, b, c, d: for elements that share an index.
+template <class F, class M>
+KN_INLINE void accumulate4(element<F>* p, F a, F b, F c, F d, M m) {
+  using Row = typename Lanes<element<F>, 4>::F;
+  if constexpr (sizeof(F) == 64 && !is_pair<F>) {
+    const auto sums = sums_of_halves(a, b, c, d, m);
+    store<Row>(p, (load<Row>(p) + sums.first) + sums.second);
+  } else {
+    store<Row>(p, load<Row>(p) + sums4(a, b, c, d, m));
+  }
+}
+
+// Sums inside of loops. Those of the second half of a vector of 64 bytes wait until the first half is done with the whole
+// packet: as if each were a packet of its own.
+template <class F>
+class Later {
+  using T = element<F>;
+  using Row = typename Lanes<T, 4>::F;
+  struct Entry {
+    T* place;
+    T sums[4];
+  };
+  ArenaScope scope_;
+  Entry* entries_ = nullptr;
+  int64_t count_ = 0, room_ = 0;
+
+  __attribute__((noinline)) void grow() {
+    room_ = room_ ? 2 * room_ : 256;
+    Entry* const more = arena_take<Entry>(scope_.arena, room_);
+    if (count_) __builtin_memcpy(more, entries_, count_ * sizeof(Entry));
+    entries_ = more;
+  }
+
+ public:
+  explicit Later(kn_arena* arena) : scope_(arena) {}
+  template <class M>
+  __attribute__((always_inline)) void accumulate4(T* p, F a, F b, F c, F d, M m) {
+    if constexpr (sizeof(F) == 64 && !is_pair<F>) {
+      const auto sums = sums_of_halves(a, b, c, d, m);
+      store<Row>(p, load<Row>(p) + sums.first);
+      if (__builtin_expect(count_ == room_, 0)) grow();
+      entries_[count_].place = p;
+      store<Row>(entries_[count_++].sums, sums.second);
+    } else {
+      kn::accumulate4(p, a, b, c, d, m);
+    }
+  }
+  // At the end of a packet.
+  __attribute__((always_inline)) void add() {
+    for (int64_t i = 0; i < count_; ++i) add4(entries_[i].place, static_cast<const T*>(entries_[i].sums));
+    count_ = 0;
+  }
+};
+
 template <class F>
 KN_INLINE void accumulate(element<F>* p, F v, int n) { accumulate(p, v, mask_first<mask_of<F>>(n)); }
 

@@ -133,6 +133,7 @@ struct Memory {
   std::vector<uint16_t> open;    // of packets: bits of uncovered pixels
   std::vector<T> deepest;        // of packets: least nearness of covered pixels
   std::vector<Open> tiles;
+  std::vector<int32_t> open_tiles;
   std::vector<uint8_t> rimmed;   // whether a packet is listed with rims
   Boxes covered, reached;
   std::vector<Touch> outside;
@@ -173,6 +174,7 @@ class Visible {
     set_up();
     draw();
     look_at_packets();
+    count_open_tiles();
     own_.outside.clear(), own_.rims.clear();
     for (int64_t f = 0; f < faces_; ++f)
       if (own_.facing[f] & DRAWN) list_face(int32_t(f));
@@ -222,13 +224,18 @@ class Visible {
   // The faces f .. f + W - 1; those beyond the last are as the last.
   void set_up_lanes(int64_t f) {
     F x[3], y[3], nearness[3];
+    const T* row[3][W];
     for (int l = 0; l < W; ++l) {
       const int32_t* const corners = corner_ + 4 * std::min(f + l, faces_ - 1);
       Face<T>& s = own_.faces[f + l];
       for (int k = 0; k < 3; ++k) {
-        const T* const p = screen_ + 4 * int64_t(corners[k]);
-        x[k][l] = s.x[k] = p[0], y[k][l] = s.y[k] = p[1], nearness[k][l] = s.nearness[k] = p[2];
+        const T* const p = row[k][l] = screen_ + 4 * int64_t(corners[k]);
+        s.x[k] = p[0], s.y[k] = p[1], s.nearness[k] = p[2];
       }
+    }
+    for (int k = 0; k < 3; ++k) {
+      F padding;
+      kn::load_rows(row[k], x[k], y[k], nearness[k], padding);
     }
     const F area = (x[1] - x[0]) * (y[2] - y[0]) - (y[1] - y[0]) * (x[2] - x[0]), size = kn::abs_(area);
     const M ahead = kn::min_(kn::min_(nearness[0], nearness[1]), nearness[2]) > T(0);
@@ -351,6 +358,24 @@ class Visible {
       }
   }
 
+  // How many tiles above and to the left of a corner have uncovered pixels: those of a rectangle are four numbers.
+  void count_open_tiles() {
+    const int32_t rows = height_ / tile_rows + 1, stride = parts_ + 1;
+    own_.open_tiles.assign(int64_t(rows + 1) * stride, 0);
+    for (int32_t tile = 0; tile < rows; ++tile) {
+      int32_t* const below = own_.open_tiles.data() + int64_t(tile + 1) * stride;
+      for (int32_t part = 0, sum = 0; part < parts_; ++part) {
+        sum += own_.tiles[tile * parts_ + part].columns != 0;
+        below[part + 1] = below[part + 1 - stride] + sum;
+      }
+    }
+  }
+  bool any_open(Range tiles, Range parts) const {
+    const int32_t* const above = own_.open_tiles.data() + tiles.first * (parts_ + 1);
+    const int32_t* const below = own_.open_tiles.data() + (tiles.last + 1) * (parts_ + 1);
+    return below[parts.last + 1] - below[parts.first] != above[parts.last + 1] - above[parts.first];
+  }
+
   // The three lines of a face, moved outwards by the reach: x[k] x + y[k] y + c[k] >= 0 on the inner side.
   struct Sides {
     T x[3], y[3], c[3];
@@ -364,36 +389,40 @@ class Visible {
         c[k] += T(1e-6) * (std::abs(x[k] * s.x[k]) + std::abs(y[k] * s.y[k]));  // what rounding may cost
       }
     }
-
-    // Bits of the pixels from `column` on that are on the inner side of all lines.
-    uint32_t near_to(int32_t column, T at, const Visible& of) const {
-      const T c0 = y[0] * at + c[0], c1 = y[1] * at + c[1], c2 = y[2] * at + c[2];
-      uint32_t bits = 0;
-      for (int l = 0; l < packet; l += W) {
-        const F p = of.x_of_lanes(column + l);
-        bits |= kn::mask_bits(kn::min_(kn::min_(c0 + x[0] * p, c1 + x[1] * p), c2 + x[2] * p) >= T(0)) << l;
-      }
-      return bits;
-    }
   };
+
+  // Those pixels of some rows of a tile that are on the inner side of all lines, and among the open ones and `within`.
+  Pixels near_to(const Sides& s, int32_t tile, int32_t part, uint32_t rows, uint32_t within) const {
+    F along[3][packet / W];
+    for (int l = 0; l < packet / W; ++l)
+      for (int k = 0; k < 3; ++k) along[k][l] = s.x[k] * x_of_lanes(part * packet + l * W);
+    Pixels found;
+    for (; rows; rows &= rows - 1) {
+      const int32_t r = __builtin_ctz(rows), row = tile * tile_rows + r;
+      const T y = y_of(row), c0 = s.y[0] * y + s.c[0], c1 = s.y[1] * y + s.c[1], c2 = s.y[2] * y + s.c[2];
+      uint32_t bits = 0;
+      for (int l = 0; l < packet / W; ++l)
+        bits |= kn::mask_bits(kn::min_(kn::min_(c0 + along[0][l], c1 + along[1][l]), c2 + along[2][l]) >= T(0)) << l * W;
+      found.add(r, bits & within & own_.open[int64_t(row) * parts_ + part]);
+    }
+    return found;
+  }
 
   void list_face(int32_t f) {
     const Range columns = own_.reached.columns(f), rows = own_.reached.rows(f);
-    if (columns.first > columns.last) return;
+    if (columns.first > columns.last || rows.first > rows.last) return;
+    const Range tiles = {rows.first / tile_rows, rows.last / tile_rows};
+    const Range parts = {columns.first / packet, columns.last / packet};
+    if (!any_open(tiles, parts)) return;
     std::optional<Sides> sides;  // few faces need them
-    for (int32_t tile = rows.first / tile_rows; tile <= rows.last / tile_rows; ++tile)
-      for (int32_t part = columns.first / packet; part <= columns.last / packet; ++part) {
+    for (int32_t tile = tiles.first; tile <= tiles.last; ++tile)
+      for (int32_t part = parts.first; part <= parts.last; ++part) {
         const Open& has = own_.tiles[tile * parts_ + part];
         const uint32_t within = bits_between(columns, part * packet, packet);
-        if (!(has.columns & within)) continue;
-        Pixels pixels;
-        for (uint32_t left = has.rows & bits_between(rows, tile * tile_rows, tile_rows); left; left &= left - 1) {
-          const int32_t r = __builtin_ctz(left), row = tile * tile_rows + r;
-          const uint32_t open = own_.open[int64_t(row) * parts_ + part] & within;
-          if (!open) continue;
-          if (!sides) sides.emplace(own_.faces[f], reach_);
-          pixels.add(r, open & sides->near_to(part * packet, y_of(row), *this));
-        }
+        const uint32_t open_rows = has.rows & bits_between(rows, tile * tile_rows, tile_rows);
+        if (!(has.columns & within) || !open_rows) continue;
+        if (!sides) sides.emplace(own_.faces[f], reach_);
+        const Pixels pixels = near_to(*sides, tile, part, open_rows, within);
         if (pixels.any()) own_.outside.push_back({tile * parts_ + part, f, pixels});
       }
   }
@@ -514,25 +543,50 @@ class Visible {
     int64_t shown;  // faces so far
   };
 
+  // Which of the next pixels are a face's.
+  struct Own {
+    static constexpr int lanes = KN_AVX512 ? 16 : 8;
+    using Lanes = kn::Vec<int32_t, lanes>;
+    unsigned bits;
+
+    Own(const int32_t* faces, int32_t f) {
+      Lanes of;
+      memcpy(&of, faces, sizeof of);
+      bits = kn::mask_bits(of == f);
+    }
+    // All lanes are written, the next ones over those that are not the face's.
+    void write(int32_t column, int32_t row, int32_t* columns, int32_t* rows) const {
+#if KN_AVX512
+      const Lanes at = (Lanes)_mm512_maskz_compress_epi32(__mmask16(bits), (__m512i)(kn::iota<Lanes>() + column));
+#else
+      kn::Vec<uint8_t, 8> set;
+      memcpy(&set, lanes8.of[bits], sizeof set);
+      const Lanes at = __builtin_convertvector(set, Lanes) + column;
+#endif
+      const Lanes same = kn::splat<Lanes>(row);
+      memcpy(columns, &at, sizeof at);
+      memcpy(rows, &same, sizeof same);
+    }
+    // The same one by one, from `to` on, as long as there is room.
+    void write(int32_t column, int32_t row, int32_t* columns, int32_t* rows, int64_t to, int64_t room) const {
+      for (unsigned left = bits; left && to < room; left &= left - 1, ++to)
+        columns[to] = column + __builtin_ctz(left), rows[to] = row;
+    }
+  };
+
   int64_t list_pixels(int32_t f, Inside& to, int64_t used) {
     const int64_t first = used, room = to.room * packet;
     const Range columns = own_.covered.columns(f), rows = own_.covered.rows(f);
-    using I8 = kn::Vec<int32_t, 8>;
     for (int32_t row = rows.first; row <= rows.last; ++row)
-      for (int32_t column = columns.first & ~7; column <= columns.last; column += 8) {
+      for (int32_t column = columns.first & -Own::lanes; column <= columns.last; column += Own::lanes) {
         const int64_t pixel = int64_t(row) * stride_ + column;
-        I8 faces;
-        memcpy(&faces, face_ + pixel, sizeof faces);
-        const unsigned own = kn::mask_bits(faces == f);
-        if (!own || own_.rimmed[pixel / packet]) continue;
-        if (used + 8 <= room) {  // all eight are written, the next ones over those that are not the face's
-          kn::Vec<uint8_t, 8> lanes;
-          memcpy(&lanes, lanes8.of[own], sizeof lanes);
-          const I8 at = __builtin_convertvector(lanes, I8) + column, same = kn::splat<I8>(row);
-          memcpy(to.column + used, &at, sizeof at);
-          memcpy(to.row + used, &same, sizeof same);
-        }
-        used += __builtin_popcount(own);
+        const Own own(face_ + pixel, f);
+        if (!own.bits || own_.rimmed[pixel / packet]) continue;
+        if (used + Own::lanes <= room)
+          own.write(column, row, to.column + used, to.row + used);
+        else
+          own.write(column, row, to.column, to.row, used, room);
+        used += __builtin_popcount(own.bits);
       }
     const int64_t end = (used + packet - 1) / packet * packet;
     if (end <= room)
