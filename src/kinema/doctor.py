@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import kinema
-from kinema.lang import cache, cpu
+from kinema.lang import build, cache, cpu
 
 
 def facts() -> list[tuple[str, str]]:
@@ -24,6 +24,7 @@ def facts() -> list[tuple[str, str]]:
         ("CPU", f"{cpu.model_name()}, level {cpu.level()}"),
         ("CPU features", _features()),
         ("lanes", f"{cpu.lanes(4)} x float32, {cpu.lanes(8)} x float64"),
+        ("of batches", f"{build.lanes_of_worlds(4)} x float32, {build.lanes_of_worlds(8)} x float64"),
         ("threads", _threads()),
         ("native code", _native()),
         ("cache", cache_line()),

@@ -88,7 +88,7 @@ def robot_variants(program: Program) -> Iterator[Options]:
     wanted = [[], *([name] for name in numbers + controls), *pairs, controls, numbers, numbers + controls]
     for precision, lanes in ((8, analysis.ELEMENTS), (8, analysis.WORLDS), (4, analysis.WORLDS)):
         for wrt in wanted:
-            yield Options(precision, lanes, cpu.lanes(precision), frozenset(wrt), outputs)
+            yield Options(precision, lanes, _width(precision, lanes), frozenset(wrt), outputs)
 
 
 def variants(program: Program) -> Iterator[Options]:
@@ -97,7 +97,12 @@ def variants(program: Program) -> Iterator[Options]:
     for precision in (4, 8):
         for lanes in (analysis.ELEMENTS,) if program.lanes_are_elements else (analysis.ELEMENTS, analysis.WORLDS):
             for wrt in (frozenset[str](), everything):
-                yield Options(precision, lanes, cpu.lanes(precision), wrt)
+                yield Options(precision, lanes, _width(precision, lanes), wrt)
+
+
+def _width(precision: int, lanes: str) -> int:
+    """Numbers in a register of what is compiled now."""
+    return build.lanes_of_worlds(precision, build.target()) if lanes == analysis.WORLDS else cpu.lanes(precision)
 
 
 def sources() -> list[str]:

@@ -191,6 +191,21 @@ def test_every_header_counts_in_the_keys_of_what_includes_it() -> None:
         assert set(included) <= set(build.KERNEL_HEADERS), name
 
 
+@pytest.mark.parametrize(("march", "bytes_"), [("x86-64-v3", 32), ("x86-64-v4", 64), ("armv8-a", 16), ("x86-64", 16)])
+def test_worlds_fill_the_registers_that_the_package_was_compiled_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, march: str, bytes_: int
+) -> None:
+    monkeypatch.setattr(build, "SHIPPED", tmp_path)
+    folder = tmp_path / build.runtime_key()
+    folder.mkdir()
+    (folder / "target.json").write_text(json.dumps({"march": march, "features": []}))
+    assert build.lanes_of_worlds(4) == cpu.vector_bytes(build.target()) // 4, "nothing came with the package"
+    (folder / build.LIBRARY).touch()
+    assert (build.lanes_of_worlds(4), build.lanes_of_worlds(8)) == (bytes_ // 4, bytes_ // 8)
+    (folder / "target.json").write_text(json.dumps({"march": march, "features": ["a feature of no CPU"]}))
+    assert build.lanes_of_worlds(8) == cpu.vector_bytes(build.target()) // 8, "it cannot be used here"
+
+
 SPRINGS = """
 import torch
 from kinema.lang import Array, Float, Index, ivec2, kernel, norm, vec3

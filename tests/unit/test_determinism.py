@@ -136,6 +136,7 @@ def test_widths_agree(
     block: Block, alone: list[dict[str, Tensor]], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.setattr(inputs, "width_of", lambda precision: width)
+    monkeypatch.setattr(inputs, "world_width_of", lambda precision: width)
     assert differing(block.run(0, steps=STEPS), alone[0]) == []
     found = block.run([5, 6, 7] if width < 3 else list(range(4, 14)))
     at = 0 if width < 3 else 1

@@ -202,6 +202,20 @@ def built_for(folder: Path) -> str | None:
         return None
 
 
+def lanes_of_worlds(precision: int, march: str | None = None) -> int:
+    """Worlds that share registers, as many as these hold: nothing is gathered there.
+
+    Args:
+        precision: Bytes of a Float, 4 or 8.
+        march: What code is compiled for. By default what the libraries that came with the package were compiled for,
+            so that they are found, or else what is compiled for now.
+    """
+    shipped = SHIPPED / runtime_key()
+    if march is None and (shipped / LIBRARY).exists() and not _missing_features(shipped):
+        march = built_for(shipped)
+    return max(cpu.vector_bytes(march or target()) // precision, 1)
+
+
 def run_compiler(sources: list[str], output: Path, flags: list[str], march: str | None = None) -> None:
     """Run the C++ compiler; its messages are part of the error."""
     program = compiler()

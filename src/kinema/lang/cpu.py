@@ -32,7 +32,7 @@ _VECTOR_BYTES = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4": 64
 # Beyond the levels and the avx family, what -march=native may switch on and a compiler may use unasked.
 _NATIVE_EXTRA = {"adx", "fma4", "sse4a", "tbm", "xop", "sve", "sve2"}
 
-WIDEST = 32  # bytes of the vectors in use, but for those of kernels that `analysis.shares_its_elements`
+WIDEST = 32  # bytes of the vectors of elements, but for those of kernels that `analysis.shares_its_elements`
 
 
 def _cpuinfo() -> dict[str, str]:
@@ -89,8 +89,13 @@ def level() -> str:
     return found[-1] if found else "scalar"
 
 
+def vector_bytes(march: str) -> int:
+    """Bytes of the registers of code compiled here with `-march=<march>`, 0 without vectors."""
+    return _VECTOR_BYTES.get({"native": level(), "armv8-a": "neon"}.get(march, march), 0)
+
+
 def lanes(precision: int) -> int:
-    """Numbers in the vectors that kernels use: the register's, but at most 32 bytes.
+    """Numbers in the vectors that kernels use where lanes are elements: the register's, but at most 32 bytes.
 
     Wider registers are left to the compiled code: its text is the same for all x86-64-v3 machines and up.
 

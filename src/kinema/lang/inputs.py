@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.lang import cpu
+from kinema.lang import build, cpu
 from kinema.lang.analysis import ELEMENTS, WORLDS
 from kinema.lang.arrange import keep_in, plan_for
 from kinema.lang.plan import Options, Plan, checking
@@ -23,7 +23,8 @@ LANE_BYTES = 1 << 20  # worlds share registers while a block's memory stays belo
 
 Names = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]  # of states, parameters and controls
 KINDS = STATE, PARAMETER, CONTROL
-width_of = cache(cpu.lanes)  # numbers in a register
+width_of = cache(cpu.lanes)  # elements that share registers
+world_width_of = cache(build.lanes_of_worlds)  # worlds that do
 
 
 class Inputs:
@@ -110,11 +111,11 @@ def inputs_of(program: Program, steps: int, record: tuple[str, ...], names: Name
     return found
 
 
-Around = tuple[bool, int, bool]  # whether gradients are recorded, numbers in a register, whether builds are checked
+Around = tuple[bool, int, int, bool]  # whether gradients are recorded, lanes of both kinds, whether builds are checked
 
 
 def _around() -> Around:
-    return torch.is_grad_enabled(), width_of(8), checking()
+    return torch.is_grad_enabled(), width_of(8), world_width_of(8), checking()
 
 
 def _key_of(tensors: Sequence[Tensor], around: Around) -> tuple[Any, ...]:
@@ -246,8 +247,9 @@ class Form:
     def plan(self, wrt: frozenset[str] = frozenset(), seeds: frozenset[str] = frozenset(), replay: bool = True) -> Plan:
         """The program, compiled to take derivatives with respect to `wrt`, see `Options`."""
         lanes = self._lanes(self.program, self.width)
+        width = world_width_of(self.precision) if lanes == WORLDS else self.width
         outputs = frozenset(b.name for b in (*self.outputs, self.counts) if b is not None)
-        options = Options(self.precision, lanes, self.width, wrt, outputs, seeds, self.check, replay)
+        options = Options(self.precision, lanes, width, wrt, outputs, seeds, self.check, replay)
         return plan_for(self.program, options)
 
 
