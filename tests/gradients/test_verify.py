@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -41,13 +43,26 @@ def test_a_foot_in_the_air_is_noticed(monkeypatch):
     assert not ok and "without a foot on the ground" in told
 
 
-@pytest.mark.skipif(not verify.STATM.exists(), reason="no /proc")
+class Grown:
+    """A process that grows by so many MB from one look at it to the next."""
+
+    def __init__(self, megabytes: float) -> None:
+        self.pages, self.more = 1000.0, megabytes * 1e6 / os.sysconf("SC_PAGE_SIZE")
+
+    def exists(self) -> bool:
+        return True
+
+    def read_text(self) -> str:
+        self.pages += self.more
+        return f"9999 {self.pages:.0f} 1 1 0 1 0"
+
+
 def test_memory_that_stays_is_seen(monkeypatch: pytest.MonkeyPatch):
-    kept: list[torch.Tensor] = []
+    calls: list[int] = []
     monkeypatch.setattr(verify.random_images, "MODES", ())
     monkeypatch.setattr(verify, "KINDS", {"quadruped": verify.standing_robot})
-    monkeypatch.setattr(verify._Case, "gradients", lambda case, steps: torch.ones(1000))
-    assert verify._memory(range(2))[0]
-    monkeypatch.setattr(verify._Case, "gradients", lambda case, steps: kept.append(torch.ones(1000)))
-    ok, told = verify._memory(range(4))
-    assert not ok and 8 < float(told.split(" MB")[0]) < 16, f"4 kB in each of three thousand calls, but {told}"
+    monkeypatch.setattr(verify._Case, "gradients", lambda case, steps: calls.append(steps))
+    for megabytes, told in ((0.5, "+1.5 MB in 3000 calls (limit 2 MB)"), (1.0, "+3.0 MB in 3000 calls (limit 2 MB)")):
+        monkeypatch.setattr(verify, "STATM", Grown(megabytes))
+        assert verify._memory(range(4)) == (megabytes < 0.6, told)
+    assert len(calls) == 8000

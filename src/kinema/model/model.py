@@ -18,7 +18,6 @@ from kinema.model.derived import derived_numbers
 from kinema.model.tree import BALL, FREE, OF_SPRING
 from kinema.scene.scene import Scene
 
-NOT_NEGATIVE = ("mass", "density", "point_mass")
 OF_BODY = ("mass", "com", "inertia")
 OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping")
@@ -142,13 +141,13 @@ class Model(SceneArrays):
                 raise InputError(
                     f"parameter {path!r} has the wrong type", got=got, expected=f"a tensor of {self.dtype}"
                 )
-            if name in NOT_NEGATIVE and bool((given < 0).any()):
-                fix = "learn its logarithm, or all numbers of a body with kinema.inertia"
-                raise InputError(f"parameter {path!r} is negative", got=given.detach().min().item(), fix=fix)
             if given.shape[given.ndim - len(wanted) :] != wanted:
                 expected = f"(*batch, {', '.join(map(str, wanted))})" if wanted else "(*batch,)"
                 what, springs = f"parameter {path!r} has the wrong shape", SPRINGS if name in OF_SPRING else None
                 raise InputError(what, got=tuple(given.shape), expected=expected, fix=springs)
+            if name == "mass" and bool(((given < 0) & (self._defaults[name][at] > 0)).any()):
+                fix = "learn its logarithm, or all numbers of a body with kinema.inertia"
+                raise InputError(f"parameter {path!r} is negative", got=given.detach().min().item(), fix=fix)
             batch = given.shape[: given.ndim - len(wanted)]
             if at is ...:
                 arrays[name] = given

@@ -117,6 +117,17 @@ class Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
+  // Does an instruction use the state at the end of the step?
+  bool uses_end_state(const kn_program& program) const {
+    const auto is_state = [&](int32_t buffer) {
+      return std::find(program.state, program.state + program.n_states, buffer) != program.state + program.n_states;
+    };
+    for (const Op& op : ops)
+      for (int32_t r = 0; r < op.source->n_refs; ++r)
+        if (op.source->refs[r].slot == KN_SLOT_STATE_NEXT && is_state(op.source->refs[r].buffer)) return true;
+    return false;
+  }
+
   static bool is_moving(const kn_buffer& buffer, const kn_ref& ref) {
     return ref.slot != KN_SLOT_ZERO && buffer.slot_stride != 0;
   }

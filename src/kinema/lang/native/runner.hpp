@@ -45,6 +45,7 @@ struct Run {
   const int64_t steps;
   const bool backward;
   Plan forward, reverse;
+  const bool reverse_uses_end;  // of steps
   int workers = 1;
   Pool* team = nullptr;
   Workspace* const* workspaces = nullptr;
@@ -58,7 +59,8 @@ struct Run {
         steps(n),
         backward(back),
         forward(p, p.forward, !back || p.interval > 1 ? p.n_forward : 0, worth),
-        reverse(p, p.reverse, back ? p.n_reverse : 0, worth) {
+        reverse(p, p.reverse, back ? p.n_reverse : 0, worth),
+        reverse_uses_end(reverse.uses_end_state(p)) {
     if (!back && p.status) forward.search_at_end(p);
   }
 
@@ -166,10 +168,11 @@ class Runner {
     }
   }
 
-  // Computes the states of the steps begin .. end-1 once more, from their checkpoint. False when the run is to stop.
+  // Computes the states that the steps begin .. end-1 start from once more, from their checkpoint; that at the end of
+  // the last one, too, if it is used. False when the run is to stop.
   bool replay(int64_t begin, int64_t end) {
     copy_states(program_.state, 0, program_.checkpoint, begin / program_.interval);
-    for (int64_t t = begin; t < end; ++t) {
+    for (int64_t t = begin; t < end - !run_.reverse_uses_end; ++t) {
       set_step(t, t - begin, t - begin + 1);
       execute(run_.forward, own_.forward);
       if (!go_on(run_.steps - end)) return false;
