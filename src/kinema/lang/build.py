@@ -171,7 +171,7 @@ def _use_header(before: str, flags: tuple[str, ...], march: str) -> list[str]:
     says. Where that fails, kernels are compiled without it.
     """
     program = compiler()
-    if program is None or os.path.basename(program).startswith("clang"):
+    if program is None or is_clang(program):
         return []
     version = subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr
     key = key_of(f"{program} {version} {SOURCES} {before}", list(flags))
