@@ -175,7 +175,7 @@ def pinned_scene() -> kn.Model:
     return kn.compile(scene, torch.float64)
 
 
-def coupled_scene(solver: str = "sweeps") -> kn.Model:
+def coupled_scene(solver: str = "pgs") -> kn.Model:
     """Robots in hard contact with the ground and each other, amid cloth, a solid and beads that touch them."""
     scene = kn.Scene(wind=(2.0, 1.0, 2.0), contact=kn.Contact(solver=solver))
     scene.add_ground()

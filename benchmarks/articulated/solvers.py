@@ -23,8 +23,8 @@ SOLVERS = {
     "until 1e-6": {"sweeps": 4000, "tolerance": 1e-6},
     "until 1e-6, warm start": {"sweeps": 4000, "tolerance": 1e-6, "warm_start": True},
     "until 1e-12": {"sweeps": 4000, "tolerance": 1e-12},
-    "exact": {"solver": "exact"},
-    "exact, cone": {"solver": "exact", "cone": True},
+    "exact": {"solver": "newton"},
+    "exact, cone": {"solver": "newton", "cone": True},
 }
 
 
@@ -53,7 +53,7 @@ class Scenario:
         q, v = start(model) if self.robots else (model.initial_coordinates(), torch.zeros(model.nv, dtype=model.dtype))
         tau = joint_forces(torques(self.steps, self.robots)) if self.robots and self.shaken else None
         contact, q = model.contact, q.requires_grad_()
-        record = ["iterations"] if contact.solver == "exact" or contact.tolerance else []
+        record = ["iterations"] if contact.solver == "newton" or contact.tolerance else []
         begin = time.process_time()
         words = {"threads": 1, "progress": False, "on_failure": "status", "record": record}
         path = kn.simulate(model, q, v, tau, steps=self.steps, dt=DT, **words)

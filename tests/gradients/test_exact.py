@@ -25,7 +25,7 @@ STEPS = [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6), (256, 1e-4, 1e-7)]  # number, tolera
 
 def bricks(number: int, ratio: float = 1.0, **contact) -> kn.Model:
     """Bricks on each other, each `ratio` times as heavy as the one below it."""
-    scene = kn.Scene(contact=kn.Contact(solver="exact", **contact))
+    scene = kn.Scene(contact=kn.Contact(solver="newton", **contact))
     scene.add_ground()
     for i in range(number):
         body = Body("b", None, Pose(), (Joint("free", "free"),), solid(BRICK, mass=2.0 * ratio**i), (BRICK,))
@@ -61,7 +61,7 @@ def sheared(model: kn.Model) -> torch.Tensor:
 @pytest.mark.parametrize("what", ["face", "stack", "sheared stack", "heavy on light", "dog", "heap", "linkage"])
 def test_no_visit_would_change_an_impulse(what, cone):
     """The residual, measured by its own kernel, is below 1e-12 of the largest impulse in every step."""
-    v, u, words = None, None, {"solver": "exact", "cone": cone}
+    v, u, words = None, None, {"solver": "newton", "cone": cone}
     if what == "linkage":
         model, q, v = linkage(**words)
         u = torch.tensor([1.0, 0.4, 0.2, -0.3], dtype=torch.float64).expand(60, -1)  # it is held at its limit
@@ -85,7 +85,7 @@ def test_no_visit_would_change_an_impulse(what, cone):
 def test_a_robot_moves_as_with_very_many_sweeps(cone):
     """Values and gradients over 20 steps; 3,000 sweeps are at round-off here."""
     ends = []
-    for words in ({"solver": "exact"}, {"sweeps": 3000}):
+    for words in ({"solver": "newton"}, {"sweeps": 3000}):
         model, q = dog(cone=cone, friction=0.3, **words)
         leaves = {"q": q, "v": torch.linspace(-0.2, 0.3, model.nv, dtype=q.dtype)} | model.parameters(
             "mass", "friction"
@@ -101,7 +101,7 @@ def test_a_robot_moves_as_with_very_many_sweeps(cone):
 
 @pytest.mark.parametrize(("steps", "tolerance", "h"), STEPS)
 def test_gradients_with_limits_loops_and_dry_friction(steps, tolerance, h):
-    model, q, v = linkage(solver="exact")
+    model, q, v = linkage(solver="newton")
     names = (*INERTIAL, "offset", "axis", "armature", "dry_friction", "lower", "upper", "gear", "kp", "force")
     counts, u = Counts(), torch.tensor([1.0, 0.4, 0.2, -0.3], dtype=torch.float64)
     check_gradients(Case(model, q, v, names, "l/c", u, ("limit_impulse",)), steps, tolerance, h, 0, counts)
@@ -120,9 +120,9 @@ def test_gradients_of_what_sticks_slides_and_separates(steps, tolerance, h, law)
         dt, h = 2.5e-4, 3e-7
     for number, (first, second) in enumerate([("box", "box"), ("capsule", "sphere")]):
         for friction in (0.3, 3.0):
-            case = replace(pressed_pair(first, second, law, friction, solver="exact"), dt=dt)
+            case = replace(pressed_pair(first, second, law, friction, solver="newton"), dt=dt)
             check_gradients(case, steps, tolerance, h, number, counts)
-    model, q, v = heap(solver="exact", cone=law == "cone")
+    model, q, v = heap(solver="newton", cone=law == "cone")
     q[2] += 0.003  # the first ball comes off: its rows are there, and open
     case = Case(model, q, v, (*INERTIAL, "friction", "size", "centre"), dt=dt)
     check_gradients(case, steps, tolerance, h, 9, counts)
@@ -184,4 +184,4 @@ def test_a_world_that_is_not_finite_is_reported_at_once():
 
 def test_an_unknown_solver_is_refused():
     with pytest.raises(kn.ModelError, match="no such solver"):
-        kn.Contact(solver="newton")
+        kn.Contact(solver="simplex")

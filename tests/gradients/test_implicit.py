@@ -49,7 +49,7 @@ def solid() -> kn.Model:
 
 def cloth() -> kn.Model:
     """Cloth over a ball that rolls on the ground, with a corner pinned to a pendulum, in the wind."""
-    scene = kn.Scene(wind=(6.0, 3.0, 2.0), contact=kn.Contact(solver="exact", friction=0.02))
+    scene = kn.Scene(wind=(6.0, 3.0, 2.0), contact=kn.Contact(solver="newton", friction=0.02))
     scene.add_ground(-0.28)
     scene.add_robot(soft_scenes.loose_ball(2.0, 0.15), pos=(0.02, 0.03, -0.13 - 1e-4))
     scene.add_robot(pendulum(1, damping=0.1), "pole", pos=(-0.2, -0.2, 1.0))

@@ -178,4 +178,4 @@ def test_words_that_make_no_sense_are_refused():
     with pytest.raises(kn.InputError, match="number of iterations is fixed"):
         kn.simulate(model, q, v, steps=1, dt=1e-3, record=["iterations"])
     with pytest.raises(kn.ModelError, match="needs no tolerance"):
-        kn.Contact(solver="exact", warm_start=True)
+        kn.Contact(solver="newton", warm_start=True)

@@ -47,7 +47,7 @@ def stiff() -> kn.Model:
 
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "coupled": (lambda: soft_scenes.coupled_scene("exact"), {"dt": 6e-4}),
+    "coupled": (lambda: soft_scenes.coupled_scene("newton"), {"dt": 6e-4}),
     "quadruped": (walking, {"dt": 6e-3}),
     "warm start": (lambda: walking(warm_start=True, tolerance=1e-6), {"dt": 6e-3}),
     "implicit": (stiff, {"dt": 1 / 60, "integrator": "implicit"}),

@@ -61,7 +61,7 @@ class Ground:
 
 
 MLCP, COMPLIANT = "mlcp", "compliant"
-SWEEPS, EXACT = "sweeps", "exact"
+PGS, NEWTON = "pgs", "newton"
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class Contact:
         relaxation: Each visit of a contact goes so many times as far as would solve its row, the one that presses and
             those of friction; between 0 and 2. (1, 1) is Gauss-Seidel. Where feet slide, (0.8, 1.4) may need half the
             sweeps; above 1, contacts that press and slide may never settle: see the residual of a trajectory.
-        solver: "sweeps": as many as `sweeps` says, and gradients are those of the sweeps. "exact": no impulse would
-            change by more than 1e-12 of the largest one (1e-5 in float32) if it were visited once more, and gradients
-            are those of the solution; a step that cannot be solved raises SimulationError. It needs room for the square
-            of all rows, see `most`.
+        solver: "pgs": projected Gauss-Seidel, as many sweeps as `sweeps` says; gradients are those of the sweeps.
+            "newton": no impulse would change by more than 1e-12 of the largest one (1e-5 in float32) if it were
+            visited once more, and gradients are those of the solution; a step that cannot be solved raises
+            SimulationError. It needs room for the square of all rows, see `most`.
         tolerance: Sweeps end early, after the first that changes no impulse by more than this share of the largest one;
             0: never. Gradients are those of the sweeps that were done.
         warm_start: The first sweep of a step starts from the impulses of the last step, not from zero: they are then
@@ -111,7 +111,7 @@ class Contact:
     margin: float = 0.05
     sweeps: int = 50
     relaxation: tuple[float, float] = (1.0, 1.0)
-    solver: str = SWEEPS
+    solver: str = PGS
     tolerance: float = 0.0
     warm_start: bool = False
     most: int = 256
@@ -122,17 +122,17 @@ class Contact:
     def __post_init__(self) -> None:
         if self.law not in (MLCP, COMPLIANT):
             raise ModelError("there is no such law of contact", got=self.law, expected=f"{MLCP!r} or {COMPLIANT!r}")
-        if self.solver not in (SWEEPS, EXACT):
-            raise ModelError("there is no such solver", got=self.solver, expected=f"{SWEEPS!r} or {EXACT!r}")
-        if self.solver == EXACT and (self.tolerance or self.warm_start):
+        if self.solver not in (PGS, NEWTON):
+            raise ModelError("there is no such solver", got=self.solver, expected=f"{PGS!r} or {NEWTON!r}")
+        if self.solver == NEWTON and (self.tolerance or self.warm_start):
             got = f"tolerance = {self.tolerance}, warm_start = {self.warm_start}"
-            raise ModelError("the exact solver needs no tolerance and no start", got=got, expected="0 and False")
+            raise ModelError("Newton's method needs no tolerance and no start", got=got, expected="0 and False")
         far = tuple(self.relaxation) if isinstance(self.relaxation, (tuple, list)) else ()
         if len(far) != 2 or not all(isinstance(x, (int, float)) and 0 < x < 2 for x in far):
             expected = "two numbers between 0 and 2, of pressing and of friction"
             raise ModelError("the relaxation of contacts makes no sense", got=self.relaxation, expected=expected)
-        if self.solver == EXACT and far != (1.0, 1.0):
-            raise ModelError("the exact solver has no relaxation", got=self.relaxation, expected="(1, 1)")
+        if self.solver == NEWTON and far != (1.0, 1.0):
+            raise ModelError("Newton's method has no relaxation", got=self.relaxation, expected="(1, 1)")
         object.__setattr__(self, "relaxation", (float(far[0]), float(far[1])))
         words = ("law", "solver", "relaxation")
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in words}

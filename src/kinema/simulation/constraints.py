@@ -59,14 +59,14 @@ from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
 from kinema.model.arrays import CONTACT_IMPULSES, FIXED_IMPULSES, SceneArrays
 from kinema.model.constraints import SupportArrays, find_groups, group_tables, shared_dofs
-from kinema.scene.scene import EXACT, MLCP
+from kinema.scene.scene import MLCP, NEWTON
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
 
 DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
 FEW = 24  # candidates of a group: so many are all looked at in every step; of more, only those that are near
 # By the bytes of a Float:
-PRECISION = {8: 1e-12, 4: 1e-5}  # of the solver "exact", as a share of the largest impulse
+PRECISION = {8: 1e-12, 4: 1e-5}  # of the solver "newton", as a share of the largest impulse
 SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
 EFFORT = {"sweeps": 10, "tries": 200, "steps": 8}  # of that solver
 
@@ -96,7 +96,7 @@ class ConstraintProgram:
         of_block = self._supports(support)
         self.lists = [dofs for dofs, _, _ in support.lists]
         self.groups = find_groups([self.lists[s] for s in of_block])
-        plain = model.contact.solver != EXACT and not (model.contact.tolerance or model.contact.warm_start)
+        plain = model.contact.solver != NEWTON and not (model.contact.tolerance or model.contact.warm_start)
         self.dense = plain and not model.contact.cone and all(self._is_small(blocks) for blocks in self.groups)
         self.picked = self.candidates > FEW and not self.dense
         if self.picked:
@@ -271,7 +271,7 @@ class ConstraintProgram:
         inverse = p.scratch("inverse", Float, self.rows)
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
         z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
-        if contact.solver == EXACT:
+        if contact.solver == NEWTON:
             self._solve_exact(Y, inverse, cone, z)
         elif contact.tolerance or contact.warm_start:
             self._solve_started(Y, inverse, cone, sweeps, z)
@@ -411,7 +411,7 @@ class ConstraintProgram:
             numbers["impulse"] = (first, 3 * self.contacts)
         for name in names:
             if name == "iterations" and "record_iterations" not in p.buffers:
-                fix = f"Contact(tolerance=...) or Contact(solver={EXACT!r}), and a contact, a limit or a loop"
+                fix = f"Contact(tolerance=...) or Contact(solver={NEWTON!r}), and a contact, a limit or a loop"
                 raise InputError("record: the number of iterations is fixed, or there are none", got=name, fix=fix)
             if name in numbers:
                 self._record_numbers(name, self.impulse, *numbers[name])
