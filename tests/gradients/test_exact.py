@@ -60,7 +60,7 @@ def sheared(model: kn.Model) -> torch.Tensor:
 @pytest.mark.parametrize("cone", [False, True])
 @pytest.mark.parametrize("what", ["face", "stack", "sheared stack", "heavy on light", "dog", "heap", "linkage"])
 def test_no_visit_would_change_an_impulse(what, cone):
-    """The residual, measured by its own kernel, is below 1e-12 of the largest impulse in every step."""
+    """The residual, a share of the largest impulse, is below 1e-12 in every step."""
     v, u, words = None, None, {"solver": "newton", "cone": cone}
     if what == "linkage":
         model, q, v = linkage(**words)
@@ -77,7 +77,7 @@ def test_no_visit_would_change_an_impulse(what, cone):
     name = "limit_impulse" if what == "linkage" else "impulse"
     path = run(model, q, v, u=u, record=[name, "iterations"])
     largest = path.recorded[name].abs().flatten(1).amax(-1)
-    assert (path.residual <= 1e-12 * largest).all() and float(largest.max()) > 1e-3
+    assert (path.residual <= 1e-12).all() and float(largest.max()) > 1e-3
     assert (path.recorded["iterations"] >= 1).all()
 
 

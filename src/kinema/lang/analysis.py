@@ -44,7 +44,7 @@ def varying_values(
     def visit(block: Block) -> None:
         for node in block.nodes:
             if isinstance(node, Value):
-                promised = node.op == "uniform" and lanes == ELEMENTS and promises
+                promised = promises and (node.op == "shared" or (node.op == "uniform" and lanes == ELEMENTS))
                 if any(a in varying for a in node.args) and not promised and node.op != "everywhere":
                     mark(node)
             elif isinstance(node, Call):

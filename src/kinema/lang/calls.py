@@ -113,13 +113,13 @@ class Calls(Expressions):
                 hint = "norm(v)" if name == "abs" and isinstance(argument, Compound) else hint
                 raise self.fail(place, f"{name} takes numbers, got {describe(argument)}", hint)
         ints = all(terms.structure(a) in ("i", "weak") for a in arguments)
-        whole = name == "uniform" or (ints and name in ("min", "max", "abs"))
+        whole = name in ("uniform", "shared") or (ints and name in ("min", "max", "abs"))
         values = [self.as_kind(a, "i" if whole else "f", node, f"an argument of {name}") for a in arguments]
         return self.builder.op(name, *values)
 
     def constant(self, callee: Intrinsic, arguments: list[Any], node: ast.Call) -> Any:
         """A scalar function of constants, done while translating."""
-        if callee.__name__ in ("min", "max", "abs", "uniform") and all(isinstance(a, int) for a in arguments):
+        if callee.__name__ in ("min", "max", "abs", "uniform", "shared") and all(isinstance(a, int) for a in arguments):
             return int(callee(*arguments))
         found = float(callee(*map(float, arguments)))
         if not math.isfinite(found) and all(map(math.isfinite, arguments)):

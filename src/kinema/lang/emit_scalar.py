@@ -65,6 +65,7 @@ _FORMS = {
     "select": "{} ? {} : {}",
     "tofloat": "T({})",
     "uniform": "{}",
+    "shared": "{}",
     "everywhere": "{}",
     "detach": "{}",
 }

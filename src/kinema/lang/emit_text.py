@@ -200,7 +200,7 @@ class Writer:
             return f"to_float({a[0]})" if wide else f"T({a[0]})"
         if op == "toint":
             return f"to_int({a[0]})"
-        if op == "uniform":
+        if op in ("uniform", "shared"):
             return self.promised(v) if self.vector(v.args[0]) and not wide else a[0]
         if op == "everywhere":
             return self.of_all_lanes(v.args[0]) if self.vector(v.args[0]) else a[0]
@@ -211,9 +211,9 @@ class Writer:
         raise AssertionError(f"no emission for {op}")
 
     def promised(self, v: Value) -> str:
-        """`uniform(x)`: the first lane; a checked build compares the others."""
+        """`uniform(x)` and `shared(x)`: the first lane; of the former, a checked build compares the others."""
         x = self.ref(v.args[0])
-        if not self.check:
+        if not self.check or v.op == "shared":
             return self.of_first_lane(v.args[0]) or f"lane({x}, 0)"
         array = self.k.arrays[0]
         return f"checked_uniform(call, {x}, {self.active()}, e0, {self.site(array, v.line)})"

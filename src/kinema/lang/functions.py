@@ -36,7 +36,7 @@ class Intrinsic:
             return self.python(*args)
 
 
-_OF_ANY_KIND = ("min", "max", "abs", "select", "uniform", "everywhere")  # the others are functions of Float
+_OF_ANY_KIND = ("min", "max", "abs", "select", "uniform", "shared", "everywhere")  # the others are functions of Float
 
 
 def _pairwise(pick: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -76,6 +76,13 @@ uniform = Intrinsic(
     lambda x: x,
     "An Int that is the same for sixteen consecutive elements (from a multiple of 16 on), promised to the compiler: "
     "loops over it need no masks, loads by it no gathers. The checked build tests the promise.",
+)
+shared = Intrinsic(
+    "shared",
+    1,
+    lambda x: x,
+    "An Int that is the same in all lanes that run together, promised to the compiler: it was made of what all worlds "
+    "share and of `everywhere`. Loops over it need no masks, loads by it no gathers. Results must not depend on it.",
 )
 everywhere = Intrinsic(
     "everywhere",

@@ -16,7 +16,6 @@ from kinema.contact.dense import (
     dense_gauss_seidel_history,
     row_matrix,
 )
-from kinema.contact.exact import Effort, exact_impulses, exact_impulses_adjoint
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -29,6 +28,7 @@ from kinema.contact.mlcp import (
     relax,
     residual,
 )
+from kinema.contact.newton import Effort, newton_impulses, newton_impulses_adjoint
 from kinema.contact.prescribed import hold_rows
 from kinema.contact.rows import (
     Candidates,
@@ -59,7 +59,7 @@ from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import Ref
 from kinema.model.arrays import CONTACT_IMPULSES, FIXED_IMPULSES, SceneArrays
 from kinema.model.constraints import SupportArrays, find_groups, group_tables, shared_dofs
-from kinema.scene.scene import MLCP, NEWTON
+from kinema.scene.scene import MLCP, NEWTON, PGS
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
 
@@ -67,8 +67,10 @@ DENSE = 48  # rows of a group: with so few in all of them, their matrices are fo
 FEW = 24  # candidates of a group: so many are all looked at in every step; of more, only those that are near
 # By the bytes of a Float:
 PRECISION = {8: 1e-12, 4: 1e-5}  # of the solver "newton", as a share of the largest impulse
+ACCEPTED = {8: 1e-9, 4: 5e-5}  # the same where round-off allows no more
 SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
-EFFORT = {"sweeps": 10, "tries": 200, "steps": 8}  # of that solver
+HELD = {8: 1e-13, 4: 1e-6}  # the least softness that holds impulses
+EFFORT = {"sweeps": 2, "steps": 8, "most": 400}  # of that solver
 
 
 class ConstraintProgram:
@@ -272,7 +274,7 @@ class ConstraintProgram:
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
         z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
         if contact.solver == NEWTON:
-            self._solve_exact(Y, inverse, cone, z)
+            self._solve_newton(Y, cone, z)
         elif contact.tolerance or contact.warm_start:
             self._solve_started(Y, inverse, cone, sweeps, z)
         elif self.dense:
@@ -280,11 +282,12 @@ class ConstraintProgram:
             p.call(impulse_sums, self.count, self.supports, Y, self.impulse, z)
         else:
             self._solve_sparse(Y, inverse, cone, sweeps, self._history(), z)
-        found = (Y, self.b, z, self.impulse, p.output("residual", Float, 1))
-        with p.custom() as node:  # it says how good the impulses are, and has no derivative
-            p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
-        with p.adjoint_of(node):
-            pass
+        if contact.solver == PGS:
+            found = (Y, self.b, z, self.impulse, p.output("residual", Float, 1))
+            with p.custom() as node:  # it says how good the impulses are, and has no derivative
+                p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
+            with p.adjoint_of(node):
+                pass
         dv, v_end = p.scratch("dv", Float, parts.arrays.nv), p.scratch("v_after_impulses", Float, parts.arrays.nv)
         p.call(velocity_change, parts.branches, parts.L, parts.root, z, v_free, dv, v_end)
         return v_end
@@ -301,27 +304,21 @@ class ConstraintProgram:
         p.call(relax, self.count, p.constant("relaxation", Float, np.array(relaxation)), inverse, relaxed)
         return relaxed
 
-    def _solve_exact(self, Y: Ref, inverse: Ref, cone: Ref, z: Ref) -> None:
-        p, impulse = self.program, self.impulse
-        cross = p.scratch("cross", Float, max(3 * self.triples, 1))
-        itemsize = self.model.dtype.itemsize
-        singular = p.constant("singular", Float, SINGULAR[itemsize])
+    def _solve_newton(self, Y: Ref, cone: Ref, z: Ref) -> None:
+        p, impulse, size = self.program, self.impulse, self.model.dtype.itemsize
+        limits = {"precision": PRECISION, "accepted": ACCEPTED, "singular": SINGULAR, "held": HELD}
         effort = Effort(
-            precision=p.constant("precision", Float, PRECISION[itemsize]),
-            singular=p.constant("vanishing", Float, 0.01 * SINGULAR[itemsize]),
-            held=p.constant("held", Float, 0.1 * SINGULAR[itemsize]),
+            **{name: p.constant(f"effort_{name}", Float, limit[size]) for name, limit in limits.items()},
             **{name: p.constant(f"effort_{name}", Int, number) for name, number in EFFORT.items()},
         )
         problem = (self.count, self.supports, self.bounds)
         with p.custom() as node:
-            p.call(gram, self.count, self.supports, self.cfm, self.active, cone, Y, inverse, cross)
-            outs = (p.output("unsolved", Float, 1), p.output("record_iterations", Float, 1))
-            how = (Gram(inverse=inverse, cross=cross), cone, effort)
-            p.call(exact_impulses, *problem, *how, Y, self.b, z, impulse, *outs)
+            outs = (p.output("residual", Float, 1), p.output("record_iterations", Float, 1))
+            p.call(newton_impulses, *problem, self.active, cone, effort, Y, self.b, z, impulse, *outs)
         with p.adjoint_of(node):
             inputs = (Y, self.b, self.lower, self.upper, self.mu, self.cfm)
-            given = (*problem, inverse, cone, singular, Y, self.b, z, impulse, z.adj, impulse.adj)
-            p.call(exact_impulses_adjoint, *given, *(x.adj for x in inputs))
+            given = (*problem, cone, effort.singular, Y, self.b, z, impulse, z.adj, impulse.adj)
+            p.call(newton_impulses_adjoint, *given, *(x.adj for x in inputs))
 
     def _solve_sparse(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, history: Ref, z: Ref) -> None:
         p, impulse = self.program, self.impulse
