@@ -72,6 +72,7 @@ _API = {
         "MemoryBudgetError",
         "LeftOutWarning",
         "StabilityWarning",
+        "UnsolvedWarning",
     ),
 }
 
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from kinema.errors import SimulationError as SimulationError
     from kinema.errors import StabilityWarning as StabilityWarning
     from kinema.errors import StorageError as StorageError
+    from kinema.errors import UnsolvedWarning as UnsolvedWarning
     from kinema.fit.losses import pixel_loss as pixel_loss
     from kinema.fit.losses import pyramid_loss as pyramid_loss
     from kinema.fit.losses import silhouette_loss as silhouette_loss

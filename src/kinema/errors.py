@@ -172,6 +172,10 @@ class LeftOutWarning(UserWarning):
     """A file was read, but not all that it says: what was left out or changed is listed, once for the file."""
 
 
+class UnsolvedWarning(UserWarning):
+    """The impulses of contacts, limits and loops were not found in some step: motion and gradients are off."""
+
+
 class StabilityWarning(UserWarning):
     """A time step is too long for something in the scene."""
 

@@ -146,7 +146,8 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
             p.call(report, other, p.output("with_history", Float, x.rows), count=x.rows)
         p.call(impulse_sums, rows, supports, Y, impulse, z)
     elif law.startswith("newton"):
-        numbers = {"precision": precision, "accepted": precision, "singular": precision, "held": 0.1 * precision}
+        numbers = {"precision": precision, "accepted": precision, "singular": precision, "softer": 0.01}
+        numbers["held"] = 0.1 * precision
         limits = {"sweeps": 2, "steps": 8, "most": 400}
         effort = Effort(
             **{n: p.constant(n, Float, v) for n, v in numbers.items()},
@@ -154,7 +155,7 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
         )
         with p.custom() as node:
             p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)  # for the residual
-            outs = (z, impulse, p.output("relative", Float, 1), p.output("eliminations", Float, 1))
+            outs = (z, impulse, *(p.output(n, Float, 1) for n in ("relative", "at", "eliminations")))
             p.call(newton_impulses, rows, supports, bounds, active, circle, effort, Y, b, *outs)
         with p.adjoint_of(node):
             to = (Y, b, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
@@ -169,7 +170,8 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
         with p.adjoint_of(node):
             to = (Y, b, relaxed, cross, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
             p.call(gauss_seidel_adjoint, *problem, Y, b, history, z, z.adj, impulse.adj, *(ref.adj for ref in to))
-    p.call(residual, rows, supports, bounds, inverse, circle, Y, b, z, impulse, p.output("residual", Float, 1))
+    left = (p.output("residual", Float, 1), p.output("place", Float, 1))
+    p.call(residual, rows, supports, bounds, inverse, circle, Y, b, z, impulse, *left)
     p.call(report, impulse, p.output("impulse", Float, x.rows), count=x.rows)
     p.call(report, z, p.output("sums", Float, x.dofs), count=x.dofs)
     return p

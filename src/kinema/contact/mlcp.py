@@ -477,23 +477,49 @@ def gauss_seidel_adjoint(
 
 
 @func
-def largest_error(rows, supports, bounds, cfm, inverse, cone, Y, b, z, impulse):
-    """The largest change of an impulse [N s] if each were visited once more."""
-    worst, wide = 0.0, supports.widest
+def end_of(supports, here):
+    """The last degree of freedom on the way to a support's first link."""
+    return supports.dofs[supports.begin[here] + supports.first[here] - 1]
+
+
+@kernel
+def residual(
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    inverse: Array[Float],
+    cone: Int,
+    Y: Array[Float],
+    b: Array[Float],
+    z: Array[Float],
+    impulse: Array[Float],
+    left: Array[Float],
+    place: Array[Float],
+):
+    """How far the impulses are from a solution: by how much one would change at most if it were visited once more.
+
+    left: That as a share of the largest impulse.
+    place: A degree of freedom of the body or joint where that is.
+    """
+    worst, at, wide = 0.0, 0.0, supports.widest
     for i in range(rows.singles):
-        begin = supports.begin[rows.support[i]]
-        w = b[i] + cfm * impulse[i]
-        for t in range(supports.count[rows.support[i]]):
+        here = rows.support[i]
+        begin = supports.begin[here]
+        w = b[i] + bounds.cfm * impulse[i]
+        for t in range(supports.count[here]):
             w = w + Y[i * wide + t] * z[supports.dofs[begin + t]]
         found = max(min(impulse[i] - w * inverse[i], bounds.upper[i]), bounds.lower[i])
-        worst = max(worst, abs(found - impulse[i]))
+        change = abs(found - impulse[i])
+        if change > worst:
+            worst = change
+            at = end_of(supports, here)
     for c in range(rows.triples[0]):
-        block, r = rows.support[rows.singles + c], rows.singles + 3 * c
-        begin = supports.begin[block]
-        w0 = b[r] + cfm * impulse[r]
-        w1 = b[r + 1] + cfm * impulse[r + 1]
-        w2 = b[r + 2] + cfm * impulse[r + 2]
-        for t in range(supports.count[block]):
+        here, r = rows.support[rows.singles + c], rows.singles + 3 * c
+        begin = supports.begin[here]
+        w0 = b[r] + bounds.cfm * impulse[r]
+        w1 = b[r + 1] + bounds.cfm * impulse[r + 1]
+        w2 = b[r + 2] + bounds.cfm * impulse[r + 2]
+        for t in range(supports.count[here]):
             sum = z[supports.dofs[begin + t]]
             w0 = w0 + Y[r * wide + t] * sum
             w1 = w1 + Y[(r + 1) * wide + t] * sum
@@ -512,25 +538,13 @@ def largest_error(rows, supports, bounds, cfm, inverse, cone, Y, b, z, impulse):
                 scale = bound / length if length > bound else 1.0
                 n1 = n1 * scale
                 n2 = n2 * scale
-        worst = max(worst, max(abs(n0 - impulse[r]), max(abs(n1 - impulse[r + 1]), abs(n2 - impulse[r + 2]))))
-    return worst
-
-
-@kernel
-def residual(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    inverse: Array[Float],
-    cone: Int,
-    Y: Array[Float],
-    b: Array[Float],
-    z: Array[Float],
-    impulse: Array[Float],
-    largest: Array[Float],
-):
-    """How far the impulses are from a solution: the largest change of one [N s] if it were visited once more."""
-    largest[0] = largest_error(rows, supports, bounds, bounds.cfm, inverse, cone, Y, b, z, impulse)
+        change = max(abs(n0 - impulse[r]), max(abs(n1 - impulse[r + 1]), abs(n2 - impulse[r + 2])))
+        if change > worst:
+            worst = change
+            at = end_of(supports, here)
+    most = largest_impulse(0, rows.singles + 3 * rows.triples[0], impulse)
+    left[0] = worst / max(most, worst) if worst > 0.0 else 0.0
+    place[0] = at
 
 
 @kernel

@@ -6,10 +6,11 @@ Gauss-Seidel make a guess. It says which rows are at a bound, and with that know
 have its value, friction that slides is tied to its normal impulse, all others have w = 0; elimination solves that, and
 the solution is the next guess. Rows that then come too near take part as well, and it is done again.
 
-Guesses may go round in circles, so after a failure impulses are held where they are: of a problem with more softness h,
-and b - h lambda in place of b, lambda is a solution if it is one of the problem itself [a proximal step]. h is tiny at
-first, larger after a failure, and smaller again after a success, which moves lambda on. A pivot that is round-off leaves
-its impulse as it is: impulses that others can take over, as those of redundant contacts, stay where the sweeps left them.
+Guesses may go round in circles. Then the problem is made softer, until it is solved, and harder again from solution to
+solution. Where that path ends, impulses are held where they are: of a problem with more softness h, and b - h lambda in
+place of b, lambda is a solution if it is one of the problem itself [a proximal step]; h shrinks with success, which
+moves lambda on. A pivot that is round-off leaves its impulse as it is: impulses that others can take over, as those of
+redundant contacts, stay where the sweeps left them.
 
 A contact that slides with the cone of friction is seen along the direction d in which friction pushes and across it:
 along, friction is tied, d lambda_d = mu d lambda_n; across, w = -|w| lambda_t / (mu lambda_n) gives
@@ -26,12 +27,24 @@ same way through memory; each has its own marks, and those that are done wait. S
 
 from __future__ import annotations
 
-from kinema.contact.mlcp import Bounds, Rows, Supports, diagonal_inverse
+from kinema.contact.islands import (
+    FRICTION,
+    NORMAL,
+    REST,
+    SINGLE,
+    find_islands,
+    first_row,
+    form_matrices,
+    home_of,
+    list_rows,
+    product,
+    row_velocities,
+    three_products,
+)
+from kinema.contact.mlcp import Bounds, Rows, Supports, diagonal_inverse, end_of
 from kinema.lang import Array, Float, Int, abs, everywhere, func, kernel, local, max, min, record, select, shared, sqrt
 
 FIXED, FREE, LOWER, UPPER = 0, 1, 2, 3  # a row: at zero, with w = 0, at its lower or its upper bound
-# What a row is: single, the first and the other two of three equations, the same of a contact.
-SINGLE, EQUATION, REST, NORMAL, FRICTION = 0, 1, 2, 3, 4
 
 
 @record
@@ -39,175 +52,23 @@ class Effort:
     """How hard `newton_impulses` tries.
 
     precision: Largest error of an impulse as a share of the largest impulse [-].
-    accepted: The same once impulses had to be held: what round-off allows of rows of very unlike masses [-].
+    accepted: The same after three failures in a row: what round-off allows of rows of very unlike masses [-].
     singular: Pivots below this share of their diagonal are round-off [-].
-    held: The least softness that holds impulses, as a share of the mean diagonal [-].
+    softer: Softness after a failure, as a share of the mean diagonal; ten times as much after a further one [-].
+    held: The least softness that holds impulses [-].
     sweeps: Before the first elimination.
-    steps: Eliminations before impulses are held more, at most.
+    steps: Eliminations before that is a failure.
     most: Eliminations in all, at most.
     """
 
     precision: Float
     accepted: Float
     singular: Float
+    softer: Float
     held: Float
     sweeps: Int
     steps: Int
     most: Int
-
-
-@func
-def first_row(rows, block):
-    """The first row of a block, which is a single row or three."""
-    row = block
-    if block >= rows.singles:
-        row = rows.singles + 3 * (block - rows.singles)
-    return row
-
-
-@func
-def root_of(supports, here):
-    """The first degree of freedom of the tree of a support's first link."""
-    return supports.dofs[supports.begin[here]]
-
-
-@func
-def other_root(supports, here):
-    """The same of its second link."""
-    at = supports.begin[here]
-    if supports.common[here] == 0 and supports.first[here] < supports.count[here]:
-        at = at + supports.first[here]
-    return supports.dofs[at]
-
-
-@func
-def find_islands(rows, supports, takes, label, island, block, start):
-    """Lists the blocks that take part, those of an island after each other; returns the number of islands.
-
-    takes: Of each block, 1 if it takes part in any lane.
-    label: Room for a number per degree of freedom.
-    island: Room for a number per block.
-    block: The list.
-    start: Where each island begins in the list, and one more.
-    """
-    every, count = rows.singles + shared(rows.triples[0]), 0
-    for k in range(every):
-        island[k] = -1
-        if shared(takes[k]) > 0:
-            here = shared(rows.support[k])
-            one, two = root_of(supports, here), other_root(supports, here)
-            label[one] = one
-            label[two] = two
-            count = count + 1
-    # A block joins the trees of its two ends: both have the smaller label, until none changes.
-    for _ in range(count):
-        changed = 0
-        for k in range(every):
-            if shared(takes[k]) > 0:
-                here = shared(rows.support[k])
-                one, two = root_of(supports, here), other_root(supports, here)
-                smaller, larger = shared(label[one]), shared(label[two])
-                if smaller != larger:
-                    changed = 1
-                    label[one] = min(smaller, larger)
-                    label[two] = min(smaller, larger)
-        if changed == 0:
-            break
-    islands, placed = 0, 0
-    for k in range(every):
-        if shared(takes[k]) > 0:
-            island[k] = shared(label[root_of(supports, shared(rows.support[k]))])
-    for k in range(every):
-        mine = shared(island[k])
-        if mine >= 0:
-            start[islands] = placed
-            islands = islands + 1
-            for j in range(k, every):
-                if shared(island[j]) == mine:
-                    block[placed] = j
-                    island[j] = -1
-                    placed = placed + 1
-    start[islands] = placed
-    return islands
-
-
-@func
-def list_rows(rows, islands, block, start, row, kind, begin, matrix):
-    """Lists the rows of the listed blocks, islands after each other; returns their number and that of all entries.
-
-    row: Number of each.
-    kind: What it is.
-    begin: The first row of each island in the list, and one more.
-    matrix: Where the matrix of each island begins.
-    """
-    count, size = 0, 0
-    for e in range(islands):
-        begin[e] = count
-        matrix[e] = size
-        for k in range(shared(start[e]), shared(start[e + 1])):
-            here = shared(block[k])
-            r = first_row(rows, here)
-            row[count] = r
-            kind[count] = SINGLE
-            count = count + 1
-            if here >= rows.singles:
-                contact = here >= rows.singles + rows.equations
-                kind[count - 1] = NORMAL if contact else EQUATION
-                for t in range(1, 3):
-                    row[count] = r + t
-                    kind[count] = FRICTION if contact else REST
-                    count = count + 1
-        wide = count - shared(begin[e])
-        size = size + wide * wide
-    begin[islands] = count
-    return count, size
-
-
-@func
-def home_of(rows, r):
-    """The support of a row."""
-    block = r
-    if r >= rows.singles:
-        block = rows.singles + (r - rows.singles) // 3
-    return shared(rows.support[block])
-
-
-@func
-def form_matrices(rows, supports, islands, begin, matrix, row, Y, spread, A):
-    """A = Y Y^T of each island, row by row. `spread` has a zero per degree of freedom, before and after."""
-    wide = supports.widest
-    for e in range(islands):
-        first, base = shared(begin[e]), shared(matrix[e])
-        n = shared(begin[e + 1]) - first
-        for i in range(n):
-            r = shared(row[first + i])
-            here = home_of(rows, r)
-            for t in range(supports.count[here]):
-                spread[supports.dofs[supports.begin[here] + t]] = Y[r * wide + t]
-            for j in range(n):
-                q = shared(row[first + j])
-                if q >= rows.singles and (q - rows.singles) % 3 == 0 and q <= r:
-                    there, a0, a1, a2 = home_of(rows, q), 0.0, 0.0, 0.0
-                    at, to = supports.begin[there], q * wide
-                    for t in range(supports.count[there]):
-                        y = spread[supports.dofs[at + t]]
-                        a0 = a0 + Y[to + t] * y
-                        a1 = a1 + Y[to + wide + t] * y
-                        a2 = a2 + Y[to + 2 * wide + t] * y
-                    A[base + i * n + j] = a0
-                    A[base + i * n + j + 1] = a1
-                    A[base + i * n + j + 2] = a2
-                elif q < rows.singles and q <= r:
-                    there, entry = home_of(rows, q), 0.0
-                    at = supports.begin[there]
-                    for t in range(supports.count[there]):
-                        entry = entry + Y[q * wide + t] * spread[supports.dofs[at + t]]
-                    A[base + i * n + j] = entry
-            for t in range(supports.count[here]):
-                spread[supports.dofs[supports.begin[here] + t]] = 0.0
-        for i in range(n):
-            for j in range(i):
-                A[base + j * n + i] = A[base + i * n + j]
 
 
 @func
@@ -230,44 +91,6 @@ def row_inverses(islands, begin, matrix, kind, cone, cfm, A, part, inverse):
                     largest = 0.5 * (a11 + a22) + sqrt(half * half + a12 * a12)
                     inverse[first + i + 1] = part[first + i] * diagonal_inverse(largest + cfm)
                     inverse[first + i + 2] = inverse[first + i + 1]
-
-
-@func
-def product(n, at, A, start, x):
-    """A row of a matrix times a vector. One sum: rows of other worlds, which are zero here, change no bit of it."""
-    sum = 0.0
-    for k in range(n):
-        sum = sum + A[at + k] * x[start + k]
-    return sum
-
-
-@func
-def three_products(n, at, A, start, x):
-    """Three rows of a matrix times a vector."""
-    a0, a1, a2 = 0.0, 0.0, 0.0
-    for k in range(n):
-        y = x[start + k]
-        a0 = a0 + A[at + k] * y
-        a1 = a1 + A[at + n + k] * y
-        a2 = a2 + A[at + 2 * n + k] * y
-    return a0, a1, a2
-
-
-@func
-def row_velocities(islands, begin, matrix, kind, A, cfm, goal, x, w):
-    """w = A x + cfm x + goal."""
-    for e in range(islands):
-        first, base = shared(begin[e]), shared(matrix[e])
-        n = shared(begin[e + 1]) - first
-        for i in range(n):
-            f, at, what = first + i, base + i * n, shared(kind[first + i])
-            if what == SINGLE:
-                w[f] = goal[f] + cfm * x[f] + product(n, at, A, first, x)
-            elif what % 2 == 1:
-                a0, a1, a2 = three_products(n, at, A, first, x)
-                w[f] = goal[f] + cfm * x[f] + a0
-                w[f + 1] = goal[f + 1] + cfm * x[f + 1] + a1
-                w[f + 2] = goal[f + 2] + cfm * x[f + 2] + a2
 
 
 @func
@@ -527,27 +350,33 @@ def move(first, count, kind, cone, mu, state, turn, free, step, x):
 
 
 @func
+def change_at(f, what, cone, inverse, lower, upper, mu, x, w):
+    """The largest change of an impulse [N s] if a row, or the three of a contact, were visited once more."""
+    change = 0.0
+    if what == SINGLE:
+        change = abs(max(min(x[f] - w[f] * inverse[f], upper[f]), lower[f]) - x[f])
+    elif what < NORMAL:
+        change = abs(w[f] * inverse[f])
+    elif what == NORMAL:
+        n0 = max(x[f] - w[f] * inverse[f], 0.0)
+        n1, n2 = x[f + 1] - w[f + 1] * inverse[f + 1], x[f + 2] - w[f + 2] * inverse[f + 2]
+        bound = mu[f] * x[f]
+        if cone == 0:
+            n1, n2 = max(min(n1, bound), -bound), max(min(n2, bound), -bound)
+        else:
+            length = sqrt(n1 * n1 + n2 * n2)
+            scale = bound / length if length > bound else 1.0
+            n1, n2 = n1 * scale, n2 * scale
+        change = max(abs(n0 - x[f]), max(abs(n1 - x[f + 1]), abs(n2 - x[f + 2])))
+    return change
+
+
+@func
 def largest_change(count, kind, cone, inverse, lower, upper, mu, x, w):
     """The largest change of an impulse [N s] if each were visited once more."""
     worst = 0.0
     for f in range(count):
-        what = shared(kind[f])
-        if what == SINGLE:
-            to = max(min(x[f] - w[f] * inverse[f], upper[f]), lower[f])
-            worst = max(worst, abs(to - x[f]))
-        elif what < NORMAL:
-            worst = max(worst, abs(w[f] * inverse[f]))
-        elif what == NORMAL:
-            n0 = max(x[f] - w[f] * inverse[f], 0.0)
-            n1, n2 = x[f + 1] - w[f + 1] * inverse[f + 1], x[f + 2] - w[f + 2] * inverse[f + 2]
-            bound = mu[f] * x[f]
-            if cone == 0:
-                n1, n2 = max(min(n1, bound), -bound), max(min(n2, bound), -bound)
-            else:
-                length = sqrt(n1 * n1 + n2 * n2)
-                scale = bound / length if length > bound else 1.0
-                n1, n2 = n1 * scale, n2 * scale
-            worst = max(worst, max(abs(n0 - x[f]), max(abs(n1 - x[f + 1]), abs(n2 - x[f + 2]))))
+        worst = max(worst, change_at(f, shared(kind[f]), cone, inverse, lower, upper, mu, x, w))
     return worst
 
 
@@ -602,13 +431,15 @@ def newton_impulses(
     b: Array[Float],
     z: Array[Float],
     impulse: Array[Float],
-    residual: Array[Float],
+    left: Array[Float],
+    place: Array[Float],
     eliminations: Array[Float],
 ):
     """The impulses that solve the problem, and z = Y^T impulse.
 
     active: Of contacts, 1, or 0 for those that are left alone.
-    residual: The largest change of an impulse if it were visited once more, as a share of the largest impulse.
+    left: The largest change of an impulse if it were visited once more, as a share of the largest impulse.
+    place: If that is too much, a degree of freedom of the body or joint where it is.
     eliminations: How many it took.
     """
     dofs, wide = len(z), supports.widest
@@ -630,7 +461,7 @@ def newton_impulses(
         impulse[r] = 0.0
         impulse[r + 1] = 0.0
         impulse[r + 2] = 0.0
-    open, worst, work = 1.0, 0.0, 0.0
+    open, worst, work, where = 1.0, 0.0, 0.0, 0.0
     for _ in range(blocks + 1):
         for k in range(blocks):
             takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
@@ -640,8 +471,8 @@ def newton_impulses(
         row, kind, begin, matrix = local(Int, most), local(Int, most), local(Int, islands + 1), local(Int, islands + 1)
         count, size = list_rows(rows, islands, block, start, row, kind, begin, matrix)
         part, lower, upper, mu = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
-        x, w, goal, inverse = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
-        held_at, plain, answer = local(Float, count), local(Float, count), local(Float, count)
+        x, w, inverse = local(Float, count), local(Float, count), local(Float, count)
+        anchor, plain, answer = local(Float, count), local(Float, count), local(Float, count)
         state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
         change, column, right = local(Float, count), local(Float, count), local(Float, count)
         pivot, A, G = local(Float, count), local(Float, size), local(Float, size)
@@ -658,19 +489,16 @@ def newton_impulses(
         unit = total / max(parts, 1.0)
         for _ in range(effort.sweeps):
             sweep(islands, begin, matrix, kind, cone, A, bounds.cfm, plain, inverse, lower, upper, mu, x)
-        held, used, done, failed = effort.held, 0.0, 0.0, 0.0
-        if open == 0.0 or parts == 0.0:
-            done = 1.0
-        if not largest(count, x) < 1e30:  # a world that is not finite is lost, and should cost no time
-            done = 1.0
+        more, good, ratio, used, done, failed, held = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0
+        if open == 0.0 or parts == 0.0 or not largest(count, x) < 1e30:
+            done = 1.0  # a world that is not finite is lost, and should cost no time
         for f in range(count):
-            held_at[f] = x[f]
-            goal[f] = plain[f] - held * unit * x[f]
-        row_velocities(islands, begin, matrix, kind, A, bounds.cfm + held * unit, goal, x, w)
+            anchor[f] = x[f]
+        row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
         for _ in range(effort.most):
             if everywhere(done == 1.0):
                 break
-            cfm = bounds.cfm + held * unit
+            cfm = bounds.cfm + more * unit
             classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn)
             snap(count, kind, cone, lower, upper, mu, state, turn, x, change)
             for e in range(islands):
@@ -692,12 +520,14 @@ def newton_impulses(
                     right[q] = select(state[f] == FREE, -bent, 0.0)
                 eliminate(wanted, effort.singular, pivot, G, right)
                 move(first, wanted, kind, cone, mu, state, turn, free, right, x)
-            row_velocities(islands, begin, matrix, kind, A, cfm, goal, x, w)
+            row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
             tall = largest(count, x)
-            error = largest_change(count, kind, cone, inverse, lower, upper, mu, x, w)
-            for f in range(count):
-                column[f] = w[f] - held * unit * (x[f] - held_at[f])
-            missing = largest_change(count, kind, cone, inverse, lower, upper, mu, x, column)
+            missing = largest_change(count, kind, cone, inverse, lower, upper, mu, x, w)
+            error = missing
+            if not everywhere(more == 0.0):
+                for f in range(count):
+                    w[f] = w[f] + more * unit * (x[f] - held * anchor[f])
+                error = largest_change(count, kind, cone, inverse, lower, upper, mu, x, w)
             share = effort.precision
             if failed > 2.0:  # in a row
                 share = effort.accepted
@@ -710,31 +540,53 @@ def newton_impulses(
                     for f in range(count):
                         answer[f] = x[f]
                 elif error <= share * tall:
-                    held = max(0.1 * held, effort.held)
                     used, failed = 0.0, 0.0
-                    for f in range(count):
-                        held_at[f] = x[f]
-                        answer[f] = x[f]
                     worst = missing / tall
-                elif used >= effort.steps:
-                    failed = failed + 1.0
-                    used = 0.0
-                    held = min(100.0 * held, 10.0)
+                    if held == 0.0:
+                        good = more
+                        more = ratio * more if ratio * more * unit > 0.1 * bounds.cfm else 0.0
+                        ratio = max(ratio * ratio, 0.1)
+                    else:
+                        more = max(0.1 * more, effort.held)
                     for f in range(count):
-                        x[f] = held_at[f]
-            for f in range(count):
-                goal[f] = plain[f] - held * unit * held_at[f]
+                        anchor[f] = x[f]
+                        answer[f] = x[f]
+                elif used >= effort.steps:
+                    used = 0.0
+                    failed = failed + 1.0
+                    if held == 1.0:
+                        more = min(10.0 * more, 10.0)
+                    elif good == 0.0:
+                        more = max(10.0 * more, effort.softer)
+                    else:
+                        ratio = sqrt(ratio)
+                        more = good * ratio
+                    if held == 0.0 and (ratio > 0.7 or more > 10.0):
+                        held = 1.0
+                        more = effort.softer
+                    for f in range(count):
+                        x[f] = anchor[f]
             if not everywhere(used > 0.0):
-                row_velocities(islands, begin, matrix, kind, A, bounds.cfm + held * unit, goal, x, w)
-        if done == 0.0:
-            worst = max(worst, effort.accepted * 10.0)
+                row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
+                for f in range(count):
+                    w[f] = w[f] + more * unit * (x[f] - held * anchor[f])
+        if not everywhere(done == 1.0):
+            row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, answer, w)
+            missing, tall, at = 0.0, largest(count, answer), 0.0
+            for f in range(count):
+                change[f] = change_at(f, shared(kind[f]), cone, inverse, lower, upper, mu, answer, w)
+                if change[f] > missing:
+                    missing = change[f]
+                    at = end_of(supports, home_of(rows, shared(row[f])))
+            if done == 0.0:
+                worst, where = missing / max(missing, tall), at
         if open == 1.0:
             for f in range(count):
                 impulse[shared(row[f])] = answer[f]
             for d in range(dofs):
                 z[d] = 0.0
             add_rows(rows, supports, count, row, Y, answer, z)
-        more, least = 0.0, effort.precision * largest(count, answer)
+        further, least = 0.0, effort.precision * largest(count, answer)
         for k in range(blocks):
             if not everywhere(mine[k] == 1.0):
                 r, here = first_row(rows, k), shared(rows.support[k])
@@ -749,11 +601,12 @@ def newton_impulses(
                     near = active[k - rows.singles]
                 if mine[k] == 0.0 and open == 1.0 and near > 0.0 and -speed > least * own:
                     mine[k] = 1.0
-                    more = 1.0
-        open = more
+                    further = 1.0
+        open = further
         if everywhere(open == 0.0):
             break
-    residual[0] = worst
+    left[0] = worst
+    place[0] = where
     eliminations[0] = work
 
 

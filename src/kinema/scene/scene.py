@@ -111,7 +111,7 @@ class Contact:
     margin: float = 0.05
     sweeps: int = 50
     relaxation: tuple[float, float] = (1.0, 1.0)
-    solver: str = PGS
+    solver: str = NEWTON
     tolerance: float = 0.0
     warm_start: bool = False
     most: int = 256

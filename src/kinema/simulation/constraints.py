@@ -67,8 +67,9 @@ DENSE = 48  # rows of a group: with so few in all of them, their matrices are fo
 FEW = 24  # candidates of a group: so many are all looked at in every step; of more, only those that are near
 # By the bytes of a Float:
 PRECISION = {8: 1e-12, 4: 1e-5}  # of the solver "newton", as a share of the largest impulse
-ACCEPTED = {8: 1e-9, 4: 5e-5}  # the same where round-off allows no more
+ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where round-off allows no more
 SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
+SOFTER = {8: 1e-2, 4: 1e-2}  # after a failure, as a share of the mean diagonal
 HELD = {8: 1e-13, 4: 1e-6}  # the least softness that holds impulses
 EFFORT = {"sweeps": 2, "steps": 8, "most": 400}  # of that solver
 
@@ -283,7 +284,7 @@ class ConstraintProgram:
         else:
             self._solve_sparse(Y, inverse, cone, sweeps, self._history(), z)
         if contact.solver == PGS:
-            found = (Y, self.b, z, self.impulse, p.output("residual", Float, 1))
+            found = (Y, self.b, z, self.impulse, *(p.output(n, Float, 1) for n in ("residual", "unsolved_at")))
             with p.custom() as node:  # it says how good the impulses are, and has no derivative
                 p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
             with p.adjoint_of(node):
@@ -306,14 +307,14 @@ class ConstraintProgram:
 
     def _solve_newton(self, Y: Ref, cone: Ref, z: Ref) -> None:
         p, impulse, size = self.program, self.impulse, self.model.dtype.itemsize
-        limits = {"precision": PRECISION, "accepted": ACCEPTED, "singular": SINGULAR, "held": HELD}
+        limits = {"precision": PRECISION, "accepted": ACCEPTED, "singular": SINGULAR, "softer": SOFTER, "held": HELD}
         effort = Effort(
             **{name: p.constant(f"effort_{name}", Float, limit[size]) for name, limit in limits.items()},
             **{name: p.constant(f"effort_{name}", Int, number) for name, number in EFFORT.items()},
         )
         problem = (self.count, self.supports, self.bounds)
         with p.custom() as node:
-            outs = (p.output("residual", Float, 1), p.output("record_iterations", Float, 1))
+            outs = [p.output(n, Float, 1) for n in ("residual", "unsolved_at", "record_iterations")]
             p.call(newton_impulses, *problem, self.active, cone, effort, Y, self.b, z, impulse, *outs)
         with p.adjoint_of(node):
             inputs = (Y, self.b, self.lower, self.upper, self.mu, self.cfm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.errors import SimulationError
+from kinema.errors import SimulationError, UnsolvedWarning
 from kinema.model.model import Model
+from kinema.scene.scene import NEWTON, PGS
+
+SOLVED = {8: 1e-8, 4: 1e-4}  # by the bytes of a number: what Newton's method leaves at most, a share of an impulse
+SETTLED = 0.01  # the same of sweeps: above it they do not settle
+EXPLODED = 1e8  # a gradient so large, through steps that were not solved, is that of the sweeps and not of the motion
 
 
 def trusted(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -121,17 +127,54 @@ def check_pairs(model: Model, missed: Tensor | None) -> None:
     )
 
 
-def check_solved(unsolved: Tensor | None, residual: Tensor | None) -> None:
-    """Raise if the exact solver gave up in some step."""
-    if unsolved is None or residual is None or not _any_positive(unsolved):
-        return
-    failed = (unsolved.squeeze(-1) > 0).reshape(-1, unsolved.shape[-2])
-    step = int(failed.any(0).nonzero()[0])
-    left = float(residual.detach().reshape(failed.shape)[failed[:, step], step].max())
-    raise SimulationError(
-        f"the impulses of step {step} were not found to the precision of the exact solver: {left:.3g} N s are missing",
-        fix="a larger Contact(cfm=...), less friction or a shorter dt; or on_failure='status' to go on with that error",
+def check_solved(model: Model, residual: Tensor, place: Tensor) -> str | None:
+    """Warn if the impulses of a step were not found; returns what to say of gradients.
+
+    Args:
+        model: The model.
+        residual: Of every step, a share of its largest impulse, shape (*batch, steps, 1).
+        place: A degree of freedom where that is, the same shape.
+    """
+    limit = SOLVED[model.dtype.itemsize] if model.contact.solver == NEWTON else SETTLED
+    left = residual.detach().reshape(-1, residual.shape[-2]).numpy()
+    if not (left > limit).any():
+        return None
+    world, step = np.unravel_index(int(np.nanargmax(left)), left.shape)
+    dof = int(place.detach().reshape(left.shape)[world, step])
+    joint = model.joints[int(np.searchsorted(model.tree.v_start, dof, "right")) - 1]
+    where = f"world {world}, step {step}, " if len(left) > 1 else f"step {step}, "
+    first = int((left > limit).any(0).argmax())
+    found = (
+        f"the contact problem was not solved in {int((left > limit).sum())} steps, first in step {first}; worst is "
+        f"{where}at {joint!r}: one more visit would change an impulse by {left[world, step]:.2g} of the largest"
     )
+    fix = "a larger Contact(cfm=...), or a shorter dt"
+    if model.contact.solver == PGS:
+        fix = f"Contact(solver={NEWTON!r}), more sweeps, or a relaxation below 1 where contacts slide"
+    warnings.warn(f"{found}. Motion and gradients are off. Fix: {fix}", UnsolvedWarning, stacklevel=3)
+    return f"{found}. Fix: {fix}"
+
+
+class _Bounded(torch.autograd.Function):
+    """Inputs as they are; an error if gradients grew beyond all measure in steps whose contacts were not solved."""
+
+    @staticmethod
+    def forward(ctx: Any, why: list[str | None], tensor: Tensor) -> Tensor:
+        ctx.why = why
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        why = ctx.why[0]
+        if why is not None and not float(gradient.abs().max()) < EXPLODED:
+            what = f"a gradient of {float(gradient.abs().max()):.2g} has no meaning: {why}"
+            raise SimulationError(what, fix="as said; or on_failure='status', which gives the gradient as it is")
+        return None, gradient
+
+
+def bounded(inputs: dict[str, Tensor], why: list[str | None]) -> dict[str, Tensor]:
+    """Inputs of a run whose gradients raise SimulationError if they explode and `why`, known after it, says why."""
+    return {n: _Bounded.apply(why, t) if t.requires_grad else t for n, t in inputs.items()}
 
 
 def check_particles(lack: Tensor | None) -> None:

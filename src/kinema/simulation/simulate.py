@@ -19,7 +19,15 @@ from kinema.lang.program import PARAMETER, Program
 from kinema.model.derived import solver_scale
 from kinema.model.model import Model, expect_model
 from kinema.model.stability import StepLimit, step_limit
-from kinema.simulation.failures import check_finite, check_pairs, check_particles, check_room, check_solved, trusted
+from kinema.simulation.failures import (
+    bounded,
+    check_finite,
+    check_pairs,
+    check_particles,
+    check_room,
+    check_solved,
+    trusted,
+)
 from kinema.simulation.options import StepOptions
 from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
@@ -32,7 +40,7 @@ INTEGRATORS: dict[str, Callable[..., Program]] = {
     "rk4": rk4_program,
 }
 
-CHECKED = ("residual", "missed", "missed_pairs", "unsolved", "unsolved_particles")
+CHECKED = ("residual", "unsolved_at", "missed", "missed_pairs", "unsolved_particles")
 
 
 @dataclass(frozen=True)
@@ -78,8 +86,8 @@ class Trajectory:
         v: Velocities likewise, shape (*batch, steps + 1, nv).
         status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
         dt: Time step [s].
-        residual: Where there are constraints, how far each step's impulses are from a solution [N s], shape
-            (*batch, steps); without gradient.
+        residual: Where there are constraints, how far each step's impulses are from a solution: by how much one would
+            change if it were visited once more, as a share of the largest [-], shape (*batch, steps); without gradient.
         recorded: What `record` asked for, by name.
         impulses_end: With a warm start, impulses of the last step [N s], shape (*batch, count): the rest of the state.
         x_end: Positions of particles at the end [m], shape (*batch, particles, 3); None without soft matter.
@@ -195,7 +203,7 @@ def simulate(
         progress: Show progress of long runs.
 
     Gradients:
-        Exact for the discrete steps and the sweeps of the contact solver (with the exact one, for the solution), from
+        Exact for the discrete steps and the solution of the contact problem (with solver="pgs", for its sweeps), from
         states and all that is recorded to q, v, x, xd, tau, u, activation, forces, motion, impulses, wrenches and
         params; at a switch (a point that just touches or just slides) those of one side. A body with restitution
         bounces from where it was at the start of a step: what a later or earlier impact within the step would change is
@@ -205,13 +213,14 @@ def simulate(
 
     Warns:
         StabilityWarning: dt is too long for something soft; names the element and the step that would hold.
+        UnsolvedWarning: The impulses of some step are not those of the contact problem; names the step and the joint.
 
     Raises:
         InputError: A tensor has the wrong type or shape, a quaternion is zero, a name is unknown, dt is not positive,
             or the integrator cannot do what the scene has.
-        SimulationError: A world became non-finite, there was no room for all contacts, the exact solver found no
-            solution, or an implicit step was not found, or, from backward(), its adjoint; with on_failure="status" only
-            the second raises.
+        SimulationError: A world became non-finite, there was no room for all contacts, an implicit step was not found,
+            or, from backward(), its adjoint, or gradients explode in steps whose contact problem was not solved; with
+            on_failure="status" only the second raises.
     """
     expect_model(model)
     dt, steps = _time(dt), positive("steps", steps)
@@ -274,6 +283,9 @@ def simulate(
     given_states = states | _started(model, step.impulses, states.get("q"), impulses)
     if implicit and on_failure == "raise":
         given_states, arrays, controls = trusted(given_states), trusted(arrays), trusted(controls)
+    why: list[str | None] = [None]
+    if "residual" in step.checked and on_failure == "raise":
+        given_states, arrays, controls = (bounded(group, why) for group in (given_states, arrays, controls))
     run = rollout(
         step.program,
         steps,
@@ -294,9 +306,11 @@ def simulate(
     check_room(model, run.outputs.get("missed"))
     check_pairs(model, run.outputs.get("missed_pairs"))
     if on_failure == "raise":
-        check_solved(run.outputs.get("unsolved"), run.outputs.get("residual"))
         check_particles(run.outputs.get("unsolved_particles"))
-    left = run.outputs["residual"].squeeze(-1) if "residual" in step.checked else None
+    left = None
+    if "residual" in step.checked:
+        why[0] = check_solved(model, run.outputs["residual"], run.outputs["unsolved_at"])
+        left = run.outputs["residual"].squeeze(-1)
     nothing = None if model.nv else torch.zeros(*run.status.shape, 0, dtype=model.dtype)
     return Trajectory(
         run.final["q"] if nothing is None else nothing,
