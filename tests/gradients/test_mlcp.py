@@ -31,6 +31,7 @@ from kinema.contact.mlcp import (
     residual,
 )
 from kinema.contact.newton import Effort, newton_impulses, newton_impulses_adjoint
+from kinema.kinematics.tree import Branches
 from kinema.lang import Array, Float, Index, Int, build, kernel
 from kinema.lang.bridge import rollout
 from kinema.lang.program import Program
@@ -44,6 +45,14 @@ NEWTON = ("newton pyramid", "newton cone")
 SWEEPS = ("pyramid", "cone", "dense", "relaxed pyramid", "relaxed cone", "relaxed dense")
 RELAXATION = (0.8, 1.4)
 NAMES = ("Y", "b", "lower", "upper", "mu", "cfm")
+
+
+@kernel
+def no_ties(L: Array[Float], root: Array[Float]):
+    for i in range(len(L)):
+        L[i] = 0.0
+    for d in range(len(root)):
+        root[d] = 1.0
 
 
 @kernel
@@ -153,13 +162,19 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
             **{n: p.constant(n, Float, v) for n, v in numbers.items()},
             **{n: p.constant(f"effort_{n}", Int, v) for n, v in limits.items()},
         )
+        # Masses of 1 that no joint ties together: J is Y.
+        alone = {n: p.constant(f"branch_{n}", Int, [0] * x.dofs) for n in ("row", "depth", "last", "above")}
+        L, root = p.scratch("L", Float, x.widest + 1), p.scratch("root", Float, x.dofs)
+        p.call(no_ties, L, root)
+        problem = (Branches(**alone), L, root, Y, b)
+        made = [p.scratch(n, Float, x.rows * x.widest) for n in ("H", "made_Y")]
         with p.custom() as node:
             p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)  # for the residual
             outs = (z, impulse, *(p.output(n, Float, 1) for n in ("relative", "at", "eliminations")))
-            p.call(newton_impulses, rows, supports, bounds, active, circle, effort, Y, b, *outs)
+            p.call(newton_impulses, rows, supports, bounds, active, circle, effort, *problem, *made, *outs)
         with p.adjoint_of(node):
-            to = (Y, b, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
-            given = (rows, supports, bounds, circle, effort.singular, Y, b, z, impulse, z.adj, impulse.adj)
+            to = (*problem[1:], bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
+            given = (rows, supports, bounds, circle, effort.singular, *problem, *made, z, impulse, z.adj, impulse.adj)
             p.call(newton_impulses_adjoint, *given, *(ref.adj for ref in to))
     else:
         p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.contact_gradients import Case, Counts, check_gradients
 from tests.gradients.test_constraints import INERTIAL, heap, linkage, pressed_pair
-from tests.gradients.test_exact import dog
+from tests.gradients.test_newton import dog
 
 import kinema as kn
 from kinema.lang import build

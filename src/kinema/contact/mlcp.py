@@ -512,7 +512,7 @@ def residual(
         change = abs(found - impulse[i])
         if change > worst:
             worst = change
-            at = end_of(supports, here)
+            at = 1.0 * end_of(supports, here)
     for c in range(rows.triples[0]):
         here, r = rows.support[rows.singles + c], rows.singles + 3 * c
         begin = supports.begin[here]
@@ -541,7 +541,7 @@ def residual(
         change = max(abs(n0 - impulse[r]), max(abs(n1 - impulse[r + 1]), abs(n2 - impulse[r + 2])))
         if change > worst:
             worst = change
-            at = end_of(supports, here)
+            at = 1.0 * end_of(supports, here)
     most = largest_impulse(0, rows.singles + 3 * rows.triples[0], impulse)
     left[0] = worst / max(most, worst) if worst > 0.0 else 0.0
     place[0] = at

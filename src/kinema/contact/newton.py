@@ -42,6 +42,8 @@ from kinema.contact.islands import (
     three_products,
 )
 from kinema.contact.mlcp import Bounds, Rows, Supports, diagonal_inverse, end_of
+from kinema.contact.scaling import scale_row, scale_row_back, scale_three, scale_three_back, velocities_from
+from kinema.kinematics.tree import Branches
 from kinema.lang import Array, Float, Int, abs, everywhere, func, kernel, local, max, min, record, select, shared, sqrt
 
 FIXED, FREE, LOWER, UPPER = 0, 1, 2, 3  # a row: at zero, with w = 0, at its lower or its upper bound
@@ -427,8 +429,13 @@ def newton_impulses(
     active: Array[Float],
     cone: Int,
     effort: Effort,
-    Y: Array[Float],
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    J: Array[Float],
     b: Array[Float],
+    H: Array[Float],
+    Y: Array[Float],
     z: Array[Float],
     impulse: Array[Float],
     left: Array[Float],
@@ -438,13 +445,15 @@ def newton_impulses(
     """The impulses that solve the problem, and z = Y^T impulse.
 
     active: Of contacts, 1, or 0 for those that are left alone.
+    H, Y: As in `scaling`, of rows that take part.
     left: The largest change of an impulse if it were visited once more, as a share of the largest impulse.
     place: If that is too much, a degree of freedom of the body or joint where it is.
     eliminations: How many it took.
     """
     dofs, wide = len(z), supports.widest
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
-    mine, takes, spread = local(Float, blocks), local(Int, blocks), local(Float, dofs)
+    mine, takes, scaled = local(Float, blocks), local(Int, blocks), local(Int, blocks)
+    spread, dv = local(Float, dofs), local(Float, dofs)
     for d in range(dofs):
         spread[d] = 0.0
         z[d] = 0.0
@@ -465,6 +474,13 @@ def newton_impulses(
     for _ in range(blocks + 1):
         for k in range(blocks):
             takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
+            if shared(takes[k]) > shared(scaled[k]):
+                scaled[k] = 1
+                here, at = shared(rows.support[k]), first_row(rows, k) * wide
+                if k < rows.singles:
+                    scale_row(branches, supports, here, at, L, root, J, H, Y)
+                else:
+                    scale_three(branches, supports, here, at, L, root, J, H, Y)
         label, island, block, start = local(Int, dofs), local(Int, blocks), local(Int, blocks), local(Int, blocks + 1)
         islands = find_islands(rows, supports, takes, label, island, block, start)
         most = 3 * shared(start[islands])
@@ -572,36 +588,38 @@ def newton_impulses(
                     w[f] = w[f] + more * unit * (x[f] - held * anchor[f])
         if not everywhere(done == 1.0):
             row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, answer, w)
-            missing, tall, at = 0.0, largest(count, answer), 0.0
+            missing, tall, spot = 0.0, largest(count, answer), 0.0
             for f in range(count):
                 change[f] = change_at(f, shared(kind[f]), cone, inverse, lower, upper, mu, answer, w)
                 if change[f] > missing:
                     missing = change[f]
-                    at = end_of(supports, home_of(rows, shared(row[f])))
+                    spot = 1.0 * end_of(supports, home_of(rows, shared(row[f])))
             if done == 0.0:
-                worst, where = missing / max(missing, tall), at
+                worst, where = missing / max(missing, tall), spot
         if open == 1.0:
             for f in range(count):
                 impulse[shared(row[f])] = answer[f]
             for d in range(dofs):
                 z[d] = 0.0
             add_rows(rows, supports, count, row, Y, answer, z)
-        further, least = 0.0, effort.precision * largest(count, answer)
-        for k in range(blocks):
-            if not everywhere(mine[k] == 1.0):
-                r, here = first_row(rows, k), shared(rows.support[k])
-                at, to, speed, own = supports.begin[here], r * wide, b[r], bounds.cfm
-                for t in range(supports.count[here]):
-                    speed = speed + Y[to + t] * z[supports.dofs[at + t]]
-                    own = own + Y[to + t] * Y[to + t]
-                near = 0.0
-                if k < rows.singles:
-                    near = bounds.upper[k]
-                else:
-                    near = active[k - rows.singles]
-                if mine[k] == 0.0 and open == 1.0 and near > 0.0 and -speed > least * own:
-                    mine[k] = 1.0
-                    further = 1.0
+        further = 0.0
+        if not everywhere(open == 0.0 or parts == 0.0):
+            velocities_from(branches, L, root, z, dv)
+            slow = effort.precision * largest(count, answer) * unit
+            for k in range(blocks):
+                if not everywhere(mine[k] == 1.0):
+                    r, here = first_row(rows, k), shared(rows.support[k])
+                    at, to, speed = supports.begin[here], r * wide, b[r]
+                    for t in range(supports.count[here]):
+                        speed = speed + J[to + t] * dv[supports.dofs[at + t]]
+                    near = 0.0
+                    if k < rows.singles:
+                        near = bounds.upper[k]
+                    else:
+                        near = active[k - rows.singles]
+                    if mine[k] == 0.0 and open == 1.0 and near > 0.0 and speed < -slow:
+                        mine[k] = 1.0
+                        further = 1.0
         open = further
         if everywhere(open == 0.0):
             break
@@ -617,13 +635,20 @@ def newton_impulses_adjoint(
     bounds: Bounds,
     cone: Int,
     singular: Float,
-    Y: Array[Float],
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    J: Array[Float],
     b: Array[Float],
+    H: Array[Float],
+    Y: Array[Float],
     z: Array[Float],
     impulse: Array[Float],
     z_adj: Array[Float],
     impulse_adj: Array[Float],
-    Y_adj: Array[Float],
+    L_adj: Array[Float],
+    root_adj: Array[Float],
+    J_adj: Array[Float],
     b_adj: Array[Float],
     lower_adj: Array[Float],
     upper_adj: Array[Float],
@@ -633,7 +658,8 @@ def newton_impulses_adjoint(
     """The derivative of the implicit function: u are the cotangents of w in the free rows, pull is Y^T u + z_adj."""
     dofs, wide = len(z), supports.widest
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
-    mine, takes, spread, pull = local(Float, blocks), local(Int, blocks), local(Float, dofs), local(Float, dofs)
+    mine, takes = local(Float, blocks), local(Int, blocks)
+    spread, pull, dv = local(Float, dofs), local(Float, dofs), local(Float, dofs)
     for d in range(dofs):
         spread[d] = 0.0
         pull[d] = z_adj[d]
@@ -653,7 +679,8 @@ def newton_impulses_adjoint(
     x, w, given, u = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
     state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
     column, right, pivot, inverse = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
-    A, G = local(Float, size), local(Float, size)
+    A, G, Y_adj = local(Float, size), local(Float, size), local(Float, count * wide)
+    h0, h1, h2 = local(Float, wide), local(Float, wide), local(Float, wide)
     gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, w)
     form_matrices(rows, supports, islands, begin, matrix, row, Y, spread, A)
     row_inverses(islands, begin, matrix, kind, cone, bounds.cfm, A, part, inverse)
@@ -704,9 +731,18 @@ def newton_impulses_adjoint(
         for t in range(supports.count[here]):
             d = supports.dofs[to + t]
             felt = felt + Y[at + t] * pull[d]
-            Y_adj[at + t] += u[f] * z[d] + x[f] * pull[d]
+            Y_adj[f * wide + t] = u[f] * z[d] + x[f] * pull[d]
         given[f] = felt
     cfm_adj[0] += softness
+    for f in range(count):
+        r, what = shared(row[f]), shared(kind[f])
+        here, at = home_of(rows, r), r * wide
+        if what == SINGLE:
+            scale_row_back(branches, supports, here, at, L, root, H, Y_adj, f * wide, h0, L_adj, root_adj, J_adj)
+        elif what % 2 == 1:
+            scale_three_back(
+                branches, supports, here, at, L, root, H, Y_adj, f * wide, h0, h1, h2, L_adj, root_adj, J_adj
+            )
     for f in range(count):
         r, what = shared(row[f]), shared(kind[f])
         if what == SINGLE:
@@ -719,14 +755,16 @@ def newton_impulses_adjoint(
             slides = tied(state[f + 1]) * first + tied(state[f + 2]) * second
             mu_adj[(r - rows.singles) // 3] += x[f] * slides
     # Single rows without an impulse are at their lower bound, or at the upper one where both are zero.
+    velocities_from(branches, L, root, z, dv)
+    velocities_from(branches, L, root, pull, spread)
     for i in range(rows.singles):
         if not everywhere(mine[i] == 1.0):
             here, at = shared(rows.support[i]), i * wide
             to, speed, felt = supports.begin[here], b[i], impulse_adj[i]
             for t in range(supports.count[here]):
                 d = supports.dofs[to + t]
-                speed = speed + Y[at + t] * z[d]
-                felt = felt + Y[at + t] * pull[d]
+                speed = speed + J[at + t] * dv[d]
+                felt = felt + J[at + t] * spread[d]
             if mine[i] == 0.0:
                 if speed >= 0.0:
                     lower_adj[i] += felt

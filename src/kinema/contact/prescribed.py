@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinema.contact.mlcp import Supports
-from kinema.lang import Array, Float, Int, kernel
+from kinema.lang import Array, Float, Int, kernel, shared
 
 
 @kernel
@@ -21,11 +21,11 @@ def hold_rows(
     number: Of each degree of freedom among those that are prescribed, or -1.
     """
     wide = supports.widest
-    for r in range(singles + 3 * triples[0]):
+    for r in range(singles + 3 * shared(triples[0])):
         block = r
         if r >= singles:
             block = singles + (r - singles) // 3
-        here = support[block]
+        here = shared(support[block])
         for t in range(supports.count[here]):
             entry = J[r * wide + t]
             if number[supports.dofs[supports.begin[here] + t]] >= 0:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from kinema.contact.mlcp import Supports
 from kinema.contact.shapes import Touch
-from kinema.kinematics.tree import Branches, Tree
+from kinema.kinematics.tree import Tree
 from kinema.lang import (
     Array,
     Float,
@@ -23,14 +23,15 @@ from kinema.lang import (
     columns_of,
     cross,
     dot,
+    everywhere,
     func,
     kernel,
-    local,
     mat33,
     max,
     norm,
     normalize,
     record,
+    shared,
     vec3,
 )
 from kinema.math import Motion
@@ -117,16 +118,17 @@ def contact_jacobian(
     J: Array[Float],
 ):
     """Three rows per contact: along the normal and two directions of sliding."""
-    for c in range(triples[0] - equations):
-        block, r = support[singles + equations + c], singles + 3 * (equations + c)
+    for c in range(shared(triples[0]) - equations):
+        block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
         normal = touch.normal[c]
         slide, across = tangents(normal)
         arm, other = touch.point[c], touch.point[c]
-        if sides.first[c] > 0:
-            arm = arm - p[tree.root[sides.first[c] - 1]]
-        if sides.second[c] > 0:
-            other = other - p[tree.root[sides.second[c] - 1]]
+        one, two = shared(sides.first[c]), shared(sides.second[c])
+        if one > 0:
+            arm = arm - p[tree.root[one - 1]]
+        if two > 0:
+            other = other - p[tree.root[two - 1]]
         for t in range(supports.count[block]):
             d = supports.dofs[begin + t]
             speed = vec3(0.0, 0.0, 0.0)
@@ -158,10 +160,10 @@ def contact_jacobian_adjoint(
     S_adj: Array[Motion],
 ):
     """The same in reverse; sums for a contact's frame and arms stay in registers."""
-    for c in range(triples[0] - equations):
-        block, r = support[singles + equations + c], singles + 3 * (equations + c)
+    for c in range(shared(triples[0]) - equations):
+        block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
-        one, two, normal = sides.first[c], sides.second[c], touch.normal[c]
+        one, two, normal = shared(sides.first[c]), shared(sides.second[c]), touch.normal[c]
         slide, across = tangents(normal)
         arm, other = touch.point[c], touch.point[c]
         if one > 0:
@@ -212,8 +214,8 @@ def contact_velocities(
     mu: Array[Float],
 ):
     """What contacts ask of the velocities, whether they are near, and their coefficients of friction."""
-    for c in range(triples[0] - equations):
-        block, r = support[singles + equations + c], singles + 3 * (equations + c)
+    for c in range(shared(triples[0]) - equations):
+        block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
         b0, b1, b2, before = 0.0, 0.0, 0.0, 0.0
         for t in range(supports.count[block]):
@@ -224,14 +226,14 @@ def contact_velocities(
             before = before + J[to + t] * v[d]
         gap = touch.gap[c]
         target = closing_speed(law, gap, dt)
-        bounce = surfaces.restitution[sides.surface[c]]
+        bounce = surfaces.restitution[shared(sides.surface[c])]
         if bounce > 0.0 and before < -law.threshold and gap + dt * before < 0.0:
             target = bounce * before
         b[r] = b0 + target
         b[r + 1] = b1
         b[r + 2] = b2
         active[equations + c] = 1.0 if gap < law.margin else 0.0
-        mu[equations + c] = surfaces.friction[sides.surface[c]]
+        mu[equations + c] = surfaces.friction[shared(sides.surface[c])]
 
 
 @record
@@ -259,6 +261,8 @@ def pick_contacts(
 ):
     """Contacts are the candidates with a gap below the margin, in their order; `missed` counts those without room.
 
+    Of worlds that run together, those of any of them: all take the same way through memory. `active` tells them apart.
+
     fixed: Supports of the rows before the contacts.
     """
     blocks = singles + equations
@@ -266,7 +270,7 @@ def pick_contacts(
         support[i] = fixed[i]
     count, lost = 0, 0.0
     for k in range(len(all.gap)):
-        if all.gap[k] < margin:
+        if not everywhere(all.gap[k] >= margin):
             if count < len(near.gap):
                 near.gap[count] = all.gap[k]
                 near.point[count] = all.point[k]
@@ -493,150 +497,3 @@ def loop_rows(
             b[r + 3] = turned.x
             b[r + 4] = turned.y
             b[r + 5] = turned.z
-
-
-@kernel
-def scale_rows(
-    branches: Branches,
-    supports: Supports,
-    support: Array[Int],
-    singles: Int,
-    triples: Array[Int],
-    L: Array[Float],
-    root: Array[Float],
-    J: Array[Float],
-    H: Array[Float],
-    Y: Array[Float],
-):
-    """Y = D^-1/2 L^-T J^T, row by row, in the support of each; H = L^-T J^T on the way, root = D^-1/2."""
-    wide = supports.widest
-    for r in range(singles):
-        here, at = support[r], r * wide
-        begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
-        count = supports.count[here]
-        for s in range(count):
-            t = count - 1 - s
-            depth, last = t, first  # along the first branch
-            if t >= first:
-                depth = t - first + common  # on the way to the second link alone
-                last = count
-            entry = J[at + t]
-            for u in range(t + 1, last):
-                entry = entry - L[branches.row[supports.dofs[begin + u]] + depth] * H[at + u]
-            if t < common:
-                for u in range(first, count):
-                    entry = entry - L[branches.row[supports.dofs[begin + u]] + depth] * H[at + u]
-            H[at + t] = entry
-            Y[at + t] = entry * root[supports.dofs[begin + t]]
-    for c in range(triples[0]):
-        here, at = support[singles + c], (singles + 3 * c) * wide
-        begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
-        count = supports.count[here]
-        for s in range(count):
-            t = count - 1 - s
-            depth, last = t, first
-            if t >= first:
-                depth = t - first + common
-                last = count
-            x, y, z = J[at + t], J[at + wide + t], J[at + 2 * wide + t]
-            for u in range(t + 1, last):
-                factor = L[branches.row[supports.dofs[begin + u]] + depth]
-                x = x - factor * H[at + u]
-                y = y - factor * H[at + wide + u]
-                z = z - factor * H[at + 2 * wide + u]
-            if t < common:
-                for u in range(first, count):
-                    factor = L[branches.row[supports.dofs[begin + u]] + depth]
-                    x = x - factor * H[at + u]
-                    y = y - factor * H[at + wide + u]
-                    z = z - factor * H[at + 2 * wide + u]
-            H[at + t] = x
-            H[at + wide + t] = y
-            H[at + 2 * wide + t] = z
-            scale = root[supports.dofs[begin + t]]
-            Y[at + t] = x * scale
-            Y[at + wide + t] = y * scale
-            Y[at + 2 * wide + t] = z * scale
-
-
-@kernel
-def scale_rows_adjoint(
-    branches: Branches,
-    supports: Supports,
-    support: Array[Int],
-    singles: Int,
-    triples: Array[Int],
-    L: Array[Float],
-    root: Array[Float],
-    H: Array[Float],
-    Y_adj: Array[Float],
-    L_adj: Array[Float],
-    root_adj: Array[Float],
-    J_adj: Array[Float],
-):
-    """The cotangent of J is L^-1 D^-1/2 times that of Y, found from the root on; x, y and z are those of H.
-
-    What the compiler makes of `scale_rows` adds to each of these numbers many times in memory: three times slower.
-    """
-    wide = supports.widest
-    x, y, z = local(Float, wide), local(Float, wide), local(Float, wide)
-    for r in range(singles):
-        here, at = support[r], r * wide
-        begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
-        for t in range(supports.count[here]):
-            d, depth = supports.dofs[begin + t], t if t < first else t - first + common
-            row = branches.row[d]
-            bend = depth if t < first else common  # up to there the entries above are the first of the support
-            h, a = H[at + t], Y_adj[at + t] * root[d]
-            root_adj[d] += Y_adj[at + t] * h
-            for s in range(bend):
-                a = a - L[row + s] * x[s]
-                L_adj[row + s] -= h * x[s]
-            for s in range(bend, depth):
-                a = a - L[row + s] * x[first - common + s]
-                L_adj[row + s] -= h * x[first - common + s]
-            x[t] = a
-            J_adj[at + t] += a
-    for c in range(triples[0]):
-        here, at = support[singles + c], (singles + 3 * c) * wide
-        begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
-        for t in range(supports.count[here]):
-            d, depth = supports.dofs[begin + t], t if t < first else t - first + common
-            row, bend = branches.row[d], depth if t < first else common
-            h0, h1, h2 = H[at + t], H[at + wide + t], H[at + 2 * wide + t]
-            y0, y1, y2 = Y_adj[at + t], Y_adj[at + wide + t], Y_adj[at + 2 * wide + t]
-            a0, a1, a2 = y0 * root[d], y1 * root[d], y2 * root[d]
-            root_adj[d] += y0 * h0 + y1 * h1 + y2 * h2
-            for s in range(bend):
-                factor, x0, x1, x2 = L[row + s], x[s], y[s], z[s]
-                a0, a1, a2 = a0 - factor * x0, a1 - factor * x1, a2 - factor * x2
-                L_adj[row + s] -= h0 * x0 + h1 * x1 + h2 * x2
-            for s in range(bend, depth):
-                m = first - common + s
-                factor, x0, x1, x2 = L[row + s], x[m], y[m], z[m]
-                a0, a1, a2 = a0 - factor * x0, a1 - factor * x1, a2 - factor * x2
-                L_adj[row + s] -= h0 * x0 + h1 * x1 + h2 * x2
-            x[t], y[t], z[t] = a0, a1, a2
-            J_adj[at + t] += a0
-            J_adj[at + wide + t] += a1
-            J_adj[at + 2 * wide + t] += a2
-
-
-@kernel
-def velocity_change(
-    branches: Branches,
-    L: Array[Float],
-    root: Array[Float],
-    z: Array[Float],
-    v_free: Array[Float],
-    dv: Array[Float],
-    v_end: Array[Float],
-):
-    """v_end = v_free + L^-1 D^-1/2 z: the velocities after impulses with z = Y^T impulse."""
-    for i in range(len(branches.row)):
-        begin = branches.row[i]
-        found = z[i] * root[i]
-        for t in range(branches.depth[i]):
-            found = found - L[begin + t] * dv[branches.above[begin + t]]
-        dv[i] = found
-        v_end[i] = v_free[i] + found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kinema.contact.mlcp import Rows, Supports
 from kinema.kinematics.tree import Branches
-from kinema.lang import Array, Float, func, kernel, local
+from kinema.lang import Array, Float, func, kernel, local, shared
 
 
 @func
@@ -126,10 +126,10 @@ def scale_rows(
 ):
     """All rows of Y; H = L^-T J^T on the way, root = D^-1/2."""
     for r in range(rows.singles):
-        scale_row(branches, supports, rows.support[r], r * supports.widest, L, root, J, H, Y)
-    for c in range(rows.triples[0]):
+        scale_row(branches, supports, shared(rows.support[r]), r * supports.widest, L, root, J, H, Y)
+    for c in range(shared(rows.triples[0])):
         at = (rows.singles + 3 * c) * supports.widest
-        scale_three(branches, supports, rows.support[rows.singles + c], at, L, root, J, H, Y)
+        scale_three(branches, supports, shared(rows.support[rows.singles + c]), at, L, root, J, H, Y)
 
 
 @kernel
@@ -153,10 +153,23 @@ def scale_rows_adjoint(
     x, y, z = local(Float, wide), local(Float, wide), local(Float, wide)
     for r in range(rows.singles):
         at = r * wide
-        scale_row_back(branches, supports, rows.support[r], at, L, root, H, Y_adj, at, x, L_adj, root_adj, J_adj)
-    for c in range(rows.triples[0]):
-        here, at = rows.support[rows.singles + c], (rows.singles + 3 * c) * wide
+        scale_row_back(
+            branches, supports, shared(rows.support[r]), at, L, root, H, Y_adj, at, x, L_adj, root_adj, J_adj
+        )
+    for c in range(shared(rows.triples[0])):
+        here, at = shared(rows.support[rows.singles + c]), (rows.singles + 3 * c) * wide
         scale_three_back(branches, supports, here, at, L, root, H, Y_adj, at, x, y, z, L_adj, root_adj, J_adj)
+
+
+@func
+def velocities_from(branches, L, root, z, dv):
+    """dv = L^-1 D^-1/2 z: what impulses with z = Y^T impulse do to velocities."""
+    for i in range(len(branches.row)):
+        begin = branches.row[i]
+        found = z[i] * root[i]
+        for t in range(branches.depth[i]):
+            found = found - L[begin + t] * dv[branches.above[begin + t]]
+        dv[i] = found
 
 
 @kernel

@@ -47,10 +47,8 @@ from kinema.contact.rows import (
     limit_rows,
     loop_rows,
     pick_contacts,
-    scale_rows,
-    scale_rows_adjoint,
-    velocity_change,
 )
+from kinema.contact.scaling import scale_rows, scale_rows_adjoint, velocity_change
 from kinema.contact.shapes import Touch
 from kinema.contact.started import recall_impulses, started_gauss_seidel, started_gauss_seidel_adjoint
 from kinema.dynamics.report import report_impulses, report_numbers
@@ -65,6 +63,7 @@ from kinema.simulation.detection import detect, touch_buffers
 
 DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
 FEW = 24  # candidates of a group: so many are all looked at in every step; of more, only those that are near
+FEWER = 4  # the same for Newton's method
 # By the bytes of a Float:
 PRECISION = {8: 1e-12, 4: 1e-5}  # of the solver "newton", as a share of the largest impulse
 ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where round-off allows no more
@@ -101,7 +100,8 @@ class ConstraintProgram:
         self.groups = find_groups([self.lists[s] for s in of_block])
         plain = model.contact.solver != NEWTON and not (model.contact.tolerance or model.contact.warm_start)
         self.dense = plain and not model.contact.cone and all(self._is_small(blocks) for blocks in self.groups)
-        self.picked = self.candidates > FEW and not self.dense
+        few = FEW if model.contact.solver == PGS else FEWER
+        self.picked = self.candidates > few and not self.dense
         if self.picked:
             self.contacts = min(self.candidates, model.contact.most)
         self.triples = self.equations + self.contacts
@@ -266,16 +266,18 @@ class ConstraintProgram:
         p, parts, contact = self.program, self.parts, self.model.contact
         size = self.rows * self.wide
         H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
-        where = (parts.branches, self.supports, self.support, self.count.singles, self.count.triples)
-        with p.custom() as node:
-            p.call(scale_rows, *where, parts.L, parts.root, self.J, H, Y)
-        with p.adjoint_of(node):
-            p.call(scale_rows_adjoint, *where, parts.L, parts.root, H, Y.adj, parts.L.adj, parts.root.adj, self.J.adj)
+        where = (parts.branches, self.supports, self.count)
+        if contact.solver == PGS:
+            with p.custom() as node:
+                p.call(scale_rows, *where, parts.L, parts.root, self.J, H, Y)
+            with p.adjoint_of(node):
+                inputs = (parts.L, parts.root, self.J)
+                p.call(scale_rows_adjoint, *where, parts.L, parts.root, H, Y.adj, *(x.adj for x in inputs))
         inverse = p.scratch("inverse", Float, self.rows)
         cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
         z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
         if contact.solver == NEWTON:
-            self._solve_newton(Y, cone, z)
+            self._solve_newton(H, Y, cone, z)
         elif contact.tolerance or contact.warm_start:
             self._solve_started(Y, inverse, cone, sweeps, z)
         elif self.dense:
@@ -305,20 +307,20 @@ class ConstraintProgram:
         p.call(relax, self.count, p.constant("relaxation", Float, np.array(relaxation)), inverse, relaxed)
         return relaxed
 
-    def _solve_newton(self, Y: Ref, cone: Ref, z: Ref) -> None:
-        p, impulse, size = self.program, self.impulse, self.model.dtype.itemsize
+    def _solve_newton(self, H: Ref, Y: Ref, cone: Ref, z: Ref) -> None:
+        p, parts, impulse, size = self.program, self.parts, self.impulse, self.model.dtype.itemsize
         limits = {"precision": PRECISION, "accepted": ACCEPTED, "singular": SINGULAR, "softer": SOFTER, "held": HELD}
         effort = Effort(
             **{name: p.constant(f"effort_{name}", Float, limit[size]) for name, limit in limits.items()},
             **{name: p.constant(f"effort_{name}", Int, number) for name, number in EFFORT.items()},
         )
-        problem = (self.count, self.supports, self.bounds)
+        problem, rows = (self.count, self.supports, self.bounds), (parts.branches, parts.L, parts.root, self.J, self.b)
         with p.custom() as node:
             outs = [p.output(n, Float, 1) for n in ("residual", "unsolved_at", "record_iterations")]
-            p.call(newton_impulses, *problem, self.active, cone, effort, Y, self.b, z, impulse, *outs)
+            p.call(newton_impulses, *problem, self.active, cone, effort, *rows, H, Y, z, impulse, *outs)
         with p.adjoint_of(node):
-            inputs = (Y, self.b, self.lower, self.upper, self.mu, self.cfm)
-            given = (*problem, cone, effort.singular, Y, self.b, z, impulse, z.adj, impulse.adj)
+            inputs = (*rows[1:], self.lower, self.upper, self.mu, self.cfm)
+            given = (*problem, cone, effort.singular, *rows, H, Y, z, impulse, z.adj, impulse.adj)
             p.call(newton_impulses_adjoint, *given, *(x.adj for x in inputs))
 
     def _solve_sparse(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, history: Ref, z: Ref) -> None:

@@ -1,4 +1,4 @@
-"""The exact solver: solutions to round-off on stacks, robots, limits and loops, and their implicit derivatives."""
+"""Newton's method: solutions to round-off on stacks, robots, limits and loops, and their implicit derivatives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinema.lang import build
 from kinema.scene.description import Body, Joint, Pose, Robot, Shape
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.solids import solid
-from kinema.simulation import constraints
+from kinema.simulation import constraints, failures
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
@@ -25,7 +25,7 @@ STEPS = [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6), (256, 1e-4, 1e-7)]  # number, tolera
 
 def bricks(number: int, ratio: float = 1.0, **contact) -> kn.Model:
     """Bricks on each other, each `ratio` times as heavy as the one below it."""
-    scene = kn.Scene(contact=kn.Contact(solver="newton", **contact))
+    scene = kn.Scene(contact=kn.Contact(**contact))
     scene.add_ground()
     for i in range(number):
         body = Body("b", None, Pose(), (Joint("free", "free"),), solid(BRICK, mass=2.0 * ratio**i), (BRICK,))
@@ -85,7 +85,7 @@ def test_no_visit_would_change_an_impulse(what, cone):
 def test_a_robot_moves_as_with_very_many_sweeps(cone):
     """Values and gradients over 20 steps; 3,000 sweeps are at round-off here."""
     ends = []
-    for words in ({"solver": "newton"}, {"sweeps": 3000}):
+    for words in ({"solver": "newton"}, {"solver": "pgs", "sweeps": 3000}):
         model, q = dog(cone=cone, friction=0.3, **words)
         leaves = {"q": q, "v": torch.linspace(-0.2, 0.3, model.nv, dtype=q.dtype)} | model.parameters(
             "mass", "friction"
@@ -116,8 +116,8 @@ def test_gradients_of_what_sticks_slides_and_separates(steps, tolerance, h, law)
     Long runs with the cone have shorter steps: within 256 ms bodies come to switch too often for differences.
     """
     counts, dt = Counts(), 1e-3
-    if steps > 32 and law == "cone":
-        dt, h = 2.5e-4, 3e-7
+    if steps > 32:  # h: rounding is 1e-16 over it, times what a box that sticks with all corners makes of it
+        dt, h = (2.5e-4, 3e-7) if law == "cone" else (dt, 1e-6)
     for number, (first, second) in enumerate([("box", "box"), ("capsule", "sphere")]):
         for friction in (0.3, 3.0):
             case = replace(pressed_pair(first, second, law, friction, solver="newton"), dt=dt)
@@ -165,12 +165,27 @@ def _check_motion(model: kn.Model, q: torch.Tensor, v: torch.Tensor) -> None:
 
 def test_a_step_that_is_not_solved_is_no_secret(monkeypatch):
     """With one elimination and no sweep before it, nobody knows which contacts of a moving stack are open."""
-    monkeypatch.setattr(constraints, "EFFORT", {"sweeps": 1, "tries": 1, "steps": 1})
+    monkeypatch.setattr(constraints, "EFFORT", {"sweeps": 0, "steps": 1, "most": 1})
     model = bricks(4, friction=0.3)
-    with pytest.raises(kn.SimulationError, match="step 0 were not found"):
-        run(model, v=sheared(model))
-    path = run(model, v=sheared(model), on_failure="status", steps=1)
+    with pytest.warns(kn.UnsolvedWarning, match=r"not solved in 1 steps, first in step 0.*at 'r\d*/free'.*cfm"):
+        path = run(model, v=sheared(model), steps=1)
     assert float(path.residual[0]) > 1e-6 and math.isfinite(float(path.q_end.sum()))
+
+
+def test_gradients_that_explode_in_steps_that_are_not_solved_raise(monkeypatch):
+    """They are those of sweeps that do not settle; on_failure="status" gives them as they are."""
+    monkeypatch.setattr(failures, "EXPLODED", 1e-6)  # that of this short run is not as large
+    for how in ("raise", "status"):
+        model = bricks(4, friction=0.3, solver="pgs", sweeps=1)
+        v = sheared(model).requires_grad_()
+        with pytest.warns(kn.UnsolvedWarning, match="solver='newton'"):
+            path = run(model, v=v, steps=3, on_failure=how)
+        if how == "raise":
+            with pytest.raises(kn.SimulationError, match="has no meaning: the contact problem was not solved"):
+                path.q_end.sum().backward()
+        else:
+            path.q_end.sum().backward()
+            assert v.grad is not None and v.grad.abs().max() > 1e-6
 
 
 def test_a_world_that_is_not_finite_is_reported_at_once():
