@@ -4,8 +4,8 @@ Gymnasium's MJCF files, PyBullet's URDF files, and Kinema's quadruped without th
 same file. What is changed, in both: friction is `FRICTION` for all, as the engines have different rules for two numbers
 of one pair; shapes meet the floor, and each other only where `self_collision` asks for it; joints of URDF files get
 springs and dampers about a stand pose, as nothing else would hold them. In MuJoCo: Newton's method with its default
-numbers of iterations and tolerance, pyramidal cones, Euler, condim 3 and no margin, whatever the file says; its contacts
-stay soft as the file's solref and solimp say. The time step is the file's, 2 ms where it has none.
+numbers of iterations and tolerance, pyramidal cones, Euler, condim 3 and no margin, whatever the file says; contacts
+stay soft as its solref and solimp say. The time step is the file's, 2 ms where it has none.
 """
 
 from __future__ import annotations
@@ -189,8 +189,7 @@ def _rival(spec: Any, dt: float, self_collision: bool) -> Any:
     """MuJoCo's model, with the options of all."""
     import mujoco
 
-    standard = mujoco.MjOption()
-    option = spec.option
+    standard, option = mujoco.MjOption(), spec.option
     option.timestep = dt
     option.solver, option.cone = mujoco.mjtSolver.mjSOL_NEWTON, mujoco.mjtCone.mjCONE_PYRAMIDAL
     option.integrator = mujoco.mjtIntegrator.mjINT_EULER
@@ -198,15 +197,11 @@ def _rival(spec: Any, dt: float, self_collision: bool) -> Any:
     for geom in spec.geoms:
         geom.condim, geom.margin, geom.gap = 3, 0.0, 0.0
         geom.friction = [FRICTION, 0.0, 0.0]
-        if geom.contype or geom.conaffinity:
-            on_world = geom.parent is spec.worldbody or geom.parent.name == "world"
-            if on_world:
-                geom.contype, geom.conaffinity = 1, 1
-            elif not self_collision:
-                geom.contype, geom.conaffinity = 2, 1
+        if not self_collision and (geom.contype or geom.conaffinity):
+            geom.contype, geom.conaffinity = 2, 1
     if not self_collision:
-        for geom in spec.worldbody.geoms:
-            geom.contype, geom.conaffinity = 1, 0
+        for floor in spec.worldbody.geoms:
+            floor.contype, floor.conaffinity = 1, 0
     return spec.compile()
 
 
