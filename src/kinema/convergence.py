@@ -14,9 +14,7 @@ small random forces. What is looked at does not trust the solver:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,12 +22,11 @@ import torch
 from torch import Tensor
 
 from kinema import legged
-from kinema.dynamics.report import report_numbers
+from kinema.dynamics.report import report_integers, report_numbers
 from kinema.errors import KinemaError
-from kinema.lang import Array, Float, Int, kernel
+from kinema.lang import Float, Int
 from kinema.lang.bridge import rollout
 from kinema.lang.program import PARAMETER, SCRATCH, Program, Ref
-from kinema.model.constraints import SupportArrays
 from kinema.model.model import Model
 from kinema.scene.scene import NEWTON, Contact
 from kinema.simulation.simulate import Trajectory, simulate
@@ -44,8 +41,7 @@ GRADIENT = 1e-5
 GROWTH = 100.0
 """Gradients may be so many times as long as those of the solution."""
 LENGTHS = (1e-5, 1e-6, 1e-7)
-"""Of differences, as shares of the numbers that are moved; the best counts: switches spoil long ones, rounding short."""
-INPUTS = ("tau", "v", "mass", "friction")
+"""Of differences, as shares of what is moved; the best counts: switches spoil long ones, rounding short ones."""
 NOTHING = 1e-12  # impulses below this share of the weight's are none
 
 
@@ -188,13 +184,6 @@ class Problem:
         return np.abs(wanted - self.impulse).max(-1)
 
 
-@kernel
-def report_integers(numbers: Array[Int], out: Array[Int]):
-    """A copy."""
-    for i in range(len(out)):
-        out[i] = numbers[i]
-
-
 def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float) -> Problem:
     """The problems of a step from these states, and the impulses that were found, in double precision.
 
@@ -289,8 +278,12 @@ def _compare_gradients(
 ) -> None:
     """Fill in what is seen of gradients."""
     weights = torch.tensor(np.random.default_rng(1).normal(size=made.model.nq))
-    solved = source.stand(replace(contact, solver=NEWTON, tolerance=0.0, warm_start=False, relaxation=(1.0, 1.0)))
-    ours, theirs = (_gradients(one, forces, weights) for one in (made, solved))
+    newton = replace(contact, solver=NEWTON, tolerance=0.0, warm_start=False, relaxation=(1.0, 1.0))
+    ours = _gradients(made, forces, weights)
+    solved, theirs = made, ours
+    if newton != contact:
+        solved = source.stand(newton)
+        theirs = _gradients(solved, forces, weights)
     seen.gradient, seen.growth = 0.0, 0.0
     for name, wanted in theirs.items():
         size = wanted.norm(dim=-1)
@@ -340,7 +333,8 @@ def _differences(made: legged.Standing, forces: Tensor, weights: Tensor, gradien
     for name, gradient in gradients.items():
         along = gradient / gradient.norm(dim=-1, keepdim=True).clamp_min(1e-300)
         noise = torch.tensor(random.normal(size=gradient.shape))
-        scale = float(inputs[name].abs().mean()) or 1.0
+        given = inputs[name].flatten(1).abs()  # masses and friction move by shares of themselves, and keep their signs
+        scale = given if name in ("mass", "friction") else given.mean().clamp_min(1e-6)
         directions[name] = scale * (along + noise / noise.norm(dim=-1, keepdim=True))
     slope = sum((gradients[n] * d).sum(-1) for n, d in directions.items())
     sizes = sum(gradients[n].norm(dim=-1) * d.norm(dim=-1) for n, d in directions.items())

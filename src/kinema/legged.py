@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.errors import LeftOutWarning, ModelError
+from kinema.errors import LeftOutWarning
 from kinema.model.model import Model, compile
 from kinema.model.tree import FREE as FREE_LINK
-from kinema.scene.description import FREE, PRISMATIC, REVOLUTE, MassProperties, Robot
+from kinema.scene.description import PRISMATIC, REVOLUTE, MassProperties, Robot
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
 from kinema.scene.scene import PGS, Contact, Scene
@@ -118,7 +118,7 @@ def sources(full: bool = False) -> Iterator[Source]:
     yield Source("ant", ant)
     yield Source("humanoid", humanoid)
     for seed in range(10 if full else 2):
-        yield Source(f"light shanks {seed}", lambda seed=seed: light_shanks(seed))  # type: ignore[misc]
+        yield Source(f"light shanks {seed}", lambda seed=seed: light_shanks(seed))
     if full:
         yield from _of_gymnasium()
         yield from _of_pybullet()
@@ -134,7 +134,7 @@ def light_shanks(seed: int) -> Robot:
     for body in made.bodies:
         mass, share = body.mass, lighter.get(body.name.rpartition("_")[2], 1.0)
         if mass is not None:
-            mass = MassProperties(share * mass.mass, mass.com, tuple(share * x for x in mass.inertia))  # type: ignore[arg-type]
+            mass = MassProperties(share * mass.mass, mass.com, tuple(share * x for x in mass.inertia))
         joints = tuple(replace(j, armature=0.0) for j in body.joints)
         bodies.append(replace(body, mass=mass, joints=joints))
     return replace(made, bodies=tuple(bodies))
