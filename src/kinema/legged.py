@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -118,7 +119,7 @@ def sources(full: bool = False) -> Iterator[Source]:
     yield Source("ant", ant)
     yield Source("humanoid", humanoid)
     for seed in range(10 if full else 2):
-        yield Source(f"light shanks {seed}", lambda seed=seed: light_shanks(seed))
+        yield Source(f"light shanks {seed}", partial(light_shanks, seed))
     if full:
         yield from _of_gymnasium()
         yield from _of_pybullet()
@@ -143,17 +144,19 @@ def light_shanks(seed: int) -> Robot:
 def _of_gymnasium() -> Iterator[Source]:
     folder = _package("gymnasium")
     for file in sorted(folder.glob("envs/mujoco/assets/*.xml")) if folder else ():
-        read = lambda file=file: read_mjcf(file, ignore=["fluid"])  # noqa: E731
-        yield Source(f"gymnasium {file.stem}", read, ground=False)
+        yield Source(f"gymnasium {file.stem}", partial(read_mjcf, file, ignore=["fluid"]), ground=False)
 
 
 def _of_pybullet() -> Iterator[Source]:
     folder = _package("pybullet_data")
-    for name, (file, pose) in PYBULLET.items() if folder else ():
-        read = lambda file=file, pose=pose: _sprung(  # noqa: E731
-            read_urdf(folder / file, floating=True, repair=True), pose
-        )
-        yield Source(f"pybullet {name}", read)
+    if folder is None:
+        return
+    for name, (file, pose) in PYBULLET.items():
+        yield Source(f"pybullet {name}", partial(_pybullet_robot, folder / file, pose))
+
+
+def _pybullet_robot(file: Path, pose: tuple[float, ...]) -> Robot:
+    return _sprung(read_urdf(file, floating=True, repair=True), pose)
 
 
 def _of_examples() -> Iterator[Source]:
@@ -163,8 +166,11 @@ def _of_examples() -> Iterator[Source]:
         return
     folder = Path(str(found.locate_file("cmeel.prefix/share/example-robot-data/robots")))
     for name, file in EXAMPLES.items():
-        read = lambda file=file: _sprung(_cleaned(folder / file, folder.parent), ())  # noqa: E731
-        yield Source(f"example-robot-data {name}", read)
+        yield Source(f"example-robot-data {name}", partial(_example_robot, folder / file, folder.parent))
+
+
+def _example_robot(file: Path, package: Path) -> Robot:
+    return _sprung(_cleaned(file, package), ())
 
 
 def _package(name: str) -> Path | None:
