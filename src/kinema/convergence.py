@@ -15,6 +15,7 @@ small random forces. What is looked at does not trust the solver:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -79,7 +80,8 @@ def check(full: bool = False, contact: Contact | None = None) -> dict[str, Any]:
 
     Returns:
         {"robots": how many, "worst_residual": relative, "worst_gradient_error": relative, "failed": [what and why]}.
-        Residuals are those in double precision.
+        Residuals are those in double precision. The worst is None if a robot raised, so that it has none, or if a
+        number is not finite.
     """
     contact = contact or Contact()
     outcomes, failed = [], []
@@ -93,7 +95,7 @@ def check(full: bool = False, contact: Contact | None = None) -> dict[str, Any]:
     return {
         "robots": len(outcomes),
         "worst_residual": _worst(seen.residual for seen in outcomes),
-        "worst_gradient_error": _worst(max(seen.gradient, seen.differences) for seen in outcomes),
+        "worst_gradient_error": _worst(x for seen in outcomes for x in (seen.gradient, seen.differences)),
         "failed": failed,
     }
 
@@ -188,7 +190,7 @@ class Problem:
         return np.abs(wanted - self.impulse).max(-1)
 
 
-def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float) -> Problem:
+def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float, u: Tensor | None = None) -> Problem:
     """The problems of a step from these states, and the impulses that were found, in double precision.
 
     Args:
@@ -197,6 +199,7 @@ def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float) -> Problem:
         v: Velocities, shape (worlds, nv).
         tau: Forces, shape (worlds, 1, nv).
         dt: Time step [s].
+        u: Controls of the actuators, shape (worlds, 1, actuators); zero by default.
     """
     program = step_program(model)
     names = ["Y", "b", "impulse", "row_lower", "row_upper", "mu", "active"]
@@ -209,7 +212,7 @@ def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float) -> Problem:
     given = {n: numbers[n] for n, buffer in program.buffers.items() if buffer.kind == PARAMETER}
     controls = {"tau": tau}
     if len(model.actuators):
-        controls["u"] = torch.zeros(len(q), 1, len(model.actuators), dtype=model.dtype)
+        controls["u"] = torch.zeros(len(q), 1, len(model.actuators), dtype=model.dtype) if u is None else u
     record = [f"posed_{n}" for n in (*names, *integers)]
     run = rollout(program, 1, {"q": q, "v": v}, given, controls, record=record, progress=False)
     found = {n: run.outputs[f"posed_{n}"].detach().numpy().reshape(len(q), -1) for n in (*names, *integers)}
@@ -357,6 +360,7 @@ def _differences(made: legged.Standing, forces: Tensor, weights: Tensor, name: s
     return best
 
 
-def _worst(values: Any) -> float:
-    """The largest; infinite if one is not a number."""
-    return max((math.inf if math.isnan(x) else x for x in values), default=0.0)
+def _worst(values: Iterable[float]) -> float | None:
+    """The largest; None if one is not finite."""
+    seen = list(values)
+    return max(seen) if seen and all(map(math.isfinite, seen)) else None

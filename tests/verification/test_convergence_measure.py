@@ -111,6 +111,25 @@ def test_an_error_is_a_failure_not_an_end():
     assert seen.failed == ["raised KinemaError: no such robot"] and np.isnan(seen.residual)
 
 
+def test_the_worst_of_what_raised_is_not_a_number(monkeypatch: pytest.MonkeyPatch):
+    def unreadable():
+        raise kn.KinemaError("no such robot")
+
+    chosen = [SOURCES["light shanks 1"], legged.Source("nothing", unreadable)]
+    monkeypatch.setattr(legged, "sources", lambda full: chosen)
+    found = convergence.check(contact=EXACT)
+    assert found == {
+        "robots": 2,
+        "worst_residual": None,
+        "worst_gradient_error": None,
+        "failed": ["nothing: raised KinemaError: no such robot"],
+    }
+    chosen.pop()
+    found = convergence.check(contact=EXACT)
+    assert found["robots"] == 1 and found["failed"] == []
+    assert found["worst_residual"] < 1e-11 and 0 < found["worst_gradient_error"] < 1e-5
+
+
 def test_robots_start_at_the_floor_at_rest_and_in_all_headings():
     made = SOURCES["quadruped"].stand(EXACT)
     path = kn.simulate(made.model, made.q, steps=1, dt=1e-3, record=["gap"], progress=False)
