@@ -5,7 +5,7 @@ Every engine is a module `peer_*.py` with a class `Peer` that follows the protoc
 joint torque of every step is what `backward` computes. Peers that solve Kinema's own equations (PyTorch, JAX, the
 emitted C++ over CppAD and Ceres) must agree with its states and gradients, or the run fails; MuJoCo solves a soft
 contact problem of its own, is held to the same mass matrix, and its gradient is compared with differences of its own
-rollout.
+rollout. `robots.py` has robots of others, from their files, beside MuJoCo alone.
 
     python -m benchmarks.articulated.run --json --quick
 """

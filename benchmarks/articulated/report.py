@@ -15,6 +15,7 @@ from rich.text import Text
 
 from benchmarks.kernels import report as kernels_report
 
+from . import robots as others
 from .batch import BatchRow
 
 TARGETS: dict[str, tuple[str, float]] = {
@@ -27,10 +28,13 @@ TARGETS: dict[str, tuple[str, float]] = {
     "step_time_spread": ("<=", 1.2),
     "batch4096_forward_vs_mujoco": (">=", 8.0),
     "batch4096_f32_forward_vs_mujoco": (">=", 15.0),
+    "robots_forward_vs_mujoco_min": (">=", 1.2),
+    "robots_forward_vs_mujoco_median": (">=", 2.0),
+    "robots_backward_vs_mujoco_fd_median": (">=", 40.0),
 }
 """What each ratio should be. `step_time_spread` is the largest time of a further step over the least, forward, from 50
 to 500 and from 500 to 5,000 steps; `call_us` is what a call costs beside its steps. Batches compare on all cores; a
-quick run has none of 4,096."""
+quick run has none of 4,096. Those of `robots` are over the robots of others, with Kinema's default contact."""
 
 NOTES = (
     "forward_us, backward_us: least time per step, one thread; a backward replays what it needs from stored states.",
@@ -47,6 +51,10 @@ NOTES = (
     "CppAD replays a tape per pattern of branches; forward of CppAD and Ceres is the emitted C++ in plain doubles.",
     "memory: rise of the resident high-water mark over a rollout and its gradient, returned states and gradient"
     " included, in a process of its own.",
+    "Robots of others: 400 steps on the floor under small random controls, Kinema's default contact beside MuJoCo's"
+    " Newton; the file's time step, the robot meets the floor alone unless said otherwise (MuJoCo has self-collision by"
+    " default), friction 0.8 for all, springs about a stand pose where a file has none. MuJoCo's gradient is"
+    " mjd_transitionFD by forward differences, less what the loop around it costs.",
 )
 
 
@@ -78,7 +86,12 @@ class MemoryRow:
     peak_mb: float | None
 
 
-def ratios(rows: Sequence[Row], memory: Sequence[MemoryRow], batches: Sequence[BatchRow]) -> dict[str, float | None]:
+def ratios(
+    rows: Sequence[Row],
+    memory: Sequence[MemoryRow],
+    batches: Sequence[BatchRow],
+    robots: Sequence[others.Row] = (),
+) -> dict[str, float | None]:
     """Kinema against the others, one robot, least times per step; None where a side is missing.
 
     `a_vs_b` is b's time divided by a's, or a's steps per second divided by b's.
@@ -108,7 +121,7 @@ def ratios(rows: Sequence[Row], memory: Sequence[MemoryRow], batches: Sequence[B
         if (row.engine, row.mode, row.robots) == ("MuJoCo", "Newton", 10):
             ours = next(r for r in rows if (r.engine, r.robots, r.steps) == ("Kinema", 10, row.steps))
             found["ten_robots_forward_vs_mujoco"] = row.forward_us / ours.forward_us
-    return found
+    return found | others.ratios(robots)
 
 
 def build(
@@ -117,13 +130,14 @@ def build(
     batches: Sequence[BatchRow],
     checkpoints: dict[str, Any],
     chains: Sequence[dict[str, Any]],
+    robots: Sequence[others.Row],
     sweeps: dict[str, Any],
     agreement: dict[str, dict[str, float]],
     skipped: dict[str, str],
     on_machine: dict[str, Any],
 ) -> dict[str, Any]:
     """The whole report as one object."""
-    measured = ratios(rows, memory, batches)
+    measured = ratios(rows, memory, batches, robots)
     return _plain(
         {
             "benchmark": "articulated",
@@ -135,6 +149,7 @@ def build(
             "batches": [asdict(row) for row in batches],
             "checkpoints": checkpoints,
             "chains": list(chains),
+            "robots": [asdict(row) for row in robots],
             "skipped": skipped,
             "ratios": measured,
             "targets": {name: _target(name, measured[name]) for name in TARGETS},
@@ -167,6 +182,7 @@ def tables(report: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]
         (f"A checkpoint every k steps (plot: {found['plot']})", found["rows"]),
         ("Fits of the time (eq. 17; replayed once) and the memory (eq. 18)", found["fits"]),
         ("Chains of links, no contact", report["chains"]),
+        ("Robots of others on the floor, float64, one thread", report["robots"]),
         ("Ratios (a_vs_b: time of b / time of a)", lines),
         ("Notes", words),
     ]

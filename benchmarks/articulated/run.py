@@ -17,7 +17,8 @@ import torch
 
 from benchmarks.kernels import timing
 
-from . import ArticulatedPeer, batch, chains, checkpoints, differences, memory, peer_kinema, report, scene
+from . import ArticulatedPeer, batch, chains, checkpoints, differences, memory, peer_kinema, report, scene, twins
+from . import robots as others
 
 START = time.perf_counter()
 
@@ -60,6 +61,7 @@ class Plan:
         memory_of: Modules of the engines whose memory is measured.
         checkpoints: What to vary in the ablation of the checkpoint interval.
         links: Lengths of chains.
+        robots: Robots of others.
     """
 
     steps: tuple[int, ...]
@@ -74,6 +76,7 @@ class Plan:
     memory_of: tuple[str, ...]
     checkpoints: checkpoints.Plan
     links: tuple[int, ...]
+    robots: others.Plan
 
 
 FULL = Plan(
@@ -89,6 +92,7 @@ FULL = Plan(
     memory_of=("kinema", "mujoco", "cppad", "ceres", "jax", "torch"),
     checkpoints=checkpoints.Plan(robots=(1, 2, 3, 5, 7, 10), intervals=(1, 2, 3, 4, 5), steps=500, repetitions=12),
     links=(10, 30, 100, 300, 1_000),
+    robots=others.FULL,
 )
 QUICK = Plan(
     steps=(50,),
@@ -103,6 +107,7 @@ QUICK = Plan(
     memory_of=("kinema",),
     checkpoints=checkpoints.Plan(robots=(1,), intervals=(1, 5), steps=100, repetitions=2),
     links=(10, 30),
+    robots=others.QUICK,
 )
 
 
@@ -146,7 +151,10 @@ def measure(quick: bool = False, out: Path = Path("out/articulated")) -> dict[st
         varied = checkpoints.measure(plan.checkpoints, sweeps, out / "checkpoints.png")
         _say("chains")
         grown = chains.measure(plan.links, plan.budget / 5)
-        return report.build(rows, peaks, batches, varied, grown, chosen, agreement, skipped, machine)
+        if reason := twins.missing():
+            skipped["robots"] = reason
+        found = [] if reason else others.measure(plan.robots, say=_say)
+        return report.build(rows, peaks, batches, varied, grown, found, chosen, agreement, skipped, machine)
 
 
 def choose_sweeps(peers: list[ArticulatedPeer], steps: int) -> tuple[int, dict[str, object]]:

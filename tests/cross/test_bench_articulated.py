@@ -25,7 +25,9 @@ from benchmarks.articulated import (  # noqa: E402
     peer_mujoco,
     peer_torch,
     report,
+    robots,
     scene,
+    twins,
 )
 
 STEPS, SWEEPS = 4, 10
@@ -109,6 +111,40 @@ def test_mujoco_has_the_same_robot_and_its_residual_is_seen():
     assert found["Newton"].residual < 1e-12 < found["PGS"].residual < 1e-5
 
 
+@pytest.mark.skipif(bool(twins.missing()), reason="MuJoCo, gymnasium or PyBullet is not here")
+@pytest.mark.parametrize("name", ["ant", "walker2d", "a1"])
+def test_robots_of_others_start_alike_in_mujoco(name: str):
+    """Without controls and contact both fall with the same accelerations: M and bias agree, gaps are those of both.
+
+    One step of 2 ms from rest, lifted off the floor: Euler in both, springs and dampers at rest. MuJoCo's Euler takes
+    damping implicitly as Kinema does; 1e-12 is rounding.
+    """
+    import mujoco
+
+    made = twins.make(name)
+    data = mujoco.MjData(made.rival)
+    data.qpos[:] = made.qpos
+    mujoco.mj_forward(made.rival, data)
+    depth = data.contact.dist.min() if data.ncon else 0.0
+    assert abs(depth) < 1e-9  # it just touches
+    data.qpos[made.height] += 1.0
+    mujoco.mj_step(made.rival, data)
+    q = made.q.clone()
+    q[made.height] += 1.0
+    path = kn.simulate(made.model, q, steps=1, dt=made.dt, record=["gap"], progress=False)
+    shift = data.qpos - made.qpos - (path.q_end - made.q).numpy()
+    assert np.abs(shift).max() < 1e-12
+    touching = kn.simulate(made.model, made.q, steps=1, dt=made.dt, record=["gap"], progress=False)
+    assert abs(float(touching.recorded["gap"].min())) < 1e-9
+
+
+@pytest.mark.skipif(bool(twins.missing()), reason="MuJoCo, gymnasium or PyBullet is not here")
+def test_robots_of_others_are_measured():
+    (row,) = robots.measure(robots.Plan(("hopper",), steps=20, budget=0.0, self_colliding=()))
+    assert row.contacts > 0 and row.mujoco_contacts > 0 and row.gradient_error < 1e-6
+    assert row.forward_ratio == pytest.approx(row.mujoco_us / row.forward_us) and row.mujoco_fd_us > row.mujoco_us
+
+
 def test_worlds_of_a_batch_have_the_bits_of_single_runs():
     drawn = np.stack([scene.torques(STEPS, seed=w) for w in range(9)])
     assert batch.Batch(drawn, SWEEPS, batch.torch.float64).identical(range(9))
@@ -134,7 +170,18 @@ def test_ratios_divide_the_other_by_kinema():
             ("MuJoCo", "float64", 1e5),
         )
     ]
-    found = report.ratios(rows, [report.MemoryRow("Kinema", 1, 5000, 2.25)], batches)
+    others = [
+        robots.Row(name, touching, 18, 4, 4.0, 4.0, 10.0, 10.0 * forward, forward, 20.0, 20.0 * back, back, 0.0, 0.0)
+        for name, touching, forward, back in (
+            ("ant", False, 3.0, 50.0),
+            ("a1", False, 1.5, 30.0),
+            ("hopper", False, 2.0, 45.0),
+            ("hopper", True, 0.1, 1.0),
+        )
+    ]
+    found = report.ratios(rows, [report.MemoryRow("Kinema", 1, 5000, 2.25)], batches, others)
+    assert found["robots_forward_vs_mujoco_min"] == 1.5 and found["robots_forward_vs_mujoco_median"] == 2.0
+    assert found["robots_backward_vs_mujoco_fd_median"] == 45.0
     assert found["forward_vs_mujoco"] == 3.0 and found["backward_vs_mujoco_fd"] == 40.0
     assert found["backward_vs_cppad"] == 20.0 and found["backward_vs_torch"] == pytest.approx(4e4 / 12)
     assert found["backward_over_forward"] == 3.0 and found["memory_mb_5000"] == 2.25
@@ -144,7 +191,8 @@ def test_ratios_divide_the_other_by_kinema():
     assert found["batch4096_forward_vs_mujoco"] == 8.0 and found["batch4096_f32_forward_vs_mujoco"] == 16.0
     assert set(report.TARGETS) <= set(found)
     varied = {"rows": [{"k": 1}], "fits": [{"k": 1}], "plot": None}
-    built = report.build(rows, [], batches, varied, [], {"chosen": 40, "why": "so"}, {}, {"jax": "absent"}, {})
+    built = report.build(rows, [], batches, varied, [], others, {"chosen": 40, "why": "so"}, {}, {"jax": "absent"}, {})
     assert json.loads(json.dumps(built)) == built
     assert built["targets"]["step_time_spread"]["met"] is False
+    assert built["targets"]["robots_forward_vs_mujoco_min"]["met"] is True and len(built["robots"]) == 4
     assert any("jax: absent" in cell for _, _, lines in report.tables(built) for line in lines for cell in line)

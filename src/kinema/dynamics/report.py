@@ -17,6 +17,13 @@ def report_numbers(numbers: Array[Float], start: Int, out: Array[Float]):
 
 
 @kernel
+def report_integers(numbers: Array[Int], out: Array[Int]):
+    """A copy."""
+    for i in range(len(out)):
+        out[i] = numbers[i]
+
+
+@kernel
 def report_impulses(
     impulse: Array[Float], start: Int, triples: Array[Int], equations: Int, surface: Array[Int], out: Array[Float]
 ):
