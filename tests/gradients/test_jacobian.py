@@ -161,7 +161,7 @@ def test_steps_with_impulses_are_a_run():
 
 @pytest.mark.parametrize("one", [kn.step, kn.step_with_jacobian])
 def test_kept_impulses_are_asked_for(one):
-    scene = kn.Scene(contact=kn.Contact(warm_start=True))
+    scene = kn.Scene(contact=kn.Contact(solver="pgs", warm_start=True))
     scene.add_robot(pendulum(1))
     free = kn.compile(scene)
     still = torch.zeros(1, dtype=torch.float64)

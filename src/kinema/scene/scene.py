@@ -126,13 +126,15 @@ class Contact:
             raise ModelError("there is no such solver", got=self.solver, expected=f"{PGS!r} or {NEWTON!r}")
         if self.solver == NEWTON and (self.tolerance or self.warm_start):
             got = f"tolerance = {self.tolerance}, warm_start = {self.warm_start}"
-            raise ModelError("Newton's method needs no tolerance and no start", got=got, expected="0 and False")
+            what = "Newton's method needs no tolerance and no start"
+            raise ModelError(what, got=got, expected="0 and False", fix=f"solver={PGS!r}, whose they are")
         far = tuple(self.relaxation) if isinstance(self.relaxation, (tuple, list)) else ()
         if len(far) != 2 or not all(isinstance(x, (int, float)) and 0 < x < 2 for x in far):
             expected = "two numbers between 0 and 2, of pressing and of friction"
             raise ModelError("the relaxation of contacts makes no sense", got=self.relaxation, expected=expected)
         if self.solver == NEWTON and far != (1.0, 1.0):
-            raise ModelError("Newton's method has no relaxation", got=self.relaxation, expected="(1, 1)")
+            what = "Newton's method has no relaxation"
+            raise ModelError(what, got=self.relaxation, expected="(1, 1)", fix=f"solver={PGS!r}, whose it is")
         object.__setattr__(self, "relaxation", (float(far[0]), float(far[1])))
         words = ("law", "solver", "relaxation")
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in words}
