@@ -202,7 +202,7 @@ def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float, u: Tensor |
         u: Controls of the actuators, shape (worlds, 1, actuators); zero by default.
     """
     program = step_program(model)
-    names = ["Y", "b", "impulse", "row_lower", "row_upper", "mu", "active"]
+    names = ["J", "L", "inverse_root", "b", "impulse", "row_lower", "row_upper", "mu", "active"]
     integers = [name for name in ("support", "triples") if program.buffers[name].kind == SCRATCH]
     for name in names:
         _report(program, name, Float)
@@ -240,9 +240,9 @@ def _dense(model: Model, program: Program, found: dict[str, np.ndarray]) -> Prob
     triples = (rows - singles) // 3
     dofs = {n: program.buffers[f"support_{n}"].values for n in ("begin", "count", "dofs")}
     begin, count, order = (np.asarray(dofs[n]).reshape(-1) for n in ("begin", "count", "dofs"))
-    wide = found["Y"].shape[1] // rows
-    packed = found["Y"].reshape(worlds, rows, wide)
-    Y = np.zeros((worlds, rows, model.nv))
+    wide = found["J"].shape[1] // rows
+    packed = found["J"].reshape(worlds, rows, wide)
+    J = np.zeros((worlds, rows, model.nv))
     used = found["triples"][:, :1]
     block = np.concatenate([np.arange(singles), singles + np.repeat(np.arange(triples), 3)])
     in_use = block[None] < singles + used
@@ -251,7 +251,12 @@ def _dense(model: Model, program: Program, found: dict[str, np.ndarray]) -> Prob
     for t in range(wide):
         here = in_use & (t < count[support])
         at = order[np.where(here, begin[support] + t, 0)]
-        Y[world[here], row[here], at[here]] = packed[..., t][here]
+        J[world[here], row[here], at[here]] = packed[..., t][here]
+    tree, L = model.tree, np.broadcast_to(np.eye(model.nv), (worlds, model.nv, model.nv)).copy()
+    for i in range(model.nv):
+        entries = slice(int(tree.row[i]), int(tree.row[i]) + int(tree.depth[i]))
+        L[:, i, tree.above[entries]] = found["L"][:, entries]
+    Y = np.linalg.solve(L.swapaxes(1, 2), J.swapaxes(1, 2)).swapaxes(1, 2) * found["inverse_root"][:, None]
     impulse = np.where(in_use, found["impulse"], 0.0)
     fixed = singles + 3 * equations
     bounds = {}
