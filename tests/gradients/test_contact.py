@@ -125,12 +125,12 @@ def contact_program(count: int) -> Program:
     sphere = Sphere(centre=n["sphere_centre"], radius=n["sphere_radius"])
     box = Box(centre=n["box_centre"], half=n["box_half"], rotation=n["box_rotation"])
     law = Penalty(k_e=n["k_e"], k_d=n["k_d"], k_f=n["k_f"], mu=n["friction"])
-    p.call(particle_contact, x, v, n["radius"], plane, sphere, box, law, f, count=count)
     inv_mass, gravity, dt = (
         p.parameter("inv_mass", Float, count),
         p.parameter("gravity", vec3),
         p.parameter("dt", Float),
     )
+    p.call(particle_contact, x, v, n["radius"], plane, sphere, box, law, dt, f, count=count)
     p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=count)
     return p
 
@@ -157,10 +157,10 @@ def simulate(inputs: dict[str, torch.Tensor], steps: int, program: Program = PRO
 
 
 def forces(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Contact forces: a step of 1 s of unit masses without gravity."""
-    still = {"inv_mass": torch.ones_like(inputs["inv_mass"]), "gravity": torch.zeros_like(inputs["gravity"])}
-    after = simulate({**inputs, **still, "dt": torch.ones_like(inputs["dt"])}, 1)
-    return after["v"] - inputs["v"]
+    """Contact forces of a step, of particles that weigh 1/1000 kg, without gravity."""
+    light = {"inv_mass": 1e3 * torch.ones_like(inputs["inv_mass"]), "gravity": torch.zeros_like(inputs["gravity"])}
+    after = simulate({**inputs, **light}, 1)
+    return (after["v"] - inputs["v"]) / (1e3 * inputs["dt"])
 
 
 def test_the_points_touch_what_they_say():
@@ -195,7 +195,7 @@ def test_python_runs_the_same_source():
     sphere = Sphere(centre=t["sphere_centre"], radius=float(t["sphere_radius"]))
     box = Box(centre=t["box_centre"], half=t["box_half"], rotation=t["box_rotation"])
     law = Penalty(k_e=800.0, k_d=6.0, k_f=40.0, mu=0.6)
-    particle_contact.python(t["x"], t["v"], RADIUS, plane, sphere, box, law, f)
+    particle_contact.python(t["x"], t["v"], RADIUS, plane, sphere, box, law, float(t["dt"]), f)
     np.testing.assert_allclose(f, forces(tensors()).numpy(), atol=1e-11)
 
 
