@@ -30,3 +30,10 @@ def normal_force(
     rubs = k_e * (before + behind * half) + damped
     closing = v_n < 0
     return press + np.where(closing, damped, 0.0), np.where(closing, rubs, press), np.where(closing, behind, share)
+
+
+def piece_of(depth: np.ndarray, v_n: np.ndarray, dt: float) -> np.ndarray:
+    """Which piece of the law holds: 0 apart, then by depths of -w/2, 0, w/2 and w, and whether things approach."""
+    way = dt * np.abs(v_n)
+    passed = sum((depth > share * way).astype(int) for share in (-0.5, 0.0, 0.5, 1.0))
+    return passed * (1 + 4 * (v_n < 0))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tests.compliant_law import normal_force
 from torch import Tensor
 
 from kinema.contact.compliant import penalty_force
@@ -22,7 +23,6 @@ from kinema.lang.program import Program
 from kinema.math import Force, Motion
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN, Mesh
 from kinema.scene.shapes.hull import Hull, prism
-from compliant_law import normal_force
 from pairs import height_field, rock
 
 KINDS = (PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from tests.compliant_law import normal_force
 
 import kinema as kn
-from compliant_law import normal_force
 from kinema.scene.shapes.ball import ball
 from kinema.scene.shapes.block import block, surface
 from kinema.scene.shapes.sheet import sheet

@@ -237,7 +237,17 @@ class MatterProgram:
         )
         with p.custom() as search:
             p.call(bound_triangles, surface.corner, self.x_now, cells.low, cells.high, count=triangles)
-            p.call(measure_cells, surface.vertex, skin.thickness, wide, self.dt, self.xd_now, cells.low, cells.high, cells.width)
+            p.call(
+                measure_cells,
+                surface.vertex,
+                skin.thickness,
+                wide,
+                self.dt,
+                self.xd_now,
+                cells.low,
+                cells.high,
+                cells.width,
+            )
             p.call(choose_buckets, cells, count=triangles)
             p.call(sort_triangles, cells.bucket, cells.start, cells.listed)
             p.call(sort_boxes, cells, boxes, count=triangles)
