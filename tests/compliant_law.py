@@ -33,7 +33,12 @@ def normal_force(
 
 
 def piece_of(depth: np.ndarray, v_n: np.ndarray, dt: float) -> np.ndarray:
-    """Which piece of the law holds: 0 apart, then by depths of -w/2, 0, w/2 and w, and whether things approach."""
+    """Between which kinks of the law a depth [m] is; 0 where nothing touches.
+
+    Damping and friction of what approaches have kinks at depths of 0 and w, friction of what parts at -w/2 and w/2.
+    What presses is smooth there.
+    """
     way = dt * np.abs(v_n)
-    passed = sum((depth > share * way).astype(int) for share in (-0.5, 0.0, 0.5, 1.0))
-    return passed * (1 + 4 * (v_n < 0))
+    closing = (depth > 0).astype(int) + (depth > way)
+    parting = (depth > -0.5 * way).astype(int) + (depth > 0.5 * way)
+    return np.where(v_n < 0, 3 * closing, parting)

@@ -157,7 +157,10 @@ def pairs_of(model: kn.Model, x: np.ndarray, tables: Triangles | None = None, ga
 
 
 def forces_of(model: kn.Model, x: np.ndarray, v: np.ndarray, dt: float = 5e-4) -> np.ndarray:
-    """Contact forces [N] of a step of dt [s], from all pairs: triangles, less the edges and plus the corners that they share."""
+    """Contact forces [N] of a step of dt [s], from all pairs.
+
+    Those of triangles, less those of the edges and plus those of the corners that they share.
+    """
     made = triangles_of(model)
     f = np.zeros_like(x)
     corner = made.corner
