@@ -191,8 +191,9 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
 
     Gradients:
         Exact, with respect to everything but tables, for the features found; see the families of rigid spheres for
-        what jumps. The force of a feature is continuous where contact begins and ends, but with dt = 0. Where the centre of a ball is on the centre line of a sphere or capsule, the
-        normal is +z, and normal and depth have derivative 0.
+        what jumps. The force of a feature is continuous where contact begins and ends, but with dt = 0. Where the
+        centre of a ball is on the centre line of a sphere or capsule, the normal is +z, and normal and depth have
+        derivative 0.
     """
 
     @func

@@ -182,7 +182,7 @@ class MatterProgram:
         return around.shapes, frames, placed
 
     def _laws_of_contact(self) -> list[tuple[dict[str, Kernel], Skin, Ref]]:
-        """Kernels of contact with shapes, the skins of those whose friction they have, and of what time it is a mean."""
+        """Kernels of contact with shapes, skins of those whose law they have, and the time that forces are means of."""
         numbers = {n: self._skin(n) for n in OF_SKIN if n != "thickness"}
         found = []
         for law, square in ((penalty_force, 0), (box_force, 1)):
