@@ -34,7 +34,7 @@ scene = kn.Scene()
 scene.add_ground(without=[BOX])
 scene.add_robot(gripper())
 rubber = kn.Solid(density=500.0, mu=2e3, lam=4e3, viscosity=5.0)
-touch = kn.Skin(k_e=500.0, k_d=0.0, k_f=8.0, friction=0.8)  # damping would jump at touch
+touch = kn.Skin(k_e=500.0, k_d=0.0, k_f=8.0, friction=0.8)
 scene.add_solid(block((4, 4, 4), SIDE / 4), "cube", material=rubber, skin=touch, pos=(0.0, 0.0, SIDE / 2))
 model = kn.compile(scene)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from tests.compliant_law import piece_of
 from torch import Tensor
 
 import kinema as kn
@@ -80,7 +81,7 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
     leaves = {n: t.detach().requires_grad_() for n, t in leaves.items()}
     path = path_of(leaves)
     gradients = dict(zip(leaves, torch.autograd.grad(loss_of(path), list(leaves.values())), strict=True))
-    fixed, here = {n: t.detach() for n, t in leaves.items()}, _pattern(path, model, leaves)
+    fixed, here = {n: t.detach() for n, t in leaves.items()}, _pattern(path, case, leaves)
     _count(here, counts)
     for name, leaf in fixed.items():
         way = normal(*leaf.shape)
@@ -90,7 +91,7 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
             given = [{**fixed, name: leaf + sign * h * way} for sign in (1, -1)]
             up, down = (path_of(g) for g in given)
         counts.cases += 1
-        if any(_differs(_pattern(p, model, g), here) for p, g in zip((up, down), given, strict=True)):
+        if any(_differs(_pattern(p, case, g), here) for p, g in zip((up, down), given, strict=True)):
             counts.switches += 1
             continue
         wanted, got = float(loss_of(up) - loss_of(down)) / (2 * h), float((gradients[name] * way).sum())
@@ -99,9 +100,9 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
         assert abs(got - wanted) <= tolerance * max(abs(wanted), SMALLEST), (seed, name, got, wanted)
 
 
-def _pattern(path: kn.Trajectory, model: kn.Model, given: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Which rows of which step are open (0), free (1) or at a bound of friction (3); which contacts are damped."""
-    found = {}
+def _pattern(path: kn.Trajectory, case: Case, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Which rows of which step are open (0), free (1) or at a bound of friction (3); pieces of compliant laws."""
+    found, model = {}, case.model
     if "impulse" in path.recorded:
         impulse = path.recorded["impulse"].detach()
         mu = given["friction"] if "friction" in given else model.parameters("friction")["friction"]
@@ -113,14 +114,15 @@ def _pattern(path: kn.Trajectory, model: kn.Model, given: dict[str, Tensor]) -> 
     if "gap" in path.recorded:
         found["gap"] = (path.recorded["gap"].detach() < 0).int()
         if "velocity" in path.recorded:
-            found["damped"] = found["gap"] * _approaching(path, model).int()
+            depth, v_n = -path.recorded["gap"].detach().numpy(), _closing(path, model).numpy()
+            found["piece"] = torch.tensor(piece_of(depth, v_n, case.dt))
     if "limit_impulse" in path.recorded:
         found["limit_impulse"] = (path.recorded["limit_impulse"].detach() > 0).int()
     return found
 
 
-def _approaching(path: kn.Trajectory, model: kn.Model) -> Tensor:
-    """Which candidates close: compliant contact is damped only then. Every link has one body."""
+def _closing(path: kn.Trajectory, model: kn.Model) -> Tensor:
+    """How fast the gaps of candidates grow [m/s]. Every link has one body."""
     point, normal, position, velocity = (path.recorded[n].detach() for n in ("point", "normal", "position", "velocity"))
     speed = torch.zeros_like(point)
     for body, link in enumerate(model.tree.body_link):
@@ -128,7 +130,7 @@ def _approaching(path: kn.Trajectory, model: kn.Model) -> Tensor:
         side = (model.candidates.first == link).astype(float) - (model.candidates.second == link)
         moved = slide + torch.linalg.cross(spin.expand_as(point), point - position[:, body, None])
         speed = speed + torch.tensor(side)[:, None] * moved
-    return (speed * normal).sum(-1) < 0
+    return (speed * normal).sum(-1)
 
 
 def _differs(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

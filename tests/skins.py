@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tests.compliant_law import normal_force
 from torch import Tensor
 
 from kinema.contact.compliant import penalty_force
@@ -168,12 +169,13 @@ class Scene:
         a = self.arguments(p)
         tables = [a["tables"]] if "tables" in a else []
         touch = particle_kernels(self.law)[self.kind]
+        gravity, dt = p.parameter("gravity", vec3), p.parameter("dt", Float)
+        shapes = (a["shapes"], a["which"], *tables, a["seen"], a["placed"])
         p.call(place_shapes, a["shapes"], a["frames"], a["seen"], a["placed"])
-        p.call(touch, a["shapes"], a["which"], *tables, a["seen"], a["placed"], a["skin"], x, v, f, a["press"], count=n)
+        p.call(touch, *shapes, a["skin"], dt, x, v, f, a["press"], count=n)
         p.call(push_links, a["shapes"], a["frames"], a["placed"], a["press"], a["push"])
         p.call(report, a["push"], p.output("push_out", Force, LINKS))
         p.call(report_forces, f, p.output("f_out", vec3, n), count=n)
-        gravity, dt = p.parameter("gravity", vec3), p.parameter("dt", Float)
         p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=n)
         return p
 
@@ -191,8 +193,8 @@ class Scene:
         tables = [a["tables"]] if "tables" in a else []
         place_shapes.python(a["shapes"], a["frames"], a["seen"], a["placed"])
         particle_kernels(self.law)[self.kind].python(
-            a["shapes"], a["which"], *tables, a["seen"], a["placed"], a["skin"], numbers["x"], numbers["v"], f,
-            a["press"], count=self.count,
+            a["shapes"], a["which"], *tables, a["seen"], a["placed"], a["skin"], float(numbers["dt"]), numbers["x"],
+            numbers["v"], f, a["press"], count=self.count,
         )  # fmt: skip
         push_links.python(a["shapes"], a["frames"], a["placed"], a["press"], a["push"])
         return f, a["push"]
@@ -267,10 +269,10 @@ class Scene:
         R, p = self.poses(given)
         f, push, found = np.zeros((self.count, 3)), np.zeros((LINKS, 6)), []
         for s, link in enumerate(self.links):
-            places = self.contacts((n["x"] - p[s]) @ R[s], n["radius"])
             v, arm = n["v"], n["x"] - n["p"][1]
             if link > 0:
                 v = v - n["V"][link, 3:] - np.cross(n["V"][link, :3], arm)
+            places = self.contacts((n["x"] - p[s]) @ R[s], n["radius"] + 0.5 * n["dt"] * np.abs(v).sum(1))
             for distance, inner in places:
                 force = law_of(n, distance, inner @ R[s].T, v)
                 f += force
@@ -282,13 +284,12 @@ class Scene:
 
 def law_of(n: dict[str, np.ndarray], distance: np.ndarray, normal: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Forces [N] of the smooth cone on balls that move at v [m/s] relative to a surface."""
-    near = distance < n["radius"]
     v_n = (normal * v).sum(1)
-    slip = n["k_f"][:, None] * (v - normal * v_n[:, None])
-    f_n = n["k_e"] * np.where(near, n["radius"] - distance, 0.0) - n["k_d"] * np.minimum(v_n, 0)
-    b = n["friction"] * f_n
-    drag = slip * (b / np.sqrt(b**2 + (slip**2).sum(1) + 1e-24))[:, None]
-    return np.where(near[:, None], normal * f_n[:, None] - drag, 0.0)
+    depth = np.where(np.isfinite(distance), n["radius"] - distance, -1.0)
+    f_n, rubs, share = normal_force(depth, v_n, n["dt"], n["k_e"], n["k_d"])
+    slip = (n["k_f"] * share)[:, None] * (v - normal * v_n[:, None])
+    b = n["friction"] * rubs
+    return normal * f_n[:, None] - slip * (b / np.sqrt(b**2 + (slip**2).sum(1) + 1e-24))[:, None]
 
 
 def nearest_of_triangles(q: np.ndarray, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from tests.compliant_law import normal_force
 
 import kinema as kn
 from kinema.scene.shapes.ball import ball
@@ -141,8 +142,8 @@ def nearest(q: np.ndarray, simplex: np.ndarray) -> np.ndarray:
     return weights
 
 
-def pairs_of(model: kn.Model, x: np.ndarray, tables: Triangles | None = None) -> np.ndarray:
-    """All pairs (particle, triangle) in contact, shape (n, 2)."""
+def pairs_of(model: kn.Model, x: np.ndarray, tables: Triangles | None = None, gap: float = 0.0) -> np.ndarray:
+    """All pairs (particle, triangle) in contact, or with a gap [m] below the given one, shape (n, 2)."""
     made = tables or triangles_of(model)
     p, t = (a.ravel() for a in np.meshgrid(made.vertex, np.arange(len(made.corner)), indexing="ij"))
     limit = 0.5 * (made.skin["thickness"][p] + made.skin["thickness"][made.corner[t, 0]])
@@ -151,12 +152,15 @@ def pairs_of(model: kn.Model, x: np.ndarray, tables: Triangles | None = None) ->
         simplex = place[made.corner[t]]
         distances.append(np.linalg.norm(place[p] - (nearest(place[p], simplex)[..., None] * simplex).sum(1), axis=1))
     own = model.matter.owner[p] == model.matter.owner[made.corner[t, 0]]
-    touching = (distances[0] < limit) & ~(own & (distances[1] < limit))
+    touching = (distances[0] < limit + gap) & ~(own & (distances[1] < limit))
     return np.stack([p, t], 1)[touching]
 
 
-def forces_of(model: kn.Model, x: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Contact forces [N], from all pairs: triangles, less the edges and plus the corners that they share."""
+def forces_of(model: kn.Model, x: np.ndarray, v: np.ndarray, dt: float = 5e-4) -> np.ndarray:
+    """Contact forces [N] of a step of dt [s], from all pairs.
+
+    Those of triangles, less those of the edges and plus those of the corners that they share.
+    """
     made = triangles_of(model)
     f = np.zeros_like(x)
     corner = made.corner
@@ -167,7 +171,7 @@ def forces_of(model: kn.Model, x: np.ndarray, v: np.ndarray) -> np.ndarray:
     extra = np.zeros(len(x))
     for e, n in of_edge.items():
         extra[list(e)] += n - 1
-    for p, t in pairs_of(model, x, made):
+    for p, t in pairs_of(model, x, made, gap=dt * float(np.linalg.norm(v, axis=1).max())):
         own = corner[t]
         terms = [(own, 1.0)]
         for k in range(3):
@@ -180,12 +184,12 @@ def forces_of(model: kn.Model, x: np.ndarray, v: np.ndarray) -> np.ndarray:
             w = nearest(x[p][None], x[which][None])[0]
             out = x[p] - w @ x[which]
             d = np.linalg.norm(out)
-            if d < limit and share:
-                _add_force(f, x, v, p, own, which, w, out / d, limit - d, share, numbers)
+            if share:
+                _add_force(f, x, v, dt, p, own, which, w, out / d, limit - d, share, numbers)
     return f
 
 
-def _add_force(f, x, v, p, own, which, w, n, depth, share, numbers) -> None:
+def _add_force(f, x, v, dt, p, own, which, w, n, depth, share, numbers) -> None:
     """The law, with the couple that friction has at a distance by its own means: rigid motion of the triangle."""
     a, b, c = x[own]
     N = np.cross(b - a, c - a)
@@ -199,9 +203,9 @@ def _add_force(f, x, v, p, own, which, w, n, depth, share, numbers) -> None:
     slide = v[p] - sum(J[k] @ v[own[k]] for k in range(3))
     v_n = n @ (v[p] - w @ v[which])
     v_t = slide - n * (n @ slide)
-    f_n = numbers["k_e"] * depth - numbers["k_d"] * min(v_n, 0.0)
-    limit = numbers["friction"] * f_n
-    drag = numbers["k_f"] * v_t
+    f_n, rubs, part = (float(a) for a in normal_force(depth, v_n, dt, numbers["k_e"], numbers["k_d"]))
+    limit = numbers["friction"] * rubs
+    drag = numbers["k_f"] * part * v_t
     f_t = -drag * limit / np.sqrt(limit**2 + drag @ drag + 1e-24)
     f[p] += share * (f_n * n + f_t)
     for k, weight in zip(which, w, strict=True):

@@ -49,9 +49,10 @@ SPREAD = 0.2  # of the stiffness of elements about its mean
 BALL = "ball"
 BODY = "body"  # name of what is soft
 
-# The weight above a vertex that touches presses it about 2 mm in.
-FIRM = kn.Skin(k_e=2e3, k_d=5.0, k_f=5.0, friction=0.5)
-LIGHT = kn.Skin(k_e=10.0, k_d=0.02, k_f=0.02, friction=0.5)
+# The weight above a vertex that touches presses it about 2 mm in. Forces are gradSim's, at an instant, as the other
+# engine has them; means over the step, the default, take the same kernels and the same time.
+FIRM = kn.Skin(k_e=2e3, k_d=5.0, k_f=5.0, friction=0.5, averaged=False)
+LIGHT = kn.Skin(k_e=10.0, k_d=0.02, k_f=0.02, friction=0.5, averaged=False)
 FLESH = {"density": 100.0, "viscosity": 10.0}
 STIFFNESS = 1e4  # mean of mu and lam of solids [Pa]
 FABRIC = {"density": 0.2, "viscosity": 0.1, "bending": 1e-3, "bending_damping": 1e-5, "drag": 0.7, "lift": 0.3}

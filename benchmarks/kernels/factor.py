@@ -78,6 +78,7 @@ def contact() -> tuple[Callable[[], object], Callable[[], object]]:
         "k_d": 1.0,
         "k_f": 10.0,
         "mu": 0.5,
+        "dt": 1e-4,
     }
     types = {"normal": vec3, "ball": vec3, "centre": vec3, "half": vec3, "rotation": mat33}
     b = {n: p.parameter(n, types.get(n, Float)) for n in values}
@@ -88,7 +89,7 @@ def contact() -> tuple[Callable[[], object], Callable[[], object]]:
         Sphere(centre=b["ball"], radius=b["ball_radius"]),
         Box(centre=b["centre"], half=b["half"], rotation=b["rotation"]),
     )
-    p.call(particle_contact, x, v, b["radius"], *shapes, law, force, count=PARTICLES)
+    p.call(particle_contact, x, v, b["radius"], *shapes, law, b["dt"], force, count=PARTICLES)
     rng = np.random.default_rng(0)
     inputs = {n: torch.as_tensor(t, dtype=torch.float32) for n, t in values.items()}
     inputs["x"] = torch.tensor(rng.uniform(0, 1, (PARTICLES, 3)), dtype=torch.float32)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.compliant_law import normal_force
 
 from kinema.contact.compliant import Box, Penalty, Plane, Sphere, particle_contact
 from kinema.integrate.semi_implicit import advance_particles
@@ -125,12 +126,12 @@ def contact_program(count: int) -> Program:
     sphere = Sphere(centre=n["sphere_centre"], radius=n["sphere_radius"])
     box = Box(centre=n["box_centre"], half=n["box_half"], rotation=n["box_rotation"])
     law = Penalty(k_e=n["k_e"], k_d=n["k_d"], k_f=n["k_f"], mu=n["friction"])
-    p.call(particle_contact, x, v, n["radius"], plane, sphere, box, law, f, count=count)
     inv_mass, gravity, dt = (
         p.parameter("inv_mass", Float, count),
         p.parameter("gravity", vec3),
         p.parameter("dt", Float),
     )
+    p.call(particle_contact, x, v, n["radius"], plane, sphere, box, law, dt, f, count=count)
     p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=count)
     return p
 
@@ -157,10 +158,10 @@ def simulate(inputs: dict[str, torch.Tensor], steps: int, program: Program = PRO
 
 
 def forces(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Contact forces: a step of 1 s of unit masses without gravity."""
-    still = {"inv_mass": torch.ones_like(inputs["inv_mass"]), "gravity": torch.zeros_like(inputs["gravity"])}
-    after = simulate({**inputs, **still, "dt": torch.ones_like(inputs["dt"])}, 1)
-    return after["v"] - inputs["v"]
+    """Contact forces of a step, of particles that weigh 1/1000 kg, without gravity."""
+    light = {"inv_mass": 1e3 * torch.ones_like(inputs["inv_mass"]), "gravity": torch.zeros_like(inputs["gravity"])}
+    after = simulate({**inputs, **light}, 1)
+    return (after["v"] - inputs["v"]) / (1e3 * inputs["dt"])
 
 
 def test_the_points_touch_what_they_say():
@@ -195,8 +196,56 @@ def test_python_runs_the_same_source():
     sphere = Sphere(centre=t["sphere_centre"], radius=float(t["sphere_radius"]))
     box = Box(centre=t["box_centre"], half=t["box_half"], rotation=t["box_rotation"])
     law = Penalty(k_e=800.0, k_d=6.0, k_f=40.0, mu=0.6)
-    particle_contact.python(t["x"], t["v"], RADIUS, plane, sphere, box, law, f)
+    particle_contact.python(t["x"], t["v"], RADIUS, plane, sphere, box, law, float(t["dt"]), f)
     np.testing.assert_allclose(f, forces(tensors()).numpy(), atol=1e-11)
+
+
+def touching_plane(count: int, seed: int = 0) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Particles between a step's way above the plane and two below it, and their depths in ways."""
+    generator = torch.Generator().manual_seed(seed)
+    v = torch.randn(count, 3, dtype=torch.float64, generator=generator)
+    ways = 3.0 * torch.rand(count, dtype=torch.float64, generator=generator) - 1.0
+    normal = torch.tensor(TILT)
+    depth = ways * 1e-3 * (v @ normal).abs()
+    x = torch.tensor(on_plane(RADIUS)) - depth[:, None] * normal
+    inputs = tensors(x=x.numpy(), v=v.numpy(), k_d=60.0)
+    return {**inputs, "inv_mass": torch.ones(count, dtype=torch.float64)}, ways
+
+
+def test_where_contact_begins_and_ends_forces_are_means_over_a_step():
+    """Pressing over the step around now, damping and friction over the way that led here, from their definition."""
+    inputs, ways = touching_plane(400)
+    v, normal, program = inputs["v"].numpy(), TILT, contact_program(400)
+    numbers = {n: float(inputs[n]) for n in ("k_e", "k_d", "k_f", "friction", "dt")}
+    v_n = v @ normal
+    depth = ways.numpy() * numbers["dt"] * np.abs(v_n)
+    f_n, rubs, share = normal_force(depth, v_n, numbers["dt"], numbers["k_e"], numbers["k_d"])
+    slip = numbers["k_f"] * share[:, None] * (v - v_n[:, None] * normal)
+    b = numbers["friction"] * rubs
+    expected = f_n[:, None] * normal - slip * (b / np.sqrt(b**2 + (slip**2).sum(1) + 1e-24))[:, None]
+    still = {"gravity": torch.zeros(3, dtype=torch.float64), "inv_mass": 1e3 * inputs["inv_mass"]}
+    found = simulate({**inputs, **still}, 1, program)["v"] - inputs["v"]
+    # The way down to a plane 1 m away rounds by 1e-16 m, of ways of 1e-4 m: 1e-12 of forces of 100 N.
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-9)
+    assert ((ways < -0.5) == (np.abs(expected).max(1) == 0)).all()
+    assert (rubs <= f_n * (1 + 1e-12)).all()  # friction stays in its cone
+
+
+def test_where_contact_begins_gradients_are_those_of_differences(gradient_errors):
+    inputs, ways = touching_plane(40, seed=1)
+    kinks = torch.stack([(ways - kink).abs() for kink in (-0.5, 0.0, 0.5, 1.0)]).amin()
+    assert float(kinks) > 1e-3  # in ways of 0.1 mm and more: differences of 1e-8 m do not cross one
+    program = contact_program(40)
+    weight = torch.randn(40, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+    def loss(t):
+        return (simulate({**inputs, **t}, 1, program)["v"] * weight).sum()
+
+    lengths = ("x", "v", "radius", "plane_normal", "plane_offset")
+    near = gradient_errors(loss, {n: inputs[n] for n in lengths}, h=1e-9)
+    far = gradient_errors(loss, {n: inputs[n] for n in ("k_e", "k_d", "k_f", "friction", "inv_mass", "dt")}, h=1e-5)
+    # Rounding: 1e-16 / h of the largest derivatives by lengths, and of 1 for the rest, whose derivatives are some 1e-3.
+    assert max(near.values()) <= 2e-6 and max(far.values()) <= 1e-7, (near, far)
 
 
 def test_contact_never_pulls_and_friction_stays_in_its_cone():

@@ -78,7 +78,7 @@ def test_every_parameter(name: str, steps: int, tolerance: float):
     Hard contacts over many steps are solved exactly: sweeps that are cut off switch inside, which no impulse shows. In
     one step they are the better ones for differences, since they have no tolerance.
     """
-    options = {"solver": "newton" if steps > 1 else "sweeps"} if name == "coupled" else {}
+    options = {"solver": "newton" if steps > 1 else "pgs"} if name == "coupled" else {}
     counts, seeds = SoftCounts(), 4 if name == "coupled" else 3
     for seed in range(seeds):
         check_soft_gradients(case(name, seed, **options), steps, tolerance, seed, counts)

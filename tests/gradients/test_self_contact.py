@@ -125,8 +125,9 @@ def test_gradients_against_differences(name: str, steps: int, integrator: str, d
     """Of the end, along random directions, against differences of fourth order.
 
     A direction counts as near a switch if other pairs touch at +-h or +-2h at the start, in the middle or at the end
-    than at 0, or if second differences are those of a jump: the damping begins with one. It is then tested with
-    smaller steps, which must agree.
+    than at 0, or if second differences, over h, are as large as what is not tolerated: the force has kinks where the
+    share of a step in contact begins to grow and where it is whole. It is then tested with smaller steps, which must
+    agree.
     """
     model, x, v = start(name)
     tables = triangles_of(model)
@@ -172,13 +173,15 @@ def test_gradients_against_differences(name: str, steps: int, integrator: str, d
                 if right := abs(got - wanted) <= tolerance * size:
                     break
                 jump = max(abs(high - 2 * value + low) for high, low in ((up, down), (up2, down2))) / h
-                assert jump > 1e-4 * size or any(touching(there) != active for _, there in ends), (n, got, wanted)
+                assert jump > tolerance * size or any(touching(there) != active for _, there in ends), (n, got, wanted)
                 near += 1
             assert right, (n, got, wanted)
             if abs(wanted) > floor:
                 seen.add(n)
     print(f"{name}, {steps} {integrator} steps: {near} of {2 * len(leaves)} directions near a switch")
-    assert near <= (0 if steps == 1 else 9)  # of three times as many tries
+    # Of three times as many tries. Hundreds of pairs, a way of 0.1 to 1 mm in an implicit step, and differences of 1e-6
+    # m: one of a few directions crosses a kink.
+    assert near <= (9 if steps > 1 else 4 if integrator == "implicit" else 0)
     assert seen >= {"x", "xd", "mu", "skin_k_e", "skin_thickness"}, seen
 
 

@@ -34,7 +34,12 @@ from kinema.scene.shapes.random_tree import random_tree
 from kinema.scene.shapes.solids import solid
 from kinema.storage import objects
 
-WORDS = {"law": "mlcp", "solver": "newton", "relaxation": {"tuple": [1.0, 1.0]}}  # of a contact; else numbers
+WORDS = {
+    "law": "mlcp",
+    "solver": "newton",
+    "relaxation": {"tuple": [1.0, 1.0]},
+    "averaged": True,
+}  # of a contact; else numbers
 
 
 def same(one: Any, two: Any) -> bool:

@@ -41,8 +41,8 @@ def one_particle() -> Program:
     sphere = Sphere(centre=n["sphere_centre"], radius=n["sphere_radius"])
     box = Box(centre=n["box_centre"], half=n["box_half"], rotation=n["box_rotation"])
     law = Penalty(k_e=n["k_e"], k_d=n["k_d"], k_f=n["k_f"], mu=n["friction"])
-    p.call(particle_contact, x, v, n["radius"], plane, sphere, box, law, f, count=1)
     inv_mass, gravity, dt = p.parameter("inv_mass", Float, 1), p.parameter("gravity", vec3), p.parameter("dt", Float)
+    p.call(particle_contact, x, v, n["radius"], plane, sphere, box, law, dt, f, count=1)
     p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=1)
     return p
 

@@ -9,15 +9,33 @@ depth d > 0 with unit normal n and velocity v, v_n = n.v and v_t = v - n v_n:
 The normal force never pulls, and is damped only while the particle approaches. Friction is a smooth cone in place of
 gradSim's clamp per axis, which is `box_force`: -k_f v_t for slow sliding (sticking creeps), -b v_t/|v_t| for fast
 sliding, below b always. eps = 1e-12 N keeps it finite where b and v_t vanish together.
+
+That force jumps by k_d |v_n| when a particle touches. The place of the first step inside then decides how much it
+feels, the motion is a discontinuous function of where it began, and its derivative, however exact, is not the slope
+that this function has. So a force is what acts during a step, for the share of it that there is contact. With the way
+w = dt |v_n| along the normal in a step, (x)_0^w = min(max(x, 0), w) and (x)+ = max(x, 0),
+
+    h = (d + w/2)_0^w,    f_press = k_e (h^2 / (2 w) + (d - w/2)+)      mean over the step around now: k_e d if d > w/2
+    s = (d)_0^w / w,      f_damp  = k_d |v_n| s                         share of the way that led here, approaching
+    f_n = f_press + f_damp
+
+Velocities of semi-implicit Euler, and of implicit steps, are those of the way that led to the positions they come with:
+x - dt v is where a step began, and x + dt v / 2 where about the next half of one ends. All damping of an approach is
+therefore exactly k_d d as an impulse, whenever the step begins. Friction acts for the same share: k_f s in place of
+k_f, with b = mu (k_e ((d)+ - (1 - s) (d)_0^w / 2) + f_damp), what presses in that share, at most mu f_n. When things
+separate, s = h / w and b = mu f_n. From a depth of w on this is the law above. It is continuous in positions and
+velocities; its slopes are at most about k_e, k_d / dt and k_f / dt. A body is pressed already where the gap is less
+than w/2, so that contacts are looked at from there on. dt = 0 stands for the law above, as it is at an instant.
 """
 
-from kinema.contact.shapes import Touch
+from kinema.contact.shapes import FAR, Touch
 from kinema.kinematics.tree import Branches, Tree
 from kinema.lang import (
     Array,
     Float,
     Index,
     Int,
+    abs,
     clamp,
     cross,
     dot,
@@ -25,7 +43,6 @@ from kinema.lang import (
     kernel,
     mat33,
     max,
-    min,
     norm,
     record,
     rsqrt,
@@ -35,6 +52,7 @@ from kinema.lang import (
 from kinema.math import Force, Motion
 
 TINY_FORCE = 1e-12  # [N], eps of the friction law; its cube must be a float32
+TINY_WAY = 1e-12  # [m], the least way of a step along the normal
 
 
 @record
@@ -73,30 +91,55 @@ class Penalty:
 
 
 @func
-def penalty_force(depth: Float, n: vec3, v: vec3, k_e: Float, k_d: Float, k_f: Float, mu: Float):
-    """Force [N] on a particle at `depth` [m] > 0 under a surface with unit normal n, moving at v [m/s]."""
+def reach_of(v: vec3, dt: Float):
+    """Gap [m] below which something that moves at v [m/s] may be pressed in a step: at least dt |v| / 2."""
+    return 0.5 * dt * (abs(v.x) + abs(v.y) + abs(v.z))
+
+
+@func
+def normal_force(depth: Float, v_n: Float, dt: Float, k_e: Float, k_d: Float):
+    """Force along the normal [N], what of it rubs [N], and the share of the step in which it does [-]."""
+    way = max(dt * abs(v_n), TINY_WAY)
+    inside = clamp(depth + 0.5 * way, 0.0, way)
+    share = inside / way
+    force = k_e * (0.5 * inside * share + max(depth - 0.5 * way, 0.0))
+    rubs = force
+    if v_n < 0.0:
+        inside = clamp(depth, 0.0, way)
+        share = inside / way
+        damped = -k_d * v_n * share
+        force = force + damped
+        rubs = k_e * (max(depth, 0.0) - 0.5 * inside * (1.0 - share)) + damped
+    return force, rubs, share
+
+
+@func
+def penalty_force(depth: Float, n: vec3, v: vec3, dt: Float, k_e: Float, k_d: Float, k_f: Float, mu: Float):
+    """Force [N] on a particle at `depth` [m] under a surface with unit normal n, below 0 for a gap, moving at v [m/s].
+
+    Mean over a step of dt [s]; with dt = 0 the force at an instant, for a depth above 0.
+    """
     v_n = dot(n, v)
     v_t = v - n * v_n
-    f_n = k_e * depth - k_d * min(v_n, 0.0)
-    b = mu * f_n
-    slow = k_f * b * rsqrt(b * b + k_f * k_f * dot(v_t, v_t) + TINY_FORCE * TINY_FORCE)
+    f_n, rubs, share = normal_force(depth, v_n, dt, k_e, k_d)
+    b, k = mu * rubs, k_f * share
+    slow = k * b * rsqrt(b * b + k * k * dot(v_t, v_t) + TINY_FORCE * TINY_FORCE)
     return n * f_n - v_t * slow
 
 
 @func
-def box_force(depth: Float, n: vec3, v: vec3, k_e: Float, k_d: Float, k_f: Float, mu: Float):
+def box_force(depth: Float, n: vec3, v: vec3, dt: Float, k_e: Float, k_d: Float, k_f: Float, mu: Float):
     """As `penalty_force`, with friction in a box: -clamp(k_f v_t, -b, b) along each of two axes across n.
 
     The axes are those of Duff et al. [2017]: x and y for n = z. They turn with n, but jump where n.z changes its sign.
     """
-    v_n = dot(n, v)
-    f_n = k_e * depth - k_d * min(v_n, 0.0)
-    b = mu * f_n
+    f_n, rubs, share = normal_force(depth, dot(n, v), dt, k_e, k_d)
+    b, k = mu * rubs, k_f * share
     side = 1.0 if n.z >= 0.0 else -1.0
     a = -1.0 / (side + n.z)
     one = vec3(1.0 + side * a * n.x * n.x, side * a * n.x * n.y, -side * n.x)
     two = vec3(a * n.x * n.y, side + a * n.y * n.y, -n.y)
-    return n * f_n - one * clamp(k_f * dot(one, v), -b, b) - two * clamp(k_f * dot(two, v), -b, b)
+    return n * f_n - one * clamp(k * dot(one, v), -b, b) - two * clamp(k * dot(two, v), -b, b)
 
 
 @func
@@ -143,41 +186,44 @@ def particle_contact(
     sphere: Sphere,
     box: Box,
     law: Penalty,
+    dt: Float,
     f: Array[vec3],
 ):
     """Contact forces [N] of a plane, a sphere and a box that do not move, added to the forces of the particles.
 
-    x [m], v [m/s], radius of the particles [m], f [N]. Forces of shapes that are touched at once are added. A shape
-    that is not wanted is put out of reach: a plane at offset -1e6, a sphere or box at z = -1e6.
+    x [m], v [m/s], radius of the particles [m], dt [s], f [N]. Forces of shapes that are touched at once are added. A
+    shape that is not wanted is put out of reach: a plane at offset -1e6, a sphere or box at z = -1e6.
 
     Gradients:
-        Exact, with respect to x, v and every number. At the centre of the sphere, the normal is +z and depth and
-        normal have derivative 0. Inside the box, on a tie of faces, the first axis is taken, and the positive side
-        where a coordinate is 0. The force jumps by k_d |v_n| when an approaching particle touches; the derivative
-        does not see the jump. At v_t = 0 the friction is 0, with derivative -k_f b / sqrt(b^2 + eps^2).
+        Exact, with respect to x, v and every number, of a force that is continuous: see `penalty_force`. At the centre
+        of the sphere, the normal is +z and depth and normal have derivative 0. Inside the box, on a tie of faces, the
+        first axis is taken, and the positive side where a coordinate is 0. At v_t = 0 the friction is 0, with
+        derivative -k_f b / sqrt(b^2 + eps^2). With dt = 0 the force jumps by k_d |v_n| when an approaching particle
+        touches; the derivative does not see the jump.
     """
     at = x[i]
     velocity = v[i]
+    far = radius + reach_of(velocity, dt)
 
     height = dot(plane.normal, at) - plane.offset
-    if height < radius:
-        f[i] += penalty_force(radius - height, plane.normal, velocity, law.k_e, law.k_d, law.k_f, law.mu)
+    if height < far:
+        f[i] += penalty_force(radius - height, plane.normal, velocity, dt, law.k_e, law.k_d, law.k_f, law.mu)
 
     r = at - sphere.centre
     distance = norm(r)
     reach = sphere.radius + radius
-    if distance < reach:
+    if distance < sphere.radius + far:
         normal = sphere_normal(r, distance)
-        f[i] += penalty_force(reach - distance, normal, velocity, law.k_e, law.k_d, law.k_f, law.mu)
+        f[i] += penalty_force(reach - distance, normal, velocity, dt, law.k_e, law.k_d, law.k_f, law.mu)
 
     q = transpose(box.rotation) @ (at - box.centre)
     side = vec3(1.0 if q.x >= 0.0 else -1.0, 1.0 if q.y >= 0.0 else -1.0, 1.0 if q.z >= 0.0 else -1.0)
     e = vec3(side.x * q.x - box.half.x, side.y * q.y - box.half.y, side.z * q.z - box.half.z)
-    if max(e.x, e.y, e.z) < radius:
+    if max(e.x, e.y, e.z) < far:
         depth, normal_B = box_surface(e, side)
-        if depth < radius:
+        if depth < far:
             normal = box.rotation @ normal_B
-            f[i] += penalty_force(radius - depth, normal, velocity, law.k_e, law.k_d, law.k_f, law.mu)
+            f[i] += penalty_force(radius - depth, normal, velocity, dt, law.k_e, law.k_d, law.k_f, law.mu)
 
 
 @record
@@ -188,6 +234,17 @@ class Ends:
     second: Array[Int]
     first_last: Array[Int]
     second_last: Array[Int]
+
+
+@func
+def meet(tree, ends, c, point: vec3, p, V):
+    """Arms of a point [m] about the origins of both trees, and how fast the first link moves there past the second."""
+    one, two, arm, other = ends.first[c], ends.second[c], point, point
+    if one > 0:
+        arm = point - p[tree.root[one - 1]]
+    if two > 0:
+        other = point - p[tree.root[two - 1]]
+    return arm, other, V[one].v + cross(V[one].w, arm) - V[two].v - cross(V[two].w, other)
 
 
 @func
@@ -206,6 +263,7 @@ def link_contact(
     branches: Branches,
     ends: Ends,
     touch: Touch,
+    dt: Float,
     k_e: Float,
     k_d: Float,
     k_f: Float,
@@ -215,16 +273,17 @@ def link_contact(
     V: Array[Motion],
     drive: Array[Float],
 ):
-    """Adds to `drive` what the contacts of links do to the joints [N m, N], equal and opposite on both links."""
+    """Adds to `drive` what the contacts of links do to the joints [N m, N], equal and opposite on both links.
+
+    Mean over a step of dt [s], see `penalty_force`; with 0 at an instant.
+
+    Gradients:
+        Exact, of a force that is continuous where the candidates are; with dt = 0 it jumps where contact begins.
+    """
     for c in range(len(ends.first)):
-        if touch.gap[c] < 0.0:
-            one, two, point = ends.first[c], ends.second[c], touch.point[c]
-            arm, other = point, point
-            if one > 0:
-                arm = point - p[tree.root[one - 1]]
-            if two > 0:
-                other = point - p[tree.root[two - 1]]
-            v = V[one].v + cross(V[one].w, arm) - V[two].v - cross(V[two].w, other)
-            f = penalty_force(-touch.gap[c], touch.normal[c], v, k_e, k_d, k_f, friction[c])
-            add_push(branches, S, ends.first_last[c], Force(cross(arm, f), f), 1.0, drive)
-            add_push(branches, S, ends.second_last[c], Force(cross(other, f), f), -1.0, drive)
+        if touch.gap[c] < FAR:
+            arm, other, v = meet(tree, ends, c, touch.point[c], p, V)
+            if touch.gap[c] < reach_of(v, dt):
+                f = penalty_force(-touch.gap[c], touch.normal[c], v, dt, k_e, k_d, k_f, friction[c])
+                add_push(branches, S, ends.first_last[c], Force(cross(arm, f), f), 1.0, drive)
+                add_push(branches, S, ends.second_last[c], Force(cross(other, f), f), -1.0, drive)

@@ -6,7 +6,7 @@ of the ball, and its opposite on the shape along the same line: forces and momen
 A step places the shapes, calls one kernel per kind of shape, and carries to the links what the shapes have felt:
 
     p.call(place_shapes, shapes, frames, seen, placed)
-    p.call(particle_kernels()[BOX], shapes, which, seen, placed, skin, x, v, f, press, count=particles)
+    p.call(particle_kernels()[BOX], shapes, which, seen, placed, skin, dt, x, v, f, press, count=particles)
     p.call(push_links, shapes, frames, placed, press, push)
 
 `seen` and `placed` hold the same numbers. What touches is found with `seen`, which is never differentiated, and forces
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from kinema.contact.compliant import penalty_force
+from kinema.contact.compliant import penalty_force, reach_of
 from kinema.contact.hulls import Hulls, from_hull, hull_feature, hull_scale
 from kinema.contact.round_box import box_surface
 from kinema.contact.shapes import Shapes, direction, place
@@ -175,40 +175,52 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
     """Kernels of particles against shapes, by the kind of shape.
 
     Args:
-        law: Force [N] of (depth [m], n, v [m/s], k_e, k_d, k_f, mu): `penalty_force` (smooth cone) or `box_force`.
+        law: Force [N] of (depth [m], n, v [m/s], dt [s], k_e, k_d, k_f, mu): `penalty_force` (smooth cone) or
+            `box_force`.
 
     Returns:
         Kernels over particles with the arguments
 
-            shapes, which, seen, placed, skin, x, v, f, press
+            shapes, which, seen, placed, skin, dt, x, v, f, press
 
         and after `which` the tables `hulls: Hulls` for cylinders (prisms, as for rigid spheres) and meshes, or
-        `terrain: Terrain`, whose tables must reach as far as the largest radius. `which` are the numbers of the
-        shapes; `x` [m], `v` [m/s] and `f` [N] belong to the particles, `press` to all shapes. Forces are added to `f`,
-        their opposites to `press`, moments about `placed.p`; shapes of the world feel nothing.
+        `terrain: Terrain`, whose tables must reach as far as the largest radius and way of a step. `which` are the
+        numbers of the shapes; `dt` [s] is the time over which forces are means, 0 for those at an instant; `x` [m], `v`
+        [m/s] and `f` [N] belong to the particles, `press` to all shapes. Forces are added to `f`, their opposites to
+        `press`, moments about `placed.p`; shapes of the world feel nothing.
 
     Gradients:
-        Exact, with respect to everything but tables, for the features found; see the families of rigid spheres and
-        `penalty_force` for what jumps. Where the centre of a ball is on the centre line of a sphere or capsule, the
-        normal is +z, and normal and depth have derivative 0.
+        Exact, with respect to everything but tables, for the features found; see the families of rigid spheres for
+        what jumps. The force of a feature is continuous where contact begins and ends, but with dt = 0. Where the
+        centre of a ball is on the centre line of a sphere or capsule, the normal is +z, and normal and depth have
+        derivative 0.
     """
 
     @func
-    def touch(i, j, depth: Float, n: vec3, d: vec3, shapes, placed, skin, v, f, press):
+    def reach(i, j, away: vec3, shapes, seen, skin, dt: Float, v):
+        """Distance [m] from shape j below which particle i may be pressed in a step."""
+        velocity = v[i]
+        if shapes.link[j] > 0:
+            V = seen.V[j]
+            velocity = velocity - V.v - cross(V.w, away)
+        return skin.radius[i] + reach_of(velocity, dt)
+
+    @func
+    def touch(i, j, depth: Float, n: vec3, d: vec3, shapes, placed, skin, dt: Float, v, f, press):
         """Add the force on particle i, which is d [m] from the origin of shape j."""
         velocity = v[i]
         if shapes.link[j] > 0:
             V = placed.V[j]
             velocity = velocity - V.v - cross(V.w, d)
-        force = law(depth, n, velocity, skin.k_e[i], skin.k_d[i], skin.k_f[i], skin.friction[i])
+        force = law(depth, n, velocity, dt, skin.k_e[i], skin.k_d[i], skin.k_f[i], skin.friction[i])
         f[i] += force
         if shapes.link[j] > 0:
             press[j] -= Force(cross(d, force), force)
 
-    def against(surface: Func, reach: Func | None = None) -> Kernel:
-        """The kernel of a kind of shape with its own signed distance, within a ball of `reach` if it has an end."""
-        endless = reach is None
-        around = reach or round_reach
+    def against(surface: Func, size: Func | None = None) -> Kernel:
+        """The kernel of a kind of shape with its own signed distance, within a ball of `size` if it has an end."""
+        endless = size is None
+        around = size or round_reach
 
         @kernel
         def touch_shapes(
@@ -218,6 +230,7 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
             seen: Placed,
             placed: Placed,
             skin: Skin,
+            dt: Float,
             x: Array[vec3],
             v: Array[vec3],
             f: Array[vec3],
@@ -229,13 +242,14 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
                 for k in range(len(which)):
                     j = which[k]
                     away = at - seen.p[j]
-                    span = around(seen.size[j]) + radius  # as large as it is now: sizes can be learned
+                    far = reach(i, j, away, shapes, seen, skin, dt, v)
+                    span = around(seen.size[j]) + far  # as large as it is now: sizes can be learned
                     if endless or dot(away, away) < span * span:
                         distance, _ = surface(seen.R[j], away, seen.size[j])
-                        if distance < radius:
+                        if distance < far:
                             d = at - placed.p[j]
                             distance, n = surface(placed.R[j], d, placed.size[j])
-                            touch(i, j, radius - distance, n, d, shapes, placed, skin, v, f, press)
+                            touch(i, j, radius - distance, n, d, shapes, placed, skin, dt, v, f, press)
 
         return touch_shapes
 
@@ -248,6 +262,7 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
         seen: Placed,
         placed: Placed,
         skin: Skin,
+        dt: Float,
         x: Array[vec3],
         v: Array[vec3],
         f: Array[vec3],
@@ -260,15 +275,16 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
                 j = which[k]
                 away, scale = at - seen.p[j], hull_scale(seen, hulls, j)
                 largest = max(abs(scale.x), abs(scale.y), abs(scale.z))
-                span = select(hulls.cylinder[j] == 1, round_reach(seen.size[j]), shapes.reach[j] * largest) + radius
+                far = reach(i, j, away, shapes, seen, skin, dt, v)
+                span = select(hulls.cylinder[j] == 1, round_reach(seen.size[j]), shapes.reach[j] * largest) + far
                 if dot(away, away) < span * span:
                     q = transpose(seen.R[j]) @ away
                     face, edge = hull_feature(hulls, j, scale, q)
                     distance, _ = from_hull(hulls, face, edge, scale, q)
-                    if distance < radius:
+                    if distance < far:
                         d, R = at - placed.p[j], placed.R[j]
                         distance, n = from_hull(hulls, face, edge, hull_scale(placed, hulls, j), transpose(R) @ d)
-                        touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, v, f, press)
+                        touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, dt, v, f, press)
 
     @kernel
     def touch_terrain(
@@ -279,6 +295,7 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
         seen: Placed,
         placed: Placed,
         skin: Skin,
+        dt: Float,
         x: Array[vec3],
         v: Array[vec3],
         f: Array[vec3],
@@ -289,17 +306,18 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
             at, radius = x[i], skin.radius[i]
             for k in range(len(which)):
                 j = which[k]
-                q = transpose(seen.R[j]) @ (at - seen.p[j])
-                face, feature = nearest_triangle(terrain, q, radius)
+                away = at - seen.p[j]
+                q, far = transpose(seen.R[j]) @ away, reach(i, j, away, shapes, seen, skin, dt, v)
+                face, feature = nearest_triangle(terrain, q, far)
                 if face >= 0:
                     distance, n = from_feature(terrain, face, feature, q)
-                    other = valley_face(terrain, q, radius, distance, n)
+                    other = valley_face(terrain, q, far, distance, n)
                     d, R = at - placed.p[j], placed.R[j]
                     distance, n = from_feature(terrain, face, feature, transpose(R) @ d)
-                    touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, v, f, press)
+                    touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, dt, v, f, press)
                     if other >= 0:
                         distance, n = from_feature(terrain, other, 0, transpose(R) @ d)
-                        touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, v, f, press)
+                        touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, dt, v, f, press)
 
     rounded = against(round_distance, round_reach)
     return {

@@ -22,11 +22,12 @@ which vanishes relative to p in every rigid motion of both; its transpose gives 
 A vertex touches no triangle of its own thing that is nearer than D at rest. Contact does not know sides: what has
 passed through a triangle is pushed on to the other side.
 
-A step finds the pairs from the positions at its start, and then forms forces. The search is not differentiated:
+A step finds the pairs from positions and velocities at its start, and then forms forces. Pairs are near if their
+distance is below D and what they may approach each other in half a step. The search is not differentiated:
 
     p.call(bound_triangles, ...); p.call(measure_cells, ...); p.call(choose_buckets, ...); p.call(sort_triangles, ...)
     p.call(sort_boxes, ...); p.call(find_triangles, ...); p.call(gather_pairs, ...)
-    p.call(pair_forces, surface, pairs, skin, x, v, f, count=room)
+    p.call(pair_forces, surface, pairs, skin, dt, x, v, f, count=room)
 
 Triangles are sorted by the cell of a grid that the low corner of their box is in, cells by number into a table of
 buckets: any size of the world has room, cells that share a bucket only cost time. A cell is as wide as the largest box
@@ -38,7 +39,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from kinema.contact.compliant import penalty_force
+from kinema.contact.compliant import penalty_force, reach_of
 from kinema.contact.shapes import TINY
 from kinema.lang import (
     Array,
@@ -100,6 +101,7 @@ class SoftSkin:
     k_d: Damping [N s/m].
     k_f: Slow friction [N s/m].
     friction: Coefficient mu [-].
+    averaged: 1 for forces that are means over the step, 0 for those at an instant.
     """
 
     thickness: Array[Float]
@@ -107,6 +109,7 @@ class SoftSkin:
     k_d: Array[Float]
     k_f: Array[Float]
     friction: Array[Float]
+    averaged: Array[Int]
 
 
 @record
@@ -163,19 +166,28 @@ def measure_cells(
     vertex: Array[Int],
     thickness: Array[Float],
     wide: Float,
+    dt: Float,
+    v: Array[vec3],
     low: Array[vec3],
     high: Array[vec3],
     width: Array[Float],
 ):
-    """Cells are as wide as the largest box and, on both sides, the distance of the search: `wide` thicknesses."""
-    largest, thickest = 0.0, 0.0
+    """Cells are as wide as the largest box and, on both sides, the distance of the search.
+
+    That is `wide` thicknesses and what two vertices with velocities v [m/s] may approach each other in half of dt [s].
+    """
+    largest, thickest, slowest, fastest = 0.0, 0.0, v[vertex[0]], v[vertex[0]]
     for t in range(len(low)):
         size = high[t] - low[t]
         largest = max(largest, size.x, size.y, size.z)
     for i in range(len(vertex)):
+        u = v[vertex[i]]
         thickest = max(thickest, thickness[vertex[i]])
-    width[0] = (largest + 2.0 * wide * thickest) * ROUNDING
-    width[1] = wide * thickest
+        slowest = vec3(min(slowest.x, u.x), min(slowest.y, u.y), min(slowest.z, u.z))
+        fastest = vec3(max(fastest.x, u.x), max(fastest.y, u.y), max(fastest.z, u.z))
+    far = wide * thickest + reach_of(fastest - slowest, dt)
+    width[0] = (largest + 2.0 * far) * ROUNDING
+    width[1] = far
 
 
 @func
@@ -273,11 +285,15 @@ def search_kernel(slots: int) -> Kernel:
         boxes: Boxes,
         thickness: Array[Float],
         wide: Float,
+        dt: Float,
         x: Array[vec3],
+        v: Array[vec3],
         near: Array[Int],
         found: Array[Int],
     ):
-        """Triangles nearer to vertex i than `wide` times the distance of contact: their number, and `slots` of them.
+        """Triangles near vertex i: their number, and `slots` of them.
+
+        They are nearer than `wide` times the distance of contact and what they may approach in half of dt [s].
 
         If more boxes than there is room for are near, the number is beyond the slots too.
         """
@@ -302,7 +318,10 @@ def search_kernel(slots: int) -> Kernel:
             one, two, three = surface.corner[t]
             if one != p and two != p and three != p:
                 a, distance = x[one], 0.5 * (thick + thickness[one])
-                if square_distance(q - a, x[two] - a, x[three] - a) < wide * wide * distance * distance:
+                u = v[p]
+                moving = max(reach_of(u - v[one], dt), reach_of(u - v[two], dt), reach_of(u - v[three], dt))
+                far = wide * distance + moving
+                if square_distance(q - a, x[two] - a, x[three] - a) < far * far:
                     new = True
                     if own == surface.owner[one]:
                         a = surface.rest[one]
@@ -364,6 +383,7 @@ def pair_forces(
     pair: Array[ivec2],
     pairs: Array[Int],
     skin: SoftSkin,
+    dt: Float,
     x: Array[vec3],
     v: Array[vec3],
     f: Array[vec3],
@@ -373,9 +393,9 @@ def pair_forces(
     The numbers of the law are those of the vertex; the distance is the mean of its thickness and the triangle's.
 
     Gradients:
-        Exact, with respect to x, v and all numbers of the skin, for the pairs found. Continuous but for the jump
-        k_d |v_n| of the damping where contact begins, which derivatives do not see. Where a vertex is on a triangle, it
-        is pushed to the side of its normal.
+        Exact, with respect to x, v and all numbers of the skin, for the pairs found, of a continuous force; where it is
+        not averaged, it jumps by k_d |v_n| where contact begins, which derivatives do not see. Where a vertex is on a
+        triangle, it is pushed to the side of its normal.
     """
     if e < pairs[0]:
         p, t = pair[e]
@@ -386,6 +406,8 @@ def pair_forces(
         edge_share, corner_share = surface.edge_share[t], surface.corner_share[t]
         distance = 0.5 * (skin.thickness[p] + skin.thickness[i])
         k_e, k_d, k_f, friction = skin.k_e[p], skin.k_d[p], skin.k_f[p], skin.friction[p]
+        step = select(skin.averaged[p] > 0, dt, 0.0)
+        far = distance + max(reach_of(vp - va, step), reach_of(vp - vb, step), reach_of(vp - vc, step))
         m = cross(b, c)
         size = max(norm(m), TINY * TINY)
         N = m / size
@@ -428,12 +450,12 @@ def pair_forces(
                 share = (corner_share.x, corner_share.y, corner_share.z)[n - 4]
             out = q - sum_of(w, zero, b, c)
             away = abs(h) if n == 0 else norm(out)
-            if share != 0.0 and away < distance:
+            if share != 0.0 and away < far:
                 normal = side if n == 0 or away <= TINY else out / away
                 speed = dot(normal, vp - sum_of(w, va, vb, vc))
                 u = slide + normal * (speed - dot(normal, slide))
                 depth = distance - away
-                force = share * penalty_force(depth, normal, u, k_e, k_d, k_f, friction)
+                force = share * penalty_force(depth, normal, u, step, k_e, k_d, k_f, friction)
                 pushed = normal * dot(normal, force)
                 total = total + force
                 dragged = dragged + (force - pushed)

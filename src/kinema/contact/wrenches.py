@@ -5,9 +5,9 @@ A wrench is in world axes about the origin of the link's tree, as all spatial ve
 
 from __future__ import annotations
 
-from kinema.contact.compliant import Ends, penalty_force
+from kinema.contact.compliant import Ends, meet, penalty_force, reach_of
 from kinema.contact.rows import Loops, Sides, tangents
-from kinema.contact.shapes import Touch
+from kinema.contact.shapes import FAR, Touch
 from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, Int, cross, func, kernel, mat33, vec3
 from kinema.math import Force, Motion
@@ -71,6 +71,7 @@ def compliant_wrenches(
     tree: Tree,
     ends: Ends,
     touch: Touch,
+    dt: Float,
     k_e: Float,
     k_d: Float,
     k_f: Float,
@@ -81,15 +82,10 @@ def compliant_wrenches(
 ):
     """Adds the forces of compliant contacts, those that `compliant.link_contact` turns into forces of joints."""
     for c in range(len(ends.first)):
-        if touch.gap[c] < 0.0:
-            one, two, point = ends.first[c], ends.second[c], touch.point[c]
-            arm, other = point, point
-            if one > 0:
-                arm = point - p[tree.root[one - 1]]
-            if two > 0:
-                other = point - p[tree.root[two - 1]]
-            v = V[one].v + cross(V[one].w, arm) - V[two].v - cross(V[two].w, other)
-            f = penalty_force(-touch.gap[c], touch.normal[c], v, k_e, k_d, k_f, friction[c])
-            none = vec3(0.0, 0.0, 0.0)
-            add_wrench(tree, p, one, point, none, f, push)
-            add_wrench(tree, p, two, point, none, -f, push)
+        if touch.gap[c] < FAR:
+            _, _, v = meet(tree, ends, c, touch.point[c], p, V)
+            if touch.gap[c] < reach_of(v, dt):
+                f = penalty_force(-touch.gap[c], touch.normal[c], v, dt, k_e, k_d, k_f, friction[c])
+                none = vec3(0.0, 0.0, 0.0)
+                add_wrench(tree, p, ends.first[c], touch.point[c], none, f, push)
+                add_wrench(tree, p, ends.second[c], touch.point[c], none, -f, push)

@@ -84,6 +84,7 @@ class MatterArrays:
         held: 1 for particles that stay where they are, shape (n,).
         touching: 1 for particles that touch shapes, shape (n,).
         square: 1 for particles whose friction with shapes is within a square, 0 for a circle, shape (n,).
+        averaged: 1 for particles whose contact forces are means over the step, 0 for those at an instant, shape (n,).
         solids: Tetrahedra, by energy.
         cloth: Triangles; None if there are none.
         ends: Of springs, shape (springs, 2).
@@ -100,6 +101,7 @@ class MatterArrays:
     held: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     touching: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     square: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    averaged: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     solids: list[SolidArrays] = field(default_factory=list)
     cloth: ClothArrays | None = None
     ends: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32))
@@ -154,6 +156,7 @@ def find_matter(
         square=np.repeat([int(m.skin is not None and not m.skin.cone) for m in matter], np.diff(starts)).astype(
             np.int32
         ),
+        averaged=np.repeat([int(m.skin is None or m.skin.averaged) for m in matter], np.diff(starts)).astype(np.int32),
     )
     _add(made, "point_mass", [(m.name, m.mass) for m in matter])
     for name in OF_SKIN:

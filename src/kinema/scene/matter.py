@@ -111,6 +111,9 @@ class Skin:
         thickness: Distance that cloth and solids keep from themselves [m], and from each other the mean of both; 0 lets
             them pass through each other. Best below the height of their triangles.
         neighbours: Room for triangles near a vertex, and for half as many on average.
+        averaged: Forces are what acts during a step, from when contact begins on, so that gradients see when it does.
+            Without it they are those of gradSim, which jump by k_d times the speed when something touches: for
+            comparison with the paper only, as gradients are then wrong by factors, however short the step.
     """
 
     radius: float = 0.0
@@ -121,14 +124,17 @@ class Skin:
     cone: bool = True
     thickness: float = 0.0
     neighbours: int = 16
+    averaged: bool = True
 
     def __post_init__(self) -> None:
         wrong = {n: x for n, x in vars(self).items() if not isinstance(x, SupportsFloat) or not 0 <= float(x) < np.inf}
         if wrong:
             name, value = next(iter(wrong.items()))
             raise ModelError(f"Skin({name}=...) is not usable", got=value, expected="a finite number, not below 0")
-        if not isinstance(self.cone, bool):
-            raise ModelError("Skin(cone=...) is not usable", got=self.cone, expected="True or False")
+        for name in ("cone", "averaged"):
+            if not isinstance(getattr(self, name), bool):
+                got = getattr(self, name)
+                raise ModelError(f"Skin({name}=...) is not usable", got=got, expected="True or False")
 
 
 SKIN = Skin()

@@ -98,6 +98,10 @@ class Contact:
         k_e: Stiffness of compliant contacts [N/m].
         k_d: Their damping while they approach [N s/m].
         k_f: Their friction per speed while they slide slowly [N s/m].
+        averaged: Forces of compliant contacts are what acts during a step, from when contact begins on, so that
+            gradients see when it does. Without it they are those of gradSim, which jump by k_d times the speed when
+            something touches: for comparison with the paper only, as gradients are then wrong by factors, however
+            short the step.
     """
 
     law: str = MLCP
@@ -118,6 +122,7 @@ class Contact:
     k_e: float = 2e4
     k_d: float = 1e2
     k_f: float = 1e2
+    averaged: bool = True
 
     def __post_init__(self) -> None:
         if self.law not in (MLCP, COMPLIANT):
@@ -136,7 +141,9 @@ class Contact:
             what = "Newton's method has no relaxation"
             raise ModelError(what, got=self.relaxation, expected="(1, 1)", fix=f"solver={PGS!r}, whose it is")
         object.__setattr__(self, "relaxation", (float(far[0]), float(far[1])))
-        words = ("law", "solver", "relaxation")
+        if not isinstance(self.averaged, bool):
+            raise ModelError("Contact(averaged=...) is not usable", got=self.averaged, expected="True or False")
+        words = ("law", "solver", "relaxation", "averaged")
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in words}
         most = {"erp": 1, "restitution": 1}
         wrong = [n for n, x in numbers.items() if not _is_number(x) or not 0 <= x <= most.get(n, sys.float_info.max)]

@@ -31,7 +31,7 @@ class Drives:
         resist: What actuators add to the diagonal of the mass matrix.
         touch: Where compliant contacts are; None without them.
         loaded: Bodies that wrenches act on, and the wrenches.
-        soft: Compliant contacts: ends, places and numbers of the law.
+        soft: Compliant contacts: ends, places, time of which forces are means, and numbers of the law.
         felt: What soft matter does to every link.
     """
 
@@ -109,6 +109,8 @@ def _add_compliant_contact(parts: TreeProgram, model: SceneArrays, drives: Drive
         second_last=p.constant("end_second_last", Int, last[candidates.second]),
     )
     law = [p.parameter(f"contact/{n}", Float) for n in ("k_e", "k_d", "k_f")]
-    soft = (ends, touch, *law, p.parameter("friction", Float, len(candidates)))
+    # Of the whole step also where servos act at once: a mean over no time would be the force at an instant.
+    step = Ref(p.buffers["dt"]) if model.contact.averaged else p.constant("instant", Float, 0.0)
+    soft = (ends, touch, step, *law, p.parameter("friction", Float, len(candidates)))
     p.call(link_contact, parts.tree, parts.branches, *soft, parts.p, parts.S, parts.V, drives.force)
     drives.touch, drives.soft = touch, soft

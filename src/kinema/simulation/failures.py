@@ -185,5 +185,5 @@ def check_particles(lack: Tensor | None) -> None:
     step = int(failed.any(0).nonzero()[0])
     raise SimulationError(
         f"implicit step {step} of the particles was not found: {float(lack.detach().max()):.2g} of it is missing",
-        fix="a shorter dt, or Skin(k_d=0), whose force jumps at touch; or on_failure='status' to go on with that error",
+        fix="a shorter dt, or less Skin(friction=...) and k_f; or on_failure='status' to go on with that error",
     )

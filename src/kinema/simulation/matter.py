@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -176,21 +176,27 @@ class MatterProgram:
                 tables = [([s], (around.terrain(s),)) for s in own]
             for numbers, table in tables:
                 which = p.constant(f"touched_{kinds[0]}{numbers[0]}", Int, numbers)
-                for kernels, skin in laws:
-                    where = (around.shapes, which, *table, seen, placed, skin)
+                for kernels, skin, step in laws:
+                    where = (around.shapes, which, *table, seen, placed, skin, step)
                     self._add(kernels[kinds[0]], partial(_touching, where), count)
         return around.shapes, frames, placed
 
-    def _laws_of_contact(self) -> list[tuple[dict[str, Kernel], Skin]]:
-        """Kernels of contact with shapes, and the skins of those whose friction they have."""
+    def _laws_of_contact(self) -> list[tuple[dict[str, Kernel], Skin, Ref]]:
+        """Kernels of contact with shapes, skins of those whose law they have, and the time that forces are means of."""
         numbers = {n: self._skin(n) for n in OF_SKIN if n != "thickness"}
         found = []
-        for name, law, square in (("touching", penalty_force, 0), ("touching_square", box_force, 1)):
-            own = self.matter.touching * (self.matter.square == square)
-            if own.any():
-                skin = Skin(**numbers, touching=self.program.constant(name, Int, own))
-                found.append((particle_kernels(law), skin))
+        for law, square in ((penalty_force, 0), (box_force, 1)):
+            for averaged in (1, 0):
+                own = self.matter.touching * (self.matter.square == square) * (self.matter.averaged == averaged)
+                if own.any():
+                    touching = self.program.constant(f"touching_{square}{averaged}", Int, own)
+                    step = self.dt if averaged else self._instant
+                    found.append((particle_kernels(law), Skin(**numbers, touching=touching), step))
         return found
+
+    @cached_property
+    def _instant(self) -> Ref:
+        return self.program.constant("instant_of_particles", Float, 0.0)
 
     def _skin(self, name: str) -> Ref:
         """A number of the skin of every particle."""
@@ -225,20 +231,33 @@ class MatterProgram:
         wide = p.constant("pair_search", Float, WIDE if self.implicit else 1.0)
         near, found = (p.scratch(f"pair_{n}", Int, vertices * k) for n, k in (("near", 1), ("found", arrays.slots)))
         pair, pairs = p.scratch("pair", ivec2, arrays.room), p.scratch("pairs", Int, 1)
-        skin = SoftSkin(**{n: self._skin(n) for n in OF_SKIN if n != "radius"})
+        skin = SoftSkin(
+            **{n: self._skin(n) for n in OF_SKIN if n != "radius"},
+            averaged=p.constant("surface_averaged", Int, self.matter.averaged),
+        )
         with p.custom() as search:
             p.call(bound_triangles, surface.corner, self.x_now, cells.low, cells.high, count=triangles)
-            p.call(measure_cells, surface.vertex, skin.thickness, wide, cells.low, cells.high, cells.width)
+            p.call(
+                measure_cells,
+                surface.vertex,
+                skin.thickness,
+                wide,
+                self.dt,
+                self.xd_now,
+                cells.low,
+                cells.high,
+                cells.width,
+            )
             p.call(choose_buckets, cells, count=triangles)
             p.call(sort_triangles, cells.bucket, cells.start, cells.listed)
             p.call(sort_boxes, cells, boxes, count=triangles)
-            seek = (surface, cells, boxes, skin.thickness, wide, self.x_now, near, found)
+            seek = (surface, cells, boxes, skin.thickness, wide, self.dt, self.x_now, self.xd_now, near, found)
             p.call(search_kernel(arrays.slots), *seek, count=vertices)
             missed = p.output("missed_pairs", Float, 2)
             p.call(gather_pairs, surface.vertex, near, found, slots, pair, pairs, missed)
         with p.adjoint_of(search):
             pass  # which pairs are near has no derivative
-        self._add(pair_forces, lambda x, v, f, _: (surface, pair, pairs, skin, x, v, f), arrays.room)
+        self._add(pair_forces, lambda x, v, f, _: (surface, pair, pairs, skin, self.dt, x, v, f), arrays.room)
 
     def _frames(self, parts: TreeProgram | None) -> Frames:
         if parts is not None:

@@ -190,11 +190,11 @@ def simulate(
         integrator: "euler": semi-implicit Euler, first order, implicit in springs, dampers and servos of joints, with
             hard contact, limits and loops. "implicit": the same, but particles take implicit steps, found by Newton's
             method to 1e-10 of their displacement, or up to 1e-8 where rounding stops it, in float64 only: stable for
-            stiff matter at long steps, and damped by them; with Skin(k_d=0), as there may be no such step where a force
-            jumps. "rk4": the classical Runge-Kutta method, fourth order, for scenes without constraints and soft
-            matter; all forces are explicit: dt must be shorter than about 2.7 over the highest frequency [rad/s] of
-            springs, dampers, servos and compliant contacts, and a small part of a turn. Controls, tau and wrenches hold
-            for a step.
+            stiff matter at long steps, and damped by them; there may be no such step where a force jumps, as with
+            Skin(averaged=False, k_d=...). "rk4": the classical Runge-Kutta method, fourth order but where contacts
+            begin and end, for scenes without constraints and soft matter; all forces are explicit: dt must be shorter
+            than about 2.7 over the highest frequency [rad/s] of springs, dampers, servos and compliant contacts, and a
+            small part of a turn. Controls, tau and wrenches hold for a step.
         checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
             (the default) is the trajectory returned.
         memory_budget: Bytes that the run may take; 80 % of the available memory by default.

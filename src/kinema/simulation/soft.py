@@ -57,6 +57,6 @@ def soft_program(mesh: TetArrays, name: str = "soft") -> Program:
     f = p.scratch("f", vec3, vertices)
 
     p.call(tet_forces, shape, x, mu, lam, alpha, f, count=tets)
-    p.call(particle_contact, x, v, radius, plane, sphere, box, law, f, count=vertices)
+    p.call(particle_contact, x, v, radius, plane, sphere, box, law, dt, f, count=vertices)
     p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=vertices)
     return p

@@ -22,7 +22,7 @@ def check_matter(model: Model) -> None:
     count, things = len(matter.x), len(matter.names)
     for name in ("x", "v"):
         require_reals(name, getattr(matter, name), (count, 3))
-    for name, below in (("owner", max(things, 1)), ("held", 2), ("touching", 2), ("square", 2)):
+    for name, below in (("owner", max(things, 1)), ("held", 2), ("touching", 2), ("square", 2), ("averaged", 2)):
         require_indices(name, getattr(matter, name), (count,), below)
     require((np.diff(matter.owner) >= 0).all() and len({*matter.owner.tolist()}) == things, "owner")
     first = 0
