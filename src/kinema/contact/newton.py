@@ -9,8 +9,10 @@ the solution is the next guess. Rows that then come too near take part as well, 
 Guesses may go round in circles. Then the problem is made softer, until it is solved, and harder again from solution to
 solution. Where that path ends, impulses are held where they are: of a problem with more softness h, and b - h lambda in
 place of b, lambda is a solution if it is one of the problem itself [a proximal step]; h shrinks with success, which
-moves lambda on. A pivot that is round-off leaves its impulse as it is: impulses that others can take over, as those of
-redundant contacts, stay where the sweeps left them.
+moves lambda on. Light links that are jammed by friction may have a solution far from all of these: all contacts that
+stick are the second guess, and where nothing else helps guesses are drawn, always the same ones. A pivot that is round-
+off leaves its impulse as it is: impulses that others can take over, as those of redundant contacts, stay where the
+sweeps left them.
 
 A contact that slides with the cone of friction is seen along the direction d in which friction pushes and across it:
 along, friction is tied, d lambda_d = mu d lambda_n; across, w = -|w| lambda_t / (mu lambda_n) gives
@@ -44,7 +46,23 @@ from kinema.contact.islands import (
 from kinema.contact.mlcp import Bounds, Rows, Supports, diagonal_inverse, end_of
 from kinema.contact.scaling import scale_row, scale_row_back, scale_three, scale_three_back, velocities_from
 from kinema.kinematics.tree import Branches
-from kinema.lang import Array, Float, Int, abs, everywhere, func, kernel, local, max, min, record, select, shared, sqrt
+from kinema.lang import (
+    Array,
+    Float,
+    Int,
+    abs,
+    everywhere,
+    floor,
+    func,
+    kernel,
+    local,
+    max,
+    min,
+    record,
+    select,
+    shared,
+    sqrt,
+)
 
 FIXED, FREE, LOWER, UPPER = 0, 1, 2, 3  # a row: at zero, with w = 0, at its lower or its upper bound
 
@@ -182,6 +200,43 @@ def classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, tu
             soft[f + 2] = yields
             turn[f] = along
             turn[f + 1] = across
+
+
+@func
+def guess(count, kind, cone, part, number, state, soft, turn):
+    """Guess number 1: all contacts stick. Further ones: each sticks, slides one way or another, or is open.
+
+    Only where `number` is not 0, and with the cone the first of them is all there is.
+    """
+    for f in range(count):
+        if shared(kind[f]) == NORMAL:
+            draw = 0.618034 * number + 0.754878 * f
+            s0, s1, s2 = FREE, FREE, FREE
+            if number > 1.0 and cone == 0:
+                s0 = one_of(draw, 0.2, 0.0, FREE)
+                s1 = one_of(1.324718 * draw, 0.33, 0.33, FREE)
+                s2 = one_of(1.220744 * draw, 0.33, 0.33, FREE)
+                if s0 != FREE:
+                    s0, s1, s2 = FIXED, FIXED, FIXED
+            if number > 0.0 and part[f] > 0.0:
+                state[f] = s0
+                state[f + 1] = s1
+                state[f + 2] = s2
+                soft[f + 2] = 0.0
+                turn[f] = 1.0
+                turn[f + 1] = 0.0
+
+
+@func
+def one_of(draw, low, high, rest):
+    """LOWER or UPPER with these shares, else `rest`, by the fraction of a number."""
+    share = draw - floor(draw)
+    found = rest
+    if share < low:
+        found = LOWER
+    elif share > 1.0 - high:
+        found = UPPER
+    return found
 
 
 @func
@@ -506,6 +561,7 @@ def newton_impulses(
         for _ in range(effort.sweeps):
             sweep(islands, begin, matrix, kind, cone, A, bounds.cfm, plain, inverse, lower, upper, mu, x)
         more, good, ratio, used, done, failed, held = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0
+        tries, fresh = 0.0, 0.0
         if open == 0.0 or parts == 0.0 or not largest(count, x) < 1e30:
             done = 1.0  # a world that is not finite is lost, and should cost no time
         for f in range(count):
@@ -516,6 +572,9 @@ def newton_impulses(
                 break
             cfm = bounds.cfm + more * unit
             classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn)
+            if not everywhere(fresh == 0.0):
+                guess(count, kind, cone, part, fresh, state, soft, turn)
+                fresh = 0.0
             snap(count, kind, cone, lower, upper, mu, state, turn, x, change)
             for e in range(islands):
                 first, base = shared(begin[e]), shared(matrix[e])
@@ -570,7 +629,11 @@ def newton_impulses(
                 elif used >= effort.steps:
                     used = 0.0
                     failed = failed + 1.0
-                    if held == 1.0:
+                    tries = tries + 1.0
+                    if tries == 1.0 or work > 0.5 * effort.most:
+                        fresh = tries
+                        more, good, held = 0.0, 0.0, 0.0
+                    elif held == 1.0:
                         more = min(10.0 * more, 10.0)
                     elif good == 0.0:
                         more = max(10.0 * more, effort.softer)

@@ -70,7 +70,7 @@ ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where round-off allows no more
 SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
 SOFTER = {8: 1e-2, 4: 1e-2}  # after a failure, as a share of the mean diagonal
 HELD = {8: 1e-13, 4: 1e-6}  # the least softness that holds impulses
-EFFORT = {"sweeps": 2, "steps": 8, "most": 400}  # of that solver
+EFFORT = {"sweeps": 2, "steps": 8, "most": 600}  # of that solver
 
 
 class ConstraintProgram:
