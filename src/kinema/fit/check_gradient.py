@@ -222,6 +222,6 @@ def _advise(jump: Switch) -> str:
     if jump.step is None:
         return "Return the path beside the loss to see which step it comes from"
     return (
-        "If something touches in that step, use a law that is continuous there (hard contact, or compliant contact "
-        "averaged over the step); if a body lands on another side or misses, the motion itself is discontinuous"
+        "Something switches in that step: let it act from when it switches, not for whole steps (contact: a law "
+        "that is continuous at touch); if a body lands on another side or misses, the motion itself is discontinuous"
     )

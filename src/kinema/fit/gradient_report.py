@@ -204,7 +204,7 @@ class GradientCheck:
         figure = Figure(figsize=(4.6 * columns, 3.4 * height), layout="constrained", facecolor="white")
         axes = [figure.add_subplot(height, columns, i + 1) for i in range(panels)]
         for line, axis in zip(self.lines, axes, strict=False):
-            _draw_line(axis, line)
+            draw_line(axis, line)
         if self.growth is not None:
             axes[-1].semilogy(self.growth.norms.clamp(min=1e-300), color="#33679f")
             axes[-1].set(title="size of the gradient by the state", xlabel="step")
@@ -240,8 +240,8 @@ def _grown(growth: Growth) -> str:
     )
 
 
-def _draw_line(axis: object, line: Line) -> None:
-    """The loss along a direction; a tangent at every second sample or so."""
+def draw_line(axis: object, line: Line) -> None:
+    """Draw the loss along a direction into axes of matplotlib; a tangent at every second sample or so."""
     s, values, slopes = line.s, line.values, line.slopes
     half = 0.4 * float(s[-1] - s[0]) / min(len(s) - 1, 32)
     draw: Sequence[int] = range(0, len(s), max(1, (len(s) - 1) // 32))
