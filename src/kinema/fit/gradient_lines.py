@@ -142,8 +142,8 @@ def look_along(sampler: Sampler, way: Tensor, name: str, window: float, samples:
     difference, error = _difference(*ends, noise)
     gradient = float(slopes[NEAR // 2])
     s, values, slopes = s[-samples:], values[-samples:], slopes[-samples:]
-    secant, mean = _means(s, values, slopes)
-    _, coarse = _means(s[::2], values[::2], slopes[::2])
+    secant, mean = means(s, values, slopes)
+    _, coarse = means(s[::2], values[::2], slopes[::2])
     gaps, unexplained = _gaps(s, values, slopes, noise)
     switches = _locate(sampler, way, s, values, slopes, gaps, noise, window)
     lost = int((~(values.isfinite() & slopes.isfinite())).sum())
@@ -172,7 +172,7 @@ def _difference(s: Tensor, values: Tensor, noise: float) -> tuple[float, float]:
     return float(slopes[best]), float(cut[best])
 
 
-def _means(s: Tensor, values: Tensor, slopes: Tensor) -> tuple[float, float]:
+def means(s: Tensor, values: Tensor, slopes: Tensor) -> tuple[float, float]:
     """Secant and mean gradient over all neighbours that are finite."""
     wide = s[1:] - s[:-1]
     rises, areas = values[1:] - values[:-1], 0.5 * wide * (slopes[1:] + slopes[:-1])
