@@ -63,5 +63,5 @@ def _compare(ours: Model, exact: Model, speed: float) -> tuple[float, float]:
         gradients.append(gradient)
         if model is ours and path.residual is not None:
             sizes = path.recorded["impulse"].abs().amax((-2, -1)).clamp(min=1e-12)
-            residual = float((path.residual / sizes.max()).max())
+            residual = float((path.residual / sizes.max()).detach().max())
     return residual, float((gradients[0] - gradients[1]).norm() / gradients[1].norm())

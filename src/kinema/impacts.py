@@ -1,8 +1,7 @@
 """Gradients through impacts: closed forms of a ball that bounces once, secants of many scenes, and convergence.
 
-The ball is task 1 of Zhong, Han and Brikis 2022 ("Differentiable physics simulations with contacts: do they have correct
-gradients w.r.t. position, velocity and control?"): from height z0 with speed v it falls on the ground and bounces; how
-does its height h at the end depend on z0, on v, and on a force u0 in the first step?
+The ball is task 1 of [Zhong, Han and Brikis 2022], which asks it of simulators: from height z0 with speed v it falls on
+the ground and bounces; how does its height h at the end depend on z0, on v, and on a force u0 in the first step?
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ def bounced(restitution: float, gravity: float) -> Closed:
 def sprung(stiffness: float, damping: float) -> Closed:
     """The same without gravity on a spring that is damped while the ball comes in.
 
-    The depth on the way in is v / w exp(-z w0 t) sin(w t), and the way out, undamped, takes a quarter of a period: speed
-    out over speed in, and the time of contact, are constants.
+    The depth on the way in is v / w exp(-r w0 t) sin(w t), and the way out, undamped, takes a quarter of a period:
+    speed out over speed in, and the time of contact, are constants.
     """
     free = math.sqrt(stiffness)
     ratio = damping / (2 * free)
@@ -92,8 +91,8 @@ def task1(contact: Contact, closed: Closed, gravity: float, steps: int, time: fl
         forces = tau.index_put((torch.tensor(0), torch.tensor(VZ)), u)
         return simulate(model, q, w, forces, steps=steps, dt=dt, progress=False).q_end[Z]
 
-    found = torch.autograd.grad(run(*given), given)
-    right = torch.autograd.grad(closed(*given, dt, time), given)
+    found = torch.autograd.grad(run(given[0], given[1], given[2]), given)
+    right = torch.autograd.grad(closed(given[0], given[1], given[2], dt, time), given)
     result: dict[str, Any] = {"steps": steps, "time": time}
     for name, ours, theirs in zip(NAMES, found, right, strict=True):
         result |= {name: float(ours), f"{name}_closed": float(theirs), f"{name}_error": float(abs(ours / theirs - 1))}

@@ -88,9 +88,7 @@ ELASTIC, DAMPED = Skin(k_e=400.0, k_f=2.0, friction=0.3), Skin(k_e=400.0, k_d=2.
 
 
 def _fall(model: Callable[..., Any], words: dict[str, Any], **contact: Any) -> Callable[[], Curve]:
-    return lambda: rigid.fallen(
-        model(**contact), **{k: dict(w) if isinstance(w, dict) else w for k, w in words.items()}
-    )
+    return lambda: rigid.fallen(model(**contact), **words)
 
 
 CASES = (
