@@ -611,6 +611,7 @@ PICTURES = (
     mass_from_video,
     damping_from_video,
     landscapes.check_gradients,
+    landscapes.switches,
 )
 
 if __name__ == "__main__":

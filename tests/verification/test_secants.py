@@ -147,13 +147,13 @@ def test_closed_forms_are_the_motion(closed: impacts.Closed, gravity: float, law
 # -- the command ------------------------------------------------------------------------------------------------------
 
 TASK = {"hard, e = 1": {"worst_error": 1e-3}}
-CURVES = {"scenes": 40, "within_2_percent": 40, "worst_relative_error": 0.01, "worst_scene": "golf"}
+CURVES = {"scenes": 40, "within_2_percent": 40, "worst_relative_error": 0.01, "worst_scene": "golf", "failed": []}
 ROBOTS = {"robots": 2, "worst_residual": 1e-12, "worst_gradient_error": 1e-9, "failed": []}
 
 
-@pytest.mark.parametrize(("within", "code"), [(40, 0), (39, 1)])
-def test_verify_prints_one_object(capsys: pytest.CaptureFixture[str], monkeypatch, within: int, code: int):
-    found = {"task1": TASK, "secants": {**CURVES, "within_2_percent": within}, "convergence": ROBOTS}
+@pytest.mark.parametrize(("failed", "code"), [([], 0), (["golf"], 1)])
+def test_verify_prints_one_object(capsys: pytest.CaptureFixture[str], monkeypatch, failed: list[str], code: int):
+    found = {"task1": TASK, "secants": {**CURVES, "failed": failed}, "convergence": ROBOTS}
     monkeypatch.setattr(impacts, "check", lambda full: found)
     assert cli.main(["verify", "--only", "impacts", "--json"]) == code
     assert json.loads(capsys.readouterr().out) == found

@@ -258,4 +258,5 @@ def draw_line(axis: object, line: Line) -> None:
     title = f"mean gradient {line.mean_gradient:.3g}, secant {line.secant:.3g}"
     axis.set(title=title, xlabel=f"along {line.name}", ylim=(low - room, high + room))  # type: ignore[attr-defined]
     axis.grid(alpha=0.25)  # type: ignore[attr-defined]
+    axis.locator_params(axis="x", nbins=5)  # type: ignore[attr-defined]
     axis.legend(frameon=False, fontsize=8)  # type: ignore[attr-defined]
