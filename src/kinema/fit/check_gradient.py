@@ -19,6 +19,7 @@ from kinema.fit.gradient_report import (
     KINK,
     NOISE,
     NOT_FINITE,
+    RAMP,
     SECANT,
     WRONG,
     Finding,
@@ -33,6 +34,7 @@ from kinema.simulation.simulate import Trajectory
 
 FEW, RANDOM = 4, 3  # up to so many coordinates each is a direction; otherwise so many random ones
 TOLERANCE = 0.02  # of mean gradients
+NARROW = 5.0  # a kink that is so many times as large as any slope between samples is the side of a ramp
 GROWN, STEEP = 1e4, 100.0  # factors from which on gradients are said to explode: backwards in time, over the curve
 
 
@@ -180,15 +182,24 @@ def _judge(line: Line, window: float, dtype: torch.dtype) -> list[Finding]:
     if line.jumps:
         largest = max(line.jumps, key=lambda jump: abs(jump.size))
         found.append(Finding(JUMP, _of_jump(line, largest), _advise(largest)))
+    steps = (line.values[1:] - line.values[:-1]).abs() / (line.s[1:] - line.s[:-1])
+    steepest = float(torch.nan_to_num(steps, posinf=0.0).max())
+    steep = [kink for kink in line.kinks if abs(kink.size) > NARROW * steepest]
+    if steep:
+        largest = max(steep, key=lambda kink: abs(kink.size))
+        what = f"along {line.name} the slope reaches {abs(largest.size):.3g} in a strip at {largest.at:.6g}, between "
+        what += f"samples no more than {steepest:.3g}"
+        advice = "Single gradients elsewhere do not see it: let what switches there act from when it switches"
+        found.append(Finding(RAMP, what, advice))
     missed = abs(line.mean_gradient - line.secant)
     if line.secant_error > TOLERANCE and missed > line.sampling_error + 8 * line.noise / window:
         what = f"along {line.name} the mean gradient is {line.mean_gradient:.4g} and the secant {line.secant:.4g}"
         advice = "The loss jumps on the way: an optimiser that follows these gradients meets another slope"
-        if wrong or not (line.jumps or line.unexplained):
+        if steep and not line.jumps:
+            advice = "Samples miss the strips in which it changes: see the ramps"
+        elif wrong or not (line.jumps or line.unexplained):
             advice = "Something that moves the loss has no gradient"
         found.append(Finding(SECANT, what, advice))
-    steps = (line.values[1:] - line.values[:-1]).abs() / (line.s[1:] - line.s[:-1])
-    steepest = float(torch.nan_to_num(steps, posinf=0.0).max())
     largest_slope = float(torch.nan_to_num(line.slopes.abs(), posinf=0.0).max())
     if largest_slope > STEEP * steepest > 0:
         what = f"along {line.name} gradients reach {largest_slope:.1e}, and slopes between samples {steepest:.1e}"
@@ -202,8 +213,9 @@ def _judge(line: Line, window: float, dtype: torch.dtype) -> list[Finding]:
     if relative(line.sampling_error, line.scale) > 0.1:
         what = f"along {line.name} the mean gradient changes by {line.sampling_error:.2g} with half of the samples"
         found.append(Finding(COARSE, what, "Use more samples, or a smaller window"))
-    if line.kinks:
-        at = ", ".join(f"{kink.at:.4g}" for kink in line.kinks[:4])
+    mild = [kink for kink in line.kinks if kink not in steep]
+    if mild:
+        at = ", ".join(f"{kink.at:.4g}" for kink in mild[:4])
         what = f"along {line.name} the slope changes at {at}"
         found.append(Finding(KINK, what, "Nothing to mend: descent passes kinks"))
     return found

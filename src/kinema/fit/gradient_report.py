@@ -15,10 +15,11 @@ from torch import Tensor
 from kinema.errors import InputError
 
 JUMP, KINK = "jump", "kink"
-NOT_FINITE, WRONG, SECANT, EXPLOSION, NOISE, COARSE = (
+NOT_FINITE, WRONG, SECANT, RAMP, EXPLOSION, NOISE, COARSE = (
     "not finite",
     "wrong gradient",
     "secant",
+    "ramp",
     "explosion",
     "noise",
     "too few samples",
