@@ -21,7 +21,7 @@ def quadrupeds(**contact: object) -> kn.Model:
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])
-@pytest.mark.parametrize("contact", [{}, {"warm_start": True}, {"law": "compliant"}])
+@pytest.mark.parametrize("contact", [{}, {"warm_start": True, "solver": "pgs"}, {"law": "compliant"}])
 def test_cotangents_are_gradients_of_runs_that_start_there(batch: tuple[int, ...], contact: dict[str, object]):
     """Step k of a run, given to a run of the other steps: rounding apart, its gradient is what came back to it."""
     model = quadrupeds(**contact)
