@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import landscapes
 import numpy as np
 import torch
 
@@ -609,6 +610,8 @@ PICTURES = (
     sphere_to_silhouette,
     mass_from_video,
     damping_from_video,
+    landscapes.check_gradients,
+    landscapes.switches,
 )
 
 if __name__ == "__main__":

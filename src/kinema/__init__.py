@@ -58,6 +58,8 @@ _API = {
     "kinema.rendering.softras": ("Soft",),
     "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks"),
     "kinema.fit.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
+    "kinema.fit.check_gradient": ("check_gradient",),
+    "kinema.fit.gradient_report": ("GradientCheck",),
     "kinema.storage.objects": ("save", "load"),
     "kinema.errors": (
         "KinemaError",
@@ -93,6 +95,8 @@ if TYPE_CHECKING:
     from kinema.errors import StabilityWarning as StabilityWarning
     from kinema.errors import StorageError as StorageError
     from kinema.errors import UnsolvedWarning as UnsolvedWarning
+    from kinema.fit.check_gradient import check_gradient as check_gradient
+    from kinema.fit.gradient_report import GradientCheck as GradientCheck
     from kinema.fit.losses import pixel_loss as pixel_loss
     from kinema.fit.losses import pyramid_loss as pyramid_loss
     from kinema.fit.losses import silhouette_loss as silhouette_loss

@@ -161,16 +161,27 @@ def demo(out: Path = Path("out/demo")) -> int:
     return 0
 
 
-def verify(full: bool = False) -> int:
+def verify(full: bool = False, only: str | None = None, json: bool = False) -> int:
     """Run the checks of the installed package and print a table of them.
 
     Args:
         full: Many more random cases, among them 5,000 trees against Pinocchio and MuJoCo if these are installed;
             takes about ten minutes.
+        only: One row: gradients, modes, bits, overflow, finite, impacts, trees, images or memory.
+        json: Print one JSON object on standard output; with --only impacts all that was measured, of all scenes.
     """
-    from kinema import verify
+    from kinema import impacts, verify
 
-    return _print_checks("kinema verify", verify.run(full=full))
+    verify.check_name(only)
+    if json and only == verify.IMPACTS:
+        measured = impacts.check(full=True)
+        print(json_format.dumps(measured))
+        return 0 if impacts.judge(measured)[0] else 1
+    found = verify.run(full=full, only=only)
+    if json:
+        print(json_format.dumps({"rows": [dict(zip(("name", "passed", "detail"), row, strict=True)) for row in found]}))
+        return 1 if any(ok is False for _, ok, _ in found) else 0
+    return _print_checks("kinema verify", found)
 
 
 def check(file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")], floating: bool = False) -> int:

@@ -6,7 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema import random_images, random_matter, random_scenes, twins
+from kinema import impacts, random_images, random_matter, random_scenes, twins
+from kinema.errors import InputError
 from kinema.lang.bridge import Rollout, jvp, rollout
 from kinema.lang.program import Program
 from kinema.lang.progress import Progress
@@ -39,35 +40,58 @@ OF_ROBOTS = ("mass", "com", "inertia", "offset", "armature", "stiffness", "dampi
 DIFFERENTIATED = {"gravity", "friction", "contact/erp", "contact/cfm", *OF_BLOCKS, *OF_ROBOTS}
 
 
-def run(*, full: bool = False, progress: bool = True) -> list[Check]:
+IMPACTS = "impacts"
+NAMES = ("gradients", "modes", "bits", "overflow", "finite", IMPACTS, "trees", "images", "memory")
+
+
+def run(*, full: bool = False, only: str | None = None, progress: bool = True) -> list[Check]:
     """Run the scoreboard.
 
     Args:
         full: Many more random cases (about a quarter of an hour instead of a minute).
+        only: One row, of NAMES.
         progress: Show how far it is, on standard error.
 
     Returns:
         (property, passed, what was seen) for each row; the seeds are in the text. Not passed but None if a package
         that it needs is not installed.
+
+    Raises:
+        InputError: There is no such row.
     """
-    many = 40 if full else 1
+    check_name(only)
+    many, scenes = 40 if full else 1, len(impacts.scenes(full))
     rows: list[tuple[str, Callable[[Iterable[int]], tuple[bool | None, str]], int, int]] = [
         ("rollout gradients in contact, 1/32/256 steps", _gradients, 3 * many, SEED),
         ("forward against reverse mode (dot product)", _dot_products, 5 * many, SEED),
         ("same bits: threads 1/2/4/8, batch, checkpoints", _bits, 2 * many, SEED),
         ("an overflow in one world of 16 stays there", _injection, 2 * many, SEED),
         ("finite steps have finite gradients: random scenes", _finite_gradients, 250 if full else 2, 0),
+        ("gradients through impacts: secants and closed forms", partial(_impacts, full=full), scenes, 0),
         ("random trees against Pinocchio and MuJoCo", compare_trees, 5000 if full else 20, 0),
         ("gradients of images: random and degenerate faces", _images, 500 if full else 50, 0),
         ("memory after many calls and their gradients", _memory, 12 if full else 2, SEED),
     ]
     found: list[Check] = []
-    for name, check, cases, seed in rows:
+    for short, (name, check, cases, seed) in zip(NAMES, rows, strict=True):
+        if only not in (None, short):
+            continue
         begin = time.monotonic()
         ok, detail = check(_counted(name, cases, progress))
         ran = f"{cases} cases from seed {seed}, {time.monotonic() - begin:.0f} s: "
         found.append((name, ok, detail if ok is None else ran + detail))
     return found
+
+
+def check_name(only: str | None) -> None:
+    """Raise InputError unless this is the name of a row, or None."""
+    if only is not None and only not in NAMES:
+        raise InputError("there is no such row", got=repr(only), expected=", ".join(NAMES))
+
+
+def _impacts(numbers: Iterable[int], full: bool) -> tuple[bool, str]:
+    """Closed forms of a ball, secants of scenes at two time steps (one if not full), and convergence on robots."""
+    return impacts.judge(impacts.check(full, numbers))
 
 
 def _counted(name: str, cases: int, show: bool) -> Iterator[int]:

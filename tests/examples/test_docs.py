@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HOW_TO = ("own-physics", "robots", "soft-bodies", "materials", "soft-meshes", "self-contact", "smoke", "rendering")
+HOW_TO = (
+    "own-physics",
+    "robots",
+    "soft-bodies",
+    "materials",
+    "soft-meshes",
+    "self-contact",
+    "smoke",
+    "rendering",
+    "check-gradients",
+)
 PAGES = [*(f"docs/how-to/{name}.md" for name in HOW_TO), "README.md"]
 
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -75,6 +75,19 @@ class _Limited(NamedTuple):
 _LIMITS: WeakKeyDictionary[Model, _Limited] = WeakKeyDictionary()
 
 
+class Given(NamedTuple):
+    """What a trajectory was made from: the step, its state at the start, parameters and controls, by name."""
+
+    program: Program
+    states: dict[str, Tensor]
+    parameters: dict[str, Tensor]
+    controls: dict[str, Tensor]
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Copies of a trajectory, in memory or in files, are without it."""
+        return type(None), ()
+
+
 @dataclass(frozen=True)
 class Trajectory:
     """States over time.
@@ -111,6 +124,7 @@ class Trajectory:
     x: Tensor | None = None
     xd: Tensor | None = None
     _model: Model | None = field(default=None, repr=False, compare=False)
+    _given: ClassVar[Given | None] = None  # set beside the fields: it is no part of the result
 
     @property
     def model(self) -> Model | None:
@@ -312,7 +326,7 @@ def simulate(
         why[0] = check_solved(model, run.outputs["residual"], run.outputs["unsolved_at"])
         left = run.outputs["residual"].squeeze(-1)
     nothing = None if model.nv else torch.zeros(*run.status.shape, 0, dtype=model.dtype)
-    return Trajectory(
+    path = Trajectory(
         run.final["q"] if nothing is None else nothing,
         run.final["v"] if nothing is None else nothing,
         run.trajectory.get("q"),
@@ -328,6 +342,8 @@ def simulate(
         run.trajectory.get("xd"),
         model,
     )
+    path.__dict__["_given"] = Given(step.program, given_states, arrays, controls)
+    return path
 
 
 def _time(dt: object) -> float:

@@ -1,0 +1,96 @@
+"""How a loss depends on the states in between: the gradient on its way backwards in time, step by step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kinema.errors import InputError
+from kinema.lang.bridge import rollout
+from kinema.simulation.simulate import Trajectory
+
+STATES = ("q", "v", "x", "xd")
+
+
+def state_cotangents(loss: Tensor, path: Trajectory) -> dict[str, Tensor]:
+    """Derivatives of a loss by the states at all times: each state as if it were given, and the rest followed from it.
+
+    lambda_k = dl/ds_k + A_k^T lambda_{k+1} with A_k = d s_{k+1} / d s_k. The rollout keeps no cotangents, so its steps
+    are taken once more, one by one: they have the same bits.
+
+    Args:
+        loss: A number, from the path; for a batch of worlds the sum of theirs.
+        path: With the states of all steps (checkpoint=1), as `simulate` returned it.
+
+    Returns:
+        For each of "q", "v", "x", "xd" that there is, a tensor shaped like that of the path.
+
+    Gradients:
+        None are recorded. The loss keeps its graph.
+
+    Raises:
+        InputError: The path was loaded or copied, or lacks the states in between.
+    """
+    given = path._given
+    whole = {n: t for n in STATES if (t := getattr(path, n)) is not None and t.numel()}
+    if given is None or not whole:
+        what, fix = "the trajectory cannot be followed backwards", "simulate(..., checkpoint=1), and its own result"
+        raise InputError(what, got="a loaded or copied one, or one without states in between", fix=fix)
+    at = path.status.ndim  # the axis of time
+    steps = next(iter(whole.values())).shape[at] - 1
+    ends = {n: getattr(path, f"{n}_end") for n in whole}
+    recorded = {f"record_{n}": t for n, t in path.recorded.items()}
+    direct = _by(loss, {**whole, **{f"end {n}": t for n, t in ends.items()}, **recorded})
+    links = _links(path, steps, tuple(recorded))
+    found = {n: torch.zeros_like(t, requires_grad=False) for n, t in whole.items()}
+    after = {n: direct[n].select(at, steps) + direct[f"end {n}"] for n in whole}
+    for name in whole:
+        found[name].select(at, steps).copy_(after[name])
+    others: dict[str, Tensor] = {}  # of states that are not recorded: impulses of a warm start
+    for k in range(steps - 1, -1, -1):
+        start, end, outputs = links[k]
+        pairs = [(end[n], g) for n, g in {**after, **others}.items() if end[n].requires_grad]
+        pairs += [
+            (outputs[n], direct[n].select(at, k).reshape(outputs[n].shape))
+            for n in recorded
+            if outputs[n].requires_grad
+        ]
+        heads, seeds = [t for t, _ in pairs], [g for _, g in pairs]
+        grads = torch.autograd.grad(heads, list(start.values()), seeds, allow_unused=True)
+        back = {n: torch.zeros_like(t) if g is None else g for (n, t), g in zip(start.items(), grads, strict=True)}
+        for name in whole:
+            after[name] = back[name] + direct[name].select(at, k)
+            found[name].select(at, k).copy_(after[name])
+        others = {n: g for n, g in back.items() if n not in whole}
+    return found
+
+
+def _by(loss: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What the loss itself reads of these tensors; zero where nothing."""
+    asked = {n: t for n, t in tensors.items() if t.requires_grad}
+    if not asked or not loss.requires_grad:
+        return {n: torch.zeros_like(t) for n, t in tensors.items()}
+    grads = torch.autograd.grad(loss, list(asked.values()), retain_graph=True, allow_unused=True)
+    seen = dict(zip(asked, grads, strict=True))
+    return {n: torch.zeros_like(t) if seen.get(n) is None else seen[n] for n, t in tensors.items()}
+
+
+Link = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]
+
+
+def _links(path: Trajectory, steps: int, record: tuple[str, ...]) -> list[Link]:
+    """Every step alone: its state at the start, at the end, and what it records."""
+    given = path._given
+    assert given is not None
+    parameters = {n: t.detach() for n, t in given.parameters.items()}
+    state = {n: t.detach() for n, t in given.states.items()}
+    links: list[Link] = []
+    for k in range(steps):
+        start = {n: t.detach().requires_grad_() for n, t in state.items()}
+        axes = {n: -1 - len(given.program.buffers[n].shape) for n in given.controls}
+        controls = {n: t.detach().narrow(axes[n], k, 1) for n, t in given.controls.items()}
+        options = {"record": record, "on_failure": "status", "progress": False, "threads": 1}
+        run = rollout(given.program, 1, start, parameters, controls, **options)  # type: ignore[arg-type]
+        links.append((start, run.final, run.outputs))
+        state = run.final
+    return links
