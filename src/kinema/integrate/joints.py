@@ -68,3 +68,48 @@ def advance_coordinates(
             v_next[d] = v[d]  # an angular velocity is the same in axes that turned about it
             v_next[d + 1] = v[d + 1]
             v_next[d + 2] = v[d + 2]
+
+
+@kernel
+def advance_through_impacts(
+    tree: Tree,
+    q: Array[Float],
+    v: Array[Float],
+    mean: Array[Float],
+    dt: Float,
+    q_next: Array[Float],
+    v_next: Array[Float],
+):
+    """q' = q (+) dt mean, with the mean velocities of a step in which impacts changed them to v.
+
+    Both are in the axes at the start of the step, v_next in those at its end: angular velocities are turned back, too.
+    """
+    for i in range(len(tree.parent)):
+        at, d = tree.q_start[i], tree.v_start[i]
+        if tree.kind[i] <= PRISMATIC:
+            q_next[at] = q[at] + dt * mean[d]
+            v_next[d] = v[d]
+        else:
+            turning = at
+            if tree.kind[i] == FREE:
+                turning = at + 3
+            unit = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
+            turn = quat_exp(dt * vec3(mean[d], mean[d + 1], mean[d + 2]))
+            if tree.kind[i] == FREE:
+                moved = dt * unit.rotate(vec3(mean[d + 3], mean[d + 4], mean[d + 5]))
+                q_next[at] = q[at] + moved.x
+                q_next[at + 1] = q[at + 1] + moved.y
+                q_next[at + 2] = q[at + 2] + moved.z
+                linear = turn.rotate_inverse(vec3(v[d + 3], v[d + 4], v[d + 5]))
+                v_next[d + 3] = linear.x
+                v_next[d + 4] = linear.y
+                v_next[d + 5] = linear.z
+            turned = unit @ turn
+            q_next[turning] = turned.w
+            q_next[turning + 1] = turned.v.x
+            q_next[turning + 2] = turned.v.y
+            q_next[turning + 3] = turned.v.z
+            angular = turn.rotate_inverse(vec3(v[d], v[d + 1], v[d + 2]))
+            v_next[d] = angular.x
+            v_next[d + 1] = angular.y
+            v_next[d + 2] = angular.z

@@ -22,7 +22,7 @@ OF_BODY = ("mass", "com", "inertia")
 OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
-OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f")
+OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f", "limit_restitution")
 SPRINGS = "only revolute and prismatic joints have springs; in place of a ball joint, take three revolute ones"
 _OF_NUMPY = {np.dtype(np.float64): torch.float64, np.dtype(np.float32): torch.float32}
 

@@ -37,7 +37,6 @@ from kinema.contact.rows import (
     Limits,
     Loops,
     Sides,
-    Surfaces,
     clear,
     contact_jacobian,
     contact_jacobian_adjoint,
@@ -62,6 +61,7 @@ from kinema.model.constraints import SupportArrays, find_groups, group_tables, s
 from kinema.scene.scene import MLCP, NEWTON
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
+from kinema.simulation.impacts import Impacts, bounces
 
 DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
 FEW = 24  # candidates of a group: so many are all looked at in every step; of more, only those that are near
@@ -78,11 +78,13 @@ class ConstraintProgram:
         parts: The tree's parts, with kinematics and factors of the mass matrix.
         model: The model.
         dt: Time step.
+        bouncing: Whether restitution is given at run time, and counts although the model has none.
     """
 
-    def __init__(self, parts: TreeProgram, model: SceneArrays, dt: Ref) -> None:
+    def __init__(self, parts: TreeProgram, model: SceneArrays, dt: Ref, bouncing: bool = False) -> None:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
+        self.bounces = bouncing or bounces(model)
         self.touch: Touch | None = None
         self.surface: Any = None
         self.impulse: Any = None
@@ -97,6 +99,7 @@ class ConstraintProgram:
         self.lists = [dofs for dofs, _, _ in support.lists]
         self.groups = find_groups([self.lists[s] for s in of_block])
         plain = model.contact.solver != NEWTON and not (model.contact.tolerance or model.contact.warm_start)
+        self.starts = model.contact.solver != NEWTON and not plain
         self.dense = plain and not model.contact.cone and all(self._is_small(blocks) for blocks in self.groups)
         self.picked = self.candidates > FEW and not self.dense
         if self.picked:
@@ -123,7 +126,6 @@ class ConstraintProgram:
         self.law = Law(
             erp=p.parameter("contact/erp", Float),
             recovery=p.constant("recovery", Float, model.contact.recovery),
-            threshold=p.constant("threshold", Float, model.contact.threshold),
             margin=p.constant("margin", Float, model.contact.margin),
         )
         self.J, self.b = p.scratch("J", Float, self.rows * self.wide), p.scratch("b", Float, self.rows)
@@ -149,15 +151,15 @@ class ConstraintProgram:
         links = zip(candidates.first, candidates.second, strict=True) if self.candidates else ()
         return found + [support.of_links(int(a), int(b)) for a, b in links]
 
-    def velocities(self, q: Ref, v: Ref, v_free: Ref) -> Ref:
-        """The velocities after the impulses of all constraints."""
+    def velocities(self, q: Ref, v: Ref, v_free: Ref) -> tuple[Ref, Ref]:
+        """The velocities after the impulses of all constraints, and their means, by which coordinates change."""
         if self.rows == 0:
-            return v_free
+            return v_free, v_free
         p, fixed = self.program, self.model.constraints
         at = 0
         shared = (v_free, self.dt, self.J, self.b)
         if self.contacts:
-            self._contacts(v, shared)  # first, as it says which supports the rows have
+            self._contacts(shared)  # first, as it says which supports the rows have
         else:
             p.call(clear, self.active, self.mu)
         if fixed.follower_names:
@@ -177,11 +179,18 @@ class ConstraintProgram:
             p.call(clear, *self._sides())
         if fixed.loop_names:
             self._loops(shared)
+        impacts = Impacts(self, v, v_free) if self.bounces else None
         if self.parts.given is not None:
             rows, self.J = self.J, p.scratch("J_held", Float, self.rows * self.wide)
             where = (self.supports, self.support, self.count.singles, self.count.triples)
             p.call(hold_rows, *where, self.parts.number, rows, self.J)
-        return self._solve(v_free)
+        Y = self._scale()
+        if impacts is not None:
+            z, mean = impacts.solve(Y)
+        else:
+            z = mean = self.solve(Y, self._sweeps())
+        v_end = self._after(z, v_free, "")
+        return v_end, v_end if mean is z else self._after(mean, v_free, "mean ")
 
     def _ints(self, name: str, values: np.ndarray) -> Ref:
         return self.program.constant(name, Int, values)
@@ -215,13 +224,13 @@ class ConstraintProgram:
         where = (parts.tree, self.supports, self.support, table, self.law.erp, self.count.singles)
         p.call(loop_rows, *where, parts.R, parts.p, parts.S, *shared)
 
-    def _contacts(self, v: Ref, shared: tuple[Ref, ...]) -> None:
+    def _contacts(self, shared: tuple[Ref, ...]) -> None:
         p, parts, model = self.program, self.parts, self.model
         self.touch = touch = detect(parts, model, self.law.margin)
         sides = self._pick(touch) if self.picked else self._all()
         touch = self.near if self.picked else touch
         self.met = sides, touch
-        surfaces = Surfaces(**{n: p.parameter(n, Float, self.candidates) for n in ("friction", "restitution")})
+        friction = p.parameter("friction", Float, self.candidates)
         rows = (self.supports, self.support, sides)
         counts = (self.count.triples, self.count.equations, self.count.singles)
         with p.custom() as node:
@@ -230,7 +239,7 @@ class ConstraintProgram:
         with p.adjoint_of(node):
             inputs: tuple[Any, ...] = (touch.point, touch.normal, parts.p, parts.S)
             p.call(contact_jacobian_adjoint, *given, self.J.adj, *(x.adj for x in inputs))
-        p.call(contact_velocities, *rows, self.law, surfaces, touch, *counts, v, *shared, self.active, self.mu)
+        p.call(contact_velocities, *rows, self.law, friction, touch, *counts, *shared, self.active, self.mu)
 
     def _all(self) -> Sides:
         """All candidates are contacts."""
@@ -259,21 +268,26 @@ class ConstraintProgram:
         self.surface = sides.surface
         return sides
 
-    def _solve(self, v_free: Ref) -> Ref:
-        p, parts, contact = self.program, self.parts, self.model.contact
-        size = self.rows * self.wide
+    def _scale(self) -> Ref:
+        """The rows of Y."""
+        p, parts, size = self.program, self.parts, self.rows * self.wide
         H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
         where = (parts.branches, self.supports, self.support, self.count.singles, self.count.triples)
         with p.custom() as node:
             p.call(scale_rows, *where, parts.L, parts.root, self.J, H, Y)
         with p.adjoint_of(node):
             p.call(scale_rows_adjoint, *where, parts.L, parts.root, H, Y.adj, parts.L.adj, parts.root.adj, self.J.adj)
-        inverse = p.scratch("inverse", Float, self.rows)
-        cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
-        z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
+        return Y
+
+    def solve(self, Y: Ref, sweeps: Ref) -> Ref:
+        """Find `impulse` for b, active, bounds and count; returns Y^T impulse."""
+        p, contact = self.program, self.model.contact
+        inverse, cone = p.scratch("inverse", Float, self.rows), p.constant("cone", Int, int(contact.cone))
+        z = p.scratch("z", Float, self.parts.arrays.nv)
+        self.impulse = p.scratch("impulse", Float, self.rows)
         if contact.solver == NEWTON:
             self._solve_exact(Y, inverse, cone, z)
-        elif contact.tolerance or contact.warm_start:
+        elif self.starts:
             self._solve_started(Y, inverse, cone, sweeps, z)
         elif self.dense:
             self._solve_dense(Y, inverse, sweeps, self._history())
@@ -285,7 +299,15 @@ class ConstraintProgram:
             p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
         with p.adjoint_of(node):
             pass
-        dv, v_end = p.scratch("dv", Float, parts.arrays.nv), p.scratch("v_after_impulses", Float, parts.arrays.nv)
+        return z
+
+    def _sweeps(self) -> Ref:
+        return self.program.constant("sweeps", Int, self.model.contact.sweeps)
+
+    def _after(self, z: Ref, v_free: Ref, name: str) -> Ref:
+        """The velocities after impulses with z = Y^T impulse."""
+        p, parts = self.program, self.parts
+        dv, v_end = (p.scratch(name + n, Float, parts.arrays.nv) for n in ("dv", "v_after_impulses"))
         p.call(velocity_change, parts.branches, parts.L, parts.root, z, v_free, dv, v_end)
         return v_end
 

@@ -225,6 +225,7 @@ def simulate(
         activated=activation is not None,
         pushed=forces is not None,
         implicit=integrator == "implicit",
+        bouncing=any(str(path).endswith("restitution") for path in params or ()),
         substeps=substeps,
     )
     step = _step(model, integrator, options)

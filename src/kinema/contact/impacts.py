@@ -1,0 +1,400 @@
+"""Impacts: what bounces, and when within a step.
+
+Contacts and limits with restitution that are hit fast do not take part in the problem of a step (see `rows`). They are
+looked at afterwards, in rounds, in the order in which they are hit. With the velocities v_1 that the other impulses
+leave, a row's speed at the end of the step is u = J v_1, its gap there g, its mean acceleration a = (u - J v) / dt. It is
+hit if g < 0 and u < 0, along the straight line that the step follows, when the time
+
+    r = g / u                                  is left of the step; its speed is then
+    u - r a                                    and at the end of the step it shall be
+    T = max(-e (u - r a) + r a, 0)
+
+Rows that are hit at the same time make one problem, the same as that of the step, of impulses lambda that act for the
+rest of it: they change velocities by M^-1 J^T lambda, and displacements by r M^-1 J^T lambda. Friction meets the speed
+of sliding at the impact. Then gaps and speeds at the end of the step are others, and the next round finds what is hit
+next, which may be at the same time: of balls in a row that touch, each hits the next. What holds without restitution
+(loops, followers, contacts and limits that touch) holds through impacts; dry friction of joints, bounded by its force,
+does nothing in no time.
+
+Restitution begins at the threshold: a share e_eff of it counts, which grows from 0 there to e at twice the threshold.
+"""
+
+from __future__ import annotations
+
+from kinema.contact.exact import add_row, row_velocity
+from kinema.contact.mlcp import Rows, Supports
+from kinema.lang import Array, Float, Int, func, kernel, max, record
+
+FOREVER = 1e30  # a bound that no impulse meets
+
+
+@record
+class Bounce:
+    """What bounces, and from what on.
+
+    contacts: Coefficients of restitution by candidate [-].
+    limits: That of limits [-].
+    threshold: Speed from which on they bounce [m/s, rad/s].
+    slow: Speed below which nothing is hit [m/s, rad/s].
+    short: Depth below which nothing is hit, and distance at which things are hit together [m, rad].
+    """
+
+    contacts: Array[Float]
+    limits: Float
+    threshold: Float
+    slow: Float
+    short: Float
+
+
+@record
+class Limited:
+    """Rows of limits among the single rows: the first; those before are `followers` equations, then dry friction."""
+
+    followers: Int
+    first: Int
+
+
+@func
+def time_left(gap: Float, speed: Float, most: Float):
+    """What is left of a step when a row is hit [s], at most `most`: gap and speed, both below 0, are at its end."""
+    left = most
+    if gap > most * speed:
+        left = gap / speed
+    return left
+
+
+@func
+def share_of(restitution: Float, speed: Float, threshold: Float):
+    """The coefficient of restitution of an impact at a speed [-]: none at the threshold, all of it at twice that."""
+    over, found = -speed - threshold, 0.0
+    if over > 0.0:
+        found = restitution
+        if over < threshold:
+            found = restitution * (over / threshold)
+    return found
+
+
+@func
+def speed_after(restitution: Float, threshold: Float, speed: Float, rate: Float, left: Float):
+    """The speed at the end of a step [m/s] of what is hit with a speed and a time left: it does not fall back."""
+    hit = speed - left * rate
+    return max(left * rate - share_of(restitution, hit, threshold) * hit, 0.0)
+
+
+@func
+def bounces(restitution: Float, wanted: Float, free: Float, before: Float, dt: Float, threshold: Float):
+    """1 if a row is hit within the step, faster than the threshold, where nothing holds it; 0 otherwise.
+
+    wanted: Its number in b: how fast it is too fast, if below 0.
+    free, before: Its speed at the end and at the start.
+    """
+    found = 0.0
+    if restitution > 0.0 and wanted < 0.0 and free < 0.0:
+        left = time_left(dt * wanted, free, dt)
+        if free - left * ((free - before) / dt) < -threshold:
+            found = 1.0
+    return found
+
+
+@kernel
+def row_speeds(
+    rows: Rows,
+    supports: Supports,
+    J: Array[Float],
+    v: Array[Float],
+    v_free: Array[Float],
+    before: Array[Float],
+    free: Array[Float],
+):
+    """Speeds of all rows at the start of the step, and at its end without impulses."""
+    for i in range(rows.singles):
+        before[i] = row_velocity(rows.support[i], supports, J, i, v)
+        free[i] = row_velocity(rows.support[i], supports, J, i, v_free)
+    for c in range(rows.triples[0]):
+        here, r = rows.support[rows.singles + c], rows.singles + 3 * c
+        for k in range(3):
+            before[r + k] = row_velocity(here, supports, J, r + k, v)
+            free[r + k] = row_velocity(here, supports, J, r + k, v_free)
+
+
+@kernel
+def leave_out(
+    rows: Rows,
+    limited: Limited,
+    bounce: Bounce,
+    surface: Array[Int],
+    before: Array[Float],
+    free: Array[Float],
+    b: Array[Float],
+    dt: Float,
+    active: Array[Float],
+    upper: Array[Float],
+    active_held: Array[Float],
+    upper_held: Array[Float],
+):
+    """Contacts and limits that will bounce have no impulse in the problem of the step."""
+    for i in range(limited.first):
+        upper_held[i] = upper[i]
+    for i in range(limited.first, rows.singles):
+        gone = bounces(bounce.limits, b[i], free[i], before[i], dt, bounce.threshold)
+        upper_held[i] = 0.0 if gone > 0.0 else upper[i]
+    for c in range(rows.equations):
+        active_held[c] = 1.0
+    for c in range(rows.equations, rows.triples[0]):
+        r = rows.singles + 3 * c
+        e = bounce.contacts[surface[c - rows.equations]]
+        gone = bounces(e, b[r], free[r], before[r], dt, bounce.threshold)
+        active_held[c] = 0.0 if gone > 0.0 else active[c]
+
+
+@kernel
+def begin_rounds(
+    rows: Rows,
+    supports: Supports,
+    limited: Limited,
+    Y: Array[Float],
+    before: Array[Float],
+    free: Array[Float],
+    dt: Float,
+    z: Array[Float],
+    impulse: Array[Float],
+    rate: Array[Float],
+    pushed: Array[Float],
+    moved: Array[Float],
+    total: Array[Float],
+    time: Array[Float],
+    more: Array[Float],
+):
+    """Mean accelerations of rows, and what impulses did so far: to velocities, and to displacements.
+
+    rate: [m/s^2]
+    pushed: Y^T impulse.
+    moved: The same times the time that impulses act [s].
+    total: The impulses.
+    time: What is left of the step [s].
+    more: 1 while there may be impacts.
+    """
+    for i in range(limited.first, rows.singles):
+        rate[i] = (free[i] + row_velocity(rows.support[i], supports, Y, i, z) - before[i]) / dt
+    for c in range(rows.equations, rows.triples[0]):
+        here, r = rows.support[rows.singles + c], rows.singles + 3 * c
+        for k in range(3):
+            rate[r + k] = (free[r + k] + row_velocity(here, supports, Y, r + k, z) - before[r + k]) / dt
+    for d in range(len(z)):
+        pushed[d] = z[d]
+        moved[d] = dt * z[d]
+    for r in range(rows.singles + 3 * rows.triples[0]):
+        total[r] = impulse[r]
+    time[0] = dt
+    more[0] = 1.0
+
+
+@kernel
+def find_event(
+    rows: Rows,
+    supports: Supports,
+    limited: Limited,
+    bounce: Bounce,
+    Y: Array[Float],
+    b: Array[Float],
+    free: Array[Float],
+    dt: Float,
+    active: Array[Float],
+    upper: Array[Float],
+    pushed: Array[Float],
+    moved: Array[Float],
+    time: Array[Float],
+    more: Array[Float],
+    gap: Array[Float],
+    speed: Array[Float],
+    event: Array[Float],
+    some: Array[Float],
+):
+    """Gaps and speeds at the end of the step, and when something is hit next.
+
+    gap, speed: Of limits and contacts [m, m/s].
+    event: What is left of the step then [s].
+    some: 1 if something is hit.
+    """
+    latest, found, first, end = 0.0, 0.0, rows.singles, rows.equations
+    if more[0] > 0.0:
+        first = limited.first
+        end = rows.triples[0]
+    for i in range(first, rows.singles):
+        u = free[i] + row_velocity(rows.support[i], supports, Y, i, pushed)
+        g = dt * b[i] + row_velocity(rows.support[i], supports, Y, i, moved)
+        speed[i] = u
+        gap[i] = g
+        if upper[i] > 0.0 and g < -bounce.short and u < -bounce.slow:
+            latest = max(latest, time_left(g, u, time[0]))
+            found = 1.0
+    for c in range(rows.equations, end):
+        here, r = rows.support[rows.singles + c], rows.singles + 3 * c
+        for k in range(3):
+            speed[r + k] = free[r + k] + row_velocity(here, supports, Y, r + k, pushed)
+        u = free[r] + row_velocity(here, supports, Y, r, pushed)
+        g = dt * b[r] + row_velocity(here, supports, Y, r, moved)
+        gap[r] = g
+        if active[c] > 0.0 and g < -bounce.short and u < -bounce.slow:
+            latest = max(latest, time_left(g, u, time[0]))
+            found = 1.0
+    event[0] = latest
+    some[0] = found
+
+
+@func
+def is_hit(bounce, gap, speed, time, event, last):
+    """1 if a row is hit now, together with the first one; in the last round, if it is hit at all."""
+    found = 0.0
+    if gap < -bounce.short and speed < -bounce.slow:
+        left = time_left(gap, speed, time)
+        if last > 0.0 or left - bounce.short / speed >= event:
+            found = 1.0
+    return found
+
+
+@kernel
+def event_rows(
+    rows: Rows,
+    limited: Limited,
+    bounce: Bounce,
+    surface: Array[Int],
+    sweeps: Int,
+    rate: Array[Float],
+    active: Array[Float],
+    upper: Array[Float],
+    time: Array[Float],
+    number: Array[Float],
+    rounds: Float,
+    gap: Array[Float],
+    speed: Array[Float],
+    event: Array[Float],
+    some: Array[Float],
+    b: Array[Float],
+    active_now: Array[Float],
+    lower_now: Array[Float],
+    upper_now: Array[Float],
+    left: Array[Float],
+    triples_now: Array[Int],
+    sweeps_now: Array[Int],
+):
+    """The problem of what is hit now; without rows and sweeps if there is nothing.
+
+    number, rounds: Of this round, from 0 on, and of all.
+    left: What is left of the step when each row's impulse acts [s].
+    """
+    last, first, end, visits = number[0] + 1.5 - rounds, 0, 0, 0
+    if some[0] > 0.0:
+        first = rows.singles
+        end = rows.triples[0]
+        visits = sweeps
+    triples_now[0] = end
+    sweeps_now[0] = visits
+    for i in range(limited.first):
+        b[i] = 0.0
+        left[i] = event[0]
+        holds = FOREVER if i < limited.followers and i < first else 0.0
+        lower_now[i] = -holds
+        upper_now[i] = holds
+    for i in range(limited.first, rows.singles):
+        lower_now[i] = 0.0
+        wanted, acts, bound = 0.0, event[0], 0.0
+        if i < first:
+            if upper[i] > 0.0:
+                if is_hit(bounce, gap[i], speed[i], time[0], event[0], last) > 0.0:
+                    acts = time_left(gap[i], speed[i], time[0])
+                    wanted = speed[i] - speed_after(bounce.limits, bounce.threshold, speed[i], rate[i], acts)
+                    bound = FOREVER
+                elif bounce.limits <= 0.0 and gap[i] - event[0] * speed[i] < bounce.short:
+                    wanted = speed[i]
+                    bound = FOREVER
+        b[i] = wanted
+        left[i] = acts
+        upper_now[i] = bound
+    for c in range(rows.equations):
+        active_now[c] = 1.0
+        for k in range(3):
+            b[rows.singles + 3 * c + k] = 0.0
+            left[rows.singles + 3 * c + k] = event[0]
+    for c in range(rows.equations, end):
+        r, e = rows.singles + 3 * c, bounce.contacts[surface[c - rows.equations]]
+        wanted, acts, presses = 0.0, event[0], 0.0
+        if active[c] > 0.0:
+            if is_hit(bounce, gap[r], speed[r], time[0], event[0], last) > 0.0:
+                acts = time_left(gap[r], speed[r], time[0])
+                wanted = speed[r] - speed_after(e, bounce.threshold, speed[r], rate[r], acts)
+                presses = 1.0
+            elif e <= 0.0 and gap[r] - event[0] * speed[r] < bounce.short:
+                wanted = speed[r]
+                presses = 1.0
+        b[r] = wanted
+        b[r + 1] = speed[r + 1] - acts * rate[r + 1] if presses > 0.0 else 0.0
+        b[r + 2] = speed[r + 2] - acts * rate[r + 2] if presses > 0.0 else 0.0
+        active_now[c] = presses
+        for k in range(3):
+            left[r + k] = acts
+
+
+@kernel
+def end_round(
+    rows: Rows,
+    supports: Supports,
+    Y: Array[Float],
+    impulse: Array[Float],
+    z: Array[Float],
+    left: Array[Float],
+    event: Array[Float],
+    some: Array[Float],
+    pushed: Array[Float],
+    moved: Array[Float],
+    total: Array[Float],
+    time: Array[Float],
+    number: Array[Float],
+    pushed_next: Array[Float],
+    moved_next: Array[Float],
+    total_next: Array[Float],
+    time_next: Array[Float],
+    number_next: Array[Float],
+    more: Array[Float],
+):
+    """What the impulses of an event did."""
+    for d in range(len(z)):
+        pushed_next[d] = pushed[d] + z[d]
+        moved_next[d] = moved[d]
+    hit, first, end = some[0], 0, 0
+    if hit > 0.0:
+        first = rows.singles
+        end = rows.triples[0]
+    for i in range(first):
+        add_row(rows.support[i], supports, Y, i, left[i] * impulse[i], moved_next)
+    for c in range(end):
+        for k in range(3):
+            r = rows.singles + 3 * c + k
+            add_row(rows.support[rows.singles + c], supports, Y, r, left[r] * impulse[r], moved_next)
+    for r in range(rows.singles + 3 * rows.triples[0]):
+        added = 0.0
+        if hit > 0.0:
+            added = impulse[r]
+        total_next[r] = total[r] + added
+    time_next[0] = event[0] if hit > 0.0 else time[0]
+    number_next[0] = number[0] + 1.0
+    more[0] = hit
+
+
+@kernel
+def mean_push(moved: Array[Float], dt: Float, mean: Array[Float]):
+    """What impulses did to displacements, as if they had acted for the whole step."""
+    for d in range(len(mean)):
+        mean[d] = moved[d] / dt
+
+
+@kernel
+def keep_larger(one: Array[Float], other: Array[Float], larger: Array[Float]):
+    """The larger of two numbers."""
+    larger[0] = max(one[0], other[0])
+
+
+@kernel
+def add_up(one: Array[Float], other: Array[Float], sum: Array[Float]):
+    """The sum of two numbers."""
+    sum[0] = one[0] + other[0]
