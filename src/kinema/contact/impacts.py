@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from kinema.contact.exact import add_row, row_velocity
 from kinema.contact.mlcp import Rows, Supports
+from kinema.contact.shapes import Touch
+from kinema.kinematics.tree import Branches, Tree
 from kinema.lang import Array, Float, Int, func, kernel, max, record
 
 FOREVER = 1e30  # a bound that no impulse meets
@@ -148,41 +150,146 @@ def leave_out(
 
 
 @kernel
+def first_hits(
+    rows: Rows,
+    supports: Supports,
+    limited: Limited,
+    bounce: Bounce,
+    Y: Array[Float],
+    b: Array[Float],
+    free: Array[Float],
+    dt: Float,
+    active: Array[Float],
+    upper: Array[Float],
+    z: Array[Float],
+    gap: Array[Float],
+    speed: Array[Float],
+    left: Array[Float],
+    some: Array[Float],
+):
+    """Gaps and speeds of limits and contacts at the end of the step, and when each is hit.
+
+    gap, speed: [m, m/s]
+    left: What is left of the step then [s], 0 for those that are not hit; of contacts, in their first rows.
+    some: 1 if something is hit.
+    """
+    found = 0.0
+    for i in range(limited.first, rows.singles):
+        change = row_velocity(rows.support[i], supports, Y, i, z)
+        u, g, rest = free[i] + change, dt * (b[i] + change), 0.0
+        if upper[i] > 0.0 and g < -bounce.short and u < -bounce.slow:
+            rest = time_left(g, u, dt)
+            found = 1.0
+        speed[i] = u
+        gap[i] = g
+        left[i] = rest
+    for c in range(rows.equations, rows.triples[0]):
+        r = rows.singles + 3 * c
+        change = row_velocity(rows.support[rows.singles + c], supports, Y, r, z)
+        u, g, rest = free[r] + change, dt * (b[r] + change), 0.0
+        if active[c] > 0.0 and g < -bounce.short and u < -bounce.slow:
+            rest = time_left(g, u, dt)
+            found = 1.0
+        speed[r] = u
+        gap[r] = g
+        left[r] = rest
+    some[0] = found
+
+
+@func
+def second_root(supports, support):
+    """The first degree of freedom of a constraint's second tree; of its first, if there is no other."""
+    at = supports.begin[support]
+    if supports.common[support] == 0 and supports.first[support] < supports.count[support]:
+        at = at + supports.first[support]
+    return supports.dofs[at]
+
+
+@kernel
+def tree_times(
+    tree: Tree,
+    branches: Branches,
+    rows: Rows,
+    supports: Supports,
+    limited: Limited,
+    left: Array[Float],
+    some: Array[Float],
+    dt: Float,
+    past: Array[Float],
+):
+    """When the tree of each degree of freedom is first hit [s]; 0 if it is not."""
+    first, end = rows.singles, rows.equations
+    if some[0] > 0.0:
+        first = limited.first
+        end = rows.triples[0]
+    for i in range(len(tree.parent)):
+        d = tree.v_start[i]
+        root, latest = branches.above[branches.row[d]], 0.0
+        for k in range(first, rows.singles):
+            here = rows.support[k]
+            if supports.dofs[supports.begin[here]] == root or second_root(supports, here) == root:
+                latest = max(latest, left[k])
+        for c in range(rows.equations, end):
+            here = rows.support[rows.singles + c]
+            if supports.dofs[supports.begin[here]] == root or second_root(supports, here) == root:
+                latest = max(latest, left[rows.singles + 3 * c])
+        time = dt - latest if latest > 0.0 else 0.0
+        for k in range(tree.dofs[i]):
+            past[d + k] = time
+
+
+@kernel
+def follow_contacts(all: Touch, surface: Array[Int], triples: Array[Int], equations: Int, near: Touch):
+    """Contacts where they are now: those of the candidates that were picked."""
+    for c in range(triples[0] - equations):
+        near.gap[c] = all.gap[surface[c]]
+        near.point[c] = all.point[surface[c]]
+        near.normal[c] = all.normal[surface[c]]
+
+
+@kernel
 def begin_rounds(
     rows: Rows,
     supports: Supports,
     limited: Limited,
-    Y: Array[Float],
     before: Array[Float],
-    free: Array[Float],
+    after: Array[Float],
     dt: Float,
-    z: Array[Float],
+    left: Array[Float],
+    past: Array[Float],
+    gap: Array[Float],
+    speed: Array[Float],
     impulse: Array[Float],
     rate: Array[Float],
-    pushed: Array[Float],
-    moved: Array[Float],
+    end_gap: Array[Float],
     total: Array[Float],
     time: Array[Float],
     more: Array[Float],
 ):
-    """Mean accelerations of rows, and what impulses did so far: to velocities, and to displacements.
+    """Mean accelerations of rows, and gaps at the end of the step, seen from the time of the impact.
 
+    before, after: Speeds of the rows at the start and at the end of the step, with Jacobians at the time of impact.
+    gap, speed: At the end of the step, with Jacobians at its start.
     rate: [m/s^2]
-    pushed: Y^T impulse.
-    moved: The same times the time that impulses act [s].
+    end_gap: Gaps with which rows are hit at the same times as before [m].
     total: The impulses.
     time: What is left of the step [s].
     more: 1 while there may be impacts.
     """
     for i in range(limited.first, rows.singles):
-        rate[i] = (free[i] + row_velocity(rows.support[i], supports, Y, i, z) - before[i]) / dt
+        rate[i] = (after[i] - before[i]) / dt
+        rest = left[i]
+        if rest <= 0.0:
+            rest = dt - past[supports.dofs[supports.begin[rows.support[i]]]]
+        end_gap[i] = gap[i] + rest * (after[i] - speed[i])
     for c in range(rows.equations, rows.triples[0]):
-        here, r = rows.support[rows.singles + c], rows.singles + 3 * c
+        r = rows.singles + 3 * c
         for k in range(3):
-            rate[r + k] = (free[r + k] + row_velocity(here, supports, Y, r + k, z) - before[r + k]) / dt
-    for d in range(len(z)):
-        pushed[d] = z[d]
-        moved[d] = dt * z[d]
+            rate[r + k] = (after[r + k] - before[r + k]) / dt
+        rest = left[r]
+        if rest <= 0.0:
+            rest = dt - past[supports.dofs[supports.begin[rows.support[rows.singles + c]]]]
+        end_gap[r] = gap[r] + rest * (after[r] - speed[r])
     for r in range(rows.singles + 3 * rows.triples[0]):
         total[r] = impulse[r]
     time[0] = dt
@@ -196,9 +303,8 @@ def find_event(
     limited: Limited,
     bounce: Bounce,
     Y: Array[Float],
-    b: Array[Float],
-    free: Array[Float],
-    dt: Float,
+    end_gap: Array[Float],
+    after: Array[Float],
     active: Array[Float],
     upper: Array[Float],
     pushed: Array[Float],
@@ -210,8 +316,10 @@ def find_event(
     event: Array[Float],
     some: Array[Float],
 ):
-    """Gaps and speeds at the end of the step, and when something is hit next.
+    """Gaps and speeds at the end of the step after the impacts so far, and when something is hit next.
 
+    pushed: Y^T impulse, of impacts.
+    moved: The same times the time that impulses act [s].
     gap, speed: Of limits and contacts [m, m/s].
     event: What is left of the step then [s].
     some: 1 if something is hit.
@@ -221,8 +329,8 @@ def find_event(
         first = limited.first
         end = rows.triples[0]
     for i in range(first, rows.singles):
-        u = free[i] + row_velocity(rows.support[i], supports, Y, i, pushed)
-        g = dt * b[i] + row_velocity(rows.support[i], supports, Y, i, moved)
+        u = after[i] + row_velocity(rows.support[i], supports, Y, i, pushed)
+        g = end_gap[i] + row_velocity(rows.support[i], supports, Y, i, moved)
         speed[i] = u
         gap[i] = g
         if upper[i] > 0.0 and g < -bounce.short and u < -bounce.slow:
@@ -230,10 +338,11 @@ def find_event(
             found = 1.0
     for c in range(rows.equations, end):
         here, r = rows.support[rows.singles + c], rows.singles + 3 * c
-        for k in range(3):
-            speed[r + k] = free[r + k] + row_velocity(here, supports, Y, r + k, pushed)
-        u = free[r] + row_velocity(here, supports, Y, r, pushed)
-        g = dt * b[r] + row_velocity(here, supports, Y, r, moved)
+        u = after[r] + row_velocity(here, supports, Y, r, pushed)
+        g = end_gap[r] + row_velocity(here, supports, Y, r, moved)
+        speed[r] = u
+        speed[r + 1] = after[r + 1] + row_velocity(here, supports, Y, r + 1, pushed)
+        speed[r + 2] = after[r + 2] + row_velocity(here, supports, Y, r + 2, pushed)
         gap[r] = g
         if active[c] > 0.0 and g < -bounce.short and u < -bounce.slow:
             latest = max(latest, time_left(g, u, time[0]))

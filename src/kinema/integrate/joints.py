@@ -71,6 +71,95 @@ def advance_coordinates(
 
 
 @kernel
+def place_at_impacts(
+    tree: Tree,
+    q: Array[Float],
+    v: Array[Float],
+    v_end: Array[Float],
+    past: Array[Float],
+    q_there: Array[Float],
+    v_there: Array[Float],
+    v_end_there: Array[Float],
+):
+    """Coordinates q (+) past v_end, within a step, and velocities at its start and at its end in the axes there.
+
+    past: Time since the start of the step [s], of every degree of freedom.
+    """
+    for i in range(len(tree.parent)):
+        at, d = tree.q_start[i], tree.v_start[i]
+        time = past[d]
+        if tree.kind[i] <= PRISMATIC:
+            q_there[at] = q[at] + time * v_end[d]
+            v_there[d] = v[d]
+            v_end_there[d] = v_end[d]
+        else:
+            turning = at
+            if tree.kind[i] == FREE:
+                turning = at + 3
+            unit = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
+            spin = vec3(v_end[d], v_end[d + 1], v_end[d + 2])
+            turn = quat_exp(time * spin)
+            if tree.kind[i] == FREE:
+                linear = vec3(v_end[d + 3], v_end[d + 4], v_end[d + 5])
+                p = vec3(q[at], q[at + 1], q[at + 2]) + time * unit.rotate(linear)
+                q_there[at] = p.x
+                q_there[at + 1] = p.y
+                q_there[at + 2] = p.z
+                end, start = turn.rotate_inverse(linear), turn.rotate_inverse(vec3(v[d + 3], v[d + 4], v[d + 5]))
+                v_end_there[d + 3] = end.x
+                v_end_there[d + 4] = end.y
+                v_end_there[d + 5] = end.z
+                v_there[d + 3] = start.x
+                v_there[d + 4] = start.y
+                v_there[d + 5] = start.z
+            turned = unit @ turn
+            q_there[turning] = turned.w
+            q_there[turning + 1] = turned.v.x
+            q_there[turning + 2] = turned.v.y
+            q_there[turning + 3] = turned.v.z
+            start_spin = turn.rotate_inverse(vec3(v[d], v[d + 1], v[d + 2]))
+            v_there[d] = start_spin.x
+            v_there[d + 1] = start_spin.y
+            v_there[d + 2] = start_spin.z
+            v_end_there[d] = spin.x
+            v_end_there[d + 1] = spin.y
+            v_end_there[d + 2] = spin.z
+
+
+@kernel
+def add_impacts(
+    tree: Tree,
+    v: Array[Float],
+    past: Array[Float],
+    change: Array[Float],
+    mean_change: Array[Float],
+    v_end: Array[Float],
+    mean: Array[Float],
+):
+    """Velocities v with what impacts changed, and their means over the step, in the axes at its start.
+
+    change, mean_change: In the axes at the time `past`, as in `place_at_impacts`.
+    """
+    for i in range(len(tree.parent)):
+        d = tree.v_start[i]
+        if tree.kind[i] <= PRISMATIC:
+            v_end[d] = v[d] + change[d]
+            mean[d] = v[d] + mean_change[d]
+        else:
+            turn = quat_exp(past[d] * vec3(v[d], v[d + 1], v[d + 2]))
+            for k in range(tree.dofs[i] // 3):
+                m = d + 3 * k
+                at_end = turn.rotate(vec3(change[m], change[m + 1], change[m + 2]))
+                meanwhile = turn.rotate(vec3(mean_change[m], mean_change[m + 1], mean_change[m + 2]))
+                v_end[m] = v[m] + at_end.x
+                v_end[m + 1] = v[m + 1] + at_end.y
+                v_end[m + 2] = v[m + 2] + at_end.z
+                mean[m] = v[m] + meanwhile.x
+                mean[m + 1] = v[m + 1] + meanwhile.y
+                mean[m + 2] = v[m + 2] + meanwhile.z
+
+
+@kernel
 def advance_through_impacts(
     tree: Tree,
     q: Array[Float],

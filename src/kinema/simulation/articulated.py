@@ -184,18 +184,24 @@ class TreeProgram:
         p.call(link_wrenches, *where, v, own_V, own_A, self.wrench)
         return zero
 
+    def weigh(self, net: Ref, diagonal: Ref) -> Ref:
+        """Factorise M + diagonal; returns net, or what stands for it where joints are prescribed."""
+        p, n = self.program, self.arrays.nv
+        self.net, self.diagonal = net, diagonal
+        M = p.scratch("M", Float, len(self.arrays.above))
+        self.mass_matrix(M, diagonal)
+        if self.given is not None:
+            held = p.scratch("M_held", Float, len(self.arrays.above)), p.scratch("net_held", Float, n)
+            p.call(hold, self.branches, self.number, self.given, M, net, *held)
+            M, net = held
+        self.factorise(M)
+        return net
+
     def accelerate(self, net: Ref, diagonal: Ref, a: Ref) -> None:
         """a = (M + diagonal)^-1 net, where net is without what `bias` left out."""
         p, n = self.program, self.arrays.nv
         if not self.articulated:
-            M = p.scratch("M", Float, len(self.arrays.above))
-            self.mass_matrix(M, diagonal)
-            if self.given is not None:
-                held = p.scratch("M_held", Float, len(self.arrays.above)), p.scratch("net_held", Float, n)
-                p.call(hold, self.branches, self.number, self.given, M, net, *held)
-                M, net = held
-            self.factorise(M)
-            self.solve(net, a)
+            self.solve(self.weigh(net, diagonal), a)
             return
         U, inverse, W = p.scratch("aba_U", Force, n), p.scratch("aba_inverse", Float, n), p.scratch("aba_W", Motion, n)
         links = (self.tree, self.S, self.p, self.own_inertia, self.wrench)

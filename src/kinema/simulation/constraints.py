@@ -155,13 +155,21 @@ class ConstraintProgram:
         """The velocities after the impulses of all constraints, and their means, by which coordinates change."""
         if self.rows == 0:
             return v_free, v_free
-        p, fixed = self.program, self.model.constraints
-        at = 0
-        shared = (v_free, self.dt, self.J, self.b)
         if self.contacts:
-            self._contacts(shared)  # first, as it says which supports the rows have
+            self._contacts(v_free)  # first, as it says which supports the rows have
         else:
-            p.call(clear, self.active, self.mu)
+            self.program.call(clear, self.active, self.mu)
+        self.fixed_rows(q, v_free)
+        if self.bounces:
+            return Impacts(self, q, v, v_free).velocities()
+        z = self.solve(self.scale(), self.program.constant("sweeps", Int, self.model.contact.sweeps))
+        v_end = self.after(z, v_free)
+        return v_end, v_end
+
+    def fixed_rows(self, q: Ref, v_free: Ref) -> None:
+        """Rows of followers, dry friction, limits and loops."""
+        p, fixed, shared = self.program, self.model.constraints, (v_free, self.dt, self.J, self.b)
+        at = 0
         if fixed.follower_names:
             names = {n: self._ints(f"follower_{n}", fixed.followers[n]) for n in ("dof", "leader", "q", "leader_q")}
             numbers = {n: p.constant(f"follower_{n}", Float, fixed.followers[n]) for n in ("multiplier", "offset")}
@@ -179,18 +187,6 @@ class ConstraintProgram:
             p.call(clear, *self._sides())
         if fixed.loop_names:
             self._loops(shared)
-        impacts = Impacts(self, v, v_free) if self.bounces else None
-        if self.parts.given is not None:
-            rows, self.J = self.J, p.scratch("J_held", Float, self.rows * self.wide)
-            where = (self.supports, self.support, self.count.singles, self.count.triples)
-            p.call(hold_rows, *where, self.parts.number, rows, self.J)
-        Y = self._scale()
-        if impacts is not None:
-            z, mean = impacts.solve(Y)
-        else:
-            z = mean = self.solve(Y, self._sweeps())
-        v_end = self._after(z, v_free, "")
-        return v_end, v_end if mean is z else self._after(mean, v_free, "mean ")
 
     def _ints(self, name: str, values: np.ndarray) -> Ref:
         return self.program.constant(name, Int, values)
@@ -224,22 +220,30 @@ class ConstraintProgram:
         where = (parts.tree, self.supports, self.support, table, self.law.erp, self.count.singles)
         p.call(loop_rows, *where, parts.R, parts.p, parts.S, *shared)
 
-    def _contacts(self, shared: tuple[Ref, ...]) -> None:
-        p, parts, model = self.program, self.parts, self.model
-        self.touch = touch = detect(parts, model, self.law.margin)
+    def _contacts(self, v_free: Ref) -> None:
+        p = self.program
+        self.touch = touch = detect(self.parts, self.model, self.law.margin)
         sides = self._pick(touch) if self.picked else self._all()
         touch = self.near if self.picked else touch
         self.met = sides, touch
-        friction = p.parameter("friction", Float, self.candidates)
-        rows = (self.supports, self.support, sides)
-        counts = (self.count.triples, self.count.equations, self.count.singles)
+        self.contact_rows(sides, touch)
+        friction, shared = p.parameter("friction", Float, self.candidates), (v_free, self.dt, self.J, self.b)
+        where = (self.supports, self.support, sides, self.law, friction, touch, *self._counts())
+        p.call(contact_velocities, *where, *shared, self.active, self.mu)
+
+    def _counts(self) -> tuple[Ref, Ref, Ref]:
+        return self.count.triples, self.count.equations, self.count.singles
+
+    def contact_rows(self, sides: Sides, touch: Touch) -> None:
+        """The Jacobians of contacts."""
+        p, parts = self.program, self.parts
         with p.custom() as node:
-            given = (parts.tree, *rows, touch, *counts, parts.p, parts.S)
+            where = (parts.tree, self.supports, self.support, sides, touch)
+            given = (*where, *self._counts(), parts.p, parts.S)
             p.call(contact_jacobian, *given, self.J)
         with p.adjoint_of(node):
             inputs: tuple[Any, ...] = (touch.point, touch.normal, parts.p, parts.S)
             p.call(contact_jacobian_adjoint, *given, self.J.adj, *(x.adj for x in inputs))
-        p.call(contact_velocities, *rows, self.law, friction, touch, *counts, *shared, self.active, self.mu)
 
     def _all(self) -> Sides:
         """All candidates are contacts."""
@@ -268,9 +272,13 @@ class ConstraintProgram:
         self.surface = sides.surface
         return sides
 
-    def _scale(self) -> Ref:
-        """The rows of Y."""
+    def scale(self) -> Ref:
+        """The rows of Y; those of J are then zero for what is prescribed."""
         p, parts, size = self.program, self.parts, self.rows * self.wide
+        if parts.given is not None:
+            rows, self.J = self.J, p.scratch("J_held", Float, size)
+            counts = (self.count.singles, self.count.triples)
+            p.call(hold_rows, self.supports, self.support, *counts, parts.number, rows, self.J)
         H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
         where = (parts.branches, self.supports, self.support, self.count.singles, self.count.triples)
         with p.custom() as node:
@@ -301,14 +309,11 @@ class ConstraintProgram:
             pass
         return z
 
-    def _sweeps(self) -> Ref:
-        return self.program.constant("sweeps", Int, self.model.contact.sweeps)
-
-    def _after(self, z: Ref, v_free: Ref, name: str) -> Ref:
-        """The velocities after impulses with z = Y^T impulse."""
+    def after(self, z: Ref, v: Ref, name: str = "") -> Ref:
+        """The velocities v after impulses with z = Y^T impulse."""
         p, parts = self.program, self.parts
-        dv, v_end = (p.scratch(name + n, Float, parts.arrays.nv) for n in ("dv", "v_after_impulses"))
-        p.call(velocity_change, parts.branches, parts.L, parts.root, z, v_free, dv, v_end)
+        dv, v_end = (p.scratch(n + name, Float, parts.arrays.nv) for n in ("dv", "v_after_impulses"))
+        p.call(velocity_change, parts.branches, parts.L, parts.root, z, v, dv, v_end)
         return v_end
 
     def _history(self) -> Ref:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from kinema.contact.impacts import (
     Bounce,
@@ -13,16 +16,22 @@ from kinema.contact.impacts import (
     end_round,
     event_rows,
     find_event,
+    first_hits,
+    follow_contacts,
     keep_larger,
     leave_out,
     mean_push,
     row_speeds,
+    tree_times,
 )
 from kinema.contact.mlcp import Bounds, Rows
+from kinema.integrate.joints import add_impacts, place_at_impacts
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
 from kinema.model.arrays import SceneArrays
 from kinema.scene.scene import MLCP
+from kinema.simulation.articulated import TreeProgram
+from kinema.simulation.detection import detect, touch_buffers
 
 if TYPE_CHECKING:
     from kinema.simulation.constraints import ConstraintProgram
@@ -39,9 +48,10 @@ def bounces(model: SceneArrays) -> bool:
 
 
 class Part(Program):
-    """A program as one of several problems of a step sees it: its buffers have names of their own.
+    """A program as one of several parts of a step sees it: its buffers have names of their own.
 
-    Outputs are kept in `outputs`, by name: those of the step are made of them.
+    Parameters, and constants that are the same, are shared with the whole. Outputs are kept in `outputs`, by name:
+    those of the step are made of them.
     """
 
     def __init__(self, whole: Program, name: str) -> None:
@@ -53,8 +63,17 @@ class Part(Program):
         """A state of the whole."""
         return self.whole.state(name, element, count)
 
+    def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
+        """A parameter of the whole."""
+        known = self.buffers.get(name)
+        return self.whole.parameter(name, element, count, order) if known is None else Ref(known)
+
     def constant(self, name: str, element: type, values: Any, order: Any = None) -> Ref:
-        """A constant of this part."""
+        """A constant of the whole that is the same, or one of this part."""
+        known, given = self.buffers.get(name), np.asarray(values)
+        if known is not None and known.values is not None and known.element is element:
+            if known.values.size == given.size and (known.values.ravel() == given.ravel()).all():
+                return Ref(known)
         return super().constant(f"{name} of {self.part}", element, values, order)
 
     def scratch(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
@@ -68,20 +87,19 @@ class Part(Program):
 
 
 class Impacts:
-    """The impacts of a step, added to its constraints.
+    """The problem of a step without what bounces, and then its impacts.
 
     Args:
-        constraints: All rows, before those of prescribed joints are zeroed.
+        constraints: With all rows.
+        q: Coordinates at the start.
         v: Velocities at the start.
         v_free: Velocities at the end, without impulses.
     """
 
-    def __init__(self, constraints: ConstraintProgram, v: Ref, v_free: Ref) -> None:
-        self.constraints, self.program = constraints, constraints.program
+    def __init__(self, constraints: ConstraintProgram, q: Ref, v: Ref, v_free: Ref) -> None:
+        self.constraints, self.program, self.q, self.v, self.v_free = constraints, constraints.program, q, v, v_free
         p, c, contact = self.program, constraints, constraints.model.contact
         self.sweeps = p.constant("sweeps", Int, contact.sweeps)
-        self.before, self.free = (self._row_numbers(n) for n in ("speed_before", "speed_free"))
-        p.call(row_speeds, c.count, c.supports, c.J, v, v_free, self.before, self.free)
         if c.contacts:
             restitution = p.parameter("restitution", Float, c.candidates)
         else:
@@ -99,20 +117,32 @@ class Impacts:
             followers=p.constant("followers", Int, len(fixed.follower_names)),
             first=p.constant("first_limit", Int, c.singles - len(fixed.limit_names)),
         )
+        self.nv = c.parts.arrays.nv
 
-    def _row_numbers(self, name: str) -> Ref:
-        return self.program.scratch(name, Float, self.constraints.rows)
+    def _numbers(self, *names: str) -> Iterator[Ref]:
+        """A number for every row."""
+        return (self.program.scratch(n, Float, self.constraints.rows) for n in names)
 
-    def solve(self, Y: Ref) -> tuple[Ref, Ref]:
-        """Add the problem of the step and its impacts; returns Y^T impulse, and its mean over the step."""
+    def velocities(self) -> tuple[Ref, Ref]:
+        """Velocities at the end of the step, and their means."""
         c, p = self.constraints, self.program
+        before, free = self._numbers("speed_before", "speed_free")
+        p.call(row_speeds, c.count, c.supports, c.J, self.v, self.v_free, before, free)
         held = self._part("supports", c.b, c.count)
         where = (c.count, self.limited, self.bounce, c.surface)
-        p.call(leave_out, *where, self.before, self.free, c.b, c.dt, c.active, c.upper, held.active, held.upper)
+        p.call(leave_out, *where, before, free, c.b, c.dt, c.active, c.upper, held.active, held.upper)
+        held.bounds = Bounds(lower=c.lower, upper=held.upper, mu=c.mu, cfm=c.cfm)
         held.lower = c.lower
-        held.bounds = Bounds(lower=held.lower, upper=held.upper, mu=c.mu, cfm=c.cfm)
+        Y = c.scale()
         z = held.solve(Y, self.sweeps)
-        return self._rounds(Y, z, held)
+        held_v = c.after(z, self.v_free)
+        self.gap, self.speed, self.left = self._numbers("gap_at_end", "speed_at_end", "left_at_hit")
+        some, self.past = p.scratch("some_hit", Float, 1), p.scratch("past", Float, self.nv)
+        rows = (c.count, c.supports, self.limited)
+        seen = (Y, c.b, free, c.dt, c.active, c.upper, z, self.gap, self.speed, self.left, some)
+        p.call(first_hits, *rows, self.bounce, *seen)
+        p.call(tree_times, c.parts.tree, c.parts.branches, *rows, self.left, some, c.dt, self.past)
+        return self._rounds(held, held_v)
 
     def _part(self, name: str, b: Ref, count: Rows) -> ConstraintProgram:
         """The constraints with other numbers."""
@@ -124,27 +154,58 @@ class Impacts:
         part.bounds = Bounds(lower=part.lower, upper=part.upper, mu=c.mu, cfm=c.cfm)
         return part
 
-    def _rounds(self, Y: Ref, z: Ref, held: ConstraintProgram) -> tuple[Ref, Ref]:
+    def _there(self, v: Ref) -> tuple[ConstraintProgram, Ref, Ref]:
+        """The rows at the time of impact, and their speeds at the start and at the end of the step.
+
+        Args:
+            v: Velocities at the end, without impacts.
+        """
+        c, arrays = self.constraints, self.constraints.parts.arrays
+        there = self._part("impacts", next(self._numbers("b_there")), c.count)
+        p = there.program
+        q_there = p.scratch("q", Float, arrays.nq)
+        v_start, v_end = (p.scratch(n, Float, self.nv) for n in ("v_start", "v_end"))
+        p.call(place_at_impacts, c.parts.tree, self.q, self.v, v, self.past, q_there, v_start, v_end)
+        there.parts = parts = TreeProgram(p, arrays)
+        parts.kinematics(q_there)
+        if c.parts.given is not None:
+            parts.given, parts.number = c.parts.given, c.parts.number
+        parts.weigh(c.parts.net, c.parts.diagonal)
+        there.J = p.scratch("J", Float, c.rows * c.wide)
+        if c.contacts:
+            sides, touch = c.met[0], detect(parts, c.model, c.law.margin)
+            if c.picked:
+                near = touch_buffers(p, "contact", c.contacts)
+                p.call(follow_contacts, touch, c.surface, c.count.triples, c.count.equations, near)
+                touch = near
+            there.contact_rows(sides, touch)
+        there.fixed_rows(q_there, v_end)
+        before, after = self._numbers("speed_before_there", "speed_after_there")
+        p.call(row_speeds, c.count, c.supports, there.J, v_start, v_end, before, after)
+        return there, before, after
+
+    def _rounds(self, held: ConstraintProgram, held_v: Ref) -> tuple[Ref, Ref]:
         c, p = self.constraints, self.program
-        rate, gap, speed = (self._row_numbers(n) for n in ("rate", "gap_at_end", "speed_at_end"))
+        there, before, after = self._there(held_v)
+        Y = there.scale()
+        rate, end_gap, gap, speed = self._numbers("rate", "end_gap", "gap_now", "speed_now")
         loop = p.repeat(ROUNDS)
-        nv = c.parts.arrays.nv
-        sizes = {"pushed": nv, "moved": nv, "total_impulse": c.rows, "time": 1}
+        sizes = {"pushed": self.nv, "moved": self.nv, "total_impulse": c.rows, "time": 1}
         kept = [p.iterate(loop, n, Float, size) for n, size in sizes.items()]
+        pushed, moved, total, time = kept
         more, number = (p.iterate(loop, n, Float, 1) for n in ("more", "round"))
         rows = (c.count, c.supports, self.limited)
-        start = (Y, self.before, self.free, c.dt, z, held.impulse)
-        p.call(begin_rounds, *rows, *start, rate, *(x.first for x in kept), more.first)
+        start = (before, after, c.dt, self.left, self.past, self.gap, self.speed, held.impulse)
+        p.call(begin_rounds, *rows, *start, rate, end_gap, total.first, time.first, more.first)
         triples, visits = (p.scratch(n, Int, 1) for n in ("triples_hit", "visits"))
         count = Rows(singles=c.count.singles, equations=c.count.equations, triples=triples, support=c.support)
         event, some = (p.scratch(n, Float, 1) for n in ("event", "some"))
-        left, b = self._row_numbers("left"), self._row_numbers("b_hit")
-        hit = self._part("impacts", b, count)
+        left, b = self._numbers("left", "b_hit")
+        hit = self._part("hit", b, count)
         hit.dense = hit.starts = False
         told = {n: p.iterate(loop, f"{n} of rounds", Float, 1) for n in held.program.outputs}
         with loop:
-            pushed, moved, _, time = kept
-            see = (Y, c.b, self.free, c.dt, c.active, c.upper, pushed, moved, time, more)
+            see = (Y, end_gap, after, c.active, c.upper, pushed, moved, time, more)
             p.call(find_event, *rows, self.bounce, *see, gap, speed, event, some)
             rounds = p.constant("rounds", Float, float(ROUNDS))
             given = (rate, c.active, c.upper, time, number, rounds, gap, speed, event, some)
@@ -157,10 +218,13 @@ class Impacts:
                 self._tell(name, hit.program.outputs[name], so_far, so_far.next)
         for name, so_far in told.items():
             self._tell(name, held.program.outputs[name], so_far.last, p.output(name, Float, 1))
-        c.impulse = kept[2].last
-        mean = p.scratch("mean_push", Float, nv)
-        p.call(mean_push, kept[1].last, c.dt, mean)
-        return kept[0].last, mean
+        c.impulse = total.last
+        mean, zero = p.scratch("mean_push", Float, self.nv), p.constant("no_change", Float, np.zeros(self.nv))
+        p.call(mean_push, moved.last, c.dt, mean)
+        changes = there.after(pushed.last, zero), there.after(mean, zero, "_mean")
+        v_end, v_mean = (p.scratch(n, Float, self.nv) for n in ("v_after_impacts", "v_mean"))
+        p.call(add_impacts, c.parts.tree, held_v, self.past, *changes, v_end, v_mean)
+        return v_end, v_mean
 
     def _tell(self, name: str, one: Ref, other: Ref, both: Ref) -> None:
         """The worst of two problems; of iterations, the sum."""
