@@ -8,7 +8,7 @@ into the new axes. A body that nothing pushes keeps its speed to rounding.
 from __future__ import annotations
 
 from kinema.kinematics.tree import Tree, axes_rate
-from kinema.lang import Array, Float, kernel, vec3
+from kinema.lang import Array, Float, Int, kernel, vec3
 from kinema.math import Quat, quat_exp
 from kinema.model.tree import FREE, PRISMATIC
 
@@ -127,23 +127,32 @@ def place_at_impacts(
 
 
 @kernel
-def add_impacts(
+def turn_back(
     tree: Tree,
     v: Array[Float],
     past: Array[Float],
     change: Array[Float],
     mean_change: Array[Float],
-    v_end: Array[Float],
+    start: Array[Float],
+    turned: Array[Float],
+    after: Array[Float],
     mean: Array[Float],
 ):
-    """Velocities v with what impacts changed, and their means over the step, in the axes at its start.
+    """What impacts change of velocities, in the axes at the start of the step, and velocities with that.
 
-    change, mean_change: In the axes at the time `past`, as in `place_at_impacts`.
+    v: Without impacts, at the end.
+    change, mean_change: Of the velocities, and of their means, in the axes at the time `past`, as in
+        `place_at_impacts`.
+    start: At the start.
+    turned: The change.
+    after: Velocities right after the impacts, to the order of the step.
+    mean: Mean velocities.
     """
     for i in range(len(tree.parent)):
         d = tree.v_start[i]
         if tree.kind[i] <= PRISMATIC:
-            v_end[d] = v[d] + change[d]
+            turned[d] = change[d]
+            after[d] = start[d] + change[d]
             mean[d] = v[d] + mean_change[d]
         else:
             turn = quat_exp(past[d] * vec3(v[d], v[d + 1], v[d + 2]))
@@ -151,12 +160,62 @@ def add_impacts(
                 m = d + 3 * k
                 at_end = turn.rotate(vec3(change[m], change[m + 1], change[m + 2]))
                 meanwhile = turn.rotate(vec3(mean_change[m], mean_change[m + 1], mean_change[m + 2]))
-                v_end[m] = v[m] + at_end.x
-                v_end[m + 1] = v[m + 1] + at_end.y
-                v_end[m + 2] = v[m + 2] + at_end.z
+                turned[m] = at_end.x
+                turned[m + 1] = at_end.y
+                turned[m + 2] = at_end.z
+                after[m] = start[m] + at_end.x
+                after[m + 1] = start[m + 1] + at_end.y
+                after[m + 2] = start[m + 2] + at_end.z
                 mean[m] = v[m] + meanwhile.x
                 mean[m + 1] = v[m + 1] + meanwhile.y
                 mean[m + 2] = v[m + 2] + meanwhile.z
+
+
+@kernel
+def later_forces(
+    past: Array[Float],
+    dt: Float,
+    change: Array[Float],
+    diagonal: Array[Float],
+    armature: Array[Float],
+    bias: Array[Float],
+    later_bias: Array[Float],
+    number: Array[Int],
+    push: Array[Float],
+):
+    """Impulses of forces that depend on velocities, for what is left of the step after impacts changed these.
+
+    diagonal: Armature, and dt times what dampers resist with.
+    number: Of each degree of freedom among those that are prescribed, or -1.
+    """
+    for k in range(len(push)):
+        left, found = dt - past[k], 0.0
+        if number[k] < 0:
+            found = left * ((armature[k] - diagonal[k]) / dt * change[k] + bias[k] - later_bias[k])
+        push[k] = found
+
+
+@kernel
+def add_impacts(
+    tree: Tree,
+    v: Array[Float],
+    past: Array[Float],
+    dt: Float,
+    start: Array[Float],
+    after: Array[Float],
+    change: Array[Float],
+    later: Array[Float],
+    v_end: Array[Float],
+):
+    """Velocities at the end of the step: v, what impacts changed, and what forces did to that in the rest of the step.
+
+    start, after: Before and after the impacts.
+    """
+    for i in range(len(tree.parent)):
+        d = tree.v_start[i]
+        for k in range(d, d + tree.dofs[i]):
+            turning = axes_rate(tree.kind[i], k - d, d, after) - axes_rate(tree.kind[i], k - d, d, start)
+            v_end[k] = v[k] + change[k] + later[k] + (dt - past[k]) * turning
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -173,9 +174,9 @@ class TreeProgram:
         p, links = self.program, len(self.arrays.parent) + 1
         self.articulated, self.v = articulated, v
         if not articulated:
-            bias = p.scratch("bias", Float, self.arrays.nv)
-            self.inverse_dynamics(v, zero, bias)
-            return bias
+            self.kept_at, self.keeping = zero, p.scratch("bias", Float, self.arrays.nv)
+            self.inverse_dynamics(v, zero, self.keeping)
+            return self.keeping
         self.own_inertia = p.scratch("own_inertia", RigidInertia, links)
         own_V, own_A = p.scratch("own_V", Motion, links), p.scratch("own_A", Motion, links)
         self.wrench = p.scratch("link_wrench", Force, links)
@@ -183,6 +184,15 @@ class TreeProgram:
         where = (self.tree, self.S, self.p, self.own_inertia, self.gravity)
         p.call(link_wrenches, *where, v, own_V, own_A, self.wrench)
         return zero
+
+    def bias_at(self, v: Ref, program: Program) -> Ref:
+        """What `bias` gives for other velocities, in a program with names of its own."""
+        again = copy(self)
+        again.program = program
+        again.__dict__.pop("V", None)
+        keeping = program.scratch("bias", Float, self.arrays.nv)
+        again.inverse_dynamics(v, self.kept_at, keeping)
+        return keeping
 
     def weigh(self, net: Ref, diagonal: Ref) -> Ref:
         """Factorise M + diagonal; returns net, or what stands for it where joints are prescribed."""

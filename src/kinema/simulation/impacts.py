@@ -25,7 +25,7 @@ from kinema.contact.impacts import (
     tree_times,
 )
 from kinema.contact.mlcp import Bounds, Rows
-from kinema.integrate.joints import add_impacts, place_at_impacts
+from kinema.integrate.joints import add_impacts, later_forces, place_at_impacts, turn_back
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
 from kinema.model.arrays import SceneArrays
@@ -170,7 +170,7 @@ class Impacts:
         parts.kinematics(q_there)
         if c.parts.given is not None:
             parts.given, parts.number = c.parts.given, c.parts.number
-        parts.weigh(c.parts.net, c.parts.diagonal)
+        parts.weigh(c.parts.net, parts.armature)
         there.J = p.scratch("J", Float, c.rows * c.wide)
         if c.contacts:
             sides, touch = c.met[0], detect(parts, c.model, c.law.margin)
@@ -222,9 +222,27 @@ class Impacts:
         mean, zero = p.scratch("mean_push", Float, self.nv), p.constant("no_change", Float, np.zeros(self.nv))
         p.call(mean_push, moved.last, c.dt, mean)
         changes = there.after(pushed.last, zero), there.after(mean, zero, "_mean")
-        v_end, v_mean = (p.scratch(n, Float, self.nv) for n in ("v_after_impacts", "v_mean"))
-        p.call(add_impacts, c.parts.tree, held_v, self.past, *changes, v_end, v_mean)
-        return v_end, v_mean
+        return self._end(held_v, *changes)
+
+    def _end(self, v: Ref, change: Ref, mean_change: Ref) -> tuple[Ref, Ref]:
+        """Velocities at the end of the step, and their means.
+
+        Args:
+            v: Without impacts.
+            change: What impacts changed.
+            mean_change: Of the mean velocities.
+        """
+        p, parts, dt = self.program, self.constraints.parts, self.constraints.dt
+        names = ("impact_change", "v_after_impacts", "v_mean", "later_push", "later_change", "v_end")
+        turned, after, mean, push, later, v_end = (p.scratch(n, Float, self.nv) for n in names)
+        p.call(turn_back, parts.tree, v, self.past, change, mean_change, self.v, turned, after, mean)
+        bias = parts.bias_at(after, Part(p, "later"))
+        number = parts.number if parts.given is not None else p.constant("not_told", Int, np.full(self.nv, -1))
+        forces = (turned, parts.diagonal, parts.armature, parts.keeping, bias, number)
+        p.call(later_forces, self.past, dt, *forces, push)
+        parts.solve(push, later)
+        p.call(add_impacts, parts.tree, v, self.past, dt, self.v, after, turned, later, v_end)
+        return v_end, mean
 
     def _tell(self, name: str, one: Ref, other: Ref, both: Ref) -> None:
         """The worst of two problems; of iterations, the sum."""
