@@ -135,8 +135,8 @@ def turn_back(
     mean_change: Array[Float],
     start: Array[Float],
     turned: Array[Float],
+    turned_mean: Array[Float],
     after: Array[Float],
-    mean: Array[Float],
 ):
     """What impacts change of velocities, in the axes at the start of the step, and velocities with that.
 
@@ -144,16 +144,15 @@ def turn_back(
     change, mean_change: Of the velocities, and of their means, in the axes at the time `past`, as in
         `place_at_impacts`.
     start: At the start.
-    turned: The change.
+    turned, turned_mean: The changes.
     after: Velocities right after the impacts, to the order of the step.
-    mean: Mean velocities.
     """
     for i in range(len(tree.parent)):
         d = tree.v_start[i]
         if tree.kind[i] <= PRISMATIC:
             turned[d] = change[d]
             after[d] = start[d] + change[d]
-            mean[d] = v[d] + mean_change[d]
+            turned_mean[d] = mean_change[d]
         else:
             turn = quat_exp(past[d] * vec3(v[d], v[d + 1], v[d + 2]))
             for k in range(tree.dofs[i] // 3):
@@ -166,9 +165,9 @@ def turn_back(
                 after[m] = start[m] + at_end.x
                 after[m + 1] = start[m + 1] + at_end.y
                 after[m + 2] = start[m + 2] + at_end.z
-                mean[m] = v[m] + meanwhile.x
-                mean[m + 1] = v[m + 1] + meanwhile.y
-                mean[m + 2] = v[m + 2] + meanwhile.z
+                turned_mean[m] = meanwhile.x
+                turned_mean[m + 1] = meanwhile.y
+                turned_mean[m + 2] = meanwhile.z
 
 
 @kernel
@@ -204,10 +203,12 @@ def add_impacts(
     start: Array[Float],
     after: Array[Float],
     change: Array[Float],
+    mean_change: Array[Float],
     later: Array[Float],
     v_end: Array[Float],
+    mean: Array[Float],
 ):
-    """Velocities at the end of the step: v, what impacts changed, and what forces did to that in the rest of the step.
+    """Velocities at the end of the step, and their means: v, what impacts changed, what forces did to that later on.
 
     start, after: Before and after the impacts.
     """
@@ -215,7 +216,10 @@ def add_impacts(
         d = tree.v_start[i]
         for k in range(d, d + tree.dofs[i]):
             turning = axes_rate(tree.kind[i], k - d, d, after) - axes_rate(tree.kind[i], k - d, d, start)
-            v_end[k] = v[k] + change[k] + later[k] + (dt - past[k]) * turning
+            left = dt - past[k]
+            more = later[k] + left * turning
+            v_end[k] = v[k] + change[k] + more
+            mean[k] = v[k] + mean_change[k] + left / dt * more
 
 
 @kernel

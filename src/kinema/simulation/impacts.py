@@ -233,15 +233,15 @@ class Impacts:
             mean_change: Of the mean velocities.
         """
         p, parts, dt = self.program, self.constraints.parts, self.constraints.dt
-        names = ("impact_change", "v_after_impacts", "v_mean", "later_push", "later_change", "v_end")
-        turned, after, mean, push, later, v_end = (p.scratch(n, Float, self.nv) for n in names)
-        p.call(turn_back, parts.tree, v, self.past, change, mean_change, self.v, turned, after, mean)
+        names = ("change", "mean_change", "v_after", "push_after", "change_after", "v_end", "v_mean")
+        turned, turned_mean, after, push, later, v_end, mean = (p.scratch(f"impact_{n}", Float, self.nv) for n in names)
+        p.call(turn_back, parts.tree, v, self.past, change, mean_change, self.v, turned, turned_mean, after)
         bias = parts.bias_at(after, Part(p, "later"))
         number = parts.number if parts.given is not None else p.constant("not_told", Int, np.full(self.nv, -1))
         forces = (turned, parts.diagonal, parts.armature, parts.keeping, bias, number)
         p.call(later_forces, self.past, dt, *forces, push)
         parts.solve(push, later)
-        p.call(add_impacts, parts.tree, v, self.past, dt, self.v, after, turned, later, v_end)
+        p.call(add_impacts, parts.tree, v, self.past, dt, self.v, after, turned, turned_mean, later, v_end, mean)
         return v_end, mean
 
     def _tell(self, name: str, one: Ref, other: Ref, both: Ref) -> None:
