@@ -160,7 +160,7 @@ def limit_window(kind: str = "revolute", e: float = 0.6, **contact) -> Window:
         hinge, start, way = Joint("hinge", "revolute", (0.0, 1.0, 0.0), lower=-0.1, upper=2.0), {0: 0.8}, {0: 1.0}
     else:
         hinge, start, way = Joint("hinge", "prismatic", (0.0, 0.0, 1.0), lower=-0.3), {0: 0.1}, {0: 1.0}
-    mass = MassProperties(1.0, (0.0, 0.0, -0.5))
+    mass = MassProperties(1.0, (0.0, 0.0, -0.5), (0.02, 0.0, 0.0, 0.03, 0.0, 0.01))
     scene.add_robot(Robot("r", (Body("rod", None, Pose(), (hinge,), mass),)))
     model = kn.compile(scene)
     q, v = model.initial_coordinates(), None

@@ -57,10 +57,13 @@ class Limited:
 
 
 @func
-def time_left(gap: Float, speed: Float, most: Float):
-    """What is left of a step when a row is hit [s], at most `most`: gap and speed, both below 0, are at its end."""
+def time_left(gap: Float, speed: Float, most: Float, short: Float):
+    """What is left of a step when a row is hit [s], at most `most`: gap and speed, both below 0, are at its end.
+
+    What was hit before, but less than a short way ago, is hit then: at the end of the last step it was not seen.
+    """
     left = most
-    if gap > most * speed:
+    if gap > most * speed - short:
         left = gap / speed
     return left
 
@@ -84,18 +87,25 @@ def speed_after(restitution: Float, threshold: Float, speed: Float, rate: Float,
 
 
 @func
-def bounces(restitution: Float, wanted: Float, free: Float, before: Float, dt: Float, threshold: Float):
+def bounces(bounce, restitution: Float, gap: Float, free: Float, before: Float, dt: Float):
     """1 if a row is hit within the step, faster than the threshold, where nothing holds it; 0 otherwise.
 
-    wanted: Its number in b: how fast it is too fast, if below 0.
+    gap: At the start.
     free, before: Its speed at the end and at the start.
     """
-    found = 0.0
-    if restitution > 0.0 and wanted < 0.0 and free < 0.0:
-        left = time_left(dt * wanted, free, dt)
-        if free - left * ((free - before) / dt) < -threshold:
+    found, end = 0.0, gap + dt * free
+    if restitution > 0.0 and end < 0.0 and free < 0.0:
+        left = time_left(end, free, dt, bounce.short)
+        if free - left * ((free - before) / dt) < -bounce.threshold:
             found = 1.0
     return found
+
+
+@kernel
+def contact_gaps(rows: Rows, near: Array[Float], gap: Array[Float]):
+    """Gaps of contacts, in their first rows."""
+    for c in range(rows.equations, rows.triples[0]):
+        gap[rows.singles + 3 * c] = near[c - rows.equations]
 
 
 @kernel
@@ -127,7 +137,7 @@ def leave_out(
     surface: Array[Int],
     before: Array[Float],
     free: Array[Float],
-    b: Array[Float],
+    gap: Array[Float],
     dt: Float,
     active: Array[Float],
     upper: Array[Float],
@@ -138,14 +148,14 @@ def leave_out(
     for i in range(limited.first):
         upper_held[i] = upper[i]
     for i in range(limited.first, rows.singles):
-        gone = bounces(bounce.limits, b[i], free[i], before[i], dt, bounce.threshold)
+        gone = bounces(bounce, bounce.limits, gap[i], free[i], before[i], dt)
         upper_held[i] = 0.0 if gone > 0.0 else upper[i]
     for c in range(rows.equations):
         active_held[c] = 1.0
     for c in range(rows.equations, rows.triples[0]):
         r = rows.singles + 3 * c
         e = bounce.contacts[surface[c - rows.equations]]
-        gone = bounces(e, b[r], free[r], before[r], dt, bounce.threshold)
+        gone = bounces(bounce, e, gap[r], free[r], before[r], dt)
         active_held[c] = 0.0 if gone > 0.0 else active[c]
 
 
@@ -156,7 +166,7 @@ def first_hits(
     limited: Limited,
     bounce: Bounce,
     Y: Array[Float],
-    b: Array[Float],
+    start_gap: Array[Float],
     free: Array[Float],
     dt: Float,
     active: Array[Float],
@@ -176,9 +186,10 @@ def first_hits(
     found = 0.0
     for i in range(limited.first, rows.singles):
         change = row_velocity(rows.support[i], supports, Y, i, z)
-        u, g, rest = free[i] + change, dt * (b[i] + change), 0.0
+        u, rest = free[i] + change, 0.0
+        g = start_gap[i] + dt * u
         if upper[i] > 0.0 and g < -bounce.short and u < -bounce.slow:
-            rest = time_left(g, u, dt)
+            rest = time_left(g, u, dt, bounce.short)
             found = 1.0
         speed[i] = u
         gap[i] = g
@@ -186,9 +197,10 @@ def first_hits(
     for c in range(rows.equations, rows.triples[0]):
         r = rows.singles + 3 * c
         change = row_velocity(rows.support[rows.singles + c], supports, Y, r, z)
-        u, g, rest = free[r] + change, dt * (b[r] + change), 0.0
+        u, rest = free[r] + change, 0.0
+        g = start_gap[r] + dt * u
         if active[c] > 0.0 and g < -bounce.short and u < -bounce.slow:
-            rest = time_left(g, u, dt)
+            rest = time_left(g, u, dt, bounce.short)
             found = 1.0
         speed[r] = u
         gap[r] = g
@@ -334,7 +346,7 @@ def find_event(
         speed[i] = u
         gap[i] = g
         if upper[i] > 0.0 and g < -bounce.short and u < -bounce.slow:
-            latest = max(latest, time_left(g, u, time[0]))
+            latest = max(latest, time_left(g, u, time[0], bounce.short))
             found = 1.0
     for c in range(rows.equations, end):
         here, r = rows.support[rows.singles + c], rows.singles + 3 * c
@@ -345,7 +357,7 @@ def find_event(
         speed[r + 2] = after[r + 2] + row_velocity(here, supports, Y, r + 2, pushed)
         gap[r] = g
         if active[c] > 0.0 and g < -bounce.short and u < -bounce.slow:
-            latest = max(latest, time_left(g, u, time[0]))
+            latest = max(latest, time_left(g, u, time[0], bounce.short))
             found = 1.0
     event[0] = latest
     some[0] = found
@@ -356,7 +368,7 @@ def is_hit(bounce, gap, speed, time, event, last):
     """1 if a row is hit now, together with the first one; in the last round, if it is hit at all."""
     found = 0.0
     if gap < -bounce.short and speed < -bounce.slow:
-        left = time_left(gap, speed, time)
+        left = time_left(gap, speed, time, bounce.short)
         if last > 0.0 or left - bounce.short / speed >= event:
             found = 1.0
     return found
@@ -411,7 +423,7 @@ def event_rows(
         if i < first:
             if upper[i] > 0.0:
                 if is_hit(bounce, gap[i], speed[i], time[0], event[0], last) > 0.0:
-                    acts = time_left(gap[i], speed[i], time[0])
+                    acts = time_left(gap[i], speed[i], time[0], bounce.short)
                     wanted = speed[i] - speed_after(bounce.limits, bounce.threshold, speed[i], rate[i], acts)
                     bound = FOREVER
                 elif bounce.limits <= 0.0 and gap[i] - event[0] * speed[i] < bounce.short:
@@ -430,7 +442,7 @@ def event_rows(
         wanted, acts, presses = 0.0, event[0], 0.0
         if active[c] > 0.0:
             if is_hit(bounce, gap[r], speed[r], time[0], event[0], last) > 0.0:
-                acts = time_left(gap[r], speed[r], time[0])
+                acts = time_left(gap[r], speed[r], time[0], bounce.short)
                 wanted = speed[r] - speed_after(e, bounce.threshold, speed[r], rate[r], acts)
                 presses = 1.0
             elif e <= 0.0 and gap[r] - event[0] * speed[r] < bounce.short:

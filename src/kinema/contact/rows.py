@@ -29,6 +29,7 @@ from kinema.lang import (
     local,
     mat33,
     max,
+    min,
     norm,
     normalize,
     record,
@@ -399,6 +400,14 @@ def limit_rows(
         b[r] = way * v_free[limits.dof[i]] + target
         lower[r] = 0.0
         upper[r] = 1e30 if b[r] < FAST else 0.0
+
+
+@kernel
+def limit_gaps(limits: Limits, start: Int, q: Array[Float], gap: Array[Float]):
+    """What is left up to the nearer limit [rad, m], from row `start` on."""
+    for i in range(len(limits.dof)):
+        at = q[limits.q[i]]
+        gap[start + i] = min(at - limits.lower[i], limits.upper[i] - at)
 
 
 @record

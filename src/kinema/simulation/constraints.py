@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kinema.contact.ball_limits import BallLimits, ball_limit_rows
+from kinema.contact.ball_limits import BallLimits, ball_limit_gaps, ball_limit_rows
 from kinema.contact.dense import (
     Groups,
     Matches,
@@ -17,6 +17,7 @@ from kinema.contact.dense import (
     row_matrix,
 )
 from kinema.contact.exact import Effort, exact_impulses, exact_impulses_adjoint
+from kinema.contact.impacts import contact_gaps
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -43,6 +44,7 @@ from kinema.contact.rows import (
     contact_velocities,
     dry_friction_rows,
     follower_rows,
+    limit_gaps,
     limit_rows,
     loop_rows,
     pick_contacts,
@@ -195,17 +197,38 @@ class ConstraintProgram:
         return self.lower, self.upper
 
     def _limits(self, at: int, q: Ref, shared: tuple[Ref, ...]) -> None:
+        single, balls, numbers = self._limit_tables()
+        rest = (self.program.constant("limit_start", Int, at), self.law, q, *shared, *self._sides())
+        if single is not None:
+            self.program.call(limit_rows, self.supports, self.support, single, *rest)
+        if balls is not None:
+            self.program.call(ball_limit_rows, self.supports, self.support, balls, numbers["upper"], *rest)
+
+    def gaps(self, q: Ref, gap: Ref) -> None:
+        """Gaps of limits and contacts in their first rows [rad, m]."""
+        p = self.program
+        if self.model.constraints.limit_names:
+            single, balls, numbers = self._limit_tables()
+            start = p.constant("limit_start", Int, self.singles - len(self.model.constraints.limit_names))
+            if single is not None:
+                p.call(limit_gaps, single, start, q, gap)
+            if balls is not None:
+                p.call(ball_limit_gaps, balls, numbers["upper"], start, q, gap)
+        if self.contacts:
+            p.call(contact_gaps, self.count, self.met[1].gap, gap)
+
+    def _limit_tables(self) -> tuple[Limits | None, BallLimits | None, dict[str, Ref]]:
         p, limits = self.program, self.model.constraints.limits
-        single, start = limits["ball"] == 0, p.constant("limit_start", Int, at)
-        numbers = {n: p.parameter(n, Float, len(single)) for n in ("lower", "upper")}
-        rest = (start, self.law, q, *shared, *self._sides())
-        if single.any():
-            names = {n: self._ints(f"limit_{n}", limits[n][single]) for n in ("dof", "q")}
-            p.call(limit_rows, self.supports, self.support, Limits(**names, **numbers), *rest)
-        if not single.all():
-            names = {n: self._ints(f"ball_{n}", limits[n][~single]) for n in ("dof", "q")}
-            balls = BallLimits(**names, number=self._ints("ball_number", np.flatnonzero(~single)))
-            p.call(ball_limit_rows, self.supports, self.support, balls, numbers["upper"], *rest)
+        alone = limits["ball"] == 0
+        numbers = {n: p.parameter(n, Float, len(alone)) for n in ("lower", "upper")}
+        single, balls = None, None
+        if alone.any():
+            names = {n: self._ints(f"limit_{n}", limits[n][alone]) for n in ("dof", "q")}
+            single = Limits(**names, **numbers)
+        if not alone.all():
+            names = {n: self._ints(f"ball_{n}", limits[n][~alone]) for n in ("dof", "q")}
+            balls = BallLimits(**names, number=self._ints("ball_number", np.flatnonzero(~alone)))
+        return single, balls, numbers
 
     def _loops(self, shared: tuple[Ref, ...]) -> None:
         p, parts, loops = self.program, self.parts, self.model.constraints.loops

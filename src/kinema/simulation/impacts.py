@@ -126,11 +126,12 @@ class Impacts:
     def velocities(self) -> tuple[Ref, Ref]:
         """Velocities at the end of the step, and their means."""
         c, p = self.constraints, self.program
-        before, free = self._numbers("speed_before", "speed_free")
+        before, free, gap = self._numbers("speed_before", "speed_free", "gap_before")
         p.call(row_speeds, c.count, c.supports, c.J, self.v, self.v_free, before, free)
         held = self._part("supports", c.b, c.count)
+        held.gaps(self.q, gap)
         where = (c.count, self.limited, self.bounce, c.surface)
-        p.call(leave_out, *where, before, free, c.b, c.dt, c.active, c.upper, held.active, held.upper)
+        p.call(leave_out, *where, before, free, gap, c.dt, c.active, c.upper, held.active, held.upper)
         held.bounds = Bounds(lower=c.lower, upper=held.upper, mu=c.mu, cfm=c.cfm)
         held.lower = c.lower
         Y = c.scale()
@@ -139,7 +140,7 @@ class Impacts:
         self.gap, self.speed, self.left = self._numbers("gap_at_end", "speed_at_end", "left_at_hit")
         some, self.past = p.scratch("some_hit", Float, 1), p.scratch("past", Float, self.nv)
         rows = (c.count, c.supports, self.limited)
-        seen = (Y, c.b, free, c.dt, c.active, c.upper, z, self.gap, self.speed, self.left, some)
+        seen = (Y, gap, free, c.dt, c.active, c.upper, z, self.gap, self.speed, self.left, some)
         p.call(first_hits, *rows, self.bounce, *seen)
         p.call(tree_times, c.parts.tree, c.parts.branches, *rows, self.left, some, c.dt, self.past)
         return self._rounds(held, held_v)
