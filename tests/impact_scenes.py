@@ -168,7 +168,7 @@ def limit_window(kind: str = "revolute", e: float = 0.6, **contact) -> Window:
         q[at] = x
     if kind == "ball":
         q[0] = math.cos(0.25)
-        v = {0: 3.0, 1: 0.5}
+        v = {0: 5.0, 1: 0.5}
     return Window(model, way, 0.01, 0.6, next(iter(way)), q=q, v=v)
 
 

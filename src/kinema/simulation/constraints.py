@@ -86,13 +86,13 @@ class ConstraintProgram:
     def __init__(self, parts: TreeProgram, model: SceneArrays, dt: Ref, bouncing: bool = False) -> None:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
-        self.bounces = bouncing or bounces(model)
         self.touch: Touch | None = None
         self.surface: Any = None
         self.impulse: Any = None
         self.singles, self.equations = fixed.singles, fixed.equations
         self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
         self.picked, self.contacts = False, self.candidates
+        self.bounces = bounces(model) or (bouncing and bool(self.candidates or fixed.limit_names))
         self.rows = self.singles + 3 * (self.equations + self.candidates)
         if self.rows == 0:
             return

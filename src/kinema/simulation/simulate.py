@@ -225,7 +225,7 @@ def simulate(
         activated=activation is not None,
         pushed=forces is not None,
         implicit=integrator == "implicit",
-        bouncing=any(str(path).endswith("restitution") for path in params or ()),
+        bouncing=_is_bouncy(params),
         substeps=substeps,
     )
     step = _step(model, integrator, options)
@@ -315,6 +315,12 @@ def simulate(
         run.trajectory.get("xd"),
         model,
     )
+
+
+def _is_bouncy(params: Mapping[str, Tensor] | None) -> bool:
+    """Whether coefficients of restitution are given that are not zero, or shall have a gradient."""
+    given = [t for path, t in params.items() if path.endswith("restitution")] if isinstance(params, Mapping) else []
+    return any(isinstance(t, Tensor) and (t.requires_grad or bool(t.any())) for t in given)
 
 
 def _time(dt: object) -> float:
