@@ -6,8 +6,11 @@ leave, a row's speed at the end of the step is u = J v_1, its gap there g, its m
 hit if g < 0 and u < 0, along the straight line that the step follows, when the time
 
     r = g / u                                  is left of the step; its speed is then
-    u - r a                                    and at the end of the step it shall be
-    T = max(-e (u - r a) + r a, 0)
+    u_hit = u - (r - dt / 2) a                 and at the end of the step it shall be
+    T = max(-e u_hit + (r - dt / 2) a, 0)
+
+Half a step, as the steps' velocities are ahead of their positions by that: those of the parabola that the positions
+follow are v + a dt / 2. With e = 1 a ball that bounces keeps its energy, to rounding.
 
 Rows that are hit at the same time make one problem, the same as that of the step, of impulses lambda that act for the
 rest of it: they change velocities by M^-1 J^T lambda, and displacements by r M^-1 J^T lambda. Friction meets the speed
@@ -80,10 +83,14 @@ def share_of(restitution: Float, speed: Float, threshold: Float):
 
 
 @func
-def speed_after(restitution: Float, threshold: Float, speed: Float, rate: Float, left: Float):
-    """The speed at the end of a step [m/s] of what is hit with a speed and a time left: it does not fall back."""
-    hit = speed - left * rate
-    return max(left * rate - share_of(restitution, hit, threshold) * hit, 0.0)
+def speed_after(restitution: Float, threshold: Float, speed: Float, rate: Float, ahead: Float):
+    """The speed at the end of a step [m/s] of what is hit; it does not fall back.
+
+    speed: At the end of the step, without the impact.
+    ahead: How long after the impact this speed is reached [s]: half a step less than what is left of it.
+    """
+    hit = speed - ahead * rate
+    return max(ahead * rate - share_of(restitution, hit, threshold) * hit, 0.0)
 
 
 @func
@@ -96,7 +103,7 @@ def bounces(bounce, restitution: Float, gap: Float, free: Float, before: Float, 
     found, end = 0.0, gap + dt * free
     if restitution > 0.0 and end < 0.0 and free < 0.0:
         left = time_left(end, free, dt, bounce.short)
-        if free - left * ((free - before) / dt) < -bounce.threshold:
+        if free - (left - 0.5 * dt) * ((free - before) / dt) < -bounce.threshold:
             found = 1.0
     return found
 
@@ -381,6 +388,7 @@ def event_rows(
     bounce: Bounce,
     surface: Array[Int],
     sweeps: Int,
+    dt: Float,
     rate: Array[Float],
     active: Array[Float],
     upper: Array[Float],
@@ -424,7 +432,8 @@ def event_rows(
             if upper[i] > 0.0:
                 if is_hit(bounce, gap[i], speed[i], time[0], event[0], last) > 0.0:
                     acts = time_left(gap[i], speed[i], time[0], bounce.short)
-                    wanted = speed[i] - speed_after(bounce.limits, bounce.threshold, speed[i], rate[i], acts)
+                    ahead = acts - 0.5 * dt
+                    wanted = speed[i] - speed_after(bounce.limits, bounce.threshold, speed[i], rate[i], ahead)
                     bound = FOREVER
                 elif bounce.limits <= 0.0 and gap[i] - event[0] * speed[i] < bounce.short:
                     wanted = speed[i]
@@ -443,14 +452,14 @@ def event_rows(
         if active[c] > 0.0:
             if is_hit(bounce, gap[r], speed[r], time[0], event[0], last) > 0.0:
                 acts = time_left(gap[r], speed[r], time[0], bounce.short)
-                wanted = speed[r] - speed_after(e, bounce.threshold, speed[r], rate[r], acts)
+                wanted = speed[r] - speed_after(e, bounce.threshold, speed[r], rate[r], acts - 0.5 * dt)
                 presses = 1.0
             elif e <= 0.0 and gap[r] - event[0] * speed[r] < bounce.short:
                 wanted = speed[r]
                 presses = 1.0
         b[r] = wanted
-        b[r + 1] = speed[r + 1] - acts * rate[r + 1] if presses > 0.0 else 0.0
-        b[r + 2] = speed[r + 2] - acts * rate[r + 2] if presses > 0.0 else 0.0
+        b[r + 1] = speed[r + 1] - (acts - 0.5 * dt) * rate[r + 1] if presses > 0.0 else 0.0
+        b[r + 2] = speed[r + 2] - (acts - 0.5 * dt) * rate[r + 2] if presses > 0.0 else 0.0
         active_now[c] = presses
         for k in range(3):
             left[r + k] = acts

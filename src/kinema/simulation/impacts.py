@@ -211,7 +211,7 @@ class Impacts:
             rounds = p.constant("rounds", Float, float(ROUNDS))
             given = (rate, c.active, c.upper, time, number, rounds, gap, speed, event, some)
             found = (b, hit.active, hit.lower, hit.upper, left, triples, visits)
-            p.call(event_rows, c.count, self.limited, self.bounce, c.surface, self.sweeps, *given, *found)
+            p.call(event_rows, c.count, self.limited, self.bounce, c.surface, self.sweeps, c.dt, *given, *found)
             dz = hit.solve(Y, visits)
             done = (hit.impulse, dz, left, event, some, *kept, number)
             p.call(end_round, c.count, c.supports, Y, *done, *(x.next for x in (*kept, number, more)))
