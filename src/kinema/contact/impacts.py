@@ -6,11 +6,12 @@ leave, a row's speed at the end of the step is u = J v_1, its gap there g, its m
 hit if g < 0 and u < 0, along the straight line that the step follows, when the time
 
     r = g / u                                  is left of the step; its speed is then
-    u_hit = u - (r - dt / 2) a                 and at the end of the step it shall be
-    T = max(-e u_hit + (r - dt / 2) a, 0)
+    u_hit = u - r a + f dt / 2                 and at the end of the step it shall be
+    T = max(-e u_hit + r a - f dt / 2, 0)
 
-Half a step, as the steps' velocities are ahead of their positions by that: those of the parabola that the positions
-follow are v + a dt / 2. With e = 1 a ball that bounces keeps its energy, to rounding.
+f is the row's acceleration by gravity, of bodies that fall: velocities of steps are ahead of the path that positions
+follow, whose velocity at a step is v + f dt / 2. So a ball with e = 1 keeps its energy, to rounding. (With all of a in
+place of f, forces of stiff dampers, which change from step to step, would bring jumps back.)
 
 Rows that are hit at the same time make one problem, the same as that of the step, of impulses lambda that act for the
 rest of it: they change velocities by M^-1 J^T lambda, and displacements by r M^-1 J^T lambda. Friction meets the speed
@@ -83,27 +84,28 @@ def share_of(restitution: Float, speed: Float, threshold: Float):
 
 
 @func
-def speed_after(restitution: Float, threshold: Float, speed: Float, rate: Float, ahead: Float):
+def speed_after(restitution: Float, threshold: Float, speed: Float, later: Float):
     """The speed at the end of a step [m/s] of what is hit; it does not fall back.
 
     speed: At the end of the step, without the impact.
-    ahead: How long after the impact this speed is reached [s]: half a step less than what is left of it.
+    later: What is added to its speed after the impact, until then.
     """
-    hit = speed - ahead * rate
-    return max(ahead * rate - share_of(restitution, hit, threshold) * hit, 0.0)
+    hit = speed - later
+    return max(later - share_of(restitution, hit, threshold) * hit, 0.0)
 
 
 @func
-def bounces(bounce, restitution: Float, gap: Float, free: Float, before: Float, dt: Float):
+def bounces(bounce, restitution: Float, gap: Float, free: Float, before: Float, fall: Float, dt: Float):
     """1 if a row is hit within the step, faster than the threshold, where nothing holds it; 0 otherwise.
 
     gap: At the start.
     free, before: Its speed at the end and at the start.
+    fall: Its acceleration by gravity.
     """
     found, end = 0.0, gap + dt * free
     if restitution > 0.0 and end < 0.0 and free < 0.0:
         left = time_left(end, free, dt, bounce.short)
-        if free - (left - 0.5 * dt) * ((free - before) / dt) < -bounce.threshold:
+        if free - left * ((free - before) / dt) + 0.5 * dt * fall < -bounce.threshold:
             found = 1.0
     return found
 
@@ -122,18 +124,23 @@ def row_speeds(
     J: Array[Float],
     v: Array[Float],
     v_free: Array[Float],
+    falling: Array[Float],
     before: Array[Float],
     free: Array[Float],
+    fall: Array[Float],
 ):
-    """Speeds of all rows at the start of the step, and at its end without impulses."""
+    """Speeds of all rows at the start of the step, and at its end without impulses; their accelerations by gravity."""
     for i in range(rows.singles):
-        before[i] = row_velocity(rows.support[i], supports, J, i, v)
-        free[i] = row_velocity(rows.support[i], supports, J, i, v_free)
+        here = rows.support[i]
+        before[i] = row_velocity(here, supports, J, i, v)
+        free[i] = row_velocity(here, supports, J, i, v_free)
+        fall[i] = row_velocity(here, supports, J, i, falling)
     for c in range(rows.triples[0]):
         here, r = rows.support[rows.singles + c], rows.singles + 3 * c
         for k in range(3):
             before[r + k] = row_velocity(here, supports, J, r + k, v)
             free[r + k] = row_velocity(here, supports, J, r + k, v_free)
+            fall[r + k] = row_velocity(here, supports, J, r + k, falling)
 
 
 @kernel
@@ -144,6 +151,7 @@ def leave_out(
     surface: Array[Int],
     before: Array[Float],
     free: Array[Float],
+    fall: Array[Float],
     gap: Array[Float],
     dt: Float,
     active: Array[Float],
@@ -155,14 +163,14 @@ def leave_out(
     for i in range(limited.first):
         upper_held[i] = upper[i]
     for i in range(limited.first, rows.singles):
-        gone = bounces(bounce, bounce.limits, gap[i], free[i], before[i], dt)
+        gone = bounces(bounce, bounce.limits, gap[i], free[i], before[i], fall[i], dt)
         upper_held[i] = 0.0 if gone > 0.0 else upper[i]
     for c in range(rows.equations):
         active_held[c] = 1.0
     for c in range(rows.equations, rows.triples[0]):
         r = rows.singles + 3 * c
         e = bounce.contacts[surface[c - rows.equations]]
-        gone = bounces(bounce, e, gap[r], free[r], before[r], dt)
+        gone = bounces(bounce, e, gap[r], free[r], before[r], fall[r], dt)
         active_held[c] = 0.0 if gone > 0.0 else active[c]
 
 
@@ -390,6 +398,7 @@ def event_rows(
     sweeps: Int,
     dt: Float,
     rate: Array[Float],
+    fall: Array[Float],
     active: Array[Float],
     upper: Array[Float],
     time: Array[Float],
@@ -432,8 +441,8 @@ def event_rows(
             if upper[i] > 0.0:
                 if is_hit(bounce, gap[i], speed[i], time[0], event[0], last) > 0.0:
                     acts = time_left(gap[i], speed[i], time[0], bounce.short)
-                    ahead = acts - 0.5 * dt
-                    wanted = speed[i] - speed_after(bounce.limits, bounce.threshold, speed[i], rate[i], ahead)
+                    later = acts * rate[i] - 0.5 * dt * fall[i]
+                    wanted = speed[i] - speed_after(bounce.limits, bounce.threshold, speed[i], later)
                     bound = FOREVER
                 elif bounce.limits <= 0.0 and gap[i] - event[0] * speed[i] < bounce.short:
                     wanted = speed[i]
@@ -452,14 +461,16 @@ def event_rows(
         if active[c] > 0.0:
             if is_hit(bounce, gap[r], speed[r], time[0], event[0], last) > 0.0:
                 acts = time_left(gap[r], speed[r], time[0], bounce.short)
-                wanted = speed[r] - speed_after(e, bounce.threshold, speed[r], rate[r], acts - 0.5 * dt)
+                later = acts * rate[r] - 0.5 * dt * fall[r]
+                wanted = speed[r] - speed_after(e, bounce.threshold, speed[r], later)
                 presses = 1.0
             elif e <= 0.0 and gap[r] - event[0] * speed[r] < bounce.short:
                 wanted = speed[r]
                 presses = 1.0
         b[r] = wanted
-        b[r + 1] = speed[r + 1] - (acts - 0.5 * dt) * rate[r + 1] if presses > 0.0 else 0.0
-        b[r + 2] = speed[r + 2] - (acts - 0.5 * dt) * rate[r + 2] if presses > 0.0 else 0.0
+        for k in range(1, 3):
+            slides = speed[r + k] - acts * rate[r + k] + 0.5 * dt * fall[r + k]
+            b[r + k] = slides if presses > 0.0 else 0.0
         active_now[c] = presses
         for k in range(3):
             left[r + k] = acts

@@ -71,6 +71,25 @@ def advance_coordinates(
 
 
 @kernel
+def falling_rates(tree: Tree, number: Array[Int], gravity: vec3, q: Array[Float], rate: Array[Float]):
+    """Accelerations of free bodies by gravity, in their axes; zero for all that hangs on something or is prescribed.
+
+    number: Of each degree of freedom among those that are prescribed, or -1.
+    """
+    for i in range(len(tree.parent)):
+        at, d = tree.q_start[i], tree.v_start[i]
+        for k in range(tree.dofs[i]):
+            rate[d + k] = 0.0
+        if tree.kind[i] == FREE:
+            if number[d] < 0:
+                unit = Quat(q[at + 3], vec3(q[at + 4], q[at + 5], q[at + 6])).normalized()
+                down = unit.rotate_inverse(gravity)
+                rate[d + 3] = down.x
+                rate[d + 4] = down.y
+                rate[d + 5] = down.z
+
+
+@kernel
 def place_at_impacts(
     tree: Tree,
     q: Array[Float],

@@ -25,7 +25,7 @@ from kinema.contact.impacts import (
     tree_times,
 )
 from kinema.contact.mlcp import Bounds, Rows
-from kinema.integrate.joints import add_impacts, later_forces, place_at_impacts, turn_back
+from kinema.integrate.joints import add_impacts, falling_rates, later_forces, place_at_impacts, turn_back
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
 from kinema.model.arrays import SceneArrays
@@ -118,6 +118,8 @@ class Impacts:
             first=p.constant("first_limit", Int, c.singles - len(fixed.limit_names)),
         )
         self.nv = c.parts.arrays.nv
+        free = c.parts.given is None
+        self.number = p.constant("not_told", Int, np.full(self.nv, -1)) if free else c.parts.number
 
     def _numbers(self, *names: str) -> Iterator[Ref]:
         """A number for every row."""
@@ -126,12 +128,12 @@ class Impacts:
     def velocities(self) -> tuple[Ref, Ref]:
         """Velocities at the end of the step, and their means."""
         c, p = self.constraints, self.program
-        before, free, gap = self._numbers("speed_before", "speed_free", "gap_before")
-        p.call(row_speeds, c.count, c.supports, c.J, self.v, self.v_free, before, free)
+        before, free, fall, gap = self._numbers("speed_before", "speed_free", "row_fall", "gap_before")
+        self._speeds(c, self.q, (self.v, self.v_free), (before, free, fall))
         held = self._part("supports", c.b, c.count)
         held.gaps(self.q, gap)
         where = (c.count, self.limited, self.bounce, c.surface)
-        p.call(leave_out, *where, before, free, gap, c.dt, c.active, c.upper, held.active, held.upper)
+        p.call(leave_out, *where, before, free, fall, gap, c.dt, c.active, c.upper, held.active, held.upper)
         held.bounds = Bounds(lower=c.lower, upper=held.upper, mu=c.mu, cfm=c.cfm)
         held.lower = c.lower
         Y = c.scale()
@@ -155,8 +157,8 @@ class Impacts:
         part.bounds = Bounds(lower=part.lower, upper=part.upper, mu=c.mu, cfm=c.cfm)
         return part
 
-    def _there(self, v: Ref) -> tuple[ConstraintProgram, Ref, Ref]:
-        """The rows at the time of impact, and their speeds at the start and at the end of the step.
+    def _there(self, v: Ref) -> tuple[ConstraintProgram, tuple[Ref, ...]]:
+        """The rows at the time of impact; their speeds at the start and at the end of the step, and as they fall.
 
         Args:
             v: Velocities at the end, without impacts.
@@ -181,13 +183,20 @@ class Impacts:
                 touch = near
             there.contact_rows(sides, touch)
         there.fixed_rows(q_there, v_end)
-        before, after = self._numbers("speed_before_there", "speed_after_there")
-        p.call(row_speeds, c.count, c.supports, there.J, v_start, v_end, before, after)
-        return there, before, after
+        found = tuple(self._numbers("speed_before_there", "speed_after_there", "row_fall_there"))
+        self._speeds(there, q_there, (v_start, v_end), found)
+        return there, found
+
+    def _speeds(self, at: ConstraintProgram, q: Ref, velocities: tuple[Ref, ...], found: tuple[Ref, ...]) -> None:
+        """Speeds of rows with velocities at the start and at the end of the step, and accelerations by gravity."""
+        p, parts = at.program, at.parts
+        falling = p.scratch("falling", Float, self.nv)
+        p.call(falling_rates, parts.tree, self.number, parts.gravity, q, falling)
+        p.call(row_speeds, at.count, at.supports, at.J, *velocities, falling, *found)
 
     def _rounds(self, held: ConstraintProgram, held_v: Ref) -> tuple[Ref, Ref]:
         c, p = self.constraints, self.program
-        there, before, after = self._there(held_v)
+        there, (before, after, fall) = self._there(held_v)
         Y = there.scale()
         rate, end_gap, gap, speed = self._numbers("rate", "end_gap", "gap_now", "speed_now")
         loop = p.repeat(ROUNDS)
@@ -209,7 +218,7 @@ class Impacts:
             see = (Y, end_gap, after, c.active, c.upper, pushed, moved, time, more)
             p.call(find_event, *rows, self.bounce, *see, gap, speed, event, some)
             rounds = p.constant("rounds", Float, float(ROUNDS))
-            given = (rate, c.active, c.upper, time, number, rounds, gap, speed, event, some)
+            given = (rate, fall, c.active, c.upper, time, number, rounds, gap, speed, event, some)
             found = (b, hit.active, hit.lower, hit.upper, left, triples, visits)
             p.call(event_rows, c.count, self.limited, self.bounce, c.surface, self.sweeps, c.dt, *given, *found)
             dz = hit.solve(Y, visits)
@@ -238,8 +247,7 @@ class Impacts:
         turned, turned_mean, after, push, later, v_end, mean = (p.scratch(f"impact_{n}", Float, self.nv) for n in names)
         p.call(turn_back, parts.tree, v, self.past, change, mean_change, self.v, turned, turned_mean, after)
         bias = parts.bias_at(after, Part(p, "later"))
-        number = parts.number if parts.given is not None else p.constant("not_told", Int, np.full(self.nv, -1))
-        forces = (turned, parts.diagonal, parts.armature, parts.keeping, bias, number)
+        forces = (turned, parts.diagonal, parts.armature, parts.keeping, bias, self.number)
         p.call(later_forces, self.past, dt, *forces, push)
         parts.solve(push, later)
         p.call(add_impacts, parts.tree, v, self.past, dt, self.v, after, turned, turned_mean, later, v_end, mean)
