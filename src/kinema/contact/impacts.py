@@ -2,8 +2,8 @@
 
 Contacts and limits with restitution that are hit fast do not take part in the problem of a step (see `rows`). They are
 looked at afterwards, in rounds, in the order in which they are hit. With the velocities v_1 that the other impulses
-leave, a row's speed at the end of the step is u = J v_1, its gap there g, its mean acceleration a = (u - J v) / dt. It is
-hit if g < 0 and u < 0, along the straight line that the step follows, when the time
+leave, a row's speed at the end of the step is u = J v_1, its gap there g, its mean acceleration a = (u - J v) / dt. It
+is hit if g < 0 and u < 0, along the straight line that the step follows, when the time
 
     r = g / u                                  is left of the step; its speed is then
     u_hit = u - r a + f dt / 2                 and at the end of the step it shall be
@@ -15,10 +15,11 @@ place of f, forces of stiff dampers, which change from step to step, would bring
 
 Rows that are hit at the same time make one problem, the same as that of the step, of impulses lambda that act for the
 rest of it: they change velocities by M^-1 J^T lambda, and displacements by r M^-1 J^T lambda. Friction meets the speed
-of sliding at the impact. Then gaps and speeds at the end of the step are others, and the next round finds what is hit
-next, which may be at the same time: of balls in a row that touch, each hits the next. What holds without restitution
-(loops, followers, contacts and limits that touch) holds through impacts; dry friction of joints, bounded by its force,
-does nothing in no time.
+of sliding at the impact. J and M are those at the pose of the impact, to which each tree is moved for its first one in
+a step: with those at the start of the step, what an impact does would jump as it moves from one step into the next.
+Then gaps and speeds at the end of the step are others, and the next round finds what is hit next, which may be at the
+same time: of balls in a row that touch, each hits the next. What holds without restitution (loops, followers, contacts
+and limits that touch) holds through impacts; dry friction of joints, bounded by its force, does nothing in no time.
 
 Restitution begins at the threshold: a share e_eff of it counts, which grows from 0 there to e at twice the threshold.
 """

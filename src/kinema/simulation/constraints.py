@@ -254,7 +254,7 @@ class ConstraintProgram:
         where = (self.supports, self.support, sides, self.law, friction, touch, *self._counts())
         p.call(contact_velocities, *where, *shared, self.active, self.mu)
 
-    def _counts(self) -> tuple[Ref, Ref, Ref]:
+    def _counts(self) -> tuple[Any, ...]:
         return self.count.triples, self.count.equations, self.count.singles
 
     def contact_rows(self, sides: Sides, touch: Touch) -> None:

@@ -118,6 +118,7 @@ class Impacts:
             first=p.constant("first_limit", Int, c.singles - len(fixed.limit_names)),
         )
         self.nv = c.parts.arrays.nv
+        self.outputs: dict[str, dict[str, Ref]] = {}  # by part
         free = c.parts.given is None
         self.number = p.constant("not_told", Int, np.full(self.nv, -1)) if free else c.parts.number
 
@@ -150,6 +151,7 @@ class Impacts:
     def _part(self, name: str, b: Ref, count: Rows) -> ConstraintProgram:
         """The constraints with other numbers."""
         c, p = self.constraints, Part(self.program, name)
+        self.outputs[name] = p.outputs
         part = copy(c)
         part.program, part.b, part.count = p, b, count
         part.active = p.scratch("active", Float, max(c.triples, 1))
@@ -213,7 +215,6 @@ class Impacts:
         left, b = self._numbers("left", "b_hit")
         hit = self._part("hit", b, count)
         hit.dense = hit.starts = False
-        told = {n: p.iterate(loop, f"{n} of rounds", Float, 1) for n in held.program.outputs}
         with loop:
             see = (Y, end_gap, after, c.active, c.upper, pushed, moved, time, more)
             p.call(find_event, *rows, self.bounce, *see, gap, speed, event, some)
@@ -224,10 +225,12 @@ class Impacts:
             dz = hit.solve(Y, visits)
             done = (hit.impulse, dz, left, event, some, *kept, number)
             p.call(end_round, c.count, c.supports, Y, *done, *(x.next for x in (*kept, number, more)))
+            told = {n: p.iterate(loop, f"{n} of rounds", Float, 1) for n in self.outputs["hit"]}
             for name, so_far in told.items():
-                self._tell(name, hit.program.outputs[name], so_far, so_far.next)
-        for name, so_far in told.items():
-            self._tell(name, held.program.outputs[name], so_far.last, p.output(name, Float, 1))
+                self._tell(name, self.outputs["hit"][name], so_far, so_far.next)
+        nothing = p.constant("nothing_told", Float, [0.0])
+        for name, one in self.outputs["supports"].items():
+            self._tell(name, one, told[name].last if name in told else nothing, p.output(name, Float, 1))
         c.impulse = total.last
         mean, zero = p.scratch("mean_push", Float, self.nv), p.constant("no_change", Float, np.zeros(self.nv))
         p.call(mean_push, moved.last, c.dt, mean)
