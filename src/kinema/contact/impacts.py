@@ -21,7 +21,7 @@ Then gaps and speeds at the end of the step are others, and the next round finds
 same time: of balls in a row that touch, each hits the next. What holds without restitution (loops, followers, contacts
 and limits that touch) holds through impacts; dry friction of joints, bounded by its force, does nothing in no time.
 
-Restitution begins at the threshold: a share e_eff of it counts, which grows from 0 there to e at twice the threshold.
+Restitution begins at the threshold: a share of it counts, which grows from 0 there to 1 at twice the threshold.
 """
 
 from __future__ import annotations
@@ -75,24 +75,26 @@ def time_left(gap: Float, speed: Float, most: Float, short: Float):
 
 @func
 def share_of(restitution: Float, speed: Float, threshold: Float):
-    """The coefficient of restitution of an impact at a speed [-]: none at the threshold, all of it at twice that."""
+    """The share of its restitution with which a row bounces [-]: none at the threshold, all at twice that speed."""
     over, found = -speed - threshold, 0.0
-    if over > 0.0:
-        found = restitution
+    if restitution > 0.0 and over > 0.0:
+        found = 1.0
         if over < threshold:
-            found = restitution * (over / threshold)
+            found = over / threshold
     return found
 
 
 @func
-def speed_after(restitution: Float, threshold: Float, speed: Float, later: Float):
+def speed_after(restitution: Float, threshold: Float, speed: Float, change: Float, ahead: Float):
     """The speed at the end of a step [m/s] of what is hit; it does not fall back.
 
     speed: At the end of the step, without the impact.
-    later: What is added to its speed after the impact, until then.
+    change: What is added to its speed after the impact, until then.
+    ahead: How far speeds are ahead of the path.
     """
-    hit = speed - later
-    return max(later - share_of(restitution, hit, threshold) * hit, 0.0)
+    hit = speed - change + ahead
+    share = share_of(restitution, hit, threshold)
+    return max(change - share * (ahead + restitution * hit), 0.0)
 
 
 @func
@@ -187,6 +189,8 @@ def first_hits(
     dt: Float,
     active: Array[Float],
     upper: Array[Float],
+    cfm: Float,
+    impulse: Array[Float],
     z: Array[Float],
     gap: Array[Float],
     speed: Array[Float],
@@ -203,7 +207,7 @@ def first_hits(
     for i in range(limited.first, rows.singles):
         change = row_velocity(rows.support[i], supports, Y, i, z)
         u, rest = free[i] + change, 0.0
-        g = start_gap[i] + dt * u
+        g = start_gap[i] + dt * (u + cfm * impulse[i])  # what is soft gives way, and is not hit
         if upper[i] > 0.0 and g < -bounce.short and u < -bounce.slow:
             rest = time_left(g, u, dt, bounce.short)
             found = 1.0
@@ -214,7 +218,7 @@ def first_hits(
         r = rows.singles + 3 * c
         change = row_velocity(rows.support[rows.singles + c], supports, Y, r, z)
         u, rest = free[r] + change, 0.0
-        g = start_gap[r] + dt * u
+        g = start_gap[r] + dt * (u + cfm * impulse[r])
         if active[c] > 0.0 and g < -bounce.short and u < -bounce.slow:
             rest = time_left(g, u, dt, bounce.short)
             found = 1.0
@@ -333,10 +337,14 @@ def find_event(
     Y: Array[Float],
     end_gap: Array[Float],
     after: Array[Float],
+    dt: Float,
     active: Array[Float],
     upper: Array[Float],
+    cfm: Float,
+    supported: Array[Float],
     pushed: Array[Float],
     moved: Array[Float],
+    total: Array[Float],
     time: Array[Float],
     more: Array[Float],
     gap: Array[Float],
@@ -346,6 +354,7 @@ def find_event(
 ):
     """Gaps and speeds at the end of the step after the impacts so far, and when something is hit next.
 
+    supported, total: Impulses of the problem of the step, and all so far [N s].
     pushed: Y^T impulse, of impacts.
     moved: The same times the time that impulses act [s].
     gap, speed: Of limits and contacts [m, m/s].
@@ -359,6 +368,7 @@ def find_event(
     for i in range(first, rows.singles):
         u = after[i] + row_velocity(rows.support[i], supports, Y, i, pushed)
         g = end_gap[i] + row_velocity(rows.support[i], supports, Y, i, moved)
+        g = g + dt * cfm * (total[i] - supported[i])
         speed[i] = u
         gap[i] = g
         if upper[i] > 0.0 and g < -bounce.short and u < -bounce.slow:
@@ -367,7 +377,7 @@ def find_event(
     for c in range(rows.equations, end):
         here, r = rows.support[rows.singles + c], rows.singles + 3 * c
         u = after[r] + row_velocity(here, supports, Y, r, pushed)
-        g = end_gap[r] + row_velocity(here, supports, Y, r, moved)
+        g = end_gap[r] + row_velocity(here, supports, Y, r, moved) + dt * cfm * (total[r] - supported[r])
         speed[r] = u
         speed[r + 1] = after[r + 1] + row_velocity(here, supports, Y, r + 1, pushed)
         speed[r + 2] = after[r + 2] + row_velocity(here, supports, Y, r + 2, pushed)
@@ -442,8 +452,8 @@ def event_rows(
             if upper[i] > 0.0:
                 if is_hit(bounce, gap[i], speed[i], time[0], event[0], last) > 0.0:
                     acts = time_left(gap[i], speed[i], time[0], bounce.short)
-                    later = acts * rate[i] - 0.5 * dt * fall[i]
-                    wanted = speed[i] - speed_after(bounce.limits, bounce.threshold, speed[i], later)
+                    change, ahead = acts * rate[i], 0.5 * dt * fall[i]
+                    wanted = speed[i] - speed_after(bounce.limits, bounce.threshold, speed[i], change, ahead)
                     bound = FOREVER
                 elif bounce.limits <= 0.0 and gap[i] - event[0] * speed[i] < bounce.short:
                     wanted = speed[i]
@@ -462,8 +472,8 @@ def event_rows(
         if active[c] > 0.0:
             if is_hit(bounce, gap[r], speed[r], time[0], event[0], last) > 0.0:
                 acts = time_left(gap[r], speed[r], time[0], bounce.short)
-                later = acts * rate[r] - 0.5 * dt * fall[r]
-                wanted = speed[r] - speed_after(e, bounce.threshold, speed[r], later)
+                change, ahead = acts * rate[r], 0.5 * dt * fall[r]
+                wanted = speed[r] - speed_after(e, bounce.threshold, speed[r], change, ahead)
                 presses = 1.0
             elif e <= 0.0 and gap[r] - event[0] * speed[r] < bounce.short:
                 wanted = speed[r]

@@ -143,7 +143,7 @@ class Impacts:
         self.gap, self.speed, self.left = self._numbers("gap_at_end", "speed_at_end", "left_at_hit")
         some, self.past = p.scratch("some_hit", Float, 1), p.scratch("past", Float, self.nv)
         rows = (c.count, c.supports, self.limited)
-        seen = (Y, gap, free, c.dt, c.active, c.upper, z, self.gap, self.speed, self.left, some)
+        seen = (Y, gap, free, c.dt, c.active, c.upper, c.cfm, held.impulse, z, self.gap, self.speed, self.left, some)
         p.call(first_hits, *rows, self.bounce, *seen)
         p.call(tree_times, c.parts.tree, c.parts.branches, *rows, self.left, some, c.dt, self.past)
         return self._rounds(held, held_v)
@@ -216,7 +216,7 @@ class Impacts:
         hit = self._part("hit", b, count)
         hit.dense = hit.starts = False
         with loop:
-            see = (Y, end_gap, after, c.active, c.upper, pushed, moved, time, more)
+            see = (Y, end_gap, after, c.dt, c.active, c.upper, c.cfm, held.impulse, *kept, more)
             p.call(find_event, *rows, self.bounce, *see, gap, speed, event, some)
             rounds = p.constant("rounds", Float, float(ROUNDS))
             given = (rate, fall, c.active, c.upper, time, number, rounds, gap, speed, event, some)
