@@ -197,9 +197,9 @@ def simulate(
     Gradients:
         Exact for the discrete steps and the sweeps of the contact solver (with the exact one, for the solution), from
         states and all that is recorded to q, v, x, xd, tau, u, activation, forces, motion, impulses, wrenches and
-        params; at a switch (a point that just touches or just slides) those of one side. A body with restitution
-        bounces from where it was at the start of a step: what a later or earlier impact within the step would change is
-        not seen, so that gradients through bounces miss the time of impact.
+        params; at a switch (a point that just touches or just slides) those of one side. What bounces does so at its
+        time of impact within the step, so that gradients through bounces are the slopes of the motion, to the first
+        order of dt; coefficients of restitution that are exactly zero have the gradient zero.
         Where the adjoint of an implicit step cannot be solved, backward() raises; with on_failure="status" the gradient
         is not a number.
 
