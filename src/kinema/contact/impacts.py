@@ -43,7 +43,8 @@ class Bounce:
     limits: That of limits [-].
     threshold: Speed from which on they bounce [m/s, rad/s].
     slow: Speed below which nothing is hit [m/s, rad/s].
-    short: Depth below which nothing is hit, and distance at which things are hit together [m, rad].
+    short: Depth below which nothing is hit [m, rad].
+    close: Distance at which things are hit together [m, rad].
     """
 
     contacts: Array[Float]
@@ -51,6 +52,7 @@ class Bounce:
     threshold: Float
     slow: Float
     short: Float
+    close: Float
 
 
 @record
@@ -395,7 +397,7 @@ def is_hit(bounce, gap, speed, time, event, last):
     found = 0.0
     if gap < -bounce.short and speed < -bounce.slow:
         left = time_left(gap, speed, time, bounce.short)
-        if last > 0.0 or left - bounce.short / speed >= event:
+        if last > 0.0 or left - bounce.close / speed >= event:
             found = 1.0
     return found
 

@@ -102,9 +102,10 @@ class Model(SceneArrays):
                 `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction",
                 ".../restitution", and so on for all `candidates.names`; "robot/site/place" [m], on its link; "gravity",
                 "contact/erp", "contact/cfm", "contact/limit_restitution"; of soft things, one number per element:
-                "solid/density", ".../mu", ".../lam", ".../viscosity", ".../activation"; per edge between triangles "cloth/bending",
-                ".../bending_damping", ".../fold"; per triangle "cloth/drag", ".../lift", and "wind" [m/s]; per spring
-                "particles/spring_stiffness", ".../spring_damping", ".../spring_rest"; per vertex ".../point_mass";
+                "solid/density", ".../mu", ".../lam", ".../viscosity", ".../activation"; per edge between triangles
+                "cloth/bending", ".../bending_damping", ".../fold"; per triangle "cloth/drag", ".../lift", and "wind"
+                [m/s]; per spring "particles/spring_stiffness", ".../spring_damping", ".../spring_rest"; per vertex
+                ".../point_mass";
                 one for each "solid/skin_radius", ".../skin_k_e", ".../skin_k_d", ".../skin_k_f", ".../skin_friction",
                 ".../skin_thickness";
                 or a whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ..., of all that

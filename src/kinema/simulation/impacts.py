@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 8  # events of a step that are taken one after another; what is left then is taken together
 SLOW = 1e-3  # of the threshold: slower than this nothing is hit
-SHORT = {8: 1e-9, 4: 1e-6}  # [m, rad] by the bytes of a Float: so near things are hit together
+SHORT = {8: 1e-9, 4: 1e-6}  # [m, rad] by the bytes of a Float: what is less deep after a step waits for the next
+CLOSE = 1e-5  # [m, rad]: so near things are hit together; corners of a flat brick differ by what sweeps leave
 
 
 def bounces(model: SceneArrays) -> bool:
@@ -111,6 +112,7 @@ class Impacts:
             threshold=p.constant("threshold", Float, contact.threshold),
             slow=p.constant("slow", Float, SLOW * contact.threshold),
             short=p.constant("short", Float, SHORT[c.model.dtype.itemsize]),
+            close=p.constant("close", Float, CLOSE),
         )
         fixed = c.model.constraints
         self.limited = Limited(
