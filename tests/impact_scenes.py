@@ -169,7 +169,7 @@ def limit_window(kind: str = "revolute", e: float = 0.6, **contact) -> Window:
     if kind == "ball":
         q[0] = math.cos(0.25)
         v = {0: 5.0, 1: 0.5}
-    return Window(model, way, 0.01, 0.6, next(iter(way)), q=q, v=v)
+    return Window(model, way, 0.01, 0.5 if kind == "ball" else 0.6, next(iter(way)), q=q, v=v)
 
 
 def quadruped_window(e: float, seen: int = 2, **contact) -> Window:
