@@ -48,6 +48,7 @@ PAGE = Path(__file__).with_name("parameters.md")
 MATTER = ("tests/gradients/test_matter.py", "test_every_parameter")
 SELF = ("tests/gradients/test_self_contact.py", "test_gradients_against_differences")
 LINKAGE = ("tests/gradients/test_constraints.py", "test_a_linkage_with_everything")
+LIMITS = ("tests/gradients/test_impacts.py", "test_tiny_differences_at_limits")
 PAIRS = ("tests/gradients/test_constraints.py", "test_pairs_in_contact")
 GROUND = ("tests/verification/test_ground.py", "test_gradients_in_contact")
 RECORDS = ("tests/gradients/test_records.py", "test_records")
@@ -86,6 +87,7 @@ PARAMETERS = {
     "contact/k_e": ("N/m", "", "stiffness of compliant contact between rigid shapes", PAIRS),
     "contact/k_d": ("N s/m", "", "its damping", PAIRS),
     "contact/k_f": ("N s/m", "", "its slow friction", PAIRS),
+    "contact/limit_restitution": ("-", "", "share of the speed that bounces off limits of joints", LIMITS),
     "point_mass": ("kg", "particles", "mass of a particle, beside that of its elements", MATTER),
     "density": ("kg/m³, kg/m²", "elements", "of tetrahedra, of triangles", MATTER),
     "mu": ("Pa, N/m", "elements", "of the energy of solids and cloth: against shear", MATTER),

@@ -68,3 +68,12 @@ def ball_limit_rows(
         b[r] = closing_speed(law, gap, dt) - dot(axis, vec3(v_free[d], v_free[d + 1], v_free[d + 2]))
         lower[r] = 0.0
         upper[r] = 1e30 if b[r] < FAST else 0.0
+
+
+@kernel
+def ball_limit_gaps(limits: BallLimits, largest: Array[Float], start: Int, q: Array[Float], gap: Array[Float]):
+    """What is left of the angles [rad]; those of all limits begin at row `start`."""
+    for i in range(len(limits.dof)):
+        at = limits.q[i]
+        _, angle = axis_and_angle(Quat(q[at], vec3(q[at + 1], q[at + 2], q[at + 3])).normalized())
+        gap[start + limits.number[i]] = largest[limits.number[i]] - angle

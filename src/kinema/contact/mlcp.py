@@ -90,6 +90,23 @@ class Gram:
 
 
 @func
+def row_velocity(support, supports, Y, r, z):
+    """Y_r z: what impulses do to a row's velocity."""
+    begin, at, found = supports.begin[support], r * supports.widest, 0.0
+    for t in range(supports.count[support]):
+        found = found + Y[at + t] * z[supports.dofs[begin + t]]
+    return found
+
+
+@func
+def add_row(support, supports, Y, r, factor, z):
+    """z += factor Y_r."""
+    begin, at = supports.begin[support], r * supports.widest
+    for t in range(supports.count[support]):
+        z[supports.dofs[begin + t]] += factor * Y[at + t]
+
+
+@func
 def diagonal_inverse(diagonal):
     """1 / diagonal, and 0 (with derivative 0) for a row that nothing can move: it then has no impulse."""
     movable = diagonal > IMMOVABLE

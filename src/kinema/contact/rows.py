@@ -6,8 +6,9 @@ v' + erp e / dt = 0. A gap g that may not close asks for
 
     v' + g / dt >= 0         while it is open: it may be closed in this step, no more
     v' + erp g / dt >= 0     below zero: a share erp is undone, no faster than `recovery`
-    v' + e v_before >= 0     a contact with e > 0 that is hit in this step faster than the threshold: it bounces, from
-                             where it was at the start of the step
+
+Without restitution this is what an impulse at the time of impact does: it ends on the surface, and the next step takes
+the rest of its speed. What bounces is left out of the problem and is the matter of `impacts`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kinema.lang import (
     kernel,
     mat33,
     max,
+    min,
     norm,
     normalize,
     record,
@@ -53,26 +55,16 @@ class Sides:
 
 
 @record
-class Surfaces:
-    """What is between two shapes, by candidate: coefficients of friction and restitution [-]."""
-
-    friction: Array[Float]
-    restitution: Array[Float]
-
-
-@record
 class Law:
     """How constraints give way.
 
     erp: Share of an error that is undone in a step [-].
     recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
-    threshold: Speed from which on contacts bounce [m/s].
     margin: Gap from which on contacts are left alone [m].
     """
 
     erp: Float
     recovery: Float
-    threshold: Float
     margin: Float
 
 
@@ -200,12 +192,11 @@ def contact_velocities(
     support: Array[Int],
     sides: Sides,
     law: Law,
-    surfaces: Surfaces,
+    friction: Array[Float],
     touch: Touch,
     triples: Array[Int],
     equations: Int,
     singles: Int,
-    v: Array[Float],
     v_free: Array[Float],
     dt: Float,
     J: Array[Float],
@@ -217,23 +208,18 @@ def contact_velocities(
     for c in range(shared(triples[0]) - equations):
         block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
-        b0, b1, b2, before = 0.0, 0.0, 0.0, 0.0
+        b0, b1, b2 = 0.0, 0.0, 0.0
         for t in range(supports.count[block]):
             d = supports.dofs[begin + t]
             b0 = b0 + J[to + t] * v_free[d]
             b1 = b1 + J[to + wide + t] * v_free[d]
             b2 = b2 + J[to + 2 * wide + t] * v_free[d]
-            before = before + J[to + t] * v[d]
         gap = touch.gap[c]
-        target = closing_speed(law, gap, dt)
-        bounce = surfaces.restitution[shared(sides.surface[c])]
-        if bounce > 0.0 and before < -law.threshold and gap + dt * before < 0.0:
-            target = bounce * before
-        b[r] = b0 + target
+        b[r] = b0 + closing_speed(law, gap, dt)
         b[r + 1] = b1
         b[r + 2] = b2
         active[equations + c] = 1.0 if gap < law.margin else 0.0
-        mu[equations + c] = surfaces.friction[shared(sides.surface[c])]
+        mu[equations + c] = friction[shared(sides.surface[c])]
 
 
 @record
@@ -418,6 +404,14 @@ def limit_rows(
         b[r] = way * v_free[limits.dof[i]] + target
         lower[r] = 0.0
         upper[r] = 1e30 if b[r] < FAST else 0.0
+
+
+@kernel
+def limit_gaps(limits: Limits, start: Int, q: Array[Float], gap: Array[Float]):
+    """What is left up to the nearer limit [rad, m], from row `start` on."""
+    for i in range(len(limits.dof)):
+        at = q[limits.q[i]]
+        gap[start + i] = min(at - limits.lower[i], limits.upper[i] - at)
 
 
 @record

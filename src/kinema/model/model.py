@@ -22,7 +22,7 @@ OF_BODY = ("mass", "com", "inertia")
 OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
-OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f")
+OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f", "limit_restitution")
 SPRINGS = "only revolute and prismatic joints have springs; in place of a ball joint, take three revolute ones"
 _OF_NUMPY = {np.dtype(np.float64): torch.float64, np.dtype(np.float32): torch.float32}
 
@@ -101,10 +101,11 @@ class Model(SceneArrays):
                 "robot/actuator/gear", ".../kp", ".../kd", ".../force"; "robot/body/shape/size" (three numbers, see
                 `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction",
                 ".../restitution", and so on for all `candidates.names`; "robot/site/place" [m], on its link; "gravity",
-                "contact/erp", "contact/cfm"; of soft things, one number per element: "solid/density", ".../mu",
-                ".../lam", ".../viscosity", ".../activation"; per edge between triangles "cloth/bending",
-                ".../bending_damping", ".../fold"; per triangle "cloth/drag", ".../lift", and "wind" [m/s]; per spring
-                "particles/spring_stiffness", ".../spring_damping", ".../spring_rest"; per vertex ".../point_mass";
+                "contact/erp", "contact/cfm", "contact/limit_restitution"; of soft things, one number per element:
+                "solid/density", ".../mu", ".../lam", ".../viscosity", ".../activation"; per edge between triangles
+                "cloth/bending", ".../bending_damping", ".../fold"; per triangle "cloth/drag", ".../lift", and "wind"
+                [m/s]; per spring "particles/spring_stiffness", ".../spring_damping", ".../spring_rest"; per vertex
+                ".../point_mass";
                 one for each "solid/skin_radius", ".../skin_k_e", ".../skin_k_d", ".../skin_k_f", ".../skin_friction",
                 ".../skin_thickness";
                 or a whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ..., of all that

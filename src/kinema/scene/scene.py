@@ -75,9 +75,11 @@ class Contact:
             have no effect.
         friction: Coefficient of Coulomb friction of shapes that have none of their own; of two, the smaller counts.
         cone: Friction within a circle; otherwise within a square, along two directions: faster, and exact along them.
-        restitution: Share of the speed with which contacts bounce, above `threshold` [m/s], of shapes that have none
-            of their own; of two, the larger counts.
-        threshold: [m/s]
+        restitution: Share of the speed of an impact with which contacts bounce, of shapes that have none of their own;
+            of two, the larger counts. Impulses act from the time of the impact on, see `kinema.contact.impacts`.
+        limit_restitution: The same of limits of joints.
+        threshold: Speed from which on they bounce [m/s, rad/s]: not at all at this speed, with their restitution from
+            twice it on, and with a share that grows evenly in between.
         erp: Share of a depth, or of the error of a limit or loop, that is undone in a step.
         recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
         cfm: Softness [1/kg], added to the diagonal of the problem.
@@ -108,6 +110,7 @@ class Contact:
     friction: float = 0.8
     cone: bool = False
     restitution: float = 0.0
+    limit_restitution: float = 0.0
     threshold: float = 0.1
     erp: float = 0.2
     recovery: float = 1.0
@@ -145,12 +148,12 @@ class Contact:
             raise ModelError("Contact(averaged=...) is not usable", got=self.averaged, expected="True or False")
         words = ("law", "solver", "relaxation", "averaged")
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in words}
-        most = {"erp": 1, "restitution": 1}
+        most = {"erp": 1, "restitution": 1, "limit_restitution": 1}
         wrong = [n for n, x in numbers.items() if not _is_number(x) or not 0 <= x <= most.get(n, sys.float_info.max)]
         wrong += [n for n in ("sweeps", "most") if n not in wrong and (numbers[n] < 1 or numbers[n] != int(numbers[n]))]
         if wrong:
             got = ", ".join(f"{n} = {numbers[n]!r}" for n in wrong)
-            expected = "finite, not below 0; erp and restitution at most 1, sweeps and most whole and at least 1"
+            expected = "finite, not below 0; erp and restitutions at most 1, sweeps and most whole and at least 1"
             raise ModelError("the contact makes no sense", got=got, expected=expected)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -173,9 +174,9 @@ class TreeProgram:
         p, links = self.program, len(self.arrays.parent) + 1
         self.articulated, self.v = articulated, v
         if not articulated:
-            bias = p.scratch("bias", Float, self.arrays.nv)
-            self.inverse_dynamics(v, zero, bias)
-            return bias
+            self.kept_at, self.keeping = zero, p.scratch("bias", Float, self.arrays.nv)
+            self.inverse_dynamics(v, zero, self.keeping)
+            return self.keeping
         self.own_inertia = p.scratch("own_inertia", RigidInertia, links)
         own_V, own_A = p.scratch("own_V", Motion, links), p.scratch("own_A", Motion, links)
         self.wrench = p.scratch("link_wrench", Force, links)
@@ -184,18 +185,33 @@ class TreeProgram:
         p.call(link_wrenches, *where, v, own_V, own_A, self.wrench)
         return zero
 
+    def bias_at(self, v: Ref, program: Program) -> Ref:
+        """What `bias` gives for other velocities, in a program with names of its own."""
+        again = copy(self)
+        again.program = program
+        again.__dict__.pop("V", None)
+        keeping = program.scratch("bias", Float, self.arrays.nv)
+        again.inverse_dynamics(v, self.kept_at, keeping)
+        return keeping
+
+    def weigh(self, net: Ref, diagonal: Ref) -> Ref:
+        """Factorise M + diagonal; returns net, or what stands for it where joints are prescribed."""
+        p, n = self.program, self.arrays.nv
+        self.net, self.diagonal = net, diagonal
+        M = p.scratch("M", Float, len(self.arrays.above))
+        self.mass_matrix(M, diagonal)
+        if self.given is not None:
+            held = p.scratch("M_held", Float, len(self.arrays.above)), p.scratch("net_held", Float, n)
+            p.call(hold, self.branches, self.number, self.given, M, net, *held)
+            M, net = held
+        self.factorise(M)
+        return net
+
     def accelerate(self, net: Ref, diagonal: Ref, a: Ref) -> None:
         """a = (M + diagonal)^-1 net, where net is without what `bias` left out."""
         p, n = self.program, self.arrays.nv
         if not self.articulated:
-            M = p.scratch("M", Float, len(self.arrays.above))
-            self.mass_matrix(M, diagonal)
-            if self.given is not None:
-                held = p.scratch("M_held", Float, len(self.arrays.above)), p.scratch("net_held", Float, n)
-                p.call(hold, self.branches, self.number, self.given, M, net, *held)
-                M, net = held
-            self.factorise(M)
-            self.solve(net, a)
+            self.solve(self.weigh(net, diagonal), a)
             return
         U, inverse, W = p.scratch("aba_U", Force, n), p.scratch("aba_inverse", Float, n), p.scratch("aba_W", Motion, n)
         links = (self.tree, self.S, self.p, self.own_inertia, self.wrench)

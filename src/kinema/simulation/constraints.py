@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kinema.contact.ball_limits import BallLimits, ball_limit_rows
+from kinema.contact.ball_limits import BallLimits, ball_limit_gaps, ball_limit_rows
 from kinema.contact.dense import (
     Groups,
     Matches,
@@ -16,6 +16,7 @@ from kinema.contact.dense import (
     dense_gauss_seidel_history,
     row_matrix,
 )
+from kinema.contact.impacts import contact_gaps
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -37,13 +38,13 @@ from kinema.contact.rows import (
     Limits,
     Loops,
     Sides,
-    Surfaces,
     clear,
     contact_jacobian,
     contact_jacobian_adjoint,
     contact_velocities,
     dry_friction_rows,
     follower_rows,
+    limit_gaps,
     limit_rows,
     loop_rows,
     pick_contacts,
@@ -60,6 +61,7 @@ from kinema.model.constraints import SupportArrays, find_groups, group_tables, s
 from kinema.scene.scene import MLCP, NEWTON, PGS
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
+from kinema.simulation.impacts import Impacts, bounces
 
 DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
 FEW = 24  # candidates of a group: so many are all looked at in every step; of more, only those that are near
@@ -80,9 +82,10 @@ class ConstraintProgram:
         parts: The tree's parts, with kinematics and factors of the mass matrix.
         model: The model.
         dt: Time step.
+        bouncing: Whether restitution is given at run time, and counts although the model has none.
     """
 
-    def __init__(self, parts: TreeProgram, model: SceneArrays, dt: Ref) -> None:
+    def __init__(self, parts: TreeProgram, model: SceneArrays, dt: Ref, bouncing: bool = False) -> None:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
         self.touch: Touch | None = None
@@ -91,6 +94,7 @@ class ConstraintProgram:
         self.singles, self.equations = fixed.singles, fixed.equations
         self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
         self.picked, self.contacts = False, self.candidates
+        self.bounces = bounces(model) or (bouncing and bool(self.candidates or fixed.limit_names))
         self.rows = self.singles + 3 * (self.equations + self.candidates)
         if self.rows == 0:
             return
@@ -99,6 +103,7 @@ class ConstraintProgram:
         self.lists = [dofs for dofs, _, _ in support.lists]
         self.groups = find_groups([self.lists[s] for s in of_block])
         plain = model.contact.solver != NEWTON and not (model.contact.tolerance or model.contact.warm_start)
+        self.starts = model.contact.solver != NEWTON and not plain
         self.dense = plain and not model.contact.cone and all(self._is_small(blocks) for blocks in self.groups)
         few = FEW if model.contact.solver == PGS else FEWER
         self.picked = self.candidates > few and not self.dense
@@ -126,7 +131,6 @@ class ConstraintProgram:
         self.law = Law(
             erp=p.parameter("contact/erp", Float),
             recovery=p.constant("recovery", Float, model.contact.recovery),
-            threshold=p.constant("threshold", Float, model.contact.threshold),
             margin=p.constant("margin", Float, model.contact.margin),
         )
         self.J, self.b = p.scratch("J", Float, self.rows * self.wide), p.scratch("b", Float, self.rows)
@@ -152,17 +156,27 @@ class ConstraintProgram:
         links = zip(candidates.first, candidates.second, strict=True) if self.candidates else ()
         return found + [support.of_links(int(a), int(b)) for a, b in links]
 
-    def velocities(self, q: Ref, v: Ref, v_free: Ref) -> Ref:
-        """The velocities after the impulses of all constraints."""
+    def velocities(self, q: Ref, v: Ref, v_free: Ref) -> tuple[Ref, Ref]:
+        """The velocities after the impulses of all constraints, and their means, by which coordinates change."""
         if self.rows == 0:
-            return v_free
-        p, fixed = self.program, self.model.constraints
-        at = 0
-        shared = (v_free, self.dt, self.J, self.b)
+            return v_free, v_free
         if self.contacts:
-            self._contacts(v, shared)  # first, as it says which supports the rows have
+            self._contacts(v_free)  # first, as it says which supports the rows have
         else:
-            p.call(clear, self.active, self.mu)
+            self.program.call(clear, self.active, self.mu)
+        self.fixed_rows(q, v_free)
+        if self.bounces:
+            return Impacts(self, q, v, v_free).velocities()
+        self.hold()
+        Y = self.scale() if self.model.contact.solver == PGS else None
+        z = self.solve(Y, self.program.constant("sweeps", Int, self.model.contact.sweeps))
+        v_end = self.after(z, v_free)
+        return v_end, v_end
+
+    def fixed_rows(self, q: Ref, v_free: Ref) -> None:
+        """Rows of followers, dry friction, limits and loops."""
+        p, fixed, shared = self.program, self.model.constraints, (v_free, self.dt, self.J, self.b)
+        at = 0
         if fixed.follower_names:
             names = {n: self._ints(f"follower_{n}", fixed.followers[n]) for n in ("dof", "leader", "q", "leader_q")}
             numbers = {n: p.constant(f"follower_{n}", Float, fixed.followers[n]) for n in ("multiplier", "offset")}
@@ -180,11 +194,6 @@ class ConstraintProgram:
             p.call(clear, *self._sides())
         if fixed.loop_names:
             self._loops(shared)
-        if self.parts.given is not None:
-            rows, self.J = self.J, p.scratch("J_held", Float, self.rows * self.wide)
-            where = (self.supports, self.support, self.count.singles, self.count.triples)
-            p.call(hold_rows, *where, self.parts.number, rows, self.J)
-        return self._solve(v_free)
 
     def _ints(self, name: str, values: np.ndarray) -> Ref:
         return self.program.constant(name, Int, values)
@@ -193,17 +202,38 @@ class ConstraintProgram:
         return self.lower, self.upper
 
     def _limits(self, at: int, q: Ref, shared: tuple[Ref, ...]) -> None:
+        single, balls, numbers = self._limit_tables()
+        rest = (self.program.constant("limit_start", Int, at), self.law, q, *shared, *self._sides())
+        if single is not None:
+            self.program.call(limit_rows, self.supports, self.support, single, *rest)
+        if balls is not None:
+            self.program.call(ball_limit_rows, self.supports, self.support, balls, numbers["upper"], *rest)
+
+    def gaps(self, q: Ref, gap: Ref) -> None:
+        """Gaps of limits and contacts in their first rows [rad, m]."""
+        p = self.program
+        if self.model.constraints.limit_names:
+            single, balls, numbers = self._limit_tables()
+            start = p.constant("limit_start", Int, self.singles - len(self.model.constraints.limit_names))
+            if single is not None:
+                p.call(limit_gaps, single, start, q, gap)
+            if balls is not None:
+                p.call(ball_limit_gaps, balls, numbers["upper"], start, q, gap)
+        if self.contacts:
+            p.call(contact_gaps, self.count, self.met[1].gap, gap)
+
+    def _limit_tables(self) -> tuple[Limits | None, BallLimits | None, dict[str, Ref]]:
         p, limits = self.program, self.model.constraints.limits
-        single, start = limits["ball"] == 0, p.constant("limit_start", Int, at)
-        numbers = {n: p.parameter(n, Float, len(single)) for n in ("lower", "upper")}
-        rest = (start, self.law, q, *shared, *self._sides())
-        if single.any():
-            names = {n: self._ints(f"limit_{n}", limits[n][single]) for n in ("dof", "q")}
-            p.call(limit_rows, self.supports, self.support, Limits(**names, **numbers), *rest)
-        if not single.all():
-            names = {n: self._ints(f"ball_{n}", limits[n][~single]) for n in ("dof", "q")}
-            balls = BallLimits(**names, number=self._ints("ball_number", np.flatnonzero(~single)))
-            p.call(ball_limit_rows, self.supports, self.support, balls, numbers["upper"], *rest)
+        alone = limits["ball"] == 0
+        numbers = {n: p.parameter(n, Float, len(alone)) for n in ("lower", "upper")}
+        single, balls = None, None
+        if alone.any():
+            names = {n: self._ints(f"limit_{n}", limits[n][alone]) for n in ("dof", "q")}
+            single = Limits(**names, **numbers)
+        if not alone.all():
+            names = {n: self._ints(f"ball_{n}", limits[n][~alone]) for n in ("dof", "q")}
+            balls = BallLimits(**names, number=self._ints("ball_number", np.flatnonzero(~alone)))
+        return single, balls, numbers
 
     def _loops(self, shared: tuple[Ref, ...]) -> None:
         p, parts, loops = self.program, self.parts, self.model.constraints.loops
@@ -218,22 +248,30 @@ class ConstraintProgram:
         where = (parts.tree, self.supports, self.support, table, self.law.erp, self.count.singles)
         p.call(loop_rows, *where, parts.R, parts.p, parts.S, *shared)
 
-    def _contacts(self, v: Ref, shared: tuple[Ref, ...]) -> None:
-        p, parts, model = self.program, self.parts, self.model
-        self.touch = touch = detect(parts, model, self.law.margin)
+    def _contacts(self, v_free: Ref) -> None:
+        p = self.program
+        self.touch = touch = detect(self.parts, self.model, self.law.margin)
         sides = self._pick(touch) if self.picked else self._all()
         touch = self.near if self.picked else touch
         self.met = sides, touch
-        surfaces = Surfaces(**{n: p.parameter(n, Float, self.candidates) for n in ("friction", "restitution")})
-        rows = (self.supports, self.support, sides)
-        counts = (self.count.triples, self.count.equations, self.count.singles)
+        self.contact_rows(sides, touch)
+        friction, shared = p.parameter("friction", Float, self.candidates), (v_free, self.dt, self.J, self.b)
+        where = (self.supports, self.support, sides, self.law, friction, touch, *self._counts())
+        p.call(contact_velocities, *where, *shared, self.active, self.mu)
+
+    def _counts(self) -> tuple[Any, ...]:
+        return self.count.triples, self.count.equations, self.count.singles
+
+    def contact_rows(self, sides: Sides, touch: Touch) -> None:
+        """The Jacobians of contacts."""
+        p, parts = self.program, self.parts
         with p.custom() as node:
-            given = (parts.tree, *rows, touch, *counts, parts.p, parts.S)
+            where = (parts.tree, self.supports, self.support, sides, touch)
+            given = (*where, *self._counts(), parts.p, parts.S)
             p.call(contact_jacobian, *given, self.J)
         with p.adjoint_of(node):
             inputs: tuple[Any, ...] = (touch.point, touch.normal, parts.p, parts.S)
             p.call(contact_jacobian_adjoint, *given, self.J.adj, *(x.adj for x in inputs))
-        p.call(contact_velocities, *rows, self.law, surfaces, touch, *counts, v, *shared, self.active, self.mu)
 
     def _all(self) -> Sides:
         """All candidates are contacts."""
@@ -262,37 +300,55 @@ class ConstraintProgram:
         self.surface = sides.surface
         return sides
 
-    def _solve(self, v_free: Ref) -> Ref:
-        p, parts, contact = self.program, self.parts, self.model.contact
-        size = self.rows * self.wide
+    def hold(self) -> None:
+        """Rows of J are from now on zero for what is prescribed: no impulse moves that."""
+        p, parts = self.program, self.parts
+        if parts.given is not None:
+            rows, self.J = self.J, p.scratch("J_held", Float, self.rows * self.wide)
+            counts = (self.count.singles, self.count.triples)
+            p.call(hold_rows, self.supports, self.support, *counts, parts.number, rows, self.J)
+
+    def scale(self) -> Ref:
+        """The rows of Y."""
+        p, parts, size = self.program, self.parts, self.rows * self.wide
         H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
         where = (parts.branches, self.supports, self.count)
-        if contact.solver == PGS:
-            with p.custom() as node:
-                p.call(scale_rows, *where, parts.L, parts.root, self.J, H, Y)
-            with p.adjoint_of(node):
-                inputs = (parts.L, parts.root, self.J)
-                p.call(scale_rows_adjoint, *where, parts.L, parts.root, H, Y.adj, *(x.adj for x in inputs))
-        inverse = p.scratch("inverse", Float, self.rows)
-        cone, sweeps = p.constant("cone", Int, int(contact.cone)), p.constant("sweeps", Int, contact.sweeps)
-        z, self.impulse = p.scratch("z", Float, parts.arrays.nv), p.scratch("impulse", Float, self.rows)
+        with p.custom() as node:
+            p.call(scale_rows, *where, parts.L, parts.root, self.J, H, Y)
+        with p.adjoint_of(node):
+            inputs = (parts.L, parts.root, self.J)
+            p.call(scale_rows_adjoint, *where, parts.L, parts.root, H, Y.adj, *(x.adj for x in inputs))
+        return Y
+
+    def solve(self, Y: Ref | None, sweeps: Ref) -> Ref:
+        """Find `impulse` for b, active, bounds and count; returns Y^T impulse. Newton's method scales rows itself."""
+        p, contact = self.program, self.model.contact
+        cone, z = p.constant("cone", Int, int(contact.cone)), p.scratch("z", Float, self.parts.arrays.nv)
+        self.impulse = p.scratch("impulse", Float, self.rows)
         if contact.solver == NEWTON:
-            self._solve_newton(H, Y, cone, z)
-        elif contact.tolerance or contact.warm_start:
+            self._solve_newton(cone, z)
+            return z
+        assert Y is not None
+        inverse = p.scratch("inverse", Float, self.rows)
+        if self.starts:
             self._solve_started(Y, inverse, cone, sweeps, z)
         elif self.dense:
             self._solve_dense(Y, inverse, sweeps, self._history())
             p.call(impulse_sums, self.count, self.supports, Y, self.impulse, z)
         else:
             self._solve_sparse(Y, inverse, cone, sweeps, self._history(), z)
-        if contact.solver == PGS:
-            found = (Y, self.b, z, self.impulse, *(p.output(n, Float, 1) for n in ("residual", "unsolved_at")))
-            with p.custom() as node:  # it says how good the impulses are, and has no derivative
-                p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
-            with p.adjoint_of(node):
-                pass
-        dv, v_end = p.scratch("dv", Float, parts.arrays.nv), p.scratch("v_after_impulses", Float, parts.arrays.nv)
-        p.call(velocity_change, parts.branches, parts.L, parts.root, z, v_free, dv, v_end)
+        found = (Y, self.b, z, self.impulse, *(p.output(n, Float, 1) for n in ("residual", "unsolved_at")))
+        with p.custom() as node:  # it says how good the impulses are, and has no derivative
+            p.call(residual, self.count, self.supports, self.bounds, inverse, cone, *found)
+        with p.adjoint_of(node):
+            pass
+        return z
+
+    def after(self, z: Ref, v: Ref, name: str = "") -> Ref:
+        """The velocities v after impulses with z = Y^T impulse."""
+        p, parts = self.program, self.parts
+        dv, v_end = (p.scratch(n + name, Float, parts.arrays.nv) for n in ("dv", "v_after_impulses"))
+        p.call(velocity_change, parts.branches, parts.L, parts.root, z, v, dv, v_end)
         return v_end
 
     def _history(self) -> Ref:
@@ -307,8 +363,9 @@ class ConstraintProgram:
         p.call(relax, self.count, p.constant("relaxation", Float, np.array(relaxation)), inverse, relaxed)
         return relaxed
 
-    def _solve_newton(self, H: Ref, Y: Ref, cone: Ref, z: Ref) -> None:
+    def _solve_newton(self, cone: Ref, z: Ref) -> None:
         p, parts, impulse, size = self.program, self.parts, self.impulse, self.model.dtype.itemsize
+        H, Y = (p.scratch(f"newton_{n}", Float, self.rows * self.wide) for n in ("H", "Y"))
         limits = {"precision": PRECISION, "accepted": ACCEPTED, "singular": SINGULAR, "softer": SOFTER, "held": HELD}
         effort = Effort(
             **{name: p.constant(f"effort_{name}", Float, limit[size]) for name, limit in limits.items()},

@@ -15,6 +15,7 @@ class StepOptions:
         activated: Whether the activation of tetrahedra and triangles is a control.
         pushed: Whether forces on particles are a control.
         implicit: Whether particles take implicit steps.
+        bouncing: Whether restitution is given, and counts although the model has none.
         substeps: How many short steps it is made of.
     """
 
@@ -23,6 +24,7 @@ class StepOptions:
     activated: bool = False
     pushed: bool = False
     implicit: bool = False
+    bouncing: bool = False
     substeps: int = 1
 
 

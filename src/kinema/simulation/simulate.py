@@ -219,9 +219,9 @@ def simulate(
     Gradients:
         Exact for the discrete steps and the solution of the contact problem (with solver="pgs", for its sweeps), from
         states and all that is recorded to q, v, x, xd, tau, u, activation, forces, motion, impulses, wrenches and
-        params; at a switch (a point that just touches or just slides) those of one side. A body with restitution
-        bounces from where it was at the start of a step: what a later or earlier impact within the step would change is
-        not seen, so that gradients through bounces miss the time of impact.
+        params; at a switch (a point that just touches or just slides) those of one side. What bounces does so at its
+        time of impact within the step, so that gradients through bounces are the slopes of the motion, to the first
+        order of dt; coefficients of restitution that are exactly zero have the gradient zero.
         Where the adjoint of an implicit step cannot be solved, backward() raises; with on_failure="status" the gradient
         is not a number.
 
@@ -248,6 +248,7 @@ def simulate(
         activated=activation is not None,
         pushed=forces is not None,
         implicit=integrator == "implicit",
+        bouncing=_is_bouncy(params),
         substeps=substeps,
     )
     step = _step(model, integrator, options)
@@ -344,6 +345,12 @@ def simulate(
     )
     path.__dict__["_given"] = Given(step.program, given_states, arrays, controls)
     return path
+
+
+def _is_bouncy(params: Mapping[str, Tensor] | None) -> bool:
+    """Whether coefficients of restitution are given that are not zero, or shall have a gradient."""
+    given = [t for path, t in params.items() if path.endswith("restitution")] if isinstance(params, Mapping) else []
+    return any(isinstance(t, Tensor) and (t.requires_grad or bool(t.any())) for t in given)
 
 
 def _time(dt: object) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kinema.dynamics.joints import Springs, net_forces
 from kinema.errors import InputError
-from kinema.integrate.joints import advance_coordinates, advance_velocities, mean_accelerations
+from kinema.integrate.joints import advance_coordinates, advance_through_impacts, advance_velocities, mean_accelerations
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
 from kinema.model.arrays import SceneArrays
@@ -62,12 +62,15 @@ def _add_robots(p: Program, model: SceneArrays, dt: Ref, options: StepOptions, m
     tree, record = model.tree, options.record
     parts = TreeProgram(p, tree)
     q, v = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv)
-    constraints = ConstraintProgram(parts, model, dt)
+    constraints = ConstraintProgram(parts, model, dt, options.bouncing)
     a, drives = add_accelerations(parts, model, options.loaded, q, v, dt, hard=constraints.rows > 0, matter=matter)
     v_free = p.scratch("v_free", Float, tree.nv)
     p.call(advance_velocities, parts.tree, v, a, dt, v_free)
-    v_end = constraints.velocities(q, v, v_free)
-    p.call(advance_coordinates, parts.tree, q, v_end, dt, q.next, v.next)
+    v_end, v_mean = constraints.velocities(q, v, v_free)
+    if v_mean is v_end:
+        p.call(advance_coordinates, parts.tree, q, v_end, dt, q.next, v.next)
+    else:
+        p.call(advance_through_impacts, parts.tree, q, v_end, v_mean, dt, q.next, v.next)
     constraints.record(record)
     record_touch(p, drives.touch or constraints.touch, len(model.candidates), record)
     recorder = Recorder(parts, model, record)
