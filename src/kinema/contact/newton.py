@@ -208,7 +208,6 @@ def newton_impulses(
         total, parts = 0.0, 0.0
         for f in range(count):
             x[f] = impulse[shared(row[f])]
-            answer[f] = x[f]
             if inverse[f] > 0.0:
                 total = total + 1.0 / inverse[f]
                 parts = parts + 1.0
@@ -221,6 +220,7 @@ def newton_impulses(
             done = 1.0  # a world that is not finite is lost, and should cost no time
         for f in range(count):
             anchor[f] = x[f]
+            answer[f] = x[f]
         row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
         for _ in range(effort.most):
             if everywhere(done == 1.0):
@@ -287,7 +287,7 @@ def newton_impulses(
                     tries = tries + 1.0
                     if tries == 1.0 or work > 0.5 * effort.most:
                         fresh = tries
-                        more, good, held = 0.0, 0.0, 0.0
+                        more, good, ratio, held = 0.0, 0.0, 0.1, 0.0
                     elif held == 1.0:
                         more = min(10.0 * more, 10.0)
                     elif good == 0.0:

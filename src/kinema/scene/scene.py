@@ -82,19 +82,20 @@ class Contact:
             twice it on, and with a share that grows evenly in between.
         erp: Share of a depth, or of the error of a limit or loop, that is undone in a step.
         recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
-        cfm: Softness [1/kg], added to the diagonal of the problem.
+        cfm: Softness [1/kg], added to the diagonal of the problem: the only regularisation there is. It says how
+            redundant contacts share what they hold: a foot on two points, a box on four.
         margin: Gap from which on contacts are not looked at [m].
-        sweeps: Of projected Gauss-Seidel in each step.
-        relaxation: Each visit of a contact goes so many times as far as would solve its row, the one that presses and
+        solver: "newton": the contact problem of every step is solved: no impulse would change by more than 1e-12 of the
+            largest one (1e-5 in float32) if it were visited once more, and gradients are those of the solution. Where
+            that cannot be done `simulate` warns. "pgs": projected Gauss-Seidel of the paper, as many sweeps as `sweeps`
+            says, converged or not; gradients are those of the sweeps.
+        sweeps: Of "pgs" in each step.
+        relaxation: Of "pgs": each visit of a contact goes so many times as far as would solve its row, the one that presses and
             those of friction; between 0 and 2. (1, 1) is Gauss-Seidel. Where feet slide, (0.8, 1.4) may need half the
             sweeps; above 1, contacts that press and slide may never settle: see the residual of a trajectory.
-        solver: "pgs": projected Gauss-Seidel, as many sweeps as `sweeps` says; gradients are those of the sweeps.
-            "newton": no impulse would change by more than 1e-12 of the largest one (1e-5 in float32) if it were
-            visited once more, and gradients are those of the solution; a step that cannot be solved raises
-            SimulationError. It needs room for the square of all rows, see `most`.
-        tolerance: Sweeps end early, after the first that changes no impulse by more than this share of the largest one;
+        tolerance: Of "pgs": sweeps end early, after the first that changes no impulse by more than this share of the largest one;
             0: never. Gradients are those of the sweeps that were done.
-        warm_start: The first sweep of a step starts from the impulses of the last step, not from zero: they are then
+        warm_start: Of "pgs": the first sweep of a step starts from the impulses of the last step, not from zero: they are then
             part of the state, see `simulate`.
         most: Number of contacts at a time for which there is room, where more are possible.
         k_e: Stiffness of compliant contacts [N/m].
