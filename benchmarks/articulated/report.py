@@ -39,7 +39,7 @@ quick run has none of 4,096. Those of `robots` are over the robots of others, wi
 NOTES = (
     "forward_us, backward_us: least time per step, one thread; a backward replays what it needs from stored states.",
     "gradient_error: 'own differences': relative error of the slope along one direction, against central differences of"
-    " the engine's own rollout, least over four lengths; 'Kinema, pgs': distance of the whole gradient, relative.",
+    " the engine's own rollout, least over six lengths; 'Kinema, pgs': distance of the whole gradient, relative.",
     "residual: by how much one more visit of a row would change its impulse, relative to the largest impulse of a"
     " contact in that step; the largest over steps. Of each engine's own contact problem: hard, friction boxes, in"
     " Kinema and those that share its step; soft, friction pyramids, in MuJoCo. Another problem, the same measure.",

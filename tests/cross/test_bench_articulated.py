@@ -116,7 +116,7 @@ def test_the_emitted_step_is_that_of_kinema(sweeping: peer_kinema.Peer):
 
 @pytest.mark.parametrize("solver", ["kinema", "sweeping"])
 def test_gradients_agree_with_differences(solver: str, request: pytest.FixtureRequest):
-    """Central differences of length 1e-5 to 1e-2 N m tell 1e-8 at best."""
+    """Central differences of length 1e-7 to 1e-2 N m tell 1e-8 at best."""
     peer = request.getfixturevalue(solver)
     assert differences.error(peer.loss, scene.torques(STEPS), peer.gradient()) < 1e-7
     assert differences.error(peer.loss, scene.torques(STEPS), 1.01 * peer.gradient()) > 5e-3
