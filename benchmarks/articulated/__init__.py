@@ -2,10 +2,11 @@
 
 Every engine is a module `peer_*.py` with a class `Peer` that follows the protocol below. They simulate the robot of
 `scene.py` under the same torques; the loss is the height of the (first) trunk at the end, and its gradient to every
-joint torque of every step is what `backward` computes. Peers that solve Kinema's own equations (PyTorch, JAX, the
-emitted C++ over CppAD and Ceres) must agree with its states and gradients, or the run fails; MuJoCo solves a soft
-contact problem of its own, is held to the same mass matrix, and its gradient is compared with differences of its own
-rollout. `robots.py` has robots of others, from their files, beside MuJoCo alone.
+joint torque of every step is what `backward` computes. Kinema solves contacts by Newton's method, its default, and once
+more by sweeps. Peers that make the same sweeps of its equations (PyTorch, JAX, the emitted C++ over CppAD and Ceres)
+must agree with the states and gradients of the latter, or the run fails; MuJoCo solves a soft contact problem of its
+own, is held to the same mass matrix, and its gradient is compared with differences of its own rollout. `robots.py` has
+robots of others, from their files, beside MuJoCo alone.
 
     python -m benchmarks.articulated.run --json --quick
 """
@@ -38,8 +39,9 @@ class Contact:
 
     Attributes:
         sweeps: Iterations of the solver in a step; for solvers that stop by themselves, the mean.
-        residual: Largest change of an impulse [N s] if each were set once more to what solves its own row, over the
-            steps: of each engine's own contact problem, in its own rows (see `peer_mujoco.py`).
+        residual: Largest change of an impulse if each were set once more to what solves its own row, over the largest
+            impulse of a contact in its step [-]; the largest over the steps. Of each engine's own contact problem, in
+            its own rows (see `peer_mujoco.py`).
         residual_median: The median over the steps.
         depth: Largest depth of a foot below the ground after a step [mm].
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +31,9 @@ class BatchRow:
         threads: CPU threads.
         forward_per_s: World-steps per second, forward.
         gradient_per_s: World-steps per second, forward and backward together.
-        sweeps: Of the contact solver.
-        residual: Largest residual over worlds and steps [N s]; for MuJoCo see the single robot's row.
+        sweeps: Iterations of the contact solver in a step, mean over worlds and steps.
+        residual: Largest over worlds and steps, relative to the largest impulse of the step [-]; for MuJoCo see the
+            single robot's row.
         checked: Number of worlds compared with their single runs.
         identical: Whether all those had the same bits.
     """
@@ -43,7 +45,7 @@ class BatchRow:
     threads: int
     forward_per_s: float
     gradient_per_s: float | None
-    sweeps: int | None
+    sweeps: float | None
     residual: float | None
     checked: int
     identical: bool | None
@@ -55,19 +57,19 @@ def threads() -> int:
 
 
 class Batch:
-    """Kinema with one model for all worlds."""
+    """Kinema with one model for all worlds, and its default contact."""
 
-    def __init__(self, torques: np.ndarray, sweeps: int, dtype: torch.dtype) -> None:
-        self.model = scene.model(1, sweeps, dtype)
-        self.sweeps, (self.q, self.v) = sweeps, scene.start(self.model)
+    def __init__(self, torques: np.ndarray, dtype: torch.dtype) -> None:
+        self.model = scene.model(1, dtype=dtype)
+        self.q, self.v = scene.start(self.model)
         self.tau = scene.joint_forces(torques, dtype).requires_grad_()
 
-    def simulate(self, tau: torch.Tensor, workers: int) -> kn.Trajectory:
+    def simulate(self, tau: torch.Tensor, workers: int, **more: Any) -> kn.Trajectory:
         """All worlds, or one."""
         batch = tau.shape[:-2]
         q, v = (x.expand(*batch, -1) for x in (self.q, self.v))
         options = {"steps": tau.shape[-2], "dt": scene.DT, "threads": workers, "progress": False}
-        return kn.simulate(self.model, q, v, tau, **options)
+        return kn.simulate(self.model, q, v, tau, **options, **more)
 
     def forward(self) -> None:
         """Without gradient."""
@@ -80,6 +82,13 @@ class Batch:
         path = self.simulate(tau, workers or threads())
         (found,) = torch.autograd.grad(path.q_end[..., 2].sum(), tau)
         return path, found
+
+    def contact(self) -> tuple[float, float]:
+        """Mean iterations of the solver in a step, and the largest residual."""
+        with torch.no_grad():
+            path = self.simulate(self.tau, threads(), record=["iterations"])
+        assert path.residual is not None
+        return float(path.recorded["iterations"].mean()), float(path.residual.max())
 
     def identical(self, worlds: range) -> bool:
         """Whether these worlds have the bits of their single runs, in states and gradients."""
@@ -94,18 +103,17 @@ class Batch:
         return True
 
 
-def measure(worlds: int, steps: int, sweeps: int, budget: float, every: int) -> list[BatchRow]:
+def measure(worlds: int, steps: int, budget: float, every: int) -> list[BatchRow]:
     """Time Kinema in both precisions and MuJoCo side by side.
 
     Args:
         worlds: Number of worlds.
         steps: Steps of each.
-        sweeps: Of Kinema's contact solver.
         budget: Seconds.
         every: One in so many worlds is compared with its single run.
     """
     drawn = np.stack([scene.torques(steps, seed=w) for w in range(worlds)])
-    batches = {name: Batch(drawn, sweeps, getattr(torch, name)) for name in ("float64", "float32")}
+    batches = {name: Batch(drawn, getattr(torch, name)) for name in ("float64", "float32")}
     entries = []
     for name, batch in batches.items():
         batch.gradient()
@@ -119,11 +127,9 @@ def measure(worlds: int, steps: int, sweeps: int, budget: float, every: int) -> 
     rows = []
     for name, batch in batches.items():
         checked = range(0, worlds, every)
-        same, (path, _) = batch.identical(checked), batch.gradient()
-        assert path.residual is not None
-        residual = float(path.residual.detach().max())
         speeds = rate[f"{name} forward"], rate[f"{name} gradient"]
-        rows.append(BatchRow("Kinema", name, worlds, steps, threads(), *speeds, sweeps, residual, len(checked), same))
+        found = (*batch.contact(), len(checked), batch.identical(checked))
+        rows.append(BatchRow("Kinema", name, worlds, steps, threads(), *speeds, *found))
     if rival is not None:
         speed = rate["mujoco forward"]
         rows.append(BatchRow("MuJoCo", "float64", worlds, steps, threads(), speed, None, None, None, 0, None))
@@ -137,6 +143,6 @@ def _mujoco(drawn: np.ndarray):
 
     model = peer_mujoco.make(1)
     data = [mujoco.MjData(model) for _ in range(threads())]
-    start = np.repeat(peer_mujoco.start(model, scene.model(1, 1)), len(drawn), axis=0)
+    start = np.repeat(peer_mujoco.start(model, scene.model(1)), len(drawn), axis=0)
     state = np.zeros((len(drawn), drawn.shape[1], start.shape[1]))
     return lambda: rollout.rollout(model, data, start, drawn, state=state, persistent_pool=True)

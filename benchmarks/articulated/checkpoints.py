@@ -34,7 +34,7 @@ class Plan:
     repetitions: int
 
 
-def measure(plan: Plan, sweeps: int, plot: Path | None = None) -> dict[str, Any]:
+def measure(plan: Plan, plot: Path | None = None) -> dict[str, Any]:
     """Time and memory of the backward pass over intervals and robots, their fits, and a plot.
 
     Returns:
@@ -44,15 +44,14 @@ def measure(plan: Plan, sweeps: int, plot: Path | None = None) -> dict[str, Any]
     for robots in plan.robots:
         peers = {k: peer_kinema.Peer(checkpoint=k) for k in plan.intervals}
         for peer in peers.values():
-            peer.prepare(scene.case(robots, plan.steps, sweeps))
+            peer.prepare(scene.case(robots, plan.steps))
             peer.backward()
         title = f"checkpoints, {robots} robot(s)"
         calls = [(str(k), peer.backward) for k, peer in peers.items()]
         seconds = timing.interleaved_minima(calls, 0.0, title, min_rounds=plan.repetitions)
         print(f"{title}: memory", file=sys.stderr)
         for k in plan.intervals:
-            options = {"arguments": {"checkpoint": k}, "robots": robots, "steps": plan.steps, "sweeps": sweeps}
-            peak = memory.measure(peer="kinema", **options)
+            peak = memory.measure(peer="kinema", arguments={"checkpoint": k}, robots=robots, steps=plan.steps)
             rows.append(
                 {
                     "robots": robots,

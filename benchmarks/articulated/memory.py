@@ -1,6 +1,6 @@
 """Peak of the memory that a rollout and its gradient take, beyond what the process had: each in a process of its own.
 
-    python -m benchmarks.articulated.memory '{"peer": "kinema", "robots": 1, "steps": 5000, "sweeps": 50}'
+    python -m benchmarks.articulated.memory '{"peer": "kinema", "robots": 1, "steps": 5000}'
 
 The engine first runs a short rollout, so that code and models are loaded. Then the kernel's high-water mark of resident
 memory is reset, and a rollout of all steps and its gradient run. What counts is the rise of the mark: the returned
@@ -31,7 +31,7 @@ def measure(**job: Any) -> float | None:
     """Rise of the high-water mark [MB]; None where the system has no such mark.
 
     Args:
-        job: peer, its `arguments`, robots, steps, sweeps, and `warm`: steps of the first run.
+        job: peer, its `arguments`, robots, steps, `sweeps` of those that sweep, and `warm`: steps of the first run.
     """
     if not MARK.exists():
         return None
@@ -49,7 +49,7 @@ def _run(job: dict[str, Any]) -> float:
     torch.set_num_threads(1)
     module = importlib.import_module(f"{__package__}.peer_{job['peer']}")
     peer = module.Peer(**job.get("arguments", {}))
-    peer.prepare(scene.case(job["robots"], job.get("warm", WARM_STEPS), job["sweeps"]))
+    peer.prepare(scene.case(job["robots"], job.get("warm", WARM_STEPS), job.get("sweeps", scene.SWEEPS)))
     peer.forward()
     peer.backward()
     peer.shake(scene.torques(job["steps"], job["robots"]))

@@ -18,14 +18,16 @@ class Peer:
     """Kinema on one thread; the gradient is that of all 18 forces, of which the 12 torques are taken.
 
     Args:
+        solver: "newton", Kinema's default, or "pgs": the sweeps of the case.
         options: Of `kinema.simulate`.
     """
 
-    name, mode, module = "Kinema", "simulate", "kinema"
+    module = "kinema"
     slow = compiles_steps = False
 
-    def __init__(self, **options: Any) -> None:
-        self.options = options
+    def __init__(self, solver: str = "newton", **options: Any) -> None:
+        self.name, self.mode = ("Kinema", "newton") if solver == "newton" else ("Kinema, pgs", "relaxed sweeps")
+        self.sweeping, self.options = solver == "pgs", options
 
     @staticmethod
     def available() -> Availability:
@@ -35,9 +37,8 @@ class Peer:
         return 5_000, 5_000
 
     def prepare(self, case: scene.Case) -> None:
-        self.model = scene.model(case.robots, case.sweeps)
+        self.model = scene.model(case.robots, case.sweeps if self.sweeping else None)
         self.q, self.v = scene.start(self.model)
-        self.sweeps = case.sweeps
         self.shake(case.torques)
         self.path = self.simulate(self.tau)
 
@@ -45,10 +46,10 @@ class Peer:
         self.tau = scene.joint_forces(torques).requires_grad_()
         self.path, self.found = None, torch.zeros(0)
 
-    def simulate(self, tau: torch.Tensor) -> kn.Trajectory:
+    def simulate(self, tau: torch.Tensor, **more: Any) -> kn.Trajectory:
         """A rollout with these forces."""
         options = {"steps": len(tau), "dt": scene.DT, "threads": 1, "progress": False}
-        return kn.simulate(self.model, self.q, self.v, tau, **options, **self.options)
+        return kn.simulate(self.model, self.q, self.v, tau, **options, **self.options, **more)
 
     def forward(self) -> None:
         with torch.no_grad():
@@ -72,10 +73,12 @@ class Peer:
             return float(self.simulate(scene.joint_forces(torques)).q_end[2])
 
     def contact(self) -> Contact:
-        path = self.path or self.simulate(self.tau)
+        with torch.no_grad():
+            path = self.simulate(self.tau, record=[] if self.sweeping else ["iterations"])
         assert path.residual is not None and path.q is not None
-        residual = path.residual.detach()
-        return Contact(self.sweeps, float(residual.max()), float(residual.median()), 1e3 * self.depth(path.q.detach()))
+        done = self.model.contact.sweeps if self.sweeping else float(path.recorded["iterations"].mean())
+        left = path.residual
+        return Contact(done, float(left.max()), float(left.median()), 1e3 * self.depth(path.q))
 
     def depth(self, q: torch.Tensor) -> float:
         """Largest depth of a foot [m] over coordinates (steps + 1, nq)."""
@@ -87,7 +90,7 @@ class Peer:
 
 @functools.cache
 def _contact(robots: int, steps: int, sweeps: int) -> Contact:
-    peer = Peer()
+    peer = Peer("pgs")
     peer.prepare(scene.case(robots, steps, sweeps))
     return peer.contact()
 

@@ -2,7 +2,8 @@
 
 What is compared. MuJoCo's contacts are soft: it minimises 1/2 f.(A + R) f + f.b over forces f >= 0 along the edges of
 friction pyramids, where Kinema wants the hard conditions of `kinema.contact`. The two residuals are the same measure,
-by how much one more visit of a row would change its impulse [N s], of two different problems in different rows; the
+by how much one more visit of a row would change its impulse, over the largest impulse of a contact in that step [-], of
+two different problems in different rows: a normal impulse is one row in Kinema, the sum of four edges in MuJoCo. The
 depth of the feet is the same quantity for both, but in MuJoCo it is a choice of the model (solref, solimp; left at
 their defaults), not an error of the solver.
 """
@@ -49,7 +50,7 @@ class Peer:
 
         self.model = make(case.robots, self.mode)
         self.data = mujoco.MjData(self.model)
-        twin = scene.model(case.robots, case.sweeps)
+        twin = scene.model(case.robots)
         self.mass_error = mass_error(self.model, twin)
         assert self.mass_error < 1e-9, f"MuJoCo's robot is another: mass matrices differ by {self.mass_error:.1e}"
         self.start = start(self.model, twin)
@@ -162,7 +163,10 @@ def mass_error(model, twin: kn.Model) -> float:
 
 
 def residual(model, data) -> float:
-    """Largest change of an impulse [N s] if every row were set once more to what solves it, clamped."""
+    """Largest change of a row's force if it were set once more to what solves it, over the largest normal force [-].
+
+    At most 1, where nothing presses that should: as in Kinema.
+    """
     import mujoco
 
     rows = data.nefc
@@ -176,4 +180,5 @@ def residual(model, data) -> float:
     AR = J @ X.T + np.diag(data.efc_R)
     f, diagonal = data.efc_force, np.diag(AR)
     again = np.maximum(0.0, f - (AR @ f + data.efc_b) / diagonal)
-    return float(np.abs(again - f).max() * model.opt.timestep)
+    change, normal = float(np.abs(again - f).max()), float(f.reshape(-1, 4).sum(1).max())  # four edges of a pyramid
+    return change / max(change, normal) if change else 0.0

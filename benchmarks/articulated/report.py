@@ -39,15 +39,16 @@ quick run has none of 4,096. Those of `robots` are over the robots of others, wi
 NOTES = (
     "forward_us, backward_us: least time per step, one thread; a backward replays what it needs from stored states.",
     "gradient_error: 'own differences': relative error of the slope along one direction, against central differences of"
-    " the engine's own rollout, least over four lengths; 'Kinema': distance of the whole gradient, relative.",
-    "residual: by how much one more visit of a row would change its impulse [N s], largest over steps, of each engine's"
-    " own contact problem: hard, friction boxes, in Kinema and those that share its step; soft, friction pyramids,"
-    " in MuJoCo. Not the same problem; the same measure.",
+    " the engine's own rollout, least over six lengths; 'Kinema, pgs': distance of the whole gradient, relative.",
+    "residual: by how much one more visit of a row would change its impulse, relative to the largest impulse of a"
+    " contact in that step; the largest over steps. Of each engine's own contact problem: hard, friction boxes, in"
+    " Kinema and those that share its step; soft, friction pyramids, in MuJoCo. Another problem, the same measure.",
     "depth_mm: largest depth of a foot below the ground. MuJoCo's is a choice of its soft model, not an error.",
-    "sweeps: of projected Gauss-Seidel from zero; for MuJoCo its solver's mean iterations (it starts from the last step"
-    " and stops at its tolerance 1e-8).",
-    "The sweeps are chosen on one robot's rollout. The largest residual of a batch is over many more steps and may"
-    " exceed MuJoCo PGS's, whose solver stops by tolerance instead; compare it before quoting a batch's ratio.",
+    "Kinema: contacts as by default, solved by Newton's method to 1e-12 (float32: 1e-5). Kinema, pgs: projected"
+    " Gauss-Seidel, relaxed, from zero; CppAD, Ceres, JAX and PyTorch make the same sweeps and are held to its states"
+    " and gradients. Ratios, batches, memory and checkpoints are those of Kinema with its default.",
+    "sweeps: of projected Gauss-Seidel; for Newton's method the mean number of eliminations in a step, for MuJoCo its"
+    " solver's mean iterations (it starts from the last step and stops at its tolerance 1e-8).",
     "CppAD replays a tape per pattern of branches; forward of CppAD and Ceres is the emitted C++ in plain doubles.",
     "memory: rise of the resident high-water mark over a rollout and its gradient, returned states and gradient"
     " included, in a process of its own.",
@@ -176,7 +177,7 @@ def tables(report: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]
     words += [{"": f"Not measured: {name}: {reason}"} for name, reason in report["skipped"].items()]
     made = [
         ("One step (2 ms) of quadrupeds on the ground, float64, one thread", report["rows"]),
-        ("Relative difference from Kinema's states and gradients", agreed),
+        ("Relative difference from states and gradients of Kinema's sweeps", agreed),
         ("Peak of the memory of a rollout and its gradient", report["memory"]),
         ("Batches, all cores: world-steps per second", report["batches"]),
         (f"A checkpoint every k steps (plot: {found['plot']})", found["rows"]),

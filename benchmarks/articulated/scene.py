@@ -19,6 +19,7 @@ from kinema.scene.shapes.quadruped import FOOT, LEG, TRUNK, quadruped
 
 DT = 2e-3  # s
 FRICTION = 0.8
+SWEEPS = 15  # of those that sweep: what `run.choose_sweeps` finds
 RELAXATION = (0.8, 1.4)  # of pressing and of friction: 16 sweeps do what 36 do with (1, 1)
 TORQUE = 0.5  # N m
 STIFFNESS, DAMPING = 100.0, 2.0  # N m/rad, N m s/rad
@@ -34,7 +35,8 @@ class Case:
     Attributes:
         robots: Number of robots in the world.
         steps: Number of steps.
-        sweeps: Of Kinema's contact solver, and of the peers that solve the same equations.
+        sweeps: Of projected Gauss-Seidel, for the peers that solve Kinema's equations step by step, and for Kinema
+            beside them; Newton's method, which is Kinema's default, has none.
         torques: [N m], shape (steps, 12 * robots).
     """
 
@@ -44,7 +46,7 @@ class Case:
     torques: np.ndarray
 
 
-def case(robots: int, steps: int, sweeps: int) -> Case:
+def case(robots: int, steps: int, sweeps: int = SWEEPS) -> Case:
     """A case; the torques of fewer steps are the first of those of more."""
     return Case(robots, steps, sweeps, torques(steps, robots))
 
@@ -68,9 +70,16 @@ def robot() -> Robot:
     return replace(made, bodies=tuple(bodies))
 
 
-def model(robots: int, sweeps: int, dtype: torch.dtype = torch.float64) -> kn.Model:
-    """The robots in a row on the ground."""
-    scene = kn.Scene(contact=kn.Contact(friction=FRICTION, sweeps=sweeps, relaxation=RELAXATION))
+def model(robots: int, sweeps: int | None = None, dtype: torch.dtype = torch.float64) -> kn.Model:
+    """The robots in a row on the ground.
+
+    Args:
+        robots: How many.
+        sweeps: Contacts are solved by so many relaxed sweeps; by Kinema's default if not given.
+        dtype: Precision.
+    """
+    words = {} if sweeps is None else {"solver": "pgs", "sweeps": sweeps, "relaxation": RELAXATION}
+    scene = kn.Scene(contact=kn.Contact(friction=FRICTION, **words))
     scene.add_ground()
     for k in range(robots):
         scene.add_robot(robot(), f"dog{k}", pos=(0.0, SPACING * k, 0.0))

@@ -14,7 +14,6 @@ from benchmarks.kernels.timing import interleaved_minima
 
 from . import peer_kinema, peer_mujoco, scene
 
-SWEEPS = 36  # what the whole benchmark chooses
 CASES = [(1, 1_000, 20.0), (1, 5_000, 20.0), (10, 500, 20.0)]  # robots, steps, seconds
 
 
@@ -22,15 +21,15 @@ def main() -> None:
     """Print a table."""
     torch.set_num_threads(1)
     differences = peer_mujoco.Peer()
-    differences.prepare(scene.case(1, 50, SWEEPS))
+    differences.prepare(scene.case(1, 50))
     differences.forward()
     slow = interleaved_minima([("differences", differences.backward)], 3.0)["differences"] / 50
     print(f"MuJoCo, mjd_transitionFD: {1e6 * slow:.0f} us per step")
-    print("robots   steps   Kinema forward   backward   MuJoCo Newton forward [us per step]   residual [N s]")
+    print("robots   steps   Kinema forward   backward   MuJoCo Newton forward [us per step]   residual")
     for robots, steps, seconds in CASES:
         ours, theirs = peer_kinema.Peer(), peer_mujoco.Peer()
         for peer in (ours, theirs):
-            peer.prepare(scene.case(robots, steps, SWEEPS))
+            peer.prepare(scene.case(robots, steps))
             peer.forward()
         ours.backward()
         calls = [("forward", ours.forward), ("backward", ours.backward), ("theirs", theirs.forward)]
