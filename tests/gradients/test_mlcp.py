@@ -174,7 +174,20 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
             p.call(newton_impulses, rows, supports, bounds, active, circle, effort, *problem, *made, *outs)
         with p.adjoint_of(node):
             to = (*problem[1:], bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
-            given = (rows, supports, bounds, circle, effort.singular, *problem, *made, z, impulse, z.adj, impulse.adj)
+            given = (
+                rows,
+                supports,
+                bounds,
+                circle,
+                effort.singular,
+                rows.singles,
+                *problem,
+                *made,
+                z,
+                impulse,
+                z.adj,
+                impulse.adj,
+            )
             p.call(newton_impulses_adjoint, *given, *(ref.adj for ref in to))
     else:
         p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)

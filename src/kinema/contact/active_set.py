@@ -261,7 +261,9 @@ def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, tra
                 column[first + i] = A[base + i * n + j]
         for p in range(count):
             i = shared(free[p])
-            entry = turned(kind, cone, first + i, turn, column)
+            entry = column[first + i]
+            if cone > 0:
+                entry = turned(kind, cone, first + i, turn, column)
             both = state[first + i] == FREE and state[f] == FREE
             if p == q:
                 entry = entry + cfm + soft[f]

@@ -129,41 +129,74 @@ def home_of(rows, r):
 
 
 @func
-def form_matrices(rows, supports, islands, begin, matrix, row, Y, spread, A):
-    """A = Y Y^T of each island, row by row. `spread` has a zero per degree of freedom, before and after."""
+def form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A):
+    """A = Y Y^T of each island. `spread` has three zeros per degree of freedom, before and after."""
     wide = supports.widest
     for e in range(islands):
         first, base = shared(begin[e]), shared(matrix[e])
         n = shared(begin[e + 1]) - first
         for i in range(n):
-            r = shared(row[first + i])
-            here = home_of(rows, r)
-            for t in range(supports.count[here]):
-                spread[supports.dofs[supports.begin[here] + t]] = Y[r * wide + t]
-            for j in range(n):
-                q = shared(row[first + j])
-                if q >= rows.singles and (q - rows.singles) % 3 == 0 and q <= r:
-                    there, a0, a1, a2 = home_of(rows, q), 0.0, 0.0, 0.0
-                    at, to = supports.begin[there], q * wide
-                    for t in range(supports.count[there]):
-                        y = spread[supports.dofs[at + t]]
-                        a0 = a0 + Y[to + t] * y
-                        a1 = a1 + Y[to + wide + t] * y
-                        a2 = a2 + Y[to + 2 * wide + t] * y
-                    A[base + i * n + j] = a0
-                    A[base + i * n + j + 1] = a1
-                    A[base + i * n + j + 2] = a2
-                elif q < rows.singles and q <= r:
+            what, r = shared(kind[first + i]), shared(row[first + i])
+            here, y = home_of(rows, r), r * wide
+            at, own = supports.begin[here], supports.count[here]
+            if what == SINGLE:
+                for t in range(own):
+                    spread[supports.dofs[at + t]] = Y[y + t]
+                for j in range(i + 1):  # single rows are the first of an island
+                    q = shared(row[first + j])
                     there, entry = home_of(rows, q), 0.0
-                    at = supports.begin[there]
+                    to, other = supports.begin[there], q * wide
                     for t in range(supports.count[there]):
-                        entry = entry + Y[q * wide + t] * spread[supports.dofs[at + t]]
+                        entry = entry + Y[other + t] * spread[supports.dofs[to + t]]
                     A[base + i * n + j] = entry
-            for t in range(supports.count[here]):
-                spread[supports.dofs[supports.begin[here] + t]] = 0.0
-        for i in range(n):
-            for j in range(i):
-                A[base + j * n + i] = A[base + i * n + j]
+                    A[base + j * n + i] = entry
+                for t in range(own):
+                    spread[supports.dofs[at + t]] = 0.0
+            elif what % 2 == 1:
+                for t in range(own):
+                    d = supports.dofs[at + t]
+                    spread[d] = Y[y + t]
+                    spread[dofs + d] = Y[y + wide + t]
+                    spread[2 * dofs + d] = Y[y + 2 * wide + t]
+                for j in range(i + 1):
+                    q, kind_j = shared(row[first + j]), shared(kind[first + j])
+                    there = home_of(rows, q)
+                    to, other, count = supports.begin[there], q * wide, supports.count[there]
+                    row0, row1, row2 = base + i * n + j, base + (i + 1) * n + j, base + (i + 2) * n + j
+                    column = base + j * n + i
+                    if kind_j == SINGLE:
+                        a0, a1, a2 = 0.0, 0.0, 0.0
+                        for t in range(count):
+                            d, x = supports.dofs[to + t], Y[other + t]
+                            a0 = a0 + x * spread[d]
+                            a1 = a1 + x * spread[dofs + d]
+                            a2 = a2 + x * spread[2 * dofs + d]
+                        A[row0] = a0
+                        A[row1] = a1
+                        A[row2] = a2
+                        A[column] = a0
+                        A[column + 1] = a1
+                        A[column + 2] = a2
+                    elif kind_j % 2 == 1:
+                        a00, a01, a02, a10, a11, a12, a20, a21, a22 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+                        for t in range(count):
+                            d = supports.dofs[to + t]
+                            x0, x1, x2 = Y[other + t], Y[other + wide + t], Y[other + 2 * wide + t]
+                            y0, y1, y2 = spread[d], spread[dofs + d], spread[2 * dofs + d]
+                            a00, a01, a02 = a00 + x0 * y0, a01 + x1 * y0, a02 + x2 * y0
+                            a10, a11, a12 = a10 + x0 * y1, a11 + x1 * y1, a12 + x2 * y1
+                            a20, a21, a22 = a20 + x0 * y2, a21 + x1 * y2, a22 + x2 * y2
+                        A[row0], A[row0 + 1], A[row0 + 2] = a00, a01, a02
+                        A[row1], A[row1 + 1], A[row1 + 2] = a10, a11, a12
+                        A[row2], A[row2 + 1], A[row2 + 2] = a20, a21, a22
+                        A[column], A[column + 1], A[column + 2] = a00, a10, a20
+                        A[column + n], A[column + n + 1], A[column + n + 2] = a01, a11, a21
+                        A[column + 2 * n], A[column + 2 * n + 1], A[column + 2 * n + 2] = a02, a12, a22
+                for t in range(own):
+                    d = supports.dofs[at + t]
+                    spread[d] = 0.0
+                    spread[dofs + d] = 0.0
+                    spread[2 * dofs + d] = 0.0
 
 
 @func

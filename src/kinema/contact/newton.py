@@ -163,9 +163,8 @@ def newton_impulses(
     dofs, wide = len(z), supports.widest
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     mine, takes, scaled = local(Float, blocks), local(Int, blocks), local(Int, blocks)
-    spread, dv = local(Float, dofs), local(Float, dofs)
+    spread, dv = local(Float, 3 * dofs), local(Float, dofs)  # local arrays begin as zeros
     for d in range(dofs):
-        spread[d] = 0.0
         z[d] = 0.0
     for i in range(rows.singles):
         comes = b[i] < 0.0 and bounds.upper[i] > 0.0
@@ -203,7 +202,7 @@ def newton_impulses(
         change, column, right = local(Float, count), local(Float, count), local(Float, count)
         pivot, A, G = local(Float, count), local(Float, size), local(Float, size)
         gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, plain)
-        form_matrices(rows, supports, islands, begin, matrix, row, Y, spread, A)
+        form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A)
         row_inverses(islands, begin, matrix, kind, cone, bounds.cfm, A, part, inverse)
         total, parts = 0.0, 0.0
         for f in range(count):
@@ -325,16 +324,16 @@ def newton_impulses(
             velocities_from(branches, L, root, z, dv)
             slow = effort.precision * largest(count, answer) * unit
             for k in range(blocks):
-                if not everywhere(mine[k] == 1.0):
+                near = 0.0
+                if k < rows.singles:
+                    near = bounds.upper[k]
+                else:
+                    near = active[k - rows.singles]
+                if not everywhere(mine[k] == 1.0 or near <= 0.0):
                     r, here = first_row(rows, k), shared(rows.support[k])
                     at, to, speed = supports.begin[here], r * wide, b[r]
                     for t in range(supports.count[here]):
                         speed = speed + J[to + t] * dv[supports.dofs[at + t]]
-                    near = 0.0
-                    if k < rows.singles:
-                        near = bounds.upper[k]
-                    else:
-                        near = active[k - rows.singles]
                     if mine[k] == 0.0 and open == 1.0 and near > 0.0 and speed < -slow:
                         mine[k] = 1.0
                         further = 1.0
@@ -353,6 +352,7 @@ def newton_impulses_adjoint(
     bounds: Bounds,
     cone: Int,
     singular: Float,
+    bounded: Int,
     branches: Branches,
     L: Array[Float],
     root: Array[Float],
@@ -373,13 +373,15 @@ def newton_impulses_adjoint(
     mu_adj: Array[Float],
     cfm_adj: Array[Float],
 ):
-    """The derivative of the implicit function: u are the cotangents of w in the free rows, pull is Y^T u + z_adj."""
+    """The derivative of the implicit function: u are the cotangents of w in the free rows, pull is Y^T u + z_adj.
+
+    bounded: Bounds of so many single rows, the first ones, have a derivative.
+    """
     dofs, wide = len(z), supports.widest
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     mine, takes = local(Float, blocks), local(Int, blocks)
-    spread, pull, dv = local(Float, dofs), local(Float, dofs), local(Float, dofs)
+    spread, pull, dv = local(Float, 3 * dofs), local(Float, dofs), local(Float, dofs)
     for d in range(dofs):
-        spread[d] = 0.0
         pull[d] = z_adj[d]
     for i in range(rows.singles):
         mine[i] = 1.0 if bounds.lower[i] != 0.0 or impulse[i] > 0.0 else 0.0
@@ -400,7 +402,7 @@ def newton_impulses_adjoint(
     A, G, Y_adj = local(Float, size), local(Float, size), local(Float, count * wide)
     h0, h1, h2 = local(Float, wide), local(Float, wide), local(Float, wide)
     gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, w)
-    form_matrices(rows, supports, islands, begin, matrix, row, Y, spread, A)
+    form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A)
     row_inverses(islands, begin, matrix, kind, cone, bounds.cfm, A, part, inverse)
     for f in range(count):
         r = shared(row[f])
@@ -473,9 +475,10 @@ def newton_impulses_adjoint(
             slides = tied(state[f + 1]) * first + tied(state[f + 2]) * second
             mu_adj[(r - rows.singles) // 3] += x[f] * slides
     # Single rows without an impulse are at their lower bound, or at the upper one where both are zero.
-    velocities_from(branches, L, root, z, dv)
-    velocities_from(branches, L, root, pull, spread)
-    for i in range(rows.singles):
+    if bounded > 0:
+        velocities_from(branches, L, root, z, dv)
+        velocities_from(branches, L, root, pull, spread)
+    for i in range(bounded):
         if not everywhere(mine[i] == 1.0):
             here, at = shared(rows.support[i]), i * wide
             to, speed, felt = supports.begin[here], b[i], impulse_adj[i]

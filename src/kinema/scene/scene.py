@@ -90,13 +90,13 @@ class Contact:
             that cannot be done `simulate` warns. "pgs": projected Gauss-Seidel of the paper, as many sweeps as `sweeps`
             says, converged or not; gradients are those of the sweeps.
         sweeps: Of "pgs" in each step.
-        relaxation: Of "pgs": each visit of a contact goes so many times as far as would solve its row, the one that presses and
-            those of friction; between 0 and 2. (1, 1) is Gauss-Seidel. Where feet slide, (0.8, 1.4) may need half the
-            sweeps; above 1, contacts that press and slide may never settle: see the residual of a trajectory.
-        tolerance: Of "pgs": sweeps end early, after the first that changes no impulse by more than this share of the largest one;
-            0: never. Gradients are those of the sweeps that were done.
-        warm_start: Of "pgs": the first sweep of a step starts from the impulses of the last step, not from zero: they are then
-            part of the state, see `simulate`.
+        relaxation: Of "pgs": each visit of a contact goes so many times as far as would solve its row, the one that
+            presses and those of friction; between 0 and 2. (1, 1) is Gauss-Seidel. Where feet slide, (0.8, 1.4) may
+            need half the sweeps; above 1, contacts that press and slide may never settle, and often do below 1.
+        tolerance: Of "pgs": sweeps end early, after the first that changes no impulse by more than this share of the
+            largest one; 0: never. Gradients are those of the sweeps that were done.
+        warm_start: Of "pgs": the first sweep of a step starts from the impulses of the last step, not from zero: they
+            are then part of the state, see `simulate`.
         most: Number of contacts at a time for which there is room, where more are possible.
         k_e: Stiffness of compliant contacts [N/m].
         k_d: Their damping while they approach [N s/m].

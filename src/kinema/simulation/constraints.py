@@ -377,7 +377,8 @@ class ConstraintProgram:
             p.call(newton_impulses, *problem, self.active, cone, effort, *rows, H, Y, z, impulse, *outs)
         with p.adjoint_of(node):
             inputs = (*rows[1:], self.lower, self.upper, self.mu, self.cfm)
-            given = (*problem, cone, effort.singular, *rows, H, Y, z, impulse, z.adj, impulse.adj)
+            bounded = p.constant("bounded_rows", Int, self.singles - len(self.model.constraints.limit_names))
+            given = (*problem, cone, effort.singular, bounded, *rows, H, Y, z, impulse, z.adj, impulse.adj)
             p.call(newton_impulses_adjoint, *given, *(x.adj for x in inputs))
 
     def _solve_sparse(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, history: Ref, z: Ref) -> None:
