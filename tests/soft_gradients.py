@@ -18,8 +18,8 @@ MOTION = ("rotation", "position", "velocity")  # of bodies, recorded
 LENGTHS = ("x", "q", "size", "centre", "skin_radius", "spring_rest")  # what depths of contacts, of mm, follow from
 # Steps of central differences, relative to the size of what is changed, by the length of the run: long runs come near
 # more switches, and bend more.
-LENGTH_STEP = {1: 1e-6, 32: 3e-7, 256: 1e-7}
-STEP = {1: 3e-5, 32: 2e-5, 256: 1e-6}
+LENGTH_STEP = {1: 1e-6, 32: 3e-7, 256: 4e-6}
+STEP = {1: 3e-5, 32: 2e-5, 256: 2e-6}
 
 
 @dataclass

@@ -124,12 +124,12 @@ TILTED = turned((0.5, 0.35, 0.2))
 
 def box(**contact: Any) -> Model:
     """A box of 20 x 16 x 12 cm."""
-    return on_ground(BOX, (0.1, 0.08, 0.06), sweeps=200, **contact)
+    return on_ground(BOX, (0.1, 0.08, 0.06), **contact)
 
 
 def capsule(**contact: Any) -> Model:
     """A capsule of 30 cm."""
-    return on_ground(CAPSULE, (0.05, 0.1), sweeps=100, **contact)
+    return on_ground(CAPSULE, (0.05, 0.1), **contact)
 
 
 def two_balls() -> Curve:
@@ -143,7 +143,7 @@ def two_balls() -> Curve:
 
 def two_robots(restitution: float) -> Curve:
     """Two robots of two hinged rods fly into each other: where the second one's trunk is, by the first one's place."""
-    scene = Scene((0.0, 0.0, 0.0), Contact(restitution=restitution, friction=0.3, sweeps=100))
+    scene = Scene((0.0, 0.0, 0.0), Contact(restitution=restitution, friction=0.3, time_of_impact=True))
     for name, side in (("a", 1.0), ("b", -1.0)):
         rod = capsule_between((0.0, 0.0, -0.15), (0.0, 0.0, 0.15), 0.04)
         arm = capsule_between((0.0, 0.0, 0.0), (side * 0.2, 0.0, 0.05), 0.03)
@@ -178,7 +178,7 @@ def terrain() -> Curve:
 
 def landing(of: int, **contact: Any) -> Curve:
     """A quadruped lands at 1 m/s: where its trunk is then, by the height it falls from."""
-    scene = Scene(contact=Contact(sweeps=100, **contact))
+    scene = Scene(contact=Contact(**contact))
     scene.add_ground()
     scene.add_robot(quadruped())
     start = {VX: 1.0, VZ: -0.5}
@@ -208,7 +208,7 @@ def throw() -> Curve:
 def limit() -> Curve:
     """A pendulum swings up against its limit and back: its angle then, by its speed at the start."""
     bob = MassProperties(1.0, (0.0, 0.0, -0.5), (1e-3, 0.0, 0.0, 1e-3, 0.0, 1e-3))
-    scene = Scene()
+    scene = Scene(contact=Contact(time_of_impact=True))
     hinge = Joint("hinge", REVOLUTE, (0.0, 1.0, 0.0), upper=0.3)
     scene.add_robot(Robot("r", (Body("rod", None, Pose(), (hinge,), bob),)))
     return curve(compile(scene), 0.5, coordinate(0), q={0: -0.2}, v={0: 3.0}, by_v={0: 1.0})
@@ -217,7 +217,7 @@ def limit() -> Curve:
 def ball_limit() -> Curve:
     """A pendulum on a ball joint swings against the limit of its turn: its swing then, by its speed at the start."""
     bob = MassProperties(1.0, (0.0, 0.0, -0.5), (1e-2, 0.0, 0.0, 1e-2, 0.0, 1e-2))
-    scene = Scene()
+    scene = Scene(contact=Contact(time_of_impact=True))
     scene.add_robot(Robot("r", (Body("rod", None, Pose(), (Joint("ball", BALL, upper=0.4),), bob),)))
     return curve(compile(scene), 0.6, coordinate(1), v={0: 2.5, 1: 0.7}, by_v={0: 1.0})
 
@@ -265,7 +265,7 @@ def platform(restitution: float, of: int) -> Curve:
 
 def box_on_box(restitution: float) -> Curve:
     """A tilted box falls on an edge of another that stands still: where it is then, by the height it falls from."""
-    scene = Scene(contact=Contact(restitution=restitution, friction=0.2))
+    scene = Scene(contact=Contact(restitution=restitution, friction=0.2, time_of_impact=True))
     low = Shape(BOX, (0.1, 0.1, 0.05))
     scene.add_robot(Robot("low", (Body("low", None, Pose(), (), None, (low,)),)))
     scene.add_robot(loose(Shape(BOX, (0.1, 0.1, 0.05)), "high"))

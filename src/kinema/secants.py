@@ -85,6 +85,7 @@ class Secant:
 
 DROP: dict[str, Any] = {"height": 0.5, "time": 0.4, "of": Z}
 SLIDE: dict[str, Any] = {"height": 0.4, "time": 0.5, "of": X, "v": {VX: 1.0}}
+TIMED: dict[str, Any] = {"time_of_impact": True}
 STIFF: dict[str, Any] = {"law": "compliant", "k_e": 5e3, "k_d": 50.0}
 SOFT: dict[str, Any] = {"dt": 4e-4}
 TILT: dict[str, Any] = {"height": 0.4, "of": TURN, "q": rigid.TILTED}
@@ -97,7 +98,8 @@ def _fall(model: Callable[..., Any], words: dict[str, Any], **contact: Any) -> C
 
 
 CASES = (
-    Case("ball, e = 0, lands and slides", _fall(rigid.ball, SLIDE, friction=0.2), samples=513, quick=True),
+    Case("ball, e = 0, lands and slides", _fall(rigid.ball, SLIDE, friction=0.2, **TIMED), quick=True),
+    Case("ball, e = 0 as by default, lands and slides", _fall(rigid.ball, SLIDE, friction=0.2), samples=513),
     Case("ball, e = 0.3", _fall(rigid.ball, DROP, restitution=0.3), quick=True),
     Case("ball, e = 0.8", _fall(rigid.ball, DROP | {"time": 0.5}, restitution=0.8), quick=True),
     Case("ball, e = 1", _fall(rigid.ball, DROP | {"time": 0.5}, restitution=1.0), quick=True),
@@ -105,21 +107,22 @@ CASES = (
     Case("ball, e = 0.5, spinning", _fall(rigid.ball, SLIDE | {"v": {SPIN: 30.0}}, restitution=0.5, friction=0.1)),
     Case("ball, compliant", _fall(rigid.ball, DROP | {"time": 0.5}, **STIFF), samples=257, quick=True),
     Case("ball, compliant, sideways", _fall(rigid.ball, SLIDE, friction=0.2, **STIFF), samples=257),
-    Case("box on a corner, e = 0", _fall(rigid.box, TILT | {"time": 0.25}, friction=0.1), samples=1025),
+    Case("box on a corner, e = 0", _fall(rigid.box, TILT | {"time": 0.25}, friction=0.1, **TIMED)),
     Case("box on a corner, e = 0.5", _fall(rigid.box, TILT | {"time": 0.25}, restitution=0.5, friction=0.1)),
-    Case("box on several corners, e = 0", _fall(rigid.box, TILT | {"time": 0.26}, friction=0.1), samples=1025),
+    Case("box on several corners, e = 0", _fall(rigid.box, TILT | {"time": 0.26}, friction=0.1, **TIMED)),
     Case("box on several corners, e = 0.5", _fall(rigid.box, TILT | {"time": 0.29}, restitution=0.5, friction=0.1)),
     Case("box flat, e = 0, slides", _fall(rigid.box, SLIDE | {"height": 0.3, "time": 0.4}, friction=0.2), quick=True),
     Case("box flat, e = 0.5", _fall(rigid.box, DROP | {"height": 0.4}, restitution=0.5), quick=True),
     Case("box, compliant", _fall(rigid.box, TILT | {"time": 0.26}, friction=0.1, **STIFF), samples=257),
-    Case("capsule, e = 0", _fall(rigid.capsule, LYING | {"time": 0.27}, friction=0.1), samples=1025),
+    Case("capsule, e = 0", _fall(rigid.capsule, LYING | {"time": 0.27}, friction=0.1, **TIMED)),
     Case("capsule, e = 0.5", _fall(rigid.capsule, LYING, restitution=0.5, friction=0.1)),
     Case("two balls in flight, e = 0.8", rigid.two_balls, quick=True),
     Case("two robots in flight, e = 0", lambda: rigid.two_robots(0.0)),
     Case("two robots in flight, e = 0.5", lambda: rigid.two_robots(0.5)),
     Case("Newton's cradle of 3", rigid.cradle, quick=True),
     Case("ball on terrain, e = 0.5", rigid.terrain),
-    Case("quadruped lands, e = 0", lambda: rigid.landing(X), samples=513, quick=True),
+    Case("quadruped lands, e = 0", lambda: rigid.landing(X, **TIMED), quick=True),
+    Case("quadruped lands, e = 0 as by default", lambda: rigid.landing(X), samples=513),
     Case("quadruped lands, e = 0.3", lambda: rigid.landing(X, restitution=0.3)),
     Case("quadruped lands, compliant", lambda: rigid.landing(X, law="compliant"), dt=1e-3, samples=257),
     Case("golf", rigid.golf, dt=1e-3),

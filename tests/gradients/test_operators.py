@@ -395,6 +395,7 @@ declare(
     int_times=("a * i", lambda xp, a, i: a * (1.0 * i)),
     to_int=("Float(Int(a)) * b", lambda xp, a, b: xp.trunc(a) * b),
     float_of_int=("float(int(a * 4.0))", lambda xp, a: xp.trunc(4 * a)),
+    shared=("a * shared(3)", lambda xp, a: 3.0 * a),
     uniform=("a * uniform(e // 16)", lambda xp, a: a * xp.asarray(1.0 * (np.arange(N) // 16))),
 )
 GROUPS["arithmetic"]["branch"].ulps = FUNCTION

@@ -354,9 +354,10 @@ def test_a_free_sheet_keeps_its_momentum(law: str):
     def momenta(s):
         return (mass * s["v"]).sum(0), (mass * torch.linalg.cross(s["x"], s["v"])).sum(0)
 
-    scale = float((mass * t["v"].norm(dim=1, keepdim=True)).sum())
+    # Every step rounds what vertices exchange, which is at most what they have in the end: they speed each other up.
+    scale = max(float((mass * s["v"].norm(dim=1, keepdim=True)).sum()) for s in (t, after))
     for before, now in zip(momenta(t), momenta(after), strict=True):
-        assert float((before - now).abs().max()) <= 1e-12 * scale
+        assert float((before - now).abs().max()) <= 500 * 2.2e-16 * scale
 
 
 # -- gradients -----------------------------------------------------------------------------------------------------

@@ -30,11 +30,11 @@ def ends(
 
 def test_a_stopped_run_is_that_of_as_many_sweeps():
     """Values and gradients: what comes after the stop is neither done nor differentiated."""
-    model, q, v = heap(cone=True, tolerance=1e-4)
+    model, q, v = heap(cone=True, solver="pgs", tolerance=1e-4)
     path, *stopped = ends(model, q, v, record=["iterations"])
     count = int(path.recorded["iterations"][0, 0])
     assert 2 <= count < model.contact.sweeps
-    other, *fixed = ends(*heap(cone=True, sweeps=count))
+    other, *fixed = ends(*heap(solver="pgs", cone=True, sweeps=count))
     assert torch.equal(path.v_end, other.v_end)
     assert all(torch.allclose(a, b, rtol=1e-13, atol=1e-15) for a, b in zip(stopped, fixed, strict=True))
     assert float(path.residual.detach()) <= 1e-3 * 0.4, "the stop came far too early"
@@ -45,9 +45,9 @@ def test_gradients_of_stopped_sweeps(rows):
     """Against differences over 16 steps, where as many sweeps are done on both sides; they are far from converged."""
     u = None
     if rows == "limits":
-        (model, q, v), u = linkage(tolerance=1e-2), PUSH.expand(16, -1)
+        (model, q, v), u = linkage(solver="pgs", tolerance=1e-2), PUSH.expand(16, -1)
     else:
-        model, q, v = heap(tolerance=1e-2)
+        model, q, v = heap(solver="pgs", tolerance=1e-2)
     way = {
         "q": torch.linspace(-1.0, 2.0, model.nq, dtype=q.dtype),
         "v": torch.linspace(1.0, -1.5, model.nv, dtype=q.dtype),
@@ -70,7 +70,7 @@ def test_gradients_of_stopped_sweeps(rows):
 
 def test_stopped_worlds_have_the_bits_they_have_alone():
     """A world that has stopped waits for the others in its register and does not change."""
-    model, start, speeds = heap(tolerance=1e-5)
+    model, start, speeds = heap(solver="pgs", tolerance=1e-5)
     many = torch.tensor([0.0, 1.0, 3.0, 10.0, 30.0], dtype=torch.float64)[:, None] * speeds
     words = {"steps": 20, "record": ["iterations"]}
     path, *together = ends(model, start.expand(5, -1), many, **words)
@@ -83,7 +83,7 @@ def test_stopped_worlds_have_the_bits_they_have_alone():
 
 
 def test_where_nothing_touches_one_sweep_is_enough():
-    model, q, v = heap(tolerance=1e-6)
+    model, q, v = heap(solver="pgs", tolerance=1e-6)
     q[2::7] += torch.arange(1.0, 8.0, dtype=q.dtype)  # apart from the ground and from each other
     path = kn.simulate(model, q, v, steps=3, dt=1e-3, record=["iterations"], progress=False)
     assert (path.recorded["iterations"] <= 1).all()
@@ -104,14 +104,14 @@ def test_gradients_through_kept_impulses(rows, steps, tolerance, h):
     """
     counts = Counts()
     if rows == "limits":
-        model, q, v = linkage(warm_start=True, sweeps=1)
+        model, q, v = linkage(solver="pgs", warm_start=True, sweeps=1)
         names = (*INERTIAL, "offset", "axis", "dry_friction", "lower", "upper")
         kept = kn.simulate(model, q, v, u=PUSH[None], steps=1, dt=1e-3, progress=False).impulses_end
         case = Case(model, q, v, names, u=PUSH, impulses=kept, record=("limit_impulse",))
     elif rows == "few":  # candidates, so that all have rows
-        case = pressed_pair("box", "box", "pyramid", 0.3, warm_start=True, sweeps=3)
+        case = pressed_pair("box", "box", "pyramid", 0.3, solver="pgs", warm_start=True, sweeps=3)
     else:
-        model, q, v = heap(warm_start=True, sweeps=3, cone=rows == "cone")
+        model, q, v = heap(solver="pgs", warm_start=True, sweeps=3, cone=rows == "cone")
         case = Case(model, q, v, (*INERTIAL, "friction", "size", "centre"))
     check_gradients(case, steps, tolerance, h, 0, counts)
     print(counts)
@@ -122,7 +122,11 @@ def test_gradients_through_kept_impulses(rows, steps, tolerance, h):
 @pytest.mark.parametrize("rows", ["contacts", "limits"])
 def test_a_run_can_be_continued(rows):
     """The kept impulses are state: 12 + 12 steps are 24, to the bit, gradients and checkpoints included."""
-    model, q, v = linkage(warm_start=True, sweeps=3) if rows == "limits" else heap(warm_start=True, sweeps=3)
+    model, q, v = (
+        linkage(solver="pgs", warm_start=True, sweeps=3)
+        if rows == "limits"
+        else heap(solver="pgs", warm_start=True, sweeps=3)
+    )
     whole, *gradients = ends(model, q, v, steps=24)
     thrifty, *replayed = ends(model, q, v, steps=24, checkpoint=5)
     leaves = q.clone().requires_grad_(), v.clone().requires_grad_()
@@ -142,9 +146,9 @@ def test_a_run_can_be_continued(rows):
 def test_contacts_that_end_leave_no_impulse(rows):
     """All is lifted off between two runs: what held it up before is not given to it again."""
     if rows == "picked":
-        model, q, v = heap(warm_start=True)
+        model, q, v = heap(solver="pgs", warm_start=True)
     else:
-        model, q = dog(warm_start=True)
+        model, q = dog(solver="pgs", warm_start=True)
         v = torch.zeros(model.nv, dtype=q.dtype)
     words = {"steps": 1, "dt": 1e-3, "progress": False, "record": ["impulse"]}
     first = kn.simulate(model, q, torch.zeros_like(v), **words)
@@ -165,15 +169,15 @@ def test_a_standing_robot_needs_fewer_sweeps():
     """From the impulses of the last step, a hundredth of the error is left after five sweeps."""
     left = []
     for warm in (False, True):
-        model, q, v = heap(warm_start=warm, sweeps=5, cone=True)
+        model, q, v = heap(solver="pgs", warm_start=warm, sweeps=5, cone=True)
         path = kn.simulate(model, q, torch.zeros_like(v), steps=300, dt=1e-3, progress=False)
         left.append(float(path.residual[-50:].max()))
     assert left[1] < 0.01 * left[0], left
 
 
 def test_words_that_make_no_sense_are_refused():
-    model, q, v = heap()
-    with pytest.raises(kn.InputError, match="starts its sweeps from zero"):
+    model, q, v = heap(solver="pgs")
+    with pytest.raises(kn.InputError, match="starts from no impulses"):
         kn.simulate(model, q, v, steps=1, dt=1e-3, impulses=torch.zeros(84, dtype=torch.float64))
     with pytest.raises(kn.InputError, match="number of iterations is fixed"):
         kn.simulate(model, q, v, steps=1, dt=1e-3, record=["iterations"])

@@ -39,6 +39,7 @@ WORDS = {
     "solver": "newton",
     "relaxation": {"tuple": [1.0, 1.0]},
     "averaged": True,
+    "time_of_impact": False,
 }  # of a contact; else numbers
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,57 +20,30 @@ from kinema.secants import Case, measure, summarise
 
 native = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
 
-# Right in every step and wrong as a slope: impulses of impacts, and forces of damped contact, act for whole steps.
-WRONG = {
-    "ball, e = 0, lands and slides",
-    "ball, e = 0.3",
-    "ball, e = 0.8",
-    "ball, e = 1",
-    "ball, e = 0.8, sideways with friction",
-    "ball, e = 0.5, spinning",
-    "ball, compliant",
-    "ball, compliant, sideways",
-    "box on a corner, e = 0",
-    "box on a corner, e = 0.5",
+# Measured, and not right yet: docs/theory/switches.md says how far off, and `kinema verify` counts them as failed.
+MISSED = {
+    "ball, e = 0 as by default, lands and slides",
     "box on several corners, e = 0",
     "box on several corners, e = 0.5",
-    "box flat, e = 0.5",
-    "box, compliant",
-    "capsule, e = 0",
-    "capsule, e = 0.5",
-    "two balls in flight, e = 0.8",
     "two robots in flight, e = 0",
     "two robots in flight, e = 0.5",
-    "Newton's cradle of 3",
-    "ball on terrain, e = 0.5",
     "quadruped lands, e = 0",
+    "quadruped lands, e = 0 as by default",
     "quadruped lands, e = 0.3",
-    "quadruped lands, compliant",
     "golf",
-    "throw at ground and wall, e = 0.92",
-    "joint hits its limit",
-    "ball joint hits its limit",
     "actuator at its force limit",
-    "box on a moving platform, e = 0.5",
     "box on an edge of a box, e = 0",
     "box on an edge of a box, e = 0.5",
-    "soft ball, damped skin",
-    "soft ball, damped skin, sideways",
-    "soft cube on an edge",
-    "cloth on a sphere",
-    "particles on the ground",
-    "cloth on a soft ball",
-    "soft gripper",
 }
+RIGHT = [case for case in secants.CASES if not case.jumps and case.name not in MISSED]
 
 
 def scene(case: Case) -> object:
-    marks = [pytest.mark.xfail(reason="acts for whole steps", strict=False)] * (case.name in WRONG)
-    return pytest.param(case, id=case.name, marks=marks + [pytest.mark.slow] * (not case.quick))
+    return pytest.param(case, id=case.name, marks=[pytest.mark.slow] * (not case.quick))
 
 
 @native
-@pytest.mark.parametrize("case", [scene(case) for case in secants.CASES if not case.jumps])
+@pytest.mark.parametrize("case", [scene(case) for case in RIGHT])
 def test_mean_gradients_are_secants(case: Case):
     """And single gradients are within a factor of 2 of the slope at a shorter time step, 95 % of them."""
     for found in secants.measure_all([case], both=not case.quick):
@@ -79,8 +53,10 @@ def test_mean_gradients_are_secants(case: Case):
 
 def test_there_are_enough_scenes_and_names_are_theirs():
     names = [case.name for case in secants.CASES]
-    assert len(names) == len(set(names)) and sum(not case.jumps for case in secants.CASES) >= 30
-    assert set(names) >= WRONG
+    assert len(names) == len(set(names)) and len(RIGHT) >= 30
+    assert set(names) >= MISSED
+    page = (Path(__file__).parents[2] / "docs/theory/switches.md").read_text()
+    assert all(name in page for name in names)
 
 
 def smooth(s: Tensor, dt: float) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kinema.contact.islands import FRICTION, NORMAL, REST, SINGLE, product, three_products
 from kinema.contact.mlcp import diagonal_inverse
-from kinema.lang import abs, everywhere, floor, func, max, min, select, shared, sqrt
+from kinema.lang import abs, cos, everywhere, floor, func, max, min, select, shared, sin, sqrt
 
 FIXED, FREE, LOWER, UPPER = 0, 1, 2, 3  # a row: at zero, with w = 0, at its lower or its upper bound
 
@@ -128,16 +128,20 @@ def classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, tu
 def guess(count, kind, cone, part, number, state, soft, turn):
     """Guess number 1: all contacts stick. Further ones: each sticks, slides one way or another, or is open.
 
-    Only where `number` is not 0, and with the cone the first of them is all there is.
+    Only where `number` is not 0.
     """
     for f in range(count):
         if shared(kind[f]) == NORMAL:
             draw = 0.618034 * number + 0.754878 * f
-            s0, s1, s2 = FREE, FREE, FREE
-            if number > 1.0 and cone == 0:
+            s0, s1, s2, along, across = FREE, FREE, FREE, 1.0, 0.0
+            if number > 1.0:
                 s0 = one_of(draw, 0.2, 0.0, FREE)
                 s1 = one_of(1.324718 * draw, 0.33, 0.33, FREE)
-                s2 = one_of(1.220744 * draw, 0.33, 0.33, FREE)
+                if cone == 0:
+                    s2 = one_of(1.220744 * draw, 0.33, 0.33, FREE)
+                elif s1 != FREE:
+                    s1 = UPPER
+                    along, across = cos(7.669 * draw), sin(7.669 * draw)
                 if s0 != FREE:
                     s0, s1, s2 = FIXED, FIXED, FIXED
             if number > 0.0 and part[f] > 0.0:
@@ -145,8 +149,8 @@ def guess(count, kind, cone, part, number, state, soft, turn):
                 state[f + 1] = s1
                 state[f + 2] = s2
                 soft[f + 2] = 0.0
-                turn[f] = 1.0
-                turn[f + 1] = 0.0
+                turn[f] = along
+                turn[f + 1] = across
 
 
 @func

@@ -402,6 +402,13 @@ def is_hit(bounce, gap, speed, time, event, last):
 
 
 @kernel
+def at_least(least: Float, given: Array[Float], found: Array[Float]):
+    """Numbers, those that are too small replaced: restitution that is none, but has a time of impact."""
+    for i in range(len(given)):
+        found[i] = max(given[i], least)
+
+
+@kernel
 def event_rows(
     rows: Rows,
     limited: Limited,

@@ -64,10 +64,9 @@ from kinema.simulation.detection import detect, touch_buffers
 from kinema.simulation.impacts import Impacts, bounces
 
 DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
-FEW = 24  # candidates of a group: so many are all looked at in every step; of more, only those that are near
-FEWER = 4  # the same for Newton's method
+FEW = 24  # candidates of a group: sweeps look at so many in every step; of more, only at those that are near
 # By the bytes of a Float:
-PRECISION = {8: 1e-12, 4: 1e-5}  # of the solver "newton", as a share of the largest impulse
+PRECISION = {8: 1e-13, 4: 1e-5}  # of the solver "newton", as a share of the largest impulse
 ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where round-off allows no more
 SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
 SOFTER = {8: 1e-2, 4: 1e-2}  # after a failure, as a share of the mean diagonal
@@ -105,7 +104,7 @@ class ConstraintProgram:
         plain = model.contact.solver != NEWTON and not (model.contact.tolerance or model.contact.warm_start)
         self.starts = model.contact.solver != NEWTON and not plain
         self.dense = plain and not model.contact.cone and all(self._is_small(blocks) for blocks in self.groups)
-        few = FEW if model.contact.solver == PGS else FEWER
+        few = FEW if model.contact.solver == PGS else 0
         self.picked = self.candidates > few and not self.dense
         if self.picked:
             self.contacts = min(self.candidates, model.contact.most)

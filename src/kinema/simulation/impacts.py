@@ -12,6 +12,7 @@ from kinema.contact.impacts import (
     Bounce,
     Limited,
     add_up,
+    at_least,
     begin_rounds,
     end_round,
     event_rows,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kinema.simulation.constraints import ConstraintProgram
 
 ROUNDS = 8  # events of a step that are taken one after another; what is left then is taken together
+LEAST = 1e-9  # restitution of what does not bounce, but is to be hit in time
 SLOW = 1e-3  # of the threshold: slower than this nothing is hit
 SHORT = {8: 1e-9, 4: 1e-6}  # [m, rad] by the bytes of a Float: what is less deep after a step waits for the next
 CLOSE = 1e-5  # [m, rad]: so near things are hit together; corners of a flat brick differ by what sweeps leave
@@ -44,6 +46,8 @@ CLOSE = 1e-5  # [m, rad]: so near things are hit together; corners of a flat bri
 
 def bounces(model: SceneArrays) -> bool:
     """Whether contacts or limits of a model have restitution."""
+    if model.contact.time_of_impact:
+        return True
     contacts = model.contact.law == MLCP and bool((model.candidates.restitution > 0).any())
     return contacts or (model.contact.limit_restitution > 0 and bool(model.constraints.limit_names))
 
@@ -106,9 +110,12 @@ class Impacts:
         else:
             restitution = p.constant("no_restitution", Float, [0.0])
             c.surface = p.constant("no_surface", Int, [0])
+        of_limits = p.parameter("contact/limit_restitution", Float)
+        if contact.time_of_impact:
+            restitution, of_limits = (self._timed(*one) for one in (("contacts", restitution), ("limits", of_limits)))
         self.bounce = Bounce(
             contacts=restitution,
-            limits=p.parameter("contact/limit_restitution", Float),
+            limits=of_limits,
             threshold=p.constant("threshold", Float, contact.threshold),
             slow=p.constant("slow", Float, SLOW * contact.threshold),
             short=p.constant("short", Float, SHORT[c.model.dtype.itemsize]),
@@ -123,6 +130,13 @@ class Impacts:
         self.outputs: dict[str, dict[str, Ref]] = {}  # by part
         free = c.parts.given is None
         self.number = p.constant("not_told", Int, np.full(self.nv, -1)) if free else c.parts.number
+
+    def _timed(self, name: str, given: Ref) -> Ref:
+        """Restitution that is never quite zero."""
+        p = self.program
+        found = p.scratch(f"timed_{name}", Float, given.buffer.count)
+        p.call(at_least, p.constant(f"least_{name}", Float, LEAST), given, found)
+        return found
 
     def _numbers(self, *names: str) -> Iterator[Ref]:
         """A number for every row."""

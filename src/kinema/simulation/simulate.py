@@ -434,8 +434,8 @@ def _started(model: Model, counts: dict[str, int], q: Tensor | None, impulses: T
     """The impulses of a warm start, as states."""
     if not counts:
         if impulses is not None:
-            fix = "Contact(warm_start=True), and something that touches, a limit or a loop"
-            raise InputError("the model starts its sweeps from zero", got="impulses", fix=fix)
+            fix = "Contact(solver='pgs', warm_start=True), and something that touches, a limit or a loop"
+            raise InputError("the model starts from no impulses", got="impulses", fix=fix)
         return {}
     total = sum(counts.values())
     assert q is not None  # there are constraints
