@@ -36,8 +36,8 @@ class Plan:
         robots: Names in `twins.ROBOTS`.
         steps: Of each.
         budget: Seconds of timing for each robot and direction.
-        self_colliding: Those that are measured with self-collision too. PyBullet's are not among them: the hulls of
-            their neighbours' neighbours overlap in every pose.
+        self_colliding: Those that are measured with self-collision too. PyBullet's are not among them: a run of
+            laikago failed in step 14.
     """
 
     robots: tuple[str, ...] = tuple(twins.ROBOTS)
