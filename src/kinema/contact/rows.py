@@ -58,11 +58,13 @@ class Sides:
 class Law:
     """How constraints give way.
 
+    step: Time step [s]; `dt` of the rows may be a part of it.
     erp: Share of an error that is undone in a step [-].
     recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
     margin: Gap from which on contacts are left alone [m].
     """
 
+    step: Float
     erp: Float
     recovery: Float
     margin: Float
@@ -91,7 +93,7 @@ def closing_speed(law: Law, gap: Float, dt: Float):
     """Speed that closes a gap within the step [m/s, rad/s]; of a depth, negative, that which undoes a share of it."""
     speed = gap / dt
     if gap < 0.0:
-        speed = max(law.erp * gap / dt, -law.recovery)
+        speed = max(law.erp * gap / law.step, -law.recovery)
     return speed
 
 

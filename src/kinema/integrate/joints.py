@@ -8,7 +8,7 @@ into the new axes. A body that nothing pushes keeps its speed to rounding.
 from __future__ import annotations
 
 from kinema.kinematics.tree import Tree, axes_rate
-from kinema.lang import Array, Float, Int, kernel, vec3
+from kinema.lang import Array, Float, Int, func, kernel, static, vec3
 from kinema.math import Quat, quat_exp
 from kinema.model.tree import FREE, PRISMATIC
 
@@ -90,197 +90,123 @@ def falling_rates(tree: Tree, number: Array[Int], gravity: vec3, q: Array[Float]
 
 
 @kernel
-def place_at_impacts(
+def mean_rates(v: Array[Float], v_end: Array[Float], length: Float, rate: Array[Float]):
+    """By how much velocities change per second, from v to v_end, in axes that stay."""
+    for k in range(len(rate)):
+        rate[k] = (v_end[k] - v[k]) / length
+
+
+@kernel
+def advance_along_line(
     tree: Tree,
     q: Array[Float],
     v: Array[Float],
-    v_end: Array[Float],
-    past: Array[Float],
-    q_there: Array[Float],
-    v_there: Array[Float],
-    v_end_there: Array[Float],
-):
-    """Coordinates q (+) past v_end, within a step, and velocities at its start and at its end in the axes there.
-
-    past: Time since the start of the step [s], of every degree of freedom.
-    """
-    for i in range(len(tree.parent)):
-        at, d = tree.q_start[i], tree.v_start[i]
-        time = past[d]
-        if tree.kind[i] <= PRISMATIC:
-            q_there[at] = q[at] + time * v_end[d]
-            v_there[d] = v[d]
-            v_end_there[d] = v_end[d]
-        else:
-            turning = at
-            if tree.kind[i] == FREE:
-                turning = at + 3
-            unit = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
-            spin = vec3(v_end[d], v_end[d + 1], v_end[d + 2])
-            turn = quat_exp(time * spin)
-            if tree.kind[i] == FREE:
-                linear = vec3(v_end[d + 3], v_end[d + 4], v_end[d + 5])
-                p = vec3(q[at], q[at + 1], q[at + 2]) + time * unit.rotate(linear)
-                q_there[at] = p.x
-                q_there[at + 1] = p.y
-                q_there[at + 2] = p.z
-                end, start = turn.rotate_inverse(linear), turn.rotate_inverse(vec3(v[d + 3], v[d + 4], v[d + 5]))
-                v_end_there[d + 3] = end.x
-                v_end_there[d + 4] = end.y
-                v_end_there[d + 5] = end.z
-                v_there[d + 3] = start.x
-                v_there[d + 4] = start.y
-                v_there[d + 5] = start.z
-            turned = unit @ turn
-            q_there[turning] = turned.w
-            q_there[turning + 1] = turned.v.x
-            q_there[turning + 2] = turned.v.y
-            q_there[turning + 3] = turned.v.z
-            start_spin = turn.rotate_inverse(vec3(v[d], v[d + 1], v[d + 2]))
-            v_there[d] = start_spin.x
-            v_there[d + 1] = start_spin.y
-            v_there[d + 2] = start_spin.z
-            v_end_there[d] = spin.x
-            v_end_there[d + 1] = spin.y
-            v_end_there[d + 2] = spin.z
-
-
-@kernel
-def turn_back(
-    tree: Tree,
-    v: Array[Float],
-    past: Array[Float],
-    change: Array[Float],
-    mean_change: Array[Float],
-    start: Array[Float],
-    turned: Array[Float],
-    turned_mean: Array[Float],
-    after: Array[Float],
-):
-    """What impacts change of velocities, in the axes at the start of the step, and velocities with that.
-
-    v: Without impacts, at the end.
-    change, mean_change: Of the velocities, and of their means, in the axes at the time `past`, as in
-        `place_at_impacts`.
-    start: At the start.
-    turned, turned_mean: The changes.
-    after: Velocities right after the impacts, to the order of the step.
-    """
-    for i in range(len(tree.parent)):
-        d = tree.v_start[i]
-        if tree.kind[i] <= PRISMATIC:
-            turned[d] = change[d]
-            after[d] = start[d] + change[d]
-            turned_mean[d] = mean_change[d]
-        else:
-            turn = quat_exp(past[d] * vec3(v[d], v[d + 1], v[d + 2]))
-            for k in range(tree.dofs[i] // 3):
-                m = d + 3 * k
-                at_end = turn.rotate(vec3(change[m], change[m + 1], change[m + 2]))
-                meanwhile = turn.rotate(vec3(mean_change[m], mean_change[m + 1], mean_change[m + 2]))
-                turned[m] = at_end.x
-                turned[m + 1] = at_end.y
-                turned[m + 2] = at_end.z
-                after[m] = start[m] + at_end.x
-                after[m + 1] = start[m + 1] + at_end.y
-                after[m + 2] = start[m + 2] + at_end.z
-                turned_mean[m] = meanwhile.x
-                turned_mean[m + 1] = meanwhile.y
-                turned_mean[m + 2] = meanwhile.z
-
-
-@kernel
-def later_forces(
-    past: Array[Float],
-    dt: Float,
-    change: Array[Float],
-    diagonal: Array[Float],
-    armature: Array[Float],
-    bias: Array[Float],
-    later_bias: Array[Float],
-    number: Array[Int],
-    push: Array[Float],
-):
-    """Impulses of forces that depend on velocities, for what is left of the step after impacts changed these.
-
-    diagonal: Armature, and dt times what dampers resist with.
-    number: Of each degree of freedom among those that are prescribed, or -1.
-    """
-    for k in range(len(push)):
-        left, found = dt - past[k], 0.0
-        if number[k] < 0:
-            found = left * ((armature[k] - diagonal[k]) / dt * change[k] + bias[k] - later_bias[k])
-        push[k] = found
-
-
-@kernel
-def add_impacts(
-    tree: Tree,
-    v: Array[Float],
-    past: Array[Float],
-    dt: Float,
-    start: Array[Float],
-    after: Array[Float],
-    change: Array[Float],
-    mean_change: Array[Float],
-    later: Array[Float],
-    v_end: Array[Float],
-    mean: Array[Float],
-):
-    """Velocities at the end of the step, and their means: v, what impacts changed, what forces did to that later on.
-
-    start, after: Before and after the impacts.
-    """
-    for i in range(len(tree.parent)):
-        d = tree.v_start[i]
-        for k in range(d, d + tree.dofs[i]):
-            turning = axes_rate(tree.kind[i], k - d, d, after) - axes_rate(tree.kind[i], k - d, d, start)
-            left = dt - past[k]
-            more = later[k] + left * turning
-            v_end[k] = v[k] + change[k] + more
-            mean[k] = v[k] + mean_change[k] + left / dt * more
-
-
-@kernel
-def advance_through_impacts(
-    tree: Tree,
-    q: Array[Float],
-    v: Array[Float],
-    mean: Array[Float],
-    dt: Float,
+    line: Array[Float],
+    rate: Array[Float],
+    time: Array[Float],
+    whole: Array[Float],
     q_next: Array[Float],
     v_next: Array[Float],
+    line_next: Array[Float],
+    rate_next: Array[Float],
 ):
-    """q' = q (+) dt mean, with the mean velocities of a step in which impacts changed them to v.
+    """q' = q (+) time line, v' = v + time rate: a part of a step; without time nothing changes.
 
-    Both are in the axes at the start of the step, v_next in those at its end: angular velocities are turned back, too.
+    line: Velocities that coordinates follow, those at the end of the step.
+    rate: By how much v changes per second.
+    whole: 1 if the step ends here: v' = line.
+    Numbers that follow are in the axes there.
     """
+    lasts = time[0]
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
         if tree.kind[i] <= PRISMATIC:
-            q_next[at] = q[at] + dt * mean[d]
-            v_next[d] = v[d]
+            q_next[at] = q[at] + lasts * line[d]
+            v_next[d] = line[d] if whole[0] > 0.0 else v[d] + lasts * rate[d]
+            line_next[d] = line[d]
+            rate_next[d] = rate[d]
         else:
             turning = at
             if tree.kind[i] == FREE:
                 turning = at + 3
             unit = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
-            turn = quat_exp(dt * vec3(mean[d], mean[d + 1], mean[d + 2]))
+            turn = quat_exp(lasts * vec3(line[d], line[d + 1], line[d + 2]))
             if tree.kind[i] == FREE:
-                moved = dt * unit.rotate(vec3(mean[d + 3], mean[d + 4], mean[d + 5]))
-                q_next[at] = q[at] + moved.x
-                q_next[at + 1] = q[at + 1] + moved.y
-                q_next[at + 2] = q[at + 2] + moved.z
-                linear = turn.rotate_inverse(vec3(v[d + 3], v[d + 4], v[d + 5]))
-                v_next[d + 3] = linear.x
-                v_next[d + 4] = linear.y
-                v_next[d + 5] = linear.z
+                moved = lasts * unit.rotate(vec3(line[d + 3], line[d + 4], line[d + 5]))
+                for k in static(3):
+                    q_next[at + k] = q[at + k] + moved[k]
             turned = unit @ turn
-            q_next[turning] = turned.w
-            q_next[turning + 1] = turned.v.x
-            q_next[turning + 2] = turned.v.y
-            q_next[turning + 3] = turned.v.z
-            angular = turn.rotate_inverse(vec3(v[d], v[d + 1], v[d + 2]))
-            v_next[d] = angular.x
-            v_next[d + 1] = angular.y
-            v_next[d + 2] = angular.z
+            q_next[turning] = turned.w if lasts != 0.0 else q[turning]
+            for k in static(3):
+                q_next[turning + 1 + k] = turned.v[k] if lasts != 0.0 else q[turning + 1 + k]
+            for part in range(tree.dofs[i] // 3):
+                m = d + 3 * part
+                along, change = vec3(line[m], line[m + 1], line[m + 2]), vec3(rate[m], rate[m + 1], rate[m + 2])
+                now = vec3(v[m], v[m + 1], v[m + 2]) + lasts * change
+                if whole[0] > 0.0:
+                    now = along
+                if part > 0 or whole[0] <= 0.0:  # an angular velocity is the same in axes that turned about it
+                    now = turn.rotate_inverse(now)
+                along = turn.rotate_inverse(along)
+                change = turn.rotate_inverse(change)
+                for k in static(3):
+                    v_next[m + k] = now[k] if lasts != 0.0 else v[m + k]
+                    line_next[m + k] = along[k]
+                    rate_next[m + k] = change[k]
+
+
+@kernel
+def choose_line(
+    again: Array[Float],
+    v: Array[Float],
+    line: Array[Float],
+    rate: Array[Float],
+    v_hit: Array[Float],
+    line_hit: Array[Float],
+    rate_hit: Array[Float],
+    v_from: Array[Float],
+    line_from: Array[Float],
+    rate_from: Array[Float],
+):
+    """The line that is followed further where nothing was hit yet (again > 0), that after an impact otherwise."""
+    for k in range(len(v)):
+        v_from[k] = v[k] if again[0] > 0.0 else v_hit[k]
+        line_from[k] = line[k] if again[0] > 0.0 else line_hit[k]
+        rate_from[k] = rate[k] if again[0] > 0.0 else rate_hit[k]
+
+
+@kernel
+def copy_ends(q: Array[Float], v: Array[Float], q_next: Array[Float], v_next: Array[Float]):
+    """Coordinates and velocities at the end of the step."""
+    for k in range(len(q)):
+        q_next[k] = q[k]
+    for d in range(len(v)):
+        v_next[d] = v[d]
+
+
+@kernel
+def accelerations_through_impacts(
+    tree: Tree,
+    q: Array[Float],
+    v: Array[Float],
+    q_end: Array[Float],
+    v_end: Array[Float],
+    dt: Float,
+    mean: Array[Float],
+):
+    """Mean dv/dt over a step from its two ends, in the axes at its start, as forces and impulses give it."""
+    for i in range(len(tree.parent)):
+        at, d = tree.q_start[i], tree.v_start[i]
+        if tree.kind[i] <= PRISMATIC:
+            mean[d] = (v_end[d] - v[d]) / dt
+        else:
+            turning = at
+            if tree.kind[i] == FREE:
+                turning = at + 3
+            start = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
+            end = Quat(q_end[turning], vec3(q_end[turning + 1], q_end[turning + 2], q_end[turning + 3])).normalized()
+            for part in range(tree.dofs[i] // 3):
+                m = d + 3 * part
+                there = start.rotate_inverse(end.rotate(vec3(v_end[m], v_end[m + 1], v_end[m + 2])))
+                for k in static(3):
+                    mean[m + k] = (there[k] - v[m + k]) / dt - axes_rate(tree.kind[i], m + k - d, d, v)

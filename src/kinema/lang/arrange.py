@@ -132,7 +132,8 @@ def _native_list(compiled: Plan, instructions: list[plan.Instruction]) -> Any:
         made.op, made.n_refs = source.op, len(source.refs)
         made.refs = (native.Ref * len(source.refs))(*[native.Ref(b, s) for b, s in source.refs])
         made.count, made.cost = source.count, source.cost
-        made.loop, made.times, made.descending, made.end = source.loop, source.times, int(source.descending), source.end
+        made.loop, made.times, made.end = source.loop, source.times, source.end
+        made.descending, made.ahead = int(source.descending), int(source.ahead)
         if source.symbol:
             made.kernel = compiled.address(source.symbol)
         if source.partial:

@@ -138,6 +138,7 @@ class Instruction(ctypes.Structure):
         ("loop", c_int32),
         ("times", c_int32),
         ("descending", c_int32),
+        ("ahead", c_int32),
         ("end", c_int32),
     ]
 

@@ -70,6 +70,7 @@ class Instruction:
     loop: int = 0
     times: int = 0
     descending: bool = False
+    ahead: bool = False
     end: int = 0
 
 
@@ -210,6 +211,7 @@ class Plan:
         self, node: Loop, out: list[Instruction], refs: list[tuple[int, int]], descending: bool, fill: Any
     ) -> None:
         head = Instruction(native.OP_LOOP, refs, loop=node.number, times=node.times, descending=descending)
+        head.ahead = node.settled and not descending
         out.append(head)
         fill(out)
         head.end = len(out)

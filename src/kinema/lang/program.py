@@ -146,6 +146,7 @@ class Loop:
     number: int
     times: int
     condition: Ref | None = None
+    settled: bool = False
     body: list[Any] = field(default_factory=list)
     program: Program | None = field(default=None, repr=False)
 
@@ -369,18 +370,26 @@ class Program:
         """
         return self._loop(_positive("repeat: the number of times", times), None)
 
-    def until(self, condition: Ref, max: int) -> Loop:
-        """A loop that ends when `condition` holds a number > 0 after an iteration, at most after `max` of them."""
+    def until(self, condition: Ref, max: int, settled: bool = False) -> Loop:
+        """A loop that ends when `condition` holds a number > 0 after an iteration, at most after `max` of them.
+
+        Args:
+            condition: Scratch that the loop writes.
+            max: Number of iterations.
+            settled: A promise: where the condition holds, further iterations change nothing, to the bit. Then worlds
+                may share registers, and the condition, written before the loop too, may hold before its first
+                iteration.
+        """
         if not isinstance(condition, Ref) or condition.buffer.kinds != "f" or condition.buffer.kind != SCRATCH:
             got = repr(condition.buffer) if isinstance(condition, Ref) else type(condition).__name__
             fix = 'ready = p.scratch("ready", Float), and a kernel in the loop that stores 1.0 into it'
             raise ProgramError("the condition of until(...) is a Float scratch buffer", got=got, fix=fix)
-        return self._loop(_positive("until: max", max), condition)
+        return self._loop(_positive("until: max", max), condition, settled)
 
-    def _loop(self, times: int, condition: Ref | None) -> Loop:
+    def _loop(self, times: int, condition: Ref | None, settled: bool = False) -> Loop:
         if len(self._loops) == MAX_LOOPS:
             raise ProgramError(f"a program has at most {MAX_LOOPS} loops", fix="a loop inside a kernel")
-        loop = Loop(len(self._loops), times, condition, program=self)
+        loop = Loop(len(self._loops), times, condition, settled, program=self)
         self._loops.append(loop)
         return loop
 
@@ -421,9 +430,9 @@ class Program:
     @cached_property
     def lanes_are_elements(self) -> bool:
         """Whether worlds may not share registers: bits would depend on the batch, or loops end at different times."""
-        if any(loop.condition for loop in self._loops) or any(
-            isinstance(c.kernel, CppKernel) for c in calls(self.nodes)
-        ):
+        if any(loop.condition and not loop.settled for loop in self._loops):
+            return True
+        if any(isinstance(c.kernel, CppKernel) for c in calls(self.nodes)):
             return True
         return any(analysis.order_needs_packets(call.kernel.ir) for call in calls(self.nodes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -55,13 +56,13 @@ from kinema.contact.started import recall_impulses, started_gauss_seidel, starte
 from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
-from kinema.lang.program import Ref
+from kinema.lang.program import Program, Ref
 from kinema.model.arrays import CONTACT_IMPULSES, FIXED_IMPULSES, SceneArrays
 from kinema.model.constraints import SupportArrays, find_groups, group_tables, shared_dofs
 from kinema.scene.scene import MLCP, NEWTON, PGS
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
-from kinema.simulation.impacts import Impacts, bounces
+from kinema.simulation.impacts import bounces
 
 DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
 FEW = 24  # candidates of a group: sweeps look at so many in every step; of more, only at those that are near
@@ -88,6 +89,7 @@ class ConstraintProgram:
         p, fixed = parts.program, model.constraints
         self.parts, self.model, self.dt, self.program = parts, model, dt, p
         self.touch: Touch | None = None
+        self.near: Touch | None = None
         self.surface: Any = None
         self.impulse: Any = None
         self.singles, self.equations = fixed.singles, fixed.equations
@@ -128,14 +130,20 @@ class ConstraintProgram:
             support=self.support,
         )
         self.law = Law(
+            step=dt,
             erp=p.parameter("contact/erp", Float),
             recovery=p.constant("recovery", Float, model.contact.recovery),
             margin=p.constant("margin", Float, model.contact.margin),
         )
+        self.cfm = p.parameter("contact/cfm", Float)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Numbers of all rows."""
+        p = self.program
         self.J, self.b = p.scratch("J", Float, self.rows * self.wide), p.scratch("b", Float, self.rows)
         self.lower, self.upper = (p.scratch(f"row_{n}", Float, max(self.singles, 1)) for n in ("lower", "upper"))
         self.active, self.mu = (p.scratch(n, Float, max(self.triples, 1)) for n in ("active", "mu"))
-        self.cfm = p.parameter("contact/cfm", Float)
         self.bounds = Bounds(lower=self.lower, upper=self.upper, mu=self.mu, cfm=self.cfm)
 
     def _is_small(self, blocks: Sequence[int]) -> bool:
@@ -155,32 +163,57 @@ class ConstraintProgram:
         links = zip(candidates.first, candidates.second, strict=True) if self.candidates else ()
         return found + [support.of_links(int(a), int(b)) for a, b in links]
 
-    def velocities(self, q: Ref, v: Ref, v_free: Ref) -> tuple[Ref, Ref]:
-        """The velocities after the impulses of all constraints, and their means, by which coordinates change."""
-        if self.rows == 0:
-            return v_free, v_free
+    def find_rows(self, q: Ref, v_free: Ref) -> None:
+        """All rows, of contacts that are near now too.
+
+        Args:
+            q: Coordinates.
+            v_free: Velocities at the end of the step without impulses.
+        """
         if self.contacts:
-            self._contacts(v_free)  # first, as it says which supports the rows have
+            self.touch = touch = detect(self.parts, self.model, self.law.margin)
+            self.sides = self._pick(touch) if self.picked else self._all()
+            self.near = self.near if self.picked else touch
+        self.rows_for(q, v_free, self.near)
+
+    def at_pose(self, program: Program, parts: TreeProgram, dt: Ref) -> ConstraintProgram:
+        """The same constraints at another pose.
+
+        Args:
+            program: With names of its own.
+            parts: The tree's parts there.
+            dt: What is left of the step.
+        """
+        there = copy(self)
+        there.program, there.parts, there.dt, there.dense, there.starts = program, parts, dt, False, False
+        there._make_room()
+        return there
+
+    def rows_for(self, q: Ref, v_free: Ref, near: Touch | None) -> None:
+        """All rows for the contacts that were picked, which are `near` now."""
+        self.near = near
+        if near is not None:
+            self._contacts(v_free)
         else:
             self.program.call(clear, self.active, self.mu)
-        self.fixed_rows(q, v_free)
-        if self.bounces:
-            return Impacts(self, q, v, v_free).velocities()
+        self._fixed_rows(q, v_free)
+
+    def velocities(self, v_free: Ref) -> Ref:
+        """The velocities after the impulses of all rows."""
         self.hold()
         Y = self.scale() if self.model.contact.solver == PGS else None
         z = self.solve(Y, self.program.constant("sweeps", Int, self.model.contact.sweeps))
-        v_end = self.after(z, v_free)
-        return v_end, v_end
+        return self.after(z, v_free)
 
-    def fixed_rows(self, q: Ref, v_free: Ref) -> None:
+    def _fixed_rows(self, q: Ref, v_free: Ref) -> None:
         """Rows of followers, dry friction, limits and loops."""
         p, fixed, shared = self.program, self.model.constraints, (v_free, self.dt, self.J, self.b)
-        at = 0
+        at, whole = 0, (v_free, self.law.step, self.J, self.b)
         if fixed.follower_names:
             names = {n: self._ints(f"follower_{n}", fixed.followers[n]) for n in ("dof", "leader", "q", "leader_q")}
             numbers = {n: p.constant(f"follower_{n}", Float, fixed.followers[n]) for n in ("multiplier", "offset")}
             joints, start = Followers(**names, **numbers), p.constant("follower_start", Int, at)
-            p.call(follower_rows, self.supports, self.support, joints, start, self.law.erp, q, *shared, *self._sides())
+            p.call(follower_rows, self.supports, self.support, joints, start, self.law.erp, q, *whole, *self._sides())
             at += len(fixed.follower_names)
         if fixed.rubbing_names:
             dof, start = self._ints("rubbing", fixed.rubbing["dof"]), p.constant("rubbing_start", Int, at)
@@ -192,7 +225,7 @@ class ConstraintProgram:
         if not self.singles:
             p.call(clear, *self._sides())
         if fixed.loop_names:
-            self._loops(shared)
+            self._loops(whole)
 
     def _ints(self, name: str, values: np.ndarray) -> Ref:
         return self.program.constant(name, Int, values)
@@ -219,7 +252,8 @@ class ConstraintProgram:
             if balls is not None:
                 p.call(ball_limit_gaps, balls, numbers["upper"], start, q, gap)
         if self.contacts:
-            p.call(contact_gaps, self.count, self.met[1].gap, gap)
+            assert self.near is not None
+            p.call(contact_gaps, self.count, self.near.gap, gap)
 
     def _limit_tables(self) -> tuple[Limits | None, BallLimits | None, dict[str, Ref]]:
         p, limits = self.program, self.model.constraints.limits
@@ -248,12 +282,9 @@ class ConstraintProgram:
         p.call(loop_rows, *where, parts.R, parts.p, parts.S, *shared)
 
     def _contacts(self, v_free: Ref) -> None:
-        p = self.program
-        self.touch = touch = detect(self.parts, self.model, self.law.margin)
-        sides = self._pick(touch) if self.picked else self._all()
-        touch = self.near if self.picked else touch
-        self.met = sides, touch
-        self.contact_rows(sides, touch)
+        p, sides, touch = self.program, self.sides, self.near
+        assert touch is not None
+        self._contact_jacobian(touch)
         friction, shared = p.parameter("friction", Float, self.candidates), (v_free, self.dt, self.J, self.b)
         where = (self.supports, self.support, sides, self.law, friction, touch, *self._counts())
         p.call(contact_velocities, *where, *shared, self.active, self.mu)
@@ -261,11 +292,10 @@ class ConstraintProgram:
     def _counts(self) -> tuple[Any, ...]:
         return self.count.triples, self.count.equations, self.count.singles
 
-    def contact_rows(self, sides: Sides, touch: Touch) -> None:
-        """The Jacobians of contacts."""
+    def _contact_jacobian(self, touch: Touch) -> None:
         p, parts = self.program, self.parts
         with p.custom() as node:
-            where = (parts.tree, self.supports, self.support, sides, touch)
+            where = (parts.tree, self.supports, self.support, self.sides, touch)
             given = (*where, *self._counts(), parts.p, parts.S)
             p.call(contact_jacobian, *given, self.J)
         with p.adjoint_of(node):

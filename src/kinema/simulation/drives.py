@@ -52,6 +52,7 @@ def add_drives(
     dt: Ref,
     zero: Ref,
     matter: MatterProgram | None = None,
+    felt: Ref | None = None,
 ) -> Drives:
     """Add the forces to a program.
 
@@ -64,10 +65,11 @@ def add_drives(
         dt: Time until the end of which servos act [s]: with 0 they act at once.
         zero: Zeros, one per degree of freedom.
         matter: What is soft, and pushes links.
+        felt: What it does to every link, if that is known already.
     """
     p, tree, actuators = parts.program, model.tree, model.actuators
     soft = model.contact.law == COMPLIANT and len(model.candidates) > 0
-    felt = matter.forces(parts) if matter is not None else None
+    felt = matter.forces(parts) if matter is not None else felt
     if not len(actuators) and not loaded and not soft and felt is None:
         return Drives(zero, zero)
     found = Drives(p.scratch("drive", Float, tree.nv), zero, felt=felt)

@@ -1,9 +1,10 @@
-"""Impacts in step programs: rounds in which what is hit next bounces, each from its own time on."""
+"""Impacts in step programs: phases of a step, each of which ends where something is hit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,37 +12,42 @@ import numpy as np
 from kinema.contact.impacts import (
     Bounce,
     Limited,
+    Phase,
+    add_to_sum,
     add_up,
-    at_least,
-    begin_rounds,
+    begin_phase,
+    begin_sum,
+    end_phase,
     end_round,
-    event_rows,
-    find_event,
-    first_hits,
     follow_contacts,
     keep_larger,
     leave_out,
-    mean_push,
-    row_speeds,
-    tree_times,
+    struck_rows,
 )
 from kinema.contact.mlcp import Bounds, Rows
-from kinema.integrate.joints import add_impacts, falling_rates, later_forces, place_at_impacts, turn_back
+from kinema.contact.shapes import Touch
+from kinema.integrate.joints import advance_along_line, choose_line, falling_rates, mean_rates
+from kinema.integrate.substeps import COPIES
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
 from kinema.model.arrays import SceneArrays
-from kinema.scene.scene import MLCP
+from kinema.scene.scene import MLCP, PGS
 from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
 
 if TYPE_CHECKING:
     from kinema.simulation.constraints import ConstraintProgram
 
-ROUNDS = 8  # events of a step that are taken one after another; what is left then is taken together
-LEAST = 1e-9  # restitution of what does not bounce, but is to be hit in time
-SLOW = 1e-3  # of the threshold: slower than this nothing is hit
-SHORT = {8: 1e-9, 4: 1e-6}  # [m, rad] by the bytes of a Float: what is less deep after a step waits for the next
-CLOSE = 1e-5  # [m, rad]: so near things are hit together; corners of a flat brick differ by what sweeps leave
+PHASES = 8  # of a step after its first impact; what is hit in the last one waits for the next step
+ROUNDS = 8  # of impacts at one pose
+SHORT = {8: 1e-9, 4: 1e-5}  # by the bytes of a Float: the share of a step that problems are made for at least
+NEAR = {8: 1e-7, 4: 1e-5}  # [m, rad] likewise: what is so near touches
+SLOW = 10.0  # [m/s^2, rad/s^2]: speeds that forces make within a step are those of contacts that stay, not of impacts
+NONE = -1.0  # less than no restitution
+MOVING = ("q", "v", "line", "rate")  # coordinates, velocities, and what they follow
+
+Free = Callable[[TreeProgram, Ref, Ref, Ref], Ref]
+"""Adds velocities at the end of a phase, without impulses, from q, v and its length."""
 
 
 def bounces(model: SceneArrays) -> bool:
@@ -64,14 +70,15 @@ class Part(Program):
         self.whole, self.part, self.outputs = whole, name, dict[str, Ref]()
         self.buffers, self.nodes, self._open, self._loops = whole.buffers, whole.nodes, whole._open, whole._loops
 
-    def state(self, name: str, element: type, count: int | None = None) -> Ref:
-        """A state of the whole."""
-        return self.whole.state(name, element, count)
-
     def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
         """A parameter of the whole."""
         known = self.buffers.get(name)
         return self.whole.parameter(name, element, count, order) if known is None else Ref(known)
+
+    def control(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
+        """A control of the whole."""
+        known = self.buffers.get(name)
+        return self.whole.control(name, element, count, order) if known is None else Ref(known)
 
     def constant(self, name: str, element: type, values: Any, order: Any = None) -> Ref:
         """A constant of the whole that is the same, or one of this part."""
@@ -79,11 +86,11 @@ class Part(Program):
         if known is not None and known.values is not None and known.element is element:
             if known.values.size == given.size and (known.values.ravel() == given.ravel()).all():
                 return Ref(known)
-        return super().constant(f"{name} of {self.part}", element, values, order)
+        return self.whole.constant(f"{name} of {self.part}", element, values, order)
 
     def scratch(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
         """Scratch of this part."""
-        return super().scratch(f"{name} of {self.part}", element, count, filled)
+        return self.whole.scratch(f"{name} of {self.part}", element, count, filled)
 
     def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
         """What this part has to say to an output of the step."""
@@ -91,18 +98,37 @@ class Part(Program):
         return self.outputs[name]
 
 
-class Impacts:
-    """The problem of a step without what bounces, and then its impacts.
+@dataclass
+class Ended:
+    """A phase.
 
-    Args:
-        constraints: With all rows.
-        q: Coordinates at the start.
-        v: Velocities at the start.
-        v_free: Velocities at the end, without impulses.
+    Attributes:
+        v_end: Velocities at the end of the step, if nothing were hit.
+        time: How long the phase lasts [s].
+        share: Of the impulses of its problem that act [-].
+        whole: Whether it lasts until the end of the step.
+        impulse: Impulses of its problem.
+        outputs: What the solver tells, by name.
     """
 
-    def __init__(self, constraints: ConstraintProgram, q: Ref, v: Ref, v_free: Ref) -> None:
-        self.constraints, self.program, self.q, self.v, self.v_free = constraints, constraints.program, q, v, v_free
+    v_end: Ref
+    time: Ref
+    share: Ref
+    whole: Ref
+    impulse: Ref
+    outputs: dict[str, Ref]
+
+
+class Impacts:
+    """A step in phases.
+
+    Args:
+        constraints: With all rows at the start of the step.
+        free: Adds what moves things without impulses.
+    """
+
+    def __init__(self, constraints: ConstraintProgram, free: Free) -> None:
+        self.constraints, self.program, self.free = constraints, constraints.program, free
         p, c, contact = self.program, constraints, constraints.model.contact
         self.sweeps = p.constant("sweeps", Int, contact.sweeps)
         if c.contacts:
@@ -110,170 +136,196 @@ class Impacts:
         else:
             restitution = p.constant("no_restitution", Float, [0.0])
             c.surface = p.constant("no_surface", Int, [0])
-        of_limits = p.parameter("contact/limit_restitution", Float)
-        if contact.time_of_impact:
-            restitution, of_limits = (self._timed(*one) for one in (("contacts", restitution), ("limits", of_limits)))
         self.bounce = Bounce(
             contacts=restitution,
-            limits=of_limits,
+            limits=p.parameter("contact/limit_restitution", Float),
             threshold=p.constant("threshold", Float, contact.threshold),
-            slow=p.constant("slow", Float, SLOW * contact.threshold),
-            short=p.constant("short", Float, SHORT[c.model.dtype.itemsize]),
-            close=p.constant("close", Float, CLOSE),
+            slow=p.constant("slow", Float, SLOW),
+            near=p.constant("near", Float, NEAR[c.model.dtype.itemsize]),
+            least=p.constant("least_restitution", Float, NONE if contact.time_of_impact else 0.0),
+            step=c.dt,
         )
-        fixed = c.model.constraints
+        fixed, self.nv = c.model.constraints, c.parts.arrays.nv
         self.limited = Limited(
             followers=p.constant("followers", Int, len(fixed.follower_names)),
             first=p.constant("first_limit", Int, c.singles - len(fixed.limit_names)),
         )
-        self.nv = c.parts.arrays.nv
-        self.outputs: dict[str, dict[str, Ref]] = {}  # by part
-        free = c.parts.given is None
-        self.number = p.constant("not_told", Int, np.full(self.nv, -1)) if free else c.parts.number
+        self.number = p.constant("not_told", Int, np.full(self.nv, -1)) if c.parts.given is None else c.parts.number
 
-    def _timed(self, name: str, given: Ref) -> Ref:
-        """Restitution that is never quite zero."""
-        p = self.program
-        found = p.scratch(f"timed_{name}", Float, given.buffer.count)
-        p.call(at_least, p.constant(f"least_{name}", Float, LEAST), given, found)
-        return found
-
-    def _numbers(self, *names: str) -> Iterator[Ref]:
-        """A number for every row."""
-        return (self.program.scratch(n, Float, self.constraints.rows) for n in names)
-
-    def velocities(self) -> tuple[Ref, Ref]:
-        """Velocities at the end of the step, and their means."""
-        c, p = self.constraints, self.program
-        before, free, fall, gap = self._numbers("speed_before", "speed_free", "row_fall", "gap_before")
-        self._speeds(c, self.q, (self.v, self.v_free), (before, free, fall))
-        held = self._part("supports", c.b, c.count)
-        held.gaps(self.q, gap)
-        where = (c.count, self.limited, self.bounce, c.surface)
-        p.call(leave_out, *where, before, free, fall, gap, c.dt, c.active, c.upper, held.active, held.upper)
-        held.bounds = Bounds(lower=c.lower, upper=held.upper, mu=c.mu, cfm=c.cfm)
-        held.lower = c.lower
-        c.hold()
-        held.J, Y = c.J, c.scale()
-        z = held.solve(Y, self.sweeps)
-        held_v = c.after(z, self.v_free)
-        self.gap, self.speed, self.left = self._numbers("gap_at_end", "speed_at_end", "left_at_hit")
-        some, self.past = p.scratch("some_hit", Float, 1), p.scratch("past", Float, self.nv)
-        rows = (c.count, c.supports, self.limited)
-        seen = (Y, gap, free, c.dt, c.active, c.upper, c.cfm, held.impulse, z, self.gap, self.speed, self.left, some)
-        p.call(first_hits, *rows, self.bounce, *seen)
-        p.call(tree_times, c.parts.tree, c.parts.branches, *rows, self.left, some, c.dt, self.past)
-        return self._rounds(held, held_v)
-
-    def _part(self, name: str, b: Ref, count: Rows) -> ConstraintProgram:
-        """The constraints with other numbers."""
-        c, p = self.constraints, Part(self.program, name)
-        self.outputs[name] = p.outputs
-        part = copy(c)
-        part.program, part.b, part.count = p, b, count
-        part.active = p.scratch("active", Float, max(c.triples, 1))
-        part.lower, part.upper = (p.scratch(n, Float, max(c.singles, 1)) for n in ("lower", "upper"))
-        part.bounds = Bounds(lower=part.lower, upper=part.upper, mu=c.mu, cfm=c.cfm)
-        return part
-
-    def _there(self, v: Ref) -> tuple[ConstraintProgram, tuple[Ref, ...]]:
-        """The rows at the time of impact; their speeds at the start and at the end of the step, and as they fall.
+    def motion(self, q: Ref, v: Ref, v_free: Ref) -> tuple[Ref, Ref]:
+        """Coordinates and velocities at the end of the step.
 
         Args:
-            v: Velocities at the end, without impacts.
+            q: At its start.
+            v: At its start.
+            v_free: At its end, without impulses and impacts.
         """
-        c, arrays = self.constraints, self.constraints.parts.arrays
-        there = self._part("impacts", next(self._numbers("b_there")), c.count)
-        p = there.program
-        q_there = p.scratch("q", Float, arrays.nq)
-        v_start, v_end = (p.scratch(n, Float, self.nv) for n in ("v_start", "v_end"))
-        p.call(place_at_impacts, c.parts.tree, self.q, self.v, v, self.past, q_there, v_start, v_end)
-        there.parts = parts = TreeProgram(p, arrays)
-        parts.kinematics(q_there)
-        if c.parts.given is not None:
-            parts.given, parts.number = c.parts.given, c.parts.number
-        parts.weigh(c.parts.net, parts.armature)
-        there.J = p.scratch("J", Float, c.rows * c.wide)
-        if c.contacts:
-            sides, touch = c.met[0], detect(parts, c.model, c.law.margin)
-            if c.picked:
-                near = touch_buffers(p, "contact", c.contacts)
-                p.call(follow_contacts, touch, c.surface, c.count.triples, c.count.equations, near)
-                touch = near
-            there.contact_rows(sides, touch)
-        there.fixed_rows(q_there, v_end)
-        found = tuple(self._numbers("speed_before_there", "speed_after_there", "row_fall_there"))
-        self._speeds(there, q_there, (v_start, v_end), found)
-        return there, found
-
-    def _speeds(self, at: ConstraintProgram, q: Ref, velocities: tuple[Ref, ...], found: tuple[Ref, ...]) -> None:
-        """Speeds of rows with velocities at the start and at the end of the step, and accelerations by gravity."""
-        p, parts = at.program, at.parts
-        falling = p.scratch("falling", Float, self.nv)
-        p.call(falling_rates, parts.tree, self.number, parts.gravity, q, falling)
-        p.call(row_speeds, at.count, at.supports, at.J, *velocities, falling, *found)
-
-    def _rounds(self, held: ConstraintProgram, held_v: Ref) -> tuple[Ref, Ref]:
         c, p = self.constraints, self.program
-        there, (before, after, fall) = self._there(held_v)
-        there.hold()
-        Y = there.scale()
-        rate, end_gap, gap, speed = self._numbers("rate", "end_gap", "gap_now", "speed_now")
-        loop = p.repeat(ROUNDS)
-        sizes = {"pushed": self.nv, "moved": self.nv, "total_impulse": c.rows, "time": 1}
-        kept = [p.iterate(loop, n, Float, size) for n, size in sizes.items()]
-        pushed, moved, total, time = kept
-        more, number = (p.iterate(loop, n, Float, 1) for n in ("more", "round"))
-        rows = (c.count, c.supports, self.limited)
-        start = (before, after, c.dt, self.left, self.past, self.gap, self.speed, held.impulse)
-        p.call(begin_rounds, *rows, *start, rate, end_gap, total.first, time.first, more.first)
-        triples, visits = (p.scratch(n, Int, 1) for n in ("triples_hit", "visits"))
-        count = Rows(singles=c.count.singles, equations=c.count.equations, triples=triples, support=c.support)
-        event, some = (p.scratch(n, Float, 1) for n in ("event", "some"))
-        left, b = self._numbers("left", "b_hit")
-        hit = self._part("hit", b, count)
-        hit.parts, hit.J = there.parts, there.J
-        hit.dense = hit.starts = False
+        self.done = p.scratch("done_with_step", Float, 1)
+        self.loop = loop = p.until(self.done, PHASES, settled=True)
+        sizes = {"q": c.parts.arrays.nq, **dict.fromkeys(MOVING[1:], self.nv), "sum": c.rows, "presses": c.rows}
+        sizes |= {"left": 1, "hit": 1}
+        self.kept = kept = {n: p.iterate(loop, f"{n} through impacts", Float, k) for n, k in sizes.items()}
+        yes, none = p.constant("begins", Float, [1.0]), p.constant("nothing", Float, [0.0])
+        first = Phase(begins=yes, length=c.dt, last=none, again=none, further=none)
+        ended = self._phase(c, q, v, v_free, first, c.dt, kept["left"].first, kept["hit"].first)
+        line = (v, ended.v_end, self._rate(p, v, ended.v_end, c.dt), ended.time, ended.whole)
+        p.call(advance_along_line, c.parts.tree, q, *line, *(kept[n].first for n in MOVING))
+        p.call(begin_sum, c.count, ended.impulse, ended.share, kept["sum"].first, kept["presses"].first)
+        self.told = {n: p.iterate(loop, f"{n} of phases", Float, 1) for n in ended.outputs}
+        for name, output in ended.outputs.items():
+            self._tell(name, output, none, self.told[name].first)
         with loop:
-            see = (Y, end_gap, after, c.dt, c.active, c.upper, c.cfm, held.impulse, *kept, more)
-            p.call(find_event, *rows, self.bounce, *see, gap, speed, event, some)
-            rounds = p.constant("rounds", Float, float(ROUNDS))
-            given = (rate, fall, c.active, c.upper, time, number, rounds, gap, speed, event, some)
-            found = (b, hit.active, hit.lower, hit.upper, left, triples, visits)
-            p.call(event_rows, c.count, self.limited, self.bounce, c.surface, self.sweeps, c.dt, *given, *found)
-            dz = hit.solve(Y, visits)
-            done = (hit.impulse, dz, left, event, some, *kept, number)
-            p.call(end_round, c.count, c.supports, Y, *done, *(x.next for x in (*kept, number, more)))
-            told = {n: p.iterate(loop, f"{n} of rounds", Float, 1) for n in self.outputs["hit"]}
-            for name, so_far in told.items():
-                self._tell(name, self.outputs["hit"][name], so_far, so_far.next)
-        nothing = p.constant("nothing_told", Float, [0.0])
-        for name, one in self.outputs["supports"].items():
-            self._tell(name, one, told[name].last if name in told else nothing, p.output(name, Float, 1))
-        c.impulse = total.last
-        mean, zero = p.scratch("mean_push", Float, self.nv), p.constant("no_change", Float, np.zeros(self.nv))
-        p.call(mean_push, moved.last, c.dt, mean)
-        changes = there.after(pushed.last, zero), there.after(mean, zero, "_mean")
-        return self._end(held_v, *changes)
+            self._after_impact()
+        for name, so_far in self.told.items():
+            self._tell(name, so_far.last, none, p.output(name, Float, 1))
+        c.impulse = kept["sum"].last
+        return kept["q"].last, kept["v"].last
 
-    def _end(self, v: Ref, change: Ref, mean_change: Ref) -> tuple[Ref, Ref]:
-        """Velocities at the end of the step, and their means.
+    def _phase(
+        self, c: ConstraintProgram, q: Ref, v: Ref, v_free: Ref, phase: Phase, left_before: Ref, left: Ref, hit: Ref
+    ) -> Ended:
+        """Solve the problem of a phase, without what will be hit, and find out when that is.
 
         Args:
-            v: Without impacts.
-            change: What impacts changed.
-            mean_change: Of the mean velocities.
+            c: With all rows at the start of the phase.
+            q: Coordinates there.
+            v: Velocities there.
+            v_free: At the end of the step, without impulses.
+            phase: The phase.
+            left_before: What is left of the step at its start.
+            left: What is left of the step after it, is stored here,
+            hit: and whether something is hit.
         """
-        p, parts, dt = self.program, self.constraints.parts, self.constraints.dt
-        names = ("change", "mean_change", "v_after", "push_after", "change_after", "v_end", "v_mean")
-        turned, turned_mean, after, push, later, v_end, mean = (p.scratch(f"impact_{n}", Float, self.nv) for n in names)
-        p.call(turn_back, parts.tree, v, self.past, change, mean_change, self.v, turned, turned_mean, after)
-        bias = parts.bias_at(after, Part(p, "later"))
-        forces = (turned, parts.diagonal, parts.armature, parts.keeping, bias, self.number)
-        p.call(later_forces, self.past, dt, *forces, push)
-        parts.solve(push, later)
-        p.call(add_impacts, parts.tree, v, self.past, dt, self.v, after, turned, turned_mean, later, v_end, mean)
-        return v_end, mean
+        p, J, gap = c.program, c.J, c.program.scratch("gap_of_rows", Float, c.rows)
+        c.hold()
+        held = self._problem(c, "held")
+        held.gaps(q, gap)
+        held.lower, held.bounds = c.lower, Bounds(lower=c.lower, upper=held.upper, mu=c.mu, cfm=c.cfm)
+        rows, sides = (c.count, c.supports, self.limited, self.bounce), (c.active, c.upper, held.active, held.upper)
+        p.call(leave_out, *rows, phase.length, c.surface, J, gap, v, v_free, *sides)
+        z = held.solve(held.scale() if held.model.contact.solver == PGS else None, self.sweeps)
+        v_end = held.after(z, v_free)
+        found = [p.scratch(f"phase_{n}", Float, 1) for n in ("time", "share", "whole")]
+        p.call(end_phase, *rows, phase, J, gap, v_end, *sides, left_before, *found, left, hit, self.done)
+        return Ended(v_end, *found, held.impulse, held.program.outputs)
+
+    def _rate(self, p: Program, v: Ref, v_end: Ref, length: Ref) -> Ref:
+        """By how much velocities change per second."""
+        rate = p.scratch("rate", Float, self.nv)
+        p.call(mean_rates, v, v_end, length, rate)
+        return rate
+
+    def _problem(self, c: ConstraintProgram, name: str) -> ConstraintProgram:
+        """The constraints with numbers of their own."""
+        problem, p = copy(c), Part(c.program, name)
+        problem.program = p
+        problem.active = p.scratch("active", Float, max(c.triples, 1))
+        problem.lower, problem.upper = (p.scratch(n, Float, max(c.singles, 1)) for n in ("lower", "upper"))
+        problem.bounds = Bounds(lower=problem.lower, upper=problem.upper, mu=c.mu, cfm=c.cfm)
+        return problem
+
+    def _after_impact(self) -> None:
+        """An impact, and the phase after it; or more of the phase before, if what it ended for is not touched."""
+        c, p, kept = self.constraints, Part(self.program, "impact"), self.kept
+        parts = TreeProgram(p, c.parts.arrays)
+        parts.kinematics(kept["q"])
+        touch = self._touch(parts)
+        at = c.at_pose(Part(p, "strike"), self._weighed(parts), c.dt)
+        at.rows_for(kept["q"], kept["v"], touch)
+        gap = p.scratch("gap", Float, c.rows)
+        at.gaps(kept["q"], gap)
+        phase, struck, quiet = self._begin(at, gap)
+        v, in_no_time, told = self._strike(at, gap, struck, quiet)
+        v_free = self.free(parts, kept["q"], v, phase.length)
+        rest = c.at_pose(Part(p, "rest"), parts, phase.length)
+        rest.rows_for(kept["q"], v_free, touch)
+        following = (kept["left"], kept["left"].next, kept["hit"].next)
+        ended = self._phase(rest, kept["q"], v, v_free, phase, *following)
+        line = [p.scratch(f"{n}_from", Float, self.nv) for n in MOVING[1:]]
+        new = (v, ended.v_end, self._rate(p, v, ended.v_end, phase.length))
+        p.call(choose_line, phase.again, *(kept[n] for n in MOVING[1:]), *new, *line)
+        where = (ended.time, ended.whole, *(kept[n].next for n in MOVING))
+        p.call(advance_along_line, parts.tree, kept["q"], *line, *where)
+        sums = (kept["sum"], kept["presses"], in_no_time, kept["sum"].next, kept["presses"].next)
+        p.call(add_to_sum, c.count, phase.again, ended.impulse, ended.share, *sums)
+        for name, so_far in self.told.items():
+            both = p.scratch(f"{name} here", Float, 1)
+            self._tell(name, ended.outputs.get(name, told[name]), told[name], both)
+            self._tell(name, so_far, both, so_far.next)
+
+    def _begin(self, at: ConstraintProgram, gap: Ref) -> tuple[Phase, Ref, Ref]:
+        """The phase that begins at a pose, and whether something is hit there, or nothing."""
+        c, p, kept, size = self.constraints, at.program, self.kept, self.constraints.model.dtype.itemsize
+        names = ("begins", "length", "last", "again", "further")
+        phase = Phase(**{n: p.scratch(n, Float, 1) for n in names})
+        struck, quiet = (p.scratch(n, Float, 1) for n in ("struck", "quiet"))
+        number = p.iterate(self.loop, "phase", Float, 1)
+        most, short = p.constant("most_phases", Float, float(PHASES)), p.constant("short", Float, SHORT[size])
+        rows = (c.count, c.supports, self.limited, self.bounce, c.surface, at.J, gap)
+        before = (*(kept[n] for n in MOVING[1:]), at.active, at.upper, kept["hit"], kept["left"], number, most, short)
+        found = (*(getattr(phase, n) for n in names), struck, quiet, number.next)
+        p.call(begin_phase, *rows, *before, *found)
+        return phase, struck, quiet
+
+    def _touch(self, parts: TreeProgram) -> Touch | None:
+        """The contacts at another pose."""
+        c, p = self.constraints, parts.program
+        if not c.contacts:
+            return None
+        touch = detect(parts, c.model, c.law.margin)
+        if c.picked:
+            near = touch_buffers(p, "contact", c.contacts)
+            p.call(follow_contacts, touch, c.surface, c.count.triples, c.count.equations, near)
+            touch = near
+        return touch
+
+    def _strike(
+        self, at: ConstraintProgram, gap: Ref, struck: Ref, quiet: Ref
+    ) -> tuple[Ref, Ref, dict[str, Ref]]:
+        """Velocities after all that is hit at a pose, its impulses, and what the solver tells.
+
+        Args:
+            at: All rows at that pose.
+            gap: Their gaps.
+            struck: Whether something is hit.
+            quiet: Whether nothing is hit any more.
+        """
+        c, p, parts = self.constraints, at.program, at.parts
+        speed, falling = p.scratch("speed", Float, c.rows), p.scratch("falling", Float, self.nv)
+        p.call(falling_rates, parts.tree, self.number, parts.gravity, self.kept["q"], falling)
+        J = at.J
+        at.hold()
+        Y = at.scale() if c.model.contact.solver == PGS else None
+        hit = self._problem(at, "hit")
+        hit.b = p.scratch("b_hit", Float, c.rows)
+        triples, visits = (p.scratch(n, Int, 1) for n in ("triples_hit", "visits"))
+        hit.count = Rows(singles=c.count.singles, equations=c.count.equations, triples=triples, support=c.support)
+        some, loop = p.scratch("some_hit", Float, 1), p.until(quiet, ROUNDS, settled=True)
+        v, sums = (p.iterate(loop, f"{n} of rounds", Float, k) for n, k in (("v", self.nv), ("sum", c.rows)))
+        p.call(COPIES[1], self.kept["v"], v.first, count=self.nv)
+        rows = (c.count, c.supports, self.limited, self.bounce, c.surface, self.sweeps, c.dt)
+        with loop:
+            found = (hit.b, hit.active, hit.lower, hit.upper, triples, visits, some)
+            p.call(struck_rows, *rows, J, gap, v, falling, at.active, at.upper, self.kept["presses"], struck, speed, *found)
+            v_after = hit.after(hit.solve(Y, visits), v)
+            p.call(end_round, c.count, some, v, v_after, hit.impulse, sums, v.next, sums.next, quiet)
+            told = {n: p.iterate(loop, f"{n} of rounds", Float, 1) for n in hit.program.outputs}
+            for name, so_far in told.items():
+                self._tell(name, hit.program.outputs[name], so_far, so_far.next)
+        nothing = p.constant("nothing_told", Float, [0.0])
+        return v.last, sums.last, {n: told[n].last if n in told else nothing for n in self.told}
+
+    def _weighed(self, parts: TreeProgram) -> TreeProgram:
+        """The tree with factors of its mass matrix alone: in no time, springs and dampers do nothing."""
+        c, weighed = self.constraints, copy(parts)
+        parts.inertia  # noqa: B018
+        weighed = copy(parts)
+        weighed.program, weighed.given = Part(parts.program, "weighed"), c.parts.given
+        if c.parts.given is not None:
+            weighed.number = c.parts.number
+        weighed.weigh(c.parts.net, parts.armature)
+        return weighed
 
     def _tell(self, name: str, one: Ref, other: Ref, both: Ref) -> None:
         """The worst of two problems; of iterations, the sum."""

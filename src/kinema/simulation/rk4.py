@@ -80,6 +80,7 @@ def rk4_program(model: Model, options: StepOptions = PLAIN, name: str = "rk4") -
     for number in range(1, 5):
         stage = Stage(p, number)
         parts = TreeProgram(stage, tree)
+        parts.kinematics(q_stage)
         a, drives = add_accelerations(parts, model, options.loaded, q_stage, v_stage, at_once, hard=False)
         rate = stage.scratch("rate", Float, tree.nq)
         p.call(coordinate_rates, parts.tree, q_stage, v_stage, rate)

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from kinema.dynamics.joints import Springs, net_forces
 from kinema.errors import InputError
-from kinema.integrate.joints import advance_coordinates, advance_through_impacts, advance_velocities, mean_accelerations
+from kinema.integrate.joints import (
+    accelerations_through_impacts,
+    advance_coordinates,
+    advance_velocities,
+    copy_ends,
+    mean_accelerations,
+)
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
 from kinema.model.arrays import SceneArrays
@@ -15,6 +21,7 @@ from kinema.simulation.articulated import TreeProgram, articulated_pays
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import record_touch
 from kinema.simulation.drives import Drives, add_drives
+from kinema.simulation.impacts import Impacts
 from kinema.simulation.matter import MatterProgram
 from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.records import Recorder
@@ -63,24 +70,40 @@ def _add_robots(p: Program, model: SceneArrays, dt: Ref, options: StepOptions, m
     parts = TreeProgram(p, tree)
     q, v = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv)
     constraints = ConstraintProgram(parts, model, dt, options.bouncing)
+    parts.kinematics(q)
     a, drives = add_accelerations(parts, model, options.loaded, q, v, dt, hard=constraints.rows > 0, matter=matter)
-    v_free = p.scratch("v_free", Float, tree.nv)
-    p.call(advance_velocities, parts.tree, v, a, dt, v_free)
-    v_end, v_mean = constraints.velocities(q, v, v_free)
-    if v_mean is v_end:
-        p.call(advance_coordinates, parts.tree, q, v_end, dt, q.next, v.next)
+    v_free = _free_velocities(parts, v, a, dt)
+    recorder = Recorder(parts, model, record)
+    mean = p.scratch("mean_acceleration", Float, tree.nv) if constraints.rows and recorder.wants_accelerations else a
+    if constraints.rows:
+        constraints.find_rows(q, v_free)
+    if constraints.bounces:
+
+        def free(parts: TreeProgram, q: Ref, v: Ref, length: Ref) -> Ref:
+            a, _ = add_accelerations(parts, model, options.loaded, q, v, length, hard=True, felt=drives.felt)
+            return _free_velocities(parts, v, a, length)
+
+        q_end, v_end = Impacts(constraints, free).motion(q, v, v_free)
+        p.call(copy_ends, q_end, v_end, q.next, v.next)
+        if mean is not a:
+            p.call(accelerations_through_impacts, parts.tree, q, v, q_end, v_end, dt, mean)
     else:
-        p.call(advance_through_impacts, parts.tree, q, v_end, v_mean, dt, q.next, v.next)
+        v_end = constraints.velocities(v_free) if constraints.rows else v_free
+        p.call(advance_coordinates, parts.tree, q, v_end, dt, q.next, v.next)
+        if mean is not a:
+            p.call(mean_accelerations, a, v_free, v_end, dt, mean)
     constraints.record(record)
     record_touch(p, drives.touch or constraints.touch, len(model.candidates), record)
-    recorder = Recorder(parts, model, record)
     recorder.motion()
     if recorder.wants_accelerations:
-        mean = a
-        if constraints.rows:
-            mean = p.scratch("mean_acceleration", Float, tree.nv)
-            p.call(mean_accelerations, a, v_free, v_end, dt, mean)
         recorder.accelerations(mean, dt, drives, constraints)
+
+
+def _free_velocities(parts: TreeProgram, v: Ref, a: Ref, dt: Ref) -> Ref:
+    """Velocities after a time dt without impulses."""
+    v_free = parts.program.scratch("v_free", Float, parts.arrays.nv)
+    parts.program.call(advance_velocities, parts.tree, v, a, dt, v_free)
+    return v_free
 
 
 def add_accelerations(
@@ -93,11 +116,12 @@ def add_accelerations(
     *,
     hard: bool,
     matter: MatterProgram | None = None,
+    felt: Ref | None = None,
 ) -> tuple[Ref, Drives]:
     """Add dv/dt without constraints to a program.
 
     Args:
-        parts: The tree's parts.
+        parts: The tree's parts, with kinematics.
         model: The model.
         loaded: Names of bodies that wrenches act on.
         q: Coordinates.
@@ -105,6 +129,7 @@ def add_accelerations(
         dt: Time at the end of which springs, dampers and servos act [s]; with 0 they act at once.
         hard: Whether there are constraints, which need the factors of the mass matrix.
         matter: What is soft, and pushes links.
+        felt: What it does to every link, if that is known already.
 
     Returns:
         The accelerations, and what drives the joints.
@@ -115,10 +140,9 @@ def add_accelerations(
     net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("net", "diagonal", "a"))
     zero = p.constant("zero", Float, [0.0] * tree.nv)
 
-    parts.kinematics(q)
     given = parts.prescribe(v, dt, zero)
     bias = parts.bias(v, given, articulated=not hard and given is zero and articulated_pays(tree))
-    drives = add_drives(parts, model, loaded, q, v, dt, zero, matter)
+    drives = add_drives(parts, model, loaded, q, v, dt, zero, matter, felt)
     p.call(net_forces, springs, tau, drives.force, drives.resist, bias, q, v, parts.armature, dt, net, diagonal)
     parts.accelerate(net, diagonal, a)
     return a, drives

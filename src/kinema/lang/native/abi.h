@@ -105,9 +105,10 @@ typedef struct kn_instruction {
   // LOOP: runs the instructions up to `end` (index of the matching END) `times` times, ascending, or
   // descending (iteration times-1 first). If refs[0] is given (n_refs == 1) the loop stops after the first
   // iteration that leaves a value > 0 in its first number (in all worlds of the block: worlds that were ready
-  // before must keep their values themselves). A descending loop runs the iterations that the
-  // loop `loop` did before ("number of iterations done" of the same table).
-  int32_t loop, times, descending, end;
+  // before must keep their values themselves); with `ahead`, it is looked at before the first iteration, too. A
+  // descending loop runs the iterations that the loop `loop` did before ("number of iterations done" of the same
+  // table).
+  int32_t loop, times, descending, ahead, end;
 } kn_instruction;
 
 // Numbers between a user's strided array and native memory.

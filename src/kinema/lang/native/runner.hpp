@@ -319,7 +319,7 @@ class Runner {
         run_segment(plan, frame, plan.segments[op.segment]);
         at = plan.segments[op.segment].last;
       } else if (op.source->op == KN_OP_LOOP) {
-        at = begin_loop(op) ? at + 1 : op.partner + 1;
+        at = begin_loop(op, frame) ? at + 1 : op.partner + 1;
       } else if (op.source->op == KN_OP_END) {
         at = again(plan.ops[op.partner], frame) ? op.partner + 1 : at + 1;
       } else {
@@ -439,11 +439,12 @@ class Runner {
   int64_t* loop_slots(const Op& op) { return slots_ + KN_SLOT_LOOP + 3 * op.source->loop; }
 
   // False if there is no iteration to run.
-  bool begin_loop(const Op& op) {
+  bool begin_loop(const Op& op, Frame& frame) {
     int64_t* slots = loop_slots(op);
     if (!op.source->descending) slots[2] = 0;
     slots[0] = op.source->descending ? slots[2] - 1 : 0;
     slots[1] = slots[0] + 1;
+    if (op.source->ahead && fulfilled(frame.arguments(op, slots_)[0])) return false;
     return op.source->descending ? slots[1] > 0 : op.source->times > 0;
   }
 
