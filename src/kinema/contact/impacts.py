@@ -121,24 +121,17 @@ def is_hit(bounce, restitution: Float, gap: Float, speed: Float):
 
 
 @func
-def will_be_hit(bounce, restitution: Float, gap: Float, before: Float, after: Float, length: Float):
+def will_be_hit(bounce, phase, restitution: Float, gap: Float, before: Float, after: Float):
     """1 if a row is hit within a phase, and not slowly, where nothing holds it; 0 otherwise.
 
     before, after: Its speed at the start and at the end of the phase.
     """
     found = 0.0
-    if restitution > bounce.least and after < 0.0:
+    if restitution > bounce.least and after < 0.0 and (phase.last[0] <= 0.0 or restitution > 0.0):
         time = time_until(bounce, gap, after)
-        if time < length and before + (after - before) / length * time < -bounce.slow * bounce.step:
+        if time < phase.length and before + (after - before) / phase.length * time < -bounce.slow * bounce.step:
             found = 1.0
     return found
-
-
-@kernel
-def contact_gaps(rows: Rows, near: Array[Float], gap: Array[Float]):
-    """Gaps of contacts, in their first rows."""
-    for c in range(rows.equations, rows.triples[0]):
-        gap[rows.singles + 3 * c] = near[c - rows.equations]
 
 
 @kernel
@@ -156,10 +149,11 @@ def leave_out(
     supports: Supports,
     limited: Limited,
     bounce: Bounce,
-    length: Float,
+    phase: Phase,
     surface: Array[Int],
     J: Array[Float],
     gap: Array[Float],
+    near: Array[Float],
     v: Array[Float],
     v_free: Array[Float],
     active: Array[Float],
@@ -169,15 +163,18 @@ def leave_out(
 ):
     """Contacts and limits that will be hit have no impulse in the problem of a phase.
 
+    In the last phase of a step, what has no restitution has: it is stopped where it touches.
+
+    gap, near: Gaps of single rows, and of contacts [m, rad].
     v, v_free: At its start, and at its end without impulses.
     """
     for i in range(limited.first):
         upper_held[i] = upper[i]
     for i in range(limited.first, rows.singles):
         bound, after = upper[i], row_velocity(rows.support[i], supports, J, i, v_free)
-        if not everywhere(gap[i] + length * after >= 0.0):
+        if not everywhere(gap[i] + phase.length * after >= 0.0):
             before = row_velocity(rows.support[i], supports, J, i, v)
-            if will_be_hit(bounce, bounce.limits, gap[i], before, after, length) > 0.0:
+            if will_be_hit(bounce, phase, bounce.limits, gap[i], before, after) > 0.0:
                 bound = 0.0
         upper_held[i] = bound
     for c in range(rows.equations):
@@ -185,9 +182,9 @@ def leave_out(
     for c in range(rows.equations, shared(rows.triples[0])):
         r, here, presses = rows.singles + 3 * c, shared(rows.support[rows.singles + c]), active[c]
         after = row_velocity(here, supports, J, r, v_free)
-        if not everywhere(gap[r] + length * after >= 0.0):
+        if not everywhere(near[c - rows.equations] + phase.length * after >= 0.0):
             before, e = row_velocity(here, supports, J, r, v), bounce.contacts[shared(surface[c - rows.equations])]
-            if will_be_hit(bounce, e, gap[r], before, after, length) > 0.0:
+            if will_be_hit(bounce, phase, e, near[c - rows.equations], before, after) > 0.0:
                 presses = 0.0
         active_held[c] = presses
 
@@ -212,6 +209,8 @@ def end_phase(
     phase: Phase,
     J: Array[Float],
     gap: Array[Float],
+    near: Array[Float],
+    v: Array[Float],
     v_end: Array[Float],
     active: Array[Float],
     upper: Array[Float],
@@ -221,17 +220,19 @@ def end_phase(
     time: Array[Float],
     share: Array[Float],
     whole: Array[Float],
+    rate: Array[Float],
     left: Array[Float],
     hit: Array[Float],
     done: Array[Float],
 ):
     """When a phase ends: as soon as something is hit that was left out of its problem, or at the end of the step.
 
-    v_end: Velocities at the end of the step, if nothing is hit.
+    v, v_end: Velocities at its start, and at the end of the step if nothing is hit.
     left_before: What was left of the step before [s].
     time: How long it lasts [s]; 0 in worlds that do not move, below 0 if what is hit was passed.
     share: Of the impulses of its problem that act [-].
     whole: 1 if it lasts until the end of the step.
+    rate: By how much velocities change per second.
     left: What is left of the step then [s].
     hit, done: 1 and 0 if something is hit, otherwise 0 and 1.
     """
@@ -246,7 +247,7 @@ def end_phase(
             r = rows.singles + 3 * c
             speed = row_velocity(shared(rows.support[rows.singles + c]), supports, J, r, v_end)
             if active_held[c] < active[c]:
-                first = earlier(bounce, gap[r], speed, phase.length, first)
+                first = earlier(bounce, near[c - rows.equations], speed, phase.length, first)
     lasts, part, ends, rest, some = 0.0, 0.0, 0.0, 0.0, 0.0
     if phase.begins[0] > 0.0:
         lasts, part, ends = left_before[0], 1.0, 1.0
@@ -262,6 +263,8 @@ def end_phase(
     left[0] = rest
     hit[0] = some
     done[0] = 1.0 - some
+    for d in range(len(rate)):
+        rate[d] = (v_end[d] - v[d]) / phase.length
 
 
 @kernel
@@ -273,6 +276,7 @@ def begin_phase(
     surface: Array[Int],
     J: Array[Float],
     gap: Array[Float],
+    near: Array[Float],
     v: Array[Float],
     line: Array[Float],
     rate: Array[Float],
@@ -310,14 +314,14 @@ def begin_phase(
                 some = max(some, 1.0 if is_hit(bounce, bounce.limits, gap[i], now) else 0.0)
                 first = next_time(bounce, bounce.limits, gap[i], now, speed, more, first)
     for c in range(rows.equations, shared(rows.triples[0])):
-        r, here = rows.singles + 3 * c, shared(rows.support[rows.singles + c])
+        r, here, g = rows.singles + 3 * c, shared(rows.support[rows.singles + c]), near[c - rows.equations]
         speed = row_velocity(here, supports, J, r, line)
-        if not everywhere(gap[r] + rest * speed >= 0.0 and gap[r] > bounce.near):
+        if not everywhere(g + rest * speed >= 0.0 and g > bounce.near):
             e = bounce.contacts[shared(surface[c - rows.equations])]
             now, more = row_velocity(here, supports, J, r, v), row_velocity(here, supports, J, r, rate)
             if active[c] > 0.0:
-                some = max(some, 1.0 if is_hit(bounce, e, gap[r], now) else 0.0)
-                first = next_time(bounce, e, gap[r], now, speed, more, first)
+                some = max(some, 1.0 if is_hit(bounce, e, g, now) else 0.0)
+                first = next_time(bounce, e, g, now, speed, more, first)
     some = some * hit[0]
     going, time = 0.0, bounce.step
     if some > 0.0:
@@ -364,6 +368,7 @@ def struck_rows(
     dt: Float,
     J: Array[Float],
     gap: Array[Float],
+    near: Array[Float],
     v: Array[Float],
     falling: Array[Float],
     active: Array[Float],
@@ -398,7 +403,7 @@ def struck_rows(
         r, e = rows.singles + 3 * c, bounce.contacts[shared(surface[c - rows.equations])]
         u = row_velocity(shared(rows.support[rows.singles + c]), supports, J, r, v)
         speed[r] = u
-        if active[c] > 0.0 and is_hit(bounce, e, gap[r], u):
+        if active[c] > 0.0 and is_hit(bounce, e, near[c - rows.equations], u):
             found = 1.0
     found = found * struck[0]
     some[0] = found
@@ -432,8 +437,8 @@ def struck_rows(
         e = bounce.contacts[shared(surface[c - rows.equations])]
         wanted, slides, across, presses = 0.0, 0.0, 0.0, 0.0
         if active[c] > 0.0 and found > 0.0:
-            u = speed[r]
-            if (e <= 0.0 and (gap[r] <= bounce.near or pressed[r] > 0.0)) or is_hit(bounce, e, gap[r], u):
+            u, g = speed[r], near[c - rows.equations]
+            if (e <= 0.0 and (g <= bounce.near or pressed[r] > 0.0)) or is_hit(bounce, e, g, u):
                 ahead = 0.5 * dt * row_velocity(here, supports, J, r, falling)
                 wanted, presses = u - speed_after(e, bounce.threshold, u, ahead), 1.0
                 slides, across = sliding(here, supports, J, r, v)
@@ -471,38 +476,53 @@ def end_round(
 
 
 @kernel
-def begin_sum(rows: Rows, impulse: Array[Float], share: Array[Float], sum: Array[Float], presses: Array[Float]):
-    """The part of the impulses of a problem that acted until something was hit [N s], and all of them."""
+def begin_sum(rows: Rows, impulse: Array[Float], share: Array[Float], sum: Array[Float]):
+    """The part of the impulses of a problem that acted until something was hit [N s]."""
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
         sum[r] = share[0] * impulse[r]
-        presses[r] = impulse[r]
 
 
 @kernel
 def add_to_sum(
     rows: Rows,
-    again: Array[Float],
     impulse: Array[Float],
     share: Array[Float],
     before: Array[Float],
-    pressed: Array[Float],
     in_no_time: Array[Float],
     sum: Array[Float],
-    presses: Array[Float],
 ):
-    """Impulses so far, of impacts, and of the phase after them [N s]; and those of the problem of this phase."""
+    """Impulses so far, of impacts, and of the phase after them [N s]."""
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
         sum[r] = before[r] + in_no_time[r] + (share[0] * impulse[r] if share[0] != 0.0 else 0.0)
-        presses[r] = pressed[r] if again[0] > 0.0 else impulse[r]
 
 
 @kernel
-def keep_larger(one: Array[Float], other: Array[Float], larger: Array[Float]):
-    """The larger of two numbers."""
-    larger[0] = max(one[0], other[0])
+def choose_impulses(
+    rows: Rows, again: Array[Float], before: Array[Float], impulse: Array[Float], chosen: Array[Float]
+):
+    """Impulses of the phase that things are in: of the one before where it goes on (again > 0)."""
+    for r in range(rows.singles + 3 * shared(rows.triples[0])):
+        chosen[r] = before[r] if again[0] > 0.0 else impulse[r]
+
+
+@record
+class Report:
+    """What a solver tells of a problem.
+
+    residual: How far it is from solved [-].
+    unsolved_at: Where [-].
+    iterations: How many it took.
+    """
+
+    residual: Array[Float]
+    unsolved_at: Array[Float]
+    iterations: Array[Float]
 
 
 @kernel
-def add_up(one: Array[Float], other: Array[Float], sum: Array[Float]):
-    """The sum of two numbers."""
-    sum[0] = one[0] + other[0]
+def add_report(one: Report, other: Report, both: Report):
+    """The worse of two problems, and the sum of their iterations."""
+    worse = other.residual[0] > one.residual[0]
+    both.residual[0] = other.residual[0] if worse else one.residual[0]
+    both.unsolved_at[0] = other.unsolved_at[0] if worse else one.unsolved_at[0]
+    both.iterations[0] = one.iterations[0] + other.iterations[0]

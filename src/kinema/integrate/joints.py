@@ -90,13 +90,6 @@ def falling_rates(tree: Tree, number: Array[Int], gravity: vec3, q: Array[Float]
 
 
 @kernel
-def mean_rates(v: Array[Float], v_end: Array[Float], length: Float, rate: Array[Float]):
-    """By how much velocities change per second, from v to v_end, in axes that stay."""
-    for k in range(len(rate)):
-        rate[k] = (v_end[k] - v[k]) / length
-
-
-@kernel
 def advance_along_line(
     tree: Tree,
     q: Array[Float],

@@ -13,7 +13,7 @@ import numpy as np
 
 from kinema.lang import build, native, plan
 from kinema.lang.emit_simd import AOS, DENSE, PACKET
-from kinema.lang.plan import ADJOINT, ALL_SLOTS, PRIMAL, SEED, TANGENT, Options, Plan, every_call, every_node
+from kinema.lang.plan import ADJOINT, PRIMAL, SEED, TANGENT, Options, Plan, every_call, every_node
 from kinema.lang.program import (
     CONSTANT,
     CONTROL,
@@ -399,7 +399,7 @@ class Arrangement:
 
         named = (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which))
         for name, space in sorted(named, key=is_last):
-            self._arrange(sizes, buffers[name], ADJOINT if space == ALL_SLOTS else space, RUN)
+            self._arrange(sizes, buffers[name], space, RUN)
         self.of_worker = self.pieces[WORKERS]  # bytes
         self.pieces[WORKERS] *= setting.threads
         self.streamed = {key for key in self.regions if sizes.is_streamed(buffers[key[0]])}
@@ -425,8 +425,7 @@ class Arrangement:
         table: Any = (native.Buffer * len(compiled.table))()
         for out, key in zip(table, compiled.table, strict=True):
             self._fill(out, sizes, *key)
-        keys = [(name, ADJOINT if space == ALL_SLOTS else space) for name, space in compiled.table]
-        self.piece_of = (ctypes.c_int32 * len(table))(*[self.regions[key].piece for key in keys])
+        self.piece_of = (ctypes.c_int32 * len(table))(*[self.regions[key].piece for key in compiled.table])
         p = self.program = native.Program()
         p.precision, p.lanes = compiled.options.precision, sizes.lanes
         p.worlds, p.blocks, p.workers = setting.worlds, sizes.blocks, setting.threads
@@ -441,10 +440,6 @@ class Arrangement:
     def _fill(self, out: native.Buffer, sizes: Sizes, name: str, space: str) -> None:
         """Offset and strides of one entry of the table."""
         buffer, size = sizes.plan.program.buffers[name], sizes.plan.places[name].bytes
-        if space == ALL_SLOTS:
-            self._fill(out, sizes, name, ADJOINT)
-            out.bytes, out.slot_stride = sizes.slots(buffer, ADJOINT) * size, 0
-            return
         slots = sizes.slots(buffer, space)
         out.base, out.length, out.bytes = self.regions[name, space].offset, buffer.length, size
         out.slot_stride = size if slots > 1 or buffer.kind != OUTPUT else 0

@@ -36,7 +36,6 @@ _PRUNED: WeakKeyDictionary[KernelIR, KernelIR] = WeakKeyDictionary()
 
 PRIMAL, ADJOINT, TANGENT = "", "adj", "tan"
 SEED = "seed"  # cotangents of a state's trajectory, one slot per step
-ALL_SLOTS = "all"  # an iterate's cotangent with all its slots as one, to be zeroed at once
 
 
 @dataclass(frozen=True)
@@ -266,18 +265,24 @@ class Plan:
                         started = {(r.buffer.name, r.moment) for c in every_call([call]) for r in c.args}
                         self._forward([call], out, False, started, None)
             else:
-                self._loop(node, out, [], True, lambda body, n=node: self._reverse(n.body, body, top=False))
+                self._loop(node, out, [], True, lambda body, n=node: self._reverse_once(n, body))
+
+    def _reverse_once(self, loop: Loop, out: list[Instruction]) -> None:
+        """The adjoint of one iteration, which gives its iterates their cotangents."""
+        for buffer in self._iterates(loop):
+            out.append(Instruction(native.OP_ZERO, [self.at(Ref(buffer), ADJOINT)]))
+        self._reverse(loop.body, out, top=False)
+
+    def _iterates(self, loop: Loop) -> list[Buffer]:
+        return [b for b in self.program.buffers.values() if b.kind == ITERATE and b.loop is loop]
 
     def _zero_cotangents(self, nodes: list[Any], out: list[Instruction]) -> None:
         """Zero the cotangents of scratch written at this level, and of the iterates of its loops."""
         seen: set[str] = set()
         for node in nodes:
             if isinstance(node, Loop):
-                for buffer in self.program.buffers.values():
-                    if buffer.kind == ITERATE and buffer.loop is node:
-                        out.append(
-                            Instruction(native.OP_ZERO, [(self.entry(buffer.name, ALL_SLOTS), native.SLOT_ZERO)])
-                        )
+                for buffer in self._iterates(node):
+                    out.append(Instruction(native.OP_ZERO, [self.at(Ref(buffer, "last"), ADJOINT)]))
                 continue
             inner = [node] if isinstance(node, KernelCall) else list(program.calls([node]))
             for call in inner:
@@ -399,10 +404,11 @@ class Plan:
         """
         made = list(made)
         for zero in [i for i in made if i.op == native.OP_ZERO]:
-            place = made.index(zero)
-            first = next((k for k in range(place + 1, len(made)) if _meets(made[k], zero.refs[0])), None)
-            if self._is_scratch(zero) and not any(i is not zero and _meets(i, zero.refs[0]) for i in made):
+            place, entry = made.index(zero), zero.refs[0][0]
+            if self._is_inner(zero) and not any(i.op != native.OP_ZERO and _uses(i, entry) for i in made):
                 _drop(made, place)
+                continue
+            first = next((k for k in range(place + 1, len(made)) if _meets(made, k, zero.refs[0])), None)
             if first is None or made[first].origin is None:
                 continue
             call, kernel, form = made[first].origin  # type: ignore[misc]
@@ -412,9 +418,9 @@ class Plan:
                 _drop(made, place)
         return made
 
-    def _is_scratch(self, zero: Instruction) -> bool:
+    def _is_inner(self, zero: Instruction) -> bool:
         name, _ = list(self.table)[zero.refs[0][0]]
-        return self.program.buffers[name].kind == SCRATCH
+        return self.program.buffers[name].kind in (SCRATCH, ITERATE)
 
     def _adds_once_everywhere(self, call: KernelCall, kernel: KernelIR, array: ArrayRef) -> bool:
         source = array.origin.name if array.origin else array.name
@@ -483,9 +489,16 @@ def _drop(made: list[Instruction], place: int) -> None:
         loop.end -= int(loop.op == native.OP_LOOP and loop.end > place)
 
 
-def _meets(instruction: Instruction, ref: tuple[int, int]) -> bool:
-    """Whether an instruction uses a slot, or might as part of a loop."""
-    return ref in instruction.refs or instruction.op == native.OP_LOOP
+def _uses(instruction: Instruction, entry: int) -> bool:
+    """Whether an instruction uses a buffer."""
+    return any(ref[0] == entry for ref in instruction.refs)
+
+
+def _meets(made: list[Instruction], k: int, ref: tuple[int, int]) -> bool:
+    """Whether instruction k uses a slot, or begins a loop that uses its buffer."""
+    if made[k].op == native.OP_LOOP:
+        return any(_uses(i, ref[0]) for i in made[k : made[k].end])
+    return ref in made[k].refs
 
 
 def _setting(kernel: KernelIR, array: ArrayRef) -> KernelIR:

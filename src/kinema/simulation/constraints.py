@@ -17,7 +17,6 @@ from kinema.contact.dense import (
     dense_gauss_seidel_history,
     row_matrix,
 )
-from kinema.contact.impacts import contact_gaps
 from kinema.contact.mlcp import (
     Bounds,
     Gram,
@@ -241,19 +240,19 @@ class ConstraintProgram:
         if balls is not None:
             self.program.call(ball_limit_rows, self.supports, self.support, balls, numbers["upper"], *rest)
 
-    def gaps(self, q: Ref, gap: Ref) -> None:
-        """Gaps of limits and contacts in their first rows [rad, m]."""
-        p = self.program
-        if self.model.constraints.limit_names:
+    def gaps(self, q: Ref) -> tuple[Ref, Ref]:
+        """Gaps of single rows, of which limits have one, and of contacts [rad, m]."""
+        p, limits = self.program, len(self.model.constraints.limit_names)
+        none = p.constant("no_gap", Float, [0.0])
+        gap = p.scratch("gap_of_limits", Float, self.singles) if limits else none
+        if limits:
             single, balls, numbers = self._limit_tables()
-            start = p.constant("limit_start", Int, self.singles - len(self.model.constraints.limit_names))
+            start = p.constant("limit_start", Int, self.singles - limits)
             if single is not None:
                 p.call(limit_gaps, single, start, q, gap)
             if balls is not None:
                 p.call(ball_limit_gaps, balls, numbers["upper"], start, q, gap)
-        if self.contacts:
-            assert self.near is not None
-            p.call(contact_gaps, self.count, self.near.gap, gap)
+        return gap, none if self.near is None else self.near.gap
 
     def _limit_tables(self) -> tuple[Limits | None, BallLimits | None, dict[str, Ref]]:
         p, limits = self.program, self.model.constraints.limits

@@ -13,20 +13,21 @@ from kinema.contact.impacts import (
     Bounce,
     Limited,
     Phase,
+    Report,
+    add_report,
     add_to_sum,
-    add_up,
     begin_phase,
     begin_sum,
+    choose_impulses,
     end_phase,
     end_round,
     follow_contacts,
-    keep_larger,
     leave_out,
     struck_rows,
 )
 from kinema.contact.mlcp import Bounds, Rows
 from kinema.contact.shapes import Touch
-from kinema.integrate.joints import advance_along_line, choose_line, falling_rates, mean_rates
+from kinema.integrate.joints import advance_along_line, choose_line, falling_rates
 from kinema.integrate.substeps import COPIES
 from kinema.lang import Float, Int
 from kinema.lang.program import Program, Ref
@@ -39,11 +40,14 @@ if TYPE_CHECKING:
     from kinema.simulation.constraints import ConstraintProgram
 
 PHASES = 8  # of a step after its first impact; what is hit in the last one waits for the next step
+FEW, FEWER = 8, 2  # so many trees have all phases, more have fewer: of many bodies, one is hit in most steps
 ROUNDS = 8  # of impacts at one pose
 SHORT = {8: 1e-9, 4: 1e-5}  # by the bytes of a Float: the share of a step that problems are made for at least
 NEAR = {8: 1e-7, 4: 1e-5}  # [m, rad] likewise: what is so near touches
 SLOW = 10.0  # [m/s^2, rad/s^2]: speeds that forces make within a step are those of contacts that stay, not of impacts
 NONE = -1.0  # less than no restitution
+ITERATIONS = "record_iterations"
+TOLD = ("residual", "unsolved_at", ITERATIONS)  # outputs of solvers
 MOVING = ("q", "v", "line", "rate")  # coordinates, velocities, and what they follow
 
 Free = Callable[[TreeProgram, Ref, Ref, Ref], Ref]
@@ -51,23 +55,23 @@ Free = Callable[[TreeProgram, Ref, Ref, Ref], Ref]
 
 
 def bounces(model: SceneArrays) -> bool:
-    """Whether contacts or limits of a model have restitution."""
-    if model.contact.time_of_impact:
-        return True
-    contacts = model.contact.law == MLCP and bool((model.candidates.restitution > 0).any())
-    return contacts or (model.contact.limit_restitution > 0 and bool(model.constraints.limit_names))
+    """Whether contacts or limits of a model are hit at their time of impact."""
+    contact, all_of_them = model.contact, model.contact.time_of_impact
+    hard = contact.law == MLCP and len(model.candidates) > 0
+    contacts = hard and (all_of_them or bool((model.candidates.restitution > 0).any()))
+    return contacts or (bool(model.constraints.limit_names) and (all_of_them or contact.limit_restitution > 0))
 
 
 class Part(Program):
     """A program as one of several parts of a step sees it: its buffers have names of their own.
 
-    Parameters, and constants that are the same, are shared with the whole. Outputs are kept in `outputs`, by name:
-    those of the step are made of them.
+    Parameters, and constants that are the same, are shared with the whole. Its outputs are not those of the step:
+    `outputs` says where some are stored, by name, and others are scratch.
     """
 
-    def __init__(self, whole: Program, name: str) -> None:
+    def __init__(self, whole: Program, name: str, outputs: dict[str, Ref] | None = None) -> None:
         super().__init__(whole.name)
-        self.whole, self.part, self.outputs = whole, name, dict[str, Ref]()
+        self.whole, self.part, self.outputs = whole, name, outputs or {}
         self.buffers, self.nodes, self._open, self._loops = whole.buffers, whole.nodes, whole._open, whole._loops
 
     def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
@@ -94,8 +98,7 @@ class Part(Program):
 
     def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
         """What this part has to say to an output of the step."""
-        self.outputs[name] = self.scratch(name, element, count, filled)
-        return self.outputs[name]
+        return self.outputs.get(name) or self.scratch(name, element, count, filled)
 
 
 @dataclass
@@ -107,16 +110,16 @@ class Ended:
         time: How long the phase lasts [s].
         share: Of the impulses of its problem that act [-].
         whole: Whether it lasts until the end of the step.
+        rate: By how much velocities change per second.
         impulse: Impulses of its problem.
-        outputs: What the solver tells, by name.
     """
 
     v_end: Ref
     time: Ref
     share: Ref
     whole: Ref
+    rate: Ref
     impulse: Ref
-    outputs: dict[str, Ref]
 
 
 class Impacts:
@@ -125,10 +128,11 @@ class Impacts:
     Args:
         constraints: With all rows at the start of the step.
         free: Adds what moves things without impulses.
+        summed: Whether somebody asks for the impulses of a step.
     """
 
-    def __init__(self, constraints: ConstraintProgram, free: Free) -> None:
-        self.constraints, self.program, self.free = constraints, constraints.program, free
+    def __init__(self, constraints: ConstraintProgram, free: Free, summed: bool) -> None:
+        self.constraints, self.program, self.free, self.summed = constraints, constraints.program, free, summed
         p, c, contact = self.program, constraints, constraints.model.contact
         self.sweeps = p.constant("sweeps", Int, contact.sweeps)
         if c.contacts:
@@ -150,7 +154,10 @@ class Impacts:
             followers=p.constant("followers", Int, len(fixed.follower_names)),
             first=p.constant("first_limit", Int, c.singles - len(fixed.limit_names)),
         )
+        self.rows = (c.count, c.supports, self.limited, self.bounce)
         self.number = p.constant("not_told", Int, np.full(self.nv, -1)) if c.parts.given is None else c.parts.number
+        trees = int((c.parts.arrays.parent == 0).sum())
+        self.phases = PHASES if trees <= FEW else FEWER
 
     def motion(self, q: Ref, v: Ref, v_free: Ref) -> tuple[Ref, Ref]:
         """Coordinates and velocities at the end of the step.
@@ -162,33 +169,45 @@ class Impacts:
         """
         c, p = self.constraints, self.program
         self.done = p.scratch("done_with_step", Float, 1)
-        self.loop = loop = p.until(self.done, PHASES, settled=True)
-        sizes = {"q": c.parts.arrays.nq, **dict.fromkeys(MOVING[1:], self.nv), "sum": c.rows, "presses": c.rows}
-        sizes |= {"left": 1, "hit": 1}
+        self.loop = loop = p.until(self.done, self.phases, settled=True)
+        sizes = {"q": c.parts.arrays.nq, **dict.fromkeys(MOVING[1:], self.nv), "presses": c.rows}
+        sizes |= {"sum": c.rows} if self.summed else {}
+        sizes |= dict.fromkeys(("left", "hit", *TOLD), 1)
         self.kept = kept = {n: p.iterate(loop, f"{n} through impacts", Float, k) for n, k in sizes.items()}
         yes, none = p.constant("begins", Float, [1.0]), p.constant("nothing", Float, [0.0])
         first = Phase(begins=yes, length=c.dt, last=none, again=none, further=none)
-        ended = self._phase(c, q, v, v_free, first, c.dt, kept["left"].first, kept["hit"].first)
-        line = (v, ended.v_end, self._rate(p, v, ended.v_end, c.dt), ended.time, ended.whole)
+        held = self._problem(c, Part(p, "held", {n: kept[n].first for n in TOLD}))
+        ended = self._phase(held, c, q, v, v_free, first, c.dt, kept["left"].first, kept["hit"].first)
+        line = (v, ended.v_end, ended.rate, ended.time, ended.whole)
         p.call(advance_along_line, c.parts.tree, q, *line, *(kept[n].first for n in MOVING))
-        p.call(begin_sum, c.count, ended.impulse, ended.share, kept["sum"].first, kept["presses"].first)
-        self.told = {n: p.iterate(loop, f"{n} of phases", Float, 1) for n in ended.outputs}
-        for name, output in ended.outputs.items():
-            self._tell(name, output, none, self.told[name].first)
+        self._press(none, ended.impulse, ended.impulse, kept["presses"].first)
+        if self.summed:
+            p.call(begin_sum, c.count, ended.impulse, ended.share, kept["sum"].first)
         with loop:
             self._after_impact()
-        for name, so_far in self.told.items():
-            self._tell(name, so_far.last, none, p.output(name, Float, 1))
-        c.impulse = kept["sum"].last
+        outputs = {n: p.output(n, Float, 1) for n in TOLD if n != ITERATIONS or self._counts or c.starts}
+        outputs.setdefault(ITERATIONS, p.scratch("no_output", Float, 1))
+        self._tell({n: kept[n].last for n in TOLD}, dict.fromkeys(TOLD, none), outputs)
+        c.impulse = kept["sum"].last if self.summed else ended.impulse
         return kept["q"].last, kept["v"].last
 
     def _phase(
-        self, c: ConstraintProgram, q: Ref, v: Ref, v_free: Ref, phase: Phase, left_before: Ref, left: Ref, hit: Ref
+        self,
+        held: ConstraintProgram,
+        c: ConstraintProgram,
+        q: Ref,
+        v: Ref,
+        v_free: Ref,
+        phase: Phase,
+        left_before: Ref,
+        left: Ref,
+        hit: Ref,
     ) -> Ended:
         """Solve the problem of a phase, without what will be hit, and find out when that is.
 
         Args:
-            c: With all rows at the start of the phase.
+            held: The problem of the phase.
+            c: With all rows at its start.
             q: Coordinates there.
             v: Velocities there.
             v_free: At the end of the step, without impulses.
@@ -197,28 +216,21 @@ class Impacts:
             left: What is left of the step after it, is stored here,
             hit: and whether something is hit.
         """
-        p, J, gap = c.program, c.J, c.program.scratch("gap_of_rows", Float, c.rows)
+        p, J, gaps = c.program, c.J, held.gaps(q)
         c.hold()
-        held = self._problem(c, "held")
-        held.gaps(q, gap)
-        held.lower, held.bounds = c.lower, Bounds(lower=c.lower, upper=held.upper, mu=c.mu, cfm=c.cfm)
-        rows, sides = (c.count, c.supports, self.limited, self.bounce), (c.active, c.upper, held.active, held.upper)
-        p.call(leave_out, *rows, phase.length, c.surface, J, gap, v, v_free, *sides)
+        held.J, held.lower = c.J, c.lower
+        held.bounds = Bounds(lower=c.lower, upper=held.upper, mu=c.mu, cfm=c.cfm)
+        sides = (c.active, c.upper, held.active, held.upper)
+        p.call(leave_out, *self.rows, phase, c.surface, J, *gaps, v, v_free, *sides)
         z = held.solve(held.scale() if held.model.contact.solver == PGS else None, self.sweeps)
         v_end = held.after(z, v_free)
-        found = [p.scratch(f"phase_{n}", Float, 1) for n in ("time", "share", "whole")]
-        p.call(end_phase, *rows, phase, J, gap, v_end, *sides, left_before, *found, left, hit, self.done)
-        return Ended(v_end, *found, held.impulse, held.program.outputs)
+        found = [p.scratch(f"phase_{n}", Float, k) for n, k in (("time", 1), ("share", 1), ("whole", 1), ("rate", self.nv))]
+        p.call(end_phase, *self.rows, phase, J, *gaps, v, v_end, *sides, left_before, *found, left, hit, self.done)
+        return Ended(v_end, *found, held.impulse)
 
-    def _rate(self, p: Program, v: Ref, v_end: Ref, length: Ref) -> Ref:
-        """By how much velocities change per second."""
-        rate = p.scratch("rate", Float, self.nv)
-        p.call(mean_rates, v, v_end, length, rate)
-        return rate
-
-    def _problem(self, c: ConstraintProgram, name: str) -> ConstraintProgram:
+    def _problem(self, c: ConstraintProgram, p: Part) -> ConstraintProgram:
         """The constraints with numbers of their own."""
-        problem, p = copy(c), Part(c.program, name)
+        problem = copy(c)
         problem.program = p
         problem.active = p.scratch("active", Float, max(c.triples, 1))
         problem.lower, problem.upper = (p.scratch(n, Float, max(c.singles, 1)) for n in ("lower", "upper"))
@@ -233,39 +245,37 @@ class Impacts:
         touch = self._touch(parts)
         at = c.at_pose(Part(p, "strike"), self._weighed(parts), c.dt)
         at.rows_for(kept["q"], kept["v"], touch)
-        gap = p.scratch("gap", Float, c.rows)
-        at.gaps(kept["q"], gap)
-        phase, struck, quiet = self._begin(at, gap)
-        v, in_no_time, told = self._strike(at, gap, struck, quiet)
+        gaps = at.gaps(kept["q"])
+        phase, struck, quiet = self._begin(at, gaps)
+        v, in_no_time, told = self._strike(at, gaps, struck, quiet)
         v_free = self.free(parts, kept["q"], v, phase.length)
         rest = c.at_pose(Part(p, "rest"), parts, phase.length)
         rest.rows_for(kept["q"], v_free, touch)
+        held, then = self._told(rest.program, "held")
         following = (kept["left"], kept["left"].next, kept["hit"].next)
-        ended = self._phase(rest, kept["q"], v, v_free, phase, *following)
+        ended = self._phase(self._problem(rest, held), rest, kept["q"], v, v_free, phase, *following)
         line = [p.scratch(f"{n}_from", Float, self.nv) for n in MOVING[1:]]
-        new = (v, ended.v_end, self._rate(p, v, ended.v_end, phase.length))
-        p.call(choose_line, phase.again, *(kept[n] for n in MOVING[1:]), *new, *line)
+        p.call(choose_line, phase.again, *(kept[n] for n in MOVING[1:]), v, ended.v_end, ended.rate, *line)
         where = (ended.time, ended.whole, *(kept[n].next for n in MOVING))
         p.call(advance_along_line, parts.tree, kept["q"], *line, *where)
-        sums = (kept["sum"], kept["presses"], in_no_time, kept["sum"].next, kept["presses"].next)
-        p.call(add_to_sum, c.count, phase.again, ended.impulse, ended.share, *sums)
-        for name, so_far in self.told.items():
-            both = p.scratch(f"{name} here", Float, 1)
-            self._tell(name, ended.outputs.get(name, told[name]), told[name], both)
-            self._tell(name, so_far, both, so_far.next)
+        self._press(phase.again, kept["presses"], ended.impulse, kept["presses"].next)
+        if self.summed:
+            p.call(add_to_sum, c.count, ended.impulse, ended.share, kept["sum"], in_no_time, kept["sum"].next)
+        both = {n: p.scratch(f"{n}_so_far", Float, 1) for n in TOLD}
+        self._tell({n: kept[n] for n in TOLD}, told, both)
+        self._tell(both, then, {n: kept[n].next for n in TOLD})
 
-    def _begin(self, at: ConstraintProgram, gap: Ref) -> tuple[Phase, Ref, Ref]:
+    def _begin(self, at: ConstraintProgram, gaps: tuple[Ref, Ref]) -> tuple[Phase, Ref, Ref]:
         """The phase that begins at a pose, and whether something is hit there, or nothing."""
         c, p, kept, size = self.constraints, at.program, self.kept, self.constraints.model.dtype.itemsize
         names = ("begins", "length", "last", "again", "further")
         phase = Phase(**{n: p.scratch(n, Float, 1) for n in names})
         struck, quiet = (p.scratch(n, Float, 1) for n in ("struck", "quiet"))
         number = p.iterate(self.loop, "phase", Float, 1)
-        most, short = p.constant("most_phases", Float, float(PHASES)), p.constant("short", Float, SHORT[size])
-        rows = (c.count, c.supports, self.limited, self.bounce, c.surface, at.J, gap)
+        most, short = p.constant("most_phases", Float, float(self.phases)), p.constant("short", Float, SHORT[size])
         before = (*(kept[n] for n in MOVING[1:]), at.active, at.upper, kept["hit"], kept["left"], number, most, short)
         found = (*(getattr(phase, n) for n in names), struck, quiet, number.next)
-        p.call(begin_phase, *rows, *before, *found)
+        p.call(begin_phase, *self.rows, c.surface, at.J, *gaps, *before, *found)
         return phase, struck, quiet
 
     def _touch(self, parts: TreeProgram) -> Touch | None:
@@ -281,13 +291,13 @@ class Impacts:
         return touch
 
     def _strike(
-        self, at: ConstraintProgram, gap: Ref, struck: Ref, quiet: Ref
+        self, at: ConstraintProgram, gaps: tuple[Ref, Ref], struck: Ref, quiet: Ref
     ) -> tuple[Ref, Ref, dict[str, Ref]]:
         """Velocities after all that is hit at a pose, its impulses, and what the solver tells.
 
         Args:
             at: All rows at that pose.
-            gap: Their gaps.
+            gaps: Their gaps.
             struck: Whether something is hit.
             quiet: Whether nothing is hit any more.
         """
@@ -297,40 +307,58 @@ class Impacts:
         J = at.J
         at.hold()
         Y = at.scale() if c.model.contact.solver == PGS else None
-        hit = self._problem(at, "hit")
+        some, loop = p.scratch("some_hit", Float, 1), p.until(quiet, ROUNDS, settled=True)
+        sizes = {"v": self.nv, "sum": c.rows, **dict.fromkeys(TOLD, 1)}
+        kept = {n: p.iterate(loop, f"{n} of rounds", Float, k) for n, k in sizes.items()}
+        v, sums = kept["v"], kept["sum"]
+        p.call(COPIES[1], self.kept["v"], v.first, count=self.nv)
+        inside, told = self._told(p, "hit")
+        hit = self._problem(at, inside)
         hit.b = p.scratch("b_hit", Float, c.rows)
         triples, visits = (p.scratch(n, Int, 1) for n in ("triples_hit", "visits"))
         hit.count = Rows(singles=c.count.singles, equations=c.count.equations, triples=triples, support=c.support)
-        some, loop = p.scratch("some_hit", Float, 1), p.until(quiet, ROUNDS, settled=True)
-        v, sums = (p.iterate(loop, f"{n} of rounds", Float, k) for n, k in (("v", self.nv), ("sum", c.rows)))
-        p.call(COPIES[1], self.kept["v"], v.first, count=self.nv)
-        rows = (c.count, c.supports, self.limited, self.bounce, c.surface, self.sweeps, c.dt)
         with loop:
+            given = (J, *gaps, v, falling, at.active, at.upper, self.kept["presses"], struck, speed)
             found = (hit.b, hit.active, hit.lower, hit.upper, triples, visits, some)
-            p.call(struck_rows, *rows, J, gap, v, falling, at.active, at.upper, self.kept["presses"], struck, speed, *found)
+            p.call(struck_rows, *self.rows, c.surface, self.sweeps, c.dt, *given, *found)
             v_after = hit.after(hit.solve(Y, visits), v)
             p.call(end_round, c.count, some, v, v_after, hit.impulse, sums, v.next, sums.next, quiet)
-            told = {n: p.iterate(loop, f"{n} of rounds", Float, 1) for n in hit.program.outputs}
-            for name, so_far in told.items():
-                self._tell(name, hit.program.outputs[name], so_far, so_far.next)
-        nothing = p.constant("nothing_told", Float, [0.0])
-        return v.last, sums.last, {n: told[n].last if n in told else nothing for n in self.told}
+            self._tell({n: kept[n] for n in TOLD}, told, {n: kept[n].next for n in TOLD})
+        return v.last, sums.last, {n: kept[n].last for n in TOLD}
 
     def _weighed(self, parts: TreeProgram) -> TreeProgram:
         """The tree with factors of its mass matrix alone: in no time, springs and dampers do nothing."""
         c, weighed = self.constraints, copy(parts)
-        parts.inertia  # noqa: B018
-        weighed = copy(parts)
+        weighed.inertia = parts.inertia  # shared, and not found twice
         weighed.program, weighed.given = Part(parts.program, "weighed"), c.parts.given
         if c.parts.given is not None:
             weighed.number = c.parts.number
         weighed.weigh(c.parts.net, parts.armature)
         return weighed
 
-    def _tell(self, name: str, one: Ref, other: Ref, both: Ref) -> None:
-        """The worst of two problems; of iterations, the sum."""
+    def _press(self, again: Ref, before: Ref, impulse: Ref, chosen: Ref) -> None:
+        """Keep the impulses of a phase, which say what touches: nothing that has a derivative."""
+        with self.program.custom() as node:
+            self.program.call(choose_impulses, self.constraints.count, again, before, impulse, chosen)
+        with self.program.adjoint_of(node):
+            pass
+
+    def _told(self, p: Program, name: str) -> tuple[Part, dict[str, Ref]]:
+        """A part of a program in which a problem is solved, and what the solver tells there."""
+        told = {n: p.scratch(f"{n} of {name}", Float, 1) for n in TOLD}
+        if not self._counts:
+            told[ITERATIONS] = p.constant("no_iterations", Float, [0.0])
+        return Part(p, name, told), told
+
+    @property
+    def _counts(self) -> bool:
+        """Whether the solver says how many iterations it took."""
+        return self.constraints.model.contact.solver != PGS
+
+    def _tell(self, one: dict[str, Ref], other: dict[str, Ref], both: dict[str, Ref]) -> None:
+        """The worse of two problems, and the sum of iterations."""
         p = self.program
         with p.custom() as node:
-            p.call(add_up if name == "record_iterations" else keep_larger, one, other, both)
+            p.call(add_report, *(Report(**{n.removeprefix("record_"): x[n] for n in TOLD}) for x in (one, other, both)))
         with p.adjoint_of(node):
             pass

@@ -83,7 +83,8 @@ def _add_robots(p: Program, model: SceneArrays, dt: Ref, options: StepOptions, m
             a, _ = add_accelerations(parts, model, options.loaded, q, v, length, hard=True, felt=drives.felt)
             return _free_velocities(parts, v, a, length)
 
-        q_end, v_end = Impacts(constraints, free).motion(q, v, v_free)
+        summed = bool({"impulse", "limit_impulse", "joint_load"} & {*record})
+        q_end, v_end = Impacts(constraints, free, summed).motion(q, v, v_free)
         p.call(copy_ends, q_end, v_end, q.next, v.next)
         if mean is not a:
             p.call(accelerations_through_impacts, parts.tree, q, v, q_end, v_end, dt, mean)

@@ -225,12 +225,15 @@ class Plan {
         ops[j].bytes = 0;
       }
     }
-    const auto is_loop = [](const Op& op) { return op.source->op == KN_OP_LOOP; };
     const auto is_done = [](const Op& op) {
       return op.source->op == KN_OP_ZERO && op.bytes == 0 && op.end_moving == op.first_moving;
     };
-    if (std::none_of(ops.begin(), ops.end(), is_loop))  // loops know instructions by their numbers
-      ops.erase(std::remove_if(ops.begin(), ops.end(), is_done), ops.end());
+    std::vector<int32_t> number(ops.size());  // of each instruction among those that stay: loops know each other by it
+    int32_t kept = 0;
+    for (size_t i = 0; i < ops.size(); ++i) number[i] = is_done(ops[i]) ? kept : kept++;
+    for (Op& op : ops)
+      if (op.source->op == KN_OP_LOOP || op.source->op == KN_OP_END) op.partner = number[op.partner];
+    ops.erase(std::remove_if(ops.begin(), ops.end(), is_done), ops.end());
   }
 
   // Shares an instruction of which up to `width` workers could have a part, if its time between two meetings is worth it.
