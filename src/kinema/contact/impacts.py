@@ -7,7 +7,7 @@ the line until then, velocities by that share of their change. There, impulses a
 is a phase of its own: forces, masses, Jacobians and gaps are those of the pose and the velocities after the impact. So
 an impact at the end of one step and an impact at the start of the next have the same consequences, whatever else acts,
 and nothing jumps as it moves from the one into the other. A row that bends away from its line is not yet touched when
-the phase ends, or was passed; the next phase finds it again, nearer by the square, and may go back in time.
+the phase ends: it goes on, and finds it again, nearer by the square. One that bends towards it was passed.
 
 In no time, rows that touch and close faster than the threshold are hit: their speed u, that of the path u + f dt / 2,
 becomes
@@ -71,8 +71,8 @@ class Phase:
     begins: 1 where it begins here, 0 in worlds that are done with the step, or are still in the phase before.
     length: How long it may last: what is left of the step [s]; where nothing begins, any time.
     last: 1 if nothing ends it early.
-    again: 1 where the phase before goes on, as what it ended for is not touched yet, or was passed,
-    further: and for how long, signed [s].
+    again: 1 where the phase before goes on, as what it ended for is not touched yet,
+    further: and for how long [s].
     """
 
     begins: Array[Float]
@@ -106,18 +106,15 @@ def speed_after(restitution: Float, threshold: Float, speed: Float, ahead: Float
 
 @func
 def time_until(bounce, gap: Float, speed: Float):
-    """When a row with this gap and this speed, below 0, is hit [s].
-
-    Below 0 if it was passed less than half a step ago: rows bend. Deeper, it is hit now.
-    """
-    return gap / -speed if gap > 0.5 * bounce.step * speed else 0.0
+    """When a row with this gap and this speed, below 0, is hit [s]; what was passed, as rows bend, is hit now."""
+    return gap / -speed if gap > -bounce.near else 0.0
 
 
 @func
 def is_hit(bounce, restitution: Float, gap: Float, speed: Float):
     """Whether a row is hit in no time."""
     fast = restitution > bounce.least and speed < -bounce.slow * bounce.step
-    return fast and gap <= bounce.near and (gap >= -bounce.near or gap <= 0.5 * bounce.step * speed)
+    return fast and gap <= bounce.near
 
 
 @func
@@ -229,7 +226,7 @@ def end_phase(
 
     v, v_end: Velocities at its start, and at the end of the step if nothing is hit.
     left_before: What was left of the step before [s].
-    time: How long it lasts [s]; 0 in worlds that do not move, below 0 if what is hit was passed.
+    time: How long it lasts [s]; 0 in worlds that do not move.
     share: Of the impulses of its problem that act [-].
     whole: 1 if it lasts until the end of the step.
     rate: By how much velocities change per second.
