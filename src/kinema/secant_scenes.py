@@ -242,6 +242,25 @@ def force_limit() -> Curve:
     return slider(0.6, Joint("slide", PRISMATIC, (1.0, 0.0, 0.0)), actuators=(servo,), q={0: -0.5}, by_q={0: 1.0})
 
 
+def arm_at_force_limit() -> Curve:
+    """A hanging arm of two links is lifted by servos, which reach their limits and leave them: an angle, by another."""
+    rod = MassProperties(1.0, (0.0, 0.0, -0.2), (2e-2, 0.0, 0.0, 2e-2, 0.0, 1e-3))
+    shoulder, elbow = (Joint(name, REVOLUTE, (0.0, 1.0, 0.0), damping=0.05) for name in ("shoulder", "elbow"))
+    upper = Body("upper", None, Pose(), (shoulder,), rod)
+    lower = Body("lower", "upper", Pose((0.0, 0.0, -0.4)), (elbow,), rod)
+    strong = Actuator("strong", "shoulder", "position", kp=120.0, kd=10.0, force=10.0)
+    weak = Actuator("weak", "elbow", "position", kp=30.0, kd=2.0, force=2.5)
+    scene = Scene()
+    scene.add_robot(Robot("arm", (upper, lower), (strong, weak)))
+
+    def targets(steps: int, dt: float) -> Tensor:
+        time = dt * torch.arange(steps, dtype=torch.float64)[:, None]
+        return torch.tensor([0.9, 0.6], dtype=torch.float64) * (12.0 * time).sin()
+
+    given: dict[str, Any] = {"u": targets}
+    return curve(compile(scene), 0.6, coordinate(1), by_q={0: 1.0}, **given)
+
+
 def sliding_block() -> Curve:
     """A block slides on the ground until it sticks: where, by its speed at the start; v^2 / 2 mu g."""
     return curve(box(friction=0.4), 0.5, coordinate(X), q={Z: 0.06}, v={VX: 1.2}, by_v={VX: 1.0})

@@ -131,6 +131,7 @@ CASES = (
     Case("ball joint hits its limit", rigid.ball_limit, window=0.1),
     Case("dry friction of a joint", rigid.dry_friction, window=0.1, quick=True),
     Case("actuator at its force limit", rigid.force_limit, window=0.1),
+    Case("arm of two links at its force limits", rigid.arm_at_force_limit, window=0.1),
     Case("block slides and sticks", rigid.sliding_block, window=0.1, quick=True),
     Case("box on a moving platform, e = 0", lambda: rigid.platform(0.0, X)),
     Case("box on a moving platform, e = 0.5", lambda: rigid.platform(0.5, Z)),
