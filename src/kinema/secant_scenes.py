@@ -282,9 +282,9 @@ def platform(restitution: float, of: int) -> Curve:
     return curve(compile(scene), 0.4, coordinate(2 + of), q={4: 0.45}, v=start, by_q={4: 1.0}, **motion)
 
 
-def box_on_box(restitution: float) -> Curve:
+def box_on_box(**contact: Any) -> Curve:
     """A tilted box falls on an edge of another that stands still: where it is then, by the height it falls from."""
-    scene = Scene(contact=Contact(restitution=restitution, friction=0.2, time_of_impact=True))
+    scene = Scene(contact=Contact(friction=0.2, **contact))
     low = Shape(BOX, (0.1, 0.1, 0.05))
     scene.add_robot(Robot("low", (Body("low", None, Pose(), (), None, (low,)),)))
     scene.add_robot(loose(Shape(BOX, (0.1, 0.1, 0.05)), "high"))

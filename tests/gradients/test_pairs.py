@@ -132,7 +132,8 @@ def test_normals_are_unit_and_swapped_shapes_are_mirrored(name):
     if first is second:
         other = family({**given, **{k[:-1] + "12"[k[-1] == "1"]: v for k, v in given.items()}})
         # Swapped, another axis may be the first within the bias.
-        assert np.isclose(other.least, found.least, atol=1e-12).mean() > (0.9 if family.pairs == 4 else 0.99)
+        near = 1e-6 if family.kernel is boxes.touch_box_box else 1e-12  # one of two boxes is grown by this share
+        assert np.isclose(other.least, found.least, atol=near).mean() > (0.9 if family.pairs == 4 else 0.99)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -175,11 +176,11 @@ def one(
     return {k: torch.tensor([v], dtype=torch.float64) for k, v in (given | {"offset1": FLAT, "offset2": FLAT}).items()}
 
 
-def check(found, k: int, gap: float, point: tuple[float, ...], normal: tuple[float, ...]) -> None:
+def check(found, k: int, gap: float, point: tuple[float, ...], normal: tuple[float, ...], atol: float = 1e-12) -> None:
     """One candidate of the first pair."""
-    assert abs(found.gap[0, k].item() - gap) < 1e-12
-    assert np.allclose(found.point[0, k].detach(), point, atol=1e-12)
-    assert np.allclose(found.normal[0, k].detach(), normal, atol=1e-12)
+    assert abs(found.gap[0, k].item() - gap) < atol
+    assert np.allclose(found.point[0, k].detach(), point, atol=atol)
+    assert np.allclose(found.normal[0, k].detach(), normal, atol=atol)
 
 
 def test_two_spheres():
@@ -325,11 +326,13 @@ def test_crossed_edges_of_boxes():
     """Two cubes of half size 0.1, each on an edge, the edges along x and y and 0.01 apart."""
     high = 0.1 * np.sqrt(2)
     given = one((0.1,) * 3, (0.03, 0.02, 2 * high + 0.01), (np.pi / 4, 0, 0), (0.1,) * 3, FLAT, (0, np.pi / 4, 0))
-    found = FAMILIES["box_box"](given)
-    check(found, 0, 0.01, (0, 0.02, high + 0.005), (0, 0, 1))
-    assert (found.gap[0, 1:] == FAR).all()
-    given["at1"] = given["at1"] - torch.tensor([0, 0, 0.02], dtype=torch.float64)
-    check(FAMILIES["box_box"](given), 0, -0.01, (0, 0.02, high - 0.005), (0, 0, 1))
+    for depth, gap in ((0.0, 0.01), (0.02, -0.01)):
+        lower = {**given, "at1": given["at1"] - torch.tensor([0, 0, depth], dtype=torch.float64)}
+        found = FAMILIES["box_box"](lower)
+        nearest = int(found.gap[0].argmin())
+        check(found, nearest, gap, (0, 0.02, high + 0.5 * gap), (0, 0, 1), atol=1e-6)  # one box is grown by that share
+        others = found.gap[0][torch.arange(boxes.CANDIDATES) != nearest]
+        assert (others > gap + 0.05).all()  # other corners of the faces beside the edges
 
 
 def test_degenerate_boxes_are_finite():
@@ -367,14 +370,14 @@ def four(given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def test_cubes_touch_as_boxes_do():
-    """The same places, in any order, wherever the two kernels agree on the axis: their bias differs."""
+    """The same places, in any order, wherever both take one axis; their faces are grown by different lengths."""
     _, given = case("box and box", 5, 400)
     one_way, other = FAMILIES["box_box"](given), FAMILIES["cube_cube"](given)
-    same = np.abs(one_way.least - other.least) < 1e-9
-    assert same.mean() > 0.97
+    same = (one_way.normal[:, 0] - other.normal[:, 0]).abs().amax(-1).numpy() < 1e-9
+    assert same.mean() > 0.9
     for i in np.flatnonzero(same):
         a, b = (f.point[i].numpy()[f.exists[i]] for f in (one_way, other))
-        assert len(a) == len(b) and np.allclose(a[np.lexsort(a.round(7).T)], b[np.lexsort(b.round(7).T)], atol=1e-6)
+        assert len(a) == len(b) and np.allclose(a[np.lexsort(a.round(7).T)], b[np.lexsort(b.round(7).T)], atol=1e-4)
 
 
 def test_a_prism_stands_on_a_prism_on_eight_places_around():
