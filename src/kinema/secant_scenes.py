@@ -176,6 +176,34 @@ def terrain() -> Curve:
     return curve(compile(scene), 0.5, coordinate(X), q={X: 0.1, 1: 0.13, Z: 1.0}, by_q={Z: 1.0})
 
 
+def rolling(heights: np.ndarray, slope: float, start: Numbers, time: float) -> Curve:
+    """A ball rolls down a face of terrain and on over edges: where it is then, by where on the face it starts.
+
+    Args:
+        heights: Of 4 m of the terrain along x [m].
+        slope: Of the face along x [-].
+        start: Where the ball touches the face, along x and z [m].
+        time: How long it rolls [s].
+    """
+    scene = Scene(contact=Contact(friction=0.5))
+    scene.add_terrain(height_field(np.tile(heights, (len(heights), 1)), 4.0, 4.0))
+    scene.add_robot(loose(Shape(SPHERE, (0.1,))))
+    up = np.array([-slope, 1.0]) / np.hypot(slope, 1.0)
+    x, z = np.array(start) + 0.1 * up
+    return curve(compile(scene), time, coordinate(X), q={X: x, 1: 0.13, Z: z}, by_q={X: 1.0, Z: slope})
+
+
+def bowl() -> Curve:
+    """A ball rolls down a bowl whose faces are 8 degrees apart."""
+    return rolling(0.15 * np.linspace(-2, 2, 9) ** 2, -0.225, (-0.87, 0.12075), 0.9)
+
+
+def valley(angle: float, time: float) -> Curve:
+    """A ball rolls through a valley between faces that are so far apart [degrees]."""
+    slope = float(np.tan(np.radians(angle / 2)))
+    return rolling(slope * np.abs(np.linspace(-2, 2, 9)), -slope, (-0.4, 0.4 * slope), time)
+
+
 def landing(of: int, **contact: Any) -> Curve:
     """A quadruped lands at 1 m/s: where its trunk is then, by the height it falls from."""
     scene = Scene(contact=Contact(**contact))

@@ -249,7 +249,7 @@ def test_cylinders_as_prisms():
 
 
 def test_balls_on_terrain():
-    """Centres above the ground: coal's distance to the triangles."""
+    """Centres above the ground: coal's distance to the triangles, or less where a shallow valley is rounded off."""
     random = np.random.default_rng(0)
     family, mesh = terrain_family(terrain.touch_ball_terrain, terrain.BALL_CANDIDATES, hills()), hills()
     n = 400
@@ -268,7 +268,10 @@ def test_balls_on_terrain():
     gap, r = found.gap[:, 0].numpy(), given["size1"][:, 0].numpy()
     near = distance < r + 0.3
     away = found.exists[:, 0] & (gap + r > 1e-3)
-    assert 0.3 < away.mean() < 1 and np.allclose((gap + r)[away], distance[away], atol=1e-5)
+    off = (distance - gap - r)[away]
+    most = 0.25 * (1 / terrain.VALLEY - 1) * distance[away]
+    assert 0.3 < away.mean() < 1 and (off > -1e-5).all() and (off < most + 1e-5).all()
+    assert 0.6 < (off < 1e-5).mean() < 0.99
     assert (near | ~found.exists[:, 0])[gap + r > 0].all()
     below = found.exists[:, 0] & (gap + r < -1e-3)
     assert below.mean() > 0.05

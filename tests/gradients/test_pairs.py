@@ -434,6 +434,31 @@ def test_a_ball_in_a_valley_touches_both_sides():
         check(found, c, distance - 0.2, tuple(np.array([0.01, 0.1, 0.3]) - 0.5 * (distance + 0.2) * n), tuple(n))
 
 
+@pytest.mark.parametrize("angle", [0.02, 0.14, 0.4])  # rad
+def test_a_shallow_valley_is_rounded_off(angle):
+    """A ball across it: the normal turns evenly while the centre is over both faces, and nothing jumps.
+
+    At the bottom the distance is less than that to the faces, by a quarter of d (1 / cos(angle) - 1).
+    """
+    slope = np.tan(angle / 2)
+    x = np.linspace(-2, 2, 9)
+    family = terrain_family(terrain.touch_ball_terrain, 2, height_field(np.repeat(slope * np.abs(x)[:, None], 9, 1), 2))
+    d = 0.2  # over the faces
+    across = np.linspace(-0.1, 0.1, 4001) if angle > 0.1 else np.linspace(-0.01, 0.01, 4001)
+    at = np.stack([across, np.full_like(across, 0.1), slope * np.abs(across) + d / np.cos(angle / 2)], 1)
+    at = np.concatenate([at, at[:3]])
+    given = {k: v.expand(len(at), -1) for k, v in one((d, 0, 0), FLAT, FLAT, FLAT).items()}
+    found = family({**given, "at1": torch.tensor(at)})
+    gap, n = found.gap[:4001, 0].numpy(), found.normal[:4001, 0].numpy()
+    assert (found.gap[:, 1] == FAR).all()
+    turn, s = np.arctan2(n[:, 0], n[:, 2]), across / np.cos(angle / 2)  # along a face, from the middle
+    border = d * (np.tan(angle) - np.tan(angle / 2))
+    assert np.allclose(np.abs(turn[np.abs(s) > 1.01 * border]), angle / 2, atol=1e-9)
+    assert np.allclose(gap[np.abs(s) > 1.01 * border], 0.0, atol=1e-9)
+    assert np.abs(np.diff(turn)).max() < 0.6 * angle * np.diff(s).max() / border
+    assert gap[2000] == pytest.approx(-0.25 * d * (1 / np.cos(angle) - 1), rel=1e-6) and abs(turn[2000]) < 1e-9
+
+
 def test_over_a_ridge_under_a_valley_and_beyond_the_border():
     x = np.linspace(-2, 2, 9)
     ridge = terrain_family(terrain.touch_corner_terrain, 1, height_field(np.repeat(-np.abs(x)[:, None], 9, 1), 2.0))
