@@ -6,14 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import kinema as kn
 from kinema import secant_scenes as rigid
 from kinema.fit.gradient_report import draw_line
-from kinema.scene.description import SPHERE, Shape
-from kinema.scene.shapes.height_field import height_field
 from kinema.secant_scenes import Curve
 
 ROOT = Path(__file__).parents[1]
@@ -58,10 +55,10 @@ def switches() -> Any:
         "A number at the end of a motion, by one at its start: gradients as tangents",
         {
             "dry friction: kinks": _check(rigid.dry_friction(), 0.1, 2e-2),
-            "a servo leaves its force limit: small jumps": _check(rigid.force_limit(), 0.02, 2e-2),
+            "a servo leaves its force limit: kinks": _check(rigid.force_limit(), 0.02, 2e-2),
             "a margin shorter than a step: jumps": _check(_margin(), 0.008, 2e-3),
-            "the threshold of restitution: one jump": _check(_threshold(), 1.2e-4, 5e-5),
-            "shallow edges of terrain: jumps": _check(_bowl(), 0.02, 4e-3),
+            "the threshold of restitution: kinks": _check(_threshold(), 1.2e-4, 5e-5),
+            "shallow edges of terrain: smooth": _check(rigid.bowl(), 0.02, 4e-3),
             "a box that is almost balanced: very steep": _check(rigid.toppling(), 0.05, 1e-3),
         },
         columns=3,
@@ -83,13 +80,3 @@ def _threshold() -> Curve:
     """A ball falls by half a millimetre: it arrives with 0.1 m/s, from which on it bounces."""
     model = rigid.ball(restitution=0.8, threshold=0.1)
     return rigid.curve(model, 0.018, rigid.coordinate(rigid.Z), q={rigid.Z: 0.1 + 5.1e-4}, by_q={rigid.Z: 1.0})
-
-
-def _bowl() -> Curve:
-    """A ball rolls down a bowl whose faces are 8 degrees apart."""
-    heights = np.tile(0.15 * np.linspace(-2, 2, 9) ** 2, (9, 1))
-    scene = kn.Scene(contact=kn.Contact(friction=0.5))
-    scene.add_terrain(height_field(heights, 4.0, 4.0))
-    scene.add_robot(rigid.loose(Shape(SPHERE, (0.1,))))
-    start = {0: -0.6, 1: 0.13, 2: 0.162}
-    return rigid.curve(kn.compile(scene), 0.5, rigid.coordinate(0), q=start, by_q={0: 1.0})

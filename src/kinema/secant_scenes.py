@@ -176,6 +176,34 @@ def terrain() -> Curve:
     return curve(compile(scene), 0.5, coordinate(X), q={X: 0.1, 1: 0.13, Z: 1.0}, by_q={Z: 1.0})
 
 
+def rolling(heights: np.ndarray, slope: float, start: Numbers, time: float) -> Curve:
+    """A ball rolls down a face of terrain and on over edges: where it is then, by where on the face it starts.
+
+    Args:
+        heights: Of 4 m of the terrain along x [m].
+        slope: Of the face along x [-].
+        start: Where the ball touches the face, along x and z [m].
+        time: How long it rolls [s].
+    """
+    scene = Scene(contact=Contact(friction=0.5))
+    scene.add_terrain(height_field(np.tile(heights, (len(heights), 1)), 4.0, 4.0))
+    scene.add_robot(loose(Shape(SPHERE, (0.1,))))
+    up = np.array([-slope, 1.0]) / np.hypot(slope, 1.0)
+    x, z = np.array(start) + 0.1 * up
+    return curve(compile(scene), time, coordinate(X), q={X: x, 1: 0.13, Z: z}, by_q={X: 1.0, Z: slope})
+
+
+def bowl() -> Curve:
+    """A ball rolls down a bowl whose faces are 8 degrees apart."""
+    return rolling(0.15 * np.linspace(-2, 2, 9) ** 2, -0.225, (-0.87, 0.12075), 0.9)
+
+
+def valley(angle: float, time: float) -> Curve:
+    """A ball rolls through a valley between faces that are so far apart [degrees]."""
+    slope = float(np.tan(np.radians(angle / 2)))
+    return rolling(slope * np.abs(np.linspace(-2, 2, 9)), -slope, (-0.4, 0.4 * slope), time)
+
+
 def landing(of: int, **contact: Any) -> Curve:
     """A quadruped lands at 1 m/s: where its trunk is then, by the height it falls from."""
     scene = Scene(contact=Contact(**contact))
@@ -242,6 +270,25 @@ def force_limit() -> Curve:
     return slider(0.6, Joint("slide", PRISMATIC, (1.0, 0.0, 0.0)), actuators=(servo,), q={0: -0.5}, by_q={0: 1.0})
 
 
+def arm_at_force_limit() -> Curve:
+    """A hanging arm of two links is lifted by servos, which reach their limits and leave them: an angle, by another."""
+    rod = MassProperties(1.0, (0.0, 0.0, -0.2), (2e-2, 0.0, 0.0, 2e-2, 0.0, 1e-3))
+    shoulder, elbow = (Joint(name, REVOLUTE, (0.0, 1.0, 0.0), damping=0.05) for name in ("shoulder", "elbow"))
+    upper = Body("upper", None, Pose(), (shoulder,), rod)
+    lower = Body("lower", "upper", Pose((0.0, 0.0, -0.4)), (elbow,), rod)
+    strong = Actuator("strong", "shoulder", "position", kp=120.0, kd=10.0, force=10.0)
+    weak = Actuator("weak", "elbow", "position", kp=30.0, kd=2.0, force=2.5)
+    scene = Scene()
+    scene.add_robot(Robot("arm", (upper, lower), (strong, weak)))
+
+    def targets(steps: int, dt: float) -> Tensor:
+        time = dt * torch.arange(steps, dtype=torch.float64)[:, None]
+        return torch.tensor([0.9, 0.6], dtype=torch.float64) * (12.0 * time).sin()
+
+    given: dict[str, Any] = {"u": targets}
+    return curve(compile(scene), 0.6, coordinate(1), by_q={0: 1.0}, **given)
+
+
 def sliding_block() -> Curve:
     """A block slides on the ground until it sticks: where, by its speed at the start; v^2 / 2 mu g."""
     return curve(box(friction=0.4), 0.5, coordinate(X), q={Z: 0.06}, v={VX: 1.2}, by_v={VX: 1.0})
@@ -263,9 +310,9 @@ def platform(restitution: float, of: int) -> Curve:
     return curve(compile(scene), 0.4, coordinate(2 + of), q={4: 0.45}, v=start, by_q={4: 1.0}, **motion)
 
 
-def box_on_box(restitution: float) -> Curve:
+def box_on_box(**contact: Any) -> Curve:
     """A tilted box falls on an edge of another that stands still: where it is then, by the height it falls from."""
-    scene = Scene(contact=Contact(restitution=restitution, friction=0.2, time_of_impact=True))
+    scene = Scene(contact=Contact(friction=0.2, **contact))
     low = Shape(BOX, (0.1, 0.1, 0.05))
     scene.add_robot(Robot("low", (Body("low", None, Pose(), (), None, (low,)),)))
     scene.add_robot(loose(Shape(BOX, (0.1, 0.1, 0.05)), "high"))

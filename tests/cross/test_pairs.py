@@ -147,24 +147,25 @@ BOX_BOX = Family(boxes.touch_box_box, boxes.CANDIDATES)
 
 
 def test_box_and_box():
-    """Definitions differ: our gaps are between places on both surfaces along one of fifteen axes.
+    """Definitions differ: our gaps are between places on both surfaces along a mean of the best of fifteen axes.
 
-    Overlapping: the axis is coal's, up to the bias between kinds of axes, and some place overlaps, none deeper than
-    coal's depth (which the deepest corner may have beside the reference face). Apart: no gap is less than the
+    Overlapping: the axis is coal's, or a mean of almost equal ones, and some place overlaps, none deeper than coal's
+    depth along that mean (which the deepest corner may have beside the reference face). Apart: no gap is less than the
     distance, and most are equal to it; where the nearest places are a corner and an edge or corner, they are not.
     """
     found, distance, _, given = compare(BOX_BOX, "box", "box", 0.9)
     overlap, some = distance < 0, found.exists.any(1)
-    bias = boxes.BIAS * np.minimum(given["size1"].numpy().min(1), given["size2"].numpy().min(1)) + GJK
+    fade = boxes.FADE / sum((1 / given[k].numpy()).sum(1) for k in ("size1", "size2")) + GJK
     along = separation(nearest_normals(found), given)
     same = np.abs(found.least - distance) < 1e-5
     print(f"overlap {overlap.mean():.0%}; same gap {same[overlap].mean():.1%}, apart {same[~overlap].mean():.0%}; "
           f"apart without candidates {(~some[~overlap]).mean():.0%}")  # fmt: skip
     assert 0.2 < overlap.mean() < 0.8
     assert some[overlap].all() and (found.least[overlap] < 0).all()
-    assert (np.abs(along - distance) < bias)[overlap].all()
-    assert (found.least > distance - bias)[overlap].all() and (found.least > distance - GJK)[~overlap].all()
-    assert same[overlap].mean() > 0.98 and same[~overlap].mean() > 0.6
+    assert (along < distance + GJK)[overlap].all() and (along > np.sqrt(3) * distance - fade)[overlap].all()
+    assert (along > distance - fade)[overlap].mean() > 0.97
+    assert (found.least > along - GJK)[overlap].all() and (found.least > distance - GJK)[~overlap].all()
+    assert same[overlap].mean() > 0.9 and same[~overlap].mean() > 0.6
 
 
 PLANE = {
@@ -248,7 +249,7 @@ def test_cylinders_as_prisms():
 
 
 def test_balls_on_terrain():
-    """Centres above the ground: coal's distance to the triangles."""
+    """Centres above the ground: coal's distance to the triangles, or less where a shallow valley is rounded off."""
     random = np.random.default_rng(0)
     family, mesh = terrain_family(terrain.touch_ball_terrain, terrain.BALL_CANDIDATES, hills()), hills()
     n = 400
@@ -267,7 +268,10 @@ def test_balls_on_terrain():
     gap, r = found.gap[:, 0].numpy(), given["size1"][:, 0].numpy()
     near = distance < r + 0.3
     away = found.exists[:, 0] & (gap + r > 1e-3)
-    assert 0.3 < away.mean() < 1 and np.allclose((gap + r)[away], distance[away], atol=1e-5)
+    off = (distance - gap - r)[away]
+    most = 0.25 * (1 / terrain.VALLEY - 1) * distance[away]
+    assert 0.3 < away.mean() < 1 and (off > -1e-5).all() and (off < most + 1e-5).all()
+    assert 0.6 < (off < 1e-5).mean() < 0.99
     assert (near | ~found.exists[:, 0])[gap + r > 0].all()
     below = found.exists[:, 0] & (gap + r < -1e-3)
     assert below.mean() > 0.05

@@ -88,6 +88,34 @@ def test_a_linkage_with_everything(steps, tolerance, h, loop):
     assert counts.at_limits >= 3 * steps and counts.switches <= 0.05 * counts.cases, counts
 
 
+def test_servos_beyond_their_bounds():
+    """Where a servo turns from implicit to constant, by all its numbers, against central differences."""
+    hinge = {"kind": "revolute", "axis": (0.0, 1.0, 0.0), "damping": 0.05}
+    rod = MassProperties(1.0, (0.0, 0.0, -0.2), (0.03, 0.0, 0.0, 0.03, 0.0, 0.01))
+    links = (
+        Body("a", None, Pose(), (Joint("a", **hinge),), rod),
+        Body("b", "a", Pose((0.0, 0.0, -0.4)), (Joint("b", **hinge),), rod),
+    )
+    motors = Actuator("m", "a", "position", kp=60.0, kd=6.0, force=9.0), Actuator("n", "b", "velocity", kd=2.0, force=2)
+    scene = kn.Scene()
+    scene.add_robot(Robot("arm", links, motors))
+    model = kn.compile(scene)
+    names = [f"arm/{n}" for n in ("m/kp", "m/kd", "m/force", "n/kd", "n/force")]
+    start = [torch.tensor(x, dtype=torch.float64) for x in ([0.1, 0.2], [0.4, -0.3], [0.34, 0.96])]
+    point = [*start, *model.parameters(*names).values()]
+
+    def end(q, v, u, *values):
+        given = dict(zip(names, values, strict=True))
+        path = kn.simulate(model, q, v, u=u.expand(3, 2), steps=3, dt=2e-3, params=given, progress=False)
+        return torch.cat([path.q_end, path.v_end])
+
+    (q, v, u), shares = start, []
+    for force, bound in ((60.0 * (u[0] - q[0] - 2e-3 * v[0]) - 6.0 * v[0], 9.0), (2.0 * (u[1] - v[1]), 2.0)):
+        shares.append(float(force) / bound)
+    assert all(1.05 < share < 1.45 for share in shares), shares
+    assert torch.autograd.gradcheck(end, [x.clone().requires_grad_() for x in point], eps=1e-6, atol=1e-8, rtol=1e-6)
+
+
 SHAPES = {
     "sphere": Shape("sphere", (0.1,)),
     "capsule": Shape("capsule", (0.06, 0.1), Pose((0.01, 0.0, 0.0), (0.7, 0.1, 0.7, 0.1))),

@@ -132,7 +132,8 @@ def test_normals_are_unit_and_swapped_shapes_are_mirrored(name):
     if first is second:
         other = family({**given, **{k[:-1] + "12"[k[-1] == "1"]: v for k, v in given.items()}})
         # Swapped, another axis may be the first within the bias.
-        assert np.isclose(other.least, found.least, atol=1e-12).mean() > (0.9 if family.pairs == 4 else 0.99)
+        near = 1e-6 if family.kernel is boxes.touch_box_box else 1e-12  # one of two boxes is grown by this share
+        assert np.isclose(other.least, found.least, atol=near).mean() > (0.9 if family.pairs == 4 else 0.99)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -175,11 +176,11 @@ def one(
     return {k: torch.tensor([v], dtype=torch.float64) for k, v in (given | {"offset1": FLAT, "offset2": FLAT}).items()}
 
 
-def check(found, k: int, gap: float, point: tuple[float, ...], normal: tuple[float, ...]) -> None:
+def check(found, k: int, gap: float, point: tuple[float, ...], normal: tuple[float, ...], atol: float = 1e-12) -> None:
     """One candidate of the first pair."""
-    assert abs(found.gap[0, k].item() - gap) < 1e-12
-    assert np.allclose(found.point[0, k].detach(), point, atol=1e-12)
-    assert np.allclose(found.normal[0, k].detach(), normal, atol=1e-12)
+    assert abs(found.gap[0, k].item() - gap) < atol
+    assert np.allclose(found.point[0, k].detach(), point, atol=atol)
+    assert np.allclose(found.normal[0, k].detach(), normal, atol=atol)
 
 
 def test_two_spheres():
@@ -325,11 +326,13 @@ def test_crossed_edges_of_boxes():
     """Two cubes of half size 0.1, each on an edge, the edges along x and y and 0.01 apart."""
     high = 0.1 * np.sqrt(2)
     given = one((0.1,) * 3, (0.03, 0.02, 2 * high + 0.01), (np.pi / 4, 0, 0), (0.1,) * 3, FLAT, (0, np.pi / 4, 0))
-    found = FAMILIES["box_box"](given)
-    check(found, 0, 0.01, (0, 0.02, high + 0.005), (0, 0, 1))
-    assert (found.gap[0, 1:] == FAR).all()
-    given["at1"] = given["at1"] - torch.tensor([0, 0, 0.02], dtype=torch.float64)
-    check(FAMILIES["box_box"](given), 0, -0.01, (0, 0.02, high - 0.005), (0, 0, 1))
+    for depth, gap in ((0.0, 0.01), (0.02, -0.01)):
+        lower = {**given, "at1": given["at1"] - torch.tensor([0, 0, depth], dtype=torch.float64)}
+        found = FAMILIES["box_box"](lower)
+        nearest = int(found.gap[0].argmin())
+        check(found, nearest, gap, (0, 0.02, high + 0.5 * gap), (0, 0, 1), atol=1e-6)  # one box is grown by that share
+        others = found.gap[0][torch.arange(boxes.CANDIDATES) != nearest]
+        assert (others > gap + 0.05).all()  # other corners of the faces beside the edges
 
 
 def test_degenerate_boxes_are_finite():
@@ -367,14 +370,14 @@ def four(given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def test_cubes_touch_as_boxes_do():
-    """The same places, in any order, wherever the two kernels agree on the axis: their bias differs."""
+    """The same places, in any order, wherever both take one axis; their faces are grown by different lengths."""
     _, given = case("box and box", 5, 400)
     one_way, other = FAMILIES["box_box"](given), FAMILIES["cube_cube"](given)
-    same = np.abs(one_way.least - other.least) < 1e-9
-    assert same.mean() > 0.97
+    same = (one_way.normal[:, 0] - other.normal[:, 0]).abs().amax(-1).numpy() < 1e-9
+    assert same.mean() > 0.9
     for i in np.flatnonzero(same):
         a, b = (f.point[i].numpy()[f.exists[i]] for f in (one_way, other))
-        assert len(a) == len(b) and np.allclose(a[np.lexsort(a.round(7).T)], b[np.lexsort(b.round(7).T)], atol=1e-6)
+        assert len(a) == len(b) and np.allclose(a[np.lexsort(a.round(7).T)], b[np.lexsort(b.round(7).T)], atol=1e-4)
 
 
 def test_a_prism_stands_on_a_prism_on_eight_places_around():
@@ -429,6 +432,31 @@ def test_a_ball_in_a_valley_touches_both_sides():
     for c, side in enumerate((-1, 1)):
         distance, n = (0.3 + side * 0.01) * w, np.array([side * w, 0, w])
         check(found, c, distance - 0.2, tuple(np.array([0.01, 0.1, 0.3]) - 0.5 * (distance + 0.2) * n), tuple(n))
+
+
+@pytest.mark.parametrize("angle", [0.02, 0.14, 0.4])  # rad
+def test_a_shallow_valley_is_rounded_off(angle):
+    """A ball across it: the normal turns evenly while the centre is over both faces, and nothing jumps.
+
+    At the bottom the distance is less than that to the faces, by a quarter of d (1 / cos(angle) - 1).
+    """
+    slope = np.tan(angle / 2)
+    x = np.linspace(-2, 2, 9)
+    family = terrain_family(terrain.touch_ball_terrain, 2, height_field(np.repeat(slope * np.abs(x)[:, None], 9, 1), 2))
+    d = 0.2  # over the faces
+    across = np.linspace(-0.1, 0.1, 4001) if angle > 0.1 else np.linspace(-0.01, 0.01, 4001)
+    at = np.stack([across, np.full_like(across, 0.1), slope * np.abs(across) + d / np.cos(angle / 2)], 1)
+    at = np.concatenate([at, at[:3]])
+    given = {k: v.expand(len(at), -1) for k, v in one((d, 0, 0), FLAT, FLAT, FLAT).items()}
+    found = family({**given, "at1": torch.tensor(at)})
+    gap, n = found.gap[:4001, 0].numpy(), found.normal[:4001, 0].numpy()
+    assert (found.gap[:, 1] == FAR).all()
+    turn, s = np.arctan2(n[:, 0], n[:, 2]), across / np.cos(angle / 2)  # along a face, from the middle
+    border = d * (np.tan(angle) - np.tan(angle / 2))
+    assert np.allclose(np.abs(turn[np.abs(s) > 1.01 * border]), angle / 2, atol=1e-9)
+    assert np.allclose(gap[np.abs(s) > 1.01 * border], 0.0, atol=1e-9)
+    assert np.abs(np.diff(turn)).max() < 0.6 * angle * np.diff(s).max() / border
+    assert gap[2000] == pytest.approx(-0.25 * d * (1 / np.cos(angle) - 1), rel=1e-6) and abs(turn[2000]) < 1e-9
 
 
 def test_over_a_ridge_under_a_valley_and_beyond_the_border():

@@ -222,6 +222,29 @@ def test_a_velocity_servo_reaches_its_speed():
     assert float(bounded.v_end[0]) == pytest.approx(1.0 / MASS, rel=1e-6)
 
 
+@pytest.mark.parametrize(("kind", "words"), [("position", {"kp": 50.0}), ("velocity", {})])
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_a_servo_passes_its_bound_without_a_jump(kind, words, side):
+    """Its force by the speed: level beyond the bound and implicit below it, m v' + stiff a = f, joined by a ramp."""
+    model, dt, bound, kd = driven(kind=kind, kd=20.0, force=3.0, **words), 0.01, 3.0, 20.0
+    f = side * torch.linspace(2.0, 6.0, 4001, dtype=torch.float64)  # the force with the speed at the start
+    kp = words.get("kp", 0.0)
+    v = -f[:, None] / (kd + dt * kp)
+    start, u = torch.zeros_like(v), torch.zeros(len(f), 1, 1, dtype=torch.float64)
+    path = kn.simulate(model, start, v, u=u, steps=1, dt=dt, progress=False)
+    a, stiff = (path.v_end - v)[:, 0] / dt, dt * (kd + dt * kp)
+    below, beyond = f.abs() <= bound, f.abs() >= 1.5 * bound
+    assert torch.allclose(a[below], f[below] / (MASS + stiff), rtol=1e-9)
+    assert torch.allclose(a[beyond].abs(), torch.full_like(a[beyond], bound / MASS), rtol=1e-9)
+    assert float(a.diff().abs().max()) < 1.1 * float(f.diff().abs().max()) / MASS  # as a switch it jumps by 0.13
+    assert (side * a.diff() > -1e-12).all()
+
+
+def test_a_servo_without_force_does_nothing():
+    path = run(driven(kind="velocity", kd=40.0, force=0.0), v=[0.4], u=constant([0.7]))
+    assert float(path.v_end[0]) == pytest.approx(0.4, rel=1e-12)
+
+
 def test_bad_actuators_and_controls_are_named():
     with pytest.raises(kn.ModelError, match="drives 's/wheel', which does not move"):
         model_of(Robot("s", slider().bodies, (Actuator("m", "wheel"),)))

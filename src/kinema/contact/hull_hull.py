@@ -1,8 +1,9 @@
-"""Convex polyhedra against each other: separating axes over faces and pairs of edges, then a polygon or one place.
+"""Convex polyhedra against each other: separating axes over faces and pairs of edges, then a polygon.
 
-As for boxes, the normal is the axis along which the hulls are farthest apart or overlap least: a normal of a face, or
-the product of two edges whose arcs of normals cross, so that they span a face of the Minkowski difference [Gregorius
-2013]. Later kinds of axes (faces of the first hull, of the second, edges) must be better by BIAS.
+The normal is the axis along which the hulls are farthest apart or overlap least: a normal of a face, or the product of
+two edges whose arcs of normals cross, so that they span a face of the Minkowski difference [Gregorius 2013]. Later
+kinds of axes (faces of the first hull, of the second, edges) must be better by BIAS. As for boxes, places are corners
+of what two faces share, seen along the normal: of two edges, those beside them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from kinema.lang import (
     Array,
     Float,
     Int,
-    abs,
     cos,
     cross,
     dot,
@@ -35,6 +35,7 @@ CANDIDATES = 8
 BIAS = 1e-3  # of the lesser reach: by so much an axis of a later kind must be better
 PARALLEL = 1e-6  # square of the sine of an angle: edges below it are parallel
 GROWN = 1e-6  # share of the reach by which the reference face is grown, so that equal faces share their corners
+STEEP = 1e-2  # cosine between a face and the normal: faces beside the edge of a blade are taken as if they had it
 MOST = 64  # corners of a polygon before eight of them are chosen
 
 
@@ -112,18 +113,22 @@ def put_polygon(
     Rb: mat33,
     pb: vec3,
     scale_b: vec3,
+    n: vec3,
+    on: vec3,
     grown: Float,
     mirror: Float,
     overlap,
 ):
-    """Write corners of what face f of hull a and the face of hull b against it share.
+    """Write corners of what face f of hull a and the face of hull b against it share, seen along n.
 
     Pose R, p [m] and scale are given for both; the reference face is grown by `grown` [m]; `mirror` is 1 if hull a is
-    the second one, else -1; `overlap` says whether the hulls do. If there are more than eight corners, the one with
-    the least gap is taken, and those that are farthest along seven directions.
+    the second one, else -1; `overlap` says whether the hulls do. The unit normal n points out of hull a, whose farthest
+    place along it is `on` [m]; both are in the frame of a. If there are more than eight corners, the one with the least
+    gap is taken, and those that are farthest along seven directions.
     """
     C, t = transpose(Ra) @ Rb, transpose(Ra) @ (pb - pa)
-    n, offset = face_plane(hulls, f, scale_a)
+    up, offset = face_plane(hulls, f, scale_a)
+    n_up = max(dot(n, up), STEEP)
     g = against(hulls, b, scale_b, transpose(C) @ n)
     m, level = face_plane(hulls, g, scale_b)
     m = C @ m
@@ -132,8 +137,8 @@ def put_polygon(
     side = hulls.vertex[hulls.corner[first + 1]] - hulls.vertex[hulls.corner[first]]
     scaled = times(scale_a, side)
     ex = normalize(scaled if dot(scaled, scaled) > 0.0 else side)
-    ey = cross(n, ex)
-    found = local(vec3, MOST)  # (x, y, gap) along the axes ex, ey, n
+    ey = cross(up, ex)
+    found = local(vec3, MOST)  # (x, y, gap) along the axes ex, ey of the face, and n
     count = 0
     for k in range(hulls.corner_count[g]):
         x = C @ times(scale_b, hulls.vertex[hulls.corner[hulls.corner_start[g] + k]]) + t
@@ -141,7 +146,8 @@ def put_polygon(
         low, high = 0.0, 1.0
         for j in range(hulls.corner_count[f]):
             y = times(scale_a, hulls.vertex[hulls.corner[first + j]])
-            out = normalize(cross(times(scale_a, hulls.vertex[next_corner(hulls, f, j)]) - y, n))
+            out = normalize(cross(times(scale_a, hulls.vertex[next_corner(hulls, f, j)]) - y, up))
+            out = out - (dot(out, n) / n_up) * up  # seen along n
             start, rate = dot(out, x - y) - grown, dot(out, step)
             if rate > TINY * grown:
                 high = min(high, -start / rate)
@@ -153,7 +159,8 @@ def put_polygon(
             # The end of an edge is the start of the next one.
             if low <= high and (end == 0 or high < 1.0) and count < MOST:
                 z = x + select(end == 0, low, high) * step
-                found[count] = vec3(dot(ex, z), dot(ey, z), dot(n, z) - offset)
+                gap = (dot(up, z) - offset) / n_up
+                found[count] = vec3(dot(ex, z - gap * n), dot(ey, z - gap * n), gap)
                 count = count + 1
     for k in range(hulls.corner_count[f]):
         x = times(scale_a, hulls.vertex[hulls.corner[first + k]])
@@ -167,6 +174,7 @@ def put_polygon(
         if inside and count < MOST:
             found[count] = vec3(dot(ex, x), dot(ey, x), gap)
             count = count + 1
+    lift = offset
     if count == 0 and overlap:
         # Deep overlaps may meet beside the reference face: then the deepest corner is the place.
         deepest, lowest = -1, 1e30
@@ -176,7 +184,10 @@ def put_polygon(
             if height < lowest:
                 lowest, deepest = height, hulls.vertex_start[b] + k
         x = C @ times(scale_b, hulls.vertex[deepest]) + t
-        found[0] = vec3(dot(ex, x), dot(ey, x), dot(n, x) - offset)
+        gap = dot(n, x - on)
+        x = x - gap * n
+        found[0] = vec3(dot(ex, x), dot(ey, x), gap)
+        lift = dot(up, x)
         count = 1
     taken = local(Int, CANDIDATES)
     for c in range(CANDIDATES):
@@ -195,34 +206,26 @@ def put_polygon(
         taken[c] = chosen
         if fresh:
             corner = found[chosen]
-            point = corner.x * ex + corner.y * ey + (offset + 0.5 * corner.z) * n
+            point = corner.x * ex + corner.y * ey + lift * up + (0.5 * corner.z) * n
             put(touch, at + c, corner.z, pa + Ra @ point, mirror * (Ra @ n))
         else:
             put_none(touch, at + c)
 
 
 @func
-def put_edges(touch, at, hulls, e, g, R1: mat33, p1: vec3, scale1: vec3, R2: mat33, p2: vec3, scale2: vec3):
-    """Write the place between edge e of the first hull and g of the second; while apart, only if it is on both."""
-    x = p1 + R1 @ times(scale1, hulls.vertex[hulls.edge_from[e]])
-    a = p1 + R1 @ times(scale1, hulls.vertex[hulls.edge_to[e]]) - x
-    y = p2 + R2 @ times(scale2, hulls.vertex[hulls.edge_from[g]])
-    b = p2 + R2 @ times(scale2, hulls.vertex[hulls.edge_to[g]]) - y
-    n1, _ = face_plane(hulls, hulls.edge_left[e], scale1)
-    n2, _ = face_plane(hulls, hulls.edge_right[e], scale1)
-    w = cross(a, b)
-    n = w * (-positive(dot(w, R1 @ (n1 + n2))) / norm(w))
-    d = x - y
-    aa, ab, bb, da, db = dot(a, a), dot(a, b), dot(b, b), dot(d, a), dot(d, b)
-    s = (ab * db - bb * da) / dot(w, w)
-    t = (aa * db - ab * da) / dot(w, w)
-    gap = dot(n, d)
-    if gap < 0.0 or (abs(s - 0.5) <= 0.5 and abs(t - 0.5) <= 0.5):
-        put(touch, at, gap, 0.5 * (x + s * a + y + t * b), n)
-    else:
-        put_none(touch, at)
-    for c in range(1, CANDIDATES):
-        put_none(touch, at + c)
+def edge_normal(hulls, e, g, scale_a: vec3, scale_b: vec3, C: mat33):
+    """Unit normal of edges e of hull a and g of hull b out of a, the face of a beside e that looks most along it.
+
+    And a place of the edge [m]; all in the frame of a, C = R_a^T R_b.
+    """
+    x = times(scale_a, hulls.vertex[hulls.edge_from[e]])
+    along = times(scale_a, hulls.vertex[hulls.edge_to[e]]) - x
+    beside = C @ times(scale_b, hulls.vertex[hulls.edge_to[g]] - hulls.vertex[hulls.edge_from[g]])
+    left, _ = face_plane(hulls, hulls.edge_left[e], scale_a)
+    right, _ = face_plane(hulls, hulls.edge_right[e], scale_a)
+    w = cross(along, beside)
+    n = w * (positive(dot(w, left + right)) / norm(w))
+    return n, select(dot(n, left) >= dot(n, right), hulls.edge_left[e], hulls.edge_right[e]), x
 
 
 @kernel
@@ -252,30 +255,33 @@ def touch_hull_hull(
             if best < margin:
                 e1, e2, height = best_edges(hulls, a, scale1, b, scale2, C, t)
                 if height > best + bias:
-                    kind = 3
+                    best, kind = height, 3
             grown = TINY + GROWN * min(shapes.reach[a], shapes.reach[b])
-            if kind < 3:
-                swap = kind == 2
-                Ra, pa, sa = select(swap, R2, R1), select(swap, p2, p1), select(swap, scale2, scale1)
-                Rb, pb, sb = select(swap, R1, R2), select(swap, p1, p2), select(swap, scale1, scale2)
-                put_polygon(
-                    touch,
-                    at,
-                    hulls,
-                    face,
-                    Ra,
-                    pa,
-                    sa,
-                    select(swap, a, b),
-                    Rb,
-                    pb,
-                    sb,
-                    grown,
-                    select(swap, 1.0, -1.0),
-                    best < -bias,
-                )
-            else:
-                put_edges(touch, at, hulls, e1, e2, R1, p1, scale1, R2, p2, scale2)
+            swap = kind == 2
+            Ra, pa, sa = select(swap, R2, R1), select(swap, p2, p1), select(swap, scale2, scale1)
+            Rb, pb, sb = select(swap, R1, R2), select(swap, p1, p2), select(swap, scale1, scale2)
+            n, _ = face_plane(hulls, face, sa)
+            on = times(sa, hulls.vertex[hulls.corner[hulls.corner_start[face]]])
+            if kind == 3:
+                n, face, on = edge_normal(hulls, e1, e2, scale1, scale2, C)
+            put_polygon(
+                touch,
+                at,
+                hulls,
+                face,
+                Ra,
+                pa,
+                sa,
+                select(swap, a, b),
+                Rb,
+                pb,
+                sb,
+                n,
+                on,
+                grown,
+                select(swap, 1.0, -1.0),
+                best < -bias,
+            )
         else:
             for c in range(CANDIDATES):
                 put_none(touch, at + c)

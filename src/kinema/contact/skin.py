@@ -22,7 +22,7 @@ from kinema.contact.compliant import penalty_force, reach_of
 from kinema.contact.hulls import Hulls, from_hull, hull_feature, hull_scale
 from kinema.contact.round_box import box_surface
 from kinema.contact.shapes import Shapes, direction, place
-from kinema.contact.terrain import Terrain, from_feature, nearest_triangle, valley_face
+from kinema.contact.terrain import Terrain, from_feature, from_valley, nearest_triangle, valley_faces
 from kinema.lang import (
     Array,
     Float,
@@ -311,9 +311,9 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
                 face, feature = nearest_triangle(terrain, q, far)
                 if face >= 0:
                     distance, n = from_feature(terrain, face, feature, q)
-                    other = valley_face(terrain, q, far, distance, n)
+                    other, beside = valley_faces(terrain, q, far, distance, n)
                     d, R = at - placed.p[j], placed.R[j]
-                    distance, n = from_feature(terrain, face, feature, transpose(R) @ d)
+                    distance, n = from_valley(terrain, face, feature, beside, transpose(R) @ d)
                     touch(i, j, radius - distance, R @ n, d, shapes, placed, skin, dt, v, f, press)
                     if other >= 0:
                         distance, n = from_feature(terrain, other, 0, transpose(R) @ d)

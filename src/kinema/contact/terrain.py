@@ -39,6 +39,7 @@ from kinema.scene.description import Mesh
 BALL_CANDIDATES = 2
 CORNER_CANDIDATES = 1
 VALLEY = 0.9  # cosine of the angle between two faces from which on a ball can lie on both
+PLANE = 1.0 - 1e-6  # cosine of the angle between two faces below which they are one
 
 
 @record
@@ -214,22 +215,45 @@ def nearest_triangle(terrain, q: vec3, far: Float):
 
 
 @func
-def valley_face(terrain, q: vec3, far: Float, distance: Float, n: vec3):
-    """The nearest triangle to q [m] that faces another place, at a distance [m] along n, across a valley; -1 if none.
+def valley_faces(terrain, q: vec3, far: Float, distance: Float, n: vec3):
+    """The nearest triangles to q [m] that face another place across a valley, a steep and a shallow one; -1 if none.
 
-    q is over it, its normal is far from n, and the other place is in front of it: on a ridge, it is behind it.
+    The other place is at a distance [m] along n. q is over the triangle, and the other place is in front of it: on a
+    ridge, it is behind it. Triangles in a plane with the place are none of them.
     """
-    nearest, triangle = 1e30, -1
+    nearest_steep, steep, nearest_shallow, shallow = 1e30, -1, 1e30, -1
     column, row = Int(floor((q.x - terrain.left) / terrain.cell)), Int(floor((q.y - terrain.below) / terrain.cell))
     here = column + terrain.columns * row
     for k in range(terrain.cell_start[here], terrain.cell_start[here + 1]):
         f = terrain.listed[k]
         feature, square = nearest_feature(terrain, f, q)
-        if square < nearest and feature == 0:
+        if feature == 0 and square < max(nearest_steep, nearest_shallow):
             height, up = from_feature(terrain, f, 0, q)
-            if within(terrain, height, far) and dot(up, n) < VALLEY and height > distance * dot(up, n):
-                nearest, triangle = square, f
-    return triangle
+            slope = dot(up, n)
+            if within(terrain, height, far) and slope < PLANE and height > distance * slope:
+                if slope < VALLEY:
+                    if square < nearest_steep:
+                        nearest_steep, steep = square, f
+                elif square < nearest_shallow:
+                    nearest_shallow, shallow = square, f
+    return steep, shallow
+
+
+@func
+def from_valley(terrain, f, feature, beside, q: vec3):
+    """As `from_feature`, with the edge of triangle f rounded off where another one rises beside it, unless that is -1.
+
+    From where q is over both faces on, the distance is a smooth least of both. Over the border of the other face it is
+    1 / cos of the angle between the faces as far from it as from f, and the other one has no share yet.
+    """
+    distance, n = from_feature(terrain, f, feature, q)
+    if beside >= 0 and feature == 0 and distance > 0.0:
+        height, up = from_feature(terrain, beside, 0, q)
+        reach = distance * (1.0 / dot(up, n) - 1.0)
+        share = max(0.5 * (1.0 - (height - distance) / max(reach, TINY)), 0.0)
+        distance = distance - share * share * reach
+        n = normalize((1.0 - share) * n + share * up)
+    return distance, n
 
 
 @func
@@ -251,14 +275,16 @@ def touch_ball_terrain(
     margin: Float,
     touch: Touch,
 ):
-    """A ball on a shape against terrain, two candidates: the nearest place, and another face in a valley.
+    """A ball on a shape against terrain, two candidates: the nearest place, and another face in a steep valley.
 
     The second is the nearest triangle that the centre is over, whose normal is more than 26 degrees away from that of
     the first, and that has the first place in front of it: a ball in a valley rests on both sides. Faces beside each
-    other in a plane do not count twice, nor do both sides of a ridge.
+    other in a plane do not count twice, nor do both sides of a ridge. Valleys of less than 26 degrees are rounded off,
+    see `from_valley`: a ball at the bottom is higher by 1/8 of its radius times the square of the angle.
 
     Gradients:
-        Exact for the face, edge or corner found, also with respect to the vertices of the terrain.
+        Exact for the faces, edge or corner found, also with respect to the vertices of the terrain. The normal turns
+        without a jump over edges of up to 26 degrees, but for corners of the terrain where three faces rise.
     """
     for i in range(len(pairs.first)):
         a, at = pairs.first[i], pairs.start[i]
@@ -270,8 +296,9 @@ def touch_ball_terrain(
         other = -1
         if f >= 0:
             distance, n = from_feature(terrain, f, feature, q)
+            other, beside = valley_faces(terrain, q, r + margin, distance, n)
+            distance, n = from_valley(terrain, f, feature, beside, q)
             put_ball(touch, at, R2, p2, q, distance, n, r)
-            other = valley_face(terrain, q, r + margin, distance, n)
         else:
             put_none(touch, at)
         if other >= 0:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, Int, kernel, max, min, record
+from kinema.lang import Array, Float, Int, abs, clamp, kernel, max, min, record
 from kinema.model.actuators import POSITION, TORQUE
+
+FADE = 0.5  # share of the bound beyond which a servo is a constant force, and no longer implicit
+TINY = 1e-12  # [N m, N], the least range in which it fades: a bound may be 0
 
 
 @record
@@ -42,8 +45,11 @@ def actuate(
 ):
     """Adds the force of every actuator to `drive`, and what it adds to the diagonal of the mass matrix to `resist`.
 
-    Servos act at the end of the step, as springs and dampers do, so that they may be stiff. One that would exceed
-    its bound, for the velocity at the start, gives its bound.
+    Servos act at the end of the step, as springs and dampers do, so that they may be stiff: force - stiff * a, with
+    the acceleration a of the step. One that would exceed its bound, for the velocity at the start, gives its bound.
+    What is implicit then fades with what is beyond the bound. As a switch it would change the force by stiff * a, and
+    a servo that leaves its bound would do so in one step or in the next; so it does as from the time when
+    force - stiff * a passes the bound, if that changes in a step by the range of the fading, and else about then.
     """
     for i in range(len(actuators.dof)):
         d, kp, kd = actuators.dof[i], actuators.kp[i], actuators.kd[i]
@@ -58,11 +64,6 @@ def actuate(
             force = kd * (u - v[d])
             stiff = dt * kd
         bound = actuators.force[i]
-        if force > bound:
-            force = bound
-            stiff = 0.0
-        elif force < -bound:
-            force = -bound
-            stiff = 0.0
-        drive[d] += force
-        resist[d] += stiff
+        beyond = (abs(force) - bound) / max(FADE * bound, TINY)
+        drive[d] += clamp(force, -bound, bound)
+        resist[d] += stiff * clamp(1.0 - beyond, 0.0, 1.0)
