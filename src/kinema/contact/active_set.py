@@ -225,14 +225,14 @@ def turned(kind, cone, f, turn, x):
 
 
 @func
-def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, transposed, free, column, G, pivot):
+def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, free, column, G, pivot):
     """The linear system of the free rows of an island; returns their number.
 
     A row that is free in some lanes only is an equation x = 0 in the others.
 
     free: Numbers of the rows.
     column: Room for a column.
-    G: The matrix, transposed or not.
+    G: The matrix.
     pivot: Of each free row, its diagonal without what is tied to it.
     """
     count = 0
@@ -276,10 +276,7 @@ def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, tra
                 entry = select(both, entry, 1.0)
             else:
                 entry = select(both, entry, 0.0)
-            to = p * count + q
-            if transposed > 0:
-                to = q * count + p
-            G[to] = entry
+            G[p * count + q] = entry
     return count
 
 
@@ -304,6 +301,36 @@ def eliminate(count, singular, diagonal, G, right):
         for j in range(p + 1, count):
             sum = sum - G[p * count + j] * right[j]
         right[p] = sum * diagonal[p]
+
+
+@func
+def eliminate_both(count, singular, diagonal, G, right, other):
+    """Solve G x = right and G^T y = other in place, see `eliminate`; G becomes its factors."""
+    for p in range(count):
+        pivot, row = G[p * count + p], p * count
+        kept = abs(pivot) > singular * diagonal[p]
+        inverse = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
+        diagonal[p] = inverse
+        share = other[p] * inverse
+        other[p] = share
+        for j in range(p + 1, count):
+            other[j] = other[j] - share * G[row + j]
+        for i in range(p + 1, count):
+            factor = G[i * count + p] * inverse
+            G[i * count + p] = factor
+            if not everywhere(factor == 0.0):
+                to = i * count
+                for j in range(p + 1, count):
+                    G[to + j] = G[to + j] - factor * G[row + j]
+                right[i] = right[i] - factor * right[p]
+    for back in range(count):
+        p = count - 1 - back
+        sum, share = right[p], other[p]
+        for j in range(p + 1, count):
+            sum = sum - G[p * count + j] * right[j]
+        right[p] = sum * diagonal[p]
+        for j in range(p):
+            other[j] = other[j] - share * G[p * count + j]
 
 
 @func

@@ -36,6 +36,7 @@ from kinema.contact.active_set import (
     change_at,
     classify,
     eliminate,
+    eliminate_both,
     guess,
     largest,
     largest_change,
@@ -131,36 +132,13 @@ def add_rows(rows, supports, count, row, Y, x, z):
             z[supports.dofs[begin + t]] += factor * Y[at + t]
 
 
-@kernel
-def newton_impulses(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    active: Array[Float],
-    cone: Int,
-    effort: Effort,
-    branches: Branches,
-    L: Array[Float],
-    root: Array[Float],
-    J: Array[Float],
-    b: Array[Float],
-    H: Array[Float],
-    Y: Array[Float],
-    z: Array[Float],
-    impulse: Array[Float],
-    left: Array[Float],
-    place: Array[Float],
-    eliminations: Array[Float],
-):
-    """The impulses that solve the problem, and z = Y^T impulse.
+@func
+def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, root, J, b, wanted, H, Y, z, impulse):
+    """The impulses that solve the problem, and z = Y^T impulse; they are zero where `wanted` is 0, not 1.
 
-    active: Of contacts, 1, or 0 for those that are left alone.
-    H, Y: As in `scaling`, of rows that take part.
-    left: The largest change of an impulse if it were visited once more, as a share of the largest impulse.
-    place: If that is too much, a degree of freedom of the body or joint where it is.
-    eliminations: How many it took.
+    Returns how much is left, where, and how many eliminations it took, as `newton_impulses` says.
     """
-    dofs, wide = len(z), supports.widest
+    dofs, wide = len(root), supports.widest
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     mine, takes, scaled = local(Float, blocks), local(Int, blocks), local(Int, blocks)
     spread, dv = local(Float, 3 * dofs), local(Float, dofs)  # local arrays begin as zeros
@@ -179,7 +157,7 @@ def newton_impulses(
         impulse[r] = 0.0
         impulse[r + 1] = 0.0
         impulse[r + 2] = 0.0
-    open, worst, work, where = 1.0, 0.0, 0.0, 0.0
+    open, worst, work, where = wanted, 0.0, 0.0, 0.0
     for _ in range(blocks + 1):
         for k in range(blocks):
             takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
@@ -239,16 +217,16 @@ def newton_impulses(
                         w[first + j] = w[first + j] + cfm * d
                         for i in range(m):
                             w[first + i] = w[first + i] + A[base + i * m + j] * d
-                wanted = reduce_island(
-                    first, m, base, kind, cone, A, cfm, mu, state, soft, turn, 0, free, column, G, pivot
+                unknown = reduce_island(
+                    first, m, base, kind, cone, A, cfm, mu, state, soft, turn, free, column, G, pivot
                 )
-                for q in range(wanted):
+                for q in range(unknown):
                     f = first + shared(free[q])
                     # Friction across the cone's direction of sliding is softened about the impulses where that acts.
                     bent = turned(kind, cone, f, turn, w) + soft[f] * turned(kind, cone, f, turn, x)
                     right[q] = select(state[f] == FREE, -bent, 0.0)
-                eliminate(wanted, effort.singular, pivot, G, right)
-                move(first, wanted, kind, cone, mu, state, turn, free, right, x)
+                eliminate(unknown, effort.singular, pivot, G, right)
+                move(first, unknown, kind, cone, mu, state, turn, free, right, x)
             row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
             tall = largest(count, x)
             missing = largest_change(count, kind, cone, inverse, lower, upper, mu, x, w)
@@ -340,9 +318,42 @@ def newton_impulses(
         open = further
         if everywhere(open == 0.0):
             break
-    left[0] = worst
-    place[0] = where
-    eliminations[0] = work
+    return worst, where, work
+
+
+@kernel
+def newton_impulses(
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    active: Array[Float],
+    cone: Int,
+    effort: Effort,
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    J: Array[Float],
+    b: Array[Float],
+    H: Array[Float],
+    Y: Array[Float],
+    z: Array[Float],
+    impulse: Array[Float],
+    left: Array[Float],
+    place: Array[Float],
+    eliminations: Array[Float],
+):
+    """The impulses that solve the problem, and z = Y^T impulse.
+
+    active: Of contacts, 1, or 0 for those that are left alone.
+    H, Y: As in `scaling`, of rows that take part.
+    left: The largest change of an impulse if it were visited once more, as a share of the largest impulse.
+    place: If that is too much, a degree of freedom of the body or joint where it is.
+    eliminations: How many it took.
+    """
+    problem = find_impulses(
+        rows, supports, bounds, active, cone, effort, branches, L, root, J, b, 1.0, H, Y, z, impulse
+    )
+    left[0], place[0], eliminations[0] = problem
 
 
 @kernel
@@ -375,6 +386,8 @@ def newton_impulses_adjoint(
 ):
     """The derivative of the implicit function: u are the cotangents of w in the free rows, pull is Y^T u + z_adj.
 
+    Impulses that are known from the motion alone are made exact on the way, as the elimination is at hand.
+
     bounded: Bounds of so many single rows, the first ones, have a derivative.
     """
     dofs, wide = len(z), supports.widest
@@ -399,9 +412,10 @@ def newton_impulses_adjoint(
     x, w, given, u = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
     state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
     column, right, pivot, inverse = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
+    goal, off, other = local(Float, count), local(Float, count), local(Float, count)
     A, G, Y_adj = local(Float, size), local(Float, size), local(Float, count * wide)
     h0, h1, h2 = local(Float, wide), local(Float, wide), local(Float, wide)
-    gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, w)
+    gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, goal)
     form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A)
     row_inverses(islands, begin, matrix, kind, cone, bounds.cfm, A, part, inverse)
     for f in range(count):
@@ -413,26 +427,28 @@ def newton_impulses_adjoint(
             speed = speed + y * z[d]
             wanted = wanted + y * z_adj[d]
         x[f] = impulse[r]
-        w[f] = w[f] + bounds.cfm * x[f] + speed
+        w[f] = goal[f] + bounds.cfm * x[f] + speed
         given[f] = wanted
         u[f] = 0.0
     classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn)
+    row_velocities(islands, begin, matrix, kind, A, bounds.cfm, goal, x, off)
     for e in range(islands):
         first, base = shared(begin[e]), shared(matrix[e])
         m = shared(begin[e + 1]) - first
-        wanted = reduce_island(
-            first, m, base, kind, cone, A, bounds.cfm, mu, state, soft, turn, 1, free, column, G, pivot
-        )
+        wanted = reduce_island(first, m, base, kind, cone, A, bounds.cfm, mu, state, soft, turn, free, column, G, pivot)
         for q in range(wanted):
             f = first + shared(free[q])
             felt = turned(kind, cone, f, turn, given)
             if shared(kind[f]) == NORMAL:
                 felt = felt + mu[f] * tied(state[f + 1]) * turned(kind, cone, f + 1, turn, given)
                 felt = felt + mu[f] * tied(state[f + 2]) * turned(kind, cone, f + 2, turn, given)
-            right[q] = select(state[f] == FREE, -felt, 0.0)
-        eliminate(wanted, singular, pivot, G, right)
+            bent = turned(kind, cone, f, turn, off) + soft[f] * turned(kind, cone, f, turn, x)
+            other[q] = select(state[f] == FREE, -felt, 0.0)
+            right[q] = select(state[f] == FREE, -bent, 0.0)
+        eliminate_both(wanted, singular, pivot, G, right, other)
+        move(first, wanted, kind, cone, mu, state, turn, free, right, x)
         for q in range(wanted):
-            u[first + shared(free[q])] = right[q]
+            u[first + shared(free[q])] = other[q]
     if cone > 0:
         for f in range(count):
             if shared(kind[f]) == NORMAL:

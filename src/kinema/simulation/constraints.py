@@ -30,6 +30,7 @@ from kinema.contact.mlcp import (
     residual,
 )
 from kinema.contact.newton import Effort, newton_impulses, newton_impulses_adjoint
+from kinema.contact.newton_again import Trust, newton_impulses_again
 from kinema.contact.prescribed import hold_rows
 from kinema.contact.rows import (
     Candidates,
@@ -54,8 +55,9 @@ from kinema.contact.shapes import Touch
 from kinema.contact.started import recall_impulses, started_gauss_seidel, started_gauss_seidel_adjoint
 from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
+from kinema.integrate.rewind import velocities_in_first_axes
 from kinema.lang import Float, Int, mat33, vec3
-from kinema.lang.program import Ref
+from kinema.lang.program import STATE, Ref
 from kinema.model.arrays import CONTACT_IMPULSES, FIXED_IMPULSES, SceneArrays
 from kinema.model.constraints import SupportArrays, find_groups, group_tables, shared_dofs
 from kinema.scene.scene import MLCP, NEWTON, PGS
@@ -71,6 +73,7 @@ ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where round-off allows no more
 SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
 SOFTER = {8: 1e-2, 4: 1e-2}  # after a failure, as a share of the mean diagonal
 HELD = {8: 1e-13, 4: 1e-6}  # the least softness that holds impulses
+TRUSTED = {8: {"share": 1e-6, "noise": 1e-13}}  # impulses that a known motion tells; in float32 it tells too little
 EFFORT = {"sweeps": 2, "steps": 8, "most": 600}  # of that solver
 
 
@@ -168,7 +171,8 @@ class ConstraintProgram:
             return Impacts(self, q, v, v_free).velocities()
         self.hold()
         Y = self.scale() if self.model.contact.solver == PGS else None
-        z = self.solve(Y, self.program.constant("sweeps", Int, self.model.contact.sweeps))
+        sweeps = self.program.constant("sweeps", Int, self.model.contact.sweeps)
+        z = self.solve(Y, sweeps, (v, v_free) if v.buffer.kind == STATE else None)
         v_end = self.after(z, v_free)
         return v_end, v_end
 
@@ -319,13 +323,20 @@ class ConstraintProgram:
             p.call(scale_rows_adjoint, *where, parts.L, parts.root, H, Y.adj, *(x.adj for x in inputs))
         return Y
 
-    def solve(self, Y: Ref | None, sweeps: Ref) -> Ref:
-        """Find `impulse` for b, active, bounds and count; returns Y^T impulse. Newton's method scales rows itself."""
+    def solve(self, Y: Ref | None, sweeps: Ref, motion: tuple[Ref, Ref] | None = None) -> Ref:
+        """Find `impulse` for b, active, bounds and count; returns Y^T impulse. Newton's method scales rows itself.
+
+        Args:
+            Y: The rows, scaled.
+            sweeps: How many, of solvers that sweep.
+            motion: The state whose next value are the velocities after the impulses, and the velocities without them;
+                None if the impulses are not all that the step ends with.
+        """
         p, contact = self.program, self.model.contact
         cone, z = p.constant("cone", Int, int(contact.cone)), p.scratch("z", Float, self.parts.arrays.nv)
         self.impulse = p.scratch("impulse", Float, self.rows)
         if contact.solver == NEWTON:
-            self._solve_newton(cone, z)
+            self._solve_newton(cone, z, motion)
             return z
         assert Y is not None
         inverse = p.scratch("inverse", Float, self.rows)
@@ -362,7 +373,7 @@ class ConstraintProgram:
         p.call(relax, self.count, p.constant("relaxation", Float, np.array(relaxation)), inverse, relaxed)
         return relaxed
 
-    def _solve_newton(self, cone: Ref, z: Ref) -> None:
+    def _solve_newton(self, cone: Ref, z: Ref, motion: tuple[Ref, Ref] | None) -> None:
         p, parts, impulse, size = self.program, self.parts, self.impulse, self.model.dtype.itemsize
         H, Y = (p.scratch(f"newton_{n}", Float, self.rows * self.wide) for n in ("H", "Y"))
         limits = {"precision": PRECISION, "accepted": ACCEPTED, "singular": SINGULAR, "softer": SOFTER, "held": HELD}
@@ -374,6 +385,14 @@ class ConstraintProgram:
         with p.custom() as node:
             outs = [p.output(n, Float, 1) for n in ("residual", "unsolved_at", "record_iterations")]
             p.call(newton_impulses, *problem, self.active, cone, effort, *rows, H, Y, z, impulse, *outs)
+        if motion is not None and size in TRUSTED:
+            v, v_free = motion
+            known = p.scratch("v_known", Float, parts.arrays.nv)
+            trust = Trust(**{n: p.constant(f"trust_{n}", Float, x) for n, x in TRUSTED[size].items()})
+            with p.again_of(node):
+                p.call(velocities_in_first_axes, parts.tree, v.next, self.dt, known)
+                where = (*problem, self.active, cone, effort, trust, *rows, v_free, known)
+                p.call(newton_impulses_again, *where, H, Y, z, impulse)
         with p.adjoint_of(node):
             inputs = (*rows[1:], self.lower, self.upper, self.mu, self.cfm)
             bounded = p.constant("bounded_rows", Int, self.singles - len(self.model.constraints.limit_names))
