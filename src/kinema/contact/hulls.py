@@ -19,6 +19,7 @@ from kinema.lang import (
     Float,
     Int,
     clamp,
+    columns_of,
     cross,
     dot,
     func,
@@ -29,7 +30,6 @@ from kinema.lang import (
     record,
     select,
     sqrt,
-    static,
     transpose,
     vec3,
 )
@@ -261,41 +261,50 @@ def side_corners(hulls, a, scale: vec3, up: vec3, first, side: vec3):
     return at_left, at_right
 
 
-@func
-def put_corner(touch, at, exists, x: vec3, R1: mat33, p1: vec3, n: vec3, p2: vec3):
-    """Write the candidate of a corner x [m] of a hull with this pose, if it exists."""
-    if exists:
-        put_over(touch, at, p1 + R1 @ x, 0.0, n, p2)
-    else:
-        put_none(touch, at)
+@kernel
+def low_corners(
+    shapes: Shapes, pairs: Pairs, hulls: Hulls, R: Array[mat33], p: Array[vec3], margin: Float, corner: Array[Int]
+):
+    """Numbers of four corners of each hull over a plane, -1 where there is none: its lowest, and three far apart.
+
+    The second is far from the first, the third and fourth are far from their line, on both sides of it. A corner
+    counts as near by its height over the lowest one, times STEEP.
+    """
+    for i in range(len(pairs.first)):
+        a, at = pairs.first[i], pairs.start[i] - pairs.start[0]
+        R1, _, n, _, near = over_plane(shapes, pairs, i, R, p, margin)
+        first, second, third, fourth = -1, -1, -1, -1
+        if near:
+            scale = hull_scale(shapes, hulls, a)
+            up = transpose(R1) @ n
+            first = lowest_corner(hulls, a, scale, up)
+            second = far_corner(hulls, a, scale, up, first)
+            line = times(scale, hulls.vertex[second]) - times(scale, hulls.vertex[first])
+            third, fourth = side_corners(hulls, a, scale, up, first, normalize(cross(up, line)))
+        corner[at] = first
+        corner[at + 1] = select(second == first, -1, second)
+        corner[at + 2] = select(third == first, -1, third)
+        corner[at + 3] = select(fourth == first, -1, fourth)
 
 
 @kernel
 def touch_hull_plane(
-    shapes: Shapes, pairs: Pairs, hulls: Hulls, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch
+    shapes: Shapes, pairs: Pairs, hulls: Hulls, corner: Array[Int], R: Array[mat33], p: Array[vec3], touch: Touch
 ):
-    """A hull over a plane, four candidates: its lowest corner, and three that are low and far apart.
-
-    The second is far from the first, the third and fourth are far from their line, on both sides of it. A corner
-    counts as near by its height over the lowest one, times STEEP.
+    """A hull over a plane, four candidates: the corners that `low_corners` found.
 
     Gradients:
         Exact for the corners found.
     """
     for i in range(len(pairs.first)):
         a, at = pairs.first[i], pairs.start[i]
-        R1, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)
-        if near:
-            scale = hull_scale(shapes, hulls, a)
-            up = transpose(R1) @ n
-            first = lowest_corner(hulls, a, scale, up)
-            second = far_corner(hulls, a, scale, up, first)
-            x1, x2 = times(scale, hulls.vertex[first]), times(scale, hulls.vertex[second])
-            third, fourth = side_corners(hulls, a, scale, up, first, normalize(cross(up, x2 - x1)))
-            put_over(touch, at, p1 + R1 @ x1, 0.0, n, p2)
-            put_corner(touch, at + 1, second != first, x2, R1, p1, n, p2)
-            put_corner(touch, at + 2, third != first, times(scale, hulls.vertex[third]), R1, p1, n, p2)
-            put_corner(touch, at + 3, fourth != first, times(scale, hulls.vertex[fourth]), R1, p1, n, p2)
-        else:
-            for c in static(PLANE_CANDIDATES):
+        from_, scale = at - pairs.start[0], hull_scale(shapes, hulls, a)
+        R1, p1 = place(shapes, a, R, p)
+        R2, p2 = place(shapes, pairs.second[i], R, p)
+        _, _, n = columns_of(R2)
+        for c in range(PLANE_CANDIDATES):
+            found = corner[from_ + c]
+            if found >= 0:
+                put_over(touch, at + c, p1 + R1 @ times(scale, hulls.vertex[found]), 0.0, n, p2)
+            else:
                 put_none(touch, at + c)

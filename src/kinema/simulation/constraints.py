@@ -29,7 +29,13 @@ from kinema.contact.mlcp import (
     relax,
     residual,
 )
-from kinema.contact.newton import Effort, newton_impulses, newton_impulses_adjoint
+from kinema.contact.newton import (
+    Effort,
+    newton_impulses,
+    newton_impulses_adjoint,
+    rows_pushed_back,
+    rows_scaled_back,
+)
 from kinema.contact.newton_again import Trust, newton_impulses_again
 from kinema.contact.prescribed import hold_rows
 from kinema.contact.rows import (
@@ -50,11 +56,12 @@ from kinema.contact.rows import (
     loop_rows,
     pick_contacts,
 )
-from kinema.contact.scaling import scale_rows, scale_rows_adjoint, velocity_change
+from kinema.contact.scaling import scale_rows, scale_rows_adjoint, velocity_change, velocity_change_adjoint
 from kinema.contact.shapes import Touch
 from kinema.contact.started import recall_impulses, started_gauss_seidel, started_gauss_seidel_adjoint
 from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
+from kinema.integrate.joints import mean_accelerations
 from kinema.integrate.rewind import velocities_in_first_axes
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.program import STATE, Ref
@@ -140,6 +147,12 @@ class ConstraintProgram:
         self.active, self.mu = (p.scratch(n, Float, max(self.triples, 1)) for n in ("active", "mu"))
         self.cfm = p.parameter("contact/cfm", Float)
         self.bounds = Bounds(lower=self.lower, upper=self.upper, mu=self.mu, cfm=self.cfm)
+
+    @property
+    def ends_the_step(self) -> bool:
+        """Whether the impulses of Newton's method are all that M and the forces do not say of a step's velocities."""
+        newton = self.rows > 0 and self.model.contact.solver == NEWTON
+        return newton and not self.bounces and not self.parts.arrays.prescribed.any()
 
     def _is_small(self, blocks: Sequence[int]) -> bool:
         fixed = self.singles + self.equations
@@ -358,7 +371,15 @@ class ConstraintProgram:
         """The velocities v after impulses with z = Y^T impulse."""
         p, parts = self.program, self.parts
         dv, v_end = (p.scratch(n + name, Float, parts.arrays.nv) for n in ("dv", "v_after_impulses"))
-        p.call(velocity_change, parts.branches, parts.L, parts.root, z, v, dv, v_end)
+        factors = (parts.branches, parts.L, parts.root)
+        if parts.whole is None:
+            p.call(velocity_change, *factors, z, v, dv, v_end)
+            return v_end
+        with p.custom() as node:
+            p.call(velocity_change, *factors, z, v, dv, v_end)
+        with p.adjoint_of(node):
+            p.call(mean_accelerations, parts.a, v, v_end, self.dt, parts.whole)
+            p.call(velocity_change_adjoint, *factors, v_end.adj, z.adj, v.adj)
         return v_end
 
     def _history(self) -> Ref:
@@ -394,10 +415,17 @@ class ConstraintProgram:
                 where = (*problem, self.active, cone, effort, trust, *rows, v_free, known)
                 p.call(newton_impulses_again, *where, H, Y, z, impulse)
         with p.adjoint_of(node):
-            inputs = (*rows[1:], self.lower, self.upper, self.mu, self.cfm)
             bounded = p.constant("bounded_rows", Int, self.singles - len(self.model.constraints.limit_names))
-            given = (*problem, cone, effort.singular, bounded, *rows, H, Y, z, impulse, z.adj, impulse.adj)
-            p.call(newton_impulses_adjoint, *given, *(x.adj for x in inputs))
+            given = (*problem, cone, effort.singular, bounded, *rows, Y, z, impulse, z.adj, impulse.adj)
+            sizes = {"exact": self.rows, "u": self.rows, "pull": parts.arrays.nv}
+            found = [p.scratch(f"newton_{n}", Float, count) for n, count in sizes.items()]
+            inputs = (self.b, self.lower, self.upper, self.mu, self.cfm)
+            p.call(newton_impulses_adjoint, *given, *found, *(x.adj for x in inputs))
+            where, factors = (self.count, self.supports, parts.branches), (parts.L, parts.root)
+            if parts.whole is None:
+                p.call(rows_scaled_back, *where, *factors, H, z, *found, *(x.adj for x in (*factors, self.J)))
+            else:
+                p.call(rows_pushed_back, *where, *factors, z, *found, self.J.adj)
 
     def _solve_sparse(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, history: Ref, z: Ref) -> None:
         p, impulse = self.program, self.impulse

@@ -17,7 +17,7 @@ from kinema.simulation.detection import record_touch
 from kinema.simulation.drives import Drives, add_drives
 from kinema.simulation.matter import MatterProgram
 from kinema.simulation.options import PLAIN, StepOptions
-from kinema.simulation.records import Recorder
+from kinema.simulation.records import WITH_ACCELERATION, Recorder
 from kinema.simulation.substeps import Substeps
 
 
@@ -63,6 +63,8 @@ def _add_robots(p: Program, model: SceneArrays, dt: Ref, options: StepOptions, m
     parts = TreeProgram(p, tree)
     q, v = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv)
     constraints = ConstraintProgram(parts, model, dt, options.bouncing)
+    if constraints.ends_the_step and not {*WITH_ACCELERATION}.intersection(record):
+        parts.take_whole()
     a, drives = add_accelerations(parts, model, options.loaded, q, v, dt, hard=constraints.rows > 0, matter=matter)
     v_free = p.scratch("v_free", Float, tree.nv)
     p.call(advance_velocities, parts.tree, v, a, dt, v_free)
