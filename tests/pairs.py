@@ -73,8 +73,8 @@ class Family:
     """A kernel, its number of candidates, and the constant tables it takes between `pairs` and R.
 
     `tables` makes them for a program. Where there is a `search`, it takes the same and finds numbers of features; the
-    kernel then takes these before R, and no margin. Worlds have `pairs` pairs each: shapes 0 ... pairs - 1 are the first
-    ones, and each shape has a link of its own.
+    kernel then takes these before R, and no margin. Worlds have `pairs` pairs each: shapes 0 ... pairs - 1 are the
+    first ones, and each shape has a link of its own.
     """
 
     kernel: Any

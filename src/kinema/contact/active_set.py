@@ -225,6 +225,29 @@ def turned(kind, cone, f, turn, x):
 
 
 @func
+def turned_column(first, n, base, j, what, kind, A, mu, state, turn, column):
+    """Column j of the matrix of an island, with what is tied to its row, or along or across a direction of sliding."""
+    f = first + j
+    if what == NORMAL:
+        tie1, tie2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
+        c1, c2 = turn[f] * tie1 - turn[f + 1] * tie2, turn[f] * tie2 + turn[f + 1] * tie1
+        for i in range(n):
+            at = base + i * n + j
+            column[first + i] = A[at] + c1 * A[at + 1] + c2 * A[at + 2]
+    elif what == FRICTION:
+        second = shared(kind[f - 1]) == FRICTION
+        for i in range(n):
+            at = base + i * n + j
+            if second:
+                column[first + i] = turn[f - 2] * A[at] - turn[f - 1] * A[at - 1]
+            else:
+                column[first + i] = turn[f - 1] * A[at] + turn[f] * A[at + 1]
+    else:
+        for i in range(n):
+            column[first + i] = A[base + i * n + j]
+
+
+@func
 def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, free, column, G, pivot):
     """The linear system of the free rows of an island; returns their number.
 
@@ -243,40 +266,27 @@ def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, fre
     for q in range(count):
         j = shared(free[q])
         f, what = first + j, shared(kind[first + j])
-        if what == NORMAL:
-            tie1, tie2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
-            c1, c2 = tie1, tie2
-            if cone > 0:
-                c1, c2 = turn[f] * tie1 - turn[f + 1] * tie2, turn[f] * tie2 + turn[f + 1] * tie1
-            for i in range(n):
+        if cone == 0:
+            c1, c2, also = 0.0, 0.0, 0
+            if what == NORMAL:
+                c1, c2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
+                also = 0 if everywhere(c1 == 0.0 and c2 == 0.0) else 1
+            for p in range(count):
+                i = shared(free[p])
                 at = base + i * n + j
-                column[first + i] = A[at] + c1 * A[at + 1] + c2 * A[at + 2]
-        elif what == FRICTION and cone > 0:
-            second = shared(kind[f - 1]) == FRICTION
-            for i in range(n):
-                at = base + i * n + j
-                column[first + i] = A[at]
-                if second:
-                    column[first + i] = turn[f - 2] * A[at] - turn[f - 1] * A[at - 1]
-                else:
-                    column[first + i] = turn[f - 1] * A[at] + turn[f] * A[at + 1]
+                entry = A[at]
+                if also > 0:
+                    entry = entry + c1 * A[at + 1] + c2 * A[at + 2]
+                G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
         else:
-            for i in range(n):
-                column[first + i] = A[base + i * n + j]
-        for p in range(count):
-            i = shared(free[p])
-            entry = column[first + i]
-            if cone > 0:
+            turned_column(first, n, base, j, what, kind, A, mu, state, turn, column)
+            for p in range(count):
+                i = shared(free[p])
                 entry = turned(kind, cone, first + i, turn, column)
-            both = state[first + i] == FREE and state[f] == FREE
-            if p == q:
-                entry = entry + cfm + soft[f]
-                own = A[base + j * n + j] + cfm + soft[f]
-                pivot[q] = select(both, own, 1.0)
-                entry = select(both, entry, 1.0)
-            else:
-                entry = select(both, entry, 0.0)
-            G[p * count + q] = entry
+                G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
+        own, here = cfm + soft[f], q * count + q
+        pivot[q] = select(state[f] == FREE, A[base + j * n + j] + own, 1.0)
+        G[here] = select(state[f] == FREE, G[here] + own, 1.0)
     return count
 
 

@@ -412,8 +412,8 @@ class ConstraintProgram:
             trust = Trust(**{n: p.constant(f"trust_{n}", Float, x) for n, x in TRUSTED[size].items()})
             with p.again_of(node):
                 p.call(velocities_in_first_axes, parts.tree, v.next, self.dt, known)
-                where = (*problem, self.active, cone, effort, trust, *rows, v_free, known)
-                p.call(newton_impulses_again, *where, H, Y, z, impulse)
+                told = (*problem, self.active, cone, effort, trust, *rows, v_free, known)
+                p.call(newton_impulses_again, *told, H, Y, z, impulse)
         with p.adjoint_of(node):
             bounded = p.constant("bounded_rows", Int, self.singles - len(self.model.constraints.limit_names))
             given = (*problem, cone, effort.singular, bounded, *rows, Y, z, impulse, z.adj, impulse.adj)
