@@ -271,7 +271,7 @@ def low_corners(
     counts as near by its height over the lowest one, times STEEP.
     """
     for i in range(len(pairs.first)):
-        a, at = pairs.first[i], pairs.start[i] - pairs.start[0]
+        a, at = pairs.first[i], PLANE_CANDIDATES * i
         R1, _, n, _, near = over_plane(shapes, pairs, i, R, p, margin)
         first, second, third, fourth = -1, -1, -1, -1
         if near:
@@ -298,12 +298,12 @@ def touch_hull_plane(
     """
     for i in range(len(pairs.first)):
         a, at = pairs.first[i], pairs.start[i]
-        from_, scale = at - pairs.start[0], hull_scale(shapes, hulls, a)
+        scale = hull_scale(shapes, hulls, a)
         R1, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, pairs.second[i], R, p)
         _, _, n = columns_of(R2)
         for c in range(PLANE_CANDIDATES):
-            found = corner[from_ + c]
+            found = corner[PLANE_CANDIDATES * i + c]
             if found >= 0:
                 put_over(touch, at + c, p1 + R1 @ times(scale, hulls.vertex[found]), 0.0, n, p2)
             else:
