@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.contact.hulls import Hulls, hull_tables
+from kinema.contact.hulls import Hulls, hull_tables, low_corners, touch_hull_plane
 from kinema.contact.shapes import FAR, Pairs, Shapes, Touch
 from kinema.contact.terrain import Knobs, Terrain, terrain_tables
 from kinema.lang import Array, Float, Index, Int, kernel, mat33, vec3
@@ -72,8 +72,9 @@ class _Arrays:
 class Family:
     """A kernel, its number of candidates, and the constant tables it takes between `pairs` and R.
 
-    `tables` makes them for a program. Worlds have `pairs` pairs each: shapes 0 ... pairs - 1 are the first ones, and
-    each shape has a link of its own.
+    `tables` makes them for a program. Where there is a `search`, it takes the same and finds numbers of features; the
+    kernel then takes these before R, and no margin. Worlds have `pairs` pairs each: shapes 0 ... pairs - 1 are the
+    first ones, and each shape has a link of its own.
     """
 
     kernel: Any
@@ -81,6 +82,7 @@ class Family:
     tables: Callable[[Program], list[Any]] = lambda p: []
     pairs: int = 1
     reach: float = 1e2
+    search: Any = None
     programs: dict[float, Program] = field(default_factory=dict)
 
     def program(self, margin: float) -> Program:
@@ -103,7 +105,13 @@ class Family:
             made = {"gap": Float, "point": vec3, "normal": vec3}
             touch = Touch(**{name: p.scratch(f"{name}_", kind, m) for name, kind in made.items()})
             out = [p.output(name, kind, m) for name, kind in made.items()]
-            p.call(self.kernel, shapes, pairs, *self.tables(p), R, at, p.constant("margin", Float, margin), touch)
+            known, limit = (shapes, pairs, *self.tables(p)), p.constant("margin", Float, margin)
+            if self.search is None:
+                p.call(self.kernel, *known, R, at, limit, touch)
+            else:
+                features = p.scratch("features", Int, m)
+                p.call(self.search, *known, R, at, limit, features)
+                p.call(self.kernel, *known, features, R, at, touch)
             p.call(report, touch, *out, count=m)
             self.programs[margin] = p
         return self.programs[margin]
@@ -148,7 +156,13 @@ class Family:
                             reach=np.full(2 * n, self.reach))  # fmt: skip
             pairs = Pairs(first=first, second=first + n, start=first * self.candidates)
             touch = Touch(gap=np.zeros(m), point=np.zeros((m, 3)), normal=np.zeros((m, 3)))
-            self.kernel.python(shapes, pairs, *self.tables(_Arrays()), at["R"], at["p"], margin, touch)
+            known = (shapes, pairs, *self.tables(_Arrays()))
+            if self.search is None:
+                self.kernel.python(*known, at["R"], at["p"], margin, touch)
+            else:
+                features = np.zeros(m, np.int32)
+                self.search.python(*known, at["R"], at["p"], margin, features)
+                self.kernel.python(*known, features, at["R"], at["p"], touch)
             made.append(touch)
         gap, point, normal = (np.concatenate([getattr(t, k) for t in made]) for k in ("gap", "point", "normal"))
         c = self.candidates
@@ -177,7 +191,7 @@ def hull_family(kernel: Any, candidates: int, first: str, second: str) -> Family
     def tables(p: Program) -> list[Any]:
         return [Hulls(**{k: p.constant(f"hull_{k}", vec3 if k == "vertex" else Int, v) for k, v in arrays.items()})]
 
-    return Family(kernel, candidates, tables, 4, 0.3)
+    return Family(kernel, candidates, tables, 4, 0.3, low_corners if kernel is touch_hull_plane else None)
 
 
 def height_field(heights: np.ndarray, half: float) -> Mesh:

@@ -34,6 +34,7 @@ from kinema.scene.scene import Scene
 from kinema.scene.shapes.arm import arm
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.humanoid import humanoid
+from kinema.scene.shapes.pendulum import pendulum
 from kinema.simulation.soft import soft_program
 from kinema.simulation.step import step_program
 
@@ -59,7 +60,8 @@ def robot_programs() -> list[Program]:
     """Steps of robots on a plane.
 
     Kernels loop over tables, so that they are the same for all robots. These have, together, all shapes, limits and
-    actuators and none of these, and contacts of all three ways to solve for them: few, more, and many possible ones.
+    actuators and none of these, contacts of all three ways to solve for them: few, more, and many possible ones, and
+    nothing to solve for.
     """
     corners = np.vstack([np.zeros(3), np.eye(3)])
     tetrahedron = Mesh(corners, np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]))
@@ -67,7 +69,7 @@ def robot_programs() -> list[Program]:
     mass = MassProperties(1.0, inertia=(1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
     thrown = Robot("thrown", (Body("body", joints=(Joint("free", FREE),), mass=mass, shapes=shapes),))
     made = []
-    for robot in (thrown, arm(), humanoid()):
+    for robot in (thrown, arm(), humanoid(), pendulum()):
         scene = Scene()
         scene.add_ground()
         scene.add_robot(robot)

@@ -30,7 +30,7 @@ from kinema.contact.mlcp import (
     relax,
     residual,
 )
-from kinema.contact.newton import Effort, newton_impulses, newton_impulses_adjoint
+from kinema.contact.newton import Effort, newton_impulses, newton_impulses_adjoint, rows_scaled_back
 from kinema.kinematics.tree import Branches
 from kinema.lang import Array, Float, Index, Int, build, kernel
 from kinema.lang.bridge import rollout
@@ -173,22 +173,13 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
             outs = (z, impulse, *(p.output(n, Float, 1) for n in ("relative", "at", "eliminations")))
             p.call(newton_impulses, rows, supports, bounds, active, circle, effort, *problem, *made, *outs)
         with p.adjoint_of(node):
-            to = (*problem[1:], bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
-            given = (
-                rows,
-                supports,
-                bounds,
-                circle,
-                effort.singular,
-                rows.singles,
-                *problem,
-                *made,
-                z,
-                impulse,
-                z.adj,
-                impulse.adj,
-            )
-            p.call(newton_impulses_adjoint, *given, *(ref.adj for ref in to))
+            to = (b, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
+            given = (rows, supports, bounds, circle, effort.singular, rows.singles, *problem, made[1], z, impulse)
+            sizes = {"exact": x.rows, "u": x.rows, "pull": x.dofs}
+            own = [p.scratch(n, Float, size) for n, size in sizes.items()]
+            p.call(newton_impulses_adjoint, *given, z.adj, impulse.adj, *own, *(ref.adj for ref in to))
+            where = (rows, supports, *problem[:3], made[0], z, *own)
+            p.call(rows_scaled_back, *where, *(ref.adj for ref in (L, root, Y)))
     else:
         p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)
         p.call(relax, rows, far, inverse, relaxed)

@@ -200,3 +200,55 @@ def test_a_world_that_is_not_finite_is_reported_at_once():
 def test_an_unknown_solver_is_refused():
     with pytest.raises(kn.ModelError, match="no such solver"):
         kn.Contact(solver="simplex")
+
+
+def gradients(model: kn.Model, q: torch.Tensor, u: torch.Tensor, cfm: torch.Tensor | None = None) -> list[torch.Tensor]:
+    """Of a shaken quadruped's way: to its start, its torques and the softness of contacts."""
+    inputs = [x.clone().requires_grad_() for x in (q, u)]
+    softness = (torch.tensor(1e-6, dtype=q.dtype) if cfm is None else cfm).clone().requires_grad_()
+    path = kn.simulate(
+        model, inputs[0], tau=inputs[1], params={"contact/cfm": softness}, steps=u.shape[-2], dt=2e-3, progress=False
+    )
+    weights = torch.linspace(-1.0, 1.0, model.nq, dtype=q.dtype)
+    return list(torch.autograd.grad((path.q_end * weights).sum(), [*inputs, softness]))
+
+
+def shaken(model: kn.Model, *batch: int) -> torch.Tensor:
+    """Torques that make feet stick, slide and lift off."""
+    u = 12.0 * torch.randn(*batch, 40, model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    u[..., :6] = 0.0
+    return u
+
+
+@pytest.mark.parametrize("cone", [False, True])
+def test_the_motion_tells_the_impulses(cone, monkeypatch):
+    """Reverse sweeps that read impulses off the motion find the gradients of those that solve for them again."""
+    words = {"solver": "newton", "cone": cone}
+    model, q = dog(**words)
+    found = gradients(model, q, shaken(model))
+    monkeypatch.setattr(constraints, "TRUSTED", {})
+    model, _ = dog(**words)
+    for one, other in zip(found, gradients(model, q, shaken(model)), strict=True):
+        assert float((one - other).abs().max()) <= 1e-9 * float(other.abs().max())
+
+
+def test_where_the_motion_does_not_tell_them_they_are_solved_for(monkeypatch):
+    """Impulses that are never believed give the bits of a sweep that does not look at the motion."""
+    never = {8: {"share": -1.0, "noise": 0.0}}
+    found = []
+    for trusted in (never, {}):
+        monkeypatch.setattr(constraints, "TRUSTED", trusted)
+        model, q = dog(solver="newton")
+        found.append(gradients(model, q, shaken(model)))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_a_world_that_tells_nothing_leaves_the_others_their_bits():
+    """Without softness velocities tell no impulses: of a batch, such worlds alone are solved again."""
+    model, q = dog(solver="newton")
+    u = shaken(model, 5)
+    cfm = torch.tensor([1e-6, 0.0, 1e-6, 1e-5, 0.0], dtype=q.dtype)
+    together = gradients(model, q.expand(5, -1), u, cfm)
+    for i in range(5):
+        alone = gradients(model, q, u[i], cfm[i])
+        assert all(torch.equal(one[i], other) for one, other in zip(together, alone, strict=True))

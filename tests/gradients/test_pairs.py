@@ -14,9 +14,11 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import kinema as kn
 from kinema.contact import boxes, capsule_hull, hull_hull, hulls, planes, round, round_box, terrain
 from kinema.contact.shapes import FAR
 from kinema.lang import build
+from kinema.scene.description import Body, Joint, MassProperties, Mesh, Robot, Shape
 from pairs import (
     NAMES,
     Family,
@@ -489,3 +491,20 @@ def test_capsules_touch_cubes_as_boxes():
     assert same.mean() > 0.95
     assert np.allclose(one_way.point[same], other.point[same], atol=1e-9)
     assert np.allclose(one_way.normal[same], other.normal[same], atol=1e-9)
+
+
+def test_candidates_of_hulls_may_lie_apart(monkeypatch):
+    """A hull, many spheres, a hull: its corners are written within their array."""
+    monkeypatch.setenv("KINEMA_CHECK", "1")
+    corners, faces = np.vstack([np.zeros(3), np.eye(3)]), np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
+    rock = Shape("mesh", mesh=Mesh(corners, faces))
+    mass = MassProperties(1.0, inertia=(1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
+    shapes = (rock, *[Shape("sphere", (0.1,))] * 12, rock)
+    body = Body("body", joints=(Joint("free", "free"),), mass=mass, shapes=shapes)
+    scene = kn.Scene()
+    scene.add_ground()
+    scene.add_robot(Robot("r", (body,)), pos=(0.0, 0.0, 3.0))
+    model = kn.compile(scene)
+    q = model.initial_coordinates()
+    path = kn.simulate(model, q, steps=1, dt=1e-3, record=["gap"], progress=False)
+    assert path.recorded["gap"].shape[-1] == 2 * hulls.PLANE_CANDIDATES + 12

@@ -500,3 +500,63 @@ def test_structs_are_added_and_taken_away():
     inputs = {"s": s, "w": w.requires_grad_()}
     ours = kn.rollout(p, 1, {"s": s}, {"w": w}).final["s"]
     agree(ours, torch.roll(s, 1, 0) - s - torch.cat([w * s[:, 3:], s[:, :3]], 1), inputs)
+
+
+@kernel
+def halve(i: Index, s: Array[Float], half: Array[Float]):
+    """What a custom operation does."""
+    half[i] = 0.5 * s[i]
+
+
+@kernel
+def take_next(i: Index, s_next: Array[Float], half: Array[Float]):
+    """Its result as the end of the step tells it, three times: so it is seen who asked."""
+    half[i] = 3.0 * s_next[i]
+
+
+@kernel
+def halve_adjoint(i: Index, half: Array[Float], half_adj: Array[Float], s_adj: Array[Float]):
+    """Not a derivative: it passes on what it was told."""
+    s_adj[i] += half[i] * half_adj[i]
+
+
+@pytest.mark.parametrize("checkpoint", [1, 2])
+def test_a_reverse_sweep_takes_from_the_end_of_the_step_what_that_tells(checkpoint):
+    """Of three steps s -> s / 2 the adjoint multiplies by what `again_of` found; forward sweeps know nothing of it."""
+    p = kn.Program("told")
+    s, half = p.state("s", Float, N), p.scratch("half", Float, N)
+    with p.custom() as operation:
+        p.call(halve, s, half, count=N)
+    with p.again_of(operation):
+        p.call(take_next, s.next, half, count=N)
+    with p.adjoint_of(operation):
+        p.call(halve_adjoint, half, half.adj, s.adj, count=N)
+    p.call(copy, half, s.next, count=N)
+    start = torch.linspace(1.0, 2.0, N, dtype=torch.float64, requires_grad=True)
+    final = kn.rollout(p, 3, {"s": start}, checkpoint=checkpoint).final["s"]
+    assert torch.equal(final, start / 8.0)
+    (gradient,) = torch.autograd.grad(final.sum(), start)
+    told = [3.0 * start.detach() / 2.0 ** (t + 1) for t in range(3)]
+    assert torch.equal(gradient, told[2] * told[1] * told[0])
+
+
+def test_a_loop_does_not_know_its_end():
+    """In a loop the operation itself is run."""
+    p = kn.Program("looped")
+    s, half = p.state("s", Float, N), p.scratch("half", Float, N)
+    loop = p.repeat(2)
+    x = p.iterate(loop, "x", Float, N)
+    p.call(copy, s, x.first, count=N)
+    with loop:
+        with p.custom() as operation:
+            p.call(halve, x, half, count=N)
+        with p.again_of(operation):
+            p.call(take_next, s.next, half, count=N)
+        with p.adjoint_of(operation):
+            p.call(halve_adjoint, half, half.adj, x.adj, count=N)
+        p.call(copy, half, x.next, count=N)
+    p.call(copy, x.last, s.next, count=N)
+    start = torch.linspace(1.0, 2.0, N, dtype=torch.float64, requires_grad=True)
+    final = kn.rollout(p, 1, {"s": start}).final["s"]
+    (gradient,) = torch.autograd.grad(final.sum(), start)
+    assert torch.equal(gradient, (start.detach() / 2.0) * (start.detach() / 4.0))

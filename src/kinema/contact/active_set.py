@@ -225,14 +225,37 @@ def turned(kind, cone, f, turn, x):
 
 
 @func
-def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, transposed, free, column, G, pivot):
+def turned_column(first, n, base, j, what, kind, A, mu, state, turn, column):
+    """Column j of the matrix of an island, with what is tied to its row, or along or across a direction of sliding."""
+    f = first + j
+    if what == NORMAL:
+        tie1, tie2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
+        c1, c2 = turn[f] * tie1 - turn[f + 1] * tie2, turn[f] * tie2 + turn[f + 1] * tie1
+        for i in range(n):
+            at = base + i * n + j
+            column[first + i] = A[at] + c1 * A[at + 1] + c2 * A[at + 2]
+    elif what == FRICTION:
+        second = shared(kind[f - 1]) == FRICTION
+        for i in range(n):
+            at = base + i * n + j
+            if second:
+                column[first + i] = turn[f - 2] * A[at] - turn[f - 1] * A[at - 1]
+            else:
+                column[first + i] = turn[f - 1] * A[at] + turn[f] * A[at + 1]
+    else:
+        for i in range(n):
+            column[first + i] = A[base + i * n + j]
+
+
+@func
+def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, free, column, G, pivot):
     """The linear system of the free rows of an island; returns their number.
 
     A row that is free in some lanes only is an equation x = 0 in the others.
 
     free: Numbers of the rows.
     column: Room for a column.
-    G: The matrix, transposed or not.
+    G: The matrix.
     pivot: Of each free row, its diagonal without what is tied to it.
     """
     count = 0
@@ -243,43 +266,27 @@ def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, tra
     for q in range(count):
         j = shared(free[q])
         f, what = first + j, shared(kind[first + j])
-        if what == NORMAL:
-            tie1, tie2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
-            c1, c2 = tie1, tie2
-            if cone > 0:
-                c1, c2 = turn[f] * tie1 - turn[f + 1] * tie2, turn[f] * tie2 + turn[f + 1] * tie1
-            for i in range(n):
+        if cone == 0:
+            c1, c2, also = 0.0, 0.0, 0
+            if what == NORMAL:
+                c1, c2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
+                also = 0 if everywhere(c1 == 0.0 and c2 == 0.0) else 1
+            for p in range(count):
+                i = shared(free[p])
                 at = base + i * n + j
-                column[first + i] = A[at] + c1 * A[at + 1] + c2 * A[at + 2]
-        elif what == FRICTION and cone > 0:
-            second = shared(kind[f - 1]) == FRICTION
-            for i in range(n):
-                at = base + i * n + j
-                column[first + i] = A[at]
-                if second:
-                    column[first + i] = turn[f - 2] * A[at] - turn[f - 1] * A[at - 1]
-                else:
-                    column[first + i] = turn[f - 1] * A[at] + turn[f] * A[at + 1]
+                entry = A[at]
+                if also > 0:
+                    entry = entry + c1 * A[at + 1] + c2 * A[at + 2]
+                G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
         else:
-            for i in range(n):
-                column[first + i] = A[base + i * n + j]
-        for p in range(count):
-            i = shared(free[p])
-            entry = column[first + i]
-            if cone > 0:
+            turned_column(first, n, base, j, what, kind, A, mu, state, turn, column)
+            for p in range(count):
+                i = shared(free[p])
                 entry = turned(kind, cone, first + i, turn, column)
-            both = state[first + i] == FREE and state[f] == FREE
-            if p == q:
-                entry = entry + cfm + soft[f]
-                own = A[base + j * n + j] + cfm + soft[f]
-                pivot[q] = select(both, own, 1.0)
-                entry = select(both, entry, 1.0)
-            else:
-                entry = select(both, entry, 0.0)
-            to = p * count + q
-            if transposed > 0:
-                to = q * count + p
-            G[to] = entry
+                G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
+        own, here = cfm + soft[f], q * count + q
+        pivot[q] = select(state[f] == FREE, A[base + j * n + j] + own, 1.0)
+        G[here] = select(state[f] == FREE, G[here] + own, 1.0)
     return count
 
 
@@ -304,6 +311,36 @@ def eliminate(count, singular, diagonal, G, right):
         for j in range(p + 1, count):
             sum = sum - G[p * count + j] * right[j]
         right[p] = sum * diagonal[p]
+
+
+@func
+def eliminate_both(count, singular, diagonal, G, right, other):
+    """Solve G x = right and G^T y = other in place, see `eliminate`; G becomes its factors."""
+    for p in range(count):
+        pivot, row = G[p * count + p], p * count
+        kept = abs(pivot) > singular * diagonal[p]
+        inverse = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
+        diagonal[p] = inverse
+        share = other[p] * inverse
+        other[p] = share
+        for j in range(p + 1, count):
+            other[j] = other[j] - share * G[row + j]
+        for i in range(p + 1, count):
+            factor = G[i * count + p] * inverse
+            G[i * count + p] = factor
+            if not everywhere(factor == 0.0):
+                to = i * count
+                for j in range(p + 1, count):
+                    G[to + j] = G[to + j] - factor * G[row + j]
+                right[i] = right[i] - factor * right[p]
+    for back in range(count):
+        p = count - 1 - back
+        sum, share = right[p], other[p]
+        for j in range(p + 1, count):
+            sum = sum - G[p * count + j] * right[j]
+        right[p] = sum * diagonal[p]
+        for j in range(p):
+            other[j] = other[j] - share * G[p * count + j]
 
 
 @func

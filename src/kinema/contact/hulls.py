@@ -19,6 +19,7 @@ from kinema.lang import (
     Float,
     Int,
     clamp,
+    columns_of,
     cross,
     dot,
     func,
@@ -28,6 +29,7 @@ from kinema.lang import (
     normalize,
     record,
     select,
+    sqrt,
     transpose,
     vec3,
 )
@@ -36,6 +38,7 @@ from kinema.scene.shapes.hull import Hull
 PLANE_CANDIDATES = 4
 SPHERE_CANDIDATES = 1
 TILT = 0.05  # slope up to which a hull that is about to tip finds its places on a plane
+STEEP = 1.0 / TILT
 
 
 @record
@@ -217,49 +220,91 @@ def touch_sphere_hull(
             put_none(touch, at)
 
 
+@func
+def lowest_corner(hulls, a, scale: vec3, up: vec3):
+    """Number of the corner of shape a's hull that is lowest along `up`, the first one on a tie."""
+    tall, lowest, found = times(scale, up), 1e30, hulls.vertex_start[a]
+    for k in range(hulls.vertex_count[a]):
+        height = dot(tall, hulls.vertex[hulls.vertex_start[a] + k])
+        if height < lowest:
+            lowest, found = height, hulls.vertex_start[a] + k
+    return found
+
+
+@func
+def far_corner(hulls, a, scale: vec3, up: vec3, first):
+    """Number of the corner that is low and farthest from the corner `first`, or `first` if none is farther than TINY.
+
+    How far is a level distance [m], less STEEP times the height over `first`.
+    """
+    x1, best, found = times(scale, hulls.vertex[first]), TINY, first
+    for k in range(hulls.vertex_count[a]):
+        d = times(scale, hulls.vertex[hulls.vertex_start[a] + k]) - x1
+        height = dot(up, d)
+        wanted, level = best + STEEP * height, dot(d, d) - height * height
+        if level > wanted * wanted:
+            best, found = sqrt(level) - STEEP * height, hulls.vertex_start[a] + k
+    return found
+
+
+@func
+def side_corners(hulls, a, scale: vec3, up: vec3, first, side: vec3):
+    """The same for corners that are far along `side`, a level direction, and for those far against it."""
+    x1, left, right, at_left, at_right = times(scale, hulls.vertex[first]), TINY, TINY, first, first
+    for k in range(hulls.vertex_count[a]):
+        d = times(scale, hulls.vertex[hulls.vertex_start[a] + k]) - x1
+        along, rise = dot(side, d), STEEP * dot(up, d)
+        if along - rise > left:
+            left, at_left = along - rise, hulls.vertex_start[a] + k
+        if -along - rise > right:
+            right, at_right = -along - rise, hulls.vertex_start[a] + k
+    return at_left, at_right
+
+
 @kernel
-def touch_hull_plane(
-    shapes: Shapes, pairs: Pairs, hulls: Hulls, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch
+def low_corners(
+    shapes: Shapes, pairs: Pairs, hulls: Hulls, R: Array[mat33], p: Array[vec3], margin: Float, corner: Array[Int]
 ):
-    """A hull over a plane, four candidates: its lowest corner, and three that are low and far apart.
+    """Numbers of four corners of each hull over a plane, -1 where there is none: its lowest, and three far apart.
 
     The second is far from the first, the third and fourth are far from their line, on both sides of it. A corner
-    counts as near by its height over the lowest one, divided by TILT.
+    counts as near by its height over the lowest one, times STEEP.
+    """
+    for i in range(len(pairs.first)):
+        a, at = pairs.first[i], PLANE_CANDIDATES * i
+        R1, _, n, _, near = over_plane(shapes, pairs, i, R, p, margin)
+        first, second, third, fourth = -1, -1, -1, -1
+        if near:
+            scale = hull_scale(shapes, hulls, a)
+            up = transpose(R1) @ n
+            first = lowest_corner(hulls, a, scale, up)
+            second = far_corner(hulls, a, scale, up, first)
+            line = times(scale, hulls.vertex[second]) - times(scale, hulls.vertex[first])
+            third, fourth = side_corners(hulls, a, scale, up, first, normalize(cross(up, line)))
+        corner[at] = first
+        corner[at + 1] = select(second == first, -1, second)
+        corner[at + 2] = select(third == first, -1, third)
+        corner[at + 3] = select(fourth == first, -1, fourth)
+
+
+@kernel
+def touch_hull_plane(
+    shapes: Shapes, pairs: Pairs, hulls: Hulls, corner: Array[Int], R: Array[mat33], p: Array[vec3], touch: Touch
+):
+    """A hull over a plane, four candidates: the corners that `low_corners` found.
 
     Gradients:
         Exact for the corners found.
     """
     for i in range(len(pairs.first)):
         a, at = pairs.first[i], pairs.start[i]
-        R1, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)
-        if near:
-            scale = hull_scale(shapes, hulls, a)
-            up = transpose(R1) @ n
-            x1, x2, side = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
-            for c in range(PLANE_CANDIDATES):
-                best, found = -1e30, -1
-                for k in range(hulls.vertex_count[a]):
-                    x = times(scale, hulls.vertex[hulls.vertex_start[a] + k])
-                    d = x - x1
-                    height = dot(up, d)
-                    level = d - height * up
-                    score = -height
-                    if c == 1:
-                        score = norm(level) - height / TILT
-                    elif c >= 2:
-                        score = select(c == 2, dot(side, level), -dot(side, level)) - height / TILT
-                    if score > best:
-                        best, found = score, hulls.vertex_start[a] + k
-                x = times(scale, hulls.vertex[found])
-                if c == 0:
-                    x1 = x
-                elif c == 1:
-                    x2 = x
-                    side = normalize(cross(up, x2 - x1))
-                if c == 0 or best > TINY:
-                    put_over(touch, at + c, p1 + R1 @ x, 0.0, n, p2)
-                else:
-                    put_none(touch, at + c)
-        else:
-            for c in range(PLANE_CANDIDATES):
+        scale = hull_scale(shapes, hulls, a)
+        R1, p1 = place(shapes, a, R, p)
+        R2, p2 = place(shapes, pairs.second[i], R, p)
+        _, _, n = columns_of(R2)
+        for c in range(PLANE_CANDIDATES):
+            found = corner[PLANE_CANDIDATES * i + c]
+            if found >= 0:
+                put_over(touch, at + c, p1 + R1 @ times(scale, hulls.vertex[found]), 0.0, n, p2)
+            else:
                 put_none(touch, at + c)

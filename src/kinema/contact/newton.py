@@ -36,6 +36,7 @@ from kinema.contact.active_set import (
     change_at,
     classify,
     eliminate,
+    eliminate_both,
     guess,
     largest,
     largest_change,
@@ -131,36 +132,13 @@ def add_rows(rows, supports, count, row, Y, x, z):
             z[supports.dofs[begin + t]] += factor * Y[at + t]
 
 
-@kernel
-def newton_impulses(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    active: Array[Float],
-    cone: Int,
-    effort: Effort,
-    branches: Branches,
-    L: Array[Float],
-    root: Array[Float],
-    J: Array[Float],
-    b: Array[Float],
-    H: Array[Float],
-    Y: Array[Float],
-    z: Array[Float],
-    impulse: Array[Float],
-    left: Array[Float],
-    place: Array[Float],
-    eliminations: Array[Float],
-):
-    """The impulses that solve the problem, and z = Y^T impulse.
+@func
+def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, root, J, b, wanted, H, Y, z, impulse):
+    """The impulses that solve the problem, and z = Y^T impulse; they are zero where `wanted` is 0, not 1.
 
-    active: Of contacts, 1, or 0 for those that are left alone.
-    H, Y: As in `scaling`, of rows that take part.
-    left: The largest change of an impulse if it were visited once more, as a share of the largest impulse.
-    place: If that is too much, a degree of freedom of the body or joint where it is.
-    eliminations: How many it took.
+    Returns how much is left, where, and how many eliminations it took, as `newton_impulses` says.
     """
-    dofs, wide = len(z), supports.widest
+    dofs, wide = len(root), supports.widest
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     mine, takes, scaled = local(Float, blocks), local(Int, blocks), local(Int, blocks)
     spread, dv = local(Float, 3 * dofs), local(Float, dofs)  # local arrays begin as zeros
@@ -179,7 +157,7 @@ def newton_impulses(
         impulse[r] = 0.0
         impulse[r + 1] = 0.0
         impulse[r + 2] = 0.0
-    open, worst, work, where = 1.0, 0.0, 0.0, 0.0
+    open, worst, work, where = wanted, 0.0, 0.0, 0.0
     for _ in range(blocks + 1):
         for k in range(blocks):
             takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
@@ -239,16 +217,16 @@ def newton_impulses(
                         w[first + j] = w[first + j] + cfm * d
                         for i in range(m):
                             w[first + i] = w[first + i] + A[base + i * m + j] * d
-                wanted = reduce_island(
-                    first, m, base, kind, cone, A, cfm, mu, state, soft, turn, 0, free, column, G, pivot
+                unknown = reduce_island(
+                    first, m, base, kind, cone, A, cfm, mu, state, soft, turn, free, column, G, pivot
                 )
-                for q in range(wanted):
+                for q in range(unknown):
                     f = first + shared(free[q])
                     # Friction across the cone's direction of sliding is softened about the impulses where that acts.
                     bent = turned(kind, cone, f, turn, w) + soft[f] * turned(kind, cone, f, turn, x)
                     right[q] = select(state[f] == FREE, -bent, 0.0)
-                eliminate(wanted, effort.singular, pivot, G, right)
-                move(first, wanted, kind, cone, mu, state, turn, free, right, x)
+                eliminate(unknown, effort.singular, pivot, G, right)
+                move(first, unknown, kind, cone, mu, state, turn, free, right, x)
             row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
             tall = largest(count, x)
             missing = largest_change(count, kind, cone, inverse, lower, upper, mu, x, w)
@@ -340,9 +318,42 @@ def newton_impulses(
         open = further
         if everywhere(open == 0.0):
             break
-    left[0] = worst
-    place[0] = where
-    eliminations[0] = work
+    return worst, where, work
+
+
+@kernel
+def newton_impulses(
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    active: Array[Float],
+    cone: Int,
+    effort: Effort,
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    J: Array[Float],
+    b: Array[Float],
+    H: Array[Float],
+    Y: Array[Float],
+    z: Array[Float],
+    impulse: Array[Float],
+    left: Array[Float],
+    place: Array[Float],
+    eliminations: Array[Float],
+):
+    """The impulses that solve the problem, and z = Y^T impulse.
+
+    active: Of contacts, 1, or 0 for those that are left alone.
+    H, Y: As in `scaling`, of rows that take part.
+    left: The largest change of an impulse if it were visited once more, as a share of the largest impulse.
+    place: If that is too much, a degree of freedom of the body or joint where it is.
+    eliminations: How many it took.
+    """
+    problem = find_impulses(
+        rows, supports, bounds, active, cone, effort, branches, L, root, J, b, 1.0, H, Y, z, impulse
+    )
+    left[0], place[0], eliminations[0] = problem
 
 
 @kernel
@@ -358,15 +369,14 @@ def newton_impulses_adjoint(
     root: Array[Float],
     J: Array[Float],
     b: Array[Float],
-    H: Array[Float],
     Y: Array[Float],
     z: Array[Float],
     impulse: Array[Float],
     z_adj: Array[Float],
     impulse_adj: Array[Float],
-    L_adj: Array[Float],
-    root_adj: Array[Float],
-    J_adj: Array[Float],
+    exact: Array[Float],
+    u: Array[Float],
+    pull: Array[Float],
     b_adj: Array[Float],
     lower_adj: Array[Float],
     upper_adj: Array[Float],
@@ -375,14 +385,17 @@ def newton_impulses_adjoint(
 ):
     """The derivative of the implicit function: u are the cotangents of w in the free rows, pull is Y^T u + z_adj.
 
+    What that means for the rows is left to `rows_scaled_back` or `rows_pushed_back`.
+
     bounded: Bounds of so many single rows, the first ones, have a derivative.
+    exact: The impulses: those known from the motion alone are refined, as the elimination is at hand.
     """
     dofs, wide = len(z), supports.widest
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     mine, takes = local(Float, blocks), local(Int, blocks)
-    spread, pull, dv = local(Float, 3 * dofs), local(Float, dofs), local(Float, dofs)
+    spread, felt_z, dv = local(Float, 3 * dofs), local(Float, dofs), local(Float, dofs)
     for d in range(dofs):
-        pull[d] = z_adj[d]
+        felt_z[d] = z_adj[d]
     for i in range(rows.singles):
         mine[i] = 1.0 if bounds.lower[i] != 0.0 or impulse[i] > 0.0 else 0.0
     for k in range(rows.singles, blocks):
@@ -396,12 +409,12 @@ def newton_impulses_adjoint(
     row, kind, begin, matrix = local(Int, most), local(Int, most), local(Int, islands + 1), local(Int, islands + 1)
     count, size = list_rows(rows, islands, block, start, row, kind, begin, matrix)
     part, lower, upper, mu = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
-    x, w, given, u = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
+    x, w, given, y = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
     state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
     column, right, pivot, inverse = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
-    A, G, Y_adj = local(Float, size), local(Float, size), local(Float, count * wide)
-    h0, h1, h2 = local(Float, wide), local(Float, wide), local(Float, wide)
-    gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, w)
+    goal, off, other = local(Float, count), local(Float, count), local(Float, count)
+    A, G = local(Float, size), local(Float, size)
+    gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, goal)
     form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A)
     row_inverses(islands, begin, matrix, kind, cone, bounds.cfm, A, part, inverse)
     for f in range(count):
@@ -409,60 +422,57 @@ def newton_impulses_adjoint(
         here, at = home_of(rows, r), r * wide
         to, speed, wanted = supports.begin[here], 0.0, impulse_adj[r]
         for t in range(supports.count[here]):
-            d, y = supports.dofs[to + t], Y[at + t]
-            speed = speed + y * z[d]
-            wanted = wanted + y * z_adj[d]
+            d, entry = supports.dofs[to + t], Y[at + t]
+            speed = speed + entry * z[d]
+            wanted = wanted + entry * z_adj[d]
         x[f] = impulse[r]
-        w[f] = w[f] + bounds.cfm * x[f] + speed
+        w[f] = goal[f] + bounds.cfm * x[f] + speed
         given[f] = wanted
-        u[f] = 0.0
     classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn)
+    row_velocities(islands, begin, matrix, kind, A, bounds.cfm, goal, x, off)
     for e in range(islands):
         first, base = shared(begin[e]), shared(matrix[e])
         m = shared(begin[e + 1]) - first
-        wanted = reduce_island(
-            first, m, base, kind, cone, A, bounds.cfm, mu, state, soft, turn, 1, free, column, G, pivot
-        )
+        wanted = reduce_island(first, m, base, kind, cone, A, bounds.cfm, mu, state, soft, turn, free, column, G, pivot)
         for q in range(wanted):
             f = first + shared(free[q])
             felt = turned(kind, cone, f, turn, given)
             if shared(kind[f]) == NORMAL:
                 felt = felt + mu[f] * tied(state[f + 1]) * turned(kind, cone, f + 1, turn, given)
                 felt = felt + mu[f] * tied(state[f + 2]) * turned(kind, cone, f + 2, turn, given)
-            right[q] = select(state[f] == FREE, -felt, 0.0)
-        eliminate(wanted, singular, pivot, G, right)
+            bent = turned(kind, cone, f, turn, off) + soft[f] * turned(kind, cone, f, turn, x)
+            other[q] = select(state[f] == FREE, -felt, 0.0)
+            right[q] = select(state[f] == FREE, -bent, 0.0)
+        eliminate_both(wanted, singular, pivot, G, right, other)
+        move(first, wanted, kind, cone, mu, state, turn, free, right, x)
         for q in range(wanted):
-            u[first + shared(free[q])] = right[q]
+            y[first + shared(free[q])] = other[q]
     if cone > 0:
         for f in range(count):
             if shared(kind[f]) == NORMAL:
-                u1, u2 = u[f + 1], u[f + 2]
-                u[f + 1] = turn[f] * u1 - turn[f + 1] * u2
-                u[f + 2] = turn[f] * u2 + turn[f + 1] * u1
-    add_rows(rows, supports, count, row, Y, u, pull)
+                y1, y2 = y[f + 1], y[f + 2]
+                y[f + 1] = turn[f] * y1 - turn[f + 1] * y2
+                y[f + 2] = turn[f] * y2 + turn[f + 1] * y1
+    add_rows(rows, supports, count, row, Y, y, felt_z)
+    for d in range(dofs):
+        pull[d] = felt_z[d]
+    for r in range(rows.singles + 3 * shared(rows.triples[0])):
+        u[r] = 0.0
+        exact[r] = 0.0
     softness = 0.0
     for f in range(count):
         r = shared(row[f])
         here, at = home_of(rows, r), r * wide
         to = supports.begin[here]
-        b_adj[r] += u[f]
-        softness = softness + u[f] * x[f]
-        felt = impulse_adj[r] + bounds.cfm * u[f]
+        b_adj[r] += y[f]
+        u[r] = y[f]
+        exact[r] = x[f]
+        softness = softness + y[f] * x[f]
+        felt = impulse_adj[r] + bounds.cfm * y[f]
         for t in range(supports.count[here]):
-            d = supports.dofs[to + t]
-            felt = felt + Y[at + t] * pull[d]
-            Y_adj[f * wide + t] = u[f] * z[d] + x[f] * pull[d]
+            felt = felt + Y[at + t] * felt_z[supports.dofs[to + t]]
         given[f] = felt
     cfm_adj[0] += softness
-    for f in range(count):
-        r, what = shared(row[f]), shared(kind[f])
-        here, at = home_of(rows, r), r * wide
-        if what == SINGLE:
-            scale_row_back(branches, supports, here, at, L, root, H, Y_adj, f * wide, h0, L_adj, root_adj, J_adj)
-        elif what % 2 == 1:
-            scale_three_back(
-                branches, supports, here, at, L, root, H, Y_adj, f * wide, h0, h1, h2, L_adj, root_adj, J_adj
-            )
     for f in range(count):
         r, what = shared(row[f]), shared(kind[f])
         if what == SINGLE:
@@ -477,7 +487,7 @@ def newton_impulses_adjoint(
     # Single rows without an impulse are at their lower bound, or at the upper one where both are zero.
     if bounded > 0:
         velocities_from(branches, L, root, z, dv)
-        velocities_from(branches, L, root, pull, spread)
+        velocities_from(branches, L, root, felt_z, spread)
     for i in range(bounded):
         if not everywhere(mine[i] == 1.0):
             here, at = shared(rows.support[i]), i * wide
@@ -491,3 +501,71 @@ def newton_impulses_adjoint(
                     lower_adj[i] += felt
                 else:
                     upper_adj[i] += felt
+
+
+@kernel
+def rows_scaled_back(
+    rows: Rows,
+    supports: Supports,
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    H: Array[Float],
+    z: Array[Float],
+    exact: Array[Float],
+    u: Array[Float],
+    pull: Array[Float],
+    L_adj: Array[Float],
+    root_adj: Array[Float],
+    J_adj: Array[Float],
+):
+    """Cotangents of the rows' Jacobians and of the factors of the mass matrix, after `newton_impulses_adjoint`."""
+    wide = supports.widest
+    x, y, w, Y_adj = local(Float, wide), local(Float, wide), local(Float, wide), local(Float, 3 * wide)
+    for k in range(rows.singles + shared(rows.triples[0])):
+        here, r, count = shared(rows.support[k]), first_row(rows, k), 1
+        if k >= rows.singles:
+            count = 3
+        if not everywhere(exact[r] == 0.0 and u[r] == 0.0):
+            begin, at = supports.begin[here], r * wide
+            for i in range(count):
+                for t in range(supports.count[here]):
+                    d = supports.dofs[begin + t]
+                    Y_adj[i * wide + t] = u[r + i] * z[d] + exact[r + i] * pull[d]
+            if count == 1:
+                scale_row_back(branches, supports, here, at, L, root, H, Y_adj, 0, x, L_adj, root_adj, J_adj)
+            else:
+                scale_three_back(branches, supports, here, at, L, root, H, Y_adj, 0, x, y, w, L_adj, root_adj, J_adj)
+
+
+@kernel
+def rows_pushed_back(
+    rows: Rows,
+    supports: Supports,
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    z: Array[Float],
+    exact: Array[Float],
+    u: Array[Float],
+    pull: Array[Float],
+    J_adj: Array[Float],
+):
+    """Cotangents of the rows' Jacobians alone, where those of the mass matrix come from the whole motion.
+
+    Of M dv = J^T lambda and w = b + J dv + cfm lambda, with the multipliers s = M^-1 (cotangent of dv + J^T u) and u.
+    """
+    dofs = len(z)
+    dv, s = local(Float, dofs), local(Float, dofs)
+    velocities_from(branches, L, root, z, dv)
+    velocities_from(branches, L, root, pull, s)
+    for k in range(rows.singles + shared(rows.triples[0])):
+        here, r, count = shared(rows.support[k]), first_row(rows, k), 1
+        if k >= rows.singles:
+            count = 3
+        if not everywhere(exact[r] == 0.0 and u[r] == 0.0):
+            begin = supports.begin[here]
+            for i in range(r, r + count):
+                for t in range(supports.count[here]):
+                    d = supports.dofs[begin + t]
+                    J_adj[i * supports.widest + t] += u[i] * dv[d] + exact[i] * s[d]

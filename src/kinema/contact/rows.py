@@ -153,39 +153,43 @@ def contact_jacobian_adjoint(
     p_adj: Array[vec3],
     S_adj: Array[Motion],
 ):
-    """The same in reverse; sums for a contact's frame and arms stay in registers."""
+    """The same in reverse; sums for a contact's frame and arms stay in registers. Most contacts press nothing."""
     for c in range(shared(triples[0]) - equations):
         block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
-        one, two, normal = shared(sides.first[c]), shared(sides.second[c]), touch.normal[c]
-        slide, across = tangents(normal)
-        arm, other = touch.point[c], touch.point[c]
-        if one > 0:
-            arm = arm - p[tree.root[one - 1]]
-        if two > 0:
-            other = other - p[tree.root[two - 1]]
-        of_normal, of_slide, of_across = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
-        of_arm, of_other = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+        felt = 0.0
         for t in range(supports.count[block]):
-            d, at = supports.dofs[begin + t], to + t
-            g0, g1, g2 = J_adj[at], J_adj[at + wide], J_adj[at + 2 * wide]
-            push = g0 * normal + g1 * slide + g2 * across  # cotangent of the speed
-            speed = vec3(0.0, 0.0, 0.0)
-            if t < supports.first[block]:
-                speed = S[d].v + cross(S[d].w, arm)
-                of_arm = of_arm + cross(push, S[d].w)
-                S_adj[d] += Motion(cross(arm, push), push)
-            if t < supports.common[block] or t >= supports.first[block]:
-                speed = speed - S[d].v - cross(S[d].w, other)
-                of_other = of_other - cross(push, S[d].w)
-                S_adj[d] -= Motion(cross(other, push), push)
-            of_normal, of_slide, of_across = of_normal + g0 * speed, of_slide + g1 * speed, of_across + g2 * speed
-        if one > 0:
-            p_adj[tree.root[one - 1]] -= of_arm
-        if two > 0:
-            p_adj[tree.root[two - 1]] -= of_other
-        point_adj[c] += of_arm + of_other
-        normal_adj[c] += of_normal + tangents_adjoint(normal, slide, of_slide, of_across)
+            felt = felt + abs(J_adj[to + t]) + abs(J_adj[to + wide + t]) + abs(J_adj[to + 2 * wide + t])
+        if not everywhere(felt == 0.0):
+            one, two, normal = shared(sides.first[c]), shared(sides.second[c]), touch.normal[c]
+            slide, across = tangents(normal)
+            arm, other = touch.point[c], touch.point[c]
+            if one > 0:
+                arm = arm - p[tree.root[one - 1]]
+            if two > 0:
+                other = other - p[tree.root[two - 1]]
+            of_normal, of_slide, of_across = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+            of_arm, of_other = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+            for t in range(supports.count[block]):
+                d, at = supports.dofs[begin + t], to + t
+                g0, g1, g2 = J_adj[at], J_adj[at + wide], J_adj[at + 2 * wide]
+                push = g0 * normal + g1 * slide + g2 * across  # cotangent of the speed
+                speed = vec3(0.0, 0.0, 0.0)
+                if t < supports.first[block]:
+                    speed = S[d].v + cross(S[d].w, arm)
+                    of_arm = of_arm + cross(push, S[d].w)
+                    S_adj[d] += Motion(cross(arm, push), push)
+                if t < supports.common[block] or t >= supports.first[block]:
+                    speed = speed - S[d].v - cross(S[d].w, other)
+                    of_other = of_other - cross(push, S[d].w)
+                    S_adj[d] -= Motion(cross(other, push), push)
+                of_normal, of_slide, of_across = of_normal + g0 * speed, of_slide + g1 * speed, of_across + g2 * speed
+            if one > 0:
+                p_adj[tree.root[one - 1]] -= of_arm
+            if two > 0:
+                p_adj[tree.root[two - 1]] -= of_other
+            point_adj[c] += of_arm + of_other
+            normal_adj[c] += of_normal + tangents_adjoint(normal, slide, of_slide, of_across)
 
 
 @kernel

@@ -190,3 +190,27 @@ def velocity_change(
             found = found - L[begin + t] * dv[branches.above[begin + t]]
         dv[i] = found
         v_end[i] = v_free[i] + found
+
+
+@kernel
+def velocity_change_adjoint(
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    v_end_adj: Array[Float],
+    z_adj: Array[Float],
+    v_free_adj: Array[Float],
+):
+    """Cotangents of z and v_free, where those of the mass matrix come from the whole motion."""
+    dofs = len(branches.row)
+    rest = local(Float, dofs)
+    for i in range(dofs):
+        rest[i] = v_end_adj[i]
+        v_free_adj[i] += v_end_adj[i]
+    for j in range(dofs):
+        i = dofs - 1 - j
+        begin = branches.row[i]
+        for t in range(branches.depth[i]):
+            above = branches.above[begin + t]
+            rest[above] = rest[above] - L[begin + t] * rest[i]
+        z_adj[i] += rest[i] * root[i]

@@ -7,6 +7,9 @@ the root,
 
 so that its adjoint is inverse dynamics once more: motions X from the root on, forces B that the accelerations A pass
 back to it. What the compiler makes of it adds to each of them in memory, and takes twice the time.
+
+Accelerations a = M^-1 (net + impulses / dt) that a step ends with need no adjoint of M or of its factors: with s the
+cotangent of net, that of M is -s a^T, and so s tau for the accelerations `acceleration` + a has all of it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ def bias_forces_adjoint(
     V: Array[Motion],
     inertia: Array[RigidInertia],
     acceleration: Array[Float],
+    further: Array[Float],
     A: Array[Motion],
     F: Array[Force],
     tau_adj: Array[Float],
@@ -32,30 +36,38 @@ def bias_forces_adjoint(
     gravity_adj: Array[vec3],
     acceleration_adj: Array[Float],
 ):
-    """With h = I V and Z = X x V, the term X.(V x* h) is Z.h; the rate of V is V_up x V."""
+    """With h = I V and Z = X x V, the term X.(V x* h) is Z.h; the rate of V is V_up x V.
+
+    further: Accelerations beyond `acceleration` at which the adjoint is taken; A and F are without them.
+    """
     X, B = local(Motion, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)
+    W, G = local(Motion, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)  # what these add to A and F
     for i in range(len(tree.parent)):
         d = tree.v_start[i]
-        x = X[tree.parent[i]]
+        x, rate = X[tree.parent[i]], W[tree.parent[i]]
         for k in range(d, d + tree.dofs[i]):
             x = x + S[k] * tau_adj[k]
+            rate = rate + S[k] * further[k]
         X[i + 1] = x
+        W[i + 1] = rate
+        G[i + 1] = inertia[i + 1] @ rate
         turning = x.crossm(V[i + 1])
         B[i + 1] = inertia[i + 1] @ x
         passed = inertia[i + 1] @ turning - x.crossf(inertia[i + 1] @ V[i + 1])
         V_adj[i + 1] += Motion(passed.n, passed.f)
-        inertia_adj[i + 1] += product_cotangent(x, A[i + 1]) + product_cotangent(turning, V[i + 1])
+        inertia_adj[i + 1] += product_cotangent(x, A[i + 1] + rate) + product_cotangent(turning, V[i + 1])
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j
         d, up, back = tree.v_start[i], tree.parent[i], B[i + 1]
         for k in range(d, d + tree.dofs[i]):
-            wrench = F[i + 1] * tau_adj[k] + back * acceleration[k]
+            wrench = (F[i + 1] + G[i + 1]) * tau_adj[k] + back * (acceleration[k] + further[k])
             S_adj[k] += Motion(wrench.n, wrench.f)
             acceleration_adj[k] += S[k].dot(back)
         turned, carried = V[up].crossf(back), V[i + 1].crossf(back)
         V_adj[i + 1] -= Motion(turned.n, turned.f)
         V_adj[up] += Motion(carried.n, carried.f)
         B[up] += back
+        G[up] += G[i + 1]
     gravity_adj[0] -= B[0].f
 
 
@@ -93,3 +105,37 @@ def factorise_adjoint(
                 whole = whole + found[t] * L[row + t]
                 L_adj[row + t] -= found[t] * factor
             U_adj[row + depth] -= whole
+
+
+@kernel
+def accelerations_pushed_back(
+    branches: Branches,
+    U: Array[Float],
+    L: Array[Float],
+    whole: Array[Float],
+    a_adj: Array[Float],
+    net_adj: Array[Float],
+    diagonal_adj: Array[Float],
+):
+    """The adjoint of a = (M + diagonal)^-1 net, but for M, which `bias_forces_adjoint` sees to.
+
+    whole: The accelerations of the step, those of its impulses included.
+    """
+    dofs = len(branches.row)
+    y, s = local(Float, dofs), local(Float, dofs)
+    for i in range(dofs):
+        y[i] = a_adj[i]
+    for j in range(dofs):
+        i = dofs - 1 - j
+        begin = branches.row[i]
+        for t in range(branches.depth[i]):
+            above = branches.above[begin + t]
+            y[above] = y[above] - L[begin + t] * y[i]
+    for i in range(dofs):
+        begin = branches.row[i]
+        found = y[i] / U[begin + branches.depth[i]]
+        for t in range(branches.depth[i]):
+            found = found - L[begin + t] * s[branches.above[begin + t]]
+        s[i] = found
+        net_adj[i] += found
+        diagonal_adj[i] -= found * whole[i]

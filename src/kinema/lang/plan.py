@@ -178,9 +178,15 @@ class Plan:
         return self._lists[which]
 
     def _forward(
-        self, nodes: list[Any], out: list[Instruction], tangent: bool, started: set[Any], needed: set[str] | None
+        self,
+        nodes: list[Any],
+        out: list[Instruction],
+        tangent: bool,
+        started: set[Any],
+        needed: set[str] | None,
+        ended: bool = False,
     ) -> None:
-        """Append nodes; with `needed`, only those that write a needed buffer."""
+        """Append nodes; with `needed`, only those that write a needed buffer; `ended` if the next state is known."""
         for node in nodes:
             if needed is not None and not _writes(node) & needed:
                 continue
@@ -191,7 +197,9 @@ class Plan:
                 out.append(self._tangent_call(node) if tangent else self._call(node))
             elif isinstance(node, Custom):
                 derived = tangent or needed is not None
-                self._forward(node.replay if derived and node.replay else node.forward, out, tangent, started, needed)
+                again = node.again if ended else []
+                part = again or (node.replay if derived and node.replay else node.forward)
+                self._forward(part, out, tangent, started, needed)
             else:
                 self._zero_first_iterates(node, out, started, tangent)
                 refs = [self.at(node.condition, PRIMAL)] if node.condition else []
@@ -251,7 +259,7 @@ class Plan:
                 if buffer.kind == STATE:
                     out.append(Instruction(native.OP_ZERO, [(self.entry(buffer.name, ADJOINT), native.SLOT_ADJ)]))
         if self.options.replay or not top:
-            self._forward(nodes, out, False, set(), self._needed())
+            self._forward(nodes, out, False, set(), self._needed(), ended=top)
         self._zero_cotangents(nodes, out)  # not before the replay, which would push it out of the cache
         for node in reversed(nodes):
             if isinstance(node, KernelCall):
@@ -549,7 +557,7 @@ def every_node(nodes: list[Any]) -> list[Any]:
         if isinstance(node, Loop):
             found += every_node(node.body)
         elif isinstance(node, Custom):
-            found += every_node(node.forward) + every_node(node.replay)
+            found += every_node(node.forward) + every_node(node.replay) + every_node(node.again)
     return found
 
 
@@ -562,7 +570,8 @@ def every_call(nodes: list[Any]) -> list[KernelCall]:
         elif isinstance(node, Loop):
             found += every_call(node.body)
         else:
-            found += every_call(node.forward) + every_call(node.replay) + every_call(node.adjoint)
+            parts = (node.forward, node.replay, node.again, node.adjoint)
+            found += [call for part in parts for call in every_call(part)]
     return found
 
 

@@ -168,11 +168,13 @@ class Custom:
     """An operation with its own adjoint: reverse mode runs `adjoint` instead of deriving it.
 
     Where `replay` is not empty, derivatives run it in place of `forward`: it finds the same, and keeps what they need.
+    Where `again` is not empty, reverse mode runs it in place of both in a step whose end is known.
     """
 
     forward: list[Any] = field(default_factory=list)
     adjoint: list[Any] = field(default_factory=list)
     replay: list[Any] = field(default_factory=list)
+    again: list[Any] = field(default_factory=list)
 
 
 class Program:
@@ -414,6 +416,16 @@ class Program:
     def replay_of(self, node: Custom) -> Iterator[None]:
         """What derivatives run in place of a custom operation: kernels that find the same bits and keep more."""
         with self._part(node, "replay_of", "replay"):
+            yield
+
+    @contextmanager
+    def again_of(self, node: Custom) -> Iterator[None]:
+        """What a reverse sweep runs in place of a custom operation: kernels that may read `x.next` of states.
+
+        They find the same to round-off, with less work, as the states at the end of the step tell what it led to. In
+        loops the operation itself is run.
+        """
+        with self._part(node, "again_of", "again"):
             yield
 
     @contextmanager

@@ -16,7 +16,7 @@ from kinema.dynamics.articulated import (
     mass_matrix,
     solve,
 )
-from kinema.dynamics.articulated_adjoint import bias_forces_adjoint, factorise_adjoint
+from kinema.dynamics.articulated_adjoint import accelerations_pushed_back, bias_forces_adjoint, factorise_adjoint
 from kinema.dynamics.prescribed import given_accelerations, hold
 from kinema.kinematics.tree import Branches, Joints, Tree, link_velocities, place_links
 from kinema.kinematics.tree_adjoint import joint_axes_adjoint, joint_offsets_adjoint, place_links_adjoint
@@ -80,8 +80,17 @@ class TreeProgram:
             inertia=p.parameter("inertia", Sym33, bodies),
         )
         self.given: Ref | None = None
+        self.whole: Ref | None = None
         self.armature = p.parameter("armature", Float, tree.nv)
         self.gravity = p.parameter("gravity", vec3)
+
+    def take_whole(self) -> None:
+        """From now on the adjoint of accelerations needs no factors: the step says what its whole acceleration was.
+
+        That is right if its velocities end as M says they do with all impulses, and nothing else asks for
+        accelerations or velocities without impulses. Who finds the impulses fills `whole` in its adjoint [m/s^2].
+        """
+        self.whole = self.program.scratch("whole_acceleration", Float, self.arrays.nv)
 
     @cached_property
     def branches(self) -> Branches:
@@ -126,7 +135,8 @@ class TreeProgram:
             p.call(bias_forces, *links, self.gravity, acceleration, A, F, tau)
         with p.adjoint_of(node):
             inputs = (*links[1:], self.gravity, acceleration)
-            p.call(bias_forces_adjoint, *links, acceleration, A, F, tau.adj, *(x.adj for x in inputs))
+            further = self.whole or p.constant("nothing_further", Float, [0.0] * self.arrays.nv)
+            p.call(bias_forces_adjoint, *links, acceleration, further, A, F, tau.adj, *(x.adj for x in inputs))
 
     def mass_matrix(self, M: Ref, diagonal: Ref | None = None) -> None:
         """Rows of M along the branches, with the drives' inertia (or something else) on the diagonal."""
@@ -210,6 +220,14 @@ class TreeProgram:
     def accelerate(self, net: Ref, diagonal: Ref, a: Ref) -> None:
         """a = (M + diagonal)^-1 net, where net is without what `bias` left out."""
         p, n = self.program, self.arrays.nv
+        if self.whole is not None:
+            self.a = a
+            with p.custom() as node:
+                self.solve(self.weigh(net, diagonal), a)
+            with p.adjoint_of(node):
+                known = (self.branches, self.U, self.L, self.whole)
+                p.call(accelerations_pushed_back, *known, a.adj, net.adj, diagonal.adj)
+            return
         if not self.articulated:
             self.solve(self.weigh(net, diagonal), a)
             return

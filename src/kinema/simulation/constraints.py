@@ -29,7 +29,14 @@ from kinema.contact.mlcp import (
     relax,
     residual,
 )
-from kinema.contact.newton import Effort, newton_impulses, newton_impulses_adjoint
+from kinema.contact.newton import (
+    Effort,
+    newton_impulses,
+    newton_impulses_adjoint,
+    rows_pushed_back,
+    rows_scaled_back,
+)
+from kinema.contact.newton_again import Trust, newton_impulses_again
 from kinema.contact.prescribed import hold_rows
 from kinema.contact.rows import (
     Candidates,
@@ -49,13 +56,15 @@ from kinema.contact.rows import (
     loop_rows,
     pick_contacts,
 )
-from kinema.contact.scaling import scale_rows, scale_rows_adjoint, velocity_change
+from kinema.contact.scaling import scale_rows, scale_rows_adjoint, velocity_change, velocity_change_adjoint
 from kinema.contact.shapes import Touch
 from kinema.contact.started import recall_impulses, started_gauss_seidel, started_gauss_seidel_adjoint
 from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
+from kinema.integrate.joints import mean_accelerations
+from kinema.integrate.rewind import velocities_in_first_axes
 from kinema.lang import Float, Int, mat33, vec3
-from kinema.lang.program import Program, Ref
+from kinema.lang.program import STATE, Program, Ref
 from kinema.model.arrays import CONTACT_IMPULSES, FIXED_IMPULSES, SceneArrays
 from kinema.model.constraints import SupportArrays, find_groups, group_tables, shared_dofs
 from kinema.scene.scene import MLCP, NEWTON, PGS
@@ -71,6 +80,7 @@ ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where round-off allows no more
 SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
 SOFTER = {8: 1e-2, 4: 1e-2}  # after a failure, as a share of the mean diagonal
 HELD = {8: 1e-13, 4: 1e-6}  # the least softness that holds impulses
+TRUSTED = {8: {"share": 1e-6, "noise": 1e-13}}  # impulses that a known motion tells; in float32 it tells too little
 EFFORT = {"sweeps": 2, "steps": 8, "most": 600}  # of that solver
 
 
@@ -145,6 +155,12 @@ class ConstraintProgram:
         self.active, self.mu = (p.scratch(n, Float, max(self.triples, 1)) for n in ("active", "mu"))
         self.bounds = Bounds(lower=self.lower, upper=self.upper, mu=self.mu, cfm=self.cfm)
 
+    @property
+    def ends_the_step(self) -> bool:
+        """Whether the impulses of Newton's method are all that M and the forces do not say of a step's velocities."""
+        newton = self.rows > 0 and self.model.contact.solver == NEWTON
+        return newton and not self.parts.arrays.prescribed.any()
+
     def _is_small(self, blocks: Sequence[int]) -> bool:
         fixed = self.singles + self.equations
         rows = sum(1 if b < self.singles else 3 for b in blocks)
@@ -197,12 +213,17 @@ class ConstraintProgram:
             self.program.call(clear, self.active, self.mu)
         self._fixed_rows(q, v_free)
 
-    def velocities(self, v_free: Ref) -> Ref:
-        """The velocities after the impulses of all rows."""
+    def velocities(self, v: Ref, v_free: Ref) -> Ref:
+        """The velocities after the impulses of all rows.
+
+        Args:
+            v: At the start of the step.
+            v_free: Without impulses.
+        """
         self.hold()
         Y = self.scale() if self.model.contact.solver == PGS else None
-        z = self.solve(Y, self.program.constant("sweeps", Int, self.model.contact.sweeps))
-        return self.after(z, v_free)
+        sweeps = self.program.constant("sweeps", Int, self.model.contact.sweeps)
+        return self.after(self.solve(Y, sweeps, (v, v_free)), v_free)
 
     def _fixed_rows(self, q: Ref, v_free: Ref) -> None:
         """Rows of followers, dry friction, limits and loops."""
@@ -348,13 +369,19 @@ class ConstraintProgram:
             p.call(scale_rows_adjoint, *where, parts.L, parts.root, H, Y.adj, *(x.adj for x in inputs))
         return Y
 
-    def solve(self, Y: Ref | None, sweeps: Ref) -> Ref:
-        """Find `impulse` for b, active, bounds and count; returns Y^T impulse. Newton's method scales rows itself."""
+    def solve(self, Y: Ref | None, sweeps: Ref, motion: tuple[Ref, Ref] | None = None) -> Ref:
+        """Find `impulse` for b, active, bounds and count; returns Y^T impulse. Newton's method scales rows itself.
+
+        Args:
+            Y: The rows, scaled.
+            sweeps: How many, of solvers that sweep.
+            motion: Velocities at the start, and at the end without impulses, if with them the step may end.
+        """
         p, contact = self.program, self.model.contact
         cone, z = p.constant("cone", Int, int(contact.cone)), p.scratch("z", Float, self.parts.arrays.nv)
         self.impulse = p.scratch("impulse", Float, self.rows)
         if contact.solver == NEWTON:
-            self._solve_newton(cone, z)
+            self._solve_newton(cone, z, motion)
             return z
         assert Y is not None
         inverse = p.scratch("inverse", Float, self.rows)
@@ -376,7 +403,15 @@ class ConstraintProgram:
         """The velocities v after impulses with z = Y^T impulse."""
         p, parts = self.program, self.parts
         dv, v_end = (p.scratch(n + name, Float, parts.arrays.nv) for n in ("dv", "v_after_impulses"))
-        p.call(velocity_change, parts.branches, parts.L, parts.root, z, v, dv, v_end)
+        factors = (parts.branches, parts.L, parts.root)
+        if parts.whole is None:
+            p.call(velocity_change, *factors, z, v, dv, v_end)
+            return v_end
+        with p.custom() as node:
+            p.call(velocity_change, *factors, z, v, dv, v_end)
+        with p.adjoint_of(node):
+            p.call(mean_accelerations, parts.a, v, v_end, self.dt, parts.whole)
+            p.call(velocity_change_adjoint, *factors, v_end.adj, z.adj, v.adj)
         return v_end
 
     def _history(self) -> Ref:
@@ -391,7 +426,7 @@ class ConstraintProgram:
         p.call(relax, self.count, p.constant("relaxation", Float, np.array(relaxation)), inverse, relaxed)
         return relaxed
 
-    def _solve_newton(self, cone: Ref, z: Ref) -> None:
+    def _solve_newton(self, cone: Ref, z: Ref, motion: tuple[Ref, Ref] | None) -> None:
         p, parts, impulse, size = self.program, self.parts, self.impulse, self.model.dtype.itemsize
         H, Y = (p.scratch(f"newton_{n}", Float, self.rows * self.wide) for n in ("H", "Y"))
         limits = {"precision": PRECISION, "accepted": ACCEPTED, "singular": SINGULAR, "softer": SOFTER, "held": HELD}
@@ -403,11 +438,26 @@ class ConstraintProgram:
         with p.custom() as node:
             outs = [p.output(n, Float, 1) for n in ("residual", "unsolved_at", "record_iterations")]
             p.call(newton_impulses, *problem, self.active, cone, effort, *rows, H, Y, z, impulse, *outs)
+        if motion is not None and motion[0].buffer.kind == STATE and size in TRUSTED:
+            v, v_free = motion
+            known = p.scratch("v_known", Float, parts.arrays.nv)
+            trust = Trust(**{n: p.constant(f"trust_{n}", Float, x) for n, x in TRUSTED[size].items()})
+            with p.again_of(node):
+                p.call(velocities_in_first_axes, parts.tree, v.next, self.dt, known)
+                told = (*problem, self.active, cone, effort, trust, *rows, v_free, known)
+                p.call(newton_impulses_again, *told, H, Y, z, impulse)
         with p.adjoint_of(node):
-            inputs = (*rows[1:], self.lower, self.upper, self.mu, self.cfm)
             bounded = p.constant("bounded_rows", Int, self.singles - len(self.model.constraints.limit_names))
-            given = (*problem, cone, effort.singular, bounded, *rows, H, Y, z, impulse, z.adj, impulse.adj)
-            p.call(newton_impulses_adjoint, *given, *(x.adj for x in inputs))
+            given = (*problem, cone, effort.singular, bounded, *rows, Y, z, impulse, z.adj, impulse.adj)
+            sizes = {"exact": self.rows, "u": self.rows, "pull": parts.arrays.nv}
+            found = [p.scratch(f"newton_{n}", Float, count) for n, count in sizes.items()]
+            inputs = (self.b, self.lower, self.upper, self.mu, self.cfm)
+            p.call(newton_impulses_adjoint, *given, *found, *(x.adj for x in inputs))
+            where, factors = (self.count, self.supports, parts.branches), (parts.L, parts.root)
+            if parts.whole is None:
+                p.call(rows_scaled_back, *where, *factors, H, z, *found, *(x.adj for x in (*factors, self.J)))
+            else:
+                p.call(rows_pushed_back, *where, *factors, z, *found, self.J.adj)
 
     def _solve_sparse(self, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, history: Ref, z: Ref) -> None:
         p, impulse = self.program, self.impulse

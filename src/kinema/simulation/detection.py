@@ -12,7 +12,7 @@ import numpy as np
 from kinema.contact.boxes import touch_box_box
 from kinema.contact.capsule_hull import touch_capsule_hull
 from kinema.contact.hull_hull import touch_hull_hull
-from kinema.contact.hulls import Hulls, hull_tables, touch_hull_plane, touch_sphere_hull
+from kinema.contact.hulls import PLANE_CANDIDATES, Hulls, hull_tables, low_corners, touch_hull_plane, touch_sphere_hull
 from kinema.contact.planes import touch_box_plane, touch_capsule_plane, touch_cylinder_plane, touch_sphere_plane
 from kinema.contact.round import touch_capsule_capsule, touch_sphere_round
 from kinema.contact.round_box import touch_capsule_box, touch_sphere_box
@@ -40,7 +40,6 @@ FAMILIES = {
     "box_box": touch_box_box,
 }
 WITH_HULLS = {
-    "hull_plane": touch_hull_plane,
     "sphere_hull": touch_sphere_hull,
     "capsule_hull": touch_capsule_hull,
     "hull_hull": touch_hull_hull,
@@ -127,6 +126,10 @@ def detect(parts: TreeProgram, model: SceneArrays, margin: Any) -> Touch:
         where = (parts.R, parts.p, margin, touch)
         if family in FAMILIES:
             p.call(FAMILIES[family], around.shapes, pairs, *where)
+        elif family == "hull_plane":
+            corner = p.scratch("low_corner", Int, PLANE_CANDIDATES * len(arrays["first"]))
+            p.call(low_corners, around.shapes, pairs, around.hulls, parts.R, parts.p, margin, corner)
+            p.call(touch_hull_plane, around.shapes, pairs, around.hulls, corner, parts.R, parts.p, touch)
         elif family in WITH_HULLS:
             p.call(WITH_HULLS[family], around.shapes, pairs, around.hulls, *where)
         else:

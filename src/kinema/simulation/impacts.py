@@ -222,7 +222,7 @@ class Impacts:
         held.bounds = Bounds(lower=c.lower, upper=held.upper, mu=c.mu, cfm=c.cfm)
         sides = (c.active, c.upper, held.active, held.upper)
         p.call(leave_out, *self.rows, phase, c.surface, J, *gaps, v, v_free, *sides)
-        z = held.solve(held.scale() if held.model.contact.solver == PGS else None, self.sweeps)
+        z = held.solve(held.scale() if held.model.contact.solver == PGS else None, self.sweeps, (v, v_free))
         v_end = held.after(z, v_free)
         found = [p.scratch(f"phase_{n}", Float, k) for n, k in (("time", 1), ("share", 1), ("whole", 1), ("rate", self.nv))]
         p.call(end_phase, *self.rows, phase, J, *gaps, v, v_end, *sides, left_before, *found, left, hit, self.done)

@@ -24,7 +24,7 @@ from kinema.simulation.drives import Drives, add_drives
 from kinema.simulation.impacts import Impacts
 from kinema.simulation.matter import MatterProgram
 from kinema.simulation.options import PLAIN, StepOptions
-from kinema.simulation.records import Recorder
+from kinema.simulation.records import WITH_ACCELERATION, Recorder
 from kinema.simulation.substeps import Substeps
 
 
@@ -70,6 +70,8 @@ def _add_robots(p: Program, model: SceneArrays, dt: Ref, options: StepOptions, m
     parts = TreeProgram(p, tree)
     q, v = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv)
     constraints = ConstraintProgram(parts, model, dt, options.bouncing)
+    if constraints.ends_the_step and not {*WITH_ACCELERATION}.intersection(record):
+        parts.take_whole()
     parts.kinematics(q)
     a, drives = add_accelerations(parts, model, options.loaded, q, v, dt, hard=constraints.rows > 0, matter=matter)
     v_free = _free_velocities(parts, v, a, dt)
@@ -89,7 +91,7 @@ def _add_robots(p: Program, model: SceneArrays, dt: Ref, options: StepOptions, m
         if mean is not a:
             p.call(accelerations_through_impacts, parts.tree, q, v, q_end, v_end, dt, mean)
     else:
-        v_end = constraints.velocities(v_free) if constraints.rows else v_free
+        v_end = constraints.velocities(v, v_free) if constraints.rows else v_free
         p.call(advance_coordinates, parts.tree, q, v_end, dt, q.next, v.next)
         if mean is not a:
             p.call(mean_accelerations, a, v_free, v_end, dt, mean)

@@ -1,0 +1,24 @@
+"""Velocities at the end of a time step, seen from its start."""
+
+from __future__ import annotations
+
+from kinema.kinematics.tree import Tree
+from kinema.lang import Array, Float, kernel, vec3
+from kinema.math import quat_exp
+from kinema.model.tree import FREE
+
+
+@kernel
+def velocities_in_first_axes(tree: Tree, v_next: Array[Float], dt: Float, v: Array[Float]):
+    """The velocities v in the axes at the start of a step that `joints.advance_coordinates` turned into v_next."""
+    for i in range(len(tree.parent)):
+        d = tree.v_start[i]
+        for k in range(tree.dofs[i]):
+            if tree.kind[i] != FREE or k < 3:
+                v[d + k] = v_next[d + k]
+        if tree.kind[i] == FREE:
+            turn = quat_exp(dt * vec3(v_next[d], v_next[d + 1], v_next[d + 2]))
+            linear = turn.rotate(vec3(v_next[d + 3], v_next[d + 4], v_next[d + 5]))
+            v[d + 3] = linear.x
+            v[d + 4] = linear.y
+            v[d + 5] = linear.z
