@@ -204,10 +204,13 @@ def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float, u: Tensor |
     program = step_program(model)
     names = ["J", "L", "inverse_root", "b", "impulse", "row_lower", "row_upper", "mu", "active"]
     integers = [name for name in ("support", "triples") if program.buffers[name].kind == SCRATCH]
+    # The problem of the first phase is without what will be hit.
+    held = {"row_upper": "upper of held", "impulse": "impulse of held", "active": "active of held"}
     for name in names:
-        _report(program, name, Float)
+        phase = held.get(name, name)
+        _report(program, name, Float, phase if phase in program.buffers else name)
     for name in integers:
-        _report(program, name, Int)
+        _report(program, name, Int, name)
     numbers = model.resolve(None) | {"dt": torch.tensor(dt, dtype=model.dtype)}
     given = {n: numbers[n] for n, buffer in program.buffers.items() if buffer.kind == PARAMETER}
     controls = {"tau": tau}
@@ -223,9 +226,9 @@ def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float, u: Tensor |
     return _dense(model, program, {n: x.astype(np.float64) if n in names else x for n, x in found.items()})
 
 
-def _report(program: Program, name: str, kind: type) -> None:
+def _report(program: Program, name: str, kind: type, of: str) -> None:
     """An output with what a buffer holds."""
-    buffer = program.buffers[name]
+    buffer = program.buffers[of]
     out = program.output(f"posed_{name}", kind, buffer.count)
     if kind is Int:
         program.call(report_integers, Ref(buffer), out)
