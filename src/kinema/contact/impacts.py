@@ -121,12 +121,12 @@ def is_hit(bounce, restitution: Float, gap: Float, speed: Float):
 def will_be_hit(bounce, phase, restitution: Float, gap: Float, before: Float, after: Float):
     """1 if a row is hit within a phase, and not slowly, where nothing holds it; 0 otherwise.
 
-    before, after: Its speed at the start and at the end of the phase.
+    before, after: Its speed at the start and at the end of the phase. What only forces would bring near is not hit:
+        the impulses that hold other rows may keep it away.
     """
     found = 0.0
-    if restitution > bounce.least and after < 0.0 and (phase.last[0] <= 0.0 or restitution > 0.0):
-        time = time_until(bounce, gap, after)
-        if time < phase.length and before + (after - before) / phase.length * time < -bounce.slow * bounce.step:
+    if restitution > bounce.least and (phase.last[0] <= 0.0 or restitution > 0.0):
+        if before < -bounce.slow * bounce.step and after < 0.0 and time_until(bounce, gap, after) < phase.length:
             found = 1.0
     return found
 
@@ -276,7 +276,6 @@ def begin_phase(
     near: Array[Float],
     v: Array[Float],
     line: Array[Float],
-    rate: Array[Float],
     active: Array[Float],
     upper: Array[Float],
     hit: Array[Float],
@@ -295,7 +294,7 @@ def begin_phase(
 ):
     """What follows on a phase that ended where something seemed to be hit: an impact, and the next phase, or more of it.
 
-    line, rate: What coordinates and velocities follow.
+    line: What coordinates follow.
     hit, left: From the phase before.
     number, most: Of this one, from 0 on, and of all.
     short: The share of a step that the problem of a phase is made for at least.
@@ -305,20 +304,19 @@ def begin_phase(
     for i in range(limited.first, rows.singles):
         speed = row_velocity(rows.support[i], supports, J, i, line)
         if not everywhere(gap[i] + rest * speed >= 0.0 and gap[i] > bounce.near):
-            now, more = row_velocity(rows.support[i], supports, J, i, v), 0.0
-            more = row_velocity(rows.support[i], supports, J, i, rate)
+            now = row_velocity(rows.support[i], supports, J, i, v)
             if upper[i] > 0.0:
                 some = max(some, 1.0 if is_hit(bounce, bounce.limits, gap[i], now) else 0.0)
-                first = next_time(bounce, bounce.limits, gap[i], now, speed, more, first)
+                first = next_time(bounce, bounce.limits, gap[i], now, speed, first)
     for c in range(rows.equations, shared(rows.triples[0])):
         r, here, g = rows.singles + 3 * c, shared(rows.support[rows.singles + c]), near[c - rows.equations]
         speed = row_velocity(here, supports, J, r, line)
         if not everywhere(g + rest * speed >= 0.0 and g > bounce.near):
             e = bounce.contacts[shared(surface[c - rows.equations])]
-            now, more = row_velocity(here, supports, J, r, v), row_velocity(here, supports, J, r, rate)
+            now = row_velocity(here, supports, J, r, v)
             if active[c] > 0.0:
                 some = max(some, 1.0 if is_hit(bounce, e, g, now) else 0.0)
-                first = next_time(bounce, e, g, now, speed, more, first)
+                first = next_time(bounce, e, g, now, speed, first)
     some = some * hit[0]
     going, time = 0.0, bounce.step
     if some > 0.0:
@@ -334,16 +332,15 @@ def begin_phase(
 
 
 @func
-def next_time(bounce, restitution: Float, gap: Float, now: Float, speed: Float, rate: Float, first: Float):
+def next_time(bounce, restitution: Float, gap: Float, now: Float, speed: Float, first: Float):
     """The time after which a row is hit along a line if that is before `first`, which otherwise [s].
 
-    now: Its speed.
-    speed, rate: That of the line, and by how much it changes per second.
+    now, speed: Its speed, and that of the line.
     """
     found = first
-    if restitution > bounce.least and speed < 0.0:
+    if restitution > bounce.least and now < -bounce.slow * bounce.step and speed < 0.0:
         time = time_until(bounce, gap, speed)
-        if time < first and now + rate * time < -bounce.slow * bounce.step:
+        if time < first:
             found = time
     return found
 

@@ -273,7 +273,7 @@ class Impacts:
         struck, quiet = (p.scratch(n, Float, 1) for n in ("struck", "quiet"))
         number = p.iterate(self.loop, "phase", Float, 1)
         most, short = p.constant("most_phases", Float, float(self.phases)), p.constant("short", Float, SHORT[size])
-        before = (*(kept[n] for n in MOVING[1:]), at.active, at.upper, kept["hit"], kept["left"], number, most, short)
+        before = (kept["v"], kept["line"], at.active, at.upper, kept["hit"], kept["left"], number, most, short)
         found = (*(getattr(phase, n) for n in names), struck, quiet, number.next)
         p.call(begin_phase, *self.rows, c.surface, at.J, *gaps, *before, *found)
         return phase, struck, quiet
