@@ -75,10 +75,12 @@ def model(robots: int, sweeps: int | None = None, dtype: torch.dtype = torch.flo
 
     Args:
         robots: How many.
-        sweeps: Contacts are solved by so many relaxed sweeps; by Kinema's default if not given.
+        sweeps: Contacts are solved by so many relaxed sweeps, in whole steps as the peers that sweep too; by Kinema's
+            default if not given.
         dtype: Precision.
     """
-    words = {} if sweeps is None else {"solver": "pgs", "sweeps": sweeps, "relaxation": RELAXATION}
+    words = {"solver": "pgs", "sweeps": sweeps, "relaxation": RELAXATION, "time_of_impact": False}
+    words = {} if sweeps is None else words
     scene = kn.Scene(contact=kn.Contact(friction=FRICTION, **words))
     scene.add_ground()
     for k in range(robots):

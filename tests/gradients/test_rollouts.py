@@ -15,8 +15,8 @@ import kinema as kn
 from kinema.scene.shapes.quadruped import quadruped
 
 WORLDS, DT = 3, 2e-3
-# Of a loss of order 1 along directions of order 1: differences of h^2 and rounding of 1e-16 / h.
-H, TOLERANCE = 1e-6, 1e-6
+# Of a loss of order 1 along directions of order 1: rounding of 1e-16 / h; over 1e-6, contacts switch.
+H, TOLERANCE = 1e-7, 1e-6
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,8 @@ def dog() -> kn.Model:
 def start(dog: kn.Model) -> dict[str, Tensor]:
     """States with feet on the ground that slide at different speeds, and friction per world."""
     q = dog.initial_coordinates()
-    q[7:], q[2] = torch.tensor(dog.tree.rest[6:]), 0.433
+    unlike = torch.linspace(-0.01, 0.02, len(q) - 7)  # feet that land at the very same time are at a kink
+    q[7:], q[2] = torch.tensor(dog.tree.rest[6:]) + unlike, 0.433
     v = torch.zeros(WORLDS, dog.nv, dtype=dog.dtype)
     v[:, 3] = torch.tensor([0.5, 1.0, 1.5])
     friction = dog.parameters("friction")["friction"]

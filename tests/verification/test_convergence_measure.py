@@ -63,14 +63,15 @@ def test_lemke_and_newton_solve_the_same_problem(name: str, unique: bool):
         assert oracle is not None
         z, wanted = problem.Y[world].T @ found, problem.Y[world].T @ oracle
         largest = np.abs(oracle).max()
+        if largest < convergence.NOTHING:
+            continue  # rounding of feet in the air
         assert not unique or np.abs(z - wanted).max() <= 1e-10 * np.abs(wanted).max()
         for solution in (found, oracle):
             assert one(problem, world, solution).errors()[0] <= 1e-10 * largest
         off = oracle.copy()
         off[np.abs(off).argmax()] += 1e-3 * largest
-        if largest > 0:
-            pressed += 1
-            assert one(problem, world, off).errors()[0] > 1e-4 * largest
+        pressed += 1
+        assert one(problem, world, off).errors()[0] > 1e-4 * largest
     assert pressed >= 10
 
 

@@ -90,7 +90,10 @@ def test_a_standing_robot():
         model, q, torch.zeros(model.nv, dtype=torch.float64), steps=3000, dt=2e-3, record=names
     ).recorded
     still = 1e-5  # what is left of its rocking, exp(-t k / d) of g
-    assert found["joint_load"][:, 0].abs().max() < 1e-10  # nothing holds a free joint, not while it lands either
+    hit = found["acceleration"][:, 0, 5].argmax()
+    found_free, weight = found["joint_load"][:, 0].abs().amax(-1), 20.0 * G
+    assert found_free[hit + 1 :].max() < 1e-10  # nothing holds a free joint
+    assert found_free.max() < 1e-3 * weight  # while it lands: forces act at the poses of impacts, loads at the start
     assert (found["impulse"][-1, :, 0] > 0.05).all() and found["acceleration"][-1].abs().max() < still
     hips = [model.joints.index(f"dog/{leg}_abduction") for leg in ("fl", "fr", "rl", "rr")]
     trunk = found["joint_load"][-1, hips, 3:].sum(0)
@@ -134,10 +137,10 @@ def tied(kind: str) -> tuple[Closure, ...]:
     )
 
 
-def pushed_bodies(how: str) -> kn.Model:
+def pushed_bodies(how: str, time_of_impact: bool) -> kn.Model:
     """Loose bodies that something holds."""
     words = {"law": "compliant"} if how == "compliant" else {"cone": how == "cone"}
-    scene = kn.Scene(contact=kn.Contact(friction=0.4, **words))
+    scene = kn.Scene(contact=kn.Contact(friction=0.4, time_of_impact=time_of_impact, **words))
     if how in ("connect", "weld"):
         scene.add_robot(loose("r", 0.0, 0.3, closures=tied(how)))
     elif how == "wrench":
@@ -149,10 +152,17 @@ def pushed_bodies(how: str) -> kn.Model:
     return kn.compile(scene)
 
 
-@pytest.mark.parametrize("how", ["pyramid", "cone", "picked", "compliant", "connect", "weld", "wrench"])
-def test_nothing_holds_a_free_joint(how):
-    """What pushes loose bodies is known to the last newton: their joints carry nothing, while they slide and turn."""
-    model = pushed_bodies(how)
+PUSHED = ["pyramid", "cone", "picked", "compliant", "connect", "weld", "wrench"]
+
+
+@pytest.mark.parametrize(("how", "timed"), [*((how, False) for how in PUSHED), ("pyramid", True), ("cone", True)])
+def test_nothing_holds_a_free_joint(how, timed):
+    """What pushes loose bodies is known to the last newton: their joints carry nothing, while they slide and turn.
+
+    Where the step is cut at impacts, impulses act at poses within it, and loads are those at its start: right to the
+    way of a step, some millimetres in ten centimetres.
+    """
+    model = pushed_bodies(how, timed)
     generator = torch.Generator().manual_seed(3)
     v = 0.5 * torch.randn(model.nv, dtype=torch.float64, generator=generator)
     wrenches = {model.bodies[-1]: 10 * torch.randn(40, 6, dtype=torch.float64, generator=generator)}
@@ -162,4 +172,5 @@ def test_nothing_holds_a_free_joint(how):
     ).recorded
     pushed = found["acceleration"][..., 3:] - numbers(0.0, 0.0, -G)
     assert (pushed.norm(dim=-1).max(0).values > 1.0).all()
-    assert found["joint_load"].abs().max() < 1e-10
+    largest = 2.0 * float(pushed.norm(dim=-1).max())  # N, of bricks of 2 kg
+    assert found["joint_load"].abs().max() < (0.02 * largest if timed else 1e-10)

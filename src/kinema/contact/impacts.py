@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from kinema.contact.mlcp import Rows, Supports, row_velocity
 from kinema.contact.shapes import Touch
-from kinema.lang import Array, Float, Int, everywhere, func, kernel, max, record, shared
+from kinema.lang import Array, Float, Int, everywhere, func, kernel, max, record, shared, static
 
 FOREVER = 1e30  # a bound that no impulse meets
 
@@ -197,6 +197,12 @@ def earlier(bounce, gap, speed, length, first):
     return found
 
 
+@func
+def is_first(bounce, gap, speed, length, first):
+    """Whether a row is hit together with the first."""
+    return speed < 0.0 and gap + length * speed < 0.0 and gap + first * speed <= bounce.near
+
+
 @kernel
 def end_phase(
     rows: Rows,
@@ -224,6 +230,8 @@ def end_phase(
 ):
     """When a phase ends: as soon as something is hit that was left out of its problem, or at the end of the step.
 
+    Of rows that are hit together it is the mean of their times, so that it has a derivative where all are the same.
+
     v, v_end: Velocities at its start, and at the end of the step if nothing is hit.
     left_before: What was left of the step before [s].
     time: How long it lasts [s]; 0 in worlds that do not move.
@@ -233,18 +241,27 @@ def end_phase(
     left: What is left of the step then [s].
     hit, done: 1 and 0 if something is hit, otherwise 0 and 1.
     """
-    first = phase.length
-    for i in range(limited.first, rows.singles):
-        if not everywhere(upper_held[i] == upper[i]):
-            speed = row_velocity(rows.support[i], supports, J, i, v_end)
-            if upper_held[i] < upper[i]:
-                first = earlier(bounce, gap[i], speed, phase.length, first)
-    for c in range(rows.equations, shared(rows.triples[0])):
-        if not everywhere(active_held[c] == active[c]):
-            r = rows.singles + 3 * c
-            speed = row_velocity(shared(rows.support[rows.singles + c]), supports, J, r, v_end)
-            if active_held[c] < active[c]:
-                first = earlier(bounce, near[c - rows.equations], speed, phase.length, first)
+    first, sum, count = phase.length, 0.0, 0.0
+    for together in static(2):
+        for i in range(limited.first, rows.singles):
+            if not everywhere(upper_held[i] == upper[i]):
+                speed = row_velocity(rows.support[i], supports, J, i, v_end)
+                if upper_held[i] < upper[i]:
+                    if together == 0:
+                        first = earlier(bounce, gap[i], speed, phase.length, first)
+                    elif is_first(bounce, gap[i], speed, phase.length, first):
+                        sum, count = sum + time_until(bounce, gap[i], speed), count + 1.0
+        for c in range(rows.equations, shared(rows.triples[0])):
+            if not everywhere(active_held[c] == active[c]):
+                r, g = rows.singles + 3 * c, near[c - rows.equations]
+                speed = row_velocity(shared(rows.support[rows.singles + c]), supports, J, r, v_end)
+                if active_held[c] < active[c]:
+                    if together == 0:
+                        first = earlier(bounce, g, speed, phase.length, first)
+                    elif is_first(bounce, g, speed, phase.length, first):
+                        sum, count = sum + time_until(bounce, g, speed), count + 1.0
+    if count > 0.0:
+        first = sum / count
     lasts, part, ends, rest, some = 0.0, 0.0, 0.0, 0.0, 0.0
     if phase.begins[0] > 0.0:
         lasts, part, ends = left_before[0], 1.0, 1.0
