@@ -16,7 +16,13 @@ from kinema.dynamics.articulated import (
     mass_matrix,
     solve,
 )
-from kinema.dynamics.articulated_adjoint import accelerations_pushed_back, bias_forces_adjoint, factorise_adjoint
+from kinema.dynamics.articulated_adjoint import (
+    accelerations_pushed_back,
+    bias_forces_adjoint,
+    body_inertias_adjoint,
+    factorise_adjoint,
+    link_inertias_adjoint,
+)
 from kinema.dynamics.prescribed import given_accelerations, hold
 from kinema.kinematics.tree import Branches, Joints, Tree, link_velocities, place_links
 from kinema.kinematics.tree_adjoint import joint_axes_adjoint, joint_offsets_adjoint, place_links_adjoint
@@ -114,8 +120,14 @@ class TreeProgram:
     @cached_property
     def inertia(self) -> Ref:
         """Inertias of the links about the origin of their tree."""
-        inertia = self.program.scratch("link_inertia", RigidInertia, len(self.arrays.parent) + 1)
-        self.program.call(link_inertias, self.tree, self.bodies, self.R, self.p, inertia)
+        p, bodies = self.program, self.bodies
+        inertia, given = p.scratch("link_inertia", RigidInertia, len(self.arrays.parent) + 1), (self.R, self.p)
+        with p.custom() as node:
+            p.call(link_inertias, self.tree, bodies, *given, inertia)
+        with p.adjoint_of(node):
+            known = (self.tree, bodies, *given, inertia.adj)
+            p.call(link_inertias_adjoint, *known, *(x.adj for x in given))
+            p.call(body_inertias_adjoint, *known, *(x.adj for x in (bodies.mass, bodies.com, bodies.inertia)))
         return inertia
 
     @cached_property
