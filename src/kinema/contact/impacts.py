@@ -15,9 +15,9 @@ becomes
     u' + f dt / 2 = -e (u + f dt / 2)
 
 f is the row's acceleration by gravity, of bodies that fall: velocities of steps are ahead of the path that positions
-follow, whose velocity at a step is v + f dt / 2. So a ball with e = 1 keeps its energy, to rounding. (With all forces in
-place of f, those of stiff dampers, which change from step to step, would bring jumps back.) All rows that are hit make
-one problem, the same as that of a step. Friction meets the speed of sliding. What holds without restitution (loops,
+follow, whose velocity at a step is v + f dt / 2. So a ball with e = 1 keeps its energy, to rounding. (With all forces
+in place of f, those of stiff dampers, which change from step to step, would bring jumps back.) All rows that are hit
+make one problem, the same as that of a step. Friction meets the speed of sliding. What holds without restitution (loops,
 followers, contacts and limits that touch) holds through impacts; dry friction of joints, bounded by its force, does
 nothing in no time. An impact may cause others at the same pose: of balls in a row that touch, each hits the next, in
 rounds.
@@ -300,7 +300,7 @@ def begin_phase(
     quiet: Array[Float],
     number_next: Array[Float],
 ):
-    """What follows on a phase that ended where something seemed to be hit: an impact, and the next phase, or more of it.
+    """What follows on a phase that ended where something seemed hit: an impact, and the next phase, or more of it.
 
     line, rate: What coordinates and velocities follow.
     hit, left: From the phase before.
@@ -513,9 +513,7 @@ def add_to_sum(
 
 
 @kernel
-def choose_impulses(
-    rows: Rows, again: Array[Float], before: Array[Float], impulse: Array[Float], chosen: Array[Float]
-):
+def choose_impulses(rows: Rows, again: Array[Float], before: Array[Float], impulse: Array[Float], chosen: Array[Float]):
     """Impulses of the phase that things are in: of the one before where it goes on (again > 0)."""
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
         chosen[r] = before[r] if again[0] > 0.0 else impulse[r]

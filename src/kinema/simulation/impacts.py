@@ -229,7 +229,8 @@ class Impacts:
                 p.call(leave_out_adjoint, self.limited, held.upper.adj, c.upper.adj)
         z = held.solve(held.scale() if held.model.contact.solver == PGS else None, self.sweeps, (v, v_free))
         v_end = held.after(z, v_free)
-        found = [p.scratch(f"phase_{n}", Float, k) for n, k in (("time", 1), ("share", 1), ("whole", 1), ("rate", self.nv))]
+        sizes = {"time": 1, "share": 1, "whole": 1, "rate": self.nv}
+        found = [p.scratch(f"phase_{n}", Float, k) for n, k in sizes.items()]
         p.call(end_phase, *self.rows, phase, J, *gaps, v, v_end, *sides, left_before, *found, left, hit, self.done)
         return Ended(v_end, *found, held.impulse)
 
