@@ -19,8 +19,8 @@ follow, whose velocity at a step is v + f dt / 2. So a ball with e = 1 keeps its
 in place of f, those of stiff dampers, which change from step to step, would bring jumps back.) All rows that are hit
 make one problem, the same as that of a step. Friction meets the speed of sliding. What holds without restitution
 (loops, followers, contacts and limits that touch) holds through impacts; dry friction of joints, bounded by its force,
-does nothing in no time. An impact may cause others at the same pose: of balls in a row that touch, each hits the next, in
-rounds.
+does nothing in no time. An impact may cause others at the same pose: of balls in a row that touch, each hits the next,
+in rounds.
 
 Restitution begins at the threshold: a share of it counts, which grows from 0 there to 1 at twice the threshold.
 """
