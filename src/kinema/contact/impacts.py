@@ -15,12 +15,12 @@ becomes
     u' + f dt / 2 = -e (u + f dt / 2)
 
 f is the row's acceleration by gravity, of bodies that fall: velocities of steps are ahead of the path that positions
-follow, whose velocity at a step is v + f dt / 2. So a ball with e = 1 keeps its energy, to rounding. (With all forces in
-place of f, those of stiff dampers, which change from step to step, would bring jumps back.) All rows that are hit make
-one problem, the same as that of a step. Friction meets the speed of sliding. What holds without restitution (loops,
-followers, contacts and limits that touch) holds through impacts; dry friction of joints, bounded by its force, does
-nothing in no time. An impact may cause others at the same pose: of balls in a row that touch, each hits the next, in
-rounds.
+follow, whose velocity at a step is v + f dt / 2. So a ball with e = 1 keeps its energy, to rounding. (With all forces
+in place of f, those of stiff dampers, which change from step to step, would bring jumps back.) All rows that are hit
+make one problem, the same as that of a step. Friction meets the speed of sliding. What holds without restitution
+(loops, followers, contacts and limits that touch) holds through impacts; dry friction of joints, bounded by its force,
+does nothing in no time. An impact may cause others at the same pose: of balls in a row that touch, each hits the next,
+in rounds.
 
 Restitution begins at the threshold: a share of it counts, which grows from 0 there to 1 at twice the threshold.
 """
@@ -186,6 +186,13 @@ def leave_out(
         active_held[c] = presses
 
 
+@kernel
+def leave_out_adjoint(limited: Limited, upper_held_adj: Array[Float], upper_adj: Array[Float]):
+    """Bounds of dry friction are passed on; whether something is left out has no derivative, nor have its bounds."""
+    for i in range(limited.followers, limited.first):
+        upper_adj[i] += upper_held_adj[i]
+
+
 @func
 def earlier(bounce, gap, speed, length, first):
     """The time after which a row is hit if that is before `first`, which otherwise [s]."""
@@ -309,7 +316,7 @@ def begin_phase(
     quiet: Array[Float],
     number_next: Array[Float],
 ):
-    """What follows on a phase that ended where something seemed to be hit: an impact, and the next phase, or more of it.
+    """What follows on a phase that ended where something seemed hit: an impact, and the next phase, or more of it.
 
     line: What coordinates follow.
     hit, left: From the phase before.
@@ -385,39 +392,22 @@ def struck_rows(
     active: Array[Float],
     upper: Array[Float],
     pressed: Array[Float],
-    struck: Array[Float],
-    speed: Array[Float],
+    hit: Array[Float],
     b: Array[Float],
     active_now: Array[Float],
     lower_now: Array[Float],
     upper_now: Array[Float],
     triples_now: Array[Int],
     sweeps_now: Array[Int],
-    some: Array[Float],
 ):
     """The problem of what is hit now; without rows and sweeps if there is nothing, in no world that runs along.
 
     v: Velocities now.
     falling: Accelerations by gravity.
     pressed: Impulses before the impact: what had one touches, even if it strayed from its line.
-    struck: 0 in worlds in which nothing is hit.
-    speed: Room for speeds of limits and contacts.
-    some: 1 if something is hit.
+    hit: 1 if something is hit now, otherwise 0.
     """
-    found = 0.0
-    for i in range(limited.first, rows.singles):
-        u = row_velocity(rows.support[i], supports, J, i, v)
-        speed[i] = u
-        if upper[i] > 0.0 and is_hit(bounce, bounce.limits, gap[i], u):
-            found = 1.0
-    for c in range(rows.equations, shared(rows.triples[0])):
-        r, e = rows.singles + 3 * c, bounce.contacts[shared(surface[c - rows.equations])]
-        u = row_velocity(shared(rows.support[rows.singles + c]), supports, J, r, v)
-        speed[r] = u
-        if active[c] > 0.0 and is_hit(bounce, e, near[c - rows.equations], u):
-            found = 1.0
-    found = found * struck[0]
-    some[0] = found
+    found = hit[0]
     first, end, visits = 0, 0, 0
     if not everywhere(found <= 0.0):
         first, end, visits = rows.singles, shared(rows.triples[0]), sweeps
@@ -432,7 +422,7 @@ def struck_rows(
         wanted, bound = 0.0, 0.0
         if i < first:
             if upper[i] > 0.0 and found > 0.0:
-                u, e = speed[i], bounce.limits
+                u, e = row_velocity(rows.support[i], supports, J, i, v), bounce.limits
                 if (e <= 0.0 and (gap[i] <= bounce.near or pressed[i] > 0.0)) or is_hit(bounce, e, gap[i], u):
                     ahead = 0.5 * dt * row_velocity(rows.support[i], supports, J, i, falling)
                     wanted, bound = u - speed_after(e, bounce.threshold, u, ahead), FOREVER
@@ -448,7 +438,7 @@ def struck_rows(
         e = bounce.contacts[shared(surface[c - rows.equations])]
         wanted, slides, across, presses = 0.0, 0.0, 0.0, 0.0
         if active[c] > 0.0 and found > 0.0:
-            u, g = speed[r], near[c - rows.equations]
+            u, g = row_velocity(here, supports, J, r, v), near[c - rows.equations]
             if (e <= 0.0 and (g <= bounce.near or pressed[r] > 0.0)) or is_hit(bounce, e, g, u):
                 ahead = 0.5 * dt * row_velocity(here, supports, J, r, falling)
                 wanted, presses = u - speed_after(e, bounce.threshold, u, ahead), 1.0
@@ -462,28 +452,57 @@ def struck_rows(
         active_now[c] = presses
 
 
+@func
+def hit_now(rows, supports, limited, bounce, surface, J, gap, near, v, active, upper):
+    """1 if some row is hit in no time, otherwise 0."""
+    found = 0.0
+    for i in range(limited.first, rows.singles):
+        u = row_velocity(rows.support[i], supports, J, i, v)
+        if upper[i] > 0.0 and is_hit(bounce, bounce.limits, gap[i], u):
+            found = 1.0
+    for c in range(rows.equations, shared(rows.triples[0])):
+        r, e = rows.singles + 3 * c, bounce.contacts[shared(surface[c - rows.equations])]
+        u = row_velocity(shared(rows.support[rows.singles + c]), supports, J, r, v)
+        if active[c] > 0.0 and is_hit(bounce, e, near[c - rows.equations], u):
+            found = 1.0
+    return found
+
+
 @kernel
 def end_round(
     rows: Rows,
-    some: Array[Float],
+    supports: Supports,
+    limited: Limited,
+    bounce: Bounce,
+    surface: Array[Int],
+    J: Array[Float],
+    gap: Array[Float],
+    near: Array[Float],
+    active: Array[Float],
+    upper: Array[Float],
+    hit: Array[Float],
     v: Array[Float],
     v_after: Array[Float],
     impulse: Array[Float],
     sum: Array[Float],
     v_next: Array[Float],
     sum_next: Array[Float],
+    hit_next: Array[Float],
     quiet: Array[Float],
 ):
-    """What an impact did, where there was one.
+    """What an impact did, where there was one, and whether that caused another.
 
+    hit, hit_next: 1 where something is hit, now and in the next round.
     impulse, sum: Its impulses, and those of all rounds before [N s].
-    quiet: 1 if there was none: there is no further round.
+    quiet: 1 if nothing is hit any more: there is no further round.
     """
+    more = hit[0] * hit_now(rows, supports, limited, bounce, surface, J, gap, near, v_after, active, upper)
     for d in range(len(v)):
-        v_next[d] = v_after[d] if some[0] > 0.0 else v[d]
+        v_next[d] = v_after[d] if hit[0] > 0.0 else v[d]
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
-        sum_next[r] = sum[r] + impulse[r] if some[0] > 0.0 else sum[r]
-    quiet[0] = 1.0 - some[0]
+        sum_next[r] = sum[r] + impulse[r] if hit[0] > 0.0 else sum[r]
+    hit_next[0] = more
+    quiet[0] = 1.0 - more
 
 
 @kernel
@@ -508,9 +527,7 @@ def add_to_sum(
 
 
 @kernel
-def choose_impulses(
-    rows: Rows, again: Array[Float], before: Array[Float], impulse: Array[Float], chosen: Array[Float]
-):
+def choose_impulses(rows: Rows, again: Array[Float], before: Array[Float], impulse: Array[Float], chosen: Array[Float]):
     """Impulses of the phase that things are in: of the one before where it goes on (again > 0)."""
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
         chosen[r] = before[r] if again[0] > 0.0 else impulse[r]

@@ -10,13 +10,90 @@ back to it. What the compiler makes of it adds to each of them in memory, and ta
 
 Accelerations a = M^-1 (net + impulses / dt) that a step ends with need no adjoint of M or of its factors: with s the
 cotangent of net, that of M is -s a^T, and so s tau for the accelerations `acceleration` + a has all of it.
+
+The inertia of a body about its tree's origin is R I R^T + m (c^2 1 - c c^T). With the symmetric cotangent G of it, that
+of R is 2 G R I, that of c is 2 m (tr(G) c - G c).
 """
 
 from __future__ import annotations
 
+from kinema.dynamics.articulated import Bodies
 from kinema.kinematics.tree import Branches, Tree
-from kinema.lang import Array, Float, kernel, local, vec3
-from kinema.math import Force, Motion, RigidInertia, product_cotangent
+from kinema.lang import Array, Float, dot, func, kernel, local, mat33, outer, transpose, vec3
+from kinema.math import Force, Motion, RigidInertia, Sym33, product_cotangent
+
+
+@func
+def body_pose(tree, bodies, R, p, b, link):
+    """Axes of a body, and its centre of mass from its tree's origin [m]."""
+    R_WB, origin = R[link], p[link] - p[tree.root[link - 1]]
+    if bodies.apart[b] > 0:
+        R_WB = R[link] @ bodies.rotation[b]
+        origin = origin + R[link] @ bodies.offset[b]
+    return R_WB, origin + R_WB @ bodies.com[b]
+
+
+@func
+def twice(I_adj):
+    """2 G, of which G is symmetric: its numbers off the diagonal stand for two entries each."""
+    return Sym33(2.0 * I_adj.xx, I_adj.xy, I_adj.xz, 2.0 * I_adj.yy, I_adj.yz, 2.0 * I_adj.zz)
+
+
+@func
+def steiner_pull(I_adj, G2, centre):
+    """2 (tr(G) c - G c)."""
+    return 2.0 * (I_adj.xx + I_adj.yy + I_adj.zz) * centre - G2 @ centre
+
+
+@kernel
+def link_inertias_adjoint(
+    tree: Tree,
+    bodies: Bodies,
+    R: Array[mat33],
+    p: Array[vec3],
+    inertia_adj: Array[RigidInertia],
+    R_adj: Array[mat33],
+    p_adj: Array[vec3],
+):
+    """Cotangents of the links' poses."""
+    for b in range(len(bodies.link)):
+        link = bodies.link[b]
+        if link > 0:
+            R_WB, centre = body_pose(tree, bodies, R, p, b, link)
+            given = inertia_adj[link]
+            G2 = twice(given.I)
+            moved = bodies.mass[b] * (given.h + steiner_pull(given.I, G2, centre))
+            turned = G2.matrix() @ (R_WB @ bodies.inertia[b].matrix()) + outer(moved, bodies.com[b])
+            if bodies.apart[b] > 0:
+                turned = turned @ transpose(bodies.rotation[b]) + outer(moved, bodies.offset[b])
+            R_adj[link] += turned
+            p_adj[link] += moved
+            p_adj[tree.root[link - 1]] -= moved
+
+
+@kernel
+def body_inertias_adjoint(
+    tree: Tree,
+    bodies: Bodies,
+    R: Array[mat33],
+    p: Array[vec3],
+    inertia_adj: Array[RigidInertia],
+    mass_adj: Array[Float],
+    com_adj: Array[vec3],
+    own_adj: Array[Sym33],
+):
+    """Cotangents of the bodies' masses, centres of mass and inertias."""
+    for b in range(len(bodies.link)):
+        link = bodies.link[b]
+        if link > 0:
+            R_WB, centre = body_pose(tree, bodies, R, p, b, link)
+            given = inertia_adj[link]
+            G2 = twice(given.I)
+            pull = steiner_pull(given.I, G2, centre)
+            mass_adj[b] += given.mass + dot(centre, given.h) + 0.5 * dot(centre, pull)
+            com_adj[b] += bodies.mass[b] * (transpose(R_WB) @ (given.h + pull))
+            own = G2.congruence(R_WB)
+            own_adj[b] += Sym33(0.5 * own.xx, own.xy, own.xz, 0.5 * own.yy, own.yz, 0.5 * own.zz)
 
 
 @kernel

@@ -8,7 +8,7 @@ into the new axes. A body that nothing pushes keeps its speed to rounding.
 from __future__ import annotations
 
 from kinema.kinematics.tree import Tree, axes_rate
-from kinema.lang import Array, Float, Int, func, kernel, static, vec3
+from kinema.lang import Array, Float, Int, kernel, static, vec3
 from kinema.math import Quat, quat_exp
 from kinema.model.tree import FREE, PRISMATIC
 

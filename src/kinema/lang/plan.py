@@ -249,8 +249,23 @@ class Plan:
                 for space in (PRIMAL, TANGENT) if tangent else (PRIMAL,):
                     out.append(Instruction(native.OP_ZERO, [self.at(ref, space)]))
 
-    def _reverse(self, nodes: list[Any], out: list[Instruction], top: bool) -> None:
-        """The adjoint of nodes: cotangents zeroed, what is needed replayed, then everything backwards."""
+    def _reverse(
+        self,
+        nodes: list[Any],
+        out: list[Instruction],
+        top: bool,
+        skipped: Loop | None = None,
+        later: frozenset[str] = frozenset(),
+    ) -> None:
+        """The adjoint of nodes: cotangents zeroed, what is needed replayed, then everything backwards.
+
+        Args:
+            nodes: The nodes.
+            out: Instructions are appended to it.
+            top: Whether these are all nodes of a step.
+            skipped: The loop that they are the body of, if nothing is to be replayed for its last iteration.
+            later: Buffers that are written after these nodes.
+        """
         if top:
             for name in sorted(self.options.seeds):
                 refs = [(self.entry(name, ADJOINT), native.SLOT_ADJ_NEXT), (self.entry(name, SEED), native.SLOT_STEP)]
@@ -259,9 +274,9 @@ class Plan:
                 if buffer.kind == STATE:
                     out.append(Instruction(native.OP_ZERO, [(self.entry(buffer.name, ADJOINT), native.SLOT_ADJ)]))
         if self.options.replay or not top:
-            self._forward(nodes, out, False, set(), self._needed(), ended=top)
+            self._replay(nodes, out, top, skipped)
         self._zero_cotangents(nodes, out)  # not before the replay, which would push it out of the cache
-        for node in reversed(nodes):
+        for place, node in reversed(list(enumerate(nodes))):
             if isinstance(node, KernelCall):
                 if not self._is_idle(node):
                     made = self._adjoint_call(node)
@@ -273,13 +288,29 @@ class Plan:
                         started = {(r.buffer.name, r.moment) for c in every_call([call]) for r in c.args}
                         self._forward([call], out, False, started, None)
             else:
-                self._loop(node, out, [], True, lambda body, n=node: self._reverse_once(n, body))
+                after = later.union(*(_stores(n) for n in nodes[place + 1 :]))
+                self._loop(node, out, [], True, lambda body, n=node, a=after: self._reverse_once(n, body, a))
 
-    def _reverse_once(self, loop: Loop, out: list[Instruction]) -> None:
-        """The adjoint of one iteration, which gives its iterates their cotangents."""
+    def _replay(self, nodes: list[Any], out: list[Instruction], top: bool, skipped: Loop | None) -> None:
+        """What the adjoint of nodes reads; not for the last iteration of a loop whose scratch is still there."""
+        if skipped is None:
+            self._forward(nodes, out, False, set(), self._needed(), ended=top)
+            return
+        skip = Instruction(native.OP_SKIP, loop=skipped.number)
+        out.append(skip)
+        self._forward(nodes, out, False, set(), self._needed())
+        skip.end = len(out)
+
+    def _reverse_once(self, loop: Loop, out: list[Instruction], later: frozenset[str]) -> None:
+        """The adjoint of one iteration, which gives its iterates their cotangents.
+
+        Scratch is that of the last iteration, which was replayed before, unless it is written `later`.
+        """
         for buffer in self._iterates(loop):
             out.append(Instruction(native.OP_ZERO, [self.at(Ref(buffer), ADJOINT)]))
-        self._reverse(loop.body, out, top=False)
+        own = frozenset().union(*(_stores(n) for n in loop.body))
+        skipped = loop if self.options.replay and not own & later else None
+        self._reverse(loop.body, out, top=False, skipped=skipped, later=later)
 
     def _iterates(self, loop: Loop) -> list[Buffer]:
         return [b for b in self.program.buffers.values() if b.kind == ITERATE and b.loop is loop]
@@ -494,7 +525,7 @@ def _drop(made: list[Instruction], place: int) -> None:
     """Take an instruction out."""
     del made[place]
     for loop in made:
-        loop.end -= int(loop.op == native.OP_LOOP and loop.end > place)
+        loop.end -= int(loop.op in (native.OP_LOOP, native.OP_SKIP) and loop.end > place)
 
 
 def _uses(instruction: Instruction, entry: int) -> bool:
@@ -584,6 +615,12 @@ def _derived_calls(nodes: list[Any]) -> list[KernelCall]:
         elif isinstance(node, Loop):
             found += _derived_calls(node.body)
     return found
+
+
+def _stores(node: Any) -> frozenset[str]:
+    """Scratch that a node or its adjoint writes."""
+    pairs = (pair for call in every_call([node]) for pair in zip(call.kernel.arrays, call.args, strict=True))
+    return frozenset(r.buffer.name for a, r in pairs if a.written and r.buffer.kind == SCRATCH and not r.cotangent)
 
 
 def _writes(node: Any) -> set[str]:

@@ -16,7 +16,13 @@ from kinema.dynamics.articulated import (
     mass_matrix,
     solve,
 )
-from kinema.dynamics.articulated_adjoint import accelerations_pushed_back, bias_forces_adjoint, factorise_adjoint
+from kinema.dynamics.articulated_adjoint import (
+    accelerations_pushed_back,
+    bias_forces_adjoint,
+    body_inertias_adjoint,
+    factorise_adjoint,
+    link_inertias_adjoint,
+)
 from kinema.dynamics.prescribed import given_accelerations, hold
 from kinema.kinematics.tree import Branches, Joints, Tree, link_velocities, place_links
 from kinema.kinematics.tree_adjoint import joint_axes_adjoint, joint_offsets_adjoint, place_links_adjoint
@@ -70,14 +76,14 @@ class TreeProgram:
             axis=self.axis,
         )
         apart = _differ(tree.body_rotation, np.eye(3)) | _differ(tree.body_offset, 0.0)
+        kinds = {"mass": Float, "com": vec3, "inertia": Sym33}
+        self.weights = {name: p.parameter(name, kind, bodies) for name, kind in kinds.items()}
         self.bodies = Bodies(
             link=p.constant("body_link", Int, tree.body_link),
             offset=p.constant("body_offset", vec3, tree.body_offset),
             rotation=p.constant("body_rotation", mat33, tree.body_rotation),
             apart=p.constant("body_apart", Int, apart),
-            mass=p.parameter("mass", Float, bodies),
-            com=p.parameter("com", vec3, bodies),
-            inertia=p.parameter("inertia", Sym33, bodies),
+            **self.weights,
         )
         self.given: Ref | None = None
         self.whole: Ref | None = None
@@ -114,8 +120,14 @@ class TreeProgram:
     @cached_property
     def inertia(self) -> Ref:
         """Inertias of the links about the origin of their tree."""
-        inertia = self.program.scratch("link_inertia", RigidInertia, len(self.arrays.parent) + 1)
-        self.program.call(link_inertias, self.tree, self.bodies, self.R, self.p, inertia)
+        p = self.program
+        inertia, given = p.scratch("link_inertia", RigidInertia, len(self.arrays.parent) + 1), (self.R, self.p)
+        with p.custom() as node:
+            p.call(link_inertias, self.tree, self.bodies, *given, inertia)
+        with p.adjoint_of(node):
+            known = (self.tree, self.bodies, *given, inertia.adj)
+            p.call(link_inertias_adjoint, *known, *(x.adj for x in given))
+            p.call(body_inertias_adjoint, *known, *(x.adj for x in self.weights.values()))
         return inertia
 
     @cached_property

@@ -23,6 +23,7 @@ from kinema.contact.impacts import (
     end_round,
     follow_contacts,
     leave_out,
+    leave_out_adjoint,
     struck_rows,
 )
 from kinema.contact.mlcp import Bounds, Rows
@@ -221,10 +222,15 @@ class Impacts:
         held.J, held.lower = c.J, c.lower
         held.bounds = Bounds(lower=c.lower, upper=held.upper, mu=c.mu, cfm=c.cfm)
         sides = (c.active, c.upper, held.active, held.upper)
-        p.call(leave_out, *self.rows, phase, c.surface, J, *gaps, v, v_free, *sides)
+        with p.custom() as node:
+            p.call(leave_out, *self.rows, phase, c.surface, J, *gaps, v, v_free, *sides)
+        with p.adjoint_of(node):
+            if c.model.constraints.rubbing_names:
+                p.call(leave_out_adjoint, self.limited, held.upper.adj, c.upper.adj)
         z = held.solve(held.scale() if held.model.contact.solver == PGS else None, self.sweeps, (v, v_free))
         v_end = held.after(z, v_free)
-        found = [p.scratch(f"phase_{n}", Float, k) for n, k in (("time", 1), ("share", 1), ("whole", 1), ("rate", self.nv))]
+        sizes = {"time": 1, "share": 1, "whole": 1, "rate": self.nv}
+        found = [p.scratch(f"phase_{n}", Float, k) for n, k in sizes.items()]
         p.call(end_phase, *self.rows, phase, J, *gaps, v, v_end, *sides, left_before, *found, left, hit, self.done)
         return Ended(v_end, *found, held.impulse)
 
@@ -302,27 +308,29 @@ class Impacts:
             quiet: Whether nothing is hit any more.
         """
         c, p, parts = self.constraints, at.program, at.parts
-        speed, falling = p.scratch("speed", Float, c.rows), p.scratch("falling", Float, self.nv)
+        falling = p.scratch("falling", Float, self.nv)
         p.call(falling_rates, parts.tree, self.number, parts.gravity, self.kept["q"], falling)
         J = at.J
         at.hold()
         Y = at.scale() if c.model.contact.solver == PGS else None
-        some, loop = p.scratch("some_hit", Float, 1), p.until(quiet, ROUNDS, settled=True)
-        sizes = {"v": self.nv, "sum": c.rows, **dict.fromkeys(TOLD, 1)}
+        loop = p.until(quiet, ROUNDS, settled=True)
+        sizes = {"v": self.nv, "sum": c.rows, **dict.fromkeys(("hit", *TOLD), 1)}
         kept = {n: p.iterate(loop, f"{n} of rounds", Float, k) for n, k in sizes.items()}
-        v, sums = kept["v"], kept["sum"]
+        v, sums, now = kept["v"], kept["sum"], kept["hit"]
         p.call(COPIES[1], self.kept["v"], v.first, count=self.nv)
+        p.call(COPIES[1], struck, now.first, count=1)
         inside, told = self._told(p, "hit")
         hit = self._problem(at, inside)
         hit.b = p.scratch("b_hit", Float, c.rows)
         triples, visits = (p.scratch(n, Int, 1) for n in ("triples_hit", "visits"))
         hit.count = Rows(singles=c.count.singles, equations=c.count.equations, triples=triples, support=c.support)
         with loop:
-            given = (J, *gaps, v, falling, at.active, at.upper, self.kept["presses"], struck, speed)
-            found = (hit.b, hit.active, hit.lower, hit.upper, triples, visits, some)
+            given = (J, *gaps, v, falling, at.active, at.upper, self.kept["presses"], now)
+            found = (hit.b, hit.active, hit.lower, hit.upper, triples, visits)
             p.call(struck_rows, *self.rows, c.surface, self.sweeps, c.dt, *given, *found)
             v_after = hit.after(hit.solve(Y, visits), v)
-            p.call(end_round, c.count, some, v, v_after, hit.impulse, sums, v.next, sums.next, quiet)
+            done = (now, v, v_after, hit.impulse, sums, v.next, sums.next, now.next, quiet)
+            p.call(end_round, *self.rows, c.surface, J, *gaps, at.active, at.upper, *done)
             self._tell({n: kept[n] for n in TOLD}, told, {n: kept[n].next for n in TOLD})
         return v.last, sums.last, {n: kept[n].last for n in TOLD}
 

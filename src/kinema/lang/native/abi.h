@@ -87,7 +87,7 @@ typedef struct kn_schedule {
   const uint8_t* apart;  // for kn_call, or NULL
 } kn_schedule;
 
-enum { KN_OP_CALL = 0, KN_OP_ZERO, KN_OP_COPY, KN_OP_ADD, KN_OP_LOOP, KN_OP_END };
+enum { KN_OP_CALL = 0, KN_OP_ZERO, KN_OP_COPY, KN_OP_ADD, KN_OP_LOOP, KN_OP_END, KN_OP_SKIP };
 
 typedef struct kn_instruction {
   int32_t op;
@@ -108,6 +108,7 @@ typedef struct kn_instruction {
   // before must keep their values themselves); with `ahead`, it is looked at before the first iteration, too. A
   // descending loop runs the iterations that the loop `loop` did before ("number of iterations done" of the same
   // table).
+  // SKIP: goes on at `end` in the first iteration that the descending loop `loop` runs
   int32_t loop, times, descending, ahead, end;
 } kn_instruction;
 

@@ -18,7 +18,7 @@ struct Op {
   const kn_instruction* source;
   const int64_t* lengths;                       // of its arguments
   int32_t first_ref, first_moving, end_moving;  // into the tables of the frame
-  int32_t partner;                              // LOOP: index of its END, END: index of its LOOP
+  int32_t partner;                              // LOOP: index of its END, END: index of its LOOP, SKIP: where it goes on
   int64_t chunks;                               // CALL: chunks of the domain
   int64_t area;                                 // CALL: bytes of the sums of one chunk, 0 without sums
   int64_t bytes;                                // ZERO, COPY, ADD: how many
@@ -91,6 +91,8 @@ class Plan {
         op.partner = loop_of(i);
         const int32_t loops = ops[op.partner].source->times;
         times = loops > 0 ? times / loops : times_around(op.partner);
+      } else if (in.op == KN_OP_SKIP) {
+        op.partner = in.end;
       } else {
         if (in.op != KN_OP_CALL) op.bytes = program.buffers[in.refs[0].buffer].bytes;
         op.nanoseconds = estimate(op, worth);
@@ -126,6 +128,10 @@ class Plan {
       for (int32_t r = 0; r < op.source->n_refs; ++r)
         if (op.source->refs[r].slot == KN_SLOT_STATE_NEXT && is_state(op.source->refs[r].buffer)) return true;
     return false;
+  }
+
+  static bool jumps(const Op& op) {
+    return op.source->op == KN_OP_LOOP || op.source->op == KN_OP_END || op.source->op == KN_OP_SKIP;
   }
 
   static bool is_moving(const kn_buffer& buffer, const kn_ref& ref) {
@@ -175,7 +181,7 @@ class Plan {
     int32_t last = first + 1;
     for (int32_t i = last; i < int32_t(ops.size()); ++i) {
       const Op& op = ops[i];
-      if (op.source->op == KN_OP_LOOP || op.source->op == KN_OP_END || (!op.shared && op.nanoseconds > short_time)) break;
+      if (jumps(op) || (!op.shared && op.nanoseconds > short_time)) break;
       if (op.shared) last = i + 1;
     }
     ops[first].segment = int32_t(segments.size());
@@ -232,7 +238,7 @@ class Plan {
     int32_t kept = 0;
     for (size_t i = 0; i < ops.size(); ++i) number[i] = is_done(ops[i]) ? kept : kept++;
     for (Op& op : ops)
-      if (op.source->op == KN_OP_LOOP || op.source->op == KN_OP_END) op.partner = number[op.partner];
+      if (jumps(op)) op.partner = number[op.partner];
     ops.erase(std::remove_if(ops.begin(), ops.end(), is_done), ops.end());
   }
 

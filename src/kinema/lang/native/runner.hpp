@@ -322,6 +322,8 @@ class Runner {
         at = begin_loop(op, frame) ? at + 1 : op.partner + 1;
       } else if (op.source->op == KN_OP_END) {
         at = again(plan.ops[op.partner], frame) ? op.partner + 1 : at + 1;
+      } else if (op.source->op == KN_OP_SKIP) {
+        at = is_last(op) ? op.partner : at + 1;
       } else {
         run_op(op, frame);
         ++at;
@@ -461,6 +463,12 @@ class Runner {
     if (op.source->n_refs > 0 && fulfilled(frame.arguments(op, slots_)[0])) return false;
     slots[0] = slots[1]++;
     return true;
+  }
+
+  // Is this the last of the iterations that a loop did?
+  bool is_last(const Op& op) {
+    const int64_t* slots = loop_slots(op);
+    return slots[0] == slots[2] - 1;
   }
 
   // Is the condition true in all worlds of the block? Worlds that were ready before must keep their values themselves.
