@@ -173,7 +173,7 @@ def pressed_pair(first: str, second: str, law: str, friction: float, dt: float =
 
 @pytest.mark.parametrize("law", ["pyramid", "cone", "compliant"])
 @pytest.mark.parametrize(
-    ("steps", "tolerance", "h", "dt"), [(1, 1e-6, 1e-6, 1e-3), (32, 1e-5, 3e-7, 1e-3), (256, 1e-4, 3e-7, 2.5e-4)]
+    ("steps", "tolerance", "h", "dt"), [(1, 1e-6, 1e-6, 1e-3), (32, 1e-5, 3e-7, 1e-3), (256, 1e-4, 1e-7, 2.5e-4)]
 )
 def test_pairs_in_contact(steps, tolerance, h, dt, law):
     """All pairs of shapes, slippery and not; each must press, in long runs for a quarter of the steps.

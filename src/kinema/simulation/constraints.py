@@ -228,7 +228,8 @@ class ConstraintProgram:
     def _fixed_rows(self, q: Ref, v_free: Ref) -> None:
         """Rows of followers, dry friction, limits and loops."""
         p, fixed, shared = self.program, self.model.constraints, (v_free, self.dt, self.J, self.b)
-        at, whole = 0, (v_free, self.law.step, self.J, self.b)
+        whole: tuple[Any, ...] = (v_free, self.law.step, self.J, self.b)
+        at = 0
         if fixed.follower_names:
             names = {n: self._ints(f"follower_{n}", fixed.followers[n]) for n in ("dof", "leader", "q", "leader_q")}
             numbers = {n: p.constant(f"follower_{n}", Float, fixed.followers[n]) for n in ("multiplier", "offset")}
@@ -261,7 +262,7 @@ class ConstraintProgram:
         if balls is not None:
             self.program.call(ball_limit_rows, self.supports, self.support, balls, numbers["upper"], *rest)
 
-    def gaps(self, q: Ref) -> tuple[Ref, Ref]:
+    def gaps(self, q: Ref) -> tuple[Ref, Any]:
         """Gaps of single rows, of which limits have one, and of contacts [rad, m]."""
         p, limits = self.program, len(self.model.constraints.limit_names)
         none = p.constant("no_gap", Float, [0.0])

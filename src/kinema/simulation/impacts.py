@@ -254,8 +254,9 @@ class Impacts:
         gaps = at.gaps(kept["q"])
         phase, struck, quiet = self._begin(at, gaps)
         v, in_no_time, told = self._strike(at, gaps, struck, quiet)
-        v_free = self.free(parts, kept["q"], v, phase.length)
-        rest = c.at_pose(Part(p, "rest"), parts, phase.length)
+        length: Any = phase.length
+        v_free = self.free(parts, kept["q"], v, length)
+        rest = c.at_pose(Part(p, "rest"), parts, length)
         rest.rows_for(kept["q"], v_free, touch)
         held, then = self._told(rest.program, "held")
         following = (kept["left"], kept["left"].next, kept["hit"].next)
@@ -344,7 +345,7 @@ class Impacts:
         weighed.weigh(c.parts.net, parts.armature)
         return weighed
 
-    def _press(self, again: Ref, before: Ref, impulse: Ref, chosen: Ref) -> None:
+    def _press(self, again: Any, before: Ref, impulse: Ref, chosen: Ref) -> None:
         """Keep the impulses of a phase, which say what touches: nothing that has a derivative."""
         with self.program.custom() as node:
             self.program.call(choose_impulses, self.constraints.count, again, before, impulse, chosen)

@@ -119,7 +119,17 @@ class Recorder:
             p.call(compliant_wrenches, parts.tree, *drives.soft, parts.p, parts.V, push)
         if constraints is not None and contacts:
             count = (constraints.count.triples, constraints.count.equations, constraints.count.singles)
-            p.call(contact_wrenches, parts.tree, constraints.sides, constraints.near, *count, constraints.impulse, dt, parts.p, push)
+            p.call(
+                contact_wrenches,
+                parts.tree,
+                constraints.sides,
+                constraints.near,
+                *count,
+                constraints.impulse,
+                dt,
+                parts.p,
+                push,
+            )
         if constraints is not None and loops:
             where = (constraints.loops, constraints.count.singles, constraints.impulse, dt)
             p.call(loop_wrenches, parts.tree, *where, parts.R, parts.p, push)
