@@ -19,8 +19,7 @@ JOINTS = {"shoulder": "joint2", "elbow": "joint4", "wrist": "joint6"}
 TRUE = torch.tensor([2.0, 1.0, 0.25], dtype=torch.float64)  # [N m s/rad]
 GUESS = torch.full((3,), 0.5, dtype=torch.float64)
 
-# Only the gripper's fingers hit something, the ends of their rails, and no pixel tells when.
-scene = kn.Scene(contact=kn.Contact(time_of_impact=False))
+scene = kn.Scene()
 scene.add_robot(arm(), pos=(0.0, 0.0, 1.4), rot=turn(math.pi, "y"))
 model = kn.compile(scene, torch.float64)
 start = model.initial_coordinates()

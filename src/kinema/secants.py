@@ -86,6 +86,7 @@ class Secant:
 DROP: dict[str, Any] = {"height": 0.5, "time": 0.4, "of": Z}
 SLIDE: dict[str, Any] = {"height": 0.4, "time": 0.5, "of": X, "v": {VX: 1.0}}
 TIMED: dict[str, Any] = {"time_of_impact": True}
+RAMPS = "impacts are in whole steps: right on average, and most single gradients say nothing"
 STIFF: dict[str, Any] = {"law": "compliant", "k_e": 5e3, "k_d": 50.0}
 SOFT: dict[str, Any] = {"dt": 4e-4}
 TILT: dict[str, Any] = {"height": 0.4, "of": TURN, "q": rigid.TILTED}
@@ -99,7 +100,12 @@ def _fall(model: Callable[..., Any], words: dict[str, Any], **contact: Any) -> C
 
 CASES = (
     Case("ball, e = 0, lands and slides", _fall(rigid.ball, SLIDE, friction=0.2, **TIMED), quick=True),
-    Case("ball, e = 0 as by default, lands and slides", _fall(rigid.ball, SLIDE, friction=0.2), samples=513),
+    Case(
+        "ball, e = 0 as by default, lands and slides",
+        _fall(rigid.ball, SLIDE, friction=0.2),
+        samples=513,
+        jumps=RAMPS,
+    ),
     Case("ball, e = 0.3", _fall(rigid.ball, DROP, restitution=0.3), quick=True),
     Case("ball, e = 0.8", _fall(rigid.ball, DROP | {"time": 0.5}, restitution=0.8), quick=True),
     Case("ball, e = 1", _fall(rigid.ball, DROP | {"time": 0.5}, restitution=1.0), quick=True),
@@ -118,14 +124,14 @@ CASES = (
     Case("capsule, e = 0.5", _fall(rigid.capsule, LYING, restitution=0.5, friction=0.1)),
     Case("two balls in flight, e = 0.8", rigid.two_balls, quick=True),
     Case("two robots in flight, e = 0", lambda: rigid.two_robots(0.0)),
-    Case("two robots in flight, e = 0.5", lambda: rigid.two_robots(0.5)),
+    Case("two robots in flight, e = 0.5", lambda: rigid.two_robots(0.5), quick=True),
     Case("Newton's cradle of 3", rigid.cradle, quick=True),
     Case("ball on terrain, e = 0.5", rigid.terrain),
     Case("ball rolls down a bowl", rigid.bowl),
     Case("ball rolls through a valley of 8 degrees", lambda: rigid.valley(8.0, 1.6)),
     Case("ball rolls through a valley of 23 degrees", lambda: rigid.valley(23.0, 0.9)),
-    Case("quadruped lands, e = 0", lambda: rigid.landing(X, **TIMED)),
-    Case("quadruped lands, e = 0 as by default", lambda: rigid.landing(X), samples=513),
+    Case("quadruped lands, e = 0", lambda: rigid.landing(X, **TIMED), quick=True),
+    Case("quadruped lands, e = 0 as by default", lambda: rigid.landing(X), samples=513, jumps=RAMPS),
     Case("quadruped lands, e = 0.3", lambda: rigid.landing(X, restitution=0.3)),
     Case("quadruped lands, compliant", lambda: rigid.landing(X, law="compliant"), dt=1e-3, samples=257),
     Case("golf", rigid.golf, dt=1e-3),
@@ -139,7 +145,7 @@ CASES = (
     Case("box on a moving platform, e = 0", lambda: rigid.platform(0.0, X)),
     Case("box on a moving platform, e = 0.5", lambda: rigid.platform(0.5, Z)),
     Case("box on an edge of a box, e = 0", lambda: rigid.box_on_box(**TIMED)),
-    Case("box on an edge of a box, e = 0.5", lambda: rigid.box_on_box(restitution=0.5, **TIMED)),
+    Case("box on an edge of a box, e = 0.5", lambda: rigid.box_on_box(restitution=0.5)),
     Case("box on an edge of a box, compliant", lambda: rigid.box_on_box(**STIFF), dt=4e-4, samples=513),
     Case("soft ball, elastic skin", lambda: matter.soft_ball(Z, ELASTIC), **SOFT),
     Case("soft ball, damped skin", lambda: matter.soft_ball(Z, DAMPED), **SOFT, quick=True),

@@ -82,9 +82,10 @@ class Contact:
             twice it on, and with a share that grows evenly in between.
         time_of_impact: Contacts and limits without restitution are hit at their time of impact, too: the step is cut
             there, and its rest begins anew. A step in which something is hit takes as long as two or three, others
-            some percent longer. Without it they are stopped where they touch, and what pushes them away begins at the
-            next step: right on average, but gradients are then steep for few states and flat for the others wherever
-            something is hit off its centre, or a joint comes back from its limit. Restitution above zero has it always.
+            some percent longer: a quarter in all for robots that run. Without it they are stopped where they touch,
+            and what pushes them away begins at the next step: right on average, but gradients are then steep for few
+            states and flat for the others wherever something is hit off its centre, or a joint comes back from its
+            limit. Restitution above zero has it always.
         erp: Share of a depth, or of the error of a limit or loop, that is undone in a step.
         recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
         cfm: Softness [1/kg], added to the diagonal of the problem: the only regularisation there is. It says how
@@ -118,7 +119,7 @@ class Contact:
     restitution: float = 0.0
     limit_restitution: float = 0.0
     threshold: float = 0.1
-    time_of_impact: bool = True
+    time_of_impact: bool = False
     erp: float = 0.2
     recovery: float = 1.0
     cfm: float = 1e-6
