@@ -113,11 +113,11 @@ def test_gradients_with_limits_loops_and_dry_friction(steps, tolerance, h):
 def test_gradients_of_what_sticks_slides_and_separates(steps, tolerance, h, law):
     """Two bodies on each other, slippery and not, and seven balls whose contacts are picked.
 
-    Long runs with the cone have shorter steps: within 256 ms bodies come to switch too often for differences.
+    Long runs have shorter steps: within 256 ms bodies come to switch too often for differences.
     """
     counts, dt = Counts(), 1e-3
     if steps > 32:  # h: rounding is 1e-16 over it, times what a box that sticks with all corners makes of it
-        dt, h = (2.5e-4, 3e-7) if law == "cone" else (dt, 3e-7)
+        dt, h = 2.5e-4, 3e-7
     for number, (first, second) in enumerate([("box", "box"), ("capsule", "sphere")]):
         for friction in (0.3, 3.0):
             case = replace(pressed_pair(first, second, law, friction, solver="newton"), dt=dt)

@@ -451,7 +451,7 @@ class ConstraintProgram:
             bounded = p.constant("bounded_rows", Int, self.singles - len(self.model.constraints.limit_names))
             given = (*problem, cone, effort.singular, bounded, *rows, Y, z, impulse, z.adj, impulse.adj)
             sizes = {"exact": self.rows, "u": self.rows, "pull": parts.arrays.nv}
-            found = [p.scratch(f"newton_{n}", Float, count) for n, count in sizes.items()]
+            found = [p.scratch(f"solution_{n}", Float, count) for n, count in sizes.items()]
             inputs = (self.b, self.lower, self.upper, self.mu, self.cfm)
             p.call(newton_impulses_adjoint, *given, *found, *(x.adj for x in inputs))
             where, factors = (self.count, self.supports, parts.branches), (parts.L, parts.root)
