@@ -217,6 +217,40 @@ def test_until_in_a_batch():
 
 
 @kernel
+def is_small(x: Array[Float], ready: Array[Float]):
+    """Whether a number is at most 1."""
+    ready[0] = 1.0 if x[0] <= 1.0 else 0.0
+
+
+@kernel
+def halve_large(x: Array[Float], x_next: Array[Float]):
+    """Half of a number above 1; others stay as they are."""
+    x_next[0] = 0.5 * x[0] if x[0] > 1.0 else x[0]
+
+
+def test_a_settled_loop_may_end_before_its_first_iteration():
+    """Of worlds in lanes too: each is halved as often as it needs, some never, with values and slopes of its own."""
+    p = kn.Program("settled")
+    s, ready = p.state("s", Float, 1), p.scratch("ready", Float, 1)
+    loop = p.until(ready, 10, settled=True)
+    x = p.iterate(loop, "x", Float, 1)
+    p.call(copy, s, x.first, count=1)
+    p.call(is_small, s, ready)
+    with loop:
+        p.call(halve_large, x, x.next)
+        p.call(is_small, x.next, ready)
+    p.call(copy, x.last, s.next, count=1)
+    assert not p.lanes_are_elements
+    start = torch.tensor([[0.7], [5.0], [1.0], [1.5], [300.0]], dtype=torch.float64, requires_grad=True)
+    halved = 0.5 ** torch.tensor([[0.0], [3.0], [0.0], [1.0], [9.0]], dtype=torch.float64)
+    for rows in (slice(None), slice(0, 1), slice(2, 3), slice(1, 2)):  # together, and alone: without an iteration, with
+        final = kn.rollout(p, 1, {"s": start[rows]}, {}).final["s"]
+        (slopes,) = torch.autograd.grad(final.sum(), start)
+        assert torch.equal(final.detach(), (halved * start.detach())[rows])
+        assert torch.equal(slopes[rows], halved[rows])
+
+
+@kernel
 def jacobi(i: Index, x: Array[Float], b: Array[Float], d: Array[Float], x_next: Array[Float]):
     """A sweep for the symmetric system d_i x_i - (x_left + x_right)/4 = b_i."""
     neighbours = x[(i + len(x) - 1) % len(x)] + x[(i + 1) % len(x)]
