@@ -14,9 +14,9 @@ import numpy as np
 
 import kinema as kn
 from kinema.scene.description import Actuator, Body, Joint, Pose, Robot, Shape
+from kinema.scene.mass_properties import solid
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.sheet import sheet
-from kinema.scene.shapes.solids import solid
 
 HEAD = """# What can be learned
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 import kinema as kn
-from kinema import secant_scenes as rigid
 from kinema.fit.gradient_report import draw_line
-from kinema.secant_scenes import Curve
+from kinema.verification import secant_scenes as rigid
+from kinema.verification.secant_scenes import Curve
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,8 +12,8 @@ import torch
 
 import kinema as kn
 from kinema.scene.description import FREE, SPHERE, Body, Joint, Pose, Robot, Shape
+from kinema.scene.mass_properties import solid
 from kinema.scene.shapes.arm import OPENING, PAD, PALM, arm
-from kinema.scene.shapes.solids import solid
 
 TARGET = torch.tensor([2.2, 0.3], dtype=torch.float64)  # x and y [m]; the nominal swing throws to (1.85, 0)
 RADIUS, DT, SWING, RELEASE, END = 0.015, 1e-3, 1200, 540, 1400  # [m], [s], the others in steps

@@ -11,8 +11,8 @@ import torch
 
 import kinema as kn
 from kinema.rendering.files import to_linear, to_srgb
+from kinema.scene.mass_properties import turn
 from kinema.scene.shapes.arm import arm
-from kinema.scene.shapes.solids import turn
 
 DT, STEPS, EVERY = 2e-3, 750, 75  # [s], and in steps between images
 JOINTS = {"shoulder": "joint2", "elbow": "joint4", "wrist": "joint6"}

@@ -9,8 +9,8 @@ import torch
 
 import kinema as kn
 from kinema.scene.description import BOX, PRISMATIC, Actuator, Body, Joint, Pose, Robot, Shape
+from kinema.scene.mass_properties import solid
 from kinema.scene.shapes.block import block
-from kinema.scene.shapes.solids import solid
 
 SIDE, HEIGHT, WIDTH = 0.08, 0.20, 0.060  # of the cube, of its middle and between its sides at the end [m]
 DT, PARTS, LONG = 2.5e-4, 20, 200  # [s], intervals, steps in each

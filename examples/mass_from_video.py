@@ -16,7 +16,7 @@ import torch
 import kinema as kn
 from kinema.rendering.files import to_linear, to_srgb
 from kinema.scene.description import BOX, CYLINDER, FREE, Body, Joint, Pose, Robot, Shape
-from kinema.scene.shapes.solids import solid, turn
+from kinema.scene.mass_properties import solid, turn
 
 DT, STEPS, EVERY = 1 / 300, 300, 50  # [s], and in steps between images
 IMPULSE, PLACE = torch.tensor([[0.1, 0.0, 1.2], [-0.1, 0.06, 0.0]], dtype=torch.float64)  # [N s], at [m], in the world

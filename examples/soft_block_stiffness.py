@@ -6,7 +6,7 @@ The unknown is one factor on both Lamé parameters; the observation is the path 
 import numpy as np
 import torch
 
-from kinema.lang.bridge import rollout
+from kinema.lang.autograd.rollout import rollout
 from kinema.model.tetmesh import tet_mesh
 from kinema.scene.shapes.block import block
 from kinema.simulation.soft import soft_program

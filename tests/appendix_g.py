@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from kinema.lang import identity33, norm, skew, transpose, types, vec3
+from kinema.lang import identity33, norm, skew, transpose, vec3
+from kinema.lang.language import types
 from kinema.math import Dyad, Motion, Transform, dyad_outer
 
 x = np.cross

@@ -12,9 +12,9 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot, Shape
+from kinema.scene.mass_properties import solid
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.quadruped import quadruped
-from kinema.scene.shapes.solids import solid
 
 G, RADIUS = 9.81, 0.1
 BALL, BRICK, ROD = Shape("sphere", (RADIUS,)), Shape("box", (0.15, 0.1, 0.05)), Shape("capsule", (0.05, 0.15))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinema.convergence import Problem
+from kinema.verification.convergence import Problem
 
 
 def lemke(M: np.ndarray, q: np.ndarray, pivots: int = 5_000) -> np.ndarray | None:

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.contact.hulls import Hulls, hull_tables, low_corners, touch_hull_plane
-from kinema.contact.shapes import FAR, Pairs, Shapes, Touch
-from kinema.contact.terrain import Knobs, Terrain, terrain_tables
+from kinema.contact.collision.hulls import Hulls, hull_tables, low_corners, touch_hull_plane
+from kinema.contact.collision.narrow_phase import FAR, Pairs, Shapes, Touch
+from kinema.contact.collision.terrain import Knobs, Terrain, terrain_tables
 from kinema.lang import Array, Float, Index, Int, kernel, mat33, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.programs.program import Program
+from kinema.scene.convex_hull import Hull, convex_hull, cube, prism
 from kinema.scene.description import Mesh
-from kinema.scene.shapes.hull import Hull, convex_hull, cube, prism
 
 NAMES = ("turn1", "at1", "offset1", "size1", "turn2", "at2", "offset2", "size2")  # what is differentiated
 

@@ -11,18 +11,18 @@ import torch
 from tests.compliant_law import normal_force
 from torch import Tensor
 
+from kinema.contact.collision.hulls import Hulls, hull_tables
+from kinema.contact.collision.narrow_phase import Shapes
+from kinema.contact.collision.terrain import VALLEY, Terrain, terrain_tables
 from kinema.contact.compliant import penalty_force
-from kinema.contact.hulls import Hulls, hull_tables
-from kinema.contact.shapes import Shapes
-from kinema.contact.skin import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
-from kinema.contact.terrain import VALLEY, Terrain, terrain_tables
+from kinema.contact.particles.particle_shape import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
 from kinema.integrate.semi_implicit import advance_particles
 from kinema.lang import Array, Float, Index, Int, kernel, mat33, vec3
-from kinema.lang.bridge import Rollout, rollout
-from kinema.lang.program import Program
+from kinema.lang.autograd.rollout import Rollout, rollout
+from kinema.lang.programs.program import Program
 from kinema.math import Force, Motion
+from kinema.scene.convex_hull import Hull, prism
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN, Mesh
-from kinema.scene.shapes.hull import Hull, prism
 from pairs import height_field, rock
 
 KINDS = (PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN)

@@ -19,21 +19,25 @@ from torch import Tensor
 
 from kinema.dynamics.elastic import TetMesh, tet_forces
 from kinema.integrate.semi_implicit import advance_particles
-from kinema.lang import Float, analysis, build, cpu, emit_simd, ivec4, mat33, native, vec3
-from kinema.lang.analysis import ELEMENTS, WORLDS
-from kinema.lang.emit_simd import AOS, LANES, PACKET
-from kinema.lang.ir import ArrayRef, KernelIR
-from kinema.lang.program import Program
+from kinema.lang import Float, ivec4, mat33, vec3
+from kinema.lang.build import compiler, cpu
+from kinema.lang.emit import simd
+from kinema.lang.emit.simd import AOS, LANES, PACKET
+from kinema.lang.ir import analysis
+from kinema.lang.ir.analysis import ELEMENTS, WORLDS
+from kinema.lang.ir.ssa import ArrayRef, KernelIR
+from kinema.lang.programs.program import Program
+from kinema.lang.runtime import native
 from kinema.model.tetmesh import TetArrays, tet_mesh
 from kinema.scene.shapes.block import block
 
 ARENA_BYTES = 1 << 20
 
 # As kernels are compiled, but quickly: these run for microseconds. What changes bits stays as it is.
-QUICK_FLAGS = [flag for flag in build.KERNEL_FLAGS if not flag.startswith("-O")]
+QUICK_FLAGS = [flag for flag in compiler.KERNEL_FLAGS if not flag.startswith("-O")]
 QUICK_FLAGS += [
     "-O1",
-    *([] if build.is_clang(build.compiler() or "") else ["-fno-schedule-insns", "-fno-live-range-shrinkage"]),
+    *([] if compiler.is_clang(compiler.compiler() or "") else ["-fno-schedule-insns", "-fno-live-range-shrinkage"]),
 ]
 
 
@@ -150,7 +154,7 @@ class Batch:
             chosen = {a: LANES if "f" in a.kinds or a.written else AOS for a in kernel.arrays}
         # The symbol follows from the content, so that two runs make the same text, which the cache knows.
         symbol = f"kn_{len(self.emissions)}_{kernel.name}"
-        made = emit_simd.emit(kernel, symbol, layouts=chosen, lanes=lanes, width=width, precision=precision)
+        made = simd.emit(kernel, symbol, layouts=chosen, lanes=lanes, width=width, precision=precision)
         self.emissions.append(Emission(kernel, chosen, lanes, width, precision, symbol, made.text))
         return self.emissions[-1]
 
@@ -159,7 +163,7 @@ class Batch:
         parts = [self.emissions[k::files] for k in range(files)]
         with ThreadPoolExecutor(max_workers=cpu.threads()) as pool:
             for part, path in zip(parts, pool.map(self._library, parts), strict=True):
-                library = ctypes.CDLL(str(path / build.LIBRARY))
+                library = ctypes.CDLL(str(path / compiler.LIBRARY))
                 for emission in part:
                     emission.function = getattr(library, emission.symbol)
                     emission.function.restype = None
@@ -167,7 +171,7 @@ class Batch:
     def _library(self, part: list[Emission]) -> Path:
         text = '#define KN_CHECK 0\n#include "kernel.hpp"\n\n' + "\n".join(e.text for e in part)
         text = text.replace('extern "C" void', 'extern "C" __attribute__((visibility("default"))) void')
-        return build.publish(build.key_of(text, self.flags), text, self.flags)
+        return compiler.publish(compiler.key_of(text, self.flags), text, self.flags)
 
 
 def digest(*arrays: np.ndarray) -> str:
@@ -203,7 +207,7 @@ def run_stand_alone(runs: Sequence[Run], compiler: Sequence[str], emulator: Sequ
     native = Path(__file__).parent / "unit" / "native"
     kernels = {r.emission.symbol: r.emission for r in runs}
     words = [*compiler, "-std=c++17", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-    words += [f"-I{build.SOURCES}", f"-I{native}"]
+    words += [f"-I{compiler.SOURCES}", f"-I{native}"]
 
     def compile_part(part: int) -> str:
         source = folder / f"kernels{part}.cpp"

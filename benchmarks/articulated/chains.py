@@ -17,7 +17,7 @@ import torch
 import kinema as kn
 from benchmarks.kernels import timing
 from kinema.scene.description import REVOLUTE, Body, Joint, MassProperties, Pose, Robot
-from kinema.simulation import articulated
+from kinema.simulation import tree_dynamics
 
 from . import mjcf, peer_mujoco, scene
 
@@ -69,7 +69,7 @@ def _calls(links: int, steps: int) -> list[tuple[str, Callable[[], object]]]:
     q, v = 0.02 * torch.ones(model.nq, dtype=torch.float64), torch.zeros(model.nv, dtype=torch.float64)
     tau = torch.zeros(steps, model.nv, dtype=torch.float64, requires_grad=True)
     options = {"steps": steps, "dt": scene.DT, "threads": 1, "progress": False}
-    with mock.patch.object(articulated, "DEEP", 0.0):  # for this model's program, which is kept
+    with mock.patch.object(tree_dynamics, "DEEP", 0.0):  # for this model's program, which is kept
         path = kn.simulate(model, q, v, tau, **options)
 
     def forward() -> None:

@@ -19,8 +19,8 @@ import numpy as np
 
 import kinema as kn
 from benchmarks.kernels.peer_cpp import compiler
-from kinema.lang.emit_scalar import PRELUDE, emit_scalar, parameters
-from kinema.lang.program import Custom, KernelCall, Loop, Program, Ref
+from kinema.lang.emit.scalar import PRELUDE, emit_scalar, parameters
+from kinema.lang.programs.program import Custom, KernelCall, Loop, Program, Ref
 from kinema.simulation.step import step_program
 
 from . import Availability, scene

@@ -19,7 +19,7 @@ import torch
 
 import kinema as kn
 from benchmarks.kernels.timing import interleaved_minima
-from kinema import convergence
+from kinema.verification import convergence
 
 from . import differences, twins
 
@@ -64,7 +64,7 @@ class Row:
         forward_ratio: MuJoCo's time over Kinema's.
         backward_us, mujoco_fd_us: The gradient of a step.
         backward_ratio: MuJoCo's time over Kinema's.
-        residual: Of the worst step, relative to its largest impulse [-], see `kinema.convergence`.
+        residual: Of the worst step, relative to its largest impulse [-], see `kinema.verification.convergence`.
         gradient_error: Of the slope along one direction against central differences of the first 50 steps, relative.
     """
 

@@ -14,7 +14,7 @@ import torch
 import kinema as kn
 from benchmarks.articulated.scene import DT, FRICTION, RELAXATION, SPACING, SWEEPS, joint_forces, robot, start, torques
 from kinema.scene.description import Body, Joint, Pose, Robot, Shape
-from kinema.scene.shapes.solids import solid
+from kinema.scene.mass_properties import solid
 
 BRICK = Shape("box", (0.1, 0.1, 0.05))
 SOLVERS = {

@@ -21,7 +21,7 @@ SIGMA = GAMMA = 1e-4
 
 def measure(budget: float) -> list[dict[str, object]]:
     """Rows with microseconds of forward and vjp in SIMD and scalar form, and their ratio."""
-    from kinema.lang import cpu
+    from kinema.lang.build import cpu
 
     width = cpu.lanes(4)
     rows = []
@@ -49,7 +49,7 @@ def measure(budget: float) -> list[dict[str, object]]:
 
 def at_width(lanes: int, call: Callable[[], Any]) -> Any:
     """Call with plans for this many lanes."""
-    from kinema.lang import inputs
+    from kinema.lang.autograd import inputs
 
     with mock.patch.object(inputs, "width_of", lambda precision: lanes):
         return call()
@@ -61,7 +61,7 @@ def contact() -> tuple[Callable[[], object], Callable[[], object]]:
 
     from kinema.contact.compliant import Box, Penalty, Plane, Sphere, particle_contact
     from kinema.lang import Float, mat33, vec3
-    from kinema.lang.program import Program
+    from kinema.lang.programs.program import Program
 
     p = Program("contact")
     x, v = p.parameter("x", vec3, PARTICLES), p.parameter("v", vec3, PARTICLES)
@@ -101,9 +101,9 @@ def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
     """A sphere of triangles in a soft image."""
     import torch
 
+    from kinema.rendering.face_points import Look
     from kinema.rendering.image_program import Faces, Shape, image_program
-    from kinema.rendering.points import Look
-    from kinema.rendering.screen import rings
+    from kinema.rendering.rasteriser import rings
 
     vertices, faces = sphere(32)
     look = Look(lit="none", vertex_colours=True, directional=0, edges=False)
@@ -146,7 +146,7 @@ def _calls(
     """Some steps forward without gradients, and their backward pass from stored inputs."""
     import torch
 
-    from kinema.lang.bridge import rollout
+    from kinema.lang.autograd.rollout import rollout
 
     leaves = {n: inputs[n].detach().requires_grad_() for n in wrt}
     options: dict[str, Any] = {"record": () if state else (output,), "threads": 1, "progress": False}

@@ -28,7 +28,7 @@ class Peer:
     def available() -> Availability:
         """Kinema must be installed."""
         try:
-            import kinema.lang.bridge  # noqa: F401
+            import kinema.lang.autograd.rollout  # noqa: F401
         except ImportError as error:
             return Availability(False, str(error))
         return Availability(True)
@@ -40,8 +40,8 @@ class Peer:
         from kinema.dynamics.elastic import TetMesh, tet_forces
         from kinema.integrate.semi_implicit import advance_particles
         from kinema.lang import Float, ivec4, mat33, vec3
-        from kinema.lang.program import Program
-        from kinema.lang.schedule import packet_order
+        from kinema.lang.programs.program import Program
+        from kinema.lang.programs.schedule import packet_order
 
         p = Program("bench")
         nodes, tets, order = scene.n_nodes, scene.n_tets, packet_order(scene.tets)
@@ -71,7 +71,7 @@ class Peer:
         """`steps_per_call` steps from the scene's state; nothing is kept."""
         import torch
 
-        from kinema.lang.bridge import rollout
+        from kinema.lang.autograd.rollout import rollout
 
         with torch.no_grad():
             rollout(
@@ -93,7 +93,7 @@ class Peer:
 
     def _stored(self, steps: int) -> tuple[list, list]:
         """A rollout with its states kept: outputs x, v and the leaves x, v, mu, lam."""
-        from kinema.lang.bridge import rollout
+        from kinema.lang.autograd.rollout import rollout
 
         leaves = {n: {**self.state, **self.parameters}[n].detach().requires_grad_() for n in GRADIENTS}
         state = {n: leaves[n] for n in ("x", "v")}

@@ -23,14 +23,14 @@ LIMITS = {
 _IMPORT = """
 import time, torch
 begin = time.perf_counter()
-import kinema, kinema.lang.bridge, kinema.simulation.soft
+import kinema, kinema.lang.autograd.rollout, kinema.simulation.soft
 print(time.perf_counter() - begin)
 """
 
 # The shipped program of a small soft block: forward and backward, from nothing but imports.
 _FIRST = """
-import time, torch, kinema, kinema.lang.bridge
-from kinema import selfcheck
+import time, torch, kinema, kinema.lang.autograd.rollout
+from kinema.verification import selfcheck
 cubes = selfcheck.block((3, 3, 3), 0.1)
 mesh = selfcheck.tet_mesh(cubes.vertices, cubes.corners)
 state, parameters = selfcheck._inputs(mesh)
@@ -43,7 +43,9 @@ print(time.perf_counter() - begin)
 
 _KERNEL = """
 import time, torch, kinema
-from kinema.lang import Array, Float, Index, build, dot, kernel, plan, vec3
+from kinema.lang import Array, Float, Index, dot, kernel, vec3
+from kinema.lang.build import compiler
+from kinema.lang.programs import plan
 
 @kernel
 def drift(i: Index, x: Array[vec3], v: Array[vec3], k: Float, dt: Float, x_next: Array[vec3], v_next: Array[vec3]):
@@ -61,7 +63,7 @@ p.call(drift, x, v, k, dt, x.next, v.next, count=16)
 _COMPILE = (
     _KERNEL
     + """
-build.runtime()
+compiler.runtime()
 begin = time.perf_counter()
 made = plan.Plan(p, plan.Options())
 made.compile(("forward", "reverse"))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from benchmarks.kernels import Availability
-from kinema.lang.execute import Prepared
+from kinema.lang.runtime.execute import Prepared
 from kinema.rendering.camera import Camera
 from kinema.rendering.draw import render_surfaces
 from kinema.rendering.softras import Soft

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Modules that are part of the API as a whole, as in `kinema.lang.kernel`: name -> where it is.
+# Modules that are part of the API as a whole, as in `kinema.lang.kernels.kernel`: name -> where it is.
 _MODULES = {
     "lang": "kinema.lang",
     "math": "kinema.math",
@@ -23,8 +23,8 @@ _MODULES = {
 
 # Module -> its public names.
 _API = {
-    "kinema.lang.program": ("Program",),
-    "kinema.lang.bridge": ("rollout", "jvp", "Rollout"),
+    "kinema.lang.programs.program": ("Program",),
+    "kinema.lang.autograd.rollout": ("rollout", "jvp", "Rollout"),
     "kinema.scene.io.urdf": ("read_urdf",),
     "kinema.scene.io.mjcf": ("read_mjcf",),
     "kinema.scene.io.meshes": ("read_obj",),
@@ -37,7 +37,7 @@ _API = {
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
     "kinema.simulation.simulate": ("simulate", "Trajectory"),
     "kinema.simulation.jacobian": ("step", "step_with_jacobian", "Linearised"),
-    "kinema.simulation.functions": (
+    "kinema.simulation.robot_dynamics": (
         "forward_kinematics",
         "body_jacobian",
         "centre_of_mass",
@@ -54,7 +54,7 @@ _API = {
     "kinema.rendering.surface": ("Surface", "Material", "Lights"),
     "kinema.rendering.render": ("render", "surfaces_of"),
     "kinema.rendering.draw": ("render_surfaces",),
-    "kinema.rendering.rasterise": ("Raster", "rasterise", "interpolate", "vertex_normals", "shade"),
+    "kinema.rendering.stages": ("Raster", "rasterise", "interpolate", "vertex_normals", "shade"),
     "kinema.rendering.softras": ("Soft",),
     "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks"),
     "kinema.fit.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
@@ -100,10 +100,10 @@ if TYPE_CHECKING:
     from kinema.fit.losses import pixel_loss as pixel_loss
     from kinema.fit.losses import pyramid_loss as pyramid_loss
     from kinema.fit.losses import silhouette_loss as silhouette_loss
-    from kinema.lang.bridge import Rollout as Rollout
-    from kinema.lang.bridge import jvp as jvp
-    from kinema.lang.bridge import rollout as rollout
-    from kinema.lang.program import Program as Program
+    from kinema.lang.autograd.rollout import Rollout as Rollout
+    from kinema.lang.autograd.rollout import jvp as jvp
+    from kinema.lang.autograd.rollout import rollout as rollout
+    from kinema.lang.programs.program import Program as Program
     from kinema.model import inertia as inertia
     from kinema.model.model import Model as Model
     from kinema.model.model import compile as compile
@@ -116,14 +116,14 @@ if TYPE_CHECKING:
     from kinema.rendering.files import read_masks as read_masks
     from kinema.rendering.files import write_image as write_image
     from kinema.rendering.files import write_video as write_video
-    from kinema.rendering.rasterise import Raster as Raster
-    from kinema.rendering.rasterise import interpolate as interpolate
-    from kinema.rendering.rasterise import rasterise as rasterise
-    from kinema.rendering.rasterise import shade as shade
-    from kinema.rendering.rasterise import vertex_normals as vertex_normals
     from kinema.rendering.render import render as render
     from kinema.rendering.render import surfaces_of as surfaces_of
     from kinema.rendering.softras import Soft as Soft
+    from kinema.rendering.stages import Raster as Raster
+    from kinema.rendering.stages import interpolate as interpolate
+    from kinema.rendering.stages import rasterise as rasterise
+    from kinema.rendering.stages import shade as shade
+    from kinema.rendering.stages import vertex_normals as vertex_normals
     from kinema.rendering.surface import Lights as Lights
     from kinema.rendering.surface import Material as Material
     from kinema.rendering.surface import Surface as Surface
@@ -141,18 +141,18 @@ if TYPE_CHECKING:
     from kinema.scene.matter import Springs as Springs
     from kinema.scene.scene import Contact as Contact
     from kinema.scene.scene import Scene as Scene
-    from kinema.simulation.functions import body_jacobian as body_jacobian
-    from kinema.simulation.functions import centre_of_mass as centre_of_mass
-    from kinema.simulation.functions import forward_dynamics as forward_dynamics
-    from kinema.simulation.functions import forward_kinematics as forward_kinematics
-    from kinema.simulation.functions import inverse_dynamics as inverse_dynamics
-    from kinema.simulation.functions import kinetic_energy as kinetic_energy
-    from kinema.simulation.functions import mass_matrix as mass_matrix
-    from kinema.simulation.functions import momentum as momentum
-    from kinema.simulation.functions import potential_energy as potential_energy
     from kinema.simulation.jacobian import Linearised as Linearised
     from kinema.simulation.jacobian import step as step
     from kinema.simulation.jacobian import step_with_jacobian as step_with_jacobian
+    from kinema.simulation.robot_dynamics import body_jacobian as body_jacobian
+    from kinema.simulation.robot_dynamics import centre_of_mass as centre_of_mass
+    from kinema.simulation.robot_dynamics import forward_dynamics as forward_dynamics
+    from kinema.simulation.robot_dynamics import forward_kinematics as forward_kinematics
+    from kinema.simulation.robot_dynamics import inverse_dynamics as inverse_dynamics
+    from kinema.simulation.robot_dynamics import kinetic_energy as kinetic_energy
+    from kinema.simulation.robot_dynamics import mass_matrix as mass_matrix
+    from kinema.simulation.robot_dynamics import momentum as momentum
+    from kinema.simulation.robot_dynamics import potential_energy as potential_energy
     from kinema.simulation.simulate import Trajectory as Trajectory
     from kinema.simulation.simulate import simulate as simulate
     from kinema.simulation.smoke import SmokeBox as SmokeBox

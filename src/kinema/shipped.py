@@ -18,16 +18,19 @@ import numpy as np
 
 from kinema import contact, dynamics, integrate, kinematics
 from kinema.errors import KernelError
-from kinema.lang import analysis, build, cpu, emit_scalar, emit_simd
-from kinema.lang.ir import ArrayRef, KernelIR
-from kinema.lang.kernel import REGISTRY, Kernel
-from kinema.lang.plan import Options, Plan
-from kinema.lang.program import CONTROL, OUTPUT, PARAMETER, Program
+from kinema.lang.build import compiler, cpu
+from kinema.lang.emit import simd
+from kinema.lang.emit.scalar import emit_scalar
+from kinema.lang.ir import analysis
+from kinema.lang.ir.ssa import ArrayRef, KernelIR
+from kinema.lang.kernels.kernel import REGISTRY, Kernel
+from kinema.lang.programs.plan import Options, Plan
+from kinema.lang.programs.program import CONTROL, OUTPUT, PARAMETER, Program
 from kinema.model.arrays import find_arrays
 from kinema.model.tetmesh import tet_mesh
+from kinema.rendering.face_points import Look
 from kinema.rendering.image_program import Faces, Shape, image_program
-from kinema.rendering.points import Look
-from kinema.rendering.screen import rings
+from kinema.rendering.rasteriser import rings
 from kinema.scene.description import CYLINDER, FREE, MESH, Body, Joint, MassProperties, Mesh, Robot
 from kinema.scene.description import Shape as Solid
 from kinema.scene.scene import Scene
@@ -104,7 +107,7 @@ def variants(program: Program) -> Iterator[Options]:
 
 def _width(precision: int, lanes: str) -> int:
     """Numbers in a register of what is compiled now."""
-    return build.lanes_of_worlds(precision, build.target()) if lanes == analysis.WORLDS else cpu.lanes(precision)
+    return compiler.lanes_of_worlds(precision, compiler.target()) if lanes == analysis.WORLDS else cpu.lanes(precision)
 
 
 def sources() -> list[str]:
@@ -117,22 +120,22 @@ def sources() -> list[str]:
 
 def build_all(target: Path) -> None:
     """Compile the runtime and the shipped programs into a folder; unchanged libraries are kept, stale ones removed."""
-    jobs = {build.runtime_key(): None, **{build.key_of(text, build.KERNEL_FLAGS): text for text in sources()}}
+    jobs = {compiler.runtime_key(): None, **{compiler.key_of(text, compiler.KERNEL_FLAGS): text for text in sources()}}
     for old in target.iterdir():
         if old.is_dir() and old.name not in jobs:
             shutil.rmtree(old)
 
     def compile_one(key: str) -> None:
         folder = target / key
-        if (folder / "target.json").exists() and build.target() == build.built_for(folder):
+        if (folder / "target.json").exists() and compiler.target() == compiler.built_for(folder):
             return
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         text = jobs[key]
         if text is None:
-            build.compile_runtime(folder)
+            compiler.compile_runtime(folder)
         else:
-            build.compile_into(folder, text, build.KERNEL_FLAGS)
+            compiler.compile_into(folder, text, compiler.KERNEL_FLAGS)
 
     with ThreadPoolExecutor(max_workers=cpu.threads()) as pool:
         list(pool.map(compile_one, jobs))
@@ -141,8 +144,8 @@ def build_all(target: Path) -> None:
 def kernels() -> dict[str, Kernel]:
     """All kernels of the package by name."""
     for stage in STAGES:
-        for module in pkgutil.iter_modules(stage.__path__):
-            importlib.import_module(f"{stage.__name__}.{module.name}")
+        for module in pkgutil.walk_packages(stage.__path__, f"{stage.__name__}."):
+            importlib.import_module(module.name)
     programs()  # some kernels are made for what they are called with
     return {kernel.name: kernel for home, kernel in sorted(REGISTRY.items()) if home.startswith("kinema.")}
 
@@ -173,12 +176,12 @@ def show(
     every = frozenset(a.name for a in kernel.arrays if "f" in a.kinds)
     form = kernel.adjoint(every) if adjoint else kernel.tangent(every) if tangent else kernel.forward()
     if scalar:
-        return emit_scalar.emit_scalar(form, form.name)
-    return emit_simd.emit(form, form.name, layouts=_layouts(form), width=width or cpu.lanes(4)).text
+        return emit_scalar(form, form.name)
+    return simd.emit(form, form.name, layouts=_layouts(form), width=width or cpu.lanes(4)).text
 
 
 def _layouts(kernel: KernelIR) -> dict[ArrayRef, str]:
     """The layouts a program would choose if nobody else used the arrays."""
     uses = analysis.accesses(kernel, analysis.varying_values(kernel, analysis.ELEMENTS, set()))
     own = {a: {u.index for u in uses if u.array in (a, a.origin)} <= {"own"} for a in kernel.arrays}
-    return {a: emit_simd.PACKET if own[a] and len(a.kinds) > 1 else emit_simd.AOS for a in kernel.arrays}
+    return {a: simd.PACKET if own[a] and len(a.kinds) > 1 else simd.AOS for a in kernel.arrays}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinema import cli
+from kinema.commands import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema import twins, verify
+from kinema.verification import twins, verify
 
 TREES = 100
 assert not twins.MISSING, f"these tests must run: install {', '.join(twins.MISSING)}"

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import kinema as kn
-from kinema import check
+from kinema.commands import check
 from kinema.errors import InputError, LeftOutWarning, ModelError
 from kinema.scene import description
 from kinema.scene.description import Body, Joint, Mimic, Pose, Robot, Shape

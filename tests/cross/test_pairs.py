@@ -17,11 +17,20 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import boxes, capsule_hull, hull_hull, hulls, planes, round, round_box, terrain
-from kinema.lang import build
+from kinema.contact.collision import (
+    box_box,
+    capsule_hull,
+    hull_hull,
+    hulls,
+    planes,
+    sphere_capsule,
+    sphere_capsule_box,
+    terrain,
+)
+from kinema.lang.build import compiler
 from pairs import HULLS, Family, Found, hills, hull_family, random_pairs, terrain_family
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 PAIRS = 1000
 GJK = 2e-6  # [m], what coal's iterations leave
@@ -105,8 +114,8 @@ def nearest_normals(found: Found) -> np.ndarray:
     return found.normal.numpy()[np.arange(len(found.gap)), found.gap.numpy().argmin(1)]
 
 
-ROUND = Family(round.touch_sphere_round, round.SPHERE_CANDIDATES)
-CAPSULES = Family(round.touch_capsule_capsule, round.CAPSULE_CANDIDATES)
+ROUND = Family(sphere_capsule.touch_sphere_round, sphere_capsule.SPHERE_CANDIDATES)
+CAPSULES = Family(sphere_capsule.touch_capsule_capsule, sphere_capsule.CAPSULE_CANDIDATES)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +135,8 @@ def test_round_shapes(family, first, second):
     assert np.allclose(found.normal[:, 0], normal, atol=1e-6)
 
 
-SPHERE_BOX = Family(round_box.touch_sphere_box, round_box.SPHERE_CANDIDATES)
-CAPSULE_BOX = Family(round_box.touch_capsule_box, round_box.CAPSULE_CANDIDATES)
+SPHERE_BOX = Family(sphere_capsule_box.touch_sphere_box, sphere_capsule_box.SPHERE_CANDIDATES)
+CAPSULE_BOX = Family(sphere_capsule_box.touch_capsule_box, sphere_capsule_box.CAPSULE_CANDIDATES)
 
 
 def test_sphere_and_box():
@@ -143,7 +152,7 @@ def test_capsule_and_box():
     assert np.allclose(found.least, distance, atol=GJK)
 
 
-BOX_BOX = Family(boxes.touch_box_box, boxes.CANDIDATES)
+BOX_BOX = Family(box_box.touch_box_box, box_box.CANDIDATES)
 
 
 def test_box_and_box():
@@ -155,7 +164,7 @@ def test_box_and_box():
     """
     found, distance, _, given = compare(BOX_BOX, "box", "box", 0.9)
     overlap, some = distance < 0, found.exists.any(1)
-    fade = boxes.FADE / sum((1 / given[k].numpy()).sum(1) for k in ("size1", "size2")) + GJK
+    fade = box_box.FADE / sum((1 / given[k].numpy()).sum(1) for k in ("size1", "size2")) + GJK
     along = separation(nearest_normals(found), given)
     same = np.abs(found.least - distance) < 1e-5
     print(f"overlap {overlap.mean():.0%}; same gap {same[overlap].mean():.1%}, apart {same[~overlap].mean():.0%}; "

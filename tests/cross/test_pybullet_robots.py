@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.model.tree import FREE
 from kinema.scene.description import Robot
 
@@ -27,7 +27,7 @@ HAS_WHEEL = (sys.version_info[:2], sys.platform, platform.machine()) == ((3, 11)
 assert DATA or not HAS_WHEEL, "these tests must run: install the extra `test`"
 pytestmark = [
     pytest.mark.skipif(DATA is None, reason="there is no wheel of PyBullet for this machine"),
-    pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler"),
+    pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler"),
     pytest.mark.filterwarnings("ignore::kinema.LeftOutWarning"),  # transmissions, links without mass
 ]
 FOLDER = Path(DATA.origin).parent if DATA and DATA.origin else Path()

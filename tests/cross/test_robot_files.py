@@ -15,6 +15,7 @@ import kinema as kn
 from kinema.model.tree import FREE
 from kinema.scene.description import Pose, Robot, Shape, rotation_matrix
 from kinema.scene.io.mjcf import IGNORABLE
+from kinema.scene.mass_properties import solid, turn
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.arm import arm
 from kinema.scene.shapes.golf import golf_ball, golfer
@@ -22,8 +23,7 @@ from kinema.scene.shapes.humanoid import humanoid
 from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.racecar import racecar
-from kinema.scene.shapes.solids import solid, turn
-from kinema.twins import pinocchio_twin, to_pinocchio
+from kinema.verification.twins import pinocchio_twin, to_pinocchio
 
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 FILES = sorted(ASSETS.glob("*.xml"))

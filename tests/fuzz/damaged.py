@@ -23,7 +23,7 @@ import numpy as np
 from tests.msh_files import FLAVOURS, msh
 
 from kinema.errors import LeftOutWarning, ModelError
-from kinema.scene import sense
+from kinema.scene import validate
 from kinema.scene.description import Mesh, Robot, Tets
 from kinema.scene.io.meshes import read_mesh
 from kinema.scene.io.mjcf import IGNORABLE, read_mjcf
@@ -274,7 +274,7 @@ def numbers(value: object, name: str = "") -> list[tuple[str, float]]:
 
 
 def check_robot(robot: Robot) -> None:
-    sense.check_robot(robot.name, robot)  # as when it is compiled
+    validate.check_robot(robot.name, robot)  # as when it is compiled
     for name, value in numbers(robot):
         assert math.isfinite(value) or (name in MAY_BE_INFINITE and not math.isnan(value)), f"{name} is {value}"
     seen: set[str | None] = {None}

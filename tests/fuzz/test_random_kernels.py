@@ -27,11 +27,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import generate
 
 import support
-from kinema.lang import build, cpu, functions, optimise, types
-from kinema.lang.analysis import ELEMENTS, WORLDS
-from kinema.lang.emit_simd import PACKET
-from kinema.lang.kernel import Kernel
-from kinema.lang.markers import Func
+from kinema.lang.build import compiler, cpu
+from kinema.lang.emit.simd import PACKET
+from kinema.lang.ir import optimise
+from kinema.lang.ir.analysis import ELEMENTS, WORLDS
+from kinema.lang.kernels.kernel import Kernel
+from kinema.lang.language import functions, types
+from kinema.lang.language.markers import Func
 
 KERNELS = int(os.environ.get("KINEMA_FUZZ", "300"))
 FIRST = int(os.environ.get("KINEMA_FUZZ_SEED", "0"))
@@ -45,7 +47,7 @@ GRADIENTS = 1e-11
 # Both sides run the same code; what remains is rounding, relative to the sum of the absolute values of the terms.
 DOT_PRODUCT = 1e-11
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 
 @dataclass

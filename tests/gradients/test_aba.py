@@ -13,19 +13,20 @@ from tests.aba_twin import Record, forward_dynamics
 from torch import Tensor
 
 import kinema as kn
-from kinema import twins
 from kinema.dynamics.aba import accelerations
-from kinema.dynamics.articulated import add_scaled
-from kinema.lang import Float, build
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
+from kinema.dynamics.rnea_crba import add_scaled
+from kinema.lang import Float
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.build import compiler
+from kinema.lang.programs.program import Program
 from kinema.math import Force, Motion
 from kinema.scene.description import BALL, FREE, PRISMATIC, REVOLUTE, Body, Joint, MassProperties, Pose, Robot
 from kinema.scene.shapes.random_tree import random_tree
-from kinema.simulation.articulated import DEEP, TreeProgram, articulated_pays
 from kinema.simulation.step import step_program
+from kinema.simulation.tree_dynamics import DEEP, TreeProgram, articulated_pays
+from kinema.verification import twins
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 assert not twins.MISSING, f"these tests must run: install {', '.join(twins.MISSING)}"
 
 ARTICULATED, DERIVED, FACTORS = "articulated", "derived adjoint", "factors"

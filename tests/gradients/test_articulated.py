@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import BALL, PRISMATIC, REVOLUTE
 from kinema.scene.shapes.random_tree import random_tree
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 # Central differences in float64 with h = 1e-5: h^2 of curvature and eps / h of rounding, both near 1e-10.
 STEP, TOLERANCE = 1e-5, 1e-7

@@ -12,11 +12,11 @@ import torch
 from tests.contact_gradients import Case, Counts, check_gradients
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape
 from kinema.scene.shapes.height_field import height_field
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 LENGTHS = [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6), (256, 1e-4, 1e-7)]
 INERTIAL = ("mass", "com", "inertia", "gravity", "contact/erp", "contact/cfm")

@@ -12,8 +12,8 @@ from tests.compliant_law import normal_force
 from kinema.contact.compliant import Box, Penalty, Plane, Sphere, particle_contact
 from kinema.integrate.semi_implicit import advance_particles
 from kinema.lang import Float, mat33, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.programs.program import Program
 
 RADIUS = 0.05
 TILT = np.array([0.1, -0.2, 1.0]) / math.sqrt(1.05)

@@ -9,8 +9,8 @@ import torch
 from kinema.dynamics.elastic import TetMesh, tet_forces
 from kinema.integrate.semi_implicit import advance_particles
 from kinema.lang import Float, ivec4, mat33, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.programs.program import Program
 from kinema.model.tetmesh import tet_mesh
 from kinema.scene.shapes.block import block
 

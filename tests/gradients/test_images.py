@@ -5,14 +5,24 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kinema.lang import build
-from kinema.random_images import LEFT_OUT, LIMIT, MODES, SIZE, Outcome, compare, draw, numbers, try_degenerate
+from kinema.lang.build import compiler
 from kinema.rendering.camera import Camera
 from kinema.rendering.draw import render_surfaces
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Surface
+from kinema.verification.random_images import (
+    LEFT_OUT,
+    LIMIT,
+    MODES,
+    SIZE,
+    Outcome,
+    compare,
+    draw,
+    numbers,
+    try_degenerate,
+)
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -8,9 +8,9 @@ from tests import impact_scenes as scenes
 from tests.contact_gradients import Case, Counts, check_gradients
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 WIDE, NARROW = (2e-3, 5e-4), (5e-4, 2.5e-4)
 WINDOWS = {

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 DT, H = 2e-3, 1e-6
 
 

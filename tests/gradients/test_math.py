@@ -21,24 +21,11 @@ from tests.appendix_g import blocks_of, flat, hat, make, parts, together
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
-from kinema.lang import (
-    Array,
-    Float,
-    Index,
-    build,
-    cross,
-    func,
-    grad,
-    inverse,
-    kernel,
-    mat33,
-    norm,
-    skew,
-    types,
-    vec3,
-)
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
+from kinema.lang import Array, Float, Index, cross, func, grad, inverse, kernel, mat33, norm, skew, vec3
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.build import compiler
+from kinema.lang.language import types
+from kinema.lang.programs.program import Program
 from kinema.math import (
     Dyad,
     Force,
@@ -58,7 +45,7 @@ from kinema.math import (
     rigid_inertia,
 )
 
-needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 # Some tens of operations on numbers of order 1; solving multiplies by a condition below 100.
 CLOSE, SOLVED = 1e-14, 1e-12

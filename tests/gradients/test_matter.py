@@ -13,12 +13,12 @@ from tests.soft_gradients import SoftCase, SoftCounts, check_soft_gradients
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, MassProperties, Mesh, Robot, Shape
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.height_field import height_field
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 LIMITS = [(1, 1e-6), (32, 1e-5), (256, 1e-4)]  # steps, and what is asked for
 SWITCHES = 0.05  # share of derivatives that may be too near a switch to be compared

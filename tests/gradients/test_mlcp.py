@@ -10,15 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinema.contact.dense import (
-    Groups,
-    Matches,
-    dense_gauss_seidel,
-    dense_gauss_seidel_adjoint,
-    dense_gauss_seidel_history,
-    row_matrix,
-)
-from kinema.contact.mlcp import (
+from kinema.contact.solving.newton import Effort, newton_impulses, newton_impulses_adjoint, rows_scaled_back
+from kinema.contact.solving.pgs import (
     Bounds,
     Gram,
     Rows,
@@ -30,15 +23,23 @@ from kinema.contact.mlcp import (
     relax,
     residual,
 )
-from kinema.contact.newton import Effort, newton_impulses, newton_impulses_adjoint, rows_scaled_back
+from kinema.contact.solving.pgs_dense import (
+    Groups,
+    Matches,
+    dense_gauss_seidel,
+    dense_gauss_seidel_adjoint,
+    dense_gauss_seidel_history,
+    row_matrix,
+)
 from kinema.kinematics.tree import Branches
-from kinema.lang import Array, Float, Index, Int, build, kernel
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
+from kinema.lang import Array, Float, Index, Int, kernel
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.build import compiler
+from kinema.lang.programs.program import Program
 from kinema.model.constraints import find_groups, group_tables, shared_dofs
 from kinema.simulation.constraints import PRECISION
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 FREE = 1e30  # no bound
 NEWTON = ("newton pyramid", "newton cone")

@@ -11,13 +11,13 @@ from tests.contact_gradients import Case, Counts, check_gradients
 from tests.gradients.test_constraints import INERTIAL, heap, linkage, pressed_pair
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, Pose, Robot, Shape
+from kinema.scene.mass_properties import solid
 from kinema.scene.shapes.quadruped import quadruped
-from kinema.scene.shapes.solids import solid
 from kinema.simulation import constraints, failures
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 BRICK = Shape("box", (0.1, 0.1, 0.05))
 STEPS = [(1, 1e-6, 1e-6), (32, 1e-5, 1e-6), (256, 1e-4, 1e-7)]  # number, tolerance, difference; see test_constraints

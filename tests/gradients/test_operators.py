@@ -23,14 +23,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
 from kinema import math as kinema_math
-from kinema.lang import Float, Int, build, dot, func, functions, kernel, mat22, mat33, sin, types, vec2, vec3, vec4
-from kinema.lang.analysis import ELEMENTS, WORLDS
-from kinema.lang.emit_simd import PACKET
-from kinema.lang.functions import Intrinsic
-from kinema.lang.markers import Func
+from kinema.lang import Float, Int, dot, func, kernel, mat22, mat33, sin, vec2, vec3, vec4
+from kinema.lang.build import compiler
+from kinema.lang.emit.simd import PACKET
+from kinema.lang.ir.analysis import ELEMENTS, WORLDS
+from kinema.lang.language import functions, types
+from kinema.lang.language.functions import Intrinsic
+from kinema.lang.language.markers import Func
 from kinema.math import Dyad, Force, Motion, Quat, RigidInertia, Sym33, SymmetricDyad, Transform
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 N = 19  # elements: at every width full packets and a rest
 FILES = 6  # libraries that the kernels are compiled into, side by side

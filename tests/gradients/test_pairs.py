@@ -15,9 +15,18 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import kinema as kn
-from kinema.contact import boxes, capsule_hull, hull_hull, hulls, planes, round, round_box, terrain
-from kinema.contact.shapes import FAR
-from kinema.lang import build
+from kinema.contact.collision import (
+    box_box,
+    capsule_hull,
+    hull_hull,
+    hulls,
+    planes,
+    sphere_capsule,
+    sphere_capsule_box,
+    terrain,
+)
+from kinema.contact.collision.narrow_phase import FAR
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, MassProperties, Mesh, Robot, Shape
 from pairs import (
     NAMES,
@@ -31,15 +40,15 @@ from pairs import (
     terrain_family,
 )
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 PAIRS = 400
 FAMILIES = {
-    "sphere_round": Family(round.touch_sphere_round, round.SPHERE_CANDIDATES),
-    "capsule_capsule": Family(round.touch_capsule_capsule, round.CAPSULE_CANDIDATES),
-    "sphere_box": Family(round_box.touch_sphere_box, round_box.SPHERE_CANDIDATES),
-    "box_box": Family(boxes.touch_box_box, boxes.CANDIDATES),
-    "capsule_box": Family(round_box.touch_capsule_box, round_box.CAPSULE_CANDIDATES),
+    "sphere_round": Family(sphere_capsule.touch_sphere_round, sphere_capsule.SPHERE_CANDIDATES),
+    "capsule_capsule": Family(sphere_capsule.touch_capsule_capsule, sphere_capsule.CAPSULE_CANDIDATES),
+    "sphere_box": Family(sphere_capsule_box.touch_sphere_box, sphere_capsule_box.SPHERE_CANDIDATES),
+    "box_box": Family(box_box.touch_box_box, box_box.CANDIDATES),
+    "capsule_box": Family(sphere_capsule_box.touch_capsule_box, sphere_capsule_box.CAPSULE_CANDIDATES),
     "sphere_plane": Family(planes.touch_sphere_plane, planes.SPHERE_CANDIDATES),
     "capsule_plane": Family(planes.touch_capsule_plane, planes.CAPSULE_CANDIDATES),
     "box_plane": Family(planes.touch_box_plane, planes.BOX_CANDIDATES),
@@ -134,7 +143,7 @@ def test_normals_are_unit_and_swapped_shapes_are_mirrored(name):
     if first is second:
         other = family({**given, **{k[:-1] + "12"[k[-1] == "1"]: v for k, v in given.items()}})
         # Swapped, another axis may be the first within the bias.
-        near = 1e-6 if family.kernel is boxes.touch_box_box else 1e-12  # one of two boxes is grown by this share
+        near = 1e-6 if family.kernel is box_box.touch_box_box else 1e-12  # one of two boxes is grown by this share
         assert np.isclose(other.least, found.least, atol=near).mean() > (0.9 if family.pairs == 4 else 0.99)
 
 
@@ -333,7 +342,7 @@ def test_crossed_edges_of_boxes():
         found = FAMILIES["box_box"](lower)
         nearest = int(found.gap[0].argmin())
         check(found, nearest, gap, (0, 0.02, high + 0.5 * gap), (0, 0, 1), atol=1e-6)  # one box is grown by that share
-        others = found.gap[0][torch.arange(boxes.CANDIDATES) != nearest]
+        others = found.gap[0][torch.arange(box_box.CANDIDATES) != nearest]
         assert (others > gap + 0.05).all()  # other corners of the faces beside the edges
 
 

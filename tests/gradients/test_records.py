@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Closure, Joint, MassProperties, Pose, Robot, Shape, Site
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 BODIES, SITES = ("position", "rotation", "velocity"), ("site_position", "site_rotation", "site_velocity")
 PLACES = (*BODIES, *SITES, "gap", "point", "normal")

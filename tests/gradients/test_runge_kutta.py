@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Actuator, Body, Joint, MassProperties, Pose, Robot, Shape, Site
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 NAMES = (
     *("mass", "com", "inertia", "offset", "axis", "place", "gravity", "armature", "damping", "stiffness", "rest"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kinema import random_matter
-from kinema.lang import build
-from kinema.random_scenes import KINDS, TOUCHING, Outcome, try_scenes
+from kinema.lang.build import compiler
+from kinema.verification import random_matter
+from kinema.verification.random_scenes import KINDS, TOUCHING, Outcome, try_scenes
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 
 def test_finite_steps_have_finite_gradients():

@@ -16,7 +16,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.shapes.sheet import sheet
 from soft_pairs import (  # noqa: I001
     CLOTH,
@@ -32,7 +32,7 @@ from soft_pairs import (  # noqa: I001
     two_cloths,
 )
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 SCENES: dict[str, Callable[[], tuple[kn.Model, Tensor]]] = {
     "fold": folded,

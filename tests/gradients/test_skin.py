@@ -13,15 +13,15 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact import terrain
+from kinema.contact.collision import terrain
 from kinema.contact.compliant import box_force
-from kinema.contact.skin import particle_kernels
-from kinema.lang import build
+from kinema.contact.particles.particle_shape import particle_kernels
+from kinema.lang.build import compiler
 from kinema.scene.description import BOX, CAPSULE, MESH, PLANE, SPHERE, TERRAIN
 from pairs import height_field, terrain_family
 from skins import KINDS, LINKS, SKIN, Scene, numbers, rotations
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 PARTICLES = 96
 # On a link that moves, and in the world; shapes turned in their links.

@@ -9,9 +9,9 @@ from tests.gradients.test_constraints import INERTIAL, heap, linkage, pressed_pa
 from tests.gradients.test_newton import dog
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 PUSH = torch.tensor([1.0, 0.4, 0.2, -0.3], dtype=torch.float64)  # holds the linkage at its limit
 

@@ -10,12 +10,12 @@ from tests import soft_scenes
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 TIMES, STEPS = 3, 4
 OF_EVERY_STEP = ("tau", "u", "activation", "forces")  # arguments with an axis of steps

@@ -7,10 +7,10 @@ import os
 import pytest
 import torch
 
-from kinema import verify
-from kinema.lang import build
+from kinema.lang.build import compiler
+from kinema.verification import verify
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 
 @pytest.mark.parametrize("row", [verify._gradients, verify._dot_products, verify._bits, verify._injection])

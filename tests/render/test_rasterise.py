@@ -7,7 +7,7 @@ from tests.render import scenes
 
 from kinema.rendering.camera import Camera
 from kinema.rendering.draw import render_surfaces
-from kinema.rendering.rasterise import interpolate, rasterise, shade, vertex_normals
+from kinema.rendering.stages import interpolate, rasterise, shade, vertex_normals
 from kinema.rendering.surface import Lights, Material, Surface
 
 

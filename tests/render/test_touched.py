@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from kinema.lang import Float, Int, ivec2, ivec3, vec2, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
-from kinema.rendering.screen import CUT, row_length
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.programs.program import Program
+from kinema.rendering.rasteriser import CUT, row_length
 from kinema.rendering.softras import LONGEST, NOWHERE, touched_pixels
 
 FACES = 60

@@ -14,7 +14,7 @@ from tests.render import scenes
 from torch import Tensor
 
 from kinema.errors import InputError, KinemaError
-from kinema.lang.arrange import REMEMBERED
+from kinema.lang.runtime.memory_layout import REMEMBERED
 from kinema.rendering import draw
 from kinema.rendering.camera import Camera
 from kinema.rendering.draw import render_surfaces

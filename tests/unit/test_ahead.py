@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from kinema.lang import Array, Float, Index, Int, analysis, build, emit_simd, inputs, kernel, mat33, native, vec2, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.kernel import Kernel
-from kinema.lang.program import Program
+from kinema.lang import Array, Float, Index, Int, kernel, mat33, vec2, vec3
+from kinema.lang.autograd import inputs
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.build import compiler
+from kinema.lang.emit import simd
+from kinema.lang.ir import analysis
+from kinema.lang.kernels.kernel import Kernel
+from kinema.lang.programs.program import Program
+from kinema.lang.runtime import native
 
 WIDTHS = (1, 2, 4, 8)
 
@@ -56,7 +61,7 @@ def computed(e: Index, first: Array[Int], x: Array[vec3], y: Array[vec3]):
 
 def text_of(used: Kernel, **options: bool) -> str:
     form = used.forward()
-    return emit_simd.emit(form, "k", layouts=dict.fromkeys(form.arrays, emit_simd.AOS), width=8, **options).text
+    return simd.emit(form, "k", layouts=dict.fromkeys(form.arrays, simd.AOS), width=8, **options).text
 
 
 def test_rows_that_a_table_names_are_gathered_ahead():
@@ -75,7 +80,7 @@ def test_other_rows_are_gathered_where_they_are_used(used: Kernel, options: dict
     assert "waiting" not in text_of(used, **options)
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+@pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 16, 17, 2 * native.CHUNK + 3])
 def test_gathers_ahead_change_no_bit(count: int, monkeypatch: pytest.MonkeyPatch):
     """One lane gathers nothing ahead. Nodes are few, so that packets meet, and are rows of the packets beside them."""

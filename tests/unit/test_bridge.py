@@ -20,9 +20,9 @@ from torch import Tensor
 
 from kinema.errors import InputError, KinemaError, MemoryBudgetError, ProgramError, SimulationError
 from kinema.lang import Array, Float, Index, Int, kernel, norm, vec3
-from kinema.lang.bridge import Rollout, jvp, rollout
-from kinema.lang.plan import ADJOINT
-from kinema.lang.program import Program
+from kinema.lang.autograd.rollout import Rollout, jvp, rollout
+from kinema.lang.programs.plan import ADJOINT
+from kinema.lang.programs.program import Program
 
 PARTICLES = 5
 DT = 0.01
@@ -713,7 +713,7 @@ import sys
 sys.path.insert(0, {folder!r})
 import torch
 import test_bridge as t
-from kinema.lang.bridge import rollout
+from kinema.lang.autograd.rollout import rollout
 
 program, rate = t.decaying(), {{"rate": 1e-9}}
 
@@ -779,8 +779,8 @@ def test_progress_is_reported_and_its_errors_end_the_call(thread: str):
 
 
 def test_a_long_rollout_shows_its_progress(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("kinema.lang.progress.DELAY", 0.0)
-    monkeypatch.setattr("kinema.lang.progress.PERIOD", 0.0)
+    monkeypatch.setattr("kinema.lang.runtime.progress.DELAY", 0.0)
+    monkeypatch.setattr("kinema.lang.runtime.progress.PERIOD", 0.0)
     program, steps = pendulum(1), 3_000_000
     given = inputs(1, n=1)
     run(program, {**given, "push": given["push"].expand(steps, 3)}, steps)

@@ -19,22 +19,22 @@ from pathlib import Path
 import pytest
 
 from kinema.errors import BuildError
-from kinema.lang import build, cpu
+from kinema.lang.build import compiler, cpu
 
 SOURCE = 'extern "C" int answer() { return 42; }'
 TEXTS = [f"// {k}" for k in range(12)]
 
 
 class Compiler:
-    """Stands for `build.publish`: notes what is compiled and how many at a time."""
+    """Stands for `compiler.publish`: notes what is compiled and how many at a time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
         self.lock, self.begun, self.now, self.most = threading.Lock(), list[str](), 0, 0
         monkeypatch.setattr(cpu, "threads", lambda: threads)
-        monkeypatch.setattr(build, "find", lambda key: None)
-        monkeypatch.setattr(build, "publish", self.publish)
-        monkeypatch.setattr(build, "_load", str)
-        monkeypatch.setattr(build, "_LOADED", {})
+        monkeypatch.setattr(compiler, "find", lambda key: None)
+        monkeypatch.setattr(compiler, "publish", self.publish)
+        monkeypatch.setattr(compiler, "_load", str)
+        monkeypatch.setattr(compiler, "_LOADED", {})
 
     def publish(self, key: str, text: str, flags: list[str]) -> Path:
         with self.lock:
@@ -55,7 +55,7 @@ class Compiler:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_as_many_at_a_time_as_there_are_processors(monkeypatch, threads):
     compiler = Compiler(monkeypatch, threads)
-    found = build.libraries([*TEXTS, TEXTS[0]])  # the same one twice is compiled once
+    found = compiler.libraries([*TEXTS, TEXTS[0]])  # the same one twice is compiled once
     assert found == [*TEXTS, TEXTS[0]]
     assert sorted(compiler.begun) == sorted(TEXTS) and compiler.most == threads
 
@@ -70,8 +70,8 @@ def test_after_an_error_nothing_more_is_begun(monkeypatch):
 
     monkeypatch.setattr(compiler, "work", work)
     with pytest.raises(BuildError, match="compiler failed"):
-        build.libraries(TEXTS)
-    assert len(compiler.begun) <= 4 and not build._LOADED  # and not only after the first one is finished
+        compiler.libraries(TEXTS)
+    assert len(compiler.begun) <= 4 and not compiler._LOADED  # and not only after the first one is finished
 
 
 def test_an_interrupt_ends_what_has_not_begun(monkeypatch):
@@ -86,10 +86,10 @@ def test_an_interrupt_ends_what_has_not_begun(monkeypatch):
     monkeypatch.setattr(compiler, "work", work)
     try:
         with pytest.raises(KeyboardInterrupt):
-            build.libraries(TEXTS)
+            compiler.libraries(TEXTS)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert len(compiler.begun) <= 6 and compiler.now == 0 and not build._LOADED
+    assert len(compiler.begun) <= 6 and compiler.now == 0 and not compiler._LOADED
 
 
 class Machine:
@@ -98,15 +98,15 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, shared: Path) -> None:
         self.patch, self.runs = monkeypatch, 0
         monkeypatch.setenv("KINEMA_CACHE", str(shared / "cache"))
-        monkeypatch.setattr(build, "SHIPPED", shared / "shipped")
-        monkeypatch.setattr(build, "run_compiler", self.run)
-        monkeypatch.setattr(build.native, "load_runtime", lambda path: path.parent)
+        monkeypatch.setattr(compiler, "SHIPPED", shared / "shipped")
+        monkeypatch.setattr(compiler, "run_compiler", self.run)
+        monkeypatch.setattr(compiler.native, "load_runtime", lambda path: path.parent)
 
     def become(self, *features: str, compiler: str | None = "g++") -> None:
         self.patch.setattr(cpu, "features", lambda: frozenset(features))
-        self.patch.setattr(build, "compiler", lambda: compiler)
-        self.patch.setattr(build, "_LOADED", {})  # a new process
-        self.patch.setattr(build.ctypes, "CDLL", lambda path: Path(path).parent)
+        self.patch.setattr(compiler, "compiler", lambda: compiler)
+        self.patch.setattr(compiler, "_LOADED", {})  # a new process
+        self.patch.setattr(compiler.ctypes, "CDLL", lambda path: Path(path).parent)
 
     def run(self, sources: list[str], output: Path, flags: list[str], march: str | None = None) -> None:
         self.runs += 1
@@ -122,7 +122,9 @@ def needs(folder: Path) -> list[str]:
     return json.loads((folder / "target.json").read_text())["features"]
 
 
-@pytest.mark.parametrize("load", [lambda: build.library(SOURCE), build.runtime.__wrapped__], ids=["kernel", "runtime"])
+@pytest.mark.parametrize(
+    "load", [lambda: compiler.library(SOURCE), compiler.runtime.__wrapped__], ids=["kernel", "runtime"]
+)
 def test_machines_that_share_a_cache_have_their_own_libraries(machine, load):
     machine.become("avx2", "avx512f")
     wide = load()
@@ -139,15 +141,15 @@ def test_nothing_is_loaded_that_this_machine_cannot_run(machine, monkeypatch):
     monkeypatch.setenv("KINEMA_MARCH", "x86-64-v4")
     for _ in range(2):  # compiled, then found
         with pytest.raises(BuildError, match=r"another CPU(.|\n)*x86-64-v4(.|\n)*avx512f(.|\n)*KINEMA_MARCH"):
-            build.library(SOURCE)
+            compiler.library(SOURCE)
 
 
 def ship(*features: str) -> str:
     """A library of the installation that needs these features; its key."""
-    key = build.key_of(SOURCE, build.KERNEL_FLAGS)
-    folder = build.SHIPPED / key
+    key = compiler.key_of(SOURCE, compiler.KERNEL_FLAGS)
+    folder = compiler.SHIPPED / key
     folder.mkdir(parents=True)
-    (folder / build.LIBRARY).write_text("code")
+    (folder / compiler.LIBRARY).write_text("code")
     (folder / "target.json").write_text(json.dumps({"march": "native", "features": features}))
     return key
 
@@ -155,62 +157,62 @@ def ship(*features: str) -> str:
 def test_shipped_libraries_for_another_cpu_are_compiled_again(machine):
     machine.become("avx2")
     key = ship("avx2", "avx512f")
-    assert build.find(key) is None
-    mine = build.library(SOURCE)
-    assert build.SHIPPED not in mine.parents and needs(mine) == ["avx2"] and build.find(key) == mine
+    assert compiler.find(key) is None
+    mine = compiler.library(SOURCE)
+    assert compiler.SHIPPED not in mine.parents and needs(mine) == ["avx2"] and compiler.find(key) == mine
     machine.become("avx2", "avx512f")
-    assert build.find(key) == build.SHIPPED / key
+    assert compiler.find(key) == compiler.SHIPPED / key
 
 
 def test_shipped_libraries_for_another_cpu_are_refused_without_a_compiler(machine):
     machine.become("avx2", compiler=None)
     key = ship("avx2", "avx512f")
     with pytest.raises(BuildError, match=r"CPU features that this machine lacks: avx512f(.|\n)*install g\+\+"):
-        build.find(key)
+        compiler.find(key)
 
 
 def test_without_a_compiler_an_error_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("KINEMA_CACHE", str(tmp_path))
-    monkeypatch.setattr(build, "compiler", lambda: None)
+    monkeypatch.setattr(compiler, "compiler", lambda: None)
     with pytest.raises(BuildError, match=r"no C\+\+ compiler was found(.|\n)*install g\+\+(.|\n)*CXX"):
-        build.library(SOURCE)
+        compiler.library(SOURCE)
     assert not list(tmp_path.iterdir())  # nothing of the attempt stays
 
 
 def test_an_unknown_instruction_set_is_refused(monkeypatch):
     monkeypatch.setenv("KINEMA_MARCH", "pentium")
     with pytest.raises(BuildError, match=r"KINEMA_MARCH(.|\n)*pentium(.|\n)*native or one of"):
-        build.target()
+        compiler.target()
 
 
 def test_every_header_counts_in_the_keys_of_what_includes_it() -> None:
-    headers = {file.name for file in build.SOURCES.glob("*.h*")}
-    assert headers == {*build.KERNEL_HEADERS, *build.RUNTIME_HEADERS}
-    for name in build.KERNEL_HEADERS:
-        included = re.findall(r'#include "(.*)"', (build.SOURCES / name).read_text())
-        assert set(included) <= set(build.KERNEL_HEADERS), name
+    headers = {file.name for file in compiler.SOURCES.glob("*.h*")}
+    assert headers == {*compiler.KERNEL_HEADERS, *compiler.RUNTIME_HEADERS}
+    for name in compiler.KERNEL_HEADERS:
+        included = re.findall(r'#include "(.*)"', (compiler.SOURCES / name).read_text())
+        assert set(included) <= set(compiler.KERNEL_HEADERS), name
 
 
 @pytest.mark.parametrize(("march", "bytes_"), [("x86-64-v3", 32), ("x86-64-v4", 64), ("armv8-a", 16), ("x86-64", 16)])
 def test_worlds_fill_the_registers_that_the_package_was_compiled_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, march: str, bytes_: int
 ) -> None:
-    monkeypatch.setattr(build, "SHIPPED", tmp_path)
-    folder = tmp_path / build.runtime_key()
+    monkeypatch.setattr(compiler, "SHIPPED", tmp_path)
+    folder = tmp_path / compiler.runtime_key()
     folder.mkdir()
     (folder / "target.json").write_text(json.dumps({"march": march, "features": []}))
-    assert build.lanes_of_worlds(4) == cpu.vector_bytes(build.target()) // 4, "nothing came with the package"
-    (folder / build.LIBRARY).touch()
-    assert (build.lanes_of_worlds(4), build.lanes_of_worlds(8)) == (bytes_ // 4, bytes_ // 8)
+    assert compiler.lanes_of_worlds(4) == cpu.vector_bytes(compiler.target()) // 4, "nothing came with the package"
+    (folder / compiler.LIBRARY).touch()
+    assert (compiler.lanes_of_worlds(4), compiler.lanes_of_worlds(8)) == (bytes_ // 4, bytes_ // 8)
     (folder / "target.json").write_text(json.dumps({"march": march, "features": ["a feature of no CPU"]}))
-    assert build.lanes_of_worlds(8) == cpu.vector_bytes(build.target()) // 8, "it cannot be used here"
+    assert compiler.lanes_of_worlds(8) == cpu.vector_bytes(compiler.target()) // 8, "it cannot be used here"
 
 
 SPRINGS = """
 import torch
 from kinema.lang import Array, Float, Index, ivec2, kernel, norm, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.programs.program import Program
 
 @kernel
 def pull(e: Index, ends: Array[ivec2], x: Array[vec3], k: Array[Float], f: Array[vec3]):
@@ -244,8 +246,8 @@ def test_clang_makes_the_same_bits_of_kernels(tmp_path: Path) -> None:
     script = tmp_path / "springs.py"
     script.write_text(SPRINGS)
     found = []
-    for compiler in ("g++", clang):
-        environment = {**os.environ, "CXX": compiler, "KINEMA_CACHE": str(tmp_path / Path(compiler).name)}
+    for name in ("g++", clang):
+        environment = {**os.environ, "CXX": name, "KINEMA_CACHE": str(tmp_path / Path(name).name)}
         command = [sys.executable, str(script)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kinema.errors import CacheError
-from kinema.lang import cache
+from kinema.lang.build import cache
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_damage_is_found_and_rebuilt(folder: Path, damage: str):
 
 def test_two_processes_that_build_the_same_entry_both_succeed(folder: Path):
     code = """
-from kinema.lang import cache
+from kinema.lang.build import cache
 def build(work):
     (work / "kernel.so").write_text(tag)
     print("building", flush=True)
@@ -139,7 +139,7 @@ def test_a_winner_that_is_damaged_does_not_win(folder: Path):
 
 def test_many_processes_at_once(folder: Path):
     code = """
-from kinema.lang import cache
+from kinema.lang.build import cache
 for key in ("k1", "k2", "k3") * 5:
     entry = cache.publish(key, lambda work: (work / "kernel.so").write_text(key * 1000) and None)
     assert (entry / "kernel.so").read_text() == key * 1000
@@ -153,7 +153,7 @@ for key in ("k1", "k2", "k3") * 5:
 def test_a_kill_in_the_middle_leaves_nothing_to_be_loaded(folder: Path):
     process = start("""
 import time
-from kinema.lang import cache
+from kinema.lang.build import cache
 def build(work):
     (work / "kernel.so").write_text("half")
     print("half-way", flush=True)
@@ -221,7 +221,7 @@ def test_a_folder_without_permission(monkeypatch: pytest.MonkeyPatch, mode: int,
 def test_a_full_disk_is_a_clear_error(folder: Path):
     code = """
 import resource, signal
-from kinema.lang import cache
+from kinema.lang.build import cache
 from kinema.errors import CacheError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

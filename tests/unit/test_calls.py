@@ -13,8 +13,8 @@ from torch import Tensor
 import kinema as kn
 from kinema.errors import InputError
 from kinema.lang import Array, Float, Index, kernel, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.programs.program import Program
 from kinema.scene.shapes.block import block
 
 N, STEPS = 6, 4

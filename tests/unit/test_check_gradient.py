@@ -13,14 +13,14 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.fit.gradient_report import Console
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import FREE, SPHERE, Body, Joint, Pose, Robot, Shape
-from kinema.scene.shapes.solids import solid
+from kinema.scene.mass_properties import solid
 
 X = torch.tensor(0.3, dtype=torch.float64)
 PLACE = 0.01234567  # of the switch, from X
 WINDOW = 0.1
-native = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+native = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 
 def check(f: Callable[[Tensor], Any], x: Tensor = X, **options: Any) -> kn.GradientCheck:

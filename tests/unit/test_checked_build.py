@@ -13,18 +13,19 @@ import torch
 from torch import Tensor
 
 from kinema.errors import KernelError
-from kinema.lang import Array, Float, Index, Int, build, kernel, local, log, sqrt, uniform, vec3
-from kinema.lang.analysis import ELEMENTS, WORLDS
-from kinema.lang.bridge import rollout
-from kinema.lang.kernel import Kernel
-from kinema.lang.program import Program
+from kinema.lang import Array, Float, Index, Int, kernel, local, log, sqrt, uniform, vec3
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.build import compiler
+from kinema.lang.ir.analysis import ELEMENTS, WORLDS
+from kinema.lang.kernels.kernel import Kernel
+from kinema.lang.programs.program import Program
 
 N = 21  # elements: a whole packet and a tail
 BAD = 17  # the element with the fault, in the tail
 BAD_WORLD = 6
 BATCH = 9  # the last block of worlds is not full
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 
 @pytest.fixture(autouse=True)

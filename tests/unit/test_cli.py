@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kinema as kn
-from kinema import check, cli, selfcheck
+from kinema.commands import check, cli
 from kinema.errors import KinemaError
 from kinema.scene.description import (
     Actuator,
@@ -26,6 +26,7 @@ from kinema.scene.description import (
     Shape,
     Site,
 )
+from kinema.verification import selfcheck
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):

@@ -9,9 +9,9 @@ import torch
 
 from kinema.errors import KernelError
 from kinema.lang import Array, Float, Index, Int, detach, kernel, uniform, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.cpp_kernel import cpp_kernel
-from kinema.lang.program import Program
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.kernels.cpp_kernel import cpp_kernel
+from kinema.lang.programs.program import Program
 
 SORT = """
 #include <algorithm>

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kinema.lang import cpu
+from kinema.lang.build import cpu
 
 V3 = "sse2 cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3 abm avx avx2 bmi1 bmi2 f16c fma movbe xsave"
 V4 = V3 + " avx512bw avx512cd avx512dq avx512f avx512vl"

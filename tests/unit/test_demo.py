@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kinema import demo
+from kinema.commands import demo
 
 
 def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):

@@ -21,9 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
 from kinema.errors import SimulationError
-from kinema.lang import build, inputs
-from kinema.lang.analysis import ELEMENTS, WORLDS
-from kinema.lang.bridge import rollout
+from kinema.lang.autograd import inputs
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.build import compiler
+from kinema.lang.ir.analysis import ELEMENTS, WORLDS
 
 CUBES = (8, 5, 5)
 MANY_CUBES = (30, 20, 10)  # worth sharing even between more threads than CPUs
@@ -31,7 +32,7 @@ STEPS = 8
 WORLDS_MADE = 17
 PER_WORLD, SHARED = ("x", "v", "mu"), ("lam", "gravity", "dt")
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 
 class Block:

@@ -6,14 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinema.lang import Array, Float, Index, Int, build, inputs, kernel, vec3
-from kinema.lang.arrange import direct_outputs
-from kinema.lang.bridge import rollout
-from kinema.lang.emit_simd import AOS, DENSE
-from kinema.lang.plan import Options, Plan
-from kinema.lang.program import Program
+from kinema.lang import Array, Float, Index, Int, kernel, vec3
+from kinema.lang.autograd import inputs
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.build import compiler
+from kinema.lang.emit.simd import AOS, DENSE
+from kinema.lang.programs.plan import Options, Plan
+from kinema.lang.programs.program import Program
+from kinema.lang.runtime.memory_layout import direct_outputs
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 N = 48  # packets of sixteen
 

@@ -45,8 +45,8 @@ from kinema.lang import (
     tanh,
     vec3,
 )
-from kinema.lang.emit_scalar import emit_scalar, parameters
-from kinema.lang.ir import KernelIR
+from kinema.lang.emit.scalar import emit_scalar, parameters
+from kinema.lang.ir.ssa import KernelIR
 
 CXX = os.environ.get("CXX", "g++")
 FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-Wno-unused", "-Wno-unused-parameter"]

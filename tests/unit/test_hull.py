@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kinema.errors import InputError
-from kinema.scene.shapes.hull import Hull, convex_hull, cube, prism
+from kinema.scene.convex_hull import Hull, convex_hull, cube, prism
 
 
 def check(hull: Hull, points: np.ndarray) -> None:

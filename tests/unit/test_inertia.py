@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot
 
 BODIES = 200
@@ -96,7 +96,7 @@ def test_what_is_no_theta():
         kn.inertia.from_log_cholesky(torch.zeros(9))
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+@pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 def test_a_fit_stays_physical():
     """A tumbling body's inertia from its motion: large steps leave what bodies can be, unless they are in theta."""
     true = MassProperties(2.0, (0.0, 0.0, 0.0), (0.03, 0.004, 0.0, 0.05, 0.0, 0.075))  # a thin plate

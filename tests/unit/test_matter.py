@@ -19,14 +19,14 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.errors import InputError, ModelError, StorageError
-from kinema.lang import build
-from kinema.model.stability import step_limit
+from kinema.lang.build import compiler
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, SPHERE, Body, Mesh, Robot, Shape
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.sheet import sheet
+from kinema.simulation.stability import step_limit
 from kinema.storage import objects
 
-needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 NAN = float("nan")
 CUBE = block((1, 1, 1), 0.1)  # 8 vertices, 5 tetrahedra

@@ -12,7 +12,8 @@ import torch
 
 import kinema as kn
 from kinema.errors import MemoryBudgetError
-from kinema.lang import Array, Float, Index, kernel, memory, sin, vec3
+from kinema.lang import Array, Float, Index, kernel, sin, vec3
+from kinema.lang.runtime import memory_budget
 
 STATE = 4 * 8  # bytes of a padded vec3, float64
 
@@ -115,17 +116,17 @@ def test_nothing_fits():
 def test_the_system_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch):
     """Not for each of many rollouts that take little of what is left; but for each that takes much of it."""
     asked: list[int] = []
-    monkeypatch.setattr(memory, "available", lambda: asked.append(1) or 1 << 34)
-    monkeypatch.setattr(memory, "_last", (-math.inf, 0))
+    monkeypatch.setattr(memory_budget, "available", lambda: asked.append(1) or 1 << 34)
+    monkeypatch.setattr(memory_budget, "_last", (-math.inf, 0))
     for _ in range(5):
-        memory.require(memory.TRIFLE + 1, None)
-        assert memory.choose_interval("auto", memory.TRIFLE, 10, 0, None) == 1
+        memory_budget.require(memory_budget.TRIFLE + 1, None)
+        assert memory_budget.choose_interval("auto", memory_budget.TRIFLE, 10, 0, None) == 1
     assert len(asked) == 1
     for _ in range(5):
-        memory.require(1 << 33, None)
+        memory_budget.require(1 << 33, None)
     assert len(asked) == 6
     with pytest.raises(MemoryBudgetError):
-        memory.require(1 << 34, None)
+        memory_budget.require(1 << 34, None)
 
 
 def test_without_gradient_nothing_is_kept():
@@ -141,9 +142,9 @@ def test_without_gradient_nothing_is_kept():
 def test_best_interval_is_minimal(steps: int):
     """The interval is the first that fits, and the square root of the steps fits best of all."""
     root = max(math.isqrt(steps), 1)
-    least = memory.checkpoint_bytes(1, steps, root)
-    assert memory.best_interval(1, steps, steps + 1) == 1
-    found = memory.best_interval(1, steps, least)
+    least = memory_budget.checkpoint_bytes(1, steps, root)
+    assert memory_budget.best_interval(1, steps, steps + 1) == 1
+    found = memory_budget.best_interval(1, steps, least)
     assert found is not None
-    assert memory.checkpoint_bytes(1, steps, found) <= least
-    assert memory.best_interval(1, steps, 0) is None
+    assert memory_budget.checkpoint_bytes(1, steps, found) <= least
+    assert memory_budget.best_interval(1, steps, 0) is None

@@ -48,7 +48,7 @@ from kinema.lang import (
     vec2,
     vec3,
 )
-from kinema.lang.ir import Store, walk
+from kinema.lang.ir.ssa import Store, walk
 
 TABLE = np.ones(3)
 WEIGHTS = [1.0, 2.0]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kinema.lang import Array, Float, Index, build, inputs, kernel, sin
-from kinema.lang.arrange import KEPT, RUN, Setting, arrangement_for, can_be_whole
-from kinema.lang.bridge import rollout
-from kinema.lang.execute import Move, Prepared
-from kinema.lang.plan import Options, Plan
-from kinema.lang.program import Program
+from kinema.lang import Array, Float, Index, kernel, sin
+from kinema.lang.autograd import inputs
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.build import compiler
+from kinema.lang.programs.plan import Options, Plan
+from kinema.lang.programs.program import Program
+from kinema.lang.runtime.execute import Move, Prepared
+from kinema.lang.runtime.memory_layout import KEPT, RUN, Setting, arrangement_for, can_be_whole
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 N = 21  # a full packet and a rest
 

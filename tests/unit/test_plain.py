@@ -27,7 +27,6 @@ from kinema.lang import (
     dot,
     exp,
     floor,
-    frontend,
     func,
     grad,
     inverse,
@@ -42,10 +41,8 @@ from kinema.lang import (
     norm,
     normalize,
     outer,
-    plain,
     pow,
     record,
-    reverse,
     rsqrt,
     select,
     sigmoid,
@@ -60,6 +57,9 @@ from kinema.lang import (
     vec2,
     vec3,
 )
+from kinema.lang.derivatives import reverse
+from kinema.lang.frontend import statements
+from kinema.lang.kernels import plain
 
 RNG = np.random.default_rng(7)
 
@@ -465,7 +465,7 @@ CASES = [(0.7, 5), (3.0, 6), (-1.3, 4), (2.0, 0)]
 @pytest.mark.parametrize(("x", "n"), CASES)
 def test_interpreted_functions_agree_with_python(x, n):
     v = vec3(*RNG.normal(size=3))
-    function, _ = frontend.build_function(polynomial, ["f", vec3, "i"])
+    function, _ = statements.build_function(polynomial, ["f", vec3, "i"])
     total, direction = polynomial(np.float64(x), v, n)
     np.testing.assert_allclose(plain.interpret(function, [x, *v, n]), [total, *direction], rtol=1e-14)
 
@@ -473,7 +473,7 @@ def test_interpreted_functions_agree_with_python(x, n):
 @pytest.mark.parametrize(("x", "n"), CASES)
 def test_interpreted_adjoints_agree_with_differences(x, n):
     numbers, weights = np.array([x, *RNG.normal(size=3)]), RNG.normal(size=4)
-    function, _ = frontend.build_function(polynomial, ["f", vec3, "i"])
+    function, _ = statements.build_function(polynomial, ["f", vec3, "i"])
     *gradient, none = plain.interpret(reverse.adjoint_function(function), [*numbers, n, *weights])
     for i, h in enumerate(np.eye(4) * 1e-6):
         ahead, behind = (plain.interpret(function, [*(numbers + s), n]) for s in (h, -h))

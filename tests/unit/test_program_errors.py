@@ -10,8 +10,8 @@ import torch
 
 from kinema.errors import ProgramError
 from kinema.lang import Array, Bool, Float, Index, Int, func, ivec2, kernel, mat33, record, struct, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.programs.program import Program
 
 
 @kernel

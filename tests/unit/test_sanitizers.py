@@ -18,19 +18,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
 from kinema.dynamics.elastic import tet_forces
-from kinema.lang import Array, Float, Index, Int, build, func, kernel, local, sin, sqrt, vec3
-from kinema.lang.analysis import WORLDS
-from kinema.lang.emit_simd import PACKET
-from kinema.lang.ir import KernelIR
-from kinema.lang.kernel import Kernel
-from kinema.lang.schedule import chunk_schedule, sums_by_chunk
+from kinema.lang import Array, Float, Index, Int, func, kernel, local, sin, sqrt, vec3
+from kinema.lang.build import compiler
+from kinema.lang.emit.simd import PACKET
+from kinema.lang.ir.analysis import WORLDS
+from kinema.lang.ir.ssa import KernelIR
+from kinema.lang.kernels.kernel import Kernel
+from kinema.lang.programs.schedule import chunk_schedule, sums_by_chunk
 from support import Run
 
 SANITIZED = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 if platform.machine() == "x86_64":
     SANITIZED.append("-march=x86-64-v3")
 
-pytestmark = pytest.mark.skipif(shutil.which(build.compiler() or "") is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(shutil.which(compiler.compiler() or "") is None, reason="no C++ compiler")
 
 
 @func
@@ -141,7 +142,7 @@ def test_one_emitted_kernel_is_clean(tmp_path: Path) -> None:
         Run(batch.add(forward, lanes=WORLDS), worlds, count),
     ]
     batch.compile(1)
-    compare(made, support.run_stand_alone(made, [build.compiler() or "", *SANITIZED], [], tmp_path))
+    compare(made, support.run_stand_alone(made, [compiler.compiler() or "", *SANITIZED], [], tmp_path))
 
 
 def runs() -> tuple[support.Batch, list[Run]]:
@@ -170,7 +171,7 @@ def runs() -> tuple[support.Batch, list[Run]]:
 def test_emitted_kernels_are_clean(tmp_path: Path) -> None:
     batch, made = runs()
     batch.compile(2)
-    compare(made, support.run_stand_alone(made, [build.compiler() or "", *SANITIZED], [], tmp_path))
+    compare(made, support.run_stand_alone(made, [compiler.compiler() or "", *SANITIZED], [], tmp_path))
 
 
 @pytest.mark.slow

@@ -12,12 +12,15 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
-from kinema.lang import Array, Float, Index, Int, build, exp, inputs, kernel, native, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.native import GROUP
-from kinema.lang.plan import Options, Plan
-from kinema.lang.program import Program
-from kinema.lang.schedule import chunk_schedule, packet_order
+from kinema.lang import Array, Float, Index, Int, exp, kernel, vec3
+from kinema.lang.autograd import inputs
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.build import compiler
+from kinema.lang.programs.plan import Options, Plan
+from kinema.lang.programs.program import Program
+from kinema.lang.programs.schedule import chunk_schedule, packet_order
+from kinema.lang.runtime import native
+from kinema.lang.runtime.native import GROUP
 
 
 @kernel
@@ -70,7 +73,7 @@ def test_packet_order_sets_the_elements_of_a_mesh_apart():
     assert np.mean([len(set(g)) == 4 * GROUP for g in ordered]) > 0.95
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+@pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("nodes", [40, 3000])
 def test_sums_keep_their_order_whether_apart_or_not(nodes, monkeypatch):
     """Rounding differs with the order of additions; it must be that of one lane."""
@@ -148,7 +151,7 @@ def test_chunks_have_their_own_sums_if_these_are_few(points, weights, shared):
     assert is_shared(program, "reverse", "weigh_adjoint") == shared  # the cotangent of w is such a sum
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+@pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("worlds", [None, 3])
 @pytest.mark.parametrize(("points", "weights"), [(40_000, 5), (1_000, 2049)])
 def test_sums_of_chunks(points, weights, worlds):
@@ -203,7 +206,7 @@ def test_a_loop_over_what_lanes_share_has_twice_the_lanes():
     assert "constexpr int W = 8;" in texts["kn_follow_forward"]
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+@pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 def test_twice_the_lanes_have_the_same_bits(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     x, w = torch.rand(331, generator=generator), torch.rand(7, generator=generator)
@@ -252,7 +255,7 @@ def test_what_is_not_wholly_written_is_zeroed():
     assert sorted(zeros_of(halving(30))) == ["x", "y"]
 
 
-@pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+@pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("count", [40, 30])
 def test_gradients_over_steps_with_and_without_zeros(count):
     x = torch.linspace(0.5, 2, 40, dtype=torch.float64).requires_grad_()

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Actuator, MassProperties, Pose, Robot, Shape
 from kinema.scene.io.rigid import physical_inertia
+from kinema.scene.mass_properties import capsule_between, cylinder_between, solid, turn
 from kinema.scene.shapes import golf
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.arm import HEIGHT, arm
@@ -22,9 +23,8 @@ from kinema.scene.shapes.humanoid import humanoid
 from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.racecar import RADIUS, TRACK, WHEELBASE, racecar
-from kinema.scene.shapes.solids import capsule_between, cylinder_between, solid, turn
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import pytest
 
 import kinema as kn
 from kinema import shipped
-from kinema.lang import build
-from kinema.lang.plan import Plan
+from kinema.lang.build import compiler
+from kinema.lang.programs.plan import Plan
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.arm import arm
 from kinema.scene.shapes.humanoid import humanoid
@@ -28,7 +28,7 @@ LEARNED = [set(), {"tau"}, {"u"}, {"mass"}, {"friction"}, {"mass", "friction", "
 FIRST_STEPS = """
 import torch
 import kinema as kn
-from kinema.lang import cache
+from kinema.lang.build import cache
 from kinema.scene.shapes.quadruped import quadruped
 
 scene = kn.Scene()
@@ -54,7 +54,7 @@ def test_a_quadruped_needs_no_compiler(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def keys() -> set[str]:
-    return {build.key_of(text, build.KERNEL_FLAGS) for text in shipped.sources()}
+    return {compiler.key_of(text, compiler.KERNEL_FLAGS) for text in shipped.sources()}
 
 
 @pytest.mark.parametrize("name", ROBOTS)
@@ -70,7 +70,7 @@ def test_other_robots_have_the_same_kernels(name: str, keys: set[str]) -> None:
         for learned in LEARNED:
             plan = Plan(program, replace(mode, wrt=frozenset(learned & set(program.buffers))))
             texts = plan.sources(("forward", "reverse"))
-            missing = [text for text in texts if build.key_of(text, build.KERNEL_FLAGS) not in keys]
+            missing = [text for text in texts if compiler.key_of(text, compiler.KERNEL_FLAGS) not in keys]
             assert texts and not missing, f"{mode}, {learned}: {missing[0][:300]}"
 
 
@@ -85,5 +85,5 @@ def test_emitted_code_does_not_depend_on_the_order_of_sets() -> None:
 
 
 def test_shipped_libraries_are_those_of_the_sources(keys: set[str]) -> None:
-    found = {folder.parent.name for folder in build.SHIPPED.glob(f"*/{build.LIBRARY}")}
-    assert found == keys | {build.runtime_key()}
+    found = {folder.parent.name for folder in compiler.SHIPPED.glob(f"*/{compiler.LIBRARY}")}
+    assert found == keys | {compiler.runtime_key()}

@@ -26,12 +26,12 @@ from torch import Tensor
 import kinema as kn
 from kinema.errors import InputError, ModelError, StorageError
 from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape
+from kinema.scene.mass_properties import solid
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.humanoid import humanoid
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.random_tree import random_tree
-from kinema.scene.shapes.solids import solid
 from kinema.storage import objects
 
 WORDS = {

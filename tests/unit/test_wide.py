@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from kinema.lang import Array, Float, Index, Int, analysis, build, inputs, kernel, uniform, vec3
-from kinema.lang.bridge import rollout
-from kinema.lang.kernel import Kernel
-from kinema.lang.program import Program
+from kinema.lang import Array, Float, Index, Int, kernel, uniform, vec3
+from kinema.lang.autograd import inputs
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.build import compiler
+from kinema.lang.ir import analysis
+from kinema.lang.kernels.kernel import Kernel
+from kinema.lang.programs.program import Program
 
 PACKET, PACKETS, NODES = 16, 12, 5
-compiled = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+compiled = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 
 @kernel

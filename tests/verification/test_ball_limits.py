@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import BALL, Body, Joint, MassProperties, Pose, Robot
 from kinema.scene.io.mjcf import read_mjcf
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G, MASS, LENGTH, DT, LARGEST = 9.81, 2.0, 0.5, 1e-3, 0.4
 BOB = MassProperties(MASS, (0.0, 0.0, -LENGTH), (1e-3, 0.0, 0.0, 1e-3, 0.0, 1e-3))

@@ -10,13 +10,13 @@ import torch
 from tests.momenta import momenta
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, MassProperties, Mesh, Pose, Robot, Shape
+from kinema.scene.mass_properties import solid
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.quadruped import quadruped
-from kinema.scene.shapes.solids import solid
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G, RADIUS = 9.81, 0.1
 BALL, BRICK = Shape("sphere", (RADIUS,)), Shape("box", (0.1, 0.1, 0.05))

@@ -15,8 +15,8 @@ import torch
 from kinema.contact.compliant import Box, Penalty, Plane, Sphere, particle_contact
 from kinema.integrate.semi_implicit import advance_particles
 from kinema.lang import Float, mat33, vec3
-from kinema.lang.bridge import Rollout, rollout
-from kinema.lang.program import Program
+from kinema.lang.autograd.rollout import Rollout, rollout
+from kinema.lang.programs.program import Program
 
 G = 9.81
 MASS = 0.2

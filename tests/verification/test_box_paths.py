@@ -15,12 +15,12 @@ import torch
 from tests.pairs import Family, random_turns
 from torch import Tensor
 
-from kinema.contact import boxes
-from kinema.lang import build
+from kinema.contact.collision import box_box
+from kinema.lang.build import compiler
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
-BOXES = Family(boxes.touch_box_box, boxes.CANDIDATES)
+BOXES = Family(box_box.touch_box_box, box_box.CANDIDATES)
 STEPS, DEPTH = 1001, 1e-4  # m
 PRESSED, DEEP = 3e-5, 1e-3  # m, overlaps that are looked at
 STEEP = 40.0  # times as far as the boxes something may move in a step; a normal, per 0.05 rad as far as per metre

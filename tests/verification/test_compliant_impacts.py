@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import BOX, FREE, SPHERE, Body, Joint, MassProperties, Pose, Robot, Shape
 from kinema.scene.shapes.ball import ball
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.sheet import sheet
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 WINDOW = 0.02  # [m], of heights
 G = 9.81

@@ -9,10 +9,10 @@ import torch
 from tests.momenta import momenta
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mimic, Pose, Robot
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G, MASS, LENGTH, DT = 9.81, 2.0, 0.5, 1e-3
 

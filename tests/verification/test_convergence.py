@@ -1,8 +1,8 @@
 """The default contact reaches the solution on robots nobody tuned it for, and differentiates it.
 
-Standing and sliding starts of 50 steps, see `kinema.convergence`. The limits: in every step no impulse would change by
-more than 1e-8 of the largest one (1e-4 in float32); gradients to forces, velocities, masses and friction are those of
-the solution to 1e-5, and never more than 100 times as long; nothing raises.
+Standing and sliding starts of 50 steps, see `kinema.verification.convergence`. The limits: in every step no impulse
+would change by more than 1e-8 of the largest one (1e-4 in float32); gradients to forces, velocities, masses and
+friction are those of the solution to 1e-5, and never more than 100 times as long; nothing raises.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema import convergence, legged
+from kinema.verification import convergence, legged
 
 SOURCES = list(legged.sources())
 

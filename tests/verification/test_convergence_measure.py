@@ -1,4 +1,4 @@
-"""What `kinema.convergence` measures: residuals are those of the conditions, wrong impulses and gradients are seen."""
+"""`kinema.verification.convergence`: residuals are those of the conditions, wrong impulses and gradients are seen."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from tests.lemke import impulses
 
 import kinema as kn
-from kinema import convergence, legged
-from kinema.convergence import Problem
+from kinema.verification import convergence, legged
+from kinema.verification.convergence import Problem
 
 EXACT = kn.Contact(solver="newton")
 SOURCES = {source.name: source for source in legged.sources()}

@@ -9,11 +9,11 @@ from tests.soft_scenes import SKIN, arm, gripper, loose_ball, moved
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.sheet import sheet
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 STILL = (0.0, 0.0, 0.0)
 CLOTH = kn.Cloth(density=1.0, mu=300.0, lam=400.0, viscosity=0.05, bending=0.05, bending_damping=1e-3)

@@ -17,11 +17,11 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, Pose, Robot, Shape
-from kinema.scene.shapes.solids import solid
+from kinema.scene.mass_properties import solid
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G, MASS = 9.81, 2.0
 BALL, CUBE = Shape("sphere", (0.1,)), Shape("box", (0.1, 0.1, 0.1))

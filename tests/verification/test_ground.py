@@ -10,12 +10,12 @@ import torch
 from tests.contact_gradients import Case, Counts, check_gradients
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, MassProperties, Mesh, Pose, Robot, Shape
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.random_tree import random_tree
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G, MASS = 9.81, 2.0
 LUMP = MassProperties(MASS, (0.0, 0.0, 0.0), (0.02, 0.0, 0.0, 0.02, 0.0, 0.02))

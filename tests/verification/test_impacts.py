@@ -14,10 +14,10 @@ from tests.impact_scenes import RADIUS, G, loose, world
 from tests.momenta import momenta
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot, Shape
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 
 def numbers(*values: float) -> torch.Tensor:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema import twins
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import (
     BOX,
     FREE,
@@ -26,9 +25,10 @@ from kinema.scene.description import (
     Robot,
     Shape,
 )
-from kinema.scene.shapes.solids import solid
+from kinema.scene.mass_properties import solid
+from kinema.verification import twins
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G, DT, HALF = 9.81, 1e-3, 0.1
 TOP = 0.05  # m: of the belt

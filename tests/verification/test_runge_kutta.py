@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import (
     Actuator,
     Body,
@@ -22,10 +22,10 @@ from kinema.scene.description import (
     Shape,
     rotation_matrix,
 )
+from kinema.scene.mass_properties import solid
 from kinema.scene.shapes.pendulum import pendulum
-from kinema.scene.shapes.solids import solid
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G = 9.81
 

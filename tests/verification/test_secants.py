@@ -14,11 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinema import cli, convergence, impacts, secants
-from kinema.lang import build
-from kinema.secants import Case, measure, summarise
+from kinema.commands import cli
+from kinema.lang.build import compiler
+from kinema.verification import convergence, impacts, secants
+from kinema.verification.secants import Case, measure, summarise
 
-native = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+native = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 # Its mean gradients are right, single ones are not: docs/theory/switches.md says why, and `kinema verify` counts it.
 MISSED = {"box on several corners, e = 0"}
@@ -123,7 +124,7 @@ def test_verify_prints_one_object(capsys: pytest.CaptureFixture[str], monkeypatc
 
 
 def test_verify_of_one_row(capsys: pytest.CaptureFixture[str], monkeypatch):
-    monkeypatch.setattr("kinema.verify.impacts.check", lambda full, numbers: {
+    monkeypatch.setattr("kinema.verification.verify.impacts.check", lambda full, numbers: {
         "task1": TASK, "secants": CURVES, "convergence": {**ROBOTS, "failed": ["humanoid"]},
     })  # fmt: skip
     assert cli.main(["verify", "--only", "impacts"]) == 1
@@ -135,7 +136,7 @@ def test_verify_of_one_row(capsys: pytest.CaptureFixture[str], monkeypatch):
 
 @native
 def test_verify_prints_rows_as_json(capsys: pytest.CaptureFixture[str], monkeypatch):
-    monkeypatch.setattr("kinema.verify.compare_trees", lambda numbers: (None, "not installed"))
+    monkeypatch.setattr("kinema.verification.verify.compare_trees", lambda numbers: (None, "not installed"))
     assert cli.main(["verify", "--only", "trees", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row == {"name": "random trees against Pinocchio and MuJoCo", "passed": None, "detail": "not installed"}

@@ -12,12 +12,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.shapes.ball import ball
 from kinema.scene.shapes.sheet import sheet
 from soft_pairs import fold
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G = 9.81
 

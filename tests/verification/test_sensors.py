@@ -7,14 +7,14 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Closure, Joint, MassProperties, Pose, Robot, Shape, Site
+from kinema.scene.mass_properties import solid
 from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
-from kinema.scene.shapes.solids import solid
-from kinema.simulation.articulated import articulated_pays
+from kinema.simulation.tree_dynamics import articulated_pays
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G = 9.81
 EVERYTHING = ("acceleration", "joint_load", "site_position", "site_rotation", "site_velocity", "imu")

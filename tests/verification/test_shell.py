@@ -21,10 +21,11 @@ from kinema.dynamics.shell import (
 )
 from kinema.dynamics.springs import spring_forces
 from kinema.integrate.semi_implicit import advance_particles
-from kinema.lang import Float, build, ivec2, ivec3, ivec4, mat22, vec2, vec3
+from kinema.lang import Float, ivec2, ivec3, ivec4, mat22, vec2, vec3
+from kinema.lang.build import compiler
 from kinema.model.trimesh import TriArrays, tri_mesh
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 ELASTIC, _ = membrane_kernels(neo_hookean_membrane)
 

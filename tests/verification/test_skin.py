@@ -14,12 +14,12 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kinema.contact.compliant import box_force, penalty_force
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
 from pairs import height_field
 from skins import KINDS, LINKS, SIZES, Scene
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G, MASS, K_E, RADIUS, DT = 9.81, 0.3, 800.0, 0.02, 1e-3
 DEPTH = MASS * G / K_E  # [m], at rest

@@ -17,14 +17,14 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.errors import ModelError, SimulationError
-from kinema.lang import build
-from kinema.model.stability import step_limit
+from kinema.lang.build import compiler
 from kinema.scene.shapes.ball import ball
 from kinema.scene.shapes.beam import beam
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.sheet import sheet
+from kinema.simulation.stability import step_limit
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 BODIES = ("block", "ball", "beam", "sheet")
 NEAR = (0.75, 1.3)  # stretch of all elements in all directions at the end; their weight alone makes some per cent

@@ -12,12 +12,12 @@ from tests.soft_scenes import loose_ball
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.sheet import sheet
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 WALK = {"dt": 1e-2, "substeps": 34, "progress": False}
 

@@ -11,15 +11,15 @@ from tests.soft_scenes import SKIN, moved
 from torch import Tensor
 
 import kinema as kn
-from kinema.lang import build
-from kinema.model.stability import step_limit
+from kinema.lang.build import compiler
 from kinema.scene.description import Tets
 from kinema.scene.shapes.ball import ball
 from kinema.scene.shapes.beam import beam
 from kinema.scene.shapes.block import block, surface
 from kinema.scene.shapes.sheet import sheet
+from kinema.simulation.stability import step_limit
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 STILL = (0.0, 0.0, 0.0)
 

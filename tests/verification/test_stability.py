@@ -10,15 +10,15 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.lang import build
-from kinema.model.stability import step_limit
+from kinema.lang.build import compiler
 from kinema.scene.description import FREE, PRISMATIC, REVOLUTE, Body, Joint, MassProperties, Pose, Robot
 from kinema.scene.shapes.ball import ball
 from kinema.scene.shapes.beam import beam
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.sheet import sheet
+from kinema.simulation.stability import step_limit
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 STILL = (0.0, 0.0, 0.0)
 SHAKEN = 1e-7  # [m]

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.lang import build
+from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot, rotation_matrix
 from kinema.scene.shapes.random_tree import random_tree
 
-pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 G = 9.81
 

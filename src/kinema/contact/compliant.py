@@ -28,7 +28,7 @@ velocities; its slopes are at most about k_e, k_d / dt and k_f / dt. A body is p
 than w/2, so that contacts are looked at from there on. dt = 0 stands for the law above, as it is at an instant.
 """
 
-from kinema.contact.shapes import FAR, Touch
+from kinema.contact.collision.narrow_phase import FAR, Touch
 from kinema.kinematics.tree import Branches, Tree
 from kinema.lang import (
     Array,

@@ -5,9 +5,9 @@ A wrench is in world axes about the origin of the link's tree, as all spatial ve
 
 from __future__ import annotations
 
+from kinema.contact.collision.narrow_phase import FAR, Touch
 from kinema.contact.compliant import Ends, meet, penalty_force, reach_of
-from kinema.contact.rows import Loops, Sides, tangents
-from kinema.contact.shapes import FAR, Touch
+from kinema.contact.solving.constraint_rows import Loops, Sides, tangents
 from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, Int, cross, func, kernel, mat33, vec3
 from kinema.math import Force, Motion

@@ -19,7 +19,7 @@ with a and b held: sums of wrenches up the tree, as in inverse dynamics.
 
 from __future__ import annotations
 
-from kinema.dynamics.articulated import Bodies
+from kinema.dynamics.rnea_crba import Bodies
 from kinema.kinematics.tree import Tree
 from kinema.lang import (
     Array,

@@ -27,7 +27,7 @@ from kinema.lang import (
     transpose,
     vec3,
 )
-from kinema.lang.markers import Func
+from kinema.lang.language.markers import Func
 
 
 @record

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kinema.dynamics.articulated import Bodies
 from kinema.dynamics.joints import Loaded
+from kinema.dynamics.rnea_crba import Bodies
 from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, Int, cross, func, kernel, mat33, record, transpose, vec3
 from kinema.math import Force, Motion, RigidInertia

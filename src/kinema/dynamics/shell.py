@@ -58,7 +58,7 @@ from kinema.lang import (
     vec2,
     vec3,
 )
-from kinema.lang.markers import Func
+from kinema.lang.language.markers import Func
 
 COLLAPSED = 1e-12  # [-] added to the square of the two areas of a hinge, relative to rest: keeps its mode finite
 EDGE_ON = 0.01  # [-] s of the drag law

@@ -7,7 +7,7 @@ over the short steps, with 1/n and 1/n their mean, with 1 and 0 that of the firs
 from __future__ import annotations
 
 from kinema.lang import Array, Float, Index, kernel, mat33, max, vec3
-from kinema.lang.kernel import Kernel
+from kinema.lang.kernels.kernel import Kernel
 from kinema.math import Motion
 
 

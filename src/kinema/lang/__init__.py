@@ -1,6 +1,7 @@
 """The kernel language: a typed Python subset turned into SIMD C++, forward and adjoint. Knows no physics."""
 
-from kinema.lang.functions import (
+from kinema.lang.kernels.kernel import Kernel, kernel
+from kinema.lang.language.functions import (
     abs,
     acos,
     asin,
@@ -46,9 +47,8 @@ from kinema.lang.functions import (
     transpose,
     uniform,
 )
-from kinema.lang.kernel import Kernel, kernel
-from kinema.lang.markers import Func, adjoint_of, func
-from kinema.lang.types import (
+from kinema.lang.language.markers import Func, adjoint_of, func
+from kinema.lang.language.types import (
     Array,
     Bool,
     Float,

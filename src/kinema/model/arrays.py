@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from kinema.model.actuators import ActuatorArrays, find_actuators
+from kinema.model.broad_phase import CandidateArrays, ShapeArrays, add_hulls, find_candidates, find_shapes
 from kinema.model.constraints import ConstraintArrays, find_constraints
 from kinema.model.matter import MatterArrays, find_matter
-from kinema.model.shapes import CandidateArrays, ShapeArrays, add_hulls, find_candidates, find_shapes
 from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.tree import Placed, TreeArrays, build_tree
 from kinema.model.visuals import VisualArrays, find_visuals

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kinema.errors import InputError, ModelError
-from kinema.lang.markers import Func
+from kinema.lang.language.markers import Func
 from kinema.model.surface import SurfaceArrays, find_surface
 from kinema.model.tetmesh import TetArrays, tet_mesh
 from kinema.model.tree import TreeArrays

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kinema.errors import InputError
-from kinema.lang.schedule import packet_order
+from kinema.lang.programs.schedule import packet_order
 from kinema.scene.io.tets import FLATTEST
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from kinema.errors import ModelError
 from kinema.scene import description
 from kinema.scene.description import Body, Joint, Pose, Robot, rotation_matrix
-from kinema.scene.sense import check_robot
+from kinema.scene.validate import check_robot
 
 REVOLUTE, PRISMATIC, BALL, FREE = 0, 1, 2, 3
 COORDINATES, DOFS = (1, 1, 4, 7), (1, 1, 3, 6)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kinema.errors import InputError
-from kinema.lang.schedule import packet_order
+from kinema.lang.programs.schedule import packet_order
 
 FLATTEST = 1e-6  # area over (mean edge)^2 below which a triangle counts as degenerate; 0.433 is a regular one
 SHARPEST = 1e-6  # [rad] a rest angle this close to half a turn has no sign

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kinema.model.shapes import GROUND, ShapeArrays
+from kinema.model.broad_phase import GROUND, ShapeArrays
 from kinema.model.tree import Placed, TreeArrays
 from kinema.scene.description import PLANE, TERRAIN, Mesh, Shape, rotation_matrix
 from kinema.scene.scene import Ground

@@ -33,9 +33,9 @@ from kinema.lang import (
     uniform,
     vec3,
 )
+from kinema.rendering.face_points import Drawn, Look, edge_weights, inner_weights, point_functions
 from kinema.rendering.outlines import Corners, Outside, along, flat, squared_distance
-from kinema.rendering.points import Drawn, Look, edge_weights, inner_weights, point_functions
-from kinema.rendering.screen import CUT, PACKET, View, cross2, grid_of, lens_of, on_grid, pixel_at, stride_of
+from kinema.rendering.rasteriser import CUT, PACKET, View, cross2, grid_of, lens_of, on_grid, pixel_at, stride_of
 from kinema.rendering.shading import Light
 
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.lang.arrange import keep_in
-from kinema.lang.bridge import failure, run, workers_of
-from kinema.lang.inputs import Form, Inputs
+from kinema.lang.autograd.inputs import Form, Inputs
+from kinema.lang.autograd.rollout import failure, run, workers_of
+from kinema.lang.runtime.memory_layout import keep_in
 from kinema.rendering.camera import Camera
+from kinema.rendering.face_points import Look
 from kinema.rendering.image_program import Shape
-from kinema.rendering.points import Look
-from kinema.rendering.screen import row_length
+from kinema.rendering.rasteriser import row_length
 from kinema.rendering.softras import SOFT_ROOM, Soft
 from kinema.rendering.surface import Lights, Material, Surface
 from kinema.rendering.topology import Topology, topology_of

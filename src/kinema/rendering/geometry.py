@@ -22,7 +22,7 @@ from kinema.rendering.surface import Material, Surface
 from kinema.rendering.triangles import Triangles, small_ball, split_creases, triangles_of
 from kinema.scene.description import PLANE
 from kinema.scene.shapes.block import surface as outside
-from kinema.simulation.functions import BodyPoses, forward_kinematics
+from kinema.simulation.robot_dynamics import BodyPoses, forward_kinematics
 
 SHINE = 0.06  # of things that have no material given
 PARTICLE = 0.02  # radius of particles without a skin, as a share of the extent of all of them

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.model.shapes import GROUND
+from kinema.model.broad_phase import GROUND
 from kinema.rendering.surface import Lights, Material, Surface
 from kinema.rendering.triangles import grid
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat33, vec2, vec3, vec4
-from kinema.lang.program import Program, Ref
+from kinema.lang.programs.program import Program, Ref
 from kinema.rendering.dibr import (
     Near,
     averages,
@@ -19,6 +19,8 @@ from kinema.rendering.dibr import (
     pixel_kernels,
     settled_coverage,
 )
+from kinema.rendering.face_planes import Inside, inside_kernels, scratch_planes
+from kinema.rendering.face_points import Drawn, Look
 from kinema.rendering.outlines import (
     Corners,
     Outlines,
@@ -28,9 +30,7 @@ from kinema.rendering.outlines import (
     outside_screen,
     outside_sigma,
 )
-from kinema.rendering.planes import Inside, inside_kernels, scratch_planes
-from kinema.rendering.points import Drawn, Look
-from kinema.rendering.screen import (
+from kinema.rendering.rasteriser import (
     PACKET,
     View,
     row_length,

@@ -25,7 +25,7 @@ from kinema.lang import (
     vec3,
     vec4,
 )
-from kinema.rendering.screen import CUT, PACKET, View, cross2, grid_of, on_grid
+from kinema.rendering.rasteriser import CUT, PACKET, View, cross2, grid_of, on_grid
 
 LEAST = 1e-30  # of 1 - D
 

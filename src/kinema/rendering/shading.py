@@ -33,7 +33,7 @@ from kinema.lang import (
     vec2,
     vec3,
 )
-from kinema.lang.markers import Func
+from kinema.lang.language.markers import Func
 
 SMALLEST = 1e-36  # squared length of a vector that has a direction
 

@@ -53,11 +53,11 @@ from kinema.lang import (
     vec3,
     vec4,
 )
-from kinema.lang.cpp_kernel import cpp_kernel
-from kinema.lang.program import Program, Ref
+from kinema.lang.kernels.cpp_kernel import cpp_kernel
+from kinema.lang.programs.program import Program, Ref
+from kinema.rendering.face_points import Drawn, Look, point_functions
 from kinema.rendering.outlines import flat
-from kinema.rendering.points import Drawn, Look, point_functions
-from kinema.rendering.screen import PACKET, View, cross2, grid_of, lens_of, on_grid, row_length, stride_of
+from kinema.rendering.rasteriser import PACKET, View, cross2, grid_of, lens_of, on_grid, row_length, stride_of
 from kinema.rendering.shading import Light
 
 if TYPE_CHECKING:

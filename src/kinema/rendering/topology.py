@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from kinema.errors import InputError
-from kinema.lang.arrange import keep_in
-from kinema.lang.program import Program
+from kinema.lang.programs.program import Program
+from kinema.lang.runtime.memory_layout import keep_in
 from kinema.rendering.image_program import Faces, Shape, image_program
-from kinema.rendering.screen import joined_faces, rings
+from kinema.rendering.rasteriser import joined_faces, rings
 from kinema.rendering.surface import Surface
 
 

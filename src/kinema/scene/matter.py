@@ -11,7 +11,7 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from kinema.errors import ModelError
-from kinema.lang.markers import Func
+from kinema.lang.language.markers import Func
 
 Numbers = Any  # a number, or one per element
 

@@ -32,7 +32,7 @@ from kinema.scene.description import (
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
 from kinema.scene.matter import CLOTH, PARTICLES, SKIN, SOLID, Attachment, Cloth, Matter, Skin, Solid, Springs
-from kinema.scene.sense import SIZES
+from kinema.scene.validate import SIZES
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class Contact:
         friction: Coefficient of Coulomb friction of shapes that have none of their own; of two, the smaller counts.
         cone: Friction within a circle; otherwise within a square, along two directions: faster, and exact along them.
         restitution: Share of the speed of an impact with which contacts bounce, of shapes that have none of their own;
-            of two, the larger counts. Impulses act from the time of the impact on, see `kinema.contact.impacts`.
+            of two, the larger counts. Impulses act from the time of the impact on, see
+            `kinema.contact.solving.impacts`.
         limit_restitution: The same of limits of joints.
         threshold: Speed from which on they bounce [m/s, rad/s]: not at all at this speed, with their restitution from
             twice it on, and with a share that grows evenly in between.

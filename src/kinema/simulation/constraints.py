@@ -8,37 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kinema.contact.ball_limits import BallLimits, ball_limit_gaps, ball_limit_rows
-from kinema.contact.dense import (
-    Groups,
-    Matches,
-    dense_gauss_seidel,
-    dense_gauss_seidel_adjoint,
-    dense_gauss_seidel_history,
-    row_matrix,
-)
-from kinema.contact.mlcp import (
-    Bounds,
-    Gram,
-    Rows,
-    Supports,
-    gauss_seidel,
-    gauss_seidel_adjoint,
-    gram,
-    impulse_sums,
-    relax,
-    residual,
-)
-from kinema.contact.newton import (
-    Effort,
-    newton_impulses,
-    newton_impulses_adjoint,
-    rows_pushed_back,
-    rows_scaled_back,
-)
-from kinema.contact.newton_again import Trust, newton_impulses_again
-from kinema.contact.prescribed import hold_rows
-from kinema.contact.rows import (
+from kinema.contact.collision.narrow_phase import Touch
+from kinema.contact.solving.ball_limits import BallLimits, ball_limit_gaps, ball_limit_rows
+from kinema.contact.solving.constraint_rows import (
     Candidates,
     Followers,
     Law,
@@ -56,21 +28,49 @@ from kinema.contact.rows import (
     loop_rows,
     pick_contacts,
 )
-from kinema.contact.scaling import scale_rows, scale_rows_adjoint, velocity_change, velocity_change_adjoint
-from kinema.contact.shapes import Touch
-from kinema.contact.started import recall_impulses, started_gauss_seidel, started_gauss_seidel_adjoint
+from kinema.contact.solving.mass_scaling import scale_rows, scale_rows_adjoint, velocity_change, velocity_change_adjoint
+from kinema.contact.solving.newton import (
+    Effort,
+    newton_impulses,
+    newton_impulses_adjoint,
+    rows_pushed_back,
+    rows_scaled_back,
+)
+from kinema.contact.solving.newton_replay import Trust, newton_impulses_again
+from kinema.contact.solving.pgs import (
+    Bounds,
+    Gram,
+    Rows,
+    Supports,
+    gauss_seidel,
+    gauss_seidel_adjoint,
+    gram,
+    impulse_sums,
+    relax,
+    residual,
+)
+from kinema.contact.solving.pgs_dense import (
+    Groups,
+    Matches,
+    dense_gauss_seidel,
+    dense_gauss_seidel_adjoint,
+    dense_gauss_seidel_history,
+    row_matrix,
+)
+from kinema.contact.solving.pgs_warm_start import recall_impulses, started_gauss_seidel, started_gauss_seidel_adjoint
+from kinema.contact.solving.prescribed_joints import hold_rows
 from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.errors import InputError
 from kinema.integrate.joints import mean_accelerations
 from kinema.integrate.rewind import velocities_in_first_axes
 from kinema.lang import Float, Int, mat33, vec3
-from kinema.lang.program import STATE, Program, Ref
+from kinema.lang.programs.program import STATE, Program, Ref
 from kinema.model.arrays import CONTACT_IMPULSES, FIXED_IMPULSES, SceneArrays
 from kinema.model.constraints import SupportArrays, find_groups, group_tables, shared_dofs
 from kinema.scene.scene import MLCP, NEWTON, PGS
-from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
 from kinema.simulation.impacts import bounces
+from kinema.simulation.tree_dynamics import TreeProgram
 
 DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
 FEW = 24  # candidates of a group: sweeps look at so many in every step; of more, only at those that are near

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
-from kinema.lang.bridge import rollout
+from kinema.lang.autograd.rollout import rollout
 from kinema.simulation.simulate import Trajectory
 
 STATES = ("q", "v", "x", "xd")

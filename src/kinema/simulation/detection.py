@@ -9,22 +9,34 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kinema.contact.boxes import touch_box_box
-from kinema.contact.capsule_hull import touch_capsule_hull
-from kinema.contact.hull_hull import touch_hull_hull
-from kinema.contact.hulls import PLANE_CANDIDATES, Hulls, hull_tables, low_corners, touch_hull_plane, touch_sphere_hull
-from kinema.contact.planes import touch_box_plane, touch_capsule_plane, touch_cylinder_plane, touch_sphere_plane
-from kinema.contact.round import touch_capsule_capsule, touch_sphere_round
-from kinema.contact.round_box import touch_capsule_box, touch_sphere_box
-from kinema.contact.shapes import Pairs, Shapes, Touch
-from kinema.contact.terrain import Knobs, Terrain, terrain_tables, touch_ball_terrain, touch_corner_terrain
+from kinema.contact.collision.box_box import touch_box_box
+from kinema.contact.collision.capsule_hull import touch_capsule_hull
+from kinema.contact.collision.hull_hull import touch_hull_hull
+from kinema.contact.collision.hulls import (
+    PLANE_CANDIDATES,
+    Hulls,
+    hull_tables,
+    low_corners,
+    touch_hull_plane,
+    touch_sphere_hull,
+)
+from kinema.contact.collision.narrow_phase import Pairs, Shapes, Touch
+from kinema.contact.collision.planes import (
+    touch_box_plane,
+    touch_capsule_plane,
+    touch_cylinder_plane,
+    touch_sphere_plane,
+)
+from kinema.contact.collision.sphere_capsule import touch_capsule_capsule, touch_sphere_round
+from kinema.contact.collision.sphere_capsule_box import touch_capsule_box, touch_sphere_box
+from kinema.contact.collision.terrain import Knobs, Terrain, terrain_tables, touch_ball_terrain, touch_corner_terrain
 from kinema.dynamics.report import report_numbers, report_vectors
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
-from kinema.lang.program import Program
+from kinema.lang.programs.program import Program
 from kinema.model.arrays import SceneArrays
 from kinema.scene.description import CAPSULE, CYLINDER, SPHERE
-from kinema.simulation.articulated import TreeProgram
+from kinema.simulation.tree_dynamics import TreeProgram
 
 DEEP = 0.05  # [m], how far below a terrain points are still found
 

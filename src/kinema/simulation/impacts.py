@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kinema.contact.impacts import (
+from kinema.contact.collision.narrow_phase import Touch
+from kinema.contact.solving.impacts import (
     Bounce,
     Limited,
     Phase,
@@ -26,16 +27,15 @@ from kinema.contact.impacts import (
     leave_out_adjoint,
     struck_rows,
 )
-from kinema.contact.mlcp import Bounds, Rows
-from kinema.contact.shapes import Touch
+from kinema.contact.solving.pgs import Bounds, Rows
 from kinema.integrate.joints import advance_along_line, choose_line, falling_rates
 from kinema.integrate.substeps import COPIES
 from kinema.lang import Float, Int
-from kinema.lang.program import Program, Ref
+from kinema.lang.programs.program import Program, Ref
 from kinema.model.arrays import SceneArrays
 from kinema.scene.scene import MLCP, PGS
-from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import detect, touch_buffers
+from kinema.simulation.tree_dynamics import TreeProgram
 
 if TYPE_CHECKING:
     from kinema.simulation.constraints import ConstraintProgram

@@ -45,8 +45,8 @@ from kinema.integrate.implicit import (
     whole_step,
 )
 from kinema.lang import Float, vec3
-from kinema.lang.kernel import Kernel
-from kinema.lang.program import CONSTANT, Program, Ref, flatten_arguments
+from kinema.lang.kernels.kernel import Kernel
+from kinema.lang.programs.program import CONSTANT, Program, Ref, flatten_arguments
 from kinema.math import Force
 from kinema.model.arrays import SceneArrays
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kinema.contact.compliant import box_force, penalty_force
-from kinema.contact.skin import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
-from kinema.contact.soft import (
+from kinema.contact.particles.particle_shape import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
+from kinema.contact.particles.self_contact import (
     Boxes,
     Cells,
     SoftSkin,
@@ -41,18 +41,18 @@ from kinema.integrate.implicit import Step
 from kinema.integrate.semi_implicit import advance_carried, advance_particles
 from kinema.kinematics.particles import Pins, carry_particles, pull_links
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat22, mat33, vec2, vec3
-from kinema.lang.kernel import Kernel
-from kinema.lang.program import Program, Ref
-from kinema.lang.schedule import packet_order
+from kinema.lang.kernels.kernel import Kernel
+from kinema.lang.programs.program import Program, Ref
+from kinema.lang.programs.schedule import packet_order
 from kinema.math import Force, Motion
 from kinema.model.arrays import SceneArrays
 from kinema.model.matter import OF_AIR, OF_SKIN, ClothArrays, SolidArrays
 from kinema.model.surface import SurfaceArrays
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
-from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.detection import scenery
 from kinema.simulation.implicit import ForceLaw, ImplicitProgram
 from kinema.simulation.options import StepOptions
+from kinema.simulation.tree_dynamics import TreeProgram
 
 WIDE = 2.0  # distances of contact in which implicit steps look for pairs, which may be nearer at their end
 

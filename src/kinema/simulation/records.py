@@ -20,12 +20,12 @@ from kinema.dynamics.report import (
 )
 from kinema.errors import InputError
 from kinema.lang import Int, mat33, vec3
-from kinema.lang.program import Ref
+from kinema.lang.programs.program import Ref
 from kinema.math import Force, Motion
 from kinema.model.arrays import SceneArrays
-from kinema.simulation.articulated import TreeProgram
+from kinema.simulation.applied_forces import Drives
 from kinema.simulation.constraints import ConstraintProgram
-from kinema.simulation.drives import Drives
+from kinema.simulation.tree_dynamics import TreeProgram
 
 OF_BODIES = ("position", "rotation", "velocity")
 OF_SITES = ("site_position", "site_rotation", "site_velocity")

@@ -7,16 +7,16 @@ from typing import Any
 from kinema.errors import InputError
 from kinema.integrate.runge_kutta import advance_along, coordinate_rates, mean_of_stages
 from kinema.lang import Float
-from kinema.lang.program import Program, Ref
+from kinema.lang.programs.program import Program, Ref
 from kinema.model.model import Model
 from kinema.scene.scene import MLCP
-from kinema.simulation.articulated import TreeProgram
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import record_touch
 from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.records import Recorder
 from kinema.simulation.step import add_accelerations
 from kinema.simulation.substeps import Substeps
+from kinema.simulation.tree_dynamics import TreeProgram
 
 
 class Stage(Program):

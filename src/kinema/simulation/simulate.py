@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError, StabilityWarning
-from kinema.lang.bridge import positive, rollout
-from kinema.lang.program import PARAMETER, Program
+from kinema.lang.autograd.rollout import positive, rollout
+from kinema.lang.programs.program import PARAMETER, Program
 from kinema.model.derived import solver_scale
 from kinema.model.model import Model, expect_model
-from kinema.model.stability import StepLimit, step_limit
 from kinema.simulation.failures import (
     bounded,
     check_finite,
@@ -31,6 +30,7 @@ from kinema.simulation.failures import (
 from kinema.simulation.options import StepOptions
 from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
+from kinema.simulation.stability import StepLimit, step_limit
 from kinema.simulation.step import step_program
 
 _NUMPY = {torch.float64: np.float64, torch.float32: np.float32}

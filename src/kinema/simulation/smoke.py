@@ -28,8 +28,8 @@ from kinema.dynamics.smoke import (
 )
 from kinema.errors import InputError, StabilityWarning
 from kinema.lang import Float, Int, ivec2, ivec4, vec4
-from kinema.lang.bridge import rollout
-from kinema.lang.program import Program, Ref
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.programs.program import Program, Ref
 
 FLOW = ("u", "v")  # states of the program that are velocities
 LANES = 16  # elements that `uniform` promises to be alike

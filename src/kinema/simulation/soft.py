@@ -6,7 +6,7 @@ from kinema.contact.compliant import Box, Penalty, Plane, Sphere, particle_conta
 from kinema.dynamics.elastic import TetMesh, tet_forces
 from kinema.integrate.semi_implicit import advance_particles
 from kinema.lang import Float, ivec4, mat33, vec3
-from kinema.lang.program import Program
+from kinema.lang.programs.program import Program
 from kinema.model.tetmesh import TetArrays
 
 

@@ -14,18 +14,18 @@ from kinema.integrate.joints import (
     mean_accelerations,
 )
 from kinema.lang import Float, Int
-from kinema.lang.program import Program, Ref
+from kinema.lang.programs.program import Program, Ref
 from kinema.model.arrays import SceneArrays
 from kinema.model.tree import OF_SPRING, TreeArrays
-from kinema.simulation.articulated import TreeProgram, articulated_pays
+from kinema.simulation.applied_forces import Drives, add_drives
 from kinema.simulation.constraints import ConstraintProgram
 from kinema.simulation.detection import record_touch
-from kinema.simulation.drives import Drives, add_drives
 from kinema.simulation.impacts import Impacts
 from kinema.simulation.matter import MatterProgram
 from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.records import WITH_ACCELERATION, Recorder
 from kinema.simulation.substeps import Substeps
+from kinema.simulation.tree_dynamics import TreeProgram, articulated_pays
 
 
 def step_program(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kinema.integrate.substeps import COPIES, SUMS, count_up, keep_worst
 from kinema.lang import Float
-from kinema.lang.program import Program, Ref
+from kinema.lang.programs.program import Program, Ref
 from kinema.simulation.options import StepOptions
 
 SUM = ("impulse", "limit_impulse", "iterations")

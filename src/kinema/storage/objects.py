@@ -23,22 +23,22 @@ from torch import Tensor
 
 from kinema.errors import InputError, KinemaError, StorageError
 from kinema.model.actuators import ActuatorArrays
+from kinema.model.broad_phase import CandidateArrays, ShapeArrays
 from kinema.model.constraints import ConstraintArrays
 from kinema.model.matter import ClothArrays, MatterArrays, PinArrays, SolidArrays
 from kinema.model.model import Model
-from kinema.model.shapes import CandidateArrays, ShapeArrays
 from kinema.model.sites import SiteArrays
 from kinema.model.surface import SurfaceArrays
 from kinema.model.tetmesh import TetArrays
 from kinema.model.tree import TreeArrays
 from kinema.model.trimesh import TriArrays
 from kinema.model.visuals import VisualArrays
+from kinema.scene.convex_hull import Hull
 from kinema.scene.description import Mesh
 from kinema.scene.scene import Contact
-from kinema.scene.shapes.hull import Hull
 from kinema.simulation.simulate import Trajectory
-from kinema.storage.sense import check_model
 from kinema.storage.tensors import METADATA, Stored, parse, read, write
+from kinema.storage.validate import check_model
 
 FORMAT, VERSION = "kinema", "2"
 

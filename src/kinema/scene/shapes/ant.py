@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kinema.scene.description import FREE, REVOLUTE, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape, Vector
-from kinema.scene.shapes.solids import capsule_between, solid, turn
+from kinema.scene.mass_properties import capsule_between, solid, turn
 
 TORSO, THICK = 0.15, 0.04  # m: radii of the torso and of the legs
 THIGH, SHIN = 0.25, 0.40  # m: from the torso's middle to where the leg bends, and from there to the foot's middle

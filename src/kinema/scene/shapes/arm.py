@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinema.scene.description import BOX, PRISMATIC, REVOLUTE, Actuator, Body, Joint, Pose, Robot, Shape, Vector
-from kinema.scene.shapes.solids import capsule_between, cylinder_between, solid
+from kinema.scene.mass_properties import capsule_between, cylinder_between, solid
 
 BASE, SHOULDER = 0.16, 0.17  # m: floor to first joint, first joint to shoulder
 UPPER, FORE = 0.40, 0.40  # m: shoulder to elbow, elbow to wrist; a roll joint is in the middle of each

@@ -9,7 +9,7 @@ from itertools import permutations
 import numpy as np
 
 from kinema.scene.description import Tets
-from kinema.scene.shapes.sizes import cells, lengths, point
+from kinema.scene.mesh_sizes import cells, lengths, point
 
 
 def ball(radius: float, layers: int, centre: Sequence[float] = (0.0, 0.0, 0.0)) -> Tets:

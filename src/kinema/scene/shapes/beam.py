@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kinema.scene.description import Tets
+from kinema.scene.mesh_sizes import cells, lengths
 from kinema.scene.shapes.block import block
-from kinema.scene.shapes.sizes import cells, lengths
 
 
 def beam(length: float, width: float, height: float, bricks: Sequence[int]) -> Tets:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kinema.scene.description import Tets
-from kinema.scene.shapes.sizes import cells, lengths, point
+from kinema.scene.mesh_sizes import cells, lengths, point
 
 # Corner 4k + 2j + i of a cube sits at (i, j, k). Two mirrored cuts into five, all with positive volume; in
 # alternation the diagonals of neighbouring cubes meet.

@@ -6,7 +6,7 @@ import numpy as np
 
 from kinema.errors import InputError
 from kinema.scene.description import Tets
-from kinema.scene.shapes.sizes import cells, lengths
+from kinema.scene.mesh_sizes import cells, lengths
 
 # Corner 4k + 2j + i of a brick is i steps along its first axis, j along its second, k along its third. All six parts
 # have the diagonal from 0 to 7, so bricks that are stacked in the same sense fit.

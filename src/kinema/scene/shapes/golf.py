@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kinema.scene.description import FREE, REVOLUTE, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape
-from kinema.scene.shapes.solids import capsule_between, solid
+from kinema.scene.mass_properties import capsule_between, solid
 
 TORSO, ARM, CLUB = 0.20, 0.60, 1.00  # m: neck to shoulder, shoulder to wrist, wrist to club head
 HEAD, GAP = 0.03, 0.005  # m: radius of the club head, its gap above the ground

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinema.scene.description import FREE, REVOLUTE, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape, Vector
-from kinema.scene.shapes.solids import capsule_between, solid
+from kinema.scene.mass_properties import capsule_between, solid
 
 ANKLE, SHIN, THIGH = 0.07, 0.43, 0.43  # m: ground to ankle, ankle to knee, knee to hip
 HIP = ANKLE + SHIN + THIGH  # m: height of the hips

@@ -8,7 +8,7 @@ import numpy as np
 
 from kinema.errors import InputError
 from kinema.scene.description import CYLINDER, REVOLUTE, SPHERE, Body, Joint, MassProperties, Pose, Robot, Shape
-from kinema.scene.shapes.solids import solid
+from kinema.scene.mass_properties import solid
 
 
 def pendulum(

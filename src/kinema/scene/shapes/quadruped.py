@@ -15,7 +15,7 @@ from kinema.scene.description import (
     Robot,
     Shape,
 )
-from kinema.scene.shapes.solids import solid
+from kinema.scene.mass_properties import solid
 
 TRUNK = (0.56, 0.17, 0.14)  # m
 HIP_X, HIP_Y, THIGH_Y, LEG = 0.2, 0.1, 0.03, 0.25  # m

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kinema.errors import InputError
 from kinema.scene.description import BOX, CYLINDER, FREE, REVOLUTE, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape
-from kinema.scene.shapes.solids import cylinder_between, solid
+from kinema.scene.mass_properties import cylinder_between, solid
 
 CHASSIS = (0.40, 0.16, 0.06)  # m
 CLEARANCE = 0.03  # m: of the chassis above the ground

@@ -9,7 +9,7 @@ import numpy as np
 
 from kinema.errors import InputError
 from kinema.scene.description import Mesh
-from kinema.scene.shapes.sizes import cells, lengths, point
+from kinema.scene.mesh_sizes import cells, lengths, point
 
 WHOLE = 1e-12  # how close to a full turn an angle counts as one, relative
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from kinema.errors import InputError
 from kinema.scene.description import Mesh
+from kinema.scene.mesh_sizes import cells, lengths
 from kinema.scene.shapes.sheet import grid_triangles
-from kinema.scene.shapes.sizes import cells, lengths
 
 
 def walker(edge: float, body: Sequence[int] = (10, 3), leg: Sequence[int] = (2, 3), legs: int = 2) -> Mesh:

@@ -1,0 +1,348 @@
+"""`kinema check FILE`: what a robot file holds, and whether it makes sense."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kinema.errors import LeftOutWarning, ModelError
+from kinema.model.actuators import find_actuators
+from kinema.model.broad_phase import GROUND, Found, Meeting, find_meetings, find_shapes, hull_of, stands_by
+from kinema.model.constraints import find_constraints
+from kinema.model.sites import find_sites
+from kinema.model.tree import Placed, TreeArrays, build_tree
+from kinema.scene.description import (
+    BOX,
+    CAPSULE,
+    CYLINDER,
+    FIXED,
+    MESH,
+    PRISMATIC,
+    REVOLUTE,
+    SPHERE,
+    TERRAIN,
+    Actuator,
+    Body,
+    Joint,
+    Robot,
+    Shape,
+)
+from kinema.scene.io.mjcf import read_mjcf
+from kinema.scene.io.urdf import read_urdf
+from kinema.scene.scene import Contact, Ground, set_free
+
+Rows = list[list[str]]
+WIDE = 10.0  # [m]: bodies of robots are smaller
+NARROWEST = 1e-4  # smallest moment over the largest
+
+
+@dataclass(frozen=True)
+class Report:
+    """What there is to say about a robot.
+
+    Attributes:
+        tables: Title, columns and rows.
+        refused: Why `kinema.compile` would refuse it on the ground; empty if it would not.
+        odd: What is possible but rarely meant, and what only holds with self-collision.
+    """
+
+    tables: list[tuple[str, tuple[str, ...], Rows]]
+    refused: list[str]
+    odd: list[str]
+
+
+def read(path: Path, floating: bool = False) -> Robot:
+    """Read a robot file.
+
+    Args:
+        path: A .urdf or .xml (MJCF) file; meshes that are missing are left out and noted.
+        floating: Whether nothing holds the root.
+
+    Raises:
+        ModelError: The file is refused.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeftOutWarning)  # the report lists the notes
+        if path.suffix == ".urdf":
+            return read_urdf(path, floating=floating, meshes="skip")
+        if path.suffix in (".xml", ".mjcf"):
+            return set_free(read_mjcf(path)) if floating else read_mjcf(path)
+    raise ModelError(f"{path} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
+
+
+def report(robot: Robot) -> Report:
+    """Everything about a robot, in tables; empty ones are left out.
+
+    Raises:
+        ModelError: Its bodies make no tree, or a part that moves has no mass.
+    """
+    tree = build_tree([_placed(robot)])
+    meetings = _Meetings(robot, tree)
+    refused = _refusals(robot, tree) + meetings.refused_always
+    odd = [text for body in robot.bodies for text in _odd(body)]
+    odd += [f"with self_collision: {text}" for text in meetings.refused_with_itself]
+    tables = [
+        ("bodies", ("body", "parent", "mass [kg]", "principal moments [kg m^2]", "like a box of [m]"), bodies(robot)),
+        (
+            "joints",
+            ("joint", "body", "kind", "axis", "limits [rad, m]", "effort", "damping", "dry friction", "follows"),
+            joints(robot),
+        ),
+        ("actuators", ("actuator", "joint", "kind", "gains", "control", "force"), actuators(robot)),
+        ("closed loops", ("loop", "kind", "first", "second"), loops(robot)),
+        ("shapes that collide", ("shape", "kind", "size [m]", "friction", "bounce", "group", "mask"), shapes(robot)),
+        ("what may touch", ("", "kinds", "pairs", "contacts at most", "refused"), meetings.rows()),
+        ("in all", ("", ""), summary(robot, tree)),
+        ("warnings", ("", ""), _warnings(robot, refused, odd)),
+    ]
+    return Report([(title, columns, rows) for title, columns, rows in tables if rows], refused, odd)
+
+
+def bodies(robot: Robot) -> Rows:
+    """Name, parent, mass, principal moments of every body, and the box that has them."""
+    return [[b.name, b.parent or "-", *_mass(b)] for b in robot.bodies]
+
+
+def joints(robot: Robot) -> Rows:
+    """Name, kind, axis, limits, damping, dry friction and leader of every joint that moves."""
+    found = [(b, j) for b in robot.bodies for j in b.joints if j.kind != FIXED]
+    return [
+        [
+            j.name,
+            b.name,
+            j.kind,
+            _axis(j),
+            _limits(j),
+            *(f"{x:g}" for x in (j.effort, j.damping, j.friction)),
+            _leader(j),
+        ]
+        for b, j in found
+    ]
+
+
+def actuators(robot: Robot) -> Rows:
+    """Name, joint, kind, gains and bounds of every actuator."""
+    return [[a.name, a.joint, a.kind, _gains(a), _range(a.lower, a.upper), f"{a.force:g}"] for a in robot.actuators]
+
+
+def loops(robot: Robot) -> Rows:
+    """Name, kind and the two bodies of every closure."""
+    return [[c.name, c.kind, c.first or "world", c.second or "world"] for c in robot.closures]
+
+
+def shapes(robot: Robot) -> Rows:
+    """Kind, size, friction, restitution and groups of every shape that collides."""
+    found = [(f"{b.name}/{s.name or i}", s) for b in robot.bodies for i, s in enumerate(b.shapes) if s.collides]
+    return [[name, s.kind, _size(s), *_surface(s), f"{s.group:#x}", f"{s.mask:#x}"] for name, s in found]
+
+
+def summary(robot: Robot, tree: TreeArrays) -> Rows:
+    """Totals."""
+    mass = sum(b.mass.mass for b in robot.bodies if b.mass)
+    kinds = Counter(j.kind for b in robot.bodies for j in b.joints)
+    kinds[FIXED] += sum(not b.joints and b.parent is not None for b in robot.bodies)
+    limited = sum(math.isfinite(j.lower) or math.isfinite(j.upper) for b in robot.bodies for j in b.joints)
+    return [
+        ["bodies", str(len(robot.bodies))],
+        ["joints", ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n) or "none"],
+        ["limited joints", str(limited)],
+        ["coordinates", str(tree.nq)],
+        ["velocities", str(tree.nv)],
+        ["mass", f"{mass:.6g} kg"],
+        ["actuators", str(len(robot.actuators))],
+        ["closed loops", str(len(robot.closures))],
+        ["sites", str(sum(len(b.sites) for b in robot.bodies))],
+        ["shapes", f"{sum(s.collides for b in robot.bodies for s in b.shapes)} that collide"],
+    ]
+
+
+# -- contact ---------------------------------------------------------------------------------------------------------
+
+
+class _Meetings:
+    """Pairs of shapes that may meet: with the ground, with what stands by, and with each other under self-collision."""
+
+    def __init__(self, robot: Robot, tree: TreeArrays) -> None:
+        _, self.found = find_shapes(tree, [_placed(robot, True)], Ground(), Contact())
+        self.flat: dict[int, str] = {}
+        self.corners: dict[int, int] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.places: Counter[tuple[str, str]] = Counter()
+        self.refused: dict[tuple[str, str], list[str]] = {}
+        for meeting in find_meetings(tree, self.found):
+            self._add(meeting)
+
+    def _add(self, meeting: Meeting) -> None:
+        a, b = self.found[meeting.first], self.found[meeting.second]
+        where = "with what stands by" if stands_by(a, b) else "with itself"
+        where = "with the ground" if GROUND in (a.name, b.name) else where
+        key = where, f"{a.shape.kind} and {b.shape.kind}"
+        self.counts[key] += 1
+        reason = None
+        if meeting.family is None:
+            reason = f"{self._name(a)} and {self._name(b)}: {a.shape.kind} and {b.shape.kind} cannot touch each other"
+        for shape in meeting.cornered:
+            reason = reason or self._flat(shape)
+        if reason:
+            self.refused.setdefault(key, []).append(reason)
+        else:
+            knobs = 1
+            if b.shape.kind == TERRAIN:
+                knobs = self.corners.get(meeting.first, 2 if a.shape.kind == CAPSULE else 1)
+            self.places[key] += meeting.places * knobs
+
+    def _flat(self, shape: int) -> str:
+        """Why a shape has no hull, found out once."""
+        if shape not in self.flat:
+            try:
+                hull = hull_of(self.found[shape])
+                self.corners[shape] = len(hull.vertices) if hull else 1
+                self.flat[shape] = ""
+            except ModelError as error:
+                self.flat[shape] = error.what
+        return self.flat[shape]
+
+    @staticmethod
+    def _name(found: Found) -> str:
+        return found.name.partition("/")[2] or found.name
+
+    def rows(self) -> Rows:
+        """Numbers of pairs by kinds, the ground first."""
+        keys = sorted(self.counts, key=lambda key: (key[0] != "with the ground", key[0] == "with itself", key[1]))
+        return [[*k, str(self.counts[k]), str(self.places[k]), str(len(self.refused.get(k, [])) or "-")] for k in keys]
+
+    @property
+    def refused_always(self) -> list[str]:
+        return self._reasons("with the ground") + self._reasons("with what stands by")
+
+    @property
+    def refused_with_itself(self) -> list[str]:
+        return self._reasons("with itself")
+
+    def _reasons(self, where: str) -> list[str]:
+        return list(dict.fromkeys(r for key, reasons in self.refused.items() for r in reasons if key[0] == where))
+
+
+def _placed(robot: Robot, self_collision: bool = False) -> Placed:
+    return Placed(robot.name or "robot", robot, self_collision=self_collision)
+
+
+def _refusals(robot: Robot, tree: TreeArrays) -> list[str]:
+    """What `compile` says of limits, followers, loops, actuators and sites."""
+    found = []
+    makers: Sequence[Callable[[TreeArrays, Sequence[Placed]], object]] = (find_constraints, find_actuators, find_sites)
+    for make in makers:
+        try:
+            make(tree, [_placed(robot)])
+        except ModelError as error:
+            found.append(error.what)
+    return found
+
+
+def _warnings(robot: Robot, refused: list[str], odd: list[str]) -> Rows:
+    told = [("refused", refused), ("odd", odd), ("left out", list(robot.notes))]
+    return [[kind, text] for kind, texts in told for text in texts]
+
+
+# -- inertia ---------------------------------------------------------------------------------------------------------
+
+
+def _principal(body: Body) -> np.ndarray:
+    assert body.mass is not None
+    xx, xy, xz, yy, yz, zz = body.mass.inertia
+    return np.linalg.eigvalsh([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+
+
+def _box(body: Body) -> np.ndarray:
+    """Sides of the box of uniform density with this mass and these moments, m (a^2 + b^2) / 12 [m]."""
+    assert body.mass is not None
+    moments = _principal(body)
+    return np.sqrt(np.maximum(6 / body.mass.mass * (moments.sum() - 2 * moments), 0.0))
+
+
+def _mass(body: Body) -> tuple[str, str, str]:
+    if body.mass is None:
+        return "-", "-", "-"
+    moments = " ".join(f"{x:.3g}" for x in _principal(body))
+    box = " x ".join(f"{x:.2g}" for x in _box(body)) if body.mass.mass > 0 else "-"
+    return f"{body.mass.mass:.4g}", moments, box
+
+
+def _odd(body: Body) -> list[str]:
+    """What is possible but rarely meant."""
+    if body.mass is None or body.mass.mass == 0:
+        return []
+    moments, mass, found = _principal(body), body.mass.mass, []
+    if moments[-1] <= 0:
+        return [f"{body.name} has mass but no inertia: a point"]
+    size = math.sqrt(5 * moments[-1] / mass)  # radius of a ball of this mass and inertia is sqrt(5/2 I / m)
+    told = f"an inertia of {moments[-1]:.3g} kg m^2 for {mass:.3g} kg"
+    extent = max((_extent(s) for s in body.shapes), default=math.inf)
+    if size > WIDE:
+        found.append(f"{body.name}: {told} is that of a body {size:.0f} m wide")
+    # No point of a body is farther from its centre of mass than the body is wide, so neither is sqrt(I / m).
+    elif math.sqrt(moments[-1] / mass) > 2 * extent:
+        found.append(f"{body.name}: {told} is that of a larger body than its shapes, which reach {extent:.2g} m")
+    if moments[0] + moments[1] < 0.999 * moments[2]:
+        shown = ", ".join(f"{x:.3g}" for x in moments)
+        found.append(f"{body.name}: no mass distribution has the principal moments {shown}")
+    elif moments[0] < NARROWEST * moments[2]:
+        found.append(f"{body.name}: its moments differ by a factor of {moments[2] / max(moments[0], 1e-300):.0g}")
+    return found
+
+
+def _extent(shape: Shape) -> float:
+    """How far a shape reaches from the origin of its body [m]."""
+    away = math.hypot(*shape.pose.position)
+    if shape.kind in (MESH, TERRAIN):
+        return away + float(np.linalg.norm(shape.mesh.vertices, axis=1).max(initial=0.0)) if shape.mesh else math.inf
+    if shape.kind in (SPHERE, CAPSULE, CYLINDER):
+        return away + sum(shape.size)
+    return away + math.hypot(*shape.size) if shape.kind == BOX else math.inf
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def _axis(joint: Joint) -> str:
+    return " ".join(f"{x:.3g}" for x in joint.axis) if joint.kind in (REVOLUTE, PRISMATIC) else "-"
+
+
+def _limits(joint: Joint) -> str:
+    return _range(joint.lower, joint.upper)
+
+
+def _strengths(joint: Joint) -> list[str]:
+    return [f"{x:g}" for x in (joint.effort, joint.damping, joint.friction)]
+
+
+def _range(lower: float, upper: float) -> str:
+    return "none" if math.isinf(lower) and math.isinf(upper) else f"{lower:.4g} .. {upper:.4g}"
+
+
+def _leader(joint: Joint) -> str:
+    if joint.mimic is None:
+        return "-"
+    shift = f" {joint.mimic.offset:+g}" if joint.mimic.offset else ""
+    return f"{joint.mimic.multiplier:g} {joint.mimic.joint}{shift}"
+
+
+def _gains(actuator: Actuator) -> str:
+    names = {"torque": ("gear",), "position": ("kp", "kd"), "velocity": ("kd",)}.get(actuator.kind, ())
+    return ", ".join(f"{name} {getattr(actuator, name):g}" for name in names)
+
+
+def _surface(shape: Shape) -> list[str]:
+    return ["scene's" if x is None else f"{x:g}" for x in (shape.friction, shape.restitution)]
+
+
+def _size(shape: Shape) -> str:
+    if shape.mesh is not None:
+        return f"{len(shape.mesh.vertices)} corners, {len(shape.mesh.faces)} triangles"
+    return " ".join(f"{x:.3g}" for x in shape.size) or "-"

@@ -1,0 +1,288 @@
+"""The command line. Each command imports what it needs when it runs, so that `kinema --help` is quick."""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import kinema
+from kinema.errors import KinemaError
+
+# (name, passed or None if it could not run, detail)
+Check = tuple[str, bool | None, str]
+
+
+def doctor() -> int:
+    """Show versions, compiler, CPU, threads and cache, then run three self-checks."""
+    from kinema.commands import doctor
+    from kinema.verification import selfcheck
+
+    _print_table("kinema doctor", ("", ""), doctor.facts())
+    return _print_checks("self-checks", selfcheck.run())
+
+
+def cache_info() -> int:
+    """Show the folder of compiled kernels and its size."""
+    from kinema.commands import doctor
+
+    print(doctor.cache_line())
+    return 0
+
+
+def cache_clear() -> int:
+    """Remove all compiled kernels; they are compiled again when next used."""
+    from kinema.lang.build import cache
+
+    print(f"removed {cache.clear()} entries from {cache.folder()}")
+    return 0
+
+
+def kernels_list() -> int:
+    """List the kernels that come with Kinema."""
+    from kinema import shipped
+
+    _print_table("kernels", ("name", "what it does"), shipped.list_kernels())
+    return 0
+
+
+def kernels_show(
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
+    adjoint: bool = False,
+    tangent: bool = False,
+    width: int = 0,
+    scalar: bool = False,
+) -> int:
+    """Print the C++ that is emitted for a kernel.
+
+    Args:
+        name: Name of the kernel, see `kinema kernels list`.
+        adjoint: Show the reverse sweep.
+        tangent: Show the forward derivative.
+        width: Lanes of a register; 0 is this machine's.
+        scalar: Show the `template <class T>` scalar form instead of the SIMD form.
+    """
+    from kinema import shipped
+
+    print(shipped.show(name, adjoint=adjoint, tangent=tangent, width=width or None, scalar=scalar))
+    return 0
+
+
+def bench_kernels(json: bool = False, quick: bool = False) -> int:
+    """Time the shipped kernels side by side with their peers.
+
+    Args:
+        json: Print one JSON object on standard output.
+        quick: Fewer sizes and repetitions, to see that it runs.
+    """
+    from kinema.commands import bench
+
+    result = bench.run_kernels(quick=quick)
+    if json:
+        print(json_format.dumps(result))
+        return 0
+    columns = list(result["rows"][0])
+    _print_table("kernels", columns, [[_number(row.get(column)) for column in columns] for row in result["rows"]])
+    ratios = [(name, _number(value)) for name, value in result["ratios"].items()]
+    _print_table("ratios (a_vs_b: time of b / time of a)", ("", ""), ratios)
+    return 0
+
+
+def bench_articulated(json: bool = False, quick: bool = False) -> int:
+    """Time quadrupeds on the ground, forward and backward, side by side with other engines.
+
+    Args:
+        json: Print one JSON object on standard output.
+        quick: Fewer steps and repetitions, to see that it runs.
+    """
+    from kinema.commands import bench
+
+    result, tables = bench.run_articulated(quick=quick)
+    if json:
+        print(json_format.dumps(result))
+        return 0
+    for title, columns, rows in tables:
+        _print_table(title, columns, rows)
+    return 0
+
+
+def bench_deformable(json: bool = False, quick: bool = False) -> int:
+    """Time soft blocks on the ground and cloth on a ball, forward and backward, side by side with Warp.
+
+    Args:
+        json: Print one JSON object on standard output.
+        quick: Fewer sizes and repetitions, to see that it runs.
+    """
+    from kinema.commands import bench
+
+    result, tables = bench.run_deformable(quick=quick)
+    if json:
+        print(json_format.dumps(result))
+        return 0
+    for title, columns, rows in tables:
+        _print_table(title, columns, rows)
+    return 0
+
+
+def bench_render(json: bool = False, quick: bool = False) -> int:
+    """Time images of spheres, forward and backward, side by side with other renderers.
+
+    Args:
+        json: Print one JSON object on standard output.
+        quick: One small sphere, to see that it runs.
+    """
+    from kinema.commands import bench
+
+    result, tables = bench.run_render(quick=quick)
+    if json:
+        print(json_format.dumps(result))
+        return 0
+    for title, columns, rows in tables:
+        _print_table(title, columns, rows)
+    return 0
+
+
+def demo(out: Path = Path("out/demo")) -> int:
+    """Drop a soft block on a sphere and recover its stiffness from its final shape.
+
+    Args:
+        out: Folder for the picture.
+    """
+    from kinema.commands import demo
+
+    demo.run(out)
+    return 0
+
+
+def verify(full: bool = False, only: str | None = None, json: bool = False) -> int:
+    """Run the checks of the installed package and print a table of them.
+
+    Args:
+        full: Many more random cases, among them 5,000 trees against Pinocchio and MuJoCo if these are installed;
+            takes about ten minutes.
+        only: One row: gradients, modes, bits, overflow, finite, impacts, trees, images or memory.
+        json: Print one JSON object on standard output; with --only impacts all that was measured, of all scenes.
+    """
+    from kinema.verification import impacts, verify
+
+    verify.check_name(only)
+    if json and only == verify.IMPACTS:
+        measured = impacts.check(full=True)
+        print(json_format.dumps(measured))
+        return 0 if impacts.judge(measured)[0] else 1
+    found = verify.run(full=full, only=only)
+    if json:
+        print(json_format.dumps({"rows": [dict(zip(("name", "passed", "detail"), row, strict=True)) for row in found]}))
+        return 1 if any(ok is False for _, ok, _ in found) else 0
+    return _print_checks("kinema verify", found)
+
+
+def check(file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")], floating: bool = False) -> int:
+    """Print what a robot file (URDF or MJCF) holds: bodies, joints, actuators, shapes, what may touch, warnings.
+
+    The exit code is 1 if `kinema.compile` would refuse the robot on the ground.
+
+    Args:
+        file: The file.
+        floating: Nothing holds the root.
+    """
+    from kinema.commands import check
+
+    robot = check.read(file, floating)
+    found = check.report(robot)
+    for title, columns, rows in found.tables:
+        _print_table(f"{robot.name}: {title}", columns, rows)
+    return 1 if found.refused else 0
+
+
+COMMANDS: dict[str, Any] = {
+    "demo": demo,
+    "check": check,
+    "doctor": doctor,
+    "kernels": {"list": kernels_list, "show": kernels_show},
+    "cache": {"info": cache_info, "clear": cache_clear},
+    "bench": {
+        "kernels": bench_kernels,
+        "articulated": bench_articulated,
+        "deformable": bench_deformable,
+        "render": bench_render,
+    },
+    "verify": verify,
+}
+
+_GROUP_HELP = {
+    "kernels": "List kernels, or print the C++ emitted for one.",
+    "cache": "Show or clear the folder of compiled kernels.",
+    "bench": "Measure.",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 fine, 1 a check failed, 2 an error."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if arguments == ["--version"]:
+        print(f"kinema {kinema.__version__}")
+        return 0
+    try:
+        description = "Kinema, a differentiable simulator."
+        config = (tyro.conf.FlagCreatePairsOff,)
+        code = _app(COMMANDS).cli(prog="kinema", description=description, args=arguments, config=config)
+        sys.stdout.flush()
+        return int(code or 0)
+    except KinemaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader, `head` for one, has seen enough; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _app(commands: dict[str, Callable[..., int] | dict[str, Any]]) -> tyro.extras.SubcommandApp:
+    app = tyro.extras.SubcommandApp()
+    for name, target in commands.items():
+        if isinstance(target, dict):
+            app.command(_app(target), name=name, help=_GROUP_HELP[name])
+        else:
+            app.command(name=name)(target)
+    return app
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        # Plain lines, for logs and other programs.
+        print(title)
+        lines = [columns] * any(columns) + list(rows)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            print("  " + "  ".join(map(str.ljust, line, widths)).rstrip())
+        return
+    table = Table(*columns, title=title, title_justify="left", show_header=any(columns))
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def _print_checks(title: str, checks: Iterable[Check]) -> int:
+    found, words = list(checks), {True: "ok", False: "FAILED", None: "not run"}
+    _print_table(title, ("", "", ""), [(words[ok], name, detail) for name, ok, detail in found])
+    return 1 if any(ok is False for _, ok, _ in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Collision detection: the narrow phase, pair by pair of shape kinds."""

@@ -1,0 +1,148 @@
+"""Solid shapes against planes: balls at the places of a shape that are lowest over the plane.
+
+The second shape of a pair is a plane: the half space z < 0 of its frame is solid. Balls have radius 0 at corners.
+"""
+
+from __future__ import annotations
+
+from kinema.contact.collision.narrow_phase import (
+    Pairs,
+    Shapes,
+    Touch,
+    pick,
+    place,
+    positive,
+    put,
+    put_none,
+    turn,
+    turn_columns,
+    widest,
+)
+from kinema.lang import (
+    Array,
+    Float,
+    abs,
+    columns_of,
+    cross,
+    dot,
+    func,
+    kernel,
+    mat33,
+    norm,
+    static,
+    transpose,
+    vec3,
+)
+
+SPHERE_CANDIDATES = 1
+CAPSULE_CANDIDATES = 2
+BOX_CANDIDATES = 4
+CYLINDER_CANDIDATES = 4
+STANDING = 1e-3  # sine of the tilt below which a cylinder stands
+SINE = 0.8660254037844386  # of a third of a turn; the cosine is -1/2
+
+
+@func
+def put_over(touch, at, x: vec3, r: Float, n: vec3, p_WP: vec3):
+    """Write the candidate of a ball at x of radius r [m] over the plane through p_WP [m] with unit normal n."""
+    gap = dot(n, x - p_WP) - r
+    put(touch, at, gap, x - (r + 0.5 * gap) * n, n)
+
+
+@func
+def over_plane(shapes, pairs, i, R, p, margin: Float):
+    """Pose R1, p1 [m] of the first shape, normal n and a point [m] of the plane, and whether they are near."""
+    a = pairs.first[i]
+    R1, p1 = place(shapes, a, R, p)
+    R2, p2 = place(shapes, pairs.second[i], R, p)
+    _, _, n = columns_of(R2)
+    return R1, p1, n, p2, dot(n, p1 - p2) < shapes.reach[a] + margin
+
+
+@kernel
+def touch_sphere_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch):
+    """A sphere over a plane, one candidate.
+
+    Gradients:
+        Exact.
+    """
+    for i in range(len(pairs.first)):
+        _, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)
+        if near:
+            put_over(touch, pairs.start[i], p1, shapes.size[pairs.first[i]].x, n, p2)
+        else:
+            put_none(touch, pairs.start[i])
+
+
+@kernel
+def touch_capsule_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch):
+    """A capsule over a plane, two candidates: its ends.
+
+    Gradients:
+        Exact.
+    """
+    for i in range(len(pairs.first)):
+        R1, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)
+        size = shapes.size[pairs.first[i]]
+        _, _, u = columns_of(R1)
+        for k in static(2):
+            if near:
+                put_over(touch, pairs.start[i] + k, p1 + (2.0 * k - 1.0) * size.y * u, size.x, n, p2)
+            else:
+                put_none(touch, pairs.start[i] + k)
+
+
+@kernel
+def touch_box_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch):
+    """A box over a plane, four candidates: the corners of the face that looks most against the plane.
+
+    The lowest corner, and both ends of an edge on which the box stands, are among them.
+
+    Gradients:
+        Exact.
+    """
+    for i in range(len(pairs.first)):
+        R1, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)
+        against = transpose(R1) @ n
+        k = widest(vec3(abs(against.x), abs(against.y), abs(against.z)))
+        x, y, z = turn_columns(R1, k)
+        half = turn(shapes.size[pairs.first[i]], k)
+        middle = p1 - positive(pick(against, k)) * half.z * z
+        for c in static(4):
+            if near:
+                corner = middle + (2.0 * (c % 2) - 1.0) * half.x * x + (2.0 * (c // 2) - 1.0) * half.y * y
+                put_over(touch, pairs.start[i] + c, corner, 0.0, n, p2)
+            else:
+                put_none(touch, pairs.start[i] + c)
+
+
+@kernel
+def touch_cylinder_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch):
+    """A cylinder over a plane, four candidates: the lowest places of both rims, and two more of the lower rim.
+
+    It rolls on the first two, and stands on the lowest one and those a third of a turn away from it. Within 1 mrad of
+    upright the lowest place is taken where x of the cylinder's frame meets the rim, so that standing cylinders rest on
+    three fixed places; they are higher than the rim's lowest by at most 2e-3 radii.
+
+    Gradients:
+        Exact for the places found; that of the lowest places grows as the cylinder becomes upright, to 1000 radii.
+    """
+    for i in range(len(pairs.first)):
+        R1, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)
+        r, h = shapes.size[pairs.first[i]].x, shapes.size[pairs.first[i]].y
+        x, _, u = columns_of(R1)
+        at = pairs.start[i]
+        if near:
+            slope = dot(u, n) * u - n
+            tilt = norm(slope)
+            down = slope / tilt if tilt > STANDING else x
+            across = cross(u, down)
+            low = -positive(dot(u, n)) * h * u
+            put_over(touch, at, p1 + low + r * down, 0.0, n, p2)
+            put_over(touch, at + 1, p1 - low + r * down, 0.0, n, p2)
+            for k in static(2):
+                away = -0.5 * down + (2.0 * k - 1.0) * SINE * across
+                put_over(touch, at + 2 + k, p1 + low + r * away, 0.0, n, p2)
+        else:
+            for k in static(4):
+                put_none(touch, at + k)

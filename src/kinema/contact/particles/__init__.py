@@ -1,0 +1,1 @@
+"""Compliant contact of particles: against shapes, and against each other."""

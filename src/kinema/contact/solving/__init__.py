@@ -1,0 +1,1 @@
+"""Constraint rows and their solvers: Newton's method, projected Gauss-Seidel (PGS), impacts."""

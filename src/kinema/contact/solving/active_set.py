@@ -1,0 +1,411 @@
+"""Which rows are at a bound, and the linear system of the others: the parts of Newton's method in `newton`.
+
+Rows are those that `islands` lists. Numbers of each: x its impulse, w its velocity, `state` what it does, `soft` what
+is added to its diagonal; of contacts, at the first row, `mu` is friction and `turn` the direction in which it pushes.
+"""
+
+from __future__ import annotations
+
+from kinema.contact.solving.delassus import FRICTION, NORMAL, REST, SINGLE, product, three_products
+from kinema.contact.solving.pgs import diagonal_inverse
+from kinema.lang import abs, cos, everywhere, floor, func, max, min, select, shared, sin, sqrt
+
+FIXED, FREE, LOWER, UPPER = 0, 1, 2, 3  # a row: at zero, with w = 0, at its lower or its upper bound
+
+
+@func
+def row_inverses(islands, begin, matrix, kind, cone, cfm, A, part, inverse):
+    """1 / (diagonal + cfm) of every row, 0 of rows that take no part.
+
+    With the cone, the two rows of friction have one over the largest eigenvalue of their block.
+    """
+    for e in range(islands):
+        first, base = shared(begin[e]), shared(matrix[e])
+        n = shared(begin[e + 1]) - first
+        for i in range(n):
+            inverse[first + i] = part[first + i] * diagonal_inverse(A[base + i * n + i] + cfm)
+        if cone > 0:
+            for i in range(n):
+                if shared(kind[first + i]) == NORMAL:
+                    a11, a12 = A[base + (i + 1) * n + i + 1], A[base + (i + 1) * n + i + 2]
+                    a22 = A[base + (i + 2) * n + i + 2]
+                    half = 0.5 * (a11 - a22)
+                    largest = 0.5 * (a11 + a22) + sqrt(half * half + a12 * a12)
+                    inverse[first + i + 1] = part[first + i] * diagonal_inverse(largest + cfm)
+                    inverse[first + i + 2] = inverse[first + i + 1]
+
+
+@func
+def sweep(islands, begin, matrix, kind, cone, A, cfm, goal, inverse, lower, upper, mu, x):
+    """Visit every row once; contacts are visited whole."""
+    for e in range(islands):
+        first, base = shared(begin[e]), shared(matrix[e])
+        n = shared(begin[e + 1]) - first
+        for i in range(n):
+            f, at, what = first + i, base + i * n, shared(kind[first + i])
+            if what <= REST:
+                w = goal[f] + cfm * x[f] + product(n, at, A, first, x)
+                x[f] = max(min(x[f] - w * inverse[f], upper[f]), lower[f])
+            elif what == NORMAL:
+                l0, l1, l2 = x[f], x[f + 1], x[f + 2]
+                w0, w1, w2 = three_products(n, at, A, first, x)
+                n0 = max(l0 - (w0 + goal[f] + cfm * l0) * inverse[f], 0.0)
+                w1 = w1 + goal[f + 1] + cfm * l1 + A[at + n + i] * (n0 - l0)
+                n1, bound = l1 - w1 * inverse[f + 1], mu[f] * n0
+                if cone == 0:
+                    n1 = max(min(n1, bound), -bound)
+                w2 = w2 + goal[f + 2] + cfm * l2 + A[at + 2 * n + i] * (n0 - l0)
+                if cone == 0:
+                    w2 = w2 + A[at + 2 * n + i + 1] * (n1 - l1)
+                n2 = l2 - w2 * inverse[f + 2]
+                if cone == 0:
+                    n2 = max(min(n2, bound), -bound)
+                else:
+                    length = sqrt(n1 * n1 + n2 * n2)
+                    scale = bound / length if length > bound else 1.0
+                    n1, n2 = n1 * scale, n2 * scale
+                x[f] = n0
+                x[f + 1] = n1
+                x[f + 2] = n2
+
+
+@func
+def classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn):
+    """What each row does: free or at which bound, how soft it is, and per contact the direction of its first friction.
+
+    A row is at a bound if a visit would take it there or beyond.
+    """
+    for f in range(count):
+        what = shared(kind[f])
+        if what > SINGLE and what < NORMAL:
+            state[f] = FREE
+            soft[f] = 0.0
+        elif what == SINGLE:
+            to, at = x[f] - w[f] * inverse[f], FREE
+            if to <= lower[f]:
+                at = LOWER
+            elif to >= upper[f]:
+                at = UPPER
+            state[f] = at
+            soft[f] = 0.0
+        elif what == NORMAL:
+            x0 = x[f] - w[f] * inverse[f]
+            x1, x2 = x[f + 1] - w[f + 1] * inverse[f + 1], x[f + 2] - w[f + 2] * inverse[f + 2]
+            bound, s0, s1, s2 = mu[f] * x0, FREE, FREE, FREE
+            along, across, yields = 1.0, 0.0, 0.0
+            if x0 <= 0.0:
+                s0, s1, s2 = FIXED, FIXED, FIXED
+            elif cone == 0:
+                if x1 >= bound:
+                    s1 = UPPER
+                elif x1 <= -bound:
+                    s1 = LOWER
+                if x2 >= bound:
+                    s2 = UPPER
+                elif x2 <= -bound:
+                    s2 = LOWER
+            else:
+                length = sqrt(x1 * x1 + x2 * x2)
+                if length >= bound:
+                    s1 = UPPER
+                    if length > 0.0:
+                        along, across = x1 / length, x2 / length
+                    if bound > 0.0:
+                        yields = (length - bound) / (bound * inverse[f + 2])
+                    else:
+                        s2 = FIXED
+            state[f] = s0
+            state[f + 1] = s1
+            state[f + 2] = s2
+            soft[f] = 0.0
+            soft[f + 1] = 0.0
+            soft[f + 2] = yields
+            turn[f] = along
+            turn[f + 1] = across
+
+
+@func
+def guess(count, kind, cone, part, number, state, soft, turn):
+    """Guess number 1: all contacts stick. Further ones: each sticks, slides one way or another, or is open.
+
+    Only where `number` is not 0.
+    """
+    for f in range(count):
+        if shared(kind[f]) == NORMAL:
+            draw = 0.618034 * number + 0.754878 * f
+            s0, s1, s2, along, across = FREE, FREE, FREE, 1.0, 0.0
+            if number > 1.0:
+                s0 = one_of(draw, 0.2, 0.0, FREE)
+                s1 = one_of(1.324718 * draw, 0.33, 0.33, FREE)
+                if cone == 0:
+                    s2 = one_of(1.220744 * draw, 0.33, 0.33, FREE)
+                elif s1 != FREE:
+                    s1 = UPPER
+                    along, across = cos(7.669 * draw), sin(7.669 * draw)
+                if s0 != FREE:
+                    s0, s1, s2 = FIXED, FIXED, FIXED
+            if number > 0.0 and part[f] > 0.0:
+                state[f] = s0
+                state[f + 1] = s1
+                state[f + 2] = s2
+                soft[f + 2] = 0.0
+                turn[f] = along
+                turn[f + 1] = across
+
+
+@func
+def one_of(draw, low, high, rest):
+    """LOWER or UPPER with these shares, else `rest`, by the fraction of a number."""
+    share = draw - floor(draw)
+    found = rest
+    if share < low:
+        found = LOWER
+    elif share > 1.0 - high:
+        found = UPPER
+    return found
+
+
+@func
+def tied(state):
+    """The sign of friction as a share of its bound, 0 if it is free."""
+    sign = 0.0
+    if state == UPPER:
+        sign = 1.0
+    elif state == LOWER:
+        sign = -1.0
+    return sign
+
+
+@func
+def snap(count, kind, cone, lower, upper, mu, state, turn, x, change):
+    """Impulses at bounds get their value; `change` is what that changes."""
+    for f in range(count):
+        what = shared(kind[f])
+        if what > SINGLE and what < NORMAL:
+            change[f] = 0.0
+        elif what == SINGLE:
+            to = x[f]
+            if state[f] == LOWER:
+                to = lower[f]
+            elif state[f] == UPPER:
+                to = upper[f]
+            change[f] = to - x[f]
+            x[f] = to
+        elif what == NORMAL:
+            n0 = 0.0 if state[f] == FIXED else x[f]
+            n1, n2, bound = x[f + 1], x[f + 2], mu[f] * n0
+            if cone > 0:
+                along, across = turn[f], turn[f + 1]
+                turned = along * x[f + 1] + across * x[f + 2]
+                n2 = along * x[f + 2] - across * x[f + 1]
+                n1 = turned
+            if state[f + 1] != FREE:
+                n1 = tied(state[f + 1]) * bound
+            if state[f + 2] != FREE:
+                n2 = tied(state[f + 2]) * bound
+            if cone > 0:
+                along, across = turn[f], turn[f + 1]
+                turned = along * n1 - across * n2
+                n2 = along * n2 + across * n1
+                n1 = turned
+            change[f], change[f + 1], change[f + 2] = n0 - x[f], n1 - x[f + 1], n2 - x[f + 2]
+            x[f], x[f + 1], x[f + 2] = n0, n1, n2
+
+
+@func
+def turned(kind, cone, f, turn, x):
+    """A number of row f as seen along and across the direction of sliding, for rows of friction of the cone."""
+    found = x[f]
+    if cone > 0 and shared(kind[f]) == FRICTION:
+        if shared(kind[f - 1]) == NORMAL:
+            found = turn[f - 1] * x[f] + turn[f] * x[f + 1]
+        else:
+            found = turn[f - 2] * x[f] - turn[f - 1] * x[f - 1]
+    return found
+
+
+@func
+def turned_column(first, n, base, j, what, kind, A, mu, state, turn, column):
+    """Column j of the matrix of an island, with what is tied to its row, or along or across a direction of sliding."""
+    f = first + j
+    if what == NORMAL:
+        tie1, tie2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
+        c1, c2 = turn[f] * tie1 - turn[f + 1] * tie2, turn[f] * tie2 + turn[f + 1] * tie1
+        for i in range(n):
+            at = base + i * n + j
+            column[first + i] = A[at] + c1 * A[at + 1] + c2 * A[at + 2]
+    elif what == FRICTION:
+        second = shared(kind[f - 1]) == FRICTION
+        for i in range(n):
+            at = base + i * n + j
+            if second:
+                column[first + i] = turn[f - 2] * A[at] - turn[f - 1] * A[at - 1]
+            else:
+                column[first + i] = turn[f - 1] * A[at] + turn[f] * A[at + 1]
+    else:
+        for i in range(n):
+            column[first + i] = A[base + i * n + j]
+
+
+@func
+def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, free, column, G, pivot):
+    """The linear system of the free rows of an island; returns their number.
+
+    A row that is free in some lanes only is an equation x = 0 in the others.
+
+    free: Numbers of the rows.
+    column: Room for a column.
+    G: The matrix.
+    pivot: Of each free row, its diagonal without what is tied to it.
+    """
+    count = 0
+    for i in range(n):
+        if not everywhere(state[first + i] != FREE):
+            free[count] = i
+            count = count + 1
+    for q in range(count):
+        j = shared(free[q])
+        f, what = first + j, shared(kind[first + j])
+        if cone == 0:
+            c1, c2, also = 0.0, 0.0, 0
+            if what == NORMAL:
+                c1, c2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
+                also = 0 if everywhere(c1 == 0.0 and c2 == 0.0) else 1
+            for p in range(count):
+                i = shared(free[p])
+                at = base + i * n + j
+                entry = A[at]
+                if also > 0:
+                    entry = entry + c1 * A[at + 1] + c2 * A[at + 2]
+                G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
+        else:
+            turned_column(first, n, base, j, what, kind, A, mu, state, turn, column)
+            for p in range(count):
+                i = shared(free[p])
+                entry = turned(kind, cone, first + i, turn, column)
+                G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
+        own, here = cfm + soft[f], q * count + q
+        pivot[q] = select(state[f] == FREE, A[base + j * n + j] + own, 1.0)
+        G[here] = select(state[f] == FREE, G[here] + own, 1.0)
+    return count
+
+
+@func
+def eliminate(count, singular, diagonal, G, right):
+    """Solve G x = right in place, without exchanges of rows; unknowns whose pivot is round-off are 0."""
+    for p in range(count):
+        pivot, row = G[p * count + p], p * count
+        kept = abs(pivot) > singular * diagonal[p]
+        inverse = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
+        diagonal[p] = inverse
+        for i in range(p + 1, count):
+            factor = G[i * count + p] * inverse
+            if not everywhere(factor == 0.0):
+                to = i * count
+                for j in range(p + 1, count):
+                    G[to + j] = G[to + j] - factor * G[row + j]
+                right[i] = right[i] - factor * right[p]
+    for back in range(count):
+        p = count - 1 - back
+        sum = right[p]
+        for j in range(p + 1, count):
+            sum = sum - G[p * count + j] * right[j]
+        right[p] = sum * diagonal[p]
+
+
+@func
+def eliminate_both(count, singular, diagonal, G, right, other):
+    """Solve G x = right and G^T y = other in place, see `eliminate`; G becomes its factors."""
+    for p in range(count):
+        pivot, row = G[p * count + p], p * count
+        kept = abs(pivot) > singular * diagonal[p]
+        inverse = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
+        diagonal[p] = inverse
+        share = other[p] * inverse
+        other[p] = share
+        for j in range(p + 1, count):
+            other[j] = other[j] - share * G[row + j]
+        for i in range(p + 1, count):
+            factor = G[i * count + p] * inverse
+            G[i * count + p] = factor
+            if not everywhere(factor == 0.0):
+                to = i * count
+                for j in range(p + 1, count):
+                    G[to + j] = G[to + j] - factor * G[row + j]
+                right[i] = right[i] - factor * right[p]
+    for back in range(count):
+        p = count - 1 - back
+        sum, share = right[p], other[p]
+        for j in range(p + 1, count):
+            sum = sum - G[p * count + j] * right[j]
+        right[p] = sum * diagonal[p]
+        for j in range(p):
+            other[j] = other[j] - share * G[p * count + j]
+
+
+@func
+def move(first, count, kind, cone, mu, state, turn, free, step, x):
+    """Change the impulses of free rows, and friction that is tied to them."""
+    for q in range(count):
+        j = shared(free[q])
+        f, change, what = first + j, step[q], shared(kind[first + j])
+        if what == NORMAL:
+            s1, s2 = tied(state[f + 1]), tied(state[f + 2])
+            x[f] = x[f] + change
+            if cone > 0:
+                d1, d2 = mu[f] * s1 * change, mu[f] * s2 * change
+                x[f + 1] = x[f + 1] + turn[f] * d1 - turn[f + 1] * d2
+                x[f + 2] = x[f + 2] + turn[f] * d2 + turn[f + 1] * d1
+            else:
+                bound = mu[f] * x[f]
+                x[f + 1] = select(s1 == 0.0, x[f + 1], s1 * bound)
+                x[f + 2] = select(s2 == 0.0, x[f + 2], s2 * bound)
+        elif what == FRICTION and cone > 0:
+            if shared(kind[f - 1]) == NORMAL:
+                x[f] = x[f] + turn[f - 1] * change
+                x[f + 1] = x[f + 1] + turn[f] * change
+            else:
+                x[f] = x[f] + turn[f - 2] * change
+                x[f - 1] = x[f - 1] - turn[f - 1] * change
+        else:
+            x[f] = x[f] + change
+
+
+@func
+def change_at(f, what, cone, inverse, lower, upper, mu, x, w):
+    """The largest change of an impulse [N s] if a row, or the three of a contact, were visited once more."""
+    change = 0.0
+    if what == SINGLE:
+        change = abs(max(min(x[f] - w[f] * inverse[f], upper[f]), lower[f]) - x[f])
+    elif what < NORMAL:
+        change = abs(w[f] * inverse[f])
+    elif what == NORMAL:
+        n0 = max(x[f] - w[f] * inverse[f], 0.0)
+        n1, n2 = x[f + 1] - w[f + 1] * inverse[f + 1], x[f + 2] - w[f + 2] * inverse[f + 2]
+        bound = mu[f] * x[f]
+        if cone == 0:
+            n1, n2 = max(min(n1, bound), -bound), max(min(n2, bound), -bound)
+        else:
+            length = sqrt(n1 * n1 + n2 * n2)
+            scale = bound / length if length > bound else 1.0
+            n1, n2 = n1 * scale, n2 * scale
+        change = max(abs(n0 - x[f]), max(abs(n1 - x[f + 1]), abs(n2 - x[f + 2])))
+    return change
+
+
+@func
+def largest_change(count, kind, cone, inverse, lower, upper, mu, x, w):
+    """The largest change of an impulse [N s] if each were visited once more."""
+    worst = 0.0
+    for f in range(count):
+        worst = max(worst, change_at(f, shared(kind[f]), cone, inverse, lower, upper, mu, x, w))
+    return worst
+
+
+@func
+def largest(count, x):
+    """The size of the largest of some numbers."""
+    found = 0.0
+    for f in range(count):
+        found = max(found, abs(x[f]))
+    return found

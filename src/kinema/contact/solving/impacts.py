@@ -1,0 +1,556 @@
+"""Impacts: what is hit within a step, when, and what that does to velocities.
+
+Contacts and limits that will be hit fast do not take part in the problem of a step (see `rows`). With the velocities v'
+that the other impulses leave at its end, a row's speed is u = J v', along the straight line that the step follows; from
+a gap g it is hit after the time g / -u. The first of all rows that are hit ends a *phase*: coordinates are moved along
+the line until then, velocities by that share of their change. There, impulses act in no time, and the rest of the step
+is a phase of its own: forces, masses, Jacobians and gaps are those of the pose and the velocities after the impact. So
+an impact at the end of one step and an impact at the start of the next have the same consequences, whatever else acts,
+and nothing jumps as it moves from the one into the other. A row that bends away from its line is not yet touched when
+the phase ends: it goes on, and finds it again, nearer by the square. One that bends towards it was passed.
+
+In no time, rows that touch and close faster than the threshold are hit: their speed u, that of the path u + f dt / 2,
+becomes
+
+    u' + f dt / 2 = -e (u + f dt / 2)
+
+f is the row's acceleration by gravity, of bodies that fall: velocities of steps are ahead of the path that positions
+follow, whose velocity at a step is v + f dt / 2. So a ball with e = 1 keeps its energy, to rounding. (With all forces
+in place of f, those of stiff dampers, which change from step to step, would bring jumps back.) All rows that are hit
+make one problem, the same as that of a step. Friction meets the speed of sliding. What holds without restitution
+(loops, followers, contacts and limits that touch) holds through impacts; dry friction of joints, bounded by its force,
+does nothing in no time. An impact may cause others at the same pose: of balls in a row that touch, each hits the next,
+in rounds.
+
+Restitution begins at the threshold: a share of it counts, which grows from 0 there to 1 at twice the threshold.
+"""
+
+from __future__ import annotations
+
+from kinema.contact.collision.narrow_phase import Touch
+from kinema.contact.solving.pgs import Rows, Supports, row_velocity
+from kinema.lang import Array, Float, Int, everywhere, func, kernel, max, record, shared, static
+
+FOREVER = 1e30  # a bound that no impulse meets
+
+
+@record
+class Bounce:
+    """What is hit, and from what on.
+
+    contacts: Coefficients of restitution by candidate [-].
+    limits: That of limits [-].
+    threshold: Speed from which on they bounce [m/s, rad/s].
+    slow: Acceleration [m/s^2, rad/s^2]: what is slower than it makes within a step is not hit.
+    near: Gap from which on something touches [m, rad].
+    least: Restitution above which rows are hit [-]: below 0 those without any are, too.
+    step: Time step [s].
+    """
+
+    contacts: Array[Float]
+    limits: Float
+    threshold: Float
+    slow: Float
+    near: Float
+    least: Float
+    step: Float
+
+
+@record
+class Limited:
+    """Rows of limits among the single rows: the first; those before are `followers` equations, then dry friction."""
+
+    followers: Int
+    first: Int
+
+
+@record
+class Phase:
+    """A part of a step.
+
+    begins: 1 where it begins here, 0 in worlds that are done with the step, or are still in the phase before.
+    length: How long it may last: what is left of the step [s]; where nothing begins, any time.
+    last: 1 if nothing ends it early.
+    again: 1 where the phase before goes on, as what it ended for is not touched yet,
+    further: and for how long [s].
+    """
+
+    begins: Array[Float]
+    length: Float
+    last: Array[Float]
+    again: Array[Float]
+    further: Array[Float]
+
+
+@func
+def share_of(restitution: Float, speed: Float, threshold: Float):
+    """The share of its restitution with which a row bounces [-]: none at the threshold, all at twice that speed."""
+    over, found = -speed - threshold, 0.0
+    if restitution > 0.0 and over > 0.0:
+        found = 1.0
+        if over < threshold:
+            found = over / threshold
+    return found
+
+
+@func
+def speed_after(restitution: Float, threshold: Float, speed: Float, ahead: Float):
+    """The speed of what is hit, after it [m/s].
+
+    speed: Before.
+    ahead: How far speeds are ahead of the path.
+    """
+    share = share_of(restitution, speed, threshold)
+    return max(-share * (ahead + restitution * (speed + ahead)), 0.0)
+
+
+@func
+def time_until(bounce, gap: Float, speed: Float):
+    """When a row with this gap and this speed, below 0, is hit [s]; what was passed, as rows bend, is hit now."""
+    return gap / -speed if gap > -bounce.near else 0.0
+
+
+@func
+def is_hit(bounce, restitution: Float, gap: Float, speed: Float):
+    """Whether a row is hit in no time."""
+    fast = restitution > bounce.least and speed < -bounce.slow * bounce.step
+    return fast and gap <= bounce.near
+
+
+@func
+def will_be_hit(bounce, phase, restitution: Float, gap: Float, before: Float, after: Float):
+    """1 if a row is hit within a phase, and not slowly, where nothing holds it; 0 otherwise.
+
+    before, after: Its speed at the start and at the end of the phase. What only forces would bring near is not hit:
+        the impulses that hold other rows may keep it away.
+    """
+    found = 0.0
+    if restitution > bounce.least and (phase.last[0] <= 0.0 or restitution > 0.0):
+        if before < -bounce.slow * bounce.step and after < 0.0 and time_until(bounce, gap, after) < phase.length:
+            found = 1.0
+    return found
+
+
+@kernel
+def follow_contacts(all: Touch, surface: Array[Int], triples: Array[Int], equations: Int, near: Touch):
+    """Contacts where they are now: those of the candidates that were picked."""
+    for c in range(triples[0] - equations):
+        near.gap[c] = all.gap[surface[c]]
+        near.point[c] = all.point[surface[c]]
+        near.normal[c] = all.normal[surface[c]]
+
+
+@kernel
+def leave_out(
+    rows: Rows,
+    supports: Supports,
+    limited: Limited,
+    bounce: Bounce,
+    phase: Phase,
+    surface: Array[Int],
+    J: Array[Float],
+    gap: Array[Float],
+    near: Array[Float],
+    v: Array[Float],
+    v_free: Array[Float],
+    active: Array[Float],
+    upper: Array[Float],
+    active_held: Array[Float],
+    upper_held: Array[Float],
+):
+    """Contacts and limits that will be hit have no impulse in the problem of a phase.
+
+    In the last phase of a step, what has no restitution has: it is stopped where it touches.
+
+    gap, near: Gaps of single rows, and of contacts [m, rad].
+    v, v_free: At its start, and at its end without impulses.
+    """
+    for i in range(limited.first):
+        upper_held[i] = upper[i]
+    for i in range(limited.first, rows.singles):
+        bound, after = upper[i], row_velocity(rows.support[i], supports, J, i, v_free)
+        if not everywhere(gap[i] + phase.length * after >= 0.0):
+            before = row_velocity(rows.support[i], supports, J, i, v)
+            if will_be_hit(bounce, phase, bounce.limits, gap[i], before, after) > 0.0:
+                bound = 0.0
+        upper_held[i] = bound
+    for c in range(rows.equations):
+        active_held[c] = 1.0
+    for c in range(rows.equations, shared(rows.triples[0])):
+        r, here, presses = rows.singles + 3 * c, shared(rows.support[rows.singles + c]), active[c]
+        after = row_velocity(here, supports, J, r, v_free)
+        if not everywhere(near[c - rows.equations] + phase.length * after >= 0.0):
+            before, e = row_velocity(here, supports, J, r, v), bounce.contacts[shared(surface[c - rows.equations])]
+            if will_be_hit(bounce, phase, e, near[c - rows.equations], before, after) > 0.0:
+                presses = 0.0
+        active_held[c] = presses
+
+
+@kernel
+def leave_out_adjoint(limited: Limited, upper_held_adj: Array[Float], upper_adj: Array[Float]):
+    """Bounds of dry friction are passed on; whether something is left out has no derivative, nor have its bounds."""
+    for i in range(limited.followers, limited.first):
+        upper_adj[i] += upper_held_adj[i]
+
+
+@func
+def earlier(bounce, gap, speed, length, first):
+    """The time after which a row is hit if that is before `first`, which otherwise [s]."""
+    found = first
+    if speed < 0.0 and gap + length * speed < 0.0:
+        time = time_until(bounce, gap, speed)
+        if time < first:
+            found = time
+    return found
+
+
+@func
+def is_first(bounce, gap, speed, length, first):
+    """Whether a row is hit together with the first."""
+    return speed < 0.0 and gap + length * speed < 0.0 and gap + first * speed <= bounce.near
+
+
+@kernel
+def end_phase(
+    rows: Rows,
+    supports: Supports,
+    limited: Limited,
+    bounce: Bounce,
+    phase: Phase,
+    J: Array[Float],
+    gap: Array[Float],
+    near: Array[Float],
+    v: Array[Float],
+    v_end: Array[Float],
+    active: Array[Float],
+    upper: Array[Float],
+    active_held: Array[Float],
+    upper_held: Array[Float],
+    left_before: Array[Float],
+    time: Array[Float],
+    share: Array[Float],
+    whole: Array[Float],
+    rate: Array[Float],
+    left: Array[Float],
+    hit: Array[Float],
+    done: Array[Float],
+):
+    """When a phase ends: as soon as something is hit that was left out of its problem, or at the end of the step.
+
+    Of rows that are hit together it is the mean of their times, so that it has a derivative where all are the same.
+
+    v, v_end: Velocities at its start, and at the end of the step if nothing is hit.
+    left_before: What was left of the step before [s].
+    time: How long it lasts [s]; 0 in worlds that do not move.
+    share: Of the impulses of its problem that act [-].
+    whole: 1 if it lasts until the end of the step.
+    rate: By how much velocities change per second.
+    left: What is left of the step then [s].
+    hit, done: 1 and 0 if something is hit, otherwise 0 and 1.
+    """
+    first, sum, count = phase.length, 0.0, 0.0
+    for together in static(2):
+        for i in range(limited.first, rows.singles):
+            if not everywhere(upper_held[i] == upper[i]):
+                speed = row_velocity(rows.support[i], supports, J, i, v_end)
+                if upper_held[i] < upper[i]:
+                    if together == 0:
+                        first = earlier(bounce, gap[i], speed, phase.length, first)
+                    elif is_first(bounce, gap[i], speed, phase.length, first):
+                        sum, count = sum + time_until(bounce, gap[i], speed), count + 1.0
+        for c in range(rows.equations, shared(rows.triples[0])):
+            if not everywhere(active_held[c] == active[c]):
+                r, g = rows.singles + 3 * c, near[c - rows.equations]
+                speed = row_velocity(shared(rows.support[rows.singles + c]), supports, J, r, v_end)
+                if active_held[c] < active[c]:
+                    if together == 0:
+                        first = earlier(bounce, g, speed, phase.length, first)
+                    elif is_first(bounce, g, speed, phase.length, first):
+                        sum, count = sum + time_until(bounce, g, speed), count + 1.0
+    if count > 0.0:
+        first = sum / count
+    lasts, part, ends, rest, some = 0.0, 0.0, 0.0, 0.0, 0.0
+    if phase.begins[0] > 0.0:
+        lasts, part, ends = left_before[0], 1.0, 1.0
+        if phase.last[0] <= 0.0 and first < left_before[0]:
+            lasts, part, ends, rest, some = first, first / phase.length, 0.0, left_before[0] - first, 1.0
+    elif phase.again[0] > 0.0:
+        lasts = phase.further[0]
+        if phase.last[0] <= 0.0 and lasts < left_before[0]:
+            rest, some = left_before[0] - lasts, 1.0
+    time[0] = lasts
+    share[0] = part
+    whole[0] = ends
+    left[0] = rest
+    hit[0] = some
+    done[0] = 1.0 - some
+    for d in range(len(rate)):
+        rate[d] = (v_end[d] - v[d]) / phase.length
+
+
+@kernel
+def begin_phase(
+    rows: Rows,
+    supports: Supports,
+    limited: Limited,
+    bounce: Bounce,
+    surface: Array[Int],
+    J: Array[Float],
+    gap: Array[Float],
+    near: Array[Float],
+    v: Array[Float],
+    line: Array[Float],
+    active: Array[Float],
+    upper: Array[Float],
+    hit: Array[Float],
+    left: Array[Float],
+    number: Array[Float],
+    most: Float,
+    short: Float,
+    begins: Array[Float],
+    length: Array[Float],
+    last: Array[Float],
+    again: Array[Float],
+    further: Array[Float],
+    struck: Array[Float],
+    quiet: Array[Float],
+    number_next: Array[Float],
+):
+    """What follows on a phase that ended where something seemed hit: an impact, and the next phase, or more of it.
+
+    line: What coordinates follow.
+    hit, left: From the phase before.
+    number, most: Of this one, from 0 on, and of all.
+    short: The share of a step that the problem of a phase is made for at least.
+    struck, quiet: 1 and 0 if something is hit, otherwise 0 and 1.
+    """
+    some, first, rest = 0.0, left[0], left[0]
+    for i in range(limited.first, rows.singles):
+        speed = row_velocity(rows.support[i], supports, J, i, line)
+        if not everywhere(gap[i] + rest * speed >= 0.0 and gap[i] > bounce.near):
+            now = row_velocity(rows.support[i], supports, J, i, v)
+            if upper[i] > 0.0:
+                some = max(some, 1.0 if is_hit(bounce, bounce.limits, gap[i], now) else 0.0)
+                first = next_time(bounce, bounce.limits, gap[i], now, speed, first)
+    for c in range(rows.equations, shared(rows.triples[0])):
+        r, here, g = rows.singles + 3 * c, shared(rows.support[rows.singles + c]), near[c - rows.equations]
+        speed = row_velocity(here, supports, J, r, line)
+        if not everywhere(g + rest * speed >= 0.0 and g > bounce.near):
+            e = bounce.contacts[shared(surface[c - rows.equations])]
+            now = row_velocity(here, supports, J, r, v)
+            if active[c] > 0.0:
+                some = max(some, 1.0 if is_hit(bounce, e, g, now) else 0.0)
+                first = next_time(bounce, e, g, now, speed, first)
+    some = some * hit[0]
+    going, time = 0.0, bounce.step
+    if some > 0.0:
+        going, time = 1.0, max(rest, short * bounce.step)
+    begins[0] = going
+    length[0] = time
+    last[0] = 1.0 if number[0] + 1.5 > most else 0.0
+    again[0] = hit[0] - some
+    further[0] = first if number[0] + 1.5 < most else rest
+    struck[0] = some
+    quiet[0] = 1.0 - some
+    number_next[0] = number[0] + 1.0
+
+
+@func
+def next_time(bounce, restitution: Float, gap: Float, now: Float, speed: Float, first: Float):
+    """The time after which a row is hit along a line if that is before `first`, which otherwise [s].
+
+    now, speed: Its speed, and that of the line.
+    """
+    found = first
+    if restitution > bounce.least and now < -bounce.slow * bounce.step and speed < 0.0:
+        time = time_until(bounce, gap, speed)
+        if time < first:
+            found = time
+    return found
+
+
+@func
+def sliding(here, supports, J, r, v):
+    """Speeds of a contact in both directions of sliding, from its first row r."""
+    return row_velocity(here, supports, J, r + 1, v), row_velocity(here, supports, J, r + 2, v)
+
+
+@kernel
+def struck_rows(
+    rows: Rows,
+    supports: Supports,
+    limited: Limited,
+    bounce: Bounce,
+    surface: Array[Int],
+    sweeps: Int,
+    dt: Float,
+    J: Array[Float],
+    gap: Array[Float],
+    near: Array[Float],
+    v: Array[Float],
+    falling: Array[Float],
+    active: Array[Float],
+    upper: Array[Float],
+    pressed: Array[Float],
+    hit: Array[Float],
+    b: Array[Float],
+    active_now: Array[Float],
+    lower_now: Array[Float],
+    upper_now: Array[Float],
+    triples_now: Array[Int],
+    sweeps_now: Array[Int],
+):
+    """The problem of what is hit now; without rows and sweeps if there is nothing, in no world that runs along.
+
+    v: Velocities now.
+    falling: Accelerations by gravity.
+    pressed: Impulses before the impact: what had one touches, even if it strayed from its line.
+    hit: 1 if something is hit now, otherwise 0.
+    """
+    found = hit[0]
+    first, end, visits = 0, 0, 0
+    if not everywhere(found <= 0.0):
+        first, end, visits = rows.singles, shared(rows.triples[0]), sweeps
+    triples_now[0] = end
+    sweeps_now[0] = visits
+    for i in range(limited.first):
+        b[i] = 0.0
+        holds = FOREVER if i < limited.followers and found > 0.0 else 0.0
+        lower_now[i] = -holds
+        upper_now[i] = holds
+    for i in range(limited.first, rows.singles):
+        wanted, bound = 0.0, 0.0
+        if i < first:
+            if upper[i] > 0.0 and found > 0.0:
+                u, e = row_velocity(rows.support[i], supports, J, i, v), bounce.limits
+                if (e <= 0.0 and (gap[i] <= bounce.near or pressed[i] > 0.0)) or is_hit(bounce, e, gap[i], u):
+                    ahead = 0.5 * dt * row_velocity(rows.support[i], supports, J, i, falling)
+                    wanted, bound = u - speed_after(e, bounce.threshold, u, ahead), FOREVER
+        lower_now[i] = 0.0
+        b[i] = wanted
+        upper_now[i] = bound
+    for c in range(rows.equations):
+        active_now[c] = 1.0
+        for k in range(3):
+            b[rows.singles + 3 * c + k] = 0.0
+    for c in range(rows.equations, end):
+        r, here, e = rows.singles + 3 * c, shared(rows.support[rows.singles + c]), 0.0
+        e = bounce.contacts[shared(surface[c - rows.equations])]
+        wanted, slides, across, presses = 0.0, 0.0, 0.0, 0.0
+        if active[c] > 0.0 and found > 0.0:
+            u, g = row_velocity(here, supports, J, r, v), near[c - rows.equations]
+            if (e <= 0.0 and (g <= bounce.near or pressed[r] > 0.0)) or is_hit(bounce, e, g, u):
+                ahead = 0.5 * dt * row_velocity(here, supports, J, r, falling)
+                wanted, presses = u - speed_after(e, bounce.threshold, u, ahead), 1.0
+                slides, across = sliding(here, supports, J, r, v)
+                if e > 0.0:
+                    falls, aside = sliding(here, supports, J, r, falling)
+                    slides, across = slides + 0.5 * dt * falls, across + 0.5 * dt * aside
+        b[r] = wanted
+        b[r + 1] = slides
+        b[r + 2] = across
+        active_now[c] = presses
+
+
+@func
+def hit_now(rows, supports, limited, bounce, surface, J, gap, near, v, active, upper):
+    """1 if some row is hit in no time, otherwise 0."""
+    found = 0.0
+    for i in range(limited.first, rows.singles):
+        u = row_velocity(rows.support[i], supports, J, i, v)
+        if upper[i] > 0.0 and is_hit(bounce, bounce.limits, gap[i], u):
+            found = 1.0
+    for c in range(rows.equations, shared(rows.triples[0])):
+        r, e = rows.singles + 3 * c, bounce.contacts[shared(surface[c - rows.equations])]
+        u = row_velocity(shared(rows.support[rows.singles + c]), supports, J, r, v)
+        if active[c] > 0.0 and is_hit(bounce, e, near[c - rows.equations], u):
+            found = 1.0
+    return found
+
+
+@kernel
+def end_round(
+    rows: Rows,
+    supports: Supports,
+    limited: Limited,
+    bounce: Bounce,
+    surface: Array[Int],
+    J: Array[Float],
+    gap: Array[Float],
+    near: Array[Float],
+    active: Array[Float],
+    upper: Array[Float],
+    hit: Array[Float],
+    v: Array[Float],
+    v_after: Array[Float],
+    impulse: Array[Float],
+    sum: Array[Float],
+    v_next: Array[Float],
+    sum_next: Array[Float],
+    hit_next: Array[Float],
+    quiet: Array[Float],
+):
+    """What an impact did, where there was one, and whether that caused another.
+
+    hit, hit_next: 1 where something is hit, now and in the next round.
+    impulse, sum: Its impulses, and those of all rounds before [N s].
+    quiet: 1 if nothing is hit any more: there is no further round.
+    """
+    more = hit[0] * hit_now(rows, supports, limited, bounce, surface, J, gap, near, v_after, active, upper)
+    for d in range(len(v)):
+        v_next[d] = v_after[d] if hit[0] > 0.0 else v[d]
+    for r in range(rows.singles + 3 * shared(rows.triples[0])):
+        sum_next[r] = sum[r] + impulse[r] if hit[0] > 0.0 else sum[r]
+    hit_next[0] = more
+    quiet[0] = 1.0 - more
+
+
+@kernel
+def begin_sum(rows: Rows, impulse: Array[Float], share: Array[Float], sum: Array[Float]):
+    """The part of the impulses of a problem that acted until something was hit [N s]."""
+    for r in range(rows.singles + 3 * shared(rows.triples[0])):
+        sum[r] = share[0] * impulse[r]
+
+
+@kernel
+def add_to_sum(
+    rows: Rows,
+    impulse: Array[Float],
+    share: Array[Float],
+    before: Array[Float],
+    in_no_time: Array[Float],
+    sum: Array[Float],
+):
+    """Impulses so far, of impacts, and of the phase after them [N s]."""
+    for r in range(rows.singles + 3 * shared(rows.triples[0])):
+        sum[r] = before[r] + in_no_time[r] + (share[0] * impulse[r] if share[0] != 0.0 else 0.0)
+
+
+@kernel
+def choose_impulses(rows: Rows, again: Array[Float], before: Array[Float], impulse: Array[Float], chosen: Array[Float]):
+    """Impulses of the phase that things are in: of the one before where it goes on (again > 0)."""
+    for r in range(rows.singles + 3 * shared(rows.triples[0])):
+        chosen[r] = before[r] if again[0] > 0.0 else impulse[r]
+
+
+@record
+class Report:
+    """What a solver tells of a problem.
+
+    residual: How far it is from solved [-].
+    unsolved_at: Where [-].
+    iterations: How many it took.
+    """
+
+    residual: Array[Float]
+    unsolved_at: Array[Float]
+    iterations: Array[Float]
+
+
+@kernel
+def add_report(one: Report, other: Report, both: Report):
+    """The worse of two problems, and the sum of their iterations."""
+    worse = other.residual[0] > one.residual[0]
+    both.residual[0] = other.residual[0] if worse else one.residual[0]
+    both.unsolved_at[0] = other.unsolved_at[0] if worse else one.unsolved_at[0]
+    both.iterations[0] = one.iterations[0] + other.iterations[0]

@@ -1,0 +1,577 @@
+"""The complementarity problem of `mlcp`, solved to round-off by Newton's method, and the derivative of its solution.
+
+Few rows take part: equations, dry friction, and what would come too near without impulses. Their matrix A = Y Y^T is
+formed, island by island: rows that share no degree of freedom, directly or through others, do not meet. A few sweeps of
+Gauss-Seidel make a guess. It says which rows are at a bound, and with that known the problem is linear: rows at a bound
+have its value, friction that slides is tied to its normal impulse, all others have w = 0; elimination solves that, and
+the solution is the next guess. Rows that then come too near take part as well, and it is done again.
+
+Guesses may go round in circles. Then the problem is made softer, until it is solved, and harder again from solution to
+solution. Where that path ends, impulses are held where they are: of a problem with more softness h, and b - h lambda in
+place of b, lambda is a solution if it is one of the problem itself [a proximal step]; h shrinks with success, which
+moves lambda on. Light links that are jammed by friction may have a solution far from all of these: all contacts that
+stick are the second guess, and where nothing else helps guesses are drawn, always the same ones. A pivot that is round-
+off leaves its impulse as it is: impulses that others can take over, as those of redundant contacts, stay where the
+sweeps left them.
+
+A contact that slides with the cone of friction is seen along the direction d in which friction pushes and across it:
+along, friction is tied, d lambda_d = mu d lambda_n; across, w = -|w| lambda_t / (mu lambda_n) gives
+
+    d w_e + soft d lambda_e = 0,    soft = |w| / (mu lambda_n)
+
+The derivative is that of the implicit function: with E the columns of the free rows (with what is tied to them) and
+W = A + cfm, impulses move by E x, where (W E)_free x = -(dW lambda + db + ...)_free. Its transpose is one more
+elimination, and neither sweeps nor guesses are differentiated.
+
+Worlds of a batch run in lanes. Which rows take part is known to all lanes of a register, so that all of them take the
+same way through memory; each has its own marks, and those that are done wait. So a world has the bits of a run alone.
+"""
+
+from __future__ import annotations
+
+from kinema.contact.solving.active_set import (
+    FREE,
+    LOWER,
+    UPPER,
+    change_at,
+    classify,
+    eliminate,
+    eliminate_both,
+    guess,
+    largest,
+    largest_change,
+    move,
+    reduce_island,
+    row_inverses,
+    snap,
+    sweep,
+    tied,
+    turned,
+)
+from kinema.contact.solving.delassus import (
+    NORMAL,
+    SINGLE,
+    find_islands,
+    first_row,
+    form_matrices,
+    home_of,
+    list_rows,
+    row_velocities,
+)
+from kinema.contact.solving.mass_scaling import (
+    scale_row,
+    scale_row_back,
+    scale_three,
+    scale_three_back,
+    velocities_from,
+)
+from kinema.contact.solving.pgs import Bounds, Rows, Supports, end_of
+from kinema.kinematics.tree import Branches
+from kinema.lang import (
+    Array,
+    Float,
+    Int,
+    everywhere,
+    func,
+    kernel,
+    local,
+    max,
+    min,
+    record,
+    select,
+    shared,
+    sqrt,
+)
+
+
+@record
+class Effort:
+    """How hard `newton_impulses` tries.
+
+    precision: Largest error of an impulse as a share of the largest impulse [-].
+    accepted: The same after three failures in a row: what round-off allows of rows of very unlike masses [-].
+    singular: Pivots below this share of their diagonal are round-off [-].
+    softer: Softness after a failure, as a share of the mean diagonal; ten times as much after a further one [-].
+    held: The least softness that holds impulses [-].
+    sweeps: Before the first elimination.
+    steps: Eliminations before that is a failure.
+    most: Eliminations in all, at most.
+    """
+
+    precision: Float
+    accepted: Float
+    singular: Float
+    softer: Float
+    held: Float
+    sweeps: Int
+    steps: Int
+    most: Int
+
+
+@func
+def gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, goal):
+    """Numbers of the listed rows; those of a contact have the bounds of friction in `mu` of the first."""
+    for f in range(count):
+        r, what = shared(row[f]), shared(kind[f])
+        block, low, high, slip = r, -1e30, 1e30, 0.0
+        if r >= rows.singles:
+            block = rows.singles + (r - rows.singles) // 3
+        if what == SINGLE:
+            low, high = bounds.lower[r], bounds.upper[r]
+        elif what == NORMAL:
+            slip = bounds.mu[block - rows.singles]
+        goal[f] = b[r]
+        part[f] = mine[block]
+        lower[f] = low
+        upper[f] = high
+        mu[f] = slip
+
+
+@func
+def add_rows(rows, supports, count, row, Y, x, z):
+    """z += Y^T x over the listed rows."""
+    for f in range(count):
+        r = shared(row[f])
+        here, at = home_of(rows, r), r * supports.widest
+        begin, factor = supports.begin[here], x[f]
+        for t in range(supports.count[here]):
+            z[supports.dofs[begin + t]] += factor * Y[at + t]
+
+
+@func
+def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, root, J, b, wanted, H, Y, z, impulse):
+    """The impulses that solve the problem, and z = Y^T impulse; they are zero where `wanted` is 0, not 1.
+
+    Returns how much is left, where, and how many eliminations it took, as `newton_impulses` says.
+    """
+    dofs, wide = len(root), supports.widest
+    blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
+    mine, takes, scaled = local(Float, blocks), local(Int, blocks), local(Int, blocks)
+    spread, dv = local(Float, 3 * dofs), local(Float, dofs)  # local arrays begin as zeros
+    for d in range(dofs):
+        z[d] = 0.0
+    for i in range(rows.singles):
+        comes = b[i] < 0.0 and bounds.upper[i] > 0.0
+        mine[i] = 1.0 if comes or bounds.lower[i] != 0.0 else 0.0
+        impulse[i] = 0.0
+    for k in range(rows.singles, blocks):
+        r = rows.singles + 3 * (k - rows.singles)
+        inside = 1.0
+        if k >= contacts:
+            inside = 1.0 if active[k - rows.singles] > 0.0 and b[r] < 0.0 else 0.0
+        mine[k] = inside
+        impulse[r] = 0.0
+        impulse[r + 1] = 0.0
+        impulse[r + 2] = 0.0
+    open, worst, work, where = wanted, 0.0, 0.0, 0.0
+    for _ in range(blocks + 1):
+        for k in range(blocks):
+            takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
+            if shared(takes[k]) > shared(scaled[k]):
+                scaled[k] = 1
+                here, at = shared(rows.support[k]), first_row(rows, k) * wide
+                if k < rows.singles:
+                    scale_row(branches, supports, here, at, L, root, J, H, Y)
+                else:
+                    scale_three(branches, supports, here, at, L, root, J, H, Y)
+        label, island, block, start = local(Int, dofs), local(Int, blocks), local(Int, blocks), local(Int, blocks + 1)
+        islands = find_islands(rows, supports, takes, label, island, block, start)
+        most = 3 * shared(start[islands])
+        row, kind, begin, matrix = local(Int, most), local(Int, most), local(Int, islands + 1), local(Int, islands + 1)
+        count, size = list_rows(rows, islands, block, start, row, kind, begin, matrix)
+        part, lower, upper, mu = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
+        x, w, inverse = local(Float, count), local(Float, count), local(Float, count)
+        anchor, plain, answer = local(Float, count), local(Float, count), local(Float, count)
+        state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
+        change, column, right = local(Float, count), local(Float, count), local(Float, count)
+        pivot, A, G = local(Float, count), local(Float, size), local(Float, size)
+        gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, plain)
+        form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A)
+        row_inverses(islands, begin, matrix, kind, cone, bounds.cfm, A, part, inverse)
+        total, parts = 0.0, 0.0
+        for f in range(count):
+            x[f] = impulse[shared(row[f])]
+            if inverse[f] > 0.0:
+                total = total + 1.0 / inverse[f]
+                parts = parts + 1.0
+        unit = total / max(parts, 1.0)
+        for _ in range(effort.sweeps):
+            sweep(islands, begin, matrix, kind, cone, A, bounds.cfm, plain, inverse, lower, upper, mu, x)
+        more, good, ratio, used, done, failed, held = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0
+        tries, fresh = 0.0, 0.0
+        if open == 0.0 or parts == 0.0 or not largest(count, x) < 1e30:
+            done = 1.0  # a world that is not finite is lost, and should cost no time
+        for f in range(count):
+            anchor[f] = x[f]
+            answer[f] = x[f]
+        row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
+        for _ in range(effort.most):
+            if everywhere(done == 1.0):
+                break
+            cfm = bounds.cfm + more * unit
+            classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn)
+            if not everywhere(fresh == 0.0):
+                guess(count, kind, cone, part, fresh, state, soft, turn)
+                fresh = 0.0
+            snap(count, kind, cone, lower, upper, mu, state, turn, x, change)
+            for e in range(islands):
+                first, base = shared(begin[e]), shared(matrix[e])
+                m = shared(begin[e + 1]) - first
+                for j in range(m):
+                    if not everywhere(change[first + j] == 0.0):
+                        d = change[first + j]
+                        w[first + j] = w[first + j] + cfm * d
+                        for i in range(m):
+                            w[first + i] = w[first + i] + A[base + i * m + j] * d
+                unknown = reduce_island(
+                    first, m, base, kind, cone, A, cfm, mu, state, soft, turn, free, column, G, pivot
+                )
+                for q in range(unknown):
+                    f = first + shared(free[q])
+                    # Friction across the cone's direction of sliding is softened about the impulses where that acts.
+                    bent = turned(kind, cone, f, turn, w) + soft[f] * turned(kind, cone, f, turn, x)
+                    right[q] = select(state[f] == FREE, -bent, 0.0)
+                eliminate(unknown, effort.singular, pivot, G, right)
+                move(first, unknown, kind, cone, mu, state, turn, free, right, x)
+            row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
+            tall = largest(count, x)
+            missing = largest_change(count, kind, cone, inverse, lower, upper, mu, x, w)
+            error = missing
+            if not everywhere(more == 0.0):
+                for f in range(count):
+                    w[f] = w[f] + more * unit * (x[f] - held * anchor[f])
+                error = largest_change(count, kind, cone, inverse, lower, upper, mu, x, w)
+            share = effort.precision
+            if failed > 2.0:  # in a row
+                share = effort.accepted
+            used = used + 1.0
+            if done == 0.0:
+                work = work + 1.0
+                if missing <= share * tall:
+                    done = 1.0
+                    worst = missing / tall if tall > 0.0 else 0.0
+                    for f in range(count):
+                        answer[f] = x[f]
+                elif error <= share * tall:
+                    used, failed = 0.0, 0.0
+                    worst = missing / tall
+                    if held == 0.0:
+                        good = more
+                        more = ratio * more if ratio * more * unit > 0.1 * bounds.cfm else 0.0
+                        ratio = max(ratio * ratio, 0.1)
+                    else:
+                        more = max(0.1 * more, effort.held)
+                    for f in range(count):
+                        anchor[f] = x[f]
+                        answer[f] = x[f]
+                elif used >= effort.steps:
+                    used = 0.0
+                    failed = failed + 1.0
+                    tries = tries + 1.0
+                    if tries == 1.0 or work > 0.5 * effort.most:
+                        fresh = tries
+                        more, good, ratio, held = 0.0, 0.0, 0.1, 0.0
+                    elif held == 1.0:
+                        more = min(10.0 * more, 10.0)
+                    elif good == 0.0:
+                        more = max(10.0 * more, effort.softer)
+                    else:
+                        ratio = sqrt(ratio)
+                        more = good * ratio
+                    if held == 0.0 and (ratio > 0.7 or more > 10.0):
+                        held = 1.0
+                        more = effort.softer
+                    for f in range(count):
+                        x[f] = anchor[f]
+            if not everywhere(used > 0.0):
+                row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
+                for f in range(count):
+                    w[f] = w[f] + more * unit * (x[f] - held * anchor[f])
+        if not everywhere(done == 1.0):
+            row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, answer, w)
+            missing, tall, spot = 0.0, largest(count, answer), 0.0
+            for f in range(count):
+                change[f] = change_at(f, shared(kind[f]), cone, inverse, lower, upper, mu, answer, w)
+                if change[f] > missing:
+                    missing = change[f]
+                    spot = 1.0 * end_of(supports, home_of(rows, shared(row[f])))
+            if done == 0.0:
+                worst, where = missing / max(missing, tall), spot
+        if open == 1.0:
+            for f in range(count):
+                impulse[shared(row[f])] = answer[f]
+            for d in range(dofs):
+                z[d] = 0.0
+            add_rows(rows, supports, count, row, Y, answer, z)
+        further = 0.0
+        if not everywhere(open == 0.0 or parts == 0.0):
+            velocities_from(branches, L, root, z, dv)
+            slow = effort.precision * largest(count, answer) * unit
+            for k in range(blocks):
+                near = 0.0
+                if k < rows.singles:
+                    near = bounds.upper[k]
+                else:
+                    near = active[k - rows.singles]
+                if not everywhere(mine[k] == 1.0 or near <= 0.0):
+                    r, here = first_row(rows, k), shared(rows.support[k])
+                    at, to, speed = supports.begin[here], r * wide, b[r]
+                    for t in range(supports.count[here]):
+                        speed = speed + J[to + t] * dv[supports.dofs[at + t]]
+                    if mine[k] == 0.0 and open == 1.0 and near > 0.0 and speed < -slow:
+                        mine[k] = 1.0
+                        further = 1.0
+        open = further
+        if everywhere(open == 0.0):
+            break
+    return worst, where, work
+
+
+@kernel
+def newton_impulses(
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    active: Array[Float],
+    cone: Int,
+    effort: Effort,
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    J: Array[Float],
+    b: Array[Float],
+    H: Array[Float],
+    Y: Array[Float],
+    z: Array[Float],
+    impulse: Array[Float],
+    left: Array[Float],
+    place: Array[Float],
+    eliminations: Array[Float],
+):
+    """The impulses that solve the problem, and z = Y^T impulse.
+
+    active: Of contacts, 1, or 0 for those that are left alone.
+    H, Y: As in `scaling`, of rows that take part.
+    left: The largest change of an impulse if it were visited once more, as a share of the largest impulse.
+    place: If that is too much, a degree of freedom of the body or joint where it is.
+    eliminations: How many it took.
+    """
+    problem = find_impulses(
+        rows, supports, bounds, active, cone, effort, branches, L, root, J, b, 1.0, H, Y, z, impulse
+    )
+    left[0], place[0], eliminations[0] = problem
+
+
+@kernel
+def newton_impulses_adjoint(
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    cone: Int,
+    singular: Float,
+    bounded: Int,
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    J: Array[Float],
+    b: Array[Float],
+    Y: Array[Float],
+    z: Array[Float],
+    impulse: Array[Float],
+    z_adj: Array[Float],
+    impulse_adj: Array[Float],
+    exact: Array[Float],
+    u: Array[Float],
+    pull: Array[Float],
+    b_adj: Array[Float],
+    lower_adj: Array[Float],
+    upper_adj: Array[Float],
+    mu_adj: Array[Float],
+    cfm_adj: Array[Float],
+):
+    """The derivative of the implicit function: u are the cotangents of w in the free rows, pull is Y^T u + z_adj.
+
+    What that means for the rows is left to `rows_scaled_back` or `rows_pushed_back`.
+
+    bounded: Bounds of so many single rows, the first ones, have a derivative.
+    exact: The impulses: those known from the motion alone are refined, as the elimination is at hand.
+    """
+    dofs, wide = len(z), supports.widest
+    blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
+    mine, takes = local(Float, blocks), local(Int, blocks)
+    spread, felt_z, dv = local(Float, 3 * dofs), local(Float, dofs), local(Float, dofs)
+    for d in range(dofs):
+        felt_z[d] = z_adj[d]
+    for i in range(rows.singles):
+        mine[i] = 1.0 if bounds.lower[i] != 0.0 or impulse[i] > 0.0 else 0.0
+    for k in range(rows.singles, blocks):
+        r = rows.singles + 3 * (k - rows.singles)
+        mine[k] = 1.0 if k < contacts or impulse[r] > 0.0 else 0.0
+    for k in range(blocks):
+        takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
+    label, island, block, start = local(Int, dofs), local(Int, blocks), local(Int, blocks), local(Int, blocks + 1)
+    islands = find_islands(rows, supports, takes, label, island, block, start)
+    most = 3 * shared(start[islands])
+    row, kind, begin, matrix = local(Int, most), local(Int, most), local(Int, islands + 1), local(Int, islands + 1)
+    count, size = list_rows(rows, islands, block, start, row, kind, begin, matrix)
+    part, lower, upper, mu = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
+    x, w, given, y = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
+    state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
+    column, right, pivot, inverse = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
+    goal, off, other = local(Float, count), local(Float, count), local(Float, count)
+    A, G = local(Float, size), local(Float, size)
+    gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, goal)
+    form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A)
+    row_inverses(islands, begin, matrix, kind, cone, bounds.cfm, A, part, inverse)
+    for f in range(count):
+        r = shared(row[f])
+        here, at = home_of(rows, r), r * wide
+        to, speed, wanted = supports.begin[here], 0.0, impulse_adj[r]
+        for t in range(supports.count[here]):
+            d, entry = supports.dofs[to + t], Y[at + t]
+            speed = speed + entry * z[d]
+            wanted = wanted + entry * z_adj[d]
+        x[f] = impulse[r]
+        w[f] = goal[f] + bounds.cfm * x[f] + speed
+        given[f] = wanted
+    classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn)
+    row_velocities(islands, begin, matrix, kind, A, bounds.cfm, goal, x, off)
+    for e in range(islands):
+        first, base = shared(begin[e]), shared(matrix[e])
+        m = shared(begin[e + 1]) - first
+        wanted = reduce_island(first, m, base, kind, cone, A, bounds.cfm, mu, state, soft, turn, free, column, G, pivot)
+        for q in range(wanted):
+            f = first + shared(free[q])
+            felt = turned(kind, cone, f, turn, given)
+            if shared(kind[f]) == NORMAL:
+                felt = felt + mu[f] * tied(state[f + 1]) * turned(kind, cone, f + 1, turn, given)
+                felt = felt + mu[f] * tied(state[f + 2]) * turned(kind, cone, f + 2, turn, given)
+            bent = turned(kind, cone, f, turn, off) + soft[f] * turned(kind, cone, f, turn, x)
+            other[q] = select(state[f] == FREE, -felt, 0.0)
+            right[q] = select(state[f] == FREE, -bent, 0.0)
+        eliminate_both(wanted, singular, pivot, G, right, other)
+        move(first, wanted, kind, cone, mu, state, turn, free, right, x)
+        for q in range(wanted):
+            y[first + shared(free[q])] = other[q]
+    if cone > 0:
+        for f in range(count):
+            if shared(kind[f]) == NORMAL:
+                y1, y2 = y[f + 1], y[f + 2]
+                y[f + 1] = turn[f] * y1 - turn[f + 1] * y2
+                y[f + 2] = turn[f] * y2 + turn[f + 1] * y1
+    add_rows(rows, supports, count, row, Y, y, felt_z)
+    for d in range(dofs):
+        pull[d] = felt_z[d]
+    for r in range(rows.singles + 3 * shared(rows.triples[0])):
+        u[r] = 0.0
+        exact[r] = 0.0
+    softness = 0.0
+    for f in range(count):
+        r = shared(row[f])
+        here, at = home_of(rows, r), r * wide
+        to = supports.begin[here]
+        b_adj[r] += y[f]
+        u[r] = y[f]
+        exact[r] = x[f]
+        softness = softness + y[f] * x[f]
+        felt = impulse_adj[r] + bounds.cfm * y[f]
+        for t in range(supports.count[here]):
+            felt = felt + Y[at + t] * felt_z[supports.dofs[to + t]]
+        given[f] = felt
+    cfm_adj[0] += softness
+    for f in range(count):
+        r, what = shared(row[f]), shared(kind[f])
+        if what == SINGLE:
+            if state[f] == LOWER:
+                lower_adj[r] += given[f]
+            elif state[f] == UPPER:
+                upper_adj[r] += given[f]
+        elif what == NORMAL:
+            first, second = turned(kind, cone, f + 1, turn, given), turned(kind, cone, f + 2, turn, given)
+            slides = tied(state[f + 1]) * first + tied(state[f + 2]) * second
+            mu_adj[(r - rows.singles) // 3] += x[f] * slides
+    # Single rows without an impulse are at their lower bound, or at the upper one where both are zero.
+    if bounded > 0:
+        velocities_from(branches, L, root, z, dv)
+        velocities_from(branches, L, root, felt_z, spread)
+    for i in range(bounded):
+        if not everywhere(mine[i] == 1.0):
+            here, at = shared(rows.support[i]), i * wide
+            to, speed, felt = supports.begin[here], b[i], impulse_adj[i]
+            for t in range(supports.count[here]):
+                d = supports.dofs[to + t]
+                speed = speed + J[at + t] * dv[d]
+                felt = felt + J[at + t] * spread[d]
+            if mine[i] == 0.0:
+                if speed >= 0.0:
+                    lower_adj[i] += felt
+                else:
+                    upper_adj[i] += felt
+
+
+@kernel
+def rows_scaled_back(
+    rows: Rows,
+    supports: Supports,
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    H: Array[Float],
+    z: Array[Float],
+    exact: Array[Float],
+    u: Array[Float],
+    pull: Array[Float],
+    L_adj: Array[Float],
+    root_adj: Array[Float],
+    J_adj: Array[Float],
+):
+    """Cotangents of the rows' Jacobians and of the factors of the mass matrix, after `newton_impulses_adjoint`."""
+    wide = supports.widest
+    x, y, w, Y_adj = local(Float, wide), local(Float, wide), local(Float, wide), local(Float, 3 * wide)
+    for k in range(rows.singles + shared(rows.triples[0])):
+        here, r, count = shared(rows.support[k]), first_row(rows, k), 1
+        if k >= rows.singles:
+            count = 3
+        if not everywhere(exact[r] == 0.0 and u[r] == 0.0):
+            begin, at = supports.begin[here], r * wide
+            for i in range(count):
+                for t in range(supports.count[here]):
+                    d = supports.dofs[begin + t]
+                    Y_adj[i * wide + t] = u[r + i] * z[d] + exact[r + i] * pull[d]
+            if count == 1:
+                scale_row_back(branches, supports, here, at, L, root, H, Y_adj, 0, x, L_adj, root_adj, J_adj)
+            else:
+                scale_three_back(branches, supports, here, at, L, root, H, Y_adj, 0, x, y, w, L_adj, root_adj, J_adj)
+
+
+@kernel
+def rows_pushed_back(
+    rows: Rows,
+    supports: Supports,
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    z: Array[Float],
+    exact: Array[Float],
+    u: Array[Float],
+    pull: Array[Float],
+    J_adj: Array[Float],
+):
+    """Cotangents of the rows' Jacobians alone, where those of the mass matrix come from the whole motion.
+
+    Of M dv = J^T lambda and w = b + J dv + cfm lambda, with the multipliers s = M^-1 (cotangent of dv + J^T u) and u.
+    """
+    dofs = len(z)
+    dv, s = local(Float, dofs), local(Float, dofs)
+    velocities_from(branches, L, root, z, dv)
+    velocities_from(branches, L, root, pull, s)
+    for k in range(rows.singles + shared(rows.triples[0])):
+        here, r, count = shared(rows.support[k]), first_row(rows, k), 1
+        if k >= rows.singles:
+            count = 3
+        if not everywhere(exact[r] == 0.0 and u[r] == 0.0):
+            begin = supports.begin[here]
+            for i in range(r, r + count):
+                for t in range(supports.count[here]):
+                    d = supports.dofs[begin + t]
+                    J_adj[i * supports.widest + t] += u[i] * dv[d] + exact[i] * s[d]

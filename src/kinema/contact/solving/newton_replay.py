@@ -1,0 +1,172 @@
+"""The impulses of a step whose motion is known, for reverse sweeps: found row by row, without Newton's method.
+
+With softness cfm > 0 velocities tell impulses. Of a row with the velocity y = b + J dv, cfm lambda left out, the
+problem of `mlcp` says that w = y + cfm lambda is 0 unless lambda is at a bound; so lambda = -y / cfm, moved to the
+nearest bound if it is beyond. That magnifies the round-off of velocities by 1 / cfm: with 1e-6 / kg impulses are right
+to 1e-10 to 1e-7. This is enough to see which rows are at a bound, and `newton_impulses_adjoint` takes the rest of the
+way.
+
+Impulses count as found if they explain the motion: M dv = J^T lambda. In worlds where they do not (nothing is soft,
+links are very light, the step was not solved) Newton's method runs again.
+"""
+
+from __future__ import annotations
+
+from kinema.contact.solving.delassus import first_row
+from kinema.contact.solving.mass_scaling import scale_row, scale_three
+from kinema.contact.solving.newton import Effort, find_impulses
+from kinema.contact.solving.pgs import Bounds, Rows, Supports, add_row, row_velocity
+from kinema.kinematics.tree import Branches
+from kinema.lang import Array, Float, Int, abs, everywhere, func, kernel, local, max, min, record, select, shared, sqrt
+
+
+@record
+class Trust:
+    """When impulses explain a motion.
+
+    share: Largest part of the change of momentum that they may leave unexplained [-].
+    noise: The same as a part of all momentum: less than that is round-off [-].
+    """
+
+    share: Float
+    noise: Float
+
+
+@func
+def scaled_motion(branches, L, root, dv, z):
+    """z = D^1/2 L dv: the inverse of `scaling.velocities_from`."""
+    for i in range(len(branches.row)):
+        begin, found = branches.row[i], dv[i]
+        for t in range(branches.depth[i]):
+            found = found + L[begin + t] * dv[branches.above[begin + t]]
+        z[i] = found / root[i]
+
+
+@func
+def momentum_of(branches, L, root, z, momentum):
+    """L^T D^1/2 z = M dv, added to `momentum`."""
+    for i in range(len(branches.row)):
+        begin, own = branches.row[i], z[i] / root[i]
+        momentum[i] += own
+        for t in range(branches.depth[i]):
+            momentum[branches.above[begin + t]] += L[begin + t] * own
+
+
+@func
+def friction_of(cone, x1, x2, bound):
+    """Impulses of friction within their bounds, those of the pyramid or of the cone."""
+    found1, found2 = max(min(x1, bound), -bound), max(min(x2, bound), -bound)
+    if cone > 0:
+        length = sqrt(x1 * x1 + x2 * x2)
+        scale = bound / length if length > bound else 1.0
+        found1, found2 = x1 * scale, x2 * scale
+    return found1, found2
+
+
+@func
+def soft_impulses(rows, supports, bounds, active, cone, J, b, dv, x):
+    """The impulses x that rows have by their velocities after the step."""
+    blocks, contacts, hard = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations, 1.0 / bounds.cfm
+    for i in range(rows.singles):
+        lower, upper, to = bounds.lower[i], bounds.upper[i], 0.0
+        if not everywhere(lower == 0.0 and upper == 0.0):
+            y = b[i] + row_velocity(shared(rows.support[i]), supports, J, i, dv)
+            to = max(min(-hard * y, upper), lower)
+        x[i] = to
+    for k in range(rows.singles, blocks):
+        here, r = shared(rows.support[k]), first_row(rows, k)
+        x0, x1, x2 = 0.0, 0.0, 0.0
+        near = 1.0
+        if k >= contacts:
+            near = active[k - rows.singles]
+        if not everywhere(near <= 0.0):
+            x0 = -hard * (b[r] + row_velocity(here, supports, J, r, dv))
+            if k >= contacts:
+                x0 = max(select(near > 0.0, x0, 0.0), 0.0)
+            if not everywhere(x0 == 0.0):
+                x1 = -hard * (b[r + 1] + row_velocity(here, supports, J, r + 1, dv))
+                x2 = -hard * (b[r + 2] + row_velocity(here, supports, J, r + 2, dv))
+                if k >= contacts:
+                    x1, x2 = friction_of(cone, x1, x2, bounds.mu[k - rows.singles] * x0)
+        x[r], x[r + 1], x[r + 2] = x0, x1, x2
+
+
+@func
+def unexplained(rows, supports, root, J, x, momentum):
+    """The entries of M dv - J^T x, summed in the scale of the mass matrix; `momentum` is M dv, and lost."""
+    for k in range(rows.singles + shared(rows.triples[0])):
+        here, r = shared(rows.support[k]), first_row(rows, k)
+        if not everywhere(x[r] == 0.0):
+            add_row(here, supports, J, r, -x[r], momentum)
+            if k >= rows.singles:
+                add_row(here, supports, J, r + 1, -x[r + 1], momentum)
+                add_row(here, supports, J, r + 2, -x[r + 2], momentum)
+    sum = 0.0  # not the largest: it would pass over what is no number
+    for d in range(len(root)):
+        sum = sum + abs(momentum[d]) * root[d]
+    return sum
+
+
+@kernel
+def newton_impulses_again(
+    rows: Rows,
+    supports: Supports,
+    bounds: Bounds,
+    active: Array[Float],
+    cone: Int,
+    effort: Effort,
+    trust: Trust,
+    branches: Branches,
+    L: Array[Float],
+    root: Array[Float],
+    J: Array[Float],
+    b: Array[Float],
+    v_free: Array[Float],
+    v_end: Array[Float],
+    H: Array[Float],
+    Y: Array[Float],
+    z: Array[Float],
+    impulse: Array[Float],
+):
+    """What `newton_impulses` gives for derivatives, from the velocities at the end of the step.
+
+    v_free, v_end: Without and with impulses.
+    H, Y: Of rows with an impulse, and of those that always take part.
+    """
+    dofs, count = len(z), len(impulse)
+    blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
+    dv, swing, momentum, x = local(Float, dofs), local(Float, dofs), local(Float, dofs), local(Float, count)
+    fast, change = 0.0, 0.0
+    for d in range(dofs):
+        dv[d] = v_end[d] - v_free[d]
+        fast = max(fast, abs(v_end[d]) / root[d])
+    scaled_motion(branches, L, root, dv, swing)
+    momentum_of(branches, L, root, swing, momentum)
+    for d in range(dofs):
+        change = max(change, abs(swing[d]))
+    soft_impulses(rows, supports, bounds, active, cone, J, b, dv, x)
+    left = unexplained(rows, supports, root, J, x, momentum)
+    lost = 0.0 if left <= trust.share * change + trust.noise * fast else 1.0
+    if not everywhere(lost == 0.0):
+        size = count * supports.widest
+        own_H, own_Y, own_z, found = local(Float, size), local(Float, size), local(Float, dofs), local(Float, count)
+        find_impulses(
+            rows, supports, bounds, active, cone, effort, branches, L, root, J, b, lost, own_H, own_Y, own_z, found
+        )
+        if lost == 1.0:
+            for r in range(rows.singles + 3 * shared(rows.triples[0])):
+                x[r] = found[r]
+            for d in range(dofs):
+                swing[d] = own_z[d]
+    for d in range(dofs):
+        z[d] = swing[d]
+    for r in range(rows.singles + 3 * shared(rows.triples[0])):
+        impulse[r] = x[r]
+    for k in range(blocks):
+        here, r = shared(rows.support[k]), first_row(rows, k)
+        at = r * supports.widest
+        if k < rows.singles:
+            if not everywhere(bounds.lower[k] == 0.0 and x[k] == 0.0):
+                scale_row(branches, supports, here, at, L, root, J, H, Y)
+        elif k < contacts or not everywhere(x[r] == 0.0):
+            scale_three(branches, supports, here, at, L, root, J, H, Y)

@@ -1,0 +1,1 @@
+"""Programs as operations of torch: inputs, sweeps, rollouts."""

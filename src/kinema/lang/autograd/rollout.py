@@ -1,0 +1,361 @@
+"""Rollouts of a program as one torch operation: N steps in one native call, the adjoint in one more."""
+
+from __future__ import annotations
+
+import math
+import operator
+import time
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from kinema.errors import InputError, KinemaError, SimulationError
+from kinema.lang.autograd.inputs import Form, Inputs, common_batch, inputs_of, named
+from kinema.lang.autograd.sweeps import Forward, Integers, Ran, Tangent, planner_for, status_tensor
+from kinema.lang.build import cpu
+from kinema.lang.programs.program import CONTROL, PARAMETER, STATE, Program
+from kinema.lang.runtime.memory_layout import keep_in
+
+RECOUNT = 1.0  # seconds after which the CPUs are counted again
+
+
+@dataclass
+class Rollout:
+    """Results of a rollout.
+
+    Attributes:
+        final: State after the last step, by name, shape (*batch, *buffer shape).
+        trajectory: States at times 0 ... steps for the names asked for, shape (*batch, steps + 1, ...).
+        outputs: Recorded outputs, shape (*batch, steps, ...).
+        status: Per world -1, or the first step whose end state is not finite, shape batch, int64.
+        interval: The checkpoint interval that was used.
+        bytes: Memory of the rollout that was predicted before it ran [bytes].
+    """
+
+    final: dict[str, Tensor]
+    trajectory: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    status: Tensor
+    interval: int
+    bytes: int
+
+
+def rollout(
+    program: Program,
+    steps: int,
+    state: Mapping[str, Any],
+    parameters: Mapping[str, Any] | None = None,
+    controls: Mapping[str, Any] | None = None,
+    *,
+    record: Sequence[str] = (),
+    checkpoint: int | str = 1,
+    memory_budget: int | None = None,
+    threads: int | None = None,
+    on_failure: str = "raise",
+    progress: bool | Callable[[int, int], None] = True,
+) -> Rollout:
+    """Run `steps` steps of a program.
+
+    Args:
+        program: The step program.
+        steps: Number of steps.
+        state: Initial state by name, shape (*batch, *buffer shape); its dtype (float32 or float64) is the precision.
+        parameters: Parameters by name; shared, shape (*buffer shape), or one per world, with batch dimensions.
+        controls: Controls by name, shape (*batch, steps, *buffer shape), or without batch if shared.
+        record: Names of states (gives trajectories) and outputs to keep per step.
+        checkpoint: Keep the state every so many steps for the reverse sweep; "auto" picks the smallest that fits.
+        memory_budget: Bytes the rollout may take; 80 % of the available memory by default.
+        threads: Worker threads; all CPUs of the process by default. No effect on any bit of the result.
+        on_failure: "raise" if a world becomes non-finite, or "status" to return with its status set.
+        progress: Show progress of long rollouts, or a function of (steps done, steps).
+
+    Returns:
+        Final state, trajectories, outputs and status.
+
+    Gradients:
+        Exact for the discrete steps, with respect to state, parameters and controls; a failed world contributes
+        nothing. Second derivatives and torch.func transforms are not available and raise.
+
+    Raises:
+        InputError: A tensor has the wrong dtype, shape or device, or is not finite.
+        MemoryBudgetError: The rollout would not fit; names the checkpoint interval that does.
+        SimulationError: A world became non-finite (with on_failure="raise").
+    """
+    if on_failure not in ("raise", "status"):
+        raise InputError("on_failure is unknown", got=repr(on_failure), expected="'raise' or 'status'")
+    steps, workers = _steps_of(program, steps), workers_of(threads)
+    names = (record,) if isinstance(record, str) else tuple(dict.fromkeys(record)) if record else ()
+    if checkpoint != "auto":
+        checkpoint = min(positive("checkpoint", checkpoint), steps)
+    inputs, values = _inputs(program, steps, names, state, parameters, controls)
+    ran = run(inputs, values, workers, checkpoint, memory_budget, progress)
+    form, outs = ran.form, ran.outs
+    if ran.failed and on_failure == "raise":
+        raise failure(form, ran.status)
+    states, end = len(form.states), len(form.states) + len(form.recorded)
+    return Rollout(
+        dict(zip(form.state_names, outs[:states], strict=True)),
+        dict(zip(form.recorded, outs[states:end], strict=True)),
+        dict(zip(form.output_names, outs[end:], strict=True)),
+        status_tensor(ran.status, form.batch),
+        ran.interval,
+        ran.bytes,
+    )
+
+
+class Run(NamedTuple):
+    """Results of `run`: final states, trajectories and outputs in the order of the form; see `Ran` and `Rollout`."""
+
+    form: Form
+    outs: Sequence[Tensor]
+    status: Integers
+    failed: bool
+    counts: Integers
+    interval: int
+    bytes: int
+
+
+def run(
+    inputs: Inputs,
+    values: Sequence[Any],
+    workers: int,
+    checkpoint: int | str = 1,
+    memory_budget: int | None = None,
+    progress: bool | Callable[[int, int], None] = False,
+    form: Form | None = None,
+) -> Run:
+    """`rollout` of values in the order of the names of `inputs`, without its checks of options.
+
+    `form` is that of the values, if it is known already.
+
+    Gradients:
+        Those of `rollout`.
+
+    Raises:
+        InputError, MemoryBudgetError: As `rollout`; worlds that fail are left to the caller.
+    """
+    _refuse_transforms()
+    form, tensors = inputs.form(values) if form is None else (form, inputs.ordered(values))
+    _refuse_dual(tensors)
+    sweep, interval, needed = planner_for(form, tensors, workers).choose(tensors, checkpoint, memory_budget)
+    if not form.learned:
+        outs, _, status, failed, counts = sweep.run(tensors, progress)
+        return Run(form, outs, status, failed, counts, interval, needed)
+    job = _Job(sweep, tensors, progress)
+    made = _apply(job, *[tensors[i] for i in form.learned])
+    return Run(form, made, *job.ended(), interval, needed)
+
+
+def jvp(
+    program: Program,
+    steps: int,
+    state: Mapping[str, Any],
+    tangents: Mapping[str, Any],
+    parameters: Mapping[str, Any] | None = None,
+    controls: Mapping[str, Any] | None = None,
+    *,
+    threads: int | None = None,
+    progress: bool | Callable[[int, int], None] = True,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Directional derivative of a rollout (forward mode).
+
+    Args:
+        program: The step program.
+        steps: Number of steps.
+        state: As in `rollout`.
+        tangents: Directions by buffer name (states, parameters, controls), shaped like these; absent ones are zero.
+        parameters: As in `rollout`.
+        controls: As in `rollout`.
+        threads: As in `rollout`.
+        progress: As in `rollout`.
+
+    Returns:
+        The final state and its tangent, by name.
+
+    Gradients:
+        None are recorded: the results are plain tensors.
+
+    Raises:
+        InputError, SimulationError: As in `rollout`.
+    """
+    _refuse_transforms()
+    with torch.no_grad():
+        steps, workers = _steps_of(program, steps), workers_of(threads)
+        inputs, values = _inputs(program, steps, (), state, parameters, controls)
+        form, tensors = inputs.form(values)
+        _refuse_dual(tensors)
+        directions = {name: _direction(form, name, value) for name, value in named("tangent", tangents).items()}
+        key = (workers, *((name, t.stride(), t.is_neg()) for name, t in directions.items()))
+        sweep = keep_in(form.prepared, key, lambda: Tangent(form, tensors, directions, workers))
+        ran = sweep.run([*tensors, *directions.values()], progress)
+    if ran.failed:
+        raise failure(form, ran.status)
+    states, outs = form.state_names, ran.outs
+    return dict(zip(states, outs[: len(states)], strict=True)), dict(zip(states, outs[len(states) :], strict=True))
+
+
+def _steps_of(program: Any, steps: Any) -> int:
+    """The number of steps; checks that it is a program that is given."""
+    if not isinstance(program, Program):
+        raise InputError("a rollout needs a Program", got=type(program).__name__)
+    return positive("steps", steps)
+
+
+def workers_of(threads: Any) -> int:
+    """The number of worker threads, all CPUs of the process for None."""
+    if type(threads) is int and threads > 0:
+        return threads
+    return _all_cpus() if threads is None else positive("threads", threads)
+
+
+def _inputs(
+    program: Program, steps: int, record: tuple[str, ...], state: Any, parameters: Any, controls: Any
+) -> tuple[Inputs, list[Any]]:
+    """What is given by name, and its values in their order."""
+    given = named(STATE, state), named(PARAMETER, parameters), named(CONTROL, controls)
+    names = tuple(given[0]), tuple(given[1]), tuple(given[2])
+    return inputs_of(program, steps, record, names), [value for one in given for value in one.values()]
+
+
+def _direction(form: Form, name: str, value: Any) -> Tensor:
+    """A tangent with all worlds."""
+    inputs = form.inputs
+    if name not in inputs or "i" in inputs[name].kinds:
+        possible = [n for n, buffer in inputs.items() if "f" in buffer.kinds]
+        raise InputError(f"there is no input {name!r} to take a tangent of", expected=", ".join(possible))
+    tensor = form.tensor(f"tangent of {name!r}", inputs[name], value).detach()
+    batch = form.batch_of(inputs[name], tensor)
+    if common_batch(["the inputs", f"tangent of {name!r}"], [form.batch, batch]) != form.batch:
+        raise InputError(f"tangent of {name!r} has more worlds than the inputs", got=batch, expected=form.batch)
+    return tensor.expand(form.full(name))
+
+
+def failure(form: Form, status: Integers) -> SimulationError:
+    """The error of worlds that became non-finite."""
+    steps = np.array(status)
+    failed = np.flatnonzero(steps >= 0)
+    return SimulationError(
+        f"{len(failed)} of {form.worlds} worlds of {form.program.name!r} became non-finite",
+        worlds=failed.tolist(),
+        steps=steps[failed].tolist(),
+        fix='use a smaller time step; on_failure="status" returns the other worlds',
+    )
+
+
+class _Job:
+    """One rollout that torch may differentiate: its sweep, its inputs until it ran, and then how it ended."""
+
+    __slots__ = ("counts", "failed", "progress", "status", "sweep", "tensors")
+
+    def __init__(self, sweep: Forward, tensors: Sequence[Tensor], progress: bool | Callable[[int, int], None]) -> None:
+        self.sweep, self.tensors, self.progress = sweep, tensors, progress
+        self.status: Integers | None = None
+        self.counts: Integers = ()
+        self.failed = False
+
+    def forward(self) -> Ran:
+        """Run; inputs that are needed again are torch's to keep."""
+        ran = self.sweep.run(self.tensors, self.progress)
+        _, _, self.status, self.failed, self.counts = ran
+        self.tensors = ()
+        return ran
+
+    def ended(self) -> tuple[Integers, bool, Integers]:
+        """The status, which is the user's from now on, whether a world failed, only then it is kept, and counts."""
+        status, self.status = self.status, copy(self.status) if self.failed else None
+        return status, self.failed, self.counts
+
+
+class _RolloutFunction(torch.autograd.Function):
+    """One node of torch's graph per rollout; given are the inputs that require gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, job: _Job, *learned: Tensor) -> Any:
+        again = [job.tensors[i] for i in job.sweep.read_again]
+        ran = job.forward()
+        ctx.job = job
+        ctx.set_materialize_grads(False)
+        # Those that are learned, so that an edit of them is an error, as it is for other functions of torch.
+        # Trajectories can be views of what is kept: torch then notices edits in place.
+        ctx.save_for_backward(*learned, *again, *ran.kept)
+        return tuple(ran.outs)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
+        _refuse_transforms(*cotangents)
+        saved, job, needs = ctx.saved_tensors, ctx.job, ctx.needs_input_grad
+        sweep = job.sweep
+        first = len(needs) - 1
+        last = first + len(sweep.read_again)
+        read, kept = saved[first:last], saved[last:]
+        found = sweep.reverse(needs, read, kept, cotangents).run(read, kept, job.status, cotangents, job.progress)
+        if torch.is_grad_enabled():
+            sources = [*saved[:last], *(c for c in cotangents if c is not None)]
+            found = [_FirstOrderOnly.apply(gradient, *sources) for gradient in found]
+        left = iter(found)
+        return tuple([next(left) if need else None for need in needs])
+
+
+# Without torch's search for transforms: these are refused.
+_apply = super(torch.autograd.Function, _RolloutFunction).apply
+
+
+class _FirstOrderOnly(torch.autograd.Function):
+    """Passes a gradient on, and says clearly that it cannot be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        raise KinemaError(
+            "second derivatives of a rollout are not available",
+            fix="do not differentiate gradients of a rollout; for curvature take finite differences of gradients",
+        )
+
+
+_transforms_active = torch._C._are_functorch_transforms_active
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
+
+
+def _refuse_transforms(*cotangents: Tensor | None) -> None:
+    if _transforms_active() or [c for c in cotangents if c is not None and _is_batched(c)]:
+        raise KinemaError(
+            "torch.func transforms (vmap, grad, jvp, ...) and batched gradients do not work on rollouts",
+            fix="batches are leading dimensions; gradients come from backward(), directions from kinema.jvp",
+        )
+
+
+def _refuse_dual(tensors: Sequence[Tensor]) -> None:
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+        raise KinemaError("torch's forward mode does not work on rollouts", fix="use kinema.lang.autograd.rollout.jvp")
+
+
+_counted = (-math.inf, 1)
+
+
+def _all_cpus() -> int:
+    """CPUs of this process, counted again now and then."""
+    global _counted
+    if time.monotonic() - _counted[0] > RECOUNT:
+        _counted = (time.monotonic(), cpu.threads())
+    return _counted[1]
+
+
+def positive(what: str, value: Any) -> int:
+    """A number of something, as a plain integer."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
+        auto = " or 'auto'" if what == "checkpoint" else ""
+        raise InputError(f"{what} must be a positive integer{auto}", got=repr(value))
+    return number

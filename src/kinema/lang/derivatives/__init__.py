@@ -1,0 +1,1 @@
+"""Derivatives of the intermediate form: reverse mode, forward mode, `grad`."""

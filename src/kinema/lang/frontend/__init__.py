@@ -1,0 +1,1 @@
+"""Python source to the intermediate form, or an error that says what to write."""

@@ -1,0 +1,1 @@
+"""`@kernel`, kernels written in C++, and kernels as plain Python."""

@@ -1,0 +1,81 @@
+"""Kernels written in C++, for integer decisions that the language cannot say: sorting, lists of unknown length.
+
+```python
+bins = cpp_kernel("bins", Path(__file__).parent / "native" / "bins.cpp", reads={"x": vec3}, writes={"bin": Int})
+p.call(bins, x, bin)
+```
+
+The file defines `template <class T> void bins(const kn_call* call)`, T the type of a Float; see `native/abi.h`. It runs
+once per world, with all its arrays element after element (numbers of an element padded as by `types.padded_size`).
+
+Gradients:
+    None: only integers are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kinema.errors import KernelError
+from kinema.lang.emit.simd import Emitted
+from kinema.lang.ir import ssa
+from kinema.lang.ir.ssa import ArrayRef, Block, KernelIR, Load, Store, Value
+from kinema.lang.kernels.kernel import Kernel
+from kinema.lang.language import types
+
+
+class CppKernel(Kernel):
+    """A kernel whose body is C++; to programs it is a kernel without Index."""
+
+    def __init__(self, name: str, file: Path, reads: Mapping[str, type], writes: Mapping[str, type]) -> None:
+        for array, element in writes.items():
+            if set(types.flatten(element)) != {"i"}:
+                fix = "write it in the language, which can differentiate it"
+                raise KernelError(f"kernel {name} is C++ and writes {array!r}, which is not Int", fix=fix)
+        self.name, self.file = name, file
+        self.__doc__ = f"`{file.name}`, C++."
+        arrays = [_array(n, t, False) for n, t in reads.items()] + [_array(n, t, True) for n, t in writes.items()]
+        made = KernelIR(name, None, arrays, Block([_use(a) for a in arrays]), file=str(file))
+        self._derived = {"forward": made, "emitted": made}
+
+    def adjoint(self, wanted: frozenset[str]) -> KernelIR:
+        """Nothing to do: integers have no derivative."""
+        return self._derive("adjoint", lambda: KernelIR(self.name, None, [], Block([])))
+
+    def tangent(self, wanted: frozenset[str]) -> KernelIR:
+        """The kernel itself."""
+        return self.ir
+
+    def emitted(self, precision: int) -> Emitted:
+        """The C++ text for one precision [bytes]."""
+        symbol = f"kn_{self.name}_cpp"
+        call = f"{self.name}<{'float' if precision == 4 else 'double'}>(call);"
+        text = f'{self.file.read_text()}\nextern "C" void {symbol}(const kn_call* call) {{ {call} }}\n'
+        return Emitted(symbol, text)
+
+
+def cpp_kernel(name: str, file: Path, *, reads: Mapping[str, type], writes: Mapping[str, type]) -> CppKernel:
+    """A kernel from a C++ file.
+
+    Args:
+        name: Of the function template in the file.
+        file: The source.
+        reads: Arrays that it reads, by name, with the types of their elements; in the order of `call->array`.
+        writes: Arrays that it writes, after these; integers only.
+    """
+    return CppKernel(name, file, reads, writes)
+
+
+def _array(name: str, element: type, written: bool) -> ArrayRef:
+    made = ArrayRef(name, types.flatten(element), types.padded_size(element))
+    made.read, made.written = not written, {"set"} if written else set()
+    return made
+
+
+def _use(array: ArrayRef) -> Load | Store:
+    """What stands for the use of an array, so that programs know of it."""
+    zero = ssa.Builder().const(0, ssa.INT)
+    if array.written:
+        return Store(array, zero, [zero] * len(array.kinds), "set")
+    return Load(array, zero, [Value("result", (), kind) for kind in array.kinds])

@@ -1,0 +1,1 @@
+"""The language as Python: types, functions, markers."""

@@ -1,0 +1,1 @@
+"""Step programs, their plans and schedules."""

@@ -1,0 +1,1 @@
+"""Memory and execution of plans, behind the C interface of `lang/native`."""

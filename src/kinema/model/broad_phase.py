@@ -1,0 +1,381 @@
+"""Colliding shapes of a scene in arrays, and the places where they may touch: candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from kinema.errors import InputError, ModelError
+from kinema.model.tree import Placed, TreeArrays
+from kinema.scene.convex_hull import Hull, convex_hull, cube, prism
+from kinema.scene.description import (
+    BOX,
+    CAPSULE,
+    CYLINDER,
+    MESH,
+    PLANE,
+    SPHERE,
+    TERRAIN,
+    Mesh,
+    Pose,
+    Shape,
+    rotation_matrix,
+)
+from kinema.scene.scene import Contact, Ground
+
+WORLD = 0
+GROUND = "ground"
+SIDES = 24  # of the prism that stands for a cylinder against all but planes
+
+FAMILIES = {
+    (SPHERE, PLANE): ("sphere_plane", 1),
+    (CAPSULE, PLANE): ("capsule_plane", 2),
+    (BOX, PLANE): ("box_plane", 4),
+    (CYLINDER, PLANE): ("cylinder_plane", 4),
+    (MESH, PLANE): ("hull_plane", 4),
+    (SPHERE, SPHERE): ("sphere_round", 1),
+    (SPHERE, CAPSULE): ("sphere_round", 1),
+    (CAPSULE, CAPSULE): ("capsule_capsule", 2),
+    (SPHERE, BOX): ("sphere_box", 1),
+    (CAPSULE, BOX): ("capsule_box", 2),
+    (BOX, BOX): ("box_box", 8),
+    (SPHERE, MESH): ("sphere_hull", 1),
+    (SPHERE, CYLINDER): ("sphere_hull", 1),
+    (CAPSULE, MESH): ("capsule_hull", 2),
+    (CAPSULE, CYLINDER): ("capsule_hull", 2),
+    (BOX, MESH): ("hull_hull", 8),
+    (BOX, CYLINDER): ("hull_hull", 8),
+    (CYLINDER, MESH): ("hull_hull", 8),
+    (CYLINDER, CYLINDER): ("hull_hull", 8),
+    (MESH, MESH): ("hull_hull", 8),
+}
+"""Pairs of kinds that touch each other, in this order: name of the family and places per pair."""
+
+ON_TERRAIN = {SPHERE: ("ball_terrain", 2), CAPSULE: ("ball_terrain", 2), BOX: ("corner_terrain", 1)}
+ON_TERRAIN |= {MESH: ("corner_terrain", 1), CYLINDER: ("corner_terrain", 1)}
+"""What touches terrain with its knobs: name of the family and places per knob."""
+
+PAIR = ("first", "second", "start")
+Knob = tuple[Sequence[float], float, int]
+
+
+@dataclass(eq=False)
+class ShapeArrays:
+    """Shapes on links, see `contact.shapes.Shapes`; shapes (n, ...).
+
+    Attributes:
+        names: "robot/body/shape".
+        kind: Words of the description.
+        link, offset, rotation, size, reach: Shapes (n,), (n, 3), (n, 3, 3), (n, 3), (n,).
+        friction, restitution: Coefficients, shape (n,).
+        hulls: Of those that touch something with their corners: convex hulls of meshes, prisms of cylinders, cubes of
+            boxes; None for the others. Filled by `find_candidates`.
+        meshes: Triangles of terrain; None for the others.
+    """
+
+    names: list[str]
+    kind: list[str]
+    link: np.ndarray
+    offset: np.ndarray
+    rotation: np.ndarray
+    size: np.ndarray
+    reach: np.ndarray
+    friction: np.ndarray
+    restitution: np.ndarray
+    hulls: list[Hull | None]
+    meshes: list[Mesh | None]
+
+
+@dataclass(eq=False)
+class CandidateArrays:
+    """Places where shapes may touch. Shapes (n, ...).
+
+    Attributes:
+        names: "robot/body/shape on robot/body/shape"; the ground is "ground".
+        first, second: Links; one of them may be the world.
+        friction: Coefficient: the smaller one of the two shapes'.
+        restitution: Coefficient: the larger one.
+        pairs: See `contact.shapes.Pairs`: arrays by name, by family.
+        knobs: See `contact.terrain.Knobs`: arrays by name, by family and terrain; the families on terrain have pairs
+            for each terrain, as "ball_terrain 3" for the terrain that is shape 3.
+    """
+
+    names: list[str]
+    first: np.ndarray
+    second: np.ndarray
+    friction: np.ndarray
+    restitution: np.ndarray
+    pairs: dict[str, dict[str, np.ndarray]]
+    knobs: dict[str, dict[str, np.ndarray]]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass
+class Found:
+    """A shape, where it is, and what says which others it meets.
+
+    Attributes:
+        root: Body that the tree of its own begins with.
+        without: Kinds of shapes that it does not meet.
+    """
+
+    name: str
+    shape: Shape
+    body: str
+    root: str
+    robot: Placed | None
+    link: int
+    position: np.ndarray
+    rotation: np.ndarray
+    without: tuple[str, ...] = ()
+
+
+def find_shapes(
+    tree: TreeArrays, placed: Sequence[Placed], ground: Ground | None, contact: Contact
+) -> tuple[ShapeArrays, list[Found]]:
+    """All shapes that collide; the ground is a plane on the world."""
+    found = list(_shapes(tree, placed))
+    if ground is not None:
+        plane = Shape(PLANE, pose=Pose((0.0, 0.0, ground.height)), group=ground.group)
+        place = np.array([0.0, 0.0, ground.height])
+        found.append(Found(GROUND, plane, GROUND, GROUND, None, WORLD, place, np.eye(3), ground.without))
+    arrays = ShapeArrays(
+        names=[f.name for f in found],
+        kind=[f.shape.kind for f in found],
+        link=np.array([f.link for f in found], np.int32),
+        offset=np.array([f.position for f in found]).reshape(-1, 3),
+        rotation=np.array([f.rotation for f in found]).reshape(-1, 3, 3),
+        size=np.array([_size(f.shape) for f in found]).reshape(-1, 3),
+        reach=np.array([_reach(f.shape) for f in found]),
+        friction=np.array([_or(f.shape.friction, contact.friction) for f in found]),
+        restitution=np.array([_or(f.shape.restitution, contact.restitution) for f in found]),
+        hulls=[None] * len(found),
+        meshes=[f.shape.mesh if f.shape.kind == TERRAIN else None for f in found],
+    )
+    return arrays, found
+
+
+def _shapes(tree: TreeArrays, placed: Sequence[Placed]) -> Iterator[Found]:
+    for one in placed:
+        parent = {body.name: body.parent for body in one.robot.bodies}
+        for body in one.robot.bodies:
+            b = tree.bodies.index(f"{one.name}/{body.name}")
+            place, turn = tree.body_offset[b], tree.body_rotation[b]
+            for number, shape in enumerate(body.shapes):
+                if not shape.collides:
+                    continue
+                name = f"{one.name}/{body.name}/{shape.name or number}"
+                if shape.kind == TERRAIN and tree.body_link[b] != WORLD:
+                    raise ModelError(
+                        f"terrain {name!r} is on a body that moves", fix="hang the body on the world, without joints"
+                    )
+                position = place + turn @ np.asarray(shape.pose.position, float)
+                rotation = turn @ rotation_matrix(shape.pose.rotation)
+                yield Found(
+                    name, shape, body.name, _root(parent, body.name), one, int(tree.body_link[b]), position, rotation
+                )
+
+
+def _root(parent: dict[str, str | None], body: str) -> str:
+    """The first body of the tree that a body belongs to."""
+    while (up := parent[body]) is not None:
+        body = up
+    return body
+
+
+def _reach(shape: Shape) -> float:
+    """Radius of a ball about the shape's frame that holds it [m]."""
+    if shape.kind == SPHERE:
+        return shape.size[0]
+    if shape.kind == BOX:
+        return float(np.linalg.norm(shape.size))
+    if shape.kind == MESH and shape.mesh is not None:
+        return float(np.linalg.norm(shape.mesh.vertices, axis=1).max())
+    return float(sum(shape.size))
+
+
+def _or(own: float | None, default: float) -> float:
+    return default if own is None else own
+
+
+def _size(shape: Shape) -> tuple[float, ...]:
+    return (1.0, 1.0, 1.0) if shape.kind == MESH else (*shape.size, 0.0, 0.0, 0.0)[:3]
+
+
+def hull_of(found: Found) -> Hull | None:
+    """The corners of a shape, scaled for its kind; None if it has none.
+
+    Raises:
+        ModelError: A mesh is flat.
+    """
+    shape = found.shape
+    if shape.kind == BOX:
+        return cube()
+    if shape.kind == CYLINDER:
+        return prism(SIDES)
+    if shape.kind != MESH or shape.mesh is None:
+        return None
+    try:
+        return convex_hull(shape.mesh.vertices)
+    except InputError as error:
+        fix = "Shape(collides=False), or a shape with volume"
+        raise ModelError(f"mesh {found.name!r} has no convex hull: {error}", fix=fix) from None
+
+
+def add_hulls(shapes: ShapeArrays, found: list[Found]) -> None:
+    """Hulls of all meshes and cylinders, for what may touch any of them."""
+    for s, one in enumerate(found):
+        if one.shape.kind in (MESH, CYLINDER) and shapes.hulls[s] is None:
+            shapes.hulls[s] = hull_of(one)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Two shapes that may meet, in the order of their family.
+
+    Attributes:
+        first, second: Numbers of the shapes.
+        family: How they touch; None if shapes of these kinds cannot.
+        places: How many contacts there can be, on terrain for each knob.
+        cornered: Those of the two whose hulls are needed.
+    """
+
+    first: int
+    second: int
+    family: str | None
+    places: int
+    cornered: tuple[int, ...]
+
+
+def find_meetings(tree: TreeArrays, found: list[Found]) -> Iterator[Meeting]:
+    """Pairs of shapes that nothing keeps apart."""
+    for a, b in combinations(range(len(found)), 2):
+        if not _meet(tree, found[a], found[b]):
+            continue
+        a, b = _in_order(found, a, b)
+        kind, other = found[a].shape.kind, found[b].shape.kind
+        if other == TERRAIN:
+            family, places = ON_TERRAIN.get(kind, (None, 0))
+            yield Meeting(a, b, family, places, (a,) if family == "corner_terrain" else ())
+        else:
+            family, places = FAMILIES.get((kind, other), (None, 0))
+            yield Meeting(a, b, family, places, (a, b) if family is not None and "hull" in family else ())
+
+
+def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -> CandidateArrays:
+    """Everything that may touch.
+
+    Raises:
+        ModelError: Two shapes that may meet are of kinds that cannot touch each other.
+    """
+    names: list[str] = []
+    links: list[tuple[int, int]] = []
+    friction: list[float] = []
+    restitution: list[float] = []
+    pairs: dict[str, list[tuple[int, int, int]]] = {}
+    knobs: dict[str, list[Knob]] = {}
+    for meeting in find_meetings(tree, found):
+        a, b, family, each = meeting.first, meeting.second, meeting.family, meeting.places
+        if family is None:
+            raise _cannot_touch(found[a], found[b])
+        for s in meeting.cornered:
+            shapes.hulls[s] = shapes.hulls[s] or hull_of(found[s])
+        places: list[Knob | None] = [None]
+        if found[b].shape.kind == TERRAIN:
+            family = f"{family} {b}"
+            places = [*_knobs(found[a].shape, shapes.hulls[a])]
+        for place in places:
+            pairs.setdefault(family, []).append((a, b, len(names)))
+            if place is not None:
+                knobs.setdefault(family, []).append(place)
+            names += [f"{shapes.names[a]} on {shapes.names[b]}"] * each
+            links += [(int(shapes.link[a]), int(shapes.link[b]))] * each
+            friction += [float(min(shapes.friction[a], shapes.friction[b]))] * each
+            restitution += [float(max(shapes.restitution[a], shapes.restitution[b]))] * each
+    return CandidateArrays(
+        names,
+        np.array([one for one, _ in links], np.int32),
+        np.array([two for _, two in links], np.int32),
+        np.array(friction),
+        np.array(restitution),
+        {
+            family: {name: np.array([row[k] for row in table], np.int32) for k, name in enumerate(PAIR)}
+            for family, table in pairs.items()
+        },
+        {
+            family: {
+                "at": np.array([row[0] for row in table], float),
+                "swell": np.array([row[1] for row in table]),
+                "capsule": np.array([row[2] for row in table], np.int32),
+            }
+            for family, table in knobs.items()
+        },
+    )
+
+
+def _knobs(shape: Shape, hull: Hull | None) -> list[Knob]:
+    """Round points of a shape: shares of its size, share of its radius, whether the size is (radius, half length)."""
+    if shape.kind == SPHERE:
+        return [((0.0, 0.0, 0.0), 1.0, 0)]
+    if shape.kind == CAPSULE:
+        return [((0.0, 0.0, end), 1.0, 1) for end in (-1.0, 1.0)]
+    assert hull is not None
+    return [(vertex, 0.0, int(shape.kind == CYLINDER)) for vertex in hull.vertices]
+
+
+def _meet(tree: TreeArrays, a: Found, b: Found) -> bool:
+    """Whether two shapes may touch: their groups, the words of their robots, and joints between them decide."""
+    one, two = a.shape, b.shape
+    if a.link == b.link or not (tree.yields[a.link] or tree.yields[b.link]):
+        return False
+    if not (one.mask & two.group and two.mask & one.group) or one.kind in b.without or two.kind in a.without:
+        return False
+    if a.robot is not b.robot or a.robot is None:
+        return True
+    if frozenset((a.body, b.body)) in a.robot.robot.excluded:
+        return False
+    if stands_by(a, b):
+        return True
+    return a.robot.self_collision and _parent(tree, a.link) != b.link and _parent(tree, b.link) != a.link
+
+
+def stands_by(a: Found, b: Found) -> bool:
+    """Whether one of two shapes stands in the world and belongs to no tree of the other's: a floor, a table."""
+    return WORLD in (a.link, b.link) and (a.robot is not b.robot or a.root != b.root)
+
+
+def _parent(tree: TreeArrays, link: int) -> int:
+    """The link that a link hangs on, beyond joints of the same body; -1 above the world."""
+    if link == WORLD:
+        return -1
+    up = int(tree.parent[link - 1])
+    with_body = set(tree.body_link.tolist())
+    while up != WORLD and up not in with_body:
+        up = int(tree.parent[up - 1])
+    return up
+
+
+def _in_order(found: list[Found], a: int, b: int) -> tuple[int, int]:
+    """Two shapes in the order of the families, planes and terrain last."""
+    kinds = (found[a].shape.kind, found[b].shape.kind)
+    swapped = kinds[0] == TERRAIN or (kinds not in FAMILIES and kinds[::-1] in FAMILIES)
+    return (b, a) if swapped else (a, b)
+
+
+def _cannot_touch(a: Found, b: Found) -> ModelError:
+    fixes = ["other shapes in their place", "Shape(collides=False)", "groups and masks that keep them apart"]
+    if GROUND in (a.name, b.name):
+        kind = a.shape.kind if b.name == GROUND else b.shape.kind
+        fixes.insert(1, f"add_ground(without=[{kind!r}])")
+    elif a.robot is b.robot and not stands_by(a, b):
+        fixes.insert(1, "add_robot(self_collision=False)")
+    return ModelError(
+        f"{a.shape.kind} {a.name!r} and {b.shape.kind} {b.name!r} may meet but cannot touch each other",
+        expected=", ".join(f"{one} and {two}" for one, two in FAMILIES) + f", terrain and {', '.join(ON_TERRAIN)}",
+        fix=", or ".join(fixes),
+    )

@@ -1,0 +1,166 @@
+"""Whether the words about a robot make sense: numbers that are finite and possible, kinds that exist."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from kinema.errors import ModelError
+from kinema.scene import description
+from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mesh, Pose, Robot, Shape
+from kinema.scene.io.rigid import physical_inertia
+
+SIZES = {
+    description.PLANE: 0,
+    description.SPHERE: 1,
+    description.CAPSULE: 2,
+    description.CYLINDER: 2,
+    description.BOX: 3,
+    description.MESH: 0,
+    description.TERRAIN: 0,
+}
+"""How many numbers the size of a shape has, by kind."""
+
+JOINTS = (description.FIXED, description.REVOLUTE, description.PRISMATIC, description.BALL, description.FREE)
+CLOSURES = ("connect", "weld")
+NOT_NEGATIVE = ("armature", "damping", "stiffness", "friction")
+MAY_BE_INFINITE = ("effort", "velocity")
+
+
+def check_robot(name: str, robot: Robot) -> None:
+    """Raise ModelError unless all numbers and kinds of a robot can be simulated; says which part has which value.
+
+    Names and the tree that they make are looked at when the tree is built.
+
+    Args:
+        name: Of the robot in its scene, for messages.
+        robot: From words or a reader.
+    """
+    for body in robot.bodies:
+        _check_body(f"{name}/{body.name}", body)
+        for joint in body.joints:
+            _check_joint(f"{name}/{joint.name}", joint)
+    for actuator in robot.actuators:
+        _check_actuator(f"{name}/{actuator.name}", actuator)
+    for closure in robot.closures:
+        _check_closure(f"{name}/{closure.name}", closure)
+
+
+def _check_body(name: str, body: Body) -> None:
+    _check_pose(f"the pose of body {name!r}", body.pose)
+    for number, shape in enumerate(body.shapes):
+        _check_shape(f"{name}/{shape.name or number}", shape)
+    for site in body.sites:
+        _check_pose(f"the pose of site {site.name!r} on body {name!r}", site.pose)
+    if body.mass is not None:
+        _check_mass(name, body.mass)
+
+
+def _check_mass(name: str, mass: MassProperties) -> None:
+    _check_not_negative(f"the mass of body {name!r}", mass.mass)
+    _check_finite(f"the centre of mass of body {name!r}", mass.com, 3)
+    _check_finite(f"the inertia of body {name!r}", mass.inertia, 6)
+    if any(mass.inertia):  # otherwise a point
+        xx, xy, xz, yy, yz, zz = mass.inertia
+        try:
+            physical_inertia(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), f"body {name!r}", thin=True)
+        except ModelError as error:
+            error.fix = "correct the numbers, or take them from shapes: kinema.scene.mass_properties.solid(...)"
+            raise
+
+
+def _check_joint(name: str, joint: Joint) -> None:
+    if joint.kind not in JOINTS:
+        fix = "kind='revolute', and no limits" if joint.kind in ("continuous", "hinge") else None
+        raise ModelError(f"joint {name!r} is of unknown kind", got=joint.kind, expected=", ".join(JOINTS), fix=fix)
+    single = joint.kind in (description.REVOLUTE, description.PRISMATIC)
+    if single and (len(joint.axis) != 3 or not 0 < np.linalg.norm(joint.axis) < np.inf):
+        raise ModelError(f"the axis of joint {name!r} has no direction", got=joint.axis, expected="a unit vector")
+    _check_finite(f"the anchor of joint {name!r}", joint.anchor, 3)
+    _check_finite(f"the rest of joint {name!r}", (joint.rest,), 1)
+    for word in (*NOT_NEGATIVE, *MAY_BE_INFINITE):
+        _check_not_negative(f"the {word} of joint {name!r}", getattr(joint, word), infinite=word in MAY_BE_INFINITE)
+    if joint.stiffness and not single:
+        raise ModelError(
+            f"{joint.kind} joint {name!r} has a spring, which only revolute and prismatic joints can have",
+            got=f"stiffness {joint.stiffness:g}",
+            expected="stiffness 0",
+            fix="three revolute joints in its place, each with a spring, or torques given to simulate",
+        )
+    if single:
+        _check_range(f"the limits of joint {name!r}", joint.lower, joint.upper)
+    if joint.mimic is not None:
+        _check_finite(f"what joint {name!r} follows", (joint.mimic.multiplier, joint.mimic.offset), 2)
+
+
+def _check_shape(name: str, shape: Shape) -> None:
+    if shape.kind not in SIZES:
+        raise ModelError(f"shape {name!r} is of unknown kind", got=shape.kind, expected=", ".join(SIZES))
+    _check_pose(f"the pose of shape {name!r}", shape.pose)
+    count, meshed = SIZES[shape.kind], shape.kind in (description.MESH, description.TERRAIN)
+    if not meshed and (len(shape.size) != count or not all(0 < length < math.inf for length in shape.size)):
+        expected = f"{count} positive {'number' if count == 1 else 'numbers'} [m]" if count else "no numbers"
+        raise ModelError(f"the size of {shape.kind} {name!r} is not usable", got=shape.size, expected=expected)
+    if meshed:
+        _check_mesh(f"{shape.kind} {name!r}", shape.mesh)
+    if shape.friction is not None:
+        _check_not_negative(f"the friction of shape {name!r}", shape.friction)
+    if shape.restitution is not None and not 0 <= shape.restitution <= 1:
+        what = f"the restitution of shape {name!r} is not usable"
+        raise ModelError(what, got=shape.restitution, expected="0 to 1, or None for the scene's")
+
+
+def _check_mesh(name: str, mesh: Mesh | None) -> None:
+    if mesh is None:
+        raise ModelError(f"{name} has no triangles", fix="Shape(..., mesh=kinema.read_obj(...))")
+    vertices, faces = np.asarray(mesh.vertices), np.asarray(mesh.faces)
+    if vertices.ndim != 2 or vertices.shape[1] != 3 or not len(vertices) or not np.isfinite(vertices).all():
+        got = vertices.shape if np.isfinite(vertices).all() else "numbers that are not finite"
+        raise ModelError(f"the vertices of {name} are not usable", got=got, expected="finite, shape (vertices, 3)")
+    if faces.ndim != 2 or faces.shape[1] != 3 or (faces.size and not 0 <= faces.min() <= faces.max() < len(vertices)):
+        got = f"shape {faces.shape}, {len(vertices)} vertices"
+        raise ModelError(f"the faces of {name} are not usable", got=got, expected="numbers of vertices, (faces, 3)")
+
+
+def _check_actuator(name: str, actuator: Actuator) -> None:
+    _check_finite(f"the gear of actuator {name!r}", (actuator.gear,), 1)
+    for word in ("kp", "kd"):
+        _check_not_negative(f"{word} of actuator {name!r}", getattr(actuator, word))
+    _check_not_negative(f"the force of actuator {name!r}", actuator.force, infinite=True)
+    _check_range(f"the bounds of actuator {name!r}", actuator.lower, actuator.upper)
+
+
+def _check_closure(name: str, closure: Closure) -> None:
+    if closure.kind not in CLOSURES:
+        raise ModelError(f"loop {name!r} is of unknown kind", got=closure.kind, expected=", ".join(CLOSURES))
+    for pose in (closure.first_pose, closure.second_pose):
+        _check_pose(f"a pose of loop {name!r}", pose)
+
+
+def _check_pose(what: str, pose: Pose) -> None:
+    _check_finite(f"the position in {what}", pose.position, 3)
+    _check_finite(f"the rotation in {what}", pose.rotation, 4)
+    if not any(pose.rotation):
+        what, expected = f"the rotation in {what} is none", "a unit quaternion (w, x, y, z)"
+        raise ModelError(what, got=pose.rotation, expected=expected, fix="(1, 0, 0, 0) turns nothing")
+
+
+def _check_finite(what: str, given: Sequence[float], count: int) -> None:
+    if len(given) != count or not all(map(math.isfinite, given)):
+        got, expected = given if count > 1 else given[0], f"{count} finite numbers" if count > 1 else "a finite number"
+        raise ModelError(f"{what} is not usable", got=got, expected=expected)
+
+
+def _check_not_negative(what: str, given: float, infinite: bool = False) -> None:
+    if math.isnan(given) or given < 0 or (given == math.inf and not infinite):
+        expected = "zero or more" if infinite else "zero or more, and finite"
+        raise ModelError(f"{what} is not usable", got=given, expected=expected)
+
+
+def _check_range(what: str, lower: float, upper: float) -> None:
+    if not lower <= upper or lower == math.inf or upper == -math.inf:
+        problem = "are upside down" if lower > upper else "are not usable"
+        expected = "lower <= upper; -inf and inf for none"
+        raise ModelError(f"{what} {problem}", got=f"lower {lower:g}, upper {upper:g}", expected=expected)

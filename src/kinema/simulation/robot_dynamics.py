@@ -1,0 +1,252 @@
+"""The classical functions of robot dynamics, differentiable, for one world or a batch.
+
+Velocities of free and ball joints are those of their link in the link's own axes, angular part first; forces and
+accelerations likewise. Spatial quantities that are returned are in world axes, angular part first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from kinema.dynamics.report import total_momentum
+from kinema.dynamics.rnea_crba import add_scaled, dense_matrix
+from kinema.errors import InputError
+from kinema.kinematics.tree import link_velocities, report_links
+from kinema.lang import Float, mat33, vec3
+from kinema.lang.autograd.rollout import rollout
+from kinema.lang.programs.program import PARAMETER, Program, Ref
+from kinema.math import Force, Motion
+from kinema.model.model import Model, expect_model
+from kinema.simulation.tree_dynamics import TreeProgram, articulated_pays
+
+Params = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class BodyPoses:
+    """Poses of bodies in the world: position [m], shape (*batch, bodies, 3); rotation R_WB, (*batch, bodies, 3, 3)."""
+
+    position: Tensor
+    rotation: Tensor
+
+
+def forward_kinematics(model: Model, q: Tensor, params: Params | None = None) -> BodyPoses:
+    """Poses of all bodies, in the order of `model.bodies`.
+
+    Args:
+        model: The model.
+        q: Coordinates, shape (*batch, nq).
+        params: Numbers in place of the model's own, see `Model.parameters`.
+
+    Gradients:
+        Exact, to q (quaternions are normalised first: nothing flows along them) and to the joints' offsets and axes.
+    """
+    return _body_poses(model, _links(model, q, params))
+
+
+def body_jacobian(model: Model, q: Tensor, body: str, params: Params | None = None) -> Tensor:
+    """The Jacobian of a body, shape (*batch, 6, nv): J v is its angular velocity and the velocity of its origin.
+
+    Gradients:
+        Exact, to q and to the joints' offsets and axes.
+    """
+    if body not in model.bodies:
+        raise InputError(f"the model has no body {body!r}", expected=", ".join(model.bodies) or "an empty scene")
+    at, tree = model.bodies.index(body), model.tree
+    link = int(tree.body_link[at])
+    found = _links(model, q, params)
+    angular, linear = found["motions"].split(3, -1)
+    if link == 0:
+        return torch.zeros_like(found["motions"]).transpose(-1, -2)
+    origin = found["positions"][..., int(tree.root[link - 1]), :]
+    arm = _body_poses(model, found).position[..., at, :] - origin
+    linear = linear + torch.linalg.cross(angular, arm.unsqueeze(-2).expand_as(angular))
+    last = int(tree.v_start[link - 1] + tree.dofs[link - 1] - 1)
+    moving = torch.zeros(model.nv, 1, dtype=torch.bool)
+    moving[tree.above[tree.row[last] : tree.row[last] + tree.depth[last] + 1].tolist()] = True
+    whole = torch.cat([angular, linear], -1)
+    return torch.where(moving, whole, torch.zeros_like(whole)).transpose(-1, -2)
+
+
+def centre_of_mass(model: Model, q: Tensor, params: Params | None = None) -> Tensor:
+    """Centre of mass of all bodies that move [m], shape (*batch, 3).
+
+    Gradients:
+        Exact, to q, offsets, axes, masses and centres of mass.
+    """
+    mass, centres = _centres(model, q, params)
+    return (mass.unsqueeze(-1) * centres).sum(-2) / mass.sum(-1, keepdim=True)
+
+
+def momentum(model: Model, q: Tensor, v: Tensor, about: Tensor | None = None, params: Params | None = None) -> Tensor:
+    """Momentum of all bodies in world axes, shape (*batch, 6): angular [kg m^2/s], then linear [kg m/s].
+
+    The inertia of drives (armature) has no part in it.
+
+    Args:
+        model: The model.
+        q: Coordinates, shape (*batch, nq).
+        v: Velocities, shape (*batch, nv).
+        about: Point that the angular part is about [m], shape (*batch, 3); the centre of mass by default.
+        params: Numbers in place of the model's own, see `Model.parameters`.
+
+    Gradients:
+        Exact, to q, v, the point, offsets, axes, masses, centres of mass and inertias.
+    """
+
+    def build(p: Program, parts: TreeProgram) -> None:
+        v, point = p.parameter("v", Float, model.nv), p.parameter("about", Float, 3)
+        V = p.scratch("V", Motion, len(model.joints) + 1)
+        parts.kinematics(p.parameter("q", Float, model.nq))
+        p.call(link_velocities, parts.tree, parts.S, v, V)
+        p.call(total_momentum, parts.tree, parts.inertia, V, parts.p, point, p.output("out", Force, 1))
+
+    point = centre_of_mass(model, q, params) if about is None else about
+    return _evaluate(model, "momentum", build, {"q": q, "v": v, "about": point}, params)["out"].squeeze(-2)
+
+
+def potential_energy(model: Model, q: Tensor, params: Params | None = None) -> Tensor:
+    """Energy of gravity, -m g.c over all bodies that move [J], shape (*batch,); springs are not part of it.
+
+    Gradients:
+        Exact, to q, offsets, axes, masses, centres of mass and gravity.
+    """
+    mass, centres = _centres(model, q, params)
+    gravity = model.resolve(params)["gravity"]
+    return -(mass * (centres * gravity.unsqueeze(-2)).sum(-1)).sum(-1)
+
+
+def kinetic_energy(model: Model, q: Tensor, v: Tensor, params: Params | None = None) -> Tensor:
+    """v.M(q) v / 2 [J], shape (*batch,); drives included.
+
+    Gradients:
+        Exact, to q, v and every geometric and inertial number.
+    """
+    model.check_tensor("v", v, model.nv)
+    return 0.5 * (v * (mass_matrix(model, q, params) @ v.unsqueeze(-1)).squeeze(-1)).sum(-1)
+
+
+def mass_matrix(model: Model, q: Tensor, params: Params | None = None) -> Tensor:
+    """The mass matrix M(q), drives included, shape (*batch, nv, nv) [kg m^2, kg m, kg].
+
+    Gradients:
+        Exact, to q and every geometric and inertial number.
+    """
+
+    def build(p: Program, parts: TreeProgram) -> None:
+        parts.kinematics(p.parameter("q", Float, model.nq))
+        M = p.scratch("M", Float, len(model.tree.above))
+        parts.mass_matrix(M)
+        p.call(dense_matrix, parts.branches, M, p.output("out", Float, model.nv**2))
+
+    return _evaluate(model, "mass_matrix", build, {"q": q}, params)["out"].unflatten(-1, (model.nv, model.nv))
+
+
+def inverse_dynamics(model: Model, q: Tensor, v: Tensor, acceleration: Tensor, params: Params | None = None) -> Tensor:
+    """Joint forces tau = M(q) a + bias(q, v) that give an acceleration, shape (*batch, nv) [N m, N].
+
+    The bias is made of Coriolis, centrifugal and gyroscopic forces and gravity. Springs, dampers and friction of the
+    joints are not part of it; the inertia of their drives is part of M.
+
+    Gradients:
+        Exact, to q, v, acceleration, gravity and every geometric and inertial number.
+    """
+
+    def build(p: Program, parts: TreeProgram) -> None:
+        v, a, tau = (_numbers(p, kind, name, model.nv) for kind, name in (("in", "v"), ("in", "a"), ("", "tau")))
+        parts.kinematics(p.parameter("q", Float, model.nq))
+        parts.inverse_dynamics(v, a, tau)
+        p.call(add_scaled, tau, parts.armature, a, p.output("out", Float, model.nv))
+
+    return _evaluate(model, "inverse_dynamics", build, {"q": q, "v": v, "a": acceleration}, params)["out"]
+
+
+def forward_dynamics(model: Model, q: Tensor, v: Tensor, tau: Tensor, params: Params | None = None) -> Tensor:
+    """Accelerations M(q)^-1 (tau - bias(q, v)), shape (*batch, nv) [rad/s^2, m/s^2].
+
+    The inverse of `inverse_dynamics`: springs, dampers and friction of the joints are not part of it.
+
+    Gradients:
+        Exact, to q, v, tau, gravity and every geometric and inertial number.
+    """
+
+    def build(p: Program, parts: TreeProgram) -> None:
+        v, tau = _numbers(p, "in", "v", model.nv), _numbers(p, "in", "tau", model.nv)
+        net, found = (_numbers(p, "", name, model.nv) for name in ("net", "found"))
+        zero, minus = (p.constant(name, Float, [x] * model.nv) for name, x in (("zero", 0.0), ("minus", -1.0)))
+        parts.kinematics(p.parameter("q", Float, model.nq))
+        bias = parts.bias(v, zero, articulated_pays(model.tree))
+        p.call(add_scaled, tau, minus, bias, net)
+        parts.accelerate(net, parts.armature, found)
+        p.call(add_scaled, found, zero, zero, p.output("out", Float, model.nv))
+
+    return _evaluate(model, "forward_dynamics", build, {"q": q, "v": v, "tau": tau}, params)["out"]
+
+
+# -- programs of one step ------------------------------------------------------------------------------------------
+
+_PROGRAMS: WeakKeyDictionary[Model, dict[str, Program]] = WeakKeyDictionary()
+
+
+def _numbers(p: Program, kind: str, name: str, count: int) -> Ref:
+    return p.parameter(name, Float, count) if kind == "in" else p.scratch(name, Float, count)
+
+
+def _evaluate(
+    model: Model,
+    name: str,
+    build: Callable[[Program, TreeProgram], None],
+    inputs: Mapping[str, Tensor],
+    params: Params | None,
+) -> dict[str, Tensor]:
+    """The outputs of a program that is run for one step; it is made at the first call for this model."""
+    expect_model(model)
+    known = _PROGRAMS.setdefault(model, {})
+    if name not in known:
+        program = Program(name)
+        build(program, TreeProgram(program, model.tree))
+        known[name] = program
+    program = known[name]
+    for given, tensor in inputs.items():
+        model.check_tensor(given, tensor, program.buffers[given].length)
+    wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
+    arrays = {n: a for n, a in model.resolve(params).items() if n in wanted}
+    outputs = [b.name for b in program.buffers.values() if b.kind == "output"]
+    found = rollout(program, 1, {}, {**inputs, **arrays}, record=outputs, progress=False).outputs
+    model.check_quaternions(inputs["q"])  # now that the rollout has accepted the tensor
+    return {n: t.squeeze(-1 - len(program.buffers[n].shape)) for n, t in found.items()}
+
+
+def _links(model: Model, q: Tensor, params: Params | None) -> dict[str, Tensor]:
+    """Poses of links and motions of degrees of freedom."""
+    expect_model(model)
+    links = len(model.joints) + 1
+
+    def build(p: Program, parts: TreeProgram) -> None:
+        parts.kinematics(p.parameter("q", Float, model.nq))
+        rotations, positions = p.output("rotations", mat33, links), p.output("positions", vec3, links)
+        motions = p.output("motions", Motion, model.nv)
+        p.call(report_links, parts.R, parts.p, parts.S, rotations, positions, motions)
+
+    return _evaluate(model, "links", build, {"q": q}, params)
+
+
+def _body_poses(model: Model, links: dict[str, Tensor]) -> BodyPoses:
+    tree = model.tree
+    at = tree.body_link.tolist()
+    R, p = links["rotations"][..., at, :, :], links["positions"][..., at, :]
+    offset, rotation = (torch.tensor(a, dtype=model.dtype) for a in (tree.body_offset, tree.body_rotation))
+    return BodyPoses(p + (R @ offset.unsqueeze(-1)).squeeze(-1), R @ rotation)
+
+
+def _centres(model: Model, q: Tensor, params: Params | None) -> tuple[Tensor, Tensor]:
+    """Masses and centres of mass in the world of the bodies that move."""
+    poses, arrays = forward_kinematics(model, q, params), model.resolve(params)
+    centres = poses.position + (poses.rotation @ arrays["com"].unsqueeze(-1)).squeeze(-1)
+    moving = torch.tensor(model.tree.body_link > 0)
+    return arrays["mass"][..., moving], centres[..., moving, :]

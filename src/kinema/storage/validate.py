@@ -1,0 +1,196 @@
+"""Whether the arrays of a model fit together: native code trusts their shapes and indices, a file is not trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from kinema.model.actuators import KINDS as ACTUATORS
+from kinema.model.broad_phase import FAMILIES, ON_TERRAIN, PAIR
+from kinema.model.model import Model
+from kinema.model.tree import BALL, COORDINATES, DOFS, add_branches
+from kinema.scene.convex_hull import Hull
+from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN, Mesh
+from kinema.storage.rules import require, require_indices, require_reals
+from kinema.storage.validate_matter import check_matter
+
+KINDS = (PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN)
+WITH_CORNERS = (BOX, CYLINDER, MESH)
+PLACES = dict(FAMILIES.values()) | dict(ON_TERRAIN.values())
+
+
+def check_model(model: Model) -> None:
+    """Raise ModelError unless shapes, types and ranges of all arrays are as `compile` makes them."""
+    require(model.dtype in (torch.float32, torch.float64), "dtype")
+    require_reals("gravity", model.gravity, (3,))
+    _check_tree(model)
+    _check_constraints(model)
+    _check_actuators(model)
+    _check_sites(model)
+    _check_shapes(model)
+    _check_visuals(model)
+    _check_candidates(model)
+    check_matter(model)
+
+
+def _check_tree(model: Model) -> None:
+    tree = model.tree
+    joints, bodies = len(tree.joints), len(tree.bodies)
+    require(len({*tree.joints}) == joints and len({*tree.bodies}) == bodies, "names of joints and bodies")
+    require_indices("kind", tree.kind, (joints,), len(DOFS))
+    require_indices("parent", tree.parent, (joints,), joints)
+    require((tree.parent <= np.arange(joints)).all(), "parent")
+    counts, sizes = [DOFS[k] for k in tree.kind], [COORDINATES[k] for k in tree.kind]
+    root: list[int] = []
+    for i, parent in enumerate(tree.parent):
+        root.append(root[parent - 1] if parent else i + 1)
+    _same("root", tree.root, root)
+    _same("dofs", tree.dofs, counts)
+    _same("q_start", tree.q_start, np.cumsum([0, *sizes])[:-1])
+    _same("v_start", tree.v_start, np.cumsum([0, *counts])[:-1])
+    again = replace(tree)
+    add_branches(again)
+    for name in ("row", "depth", "last", "above"):
+        _same(name, getattr(tree, name), getattr(again, name))
+    require_indices("body_link", tree.body_link, (bodies,), joints + 1)
+    for names, count in ((("offset", "axis"), joints), (("body_offset", "com"), bodies)):
+        for name in names:
+            require_reals(name, getattr(tree, name), (count, 3))
+    require_reals("rotation", tree.rotation, (joints, 3, 3))
+    require_reals("body_rotation", tree.body_rotation, (bodies, 3, 3))
+    require_reals("mass", tree.mass, (bodies,))
+    require_reals("inertia", tree.inertia, (bodies, 6))
+    require((tree.mass >= 0).all(), "mass")
+    for name in ("armature", "damping", "stiffness", "rest"):
+        require_reals(name, getattr(tree, name), (sum(counts),))
+    require_reals("q", tree.q, (sum(sizes),))
+    require_indices("prescribed", tree.prescribed, (joints,), 2)
+
+
+def _check_constraints(model: Model) -> None:
+    rows, nv, nq, links = model.constraints, model.nv, model.nq, len(model.joints) + 1
+    single: dict[str, int | tuple[int, ...]] = {"dof": nv, "leader": nv, "q": nq, "leader_q": nq}
+    single["ball"] = 2
+    single |= dict.fromkeys(("multiplier", "offset", "friction", "lower", "upper"), ())
+    loop: dict[str, int | tuple[int, ...]] = {"first": links, "second": links, "welded": 2}
+    loop |= {f"{end}_place": (3,) for end in ("first", "second")}
+    loop |= {f"{end}_turn": (3, 3) for end in ("first", "second")}
+    tables = (
+        ("followers", rows.followers, rows.follower_names, single, "dof leader q leader_q multiplier offset"),
+        ("rubbing", rows.rubbing, rows.rubbing_names, single, "dof friction"),
+        ("limits", rows.limits, rows.limit_names, single, "dof q lower upper ball"),
+        ("loops", rows.loops, rows.loop_names, loop, " ".join(loop)),
+    )
+    for table, arrays, names, rules, wanted in tables:
+        require(set(arrays) == set(wanted.split()), f"the arrays of {table}")
+        for name, array in arrays.items():
+            rule = rules[name]
+            if isinstance(rule, int):
+                require_indices(f"{table}/{name}", array, (len(names),), rule)
+            else:
+                require_reals(f"{table}/{name}", array, (len(names), *rule))
+    balls, tree = rows.limits["ball"] > 0, model.tree
+    starts = set(zip(tree.v_start[tree.kind == BALL], tree.q_start[tree.kind == BALL], strict=True))
+    limited = set(zip(rows.limits["dof"][balls], rows.limits["q"][balls], strict=True))
+    require(limited <= starts and (np.diff(rows.limits["ball"]) >= 0).all(), "limits of ball joints")
+
+
+def _check_actuators(model: Model) -> None:
+    actuators, count = model.actuators, len(model.actuators.names)
+    for name, below in (("dof", model.nv), ("q", model.nq), ("kind", len(ACTUATORS))):
+        require_indices(f"actuators/{name}", getattr(actuators, name), (count,), below)
+    for name in ("gear", "kp", "kd", "lower", "upper", "force"):
+        require_reals(f"actuators/{name}", getattr(actuators, name), (count,))
+
+
+def _check_sites(model: Model) -> None:
+    sites, count = model.sites, len(model.sites.names)
+    require_indices("sites/link", sites.link, (count,), len(model.joints) + 1)
+    require_reals("sites/offset", sites.offset, (count, 3))
+    require_reals("sites/rotation", sites.rotation, (count, 3, 3))
+
+
+def _check_shapes(model: Model) -> None:
+    shapes, count = model.shapes, len(model.shapes.names)
+    require({*shapes.kind} <= {*KINDS} and len(shapes.kind) == count, "kinds of shapes")
+    require_indices("shapes/link", shapes.link, (count,), len(model.joints) + 1)
+    for name, shape in (("offset", (3,)), ("rotation", (3, 3)), ("size", (3,))):
+        require_reals(f"shapes/{name}", getattr(shapes, name), (count, *shape))
+    for name in ("reach", "friction", "restitution"):
+        require_reals(f"shapes/{name}", getattr(shapes, name), (count,))
+    require(len(shapes.hulls) == len(shapes.meshes) == count, "hulls and meshes of shapes")
+    for kind, mesh, hull in zip(shapes.kind, shapes.meshes, shapes.hulls, strict=True):
+        require((mesh is not None) == (kind == TERRAIN), "meshes of terrain")
+        if mesh is not None:
+            _check_mesh(mesh)
+        if hull is not None:
+            _check_hull(hull)
+
+
+def _check_visuals(model: Model) -> None:
+    visuals, count = model.visuals, len(model.visuals.names)
+    require({*visuals.kind} <= {*KINDS} and len(visuals.kind) == len(visuals.meshes) == count, "kinds of visuals")
+    require_indices("visuals/body", visuals.body + np.int32(1), (count,), len(model.bodies) + 1)
+    require_indices("visuals/shape", visuals.shape + np.int32(1), (count,), len(model.shapes.names) + 1)
+    for name, shape in (("offset", (3,)), ("rotation", (3, 3)), ("size", (3,)), ("colour", (3,))):
+        require_reals(f"visuals/{name}", getattr(visuals, name), (count, *shape))
+    for kind, mesh in zip(visuals.kind, visuals.meshes, strict=True):
+        require((mesh is not None) == (kind in (MESH, TERRAIN)), "meshes of visuals")
+        if mesh is not None:
+            _check_mesh(mesh)
+
+
+def _check_mesh(mesh: Mesh) -> None:
+    corners = len(mesh.vertices)
+    require_reals("vertices", mesh.vertices, (corners, 3))
+    require(mesh.faces.ndim == 2 and mesh.faces.shape[1] == 3 and mesh.faces.dtype.kind in "iu", "faces")
+    require(((mesh.faces >= 0) & (mesh.faces < corners)).all(), "faces")
+
+
+def _check_hull(hull: Hull) -> None:
+    corners, faces = len(hull.vertices), len(hull.faces)
+    require_reals("corners of a hull", hull.vertices, (corners, 3))
+    require(corners >= 4 and faces >= 4, "corners and faces of a hull")
+    require(all(len(loop) >= 3 and all(0 <= c < corners for c in loop) for loop in hull.faces), "faces of a hull")
+    edges = hull.edges
+    require(edges.ndim == 2 and edges.shape[1] == 4 and edges.dtype.kind in "iu", "edges of a hull")
+    require(((edges >= 0) & (edges < [corners, corners, faces, faces])).all(), "edges of a hull")
+
+
+def _check_candidates(model: Model) -> None:
+    candidates, shapes, links = model.candidates, model.shapes, len(model.joints) + 1
+    count, kinds = len(candidates.names), model.shapes.kind
+    require_indices("candidates/first", candidates.first, (count,), links)
+    require_indices("candidates/second", candidates.second, (count,), links)
+    for name in ("friction", "restitution"):
+        require_reals(f"candidates/{name}", getattr(candidates, name), (count,))
+    taken = np.zeros(count, int)
+    for family, pairs in candidates.pairs.items():
+        name, _, terrain = family.partition(" ")
+        require(set(pairs) == set(PAIR) and name in PLACES, f"pairs {family!r}")
+        rows = pairs["first"].size
+        for which in ("first", "second"):
+            require_indices(f"{family}/{which}", pairs[which], (rows,), len(kinds))
+        require_indices(f"{family}/start", pairs["start"], (rows,), count - PLACES[name] + 1)
+        for a, b, start in zip(*(pairs[n].tolist() for n in PAIR), strict=True):
+            wanted = ON_TERRAIN.get(kinds[a]) if kinds[b] == TERRAIN else FAMILIES.get((kinds[a], kinds[b]))
+            require(wanted is not None and wanted[0] == name, f"pairs {family!r}")
+            require(terrain == (str(b) if kinds[b] == TERRAIN else ""), f"pairs {family!r}")
+            if "hull" in family:
+                cornered = [s for s in (a, b) if kinds[s] in WITH_CORNERS]
+                require(all(shapes.hulls[s] is not None for s in cornered), f"hulls of {family!r}")
+            taken[start : start + PLACES[name]] += 1
+        if terrain:
+            knobs = candidates.knobs.get(family, {})
+            require(set(knobs) == {"at", "swell", "capsule"}, f"knobs {family!r}")
+            require_reals(f"{family}/at", knobs["at"], (rows, 3))
+            require_reals(f"{family}/swell", knobs["swell"], (rows,))
+            require_indices(f"{family}/capsule", knobs["capsule"], (rows,), 2)
+    require((taken == 1).all(), "places of candidates")
+
+
+def _same(what: str, array: np.ndarray, wanted: Sequence[int] | np.ndarray) -> None:
+    require(array.dtype == np.int32 and np.array_equal(array, np.asarray(wanted, np.int32)), what)

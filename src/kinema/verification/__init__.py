@@ -1,0 +1,1 @@
+"""What verifies the engine: closed forms, twins in other engines, random scenes, secants, convergence."""
