@@ -21,9 +21,7 @@ from kinema.verification.secants import Case, measure, summarise
 
 native = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
-# Its mean gradients are right, single ones are not: docs/theory/switches.md says why, and `kinema verify` counts it.
-MISSED = {"box on several corners, e = 0"}
-RIGHT = [case for case in secants.CASES if not case.jumps and case.name not in MISSED]
+RIGHT = [case for case in secants.CASES if not case.jumps]
 
 
 def scene(case: Case) -> object:
@@ -33,16 +31,16 @@ def scene(case: Case) -> object:
 @native
 @pytest.mark.parametrize("case", [scene(case) for case in RIGHT])
 def test_mean_gradients_are_secants(case: Case):
-    """And single gradients are within a factor of 2 of the slope at a shorter time step, 95 % of them."""
+    """And 95 % of single gradients are within a factor of 2 of the slope at a shorter time step, known limits apart."""
     for found in secants.measure_all([case], both=not case.quick):
         assert found.within, found
-        assert found.single >= secants.SHARE, found
+        assert found.single >= secants.SHARE or case.limit, found
 
 
 def test_there_are_enough_scenes_and_names_are_theirs():
     names = [case.name for case in secants.CASES]
     assert len(names) == len(set(names)) and len(RIGHT) >= 30
-    assert set(names) >= MISSED
+    assert len([case for case in RIGHT if case.limit]) <= 1
     page = (Path(__file__).parents[2] / "docs/theory/switches.md").read_text()
     assert all(name in page for name in names)
 
@@ -111,7 +109,14 @@ def test_closed_forms_are_the_motion(closed: impacts.Closed, gravity: float, law
 # -- the command ------------------------------------------------------------------------------------------------------
 
 TASK = {"hard, e = 1": {"worst_error": 1e-3}}
-CURVES = {"scenes": 40, "within_2_percent": 40, "worst_relative_error": 0.01, "worst_scene": "golf", "failed": []}
+CURVES: dict[str, object] = {
+    "scenes": 40,
+    "within_2_percent": 40,
+    "worst_relative_error": 0.01,
+    "worst_scene": "golf",
+    "failed": [],
+    "known_limits": {},
+}
 ROBOTS = {"robots": 2, "worst_residual": 1e-12, "worst_gradient_error": 1e-9, "failed": []}
 
 

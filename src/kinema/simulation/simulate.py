@@ -449,6 +449,11 @@ def _shaped(name: str, recorded: Tensor) -> Tensor:
     return recorded.unflatten(-1, (-1, 3)) if name == "impulse" else recorded
 
 
+def _needless(model: Model) -> tuple[str, ...]:
+    """Of what is checked, what cannot go wrong: there is room for all contacts if all candidates touch."""
+    return ("missed",) if len(model.candidates) <= model.contact.most else ()
+
+
 def _step(model: Model, integrator: str, options: StepOptions) -> _Step:
     """The step of a model, kept for the next call."""
     if integrator not in INTEGRATORS:
@@ -469,7 +474,7 @@ def _step(model: Model, integrator: str, options: StepOptions) -> _Step:
         known[key] = _Step(
             program,
             tuple(name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER),
-            tuple(name for name in CHECKED if name in program.buffers),
+            tuple(name for name in CHECKED if name in program.buffers and name not in _needless(model)),
             model.kept_impulses,
             int(model.tree.dofs @ model.tree.prescribed),
         )
