@@ -143,6 +143,6 @@ def judge(found: dict[str, Any]) -> tuple[bool, str]:
     ok = error <= LIMIT and not curves["failed"] and not robots["failed"]
     told = f"task 1 off by {error:.1%} ({worst}, limit {LIMIT:.0%}); secants: {curves['within_2_percent']} of "
     told += f"{curves['scenes']} scenes within {secants.LIMIT:.0%}, worst {curves['worst_relative_error']:.1%} "
-    told += f"({curves['worst_scene']}), {len(curves['failed'])} failed, {len(curves['known_limits'])} known limits; convergence "
-    told += f"on {robots['robots']} robots: residual {robots['worst_residual']:.1e}, gradients "
+    told += f"({curves['worst_scene']}), {len(curves['failed'])} failed, {len(curves['known_limits'])} known limits; "
+    told += f"convergence on {robots['robots']} robots: residual {robots['worst_residual']:.1e}, gradients "
     return ok, told + f"{robots['worst_gradient_error']:.1e}"
