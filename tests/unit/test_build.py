@@ -54,42 +54,42 @@ class Compiler:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_as_many_at_a_time_as_there_are_processors(monkeypatch, threads):
-    compiler = Compiler(monkeypatch, threads)
+    stub = Compiler(monkeypatch, threads)
     found = compiler.libraries([*TEXTS, TEXTS[0]])  # the same one twice is compiled once
     assert found == [*TEXTS, TEXTS[0]]
-    assert sorted(compiler.begun) == sorted(TEXTS) and compiler.most == threads
+    assert sorted(stub.begun) == sorted(TEXTS) and stub.most == threads
 
 
 def test_after_an_error_nothing_more_is_begun(monkeypatch):
-    compiler = Compiler(monkeypatch, 2)
+    stub = Compiler(monkeypatch, 2)
 
     def work(text: str) -> None:
         if text == TEXTS[1]:
             raise BuildError("the C++ compiler failed")
         time.sleep(0.1)
 
-    monkeypatch.setattr(compiler, "work", work)
+    monkeypatch.setattr(stub, "work", work)
     with pytest.raises(BuildError, match="compiler failed"):
         compiler.libraries(TEXTS)
-    assert len(compiler.begun) <= 4 and not compiler._LOADED  # and not only after the first one is finished
+    assert len(stub.begun) <= 4 and not compiler._LOADED  # and not only after the first one is finished
 
 
 def test_an_interrupt_ends_what_has_not_begun(monkeypatch):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    compiler = Compiler(monkeypatch, 2)
+    stub = Compiler(monkeypatch, 2)
 
     def work(text: str) -> None:
         time.sleep(0.1)
         if text == TEXTS[0]:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # Ctrl-C, while the main thread waits
 
-    monkeypatch.setattr(compiler, "work", work)
+    monkeypatch.setattr(stub, "work", work)
     try:
         with pytest.raises(KeyboardInterrupt):
             compiler.libraries(TEXTS)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert len(compiler.begun) <= 6 and compiler.now == 0 and not compiler._LOADED
+    assert len(stub.begun) <= 6 and stub.now == 0 and not compiler._LOADED
 
 
 class Machine:
@@ -102,9 +102,9 @@ class Machine:
         monkeypatch.setattr(compiler, "run_compiler", self.run)
         monkeypatch.setattr(compiler.native, "load_runtime", lambda path: path.parent)
 
-    def become(self, *features: str, compiler: str | None = "g++") -> None:
+    def become(self, *features: str, gcc: str | None = "g++") -> None:
         self.patch.setattr(cpu, "features", lambda: frozenset(features))
-        self.patch.setattr(compiler, "compiler", lambda: compiler)
+        self.patch.setattr(compiler, "compiler", lambda: gcc)
         self.patch.setattr(compiler, "_LOADED", {})  # a new process
         self.patch.setattr(compiler.ctypes, "CDLL", lambda path: Path(path).parent)
 
@@ -165,7 +165,7 @@ def test_shipped_libraries_for_another_cpu_are_compiled_again(machine):
 
 
 def test_shipped_libraries_for_another_cpu_are_refused_without_a_compiler(machine):
-    machine.become("avx2", compiler=None)
+    machine.become("avx2", gcc=None)
     key = ship("avx2", "avx512f")
     with pytest.raises(BuildError, match=r"CPU features that this machine lacks: avx512f(.|\n)*install g\+\+"):
         compiler.find(key)
