@@ -59,7 +59,7 @@ def cloth() -> Tensor:
     material = kn.Cloth(density=0.3, mu=150.0, lam=150.0, viscosity=0.01, bending=1e-4, bending_damping=2e-7)
     skin = kn.Skin(radius=0.012, k_e=200.0, k_d=0.1, k_f=0.1, friction=0.4)
     scene.add_cloth(sheet(1.0, 1.0, squares=(50, 50)), "blanket", material=material, skin=skin, pos=(0.05, 0.0, 0.6))
-    path = kn.simulate(kn.compile(scene), steps=5200, dt=1.25e-4, progress=False)
+    path = kn.simulate(kn.compile(scene), steps=5200, dt=1.25e-4)
     woven = kn.Material(torch.ones(3), stripes(256), specular=0.02)
     camera = kn.Camera.look_at((0.9, -2.6, 1.5), (0.03, 0.0, 0.22), fov=0.42, size=(420, 380))
     frames = [path.x[k] for k in (1700, 2600, 5200)]
@@ -89,7 +89,7 @@ def soft_gears() -> Tensor:
     scene.add_solid(wheel, "lower", material=material, skin=skin, pos=(0.0, 0.0, 0.262), rot=(half, half, 0.0, 0.0))
     upper = {"pos": (0.10, 0.0, 0.80), "rot": (half, half, 0.0, 0.0), "velocity": (0.0, 0.0, -2.0)}
     scene.add_solid(wheel, "upper", material=material, skin=skin, **upper)
-    path = kn.simulate(kn.compile(scene), steps=2400, dt=5e-5, progress=False)
+    path = kn.simulate(kn.compile(scene), steps=2400, dt=5e-5)
     camera = kn.Camera.look_at((1.0, -2.6, 1.15), (0.06, 0.0, 0.42), fov=0.44, size=(420, 460))
     frames = [path.x[k] for k in (0, 1100, 2400)]
     return beside(kn.render(path.model, camera, x=x, shadows=True, **FINE) for x in frames)

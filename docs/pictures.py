@@ -119,7 +119,7 @@ def car_friction() -> Any:
     figure, panels = _figure("How slippery is the road? Friction from where a car is after a second", (1, 1))
     grid = torch.linspace(0.002, 0.08, 25, dtype=torch.float64)
     for axes, car in zip(panels, example.MODEL, strict=True):
-        distance = [example.drive(car, mu).q_end[0].item() for mu in grid]
+        distance = [example.drive(car, mu).end.q[0].item() for mu in grid]
         axes.plot(grid, distance, color=BLUE, label="distance [m]")
         found = np.array(example.fit(car))
         axes.plot(found[:, 1], found[:, 0], "o", ms=5, color=ORANGE, label="iterations")

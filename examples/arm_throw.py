@@ -34,7 +34,7 @@ model = kn.compile(scene)
 def plan() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Start (nq,), controls of the servos (END, 9) and forces (END, nv) of the nominal swing."""
     back, forth = torch.tensor(SWINGS, dtype=torch.float64)
-    start = model.initial_coordinates()
+    start = model.initial_state().q
     start[:7], start[7:9] = back, RADIUS
     bodies, hand = kn.forward_kinematics(model, start), model.bodies.index("arm/hand")
     start[9:12] = bodies.position[hand] + bodies.rotation[hand, :, 2] * (PALM + PAD / 2)
@@ -57,7 +57,9 @@ def throw(added: torch.Tensor) -> kn.Trajectory:
     """The throw with torques (RELEASE, 7) [N m] on top of the nominal ones."""
     tau, rest = NOMINAL.clone(), torch.zeros(model.nv, dtype=torch.float64)
     tau[:RELEASE, :7] += added
-    return kn.simulate(model, START, rest, tau, CONTROLS, steps=END, dt=DT, record=["impulse"], progress=False)
+    return kn.simulate(
+        model, kn.State(START, rest), u=kn.Control(u=CONTROLS, tau=tau), steps=END, dt=DT, record=["impulse"]
+    )
 
 
 def landing(path: kn.Trajectory) -> torch.Tensor:

@@ -29,7 +29,7 @@ def bend(material: torch.Tensor) -> torch.Tensor:
     params = {
         f"beam/{name}": number.expand(len(mesh.corners)) for name, number in zip(("mu", "lam"), material, strict=True)
     }
-    return kn.simulate(model, params=params, steps=STEPS, dt=DT, progress=False).x
+    return kn.simulate(model, params=params, steps=STEPS, dt=DT).x
 
 
 def seen(path: torch.Tensor) -> torch.Tensor:

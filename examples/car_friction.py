@@ -50,8 +50,8 @@ def drive(car: str, mu: torch.Tensor) -> kn.Trajectory:
     v = torch.zeros(model.nv, dtype=torch.float64)
     v[3] = SPEED
     params = {"friction": mu.expand(len(model.candidates.names))}
-    start, steps = model.initial_coordinates(), round(TIME / DT)
-    return kn.simulate(model, start, v, steps=steps, dt=DT, params=params, progress=False)
+    start, steps = model.initial_state().q, round(TIME / DT)
+    return kn.simulate(model, kn.State(start, v), steps=steps, dt=DT, params=params)
 
 
 def fit(car: str, iterations: int = 10) -> list[tuple[float, float]]:
@@ -62,7 +62,7 @@ def fit(car: str, iterations: int = 10) -> list[tuple[float, float]]:
     mu = torch.tensor(0.002, dtype=torch.float64, requires_grad=True)
     found = []
     for _ in range(iterations):
-        distance = drive(car, mu).q_end[0]
+        distance = drive(car, mu).end.q[0]
         found.append((distance.item(), mu.item()))
         (slope,) = torch.autograd.grad(distance, mu)
         error = distance.detach() - TARGET[car]

@@ -28,7 +28,7 @@ def covered() -> Robot:
 scene = kn.Scene()
 scene.add_ground(without=["box", "capsule"])  # trunk and legs never reach it
 scene.add_robot(covered(), "dog", pos=(0.0, 0.0, -0.02))
-standing = kn.simulate(kn.compile(scene), steps=4000, dt=2e-3, progress=False).q_end
+standing = kn.simulate(kn.compile(scene), steps=4000, dt=2e-3).end.q
 scene.add_cloth(
     sheet(0.8, 0.6, squares=(20, 15)),
     "blanket",
@@ -42,7 +42,7 @@ model = kn.compile(scene)
 def fall(density: torch.Tensor) -> kn.Trajectory:
     """The fall; density [kg/m^2], a number."""
     params = {"blanket/density": density.expand(model.matter.elements)}
-    return kn.simulate(model, standing, params=params, steps=STEPS, dt=DT, progress=False)
+    return kn.simulate(model, kn.State(standing), params=params, steps=STEPS, dt=DT)
 
 
 def seen(path: kn.Trajectory) -> torch.Tensor:
@@ -85,9 +85,9 @@ def check() -> None:
     assert abs(fit()[-1][1] / TRUE - 1.0) < 1e-3
     density = torch.tensor(TRUE, dtype=torch.float64, requires_grad=True)
     path = fall(density)
-    assert path.x_end[:, 2].max() > 0.45 and 0.1 < path.x_end[:, 2].min() < 0.35, "on the trunk, and down its sides"
-    (slope,) = torch.autograd.grad(path.q_end[2], density)
-    more, less = (fall(density.detach() + side * 1e-5).q_end[2] for side in (1, -1))
+    assert path.end.x[:, 2].max() > 0.45 and 0.1 < path.end.x[:, 2].min() < 0.35, "on the trunk, and down its sides"
+    (slope,) = torch.autograd.grad(path.end.q[2], density)
+    more, less = (fall(density.detach() + side * 1e-5).end.q[2] for side in (1, -1))
     assert abs((more - less) / 2e-5 / slope - 1.0) < 1e-5, ((more - less) / 2e-5, slope)
 
 

@@ -31,14 +31,14 @@ start = torch.tensor(arch.vertices + [0.0, 0.0, HEIGHT], dtype=model.dtype)
 def throw(velocity: torch.Tensor, dt: float = DT) -> kn.Trajectory:
     """The throw; velocity [m/s], shape (3,)."""
     steps = round(STEPS * DT / dt)
-    return kn.simulate(model, x=start, xd=velocity.expand_as(start), steps=steps, dt=dt, progress=False)
+    return kn.simulate(model, kn.State(x=start, xd=velocity.expand_as(start)), steps=steps, dt=dt)
 
 
 def optimise(iterations: int = 15, rate: float = 4.0) -> tuple[torch.Tensor, list[list[float]]]:
     """Gradient descent, by at most 0.5 m/s, until within 1 cm; returns velocity [m/s] and places [m] by iteration."""
     velocity, centres = GUESS.clone().requires_grad_(), []
     for _ in range(iterations):
-        centre = throw(velocity).x_end.mean(0)[:2]
+        centre = throw(velocity).end.x.mean(0)[:2]
         centres.append(centre.tolist())
         if (centre - TARGET).norm() < 0.01:
             break
@@ -65,8 +65,8 @@ def check() -> None:
     velocity, centres = optimise()
     assert (torch.tensor(centres[-1]) - TARGET).norm() < 0.01, centres
     end = throw(velocity)
-    assert end.x_end[:, 2].max() < 0.05 and end.xd_end.norm(dim=-1).max() < 0.1, "it lies, and lies still"
-    assert (throw(velocity, DT / 2).x_end.mean(0)[:2] - TARGET).norm() < 0.03
+    assert end.end.x[:, 2].max() < 0.05 and end.end.xd.norm(dim=-1).max() < 0.1, "it lies, and lies still"
+    assert (throw(velocity, DT / 2).end.x.mean(0)[:2] - TARGET).norm() < 0.03
 
 
 if __name__ == "__main__":

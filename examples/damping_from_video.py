@@ -22,7 +22,7 @@ GUESS = torch.full((3,), 0.5, dtype=torch.float64)
 scene = kn.Scene()
 scene.add_robot(arm(), pos=(0.0, 0.0, 1.4), rot=turn(math.pi, "y"))
 model = kn.compile(scene, torch.float64)
-start = model.initial_coordinates()
+start = model.initial_state().q
 start[:6] = torch.tensor([0.5, 1.2, 0.4, 1.0, 0.0, 0.8])  # [rad]
 camera = kn.Camera.look_at((0.6, -3.0, 0.9), (0.0, 0.0, 0.75), fov=0.62, size=(64, 64))
 
@@ -30,7 +30,7 @@ camera = kn.Camera.look_at((0.6, -3.0, 0.9), (0.0, 0.0, 0.75), fov=0.62, size=(6
 def swing(damping: torch.Tensor) -> kn.Trajectory:
     """The motion for the damping of shoulder, elbow and wrist [N m s/rad], shape (..., 3)."""
     params = {f"arm/{name}/damping": number for name, number in zip(JOINTS.values(), damping.unbind(-1), strict=True)}
-    return kn.simulate(model, start, params=params, steps=STEPS, dt=DT, progress=False)
+    return kn.simulate(model, kn.State(start), params=params, steps=STEPS, dt=DT)
 
 
 def film(damping: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ scene.add_ground()
 scene.add_robot(golfer())
 scene.add_robot(golf_ball(), pos=(TOUCH, 0.0, 0.0))
 model = kn.compile(scene)
-start, rest = model.initial_coordinates(), torch.zeros(model.nv, dtype=torch.float64)
+start, rest = model.initial_state().q, torch.zeros(model.nv, dtype=torch.float64)
 start[:3] = BACK
 grass = {"golf_ball/free/damping": torch.tensor([5e-5] * 3 + [0.0] * 3, dtype=torch.float64)}  # [N m s/rad], [N s/m]
 
@@ -43,7 +43,7 @@ def swing(torques: torch.Tensor) -> kn.Trajectory:
     """The whole putt; no torque after the swing."""
     u = torch.cat([torques, torch.zeros(STEPS - SWING, 3, dtype=torch.float64)])
     return kn.simulate(
-        model, start, rest, u=u, steps=STEPS, dt=DT, params=grass, record=["impulse", "position"], progress=False
+        model, kn.State(start, rest), u=u, steps=STEPS, dt=DT, params=grass, record=["impulse", "position"]
     )
 
 
@@ -52,7 +52,7 @@ def optimise(iterations: int = 50, rate: float = 50.0) -> tuple[torch.Tensor, li
     torques = guess().requires_grad_()
     ends: list[float] = []
     for _ in range(iterations):
-        ball = swing(torques).q_end[3:5]  # x and y
+        ball = swing(torques).end.q[3:5]  # x and y
         ends.append(ball[0].item())
         error = ball - torch.tensor([TARGET, 0.0], dtype=torch.float64)
         if error.norm() < 2e-3:
@@ -79,7 +79,7 @@ def check() -> None:
     putt = swing(torques)
     hits = putt.recorded["impulse"][:, model.candidates.names.index("golfer/head/head on golf_ball/ball/ball"), 0]
     assert int((hits > 0).sum()) >= 1 and abs(ends[-1] - TARGET) < 0.01, ends
-    assert putt.v_end[6:].norm() < 0.03, putt.v_end  # of the ball [m/s]
+    assert putt.end.v[6:].norm() < 0.03, putt.end.v  # of the ball [m/s]
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ model = kn.compile(scene)
 
 def grasp(forces: torch.Tensor) -> kn.Trajectory:
     """The grasp; forces of lift, left and right [N], shape (PARTS, 3)."""
-    return kn.simulate(model, u=forces.repeat_interleave(LONG, 0), steps=PARTS * LONG, dt=DT, progress=False)
+    return kn.simulate(model, u=forces.repeat_interleave(LONG, 0), steps=PARTS * LONG, dt=DT)
 
 
 def guess() -> torch.Tensor:
@@ -53,7 +53,7 @@ def guess() -> torch.Tensor:
 
 def errors(path: kn.Trajectory) -> torch.Tensor:
     """Height at the end and width from 0.2 s before on, less what they should be, and speed times 0.1 s [m]."""
-    x, speed = path.x[-4 * LONG :], path.xd_end[:, 2].mean()
+    x, speed = path.x[-4 * LONG :], path.end.xd[:, 2].mean()
     return torch.stack([x[-1, :, 2].mean() - HEIGHT, (x[:, -25:] - x[:, :25])[..., 0].mean() - WIDTH, 0.1 * speed])
 
 
@@ -88,9 +88,9 @@ def check() -> None:
     These are taken at the guess, where no vertex begins to touch within 1e-4 N: rounding is 1e-9, 1e-7 is asked for.
     """
     forces, course = optimise()
-    assert max(map(abs, course[-1])) < 1e-3 and grasp(forces).x_end[:, 2].min() > 0.1, course[-1]
+    assert max(map(abs, course[-1])) < 1e-3 and grasp(forces).end.x[:, 2].min() > 0.1, course[-1]
     path = grasp(forces := guess().requires_grad_())
-    assert path.x_end[:, 2].min() > 0.02  # held by the pads, off the ground
+    assert path.end.x[:, 2].min() > 0.02  # held by the pads, off the ground
     (slope,) = torch.autograd.grad(errors(path)[1], forces)
     more, less = (errors(grasp(guess() + side * slope / slope.norm()))[1] for side in (1e-4, -1e-4))
     assert abs((more - less) / 2e-4 / slope.norm() - 1.0) < 1e-7

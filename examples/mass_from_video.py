@@ -38,7 +38,7 @@ def throw(mass: torch.Tensor) -> kn.Trajectory:
     """The flight of mallets of some masses [kg], shape (...); all of them have the same shape and density within."""
     inertia = model.parameters("mallet/body/inertia")["mallet/body/inertia"]  # of 1 kg
     params = {"mallet/body/mass": mass, "mallet/body/inertia": mass.unsqueeze(-1) * inertia}
-    return kn.simulate(model, wrenches={"mallet/body": hit}, params=params, steps=STEPS, dt=DT, progress=False)
+    return kn.simulate(model, u=kn.Control(wrenches={"mallet/body": hit}), params=params, steps=STEPS, dt=DT)
 
 
 def film(mass: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,7 @@ def swing(controls: torch.Tensor, finer: int = 1) -> tuple[kn.Trajectory, torch.
     motor = MOTOR * controls.tanh().repeat_interleave(steps // INTERVALS)
     tau = torch.stack([motor] + [torch.zeros_like(motor)] * (LINKS - 1), -1)
     rest = torch.zeros(LINKS, dtype=torch.float64)
-    return kn.simulate(model, rest, rest, tau, steps=steps, dt=DT / finer, progress=False), tau
+    return kn.simulate(model, kn.State(rest, rest), u=kn.Control(tau=tau), steps=steps, dt=DT / finer), tau
 
 
 def tip(q: torch.Tensor) -> torch.Tensor:
@@ -47,7 +47,7 @@ def optimise(iterations: int = 100) -> tuple[torch.Tensor, list[float]]:
     def loss() -> torch.Tensor:
         optimiser.zero_grad()
         end, _ = swing(controls)
-        error = (tip(end.q_end) - UPRIGHT).square().sum() + 0.01 * end.v_end.square().sum()
+        error = (tip(end.end.q) - UPRIGHT).square().sum() + 0.01 * end.end.v.square().sum()
         error.backward()
         losses.append(error.item())
         return error.detach()
@@ -61,8 +61,8 @@ def audit(controls: torch.Tensor, finer: int) -> tuple[float, float, float, floa
     path, tau = swing(controls, finer)
     energy = kn.kinetic_energy(model, path.q, path.v) + kn.potential_energy(model, path.q)
     work = (tau * (path.v[1:] + path.v[:-1]) / 2).sum() * path.dt
-    miss = (tip(path.q_end) - UPRIGHT).norm()
-    return miss.item(), path.v_end.abs().max().item(), (energy[-1] - energy[0]).item(), work.item()
+    miss = (tip(path.end.q) - UPRIGHT).norm()
+    return miss.item(), path.end.v.abs().max().item(), (energy[-1] - energy[0]).item(), work.item()
 
 
 def main() -> None:

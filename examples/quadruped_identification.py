@@ -20,7 +20,7 @@ scene.add_ground()
 scene.add_robot(quadruped(), "dog")
 model = kn.compile(scene)
 
-start = model.initial_coordinates()
+start = model.initial_state().q
 start[7:] = torch.tensor(model.tree.rest[6:])  # legs bent as their springs want them
 start[2] = 2 * 0.25 * math.cos(0.6) + 0.02
 push = torch.zeros(model.nv, dtype=torch.float64)
@@ -30,7 +30,7 @@ push[3] = 1.5  # [m/s] forward
 def slide(mass: torch.Tensor, friction: torch.Tensor) -> kn.Trajectory:
     """The path after the push."""
     params = {"dog/trunk/mass": mass, "friction": friction.expand(4)}
-    return kn.simulate(model, start, push, steps=STEPS, dt=DT, params=params, record=["impulse"], progress=False)
+    return kn.simulate(model, kn.State(start, push), steps=STEPS, dt=DT, params=params, record=["impulse"])
 
 
 def fit(iterations: int = 25) -> list[tuple[float, float, float]]:

@@ -39,7 +39,7 @@ def waves() -> torch.Tensor:
 def walk(weights: torch.Tensor, finer: int = 1) -> kn.Trajectory:
     """The walk; weights of shape (4, muscles); `finer` cuts steps into so many."""
     activation = (STRENGTH * torch.tanh(waves() @ weights)).repeat_interleave(finer, 0)
-    return kn.simulate(model, activation=activation, steps=finer * STEPS, dt=DT / finer, progress=False)
+    return kn.simulate(model, u=kn.Control(activation=activation), steps=finer * STEPS, dt=DT / finer)
 
 
 def centre(x: torch.Tensor) -> torch.Tensor:
@@ -53,7 +53,7 @@ def optimise(iterations: int = 40) -> tuple[torch.Tensor, list[float]]:
     optimiser, reached = torch.optim.Adam([weights], lr=0.02, betas=(0.7, 0.9)), []
     for _ in range(iterations):
         optimiser.zero_grad()
-        x = centre(walk(weights).x_end)[0]
+        x = centre(walk(weights).end.x)[0]
         reached.append(x.item())
         if abs(x.item() - TARGET) < 0.01:
             break
@@ -80,7 +80,7 @@ def check() -> None:
     path = walk(weights)
     height = path.x[:, feet, 2]
     assert (height.amax(0) > 0.01).all() and height.max() < 0.3, height.amax(0)
-    assert abs(centre(walk(weights, finer=2).x_end)[0] - TARGET) < 0.05
+    assert abs(centre(walk(weights, finer=2).end.x)[0] - TARGET) < 0.05
 
 
 if __name__ == "__main__":

@@ -63,21 +63,20 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
     def path_of(given: dict[str, Tensor]) -> kn.Trajectory:
         return kn.simulate(
             model,
-            given["q"],
-            given["v"],
-            given["tau"],
-            given.get("u"),
+            kn.State(given["q"], given["v"], impulses=given.get("impulses")),
+            u=kn.Control(
+                u=given.get("u"),
+                tau=given["tau"],
+                wrenches={case.wrench_on: given["wrench"]} if case.wrench_on else None,
+            ),
             steps=steps,
             dt=case.dt,
-            impulses=given.get("impulses"),
-            wrenches={case.wrench_on: given["wrench"]} if case.wrench_on else None,
             params={n: given[n] for n in case.names},
             record=case.record,
-            progress=False,
         )
 
     def loss_of(path: kn.Trajectory) -> Tensor:
-        return (torch.cat([path.q_end, path.v_end]) * weights).sum()
+        return (torch.cat([path.end.q, path.end.v]) * weights).sum()
 
     leaves = {n: t.detach().requires_grad_() for n, t in leaves.items()}
     path = path_of(leaves)

@@ -56,7 +56,7 @@ class Window:
     def ends(self, s: Tensor, dt: float) -> Tensor:
         """The coordinate that is looked at, for each s."""
         model = self.model
-        q = (model.initial_coordinates() if self.q is None else self.q).expand(len(s), -1).clone()
+        q = (model.initial_state().q if self.q is None else self.q).expand(len(s), -1).clone()
         v = torch.zeros(len(s), model.nv, dtype=torch.float64)
         for at, x in (self.v or {}).items():
             v[:, at] = x
@@ -67,7 +67,7 @@ class Window:
         motion = None if self.motion is None else self.motion(dt * torch.arange(1, steps + 1, dtype=torch.float64))
         if motion is not None:
             motion = motion.expand(len(s), *motion.shape)
-        return kn.simulate(model, q, v, motion=motion, steps=steps, dt=dt, progress=False).q_end[:, self.seen]
+        return kn.simulate(model, kn.State(q, v), u=kn.Control(motion=motion), steps=steps, dt=dt).end.q[:, self.seen]
 
 
 @dataclass
@@ -95,7 +95,7 @@ def compare(window: Window, dt: float, samples: int = 201) -> Compared:
 
 def turned(model: kn.Model, axis: tuple[float, float, float], angle: float) -> Tensor:
     """The first body of a model turned about an axis."""
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     n = torch.tensor(axis, dtype=torch.float64)
     q[3] = math.cos(angle / 2)
     q[4:7] = math.sin(angle / 2) * n / n.norm()
@@ -163,7 +163,7 @@ def limit_window(kind: str = "revolute", e: float = 0.6, **contact) -> Window:
     mass = MassProperties(1.0, (0.0, 0.0, -0.5), (0.02, 0.0, 0.0, 0.03, 0.0, 0.01))
     scene.add_robot(Robot("r", (Body("rod", None, Pose(), (hinge,), mass),)))
     model = kn.compile(scene)
-    q, v = model.initial_coordinates(), None
+    q, v = model.initial_state().q, None
     for at, x in start.items():
         q[at] = x
     if kind == "ball":

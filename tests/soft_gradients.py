@@ -100,26 +100,20 @@ def check_soft_gradients(case: SoftCase, steps: int, tolerance: float, seed: int
     def path_of(given: dict[str, Tensor]) -> kn.Trajectory:
         return kn.simulate(
             model,
-            given.get("q"),
-            given.get("v"),
-            given.get("tau"),
-            x=given["x"],
-            xd=given["xd"],
-            activation=given.get("activation control"),
-            forces=given.get("forces"),
+            kn.State(given.get("q"), given.get("v"), x=given["x"], xd=given["xd"]),
+            u=kn.Control(tau=given.get("tau"), forces=given.get("forces"), activation=given.get("activation control")),
             integrator=case.integrator,
             steps=steps,
             dt=case.dt,
             params={**case.params, **{n: given[n] for n in case.names}},
             record=(*MOTION, *(("impulse", "gap") if len(model.candidates) else ())) if model.nv else (),
-            threads=1,
-            progress=False,
+            options=kn.RunOptions(threads=1),
         )
 
     def ends(path: kn.Trajectory, given: dict[str, Tensor]) -> list[Tensor]:
         share = 0.1 / (steps * case.dt)
-        robots = [path.q_end, share * (path.v_end - given["v"])] if model.nv else []
-        return [path.x_end, share * (path.xd_end - given["xd"]), *robots]
+        robots = [path.end.q, share * (path.end.v - given["v"])] if model.nv else []
+        return [path.end.x, share * (path.end.xd - given["xd"]), *robots]
 
     def mixed(parts: Iterable[Tensor]) -> Tensor:
         return torch.stack([(part * weight).sum() for part, weight in zip(parts, weights, strict=True)]).sum()

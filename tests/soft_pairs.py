@@ -24,7 +24,7 @@ SOLID = kn.Solid(density=300.0, mu=3e3, lam=4e3, viscosity=1.0)
 
 def fold(model: kn.Model, radius: float) -> torch.Tensor:
     """A sheet in the xy plane bent around the y axis by half a turn; the upper half lies 2 * radius over the lower."""
-    x, _ = model.initial_particles()
+    x, _ = model.initial_state().x, model.initial_state().xd
     s, bent = x[:, 0], np.pi * radius
     angle = (s / radius).clamp(0.0, np.pi)
     made = x.clone()
@@ -51,7 +51,7 @@ def two_cloths(squares: int = 6) -> tuple[kn.Model, torch.Tensor]:
         sheet(0.5, 0.5, (squares, squares)), "high", material=CLOTH, skin=thin, pos=(0.02, 0.01, 0.022), rot=turned
     )
     model = kn.compile(scene, torch.float64)
-    return model, model.initial_particles()[0]
+    return model, model.initial_state().x
 
 
 def two_blocks() -> tuple[kn.Model, torch.Tensor]:
@@ -61,7 +61,7 @@ def two_blocks() -> tuple[kn.Model, torch.Tensor]:
     turned = (np.cos(0.2), 0.0, 0.0, np.sin(0.2))
     scene.add_solid(block((2, 2, 1), 0.08), "high", material=SOLID, skin=SKIN, pos=(0.013, 0.007, 0.115), rot=turned)
     model = kn.compile(scene, torch.float64)
-    return model, model.initial_particles()[0]
+    return model, model.initial_state().x
 
 
 def cloth_on_ball() -> tuple[kn.Model, torch.Tensor]:
@@ -70,7 +70,7 @@ def cloth_on_ball() -> tuple[kn.Model, torch.Tensor]:
     scene.add_solid(ball(0.2, 2), "ball", material=SOLID, skin=SKIN)
     scene.add_cloth(sheet(0.4, 0.4, (5, 5)), "cloth", material=CLOTH, skin=SKIN, pos=(0.017, 0.011, 0.21))
     model = kn.compile(scene, torch.float64)
-    return model, model.initial_particles()[0]
+    return model, model.initial_state().x
 
 
 def crumpled(seed: int, squares: int = 5) -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
@@ -217,5 +217,5 @@ def _add_force(f, x, v, dt, p, own, which, w, n, depth, share, numbers) -> None:
 def found_forces(model: kn.Model, x: torch.Tensor, v: torch.Tensor, dt: float = 5e-4) -> np.ndarray:
     """Contact forces of one step: what it changes, less what the same step without contact changes."""
     none = {path: 0 * one for path, one in model.parameters("skin_k_e", "skin_k_d", "skin_k_f").items()}
-    ends = [kn.simulate(model, steps=1, dt=dt, x=x, xd=v, params=params).xd_end for params in ({}, none)]
+    ends = [kn.simulate(model, kn.State(x=x, xd=v), steps=1, dt=dt, params=params).end.xd for params in ({}, none)]
     return ((ends[0] - ends[1]) / dt / model.resolve()["inv_mass"][:, None]).numpy()

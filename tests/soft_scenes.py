@@ -87,7 +87,7 @@ def arm() -> Robot:
 def moved(model: kn.Model, seed: int, stretch: float = 0.002, speed: float = 0.2) -> tuple[Tensor, Tensor]:
     """Particles near where they are placed, and moving, at random."""
     rng = np.random.default_rng(seed)
-    x, xd = model.initial_particles()
+    x, xd = model.initial_state().x, model.initial_state().xd
     return x + stretch * torch.tensor(rng.normal(size=x.shape)), xd + speed * torch.tensor(rng.normal(size=x.shape))
 
 
@@ -209,4 +209,4 @@ def set_in_motion(model: kn.Model, seed: int) -> tuple[Tensor | None, Tensor | N
     if not model.nv:
         return None, None
     rng = np.random.default_rng(100 + seed)
-    return model.initial_coordinates(), 0.1 * torch.tensor(rng.normal(size=model.nv))
+    return model.initial_state().q, 0.1 * torch.tensor(rng.normal(size=model.nv))

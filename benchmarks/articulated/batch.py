@@ -69,7 +69,7 @@ class Batch:
         batch = tau.shape[:-2]
         q, v = (x.expand(*batch, -1) for x in (self.q, self.v))
         options = {"steps": tau.shape[-2], "dt": scene.DT, "threads": workers, "progress": False}
-        return kn.simulate(self.model, q, v, tau, **options, **more)
+        return kn.simulate(self.model, kn.State(q, v), u=kn.Control(tau=tau), **options, **more)
 
     def forward(self) -> None:
         """Without gradient."""
@@ -80,7 +80,7 @@ class Batch:
         """Forward and backward."""
         tau = self.tau if tau is None else tau
         path = self.simulate(tau, workers or threads())
-        (found,) = torch.autograd.grad(path.q_end[..., 2].sum(), tau)
+        (found,) = torch.autograd.grad(path.end.q[..., 2].sum(), tau)
         return path, found
 
     def contact(self) -> tuple[float, float]:

@@ -70,14 +70,14 @@ def _calls(links: int, steps: int) -> list[tuple[str, Callable[[], object]]]:
     tau = torch.zeros(steps, model.nv, dtype=torch.float64, requires_grad=True)
     options = {"steps": steps, "dt": scene.DT, "threads": 1, "progress": False}
     with mock.patch.object(tree_dynamics, "DEEP", 0.0):  # for this model's program, which is kept
-        path = kn.simulate(model, q, v, tau, **options)
+        path = kn.simulate(model, kn.State(q, v), u=kn.Control(tau=tau), **options)
 
     def forward() -> None:
         with torch.no_grad():
-            kn.simulate(model, q, v, tau, **options)
+            kn.simulate(model, kn.State(q, v), u=kn.Control(tau=tau), **options)
 
     def backward() -> None:
-        torch.autograd.grad(path.q_end[-1], tau, retain_graph=True)
+        torch.autograd.grad(path.end.q[-1], tau, retain_graph=True)
 
     entries: list[tuple[str, Callable[[], object]]] = [(f"forward {links}", forward), (f"backward {links}", backward)]
     if links <= NESTED and peer_mujoco.Peer.available():

@@ -49,7 +49,9 @@ class Peer:
     def simulate(self, tau: torch.Tensor, **more: Any) -> kn.Trajectory:
         """A rollout with these forces."""
         options = {"steps": len(tau), "dt": scene.DT, "threads": 1, "progress": False}
-        return kn.simulate(self.model, self.q, self.v, tau, **options, **self.options, **more)
+        return kn.simulate(
+            self.model, kn.State(self.q, self.v), u=kn.Control(tau=tau), **options, **self.options, **more
+        )
 
     def forward(self) -> None:
         with torch.no_grad():
@@ -58,11 +60,11 @@ class Peer:
     def backward(self) -> None:
         if self.path is None:
             self.path = self.simulate(self.tau)
-        (self.found,) = torch.autograd.grad(self.path.q_end[2], self.tau, retain_graph=True)
+        (self.found,) = torch.autograd.grad(self.path.end.q[2], self.tau, retain_graph=True)
 
     def states(self) -> tuple[np.ndarray, np.ndarray]:
         assert self.path is not None
-        return self.path.q_end.detach().numpy(), self.path.v_end.detach().numpy()
+        return self.path.end.q.detach().numpy(), self.path.end.v.detach().numpy()
 
     def gradient(self) -> np.ndarray:
         return scene.of_joints(self.found.numpy())
@@ -70,7 +72,7 @@ class Peer:
     def loss(self, torques: np.ndarray) -> float:
         """Height at the end under other torques, for differences."""
         with torch.no_grad():
-            return float(self.simulate(scene.joint_forces(torques)).q_end[2])
+            return float(self.simulate(scene.joint_forces(torques)).end.q[2])
 
     def contact(self) -> Contact:
         with torch.no_grad():

@@ -94,20 +94,20 @@ class Ours:
     def simulate(self, u: torch.Tensor, **more: Any) -> kn.Trajectory:
         """A rollout under these controls."""
         made, options = self.made, {"steps": len(u), "threads": 1, "progress": False}
-        return kn.simulate(made.model, made.q, u=u, dt=made.dt, **options, **more)
+        return kn.simulate(made.model, kn.State(made.q), u=u, dt=made.dt, **options, **more)
 
     def forward(self) -> None:
         with torch.no_grad():
             self.simulate(self.u)
 
     def backward(self) -> np.ndarray:
-        (found,) = torch.autograd.grad(self.path.q_end[self.made.height], self.u, retain_graph=True)
+        (found,) = torch.autograd.grad(self.path.end.q[self.made.height], self.u, retain_graph=True)
         return found.numpy()
 
     def loss(self, controls: np.ndarray) -> float:
         """Under other controls, for differences."""
         with torch.no_grad():
-            return float(self.simulate(torch.tensor(controls)).q_end[self.made.height])
+            return float(self.simulate(torch.tensor(controls)).end.q[self.made.height])
 
     def contacts(self) -> tuple[float, float]:
         """The mean number of contacts that press, and the worst step's residual relative to its largest impulse."""

@@ -90,7 +90,7 @@ def model(robots: int, sweeps: int | None = None, dtype: torch.dtype = torch.flo
 
 def start(compiled: kn.Model) -> tuple[torch.Tensor, torch.Tensor]:
     """Coordinates and velocities: every robot at rest in the stand pose, its feet at the ground."""
-    q = compiled.initial_coordinates()
+    q = compiled.initial_state().q
     for k in range(compiled.nv // (6 + JOINTS)):
         q[19 * k + 2] = HEIGHT
         q[19 * k + 7 : 19 * (k + 1)] = torch.tensor(compiled.tree.rest[18 * k + 6 : 18 * (k + 1)], dtype=q.dtype)

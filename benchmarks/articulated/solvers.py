@@ -51,15 +51,15 @@ class Scenario:
 
     def run(self, model: kn.Model) -> tuple[kn.Trajectory, float, float]:
         """A run and its gradient, with the times of both [s]."""
-        q, v = start(model) if self.robots else (model.initial_coordinates(), torch.zeros(model.nv, dtype=model.dtype))
+        q, v = start(model) if self.robots else (model.initial_state().q, torch.zeros(model.nv, dtype=model.dtype))
         tau = joint_forces(torques(self.steps, self.robots)) if self.robots and self.shaken else None
         contact, q = model.contact, q.requires_grad_()
         record = ["iterations"] if contact.solver == "newton" or contact.tolerance else []
         begin = time.process_time()
         words = {"threads": 1, "progress": False, "on_failure": "status", "record": record}
-        path = kn.simulate(model, q, v, tau, steps=self.steps, dt=DT, **words)
+        path = kn.simulate(model, kn.State(q, v), u=kn.Control(tau=tau), steps=self.steps, dt=DT, **words)
         between = time.process_time()
-        torch.autograd.grad(path.q_end.sum(), q)
+        torch.autograd.grad(path.end.q.sum(), q)
         return path, between - begin, time.process_time() - between
 
 

@@ -166,7 +166,7 @@ def _twins(
     bodies = (replace(b, shapes=tuple(replace(s, friction=None) for s in b.shapes)) for b in robot.bodies)
     made.add_robot(replace(robot, bodies=tuple(bodies)), "r", self_collision=self_collision)
     model, rival = kn.compile(made, torch.float64), _rival(spec, dt, self_collision)
-    q, qpos, height = model.initial_coordinates(), rival.qpos0.copy(), 2 if model.nq > model.nv else 1
+    q, qpos, height = model.initial_state().q, rival.qpos0.copy(), 2 if model.nq > model.nv else 1
     if ground:
         _spring(model, rival)
     for d, at in enumerate(_coordinates(model)):

@@ -57,13 +57,13 @@ class Peer:
         """Reverse the stored rollout, which is made at the first call."""
         if self.stored is None:
             self.stored = self._simulate(**self.options)
-        ends = (self.stored.x_end, self.stored.xd_end)
+        ends = (self.stored.end.x, self.stored.end.xd)
         self.gradients = torch.autograd.grad(ends, list(self.leaves.values()), self.cotangents, retain_graph=True)
 
     def results(self) -> dict[str, np.ndarray]:
         """The end and the gradients."""
         assert self.stored is not None  # `backward` was called
-        found = {"x": self.stored.x_end, "v": self.stored.xd_end}
+        found = {"x": self.stored.end.x, "v": self.stored.end.xd}
         found |= {f"grad_{name}": g for name, g in zip(GRADIENTS, self.gradients, strict=True)}
         return {name: tensor.detach().numpy() for name, tensor in found.items()}
 
@@ -71,12 +71,10 @@ class Peer:
         at = self.leaves
         return kn.simulate(
             self.model,
-            x=at["x"],
-            xd=at["v"],
+            kn.State(x=at["x"], xd=at["v"]),
             params={"mu": at["mu"], "lam": at["lam"]},
             steps=self.steps,
             dt=DT,
-            threads=self.threads,
-            progress=False,
+            options=kn.RunOptions(threads=self.threads),
             **options,
         )

@@ -35,8 +35,12 @@ _API = {
     "kinema.scene.matter": ("Solid", "Cloth", "Springs", "Skin"),
     "kinema.model.model": ("compile", "Model"),
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
-    "kinema.simulation.simulate": ("simulate", "Trajectory"),
-    "kinema.simulation.jacobian": ("step", "step_with_jacobian", "Linearised"),
+    "kinema.model.state": ("State",),
+    "kinema.simulation.control": ("Control",),
+    "kinema.simulation.options": ("RunOptions",),
+    "kinema.simulation.simulate": ("simulate", "step"),
+    "kinema.simulation.trajectory": ("Trajectory",),
+    "kinema.simulation.linearise": ("linearise", "Linearised"),
     "kinema.simulation.robot_dynamics": (
         "forward_kinematics",
         "body_jacobian",
@@ -107,6 +111,7 @@ if TYPE_CHECKING:
     from kinema.model import inertia as inertia
     from kinema.model.model import Model as Model
     from kinema.model.model import compile as compile
+    from kinema.model.state import State as State
     from kinema.model.tetmesh import TetArrays as TetArrays
     from kinema.model.tetmesh import tet_mesh as tet_mesh
     from kinema.rendering import conventions as conventions
@@ -141,9 +146,10 @@ if TYPE_CHECKING:
     from kinema.scene.matter import Springs as Springs
     from kinema.scene.scene import Contact as Contact
     from kinema.scene.scene import Scene as Scene
-    from kinema.simulation.jacobian import Linearised as Linearised
-    from kinema.simulation.jacobian import step as step
-    from kinema.simulation.jacobian import step_with_jacobian as step_with_jacobian
+    from kinema.simulation.control import Control as Control
+    from kinema.simulation.linearise import Linearised as Linearised
+    from kinema.simulation.linearise import linearise as linearise
+    from kinema.simulation.options import RunOptions as RunOptions
     from kinema.simulation.robot_dynamics import body_jacobian as body_jacobian
     from kinema.simulation.robot_dynamics import centre_of_mass as centre_of_mass
     from kinema.simulation.robot_dynamics import forward_dynamics as forward_dynamics
@@ -153,12 +159,13 @@ if TYPE_CHECKING:
     from kinema.simulation.robot_dynamics import mass_matrix as mass_matrix
     from kinema.simulation.robot_dynamics import momentum as momentum
     from kinema.simulation.robot_dynamics import potential_energy as potential_energy
-    from kinema.simulation.simulate import Trajectory as Trajectory
     from kinema.simulation.simulate import simulate as simulate
+    from kinema.simulation.simulate import step as step
     from kinema.simulation.smoke import SmokeBox as SmokeBox
     from kinema.simulation.smoke import SmokeTrajectory as SmokeTrajectory
     from kinema.simulation.smoke import simulate_smoke as simulate_smoke
     from kinema.simulation.soft import soft_program as soft_program
+    from kinema.simulation.trajectory import Trajectory as Trajectory
     from kinema.storage.objects import load as load
     from kinema.storage.objects import save as save
 

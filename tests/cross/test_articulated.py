@@ -64,7 +64,7 @@ def test_steps_are_those_of_mujoco(seed: int) -> None:
     spec.dof_armature[:] = 0.0
     spec.opt.timestep = 2e-3
     data.qvel[:] = turn @ case.v.numpy()
-    path = kn.simulate(case.model, case.q, case.v, steps=500, dt=2e-3, progress=False)
+    path = kn.simulate(case.model, kn.State(case.q, case.v), steps=500, dt=2e-3)
     theirs = np.zeros((500, case.model.nv))
     for row in theirs:
         twins.mujoco.mj_step(spec, data)

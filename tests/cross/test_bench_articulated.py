@@ -61,7 +61,7 @@ def test_feet_carry_the_robot(kinema: peer_kinema.Peer):
     q = kinema.path.q[-1].detach()
     still = torch.zeros(18, dtype=torch.float64)
     model = scene.model(1)
-    path = kn.simulate(model, q, still, steps=1, dt=scene.DT, record=["impulse"], progress=False)
+    path = kn.simulate(model, kn.State(q, still), steps=1, dt=scene.DT, record=["impulse"])
     assert path.recorded["impulse"][0, :, 0].min() > 0
 
 
@@ -85,12 +85,12 @@ def test_relaxed_sweeps_find_the_same_impulses_sooner():
         made.add_robot(scene.robot(), "dog0")
         model = kn.compile(made)
         q, v = scene.start(model)
-        paths.append(kn.simulate(model, q, v, torques, steps=300, dt=scene.DT, progress=False))
+        paths.append(kn.simulate(model, kn.State(q, v), u=kn.Control(tau=torques), steps=300, dt=scene.DT))
     few, many, sooner = (float(path.residual.max()) for path in paths[:3])
     assert few > 5e-4  # some feet slide
     assert sooner < many < 5e-6
-    assert torch.allclose(paths[1].q_end, paths[4].q_end, rtol=0, atol=1e-6)
-    assert torch.allclose(paths[3].q_end, paths[4].q_end, rtol=0, atol=1e-12)
+    assert torch.allclose(paths[1].end.q, paths[4].end.q, rtol=0, atol=1e-6)
+    assert torch.allclose(paths[3].end.q, paths[4].end.q, rtol=0, atol=1e-12)
 
 
 def test_plain_pytorch_has_the_states_and_gradients_of_kinema(sweeping: peer_kinema.Peer):
@@ -183,10 +183,10 @@ def test_robots_of_others_start_alike_in_mujoco(name: str):
     mujoco.mj_step(made.rival, data)
     q = made.q.clone()
     q[made.height] += 1.0
-    path = kn.simulate(made.model, q, steps=1, dt=made.dt, record=["gap"], progress=False)
-    shift = data.qpos - made.qpos - (path.q_end - made.q).numpy()
+    path = kn.simulate(made.model, kn.State(q), steps=1, dt=made.dt, record=["gap"])
+    shift = data.qpos - made.qpos - (path.end.q - made.q).numpy()
     assert np.abs(shift).max() < 1e-12
-    touching = kn.simulate(made.model, made.q, steps=1, dt=made.dt, record=["gap"], progress=False)
+    touching = kn.simulate(made.model, kn.State(made.q), steps=1, dt=made.dt, record=["gap"])
     assert abs(float(touching.recorded["gap"].min())) < 1e-9
 
 

@@ -436,7 +436,7 @@ def test_a_floating_robot_leaves_the_floor_where_it_is(tmp_path):
     model = kn.compile(scene)
     assert model.joints == ["r/a_free"] and model.candidates.names == ["r/a/0 on r/world/floor"]
     # A fifth of the depth is undone in each step: nothing is left of the impact after 0.7 s.
-    assert abs(kn.simulate(model, steps=500, dt=2e-3, progress=False).q_end[2].item() - 0.1) < 1e-5
+    assert abs(kn.simulate(model, steps=500, dt=2e-3).end.q[2].item() - 0.1) < 1e-5
     checked = check.read(tmp_path / "ball.xml", floating=True)
     assert [j.name for body in checked.bodies for j in body.joints] == ["a_free"]
 

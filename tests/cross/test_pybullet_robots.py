@@ -98,7 +98,7 @@ def test_mass_matrix_is_pinocchios(name: str) -> None:
 
 def stand(model: kn.Model, angles: dict[str, float], stiffness: float = 150.0, damping: float = 3.0) -> kn.Trajectory:
     """Two seconds with springs that hold joints, by part of their names, at angles; the others stay limp."""
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     springs = {n: torch.zeros_like(t) for n, t in model.parameters("stiffness", "damping", "rest").items()}
     for i, name in enumerate(model.joints):
         for part, angle in angles.items():
@@ -108,7 +108,7 @@ def stand(model: kn.Model, angles: dict[str, float], stiffness: float = 150.0, d
                 springs |= {f"{name}/{word}": torch.tensor(x, dtype=torch.float64) for word, x in law}
     still = torch.zeros(model.nv, dtype=torch.float64)
     options = {"steps": int(SECONDS / DT), "dt": DT, "params": springs, "progress": False}
-    return kn.simulate(model, q, still, record=["impulse"], **options)
+    return kn.simulate(model, kn.State(q, still), record=["impulse"], **options)
 
 
 def check_standing(model: kn.Model, path: kn.Trajectory, height: float, sag: float, feet: str) -> None:
@@ -117,9 +117,9 @@ def check_standing(model: kn.Model, path: kn.Trajectory, height: float, sag: flo
     of_feet = torch.tensor([feet in pair for pair in model.candidates.names])
     assert float(pressed[of_feet].sum()) == pytest.approx(float(model.tree.mass.sum()), rel=1e-3)
     assert float(pressed[~of_feet].abs().sum()) == 0
-    assert float(path.q_end[2]) == pytest.approx(height, abs=sag)
-    assert abs(float(path.q_end[3])) > 1 - 1e-4, "not turned"
-    assert float(path.v_end.abs().max()) < 0.05
+    assert float(path.end.q[2]) == pytest.approx(height, abs=sag)
+    assert abs(float(path.end.q[3])) > 1 - 1e-4, "not turned"
+    assert float(path.end.v.abs().max()) < 0.05
 
 
 def test_laikago_stands() -> None:
@@ -163,14 +163,14 @@ def test_arms_swing(name: str, friction: float) -> None:
     """
     model = model_of(kn.read_urdf(FOLDER / name), ground=True)
     assert {*model.shapes.kind} == {"mesh", "plane"}
-    q, still = model.initial_coordinates(), torch.zeros(model.nv, dtype=torch.float64)
+    q, still = model.initial_state().q, torch.zeros(model.nv, dtype=torch.float64)
     limits = model.constraints.limits
     q[limits["q"]] = torch.tensor(limits["lower"] + 0.7 * (limits["upper"] - limits["lower"]))
     if model.constraints.follower_names:
         q[model.constraints.followers["q"]] = q[model.constraints.followers["leader_q"]]
     dampers = {"damping": torch.tensor(model.tree.damping) + friction}
     steps = int(SECONDS / DT)
-    path = kn.simulate(model, q, still, steps=steps, dt=DT, params=dampers, record=["impulse"], progress=False)
+    path = kn.simulate(model, kn.State(q, still), steps=steps, dt=DT, params=dampers, record=["impulse"])
     assert float(path.recorded["impulse"][..., 0].sum()) > 1, "N s: it hits the ground"
     kinetic = kn.kinetic_energy(model, path.q, path.v)
     energy = kinetic + kn.potential_energy(model, path.q)

@@ -73,7 +73,7 @@ def solved(model: kn.Model, given: dict[str, Tensor], how: str) -> tuple[Tensor,
 
 def state_of(model: kn.Model, seed: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    q = model.initial_coordinates() + 0.4 * torch.randn(model.nq, generator=generator, dtype=torch.float64)
+    q = model.initial_state().q + 0.4 * torch.randn(model.nq, generator=generator, dtype=torch.float64)
     v, tau = (torch.randn(model.nv, generator=generator, dtype=torch.float64) for _ in range(2))
     return {"q": q, "v": v, "tau": tau}
 
@@ -309,8 +309,10 @@ def test_steps_of_deep_models(deep, gradient_errors):
 
         def loss(g, steps=steps):
             options = {"wrenches": {"chain/b9": g["wrench"]}, "params": {n: g[n] for n in names}}
-            path = kn.simulate(deep, g["q"], g["v"], g["tau"], steps=steps, dt=1e-3, progress=False, **options)
-            ends = torch.cat([path.q_end, path.v_end])
+            path = kn.simulate(
+                deep, kn.State(g["q"], g["v"]), u=kn.Control(tau=g["tau"]), steps=steps, dt=1e-3, **options
+            )
+            ends = torch.cat([path.end.q, path.end.v])
             return (ends * torch.linspace(-1, 2, len(ends), dtype=torch.float64)).sum()
 
         errors = gradient_errors(loss, given | deep.parameters(*names), h=1e-6)
@@ -323,7 +325,7 @@ def test_batches_and_records_of_deep_models(deep):
     q = torch.stack([state["q"] + 0.01 * i for i in range(9)])
     v = state["v"].expand(9, -1).contiguous()
     options = {"steps": 3, "dt": 1e-3, "record": ["velocity"], "progress": False}
-    together, alone = kn.simulate(deep, q, v, **options), kn.simulate(deep, q[7], v[7], **options)
-    assert torch.equal(together.q_end[7], alone.q_end) and torch.equal(together.v_end[7], alone.v_end)
+    together, alone = kn.simulate(deep, kn.State(q, v), **options), kn.simulate(deep, kn.State(q[7], v[7]), **options)
+    assert torch.equal(together.end.q[7], alone.end.q) and torch.equal(together.end.v[7], alone.end.v)
     J = kn.body_jacobian(deep, q[7], "chain/b15")
     assert relative(alone.recorded["velocity"][0, deep.bodies.index("chain/b15")], J @ v[7]) < 1e-12

@@ -30,7 +30,7 @@ def world(request):
     scene.add_robot(TREES[request.param], "r")
     model = kn.compile(scene)
     generator = torch.Generator().manual_seed(0)
-    q = model.initial_coordinates() + 0.3 * torch.randn(model.nq, generator=generator, dtype=torch.float64)
+    q = model.initial_state().q + 0.3 * torch.randn(model.nq, generator=generator, dtype=torch.float64)
     v, a, tau = (torch.randn(model.nv, generator=generator, dtype=torch.float64) for _ in range(3))
     point = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
     return model, {"q": q, "v": v, "a": a, "tau": tau, "point": point, **model.parameters(*EVERYTHING)}

@@ -48,7 +48,7 @@ def linkage(loop: str = "connect", **words) -> tuple[kn.Model, torch.Tensor, tor
         return kn.compile(scene)
 
     model = compiled()
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     q[0] = 0.1 + 1e-3  # beyond its limit, by far more than a difference over all steps
     q[model.tree.q_start[model.joints.index("l/d")]] = 0.02  # where the follower belongs
     poses = kn.forward_kinematics(model, q)
@@ -106,8 +106,8 @@ def test_servos_beyond_their_bounds():
 
     def end(q, v, u, *values):
         given = dict(zip(names, values, strict=True))
-        path = kn.simulate(model, q, v, u=u.expand(3, 2), steps=3, dt=2e-3, params=given, progress=False)
-        return torch.cat([path.q_end, path.v_end])
+        path = kn.simulate(model, kn.State(q, v), u=u.expand(3, 2), steps=3, dt=2e-3, params=given)
+        return torch.cat([path.end.q, path.end.v])
 
     (q, v, u), shares = start, []
     for force, bound in ((60.0 * (u[0] - q[0] - 2e-3 * v[0]) - 6.0 * v[0], 9.0), (2.0 * (u[1] - v[1]), 2.0)):
@@ -157,10 +157,12 @@ def pressed_pair(first: str, second: str, law: str, friction: float, dt: float =
         scene.add_robot(Robot("low", (body(second, Pose(), (*spring, Joint("turn", "ball", damping=0.05))),)))
     scene.add_robot(Robot("up", (body(first, Pose(rotation=(0.98, 0.05, 0.15, 0.1)), (Joint("free", "free"),)),)))
     model = kn.compile(scene)
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     at = model.nq - 7
     for _ in range(20):  # lower it until it is a millimetre deep
-        path = kn.simulate(model, q, torch.zeros(model.nv, dtype=torch.float64), steps=1, dt=1e-3, record=["gap"])
+        path = kn.simulate(
+            model, kn.State(q, torch.zeros(model.nv, dtype=torch.float64)), steps=1, dt=1e-3, record=["gap"]
+        )
         q[at + 2] -= float(path.recorded["gap"][0].min()) + 1e-3
     v = 0.02 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     v[-3:] = torch.tensor([0.3, 0.1, -0.1])
@@ -229,7 +231,7 @@ def heap(**words) -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
     assert len(model.candidates) == 28
     v = 0.05 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     v[3::12] = 0.4  # every other one is pushed along
-    return model, model.initial_coordinates(), v
+    return model, model.initial_state().q, v
 
 
 @pytest.mark.parametrize(("steps", "tolerance", "h"), LENGTHS[:2])
@@ -252,9 +254,9 @@ def test_picked_contacts_have_the_same_bits_in_a_batch():
 
     def ends(q):
         q = q.clone().requires_grad_()
-        path = kn.simulate(model, q, v.expand(*q.shape[:-1], -1), steps=20, dt=1e-3, record=["gap"], progress=False)
+        path = kn.simulate(model, kn.State(q, v.expand(*q.shape[:-1], -1)), steps=20, dt=1e-3, record=["gap"])
         near = (path.recorded["gap"][..., 0, :] < model.contact.margin).sum(-1)
-        return path.q_end.detach(), torch.autograd.grad(path.q_end.sum(), q)[0], near
+        return path.end.q.detach(), torch.autograd.grad(path.end.q.sum(), q)[0], near
 
     together = ends(many)
     assert len(set(together[2].tolist())) == 3, "all worlds have as many contacts"

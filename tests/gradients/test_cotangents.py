@@ -26,16 +26,18 @@ def test_cotangents_are_gradients_of_runs_that_start_there(batch: tuple[int, ...
     """Step k of a run, given to a run of the other steps: rounding apart, its gradient is what came back to it."""
     model = quadrupeds(**contact)
     random = torch.Generator().manual_seed(0)
-    q = model.initial_coordinates().repeat(*batch, 1).requires_grad_()
+    q = model.initial_state().q.repeat(*batch, 1).requires_grad_()
     v = torch.randn(*batch, model.nv, generator=random, dtype=torch.float64)
     tau = torch.randn(*batch, STEPS, model.nv, generator=random, dtype=torch.float64)
     weights = torch.randn(STEPS + 1, model.nq, generator=random, dtype=torch.float64)
 
     def run(q, v, tau, **options):
-        return kn.simulate(model, q, v, tau, steps=tau.shape[-2], dt=DT, record=["position"], progress=False, **options)
+        return kn.simulate(
+            model, kn.State(q, v), u=kn.Control(tau=tau), steps=tau.shape[-2], dt=DT, record=["position"], **options
+        )
 
     def loss(path, first=0):
-        return (path.q * weights[first:]).sum() + path.v_end.sum() + (path.recorded["position"] ** 2).sum()
+        return (path.q * weights[first:]).sum() + path.end.v.sum() + (path.recorded["position"] ** 2).sum()
 
     path = run(q, v, tau)
     whole = loss(path)
@@ -57,15 +59,17 @@ def test_cotangents_of_soft_things():
     scene.add_ground()
     scene.add_solid(ball(radius=0.1, layers=1), "ball", material=kn.Solid(200.0, 5e3, 5e3), pos=(0.0, 0.0, 0.099))
     model = kn.compile(scene, torch.float64)
-    x = model.initial_particles()[0].requires_grad_()
-    path = kn.simulate(model, x=x, steps=STEPS, dt=1e-4, progress=False)
-    whole = path.x_end.square().sum() + path.xd.sum()
+    x = model.initial_state().x.requires_grad_()
+    path = kn.simulate(model, kn.State(x=x), steps=STEPS, dt=1e-4)
+    whole = path.end.x.square().sum() + path.xd.sum()
     found = state_cotangents(whole, path)
     assert torch.equal(found["x"][0], torch.autograd.grad(whole, x)[0])
 
 
 def test_what_has_no_states_in_between_is_refused():
     model = quadrupeds()
-    path = kn.simulate(model, model.initial_coordinates().requires_grad_(), steps=4, dt=DT, checkpoint=2)
+    path = kn.simulate(
+        model, kn.State(model.initial_state().q.requires_grad_()), steps=4, dt=DT, options=kn.RunOptions(checkpoint=2)
+    )
     with pytest.raises(kn.InputError, match="checkpoint=1"):
-        state_cotangents(path.q_end.sum(), path)
+        state_cotangents(path.end.q.sum(), path)

@@ -77,7 +77,7 @@ def test_tiny_differences_of_bodies_that_bounce(contact, steps):
         v = torch.randn(18, dtype=torch.float64, generator=generator)
         v[[5, 11, 17]] -= 2.0
         impulses = torch.zeros(sum(model.kept_impulses.values()), dtype=torch.float64) if model.kept_impulses else None
-        q = model.initial_coordinates()
+        q = model.initial_state().q
         q[10:14] = torch.nn.functional.normalize(q[10:14] + 0.2 * torch.randn(4, generator=generator), dim=0)
         case = Case(model, q, v, NAMES, impulses=impulses, fine=("q", "size", "centre", "com"))
         # The slope changes by more than this within 1e-6 m in a step with an impact.
@@ -120,10 +120,10 @@ def test_many_candidates_are_picked():
     many = scenes.world((scenes.loose(), (0.0, 0.0, 0.2)), *bricks, restitution=0.7, friction=0.3, most=40)
     found = []
     for model in (few, many):
-        q = model.initial_coordinates().requires_grad_()
+        q = model.initial_state().q.requires_grad_()
         v = torch.zeros(model.nv, dtype=torch.float64)
         v[3], v[5] = 0.5, -1.0
-        end = kn.simulate(model, q, v, steps=120, dt=2e-3, progress=False).q_end
+        end = kn.simulate(model, kn.State(q, v), steps=120, dt=2e-3).end.q
         (g,) = torch.autograd.grad(end[0] + end[2], q)
         found.append(torch.cat([end[:7], g[:7]]).detach())
     assert torch.allclose(*found, rtol=1e-9, atol=1e-12)  # solved by other sweeps: the same to their rounding
@@ -152,11 +152,11 @@ def test_finite_everywhere(height, speed, threshold):
             scene.add_ground()
             scene.add_robot(scenes.loose(), pos=(0.0, 0.0, height))
             model = kn.compile(scene, dtype)
-            q = model.initial_coordinates().requires_grad_()
+            q = model.initial_state().q.requires_grad_()
             v = torch.tensor([0, 0, 0, 0, 0, speed], dtype=dtype).requires_grad_()
             params = model.parameters("restitution", "friction", "mass", requires_grad=True)
-            path = kn.simulate(model, q, v, steps=3, dt=1e-3, params=params, progress=False)
-            gradients = torch.autograd.grad(path.q_end.sum() + path.v_end.sum(), [q, v, *params.values()])
+            path = kn.simulate(model, kn.State(q, v), steps=3, dt=1e-3, params=params)
+            gradients = torch.autograd.grad(path.end.q.sum() + path.end.v.sum(), [q, v, *params.values()])
             assert all(bool(g.isfinite().all()) for g in gradients)
             assert max(float(g.abs().max()) for g in gradients[:2]) < 2e3  # one over dt, of what is stopped in a step
 
@@ -165,12 +165,12 @@ def test_restitution_that_is_given_counts():
     """Although the model has none; with a gradient also at zero, and by all ways to name it."""
     model = scenes.world((scenes.loose(), (0.0, 0.0, 0.2)))
     bouncy = scenes.world((scenes.loose(), (0.0, 0.0, 0.2)), restitution=0.5)
-    wanted = kn.simulate(bouncy, steps=150, dt=2e-3, progress=False).q_end
+    wanted = kn.simulate(bouncy, steps=150, dt=2e-3).end.q
     for path in ("restitution", f"{model.candidates.names[0]}/restitution"):
         given = model.parameters(path)
         given[path] = torch.full_like(given[path], 0.5)
-        assert torch.equal(kn.simulate(model, params=given, steps=150, dt=2e-3, progress=False).q_end, wanted)
+        assert torch.equal(kn.simulate(model, params=given, steps=150, dt=2e-3).end.q, wanted)
     none = {"restitution": torch.zeros(1, dtype=torch.float64, requires_grad=True)}
-    end = kn.simulate(model, params=none, steps=150, dt=2e-3, progress=False).q_end
-    plain = kn.simulate(model, steps=150, dt=2e-3, progress=False).q_end
+    end = kn.simulate(model, params=none, steps=150, dt=2e-3).end.q
+    plain = kn.simulate(model, steps=150, dt=2e-3).end.q
     assert torch.allclose(end, plain, atol=1e-12) and end.requires_grad

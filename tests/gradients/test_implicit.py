@@ -102,14 +102,14 @@ def test_every_parameter(name: str, steps: int, tolerance: float):
 
 def test_worlds_have_the_bits_of_single_runs_whatever_the_threads():
     model = solid()
-    x, xd = model.initial_particles()
+    x, xd = model.initial_state().x, model.initial_state().xd
     start = torch.stack([x, x + 1e-3, x - 2e-3]).requires_grad_()
 
     def run(x: Tensor, threads: int) -> tuple[Tensor, Tensor]:
         options = {"steps": 4, "dt": DT, "integrator": "implicit", "threads": threads, "progress": False}
-        path = kn.simulate(model, x=x, xd=xd.expand(x.shape), **options)
-        assert path.x_end is not None
-        return path.x_end.detach(), torch.autograd.grad(path.x_end.square().sum(), x)[0]
+        path = kn.simulate(model, kn.State(x=x, xd=xd.expand(x.shape)), **options)
+        assert path.end.x is not None
+        return path.end.x.detach(), torch.autograd.grad(path.end.x.square().sum(), x)[0]
 
     together = [run(start, threads) for threads in (1, 2, 4)]
     for other in together[1:]:

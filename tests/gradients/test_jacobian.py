@@ -21,11 +21,11 @@ def pressed(robot, **words) -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
     scene.add_ground()
     scene.add_robot(robot, "r")
     model = kn.compile(scene)
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     generator = torch.Generator().manual_seed(0)
     q[7:] += 0.05 * torch.randn(model.nq - 7, dtype=torch.float64, generator=generator)
     still = torch.zeros(model.nv, dtype=torch.float64)
-    gaps = kn.simulate(model, q, still, steps=1, dt=DT, record=["gap"], progress=False).recorded["gap"]
+    gaps = kn.simulate(model, kn.State(q, still), steps=1, dt=DT, record=["gap"]).recorded["gap"]
     q[2] -= float(gaps.min()) + 1e-3
     return model, q.expand(3, -1).clone(), 0.05 * torch.randn(3, model.nv, dtype=torch.float64, generator=generator)
 
@@ -36,7 +36,7 @@ def test_jacobians_are_those_of_differences(robot):
     model, q, v = pressed(robot)
     tau = 0.1 * torch.randn(3, model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     u = 0.1 * torch.ones(3, len(model.actuators), dtype=torch.float64) if len(model.actuators) else None
-    pressing = kn.simulate(model, q, v, steps=1, dt=DT, record=["impulse"], progress=False).recorded["impulse"]
+    pressing = kn.simulate(model, kn.State(q, v), steps=1, dt=DT, record=["impulse"]).recorded["impulse"]
     assert (pressing[..., 0] > 0).any(-1).all()
     found = kn.step_with_jacobian(model, q, v, tau, u, dt=DT)
     after = kn.step(model, q, v, tau, u, dt=DT)
@@ -98,8 +98,8 @@ def test_steps_of_other_integrators():
     model = kn.compile(scene)
     q, v = torch.tensor([0.4, -0.3], dtype=torch.float64), torch.tensor([0.5, 1.0], dtype=torch.float64)
     found = {n: kn.step_with_jacobian(model, q, v, dt=0.05, integrator=n) for n in ("euler", "rk4", "implicit")}
-    wanted = kn.simulate(model, q, v, steps=1, dt=0.05, integrator="rk4", progress=False)
-    assert torch.equal(found["rk4"].q, wanted.q_end) and torch.equal(found["rk4"].v, wanted.v_end)
+    wanted = kn.simulate(model, kn.State(q, v), steps=1, dt=0.05, integrator="rk4")
+    assert torch.equal(found["rk4"].q, wanted.end.q) and torch.equal(found["rk4"].v, wanted.end.v)
     assert not torch.equal(found["rk4"].q, found["euler"].q) and torch.equal(found["implicit"].q, found["euler"].q)
     leaves = [q.clone().requires_grad_(), v.clone().requires_grad_()]
     out = kn.step(model, *leaves, dt=0.05, integrator="rk4")[0].sum()
@@ -112,8 +112,11 @@ def test_steps_of_other_integrators():
 def started() -> tuple[kn.Model, dict[str, torch.Tensor]]:
     """Three worlds in contact, of three sweeps each from impulses of another step, which are far from a solution."""
     model, q, v = pressed(quadruped(), solver="pgs", warm_start=True, sweeps=3, time_of_impact=False)
-    kept = kn.simulate(model, q, 0.9 * v, steps=1, dt=DT, progress=False).impulses_end
-    assert kept.shape == (3, len(model.initial_impulses())) and (kept.unflatten(-1, (-1, 3))[..., 0] > 0).any(-1).all()
+    kept = kn.simulate(model, kn.State(q, 0.9 * v), steps=1, dt=DT).end.impulses
+    assert (
+        kept.shape == (3, len(model.initial_state().impulses))
+        and (kept.unflatten(-1, (-1, 3))[..., 0] > 0).any(-1).all()
+    )
     return model, {"q": q, "v": v, "impulses": kept}
 
 
@@ -145,16 +148,16 @@ def test_jacobians_of_kept_impulses_are_those_of_differences():
 def test_steps_with_impulses_are_a_run():
     """To the bit; and the Jacobian of a chain of steps is the product of theirs."""
     model, given = started()
-    run = kn.simulate(model, **given, steps=5, dt=DT, progress=False)
+    run = kn.simulate(model, steps=5, dt=DT, **given)
     state, product = tuple(given.values()), torch.eye(sum(x.shape[-1] for x in given.values()), dtype=torch.float64)
     for _ in range(5):
         q, v, impulses = state
         product = kn.step_with_jacobian(model, q, v, dt=DT, impulses=impulses).by_state @ product
         state = kn.step(model, q, v, dt=DT, impulses=impulses)
-    assert all(torch.equal(a, b) for a, b in zip(state, (run.q_end, run.v_end, run.impulses_end), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(state, (run.end.q, run.end.v, run.end.impulses), strict=True))
     leaves = [x.clone().requires_grad_() for x in given.values()]
     again = kn.simulate(model, *leaves[:2], impulses=leaves[2], steps=5, dt=DT, progress=False)
-    wanted = torch.cat(torch.autograd.grad(again.v_end.sum(), leaves), -1)
+    wanted = torch.cat(torch.autograd.grad(again.end.v.sum(), leaves), -1)
     rows = slice(model.nq, model.nq + model.nv)
     assert torch.allclose(product[:, rows].sum(-2), wanted, rtol=1e-10, atol=1e-10 * float(wanted.abs().max()))
 
@@ -165,16 +168,16 @@ def test_kept_impulses_are_asked_for(one):
     scene.add_robot(pendulum(1))
     free = kn.compile(scene)
     still = torch.zeros(1, dtype=torch.float64)
-    one(free, free.initial_coordinates(), still, dt=DT)  # nothing to keep
-    assert free.initial_impulses().shape == (0,)
+    one(free, free.initial_state().q, still, dt=DT)  # nothing to keep
+    assert free.initial_state().impulses.shape == (0,)
     with pytest.raises(kn.InputError, match="starts from no impulses"):
-        one(free, free.initial_coordinates(), still, dt=DT, impulses=still)
+        one(free, free.initial_state().q, still, dt=DT, impulses=still)
     scene.add_ground()
     scene.add_robot(quadruped())
     model = kn.compile(scene)
-    state = model.initial_coordinates(), torch.zeros(model.nv, dtype=torch.float64)
+    state = model.initial_state().q, torch.zeros(model.nv, dtype=torch.float64)
     with pytest.raises(kn.InputError, match=r"(?s)warm_start=True\) impulses are part of the state.*initial_impulses"):
         one(model, *state, dt=DT)
     with pytest.raises(kn.InputError, match="impulses has the wrong shape"):
         one(model, *state, dt=DT, impulses=still)
-    one(model, *state, dt=DT, impulses=model.initial_impulses())
+    one(model, *state, dt=DT, impulses=model.initial_state().impulses)

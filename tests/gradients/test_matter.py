@@ -98,7 +98,7 @@ def test_friction_within_a_square(steps: int, tolerance: float):
         square.params["skin_friction"] *= 0.1  # so that some slide
         check_soft_gradients(square, steps, tolerance, seed, counts)
         run = {"steps": steps, "dt": square.dt, "params": square.params, "progress": False}
-        ends = [kn.simulate(c.model, x=c.x, xd=c.xd, **run).xd_end for c in (square, round_)]
+        ends = [kn.simulate(c.model, kn.State(x=c.x, xd=c.xd), **run).end.xd for c in (square, round_)]
         assert float((ends[0] - ends[1]).abs().max()) > 1e-6
     assert counts.touching >= 3 * steps and counts.switches <= SWITCHES * counts.cases
     assert counts.seen["skin_friction"] and counts.seen["skin_k_f"] and set(names) <= set(counts.seen)
@@ -130,8 +130,8 @@ def test_a_finger_shapes_a_cube():
 
     def width(push: Tensor) -> Tensor:
         tau = torch.nn.functional.pad(push, (1, 0))  # of the fingers; the palm is left alone
-        path = kn.simulate(model, tau=tau, steps=steps, dt=2e-4, threads=1, progress=False)
-        faces = path.x_end[:, 0].sort().values
+        path = kn.simulate(model, u=kn.Control(tau=tau), steps=steps, dt=2e-4, options=kn.RunOptions(threads=1))
+        faces = path.end.x[:, 0].sort().values
         return faces[-9:].mean() - faces[:9].mean()
 
     push = torch.full((steps, 2), 40.0, dtype=torch.float64, requires_grad=True)
@@ -161,19 +161,15 @@ def run(name: str, worlds: int, only: int | None = None, **options) -> dict[str,
     leaves = {n: (t if only is None else t[only]).clone().requires_grad_() for n, t in leaves.items()}
     end = kn.simulate(
         model,
-        leaves.get("q"),
-        leaves.get("v"),
-        x=leaves["x"],
-        xd=leaves["xd"],
+        kn.State(leaves.get("q"), leaves.get("v"), x=leaves["x"], xd=leaves["xd"]),
         params={n: leaves[n] for n in names},
         steps=40,
         dt=2e-4,
-        progress=False,
         **options,
     )
-    loss = end.x_end.square().sum() + end.xd_end.square().sum() + end.q_end.square().sum() + end.v_end.square().sum()
+    loss = end.end.x.square().sum() + end.end.xd.square().sum() + end.end.q.square().sum() + end.end.v.square().sum()
     grads = torch.autograd.grad(loss, list(leaves.values()))
-    ends = {"x_end": end.x_end, "xd_end": end.xd_end, "q_end": end.q_end, "v_end": end.v_end}
+    ends = {"x_end": end.end.x, "xd_end": end.end.xd, "q_end": end.end.q, "v_end": end.end.v}
     return {n: t.detach() for n, t in ends.items()} | dict(zip(leaves, grads, strict=True))
 
 
@@ -204,8 +200,12 @@ def test_threads_share_one_large_world():
     for threads, checkpoint in ((1, 1), (2, 1), (4, 1), (2, 3)):
         x, xd = (t.requires_grad_() for t in soft_scenes.moved(model, 0))
         end = kn.simulate(
-            model, x=x, xd=xd, steps=20, dt=2e-4, threads=threads, checkpoint=checkpoint, progress=False
-        ).x_end
+            model,
+            kn.State(x=x, xd=xd),
+            steps=20,
+            dt=2e-4,
+            options=kn.RunOptions(checkpoint=checkpoint, threads=threads),
+        ).end.x
         results.append((end.detach(), *torch.autograd.grad(end.square().sum(), (x, xd))))
     for other in results[1:]:
         assert all(map(torch.equal, results[0], other))
@@ -237,10 +237,10 @@ def pressed(kind: str) -> tuple[kn.Model, dict[str, Tensor]]:
     skin = kn.Skin(radius=0.03, k_e=300.0, k_d=1.0, k_f=1.0, friction=0.5)
     scene.add_particles(at, "beads", mass=0.05, skin=skin)
     model = kn.compile(scene, torch.float64)
-    leaves = {"x": model.initial_particles()[0], "xd": 0.3 * torch.tensor(rng.normal(size=(40, 3)))}
+    leaves = {"x": model.initial_state().x, "xd": 0.3 * torch.tensor(rng.normal(size=(40, 3)))}
     leaves |= model.parameters("centre", "skin_radius", *(() if kind == "terrain" else ("size",)))
     if model.nv:
-        leaves |= {"q": model.initial_coordinates(), "v": 0.5 * torch.tensor(rng.normal(size=6))}
+        leaves |= {"q": model.initial_state().q, "v": 0.5 * torch.tensor(rng.normal(size=6))}
     return model, leaves
 
 
@@ -255,23 +255,21 @@ def test_every_kind_of_shape(kind: str, gradient_errors):
         if "size" in params:
             params["size"] = params["size"] * (leaves["size"] != 0)  # a sphere has no length, not even a small one
         state = {n: given[n] for n in ("x", "xd", "q", "v") if n in given}
-        return kn.simulate(model, **state, params=params, steps=1, dt=1e-3, threads=1, progress=False)
+        return kn.simulate(model, params=params, steps=1, dt=1e-3, options=kn.RunOptions(threads=1), **state)
 
     def loss(given: dict[str, Tensor]) -> Tensor:
         end = step(given)
-        moved = ((end.xd_end - given["xd"]) * weights[0]).sum()
-        return moved + (((end.v_end - given["v"]) * weights[1]).sum() if model.nv else 0.0)
+        moved = ((end.end.xd - given["xd"]) * weights[0]).sum()
+        return moved + (((end.end.v - given["v"]) * weights[1]).sum() if model.nv else 0.0)
 
-    pushed = (step(leaves).xd_end - leaves["xd"] - torch.tensor([0.0, 0.0, -9.81e-3])).norm(dim=1) > 1e-6
+    pushed = (step(leaves).end.xd - leaves["xd"] - torch.tensor([0.0, 0.0, -9.81e-3])).norm(dim=1) > 1e-6
     assert 5 < int(pushed.sum()) < 40
     errors = gradient_errors(loss, leaves, h=1e-7)
     # Differences of 1e-7 of lengths: roundings of 1e-16 of speeds, over changes of 1e-3 of them.
     assert max(errors.values()) <= 1e-5, errors
     if model.nv:
         origin = torch.zeros(3, dtype=torch.float64)
-        end = kn.simulate(
-            model, leaves["q"], x=leaves["x"], params={"gravity": origin}, steps=1, dt=1e-9, progress=False
-        )
-        got = kn.momentum(model, leaves["q"], end.v_end, about=origin)
-        lost = 0.05 * torch.cat([torch.linalg.cross(leaves["x"], end.xd_end).sum(0), end.xd_end.sum(0)])
+        end = kn.simulate(model, kn.State(leaves["q"], x=leaves["x"]), params={"gravity": origin}, steps=1, dt=1e-9)
+        got = kn.momentum(model, leaves["q"], end.end.v, about=origin)
+        lost = 0.05 * torch.cat([torch.linalg.cross(leaves["x"], end.end.xd).sum(0), end.end.xd.sum(0)])
         assert float((got + lost).norm()) <= 1e-12 * float(got.norm()) and float(got.norm()) > 1e-10

@@ -39,17 +39,19 @@ def dog(**contact) -> tuple[kn.Model, torch.Tensor]:
     scene.add_ground()
     scene.add_robot(quadruped())
     model = kn.compile(scene)
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     q[7:] = torch.tensor(model.tree.rest[6:])
-    gap = kn.simulate(model, q, torch.zeros(model.nv, dtype=q.dtype), steps=1, dt=1e-3, record=["gap"]).recorded["gap"]
+    gap = kn.simulate(
+        model, kn.State(q, torch.zeros(model.nv, dtype=q.dtype)), steps=1, dt=1e-3, record=["gap"]
+    ).recorded["gap"]
     q[2] -= float(gap.min()) + 1e-4
     return model, q
 
 
 def run(model: kn.Model, q: torch.Tensor | None = None, v: torch.Tensor | None = None, **words) -> kn.Trajectory:
-    q = model.initial_coordinates() if q is None else q
+    q = model.initial_state().q if q is None else q
     v = torch.zeros(model.nv, dtype=model.dtype) if v is None else v
-    return kn.simulate(model, q, v, **{"steps": 60, "dt": 2e-3, "progress": False, **words})
+    return kn.simulate(model, kn.State(q, v), **{"steps": 60, "dt": 2e-3, "progress": False, **words})
 
 
 def sheared(model: kn.Model) -> torch.Tensor:
@@ -72,7 +74,7 @@ def test_no_visit_would_change_an_impulse(what, cone):
     else:
         numbers = {"face": (1, 1.0), "stack": (5, 1.0), "sheared stack": (4, 1.0), "heavy on light": (4, 10.0)}
         model = bricks(*numbers[what], cone=cone, cfm=0.0 if what == "face" else 1e-6, friction=0.4)
-        q = model.initial_coordinates()
+        q = model.initial_state().q
         v = sheared(model) if what == "sheared stack" else None
     name = "limit_impulse" if what == "linkage" else "impulse"
     path = run(model, q, v, u=u, record=[name, "iterations"])
@@ -93,8 +95,8 @@ def test_a_robot_moves_as_with_very_many_sweeps(cone):
         leaves = {n: t.detach().clone().requires_grad_() for n, t in leaves.items()}
         params = {n: leaves[n] for n in ("mass", "friction")}
         path = run(model, leaves["q"], leaves["v"], params=params, steps=20)
-        loss = path.q_end.sum() + path.v_end.square().sum()
-        ends.append((path.q_end.detach(), path.v_end.detach(), *torch.autograd.grad(loss, list(leaves.values()))))
+        loss = path.end.q.sum() + path.end.v.square().sum()
+        ends.append((path.end.q.detach(), path.end.v.detach(), *torch.autograd.grad(loss, list(leaves.values()))))
     for ours, theirs in zip(*ends, strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-8, atol=1e-9)
 
@@ -135,7 +137,7 @@ def test_gradients_where_contacts_are_redundant(law):
     """A brick on its face, nothing soft: of its twelve rows only six are independent, its motion is still unique."""
     for pushed, friction in ((0.1, 3.0), (0.6, 0.2)):  # it sticks; it slides
         model = bricks(1, cfm=0.0, cone=law == "cone", friction=friction)
-        q, v = model.initial_coordinates(), torch.zeros(model.nv, dtype=torch.float64)
+        q, v = model.initial_state().q, torch.zeros(model.nv, dtype=torch.float64)
         q[2] -= 1e-4
         v[3:5] = torch.tensor([pushed, 0.4 * pushed])
         _check_motion(model, q, v)
@@ -150,7 +152,7 @@ def _check_motion(model: kn.Model, q: torch.Tensor, v: torch.Tensor) -> None:
     def loss_of(given: dict[str, torch.Tensor]) -> torch.Tensor:
         params = {n: t for n, t in given.items() if n not in ("q", "v")}
         path = run(model, given["q"], given["v"], params=params, steps=8)
-        return (torch.cat([path.q_end, path.v_end]) * weights).sum()
+        return (torch.cat([path.end.q, path.end.v]) * weights).sum()
 
     leaves = {n: t.detach().clone().requires_grad_() for n, t in leaves.items()}
     gradients = torch.autograd.grad(loss_of(leaves), list(leaves.values()))
@@ -169,7 +171,7 @@ def test_a_step_that_is_not_solved_is_no_secret(monkeypatch):
     model = bricks(4, friction=0.3)
     with pytest.warns(kn.UnsolvedWarning, match=r"not solved in 1 steps, first in step 0.*at 'r\d*/free'.*cfm"):
         path = run(model, v=sheared(model), steps=1)
-    assert float(path.residual[0]) > 1e-6 and math.isfinite(float(path.q_end.sum()))
+    assert float(path.residual[0]) > 1e-6 and math.isfinite(float(path.end.q.sum()))
 
 
 def test_gradients_that_explode_in_steps_that_are_not_solved_raise(monkeypatch):
@@ -182,9 +184,9 @@ def test_gradients_that_explode_in_steps_that_are_not_solved_raise(monkeypatch):
             path = run(model, v=v, steps=3, on_failure=how)
         if how == "raise":
             with pytest.raises(kn.SimulationError, match="has no meaning: the contact problem was not solved"):
-                path.q_end.sum().backward()
+                path.end.q.sum().backward()
         else:
-            path.q_end.sum().backward()
+            path.end.q.sum().backward()
             assert v.grad is not None and v.grad.abs().max() > 1e-6
 
 
@@ -207,10 +209,15 @@ def gradients(model: kn.Model, q: torch.Tensor, u: torch.Tensor, cfm: torch.Tens
     inputs = [x.clone().requires_grad_() for x in (q, u)]
     softness = (torch.tensor(1e-6, dtype=q.dtype) if cfm is None else cfm).clone().requires_grad_()
     path = kn.simulate(
-        model, inputs[0], tau=inputs[1], params={"contact/cfm": softness}, steps=u.shape[-2], dt=2e-3, progress=False
+        model,
+        kn.State(inputs[0]),
+        u=kn.Control(tau=inputs[1]),
+        params={"contact/cfm": softness},
+        steps=u.shape[-2],
+        dt=2e-3,
     )
     weights = torch.linspace(-1.0, 1.0, model.nq, dtype=q.dtype)
-    return list(torch.autograd.grad((path.q_end * weights).sum(), [*inputs, softness]))
+    return list(torch.autograd.grad((path.end.q * weights).sum(), [*inputs, softness]))
 
 
 def shaken(model: kn.Model, *batch: int) -> torch.Tensor:

@@ -53,7 +53,7 @@ def robot_in_contact(law: str) -> tuple[kn.Model, Tensor, Tensor]:
     model = kn.compile(scene)
     v = 0.1 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     v[3:6] = torch.tensor([0.5, 0.2, -0.05])
-    return model, model.initial_coordinates(), v
+    return model, model.initial_state().q, v
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,12 @@ def test_records(gradient_errors, law, steps, tolerance):
         params, wrenches = {n: g[n] for n in names if n in g}, {"r/hand": g["wrench"]}
         words = {"steps": steps, "dt": 2e-3, "progress": False}
         return kn.simulate(
-            model, g["q"], g["v"], g["tau"], wrenches=wrenches, params=params, record=(*PLACES, *loads), **words
+            model,
+            kn.State(g["q"], g["v"]),
+            u=kn.Control(tau=g["tau"], wrenches=wrenches),
+            params=params,
+            record=(*PLACES, *loads),
+            **words,
         )
 
     def loss(g: dict[str, Tensor], group: tuple[str, ...]) -> Tensor:

@@ -45,9 +45,7 @@ def seen(size: int = 24) -> kn.Camera:
 def test_vertices():
     made = model()
     q = torch.tensor([0.3, -0.4], dtype=F64, requires_grad=True)
-    x = (
-        made.initial_particles()[0] + 0.01 * torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
-    ).requires_grad_()
+    x = (made.initial_state().x + 0.01 * torch.randn(9, 3, generator=torch.Generator().manual_seed(0))).requires_grad_()
     params = made.parameters("arm/a/box/size", "arm/b/ball/centre", "arm/two/offset", requires_grad=True)
 
     def vertices(q: Tensor, x: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
@@ -63,7 +61,7 @@ def test_parameters_of_worlds_hold_at_all_times():
     size = torch.tensor([[0.1, 0.1, 0.3], [0.2, 0.1, 0.3]], dtype=F64)
     params = {"arm/a/box/size": size, "arm/two/offset": torch.tensor([[0.0, 0.0, -0.8], [0.0, 0.0, -0.9]], dtype=F64)}
     start = torch.zeros(2, made.nq, dtype=F64)
-    path = kn.simulate(made, start, steps=4, dt=1e-4, params=params, progress=False)
+    path = kn.simulate(made, kn.State(start), steps=4, dt=1e-4, params=params)
     drawn = kn.surfaces_of(path, every=2, params=params, dtype=F64)
     alone = kn.surfaces_of(made, path.q[1, 4], path.x[1, 4], params={n: p[1] for n, p in params.items()}, dtype=F64)
     for many, one in zip(drawn, alone, strict=True):
@@ -114,7 +112,7 @@ def test_images_of_a_trajectory_reach_the_start():
     weights = torch.rand(3, 24, 24, 3, generator=torch.Generator().manual_seed(3), dtype=F64)
 
     def film(v: Tensor) -> Tensor:
-        path = kn.simulate(made, v=v, steps=40, dt=5e-4, progress=False)
+        path = kn.simulate(made, kn.State(v=v), steps=40, dt=5e-4)
         drawn = kn.render(path, seen(), every=20, dtype=F64, background=(0.2, 0.3, 0.9), sigma=1e-4)
         return (drawn * weights).sum()
 

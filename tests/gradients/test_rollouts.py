@@ -30,7 +30,7 @@ def dog() -> kn.Model:
 @pytest.fixture(scope="module")
 def start(dog: kn.Model) -> dict[str, Tensor]:
     """States with feet on the ground that slide at different speeds, and friction per world."""
-    q = dog.initial_coordinates()
+    q = dog.initial_state().q
     unlike = torch.linspace(-0.01, 0.02, len(q) - 7)  # feet that land at the very same time are at a kink
     q[7:], q[2] = torch.tensor(dog.tree.rest[6:]) + unlike, 0.433
     v = torch.zeros(WORLDS, dog.nv, dtype=dog.dtype)
@@ -40,7 +40,7 @@ def start(dog: kn.Model) -> dict[str, Tensor]:
 
 
 def run(dog: kn.Model, q: Tensor, v: Tensor, friction: Tensor, steps: int) -> kn.Trajectory:
-    path = kn.simulate(dog, q, v, steps=steps, dt=DT, params={"friction": friction}, record=["impulse"], progress=False)
+    path = kn.simulate(dog, kn.State(q, v), steps=steps, dt=DT, params={"friction": friction}, record=["impulse"])
     assert (path.recorded["impulse"][..., 0] > 0).flatten(1).any(1).all(), "every world touches the ground"
     return path
 
@@ -65,7 +65,7 @@ def test_a_rollout_starts_at_any_state_of_another(dog: kn.Model, start: dict[str
     def loss(x: dict[str, Tensor]) -> Tensor:
         first = run(dog, x["q"], x["v"], x["friction"], 20)
         second = run(dog, first.q[:, at], first.v[:, at], x["friction"], 25)
-        return second.q_end.square().sum() + 0.1 * second.v_end.sum() + first.q[:, 10].sum()
+        return second.end.q.square().sum() + 0.1 * second.end.v.sum() + first.q[:, 10].sum()
 
     check_gradient(loss, start)
     whole = run(dog, **start, steps=at + 25)
@@ -78,13 +78,13 @@ def test_some_worlds_are_reset_between_rollouts(dog: kn.Model, start: dict[str, 
 
     def chain(x: dict[str, Tensor], fresh: Tensor) -> tuple[kn.Trajectory, kn.Trajectory]:
         first = run(dog, x["q"], x["v"], x["friction"], 20)
-        q = torch.where(over[:, None], start["q"], first.q_end)
-        v = torch.where(over[:, None], fresh, first.v_end)
+        q = torch.where(over[:, None], start["q"], first.end.q)
+        v = torch.where(over[:, None], fresh, first.end.v)
         return first, run(dog, q, v, x["friction"], 25)
 
     def loss(x: dict[str, Tensor]) -> Tensor:
         second = chain(x, x["fresh"])[1]
-        return second.q_end.square().sum() + 0.1 * second.v_end.sum()
+        return second.end.q.square().sum() + 0.1 * second.end.v.sum()
 
     fresh = start["v"].flip(0) + 0.1
     grads = check_gradient(loss, {**start, "fresh": fresh})

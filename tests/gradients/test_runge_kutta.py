@@ -41,7 +41,7 @@ def robot_on_springs() -> tuple[kn.Model, Tensor, Tensor]:
     model = kn.compile(scene)
     v = 0.1 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     v[3:6] = torch.tensor([0.5, 0.2, -0.3])
-    return model, model.initial_coordinates(), v
+    return model, model.initial_state().q, v
 
 
 @pytest.mark.parametrize(("steps", "tolerance"), [(1, 1e-6), (32, 1e-5)])
@@ -59,12 +59,16 @@ def test_rollouts(gradient_errors, steps, tolerance):
         params = {n: g[n] for n in NAMES if n in g}
         words = {"steps": steps, "dt": 2e-3, "integrator": "rk4", "progress": False, "record": ("imu", "gap")}
         return kn.simulate(
-            model, g["q"], g["v"], g["tau"], g["u"], wrenches={"r/tip": g["wrench"]}, params=params, **words
+            model,
+            kn.State(g["q"], g["v"]),
+            u=kn.Control(u=g["u"], tau=g["tau"], wrenches={"r/tip": g["wrench"]}),
+            params=params,
+            **words,
         )
 
     def loss(g: dict[str, Tensor]) -> Tensor:
         path = path_of(g)
-        return (torch.cat([path.q_end, path.v_end]) * of_state).sum() + 0.1 * (path.recorded["imu"] * of_sensor).sum()
+        return (torch.cat([path.end.q, path.end.v]) * of_state).sum() + 0.1 * (path.recorded["imu"] * of_sensor).sum()
 
     assert (path_of(given).recorded["gap"] < 0).sum() >= 2 * steps  # two corners at least press in every step
     errors = gradient_errors(loss, given | model.parameters(*NAMES), 3e-7)

@@ -21,8 +21,8 @@ def ends(
 ) -> tuple[kn.Trajectory, torch.Tensor, torch.Tensor]:
     """A run, and the gradient of its end to q and v."""
     q, v = q.clone().requires_grad_(), v.clone().requires_grad_()
-    path = kn.simulate(model, q, v, **{"steps": 1, "dt": 1e-3, "progress": False, **words})
-    return path, *torch.autograd.grad(path.q_end.sum() + path.v_end.square().sum(), (q, v))
+    path = kn.simulate(model, kn.State(q, v), **{"steps": 1, "dt": 1e-3, "progress": False, **words})
+    return path, *torch.autograd.grad(path.end.q.sum() + path.end.v.square().sum(), (q, v))
 
 
 # -- early stop ----------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def test_a_stopped_run_is_that_of_as_many_sweeps():
     count = int(path.recorded["iterations"][0, 0])
     assert 2 <= count < model.contact.sweeps
     other, *fixed = ends(*heap(solver="pgs", cone=True, sweeps=count, time_of_impact=False))
-    assert torch.equal(path.v_end, other.v_end)
+    assert torch.equal(path.end.v, other.end.v)
     assert all(torch.allclose(a, b, rtol=1e-13, atol=1e-15) for a, b in zip(stopped, fixed, strict=True))
     assert float(path.residual.detach()) <= 1e-3 * 0.4, "the stop came far too early"
 
@@ -61,9 +61,9 @@ def test_gradients_of_stopped_sweeps(rows):
         sides = []
         for sign in (1, -1):
             at = {"q": q, "v": v} | {name: {"q": q, "v": v}[name] + sign * h * way[name]}
-            side = kn.simulate(model, at["q"], at["v"], dt=1e-3, progress=False, **words)
+            side = kn.simulate(model, kn.State(at["q"], at["v"]), dt=1e-3, **words)
             assert torch.equal(side.recorded["iterations"], counts), "the differences cross a stop"
-            sides.append(float(side.q_end.sum() + side.v_end.square().sum()))
+            sides.append(float(side.end.q.sum() + side.end.v.square().sum()))
         wanted = (sides[0] - sides[1]) / (2 * h)
         assert float((gradient * way[name]).sum()) == pytest.approx(wanted, rel=1e-5)
 
@@ -78,14 +78,14 @@ def test_stopped_worlds_have_the_bits_they_have_alone():
     for w in (0, 3, 4):
         one, *alone = ends(model, start, many[w], **words)
         assert torch.equal(path.recorded["iterations"][w], one.recorded["iterations"])
-        assert torch.equal(path.q_end[w], one.q_end)
+        assert torch.equal(path.end.q[w], one.end.q)
         assert all(torch.equal(a[w], b) for a, b in zip(together, alone, strict=True))
 
 
 def test_where_nothing_touches_one_sweep_is_enough():
     model, q, v = heap(solver="pgs", tolerance=1e-6)
     q[2::7] += torch.arange(1.0, 8.0, dtype=q.dtype)  # apart from the ground and from each other
-    path = kn.simulate(model, q, v, steps=3, dt=1e-3, record=["iterations"], progress=False)
+    path = kn.simulate(model, kn.State(q, v), steps=3, dt=1e-3, record=["iterations"])
     assert (path.recorded["iterations"] <= 1).all()
 
 
@@ -106,7 +106,7 @@ def test_gradients_through_kept_impulses(rows, steps, tolerance, h):
     if rows == "limits":
         model, q, v = linkage(solver="pgs", warm_start=True, sweeps=1, time_of_impact=False)
         names = (*INERTIAL, "offset", "axis", "dry_friction", "lower", "upper")
-        kept = kn.simulate(model, q, v, u=PUSH[None], steps=1, dt=1e-3, progress=False).impulses_end
+        kept = kn.simulate(model, kn.State(q, v), u=PUSH[None], steps=1, dt=1e-3).end.impulses
         case = Case(model, q, v, names, u=PUSH, impulses=kept, record=("limit_impulse",))
     elif rows == "few":  # candidates, so that all have rows
         dt = 2.5e-4 if steps > 32 else 1e-3  # as in `test_constraints`: bodies that tumble switch too often
@@ -133,14 +133,14 @@ def test_a_run_can_be_continued(rows):
     leaves = q.clone().requires_grad_(), v.clone().requires_grad_()
     words = {"steps": 12, "dt": 1e-3, "progress": False}
     half = kn.simulate(model, *leaves, **words)
-    rest = kn.simulate(model, half.q_end, half.v_end, impulses=half.impulses_end, **words)
-    assert torch.equal(rest.q_end, whole.q_end) and torch.equal(rest.impulses_end, whole.impulses_end)
-    assert torch.equal(thrifty.impulses_end, whole.impulses_end)
-    chained = torch.autograd.grad(rest.q_end.sum() + rest.v_end.square().sum(), leaves)
+    rest = kn.simulate(model, kn.State(half.end.q, half.end.v, impulses=half.end.impulses), **words)
+    assert torch.equal(rest.end.q, whole.end.q) and torch.equal(rest.end.impulses, whole.end.impulses)
+    assert torch.equal(thrifty.end.impulses, whole.end.impulses)
+    chained = torch.autograd.grad(rest.end.q.sum() + rest.end.v.square().sum(), leaves)
     assert all(torch.equal(a, b) for a, b in zip(replayed, gradients, strict=True))
     assert all(torch.allclose(a, b, rtol=1e-12, atol=1e-12) for a, b in zip(chained, gradients, strict=True))
-    cold = kn.simulate(model, half.q_end, half.v_end, **words)
-    assert not torch.equal(cold.q_end, whole.q_end), "the start made no difference"
+    cold = kn.simulate(model, kn.State(half.end.q, half.end.v), **words)
+    assert not torch.equal(cold.end.q, whole.end.q), "the start made no difference"
 
 
 @pytest.mark.parametrize("rows", ["picked", "always there"])
@@ -152,8 +152,8 @@ def test_contacts_that_end_leave_no_impulse(rows):
         model, q = dog(solver="pgs", warm_start=True)
         v = torch.zeros(model.nv, dtype=q.dtype)
     words = {"steps": 1, "dt": 1e-3, "progress": False, "record": ["impulse"]}
-    first = kn.simulate(model, q, torch.zeros_like(v), **words)
-    kept = first.impulses_end
+    first = kn.simulate(model, kn.State(q, torch.zeros_like(v)), **words)
+    kept = first.end.impulses
     assert float(kept.max()) > 1e-3 and torch.equal(
         kept[-3 * len(model.candidates) :], first.recorded["impulse"].flatten()
     )
@@ -161,9 +161,9 @@ def test_contacts_that_end_leave_no_impulse(rows):
         q[2::7] += torch.arange(1.0, 8.0, dtype=q.dtype)
     else:
         q[2] += 1.0
-    second = kn.simulate(model, q, torch.zeros_like(v), impulses=kept, **words)
-    free = kn.simulate(model, q, torch.zeros_like(v), **words)
-    assert (second.recorded["impulse"] == 0).all() and torch.equal(second.v_end, free.v_end)
+    second = kn.simulate(model, kn.State(q, torch.zeros_like(v), impulses=kept), **words)
+    free = kn.simulate(model, kn.State(q, torch.zeros_like(v)), **words)
+    assert (second.recorded["impulse"] == 0).all() and torch.equal(second.end.v, free.end.v)
 
 
 def test_a_standing_robot_needs_fewer_sweeps():
@@ -171,7 +171,7 @@ def test_a_standing_robot_needs_fewer_sweeps():
     left = []
     for warm in (False, True):
         model, q, v = heap(solver="pgs", warm_start=warm, sweeps=5, cone=True)
-        path = kn.simulate(model, q, torch.zeros_like(v), steps=300, dt=1e-3, progress=False)
+        path = kn.simulate(model, kn.State(q, torch.zeros_like(v)), steps=300, dt=1e-3)
         left.append(float(path.residual[-50:].max()))
     assert left[1] < 0.01 * left[0], left
 
@@ -179,8 +179,8 @@ def test_a_standing_robot_needs_fewer_sweeps():
 def test_words_that_make_no_sense_are_refused():
     model, q, v = heap(solver="pgs")
     with pytest.raises(kn.InputError, match="starts from no impulses"):
-        kn.simulate(model, q, v, steps=1, dt=1e-3, impulses=torch.zeros(84, dtype=torch.float64))
+        kn.simulate(model, kn.State(q, v, impulses=torch.zeros(84, dtype=torch.float64)), steps=1, dt=1e-3)
     with pytest.raises(kn.InputError, match="number of iterations is fixed"):
-        kn.simulate(model, q, v, steps=1, dt=1e-3, record=["iterations"])
+        kn.simulate(model, kn.State(q, v), steps=1, dt=1e-3, record=["iterations"])
     with pytest.raises(kn.ModelError, match="needs no tolerance"):
         kn.Contact(solver="newton", warm_start=True)

@@ -64,11 +64,11 @@ def inputs(model: kn.Model) -> dict[str, Tensor]:
 
     made = {}
     if model.nv:
-        made |= {"q": model.initial_coordinates(), "v": 0.1 * normal(model.nv), "tau": 0.1 * normal(STEPS, model.nv)}
+        made |= {"q": model.initial_state().q, "v": 0.1 * normal(model.nv), "tau": 0.1 * normal(STEPS, model.nv)}
     if len(model.actuators):
         made["u"] = 0.1 * normal(STEPS, len(model.actuators))
     if len(model.matter):
-        x, xd = model.initial_particles()
+        x, xd = model.initial_state().x, model.initial_state().xd
         made |= {"x": x + 1e-3 * normal(*x.shape), "xd": xd + 0.1 * normal(*x.shape)}
         made["forces"] = 0.1 * normal(STEPS, *x.shape)
         made["activation"] = 0.05 * normal(STEPS, model.matter.elements)
@@ -82,9 +82,7 @@ def run(model: kn.Model, given: dict[str, Tensor], times: int, dt: float, **opti
         n: t.repeat_interleave(more, -2 - (n == "forces")) if n in OF_EVERY_STEP else t for n, t in given.items()
     }
     params = {"gravity": arguments.pop("gravity")}
-    return kn.simulate(
-        model, **arguments, params=params, steps=STEPS * more, dt=dt / more, substeps=times, progress=False, **options
-    )
+    return kn.simulate(model, params=params, steps=STEPS * more, dt=dt / more, substeps=times, **arguments, **options)
 
 
 def ends_of(path: kn.Trajectory) -> dict[str, Tensor]:
@@ -178,7 +176,7 @@ def test_gradients_against_differences():
 
     def loss(changed: dict[str, Tensor]) -> Tensor:
         path = run(model, {**given, **changed}, TIMES, **options)
-        return path.x_end.square().sum() + path.xd_end.square().sum() + path.q_end.square().sum()
+        return path.end.x.square().sum() + path.end.xd.square().sum() + path.end.q.square().sum()
 
     grads = torch.autograd.grad(loss(leaves), list(leaves.values()))
     for (n, leaf), grad in zip(leaves.items(), grads, strict=True):

@@ -214,9 +214,9 @@ def test_what_is_derived_in_inference_mode_may_be_differentiated_later():
     model = soft()
     with torch.inference_mode():
         model.resolve()
-    x, xd = model.initial_particles()
+    x, xd = model.initial_state().x, model.initial_state().xd
     xd.requires_grad_()
-    kn.simulate(model, x=x, xd=xd, steps=2, dt=1e-5, progress=False).x_end.sum().backward()
+    kn.simulate(model, kn.State(x=x, xd=xd), steps=2, dt=1e-5).end.x.sum().backward()
     assert xd.grad is not None and float(xd.grad[0, 0]) > 0.0
 
 

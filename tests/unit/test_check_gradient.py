@@ -239,8 +239,8 @@ def pushed(model: kn.Model) -> Callable[[Tensor], tuple[Tensor, kn.Trajectory]]:
         v[..., 5] = -1.0
         tau = torch.zeros(*x.shape, STEPS, 6, dtype=x.dtype)
         tau[..., PUSHED, 3] = 50.0 * (x.detach() > 0.13 + PLACE / 10)
-        path = kn.simulate(model, q, v, tau, steps=STEPS, dt=DT, progress=False)
-        return path.q_end[..., 0] + path.q_end[..., 2] + x**2, path
+        path = kn.simulate(model, kn.State(q, v), u=kn.Control(tau=tau), steps=STEPS, dt=DT)
+        return path.end.q[..., 0] + path.end.q[..., 2] + x**2, path
 
     return f
 

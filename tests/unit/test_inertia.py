@@ -105,10 +105,12 @@ def test_a_fit_stays_physical():
     model = kn.compile(scene)
     generator = torch.Generator().manual_seed(2)
     spins, pushes = (torch.randn(6, *n, 6, dtype=torch.float64, generator=generator) for n in ((), (20,)))
-    q, numbers = model.initial_coordinates().expand(6, -1), model.parameters("mass", "com", "inertia")
+    q, numbers = model.initial_state().q.expand(6, -1), model.parameters("mass", "com", "inertia")
 
     def end(params: dict[str, Tensor]) -> Tensor:
-        return kn.simulate(model, q, spins, wrenches={"r/b": pushes}, params=params, steps=20, dt=1e-2).v_end
+        return kn.simulate(
+            model, kn.State(q, spins), u=kn.Control(wrenches={"r/b": pushes}), params=params, steps=20, dt=1e-2
+        ).end.v
 
     def fit(leaf: Tensor, make: Callable[[Tensor], dict[str, Tensor]], rate: float, rounds: int) -> tuple[float, bool]:
         """The share of the first error that is left, and whether the body could exist all the way."""

@@ -181,7 +181,7 @@ MISUSED: dict[str, tuple[Callable[[], kn.Model], dict[str, Any], tuple[str, ...]
 def test_simulations_that_make_no_sense_are_refused(name: str):
     make, given, words = MISUSED[name]
     with pytest.raises(InputError) as caught:
-        kn.simulate(make(), steps=2, dt=1e-5, progress=False, **given)
+        kn.simulate(make(), steps=2, dt=1e-5, **given)
     for word in words:
         assert word in str(caught.value), str(caught.value)
 
@@ -190,14 +190,14 @@ def test_simulations_that_make_no_sense_are_refused(name: str):
 def test_steps_of_joints_alone_are_refused(one):
     model = coupled_scene()
     with pytest.raises(InputError, match="soft matter"):
-        one(model, model.initial_coordinates(), zeros(model.nv), dt=1e-4)
+        one(model, model.initial_state().q, zeros(model.nv), dt=1e-4)
 
 
 @needs_compiler
 def test_particles_that_nothing_pushes_fall():
     model = points()
-    end = kn.simulate(model, steps=10, dt=1e-2, progress=False)
-    assert float((end.xd_end - torch.tensor([0.0, 0.0, -0.981]).double()).abs().max()) < 1e-7
+    end = kn.simulate(model, steps=10, dt=1e-2)
+    assert float((end.end.xd - torch.tensor([0.0, 0.0, -0.981]).double()).abs().max()) < 1e-7
 
 
 def test_every_thing_has_its_own_skin():
@@ -234,10 +234,8 @@ def test_shapes_that_grow_are_touched_where_they_are(kind, size, grown, height: 
     scene.add_robot(Robot("thing", (Body("b", shapes=(Shape(kind, size, mesh=mesh),)),)))
     scene.add_particles([[0.0, 0.0, height - 0.01]], mass=1.0, skin=kn.Skin(k_e=100.0))
     model = kn.compile(scene, torch.float64)
-    end = kn.simulate(
-        model, steps=1, dt=1e-3, params={"size": torch.tensor([grown], dtype=torch.float64)}, progress=False
-    )
-    assert float(end.xd_end[0, 2]) == pytest.approx(100.0 * 0.01 * 1e-3, rel=1e-6)
+    end = kn.simulate(model, steps=1, dt=1e-3, params={"size": torch.tensor([grown], dtype=torch.float64)})
+    assert float(end.end.xd[0, 2]) == pytest.approx(100.0 * 0.01 * 1e-3, rel=1e-6)
 
 
 def test_stable_steps_of_stiffness_below_zero():
@@ -262,8 +260,8 @@ def run(model: kn.Model) -> tuple[kn.Trajectory, list[Tensor]]:
     x, xd = (t.to(model.dtype).requires_grad_() for t in moved(model, 0))
     q, v = set_in_motion(model, 0)
     mu = model.parameters("mu", requires_grad=True)
-    path = kn.simulate(model, q, v, x=x, xd=xd, params=mu, steps=10, dt=1e-4, progress=False)
-    return path, list(torch.autograd.grad(path.x_end.square().sum(), (x, xd, mu["mu"])))
+    path = kn.simulate(model, kn.State(q, v, x=x, xd=xd), params=mu, steps=10, dt=1e-4)
+    return path, list(torch.autograd.grad(path.end.x.square().sum(), (x, xd, mu["mu"])))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -339,4 +337,4 @@ def test_the_warning_can_be_silenced_and_turned_into_an_error():
     with warnings.catch_warnings():
         warnings.simplefilter("error", kn.StabilityWarning)
         with pytest.raises(kn.StabilityWarning, match="tetrahedron . of 'cube'"):
-            kn.simulate(model, steps=1, dt=0.1, progress=False)
+            kn.simulate(model, steps=1, dt=0.1)

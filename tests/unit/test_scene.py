@@ -64,7 +64,7 @@ def test_joints_become_links_and_fixed_bodies_ride_along():
 def test_bodies_stand_where_they_were_put():
     """Half a turn of the hinge about (1, 0.5, z) moves the arm's origin to the other side of the anchor."""
     model = compiled(arm(), pos=(0.0, 0.0, 2.0))
-    at_rest = kn.forward_kinematics(model, model.initial_coordinates()).position
+    at_rest = kn.forward_kinematics(model, model.initial_state().q).position
     assert torch.allclose(at_rest[1], torch.tensor([1.0, 0.0, 3.0], dtype=torch.float64))
     turned = kn.forward_kinematics(model, torch.tensor([np.pi, 0.0, 0.0], dtype=torch.float64)).position
     assert torch.allclose(turned[1], torch.tensor([1.0, 1.0, 3.0], dtype=torch.float64))
@@ -112,7 +112,7 @@ def test_a_robot_does_not_depend_on_where_it_stands():
     """A kilometre away the mass matrix is the same to rounding: all vectors are about the robot's own origin."""
     robot = random_tree(5, 8, floating=True)
     near, far = (compiled(robot, pos=(x, 0.0, 0.0)) for x in (0.0, 1000.0))
-    M = [kn.mass_matrix(m, m.initial_coordinates()) for m in (near, far)]
+    M = [kn.mass_matrix(m, m.initial_state().q) for m in (near, far)]
     assert torch.allclose(*M, rtol=1e-12, atol=1e-12)
 
 
@@ -305,7 +305,7 @@ def test_scenes_that_cannot_be(add, message):
 def test_precision_is_the_models():
     scene = kn.Scene()
     scene.add_robot(arm())
-    assert kn.compile(scene, torch.float32).initial_coordinates().dtype == torch.float32
+    assert kn.compile(scene, torch.float32).initial_state().q.dtype == torch.float32
     with pytest.raises(kn.InputError, match="single or double precision"):
         kn.compile(scene, torch.float16)
 
@@ -316,11 +316,11 @@ def test_a_zero_quaternion_is_refused():
     for kind in ("ball", "free"):
         scene.add_robot(Robot(kind, (Body("b", None, Pose(), (Joint("j", kind),), LUMP),)))
     model = kn.compile(scene)
-    q = model.initial_coordinates().repeat(2, 3, 1)
+    q = model.initial_state().q.repeat(2, 3, 1)
     at = slice(model.tree.q_start[1] + 3, model.tree.q_start[1] + 7)
     q[1, 2, at] = 0.0
     for run in (
-        lambda: kn.simulate(model, q, steps=2, dt=1e-3, progress=False),
+        lambda: kn.simulate(model, kn.State(q), steps=2, dt=1e-3),
         lambda: kn.step(model, q, torch.zeros(model.nv, dtype=torch.float64), dt=1e-3),
         lambda: kn.mass_matrix(model, q),
     ):
@@ -329,7 +329,7 @@ def test_a_zero_quaternion_is_refused():
     with pytest.raises(kn.InputError, match="joint 'ball/j': the quaternion in q is zero"):
         kn.forward_kinematics(model, torch.zeros(model.nq, dtype=torch.float64))
     q[1, 2, at] = torch.tensor([0.0, 1e-3, 0.0, 0.0], dtype=torch.float64)  # of any length, but with a direction
-    assert kn.simulate(model, q, steps=2, dt=1e-3, progress=False).q_end[1, 2, at].norm().item() == pytest.approx(1.0)
+    assert kn.simulate(model, kn.State(q), steps=2, dt=1e-3).end.q[1, 2, at].norm().item() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -352,9 +352,9 @@ def test_arguments_of_a_rollout_that_make_no_sense(words, told):
 
 def test_arguments_of_a_rollout_that_are_numbers_of_other_kinds():
     model = compiled(arm())
-    expected = kn.simulate(model, steps=2, dt=1e-3, record=["position"], progress=False)
+    expected = kn.simulate(model, steps=2, dt=1e-3, record=["position"])
     dt = torch.tensor(1e-3, dtype=torch.float64)
-    path = kn.simulate(model, steps=np.int64(2), dt=dt, record="position", progress=False)
+    path = kn.simulate(model, steps=np.int64(2), dt=dt, record="position")
     assert path.dt == 1e-3 and torch.equal(path.recorded["position"], expected.recorded["position"])
 
 
@@ -388,13 +388,13 @@ def test_sites_ride_on_their_bodies(tmp_path):
     q, v = torch.tensor([np.pi, 0.0, 0.0], dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
     for one in (model, kept):
         poses = kn.forward_kinematics(one, q)
-        found = kn.simulate(one, q, v, steps=1, dt=1e-3, record=["site_position", "site_rotation"]).recorded
+        found = kn.simulate(one, kn.State(q, v), steps=1, dt=1e-3, record=["site_position", "site_rotation"]).recorded
         palm = poses.position[2] + poses.rotation[2] @ torch.tensor([0.1, 0.0, 0.0], dtype=torch.float64)
         assert torch.allclose(found["site_position"][0, 1], palm)
         assert torch.allclose(found["site_position"][0, 0], torch.zeros(3, dtype=torch.float64))
         assert torch.allclose(found["site_rotation"][0, 1, :, 0], poses.rotation[2, :, 1])  # x is turned to y
     moved = {"arm/palm/place": model.parameters("arm/palm/place")["arm/palm/place"] + 1.0}
-    far = kn.simulate(model, q, v, steps=1, dt=1e-3, record=["site_position"], params=moved).recorded
+    far = kn.simulate(model, kn.State(q, v), steps=1, dt=1e-3, record=["site_position"], params=moved).recorded
     assert abs(float((far["site_position"][0, 1] - palm).norm()) - 3**0.5) < 1e-12
 
 
@@ -422,9 +422,9 @@ def test_sites_share_no_name_and_are_needed_for_sensors():
     with pytest.raises(kn.ModelError, match="two sites are called 'arm/s'"):
         compiled(twice)
     model = compiled(arm())
-    q, v = model.initial_coordinates(), torch.zeros(3, dtype=torch.float64)
+    q, v = model.initial_state().q, torch.zeros(3, dtype=torch.float64)
     with pytest.raises(kn.InputError, match=r"no 'imu'.*\n?.*a model with a site"):
-        kn.simulate(model, q, v, steps=1, dt=1e-3, record=["imu"])
+        kn.simulate(model, kn.State(q, v), steps=1, dt=1e-3, record=["imu"])
 
 
 def test_a_model_is_shown_in_one_line() -> None:

@@ -66,7 +66,7 @@ def model_of(robot: Robot, ground: bool = False, friction: float = 0.8) -> kn.Mo
 def shapes_at_zero(robot: Robot) -> Iterator[tuple[str, Shape, np.ndarray, np.ndarray]]:
     """Body, shape, its place and its rotation in the robot's frame, all joints at zero."""
     model = model_of(robot)
-    poses = kn.forward_kinematics(model, model.initial_coordinates())
+    poses = kn.forward_kinematics(model, model.initial_state().q)
     for body in robot.bodies:
         at = model.bodies.index(f"r/{body.name}")
         p, R = poses.position[at].numpy(), poses.rotation[at].numpy()
@@ -114,7 +114,7 @@ def test_inertias_are_those_of_some_body(name: str) -> None:
         if name != "points":
             assert physical_inertia(I, body.name) is I
     model = model_of(robot)
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     M = kn.mass_matrix(model, q).numpy()
     assert np.abs(M - M.T).max() <= 1e-14 * np.abs(M).max() and np.linalg.eigvalsh(M).min() > 0
 
@@ -179,7 +179,7 @@ DIRECTIONS = [  # robot, joint, body, a point of it [m], where a positive angle 
 @pytest.mark.parametrize(("name", "joint", "body", "point", "direction"), DIRECTIONS)
 def test_joints_turn_as_documented(name: str, joint: str, body: str, point: tuple, direction: str) -> None:
     model = model_of(PROMISES[name].robot)
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     moved = q.clone()
     moved[int(model.tree.q_start[model.joints.index(f"r/{joint}")])] += 0.01
     at, places = model.bodies.index(f"r/{body}"), []
@@ -207,9 +207,7 @@ def test_energy_is_kept_in_free_motion(name: str) -> None:
         nothing |= {"lower": -far, "upper": far}
     errors = []
     for dt in (1e-3, 5e-4):
-        path = kn.simulate(
-            model, model.initial_coordinates(), start, steps=int(0.2 / dt), dt=dt, params=nothing, progress=False
-        )
+        path = kn.simulate(model, kn.State(model.initial_state().q, start), steps=int(0.2 / dt), dt=dt, params=nothing)
         assert path.q.isfinite().all()
         kinetic = kn.kinetic_energy(model, path.q, path.v)
         energy = kinetic + kn.potential_energy(model, path.q)
@@ -224,7 +222,7 @@ def test_free_robots_come_down_on_the_ground(name: str) -> None:
     model = model_of(robot, ground=True)
     still = torch.zeros(model.nv, dtype=torch.float64)
     options = {"steps": 200, "dt": 1e-3, "record": ["impulse"], "progress": False}
-    path = kn.simulate(model, model.initial_coordinates(), still, **options)
+    path = kn.simulate(model, kn.State(model.initial_state().q, still), **options)
     poses = kn.forward_kinematics(model, path.q)
     lowest = math.inf
     for body in robot.bodies:
@@ -248,7 +246,7 @@ def test_a_racecar_drives_where_it_steers() -> None:
     model = model_of(racecar(), ground=True, friction=1.0)
     joint = {n.removeprefix("r/"): i for i, n in enumerate(model.joints)}
     radius, torque, b, steps, dt = 2.0, 0.1, 1e-3, 1000, 1e-3
-    params, q = {}, model.initial_coordinates()
+    params, q = {}, model.initial_state().q
     for side, y in (("left", TRACK / 2), ("right", -TRACK / 2)):
         angle = torch.tensor(math.atan(WHEELBASE / (radius - y)), dtype=torch.float64)
         q[int(model.tree.q_start[joint[f"steer_{side}"]])] = params[f"r/steer_{side}/rest"] = angle
@@ -257,19 +255,19 @@ def test_a_racecar_drives_where_it_steers() -> None:
     for wheel in ("rear_left", "rear_right"):
         tau[:, int(model.tree.v_start[joint[f"roll_{wheel}"]])] = torque / 2
     still = torch.zeros(model.nv, dtype=torch.float64)
-    path = kn.simulate(model, q, still, tau, steps=steps, dt=dt, params=params, progress=False)
-    turned, speed = float(path.v_end[2]), float(path.v_end[3])
+    path = kn.simulate(model, kn.State(q, still), u=kn.Control(tau=tau), steps=steps, dt=dt, params=params)
+    turned, speed = float(path.end.v[2]), float(path.end.v[3])
     spin = 0.35 * RADIUS**2 / 2 + 1e-4  # kg m^2: a wheel of 0.35 kg and its drive
     drag, inertia = 4 * b / RADIUS**2, 4.4 + 4 * spin / RADIUS**2
     wanted = torque / RADIUS / drag * (1 - math.exp(-drag / inertia * steps * dt))
     assert speed == pytest.approx(wanted, rel=0.014) and speed / turned == pytest.approx(radius, rel=0.01)
-    assert float(path.q_end[2]) == pytest.approx(0.06, abs=1e-4)
+    assert float(path.end.q[2]) == pytest.approx(0.06, abs=1e-4)
 
 
 def test_an_arm_can_hold_itself() -> None:
     """Stretched out level with 1 kg in the hand, no joint needs more torque than it has."""
     model = model_of(arm())
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     q[1] = math.pi / 2
     tip = kn.forward_kinematics(model, q).position[model.bodies.index("r/finger_left")]
     assert torch.allclose(tip, torch.tensor([HEIGHT - 0.33 - 0.05, 0.0, 0.33], dtype=torch.float64))
@@ -291,10 +289,10 @@ def test_a_club_meets_the_ball() -> None:
     scene.add_robot(golf.golf_ball(), pos=(golf.TOUCH, 0.0, 0.0))
     model = kn.compile(scene)
     assert model.nv == 9 and model.joints == ["golfer/spine", "golfer/shoulder", "golfer/wrist", "golf_ball/free"]
-    up = model.initial_coordinates()
+    up = model.initial_state().q
     up[0] = -1.0
     still = torch.zeros(9, dtype=torch.float64)
-    path = kn.simulate(model, up, still, steps=1200, dt=1e-3, progress=False)
+    path = kn.simulate(model, kn.State(up, still), steps=1200, dt=1e-3)
     at = model.bodies.index("golfer/head")
     x = kn.forward_kinematics(model, path.q).position[:, at, 0]
     assert float(x[0]) < -1.4 and float(x.max()) > 0
@@ -374,4 +372,4 @@ def test_what_cannot_be_is_refused(make, message: str) -> None:
 def test_pendulums_swing_with_their_moments() -> None:
     for point, moment in ((False, 0.3 * (0.8**2 / 3 + 0.02**2 / 4)), (True, 0.3 * 0.8**2)):
         model = model_of(pendulum(1, 0.8, 0.3, point=point))
-        assert float(kn.mass_matrix(model, model.initial_coordinates())) == pytest.approx(moment, rel=1e-13)
+        assert float(kn.mass_matrix(model, model.initial_state().q)) == pytest.approx(moment, rel=1e-13)

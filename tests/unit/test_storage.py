@@ -122,12 +122,12 @@ def test_a_model_keeps_every_bit(tmp_path: Path, name: str):
 
 def slide(model: kn.Model) -> tuple[kn.Trajectory, list[Tensor]]:
     """A rollout in contact, and its gradients."""
-    q, v = model.initial_coordinates(), torch.zeros(model.nv, dtype=model.dtype)
+    q, v = model.initial_state().q, torch.zeros(model.nv, dtype=model.dtype)
     v[3] = 1.0
     leaves = [v.requires_grad_(), *(params := model.parameters("friction", "mass", requires_grad=True)).values()]
-    path = kn.simulate(model, q, v, steps=30, dt=2e-3, params=params, record=["impulse"], progress=False)
+    path = kn.simulate(model, kn.State(q, v), steps=30, dt=2e-3, params=params, record=["impulse"])
     assert (path.recorded["impulse"] > 0).any()
-    return path, list(torch.autograd.grad(path.q_end.sum(), leaves))
+    return path, list(torch.autograd.grad(path.end.q.sum(), leaves))
 
 
 def test_a_loaded_model_simulates_to_the_same_bits(tmp_path: Path):
@@ -141,7 +141,7 @@ def test_a_trajectory_keeps_every_bit(tmp_path: Path):
     path, _ = slide(standing(quadruped()))
     kn.save(tmp_path / "path", path)
     again = kn.load(tmp_path / "path")
-    assert isinstance(again, kn.Trajectory) and not again.q_end.requires_grad
+    assert isinstance(again, kn.Trajectory) and not again.end.q.requires_grad
     assert again.model is None, "a file of a trajectory does not hold its model"
     assert same(replace(path, _model=None), again)
 
@@ -494,9 +494,9 @@ def test_random_forgeries_are_refused_or_harmless(tmp_path: Path):
             refused += 1
             continue
         assert isinstance(found, kn.Model)
-        q, v = found.initial_coordinates(), torch.zeros(found.nv, dtype=found.dtype, requires_grad=True)
+        q, v = found.initial_state().q, torch.zeros(found.nv, dtype=found.dtype, requires_grad=True)
         try:
-            kn.simulate(found, q, v, steps=2, dt=1e-3, progress=False).q_end.sum().backward()
+            kn.simulate(found, kn.State(q, v), steps=2, dt=1e-3).end.q.sum().backward()
         except kn.KinemaError:
             continue
     assert 50 < refused < 100
@@ -586,8 +586,8 @@ def test_models_and_trajectories_can_be_copied_and_pickled(twin: Callable[[Any],
     model = standing(quadruped())
     assert same(twin(everything()), everything())
     with torch.no_grad():
-        q, v = model.initial_coordinates(), torch.zeros(model.nv, dtype=model.dtype)
-        path = kn.simulate(model, q, v, steps=5, dt=2e-3, record=["gap"], progress=False)
+        q, v = model.initial_state().q, torch.zeros(model.nv, dtype=model.dtype)
+        path = kn.simulate(model, kn.State(q, v), steps=5, dt=2e-3, record=["gap"])
     assert same(twin(path), path)
     (path, grads), (again, grads_again) = slide(model), slide(twin(model))
     assert same(path, again) and same(grads, grads_again)
@@ -595,7 +595,7 @@ def test_models_and_trajectories_can_be_copied_and_pickled(twin: Callable[[Any],
 
 def test_a_spawned_worker_simulates_to_the_same_bits():
     model = standing(quadruped())
-    given = (model, model.initial_coordinates(), torch.zeros(model.nv, dtype=model.dtype))
+    given = (model, model.initial_state().q, torch.zeros(model.nv, dtype=model.dtype))
     options = {"steps": 20, "dt": 2e-3, "progress": False}
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         there = pool.apply(kn.simulate, given, options)

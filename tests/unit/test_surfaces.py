@@ -112,7 +112,7 @@ def test_triangles_are_made_once():
 
 def test_frames_by_steps_and_by_time():
     model = swinging()
-    path = kn.simulate(model, torch.ones(4, 2, dtype=F64), steps=100, dt=2e-3, progress=False)
+    path = kn.simulate(model, kn.State(torch.ones(4, 2, dtype=F64)), steps=100, dt=2e-3)
     (upper, _) = kn.surfaces_of(path, every=30, dtype=F64)
     assert upper.vertices.shape[:2] == (4, 4)
     expected = kn.surfaces_of(model, path.q[:, [0, 30, 60, 90]], dtype=F64)[0]
@@ -127,14 +127,14 @@ def test_frames_by_steps_and_by_time():
 
 def test_a_trajectory_without_its_model_or_states_is_refused(tmp_path: Path):
     model = swinging()
-    path = kn.simulate(model, steps=10, dt=2e-3, progress=False)
+    path = kn.simulate(model, steps=10, dt=2e-3)
     assert path.model is model
     kn.save(tmp_path / "path", path)
     loaded = kn.load(tmp_path / "path")
     with pytest.raises(InputError, match="does not know its model"):
         kn.surfaces_of(loaded)
     assert torch.equal(kn.surfaces_of(loaded, model=model)[0].vertices, kn.surfaces_of(path)[0].vertices)
-    short = kn.simulate(model, steps=10, dt=2e-3, checkpoint=5, progress=False)
+    short = kn.simulate(model, steps=10, dt=2e-3, options=kn.RunOptions(checkpoint=5))
     with pytest.raises(InputError, match="only its end"):
         kn.surfaces_of(short)
     with pytest.raises(InputError, match="its own states"):
@@ -244,7 +244,7 @@ def soft() -> kn.Model:
 
 def test_solids_cloth_and_particles():
     model = soft()
-    x, _ = model.initial_particles()
+    x, _ = model.initial_state().x, model.initial_state().xd
     made = {s.name: s for s in kn.surfaces_of(model, dtype=F64)}
     assert [*made] == ["arm/upper", "arm/lower", "cube", "flag", "dust"]
     cube, flag, dust = made["cube"], made["flag"], made["dust"]
@@ -260,7 +260,7 @@ def test_solids_cloth_and_particles():
 
 def test_attached_vertices_are_drawn_where_their_body_is():
     model = soft()
-    x, _ = model.initial_particles()
+    x, _ = model.initial_state().x, model.initial_state().xd
     q = torch.tensor([0.4, 0.0], dtype=F64)
     before, after = (
         {s.name: s for s in kn.surfaces_of(model, angle, x, dtype=F64)}["flag"].vertices for angle in (0 * q, q)

@@ -48,10 +48,10 @@ def angles(q: Tensor) -> Tensor:
 def test_a_pendulum_leans_on_its_limit():
     """Gravity is sideways, between x and y: at the end the limit takes m g l cos(0.4), and none of it goes astray."""
     model = model_of(BOB, gravity=(0.6 * G, 0.8 * G, 0.0), damping=2.0)
-    start = model.initial_coordinates(), torch.zeros(3, dtype=torch.float64)
+    start = model.initial_state().q, torch.zeros(3, dtype=torch.float64)
     path = kn.simulate(model, *start, steps=4000, dt=DT, record=["limit_impulse"], progress=False)
-    assert float(angles(path.q_end)) == pytest.approx(LARGEST, abs=1e-5)
-    turn = path.q_end[1:3] / path.q_end[1:3].norm()
+    assert float(angles(path.end.q)) == pytest.approx(LARGEST, abs=1e-5)
+    turn = path.end.q[1:3] / path.end.q[1:3].norm()
     assert torch.allclose(turn, numbers(0.8, -0.6), atol=1e-6)  # z cross gravity, for a rod along -z
     leaning = float(path.recorded["limit_impulse"][-1, 0]) / DT
     assert leaning == pytest.approx(MASS * G * LENGTH * math.cos(LARGEST), rel=1e-5)
@@ -65,10 +65,10 @@ def test_only_the_way_out_is_barred(sign):
     model, q = model_of(WHEEL), sign * turned(*(LARGEST * axis))
     across = torch.linalg.cross(axis, numbers(0, 0, 1))
     for along, left in ((1.5, 0.0), (-1.5, -1.5)):
-        path = kn.simulate(model, q, along * axis + 0.7 * across, steps=1, dt=DT, progress=False)
+        path = kn.simulate(model, kn.State(q, along * axis + 0.7 * across), steps=1, dt=DT)
         # The softness of the rows, 1e-6 1/kg, leaves as much of an impulse of 0.15 N m s.
-        assert torch.allclose(path.v_end, left * axis + 0.7 * across, atol=1e-6)
-    assert float(angles(path.q_end)) < LARGEST
+        assert torch.allclose(path.end.v, left * axis + 0.7 * across, atol=1e-6)
+    assert float(angles(path.end.q)) < LARGEST
 
 
 SWING = f"""
@@ -91,9 +91,7 @@ def test_the_angle_stays_below_its_limit_as_in_mujoco():
     model = kn.compile(scene)
     assert model.constraints.limit_names == ["r/ball"]
     v = numbers(3.0, -2.0, 1.0)
-    path = kn.simulate(
-        model, model.initial_coordinates(), v, steps=2000, dt=DT, record=["limit_impulse"], progress=False
-    )
+    path = kn.simulate(model, kn.State(model.initial_state().q, v), steps=2000, dt=DT, record=["limit_impulse"])
     assert int((path.recorded["limit_impulse"] > 0).sum()) > 20
     drift = (float(path.v.norm(dim=-1).max()) * DT) ** 2 / math.tan(LARGEST / 2) / 4
     assert LARGEST < float(angles(path.q).max()) < LARGEST + 5 * drift < LARGEST + 5e-3
@@ -126,10 +124,8 @@ def test_gradients_at_the_limit(steps, tolerance):
 
     def run(g: dict[str, Tensor]) -> tuple[Tensor, kn.Trajectory]:
         path = kn.simulate(
-            model, g["q"], g["v"], g["tau"], steps=steps, dt=DT, params={n: g[n] for n in names},
-            record=["limit_impulse"], progress=False,
-        )  # fmt: skip
-        return (torch.cat([path.q_end, path.v_end]) * weights).sum(), path
+            model, kn.State(g["q"], g["v"]), u=kn.Control(tau=g["tau"]), steps=steps, dt=DT, params={n: g[n] for n in names}, record=["limit_impulse"])  # fmt: skip
+        return (torch.cat([path.end.q, path.end.v]) * weights).sum(), path
 
     leaves = {n: t.clone().requires_grad_() for n, t in given.items()}
     value, path = run(leaves)
@@ -148,9 +144,9 @@ def test_gradients_at_the_limit(steps, tolerance):
 def test_a_joint_at_rest_has_finite_gradients():
     """No turn has no axis: the row is far from its limit and passes nothing on."""
     model = model_of(BOB)
-    q = model.initial_coordinates().requires_grad_()
-    path = kn.simulate(model, q, torch.zeros(3, dtype=torch.float64), steps=2, dt=DT, progress=False)
-    (gradient,) = torch.autograd.grad(path.v_end.sum() + path.q_end.sum(), q)
+    q = model.initial_state().q.requires_grad_()
+    path = kn.simulate(model, kn.State(q, torch.zeros(3, dtype=torch.float64)), steps=2, dt=DT)
+    (gradient,) = torch.autograd.grad(path.end.v.sum() + path.end.q.sum(), q)
     assert bool(gradient.isfinite().all()) and float(gradient.abs().max()) > 0
 
 
@@ -172,11 +168,9 @@ def test_limits_beside_others(tmp_path):
     push[:, 1], push[:, 3], push[:, 5] = 60.0, 40.0, 20.0
     still = torch.zeros(7, dtype=torch.float64)
     path = kn.simulate(
-        model, model.initial_coordinates(), still, push, steps=1500, dt=DT, record=["limit_impulse"], progress=False,
-        params={"damping": torch.full((7,), 5.0, dtype=torch.float64)},
-    )  # fmt: skip
+        model, kn.State(model.initial_state().q, still), u=kn.Control(tau=push), steps=1500, dt=DT, record=["limit_impulse"], params={"damping": torch.full((7,), 5.0, dtype=torch.float64)})  # fmt: skip
     assert bool((path.recorded["limit_impulse"][-1] > 0).all())
-    found = angles(path.q_end[:4]), path.q_end[4], angles(path.q_end[5:])
+    found = angles(path.end.q[:4]), path.end.q[4], angles(path.end.q[5:])
     assert [float(x) for x in found] == pytest.approx([0.5, 0.2, 0.1], abs=1e-3)
 
 

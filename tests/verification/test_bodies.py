@@ -43,7 +43,7 @@ def world(*bodies: tuple[Robot, tuple], gravity=(0.0, 0.0, -G), ground=True, **c
 
 def run(model: kn.Model, v=None, steps=1000, dt=1e-3, record=()) -> kn.Trajectory:
     start = torch.zeros(model.nv, dtype=torch.float64) if v is None else torch.tensor(v, dtype=torch.float64)
-    return kn.simulate(model, model.initial_coordinates(), start, steps=steps, dt=dt, record=record, progress=False)
+    return kn.simulate(model, kn.State(model.initial_state().q, start), steps=steps, dt=dt, record=record)
 
 
 @pytest.mark.parametrize("restitution", [0.0, 0.5, 1.0])
@@ -58,8 +58,8 @@ def test_two_balls_collide_head_on(restitution):
     )
     path = run(model, [0, 0, 0, 2.0, 0, 0, 0, 0, 0, -1.0, 0, 0])
     together = (1.0 * 2.0 - 3.0 * 1.0) / 4
-    assert float(path.v_end[3]) == pytest.approx(together - 3 / 4 * restitution * 3.0, abs=1e-4)
-    assert float(path.v_end[9]) == pytest.approx(together + 1 / 4 * restitution * 3.0, abs=1e-4)
+    assert float(path.end.v[3]) == pytest.approx(together - 3 / 4 * restitution * 3.0, abs=1e-4)
+    assert float(path.end.v[9]) == pytest.approx(together + 1 / 4 * restitution * 3.0, abs=1e-4)
 
 
 @pytest.mark.parametrize("cone", [False, True])
@@ -76,7 +76,7 @@ def test_a_glancing_hit_turns_both_balls(cone):
     path = run(model, [0, 0, 3.0, 2.0, 0, 0, 1.0, 0, 0, 0, 0, 0], steps=300)
     before, after = momenta(model, path, 0), momenta(model, path, 300)
     assert torch.allclose(after[0], before[0], atol=1e-13) and torch.allclose(after[1], before[1], atol=1e-12)
-    turned = (path.v_end - path.v[0])[[0, 1, 2, 6, 7, 8]].reshape(2, 3).norm(dim=-1)
+    turned = (path.end.v - path.v[0])[[0, 1, 2, 6, 7, 8]].reshape(2, 3).norm(dim=-1)
     assert (turned > 0.1).all(), "friction turned none of them"
 
 
@@ -86,7 +86,7 @@ def test_a_stack_of_bricks_stands(number):
     bricks = [(loose(BRICK), (0.01 * (i % 2), 0.0, 0.05 + 0.1 * i)) for i in range(number)]
     model = world(*bricks, sweeps=200)
     path = run(model, steps=500, dt=2e-3, record=["impulse"])
-    heights = path.q_end.reshape(number, 7)[:, 2]
+    heights = path.end.q.reshape(number, 7)[:, 2]
     assert torch.allclose(heights, 0.05 + 0.1 * torch.arange(number, dtype=torch.float64), atol=1e-4)
     weight = 2.0 * G * 2e-3
     lifted = path.recorded["impulse"][-1, :, 0]
@@ -106,7 +106,7 @@ def test_with_the_cone_a_brick_slips_in_any_direction_alike(degrees):
         down = G * math.sin(angle)
         gravity = (down * math.cos(direction), down * math.sin(direction), -G * math.cos(angle))
         model = world((loose(BRICK), (0.0, 0.0, 0.05)), gravity=gravity, friction=mu, cone=True, sweeps=300)
-        slipped.append(float(run(model, steps=1000).v_end[3:5].norm()) > 1e-4)
+        slipped.append(float(run(model, steps=1000).end.v[3:5].norm()) > 1e-4)
     assert slipped == [False, True]
 
 
@@ -164,9 +164,9 @@ def test_robots_far_apart_do_not_disturb_each_other():
     many = world(*[(quadruped(), (2.0 * i, 0.0, 0.0)) for i in range(3)])
     together = run(many, steps=50, dt=2e-3)
     for i in range(3):
-        q = together.q_end[19 * i : 19 * (i + 1)].clone()
+        q = together.end.q[19 * i : 19 * (i + 1)].clone()
         q[0] -= 2.0 * i
-        assert torch.allclose(q, path.q_end, rtol=0, atol=1e-13)
+        assert torch.allclose(q, path.end.q, rtol=0, atol=1e-13)
 
 
 def test_a_cylinder_rolls_and_a_can_stands():
@@ -175,9 +175,9 @@ def test_a_cylinder_rolls_and_a_can_stands():
     gravity = (G * math.sin(slope), 0.0, -G * math.cos(slope))
     lying = Shape("cylinder", (0.1, 0.2), Pose((0.0, 0.0, 0.0), (math.sqrt(0.5), math.sqrt(0.5), 0.0, 0.0)))
     path = run(world((loose(lying), (0.0, 0.0, 0.1)), gravity=gravity), steps=1000)
-    assert float(path.q_end[0]) == pytest.approx(G * math.sin(slope) / 3, rel=5e-3)  # 2/3 g sin / 2 after a second
+    assert float(path.end.q[0]) == pytest.approx(G * math.sin(slope) / 3, rel=5e-3)  # 2/3 g sin / 2 after a second
     standing = run(world((loose(Shape("cylinder", (0.1, 0.2))), (0.0, 0.0, 0.2)), gravity=gravity), steps=1000)
-    assert float(standing.q_end[2]) == pytest.approx(0.2, abs=1e-4) and abs(float(standing.q_end[0])) < 1e-3
+    assert float(standing.end.q[2]) == pytest.approx(0.2, abs=1e-4) and abs(float(standing.end.q[0])) < 1e-3
 
 
 @pytest.mark.parametrize("shape", [BALL, BRICK, Shape("capsule", (0.06, 0.08)), Shape("cylinder", (0.1, 0.08))])
@@ -192,8 +192,8 @@ def test_flat_terrain_is_a_ground(shape):
             scene.add_ground()
         scene.add_robot(loose(shape), pos=(0.03, 0.02, 0.15))
         path = run(kn.compile(scene), steps=600, dt=2e-3)
-        rest.append(path.q_end[2])
-        assert float(path.v_end[3:].norm()) < 2e-2
+        rest.append(path.end.q[2])
+        assert float(path.end.v[3:].norm()) < 2e-2
     assert float(rest[0]) == pytest.approx(float(rest[1]), abs=2e-3)
 
 
@@ -204,8 +204,8 @@ def test_a_ball_rolls_in_a_valley():
     scene.add_terrain(height_field(np.abs(np.tile(x, (21, 1))), 2.0, 2.0))
     scene.add_robot(loose(BALL), pos=(0.3, 0.0, 0.6))
     path = run(kn.compile(scene), steps=2000, dt=2e-3)
-    assert float(path.q_end[2]) == pytest.approx(math.sqrt(2) * RADIUS, abs=1e-3)
-    assert abs(float(path.q_end[0])) < 1e-3
+    assert float(path.end.q[2]) == pytest.approx(math.sqrt(2) * RADIUS, abs=1e-3)
+    assert abs(float(path.end.q[0])) < 1e-3
 
 
 # -- compliant contact -----------------------------------------------------------------------------------------------
@@ -215,13 +215,13 @@ def test_a_ball_sinks_into_soft_ground():
     """By m g / k_e; friction that holds it creeps at m g sin / k_f, below mu it never slides faster."""
     soft = {"law": "compliant", "k_e": 1e4, "k_d": 200.0, "k_f": 50.0}
     path = run(world((loose(BALL), (0.0, 0.0, 0.1)), **soft), steps=3000)
-    assert 0.1 - float(path.q_end[2]) == pytest.approx(2.0 * G / 1e4, rel=1e-6)
+    assert 0.1 - float(path.end.q[2]) == pytest.approx(2.0 * G / 1e4, rel=1e-6)
     slope = math.atan(0.2)
     gravity = (G * math.sin(slope), 0.0, -G * math.cos(slope))
     path = run(world((loose(BRICK), (0.0, 0.0, 0.05)), gravity=gravity, friction=0.8, **soft), steps=3000)
     pull, bound = 2.0 * G * math.sin(slope), 0.8 * 2.0 * G * math.cos(slope)  # both of four corners together
     creep = pull / 4 / 50.0 / math.sqrt(1 - (pull / bound) ** 2)
-    assert float(path.v_end[3]) == pytest.approx(creep, rel=2e-2)  # corners carry unequal shares
+    assert float(path.end.v[3]) == pytest.approx(creep, rel=2e-2)  # corners carry unequal shares
 
 
 def test_soft_balls_keep_their_momentum():
@@ -238,7 +238,7 @@ def test_soft_balls_keep_their_momentum():
     before, after = momenta(model, path, 0), momenta(model, path, 2000)
     assert torch.allclose(after[0], before[0], atol=1e-12)
     assert torch.allclose(after[1], before[1], atol=1e-3)  # O(dt): forces act at the start of a step, bodies move on
-    assert float((path.v_end - path.v[0])[:3].norm()) > 0.1, "friction did not turn it"
+    assert float((path.end.v - path.v[0])[:3].norm()) > 0.1, "friction did not turn it"
 
 
 def test_a_law_that_does_not_exist_is_named():

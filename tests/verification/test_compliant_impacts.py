@@ -164,17 +164,17 @@ def fly(case: Fall, model: kn.Model, z: Tensor, dt: float) -> Tensor:
     worlds, run = len(z), {"steps": round(case.time / dt), "dt": dt, "progress": False, "integrator": case.integrator}
     up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
     if model.nv:
-        q = model.initial_coordinates().repeat(worlds, 1)
+        q = model.initial_state().q.repeat(worlds, 1)
         turn = torch.tensor([math.cos(case.tilt), math.sin(case.tilt), 0.5 * math.sin(case.tilt), 0.0], dtype=q.dtype)
         q = torch.cat([q[:, :3] + z[:, None] * up, (turn / turn.norm()).repeat(worlds, 1), q[:, 7:]], 1)
         v = torch.zeros(worlds, model.nv, dtype=torch.float64)
         v[:, :6] = torch.tensor(case.speed, dtype=torch.float64)
-        return kn.simulate(model, q, v, **run).q_end[:, :3]
+        return kn.simulate(model, kn.State(q, v), **run).end.q[:, :3]
     x, xd = (a.repeat(worlds, 1, 1) for a in model.initial_particles())
     falls = torch.as_tensor(model.matter.owner == case.falls)
     x = x + (falls[:, None] * up) * z[:, None, None]
     xd = xd + falls[:, None] * torch.tensor(case.speed, dtype=torch.float64)
-    return kn.simulate(model, x=x, xd=xd, **run).x_end[:, falls].mean(1)
+    return kn.simulate(model, kn.State(x=x, xd=xd), **run).end.x[:, falls].mean(1)
 
 
 def slopes(case: Fall, model: kn.Model, dt: float, worlds: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -234,9 +234,13 @@ def bounce_errors(case: Bounce, steps: int, averaged: bool = True) -> tuple[Tens
     tau = torch.zeros(worlds, steps, 6, dtype=torch.float64)
     tau[:, 0, 5] = 1.0
     path = kn.simulate(
-        model, q, torch.cat([still, v[:, None]], 1), tau * push[:, None, None], steps=steps, dt=dt, progress=False
+        model,
+        kn.State(q, torch.cat([still, v[:, None]], 1)),
+        u=kn.Control(tau=tau * push[:, None, None]),
+        steps=steps,
+        dt=dt,
     )
-    found = torch.stack(torch.autograd.grad(path.q_end[:, 2].sum(), [z, v, push]))
+    found = torch.stack(torch.autograd.grad(path.end.q[:, 2].sum(), [z, v, push]))
     found[2] /= dt
     error = found - torch.tensor(case.slopes, dtype=torch.float64)[:, None]
     return error.mean(1).abs(), error.abs().amax(1)
@@ -305,9 +309,9 @@ def test_undamped_bounces_keep_their_energy():
     logarithm of the speed, see `model.stability`: here 0.02 % each.
     """
     model, dt = robots(sphere(), k_d=0.0, k_e=2e4), 1e-3
-    q, v = model.initial_coordinates(), torch.zeros(6, dtype=torch.float64)
+    q, v = model.initial_state().q, torch.zeros(6, dtype=torch.float64)
     q[2] = 0.6
-    path = kn.simulate(model, q, v, steps=10_000, dt=dt, progress=False)
+    path = kn.simulate(model, kn.State(q, v), steps=10_000, dt=dt)
     z, speed = path.q[:, 2], path.v[:, 5]
     flying = z > 0.12
     energy = 0.5 * speed**2 + G * (z - 0.1 - 0.5 * dt * speed)
@@ -332,8 +336,8 @@ def test_gradients_are_finite_at_the_edges_of_contact(dtype: torch.dtype):
     xd = torch.zeros_like(x)
     xd[..., 0, 2], xd[..., 0, 0] = speeds[:, None], 1.0
     leaves = [t.requires_grad_() for t in (x, xd)]
-    path = kn.simulate(model, x=x, xd=xd, steps=3, dt=dt, progress=False)
-    gradients = torch.autograd.grad(path.x_end.sum() + path.xd_end.sum(), leaves)
-    assert path.x_end.isfinite().all() and all(g.isfinite().all() for g in gradients)
+    path = kn.simulate(model, kn.State(x=x, xd=xd), steps=3, dt=dt)
+    gradients = torch.autograd.grad(path.end.x.sum() + path.end.xd.sum(), leaves)
+    assert path.end.x.isfinite().all() and all(g.isfinite().all() for g in gradients)
     # k_d / m is 50 /s and k_f / m 20 /s; a step of 1 ms cannot make more of a position than their sum.
     assert max(float(g.abs().max()) for g in gradients) < 1e3

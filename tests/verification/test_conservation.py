@@ -38,7 +38,7 @@ def test_energy_of_a_swinging_tree(seed):
     model, free = tree(seed, floating=False)
     rest = torch.zeros(model.nv, dtype=torch.float64)
     words = {"steps": round(SECONDS / DT), "dt": DT, "params": free, "integrator": "rk4", "progress": False}
-    path = kn.simulate(model, model.initial_coordinates(), rest, **words)
+    path = kn.simulate(model, kn.State(model.initial_state().q, rest), **words)
     kinetic = kn.kinetic_energy(model, path.q, path.v, free)
     energy = kinetic + kn.potential_energy(model, path.q, free)
     error = float((energy - energy[0]).abs().max() / kinetic.max())
@@ -53,9 +53,9 @@ def drifts(seed: int, integrator: str, dt: float) -> tuple[float, float]:
     """
     model, free = tree(seed, floating=True)
     v = 0.5 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     words = {"steps": round(SECONDS / dt), "dt": dt, "params": free, "integrator": integrator, "progress": False}
-    path = kn.simulate(model, q, v, **words)
+    path = kn.simulate(model, kn.State(q, v), **words)
     # About the centre of mass; with the root's spin alone, all turns as one body.
     inertia = kn.momentum(model, q.expand(3, -1), torch.eye(model.nv, dtype=q.dtype)[:3], params=free)[:, :3]
     energy, mass = kn.kinetic_energy(model, q, v, free), model.parameters("mass")["mass"].sum()

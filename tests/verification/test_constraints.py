@@ -42,8 +42,8 @@ def run(model: kn.Model, q=None, v=None, steps=1000, dt=DT, **options) -> kn.Tra
     def vector(given, default):
         return default if given is None else torch.tensor(given, dtype=torch.float64)
 
-    start = vector(q, model.initial_coordinates()), vector(v, torch.zeros(model.nv, dtype=torch.float64))
-    return kn.simulate(model, *start, steps=steps, dt=dt, progress=False, **options)
+    start = vector(q, model.initial_state().q), vector(v, torch.zeros(model.nv, dtype=torch.float64))
+    return kn.simulate(model, steps=steps, dt=dt, *start, **options)
 
 
 def constant(value, steps=1000) -> torch.Tensor:
@@ -58,7 +58,7 @@ def test_a_pendulum_rests_on_its_limit(side, limits):
     """Pushed to -0.3 rad (or its mirror image) by 8 N m; gravity takes m g l sin(0.3) of it, the limit the rest."""
     model = model_of(pendulum(lower=limits[0], upper=limits[1], damping=0.5))
     pushed = run(model, [side * 0.5], tau=constant([-side * 8.0], 6000), steps=6000, record=["limit_impulse"])
-    assert float(pushed.q_end[0]) == pytest.approx(-side * 0.3, abs=1e-6) and abs(float(pushed.v_end[0])) < 1e-8
+    assert float(pushed.end.q[0]) == pytest.approx(-side * 0.3, abs=1e-6) and abs(float(pushed.end.v[0])) < 1e-8
     force = float(pushed.recorded["limit_impulse"][-1, 0]) / DT
     assert force == pytest.approx(8.0 - MASS * G * LENGTH * math.sin(0.3), rel=1e-4)
     assert float(pushed.residual.max()) < 1e-12
@@ -71,7 +71,7 @@ def test_a_limit_is_never_passed():
     depth then drifts away, within 2 s by some 1e-6 m.
     """
     path = run(model_of(slider(upper=0.5), gravity=(0.0, 0.0, 0.0)), v=[3.0], dt=2e-3)
-    assert float(path.q[:, 0].max()) <= 0.5 + 2e-8 and float(path.q_end[0]) == pytest.approx(0.5, abs=1e-5)
+    assert float(path.q[:, 0].max()) <= 0.5 + 2e-8 and float(path.end.q[0]) == pytest.approx(0.5, abs=1e-5)
 
 
 def test_limits_upside_down_are_refused():
@@ -87,8 +87,8 @@ def test_limits_upside_down_are_refused():
 @pytest.mark.parametrize("way", [1.0, -1.0])
 def test_dry_friction_holds_up_to_its_bound(way):
     model = model_of(slider(friction=3.0), gravity=(0.0, 0.0, 0.0))
-    assert float(run(model, tau=constant([way * 2.99])).v_end[0]) == pytest.approx(0.0, abs=1e-5)
-    moving = float(run(model, tau=constant([way * 4.0])).v_end[0])
+    assert float(run(model, tau=constant([way * 2.99])).end.v[0]) == pytest.approx(0.0, abs=1e-5)
+    moving = float(run(model, tau=constant([way * 4.0])).end.v[0])
     assert moving == pytest.approx(way * (4.0 - 3.0) / MASS * 1000 * DT, rel=1e-4)
 
 
@@ -96,8 +96,8 @@ def test_dry_friction_holds_up_to_its_bound(way):
 def test_dry_friction_stops_a_cart(way):
     """After v0^2 m / (2 f), to O(dt)."""
     path = run(model_of(slider(friction=3.0), gravity=(0.0, 0.0, 0.0)), v=[way])
-    assert float(path.q_end[0]) == pytest.approx(way * MASS / (2 * 3.0), rel=2e-3)
-    assert abs(float(path.v_end[0])) < 1e-5
+    assert float(path.end.q[0]) == pytest.approx(way * MASS / (2 * 3.0), rel=2e-3)
+    assert abs(float(path.end.v[0])) < 1e-5
 
 
 # -- followers and loops -------------------------------------------------------------------------------------------
@@ -108,8 +108,8 @@ def test_a_follower_shares_the_load():
     carts = (*slider().bodies, Body("other", None, Pose(), (_rail("second", Mimic("rail", -2.0, 0.1)),), _lump()))
     model = model_of(Robot("s", carts), gravity=(0.0, 0.0, 0.0), cfm=0.0, erp=0.2)
     path = run(model, [0.0, 0.1], tau=constant([5.0, 0.0], 500), steps=500)
-    assert float(path.v_end[0]) == pytest.approx(5.0 / (5 * MASS) * 0.5, rel=1e-9)
-    assert float(path.q_end[1]) == pytest.approx(-2 * float(path.q_end[0]) + 0.1, abs=1e-12)
+    assert float(path.end.v[0]) == pytest.approx(5.0 / (5 * MASS) * 0.5, rel=1e-9)
+    assert float(path.end.q[1]) == pytest.approx(-2 * float(path.end.q[0]) + 0.1, abs=1e-12)
 
 
 def _rail(name: str, mimic: Mimic | None = None) -> Joint:
@@ -193,11 +193,11 @@ def driven(**words) -> kn.Model:
 
 def test_a_torque_actuator_has_gear_and_bounds():
     model = driven(gear=3.0, lower=-1.0, upper=1.0)
-    assert float(run(model, u=constant([0.5])).v_end[0]) == pytest.approx(3 * 0.5 / MASS, rel=1e-9)
-    assert float(run(model, u=constant([7.0])).v_end[0]) == pytest.approx(3 / MASS, rel=1e-9)
+    assert float(run(model, u=constant([0.5])).end.v[0]) == pytest.approx(3 * 0.5 / MASS, rel=1e-9)
+    assert float(run(model, u=constant([7.0])).end.v[0]) == pytest.approx(3 / MASS, rel=1e-9)
     bounded = driven(gear=3.0, force=2.0)
-    assert float(run(bounded, u=constant([7.0])).v_end[0]) == pytest.approx(2 / MASS, rel=1e-9)
-    assert float(run(bounded, u=constant([-7.0])).v_end[0]) == pytest.approx(-2 / MASS, rel=1e-9)
+    assert float(run(bounded, u=constant([7.0])).end.v[0]) == pytest.approx(2 / MASS, rel=1e-9)
+    assert float(run(bounded, u=constant([-7.0])).end.v[0]) == pytest.approx(-2 / MASS, rel=1e-9)
 
 
 def test_a_position_servo_is_a_damped_spring():
@@ -208,18 +208,18 @@ def test_a_position_servo_is_a_damped_spring():
     for dt in (1e-3, 5e-4):
         steps = round(t / dt)
         path = run(driven(kind="position", kp=kp, kd=kd), u=constant([u], steps), steps=steps, dt=dt)
-        errors.append(abs(float(path.q_end[0]) - u * (1 - (1 + w * t) * math.exp(-w * t))))
+        errors.append(abs(float(path.end.q[0]) - u * (1 - (1 + w * t) * math.exp(-w * t))))
     assert errors[0] < 2e-4 and 1.8 < errors[0] / errors[1] < 2.2
     stiff = run(driven(kind="position", kp=1e8, kd=1e4), u=constant([u]))
-    assert float(stiff.q_end[0]) == pytest.approx(u, abs=1e-3)
+    assert float(stiff.end.q[0]) == pytest.approx(u, abs=1e-3)
 
 
 def test_a_velocity_servo_reaches_its_speed():
     """v = u (1 - exp(-kd t / m)), to O(dt); with a bound first v = f t / m."""
     path = run(driven(kind="velocity", kd=4.0), u=constant([0.7]))
-    assert float(path.v_end[0]) == pytest.approx(0.7 * (1 - math.exp(-4.0 / MASS)), rel=2e-3)
+    assert float(path.end.v[0]) == pytest.approx(0.7 * (1 - math.exp(-4.0 / MASS)), rel=2e-3)
     bounded = run(driven(kind="velocity", kd=40.0, force=1.0), u=constant([0.7]))
-    assert float(bounded.v_end[0]) == pytest.approx(1.0 / MASS, rel=1e-6)
+    assert float(bounded.end.v[0]) == pytest.approx(1.0 / MASS, rel=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "words"), [("position", {"kp": 50.0}), ("velocity", {})])
@@ -231,8 +231,8 @@ def test_a_servo_passes_its_bound_without_a_jump(kind, words, side):
     kp = words.get("kp", 0.0)
     v = -f[:, None] / (kd + dt * kp)
     start, u = torch.zeros_like(v), torch.zeros(len(f), 1, 1, dtype=torch.float64)
-    path = kn.simulate(model, start, v, u=u, steps=1, dt=dt, progress=False)
-    a, stiff = (path.v_end - v)[:, 0] / dt, dt * (kd + dt * kp)
+    path = kn.simulate(model, kn.State(start, v), u=u, steps=1, dt=dt)
+    a, stiff = (path.end.v - v)[:, 0] / dt, dt * (kd + dt * kp)
     below, beyond = f.abs() <= bound, f.abs() >= 1.5 * bound
     assert torch.allclose(a[below], f[below] / (MASS + stiff), rtol=1e-9)
     assert torch.allclose(a[beyond].abs(), torch.full_like(a[beyond], bound / MASS), rtol=1e-9)
@@ -242,7 +242,7 @@ def test_a_servo_passes_its_bound_without_a_jump(kind, words, side):
 
 def test_a_servo_without_force_does_nothing():
     path = run(driven(kind="velocity", kd=40.0, force=0.0), v=[0.4], u=constant([0.7]))
-    assert float(path.v_end[0]) == pytest.approx(0.4, rel=1e-12)
+    assert float(path.end.v[0]) == pytest.approx(0.4, rel=1e-12)
 
 
 def test_bad_actuators_and_controls_are_named():
@@ -269,7 +269,7 @@ def test_a_wrench_accelerates_a_free_body():
     model = kn.compile(scene)
     wrench = torch.tensor([0.0, 0.0, 0.08, 3.0, 0.0, 0.0], dtype=torch.float64).expand(10, 6)
     path = run(model, steps=10, wrenches={"r/b": wrench})
-    assert float(path.v_end[2]) == pytest.approx(0.08 / 0.04 * 10 * DT, rel=1e-9)
-    assert float(path.q_end[0]) == pytest.approx(3.0 / MASS * DT**2 * 55, rel=1e-6)  # 1 + 2 + ... + 10
+    assert float(path.end.v[2]) == pytest.approx(0.08 / 0.04 * 10 * DT, rel=1e-9)
+    assert float(path.end.q[0]) == pytest.approx(3.0 / MASS * DT**2 * 55, rel=1e-6)  # 1 + 2 + ... + 10
     with pytest.raises(kn.InputError, match="no body 'r/c'"):
         run(model, steps=10, wrenches={"r/c": wrench})

@@ -53,7 +53,9 @@ def test_lemke_and_newton_solve_the_same_problem(name: str, unique: bool):
     made = SOURCES[name].stand(EXACT)
     forces = convergence._forces(made)
     steps, starts = (0, 3, 10), (0, 3, 12, 20)
-    path = kn.simulate(made.model, made.q.expand(25, -1), made.v, forces[:, :12], steps=12, dt=2e-3, progress=False)
+    path = kn.simulate(
+        made.model, kn.State(made.q.expand(25, -1), made.v), u=kn.Control(tau=forces[:, :12]), steps=12, dt=2e-3
+    )
     q, v = (torch.stack([x[s, t] for s in starts for t in steps]) for x in (path.q, path.v))
     tau = torch.stack([forces[s, t] for s in starts for t in steps]).unsqueeze(1)
     problem = convergence.pose(made.model, q, v, tau, 2e-3)
@@ -133,7 +135,7 @@ def test_the_worst_of_what_raised_is_not_a_number(monkeypatch: pytest.MonkeyPatc
 
 def test_robots_start_at_the_floor_at_rest_and_in_all_headings():
     made = SOURCES["quadruped"].stand(EXACT)
-    path = kn.simulate(made.model, made.q, steps=1, dt=1e-3, record=["gap"], progress=False)
+    path = kn.simulate(made.model, kn.State(made.q), steps=1, dt=1e-3, record=["gap"])
     assert abs(float(path.recorded["gap"].min())) < 1e-12
     assert made.v.shape == (25, 18) and not made.v[0].any()
     speeds = made.v[1:].norm(dim=-1).reshape(3, 8)

@@ -55,8 +55,8 @@ def pile(erp: float, dt: float, cone: bool, timed: bool) -> tuple[kn.Model, kn.T
     model = world(places, erp=erp, cone=cone, friction=0.5, time_of_impact=timed)
     v = torch.tensor(random.normal(size=model.nv))
     steps = round(1.0 / dt)
-    q = model.initial_coordinates()
-    return model, kn.simulate(model, q, v, steps=steps, dt=dt, record=["impulse", "gap", "velocity"], progress=False)
+    q = model.initial_state().q
+    return model, kn.simulate(model, kn.State(q, v), steps=steps, dt=dt, record=["impulse", "gap", "velocity"])
 
 
 @pytest.mark.parametrize("timed", [False, True], ids=["whole steps", "phases"])
@@ -80,8 +80,8 @@ def test_a_ball_below_the_ground_gains_what_takes_it_out(depth, dt):
     """In one step w^2 / 2 and g dt w, times its mass: w = erp depth / dt, or the speed of recovery."""
     model = world([(BALL, (0.0, 0.0, 0.1 - depth))], cfm=0.0)
     rest = torch.zeros(model.nv, dtype=torch.float64)
-    start = model.initial_coordinates()
-    path = kn.simulate(model, start, rest, steps=1, dt=dt, record=["impulse", "gap"], progress=False)
+    start = model.initial_state().q
+    path = kn.simulate(model, kn.State(start, rest), steps=1, dt=dt, record=["impulse", "gap"])
     energy = energies(model, path)
     w = min(model.contact.erp * depth / dt, model.contact.recovery)
     gained = float(energy[1] - energy[0])

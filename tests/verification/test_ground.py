@@ -34,7 +34,7 @@ def body_on_ground(shape: Shape, height: float, gravity=(0.0, 0.0, -G), without=
 def run(model: kn.Model, v=(0.0,) * 6, steps=1000, dt=1e-3, **options) -> kn.Trajectory:
     start = torch.tensor(v, dtype=torch.float64)
     options |= {"steps": steps, "dt": dt, "record": ["impulse"], "progress": False}
-    return kn.simulate(model, model.initial_coordinates(), start, **options)
+    return kn.simulate(model, kn.State(model.initial_state().q, start), **options)
 
 
 @pytest.mark.parametrize("dt", [1e-3, 5e-3])
@@ -43,7 +43,7 @@ def test_a_ball_rests_on_the_ground(dt):
     softness = 1e-4
     path = run(body_on_ground(BALL, 0.1, cfm=softness), steps=2000, dt=dt)
     assert float(path.recorded["impulse"][-1, 0, 0]) == pytest.approx(MASS * G * dt, rel=1e-9)
-    depth = 0.1 - float(path.q_end[2])
+    depth = 0.1 - float(path.end.q[2])
     assert depth == pytest.approx(MASS * G * dt**2 * softness / 0.2, rel=1e-6)
     assert float(path.residual.max()) < 1e-12
 
@@ -57,7 +57,7 @@ def test_a_brick_slips_beyond_the_angle_of_friction(mu, direction):
         down = G * math.sin(angle)
         gravity = (down * direction[0], down * direction[1], -G * math.cos(angle))
         path = run(body_on_ground(BRICK, 0.05, gravity, friction=mu, sweeps=200), steps=1000)
-        slipped.append(float(path.v_end[3:5].norm()) > 1e-4)
+        slipped.append(float(path.end.v[3:5].norm()) > 1e-4)
     assert slipped == [False, True]
 
 
@@ -66,8 +66,8 @@ def test_a_brick_slides_until_friction_has_its_energy():
     mu, speed, errors = 0.3, 1.0, []
     for dt in (2e-3, 1e-3):
         path = run(body_on_ground(BRICK, 0.05, friction=mu), (0, 0, 0, speed, 0, 0), int(0.6 / dt), dt)
-        errors.append(abs(float(path.q_end[0]) - speed**2 / (2 * mu * G)))
-        assert float(path.v_end.abs().max()) < 1e-6
+        errors.append(abs(float(path.end.q[0]) - speed**2 / (2 * mu * G)))
+        assert float(path.end.v.abs().max()) < 1e-6
     assert errors[1] < 1e-3 and 1.7 < errors[0] / errors[1] < 2.3
 
 
@@ -104,9 +104,9 @@ def test_a_brick_that_falls_from_rest_is_not_held(contact, height):
     """
     model, steps, dt = body_on_ground(BRICK, height, **contact), 10, 1e-3
     v = torch.zeros(6, dtype=torch.float64, requires_grad=True)
-    path = kn.simulate(model, model.initial_coordinates(), v, steps=steps, dt=dt, record=["gap"], progress=False)
+    path = kn.simulate(model, kn.State(model.initial_state().q, v), steps=steps, dt=dt, record=["gap"])
     assert float(path.recorded["gap"].min()) > 0
-    rows = [torch.autograd.grad(path.q_end[i], v, retain_graph=True)[0] for i in range(3)]
+    rows = [torch.autograd.grad(path.end.q[i], v, retain_graph=True)[0] for i in range(3)]
     expected = steps * dt * torch.eye(6, dtype=torch.float64)[3:]  # v: angular part first
     assert torch.allclose(torch.stack(rows), expected, rtol=1e-13, atol=1e-15)
 
@@ -119,8 +119,8 @@ def test_a_rolling_ball_keeps_five_sevenths_of_its_speed():
     scene.add_robot(Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), solid, (BALL,)),)), pos=(0, 0, 0.1))
     model = kn.compile(scene)
     path = run(model, (0, 0, 0, 1.4, 0, 0), 1000, 1e-3)
-    R = kn.forward_kinematics(model, path.q_end).rotation[0]
-    v, w = R @ path.v_end[3:], R @ path.v_end[:3]
+    R = kn.forward_kinematics(model, path.end.q).rotation[0]
+    v, w = R @ path.end.v[3:], R @ path.end.v[:3]
     assert float(v[0]) == pytest.approx(1.0, rel=1e-3) and float(w[1]) == pytest.approx(10.0, rel=1e-3)
 
 
@@ -134,7 +134,7 @@ def test_shapes_lie_flat(shape):
         "mesh": Shape("mesh", (), mesh=Mesh(cube, np.zeros((1, 3), np.int32))),
     }
     path = run(body_on_ground(shapes[shape], 0.08), steps=1000, dt=2e-3)
-    assert float(path.q_end[2]) == pytest.approx(0.05, abs=1e-4) and float(path.v_end.abs().max()) < 1e-4
+    assert float(path.end.q[2]) == pytest.approx(0.05, abs=1e-4) and float(path.end.v.abs().max()) < 1e-4
 
 
 def test_what_makes_no_sense_is_named():
@@ -159,7 +159,7 @@ def walker(seed: int) -> tuple[kn.Model, dict[str, torch.Tensor]]:
     scene.add_ground()
     scene.add_robot(Robot("r", bodies))
     model = kn.compile(scene)
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     poses = kn.forward_kinematics(model, q)
     places = [torch.tensor(f.pose.position, dtype=torch.float64) for f in feet]
     centres = torch.stack([poses.position + (poses.rotation @ place) for place in places])
@@ -198,7 +198,7 @@ def standing_quadruped() -> tuple[kn.Model, torch.Tensor]:
     scene.add_ground()
     scene.add_robot(quadruped(), "dog")
     model = kn.compile(scene)
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     q[7:] = torch.tensor(model.tree.rest[6:])
     q[2] = 2 * 0.25 * math.cos(0.6) + 0.02
     return model, q
@@ -208,11 +208,11 @@ def test_a_quadruped_stands():
     """Its springs hold it up; once its rocking has died down (12 s) the four feet carry its weight together."""
     model, q = standing_quadruped()
     start = torch.zeros(model.nv, dtype=torch.float64)
-    path = kn.simulate(model, q, start, steps=6000, dt=2e-3, record=["impulse"], progress=False)
+    path = kn.simulate(model, kn.State(q, start), steps=6000, dt=2e-3, record=["impulse"])
     weight = float(model.parameters("mass")["mass"].sum()) * G * 2e-3
     assert (path.recorded["impulse"][-1, :, 0] > 0).all()
     assert float(path.recorded["impulse"][-1, :, 0].sum()) == pytest.approx(weight, rel=1e-5)
-    assert float(path.v_end.abs().max()) < 1e-4 and 0.38 < float(path.q_end[2]) < 0.44
+    assert float(path.end.v.abs().max()) < 1e-4 and 0.38 < float(path.end.q[2]) < 0.44
     assert float(path.residual.max()) < 1e-9
 
 
@@ -224,9 +224,11 @@ def test_a_batch_of_quadrupeds_has_the_bits_of_one():
 
     def ends(v, threads):
         v = v.clone().requires_grad_()
-        path = kn.simulate(model, q.expand(*v.shape[:-1], -1), v, steps=30, dt=2e-3, threads=threads, progress=False)
-        path.q_end.sum().backward()
-        return path.q_end.detach(), v.grad
+        path = kn.simulate(
+            model, kn.State(q.expand(*v.shape[:-1], -1), v), steps=30, dt=2e-3, options=kn.RunOptions(threads=threads)
+        )
+        path.end.q.sum().backward()
+        return path.end.q.detach(), v.grad
 
     together = ends(v, 2)
     assert all(torch.equal(a, b) for a, b in zip(together, ends(v, 1), strict=True))
@@ -243,16 +245,16 @@ def test_a_standing_quadruped_tells_its_friction_and_mass_by_gradient():
 
     def slide(mu, mass):
         params = {"friction": mu.expand(4), "dog/trunk/mass": mass}
-        return kn.simulate(model, q, push, steps=150, dt=2e-3, params=params, progress=False)
+        return kn.simulate(model, kn.State(q, push), steps=150, dt=2e-3, params=params)
 
     truth = torch.tensor([0.45, 14.0], dtype=torch.float64)
-    seen = slide(*truth).q_end
+    seen = slide(*truth).end.q
     guess = torch.tensor([0.5, 12.0], dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([guess], max_iter=40, tolerance_change=1e-14, line_search_fn="strong_wolfe")
 
     def loss():
         optimiser.zero_grad()
-        error = (slide(*guess).q_end - seen).square().sum() * 1e4
+        error = (slide(*guess).end.q - seen).square().sum() * 1e4
         error.backward()
         return error
 

@@ -15,7 +15,7 @@ from kinema.scene.shapes.sheet import sheet
 
 
 def run(model: kn.Model, steps: int, dt: float, integrator: str = "implicit", **options) -> kn.Trajectory:
-    return kn.simulate(model, steps=steps, dt=dt, integrator=integrator, progress=False, **options)
+    return kn.simulate(model, steps=steps, dt=dt, integrator=integrator, **options)
 
 
 def hanging(viscosity: float = 20.0) -> kn.Model:
@@ -35,7 +35,7 @@ def test_a_mass_on_a_spring_follows_the_formula():
     scene.attach("pair", [0])
     model = kn.compile(scene, dtype=torch.float64)
     path = run(model, 20, dt)
-    x, v = model.initial_particles()[0][1], torch.zeros(3, dtype=torch.float64)
+    x, v = model.initial_state().x[1], torch.zeros(3, dtype=torch.float64)
     for step in range(1, 21):
         after = (x + dt * v) / (1 + dt * dt * k / m)
         x, v = after, (after - x) / dt
@@ -45,8 +45,8 @@ def test_a_mass_on_a_spring_follows_the_formula():
 def test_order_of_convergence():
     """The error halves with the step; the reference is semi-implicit Euler with steps 32 times shorter."""
     model, end = hanging(), 0.1
-    exact = run(model, 3200, end / 3200, "euler").x_end
-    errors = [float((run(model, n, end / n).x_end - exact).norm()) for n in (25, 50, 100)]
+    exact = run(model, 3200, end / 3200, "euler").end.x
+    errors = [float((run(model, n, end / n).end.x - exact).norm()) for n in (25, 50, 100)]
     ratios = [a / b for a, b in zip(errors, errors[1:], strict=False)]
     assert all(1.8 < ratio < 2.2 for ratio in ratios), (errors, ratios)
 
@@ -55,11 +55,11 @@ def test_long_steps_come_to_rest_where_short_ones_do():
     """At 1/60 s, far beyond the limit of explicit steps, a beam ends in the equilibrium of forces."""
     model = hanging(viscosity=1e4)
     path = run(model, 600, 1 / 60)
-    assert float(path.xd_end.abs().max()) < 1e-6
+    assert float(path.end.xd.abs().max()) < 1e-6
     with pytest.warns(kn.StabilityWarning):
         run(model, 1, 1 / 60, "euler", on_failure="status")
-    still = run(model, 1, 1e-5, "euler", x=path.x_end)  # an explicit step from there: no acceleration
-    assert float(still.xd_end.abs().max()) / 1e-5 < 1e-3 * 9.81
+    still = run(model, 1, 1e-5, "euler", x=path.end.x)  # an explicit step from there: no acceleration
+    assert float(still.end.xd.abs().max()) / 1e-5 < 1e-3 * 9.81
 
 
 def test_cloth_runs_at_a_sixtieth():
@@ -70,9 +70,9 @@ def test_cloth_runs_at_a_sixtieth():
     model = kn.compile(scene, dtype=torch.float64)
     path = run(model, 60, 1 / 60)
     a, b = torch.tensor(mesh.faces[:, :2].T.astype(np.int64))
-    longer = (path.x_end[a] - path.x_end[b]).norm(dim=-1) / (path.x[0, a] - path.x[0, b]).norm(dim=-1)
+    longer = (path.end.x[a] - path.end.x[b]).norm(dim=-1) / (path.x[0, a] - path.x[0, b]).norm(dim=-1)
     assert float(longer.max()) < 1.05  # stiff cloth: no edge is 5 % longer than at rest
-    assert float(path.x_end[:, 2].min()) < -0.3
+    assert float(path.end.x[:, 2].min()) < -0.3
 
 
 def test_momentum_of_a_free_body():
@@ -109,7 +109,7 @@ def test_angular_momentum_is_lost_at_first_order():
     for steps in (50, 100, 200):
         path = run(model, steps, 0.5 / steps)
         start = turning(path.x[0], path.xd[0])
-        losses.append(float((start - turning(path.x_end, path.xd_end)).norm() / start.norm()))
+        losses.append(float((start - turning(path.end.x, path.end.xd)).norm() / start.norm()))
     ratios = [a / b for a, b in zip(losses, losses[1:], strict=False)]
     assert losses[-1] > 1e-3 and all(1.9 < ratio < 2.1 for ratio in ratios), (losses, ratios)
 
@@ -119,17 +119,17 @@ def test_free_fall_is_that_of_implicit_euler():
     scene = kn.Scene()
     scene.add_particles([[0.0, 0.0, 5.0]], mass=1e-3, skin=None)
     path = run(kn.compile(scene, dtype=torch.float64), 10, 0.02)
-    assert float(path.x_end[0, 2]) == pytest.approx(5.0 - 9.81 * 0.02**2 * 55, rel=1e-10)
+    assert float(path.end.x[0, 2]) == pytest.approx(5.0 - 9.81 * 0.02**2 * 55, rel=1e-10)
 
 
 def test_squashed_flat_and_stretched_bodies_recover():
     scene = kn.Scene(gravity=(0.0, 0.0, 0.0))
     scene.add_solid(block((2, 2, 2), 0.1), material=kn.Solid(mu=1e5, lam=4e5, viscosity=20.0), skin=None)
     model = kn.compile(scene, dtype=torch.float64)
-    x, _ = model.initial_particles()
+    x, _ = model.initial_state().x, model.initial_state().xd
     for scale in ((1.0, 1.0, 0.0), (3.0, 1.0, 1.0), (1.0, 1.0, 0.2)):
         path = run(model, 120, 1 / 60, x=x * torch.tensor(scale))
-        left = (torch.cdist(path.x_end, path.x_end) - torch.cdist(x, x)).abs().max()
+        left = (torch.cdist(path.end.x, path.end.x) - torch.cdist(x, x)).abs().max()
         assert float(left) < 1e-4, scale  # [m], of 0.2
 
 
@@ -160,7 +160,7 @@ def test_an_adjoint_that_is_not_found_raises(monkeypatch):
         model = hanging()  # a new one: programs are kept, with what they were made of
         mu = leaf.expand(model.parameters("mu")["mu"].shape)
         path = run(model, 2, 2e-3, params={"mu": mu, "lam": 2.0 * mu}, on_failure=on_failure)
-        return path.x_end[:, 2].sum()
+        return path.end.x[:, 2].sum()
 
     softened("raise", leaves[0]).backward()
     assert leaves[0].grad is not None and bool(leaves[0].grad.isfinite())
@@ -182,6 +182,6 @@ def test_without_particles_steps_are_those_of_euler(dtype: torch.dtype):
     ends = []
     for integrator in ("euler", "implicit"):
         start = q.clone().requires_grad_()
-        end = run(model, 10, 0.01, integrator, q=start).q_end
+        end = run(model, 10, 0.01, integrator, q=start).end.q
         ends.append((end.detach(), *torch.autograd.grad(end.sum(), start)))
     assert all(map(torch.equal, *ends))

@@ -66,7 +66,7 @@ def run(model: kn.Model, motion: Tensor | None, v: Tensor | None = None, **optio
     steps = options.pop("steps", None) or len(motion)
     start = torch.zeros(model.nv, dtype=torch.float64) if v is None else v
     return kn.simulate(
-        model, model.initial_coordinates(), start, motion=motion, steps=steps, dt=DT, progress=False, **options
+        model, kn.State(model.initial_state().q, start), u=kn.Control(motion=motion), steps=steps, dt=DT, **options
     )
 
 
@@ -77,11 +77,11 @@ def test_a_belt_drags_a_crate(belt):
     moved, fast = path.q[:, 2], path.v[:, 5]
     until = int(speed / (mu * G) / DT)
     assert torch.allclose(path.v[1:, 0], numbers(speed).expand(500), atol=1e-12, rtol=0)  # whatever lies on it
-    assert float(path.q_end[0]) == pytest.approx(speed * 500 * DT, abs=1e-12)
+    assert float(path.end.q[0]) == pytest.approx(speed * 500 * DT, abs=1e-12)
     # The corners settle for some steps; then the speed is that of the closed form.
     assert float(fast[until // 2]) == pytest.approx(mu * G * until // 2 * DT, rel=0.02)
     assert float(fast[-1]) == pytest.approx(speed, abs=1e-6)
-    slip = float(path.q_end[0] - moved[-1])
+    slip = float(path.end.q[0] - moved[-1])
     assert slip == pytest.approx(speed**2 / (2 * mu * G), rel=0.02)
     pressed = path.recorded["impulse"][:, :, 0].sum(-1)[-1]
     assert float(pressed) == pytest.approx(2.0 * G * DT, rel=1e-6)
@@ -93,11 +93,11 @@ def test_a_lift_carries_its_load(belt):
     path = run(belt, up, record=["impulse"])
     pressed = path.recorded["impulse"][:, :, 0].sum(-1)
     assert torch.allclose(pressed[50:], numbers(2.0 * (G + 2.0) * DT).expand(250), rtol=1e-3)
-    assert float(path.v_end[7]) == pytest.approx(0.6, abs=1e-3)
+    assert float(path.end.v[7]) == pytest.approx(0.6, abs=1e-3)
     down = torch.stack([numbers(0.0, -15.0 * DT * (i + 1)) for i in range(200)])
     path = run(belt, down, record=["impulse"])
     assert float(path.recorded["impulse"][2:].abs().max()) == 0
-    assert float(path.v_end[7]) == pytest.approx(-G * 200 * DT, rel=0.01)
+    assert float(path.end.v[7]) == pytest.approx(-G * 200 * DT, rel=0.01)
 
 
 def test_nothing_that_forces_do_reaches_it(belt):
@@ -127,10 +127,10 @@ def test_a_swinging_bat_gives_momentum_to_the_ball_alone():
         given = path.recorded["impulse"][:, 0, 0]
         assert int((given > 0).sum()) == 1
         # The bat is at most 3 mm of its swing off the vertical when it hits: the speeds are those to 1e-4.
-        speed = (path.v_end[4:7] - path.v[0, 4:7]).norm()
+        speed = (path.end.v[4:7] - path.v[0, 4:7]).norm()
         assert float(speed) == pytest.approx(1.5 * 2.0, rel=1e-3)
         assert float(given.sum()) == pytest.approx(mass * float(speed), rel=1e-9)
-        assert float(path.q_end[0]) == pytest.approx(2.0 * 40 * DT, rel=1e-12)
+        assert float(path.end.q[0]) == pytest.approx(2.0 * 40 * DT, rel=1e-12)
 
 
 # -- dynamics ------------------------------------------------------------------------------------------------------
@@ -148,7 +148,12 @@ def test_hybrid_dynamics(seed):
     motion = torch.linspace(-1, 1, int(told.sum()), dtype=torch.float64)
     flat = {n: torch.zeros_like(t) for n, t in model.parameters("damping", "stiffness").items()}
     path = kn.simulate(
-        model, case.q, case.v, case.tau[None], motion=motion[None], steps=1, dt=DT, params=flat, progress=False
+        model,
+        kn.State(case.q, case.v),
+        u=kn.Control(tau=case.tau[None], motion=motion[None]),
+        steps=1,
+        dt=DT,
+        params=flat,
     )
     d = int(model.tree.v_start[0])
     extra = np.zeros(model.nv)  # the axes of a free body turn along
@@ -164,7 +169,7 @@ def test_hybrid_dynamics(seed):
     right = case.tau.numpy() - bias - M @ a
     a[~told] = np.linalg.solve(M[np.ix_(~told, ~told)], right[~told])
     wanted = case.v.numpy() + DT * (a + extra)
-    end = path.v_end.numpy().copy()
+    end = path.end.v.numpy().copy()
     if case.model.tree.kind[0] == 3:  # back into the axes at the start of the step
         turn = DT * end[d : d + 3]
         angle = np.linalg.norm(turn)
@@ -184,7 +189,7 @@ def test_gradients_with_contact(belt, law, speed, steps, tolerance):
     generator = torch.Generator().manual_seed(3)
     # Shaken with 1 m/s^2, less than gravity and friction; 0.2 mm deep, where compliant crates rest.
     motion = numbers(speed, 0.05) + 1e-3 * torch.randn(steps, 2, generator=generator, dtype=torch.float64)
-    q, v = model.initial_coordinates(), numbers(0, 0.05, 0.01, 0.02, 0.01, 0.02, 0.01, 0.049)
+    q, v = model.initial_state().q, numbers(0, 0.05, 0.01, 0.02, 0.01, 0.02, 0.01, 0.049)
     q[1] += 2e-4
     q[5:9] = numbers(1.0, 1e-4, 1.3e-4, 0.0)  # of faces that are parallel either one may be taken, at a switch
     if speed == 0:
@@ -196,16 +201,14 @@ def test_gradients_with_contact(belt, law, speed, steps, tolerance):
     def loss(g: dict[str, Tensor]) -> tuple[Tensor, kn.Trajectory]:
         path = kn.simulate(
             model,
-            g["q"],
-            g["v"],
-            motion=g["motion"],
+            kn.State(g["q"], g["v"]),
+            u=kn.Control(motion=g["motion"]),
             steps=steps,
             dt=DT,
             params={n: g[n] for n in names},
             record=["gap"] if law == "compliant" else ["gap", "impulse"],
-            progress=False,
         )
-        return (torch.cat([path.q_end, path.v_end]) * weights).sum(), path
+        return (torch.cat([path.end.q, path.end.v]) * weights).sum(), path
 
     leaves = {n: t.clone().requires_grad_() for n, t in given.items()}
     value, path = loss(leaves)
@@ -213,7 +216,7 @@ def test_gradients_with_contact(belt, law, speed, steps, tolerance):
     if law == "mlcp":
         impulse = path.recorded["impulse"].detach().sum(1)
         assert bool((impulse[:, 0] > 0).all())
-        assert (abs(float((path.v_end[0] - path.v_end[5]).detach())) < 1e-2) == (speed == 0)  # it sticks
+        assert (abs(float((path.end.v[0] - path.end.v[5]).detach())) < 1e-2) == (speed == 0)  # it sticks
     gradients = dict(zip(leaves, torch.autograd.grad(value, list(leaves.values())), strict=True))
     for name, tensor in given.items():
         way = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
@@ -236,7 +239,7 @@ def test_jacobian_by_motion():
             Robot(name, (Body("b", None, Pose(), (joint,), solid(ball, mass=2.0), (ball,)),)), pos=(x, 0, 0)
         )
     model = kn.compile(scene)
-    q, v, motion = model.initial_coordinates(), torch.zeros(7, dtype=torch.float64), numbers(0.3)
+    q, v, motion = model.initial_state().q, torch.zeros(7, dtype=torch.float64), numbers(0.3)
     found = kn.step_with_jacobian(model, q, v, motion=motion, dt=DT)
     assert found.by_motion is not None and found.by_motion.shape == (15, 1)
     own, pushed = found.by_motion[[0, 8], 0], found.by_motion[[1, 12], 0]
@@ -266,14 +269,12 @@ def test_pairs_that_nothing_could_move_are_left_out(tmp_path):
     assert model.prescribed == ["one/run", "two/run"]
     moved = kn.simulate(
         model,
-        numbers(0, 0),
-        numbers(0, 0),
-        u=numbers(9.0).expand(9, 1),
-        motion=numbers(1, 2).expand(9, 2),
+        kn.State(numbers(0, 0), numbers(0, 0)),
+        u=kn.Control(u=numbers(9.0).expand(9, 1), motion=numbers(1, 2).expand(9, 2)),
         steps=9,
         dt=0.1,
     )
-    assert torch.allclose(moved.q_end, numbers(0.9, 1.8), atol=1e-12)
+    assert torch.allclose(moved.end.q, numbers(0.9, 1.8), atol=1e-12)
 
 
 def test_what_is_refused():

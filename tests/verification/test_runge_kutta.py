@@ -45,7 +45,7 @@ def loose(joint: str, com=(0.0, 0.0, 0.0), inertia=(0.03, 0.0, 0.0, 0.05, 0.0, 0
 
 
 def run(model: kn.Model, q: Tensor, v: Tensor, time: float, steps: int, **words) -> kn.Trajectory:
-    return kn.simulate(model, q, v, steps=steps, dt=time / steps, integrator="rk4", progress=False, **words)
+    return kn.simulate(model, kn.State(q, v), steps=steps, dt=time / steps, integrator="rk4", **words)
 
 
 def orders(errors: list[float]) -> list[float]:
@@ -77,7 +77,7 @@ def test_fourth_order(name):
 
     def end(steps: int) -> Tensor:
         path = run(model, q, v, 1.0, steps)
-        return torch.cat([path.q_end, path.v_end])
+        return torch.cat([path.end.q, path.end.v])
 
     exact = end(3200)
     errors = [float((end(steps) - exact).norm()) for steps in (100, 200, 400)]
@@ -87,7 +87,7 @@ def test_fourth_order(name):
 def test_a_free_top():
     """Nothing pushes it: momentum in the world and energy drift by O(dt^4) at most; the asymmetric top tumbles."""
     model = model_of(loose("free"), gravity=(0.0, 0.0, 0.0))
-    q, v = model.initial_coordinates(), numbers(0.1, 4.0, 0.05, 1.0, 0.0, 0.5)  # near the unstable axis
+    q, v = model.initial_state().q, numbers(0.1, 4.0, 0.05, 1.0, 0.0, 0.5)  # near the unstable axis
     drifts = []
     for steps in (300, 600, 1200):
         path = run(model, q, v, 6.0, steps)
@@ -109,13 +109,13 @@ def test_a_symmetric_top_precesses():
     rate, time = 0.03 / 0.05 * 4.0, 2.0
     wanted = numbers(math.cos(rate * time), math.sin(rate * time), 4.0)
     errors = [
-        float((run(model, numbers(1, 0, 0, 0), numbers(1, 0, 4), time, n).v_end - wanted).norm()) for n in (20, 40, 80)
+        float((run(model, numbers(1, 0, 0, 0), numbers(1, 0, 4), time, n).end.v - wanted).norm()) for n in (20, 40, 80)
     ]
     assert errors[-1] < 1e-5 and all(3.9 < order < 4.1 for order in orders(errors)), errors
     # The momentum in the world is constant: the attitude is right, too.
     end = run(model, numbers(1, 0, 0, 0), numbers(1, 0, 4), time, 80)
-    R = torch.tensor(rotation_matrix(end.q_end.tolist()))
-    turned = R @ (numbers(0.05, 0.05, 0.08) * end.v_end)
+    R = torch.tensor(rotation_matrix(end.end.q.tolist()))
+    turned = R @ (numbers(0.05, 0.05, 0.08) * end.end.v)
     assert torch.allclose(turned, numbers(0.05, 0.0, 0.32), atol=1e-6)
 
 
@@ -144,7 +144,7 @@ def test_a_damped_oscillator(driven):
     x = wanted_at * (1 - e * (c + a / w * s))
     v = wanted_at * e * s * (w + a * a / w)
     found = [run(model, numbers(0), numbers(0), time, n, **words(n)) for n in (20, 40, 80)]
-    errors = [math.hypot(path.q_end.item() - x, path.v_end.item() - v) for path in found]
+    errors = [math.hypot(path.end.q.item() - x, path.end.v.item() - v) for path in found]
     assert errors[-1] < 1e-5 and all(3.8 < order < 4.2 for order in orders(errors)), errors
 
 
@@ -153,7 +153,7 @@ def test_energy_of_a_swinging_chain():
     model, q, v = MOVING["double pendulum"]
 
     def drift(steps: int, **words) -> float:
-        path = kn.simulate(model, q, v, steps=steps, dt=5.0 / steps, progress=False, **words)
+        path = kn.simulate(model, kn.State(q, v), steps=steps, dt=5.0 / steps, **words)
         energy = kn.kinetic_energy(model, path.q, path.v) + kn.potential_energy(model, path.q)
         return float((energy - energy[0]).abs().max() / energy[0].abs())
 
@@ -175,14 +175,14 @@ def test_compliant_contact_and_what_is_recorded():
     push = torch.zeros(1500, 6, dtype=torch.float64)
     push[:200] = numbers(0.002, 0.01, -0.005, 1.0, -0.5, 1.0)
     record = ["gap", "joint_load", "imu", "acceleration"]
-    start = model.initial_coordinates(), torch.zeros(6, dtype=torch.float64)
+    start = model.initial_state().q, torch.zeros(6, dtype=torch.float64)
     path = run(model, *start, 3.0, 1500, wrenches={"r/b": push}, record=record)
     found = path.recorded
     assert found["gap"].min() < -0.012 and found["joint_load"].abs().max() < 1e-11
     assert abs(float(found["gap"][-1]) + G / 1e3) < 1e-6
     assert abs(float(found["imu"][-1, 0, 3:].norm()) - G) < 1e-4
     batch = run(model, *(t.expand(3, -1) for t in start), 0.2, 100, wrenches={"r/b": push[:100]})
-    assert torch.equal(batch.q_end[1], path.q[100])  # one world of many is the same to the bit
+    assert torch.equal(batch.end.q[1], path.q[100])  # one world of many is the same to the bit
 
 
 HINGE = {"kind": "revolute", "axis": (0.0, 1.0, 0.0)}
@@ -217,8 +217,8 @@ def test_constraints_are_refused(joint, closures, ground, told):
 def test_unknown_names_are_refused():
     model, q, v = MOVING["double pendulum"]
     with pytest.raises(kn.InputError, match="(?s)no such integrator.*'euler' or 'implicit' or 'rk4'"):
-        kn.simulate(model, q, v, steps=1, dt=1e-3, integrator="leapfrog")
+        kn.simulate(model, kn.State(q, v), steps=1, dt=1e-3, integrator="leapfrog")
     for integrator in ("euler", "rk4"):
         for name in ("impulse", "limit_impulse", "gap", "imu"):
             with pytest.raises(kn.InputError, match=f"no '{name}'"):
-                kn.simulate(model, q, v, steps=1, dt=1e-3, integrator=integrator, record=[name])
+                kn.simulate(model, kn.State(q, v), steps=1, dt=1e-3, integrator=integrator, record=[name])

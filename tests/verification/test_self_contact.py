@@ -35,7 +35,7 @@ def test_a_folded_cloth_under_its_weight_does_not_pass_through_itself():
     scene.add_cloth(sheet(1.2, 0.5, (24, 10)), "cloth", material=material, skin=skin)
     model = kn.compile(scene, torch.float64)
     x = fold(model, 0.01)
-    r = kn.simulate(model, steps=5000, dt=2e-4, x=x, progress=False)
+    r = kn.simulate(model, kn.State(x=x), steps=5000, dt=2e-4)
     assert r.x is not None
     rest = torch.tensor(model.matter.x)
     upper, lower = rest[:, 0] > 0.1, rest[:, 0] < -0.1
@@ -47,7 +47,7 @@ def test_a_folded_cloth_under_its_weight_does_not_pass_through_itself():
         gaps.append(float(height[apart < 0.03].min()))
     print("least gap by tenths of a second [mm]:", [round(1e3 * gap, 2) for gap in gaps])
     assert min(gaps) > 0.005  # never deeper than half of the thickness
-    assert float(r.xd_end.norm(dim=1).max()) < 0.1 and 0.008 < gaps[-1] < 0.0105
+    assert float(r.end.xd.norm(dim=1).max()) < 0.1 and 0.008 < gaps[-1] < 0.0105
 
 
 def test_balls_that_collide_exchange_momentum():
@@ -59,7 +59,7 @@ def test_balls_that_collide_exchange_momentum():
     scene.add_solid(ball(0.1, 2), "two", material=material, skin=skin, pos=(0.12, 0.02, 0.01))
     model = kn.compile(scene, torch.float64)
     mass = 1.0 / model.resolve()["inv_mass"]
-    r = kn.simulate(model, steps=2000, dt=1e-4, progress=False)
+    r = kn.simulate(model, steps=2000, dt=1e-4)
     assert r.x is not None and r.xd is not None
 
     def momenta(k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,14 +67,14 @@ def test_balls_that_collide_exchange_momentum():
         return p.sum(0), torch.linalg.cross(r.x[k], p).sum(0)
 
     one, two = (model.matter.particles(name) for name in ("one", "two"))
-    given = float((mass[two, None] * r.xd_end[two]).sum(0)[0])
+    given = float((mass[two, None] * r.end.xd[two]).sum(0)[0])
     whole = float(mass[one].sum())  # times 1 m/s
     start, end = momenta(0), momenta(-1)
     print(f"given {given / whole:.4f} of the momentum")
     assert 0.7 * whole < given < whole  # off centre, and some energy goes into vibrations
     assert float((end[0] - start[0]).abs().max()) < 1e-12 * whole
     assert float((end[1] - start[1]).abs().max()) < 1e-12 * whole
-    energy = [float((0.5 * mass[:, None] * v.square()).sum()) for v in (r.xd[0], r.xd_end)]
+    energy = [float((0.5 * mass[:, None] * v.square()).sum()) for v in (r.xd[0], r.end.xd)]
     assert energy[1] < energy[0]
 
 
@@ -88,15 +88,15 @@ def test_a_sheet_rests_on_a_held_one_at_its_weight_over_the_stiffness(integrator
     scene.add_cloth(sheet(0.4, 0.4, (8, 8)), "high", material=material, skin=skin, pos=(0.013, 0.017, 0.0195))
     scene.attach(low, np.arange(17 * 17))
     model = kn.compile(scene, torch.float64)
-    r = kn.simulate(model, steps=round(0.6 / dt), dt=dt, integrator=integrator, progress=False)
+    r = kn.simulate(model, steps=round(0.6 / dt), dt=dt, integrator=integrator)
     high = model.matter.particles("high")
     force = float((1.0 / model.resolve()["inv_mass"][high]).sum()) * G
-    x = r.x_end[high].numpy()
+    x = r.end.x[high].numpy()
     own = np.clip(0.02 - x[:, 2], 0, None).sum()  # depths of the upper vertices, each over flat cloth
-    under = r.x_end[: 17 * 17].numpy()
+    under = r.end.x[: 17 * 17].numpy()
     inside = (np.abs(under[:, :2] - [0.013, 0.017]) < 0.2).all(1)
     depth = 0.02 - x[:, 2].mean()
     print(f"depth {1e3 * depth:.3f} mm, {inside.sum()} vertices below")
     # The rim of the lower vertices counts too: they are nearest to an edge, within the thickness.
-    assert 5.0 * own < force and float(r.xd_end.abs().max()) < 1e-3
+    assert 5.0 * own < force and float(r.end.xd.abs().max()) < 1e-3
     assert 5.0 * (own + inside.sum() * depth) == pytest.approx(force, rel=0.05)

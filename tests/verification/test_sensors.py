@@ -38,7 +38,7 @@ def test_a_spinning_bar():
     scene = kn.Scene()
     scene.add_robot(Robot("r", (Body("bar", None, Pose(), (Joint("axle", "revolute"),), bar, (), (sensor,)),)))
     model = kn.compile(scene)
-    path = kn.simulate(model, numbers(np.pi / 2), numbers(rate), steps=1, dt=1e-3, record=EVERYTHING)
+    path = kn.simulate(model, kn.State(numbers(np.pi / 2), numbers(rate)), steps=1, dt=1e-3, record=EVERYTHING)
     found = {name: tensor[0, 0] for name, tensor in path.recorded.items()}
     # The bar points along +y; the sensor is turned by another quarter: its axes are -x and -y.
     assert near(found["site_position"], 0.0, radius, 0.1) and near(found["site_rotation"][:, 0], -1.0, 0.0, 0.0)
@@ -57,7 +57,7 @@ def test_a_long_chain_carries_its_weight(integrator):
     model = kn.compile(scene)
     assert articulated_pays(model.tree)
     rest = torch.zeros(links, dtype=torch.float64)
-    path = kn.simulate(model, rest, rest, steps=2, dt=1e-3, record=["joint_load"], integrator=integrator)
+    path = kn.simulate(model, kn.State(rest, rest), steps=2, dt=1e-3, record=["joint_load"], integrator=integrator)
     weights = 0.5 * G * torch.arange(links, 0, -1, dtype=torch.float64)
     assert (path.recorded["joint_load"][:, :, 5] - weights).abs().max() < 1e-11
     assert path.recorded["joint_load"][:, :, :5].abs().max() < 1e-11
@@ -69,7 +69,7 @@ def test_a_falling_body_feels_nothing():
     assert scene.add_site("r/b", "imu") == "r/imu"
     model = kn.compile(scene)
     v = numbers(0.0, 0.0, 2.0, 1.0, 0.5, 0.0)  # turns about a principal axis through the sensor
-    found = kn.simulate(model, model.initial_coordinates(), v, steps=5, dt=1e-2, record=EVERYTHING).recorded
+    found = kn.simulate(model, kn.State(model.initial_state().q, v), steps=5, dt=1e-2, record=EVERYTHING).recorded
     assert found["imu"][:, 0, 3:].abs().max() < 1e-13 and (found["imu"][:, 0, 2] - 2.0).abs().max() < 1e-13
     assert (found["acceleration"][:, 0] - numbers(0.0, 0.0, 0.0, 0.0, 0.0, -G)).abs().max() < 1e-12
     assert found["joint_load"].abs().max() < 1e-12
@@ -82,12 +82,12 @@ def test_a_standing_robot():
     scene.add_robot(quadruped(stiffness=400.0, damping=40.0), "dog")
     scene.add_site("dog/trunk", "imu", pos=(0.2, 0.0, 0.07), rot=(0.8, 0.6, 0.0, 0.0))
     model = kn.compile(scene)
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     q[7:] = torch.tensor(model.tree.rest[6:])
     q[2] = 0.433
     names = [*EVERYTHING, "impulse"]
     found = kn.simulate(
-        model, q, torch.zeros(model.nv, dtype=torch.float64), steps=3000, dt=2e-3, record=names
+        model, kn.State(q, torch.zeros(model.nv, dtype=torch.float64)), steps=3000, dt=2e-3, record=names
     ).recorded
     still = 1e-5  # what is left of its rocking, exp(-t k / d) of g
     hit = found["acceleration"][:, 0, 5].argmax()
@@ -113,10 +113,12 @@ def test_an_impact_is_an_acceleration_over_its_step():
     scene.add_robot(Robot("ball", (Body("b", None, Pose((0.0, 0.0, 0.15)), joint, solid(ball), (ball,)),)))
     model = kn.compile(scene)
     v, dt = numbers(0.0, 0.0, 0.0, 0.0, 0.0, -1.0), 1e-3
-    path = kn.simulate(model, model.initial_coordinates(), v, steps=80, dt=dt, record=("acceleration", "velocity"))
-    assert path.v_end[-1] > 0.1  # it is on its way up
+    path = kn.simulate(
+        model, kn.State(model.initial_state().q, v), steps=80, dt=dt, record=("acceleration", "velocity")
+    )
+    assert path.end.v[-1] > 0.1  # it is on its way up
     a = path.recorded["acceleration"][:, 0]
-    assert a[:, 5].max() > 500 and torch.allclose(v[3:] + dt * a[:, 3:].sum(0), path.v_end[3:], atol=1e-12)
+    assert a[:, 5].max() > 500 and torch.allclose(v[3:] + dt * a[:, 3:].sum(0), path.end.v[3:], atol=1e-12)
     change = path.recorded["velocity"][1:, 0] - path.recorded["velocity"][:-1, 0]
     assert torch.allclose(change, dt * a[:-1], atol=1e-12)
 
@@ -168,7 +170,7 @@ def test_nothing_holds_a_free_joint(how, timed):
     wrenches = {model.bodies[-1]: 10 * torch.randn(40, 6, dtype=torch.float64, generator=generator)}
     names = ["joint_load", "acceleration"]
     found = kn.simulate(
-        model, model.initial_coordinates(), v, steps=40, dt=1e-3, wrenches=wrenches, record=names
+        model, kn.State(model.initial_state().q, v), u=kn.Control(wrenches=wrenches), steps=40, dt=1e-3, record=names
     ).recorded
     pushed = found["acceleration"][..., 3:] - numbers(0.0, 0.0, -G)
     assert (pushed.norm(dim=-1).max(0).values > 1.0).all()

@@ -82,7 +82,7 @@ def _skin(mass: float, rate: float) -> kn.Skin:
 
 
 def deformed(model: kn.Model, how: str) -> Tensor:
-    x = model.initial_particles()[0]
+    x = model.initial_state().x
     stretch = STRETCH[how]
     if model.matter.cloth is not None:
         stretch = stretch[::-1] if how == "flat" else stretch  # a sheet is flat along z; then to a line
@@ -119,13 +119,17 @@ def test_random_soft_bodies_recover(how: str):
             assert low < NEAR[0] or high > NEAR[1]
         steps = min(int(20 * math.sqrt(size / 9.81) / dt), 12_000)
         end = kn.simulate(
-            model, x=x, steps=steps, dt=dt, checkpoint=steps, on_failure="status", threads=1, progress=False
+            model,
+            kn.State(x=x),
+            steps=steps,
+            dt=dt,
+            options=kn.RunOptions(checkpoint=steps, threads=1, on_failure="status"),
         )
         if int(end.status) >= 0:
             lost.append((kind, number, int(end.status)))
             continue
-        assert bool(torch.isfinite(end.x_end).all()) and bool(torch.isfinite(end.xd_end).all())
-        low, high = stretches(model, end.x_end)
+        assert bool(torch.isfinite(end.end.x).all()) and bool(torch.isfinite(end.end.xd).all())
+        low, high = stretches(model, end.end.x)
         if low < NEAR[0] or high > NEAR[1]:
             lost.append((kind, number, low, high))
     assert len(lost) <= 2 and all(one[0] == "beam" and len(one) == 4 for one in lost), lost
@@ -136,22 +140,22 @@ def test_what_blows_up_ends_with_a_status_and_leaves_the_others_alone():
     model, _ = random_body("block", np.random.default_rng(3))
     limit = step_limit(model, model.resolve())
     assert limit is not None
-    rest = model.initial_particles()[0]
+    rest = model.initial_state().x
     shares = torch.tensor([1.0, 1.2, 30.0, 0.9, 100.0], dtype=torch.float64)
     x = (rest - rest.mean(0)) * shares[:, None, None] + rest.mean(0)
     options = {"steps": 200, "dt": 0.5 * limit.dt, "progress": False}
-    batch = kn.simulate(model, x=x, on_failure="status", **options)
+    batch = kn.simulate(model, kn.State(x=x), options=kn.RunOptions(on_failure="status"), **options)
     failed = (batch.status >= 0).tolist()
     assert failed == [False, False, True, False, True]
     for world in (0, 1, 3):
-        alone = kn.simulate(model, x=x[world], **options)
-        assert torch.equal(batch.x_end[world], alone.x_end) and bool(torch.isfinite(alone.x).all())
+        alone = kn.simulate(model, kn.State(x=x[world]), **options)
+        assert torch.equal(batch.end.x[world], alone.end.x) and bool(torch.isfinite(alone.x).all())
     for world in (2, 4):
         step = int(batch.status[world])
         assert bool(torch.isfinite(batch.x[world, : step + 1]).all())  # up to the start of the step that failed
         assert not bool(torch.isfinite(torch.stack([batch.x[world, step + 1], batch.xd[world, step + 1]])).all())
     with pytest.raises(SimulationError) as caught:
-        kn.simulate(model, x=x, **options)
+        kn.simulate(model, kn.State(x=x), **options)
     assert caught.value.worlds == (2, 4) and caught.value.steps == tuple(batch.status[[2, 4]].tolist())
     assert f"world 2 at step {int(batch.status[2])}" in str(caught.value)
     first = 2 if batch.status[2] <= batch.status[4] else 4

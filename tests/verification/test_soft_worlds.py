@@ -31,7 +31,7 @@ def walker_on_mat() -> tuple[kn.Model, Tensor]:
     skin = kn.Skin(radius=0.045, k_e=6e3, k_f=40.0, friction=0.9)  # so large that no foot fits between vertices
     scene.add_solid(block((24, 12, 1), 0.05), "mat", material=foam, skin=skin, pos=(0.0, 0.0, 0.07))
     model = kn.compile(scene)
-    q = model.initial_coordinates()
+    q = model.initial_state().q
     q[2], q[7:] = 0.565, torch.tensor([0.0, 0.6, -1.2] * 4)
     return model, q
 
@@ -56,7 +56,9 @@ def test_a_robot_walks_over_a_soft_mat():
     with warnings.catch_warnings():
         warnings.simplefilter("error", kn.StabilityWarning)
         tau = gait(model, torch.ones((), dtype=torch.float64), steps)
-        path = kn.simulate(model, q, tau=tau, steps=steps, record=["impulse", "position"], **WALK)
+        path = kn.simulate(
+            model, kn.State(q), u=kn.Control(tau=tau), steps=steps, record=["impulse", "position"], **WALK
+        )
     assert path.x.shape[0] == steps + 1  # of whole steps
     assert float(path.q[-1, 0] - path.q[0, 0]) < -0.1 and float(path.q[:, 2].min()) > 0.5
     assert not bool(path.recorded["impulse"].any())  # of feet on the hard ground
@@ -71,8 +73,8 @@ def test_gradients_cross_the_mat():
     model, q = walker_on_mat()
 
     def reached(strength: Tensor) -> Tensor:
-        end = kn.simulate(model, q, tau=gait(model, strength, 12), steps=12, **WALK)
-        return end.q_end[0] + end.x_end[:, 2].std()
+        end = kn.simulate(model, kn.State(q), u=kn.Control(tau=gait(model, strength, 12)), steps=12, **WALK)
+        return end.end.q[0] + end.end.x[:, 2].std()
 
     one = torch.ones((), dtype=torch.float64, requires_grad=True)
     (found,) = torch.autograd.grad(reached(one), one)
@@ -96,7 +98,7 @@ def test_a_ball_rolls_over_a_trampoline():
     v = torch.tensor([0.0, 0.0, 0.0, speed, 0.0, 0.0], dtype=torch.float64)
 
     def roll(v: Tensor, steps: int, **options: object) -> kn.Trajectory:
-        return kn.simulate(model, v=v, steps=steps, dt=4e-3, substeps=10, progress=False, **options)
+        return kn.simulate(model, kn.State(v=v), steps=steps, dt=4e-3, substeps=10, **options)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", kn.StabilityWarning)
@@ -108,7 +110,7 @@ def test_a_ball_rolls_over_a_trampoline():
     rolling = radius * twist[:, 1] / twist[:, 3]
     assert bool(((rolling > 0.85) & (rolling < 1.02)).all())  # the dent is nearer to its centre than its radius
     start = v.clone().requires_grad_()
-    (found,) = torch.autograd.grad(roll(start, 25).q_end[0], start)
+    (found,) = torch.autograd.grad(roll(start, 25).end.q[0], start)
     way = torch.tensor([0.0, 1.0, 0.0, 0.1, 0.0, 0.1], dtype=torch.float64)
-    wanted = float(roll(v + 1e-6 * way, 25).q_end[0] - roll(v - 1e-6 * way, 25).q_end[0]) / 2e-6
+    wanted = float(roll(v + 1e-6 * way, 25).end.q[0] - roll(v - 1e-6 * way, 25).end.q[0]) / 2e-6
     assert float(found @ way) == pytest.approx(wanted, rel=1e-4)  # 250 substeps, as elsewhere

@@ -36,8 +36,8 @@ def alone(mesh: Tets, material: kn.Solid, gravity=STILL, held=()) -> kn.Model:
 def forces(model: kn.Model, x: Tensor) -> Tensor:
     """Forces on particles at rest [N], from the change of their velocity in a short step."""
     dt = 1e-6
-    end = kn.simulate(model, x=x, steps=1, dt=dt, progress=False)
-    return end.xd_end / (dt * model.resolve()["inv_mass"][:, None])
+    end = kn.simulate(model, kn.State(x=x), steps=1, dt=dt)
+    return end.end.xd / (dt * model.resolve()["inv_mass"][:, None])
 
 
 def stress(F: np.ndarray, mu: float, lam: float) -> np.ndarray:
@@ -72,7 +72,7 @@ def test_small_strains_have_the_moduli_of_the_law():
     """Shear modulus 3 mu / 4 and first Lame parameter lam - 5 mu / 8 [Smith et al. 2018, section 3.4], measured."""
     mu, lam, strain = 3e4, 7e4, 1e-6
     model = alone(block((2, 2, 2), 0.1), kn.Solid(density=1000.0, mu=mu, lam=lam))
-    rest = model.initial_particles()[0]
+    rest = model.initial_state().x
 
     def stresses(F: np.ndarray) -> np.ndarray:
         return -(forces(model, rest @ torch.tensor(F).T).T @ rest).numpy() / 0.2**3
@@ -114,7 +114,7 @@ def sag(n: int) -> float:
     model, start, still = clamped(n)
     x = start
     for _ in range(2):
-        x = kn.simulate(model, x=x, xd=still, steps=1, dt=100.0, integrator="implicit", progress=False).x_end
+        x = kn.simulate(model, kn.State(x=x, xd=still), steps=1, dt=100.0, integrator="implicit").end.x
     return end_of(n, x, start)
 
 
@@ -127,9 +127,13 @@ def relaxed_sag(n: int) -> float:
     x = start
     for _ in range(180):
         end = kn.simulate(
-            model, x=x, xd=xd, steps=steps, dt=PERIOD / 50 / steps, checkpoint=steps, threads=1, progress=False
+            model,
+            kn.State(x=x, xd=xd),
+            steps=steps,
+            dt=PERIOD / 50 / steps,
+            options=kn.RunOptions(checkpoint=steps, threads=1),
         )
-        x, xd = end.x_end, end.xd_end * math.exp(-4 * math.pi / 50)
+        x, xd = end.end.x, end.end.xd * math.exp(-4 * math.pi / 50)
     return end_of(n, x, start)
 
 
@@ -169,11 +173,13 @@ def test_first_order_in_the_step():
     material = kn.Solid(density=400.0, mu=1e4, lam=3e4, viscosity=5.0)
     scene.add_solid(block((2, 2, 2), 0.08), "cube", material=material, skin=SKIN, pos=(0.0, 0.0, 0.083))
     model = kn.compile(scene, torch.float64)
-    x, xd = model.initial_particles()
+    x, xd = model.initial_state().x, model.initial_state().xd
     x = x * (1.0 + 0.1 * torch.tensor([1.0, -1.0, 0.0]))
 
     def end(steps: int) -> Tensor:
-        return kn.simulate(model, x=x, xd=xd, steps=steps, dt=0.04 / steps, checkpoint=steps, progress=False).x_end
+        return kn.simulate(
+            model, kn.State(x=x, xd=xd), steps=steps, dt=0.04 / steps, options=kn.RunOptions(checkpoint=steps)
+        ).end.x
 
     reference = end(12800)
     reference = 2 * reference - end(6400)  # of second order: far better than what is compared with it
@@ -202,23 +208,23 @@ def test_momenta_of_free_soft_bodies():
     model = free_things()
     mass = 1.0 / model.resolve()["inv_mass"][:, None]
     x, xd = moved(model, 0, stretch=0.01, speed=1.0)
-    end = kn.simulate(model, x=x, xd=xd, steps=1000, dt=2e-4, checkpoint=1000, progress=False)
-    assert float((end.xd_end - xd).abs().max()) > 0.5  # it did not just fly on
+    end = kn.simulate(model, kn.State(x=x, xd=xd), steps=1000, dt=2e-4, options=kn.RunOptions(checkpoint=1000))
+    assert float((end.end.xd - xd).abs().max()) > 0.5  # it did not just fly on
     for name in model.matter.names:
         own = model.matter.particles(name)
-        p, p_end = mass[own] * xd[own], mass[own] * end.xd_end[own]
+        p, p_end = mass[own] * xd[own], mass[own] * end.end.xd[own]
         assert float((p_end - p).sum(0).norm()) <= 1e-12 * float(p.norm(dim=1).sum())
-        turn, turn_end = torch.linalg.cross(x[own], p), torch.linalg.cross(end.x_end[own], p_end)
+        turn, turn_end = torch.linalg.cross(x[own], p), torch.linalg.cross(end.end.x[own], p_end)
         assert float((turn_end - turn).sum(0).norm()) <= 1e-12 * float(turn.norm(dim=1).sum())
 
 
 def test_at_rest_nothing_moves():
     model = free_things()
     fold = torch.zeros_like(model.parameters("fold")["fold"])
-    end = kn.simulate(model, params={"fold": fold}, steps=1000, dt=2e-4, checkpoint=1000, progress=False)
+    end = kn.simulate(model, params={"fold": fold}, steps=1000, dt=2e-4, options=kn.RunOptions(checkpoint=1000))
     # Stresses of 1e4 Pa cancel to 1e-16 of them: forces of 1e-14 N on 1e-3 kg for 0.2 s.
-    assert float((end.x_end - model.initial_particles()[0]).abs().max()) <= 1e-12
-    assert float(end.xd_end.abs().max()) <= 1e-11
+    assert float((end.end.x - model.initial_state().x).abs().max()) <= 1e-12
+    assert float(end.end.xd.abs().max()) <= 1e-11
 
 
 def test_free_fall_is_exact():
@@ -228,10 +234,10 @@ def test_free_fall_is_exact():
     scene.add_cloth(sheet(0.4, 0.3, (5, 4)), material=kn.Cloth(bending=0.01), velocity=(1.0, 2.0, 3.0))
     model = kn.compile(scene, torch.float64)
     n, dt = 1000, 1e-4
-    end = kn.simulate(model, steps=n, dt=dt, checkpoint=n, progress=False)
+    end = kn.simulate(model, steps=n, dt=dt, options=kn.RunOptions(checkpoint=n))
     g = torch.tensor([0.3, -0.2, -9.81], dtype=torch.float64)
     fallen = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64) * n * dt + 0.5 * g * dt**2 * n * (n + 1)
-    assert float((end.x_end - model.initial_particles()[0] - fallen).abs().max()) <= 1e-12
+    assert float((end.end.x - model.initial_state().x - fallen).abs().max()) <= 1e-12
 
 
 # -- light things ----------------------------------------------------------------------------------------------------
@@ -253,13 +259,15 @@ def test_light_things_fall_and_bounce_and_have_gradients(edge: float):
     model = kn.compile(scene, torch.float64)
     height, dt = 0.02, 1e-5 * edge / 0.01
     assert float((1.0 / model.resolve()["inv_mass"]).sum()) == pytest.approx(mass, rel=1e-12)
-    x, xd = model.initial_particles()
+    x, xd = model.initial_state().x, model.initial_state().xd
     xd = xd - torch.tensor([0.0, 0.0, math.sqrt(2 * 9.81 * height)], dtype=torch.float64)
     steps = 2000
 
     def top(given: dict[str, Tensor]) -> Tensor:
-        end = kn.simulate(model, x=x, xd=xd, params=given, steps=steps, dt=dt, checkpoint=50, progress=False)
-        return end.xd_end[:, 2].mean()
+        end = kn.simulate(
+            model, kn.State(x=x, xd=xd), params=given, steps=steps, dt=dt, options=kn.RunOptions(checkpoint=50)
+        )
+        return end.end.xd[:, 2].mean()
 
     names = ("density", "mu", "skin_k_e", "gravity")
     leaves = model.parameters(*names, requires_grad=True)

@@ -64,13 +64,19 @@ MODELS = {
 
 def grows(model: kn.Model, dt: float, steps: int = 3000) -> bool:
     """Whether vertices that are shaken a little move far more in the end."""
-    x, xd = model.initial_particles()
+    x, xd = model.initial_state().x, model.initial_state().xd
     x = x + SHAKEN * torch.tensor(np.random.default_rng(0).normal(size=x.shape))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", kn.StabilityWarning)
-        end = kn.simulate(model, x=x, xd=xd, steps=steps, dt=dt, checkpoint=steps, on_failure="status", progress=False)
+        end = kn.simulate(
+            model,
+            kn.State(x=x, xd=xd),
+            steps=steps,
+            dt=dt,
+            options=kn.RunOptions(checkpoint=steps, on_failure="status"),
+        )
     # A step moves what is stable by at most some 2 times what it was shaken by, per mode.
-    return bool((end.status >= 0).any()) or not float(end.xd_end.abs().max()) * dt < 100 * SHAKEN
+    return bool((end.status >= 0).any()) or not float(end.end.xd.abs().max()) * dt < 100 * SHAKEN
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -113,8 +119,8 @@ def test_a_vertex_in_contact(averaged: bool):
         x[:, 0, 2] = dt * torch.linspace(0.001, 0.999, 200, dtype=torch.float64)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", kn.StabilityWarning)
-            end = kn.simulate(model, x=x, xd=xd, params=weightless, steps=20, dt=dt, progress=False)
-        assert (end.x_end[..., 2] > 0).all() and low < float(end.xd_end[..., 2].log().mean()) < high
+            end = kn.simulate(model, kn.State(x=x, xd=xd), params=weightless, steps=20, dt=dt)
+        assert (end.end.x[..., 2] > 0).all() and low < float(end.end.xd[..., 2].log().mean()) < high
     scene = kn.Scene()
     scene.add_particles([[0.0, 0.0, 0.0]], "p", mass=mass, skin=kn.Skin(k_e=k_e))
     nothing = kn.compile(scene, torch.float64)
@@ -123,11 +129,11 @@ def test_a_vertex_in_contact(averaged: bool):
 
 def shaken(model: kn.Model, dt: float, steps: int) -> kn.Trajectory:
     """A run from a little beside where things are placed."""
-    x, xd = model.initial_particles()
+    x, xd = model.initial_state().x, model.initial_state().xd
     x = x + SHAKEN * torch.tensor(np.random.default_rng(0).normal(size=x.shape))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", kn.StabilityWarning)
-        return kn.simulate(model, x=x, xd=xd, steps=steps, dt=dt, on_failure="status", progress=False)
+        return kn.simulate(model, kn.State(x=x, xd=xd), steps=steps, dt=dt, options=kn.RunOptions(on_failure="status"))
 
 
 @pytest.mark.parametrize("mass", [0.1, 1.0, 100.0])
@@ -161,7 +167,7 @@ def test_pins_on_light_links(kind: str, mass: float):
     assert limit is not None
     end = shaken(model, 0.9 * limit.dt, 2000)
     assert int(end.status) < 0 and float(end.xd[1000:].abs().max()) * limit.dt < 100 * SHAKEN
-    assert not float(shaken(model, 8.0 * limit.dt, 2000).xd_end.abs().max()) * limit.dt < 1e3 * SHAKEN
+    assert not float(shaken(model, 8.0 * limit.dt, 2000).end.xd.abs().max()) * limit.dt < 1e3 * SHAKEN
 
 
 def test_the_mass_of_a_link_is_that_of_its_worlds():
@@ -200,7 +206,7 @@ def test_slow_friction(cone: bool):
     assert limit is not None and limit.dt == pytest.approx(2 * mass / k_f, rel=1e-12)
     assert limit.element == "slow friction of vertex 0 of 'p'"
     for share, stops in ((0.9, True), (1.1, False)):
-        end = shaken(model, share * limit.dt, 300).xd_end
+        end = shaken(model, share * limit.dt, 300).end.xd
         assert (float(end[0, :2].norm()) < 1e-9) == stops
     much = step_limit(model, model.resolve({"skin_k_f": torch.tensor([1e3], dtype=torch.float64)}))
     assert much is not None and much.dt == pytest.approx(math.sqrt(2 * mass / (100.0 * 1.5)), rel=1e-12)
@@ -219,8 +225,8 @@ def test_no_friction_blows_up(k_e: float, k_d: float, k_f: float, mu: float):
     model = kn.compile(scene, torch.float64)
     limit = step_limit(model, model.resolve())
     assert limit is not None
-    end = kn.simulate(model, steps=6000, dt=0.9 * limit.dt, checkpoint=6000, progress=False)
-    assert float(end.xd_end.abs().max()) < 1.5  # it came with 0.55 m/s, and rings
+    end = kn.simulate(model, steps=6000, dt=0.9 * limit.dt, options=kn.RunOptions(checkpoint=6000))
+    assert float(end.end.xd.abs().max()) < 1.5  # it came with 0.55 m/s, and rings
 
 
 def test_the_bound_counts_the_worst_of_all_pairs():
@@ -254,7 +260,7 @@ def test_a_long_step_is_warned_of():
     limit = step_limit(model, model.resolve())
     assert limit is not None
     with pytest.warns(kn.StabilityWarning) as caught:
-        kn.simulate(model, steps=1, dt=1.01 * limit.dt, progress=False)
+        kn.simulate(model, steps=1, dt=1.01 * limit.dt)
     text = str(caught[0].message)
     assert "of 'thin'" in text and f"{limit.dt:.3g} s" in text and f"{1.01 * limit.dt:.3g} s" in text
     assert caught[0].filename == __file__
@@ -262,8 +268,8 @@ def test_a_long_step_is_warned_of():
     assert mesh.vertices[mesh.corners[element], 0].max() == pytest.approx(0.05)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        kn.simulate(model, steps=1, dt=0.99 * limit.dt, progress=False)
+        kn.simulate(model, steps=1, dt=0.99 * limit.dt)
         # Softer for one world, stiffer for another: the stiffest counts.
     mu = model.parameters("mu")["mu"] * torch.tensor([[1.0], [100.0]], dtype=torch.float64)
     with pytest.warns(kn.StabilityWarning):
-        kn.simulate(model, params={"mu": mu}, steps=1, dt=0.99 * limit.dt, progress=False)
+        kn.simulate(model, params={"mu": mu}, steps=1, dt=0.99 * limit.dt)

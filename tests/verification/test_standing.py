@@ -27,7 +27,7 @@ def standing() -> tuple[kn.Model, dict[str, Tensor]]:
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
-    q = kn.simulate(model, steps=1000, dt=2e-3, progress=False).q_end.repeat(WORLDS, 1)  # where it comes to rest
+    q = kn.simulate(model, steps=1000, dt=2e-3).end.q.repeat(WORLDS, 1)  # where it comes to rest
     gravity = model.parameters("gravity")["gravity"].repeat(WORLDS, 1)
     given = {"q": q, "v": 0.01 * normal(WORLDS, model.nv), "tau": normal(WORLDS, STEPS, model.nv), "gravity": gravity}
     return model, given
@@ -38,10 +38,10 @@ def run(model: kn.Model, given: dict[str, Tensor], **options) -> dict[str, Tenso
     leaves = {n: t.clone().requires_grad_() for n, t in given.items()}
     words = {"steps": STEPS, "dt": 2e-3, "record": ["impulse"], "progress": False, **options}
     state = leaves["q"], leaves["v"], leaves["tau"]
-    path = kn.simulate(model, *state, params={"gravity": leaves["gravity"]}, **words)
-    ends = {"q_end": path.q_end, "v_end": path.v_end, "impulse": path.recorded["impulse"]}
+    path = kn.simulate(model, params={"gravity": leaves["gravity"]}, *state, **words)
+    ends = {"q_end": path.end.q, "v_end": path.end.v, "impulse": path.recorded["impulse"]}
     healthy = path.status < 0
-    loss = path.q_end[healthy].sum() + path.v_end[healthy].square().sum()
+    loss = path.end.q[healthy].sum() + path.end.v[healthy].square().sum()
     gradients = zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True)
     found = {n: t.detach() for n, t in ends.items()} | {f"by {n}": g for n, g in gradients}
     return found | {"status": path.status}

@@ -48,7 +48,7 @@ def test_period_of_a_pendulum(amplitude):
     wanted = exact_period(length, amplitude)
     for dt in (2e-3, 1e-3):
         steps = int(1.2 * wanted / dt)
-        path = kn.simulate(pendulum(length), numbers(amplitude), numbers(0), steps=steps, dt=dt, progress=False)
+        path = kn.simulate(pendulum(length), kn.State(numbers(amplitude), numbers(0)), steps=steps, dt=dt)
         x = path.q[:, 0].numpy()
         down, up = (_crossing(x, dt, rising) for rising in (False, True))
         errors.append(abs(2 * (up - down) - wanted))
@@ -75,7 +75,7 @@ def test_energy_of_a_swinging_chain():
     errors = []
     for dt in (2e-3, 1e-3):
         start = numbers(0.5, 0.2, -0.3, 0.4, 0.1)
-        path = kn.simulate(model, start, numbers(0, 0, 0, 0, 0), steps=int(3 / dt), dt=dt, progress=False)
+        path = kn.simulate(model, kn.State(start, numbers(0, 0, 0, 0, 0)), steps=int(3 / dt), dt=dt)
         kinetic, potential = kn.kinetic_energy(model, path.q, path.v), kn.potential_energy(model, path.q)
         energy = kinetic + potential
         errors.append(float((energy - energy[0]).abs().max() / kinetic.max()))
@@ -92,7 +92,7 @@ def test_momentum_of_a_tree_in_space():
     drift = []
     for dt in (1e-3, 5e-4):
         steps = int(1 / dt)
-        path = kn.simulate(model, model.initial_coordinates(), v, steps=steps, dt=dt, params=free, progress=False)
+        path = kn.simulate(model, kn.State(model.initial_state().q, v), steps=steps, dt=dt, params=free)
         com = kn.centre_of_mass(model, path.q)
         speed = (com[1:] - com[:-1]) / dt
         drift.append(float((speed - speed[0]).norm(dim=-1).max()))
@@ -106,7 +106,7 @@ def test_a_body_spins_freely():
     v = numbers(0.01, 2.0, 0.01, 0, 0, 0)  # about the middle axis: unstable
     I, errors, flipped = np.diag([1.0, 2.0, 3.0]), [], False
     for dt in (1e-3, 5e-4):
-        path = kn.simulate(model, model.initial_coordinates(), v, steps=int(10 / dt), dt=dt, progress=False)
+        path = kn.simulate(model, kn.State(model.initial_state().q, v), steps=int(10 / dt), dt=dt)
         L = [rotation_matrix(q[3:]) @ I @ w[:3] for q, w in zip(path.q.numpy(), path.v.numpy(), strict=True)]
         errors.append(np.linalg.norm(np.array(L) - L[0], axis=1).max())
         flipped = bool((path.v[:, 1] < -1.5).any())
@@ -117,9 +117,9 @@ def test_stiff_springs_and_dampers_are_stable():
     """A spring of 1e8 N m/rad with a period far below the step comes to rest at its rest angle."""
     base = pendulum(1.0)
     stiff = {"stiffness": numbers(1e8), "damping": numbers(1e4), "rest": numbers(0.3)}
-    path = kn.simulate(base, numbers(0.0), numbers(0.0), steps=200, dt=1e-2, params=stiff, progress=False)
+    path = kn.simulate(base, kn.State(numbers(0.0), numbers(0.0)), steps=200, dt=1e-2, params=stiff)
     # Gravity pulls by m g l sin(0.3) = 5.8 N m, a deflection of 6e-8 rad.
-    assert abs(float(path.q_end) - 0.3) < 1e-7 and abs(float(path.v_end)) < 1e-9
+    assert abs(float(path.end.q) - 0.3) < 1e-7 and abs(float(path.end.v)) < 1e-9
 
 
 def floating_shoulder() -> kn.Model:
@@ -144,8 +144,8 @@ def test_springs_are_numbers_of_hinges_and_slides_alone():
         kn.simulate(model, steps=1, dt=1e-3, params={"stiffness": torch.ones(10, dtype=torch.float64)})
 
     def loss(given):
-        path = kn.simulate(model, steps=8, dt=2e-3, params=given, progress=False)
-        return path.v_end @ torch.linspace(-1, 2, model.nv, dtype=torch.float64)
+        path = kn.simulate(model, steps=8, dt=2e-3, params=given)
+        return path.end.v @ torch.linspace(-1, 2, model.nv, dtype=torch.float64)
 
     leaves = model.parameters("stiffness", "rest", requires_grad=True)
     gradients = dict(zip(leaves, torch.autograd.grad(loss(leaves), list(leaves.values())), strict=True))
@@ -161,7 +161,7 @@ def test_models_without_hinges_and_slides_have_no_springs():
     scene.add_robot(random_tree(3, 3, kinds=("ball",), floating=True, fixed=0))
     model = kn.compile(scene)
     assert "stiffness" not in model.parameter_names and "rest" not in model.parameter_names
-    assert torch.isfinite(kn.simulate(model, steps=3, dt=1e-3, progress=False).q_end).all()
+    assert torch.isfinite(kn.simulate(model, steps=3, dt=1e-3).end.q).all()
     with pytest.raises(kn.InputError, match="no parameter 'stiffness'"):
         kn.simulate(model, steps=1, dt=1e-3, params={"stiffness": torch.ones(model.nv, dtype=torch.float64)})
 
@@ -175,7 +175,7 @@ def test_gradients_through_steps(steps, tolerance):
     generator = torch.Generator().manual_seed(0)
     names = ("mass", "com", "inertia", "offset", "axis", "armature", "damping", "stiffness", "rest", "gravity")
     leaves = {
-        "q": model.initial_coordinates(),
+        "q": model.initial_state().q,
         "v": 0.3 * torch.randn(model.nv, dtype=torch.float64, generator=generator),
         "tau": torch.randn(steps, model.nv, dtype=torch.float64, generator=generator),
         **model.parameters(*names),
@@ -185,9 +185,9 @@ def test_gradients_through_steps(steps, tolerance):
     def loss(given):
         params = {n: given[n] for n in names}
         path = kn.simulate(
-            model, given["q"], given["v"], given["tau"], steps=steps, dt=2e-3, params=params, progress=False
+            model, kn.State(given["q"], given["v"]), u=kn.Control(tau=given["tau"]), steps=steps, dt=2e-3, params=params
         )
-        return (torch.cat([path.q_end, path.v_end]) * weights).sum()
+        return (torch.cat([path.end.q, path.end.v]) * weights).sum()
 
     leaves = {n: t.requires_grad_() for n, t in leaves.items()}
     gradients = dict(zip(leaves, torch.autograd.grad(loss(leaves), list(leaves.values())), strict=True))
@@ -205,11 +205,11 @@ def test_a_trajectory_can_go_on_from_its_end():
     """Two halves are the whole, bit for bit, and gradients pass through the seam."""
     model = pendulum(1.0)
     start = numbers(1.0).requires_grad_()
-    whole = kn.simulate(model, start, numbers(0.0), steps=40, dt=0.01, progress=False)
-    half = kn.simulate(model, start, numbers(0.0), steps=20, dt=0.01, progress=False)
-    rest = kn.simulate(model, half.q_end, half.v_end, steps=20, dt=0.01, progress=False)
-    assert torch.equal(rest.q_end, whole.q_end)
-    (a,), (b,) = (torch.autograd.grad(t.q_end.sum(), start) for t in (whole, rest))
+    whole = kn.simulate(model, kn.State(start, numbers(0.0)), steps=40, dt=0.01)
+    half = kn.simulate(model, kn.State(start, numbers(0.0)), steps=20, dt=0.01)
+    rest = kn.simulate(model, kn.State(half.end.q, half.end.v), steps=20, dt=0.01)
+    assert torch.equal(rest.end.q, whole.end.q)
+    (a,), (b,) = (torch.autograd.grad(t.end.q.sum(), start) for t in (whole, rest))
     assert torch.allclose(a, b, rtol=1e-13)
 
 
@@ -225,4 +225,4 @@ def test_a_trajectory_can_go_on_from_its_end():
 def test_wrong_input_is_named(changes, message):
     given = {"q": numbers(0.0), "v": numbers(0.0), "steps": 3, "dt": 0.01, **changes}
     with pytest.raises(kn.InputError, match=message):
-        kn.simulate(pendulum(1.0), given.pop("q"), given.pop("v"), progress=False, **given)
+        kn.simulate(pendulum(1.0), kn.State(given.pop("q"), given.pop("v")), **given)

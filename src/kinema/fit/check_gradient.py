@@ -30,7 +30,7 @@ from kinema.fit.gradient_report import (
     relative,
 )
 from kinema.simulation.cotangents import state_cotangents
-from kinema.simulation.simulate import Trajectory
+from kinema.simulation.trajectory import Trajectory
 
 FEW, RANDOM = 4, 3  # up to so many coordinates each is a direction; otherwise so many random ones
 TOLERANCE = 0.02  # of mean gradients

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kinema.errors import InputError, SimulationError
 from kinema.fit.gradient_report import JUMP, KINK, Line, Switch
-from kinema.simulation.simulate import Trajectory
+from kinema.simulation.trajectory import Trajectory
 
 Path = Trajectory | Sequence[Tensor]
 LENGTHS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of central differences, as shares of the window
@@ -109,9 +109,8 @@ class Sampler:
 def _states_of(path: Path) -> dict[str, Tensor]:
     """The states of one world over time."""
     if isinstance(path, Trajectory):
-        whole = {n: getattr(path, n) for n in ("q", "v", "x", "xd") if getattr(path, n) is not None}
-        batch = path.status.ndim
-        return {n: t.detach().flatten(0, batch)[: t.shape[batch]].flatten(1) for n, t in whole.items() if t.numel()}
+        whole, batch = path.states.tensors if path.states is not None else {}, path.status.ndim
+        return {n: t.detach().flatten(0, batch)[: t.shape[batch]].flatten(1) for n, t in whole.items()}
     return {"state": torch.stack([t.detach().flatten() for t in path])}
 
 

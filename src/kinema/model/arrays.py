@@ -79,8 +79,13 @@ class SceneArrays:
 
     @property
     def prescribed(self) -> list[str]:
-        """Names of the joints whose motion is given, in the order of `simulate(motion=)`."""
+        """Names of the joints whose motion is given, in the order of `Control.motion`."""
         return [name for name, given in zip(self.tree.joints, self.tree.prescribed, strict=True) if given]
+
+    @property
+    def prescribed_velocities(self) -> int:
+        """Number of their velocities."""
+        return int(self.tree.dofs @ self.tree.prescribed)
 
     @property
     def kept_impulses(self) -> dict[str, int]:

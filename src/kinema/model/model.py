@@ -15,6 +15,7 @@ from torch import Tensor
 from kinema.errors import InputError, ModelError
 from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.model.derived import derived_numbers
+from kinema.model.state import State
 from kinema.model.tree import BALL, FREE, OF_SPRING
 from kinema.scene.scene import Scene
 
@@ -24,7 +25,8 @@ OF_DOF = ("armature", "damping")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
 OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f", "limit_restitution")
 SPRINGS = "only revolute and prismatic joints have springs; in place of a ball joint, take three revolute ones"
-_OF_NUMPY = {np.dtype(np.float64): torch.float64, np.dtype(np.float32): torch.float32}
+NUMPY = {torch.float64: np.float64, torch.float32: np.float32}
+_OF_NUMPY: dict[Any, torch.dtype] = {np.dtype(kind): dtype for dtype, kind in NUMPY.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,17 +82,24 @@ class Model(SceneArrays):
         """Names of all arrays of numbers that can be learned, see `parameters`."""
         return list(self._defaults)
 
-    def initial_coordinates(self) -> Tensor:
-        """Coordinates q as placed: joints at zero, free bodies where they stand. Shape (nq,)."""
-        return torch.tensor(self.tree.q, dtype=self.dtype)
+    def initial_state(self, **tensors: Any) -> State:
+        """The state as placed: joints at zero, free bodies and particles where they stand, joints at rest, no impulses.
 
-    def initial_impulses(self) -> Tensor:
-        """Impulses that a warm start begins with [N s]: zeros. Shape (count,), without a warm start (0,)."""
-        return torch.zeros(sum(self.kept_impulses.values()), dtype=self.dtype)
+        Args:
+            tensors: In place of its own, as in `State.replace`: `model.initial_state(q=q)`.
+        """
+        placed: dict[str, Tensor] = {}
+        if self.nv:
+            placed |= {"q": torch.tensor(self.tree.q, dtype=self.dtype), "v": self.zeros(self.nv)}
+        if len(self.matter):
+            placed |= {n: torch.tensor(a, dtype=self.dtype) for n, a in (("x", self.matter.x), ("xd", self.matter.v))}
+        if self.kept_impulses:
+            placed["impulses"] = self.zeros(sum(self.kept_impulses.values()))
+        return State(**placed).replace(**tensors)
 
-    def initial_particles(self) -> tuple[Tensor, Tensor]:
-        """Positions [m] and velocities [m/s] of all particles as placed. Shapes (particles, 3)."""
-        return torch.tensor(self.matter.x, dtype=self.dtype), torch.tensor(self.matter.v, dtype=self.dtype)
+    def zeros(self, *shape: int) -> Tensor:
+        """Zeros in the model's precision, from numpy's allocator: torch.zeros wakes its threads, if there are many."""
+        return torch.from_numpy(np.zeros(shape, NUMPY[self.dtype]))
 
     def parameters(self, *paths: str, requires_grad: bool = False) -> dict[str, Tensor]:
         """The named numbers, as fresh tensors to learn.
@@ -118,34 +127,56 @@ class Model(SceneArrays):
             found[path] = self._defaults[name][at].detach().clone().requires_grad_(requires_grad)
         return found
 
-    def resolve(self, params: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    def as_tensors(self, params: Mapping[str, Any] | None) -> dict[str, Tensor]:
+        """Given numbers as tensors of the model's precision and shape: numbers, lists and arrays are taken too.
+
+        One number is taken for all rows of its path; tensors keep their graph, and must have the model's precision.
+
+        Raises:
+            InputError: A path is unknown, or something is of the wrong type or shape.
+        """
+        if params is not None and not isinstance(params, Mapping):
+            fix = "a dictionary, as model.parameters(path) gives it"
+            got = type(params).__name__
+            raise InputError("params is of the wrong type", got=got, expected="numbers or tensors by path", fix=fix)
+        found = {}
+        for path, given in (params or {}).items():
+            name, at = self._locate(path)
+            wanted = self._defaults[name][at].shape
+            if not isinstance(given, Tensor):
+                try:
+                    given = torch.as_tensor(given, dtype=self.dtype)
+                except (TypeError, ValueError, RuntimeError):
+                    got = type(given).__name__
+                    raise InputError(f"parameter {path!r} is no number", got=got, expected="numbers") from None
+            if given.dtype != self.dtype:
+                expected = f"a tensor of {self.dtype}"
+                raise InputError(f"parameter {path!r} has the wrong type", got=given.dtype, expected=expected)
+            if given.ndim == 0:
+                given = given.expand(wanted)
+            if given.shape[given.ndim - len(wanted) :] != wanted:
+                expected = f"(*batch, {', '.join(map(str, wanted))})" if wanted else "(*batch,)"
+                what, springs = f"parameter {path!r} has the wrong shape", SPRINGS if name in OF_SPRING else None
+                raise InputError(what, got=tuple(given.shape), expected=expected, fix=springs)
+            found[path] = given
+        return found
+
+    def resolve(self, params: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
         """All arrays of the model, with the given numbers in place of the model's own.
 
         Args:
-            params: By path, shaped as `parameters` gives them, with batch dimensions in front for one per world.
+            params: By path, shaped as `parameters` gives them, with batch dimensions in front for one per world; or one
+                number for all of a path.
 
         Gradients:
             To every given tensor.
         """
         arrays: dict[str, Tensor] = dict(self._defaults)
         changed: set[str] = set()
-        if params is not None and not isinstance(params, Mapping):
-            fix = "a dictionary, as model.parameters(path) gives it"
-            got = type(params).__name__
-            raise InputError("params is of the wrong type", got=got, expected="tensors by path", fix=fix)
-        for path, given in (params or {}).items():
+        for path, given in self.as_tensors(params).items():
             name, at = self._locate(path)
             changed.add(name)
             wanted = self._defaults[name][at].shape
-            if not isinstance(given, Tensor) or given.dtype != self.dtype:
-                got = f"{given.dtype}" if isinstance(given, Tensor) else type(given).__name__
-                raise InputError(
-                    f"parameter {path!r} has the wrong type", got=got, expected=f"a tensor of {self.dtype}"
-                )
-            if given.shape[given.ndim - len(wanted) :] != wanted:
-                expected = f"(*batch, {', '.join(map(str, wanted))})" if wanted else "(*batch,)"
-                what, springs = f"parameter {path!r} has the wrong shape", SPRINGS if name in OF_SPRING else None
-                raise InputError(what, got=tuple(given.shape), expected=expected, fix=springs)
             if name == "mass" and bool(((given < 0) & (self._defaults[name][at] > 0)).any()):
                 fix = "learn its logarithm, or all numbers of a body with kinema.inertia"
                 raise InputError(f"parameter {path!r} is negative", got=given.detach().min().item(), fix=fix)
@@ -159,6 +190,13 @@ class Model(SceneArrays):
             whole[(..., at) + (slice(None),) * (len(inner) - 1)] = given
             arrays[name] = whole
         return arrays | self._derived | derived_numbers(self.matter, arrays, changed)
+
+    def over_time(self, params: Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
+        """Parameters of worlds as those of all times of their trajectories, whose axis of time is behind the batch."""
+        if not params:
+            return None
+        plain = {name: self.parameters(name)[name].ndim for name in params}
+        return {n: p.unsqueeze(-1 - plain[n]) if p.ndim > plain[n] else p for n, p in params.items()}
 
     @cached_property
     def _derived(self) -> dict[str, Tensor]:
@@ -183,13 +221,18 @@ class Model(SceneArrays):
         first = tree.q_start[turning] + 3 * (tree.kind[turning] == FREE)  # behind the position of a free joint
         return [tree.joints[i] for i in turning], first[:, None] + np.arange(4)
 
+    @property
+    def quaternion_places(self) -> list[int]:
+        """Where quaternions begin in q."""
+        return [int(first) for first in self._quaternions[1][:, 0]]
+
     def check_quaternions(self, q: Tensor) -> None:
         """Raise InputError where the quaternion of a joint is zero: it is no rotation, and no step would turn it."""
         names, at = self._quaternions
         if names and not (turned := q.numpy(force=True)[..., at].any(-1)).all():
             *world, joint = (int(i) for i in np.argwhere(~turned)[0])
             where = f"world {', '.join(map(str, world))}, " if world else ""
-            fix = "begin with model.initial_coordinates(); (1, 0, 0, 0) is no turn"
+            fix = "begin with model.initial_state(); the identity is (1, 0, 0, 0)"
             where += f"joint {names[joint]!r}"
             raise InputError("the quaternion in q is zero", where=where, expected="(w, x, y, z) of any length", fix=fix)
 

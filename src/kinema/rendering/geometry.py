@@ -123,11 +123,14 @@ def model_surfaces(
 
 
 def _state(model: Model, q: Tensor | None, x: Tensor | None) -> tuple[Tensor, Tensor]:
-    placed_q, (placed_x, _) = model.initial_coordinates(), model.initial_particles()
-    q, x = placed_q if q is None else q, placed_x if x is None else x
+    placed = model.initial_state()
+    none = torch.zeros(0, 3, dtype=model.dtype)
+    q = (placed.q if model.nv else none[:, 0]) if q is None else q
+    x = (placed.x if len(model.matter) else none) if x is None else x
     model.check_tensor("q", q, model.nq)
-    if x.shape[-2:] != placed_x.shape:
-        raise InputError("x has the wrong shape", got=tuple(x.shape), expected=f"(*batch, {len(placed_x)}, 3)")
+    if x.shape[-2:] != (len(model.matter), 3):
+        expected = f"(*batch, {len(model.matter)}, 3)"
+        raise InputError("x has the wrong shape", got=tuple(x.shape), expected=expected)
     return q, x
 
 

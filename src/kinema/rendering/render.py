@@ -18,8 +18,8 @@ from kinema.rendering.smoke import smoke_surface
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Lights, Material, Surface
 from kinema.scene.description import Mesh
-from kinema.simulation.simulate import Trajectory
 from kinema.simulation.smoke import SmokeTrajectory
+from kinema.simulation.trajectory import Trajectory
 
 MODES = ("dibr", "soft")
 WITH_ALPHA = "rgba"
@@ -84,12 +84,13 @@ def surfaces_of(
     owner = what.model if model is None else model
     if owner is None:
         raise InputError("the trajectory does not know its model", fix="model=..., that was given to simulate")
-    if what.q is None and what.x is None:
-        fix = "simulate with checkpoint=1, or give the model and its state: surfaces_of(model, path.q_end, path.x_end)"
+    if what.states is None:
+        fix = "simulate with checkpoint=1, or give the model and its state: surfaces_of(model, path.end.q, path.end.x)"
         raise InputError("the trajectory keeps only its end", fix=fix)
-    q = None if what.q is None else _frames(what.q, -2, what.dt, every, fps)
-    x = None if what.x is None else _frames(what.x, -3, what.dt, every, fps)
-    return model_surfaces(owner, q, x, params=_over_time(owner, params), **options)
+    q, x = what.states.q, what.states.x
+    q = None if q is None else _frames(q, -2, what.dt, every, fps)
+    x = None if x is None else _frames(x, -3, what.dt, every, fps)
+    return model_surfaces(owner, q, x, params=owner.over_time(params), **options)
 
 
 def render(
@@ -223,11 +224,3 @@ def _frames(states: Tensor, axis: int, dt: float, every: int | None, fps: float 
             raise InputError("every is not usable", got=every, expected="a whole number of steps, 1 or more")
         at = torch.arange(0, steps + 1, every or 1)
     return states if len(at) == steps + 1 else states.index_select(axis, at)
-
-
-def _over_time(model: Model, params: Params | None) -> Params | None:
-    """Parameters of worlds, the same at all times."""
-    if not params:
-        return None
-    plain = {name: model.parameters(name)[name].ndim for name in params}
-    return {n: p.unsqueeze(-1 - plain[n]) if p.ndim > plain[n] else p for n, p in params.items()}

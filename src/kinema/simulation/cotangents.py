@@ -7,9 +7,7 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.lang.autograd.rollout import rollout
-from kinema.simulation.simulate import Trajectory
-
-STATES = ("q", "v", "x", "xd")
+from kinema.simulation.trajectory import Trajectory
 
 
 def state_cotangents(loss: Tensor, path: Trajectory) -> dict[str, Tensor]:
@@ -32,13 +30,13 @@ def state_cotangents(loss: Tensor, path: Trajectory) -> dict[str, Tensor]:
         InputError: The path was loaded or copied, or lacks the states in between.
     """
     given = path._given
-    whole = {n: t for n in STATES if (t := getattr(path, n)) is not None and t.numel()}
+    whole = path.states.tensors if path.states is not None else {}
     if given is None or not whole:
         what, fix = "the trajectory cannot be followed backwards", "simulate(..., checkpoint=1), and its own result"
         raise InputError(what, got="a loaded or copied one, or one without states in between", fix=fix)
     at = path.status.ndim  # the axis of time
     steps = next(iter(whole.values())).shape[at] - 1
-    ends = {n: getattr(path, f"{n}_end") for n in whole}
+    ends = {n: path.end.tensors[n] for n in whole}
     recorded = {f"record_{n}": t for n, t in path.recorded.items()}
     direct = _by(loss, {**whole, **{f"end {n}": t for n, t in ends.items()}, **recorded})
     links = _links(path, steps, tuple(recorded))

@@ -28,6 +28,7 @@ from kinema.model.constraints import ConstraintArrays
 from kinema.model.matter import ClothArrays, MatterArrays, PinArrays, SolidArrays
 from kinema.model.model import Model
 from kinema.model.sites import SiteArrays
+from kinema.model.state import State
 from kinema.model.surface import SurfaceArrays
 from kinema.model.tetmesh import TetArrays
 from kinema.model.tree import TreeArrays
@@ -36,13 +37,13 @@ from kinema.model.visuals import VisualArrays
 from kinema.scene.convex_hull import Hull
 from kinema.scene.description import Mesh
 from kinema.scene.scene import Contact
-from kinema.simulation.simulate import Trajectory
+from kinema.simulation.trajectory import Trajectory
 from kinema.storage.tensors import METADATA, Stored, parse, read, write
 from kinema.storage.validate import check_model
 
-FORMAT, VERSION = "kinema", "2"
+FORMAT, VERSION = "kinema", "3"
 
-Saved = Model | Trajectory | Mapping[str, Any]
+Saved = Model | State | Trajectory | Mapping[str, Any]
 
 CLASSES: dict[str, type[Any]] = {
     one.__name__: one
@@ -65,6 +66,7 @@ CLASSES: dict[str, type[Any]] = {
         TetArrays,
         TriArrays,
         VisualArrays,
+        State,
         Trajectory,
     )
 }
@@ -103,14 +105,14 @@ DEEPEST = 50  # levels of nesting
 
 
 def save(path: str | os.PathLike[str], thing: Saved) -> None:
-    """Write a model, a trajectory or a dictionary to one file in the safetensors format.
+    """Write a model, a state, a trajectory or a dictionary to one file in the safetensors format.
 
     The file is complete or absent: until it is on the disk, whatever had its name stays. It keeps every bit.
 
     Args:
         path: Where, for example "walk.safetensors".
-        thing: A Model, a Trajectory, or a dictionary with names as keys of tensors, arrays, numbers, texts, None, and
-            lists, tuples and dictionaries of those; models and trajectories can be parts of it.
+        thing: A Model, a State, a Trajectory, or a dictionary with names as keys of tensors, arrays, numbers, texts,
+            None, and lists, tuples and dictionaries of those; models, states and trajectories can be parts of it.
 
     Gradients:
         Detached: tensors are saved as numbers.
@@ -120,8 +122,8 @@ def save(path: str | os.PathLike[str], thing: Saved) -> None:
         ModelError: The arrays of a model do not fit together.
         StorageError: The file cannot be written.
     """
-    if not isinstance(thing, Model | Trajectory | Mapping):
-        what = "a Model, a Trajectory or a dictionary"
+    if not isinstance(thing, Model | State | Trajectory | Mapping):
+        what = "a Model, a State, a Trajectory or a dictionary"
         raise InputError("this cannot be saved", got=type(thing).__name__, expected=what)
     writer = _Writer()
     described = writer.describe(thing, "", 0)
@@ -157,7 +159,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         reader = _Reader(tensors)
         found = reader.build(parse(texts["object"]), "", 0)
-        if not isinstance(found, Model | Trajectory | dict) or reader.tensors:
+        if not isinstance(found, Model | State | Trajectory | dict) or reader.tensors:
             raise ValueError(f"it holds a {type(found).__name__} and {len(reader.tensors)} tensors beside it")
         return found
     except KinemaError as error:
@@ -309,8 +311,12 @@ class _Reader:
 def check(thing: Any) -> None:
     """Raise InputError or ModelError unless the fields of an object of CLASSES are of their types and make sense."""
     hints = typing.get_type_hints(type(thing))
+    absent = isinstance(thing, State)  # what the model lacks
     for field in fields(thing):
-        if not field.name.startswith("_") and not _fits(getattr(thing, field.name), hints[field.name]):
+        value = getattr(thing, field.name)
+        if absent and value is None or field.name.startswith("_"):
+            continue
+        if not _fits(value, hints[field.name]):
             where = f"{type(thing).__name__}.{field.name}"
             raise InputError("is of the wrong type", where=where, expected=str(hints[field.name]))
     if isinstance(thing, Model):

@@ -29,9 +29,12 @@ from kinema.lang import Float, Int
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.programs.program import PARAMETER, SCRATCH, Program, Ref
 from kinema.model.model import Model
+from kinema.model.state import State
 from kinema.scene.scene import NEWTON, Contact
-from kinema.simulation.simulate import Trajectory, simulate
+from kinema.simulation.control import Control
+from kinema.simulation.simulate import simulate
 from kinema.simulation.step import step_program
+from kinema.simulation.trajectory import Trajectory
 from kinema.verification import legged
 
 STEPS, DT = 50, 2e-3
@@ -285,7 +288,7 @@ def _simulate(made: legged.Standing, tau: Tensor, v: Tensor | None = None, **par
     """All starts as one batch."""
     v = made.v if v is None else v
     q = made.q.expand(len(v), -1)
-    return simulate(made.model, q, v, tau, steps=STEPS, dt=DT, params=params, progress=False)
+    return simulate(made.model, State(q, v), u=Control(tau=tau), steps=STEPS, dt=DT, params=params)
 
 
 def _compare_gradients(
@@ -333,7 +336,7 @@ def _inputs(made: legged.Standing, forces: Tensor) -> dict[str, Tensor]:
 
 def _losses(made: legged.Standing, inputs: dict[str, Tensor], weights: Tensor) -> Tensor:
     """Of every start."""
-    return _simulate(made, **inputs).q_end @ weights
+    return _simulate(made, **inputs).end.q @ weights
 
 
 def _gradients(made: legged.Standing, forces: Tensor, weights: Tensor) -> dict[str, Tensor]:

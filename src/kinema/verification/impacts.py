@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from kinema.model.model import compile
+from kinema.model.state import State
 from kinema.scene.description import SPHERE, Shape
 from kinema.scene.scene import COMPLIANT, Contact, Scene
+from kinema.simulation.control import Control
 from kinema.simulation.simulate import simulate
 from kinema.verification import convergence, secants
 from kinema.verification.secant_scenes import VZ, Z, loose
@@ -89,7 +91,7 @@ def task1(contact: Contact, closed: Closed, gravity: float, steps: int, time: fl
         q = place.index_put((torch.tensor(Z),), z)
         w = speed.index_put((torch.tensor(VZ),), v)
         forces = tau.index_put((torch.tensor(0), torch.tensor(VZ)), u)
-        return simulate(model, q, w, forces, steps=steps, dt=dt, progress=False).q_end[Z]
+        return simulate(model, State(q, w), u=Control(tau=forces), steps=steps, dt=dt).end.q[Z]
 
     found = torch.autograd.grad(run(given[0], given[1], given[2]), given)
     right = torch.autograd.grad(closed(given[0], given[1], given[2], dt, time), given)

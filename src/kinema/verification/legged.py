@@ -23,6 +23,7 @@ from torch import Tensor
 
 from kinema.errors import LeftOutWarning
 from kinema.model.model import Model, compile
+from kinema.model.state import State
 from kinema.model.tree import FREE as FREE_LINK
 from kinema.scene.description import PRISMATIC, REVOLUTE, MassProperties, Robot
 from kinema.scene.io.mjcf import read_mjcf
@@ -31,6 +32,7 @@ from kinema.scene.scene import PGS, Contact, Scene
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.humanoid import humanoid
 from kinema.scene.shapes.quadruped import quadruped
+from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 
 SPEEDS, HEADINGS = (0.3, 1.0, 3.0), 8  # m/s; of starts that slide
@@ -103,7 +105,7 @@ class Source:
             warnings.simplefilter("ignore", LeftOutWarning)
             robot = self.read()
         far = _compiled(robot, self.ground, Contact(margin=FAR, most=10_000, solver=PGS, sweeps=1), torch.float64)
-        q = _within_limits(far, far.initial_coordinates())
+        q = _within_limits(far, far.initial_state().q)
         rises = _lift(far, q) if len(far.candidates) else None
         model = _compiled(robot, self.ground, contact, dtype)
         return Standing(self.name, model, q.to(dtype), _starts(far, rises).to(dtype), float(np.sum(far.tree.mass)))
@@ -237,7 +239,8 @@ def _within_limits(model: Model, q: Tensor) -> Tensor:
 
 def _gaps(model: Model, q: Tensor) -> Tensor:
     """The least gap of each world [m]."""
-    return simulate(model, q, steps=1, dt=1e-3, record=["gap"], on_failure="status").recorded["gap"].flatten(1).amin(1)
+    path = simulate(model, State(q), steps=1, dt=1e-3, record=["gap"], options=RunOptions(on_failure="status"))
+    return path.recorded["gap"].flatten(1).amin(1)
 
 
 def _lift(model: Model, q: Tensor) -> int | None:

@@ -6,18 +6,20 @@ As `random_scenes`, for solids, cloth, particles and springs on the ground, with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kinema.model.model import Model, compile
+from kinema.model.state import AXES, State
 from kinema.scene.description import FREE, Body, Joint, Pose, Robot
 from kinema.scene.matter import Cloth, Skin, Solid, Springs
 from kinema.scene.scene import Scene
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.sheet import sheet
+from kinema.simulation.control import Control
+from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 from kinema.verification.random_scenes import STEPS, Outcome, judge, random_mass, random_shape
 
@@ -46,11 +48,13 @@ def try_matter(seed: int, worlds: int, outcome: Outcome, together: int = 0, dtyp
     for first in range(0, worlds, together):
         some = slice(first, first + together)
         leaves = {n: t[some].to(dtype).requires_grad_() for n, t in inputs.items()}
-        states: dict[str, Any] = {n: leaves[n] for n in ("q", "v", "x", "xd", "activation", "forces") if n in leaves}
-        params = {n: t for n, t in leaves.items() if n not in states}
-        path = simulate(model, **states, steps=STEPS, dt=DT, params=params, on_failure="status", progress=False)
-        assert path.x is not None and path.x_end is not None and path.xd_end is not None
-        outputs = {"q": path.q_end, "v": path.v_end, "x": path.x_end, "xd": path.xd_end}
+        state = State(**{n: leaves[n] for n in AXES if n in leaves})
+        control = Control(activation=leaves["activation"], forces=leaves["forces"])
+        params = {n: t for n, t in leaves.items() if n not in (*AXES, "activation", "forces")}
+        path = simulate(
+            model, state, control, steps=STEPS, dt=DT, params=params, options=RunOptions(on_failure="status")
+        )
+        outputs = path.end.tensors
         judge(outputs, leaves, kinds[some], f"soft, seed {seed}", outcome)
         low = path.x.detach()[..., 2] <= leaves["skin_radius"].detach().amax(-1)[:, None, None]
         outcome.touching += int(low.flatten(1).any(1).sum())
@@ -96,7 +100,7 @@ def _inputs(model: Model, kinds: Sequence[str], random: np.random.Generator) -> 
     given["activation"] = 0.1 * random.normal(size=(worlds, STEPS, model.matter.elements))
     given["forces"] = 0.01 * random.normal(size=(worlds, STEPS, len(model.matter), 3))
     if model.nv:
-        given["q"] = np.repeat(model.initial_coordinates().double().numpy()[None], worlds, 0)
+        given["q"] = np.repeat(model.initial_state().q.double().numpy()[None], worlds, 0)
         given["v"] = random.normal(size=(worlds, model.nv)) * random.integers(0, 2, (worlds, 1))
     return {name: torch.tensor(a) for name, a in given.items()}
 
@@ -108,7 +112,7 @@ def _varied(own: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 def _state(model: Model, kind: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Positions and velocities of the particles of one world."""
-    x = model.initial_particles()[0].double().numpy().copy()
+    x = model.initial_state().x.double().numpy().copy()
     xd = random.normal(size=x.shape)
     if kind == "random":
         return x + 0.03 * random.normal(size=x.shape), xd

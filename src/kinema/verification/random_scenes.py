@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kinema.model.model import Model, compile
+from kinema.model.state import State
 from kinema.model.tree import BALL, FREE
 from kinema.scene.description import BALL as BALL_JOINT
 from kinema.scene.description import (
@@ -41,6 +42,8 @@ from kinema.scene.description import FREE as FREE_JOINT
 from kinema.scene.scene import COMPLIANT, MLCP, Contact, Scene
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.random_tree import random_tree
+from kinema.simulation.control import Control
+from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 
 STEPS, DT = 3, 2e-3
@@ -103,13 +106,10 @@ def _try_batch(model: Model, inputs: dict[str, Tensor], kinds: Sequence[str], na
     pushed = next(b for b, link in zip(model.bodies, model.tree.body_link, strict=True) if link)
     path = simulate(
         model,
-        leaves["q"],
-        leaves["v"],
-        leaves["tau"],
-        leaves.get("u"),
+        State(leaves["q"], leaves["v"]),
+        u=Control(u=leaves.get("u"), tau=leaves["tau"], wrenches={pushed: leaves["wrench"]}),
         steps=STEPS,
         dt=DT,
-        wrenches={pushed: leaves["wrench"]},
         params={n: t for n, t in leaves.items() if n not in ("q", "v", "tau", "u", "wrench")},
         record=[
             *("position", "velocity"),
@@ -117,10 +117,9 @@ def _try_batch(model: Model, inputs: dict[str, Tensor], kinds: Sequence[str], na
             *("gap", "point", "normal") * touching,
             *("impulse",) * hard,
         ],
-        on_failure="status",
-        progress=False,
+        options=RunOptions(on_failure="status"),
     )
-    judge({"q": path.q_end, "v": path.v_end, **path.recorded}, leaves, kinds, name, outcome)
+    judge({"q": path.end.q, "v": path.end.v, **path.recorded}, leaves, kinds, name, outcome)
     if touching:
         pressed = path.recorded["impulse"][..., 0] > 0 if hard else path.recorded["gap"] < 0
         outcome.touching += int(pressed.flatten(1).any(1).sum())

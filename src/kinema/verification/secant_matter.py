@@ -16,8 +16,9 @@ from kinema.scene.scene import Scene
 from kinema.scene.shapes.ball import ball
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.sheet import sheet
-from kinema.simulation.simulate import Trajectory, simulate
+from kinema.simulation.simulate import simulate
 from kinema.simulation.smoke import SmokeBox, simulate_smoke
+from kinema.simulation.trajectory import Trajectory
 from kinema.verification.secant_scenes import Curve
 
 RUBBER = Solid(density=300.0, mu=4e3, lam=6e3, viscosity=2.0)
@@ -35,7 +36,8 @@ def moved(
     **given: Any,
 ) -> Curve:
     """What is left of a run, by how far one soft thing is moved along an axis before it starts with a speed [m/s]."""
-    x0, v0 = model.initial_particles()
+    placed = model.initial_state()
+    x0, v0 = placed.x, placed.xd
     own = model.matter.particles(of)
     dx = torch.zeros_like(x0)
     dx[own, along] = 1.0
@@ -43,11 +45,8 @@ def moved(
     v0[own] += torch.tensor(speed, dtype=x0.dtype)
 
     def run(s: Tensor, dt: float) -> Tensor:
-        x, xd = x0 + s[:, None, None] * dx, v0.expand(len(s), -1, -1)
-        words: dict[str, Any] = {"steps": round(time / dt), "dt": dt, "progress": False, **given}
-        if model.nv:
-            words |= {"q": model.initial_coordinates().expand(len(s), -1), "v": x0.new_zeros(len(s), model.nv)}
-        return end(simulate(model, x=x, xd=xd, **words))
+        state = placed.expand(len(s)).replace(x=x0 + s[:, None, None] * dx, xd=v0.expand(len(s), -1, -1))
+        return end(simulate(model, state, steps=round(time / dt), dt=dt, **given))
 
     return run
 
@@ -57,8 +56,7 @@ def middle(model: Model, of: str, axis: int) -> Callable[[Trajectory], Tensor]:
     own = model.matter.particles(of)
 
     def end(path: Trajectory) -> Tensor:
-        assert path.x_end is not None
-        return path.x_end[:, own, axis].mean(-1)
+        return path.end.x[:, own, axis].mean(-1)
 
     return end
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kinema.model.model import Model, compile
+from kinema.model.state import State
 from kinema.scene.description import (
     BALL,
     BOX,
@@ -36,7 +37,8 @@ from kinema.scene.scene import Contact, Scene
 from kinema.scene.shapes.golf import TOUCH, golf_ball, golfer
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.quadruped import quadruped
-from kinema.simulation.simulate import Trajectory, simulate
+from kinema.simulation.simulate import simulate
+from kinema.simulation.trajectory import Trajectory
 
 Curve = Callable[[Tensor, float], Tensor]
 Numbers = Sequence[float]
@@ -67,7 +69,7 @@ def curve(
         by_v: How velocities do.
         given: Further words of `simulate`; what depends on the number of steps is a function of it.
     """
-    q0, v0 = model.initial_coordinates(), torch.zeros(model.nv, dtype=model.dtype)
+    q0, v0 = model.initial_state().q, torch.zeros(model.nv, dtype=model.dtype)
     dq, dv = torch.zeros_like(q0), torch.zeros_like(v0)
     for target, values in ((q0, q), (v0, v), (dq, by_q), (dv, by_v)):
         for index, value in (values or {}).items():
@@ -76,16 +78,14 @@ def curve(
     def run(s: Tensor, dt: float) -> Tensor:
         steps = round(time / dt)
         words = {name: word(steps, dt) if callable(word) else word for name, word in given.items()}
-        return end(
-            simulate(model, q0 + s[:, None] * dq, v0 + s[:, None] * dv, steps=steps, dt=dt, progress=False, **words)
-        )
+        return end(simulate(model, State(q0 + s[:, None] * dq, v0 + s[:, None] * dv), steps=steps, dt=dt, **words))
 
     return run
 
 
 def coordinate(index: int) -> Callable[[Trajectory], Tensor]:
     """A coordinate at the end."""
-    return lambda path: path.q_end[:, index]
+    return lambda path: path.end.q[:, index]
 
 
 def loose(shape: Shape, name: str = "body", mass: float = 1.0) -> Robot:
@@ -332,6 +332,6 @@ def toppling() -> Curve:
         turned_q = torch.stack([angle.cos(), 0 * s, angle.sin(), 0 * s], -1)
         q = torch.cat([q[:, :2], half * s.cos()[:, None], turned_q], -1)
         v = torch.zeros(len(s), model.nv, dtype=s.dtype)
-        return simulate(model, q, v, steps=round(0.6 / dt), dt=dt, progress=False).q_end[:, X]
+        return simulate(model, State(q, v), steps=round(0.6 / dt), dt=dt).end.q[:, X]
 
     return run

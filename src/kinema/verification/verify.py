@@ -166,7 +166,7 @@ def _stance() -> tuple[Model, Program, Tensor]:
     scene.add_ground()
     scene.add_robot(quadruped())
     model = compile(scene)
-    return model, step_program(model, StepOptions(record=("impulse",))), simulate(model, steps=1000, dt=2e-3).q_end
+    return model, step_program(model, StepOptions(record=("impulse",))), simulate(model, steps=1000, dt=2e-3).end.q
 
 
 def standing_robot(seed: int, worlds: int = 0) -> Inputs:

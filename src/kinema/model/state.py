@@ -1,0 +1,161 @@
+"""`State`: the independent coordinates of a model at one time, for one world or a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+
+from kinema.errors import InputError
+
+AXES = {"q": 1, "v": 1, "x": 2, "xd": 2, "impulses": 1}
+"""Number of axes behind the batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Independent coordinates of a model: all that a step needs, and nothing that follows from it.
+
+    What a model lacks is None: q and v without joints, x and xd without soft matter, impulses without a warm start.
+    What is None although the model has it is as placed when a run begins: joints at zero, free bodies where they stand,
+    all velocities of joints zero, no impulses.
+
+    A state is a value: it never changes, `replace` gives another one. It is a pytree of torch
+    (`torch.utils._pytree.tree_map(f, state)`), and `kinema.save` writes it.
+
+    Attributes:
+        q: Joint coordinates [rad, m], quaternions (w, x, y, z), shape (*batch, nq).
+        v: Joint velocities [rad/s, m/s], shape (*batch, nv).
+        x: Positions of particles (all vertices of soft matter) [m], shape (*batch, particles, 3).
+        xd: Velocities of particles [m/s], shape (*batch, particles, 3).
+        impulses: Of the last step, where the model has `Contact(warm_start=True)` [N s], shape (*batch, count).
+
+    Gradients:
+        Every method but `detach` and `save` passes them on.
+    """
+
+    q: Tensor = None  # type: ignore[assignment]  # absent where the model has no joints
+    v: Tensor = None  # type: ignore[assignment]
+    x: Tensor = None  # type: ignore[assignment]
+    xd: Tensor = None  # type: ignore[assignment]
+    impulses: Tensor = None  # type: ignore[assignment]
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors that there are, by name."""
+        return {name: tensor for name in AXES if (tensor := getattr(self, name)) is not None}
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """Batch dimensions: those of all tensors together, () for one world."""
+        shapes = {name: tuple(t.shape[: t.ndim - AXES[name]]) for name, t in self.tensors.items()}
+        try:
+            return tuple(torch.broadcast_shapes(*shapes.values()))
+        except RuntimeError:
+            raise InputError("batch dimensions of a state do not match", got=shapes, expected="equal ones") from None
+
+    def map(self, f: Callable[[Tensor], Tensor]) -> State:
+        """The state whose tensors are `f` of these."""
+        return State(**{name: f(tensor) for name, tensor in self.tensors.items()})
+
+    def to(self, *args: Any, **options: Any) -> State:
+        """As `torch.Tensor.to`, of every tensor: another precision or device."""
+        return self.map(lambda t: t.to(*args, **options))
+
+    def detach(self) -> State:
+        """Without graph: gradients end here."""
+        return self.map(Tensor.detach)
+
+    def clone(self) -> State:
+        """With memory of its own."""
+        return self.map(Tensor.clone)
+
+    def requires_grad_(self, requires_grad: bool = True) -> State:
+        """The same state, whose tensors collect gradients from now on."""
+        for tensor in self.tensors.values():
+            tensor.requires_grad_(requires_grad)
+        return self
+
+    def replace(self, **tensors: Any) -> State:
+        """The state with these tensors in place of its own: `state.replace(q=...)`."""
+        unknown = [name for name in tensors if name not in AXES]
+        if unknown:
+            raise InputError(f"a state has no {unknown[0]!r}", expected=", ".join(AXES))
+        return replace(self, **tensors)
+
+    def expand(self, *batch: int) -> State:
+        """The state as a batch of equal worlds, without copies."""
+        return State(**{n: t.expand(*batch, *t.shape[t.ndim - AXES[n] :]) for n, t in self.tensors.items()})
+
+    def __getitem__(self, index: Any) -> State:
+        """Some worlds of a batch: `state[3]`, `state[mask]`, `state[::2]`."""
+        batch = self.batch
+        if not batch:
+            raise InputError("the state is of one world, and has no batch to index", got=index, fix="state.expand(n)")
+        whole = self.expand(*batch)
+        at = index if isinstance(index, tuple) else (index,)
+        if Ellipsis in [one for one in at if not isinstance(one, Tensor)]:
+            fix = "leave it out: the axes behind the batch are kept whole"
+            raise InputError("a state is indexed over its batch", got="...", expected=f"at most {len(batch)}", fix=fix)
+        return whole.map(lambda t: t[at])
+
+    def __len__(self) -> int:
+        """Worlds along the first axis of the batch."""
+        if not self.batch:
+            raise InputError("the state is of one world, and has no length")
+        return self.batch[0]
+
+    def __iter__(self) -> Iterator[State]:
+        """The worlds along the first axis of the batch."""
+        return (self[i] for i in range(len(self)))
+
+    @staticmethod
+    def where(mask: Tensor, a: State, b: State) -> State:
+        """World by world, `a` where the mask is true, otherwise `b`: resets of some worlds of a batch.
+
+        Args:
+            mask: shape (*batch,), bool.
+            a: A state.
+            b: Another one of the same model.
+
+        Gradients:
+            To the chosen ones.
+        """
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+            raise InputError("mask has the wrong type", got=got, expected="a tensor of torch.bool, one per world")
+        first, second = a.tensors, b.tensors
+        if set(first) != set(second):
+            raise InputError("these are no states of one model", got=f"{sorted(first)} and {sorted(second)}")
+        chosen = {}
+        for name, tensor in first.items():
+            chosen[name] = torch.where(mask.reshape(*mask.shape, *[1] * AXES[name]), tensor, second[name])
+        return State(**chosen)
+
+    @staticmethod
+    def stack(states: Sequence[State], dim: int = 0) -> State:
+        """States side by side as a batch."""
+        if not states or any(set(one.tensors) != set(states[0].tensors) for one in states):
+            raise InputError("states that are stacked must be some of one model", got=f"{len(states)} states")
+        return State(**{name: torch.stack([one.tensors[name] for one in states], dim) for name in states[0].tensors})
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in self.tensors.items())
+        kinds = ", ".join(dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in self.tensors.values()))
+        return f"State({shown}; {kinds})" if shown else "State()"
+
+
+_NAMES = tuple(one.name for one in fields(State))
+
+_pytree.register_pytree_node(
+    State,
+    lambda state: ([getattr(state, name) for name in _NAMES], None),
+    lambda values, _: State(*values),
+    serialized_type_name="kinema.State",
+    to_dumpable_context=lambda context: context,
+    from_dumpable_context=lambda context: context,
+)

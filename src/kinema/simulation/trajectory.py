@@ -1,0 +1,177 @@
+"""`Trajectory`: states over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kinema.errors import InputError
+from kinema.lang.programs.program import Program
+from kinema.model.model import Model
+from kinema.model.state import AXES, State
+from kinema.simulation.robot_dynamics import BodyPoses, forward_kinematics
+
+
+class Given(NamedTuple):
+    """What a trajectory was made from: the step, its state at the start, parameters and controls, by name."""
+
+    program: Program
+    states: dict[str, Tensor]
+    parameters: dict[str, Tensor]
+    controls: dict[str, Tensor]
+    params: dict[str, Tensor]
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Copies of a trajectory, in memory or in files, are without it."""
+        return type(None), ()
+
+
+@dataclass(frozen=True)
+class BodyMotion:
+    """A rigid body over time: position [m], shape (*batch, steps + 1, 3); rotation R_WB, (*batch, steps + 1, 3, 3)."""
+
+    position: Tensor
+    rotation: Tensor
+
+
+@dataclass(frozen=True)
+class MatterMotion:
+    """Something soft over time: positions x [m] and velocities xd [m/s], shape (*batch, steps + 1, vertices, 3)."""
+
+    x: Tensor
+    xd: Tensor
+
+
+class Recorded(dict[str, Tensor]):
+    """What `record` asked for, by name."""
+
+    def __missing__(self, name: str) -> Tensor:
+        fix = f"simulate(..., record=[{name!r}])"
+        raise InputError(f"{name!r} was not recorded", expected=", ".join(self) or "nothing was", fix=fix)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """States over time.
+
+    `path.q`, `path.v`, `path.x` and `path.xd` are the tensors of all states, with time behind the batch;
+    `path.state(k)` is one of them, `path["dog/trunk"]` the motion of a body or of something soft.
+
+    Attributes:
+        end: The last state; its gradient costs less than that of all states.
+        states: States at times 0, dt, ..., steps * dt, with shape (*batch, steps + 1) as their batch; None unless
+            `RunOptions(checkpoint=1)`, the default.
+        status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
+        dt: Time step [s].
+        residual: Where there are constraints, how far each step's impulses are from the solution: the change of an
+            impulse by one more iteration, as a share of the largest [-], shape (*batch, steps); without gradient.
+        recorded: What `record` asked for, by name.
+    """
+
+    end: State
+    states: State | None
+    status: Tensor
+    dt: float
+    residual: Tensor | None = None
+    recorded: dict[str, Tensor] = field(default_factory=Recorded)
+    _model: Model | None = field(default=None, repr=False)
+    _given: ClassVar[Given | None] = None  # set beside the fields: it is no part of the result
+
+    @property
+    def model(self) -> Model | None:
+        """The model; None if the trajectory was loaded from a file, which does not hold it."""
+        return self._model
+
+    @property
+    def q(self) -> Tensor:
+        """Joint coordinates over time, shape (*batch, steps + 1, nq)."""
+        return self._over_time("q")
+
+    @property
+    def v(self) -> Tensor:
+        """Joint velocities over time, shape (*batch, steps + 1, nv)."""
+        return self._over_time("v")
+
+    @property
+    def x(self) -> Tensor:
+        """Positions of particles over time [m], shape (*batch, steps + 1, particles, 3)."""
+        return self._over_time("x")
+
+    @property
+    def xd(self) -> Tensor:
+        """Velocities of particles over time [m/s], shape (*batch, steps + 1, particles, 3)."""
+        return self._over_time("xd")
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        name, tensor = next(iter(self._whole().tensors.items()))
+        return tensor.shape[-1 - AXES[name]] - 1
+
+    @property
+    def time(self) -> Tensor:
+        """Times of the states [s], shape (steps + 1,)."""
+        return self.dt * torch.arange(self.steps + 1, dtype=torch.float64)
+
+    def state(self, k: int) -> State:
+        """The state after `k` steps; -1 is the last one.
+
+        Warm-start impulses are known at the end only: other states are without them, so that a run that begins there
+        begins without a warm start.
+        """
+        steps = self.steps
+        if not isinstance(k, int) or not -steps - 1 <= k <= steps:
+            raise InputError("there is no such state", got=k, expected=f"a whole number from 0 to {steps}")
+        if k in (steps, -1):
+            return self.end
+        return State(**{n: t.select(t.ndim - 1 - AXES[n], k) for n, t in self._whole().tensors.items()})
+
+    def __getitem__(self, name: str) -> BodyMotion | MatterMotion:
+        """The motion of a body ("robot/body") or of something soft, by name.
+
+        Gradients:
+            To the states; of bodies also to offsets and axes of joints that were given to `simulate`.
+        """
+        model = self._model
+        if model is None:
+            raise InputError("the trajectory does not know its model", got="one that was loaded from a file")
+        if name in model.matter.names:
+            mine = torch.from_numpy(model.matter.owner == model.matter.names.index(name))
+            return MatterMotion(self.x[..., mine, :], self.xd[..., mine, :])
+        if name not in model.bodies:
+            expected = ", ".join((*model.bodies, *model.matter.names))
+            raise InputError(f"nothing in the model is called {name!r}", expected=expected)
+        at = model.bodies.index(name)
+        return BodyMotion(self._poses.position[..., at, :], self._poses.rotation[..., at, :, :])
+
+    @cached_property
+    def _poses(self) -> BodyPoses:
+        """Poses of all bodies over time."""
+        assert self._model is not None
+        params = self._given.params if self._given is not None else None
+        return forward_kinematics(self._model, self.q, self._model.over_time(params))
+
+    def _whole(self) -> State:
+        if self.states is None:
+            fix = "RunOptions(checkpoint=1), the default; or path.end, the last state"
+            raise InputError("the trajectory keeps only its end", fix=fix)
+        return self.states
+
+    def _over_time(self, name: str) -> Tensor:
+        tensor: Tensor | None = getattr(self._whole(), name)
+        if tensor is None:
+            what = "no joints" if name in ("q", "v") else "no soft matter"
+            raise InputError(f"the model has {what}", got=f"path.{name}")
+        return tensor
+
+    def __repr__(self) -> str:
+        kept = f"{self.steps} steps of {self.dt:g} s" if self.states is not None else f"only its end, dt {self.dt:g} s"
+        worlds = f", worlds {self.end.batch}" if self.end.batch else ""
+        failed = int((self.status >= 0).sum())
+        more = f", {failed} failed" if failed else ""
+        record = f", recorded {', '.join(self.recorded)}" if self.recorded else ""
+        return f"Trajectory({kept}{worlds}{more}{record})"
