@@ -1,0 +1,1 @@
+"""The C++ compiler, the kernel cache and the CPU."""
