@@ -290,7 +290,7 @@ def cloth_on_robot() -> Any:
     woven = {"blanket": kn.Material(torch.tensor([0.75, 0.2, 0.08]), specular=0.02)}
     options = {"sigma": 1e-7, "supersample": 3, "shadows": True, "lights": kn.Lights.studio(), "materials": woven}
     for room, step in ((start, 0), (end, example.STEPS)):
-        image = kn.render(example.model, camera, q=path.q[step], x=path.x[step], **options)
+        image = kn.render(example.model, camera, state=kn.State(q=path.q[step], x=path.x[step]), **options)
         _image(room, image, f"after {step * example.DT:.1f} s")
     for (name, one), colour in zip(paths.items(), (ORANGE, BLUE), strict=True):
         sink.plot(torch.arange(len(one.q)) * one.dt, 1e3 * (one.q[:, 2] - one.q[0, 2]), color=colour, label=name)
@@ -351,7 +351,7 @@ def camera_pose() -> Any:
     figure, grid = _rows("Camera pose from one image", 2, (1, 1, 1, 1, 1.3))
     for row, (name, number) in enumerate((("guess", 0), ("end", len(course) - 1))):
         losses, cameras = course[number]
-        images = kn.render(example.things, cameras, supersample=3, sigma=1e-7)
+        images = kn.render(example.things, cameras, options=kn.RenderOptions(supersample=3, sigma=1e-7))
         angles, distances = example.errors(cameras)
         for k in range(3):
             _image(grid[row][k], images[k], f"{name} {k + 1}: {angles[k]:.2g} degrees, {1e-3 * distances[k]:.2g} m")

@@ -44,7 +44,7 @@ def ellipsoid(middle: tuple[float, ...], axes: tuple[float, ...]) -> kn.Surface:
 def target(camera: kn.Camera = cameras) -> Tensor:
     """Silhouettes of the rabbit with sharp edges, shape (VIEWS, height, width)."""
     rabbit = [ellipsoid(*part) for part in RABBIT]
-    return kn.render(rabbit, camera, outputs="alpha", sigma=1e-7, supersample=2)
+    return kn.render(rabbit, camera, outputs="alpha", options=kn.RenderOptions(sigma=1e-7, supersample=2))
 
 
 def diffusion() -> Tensor:
@@ -56,7 +56,9 @@ def diffusion() -> Tensor:
 
 def silhouettes(vertices: Tensor, sigma: float = THIN, camera: kn.Camera = cameras) -> Tensor:
     """Of what the ball has become, shape (VIEWS, height, width)."""
-    return kn.render(kn.Surface(vertices, faces), camera, mode="soft", outputs="alpha", sigma=sigma)
+    return kn.render(
+        kn.Surface(vertices, faces), camera, outputs="alpha", options=kn.RenderOptions(sigma=sigma, soft=kn.Soft())
+    )
 
 
 def overlap(masks: Tensor, others: Tensor) -> float:

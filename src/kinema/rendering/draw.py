@@ -70,16 +70,25 @@ def draw(
             if same is not None and _lasts(parameters, found_by, [s.material for s in surfaces]):
                 _VIEWS.pop(same, None)
                 keep_in(_VIEWS, same, lambda: View(drawing, parameters, surfaces, found_by))
-    if image.is_empty:
+    if not image.is_covered and _is_empty(image.outputs):
         warnings.warn(_why_empty(surfaces, camera), EmptyImageWarning, stacklevel=3)
     return image.outputs
 
 
 class Image(NamedTuple):
-    """What was drawn by name of an output, and whether nothing is to be seen in any image of the batch."""
+    """What was drawn by name of an output, and whether faces cover any pixel of any image of the batch."""
 
     outputs: dict[str, Tensor]
-    is_empty: bool
+    is_covered: bool
+
+
+def _is_empty(outputs: dict[str, Tensor]) -> bool:
+    """Whether images without a covered pixel have no soft outlines, either."""
+    if "alpha" in outputs:
+        return not bool(outputs["alpha"].any())
+    if "rgb" in outputs:
+        return bool((outputs["rgb"] == outputs["rgb"][..., :1, :1, :]).all())
+    return True
 
 
 def _why_empty(surfaces: Sequence[Surface], camera: Camera) -> str:
@@ -87,17 +96,18 @@ def _why_empty(surfaces: Sequence[Surface], camera: Camera) -> str:
     with torch.no_grad():
         seen = [camera.project(s.vertices.to(camera.R.dtype)).reshape(-1, 3) for s in surfaces]
     u, v, z = torch.cat(seen).unbind(-1)
-    beside = (u < 0) | (u > camera.width) | (v < 0) | (v > camera.height)
+    hidden = z < camera.near
+    sides = (u < 0, u > camera.width, v < 0, v > camera.height)
     fix = "point the camera at it, as Camera.look_at and Camera.around do"
-    if bool((z < camera.near).all()):
+    if bool(hidden.all()):
         why = "all of it is behind the camera, or nearer than its near"
     elif bool((z > camera.far).all()):
         why, fix = "all of it is beyond the camera's far", "Camera.look_at(..., far=...)"
-    elif bool((beside | (z < camera.near)).all()):
+    elif any(bool((side | hidden).all()) for side in sides):
         why = "all of it is beside the camera's view"
     else:
-        why = "faces show their backs, are too small, or are cut by the camera's near or far"
-        fix = "Surface(two_sided=True) draws backs"
+        why = "it is beside the view, too small, shows its back, or is cut by the camera's near or far"
+        fix = "another camera, or Surface(two_sided=True) for backs"
     return f"nothing is seen in the image: {why}. The image is the background, gradients are zero. Fix: {fix}"
 
 
@@ -242,7 +252,7 @@ class Drawing:
         )
         self._topology, self._shape = topology, shape
         self._size = width, height, supersample, soft  # what room depends on
-        self._spare = SOFT_SPARE if soft else 0  # room that lists of nothing need
+        self._spare = SOFT_SPARE if soft else 0  # room that a list of no pixels needs
         self._columns = None if row_length(width) == width else width
         self._ready: Ready | None = None
 
@@ -275,7 +285,7 @@ class Drawing:
             form = None
         if self._columns is not None:
             outs = [out.narrow(len(form.batch) + 1, 0, self._columns) for out in outs]
-        return Image(dict(zip(self.outputs, outs, strict=True)), sum(needed) <= self._spare)
+        return Image(dict(zip(self.outputs, outs, strict=True)), needed[0] > self._spare)
 
     def _prepare(self, room: tuple[int, ...], names: tuple[str, ...]) -> Ready:
         self._topology.room[self._size] = room

@@ -150,6 +150,8 @@ def render(
     wanted = outputs if isinstance(outputs, str) else tuple(outputs)
     needed = _needed(wanted, options.supersample, options.soft is not None)
     surfaces = _surfaces(what, state, every, fps, params, options)
+    if not surfaces:
+        raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
     if camera is None:
         camera = _camera(surfaces, size)
     if options.shadows:
@@ -204,8 +206,6 @@ def _surfaces(
 
 def _camera(surfaces: Sequence[Surface], size: tuple[int, int]) -> Camera:
     """One that sees all but the ground."""
-    if not surfaces:
-        raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
     seen = [s.vertices.reshape(-1, 3) for s in surfaces if s.name != "ground"] or [s.vertices for s in surfaces]
     points = torch.cat([one.reshape(-1, 3) for one in seen])
     if bool((points[:, 1] == points[0, 1]).all()):  # a picture in the plane of x and z
