@@ -59,9 +59,8 @@ def fit(iterations: int = 90) -> list[tuple[Tensor, kn.Camera]]:
     for k in range(iterations):
         optimiser.zero_grad()
         moved = replace(guesses, R=turned(turn) @ guesses.R, t=guesses.t + 1.5 * shift)
-        images = kn.render(
-            things, moved, options=kn.RenderOptions(supersample=2, sigma=SOFT * (SHARP / SOFT) ** (k / iterations))
-        )
+        sigma = SOFT * (SHARP / SOFT) ** (k / iterations)
+        images = kn.render(things, moved, options=kn.RenderOptions(supersample=2, sigma=sigma))
         losses = kn.pyramid_loss(images[:, None], observed[None], levels=6)
         losses.sum().backward()
         optimiser.step()

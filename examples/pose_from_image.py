@@ -49,7 +49,8 @@ def turned(vector: Tensor) -> Tensor:
 
 def seen(rotation: Tensor, position: Tensor, **options: float) -> Tensor:
     """Image of the knot in a pose."""
-    return kn.render(replace(mesh, vertices=mesh.vertices @ rotation.T + position), camera, **options)
+    moved = replace(mesh, vertices=mesh.vertices @ rotation.T + position)
+    return kn.render(moved, camera, options=kn.RenderOptions(**options))
 
 
 def photograph() -> Tensor:

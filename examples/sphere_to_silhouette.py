@@ -56,9 +56,8 @@ def diffusion() -> Tensor:
 
 def silhouettes(vertices: Tensor, sigma: float = THIN, camera: kn.Camera = cameras) -> Tensor:
     """Of what the ball has become, shape (VIEWS, height, width)."""
-    return kn.render(
-        kn.Surface(vertices, faces), camera, outputs="alpha", options=kn.RenderOptions(sigma=sigma, soft=kn.Soft())
-    )
+    soft = kn.RenderOptions(sigma=sigma, soft=kn.Soft())
+    return kn.render(kn.Surface(vertices, faces), camera, outputs="alpha", options=soft)
 
 
 def overlap(masks: Tensor, others: Tensor) -> float:

@@ -191,11 +191,13 @@ def _surfaces(
     if isinstance(what, Model | Trajectory | SmokeTrajectory):
         look: dict[str, Any] = {n: getattr(options, n) for n in ("materials", "ground", "dtype")}
         return surfaces_of(what, state, every=every, fps=fps, params=params, **look)
-    given = {"state": state, "every": every, "fps": fps, "params": params, "materials": options.materials or None}
-    odd = [name for name, value in given.items() if value is not None]
-    if odd:
-        raise InputError("surfaces have no state", got=", ".join(odd), fix="leave it out")
-    surfaces = list(what) if isinstance(what, Iterable) else [what]
+    if state is not None or every is not None or fps is not None or params is not None or options.materials:
+        given = {"state": state, "every": every, "fps": fps, "params": params, "materials": options.materials or None}
+        got = ", ".join(name for name, value in given.items() if value is not None)
+        raise InputError("surfaces have no state", got=got, fix="leave it out")
+    if type(what) is Surface:
+        return (what,)
+    surfaces = tuple(what) if isinstance(what, Iterable) else (what,)
     if not surfaces or not all(isinstance(one, Surface) for one in surfaces):
         got = "nothing" if not surfaces else ", ".join(dict.fromkeys(type(one).__name__ for one in surfaces))
         made = "kn.Surface(torch.tensor(mesh.vertices, dtype=torch.float32), torch.tensor(mesh.faces))"
