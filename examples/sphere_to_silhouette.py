@@ -14,9 +14,8 @@ import kinema as kn
 from kinema.scene.shapes.ball import ball
 from kinema.scene.shapes.block import surface
 
-VIEWS = 8
+VIEWS, SMOOTH = 8, 10.0  # cameras, lambda
 WIDE, THIN = 1e-3, 1e-5  # sigma of the soft edges at first and at last: about 1 and 0.1 pixels
-SMOOTH = 10.0  # lambda
 # Middles and half axes of ellipsoids [m]: body, head, ears, feet and tail.
 RABBIT = (
     ((0.0, 0.0, -0.25), (0.62, 0.45, 0.5)),
