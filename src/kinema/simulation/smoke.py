@@ -153,7 +153,7 @@ def simulate_smoke(
     velocity: Tensor | None = None,
     *,
     force: Tensor | None = None,
-    buoyancy: Tensor | None = None,
+    buoyancy: Tensor | Sequence[float] | float | None = None,
     steps: int,
     dt: float,
     conserve: bool = False,
@@ -175,8 +175,7 @@ def simulate_smoke(
         velocity: Velocity at the start [m/s], shape (*batch, 2, nx, ny), see `SmokeBox`; at rest by default. Its
             divergence is taken out first, as by `SmokeBox.project`.
         force: Acceleration of each face in each step [m/s^2], shape (*batch, steps, 2, nx, ny); none by default.
-        buoyancy: Acceleration upwards per density [m/s^2], shape (channels,), or (*batch, channels) for one per world;
-            none by default.
+        buoyancy: Acceleration upwards per density [m/s^2], a number, or shape (*batch, channels); none by default.
         steps: Number of steps.
         dt: Time step [s].
         conserve: Let cells exchange what crosses their faces, so that mass is kept to rounding; then dt must be so
@@ -212,6 +211,10 @@ def simulate_smoke(
     states = {n: s.expand(*batch, -1) for n, s in states.items()}
     numbers = {"dt": torch.tensor(dt, dtype=dtype), "rate": torch.tensor(dt / box.cell, dtype=dtype)}
     if buoyancy is not None:
+        if not isinstance(buoyancy, Tensor):
+            buoyancy = torch.as_tensor(buoyancy, dtype=dtype)
+        if not buoyancy.ndim:
+            buoyancy = buoyancy.expand(channels)
         _check("buoyancy", buoyancy, density, (channels,))
         numbers |= {f"buoyancy_{c}": b for c, b in enumerate(buoyancy.unbind(-1))}
     controls = {}
