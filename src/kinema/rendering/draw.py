@@ -21,12 +21,13 @@ from kinema.rendering.face_points import Look
 from kinema.rendering.image_program import Shape
 from kinema.rendering.options import RenderOptions
 from kinema.rendering.rasteriser import row_length
-from kinema.rendering.softras import SOFT_ROOM, SOFT_SPARE
+from kinema.rendering.softras import SOFT_ROOM
 from kinema.rendering.surface import Lights, Material, Surface
 from kinema.rendering.topology import Topology, topology_of
 
 OUTPUTS = ("rgb", "alpha", "depth", "face", "normal")
 FIRST_ROOM = (64, 64, 512, 16, 64)  # see Shape
+SOFT_SPARE = 8  # how much longer the list of pixels of soft faces is than there are any, see touched.cpp
 
 Style = tuple[tuple[str, ...], int, bool, bool, bool]  # outputs, supersample, whether it is soft, edges, perspective
 

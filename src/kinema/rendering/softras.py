@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 BACKGROUND_DEPTH = 1e-3  # eps, in units of zn
 LONGEST = 32  # pixels of a piece
 SOFT_ROOM = (4096,)  # pixels of all faces, at first
-SOFT_SPARE = 8  # of which the list needs so many more than there are, see `touched.cpp`
 NOWHERE = 1e30  # a depth [m] that nothing has
 NEGLIGIBLE = 50.0  # exp(-50) = 2e-22, beside a coverage of 1e-4 at least
 
