@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +23,14 @@ from kinema.scene.shapes.racecar import racecar
 from kinema.scene.shapes.sheet import sheet
 
 IMAGES = Path(__file__).parent / "img"
-FINE = {"sigma": 1e-7, "supersample": 3, "lights": kn.Lights.studio()}
+FINE = kn.RenderOptions(sigma=1e-7, supersample=3, lights=kn.Lights.studio())
+SHADED = replace(FINE, shadows=True)
 GAP = 8  # between panels [pixels]
 
 
 def robots() -> Tensor:
     """Four robots on the ground."""
-    return kn.render(crowd(), crowd_view(), shadows=True, **FINE)
+    return kn.render(crowd(), crowd_view(), options=SHADED)
 
 
 def crowd() -> kn.Model:
@@ -62,10 +64,8 @@ def cloth() -> Tensor:
     path = kn.simulate(kn.compile(scene), steps=5200, dt=1.25e-4)
     woven = kn.Material(torch.ones(3), stripes(256), specular=0.02)
     camera = kn.Camera.look_at((0.9, -2.6, 1.5), (0.03, 0.0, 0.22), fov=0.42, size=(420, 380))
-    frames = [path.x[k] for k in (1700, 2600, 5200)]
-    return beside(
-        kn.render(path.model, camera, x=x, shadows=True, materials={"blanket": woven}, **FINE) for x in frames
-    )
+    options = replace(SHADED, materials={"blanket": woven})
+    return beside(kn.render(path.model, camera, state=path.states[[1700, 2600, 5200]], options=options))
 
 
 def stripes(size: int) -> Tensor:
@@ -91,8 +91,7 @@ def soft_gears() -> Tensor:
     scene.add_solid(wheel, "upper", material=material, skin=skin, **upper)
     path = kn.simulate(kn.compile(scene), steps=2400, dt=5e-5)
     camera = kn.Camera.look_at((1.0, -2.6, 1.15), (0.06, 0.0, 0.42), fov=0.44, size=(420, 460))
-    frames = [path.x[k] for k in (0, 1100, 2400)]
-    return beside(kn.render(path.model, camera, x=x, shadows=True, **FINE) for x in frames)
+    return beside(kn.render(path.model, camera, state=path.states[[0, 1100, 2400]], options=SHADED))
 
 
 def smoke() -> Tensor:
@@ -102,9 +101,9 @@ def smoke() -> Tensor:
     puffs = [1.5 * torch.exp(-((x - a) ** 2 + (y - b) ** 2) / 0.004) for a, b in ((0.3, 0.15), (0.5, 0.1), (0.7, 0.15))]
     sway = box.project(0.08 * torch.stack([torch.sin(9 * y), torch.cos(7 * x)]))
     rise = torch.tensor([12.0, 16.0, 12.0])
-    path = kn.simulate_smoke(box, torch.stack(puffs), sway, buoyancy=rise, steps=160, dt=0.01, progress=False)
+    path = kn.simulate_smoke(box, torch.stack(puffs), sway, buoyancy=rise, steps=160, dt=0.01)
     camera = kn.Camera.look_at((0.5, -2.0, 0.5), (0.5, 0.0, 0.5), fov=1.96 * math.atan(0.25), size=(300, 300))
-    return beside(kn.render(path, camera, every=80, supersample=2, sigma=1e-7))
+    return beside(kn.render(path, camera, every=80, options=kn.RenderOptions(supersample=2, sigma=1e-7)))
 
 
 def textured() -> Tensor:
@@ -112,9 +111,8 @@ def textured() -> Tensor:
     surface = globe(96)
     camera = kn.Camera.look_at((0.0, -4.0, 0.9), (0.0, 0.0, 0.0), fov=0.56, size=(320, 320))
     directions = [[[0.5, 0.75, -1.1]], [[-0.8, 0.5, -0.6]], [[0.0, 1.0, 0.0]]]
-    options = {name: value for name, value in FINE.items() if name != "lights"}
     lit = [kn.Lights(torch.full((3,), 0.12), torch.tensor(d), torch.full((1, 3), 0.85)) for d in directions]
-    return beside(kn.render(surface, camera, background=(1.0, 1.0, 1.0), lights=one, **options) for one in lit)
+    return beside(kn.render(surface, camera, options=replace(FINE, lights=one)) for one in lit)
 
 
 def globe(sides: int) -> kn.Surface:
@@ -161,10 +159,12 @@ def marble(size: int) -> Tensor:
 def buffers() -> Tensor:
     """Colour, coverage, depth and normals of one view."""
     model, camera = crowd(), crowd_view((430, 300))
-    colour = kn.render(model, camera, shadows=True, **FINE)
-    mask = kn.render(model, camera, ground=False, outputs="alpha", **FINE).unsqueeze(-1).expand(-1, -1, 3)
+    colour = kn.render(model, camera, options=SHADED)
+    mask = kn.render(model, camera, outputs="alpha", options=replace(FINE, ground=False))
+    mask = mask.unsqueeze(-1).expand(-1, -1, 3)
     fine = camera.resized(3 * 430, 3 * 300)
-    found, normal = kn.render(model, fine, ground=False, outputs="depth"), kn.render(model, fine, outputs="normal")
+    found = kn.render(model, fine, outputs="depth", options=kn.RenderOptions(ground=False))
+    normal = kn.render(model, fine, outputs="normal")
     near, far = found[found > 0].min(), found.max()
     bright = (0.03 + 0.97 * (far - found) / (far - near)).unsqueeze(-1).expand(-1, -1, 3)
     depth = torch.where(found.unsqueeze(-1) > 0, bright, torch.tensor([0.05, 0.15, 0.45]))
@@ -184,10 +184,11 @@ def outlines() -> Tensor:
     model, lights = kn.compile(scene), kn.Lights.studio()
     camera = kn.Camera.look_at((0.7, -3.0, 1.3), (0.1, -0.2, 0.27), fov=0.44, size=(240, 230))
     sharp = [
-        kn.render(model, camera, sigma=sigma, lights=lights, supersample=2) for sigma in (1e-7, 1 / 7000, 1e-3, 4e-3)
+        kn.render(model, camera, options=kn.RenderOptions(sigma=sigma, lights=lights, supersample=2))
+        for sigma in (1e-7, 1 / 7000, 1e-3, 4e-3)
     ]
     soft = [
-        kn.render(model, camera, mode="soft", sigma=sigma, soft=kn.Soft(gamma, 1.0, 6.0), lights=lights)
+        kn.render(model, camera, options=kn.RenderOptions(sigma=sigma, soft=kn.Soft(gamma, 1.0, 6.0), lights=lights))
         for sigma, gamma in ((1e-6, 1e-4), (1e-4, 1e-3), (1e-3, 1e-2), (1e-3, 1e-1))
     ]
     return beside([beside(sharp), beside(soft)], 0)

@@ -31,9 +31,14 @@ Numbers are given by path in `params=` of `kn.simulate` and others: `"robot/body
 them at once, `"mass"`. `model.parameter_names` lists what a model has, `model.parameters(path)` gives the tensor. Batch
 dimensions may come before the shape, for numbers of each world."""
 
-ROLLOUT = """## Of a rollout
+STATE = """## Of a state
 
-Arguments of `kn.simulate`. Batch dimensions come first, too."""
+Parts of a `kn.State`, with which `kn.simulate` and `kn.step` begin. Batch dimensions come first, too."""
+
+CONTROL = """## Of a control
+
+Parts of a `kn.Control`, what acts from outside, in each step or the same in all of them. Batch dimensions come first,
+too."""
 
 SMOKE = """## Of smoke
 
@@ -111,20 +116,25 @@ PARAMETERS = {
     "skin_thickness": ("m", "soft things that touch", "nearer than that, soft things push each other away", SELF),
 }
 
-# Argument of kn.simulate: unit, shape, what it is, and its gradient test.
-ARGUMENTS = {
-    "q": ("m, rad, -", "nq", "coordinates at the start: positions, orientations, joints", LINKAGE),
-    "v": ("m/s, rad/s", "nv", "velocities at the start", LINKAGE),
-    "tau": ("N m, N", "steps, nv", "force of each degree of freedom", LINKAGE),
-    "u": ("of the actuator", "steps, actuators", "controls", LINKAGE),
-    "x": ("m", "particles, 3", "positions of particles at the start", MATTER),
-    "xd": ("m/s", "particles, 3", "velocities of particles at the start", MATTER),
-    "activation": ("-", "steps, elements", "contraction of tetrahedra and triangles", MUSCLES),
-    "forces": ("N", "steps, particles, 3", "on every particle, from outside", PUSHED),
-    "motion": ("m/s, rad/s", "steps, prescribed velocities", "of joints that move as they are told", TOLD),
+# Part of kn.State: unit, shape, what it is, and its gradient test.
+OF_STATE = {
+    "q": ("m, rad, -", "nq", "coordinates: positions, orientations, joints", LINKAGE),
+    "v": ("m/s, rad/s", "nv", "velocities", LINKAGE),
+    "x": ("m", "particles, 3", "positions of particles", MATTER),
+    "xd": ("m/s", "particles, 3", "velocities of particles", MATTER),
     "impulses": ("N s", "rows", "of the step before, with a warm start", STARTED),
-    "wrenches": ("N m, N", "steps, 6", "moment and force on a body", LINKAGE),
 }
+
+# Part of kn.Control, likewise.
+OF_CONTROL = {
+    "u": ("of the actuator", "steps, actuators", "controls of the actuators", LINKAGE),
+    "tau": ("N m, N", "steps, nv", "force of each degree of freedom", LINKAGE),
+    "motion": ("m/s, rad/s", "steps, prescribed velocities", "of joints that move as they are told", TOLD),
+    "wrenches": ("N m, N", "steps, 6", "moment and force on a body", LINKAGE),
+    "forces": ("N", "steps, particles, 3", "on every particle, from outside", PUSHED),
+    "activation": ("-", "steps, elements", "contraction of tetrahedra and triangles", MUSCLES),
+}
+ARGUMENTS = OF_STATE | OF_CONTROL
 
 # Argument of kn.simulate_smoke, likewise.
 OF_SMOKE = {
@@ -176,10 +186,13 @@ def page() -> str:
         unit, axis, what, test = PARAMETERS[name]
         inner = tuple(model.parameters(name)[name].shape)[1 if axis else 0 :]
         lines.append(_row(f"`{name}`", unit, [*([axis] if axis else []), *map(str, inner)], what, test))
-    lines += ["", *ROLLOUT.splitlines(), "", *_heads("argument")]
-    lines += [_row(f"`{n}`", unit, [shape], what, test) for n, (unit, shape, what, test) in ARGUMENTS.items()]
-    lines += ["", *SMOKE.splitlines(), "", *_heads("argument")]
-    lines += [_row(f"`{n}`", unit, [shape], what, test) for n, (unit, shape, what, test) in OF_SMOKE.items()]
+    for head, first, rows in (
+        (STATE, "part", OF_STATE),
+        (CONTROL, "part", OF_CONTROL),
+        (SMOKE, "argument", OF_SMOKE),
+    ):
+        lines += ["", *head.splitlines(), "", *_heads(first)]
+        lines += [_row(f"`{n}`", unit, [shape], what, test) for n, (unit, shape, what, test) in rows.items()]
     lines += ["", *BESIDE.splitlines(), "", "| gradSim | here |", "|---|---|"]
     lines += [f"| {what} | {', '.join(f'`{n}`' for n in names)} |" for what, names in GRADSIM.items()]
     return "\n".join(lines) + "\n"

@@ -43,7 +43,7 @@ def pendulum_swing_up() -> Any:
     tip = example.tip(path.q)
     room.plot(tip[:, 0], tip[:, 1], lw=0.8, color=GREY)
     room.set(title="each 40 ms, and the path of the tip", aspect="equal", xlabel="x [m]", ylabel="z [m]")
-    times = torch.arange(len(path.q)) * path.dt
+    times = path.time
     torque.step(times[:-1], tau[:, 0], color=BLUE)
     for bound in (-9.81, 9.81):
         torque.axhline(bound, ls="--", lw=1, color=GREY)
@@ -101,7 +101,7 @@ def golf() -> Any:
         _side(room, golf_ball(), "golf_ball", example.model, last.q[step], ORANGE, 0.8)
     room.axhline(0, color="k", lw=0.8)
     room.set(aspect="equal", xlim=(-1.1, 1.1), xlabel="x [m]", ylabel="z [m]", title="the swing and the impact")
-    times = torch.arange(len(last.q)) * last.dt
+    times = last.time
     for path, colour, name in ((first, GREY, "first guess"), (last, ORANGE, "found")):
         ball.plot(times, path.q[:, 3], color=colour, label=name)
     ball.axhline(example.TARGET, ls="--", lw=1, color=GREEN, label="target")
@@ -137,8 +137,8 @@ def quadruped_identification() -> Any:
     from kinema.scene.shapes.quadruped import quadruped
 
     found = np.array(example.fit())
-    true = example.slide(*(torch.tensor(x, dtype=torch.float64) for x in example.TRUE.values()))
-    guess = example.slide(*(torch.tensor(x, dtype=torch.float64) for x in example.GUESS.values()))
+    true = example.slide(*example.TRUE.values())
+    guess = example.slide(*example.GUESS.values())
     figure, (room, loss, share) = _figure("Mass and grip of a quadruped, from how it slides after a push", (1.5, 1, 1))
     _side(room, quadruped(), "dog", example.model, true.q[0], GREY, 0.25)
     _side(room, quadruped(), "dog", example.model, true.q[-1], BLUE, 0.6)
@@ -234,7 +234,7 @@ def soft_walker() -> Any:
     room.set(aspect="equal", xlim=(-1, 2.3), ylim=(-2.95, 0.85), xlabel="x [m]", yticks=[])
     room.set_title("red contracts, blue expands; dashed: the target")
     centres = example.centre(path.x).detach()
-    centre.plot(torch.arange(len(centres)) * path.dt, centres[:, 0], color=BLUE)
+    centre.plot(path.time, centres[:, 0], color=BLUE)
     centre.axhline(example.TARGET, ls="--", lw=1, color=GREEN)
     centre.set(title="x of the centre of mass [m]", xlabel="time [s]")
     course.plot(reached, "o-", ms=4, color=ORANGE)
@@ -283,17 +283,17 @@ def cloth_on_robot() -> Any:
 
     found = np.array(example.fit())
     densities = {"first guess": example.GUESS, "observed": example.TRUE}
-    paths = {n: example.fall(torch.tensor(d, dtype=torch.float64)) for n, d in densities.items()}
+    paths = {n: example.fall(d) for n, d in densities.items()}
     path = paths["observed"]
     figure, (start, end, sink, course) = _figure("How heavy is the blanket that fell on the robot?", (1.4, 1.4, 1, 1))
     camera = kn.Camera.look_at((1.5, -2.3, 1.15), (0.03, 0.0, 0.27), fov=0.36, size=(460, 440))
     woven = {"blanket": kn.Material(torch.tensor([0.75, 0.2, 0.08]), specular=0.02)}
-    options = {"sigma": 1e-7, "supersample": 3, "shadows": True, "lights": kn.Lights.studio(), "materials": woven}
+    look = kn.RenderOptions(sigma=1e-7, supersample=3, shadows=True, lights=kn.Lights.studio(), materials=woven)
     for room, step in ((start, 0), (end, example.STEPS)):
-        image = kn.render(example.model, camera, q=path.q[step], x=path.x[step], **options)
+        image = kn.render(example.model, camera, state=path.state(step), options=look)
         _image(room, image, f"after {step * example.DT:.1f} s")
     for (name, one), colour in zip(paths.items(), (ORANGE, BLUE), strict=True):
-        sink.plot(torch.arange(len(one.q)) * one.dt, 1e3 * (one.q[:, 2] - one.q[0, 2]), color=colour, label=name)
+        sink.plot(one.time, 1e3 * (one.q[:, 2] - one.q[0, 2]), color=colour, label=name)
     sink.set(title="the trunk sinks by [mm]", xlabel="time [s]")
     sink.legend(frameon=False)
     course.plot(found[:, 1], "o-", ms=4, color=ORANGE)
@@ -351,7 +351,7 @@ def camera_pose() -> Any:
     figure, grid = _rows("Camera pose from one image", 2, (1, 1, 1, 1, 1.3))
     for row, (name, number) in enumerate((("guess", 0), ("end", len(course) - 1))):
         losses, cameras = course[number]
-        images = kn.render(example.things, cameras, supersample=3, sigma=1e-7)
+        images = kn.render(example.things, cameras, options=kn.RenderOptions(supersample=3, sigma=1e-7))
         angles, distances = example.errors(cameras)
         for k in range(3):
             _image(grid[row][k], images[k], f"{name} {k + 1}: {angles[k]:.2g} degrees, {1e-3 * distances[k]:.2g} m")
@@ -374,21 +374,20 @@ def sphere_to_silhouette() -> Any:
     course = example.fit()
     figure, grid = _rows("From a ball to a rabbit, by eight silhouettes", 2, (1, 1, 1, 1, 1, 1.6))
     camera = example.unseen.resized(200, 200)
-    fine = {"supersample": 2, "sigma": 1e-6, "lights": kn.Lights.studio()}
+    fine = kn.RenderOptions(supersample=2, sigma=1e-6, lights=kn.Lights.studio())
+    sharp = kn.RenderOptions(supersample=2, sigma=1e-7)
     wanted, clay = example.target(), kn.Material(torch.tensor([0.75, 0.55, 0.4]))
     view = 6
     for column, number in enumerate((0, 10, 40, len(course) - 1)):
         share, vertices = course[number]
-        _image(
-            grid[0][column], kn.render(kn.Surface(vertices, example.faces, clay), camera, **fine), f"iteration {number}"
-        )
+        image = kn.render(kn.Surface(vertices, example.faces, clay), camera, options=fine)
+        _image(grid[0][column], image, f"iteration {number}")
         # Sharp as the target is: soft faces are half open along the edges between them.
-        sharp = {"outputs": "alpha", "sigma": 1e-7, "supersample": 2}
-        mask = kn.render(kn.Surface(vertices, example.faces), example.cameras, **sharp)[view]
+        mask = kn.render(kn.Surface(vertices, example.faces), example.cameras, outputs="alpha", options=sharp)[view]
         both = torch.stack([1 - wanted[view], 1 - 0.5 * (mask + wanted[view]), 1 - mask], -1)
         _image(grid[1][column], both, f"intersection / union {share:.2f}")
     rabbit = [example.ellipsoid(*part) for part in example.RABBIT]
-    _image(grid[0][4], kn.render([replace(s, material=clay) for s in rabbit], camera, **fine), "target")
+    _image(grid[0][4], kn.render([replace(s, material=clay) for s in rabbit], camera, options=fine), "target")
     _image(grid[1][4], (1 - wanted[view])[..., None].expand(-1, -1, 3), "one of 8 silhouettes")
     grid[0][5].plot([share for share, _ in course], color=ORANGE)
     grid[0][5].set(title="intersection over union", xlabel="iteration")
@@ -431,9 +430,9 @@ def damping_from_video() -> Any:
 
 def _frames(paths: list[kn.Trajectory], camera: kn.Camera, every: int, finer: int = 6) -> torch.Tensor:
     """Three paths over time, the last one as the fit sees it, cut to what moves, shape (3, time, height, width, 3)."""
-    look = {"sigma": 1e-7, "supersample": 2, "lights": kn.Lights.studio()}
+    look = kn.RenderOptions(sigma=1e-7, supersample=2, lights=kn.Lights.studio())
     close = camera.resized(finer * camera.width, finer * camera.height)
-    films = [kn.render(path, close, every=every, **look) for path in paths[:-1]]
+    films = [kn.render(path, close, every=every, options=look) for path in paths[:-1]]
     coarse = kn.render(paths[-1], camera, every=every).repeat_interleave(finer, -3).repeat_interleave(finer, -2)
     images = torch.stack([*films, coarse]).detach()
     drawn = (images < 0.98).any(-1).flatten(0, 1).any(0)

@@ -55,11 +55,9 @@ START, CONTROLS, NOMINAL = plan()
 
 def throw(added: torch.Tensor) -> kn.Trajectory:
     """The throw with torques (RELEASE, 7) [N m] on top of the nominal ones."""
-    tau, rest = NOMINAL.clone(), torch.zeros(model.nv, dtype=torch.float64)
+    tau = NOMINAL.clone()
     tau[:RELEASE, :7] += added
-    return kn.simulate(
-        model, kn.State(START, rest), u=kn.Control(u=CONTROLS, tau=tau), steps=END, dt=DT, record=["impulse"]
-    )
+    return kn.simulate(model, kn.State(START), kn.Control(CONTROLS, tau), steps=END, dt=DT, record="impulse")
 
 
 def landing(path: kn.Trajectory) -> torch.Tensor:

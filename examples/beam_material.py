@@ -26,10 +26,8 @@ free_end = torch.tensor(np.flatnonzero(np.isclose(mesh.vertices[:, 0], LENGTH)))
 
 def bend(material: torch.Tensor) -> torch.Tensor:
     """Positions of all vertices [m] over time, shape (STEPS + 1, vertices, 3), for mu and lambda [Pa]."""
-    params = {
-        f"beam/{name}": number.expand(len(mesh.corners)) for name, number in zip(("mu", "lam"), material, strict=True)
-    }
-    return kn.simulate(model, params=params, steps=STEPS, dt=DT).x
+    mu, lam = material
+    return kn.simulate(model, params={"beam/mu": mu, "beam/lam": lam}, steps=STEPS, dt=DT).x
 
 
 def seen(path: torch.Tensor) -> torch.Tensor:

@@ -41,7 +41,7 @@ def turned(vectors: Tensor) -> Tensor:
 
 def photograph() -> Tensor:
     """What is observed."""
-    image = kn.render(things, camera, supersample=3, sigma=1e-7)
+    image = kn.render(things, camera, options=kn.RenderOptions(supersample=3, sigma=1e-7))
     return image + NOISE * torch.randn(image.shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -59,7 +59,8 @@ def fit(iterations: int = 90) -> list[tuple[Tensor, kn.Camera]]:
     for k in range(iterations):
         optimiser.zero_grad()
         moved = replace(guesses, R=turned(turn) @ guesses.R, t=guesses.t + 1.5 * shift)
-        images = kn.render(things, moved, supersample=2, sigma=SOFT * (SHARP / SOFT) ** (k / iterations))
+        sigma = SOFT * (SHARP / SOFT) ** (k / iterations)
+        images = kn.render(things, moved, options=kn.RenderOptions(supersample=2, sigma=sigma))
         losses = kn.pyramid_loss(images[:, None], observed[None], levels=6)
         losses.sum().backward()
         optimiser.step()

@@ -49,9 +49,7 @@ def drive(car: str, mu: torch.Tensor) -> kn.Trajectory:
     model = MODEL[car]
     v = torch.zeros(model.nv, dtype=torch.float64)
     v[3] = SPEED
-    params = {"friction": mu.expand(len(model.candidates.names))}
-    start, steps = model.initial_state().q, round(TIME / DT)
-    return kn.simulate(model, kn.State(start, v), steps=steps, dt=DT, params=params)
+    return kn.simulate(model, kn.State(v=v), steps=round(TIME / DT), dt=DT, params={"friction": mu})
 
 
 def fit(car: str, iterations: int = 10) -> list[tuple[float, float]]:

@@ -39,10 +39,9 @@ scene.add_cloth(
 model = kn.compile(scene)
 
 
-def fall(density: torch.Tensor) -> kn.Trajectory:
+def fall(density: torch.Tensor | float) -> kn.Trajectory:
     """The fall; density [kg/m^2], a number."""
-    params = {"blanket/density": density.expand(model.matter.elements)}
-    return kn.simulate(model, kn.State(standing), params=params, steps=STEPS, dt=DT)
+    return kn.simulate(model, kn.State(standing), params={"blanket/density": density}, steps=STEPS, dt=DT)
 
 
 def seen(path: kn.Trajectory) -> torch.Tensor:
@@ -52,7 +51,7 @@ def seen(path: kn.Trajectory) -> torch.Tensor:
 
 def fit(iterations: int = 8) -> list[tuple[float, float]]:
     """L-BFGS on the logarithm; returns (distance [mm], density [kg/m^2]) of each evaluation."""
-    observed = seen(fall(torch.tensor(TRUE, dtype=torch.float64)))
+    observed = seen(fall(TRUE))
     unknown = torch.tensor(GUESS, dtype=torch.float64).log().requires_grad_()
     optimiser = torch.optim.LBFGS([unknown], max_iter=iterations, line_search_fn="strong_wolfe")
     found = []

@@ -64,8 +64,8 @@ def check() -> None:
     """
     velocity, centres = optimise()
     assert (torch.tensor(centres[-1]) - TARGET).norm() < 0.01, centres
-    end = throw(velocity)
-    assert end.end.x[:, 2].max() < 0.05 and end.end.xd.norm(dim=-1).max() < 0.1, "it lies, and lies still"
+    end = throw(velocity).end
+    assert end.x[:, 2].max() < 0.05 and end.xd.norm(dim=-1).max() < 0.1, "it lies, and lies still"
     assert (throw(velocity, DT / 2).end.x.mean(0)[:2] - TARGET).norm() < 0.03
 
 

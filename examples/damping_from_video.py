@@ -35,7 +35,7 @@ def swing(damping: torch.Tensor) -> kn.Trajectory:
 
 def film(damping: torch.Tensor) -> torch.Tensor:
     """Images, shape (..., 11, 64, 64, 3)."""
-    return kn.render(swing(damping), camera, every=EVERY, dtype=torch.float64)
+    return kn.render(swing(damping), camera, every=EVERY, options=kn.RenderOptions(dtype=torch.float64))
 
 
 def observed() -> torch.Tensor:

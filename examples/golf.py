@@ -22,9 +22,9 @@ scene.add_ground()
 scene.add_robot(golfer())
 scene.add_robot(golf_ball(), pos=(TOUCH, 0.0, 0.0))
 model = kn.compile(scene)
-start, rest = model.initial_state().q, torch.zeros(model.nv, dtype=torch.float64)
+start = model.initial_state().q
 start[:3] = BACK
-grass = {"golf_ball/free/damping": torch.tensor([5e-5] * 3 + [0.0] * 3, dtype=torch.float64)}  # [N m s/rad], [N s/m]
+grass = {"golf_ball/free/damping": [5e-5] * 3 + [0.0] * 3}  # [N m s/rad], [N s/m]
 
 
 def guess() -> torch.Tensor:
@@ -42,9 +42,7 @@ def guess() -> torch.Tensor:
 def swing(torques: torch.Tensor) -> kn.Trajectory:
     """The whole putt; no torque after the swing."""
     u = torch.cat([torques, torch.zeros(STEPS - SWING, 3, dtype=torch.float64)])
-    return kn.simulate(
-        model, kn.State(start, rest), u=u, steps=STEPS, dt=DT, params=grass, record=["impulse", "position"]
-    )
+    return kn.simulate(model, kn.State(start), u, steps=STEPS, dt=DT, params=grass, record="impulse")
 
 
 def optimise(iterations: int = 50, rate: float = 50.0) -> tuple[torch.Tensor, list[float]]:

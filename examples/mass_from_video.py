@@ -43,7 +43,7 @@ def throw(mass: torch.Tensor) -> kn.Trajectory:
 
 def film(mass: torch.Tensor) -> torch.Tensor:
     """Images, shape (..., 7, 64, 64, 3)."""
-    return kn.render(throw(mass), camera, every=EVERY, dtype=torch.float64)
+    return kn.render(throw(mass), camera, every=EVERY, options=kn.RenderOptions(dtype=torch.float64))
 
 
 def observed() -> torch.Tensor:

@@ -27,8 +27,7 @@ def swing(controls: torch.Tensor, finer: int = 1) -> tuple[kn.Trajectory, torch.
     steps = finer * round(TIME / DT)
     motor = MOTOR * controls.tanh().repeat_interleave(steps // INTERVALS)
     tau = torch.stack([motor] + [torch.zeros_like(motor)] * (LINKS - 1), -1)
-    rest = torch.zeros(LINKS, dtype=torch.float64)
-    return kn.simulate(model, kn.State(rest, rest), u=kn.Control(tau=tau), steps=steps, dt=DT / finer), tau
+    return kn.simulate(model, u=kn.Control(tau=tau), steps=steps, dt=DT / finer), tau
 
 
 def tip(q: torch.Tensor) -> torch.Tensor:
@@ -46,8 +45,8 @@ def optimise(iterations: int = 100) -> tuple[torch.Tensor, list[float]]:
 
     def loss() -> torch.Tensor:
         optimiser.zero_grad()
-        end, _ = swing(controls)
-        error = (tip(end.end.q) - UPRIGHT).square().sum() + 0.01 * end.end.v.square().sum()
+        end = swing(controls)[0].end
+        error = (tip(end.q) - UPRIGHT).square().sum() + 0.01 * end.v.square().sum()
         error.backward()
         losses.append(error.item())
         return error.detach()

@@ -17,8 +17,7 @@ import kinema as kn
 SIZE = (96, 96)  # [pixels]
 SOFT, SHARP = 1e-4, 1e-7  # sigma of outlines at first and at last: about 0.4 and 0.01 pixels
 NOISE = 0.02  # standard deviation; white is 1
-POSITION = torch.tensor([0.01, 0.0, -0.01])  # [m]
-GUESS = torch.tensor([-0.01, 0.03, 0.01])  # [m]
+POSITION, GUESS = torch.tensor([[0.01, 0.0, -0.01], [-0.01, 0.03, 0.01]])  # [m]
 AXIS, ANGLE = torch.tensor([0.6, -0.64, 0.48]), math.radians(60)  # by which the guess is turned
 camera = kn.Camera.look_at((0.0, -0.6, 0.2), (0.0, 0.0, 0.0), fov=0.3, size=SIZE)
 
@@ -49,7 +48,8 @@ def turned(vector: Tensor) -> Tensor:
 
 def seen(rotation: Tensor, position: Tensor, **options: float) -> Tensor:
     """Image of the knot in a pose."""
-    return kn.render(replace(mesh, vertices=mesh.vertices @ rotation.T + position), camera, **options)
+    moved = replace(mesh, vertices=mesh.vertices @ rotation.T + position)
+    return kn.render(moved, camera, options=kn.RenderOptions(**options))
 
 
 def photograph() -> Tensor:

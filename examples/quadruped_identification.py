@@ -27,15 +27,15 @@ push = torch.zeros(model.nv, dtype=torch.float64)
 push[3] = 1.5  # [m/s] forward
 
 
-def slide(mass: torch.Tensor, friction: torch.Tensor) -> kn.Trajectory:
+def slide(mass: torch.Tensor | float, friction: torch.Tensor | float) -> kn.Trajectory:
     """The path after the push."""
-    params = {"dog/trunk/mass": mass, "friction": friction.expand(4)}
-    return kn.simulate(model, kn.State(start, push), steps=STEPS, dt=DT, params=params, record=["impulse"])
+    params = {"dog/trunk/mass": mass, "friction": friction}
+    return kn.simulate(model, kn.State(start, push), steps=STEPS, dt=DT, params=params, record="impulse")
 
 
 def fit(iterations: int = 25) -> list[tuple[float, float, float]]:
     """L-BFGS on the logarithms; returns (loss [m^2], mass [kg], friction) of every evaluation."""
-    seen = slide(*(torch.tensor(x, dtype=torch.float64) for x in TRUE.values())).q[:, :3].detach()
+    seen = slide(*TRUE.values()).q[:, :3]
     unknown = torch.tensor([GUESS["mass"], GUESS["friction"]], dtype=torch.float64).log().requires_grad_()
     optimiser = torch.optim.LBFGS([unknown], max_iter=iterations, tolerance_change=1e-14, line_search_fn="strong_wolfe")
     found = []
@@ -61,7 +61,7 @@ def main() -> None:
 
 def check() -> None:
     """Both are found to 0.1 %, from a path on which feet slide and stick."""
-    path = slide(*(torch.tensor(x, dtype=torch.float64) for x in TRUE.values()))
+    path = slide(*TRUE.values())
     normal, along, _ = path.recorded["impulse"].unbind(-1)
     pressed, at_bound = normal > 0, along.abs() >= TRUE["friction"] * normal * (1 - 1e-9)
     assert int((pressed & at_bound).sum()) > 50 and int((pressed & ~at_bound).sum()) > 50, "all slide, or none"

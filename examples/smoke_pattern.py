@@ -42,7 +42,7 @@ def letter() -> Tensor:
 
 def stir(velocity: Tensor) -> kn.SmokeTrajectory:
     """Smoke over time."""
-    return kn.simulate_smoke(BOX, blob(), velocity, steps=STEPS, dt=DT, conserve=True, progress=False)
+    return kn.simulate_smoke(BOX, blob(), velocity, steps=STEPS, dt=DT, conserve=True)
 
 
 def optimise(iterations: int = 30) -> tuple[Tensor, list[float]]:

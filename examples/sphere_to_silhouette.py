@@ -14,9 +14,8 @@ import kinema as kn
 from kinema.scene.shapes.ball import ball
 from kinema.scene.shapes.block import surface
 
-VIEWS = 8
+VIEWS, SMOOTH = 8, 10.0  # cameras, lambda
 WIDE, THIN = 1e-3, 1e-5  # sigma of the soft edges at first and at last: about 1 and 0.1 pixels
-SMOOTH = 10.0  # lambda
 # Middles and half axes of ellipsoids [m]: body, head, ears, feet and tail.
 RABBIT = (
     ((0.0, 0.0, -0.25), (0.62, 0.45, 0.5)),
@@ -44,7 +43,7 @@ def ellipsoid(middle: tuple[float, ...], axes: tuple[float, ...]) -> kn.Surface:
 def target(camera: kn.Camera = cameras) -> Tensor:
     """Silhouettes of the rabbit with sharp edges, shape (VIEWS, height, width)."""
     rabbit = [ellipsoid(*part) for part in RABBIT]
-    return kn.render(rabbit, camera, outputs="alpha", sigma=1e-7, supersample=2)
+    return kn.render(rabbit, camera, outputs="alpha", options=kn.RenderOptions(sigma=1e-7, supersample=2))
 
 
 def diffusion() -> Tensor:
@@ -56,7 +55,8 @@ def diffusion() -> Tensor:
 
 def silhouettes(vertices: Tensor, sigma: float = THIN, camera: kn.Camera = cameras) -> Tensor:
     """Of what the ball has become, shape (VIEWS, height, width)."""
-    return kn.render(kn.Surface(vertices, faces), camera, mode="soft", outputs="alpha", sigma=sigma)
+    soft = kn.RenderOptions(sigma=sigma, soft=kn.Soft())
+    return kn.render(kn.Surface(vertices, faces), camera, outputs="alpha", options=soft)
 
 
 def overlap(masks: Tensor, others: Tensor) -> float:

@@ -13,7 +13,8 @@ import torch
 from benchmarks.kernels import Availability
 from kinema.lang.runtime.execute import Prepared
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import render_surfaces
+from kinema.rendering.options import RenderOptions
+from kinema.rendering.render import render
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Lights, Material, Surface
 
@@ -63,8 +64,9 @@ class Peer:
         focal = number([case.focal] * 2)
         self._camera = Camera(number(np.eye(3)), number([0.0, 0.0, DISTANCE]), focal, middle, case.pixels, case.pixels)
         strength = np.linalg.norm(LIGHT)
-        self._lights = Lights(number([AMBIENT] * 3), number([LIGHT]), number([[strength] * 3]))
-        self._options = {"soft": Soft(), "sigma": SOFT_SIGMA} if self.mode == "soft" else {}
+        lights = Lights(number([AMBIENT] * 3), number([LIGHT]), number([[strength] * 3]))
+        softness = {"soft": Soft(), "sigma": SOFT_SIGMA} if self.mode == "soft" else {}
+        self._options = RenderOptions(lights=lights, background=(0.0, 0.0, 0.0), threads=self.threads, **softness)
 
     def forward(self) -> None:
         """Without a graph."""
@@ -106,8 +108,7 @@ class Peer:
 
     def _draw(self) -> torch.Tensor:
         surface = Surface(self.leaf, self._faces, self._material)
-        options = {"lights": self._lights, "outputs": ("rgb",), "threads": self.threads, **self._options}
-        return render_surfaces(surface, self._camera, **options)["rgb"]
+        return render(surface, self._camera, options=self._options)
 
 
 @contextmanager

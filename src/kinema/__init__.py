@@ -57,7 +57,7 @@ _API = {
     "kinema.rendering.camera": ("Camera",),
     "kinema.rendering.surface": ("Surface", "Material", "Lights"),
     "kinema.rendering.render": ("render", "surfaces_of"),
-    "kinema.rendering.draw": ("render_surfaces",),
+    "kinema.rendering.options": ("RenderOptions",),
     "kinema.rendering.stages": ("Raster", "rasterise", "interpolate", "vertex_normals", "shade"),
     "kinema.rendering.softras": ("Soft",),
     "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks"),
@@ -76,6 +76,7 @@ _API = {
         "StorageError",
         "SimulationError",
         "MemoryBudgetError",
+        "EmptyImageWarning",
         "LeftOutWarning",
         "StabilityWarning",
         "UnsolvedWarning",
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from kinema import math as math
     from kinema.errors import BuildError as BuildError
     from kinema.errors import CacheError as CacheError
+    from kinema.errors import EmptyImageWarning as EmptyImageWarning
     from kinema.errors import InputError as InputError
     from kinema.errors import KernelError as KernelError
     from kinema.errors import KinemaError as KinemaError
@@ -116,11 +118,11 @@ if TYPE_CHECKING:
     from kinema.model.tetmesh import tet_mesh as tet_mesh
     from kinema.rendering import conventions as conventions
     from kinema.rendering.camera import Camera as Camera
-    from kinema.rendering.draw import render_surfaces as render_surfaces
     from kinema.rendering.files import read_images as read_images
     from kinema.rendering.files import read_masks as read_masks
     from kinema.rendering.files import write_image as write_image
     from kinema.rendering.files import write_video as write_video
+    from kinema.rendering.options import RenderOptions as RenderOptions
     from kinema.rendering.render import render as render
     from kinema.rendering.render import surfaces_of as surfaces_of
     from kinema.rendering.softras import Soft as Soft

@@ -180,6 +180,10 @@ class StabilityWarning(UserWarning):
     """A time step is too long for something in the scene."""
 
 
+class EmptyImageWarning(UserWarning):
+    """The camera sees nothing: all images of a batch are the background alone, and their gradients are zero."""
+
+
 def _mebibytes(count: int) -> str:
     """Bytes in MiB, with as many digits as it takes to see something."""
     return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count / 2**20:.2g} MiB"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ def test_the_page_is_up_to_date():
 def test_it_lists_what_a_model_knows():
     """Exactly: a parameter that is new or gone changes `PARAMETERS`."""
     assert set(table.PARAMETERS) == set(table.everything().parameter_names)
-    assert set(table.ARGUMENTS) == set(table.tensor_arguments(kn.simulate))
+    assert set(table.OF_STATE) == {field.name for field in fields(kn.State)}
+    assert set(table.OF_CONTROL) == {field.name for field in fields(kn.Control)}
     assert set(table.OF_SMOKE) == set(table.tensor_arguments(kn.simulate_smoke))
 
 

@@ -11,7 +11,8 @@ import torch
 from tests.render import scenes
 from torch import Tensor
 
-from kinema.rendering.draw import render_surfaces
+from kinema.rendering.options import RenderOptions
+from kinema.rendering.render import render
 
 H = 3e-7
 # Second differences of smooth pixels are at most h^2 / sigma times a few: 1e-9; those of jumps 1e-4 times a colour.
@@ -21,15 +22,8 @@ NAMES = sorted(scenes.numbers(0))
 
 def image(x: dict[str, Tensor], **options: object) -> Tensor:
     """Colours and coverage, (height, width, 4)."""
-    found = render_surfaces(
-        scenes.surfaces(x),
-        scenes.camera(x),
-        lights=scenes.lights(x),
-        background=x["background"],
-        sigma=x["sigma"],
-        **options,
-    )
-    return torch.cat([found["rgb"], found["alpha"][..., None]], dim=-1)
+    look = RenderOptions(lights=scenes.lights(x), background=x["background"], sigma=x["sigma"], **options)
+    return render(scenes.surfaces(x), scenes.camera(x), outputs="rgba", options=look)
 
 
 def directions(x: dict[str, Tensor], name: str, g: torch.Generator) -> Tensor:

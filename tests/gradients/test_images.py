@@ -7,7 +7,8 @@ import torch
 
 from kinema.lang.build import compiler
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import render_surfaces
+from kinema.rendering.options import RenderOptions
+from kinema.rendering.render import render
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Surface
 from kinema.verification.random_images import (
@@ -63,7 +64,7 @@ def test_a_soft_image_does_not_feel_a_face_without_area(bad: tuple[int, ...], ou
     for faces in ([(0, 1, 2)], [bad, (0, 1, 2)], [(0, 1, 2), bad]):
         vertices = corners.clone().requires_grad_()
         surface = Surface(vertices, torch.tensor(faces), smooth=False)
-        image = render_surfaces(surface, camera, sigma=1e-3, soft=Soft(), outputs=outputs)[outputs]
+        image = render(surface, camera, outputs=outputs, options=RenderOptions(sigma=1e-3, soft=Soft()))
         gradients.append(torch.autograd.grad((image * torch.linspace(0, 1, 24, dtype=dtype)[:, None]).sum(), vertices))
     assert gradients[0][0].abs().max() > 0.1
     for (other,) in gradients[1:]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from kinema.scene.shapes.sheet import sheet
 
 F64 = torch.float64
 ROD = MassProperties(1.0, (0.0, 0.0, -0.5), (0.08, 0.0, 0.0, 0.08, 0.0, 0.001))
+LOOK = kn.RenderOptions(dtype=F64, background=(0.2, 0.3, 0.9), sigma=1e-4)
 EYE, AT = (0.4, -4.0, 1.6), (0.1, 0.0, 1.2)
 
 
@@ -49,7 +51,7 @@ def test_vertices():
     params = made.parameters("arm/a/box/size", "arm/b/ball/centre", "arm/two/offset", requires_grad=True)
 
     def vertices(q: Tensor, x: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
-        drawn = kn.surfaces_of(made, q, x, params=dict(zip(params, numbers, strict=True)), dtype=F64)
+        drawn = kn.surfaces_of(made, kn.State(q=q, x=x), params=dict(zip(params, numbers, strict=True)), dtype=F64)
         # the ball has many vertices: a few of them
         return tuple(s.vertices[..., ::37, :] if len(s.faces) > 500 else s.vertices for s in drawn)
 
@@ -63,7 +65,7 @@ def test_parameters_of_worlds_hold_at_all_times():
     start = torch.zeros(2, made.nq, dtype=F64)
     path = kn.simulate(made, kn.State(start), steps=4, dt=1e-4, params=params)
     drawn = kn.surfaces_of(path, every=2, params=params, dtype=F64)
-    alone = kn.surfaces_of(made, path.q[1, 4], path.x[1, 4], params={n: p[1] for n, p in params.items()}, dtype=F64)
+    alone = kn.surfaces_of(made, path.states[1, 4], params={n: p[1] for n, p in params.items()}, dtype=F64)
     for many, one in zip(drawn, alone, strict=True):
         assert many.vertices.shape[:2] == (2, 3)
         assert torch.allclose(many.vertices[1, 2], one.vertices)
@@ -75,7 +77,7 @@ def test_shadows():
     light = torch.tensor([[0.3, 0.5, -1.0]], dtype=F64, requires_grad=True)
 
     def fall(q: Tensor, light: Tensor) -> tuple[Tensor, ...]:
-        flat = shadows_of(kn.surfaces_of(made, q, dtype=F64), kn.Lights(directions=light))
+        flat = shadows_of(kn.surfaces_of(made, kn.State(q=q), dtype=F64), kn.Lights(directions=light))
         return tuple(x[..., ::37, :] for one in flat for x in (one.vertices, one.uv))
 
     assert torch.autograd.gradcheck(fall, (q, light))
@@ -96,7 +98,7 @@ def test_images_of_a_state():
     weights = torch.rand(24, 24, 3, generator=torch.Generator().manual_seed(3), dtype=F64)
 
     def image(q: Tensor) -> Tensor:
-        drawn = kn.render(made, seen(), q=q, dtype=F64, background=(0.2, 0.3, 0.9), sigma=1e-4)
+        drawn = kn.render(made, seen(), state=kn.State(q=q), options=LOOK)
         return (drawn * weights).sum()
 
     (slope,) = torch.autograd.grad(image(q), q)
@@ -113,7 +115,7 @@ def test_images_of_a_trajectory_reach_the_start():
 
     def film(v: Tensor) -> Tensor:
         path = kn.simulate(made, kn.State(v=v), steps=40, dt=5e-4)
-        drawn = kn.render(path, seen(), every=20, dtype=F64, background=(0.2, 0.3, 0.9), sigma=1e-4)
+        drawn = kn.render(path, seen(), every=20, options=LOOK)
         return (drawn * weights).sum()
 
     (slope,) = torch.autograd.grad(film(v), v)
@@ -133,8 +135,8 @@ def test_images_of_smoke():
     weights = torch.rand(3, 20, 20, 3, generator=torch.Generator().manual_seed(3), dtype=F64)
 
     def film(velocity: Tensor) -> Tensor:
-        path = kn.simulate_smoke(box, density, velocity, steps=4, dt=0.01, progress=False)
-        return (kn.render(path, camera, every=2, dtype=F64) * weights).sum()
+        path = kn.simulate_smoke(box, density, velocity, steps=4, dt=0.01)
+        return (kn.render(path, camera, every=2, options=kn.RenderOptions(dtype=F64)) * weights).sum()
 
     (slope,) = torch.autograd.grad(film(velocity), velocity)
     way = torch.randn(2, 6, 6, generator=torch.Generator().manual_seed(4), dtype=F64)
@@ -145,9 +147,9 @@ def test_what_is_drawn_is_where_the_camera_projects_it():
     """A ball fills a disc about where its centre is projected; pixels of its outline count with their coverage."""
     made = model()
     q = torch.tensor([0.3, -0.4], dtype=F64)
-    ball = next(s for s in kn.surfaces_of(made, q, dtype=F64) if s.name == "arm/b")
+    ball = next(s for s in kn.surfaces_of(made, kn.State(q=q), dtype=F64) if s.name == "arm/b")
     camera = seen(128)
-    alpha = kn.render(ball, camera, outputs="alpha", sigma=1e-6)
+    alpha = kn.render(ball, camera, outputs="alpha", options=kn.RenderOptions(sigma=1e-6))
     u, v, z = camera.project(ball.vertices.mean(-2, keepdim=True))[0].tolist()
     columns, rows = (torch.arange(128, dtype=F64) + 0.5 for _ in range(2))
     share = alpha / alpha.sum()
@@ -161,28 +163,30 @@ def test_what_is_drawn_is_where_the_camera_projects_it():
 def test_outputs_batches_and_supersampling():
     made = model()
     q = torch.tensor([[0.3, -0.4], [0.0, 0.0]], dtype=F64)
-    both = kn.render(made, seen(), q=q, outputs=("rgb", "alpha"))
+    both = kn.render(made, seen(), state=kn.State(q=q), outputs=("rgb", "alpha"))
     assert both["rgb"].shape == (2, 24, 24, 3) and both["alpha"].shape == (2, 24, 24)
     assert both["rgb"].dtype == torch.float32
-    whole = kn.render(made, seen(), q=q, outputs="rgba")
+    whole = kn.render(made, seen(), state=kn.State(q=q), outputs="rgba")
     assert torch.equal(whole, torch.cat([both["rgb"], both["alpha"].unsqueeze(-1)], -1))
-    fine = kn.render(made, seen(48), q=q)
+    fine = kn.render(made, seen(48), state=kn.State(q=q))
     assert torch.allclose(
-        kn.render(made, seen(), q=q, supersample=2), fine.reshape(2, 24, 2, 24, 2, 3).mean((2, 4)), atol=1e-5
+        kn.render(made, seen(), state=kn.State(q=q), options=kn.RenderOptions(supersample=2)),
+        fine.reshape(2, 24, 2, 24, 2, 3).mean((2, 4)),
+        atol=1e-5,
     )
     assert kn.render(made, size=(32, 16)).shape == (16, 32, 3)
     eyes = torch.tensor(EYE, dtype=F64) + torch.tensor(
         [[[0.0, 0.0, 0.0]], [[0.5, 0.0, 0.0]], [[1.0, 0.0, 0.0]]], dtype=F64
     )
     cameras = kn.Camera.look_at(eyes, AT, size=(24, 24))
-    assert kn.render(made, cameras, q=q).shape == (3, 2, 24, 24, 3)
+    assert kn.render(made, cameras, state=kn.State(q=q)).shape == (3, 2, 24, 24, 3)
 
 
 def test_a_scene_is_prepared_once():
     made = model()
     kn.render(made, seen())
     before = len(topology._TOPOLOGIES)
-    kn.render(made, seen(), q=torch.tensor([0.5, 0.1], dtype=F64))
+    kn.render(made, seen(), state=kn.State(q=torch.tensor([0.5, 0.1], dtype=F64)))
     assert len(topology._TOPOLOGIES) == before
 
 
@@ -193,28 +197,44 @@ def test_doubled_vertices_have_no_outline_between_them():
     """
     made = model()
     turned = torch.tensor([0.6, 0.0], dtype=F64)
-    box = next(s for s in kn.surfaces_of(made, turned, dtype=F64) if s.name == "arm/a")
+    box = next(s for s in kn.surfaces_of(made, kn.State(q=turned), dtype=F64) if s.name == "arm/a")
     camera = kn.Camera.look_at(
         (2.0, -3.0, 2.6), (-0.2, 0.0, 1.7), fov=0.4, size=(48, 48), dtype=F64
     )  # sees three sides
     points = box.points.long()
     eight = torch.zeros(8, 3, dtype=F64).index_copy(0, points, box.vertices)
     joined = replace(box, vertices=eight, faces=points[box.faces.long()], points=None, smooth=False)
-    whole, flat, apart = (kn.render(one, camera, sigma=1e-3) for one in (box, joined, replace(box, points=None)))
+    whole, flat, apart = (
+        kn.render(one, camera, options=kn.RenderOptions(sigma=1e-3)) for one in (box, joined, replace(box, points=None))
+    )
     assert torch.allclose(whole, flat, atol=1e-12)
     assert (whole - apart).abs().max() > 0.05
 
 
 def test_what_is_refused():
     made = model()
-    for words, what in (
-        ({"mode": "photo"}, "no such mode"),
-        ({"outputs": "heat"}, "no such output"),
-        ({"outputs": ()}, "no such output"),
-        ({"supersample": 0}, "supersample"),
+    for outputs in ("heat", ()):
+        with pytest.raises(InputError, match="no such output"):
+            kn.render(made, seen(), outputs=outputs)
+    for option, value in (
+        ("supersample", 0),
+        ("soft", True),
+        ("lights", torch.ones(3)),
+        ("materials", kn.Material()),
+        ("sigma", 0.0),
     ):
-        with pytest.raises(InputError, match=what):
-            kn.render(made, seen(), **words)
+        with pytest.raises(InputError, match=option):
+            kn.RenderOptions(**{option: value})
+    with pytest.raises(InputError, match="side of a tile"):
+        kn.RenderOptions(ground=-1.0)
+    with pytest.raises(InputError, match="(?s)options has the wrong type.*RunOptions"):
+        kn.render(made, seen(), options=kn.RunOptions())
+    with pytest.raises(InputError, match=r"(?s)no state.*Tensor.*State\(q="):
+        kn.render(made, seen(), state=torch.zeros(2, dtype=F64))
+    with pytest.raises(InputError, match="no foreground"):
+        kn.render(made, seen(), outputs=("rgb", "depth"), options=kn.RenderOptions(soft=kn.Soft()))
+    with pytest.raises(InputError, match="no surface"):
+        kn.render(kn.compile(kn.Scene()), seen())
     with pytest.raises(InputError, match="cannot be drawn"):
         kn.render([], seen())
     with pytest.raises(InputError, match="cannot be drawn"):
@@ -243,7 +263,43 @@ def test_depth_and_normals_of_a_plane():
             assert torch.allclose(found["depth"], depth)
             assert torch.allclose(found["normal"], normal.expand(24, 24, 3))
     empty = replace(square, vertices=corners + torch.tensor([0.0, -100.0, 0.0], dtype=F64))
-    assert (kn.render(empty, camera, outputs="depth") == 0).all()
+    with pytest.warns(kn.EmptyImageWarning, match="behind the camera"):
+        assert (kn.render(empty, camera, outputs="depth") == 0).all()
+
+
+def test_a_camera_that_sees_nothing_is_reported_once_for_a_line():
+    """In either mode, for all reasons that there are; not if one image of a batch has anything in it."""
+    corners = torch.tensor([[0.0, 0.0, -1.0], [1.0, 0.0, -1.0], [0.0, 0.0, 1.0]])
+    front, back = (kn.Surface(corners, torch.tensor([face])) for face in ((0, 1, 2), (2, 1, 0)))
+    there, away = (kn.Camera.look_at((0.0, -5.0, 0.0), (0.0, y, 0.0), size=(24, 24)) for y in (0.0, -10.0))
+    aside = kn.Camera.look_at((0.0, -5.0, 0.0), (5.0, 0.0, 0.0), size=(24, 24))
+    short = replace(there, far=4.0)
+    for soft in (None, kn.Soft()):
+        options = kn.RenderOptions(sigma=1e-5, soft=soft)
+        for surface, camera, why in (
+            (front, away, "behind the camera"),
+            (front, aside, "beside the camera's view"),
+            (front, short, "beyond the camera's far"),
+            (replace(front, vertices=0.0 * corners), there, "too small"),
+        ):
+            with pytest.warns(kn.EmptyImageWarning, match=why) as seen_by:
+                image = kn.render(surface, camera, options=options)
+            assert (image == 1.0).all() and seen_by[0].filename == __file__
+        both = torch.stack([there.R, away.R]), torch.stack([there.t, away.t])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            kn.render(front, replace(there, R=both[0], t=both[1]), options=options)
+    wide = replace(back, vertices=100.0 * corners - torch.tensor([20.0, 0.0, 0.0]))
+    for outputs in ("rgb", "alpha", "depth"):
+        with pytest.warns(kn.EmptyImageWarning, match="shows its back"):
+            kn.render(wide, there, outputs=outputs)
+    with pytest.warns(kn.EmptyImageWarning, match="behind the camera"):
+        kn.rasterise(corners, front.faces, away)
+    with warnings.catch_warnings(record=True) as seen_by:
+        warnings.simplefilter("default")
+        for k in range(3):
+            kn.render(replace(front, vertices=corners + 0.1 * k), away)
+    assert len(seen_by) == 1
 
 
 def test_depth_and_normals_have_gradients():
@@ -253,7 +309,7 @@ def test_depth_and_normals_have_gradients():
     for name in ("depth", "normal"):
 
         def image(q: Tensor, name: str = name) -> Tensor:
-            drawn = kn.render(made, seen(), q=q, dtype=F64, outputs=name)
+            drawn = kn.render(made, seen(), state=kn.State(q=q), outputs=name, options=kn.RenderOptions(dtype=F64))
             return (drawn * (weights if name == "depth" else weights.unsqueeze(-1))).sum()
 
         (slope,) = torch.autograd.grad(image(q), q)
@@ -263,10 +319,8 @@ def test_depth_and_normals_have_gradients():
             assert slope[k].item() == pytest.approx(difference(image, q, way, 1e-7).item(), rel=1e-5)
 
 
-def test_soft_occlusion_is_a_mode():
+def test_soft_occlusion_is_an_option():
     made = model()
-    plain, soft = (kn.render(made, seen(), mode=mode, sigma=1e-6) for mode in ("dibr", "soft"))
+    plain, soft = (kn.render(made, seen(), options=kn.RenderOptions(sigma=1e-6, soft=s)) for s in (None, kn.Soft()))
     # with sharp edges and occlusion both draw the same; only pixels of outlines differ
     assert ((plain - soft).abs().amax(-1) > 0.02).float().mean() < 0.03
-    with pytest.raises(InputError, match="soft occlusion"):
-        kn.render(made, seen(), soft=kn.Soft())

@@ -40,7 +40,7 @@ def loss_of(box: kn.SmokeBox, steps: int, conserve: bool = False):
     weights = torch.randn(3, *box.cells, dtype=torch.float64, generator=made)
 
     def loss(t: dict[str, Tensor]) -> Tensor:
-        end = kn.simulate_smoke(box, **t, steps=steps, dt=DT[conserve], conserve=conserve, progress=False)
+        end = kn.simulate_smoke(box, steps=steps, dt=DT[conserve], conserve=conserve, **t)
         return (end.density_end[0] * weights[0]).sum() + 0.3 * (end.velocity_end * weights[1:]).sum()
 
     return loss, weights
@@ -60,7 +60,7 @@ def test_gradients_of_rollouts(kind: str, steps: int, tolerance: float, conserve
     box, rate = BOXES[kind], DT[conserve] / BOXES[kind].cell
     start = inputs(box, steps)
     loss, _ = loss_of(box, steps, conserve)
-    run = kn.simulate_smoke(box, **start, steps=steps, dt=DT[conserve], conserve=conserve, progress=False)
+    run = kn.simulate_smoke(box, steps=steps, dt=DT[conserve], conserve=conserve, **start)
     speed = float(run.velocity.abs().max()) * rate
     assert 0.3 < speed < 10.0
     for h in (1e-6,) if steps == 1 else (1e-7, 3e-8):
@@ -95,12 +95,12 @@ def test_several_channels_and_worlds():
     density = torch.stack([start["density"][0], start["density"][0].flip(0)])
     t = {"density": torch.stack([density, 0.5 * density]), "buoyancy": torch.tensor([[1.0, -2.0], [0.5, 0.3]]).double()}
     t = {n: a.requires_grad_() for n, a in t.items()}
-    end = kn.simulate_smoke(box, **t, velocity=start["velocity"], steps=steps, dt=DT[False], progress=False)
+    end = kn.simulate_smoke(box, velocity=start["velocity"], steps=steps, dt=DT[False], **t)
     assert end.density_end.shape == (2, 2, 16, 12) and end.velocity_end.shape == (2, 2, 16, 12)
     gradients = torch.autograd.grad(end.density_end.square().sum(), list(t.values()))
     for w in range(2):
         alone = {n: a[w].detach().requires_grad_() for n, a in t.items()}
-        one = kn.simulate_smoke(box, **alone, velocity=start["velocity"], steps=steps, dt=DT[False], progress=False)
+        one = kn.simulate_smoke(box, velocity=start["velocity"], steps=steps, dt=DT[False], **alone)
         assert torch.equal(one.density_end, end.density_end[w])
         of_one = torch.autograd.grad(one.density_end.square().sum(), list(alone.values()))
         for whole, single in zip(gradients, of_one, strict=True):
@@ -114,7 +114,7 @@ def test_threads_and_checkpoints_do_not_change_a_bit():
     for threads, checkpoint in ((1, 1), (2, 1), (2, 7)):
         t = {n: a.float().requires_grad_() for n, a in inputs(box, 20).items()}
         end = kn.simulate_smoke(
-            box, **t, steps=20, dt=DT[False], threads=threads, checkpoint=checkpoint, progress=False
+            box, steps=20, dt=DT[False], **t, options=kn.RunOptions(threads=threads, checkpoint=checkpoint)
         )
         results.append([end.density_end, *torch.autograd.grad(end.density_end.square().sum(), list(t.values()))])
     for other in results[1:]:

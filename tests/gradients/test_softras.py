@@ -11,7 +11,9 @@ from tests.render import reference, soup
 from tests.render.soup import SIZE, weights
 from torch import Tensor
 
-from kinema.rendering.draw import render_surfaces
+from kinema.errors import EmptyImageWarning
+from kinema.rendering.options import RenderOptions
+from kinema.rendering.render import render
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Surface
 
@@ -23,16 +25,21 @@ def soft_numbers(gamma: float, sigma: float = 2e-3) -> dict[str, Tensor]:
     return soup.numbers() | {k: torch.tensor(x, dtype=torch.float64) for k, x in options.items()}
 
 
-def draw(t: Mapping[str, Tensor], size: tuple[int, int] = SIZE, **options: object) -> dict[str, Tensor]:
-    return render_surfaces(
-        options.pop("surfaces", None) or soup.surfaces(t),
-        soup.camera(t, size),
+def draw(
+    t: Mapping[str, Tensor],
+    size: tuple[int, int] = SIZE,
+    surfaces: list[Surface] | None = None,
+    outputs: tuple[str, ...] = ("rgb", "alpha"),
+    threads: int | None = None,
+) -> dict[str, Tensor]:
+    options = RenderOptions(
         lights=soup.lights(t),
         background=t["background"],
         sigma=t["sigma"],
         soft=Soft(t["gamma"], t["near"], t["far"]),
-        **options,
+        threads=threads,
     )
+    return render(surfaces or soup.surfaces(t), soup.camera(t, size), outputs=outputs, options=options)
 
 
 def plain(
@@ -163,7 +170,8 @@ def test_nothing_in_view_shows_the_background():
     t = soft_numbers(1e-2)
     for k in range(3):
         t[f"vertices{k}"] = t[f"vertices{k}"] + 100.0
-    image = draw(t)
+    with pytest.warns(EmptyImageWarning, match="beside the camera's view"):
+        image = draw(t)
     assert (image["rgb"] == t["background"]).all() and (image["alpha"] == 0).all()
 
 

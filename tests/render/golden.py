@@ -14,7 +14,8 @@ import torch
 from tests.render import scenes, soup
 
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import render_surfaces
+from kinema.rendering.options import RenderOptions
+from kinema.rendering.render import render
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Material, Surface
 
@@ -24,33 +25,31 @@ FILE = Path(__file__).with_suffix(".npz")
 def images() -> dict[str, np.ndarray]:
     """Images by name, shape (height, width, 4): colours and coverage."""
     made = {}
+
+    def keep(name: str, surfaces: list[Surface], camera: Camera, **options: object) -> None:
+        made[name] = render(surfaces, camera, outputs="rgba", options=RenderOptions(**options)).numpy()
+
     for seed in (0, 1):
         x = scenes.numbers(seed)
-        options = {"lights": scenes.lights(x), "background": x["background"]}
         shown, camera = scenes.surfaces(x), scenes.camera(x)
-        made[f"dibr_{seed}"] = render_surfaces(shown, camera, sigma=x["sigma"], **options)
-        made[f"dibr_sharp_{seed}"] = render_surfaces(shown, camera, edges=False, perspective=False, **options)
-        made[f"soft_{seed}"] = render_surfaces(shown, camera, sigma=1e-4, soft=Soft(1e-3, 1.0, 10.0), **options)
+        look = {"lights": scenes.lights(x), "background": x["background"]}
+        keep(f"dibr_{seed}", shown, camera, sigma=x["sigma"], **look)
+        keep(f"dibr_sharp_{seed}", shown, camera, edges=False, perspective=False, **look)
+        keep(f"soft_{seed}", shown, camera, sigma=1e-4, soft=Soft(1e-3, 1.0, 10.0), **look)
     x = soup.numbers()
-    options = {"lights": soup.lights(x), "background": x["background"]}
-    made["soup_dibr"] = render_surfaces(soup.surfaces(x), soup.camera(x), supersample=2, **options)
-    made["soup_soft"] = render_surfaces(
-        soup.surfaces(x), soup.camera(x), sigma=2e-3, soft=Soft(0.05, 1.0, 10.0), **options
-    )
-    made["sphere"] = render_surfaces(
-        sphere(), Camera.look_at((3.0, 1.0, 2.0), (0.0,) * 3, size=(48, 36), dtype=torch.float64)
-    )
-    return {name: _joined(image) for name, image in made.items()}
+    shown, camera = soup.surfaces(x), soup.camera(x)
+    look = {"lights": soup.lights(x), "background": x["background"]}
+    keep("soup_dibr", shown, camera, supersample=2, **look)
+    keep("soup_soft", shown, camera, sigma=2e-3, soft=Soft(0.05, 1.0, 10.0), **look)
+    camera = Camera.look_at((3.0, 1.0, 2.0), (0.0,) * 3, size=(48, 36), dtype=torch.float64)
+    keep("sphere", [sphere()], camera, background=(0.0, 0.0, 0.0))
+    return made
 
 
 def sphere() -> Surface:
     """As in the first example of anybody: default light, one colour."""
     vertices, faces = scenes.sphere(12, 16)
     return Surface(vertices, faces, Material(torch.tensor([0.8, 0.3, 0.2], dtype=torch.float64), specular=0.4))
-
-
-def _joined(image: dict[str, torch.Tensor]) -> np.ndarray:
-    return torch.cat([image["rgb"], image["alpha"][..., None]], dim=-1).numpy()
 
 
 if __name__ == "__main__":

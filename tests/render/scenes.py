@@ -9,9 +9,15 @@ import torch
 from torch import Tensor
 
 from kinema.rendering.camera import Camera
+from kinema.rendering.options import RenderOptions
 from kinema.rendering.surface import Lights, Material, Surface
 
 SIZE = (37, 29)
+
+
+def on_black(**options: object) -> RenderOptions:
+    """Options with a black background."""
+    return RenderOptions(background=(0.0, 0.0, 0.0), **options)
 
 
 def sphere(rings: int, segments: int) -> tuple[Tensor, Tensor]:

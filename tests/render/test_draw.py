@@ -1,20 +1,22 @@
-"""`render_surfaces` against the plain reference, and what must hold whatever the scene."""
+"""Images of surfaces against the plain reference, and what must hold whatever the scene."""
 
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from tests.render import reference, scenes
+from tests.render.scenes import on_black
 from torch import Tensor
 
-from kinema.errors import InputError
+from kinema.errors import EmptyImageWarning, InputError
 from kinema.rendering import draw
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import render_surfaces
+from kinema.rendering.options import RenderOptions
 from kinema.rendering.render import render
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Lights, Material, Surface
@@ -38,7 +40,8 @@ def test_images_and_gradients_are_those_of_the_reference(seed: int, perspective:
     x = {name: number.clone().requires_grad_() for name, number in scenes.numbers(seed).items()}
     args = scenes.surfaces(x), scenes.camera(x)
     options = {"sigma": x["sigma"], "perspective": perspective}
-    found = render_surfaces(*args, lights=scenes.lights(x), background=x["background"], outputs=EVERYTHING, **options)
+    look = RenderOptions(lights=scenes.lights(x), background=x["background"], **options)
+    found = render(*args, outputs=EVERYTHING, options=look)
     expected = reference.dibr(*args, scenes.lights(x), x["background"], **options)
     assert torch.equal(found["face"].long(), expected["face"])
     for name in ("rgb", "alpha", "depth", "normal"):
@@ -62,7 +65,8 @@ def test_images_and_gradients_are_those_of_the_reference(seed: int, perspective:
 
 def test_float32_draws_the_same_image() -> None:
     fine, coarse = (
-        render_surfaces(one(t), seen_from(dtype=t), outputs=EVERYTHING) for t in (torch.float64, torch.float32)
+        render(one(t), seen_from(dtype=t), outputs=EVERYTHING, options=on_black())
+        for t in (torch.float64, torch.float32)
     )
     same = fine["face"] == coarse["face"]
     assert (~same).sum() <= 2  # an edge through the middle of a pixel, to rounding
@@ -79,7 +83,7 @@ def test_batches_have_the_bits_of_single_images_for_any_number_of_threads() -> N
     def run(vertices: Tensor, threads: int) -> tuple[Tensor, Tensor]:
         leaf = vertices.clone().requires_grad_()
         drawn = Surface(leaf, surface.faces, surface.material)
-        rgb = render_surfaces(drawn, camera, outputs="rgb", threads=threads)["rgb"]
+        rgb = render(drawn, camera, options=on_black(threads=threads))
         (gradient,) = torch.autograd.grad(rgb.square().sum(), leaf)
         return rgb.detach(), gradient
 
@@ -96,23 +100,23 @@ def test_batches_of_cameras_colours_and_lights_are_broadcast() -> None:
     t = camera.t + torch.tensor([[0.0, 0.0, 0.0], [0.1, 0.0, 0.0]]).double()[:, None]  # (2, 1, 3)
     ambient = torch.rand(3, 3).double()  # (3, 3)
     moved = Camera(camera.R, t, camera.focal, camera.centre, *scenes.SIZE)
-    rgb = render_surfaces(surface, moved, lights=Lights(ambient=ambient))["rgb"]
+    rgb = render(surface, moved, options=on_black(lights=Lights(ambient=ambient)))
     assert rgb.shape == (2, 3, *scenes.SIZE[::-1], 3)
     single = Camera(camera.R, t[1, 0], camera.focal, camera.centre, *scenes.SIZE)
-    assert torch.equal(rgb[1, 2], render_surfaces(surface, single, lights=Lights(ambient=ambient[2]))["rgb"])
+    assert torch.equal(rgb[1, 2], render(surface, single, options=on_black(lights=Lights(ambient=ambient[2]))))
 
 
 def test_supersampling_is_the_mean_of_a_larger_image() -> None:
     width, height = scenes.SIZE
-    found = render_surfaces(one(), seen_from(), supersample=2)
-    large = render_surfaces(one(), seen_from((2 * width, 2 * height)))
+    found = render(one(), seen_from(), outputs=("rgb", "alpha"), options=on_black(supersample=2))
+    large = render(one(), seen_from((2 * width, 2 * height)), outputs=("rgb", "alpha"), options=on_black())
     for name, tail in (("rgb", (3,)), ("alpha", ())):
         mean = large[name].reshape(height, 2, width, 2, *tail).mean((1, 3))
         torch.testing.assert_close(found[name], mean, rtol=0, atol=1e-14)  # roundings
 
 
 def test_coverage_alone_is_that_of_the_whole_image() -> None:
-    both, alone = (render_surfaces(one(), seen_from(), outputs=o)["alpha"] for o in (("rgb", "alpha"), "alpha"))
+    both, alone = (render(one(), seen_from(), outputs=o)["alpha"] for o in (("rgb", "alpha"), ("alpha",)))
     assert torch.equal(both, alone)
 
 
@@ -128,7 +132,7 @@ def test_images_are_continuous_where_an_outline_moves_over_pixels() -> None:
         black = Material(torch.zeros(3).double(), lit=False)
         near = Surface(front + torch.tensor([0.0, shift, 0.0]).double(), faces, black, two_sided=True)
         behind = Surface(back, faces, white, two_sided=True)
-        return render_surfaces([behind, near], camera, sigma=1 / 200, outputs="rgb")["rgb"]
+        return render([behind, near], camera, options=on_black(sigma=1 / 200))
 
     images = torch.stack([rgb(1e-3 * i) for i in range(200)])
     steps = images.diff(dim=0).abs()
@@ -143,23 +147,24 @@ def test_only_what_is_between_near_and_far_is_drawn() -> None:
     ball = Surface(points / points.norm(dim=-1, keepdim=True), faces)
     for near, far, all_of_it in ((0.01, 4.5, True), (0.01, 2.4, False), (2.5, 1000.0, False), (0.01, 1.0, None)):
         camera = replace(seen_from(), near=near, far=far)
-        found = render_surfaces(ball, camera, outputs=("face", "depth", "alpha"))
+        with pytest.warns(EmptyImageWarning, match="far") if all_of_it is None else nullcontext():
+            found = render(ball, camera, outputs=("face", "depth", "alpha"))
         covered, depth = found["face"] >= 0, found["depth"]
         if all_of_it is None:
             assert not covered.any() and not found["alpha"].any()
             continue
         assert covered.any() and depth[covered].min() >= near and depth[covered].max() <= far
-        whole = render_surfaces(ball, seen_from(), outputs=("face",))["face"] >= 0
+        whole = render(ball, seen_from(), outputs="face") >= 0
         assert torch.equal(covered, whole) == all_of_it
 
 
 def test_lists_grow_until_they_hold_what_is_near() -> None:
     v, faces = scenes.sphere(20, 40)
     surface = Surface(v, faces, Material(torch.rand(3).double()))
-    found = render_surfaces(surface, seen_from((96, 64)), outputs=("rgb", "alpha"))
+    found = render(surface, seen_from((96, 64)), outputs=("rgb", "alpha"), options=on_black())
     room = draw.topology_of([surface]).room[96, 64, 1, False]
     assert all(room[i] > draw.FIRST_ROOM[i] for i in (0, 2))  # packets inside, faces near those outside
-    again = render_surfaces(surface, seen_from((96, 64)), outputs=("rgb", "alpha"))
+    again = render(surface, seen_from((96, 64)), outputs=("rgb", "alpha"), options=on_black())
     assert torch.equal(found["rgb"], again["rgb"])
 
 
@@ -170,16 +175,16 @@ def test_faces_with_the_same_numbers_are_drawn_by_the_same_programs() -> None:
     known = draw.topology_of([surface])
     assert draw.topology_of([same]) is known and draw.topology_of([wide]) is known
     assert draw.topology_of([other]) is not known
-    assert torch.equal(*(render_surfaces(s, seen_from(), outputs="rgb")["rgb"] for s in (surface, same)))
+    assert torch.equal(*(render(s, seen_from(), options=on_black()) for s in (surface, same)))
 
 
 def test_faces_and_points_that_were_edited_are_looked_at_again() -> None:
     surface = one()
     turned = replace(surface, faces=surface.faces.clone(), points=torch.arange(surface.vertices.shape[-2]))
-    before = render_surfaces(turned, seen_from(), outputs=("face",))["face"]
+    before = render(turned, seen_from(), outputs="face")
     turned.faces.copy_(surface.faces.flip(-1))  # its inside
-    after = render_surfaces(turned, seen_from(), outputs=("face",))["face"]
-    fresh = render_surfaces(replace(surface, faces=surface.faces.flip(-1)), seen_from(), outputs=("face",))["face"]
+    after = render(turned, seen_from(), outputs="face")
+    fresh = render(replace(surface, faces=surface.faces.flip(-1)), seen_from(), outputs="face")
     assert torch.equal(after, fresh) and not torch.equal(after, before)
     known = draw.topology_of([turned])
     turned.points[1] = 0  # two vertices are one point
@@ -188,53 +193,53 @@ def test_faces_and_points_that_were_edited_are_looked_at_again() -> None:
 
 def test_an_output_may_be_named_twice() -> None:
     surface = replace(one(), vertices=one().vertices.requires_grad_())
-    once, twice = (render_surfaces(surface, seen_from(), outputs=names) for names in (("rgb",), ("rgb", "rgb")))
+    once, twice = (render(surface, seen_from(), outputs=names) for names in (("rgb",), ("rgb", "rgb")))
     assert list(twice) == ["rgb"] and torch.equal(once["rgb"], twice["rgb"])
     assert torch.equal(*(torch.autograd.grad(o["rgb"].sum(), surface.vertices)[0] for o in (once, twice)))
 
 
 def test_faces_of_the_inference_mode_are_drawn() -> None:
     surface = one()
-    wanted = render_surfaces(surface, seen_from(), outputs="rgb")["rgb"]
+    wanted = render(surface, seen_from(), options=on_black())
     with torch.inference_mode():
         fresh = replace(surface, faces=surface.faces.clone())
-        assert torch.equal(render_surfaces(fresh, seen_from(), outputs="rgb")["rgb"], wanted)
+        assert torch.equal(render(fresh, seen_from(), options=on_black()), wanted)
         fresh.faces.copy_(surface.faces.flip(-1))
-        assert not torch.equal(render_surfaces(fresh, seen_from(), outputs="rgb")["rgb"], wanted)
+        assert not torch.equal(render(fresh, seen_from(), options=on_black()), wanted)
 
 
 def test_colours_of_another_dtype_may_be_edited_between_images() -> None:
     """What is made from what the user gives is not remembered."""
     colour, lights = torch.tensor([0.2, 0.4, 0.6]), Lights(ambient=torch.full((3,), 0.25))
     surface = replace(one(), material=Material(colour, lit=True))
-    first = render_surfaces(surface, seen_from(), lights=lights, outputs="rgb")["rgb"]
+    first = render(surface, seen_from(), options=on_black(lights=lights))
     colour *= 2.0
-    second = render_surfaces(surface, seen_from(), lights=lights, outputs="rgb")["rgb"]
+    second = render(surface, seen_from(), options=on_black(lights=lights))
     lights.ambient.data = torch.zeros(3)
-    third = render_surfaces(surface, seen_from(), lights=lights, outputs="rgb")["rgb"]
+    third = render(surface, seen_from(), options=on_black(lights=lights))
     torch.testing.assert_close(second, 2.0 * first, rtol=1e-12, atol=1e-12)  # roundings in float64
     assert float((second - third).max()) > 0.05
 
 
 def test_what_makes_no_sense_is_refused() -> None:
     surface, camera = one(), seen_from()
-    with pytest.raises(InputError, match="no surface"):
-        render_surfaces([], camera)
-    with pytest.raises(InputError, match="unknown outputs"):
-        render_surfaces(surface, camera, outputs=("rbg",))
+    with pytest.raises(InputError, match="(?s)cannot be drawn.*nothing"):
+        render([], camera, outputs=("rgb", "alpha"), options=on_black())
+    with pytest.raises(InputError, match="no such output"):
+        render(surface, camera, outputs=("rbg",))
     with pytest.raises(InputError, match="means over pixels"):
-        render_surfaces(surface, camera, outputs=("depth",), supersample=2)
+        render(surface, camera, outputs=("depth",), options=RenderOptions(supersample=2))
     with pytest.raises(InputError, match="name no vertex"):
-        render_surfaces(Surface(surface.vertices, surface.faces + 1), camera)
+        render(Surface(surface.vertices, surface.faces + 1), camera, outputs=("rgb", "alpha"), options=on_black())
     with pytest.raises(InputError, match="no triangles"):
-        render_surfaces(Surface(surface.vertices, surface.faces[:, :2]), camera)
+        render(Surface(surface.vertices, surface.faces[:, :2]), camera, outputs=("rgb", "alpha"), options=on_black())
 
 
 @pytest.mark.parametrize("sigma", [0.0, -1e-3, math.nan])
 @pytest.mark.parametrize("soft", [None, Soft()], ids=["dibr", "soft"])
 def test_widths_of_outlines_are_positive(sigma: float, soft: Soft | None) -> None:
     with pytest.raises(InputError, match="sigma of outlines is not positive"):
-        render_surfaces(one(), seen_from(), sigma=sigma, soft=soft)
+        render(one(), seen_from(), outputs=("rgb", "alpha"), options=on_black(sigma=sigma, soft=soft))
 
 
 @pytest.mark.parametrize("wrong", [{"gamma": 0.0}, {"gamma": -1}, {"gamma": math.nan}, {"near": 2.0, "far": 2.0}])
@@ -267,7 +272,7 @@ def test_as_many_colours_as_vertices_are_those_of_vertices() -> None:
 
     def drawn(colour: torch.Tensor) -> torch.Tensor:
         shown = replace(surface, material=Material(colour, lit=False))
-        return render_surfaces(shown, seen_from(), background=white, outputs="rgb")["rgb"]
+        return render(shown, seen_from(), options=RenderOptions(background=white))
 
     single = drawn(colours)
     assert single.ndim == 3
@@ -290,7 +295,7 @@ def test_supersampling_brings_a_minified_texture_nearer_to_its_mean() -> None:
         uv=0.5 + 0.5 * corners[:, [0, 2]],
     )
     camera = Camera.look_at((0.0, -4.0, 0.0), (0.0, 0.0, 0.0), fov=0.4, size=(24, 24), dtype=torch.float64)
-    images = [render_surfaces(sheet, camera, supersample=n, outputs="rgb")["rgb"] for n in (1, 2, 4, 8)]
+    images = [render(sheet, camera, options=on_black(supersample=n)) for n in (1, 2, 4, 8)]
     errors = [float((image - 0.5).square().mean().sqrt()) for image in images]
     # A single sample is anything between 0 and 1; n x n of them, far from the tiles' own rhythm, cancel out.
     assert errors[0] > 0.15 and errors[2] < 0.3 * errors[0] and errors[3] < 0.1 * errors[0], errors

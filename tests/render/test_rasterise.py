@@ -6,7 +6,7 @@ import torch
 from tests.render import scenes
 
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import render_surfaces
+from kinema.rendering.render import render
 from kinema.rendering.stages import interpolate, rasterise, shade, vertex_normals
 from kinema.rendering.surface import Lights, Material, Surface
 
@@ -16,7 +16,9 @@ def test_rasterise_interpolate_shade_is_what_render_does_inside() -> None:
     camera, lights, faces = scenes.camera(x), scenes.lights(x), scenes.ROUND_FACES
     v = x["vertices"].clone().requires_grad_()
     surface = Surface(v, faces, Material(x["colour"], None, x["diffuse"], x["specular"], x["shininess"]))
-    whole = render_surfaces(surface, camera, lights=lights, edges=False, outputs=("rgb", "face", "normal"))
+    whole = render(
+        surface, camera, outputs=("rgb", "face", "normal"), options=scenes.on_black(lights=lights, edges=False)
+    )
 
     raster = rasterise(v, faces, camera, two_sided=False)
     assert torch.equal(raster.face, whole["face"])

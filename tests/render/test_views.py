@@ -17,13 +17,19 @@ from kinema.errors import InputError, KinemaError
 from kinema.lang.runtime.memory_layout import REMEMBERED
 from kinema.rendering import draw
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import render_surfaces
+from kinema.rendering.options import RenderOptions
+from kinema.rendering.render import render
 from kinema.rendering.surface import Lights, Material, Surface
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draw, "_VIEWS", {})
+
+
+def image(surface: Surface, camera: Camera, lights: Lights, background: Tensor) -> Tensor:
+    options = RenderOptions(lights=lights, background=background)
+    return render(surface, camera, outputs=("rgb", "alpha"), options=options)["rgb"]
 
 
 class Scene:
@@ -47,13 +53,13 @@ class Scene:
         return Surface(self.vertices, scenes.ROUND_FACES, self.material)
 
     def draw(self) -> Tensor:
-        return render_surfaces(self.surface, self.camera, lights=self.lights, background=self.background)["rgb"]
+        return image(self.surface, self.camera, self.lights, self.background)
 
     def draw_anew(self) -> Tensor:
         """With objects that were never seen."""
         camera, lights, material = replace(self.camera), replace(self.lights), replace(self.material)
         surface = Surface(self.vertices, scenes.ROUND_FACES, material)
-        return render_surfaces(surface, camera, lights=lights, background=self.background.clone())["rgb"]
+        return image(surface, camera, lights, self.background.clone())
 
 
 def halve(tensor: Callable[[Scene], Tensor]) -> Callable[[Scene], None]:
@@ -123,8 +129,7 @@ def test_gradients_asked_for_later_are_those_of_new_objects(name: str) -> None:
     lights = replace(lights, ambient=new) if name == "ambient" else replace(lights)
     background = new if name == "background" else scene.background
     surface = Surface(scene.vertices, scenes.ROUND_FACES, material)
-    image = render_surfaces(surface, camera, lights=lights, background=background)["rgb"]
-    (expected,) = torch.autograd.grad(image.sum(), new)
+    (expected,) = torch.autograd.grad(image(surface, camera, lights, background).sum(), new)
     assert torch.equal(found, expected) and torch.equal(second, expected) and expected.abs().max() > 0
     with torch.no_grad():
         assert not scene.draw().requires_grad
@@ -165,10 +170,11 @@ def test_views_are_few_and_hold_no_graphs_and_no_textures() -> None:
     scene.lights = replace(scene.lights, ambient=(learned * 1.0))
     scene.draw()
     scene.lights = Scene().lights
-    render_surfaces(scene.surface, scene.camera, lights=scene.lights, background=learned * 1.0, outputs="alpha")
+    options = RenderOptions(lights=scene.lights, background=learned * 1.0)
+    render(scene.surface, scene.camera, outputs="alpha", options=options)
     textured = Material(scene.colour, texture=torch.ones(2, 2, 3, dtype=torch.float64))
     surface = Surface(scene.vertices, scenes.ROUND_FACES, textured, uv=scene.vertices[:, :2])
-    render_surfaces(surface, scene.camera, lights=scene.lights)
+    render(surface, scene.camera, outputs=("rgb", "alpha"), options=scenes.on_black(lights=scene.lights))
     assert not draw._VIEWS
 
 
@@ -176,10 +182,10 @@ def test_vertices_and_images_are_not_held() -> None:
     scene = Scene()
     scene.draw()
     scene.vertices = scene.vertices.clone().requires_grad_()
-    image = scene.draw()
-    image.sum().backward()
-    seen = weakref.ref(scene.vertices), weakref.ref(image)
-    del image
+    drawn = scene.draw()
+    drawn.sum().backward()
+    seen = weakref.ref(scene.vertices), weakref.ref(drawn)
+    del drawn
     scene.vertices = scene.vertices.detach().clone()
     gc.collect()
     assert [one() for one in seen] == [None, None]
@@ -187,8 +193,9 @@ def test_vertices_and_images_are_not_held() -> None:
 
 def test_ids_that_are_used_again_mean_other_objects() -> None:
     scene = Scene()
+    t = scene.camera.t
     for k in range(2 * REMEMBERED):  # each one takes the place of the last in memory, unless that is held
-        scene.camera = replace(scene.camera, t=scene.camera.t * (1.0 + 0.001 * k))
+        scene.camera = replace(scene.camera, t=t * (1.0 + 0.001 * k))
         assert torch.equal(scene.draw(), scene.draw_anew())
 
 

@@ -95,18 +95,18 @@ def middle(surface: Surface, count: int) -> Tensor:
 def test_bodies_are_where_kinematics_puts_them():
     model = swinging()
     q = torch.tensor([[0.3, -0.5], [1.0, 0.2], [0.0, 0.0]], dtype=F64)
-    upper, lower = kn.surfaces_of(model, q, dtype=F64)
+    upper, lower = kn.surfaces_of(model, kn.State(q=q), dtype=F64)
     assert (upper.name, lower.name) == ("arm/upper", "arm/lower")
     poses = kn.forward_kinematics(model, q)
     tip = poses.position + (poses.rotation @ torch.tensor([0.0, 0.0, -1.0], dtype=F64))
     ball = len(triangles_of("sphere").basis)
     assert torch.allclose(middle(upper, ball), tip[:, 0]) and torch.allclose(middle(lower, ball), tip[:, 1])
-    assert kn.surfaces_of(model, q)[0].vertices.dtype == torch.float32
+    assert kn.surfaces_of(model, kn.State(q=q))[0].vertices.dtype == torch.float32
 
 
 def test_triangles_are_made_once():
     model = swinging()
-    one, two = (kn.surfaces_of(model, torch.full((2,), angle, dtype=F64)) for angle in (0.1, 0.2))
+    one, two = (kn.surfaces_of(model, kn.State(q=torch.full((2,), angle, dtype=F64))) for angle in (0.1, 0.2))
     assert all(a.faces is b.faces and a.points is b.points for a, b in zip(one, two, strict=True))
 
 
@@ -115,10 +115,11 @@ def test_frames_by_steps_and_by_time():
     path = kn.simulate(model, kn.State(torch.ones(4, 2, dtype=F64)), steps=100, dt=2e-3)
     (upper, _) = kn.surfaces_of(path, every=30, dtype=F64)
     assert upper.vertices.shape[:2] == (4, 4)
-    expected = kn.surfaces_of(model, path.q[:, [0, 30, 60, 90]], dtype=F64)[0]
+    expected = kn.surfaces_of(model, path.states[:, [0, 30, 60, 90]], dtype=F64)[0]
     assert torch.equal(upper.vertices, expected.vertices)
     by_time = kn.surfaces_of(path, fps=15, dtype=F64)[0]  # 0, 33.3, 66.7, 100 steps
-    assert torch.equal(by_time.vertices, kn.surfaces_of(model, path.q[:, [0, 33, 67, 100]], dtype=F64)[0].vertices)
+    expected = kn.surfaces_of(model, path.states[:, [0, 33, 67, 100]], dtype=F64)[0]
+    assert torch.equal(by_time.vertices, expected.vertices)
     assert kn.surfaces_of(path)[0].vertices.shape[:2] == (4, 101)
     for wrong, what in (({"every": 0}, "every"), ({"fps": 1000.0}, "fps"), ({"every": 2, "fps": 2.0}, "one of them")):
         with pytest.raises(InputError, match=what):
@@ -133,12 +134,12 @@ def test_a_trajectory_without_its_model_or_states_is_refused(tmp_path: Path):
     loaded = kn.load(tmp_path / "path")
     with pytest.raises(InputError, match="does not know its model"):
         kn.surfaces_of(loaded)
-    assert torch.equal(kn.surfaces_of(loaded, model=model)[0].vertices, kn.surfaces_of(path)[0].vertices)
+    assert torch.equal(kn.surfaces_of(model, loaded.states)[0].vertices, kn.surfaces_of(path)[0].vertices)
     short = kn.simulate(model, steps=10, dt=2e-3, options=kn.RunOptions(checkpoint=5))
     with pytest.raises(InputError, match="only its end"):
         kn.surfaces_of(short)
     with pytest.raises(InputError, match="its own states"):
-        kn.surfaces_of(path, q=path.q)
+        kn.surfaces_of(path, path.end)
     with pytest.raises(InputError, match="no time"):
         kn.surfaces_of(model, every=3)
 
@@ -228,7 +229,7 @@ def test_a_plane_on_a_body_moves_with_it():
     scene = kn.Scene()
     scene.add_robot(Robot("lift", (lift,)))
     model = kn.compile(scene)
-    (plane,) = kn.surfaces_of(model, torch.tensor([0.5], dtype=F64), dtype=F64)
+    (plane,) = kn.surfaces_of(model, kn.State(q=torch.tensor([0.5], dtype=F64)), dtype=F64)
     assert (plane.vertices[:, 2] == 1.5).all()
 
 
@@ -254,7 +255,7 @@ def test_solids_cloth_and_particles():
     ends = dust.vertices.reshape(2, -1, 3)
     assert torch.allclose(ends.mean(1), x[model.matter.particles("dust")])
     assert torch.allclose((ends[0] - ends[0].mean(0)).norm(dim=-1), torch.tensor(0.05, dtype=F64))
-    many = kn.surfaces_of(model, x=x.expand(5, 3, -1, -1))
+    many = kn.surfaces_of(model, kn.State(x=x.expand(5, 3, -1, -1)))
     assert many[2].vertices.shape == (5, 3, len(cube.vertices), 3) and many[0].vertices.ndim == 2
 
 
@@ -263,7 +264,8 @@ def test_attached_vertices_are_drawn_where_their_body_is():
     x, _ = model.initial_state().x, model.initial_state().xd
     q = torch.tensor([0.4, 0.0], dtype=F64)
     before, after = (
-        {s.name: s for s in kn.surfaces_of(model, angle, x, dtype=F64)}["flag"].vertices for angle in (0 * q, q)
+        {s.name: s for s in kn.surfaces_of(model, kn.State(q=angle, x=x), dtype=F64)}["flag"].vertices
+        for angle in (0 * q, q)
     )
     where = model.matter.particles("flag").start
     poses = kn.forward_kinematics(model, q)
@@ -303,7 +305,7 @@ def test_smoke_stands_upright():
     box = kn.SmokeBox((4, 6), 2.0)
     density = torch.zeros(1, 4, 6)
     density[0, 3, 1] = 1.0  # on the right, second row from below
-    path = kn.simulate_smoke(box, density, steps=3, dt=1e-3, progress=False)
+    path = kn.simulate_smoke(box, density, steps=3, dt=1e-3)
     (quad,) = kn.surfaces_of(path, every=2)
     assert quad.vertices.amax(0).tolist() == [2.0, 0.0, 3.0]
     texture = quad.material.texture
@@ -315,9 +317,9 @@ def test_smoke_stands_upright():
 def test_wrong_shapes_are_refused():
     model = soft()
     with pytest.raises(InputError, match="q has the wrong shape"):
-        kn.surfaces_of(model, torch.zeros(3, dtype=F64))
+        kn.surfaces_of(model, kn.State(q=torch.zeros(3, dtype=F64)))
     with pytest.raises(InputError, match="x has the wrong shape"):
-        kn.surfaces_of(model, x=torch.zeros(3, 3, dtype=F64))
+        kn.surfaces_of(model, kn.State(x=torch.zeros(3, 3, dtype=F64)))
 
 
 def test_colours_and_textures_are_tensors_of_values():

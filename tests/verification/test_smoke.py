@@ -29,7 +29,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 def projected(box: kn.SmokeBox, velocity: Tensor) -> Tensor:
     """What the kernels make of a velocity: smoke at rest, pushed for a step."""
     density = torch.zeros(1, *box.cells, dtype=velocity.dtype)
-    return kn.simulate_smoke(box, density, force=velocity[None], steps=1, dt=1.0, progress=False).velocity_end
+    return kn.simulate_smoke(box, density, force=velocity[None], steps=1, dt=1.0).velocity_end
 
 
 def left(box: kn.SmokeBox, velocity: Tensor) -> float:
@@ -75,7 +75,7 @@ def test_divergence_after_each_step(periodic: bool, dtype: torch.dtype):
     box = kn.SmokeBox((110, 97), 1.1, periodic)
     start, force = noise(2, 110, 97).to(dtype), noise(10, 2, 110, 97).to(dtype)
     density = torch.zeros(1, 110, 97, dtype=dtype)
-    run = kn.simulate_smoke(box, density, start, force=force, steps=10, dt=0.01, progress=False)
+    run = kn.simulate_smoke(box, density, start, force=force, steps=10, dt=0.01)
     assert left(box, start) > 0.1
     assert max(left(box, v) for v in run.velocity) <= LEFT[dtype]
 
@@ -84,7 +84,7 @@ def test_smoke_of_one_density_stays_at_rest():
     """Buoyancy that is the same everywhere is held by the pressure."""
     box = BOXES["closed"]
     density = torch.ones(1, *box.cells, dtype=torch.float64)
-    run = kn.simulate_smoke(box, density, buoyancy=torch.tensor([9.81]).double(), steps=50, dt=0.02, progress=False)
+    run = kn.simulate_smoke(box, density, buoyancy=torch.tensor([9.81]).double(), steps=50, dt=0.02)
     # 50 steps of 0.2 m/s, each held to rounding.
     assert float(run.velocity_end.abs().max()) <= 1e-13 and torch.equal(run.density_end, density)
 
@@ -93,7 +93,7 @@ def test_light_smoke_rises():
     box = kn.SmokeBox((32, 32))
     x, y = box.centres()
     blob = torch.exp(-((x - 0.5) ** 2 + (y - 0.3) ** 2) / 0.01)
-    run = kn.simulate_smoke(box, blob[None], buoyancy=torch.tensor([5.0]).double(), steps=40, dt=0.02, progress=False)
+    run = kn.simulate_smoke(box, blob[None], buoyancy=torch.tensor([5.0]).double(), steps=40, dt=0.02)
     heights = (run.density[:, 0] * y).sum((1, 2)) / run.density[:, 0].sum((1, 2))
     assert float(heights[-1] - heights[0]) > 0.1
     mirrored = run.density_end[0].flip(0)
@@ -108,7 +108,7 @@ def test_whole_cells_are_crossed_exactly():
     box = kn.SmokeBox((16, 12), 1.6, periodic=True)
     density = noise(1, 16, 12)
     velocity = torch.tensor([2.0, -1.0]).double()[:, None, None].expand(2, 16, 12)
-    run = kn.simulate_smoke(box, density, velocity, steps=5, dt=box.cell, progress=False)
+    run = kn.simulate_smoke(box, density, velocity, steps=5, dt=box.cell)
     assert float((run.density_end - density.roll((10, -5), (1, 2))).abs().max()) <= 1e-13
 
 
@@ -128,7 +128,7 @@ def test_a_blob_is_carried_with_an_error_of_first_order(conserve: bool):
         velocity = torch.zeros(2, *box.cells, dtype=torch.float64)
         velocity[0] = 1.0
         run = kn.simulate_smoke(
-            box, blob, velocity, steps=2 * n, dt=0.5 / n, conserve=conserve, checkpoint=2 * n, progress=False
+            box, blob, velocity, steps=2 * n, dt=0.5 / n, conserve=conserve, options=kn.RunOptions(checkpoint=2 * n)
         )
         errors.append(float((run.density_end - blob).abs().mean()))
         variances = [float((d[0] * (x - 0.5) ** 2).sum() / d[0].sum()) for d in (blob, run.density_end)]
@@ -146,7 +146,7 @@ def test_taylor_green_vortices_stand():
         start = stream(box, vortices)
         assert left(box, start) <= 1e-13
         density = torch.zeros(1, n, n, dtype=torch.float64)
-        run = kn.simulate_smoke(box, density, start, steps=n, dt=0.5 / n, checkpoint=n, progress=False)
+        run = kn.simulate_smoke(box, density, start, steps=n, dt=0.5 / n, options=kn.RunOptions(checkpoint=n))
         end = run.velocity_end
         losses.append(1.0 - float(end.square().sum() / start.square().sum()))
         # What is left has the shape of the start: the part of it that has not is a few per cent at most.
@@ -166,9 +166,7 @@ def stirred(conserve: bool, kind: str = "closed", n: int = 64, constant: bool = 
     density = torch.exp(-((x - 0.4) ** 2 + (y - 0.35) ** 2) / 0.01)
     density = torch.ones_like(x) if constant else density
     steps = 100 * n // 64
-    run = kn.simulate_smoke(
-        box, density[None], stream(box, vortices), steps=steps, dt=0.5 / n, conserve=conserve, progress=False
-    )
+    run = kn.simulate_smoke(box, density[None], stream(box, vortices), steps=steps, dt=0.5 / n, conserve=conserve)
     return density, run.density_end[0]
 
 
@@ -224,13 +222,14 @@ def test_cells_that_lose_more_than_they_have_are_reported():
     box = kn.SmokeBox((32, 32))
     start, density = stream(box, vortices), torch.ones(1, 32, 32, dtype=torch.float64)
     for checkpoint in (1, 4):
+        options = kn.RunOptions(checkpoint=checkpoint)
         with pytest.warns(kn.StabilityWarning, match="would hold") as seen:
-            kn.simulate_smoke(box, density, start, steps=4, dt=0.1, conserve=True, checkpoint=checkpoint)
+            kn.simulate_smoke(box, density, start, steps=4, dt=0.1, conserve=True, options=options)
         named = float(str(seen[0].message).split(", ")[1].split(" s would")[0])
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            kn.simulate_smoke(box, density, start, steps=4, dt=0.99 * named, conserve=True, checkpoint=checkpoint)
-            kn.simulate_smoke(box, density, start, steps=4, dt=0.1, checkpoint=checkpoint)
+            kn.simulate_smoke(box, density, start, steps=4, dt=0.99 * named, conserve=True, options=options)
+            kn.simulate_smoke(box, density, start, steps=4, dt=0.1, options=options)
 
 
 def test_smoke_that_is_not_finite_is_reported():
@@ -238,7 +237,7 @@ def test_smoke_that_is_not_finite_is_reported():
     box, density = kn.SmokeBox((8, 6)), torch.ones(2, 1, 8, 6)
     force = noise(2, 1, 2, 8, 6).float().expand(2, 3, 2, 8, 6).clone()
     force[1] *= 1e38
-    run = kn.simulate_smoke(box, density, force=force, steps=3, dt=100.0, on_failure="status", progress=False)
+    run = kn.simulate_smoke(box, density, force=force, steps=3, dt=100.0, options=kn.RunOptions(on_failure="status"))
     assert run.status.tolist()[0] == -1 and run.status.tolist()[1] >= 0
     with pytest.raises(kn.SimulationError):
-        kn.simulate_smoke(box, density, force=force, steps=3, dt=100.0, progress=False)
+        kn.simulate_smoke(box, density, force=force, steps=3, dt=100.0)

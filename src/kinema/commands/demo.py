@@ -19,7 +19,8 @@ from kinema.errors import SimulationError
 from kinema.lang.autograd.rollout import Rollout, rollout
 from kinema.model.tetmesh import tet_mesh
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import render_surfaces
+from kinema.rendering.options import RenderOptions
+from kinema.rendering.render import render
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Material, Surface
 from kinema.scene.shapes.block import block, surface
@@ -277,9 +278,8 @@ def _view(drop: Drop, x: np.ndarray, colour: tuple[float, float, float]) -> np.n
     material = Material(colour_of, lit=False)
     shown = Surface(torch.tensor(corners.reshape(-1, 3), dtype=torch.float32), faces, material)
     camera = Camera.look_at(EYE, CENTRE, fov=VIEW, size=SIZE)
-    image = render_surfaces(
-        shown, camera, background=SKY, sigma=SHARP, soft=Soft(1e-5, 0.5, 5.0), supersample=2, outputs=("rgb",)
-    )["rgb"]
+    options = RenderOptions(background=SKY, sigma=SHARP, soft=Soft(1e-5, 0.5, 5.0), supersample=2)
+    image = render(shown, camera, options=options)
     return np.clip(image.numpy(), 0.0, 1.0) ** (1 / 1.6)
 
 

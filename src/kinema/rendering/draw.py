@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -11,115 +12,104 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError
+from kinema.errors import EmptyImageWarning
 from kinema.lang.autograd.inputs import Form, Inputs
 from kinema.lang.autograd.rollout import failure, run, workers_of
 from kinema.lang.runtime.memory_layout import keep_in
 from kinema.rendering.camera import Camera
 from kinema.rendering.face_points import Look
 from kinema.rendering.image_program import Shape
+from kinema.rendering.options import RenderOptions
 from kinema.rendering.rasteriser import row_length
-from kinema.rendering.softras import SOFT_ROOM, Soft
+from kinema.rendering.softras import SOFT_ROOM
 from kinema.rendering.surface import Lights, Material, Surface
 from kinema.rendering.topology import Topology, topology_of
 
-SIGMA = 1.0 / 7000.0  # [Chen et al. 2019], squared width of soft outlines on the screen
 OUTPUTS = ("rgb", "alpha", "depth", "face", "normal")
 FIRST_ROOM = (64, 64, 512, 16, 64)  # see Shape
-DEFAULT_LIGHTS = Lights()
+SOFT_SPARE = 8  # how much longer the list of pixels of soft faces is than there are any, see touched.cpp
 
-
-def render_surfaces(
-    surfaces: Surface | Sequence[Surface],
-    camera: Camera,
-    *,
-    lights: Lights | None = None,
-    background: Tensor | Sequence[float] = (0.0, 0.0, 0.0),
-    sigma: Tensor | float = SIGMA,
-    edges: bool = True,
-    perspective: bool = True,
-    soft: Soft | None = None,
-    supersample: int = 1,
-    outputs: Sequence[str] = ("rgb", "alpha"),
-    threads: int | None = None,
-) -> dict[str, Tensor]:
-    """Draw surfaces with sharp insides and soft outlines, see `dibr`, or soft all over, see `softras`.
-
-    Args:
-        surfaces: What is drawn. Batch dimensions of all tensors are broadcast to one batch of images.
-        camera: Where it is seen from.
-        lights: The light on it.
-        background: Linear RGB behind it, shape (*batch, 3).
-        sigma: Squared width of soft outlines on the screen.
-        edges: Whether outlines fade over what is behind them, too.
-        perspective: Attributes are interpolated in space; otherwise linearly on the screen.
-        soft: Draw faces that are soft all over, with this softness of occlusion, and sigma for that of edges; `edges`
-            and `perspective` are not asked, outputs are "rgb" and "alpha".
-        supersample: Each pixel is the mean of so many pixels across and down; for "rgb" and "alpha" only.
-        outputs: What to return: "rgb" (*batch, height, width, 3), "alpha" (coverage), "depth" ([m], 0 where nothing
-            is), "face" (index among all faces, -1 where none is, int32) (*batch, height, width), "normal" (unit, in
-            the world, 0 where nothing is; *batch, height, width, 3).
-        threads: Worker threads, which share the images of a batch; all CPUs by default. No effect on any bit.
-
-    Returns:
-        The outputs by name.
-
-    Gradients:
-        Exact for the faces and edges that each pixel chose, with respect to all tensors of surfaces, camera, lights,
-        background and sigma; that of R for turns of the camera (R is taken to be a rotation). Not seen by it: coverage
-        jumps by 1e-4 where a face comes within sqrt(CUT sigma) of a pixel, colours jump where the nearest face of an
-        uncovered pixel changes, and beside a corner of an outline in front of a covered pixel, where the line of its
-        second edge passes the pixel and the corner counts twice. Creases between two faces that are seen stay sharp.
-        With edges=False, outlines in front of other faces are missing: there the colour of a pixel jumps when an
-        outline passes it, and no vertex or camera feels that; the outlines before the background are as ever.
-
-    Raises:
-        InputError: Faces, outputs, shapes or widths make no sense.
-    """
-    names = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-    options = _checked(names, supersample, soft is not None), supersample, soft is not None, edges, perspective
-    lights = DEFAULT_LIGHTS if lights is None else lights
-    return draw(surfaces, camera, lights, background, sigma, soft, options, threads)
-
-
-Options = tuple[tuple[str, ...], int, bool, bool, bool]  # outputs, supersample, whether it is soft, edges, perspective
+Style = tuple[tuple[str, ...], int, bool, bool, bool]  # outputs, supersample, whether it is soft, edges, perspective
 
 
 def draw(
-    surfaces: Surface | Sequence[Surface],
-    camera: Camera,
-    lights: Lights,
-    background: Tensor | Sequence[float],
-    sigma: Tensor | float,
-    soft: Soft | None,
-    options: Options,
-    threads: int | None,
+    surfaces: Sequence[Surface], camera: Camera, outputs: tuple[str, ...], options: RenderOptions
 ) -> dict[str, Tensor]:
-    """`render_surfaces`, with one output more: "weights", perspective-correct barycentric coordinates."""
-    surfaces = (surfaces,) if isinstance(surfaces, Surface) else tuple(surfaces)
-    if not surfaces:
-        raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
+    """Images of surfaces by name of an output.
+
+    Args:
+        surfaces: At least one. Batch dimensions of all tensors are broadcast to one batch of images.
+        camera: Where they are seen from.
+        outputs: Some of OUTPUTS, each once, see `render`, and "weights": perspective-correct barycentric coordinates.
+        options: How they are drawn.
+
+    Gradients:
+        See `render`.
+
+    Warns:
+        EmptyImageWarning: No image has anything in it; seen as a warning of what the caller's caller did.
+    """
+    lights, soft, background, sigma = options.lights, options.soft, options.background, options.sigma
+    style = outputs, options.supersample, soft is not None, options.edges, options.perspective
     same: Any = None
     view: View | None = None
     try:
-        same = (id(camera), id(lights), id(soft), background, sigma, options, *map(_identity, surfaces))
+        same = (id(camera), id(lights), id(soft), background, sigma, style, *map(_identity, surfaces))
         view = _VIEWS.get(same)
     except (TypeError, RuntimeError):  # numbers in a list; tensors of the inference mode
         same = None
-    image = None if view is None else view.draw(surfaces, threads)
-    if image is not None:
-        return image
-    drawing = _drawing_of(surfaces, camera, lights, options)
-    parameters = _parameters(drawing.look, surfaces, camera, lights, background, sigma, soft)
-    dtype = surfaces[0].vertices.dtype
-    if {*map(_dtype, parameters.values())} != {dtype}:
-        return drawing.draw({name: tensor.to(dtype) for name, tensor in parameters.items()}, threads)
-    image = drawing.draw(parameters, threads)
-    found_by = camera, lights, soft, background, sigma
-    if same is not None and _lasts(parameters, found_by, [s.material for s in surfaces]):
-        _VIEWS.pop(same, None)
-        keep_in(_VIEWS, same, lambda: View(drawing, parameters, surfaces, found_by))
-    return image
+    image = None if view is None else view.draw(surfaces, options.threads)
+    if image is None:
+        drawing = _drawing_of(surfaces, camera, lights, style)
+        parameters = _parameters(drawing.look, surfaces, camera, options)
+        dtype = surfaces[0].vertices.dtype
+        if {*map(_dtype, parameters.values())} != {dtype}:
+            image = drawing.draw({name: tensor.to(dtype) for name, tensor in parameters.items()}, options.threads)
+        else:
+            image = drawing.draw(parameters, options.threads)
+            found_by = camera, lights, soft, background, sigma
+            if same is not None and _lasts(parameters, found_by, [s.material for s in surfaces]):
+                _VIEWS.pop(same, None)
+                keep_in(_VIEWS, same, lambda: View(drawing, parameters, surfaces, found_by))
+    if not image.is_covered and _is_empty(image.outputs):
+        warnings.warn(_why_empty(surfaces, camera), EmptyImageWarning, stacklevel=3)
+    return image.outputs
+
+
+class Image(NamedTuple):
+    """What was drawn by name of an output, and whether faces cover any pixel of any image of the batch."""
+
+    outputs: dict[str, Tensor]
+    is_covered: bool
+
+
+def _is_empty(outputs: dict[str, Tensor]) -> bool:
+    """Whether images without a covered pixel have no soft outlines, either."""
+    if "alpha" in outputs:
+        return not bool(outputs["alpha"].any())
+    if "rgb" in outputs:
+        return bool((outputs["rgb"] == outputs["rgb"][..., :1, :1, :]).all())
+    return True
+
+
+def _why_empty(surfaces: Sequence[Surface], camera: Camera) -> str:
+    """What is wrong with a camera that sees nothing; a text that is the same for the next image."""
+    with torch.no_grad():
+        seen = [camera.project(s.vertices.to(camera.R.dtype)).reshape(-1, 3) for s in surfaces]
+    u, v, z = torch.cat(seen).unbind(-1)
+    hidden = z < camera.near
+    sides = (u < 0, u > camera.width, v < 0, v > camera.height)
+    fix = "point the camera at it, as Camera.look_at and Camera.around do"
+    if bool(hidden.all()):
+        why = "all of it is behind the camera, or nearer than its near"
+    elif bool((z > camera.far).all()):
+        why, fix = "all of it is beyond the camera's far", "Camera.look_at(..., far=...)"
+    elif any(bool((side | hidden).all()) for side in sides):
+        why = "all of it is beside the camera's view"
+    else:
+        why = "it is beside the view, too small, shows its back, or is cut by the camera's near or far"
+        fix = "another camera, or Surface(two_sided=True) for backs"
+    return f"nothing is seen in the image: {why}. The image is the background, gradients are zero. Fix: {fix}"
 
 
 class View:
@@ -143,7 +133,7 @@ class View:
         made = "colours" in parameters and parameters["colours"] is not surfaces[0].material.colour
         self._colours = list(parameters).index("colours") if made else None
 
-    def draw(self, surfaces: Sequence[Surface], threads: int | None) -> dict[str, Tensor] | None:
+    def draw(self, surfaces: Sequence[Surface], threads: int | None) -> Image | None:
         """An image; None if tensors do not look as before, so that it cannot be known whether all else still holds."""
         values = [_joined([s.vertices for s in surfaces], surfaces[0].vertices.dtype), *self._others]
         if self._colours is not None:
@@ -177,13 +167,13 @@ def _lasts(parameters: dict[str, Tensor], view: Sequence[Any], materials: Sequen
     return {*map(type, numbers)} <= _NUMBERS and all(m.texture is None for m in materials)
 
 
-def _drawing_of(surfaces: Sequence[Surface], camera: Camera, lights: Lights, options: Options) -> Drawing:
+def _drawing_of(surfaces: Sequence[Surface], camera: Camera, lights: Lights, style: Style) -> Drawing:
     topology = topology_of(surfaces)
     key = (
         tuple(map(_kind_of, surfaces)),
         (camera.width, camera.height, camera.near, camera.far),
         (lights.directions.shape[-2], lights.points.shape[-2]),
-        options,
+        style,
     )
     found: Drawing | None = topology.drawings.get(key)
     if found is None:
@@ -233,7 +223,7 @@ class Drawing:
         kinds: Of the surfaces.
         view: Width and height of the image [pixels], near and far [m].
         lights: Numbers of directional lights and of point lights.
-        options: What is drawn, and how.
+        style: What is drawn, and how.
     """
 
     def __init__(
@@ -242,10 +232,10 @@ class Drawing:
         kinds: tuple[Kind, ...],
         view: tuple[int, int, float, float],
         lights: tuple[int, int],
-        options: Options,
+        style: Style,
     ) -> None:
         width, height, near, far = view
-        self.outputs, supersample, soft, edges, perspective = options
+        self.outputs, supersample, soft, edges, perspective = style
         self.look = _look(kinds, lights, edges and not soft, perspective or soft, self.outputs)
         textures = [kind.texture if self.look.colours else None for kind in kinds]
         shape = Shape(
@@ -263,25 +253,24 @@ class Drawing:
         )
         self._topology, self._shape = topology, shape
         self._size = width, height, supersample, soft  # what room depends on
+        self._spare = SOFT_SPARE if soft else 0  # room that a list of no pixels needs
         self._columns = None if row_length(width) == width else width
         self._ready: Ready | None = None
 
-    def draw(self, parameters: dict[str, Tensor], threads: int | None) -> dict[str, Tensor]:
+    def draw(self, parameters: dict[str, Tensor], threads: int | None) -> Image:
         """Run the program, with as much room in its lists as it turns out to need."""
         if self._ready is None:
             room = self._topology.room.get(self._size, self._shape.room)
             self._ready = self._prepare(room, tuple(parameters))
         return self._draw(self._ready, list(parameters.values()), None, threads)
 
-    def draw_again(self, values: Sequence[Tensor], threads: int | None) -> dict[str, Tensor] | None:
+    def draw_again(self, values: Sequence[Tensor], threads: int | None) -> Image | None:
         """The same for parameters in their order; None if they do not look like the last ones."""
         ready = self._ready
         form = None if ready is None else ready.inputs.last_form(values)
         return None if ready is None or form is None else self._draw(ready, values, form, threads)
 
-    def _draw(
-        self, ready: Ready, values: Sequence[Tensor], form: Form | None, threads: int | None
-    ) -> dict[str, Tensor]:
+    def _draw(self, ready: Ready, values: Sequence[Tensor], form: Form | None, threads: int | None) -> Image:
         workers = workers_of(threads)
         while True:
             form, outs, status, failed, counts, _, _ = run(ready.inputs, values, workers, form=form)
@@ -297,7 +286,7 @@ class Drawing:
             form = None
         if self._columns is not None:
             outs = [out.narrow(len(form.batch) + 1, 0, self._columns) for out in outs]
-        return dict(zip(self.outputs, outs, strict=True))
+        return Image(dict(zip(self.outputs, outs, strict=True)), needed[0] > self._spare)
 
     def _prepare(self, room: tuple[int, ...], names: tuple[str, ...]) -> Ready:
         self._topology.room[self._size] = room
@@ -306,24 +295,6 @@ class Drawing:
         width, height = self._shape.size
         shapes = {name: (height, row_length(width), *program.buffers[name].shape[1:]) for name in outputs}
         return Ready(room, names, Inputs(program, 1, tuple(outputs), ((), names, ()), shapes, "needed"))
-
-
-@lru_cache(typed=True)
-def _checked(outputs: tuple[str, ...], supersample: int, soft: bool) -> tuple[str, ...]:
-    """The outputs, each once, if they make sense."""
-    unknown = [n for n in outputs if n not in OUTPUTS]
-    if unknown or not outputs:
-        raise InputError("unknown outputs", got=", ".join(unknown) or "none", expected=", ".join(OUTPUTS))
-    if not isinstance(supersample, int) or supersample < 1:
-        raise InputError("supersample is a number of pixels", got=supersample, expected="1, 2, 3, ...")
-    sharp = [n for n in outputs if n not in ("rgb", "alpha")]
-    if sharp and soft:
-        fix = "draw these without soft"
-        raise InputError("a soft image has no foreground", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
-    if sharp and supersample > 1:
-        fix = "draw these without supersample"
-        raise InputError("means over pixels make no sense", got=", ".join(sharp), expected="rgb, alpha", fix=fix)
-    return tuple(dict.fromkeys(outputs))
 
 
 def _quantifier(flags: Sequence[bool]) -> str:
@@ -359,26 +330,17 @@ def _of_vertices(material: Material, vertices: int) -> bool:
     return material.colour.ndim > 1 and material.colour.shape[-2] == vertices
 
 
-def _parameters(
-    look: Look,
-    surfaces: Sequence[Surface],
-    camera: Camera,
-    lights: Lights,
-    background: Tensor | Sequence[float],
-    sigma: Tensor | float,
-    soft: Soft | None,
-) -> dict[str, Tensor]:
+def _parameters(look: Look, surfaces: Sequence[Surface], camera: Camera, options: RenderOptions) -> dict[str, Tensor]:
     """The parameters of the program, in its order: any other would cost a little more."""
     materials, dtype = [s.material for s in surfaces], surfaces[0].vertices.dtype
-    if not isinstance(sigma, Tensor) and not sigma > 0.0:
-        raise InputError("sigma of outlines is not positive", got=sigma, expected="> 0", fix="1e-7 for sharp ones")
+    lights, soft = options.lights, options.soft
     given = {
         "vertices": _joined([s.vertices for s in surfaces], dtype),
         "R": camera.R,
         "t": camera.t,
         "focal": camera.focal,
         "centre": camera.centre,
-        "sigma": _number(sigma, dtype),
+        "sigma": _number(options.sigma, dtype),
     }
     if look.textured != "none":
         uv = [s.vertices.new_zeros(s.vertices.shape[-2], 2) if s.uv is None else s.uv for s in surfaces]
@@ -401,7 +363,7 @@ def _parameters(
     if look.points:
         given["points"], given["point_colours"] = lights.points, lights.point_colours
     if look.colours:
-        given["background"] = _colour(background, dtype)
+        given["background"] = _colour(options.background, dtype)
         if soft is not None:
             given["gamma"] = _number(soft.gamma, dtype)
             given["soft_near"], given["soft_far"] = _number(soft.near, dtype), _number(soft.far, dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.model.model import Model
+from kinema.model.state import State
 from kinema.model.visuals import WORLD_BODY, palette
 from kinema.rendering.ground import GroundPlan, plan_ground
 from kinema.rendering.surface import Material, Surface
@@ -26,8 +28,6 @@ from kinema.simulation.robot_dynamics import BodyPoses, forward_kinematics
 
 SHINE = 0.06  # of things that have no material given
 PARTICLE = 0.02  # radius of particles without a skin, as a share of the extent of all of them
-
-Params = Mapping[str, Tensor]
 
 
 @dataclass(eq=False)
@@ -82,10 +82,9 @@ _PLANS: WeakKeyDictionary[Model, _Plan] = WeakKeyDictionary()
 
 def model_surfaces(
     model: Model,
-    q: Tensor | None = None,
-    x: Tensor | None = None,
+    state: State | None = None,
     *,
-    params: Params | None = None,
+    params: Mapping[str, Any] | None = None,
     materials: Mapping[str, Material] | None = None,
     ground: bool | float = True,
     dtype: torch.dtype = torch.float32,
@@ -94,7 +93,7 @@ def model_surfaces(
     plan = _PLANS.get(model)
     if plan is None:
         plan = _PLANS[model] = _plan(model)
-    q, x = _state(model, q, x)
+    q, x = _coordinates(model, state)
     _check_materials(plan, materials or {})
     poses = None
     if model.nv and (plan.parts or plan.planes or len(plan.pin_body)):
@@ -122,11 +121,14 @@ def model_surfaces(
     return made
 
 
-def _state(model: Model, q: Tensor | None, x: Tensor | None) -> tuple[Tensor, Tensor]:
-    placed = model.initial_state()
-    none = torch.zeros(0, 3, dtype=model.dtype)
-    q = (placed.q if model.nv else none[:, 0]) if q is None else q
-    x = (placed.x if len(model.matter) else none) if x is None else x
+def _coordinates(model: Model, state: State | None) -> tuple[Tensor, Tensor]:
+    """Coordinates of joints and positions of particles, as placed where they are not given."""
+    if state is not None and not isinstance(state, State):
+        fix = "kinema.State(q=..., x=...)" if isinstance(state, Tensor) else "model.initial_state()"
+        raise InputError("this is no state", got=type(state).__name__, expected="a State", fix=fix)
+    nothing = {"q": torch.zeros(0, dtype=model.dtype), "x": torch.zeros(0, 3, dtype=model.dtype)}
+    found = nothing | model.initial_state().tensors | (state.tensors if state is not None else {})
+    q, x = found["q"], found["x"]
     model.check_tensor("q", q, model.nq)
     if x.shape[-2:] != (len(model.matter), 3):
         expected = f"(*batch, {len(model.matter)}, 3)"

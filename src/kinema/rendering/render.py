@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -10,32 +11,32 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.model.model import Model
+from kinema.model.state import AXES, State
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import OUTPUTS, render_surfaces
-from kinema.rendering.geometry import Params, model_surfaces
+from kinema.rendering.draw import OUTPUTS, draw
+from kinema.rendering.geometry import model_surfaces
 from kinema.rendering.ground import shadows_of
+from kinema.rendering.options import DEFAULT, RenderOptions
 from kinema.rendering.smoke import smoke_surface
-from kinema.rendering.softras import Soft
-from kinema.rendering.surface import Lights, Material, Surface
+from kinema.rendering.surface import Material, Surface
 from kinema.scene.description import Mesh
 from kinema.simulation.smoke import SmokeTrajectory
 from kinema.simulation.trajectory import Trajectory
 
-MODES = ("dibr", "soft")
 WITH_ALPHA = "rgba"
+MEANS = ("rgb", "alpha")  # outputs of soft images, and of images whose pixels are means
+SHOWN = ("q", "x")  # parts of a state that are seen
 
 Drawn = Surface | Sequence[Surface] | Model | Trajectory | SmokeTrajectory
 
 
 def surfaces_of(
     what: Model | Trajectory | SmokeTrajectory,
-    q: Tensor | None = None,
-    x: Tensor | None = None,
+    state: State | None = None,
     *,
-    model: Model | None = None,
     every: int | None = None,
     fps: float | None = None,
-    params: Params | None = None,
+    params: Mapping[str, Any] | None = None,
     materials: Mapping[str, Material] | None = None,
     ground: bool | float = True,
     dtype: torch.dtype = torch.float32,
@@ -48,9 +49,7 @@ def surfaces_of(
 
     Args:
         what: A model, a trajectory, or smoke over time.
-        q: Of a model, coordinates, shape (*batch, nq); as placed by default.
-        x: Of a model, positions of particles [m], shape (*batch, particles, 3); as placed by default.
-        model: Of a trajectory that was loaded from a file, its model.
+        state: Of a model, its state, or a batch of them, such as `path.states[::10]`; as placed by default.
         every: Of a trajectory, one image for so many steps; all by default. The first is that of the start.
         fps: Of a trajectory, so many images per second, each of the nearest step, in place of `every`.
         params: Numbers in place of the model's own, as given to `simulate`: offsets and axes of joints, and of shapes
@@ -64,132 +63,141 @@ def surfaces_of(
         (*batch, vertices, 3) of models, (vertices, 3) of what stands still.
 
     Gradients:
-        Exact to q, x, params and smoke.
+        Exact to states, params and smoke.
 
     Raises:
         InputError: The trajectory has no model or keeps only its end, or a name is unknown.
     """
-    options: dict[str, Any] = {"materials": materials, "ground": ground, "dtype": dtype}
     if isinstance(what, Model):
         if every is not None or fps is not None:
             raise InputError("a model has no time", got="every or fps", fix="a trajectory, or leave them out")
-        return model_surfaces(what, q, x, params=params, **options)
-    if q is not None or x is not None:
-        raise InputError("a trajectory has its own states", got="q or x", fix="leave them out")
+        return model_surfaces(what, state, params=params, materials=materials, ground=ground, dtype=dtype)
+    if state is not None:
+        raise InputError("a trajectory has its own states", got="state", fix="leave it out, or draw path.model")
     if isinstance(what, SmokeTrajectory):
         density = what.density
         if density is None:
             density = what.density_end.unsqueeze(-4)
         return [smoke_surface(what.box, _frames(density, -4, what.dt, every, fps), dtype)]
-    owner = what.model if model is None else model
-    if owner is None:
-        raise InputError("the trajectory does not know its model", fix="model=..., that was given to simulate")
+    model = what.model
+    if model is None:
+        fix = "draw the model that was given to simulate: render(model, state=path.states)"
+        raise InputError("the trajectory does not know its model", got="one that was loaded from a file", fix=fix)
     if what.states is None:
-        fix = "simulate with checkpoint=1, or give the model and its state: surfaces_of(model, path.end.q, path.end.x)"
+        fix = "simulate with RunOptions(checkpoint=1), the default, or draw its end: render(path.model, state=path.end)"
         raise InputError("the trajectory keeps only its end", fix=fix)
-    q, x = what.states.q, what.states.x
-    q = None if q is None else _frames(q, -2, what.dt, every, fps)
-    x = None if x is None else _frames(x, -3, what.dt, every, fps)
-    return model_surfaces(owner, q, x, params=owner.over_time(params), **options)
+    seen = {n: t for n, t in what.states.tensors.items() if n in SHOWN}
+    frames = State(**{n: _frames(t, -1 - AXES[n], what.dt, every, fps) for n, t in seen.items()})
+    params = model.over_time(model.as_tensors(params))
+    return model_surfaces(model, frames, params=params, materials=materials, ground=ground, dtype=dtype)
 
 
 def render(
     what: Drawn,
     camera: Camera | None = None,
     *,
-    q: Tensor | None = None,
-    x: Tensor | None = None,
-    model: Model | None = None,
+    state: State | None = None,
     every: int | None = None,
     fps: float | None = None,
-    params: Params | None = None,
-    materials: Mapping[str, Material] | None = None,
-    ground: bool | float = True,
-    shadows: bool = False,
-    lights: Lights | None = None,
-    background: Tensor | Sequence[float] = (1.0, 1.0, 1.0),
-    mode: str = "dibr",
+    params: Mapping[str, Any] | None = None,
     outputs: str | Sequence[str] = "rgb",
-    supersample: int = 1,
     size: tuple[int, int] = (256, 256),
-    dtype: torch.dtype = torch.float32,
-    **options: Any,
+    options: RenderOptions = DEFAULT,
 ) -> Any:
     """Draw surfaces, a model, or a trajectory.
 
     Args:
-        what: One surface or several, a model in the state q and x, a trajectory, or smoke over time.
+        what: One surface or several, a model, a trajectory, or smoke over time. Batch dimensions of all tensors are
+            broadcast to one batch of images.
         camera: Where it is seen from; leading dimensions broadcast with those of what is drawn, time being the last of
-            them. By default one that sees all that moves.
-        q: Of a model, coordinates, shape (*batch, nq); as placed by default.
-        x: Of a model, positions of particles [m], shape (*batch, particles, 3); as placed by default.
-        model: Of a trajectory that was loaded from a file, its model.
-        every: Of a trajectory, one image for so many steps; all by default.
-        fps: Of a trajectory, so many images per second, in place of `every`.
-        params: Numbers in place of the model's own, as given to `simulate`.
-        materials: By "robot/body", "robot", or the name of something soft, in place of its colour.
-        ground: False leaves planes out; a number is the side of their tiles [m].
-        shadows: On the ground, of the first directional light, see `shadows_of`.
-        lights: On all of it.
-        background: Linear RGB, shape (*batch, 3).
-        mode: "dibr": sharp inside, soft outlines, see `dibr`; "soft": all edges are soft, and what is behind shines
-            through, see `softras`.
-        outputs: "rgb", "rgba", "alpha", "depth" [m], "face" or "normal" (in the world), see `render_surfaces`, or
-            several of them.
-        supersample: Each pixel is the mean of so many pixels across and down; for colours and alpha only.
-        size: Width and height [pixels] of the image, if no camera is given.
-        dtype: Of what is drawn from models and trajectories; float64 to check gradients.
-        options: Of `render_surfaces`: sigma, edges, perspective, threads, and for the soft mode soft.
+            them. By default one that sees everything but the ground.
+        state: Of a model, its state, or a batch of them, such as `path.states[::10]`; as placed by default.
+        every: Of a trajectory, one image for so many steps; all by default. The first is that of the start.
+        fps: Of a trajectory, so many images per second, each of the nearest step, in place of `every`.
+        params: Numbers in place of the model's own, as given to `simulate`, see `surfaces_of`.
+        outputs: One of these, or several:
+            "rgb": linear RGB, shape (*batch, height, width, 3);
+            "alpha": coverage, 0 to 1, shape (*batch, height, width);
+            "rgba": both, shape (*batch, height, width, 4);
+            "depth": along the view [m], 0 where nothing is, shape (*batch, height, width);
+            "face": index of the nearest face among all faces, -1 where none is, int32, shape (*batch, height, width);
+            "normal": unit normal in the world, 0 where nothing is, shape (*batch, height, width, 3).
+        size: Width and height of the image [pixels], if no camera is given.
+        options: Materials, ground, shadows, lights, background, softness, supersampling, precision, threads.
 
     Returns:
-        Linear RGB, shape (*batch, height, width, 3), with (*batch, time) in place of batch for trajectories; likewise
-        4 channels for "rgba" and 3 for "normal", and none for the others. For several outputs, a dictionary.
+        The output, or several of them by name. Of a trajectory, the batch is (*batch, time).
 
     Gradients:
-        Exact to all tensors for the faces that each pixel sees, see `render_surfaces`.
+        Exact for the faces and edges that each pixel chose, with respect to states, params and all tensors of surfaces,
+        camera, lights, background and sigma; that of R for turns of the camera (R is taken to be a rotation). Not seen
+        by it: coverage jumps by 1e-4 where a face comes within sqrt(CUT sigma) of a pixel, colours jump where the
+        nearest face of an uncovered pixel changes, and beside a corner of an outline in front of a covered pixel, where
+        the line of its second edge passes the pixel and the corner counts twice. Creases between two faces that are
+        seen stay sharp. With edges=False, outlines in front of other faces are missing: there the colour of a pixel
+        jumps when an outline passes it, and no vertex or camera feels that; the outlines before the background are as
+        ever.
+
+    Warns:
+        EmptyImageWarning: Nothing is seen in any of the images.
 
     Raises:
         InputError: Something is unknown, or does not fit together.
     """
-    if mode not in MODES:
-        raise InputError("there is no such mode", got=repr(mode), expected=", ".join(map(repr, MODES)))
-    wanted = (outputs,) if isinstance(outputs, str) else tuple(outputs)
-    unknown = [name for name in wanted if name not in (*OUTPUTS, WITH_ALPHA)]
-    if unknown or not wanted:
-        raise InputError("there is no such output", got=unknown or "none", expected=", ".join((*OUTPUTS, WITH_ALPHA)))
-    surfaces = _surfaces(what, q, x, model, every, fps, params, materials, ground, dtype)
-    lights = Lights() if lights is None else lights
+    if not isinstance(options, RenderOptions):
+        got, fix = type(options).__name__, "kinema.RenderOptions(...)"
+        raise InputError("options has the wrong type", got=got, expected="RenderOptions", fix=fix)
+    wanted = outputs if isinstance(outputs, str) else tuple(outputs)
+    needed = _needed(wanted, options.supersample, options.soft is not None)
+    surfaces = _surfaces(what, state, every, fps, params, options)
+    if not surfaces:
+        raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
     if camera is None:
         camera = _camera(surfaces, size)
-    if shadows:
-        surfaces = [*surfaces, *shadows_of(surfaces, lights)]
-    if mode == "soft":
-        options = {"soft": Soft()} | options
-    elif "soft" in options:
-        raise InputError("images of this mode have no soft occlusion", got="soft", fix='mode="soft"')
-    needed = [n for name in wanted for n in (("rgb", "alpha") if name == WITH_ALPHA else (name,))]
-    made = render_surfaces(
-        surfaces,
-        camera,
-        lights=lights,
-        background=background,
-        supersample=supersample,
-        outputs=tuple(dict.fromkeys(needed)),
-        **options,
-    )
+    if options.shadows:
+        surfaces = [*surfaces, *shadows_of(surfaces, options.lights)]
+    made = draw(surfaces, camera, needed, options)
     if WITH_ALPHA in wanted:
         made[WITH_ALPHA] = torch.cat([made["rgb"], made["alpha"].unsqueeze(-1)], -1)
-    return made[outputs] if isinstance(outputs, str) else {name: made[name] for name in wanted}
+    return made[wanted] if isinstance(wanted, str) else {name: made[name] for name in wanted}
 
 
-def _surfaces(what: Drawn, q: Tensor | None, x: Tensor | None, *options: Any) -> list[Surface]:
-    names = ("model", "every", "fps", "params", "materials", "ground", "dtype")
+@lru_cache
+def _needed(wanted: str | tuple[str, ...], supersample: int, soft: bool) -> tuple[str, ...]:
+    """What must be drawn for these outputs, each once, if they make sense."""
+    names = (wanted,) if isinstance(wanted, str) else wanted
+    known = (*OUTPUTS, WITH_ALPHA)
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise InputError("there is no such output", got=unknown or "none", expected=", ".join(known))
+    needed = tuple(dict.fromkeys(n for name in names for n in (MEANS if name == WITH_ALPHA else (name,))))
+    sharp = ", ".join(n for n in needed if n not in MEANS)
+    if sharp and soft:
+        raise InputError("a soft image has no foreground", got=sharp, expected="rgb, alpha", fix="draw it without soft")
+    if sharp and supersample > 1:
+        fix = "draw it without supersample"
+        raise InputError("means over pixels make no sense", got=sharp, expected="rgb, alpha", fix=fix)
+    return needed
+
+
+def _surfaces(
+    what: Drawn,
+    state: State | None,
+    every: int | None,
+    fps: float | None,
+    params: Mapping[str, Any] | None,
+    options: RenderOptions,
+) -> Sequence[Surface]:
     if isinstance(what, Model | Trajectory | SmokeTrajectory):
-        return surfaces_of(what, q, x, **dict(zip(names, options, strict=True)))
-    given = [name for name, value in zip(names, options, strict=True) if value is not None and name in names[:5]]
-    if q is not None or x is not None or given:
-        raise InputError("surfaces have no state", got=", ".join(given) or "q or x", fix="leave it out")
-    surfaces = list(what) if isinstance(what, Iterable) else [what]
+        look: dict[str, Any] = {n: getattr(options, n) for n in ("materials", "ground", "dtype")}
+        return surfaces_of(what, state, every=every, fps=fps, params=params, **look)
+    if state is not None or every is not None or fps is not None or params is not None or options.materials:
+        given = {"state": state, "every": every, "fps": fps, "params": params, "materials": options.materials or None}
+        got = ", ".join(name for name, value in given.items() if value is not None)
+        raise InputError("surfaces have no state", got=got, fix="leave it out")
+    if type(what) is Surface:
+        return (what,)
+    surfaces = tuple(what) if isinstance(what, Iterable) else (what,)
     if not surfaces or not all(isinstance(one, Surface) for one in surfaces):
         got = "nothing" if not surfaces else ", ".join(dict.fromkeys(type(one).__name__ for one in surfaces))
         made = "kn.Surface(torch.tensor(mesh.vertices, dtype=torch.float32), torch.tensor(mesh.faces))"
@@ -200,8 +208,6 @@ def _surfaces(what: Drawn, q: Tensor | None, x: Tensor | None, *options: Any) ->
 
 def _camera(surfaces: Sequence[Surface], size: tuple[int, int]) -> Camera:
     """One that sees all but the ground."""
-    if not surfaces:
-        raise InputError("there is no surface to draw", fix="give one, or fill an image with the background")
     seen = [s.vertices.reshape(-1, 3) for s in surfaces if s.name != "ground"] or [s.vertices for s in surfaces]
     points = torch.cat([one.reshape(-1, 3) for one in seen])
     if bool((points[:, 1] == points[0, 1]).all()):  # a picture in the plane of x and z

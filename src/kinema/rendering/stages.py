@@ -17,7 +17,8 @@ from kinema.lang.programs.program import Program, Ref
 from kinema.lang.runtime.memory_layout import keep_in
 from kinema.rendering import rasteriser
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import DEFAULT_LIGHTS, SIGMA, draw
+from kinema.rendering.draw import draw
+from kinema.rendering.options import RenderOptions
 from kinema.rendering.shading import Light, directions_to_lights, point_kernel
 from kinema.rendering.surface import Lights, Material, Surface
 from kinema.rendering.topology import topology_of
@@ -55,11 +56,10 @@ def rasterise(
 
     Gradients:
         Those of weights and depth are exact for the faces found, with respect to vertices and camera. That a pixel may
-        get another face is not seen: `render_surfaces` has soft outlines for that.
+        get another face is not seen: `render` has soft outlines for that.
     """
     surface = Surface(vertices, faces, Material(lit=False), two_sided=two_sided)
-    options = ("face", "weights", "depth"), 1, False, False, True  # no soft outlines, in perspective
-    return Raster(**draw(surface, camera, DEFAULT_LIGHTS, (0.0, 0.0, 0.0), SIGMA, None, options, threads))
+    return Raster(**draw([surface], camera, ("face", "weights", "depth"), RenderOptions(edges=False, threads=threads)))
 
 
 def interpolate(attributes: Tensor, faces: Tensor, raster: Raster) -> Tensor:

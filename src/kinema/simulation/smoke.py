@@ -30,7 +30,9 @@ from kinema.errors import InputError, StabilityWarning
 from kinema.lang import Float, Int, ivec2, ivec4, vec4
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.programs.program import Program, Ref
+from kinema.simulation.options import RunOptions
 
+DEFAULT = RunOptions()
 FLOW = ("u", "v")  # states of the program that are velocities
 LANES = 16  # elements that `uniform` promises to be alike
 
@@ -151,14 +153,11 @@ def simulate_smoke(
     velocity: Tensor | None = None,
     *,
     force: Tensor | None = None,
-    buoyancy: Tensor | None = None,
+    buoyancy: Tensor | Sequence[float] | float | None = None,
     steps: int,
     dt: float,
     conserve: bool = False,
-    checkpoint: int | str = 1,
-    threads: int | None = None,
-    on_failure: str = "raise",
-    progress: bool = True,
+    options: RunOptions = DEFAULT,
 ) -> SmokeTrajectory:
     """Run smoke for a number of steps: incompressible, without viscosity of its own.
 
@@ -176,19 +175,14 @@ def simulate_smoke(
         velocity: Velocity at the start [m/s], shape (*batch, 2, nx, ny), see `SmokeBox`; at rest by default. Its
             divergence is taken out first, as by `SmokeBox.project`.
         force: Acceleration of each face in each step [m/s^2], shape (*batch, steps, 2, nx, ny); none by default.
-        buoyancy: Acceleration upwards per density [m/s^2], shape (channels,), or (*batch, channels) for one per world;
-            none by default.
+        buoyancy: Acceleration upwards per density [m/s^2], a number, or shape (*batch, channels); none by default.
         steps: Number of steps.
         dt: Time step [s].
         conserve: Let cells exchange what crosses their faces, so that mass is kept to rounding; then dt must be so
             short that no cell loses more than it has, which is dt (|u| + |v|) < width of a cell. By default densities
             are carried back for any dt, and mass drifts, by some per cent in 100 steps of half a cell, less with
             shorter ones. What is constant stays so in both cases.
-        checkpoint: Keep the state every so many steps for gradients, "auto" picks what fits into memory; only with 1
-            (the default) is the trajectory returned.
-        threads: Worker threads; all CPUs by default. No bit of the result depends on it.
-        on_failure: "raise" if a world becomes non-finite, or "status".
-        progress: Show progress of long runs.
+        options: How the run is executed: checkpoints, memory, threads, failures, progress.
 
     Gradients:
         Exact for the discrete steps, with respect to density, velocity, force and buoyancy. Interpolation has a kink
@@ -211,12 +205,16 @@ def simulate_smoke(
     if velocity is None:
         velocity = torch.zeros(2, *box.cells, dtype=dtype)
     _check("velocity", velocity, density, (2, *box.cells))
-    u, v = box.project(velocity, threads).flatten(-2).unbind(-2)
+    u, v = box.project(velocity, options.threads).flatten(-2).unbind(-2)
     batch = torch.broadcast_shapes(batch, u.shape[:-1])
     states = dict(zip(_names(channels), density.flatten(-2).unbind(-2), strict=True)) | {"u": u, "v": v}
     states = {n: s.expand(*batch, -1) for n, s in states.items()}
     numbers = {"dt": torch.tensor(dt, dtype=dtype), "rate": torch.tensor(dt / box.cell, dtype=dtype)}
     if buoyancy is not None:
+        if not isinstance(buoyancy, Tensor):
+            buoyancy = torch.as_tensor(buoyancy, dtype=dtype)
+        if not buoyancy.ndim:
+            buoyancy = buoyancy.expand(channels)
         _check("buoyancy", buoyancy, density, (channels,))
         numbers |= {f"buoyancy_{c}": b for c, b in enumerate(buoyancy.unbind(-1))}
     controls = {}
@@ -231,11 +229,12 @@ def simulate_smoke(
         states,
         numbers,
         controls,
-        record=tuple(states) if checkpoint == 1 else (),
-        checkpoint=checkpoint,
-        threads=threads,
-        on_failure=on_failure,
-        progress=progress,
+        record=tuple(states) if options.checkpoint == 1 else (),
+        checkpoint=options.checkpoint,
+        memory_budget=options.memory_budget,
+        threads=options.threads,
+        on_failure=options.on_failure,
+        progress=options.progress,
     )
     if conserve:
         for found in (run.trajectory or states, run.final):

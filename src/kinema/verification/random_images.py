@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from kinema.rendering.camera import Camera
-from kinema.rendering.draw import render_surfaces
+from kinema.rendering.options import RenderOptions
+from kinema.rendering.render import render
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Lights, Material, Surface
 
@@ -103,17 +104,16 @@ def draw(x: Mapping[str, Tensor], mode: str) -> tuple[Tensor, Tensor]:
         Surface(x["vertices2"], _FACES, Material(x["colour2"], None, *shine[2], lit=False)),
     ]
     soft = mode == "soft"
-    found = render_surfaces(
-        surfaces,
-        Camera(x["R"], x["t"], x["focal"], x["centre"], *SIZE),
+    options = RenderOptions(
         lights=Lights(**{name: x[name] for name in _LIGHTS}),
         background=x["background"],
         sigma=x["sigma"],
         soft=Soft(x["gamma"], x["near"], x["far"]) if soft else None,
-        outputs=("rgb", "alpha") if soft else ("rgb", "alpha", "face"),
     )
-    face = torch.full_like(found["alpha"], -1, dtype=torch.int32) if soft else found["face"]
-    return torch.cat([found["rgb"], found["alpha"].unsqueeze(-1)], -1), face
+    camera = Camera(x["R"], x["t"], x["focal"], x["centre"], *SIZE)
+    found = render(surfaces, camera, outputs=("rgba",) if soft else ("rgba", "face"), options=options)
+    image = found["rgba"]
+    return image, torch.full(image.shape[:-1], -1, dtype=torch.int32) if soft else found["face"]
 
 
 def compare(seed: int, mode: str, outcome: Outcome) -> None:
