@@ -39,6 +39,13 @@ class Control:
     forces: Any = None
     activation: Any = None
 
+    def __post_init__(self) -> None:
+        if self.wrenches is None:
+            object.__setattr__(self, "wrenches", {})
+        if not isinstance(self.wrenches, Mapping):
+            got, fix = type(self.wrenches).__name__, '{"robot/body": tensor of shape (*batch, steps, 6)}'
+            raise InputError("wrenches are given by name of a body", got=got, expected="a dictionary", fix=fix)
+
     @staticmethod
     def of(given: Any) -> Control:
         """A control, or the controls of the actuators as one."""
@@ -95,9 +102,6 @@ def control_tensors(model: Model, control: Control, steps: int) -> dict[str, Ten
         tensor = as_tensor(model, name, given, shape)
         return tensor.expand(steps, *shape) if tensor.ndim == len(shape) else tensor
 
-    if not isinstance(control.wrenches, Mapping):
-        got, fix = type(control.wrenches).__name__, '{"robot/body": tensor of shape (*batch, steps, 6)}'
-        raise InputError("wrenches are given by name of a body", got=got, expected="a dictionary", fix=fix)
     found = {}
     counts = {"tau": model.nv, "u": len(model.actuators), "motion": model.prescribed_velocities}
     lacks = {
