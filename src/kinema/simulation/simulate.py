@@ -355,7 +355,7 @@ def _warn_of_long_steps(
             f"a step of {short:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest: "
             f"substeps={math.ceil(dt / limit.dt)} would hold",
             StabilityWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
