@@ -66,7 +66,7 @@ def run(model: kn.Model, motion: Tensor | None, v: Tensor | None = None, **optio
     steps = options.pop("steps", None) or len(motion)
     start = torch.zeros(model.nv, dtype=torch.float64) if v is None else v
     return kn.simulate(
-        model, kn.State(model.initial_state().q, start), u=kn.Control(motion=motion), steps=steps, dt=DT, **options
+        model, kn.State(v=start), u=kn.Control(motion=motion), steps=steps, dt=DT, **options
     )
 
 

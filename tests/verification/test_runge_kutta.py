@@ -176,12 +176,12 @@ def test_compliant_contact_and_what_is_recorded():
     push[:200] = numbers(0.002, 0.01, -0.005, 1.0, -0.5, 1.0)
     record = ["gap", "joint_load", "imu", "acceleration"]
     start = model.initial_state().q, torch.zeros(6, dtype=torch.float64)
-    path = run(model, *start, 3.0, 1500, wrenches={"r/b": push}, record=record)
+    path = run(model, *start, 3.0, 1500, u=kn.Control(wrenches={"r/b": push}), record=record)
     found = path.recorded
     assert found["gap"].min() < -0.012 and found["joint_load"].abs().max() < 1e-11
     assert abs(float(found["gap"][-1]) + G / 1e3) < 1e-6
     assert abs(float(found["imu"][-1, 0, 3:].norm()) - G) < 1e-4
-    batch = run(model, *(t.expand(3, -1) for t in start), 0.2, 100, wrenches={"r/b": push[:100]})
+    batch = run(model, *(t.expand(3, -1) for t in start), 0.2, 100, u=kn.Control(wrenches={"r/b": push[:100]}))
     assert torch.equal(batch.end.q[1], path.q[100])  # one world of many is the same to the bit
 
 

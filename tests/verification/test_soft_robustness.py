@@ -143,7 +143,7 @@ def test_what_blows_up_ends_with_a_status_and_leaves_the_others_alone():
     rest = model.initial_state().x
     shares = torch.tensor([1.0, 1.2, 30.0, 0.9, 100.0], dtype=torch.float64)
     x = (rest - rest.mean(0)) * shares[:, None, None] + rest.mean(0)
-    options = {"steps": 200, "dt": 0.5 * limit.dt, "progress": False}
+    options = {"steps": 200, "dt": 0.5 * limit.dt}
     batch = kn.simulate(model, kn.State(x=x), options=kn.RunOptions(on_failure="status"), **options)
     failed = (batch.status >= 0).tolist()
     assert failed == [False, False, True, False, True]

@@ -19,7 +19,7 @@ from kinema.scene.shapes.sheet import sheet
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
-WALK = {"dt": 1e-2, "substeps": 34, "progress": False}
+WALK = {"dt": 1e-2, "substeps": 34}
 
 
 def walker_on_mat() -> tuple[kn.Model, Tensor]:
