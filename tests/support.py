@@ -195,18 +195,18 @@ class Run:
     apart: np.ndarray | None = None
 
 
-def run_stand_alone(runs: Sequence[Run], compiler: Sequence[str], emulator: Sequence[str], folder: Path) -> list:
+def run_stand_alone(runs: Sequence[Run], gcc: Sequence[str], emulator: Sequence[str], folder: Path) -> list:
     """Compile the kernels of all runs with a driver, run it, and return the arrays afterwards, per run and world.
 
     Args:
         runs: What to call.
-        compiler: The compiler and its flags.
+        gcc: The compiler and its flags.
         emulator: What runs the program; empty for this machine.
         folder: For its files.
     """
     native = Path(__file__).parent / "unit" / "native"
     kernels = {r.emission.symbol: r.emission for r in runs}
-    words = [*compiler, "-std=c++17", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+    words = [*gcc, "-std=c++17", "-w", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
     words += [f"-I{compiler.SOURCES}", f"-I{native}"]
 
     def compile_part(part: int) -> str:

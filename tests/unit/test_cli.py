@@ -62,7 +62,7 @@ def test_errors_have_no_traceback(capsys: pytest.CaptureFixture[str], monkeypatc
 
 def test_help_imports_neither_torch_nor_numpy():
     code = (
-        "import sys\nfrom kinema import cli\n"
+        "import sys\nfrom kinema.commands import cli\n"
         "try: cli.main(['--help'])\nexcept SystemExit: pass\n"
         "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     )

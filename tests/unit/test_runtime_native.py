@@ -82,7 +82,7 @@ def test_stand_alone_checks(programs, part: str, kind: str) -> None:
 
 def load_mirror():
     """The ctypes mirror, without the rest of the package."""
-    spec = importlib.util.spec_from_file_location("kinema_native_mirror", LANG / "native.py")
+    spec = importlib.util.spec_from_file_location("kinema_native_mirror", LANG / "runtime" / "native.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
