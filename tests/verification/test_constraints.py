@@ -54,7 +54,9 @@ def constant(value, steps=1000) -> torch.Tensor:
 def test_a_pendulum_rests_on_its_limit(side, limits):
     """Pushed to -0.3 rad (or its mirror image) by 8 N m; gravity takes m g l sin(0.3) of it, the limit the rest."""
     model = model_of(pendulum(lower=limits[0], upper=limits[1], damping=0.5))
-    pushed = run(model, [side * 0.5], u=kn.Control(tau=constant([-side * 8.0], 6000)), steps=6000, record=["limit_impulse"])
+    pushed = run(
+        model, [side * 0.5], u=kn.Control(tau=constant([-side * 8.0], 6000)), steps=6000, record=["limit_impulse"]
+    )
     assert float(pushed.end.q[0]) == pytest.approx(-side * 0.3, abs=1e-6) and abs(float(pushed.end.v[0])) < 1e-8
     force = float(pushed.recorded["limit_impulse"][-1, 0]) / DT
     assert force == pytest.approx(8.0 - MASS * G * LENGTH * math.sin(0.3), rel=1e-4)

@@ -118,18 +118,18 @@ def test_random_soft_bodies_recover(how: str):
             low, high = stretches(model, x)
             assert low < NEAR[0] or high > NEAR[1]
         steps = min(int(20 * math.sqrt(size / 9.81) / dt), 12_000)
-        end = kn.simulate(
+        path = kn.simulate(
             model,
             kn.State(x=x),
             steps=steps,
             dt=dt,
             options=kn.RunOptions(checkpoint=steps, threads=1, on_failure="status"),
         )
-        if int(end.status) >= 0:
-            lost.append((kind, number, int(end.status)))
+        if int(path.status) >= 0:
+            lost.append((kind, number, int(path.status)))
             continue
-        assert bool(torch.isfinite(end.end.x).all()) and bool(torch.isfinite(end.end.xd).all())
-        low, high = stretches(model, end.end.x)
+        assert bool(torch.isfinite(path.end.x).all()) and bool(torch.isfinite(path.end.xd).all())
+        low, high = stretches(model, path.end.x)
         if low < NEAR[0] or high > NEAR[1]:
             lost.append((kind, number, low, high))
     assert len(lost) <= 2 and all(one[0] == "beam" and len(one) == 4 for one in lost), lost

@@ -73,8 +73,8 @@ def test_gradients_cross_the_mat():
     model, q = walker_on_mat()
 
     def reached(strength: Tensor) -> Tensor:
-        end = kn.simulate(model, kn.State(q), u=kn.Control(tau=gait(model, strength, 12)), steps=12, **WALK)
-        return end.end.q[0] + end.end.x[:, 2].std()
+        end = kn.simulate(model, kn.State(q), u=kn.Control(tau=gait(model, strength, 12)), steps=12, **WALK).end
+        return end.q[0] + end.x[:, 2].std()
 
     one = torch.ones((), dtype=torch.float64, requires_grad=True)
     (found,) = torch.autograd.grad(reached(one), one)

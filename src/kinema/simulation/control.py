@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,9 +35,19 @@ class Control:
     u: Any = None
     tau: Any = None
     motion: Any = None
-    wrenches: Mapping[str, Any] = field(default_factory=dict)
+    wrenches: Mapping[str, Any] | None = None
     forces: Any = None
     activation: Any = None
+
+    def __post_init__(self) -> None:
+        if self.wrenches is not None and not isinstance(self.wrenches, Mapping):
+            got, fix = type(self.wrenches).__name__, '{"robot/body": tensor of shape (*batch, steps, 6)}'
+            raise InputError("wrenches are given by name of a body", got=got, expected="a dictionary", fix=fix)
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """Names of the bodies that wrenches act on."""
+        return tuple(self.wrenches or ())
 
     @staticmethod
     def of(given: Any) -> Control:
@@ -50,7 +60,7 @@ class Control:
         def one(name: str, given: Any, *shape: int) -> Tensor | None:
             return None if given is None else as_tensor(model, name, given, shape).unsqueeze(-1 - len(shape))
 
-        wrenches = {n: one(f"the wrench on {n!r}", w, 6) for n, w in self.wrenches.items()}
+        wrenches = {n: one(f"the wrench on {n!r}", w, 6) for n, w in (self.wrenches or {}).items()}
         return Control(
             one("u", self.u, len(model.actuators)),
             one("tau", self.tau, model.nv),
@@ -73,14 +83,9 @@ def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Te
         except (TypeError, ValueError, RuntimeError):
             got = type(given).__name__
             raise InputError(f"{name} is no tensor and no numbers", got=got, expected=f"{model.dtype}") from None
-    if given.dtype != model.dtype:
-        fix = f"{name}.to(torch.{str(model.dtype).removeprefix('torch.')})"
-        raise InputError(f"{name} has the wrong type", got=given.dtype, expected=f"a tensor of {model.dtype}", fix=fix)
-    if given.ndim == 0:
+    if given.ndim == 0 and given.dtype == model.dtype:
         return given.expand(shape)
-    if given.shape[-len(shape) :] != shape:
-        expected = f"(*batch, {', '.join(map(str, shape))})"
-        raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=expected)
+    model.check_tensor(name, given, *shape)
     return given
 
 
@@ -95,9 +100,6 @@ def control_tensors(model: Model, control: Control, steps: int) -> dict[str, Ten
         tensor = as_tensor(model, name, given, shape)
         return tensor.expand(steps, *shape) if tensor.ndim == len(shape) else tensor
 
-    if not isinstance(control.wrenches, Mapping):
-        got, fix = type(control.wrenches).__name__, '{"robot/body": tensor of shape (*batch, steps, 6)}'
-        raise InputError("wrenches are given by name of a body", got=got, expected="a dictionary", fix=fix)
     found = {}
     counts = {"tau": model.nv, "u": len(model.actuators), "motion": model.prescribed_velocities}
     lacks = {
@@ -120,7 +122,7 @@ def control_tensors(model: Model, control: Control, steps: int) -> dict[str, Ten
         if not particles:
             raise InputError("the model has no particles", got="forces", fix="leave it out")
         found["particle_push"] = over_steps("forces", control.forces, particles, 3)
-    wrenches = [over_steps(f"the wrench on {n!r}", wrench, 6) for n, wrench in control.wrenches.items()]
+    wrenches = [over_steps(f"the wrench on {n!r}", wrench, 6) for n, wrench in (control.wrenches or {}).items()]
     if wrenches:
         found["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches), -2)
     return found
