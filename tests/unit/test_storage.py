@@ -298,7 +298,8 @@ def deep(header: dict[str, Any], _: bytearray) -> None:
 
 
 FORGED: dict[str, tuple[Callable[[dict[str, Any], bytearray], Any], str]] = {
-    "newer": (texts(version="3"), "version"),
+    "newer": (texts(version="4"), "version"),
+    "older": (texts(version="2"), "version"),
     "of others": (texts(format="pt"), "not saved by Kinema"),
     "numbers among texts": (texts(version=1), "header"),
     "no description": (lambda h, _: h["__metadata__"].pop("object"), "description"),

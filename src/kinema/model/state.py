@@ -113,6 +113,10 @@ class State:
             raise InputError("the state is of one world, and has no length")
         return self.batch[0]
 
+    def __bool__(self) -> bool:
+        """True, also of one world: `state or other`."""
+        return True
+
     def __iter__(self) -> Iterator[State]:
         """The worlds along the first axis of the batch."""
         return (self[i] for i in range(len(self)))
