@@ -214,16 +214,16 @@ def test_what_is_derived_in_inference_mode_may_be_differentiated_later():
     model = soft()
     with torch.inference_mode():
         model.resolve()
-    x, xd = model.initial_state().x, model.initial_state().xd
-    xd.requires_grad_()
-    kn.simulate(model, kn.State(x=x, xd=xd), steps=2, dt=1e-5).end.x.sum().backward()
-    assert xd.grad is not None and float(xd.grad[0, 0]) > 0.0
+    start = model.initial_state()
+    start.xd.requires_grad_()
+    kn.simulate(model, start, steps=2, dt=1e-5).end.x.sum().backward()
+    assert start.xd.grad is not None and float(start.xd.grad[0, 0]) > 0.0
 
 
 def test_parameters_that_are_edited_are_warned_of_again():
     model = soft()
     mu = model.parameters("mu")
-    options = {"steps": 1, "dt": 1e-4, "progress": False}
+    options = {"steps": 1, "dt": 1e-4}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):

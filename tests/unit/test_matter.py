@@ -141,32 +141,67 @@ def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 MISUSED: dict[str, tuple[Callable[[], kn.Model], dict[str, Any], tuple[str, ...]]] = {
-    "x of another model": (alone, {"x": zeros(3, 3)}, ("x has the wrong shape", "(3, 3)", "(*batch, 8, 3)")),
-    "flat x": (alone, {"x": zeros(8, 2)}, ("x has the wrong shape",)),
-    "single x": (alone, {"x": zeros(8, 3, dtype=torch.float32)}, ("x has the wrong type", "float32", "float64")),
-    "a list for xd": (alone, {"xd": [0.0]}, ("xd has the wrong type", "list")),
-    "x nowhere": (alone, {"x": zeros(8, 3) * NAN}, ("'x' is not finite",)),
-    "two worlds and three": (alone, {"x": zeros(2, 8, 3), "xd": zeros(3, 8, 3)}, ("batch dimensions",)),
-    "x without particles": (robot, {"x": zeros(8, 3)}, ("no particles", "leave them out")),
-    "q without joints": (alone, {"q": zeros(7)}, ("no joints", "leave them out")),
-    "a list for q": (alone, {"q": [0.0]}, ("no joints",)),
-    "tau without joints": (alone, {"tau": zeros(2, 6)}, ("no joints", "leave tau out")),
-    "activation of too few": (alone, {"activation": zeros(2, 4)}, ("activation has the wrong shape", "(2, 4)", "5")),
-    "activation of too many steps": (alone, {"activation": zeros(3, 5)}, ("activation", "(3, 5)", "2, 5")),
-    "activation for no step": (alone, {"activation": zeros(5)}, ("activation", "(5)", "2, 5")),
-    "a list for activation": (alone, {"activation": [0.0]}, ("activation has the wrong type", "list")),
-    "a number for activation": (alone, {"activation": zeros()}, ("activation has the wrong shape",)),
-    "activation of particles": (points, {"activation": zeros(2, 2)}, ("no tetrahedra", "leave it out")),
-    "activation of robots": (robot, {"activation": zeros(2, 0)}, ("no tetrahedra", "leave it out")),
+    "x of another model": (
+        alone,
+        {"state": kn.State(x=zeros(3, 3))},
+        ("x has the wrong shape", "(3, 3)", "(*batch, 8, 3)"),
+    ),
+    "flat x": (alone, {"state": kn.State(x=zeros(8, 2))}, ("x has the wrong shape",)),
+    "single x": (
+        alone,
+        {"state": kn.State(x=zeros(8, 3, dtype=torch.float32))},
+        ("x has the wrong type", "float32", "float64"),
+    ),
+    "a list for xd": (alone, {"state": kn.State(xd=[0.0])}, ("xd has the wrong type", "list")),
+    "x nowhere": (alone, {"state": kn.State(x=zeros(8, 3) * NAN)}, ("'x' is not finite",)),
+    "two worlds and three": (
+        alone,
+        {"state": kn.State(x=zeros(2, 8, 3), xd=zeros(3, 8, 3))},
+        ("batch dimensions",),
+    ),
+    "x without particles": (robot, {"state": kn.State(x=zeros(8, 3))}, ("no particles", "leave it out")),
+    "q without joints": (alone, {"state": kn.State(zeros(7))}, ("no joints", "leave it out")),
+    "a list for q": (alone, {"state": kn.State([0.0])}, ("no joints",)),
+    "tau without joints": (alone, {"u": kn.Control(tau=zeros(2, 6))}, ("no joints", "leave tau out")),
+    "activation of too few": (
+        alone,
+        {"u": kn.Control(activation=zeros(2, 4))},
+        ("activation has the wrong shape", "(2, 4)", "5"),
+    ),
+    "activation of too many steps": (
+        alone,
+        {"u": kn.Control(activation=zeros(3, 5))},
+        ("activation", "(3, 5)", "2, 5"),
+    ),
+    "a short list for activation": (
+        alone,
+        {"u": kn.Control(activation=[0.0])},
+        ("activation has the wrong shape", "(1,)", "5"),
+    ),
+    "words for activation": (alone, {"u": kn.Control(activation=["much"])}, ("activation is no tensor", "list")),
+    "activation of particles": (
+        points,
+        {"u": kn.Control(activation=zeros(2, 2))},
+        ("no tetrahedra", "leave it out"),
+    ),
+    "activation of robots": (robot, {"u": kn.Control(activation=zeros(2, 0))}, ("no tetrahedra", "leave it out")),
     "forces of too few": (
         alone,
-        {"forces": zeros(2, 4, 3)},
-        ("forces has the wrong shape", "(2, 4, 3)", "steps, 8, 3"),
+        {"u": kn.Control(forces=zeros(2, 4, 3))},
+        ("forces has the wrong shape", "(2, 4, 3)", "8, 3"),
     ),
-    "forces for no step": (alone, {"forces": zeros(8, 3)}, ("forces has the wrong shape", "(8, 3)", "steps, 8, 3")),
-    "forces of too many steps": (alone, {"forces": zeros(3, 8, 3)}, ("(3, 8, 3)", "2, 8, 3")),
-    "a list for forces": (alone, {"forces": [0.0]}, ("forces has the wrong type", "list")),
-    "forces on robots": (robot, {"forces": zeros(2, 0, 3)}, ("no particles", "forces", "leave it out")),
+    "forces of too many steps": (alone, {"u": kn.Control(forces=zeros(3, 8, 3))}, ("(3, 8, 3)", "2, 8, 3")),
+    "a short list for forces": (
+        alone,
+        {"u": kn.Control(forces=[0.0])},
+        ("forces has the wrong shape", "(1,)", "8, 3"),
+    ),
+    "words for forces": (alone, {"u": kn.Control(forces=["much"])}, ("forces is no tensor", "list")),
+    "forces on robots": (
+        robot,
+        {"u": kn.Control(forces=zeros(2, 0, 3))},
+        ("no particles", "forces", "leave it out"),
+    ),
     "rk4": (alone, {"integrator": "rk4"}, ("'rk4'", "8 particles of soft matter", "euler")),
     "a record of contacts": (alone, {"record": ["gap"]}, ("'gap'", "a model with a joint")),
     "an unknown parameter": (alone, {"params": {"cube/mass": zeros(8)}}, ("'cube/mass'",)),
@@ -186,18 +221,39 @@ def test_simulations_that_make_no_sense_are_refused(name: str):
         assert word in str(caught.value), str(caught.value)
 
 
-@pytest.mark.parametrize("one", [kn.step, kn.step_with_jacobian])
-def test_steps_of_joints_alone_are_refused(one):
+@needs_compiler
+def test_a_step_moves_joints_and_what_is_soft():
     model = coupled_scene()
-    with pytest.raises(InputError, match="soft matter"):
-        one(model, model.initial_state().q, zeros(model.nv), dt=1e-4)
+    start = model.initial_state(v=0.1 + zeros(model.nv))
+    path = kn.simulate(model, start, steps=2, dt=1e-4)
+    after = kn.step(model, kn.step(model, start, dt=1e-4), dt=1e-4)
+    assert list(after.tensors) == ["q", "v", "x", "xd"]
+    assert all(torch.equal(t, path.end.tensors[n]) for n, t in after.tensors.items())
+    A, B = kn.linearise(model, start, dt=1e-4)
+    count = 2 * model.nv + 6 * len(model.matter)
+    assert A.shape == (count, count) and B.shape == (count, len(model.actuators) or model.nv)
+
+
+@needs_compiler
+def test_controls_of_soft_matter_without_steps_hold_for_all():
+    model = alone()
+    pushed = torch.linspace(-1e-3, 1e-3, 24, dtype=torch.float64).reshape(8, 3)
+    tense = torch.linspace(0.0, 0.1, 5, dtype=torch.float64)
+    every = kn.Control(forces=pushed.expand(2, 8, 3), activation=tense.expand(2, 5))
+    wanted = kn.simulate(model, u=every, steps=2, dt=1e-5).end
+    for forces, activation in ((pushed, tense), (pushed.numpy(), tense.tolist())):
+        found = kn.simulate(model, u=kn.Control(forces=forces, activation=activation), steps=2, dt=1e-5).end
+        assert torch.equal(found.x, wanted.x) and torch.equal(found.xd, wanted.xd)
+    one = kn.simulate(model, u=kn.Control(activation=0.1), steps=2, dt=1e-5).end
+    all_of_them = kn.simulate(model, u=kn.Control(activation=0.1 + zeros(2, 5)), steps=2, dt=1e-5).end
+    assert torch.equal(one.xd, all_of_them.xd)
 
 
 @needs_compiler
 def test_particles_that_nothing_pushes_fall():
     model = points()
-    end = kn.simulate(model, steps=10, dt=1e-2)
-    assert float((end.end.xd - torch.tensor([0.0, 0.0, -0.981]).double()).abs().max()) < 1e-7
+    end = kn.simulate(model, steps=10, dt=1e-2).end
+    assert float((end.xd - torch.tensor([0.0, 0.0, -0.981]).double()).abs().max()) < 1e-7
 
 
 def test_every_thing_has_its_own_skin():
@@ -234,8 +290,8 @@ def test_shapes_that_grow_are_touched_where_they_are(kind, size, grown, height: 
     scene.add_robot(Robot("thing", (Body("b", shapes=(Shape(kind, size, mesh=mesh),)),)))
     scene.add_particles([[0.0, 0.0, height - 0.01]], mass=1.0, skin=kn.Skin(k_e=100.0))
     model = kn.compile(scene, torch.float64)
-    end = kn.simulate(model, steps=1, dt=1e-3, params={"size": torch.tensor([grown], dtype=torch.float64)})
-    assert float(end.end.xd[0, 2]) == pytest.approx(100.0 * 0.01 * 1e-3, rel=1e-6)
+    end = kn.simulate(model, steps=1, dt=1e-3, params={"size": torch.tensor([grown], dtype=torch.float64)}).end
+    assert float(end.xd[0, 2]) == pytest.approx(100.0 * 0.01 * 1e-3, rel=1e-6)
 
 
 def test_stable_steps_of_stiffness_below_zero():

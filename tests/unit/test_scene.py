@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -321,7 +322,7 @@ def test_a_zero_quaternion_is_refused():
     q[1, 2, at] = 0.0
     for run in (
         lambda: kn.simulate(model, kn.State(q), steps=2, dt=1e-3),
-        lambda: kn.step(model, q, torch.zeros(model.nv, dtype=torch.float64), dt=1e-3),
+        lambda: kn.step(model, kn.State(q), dt=1e-3),
         lambda: kn.mass_matrix(model, q),
     ):
         with pytest.raises(kn.InputError, match="(?s)world 1, 2, joint 'free/j': the quaternion in q is zero.*fix: "):
@@ -343,11 +344,12 @@ def test_a_zero_quaternion_is_refused():
         ({"dt": torch.tensor(0.1, requires_grad=True)}, "(?s)dt has no gradient.*dt.item"),
         ({"params": ["mass"]}, "(?s)params is of the wrong type.*got: list"),
         ({"record": "pose"}, "there is no 'pose'"),
+        ({"options": {"threads": 1}}, "(?s)options are of the wrong type.*got: dict.*RunOptions"),
     ],
 )
 def test_arguments_of_a_rollout_that_make_no_sense(words, told):
     with pytest.raises(kn.InputError, match=told):
-        kn.simulate(compiled(arm()), **{"steps": 2, "dt": 0.1, "progress": False} | words)
+        kn.simulate(compiled(arm()), **{"steps": 2, "dt": 0.1} | words)
 
 
 def test_arguments_of_a_rollout_that_are_numbers_of_other_kinds():
@@ -360,17 +362,19 @@ def test_arguments_of_a_rollout_that_are_numbers_of_other_kinds():
 
 def test_what_is_no_model_and_no_tensor_is_named():
     model, scene, zeros = compiled(arm()), kn.Scene(), torch.zeros(3, dtype=torch.float64)
-    for run in (kn.simulate, kn.step, kn.step_with_jacobian):
+    for run in (partial(kn.simulate, steps=1), kn.step, kn.linearise):
         with pytest.raises(kn.InputError, match=r"(?s)this is no model.*got: Scene.*kinema.compile\(scene\)"):
-            run(scene, zeros, zeros, dt=0.1, **({"steps": 1} if run is kn.simulate else {}))
+            run(scene, kn.State(zeros, zeros), dt=0.1)
+        with pytest.raises(kn.InputError, match=r"(?s)this is no state.*got: Tensor.*kinema.State\(q=..., v=...\)"):
+            run(model, zeros, dt=0.1)
     for function in (kn.mass_matrix, kn.forward_kinematics):
         with pytest.raises(kn.InputError, match="this is no model"):
             function(scene, zeros)
-    for run in (kn.step, kn.step_with_jacobian):
-        with pytest.raises(kn.InputError, match="(?s)tau has the wrong type.*got: list.*a tensor of torch.float64"):
-            run(model, zeros, zeros, [0.0, 0.0, 0.0], dt=0.1)
-    with pytest.raises(kn.InputError, match="(?s)q has the wrong type.*got: NoneType"):
-        kn.step_with_jacobian(model, None, zeros, dt=0.1)
+    for run in (kn.step, kn.linearise):
+        with pytest.raises(kn.InputError, match="(?s)tau is no tensor and no numbers.*got: list.*torch.float64"):
+            run(model, kn.State(zeros, zeros), kn.Control(tau=["left", "right", "left"]), dt=0.1)
+    with pytest.raises(kn.InputError, match="(?s)q has the wrong type.*got: list"):
+        kn.linearise(model, kn.State([0.0, 0.0, 0.0]), dt=0.1)
 
 
 def test_sites_ride_on_their_bodies(tmp_path):

@@ -38,8 +38,8 @@ for dtype, batch in ((torch.float64, ()), (torch.float64, (8,)), (torch.float32,
     model = kn.compile(scene, dtype=dtype)
     mass = model.parameters("mass", requires_grad=True)
     q = model.initial_state().q.expand(*batch, -1).clone().requires_grad_()
-    end = kn.simulate(model, q, steps=20, dt=0.002, params=mass)
-    end.end.q.square().sum().backward()
+    end = kn.simulate(model, kn.State(q), steps=20, dt=0.002, params=mass).end
+    end.q.square().sum().backward()
     assert mass["mass"].grad.abs().max() > 0 and q.grad.abs().max() > 0
 assert not cache.entries()
 """

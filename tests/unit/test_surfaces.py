@@ -245,7 +245,7 @@ def soft() -> kn.Model:
 
 def test_solids_cloth_and_particles():
     model = soft()
-    x, _ = model.initial_state().x, model.initial_state().xd
+    x = model.initial_state().x
     made = {s.name: s for s in kn.surfaces_of(model, dtype=F64)}
     assert [*made] == ["arm/upper", "arm/lower", "cube", "flag", "dust"]
     cube, flag, dust = made["cube"], made["flag"], made["dust"]
@@ -261,7 +261,7 @@ def test_solids_cloth_and_particles():
 
 def test_attached_vertices_are_drawn_where_their_body_is():
     model = soft()
-    x, _ = model.initial_state().x, model.initial_state().xd
+    x = model.initial_state().x
     q = torch.tensor([0.4, 0.0], dtype=F64)
     before, after = (
         {s.name: s for s in kn.surfaces_of(model, kn.State(q=angle, x=x), dtype=F64)}["flag"].vertices

@@ -48,8 +48,7 @@ def angles(q: Tensor) -> Tensor:
 def test_a_pendulum_leans_on_its_limit():
     """Gravity is sideways, between x and y: at the end the limit takes m g l cos(0.4), and none of it goes astray."""
     model = model_of(BOB, gravity=(0.6 * G, 0.8 * G, 0.0), damping=2.0)
-    start = model.initial_state().q, torch.zeros(3, dtype=torch.float64)
-    path = kn.simulate(model, *start, steps=4000, dt=DT, record=["limit_impulse"], progress=False)
+    path = kn.simulate(model, steps=4000, dt=DT, record=["limit_impulse"])
     assert float(angles(path.end.q)) == pytest.approx(LARGEST, abs=1e-5)
     turn = path.end.q[1:3] / path.end.q[1:3].norm()
     assert torch.allclose(turn, numbers(0.8, -0.6), atol=1e-6)  # z cross gravity, for a rod along -z
@@ -91,7 +90,7 @@ def test_the_angle_stays_below_its_limit_as_in_mujoco():
     model = kn.compile(scene)
     assert model.constraints.limit_names == ["r/ball"]
     v = numbers(3.0, -2.0, 1.0)
-    path = kn.simulate(model, kn.State(model.initial_state().q, v), steps=2000, dt=DT, record=["limit_impulse"])
+    path = kn.simulate(model, kn.State(v=v), steps=2000, dt=DT, record=["limit_impulse"])
     assert int((path.recorded["limit_impulse"] > 0).sum()) > 20
     drift = (float(path.v.norm(dim=-1).max()) * DT) ** 2 / math.tan(LARGEST / 2) / 4
     assert LARGEST < float(angles(path.q).max()) < LARGEST + 5 * drift < LARGEST + 5e-3
@@ -124,7 +123,14 @@ def test_gradients_at_the_limit(steps, tolerance):
 
     def run(g: dict[str, Tensor]) -> tuple[Tensor, kn.Trajectory]:
         path = kn.simulate(
-            model, kn.State(g["q"], g["v"]), u=kn.Control(tau=g["tau"]), steps=steps, dt=DT, params={n: g[n] for n in names}, record=["limit_impulse"])  # fmt: skip
+            model,
+            kn.State(g["q"], g["v"]),
+            kn.Control(tau=g["tau"]),
+            steps=steps,
+            dt=DT,
+            params={n: g[n] for n in names},
+            record=["limit_impulse"],
+        )
         return (torch.cat([path.end.q, path.end.v]) * weights).sum(), path
 
     leaves = {n: t.clone().requires_grad_() for n, t in given.items()}
@@ -166,9 +172,9 @@ def test_limits_beside_others(tmp_path):
     assert model.parameters("r/last/upper")["r/last/upper"].item() == 0.1
     push = torch.zeros(1500, 7, dtype=torch.float64)
     push[:, 1], push[:, 3], push[:, 5] = 60.0, 40.0, 20.0
-    still = torch.zeros(7, dtype=torch.float64)
     path = kn.simulate(
-        model, kn.State(model.initial_state().q, still), u=kn.Control(tau=push), steps=1500, dt=DT, record=["limit_impulse"], params={"damping": torch.full((7,), 5.0, dtype=torch.float64)})  # fmt: skip
+        model, u=kn.Control(tau=push), steps=1500, dt=DT, record=["limit_impulse"], params={"damping": 5.0}
+    )
     assert bool((path.recorded["limit_impulse"][-1] > 0).all())
     found = angles(path.end.q[:4]), path.end.q[4], angles(path.end.q[5:])
     assert [float(x) for x in found] == pytest.approx([0.5, 0.2, 0.1], abs=1e-3)

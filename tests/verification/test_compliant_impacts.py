@@ -161,7 +161,7 @@ FALLS = {
 
 def fly(case: Fall, model: kn.Model, z: Tensor, dt: float) -> Tensor:
     """Where the middle of what falls is at the end, shape (worlds, 3), for heights z [m]."""
-    worlds, run = len(z), {"steps": round(case.time / dt), "dt": dt, "progress": False, "integrator": case.integrator}
+    worlds, run = len(z), {"steps": round(case.time / dt), "dt": dt, "integrator": case.integrator}
     up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
     if model.nv:
         q = model.initial_state().q.repeat(worlds, 1)
@@ -170,7 +170,7 @@ def fly(case: Fall, model: kn.Model, z: Tensor, dt: float) -> Tensor:
         v = torch.zeros(worlds, model.nv, dtype=torch.float64)
         v[:, :6] = torch.tensor(case.speed, dtype=torch.float64)
         return kn.simulate(model, kn.State(q, v), **run).end.q[:, :3]
-    x, xd = (a.repeat(worlds, 1, 1) for a in model.initial_particles())
+    x, xd = (a.repeat(worlds, 1, 1) for a in (model.initial_state().x, model.initial_state().xd))
     falls = torch.as_tensor(model.matter.owner == case.falls)
     x = x + (falls[:, None] * up) * z[:, None, None]
     xd = xd + falls[:, None] * torch.tensor(case.speed, dtype=torch.float64)

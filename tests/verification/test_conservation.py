@@ -36,9 +36,8 @@ def tree(seed: int, floating: bool) -> tuple[kn.Model, dict[str, Tensor]]:
 def test_energy_of_a_swinging_tree(seed):
     """Released as it is placed, it swings with up to 15 turns a second; energy relative to the largest kinetic one."""
     model, free = tree(seed, floating=False)
-    rest = torch.zeros(model.nv, dtype=torch.float64)
-    words = {"steps": round(SECONDS / DT), "dt": DT, "params": free, "integrator": "rk4", "progress": False}
-    path = kn.simulate(model, kn.State(model.initial_state().q, rest), **words)
+    words = {"steps": round(SECONDS / DT), "dt": DT, "params": free, "integrator": "rk4"}
+    path = kn.simulate(model, **words)
     kinetic = kn.kinetic_energy(model, path.q, path.v, free)
     energy = kinetic + kn.potential_energy(model, path.q, free)
     error = float((energy - energy[0]).abs().max() / kinetic.max())
@@ -54,7 +53,7 @@ def drifts(seed: int, integrator: str, dt: float) -> tuple[float, float]:
     model, free = tree(seed, floating=True)
     v = 0.5 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     q = model.initial_state().q
-    words = {"steps": round(SECONDS / dt), "dt": dt, "params": free, "integrator": integrator, "progress": False}
+    words = {"steps": round(SECONDS / dt), "dt": dt, "params": free, "integrator": integrator}
     path = kn.simulate(model, kn.State(q, v), **words)
     # About the centre of mass; with the root's spin alone, all turns as one body.
     inertia = kn.momentum(model, q.expand(3, -1), torch.eye(model.nv, dtype=q.dtype)[:3], params=free)[:, :3]

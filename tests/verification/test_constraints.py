@@ -39,11 +39,8 @@ def model_of(*robots: Robot, gravity=(0.0, 0.0, -G), **contact) -> kn.Model:
 
 
 def run(model: kn.Model, q=None, v=None, steps=1000, dt=DT, **options) -> kn.Trajectory:
-    def vector(given, default):
-        return default if given is None else torch.tensor(given, dtype=torch.float64)
-
-    start = vector(q, model.initial_state().q), vector(v, torch.zeros(model.nv, dtype=torch.float64))
-    return kn.simulate(model, steps=steps, dt=dt, *start, **options)
+    start = {n: torch.tensor(given, dtype=torch.float64) for n, given in (("q", q), ("v", v)) if given is not None}
+    return kn.simulate(model, kn.State(**start), steps=steps, dt=dt, **options)
 
 
 def constant(value, steps=1000) -> torch.Tensor:
@@ -57,7 +54,9 @@ def constant(value, steps=1000) -> torch.Tensor:
 def test_a_pendulum_rests_on_its_limit(side, limits):
     """Pushed to -0.3 rad (or its mirror image) by 8 N m; gravity takes m g l sin(0.3) of it, the limit the rest."""
     model = model_of(pendulum(lower=limits[0], upper=limits[1], damping=0.5))
-    pushed = run(model, [side * 0.5], tau=constant([-side * 8.0], 6000), steps=6000, record=["limit_impulse"])
+    pushed = run(
+        model, [side * 0.5], u=kn.Control(tau=constant([-side * 8.0], 6000)), steps=6000, record=["limit_impulse"]
+    )
     assert float(pushed.end.q[0]) == pytest.approx(-side * 0.3, abs=1e-6) and abs(float(pushed.end.v[0])) < 1e-8
     force = float(pushed.recorded["limit_impulse"][-1, 0]) / DT
     assert force == pytest.approx(8.0 - MASS * G * LENGTH * math.sin(0.3), rel=1e-4)
@@ -87,8 +86,8 @@ def test_limits_upside_down_are_refused():
 @pytest.mark.parametrize("way", [1.0, -1.0])
 def test_dry_friction_holds_up_to_its_bound(way):
     model = model_of(slider(friction=3.0), gravity=(0.0, 0.0, 0.0))
-    assert float(run(model, tau=constant([way * 2.99])).end.v[0]) == pytest.approx(0.0, abs=1e-5)
-    moving = float(run(model, tau=constant([way * 4.0])).end.v[0])
+    assert float(run(model, u=kn.Control(tau=constant([way * 2.99]))).end.v[0]) == pytest.approx(0.0, abs=1e-5)
+    moving = float(run(model, u=kn.Control(tau=constant([way * 4.0]))).end.v[0])
     assert moving == pytest.approx(way * (4.0 - 3.0) / MASS * 1000 * DT, rel=1e-4)
 
 
@@ -107,7 +106,7 @@ def test_a_follower_shares_the_load():
     """x2 = -2 x1 + 0.1: a force on x1 moves the mass m + 4 m."""
     carts = (*slider().bodies, Body("other", None, Pose(), (_rail("second", Mimic("rail", -2.0, 0.1)),), _lump()))
     model = model_of(Robot("s", carts), gravity=(0.0, 0.0, 0.0), cfm=0.0, erp=0.2)
-    path = run(model, [0.0, 0.1], tau=constant([5.0, 0.0], 500), steps=500)
+    path = run(model, [0.0, 0.1], u=kn.Control(tau=constant([5.0, 0.0], 500)), steps=500)
     assert float(path.end.v[0]) == pytest.approx(5.0 / (5 * MASS) * 0.5, rel=1e-9)
     assert float(path.end.q[1]) == pytest.approx(-2 * float(path.end.q[0]) + 0.1, abs=1e-12)
 
@@ -268,8 +267,8 @@ def test_a_wrench_accelerates_a_free_body():
     scene.add_robot(body, rot=turned)
     model = kn.compile(scene)
     wrench = torch.tensor([0.0, 0.0, 0.08, 3.0, 0.0, 0.0], dtype=torch.float64).expand(10, 6)
-    path = run(model, steps=10, wrenches={"r/b": wrench})
+    path = run(model, steps=10, u=kn.Control(wrenches={"r/b": wrench}))
     assert float(path.end.v[2]) == pytest.approx(0.08 / 0.04 * 10 * DT, rel=1e-9)
     assert float(path.end.q[0]) == pytest.approx(3.0 / MASS * DT**2 * 55, rel=1e-6)  # 1 + 2 + ... + 10
     with pytest.raises(kn.InputError, match="no body 'r/c'"):
-        run(model, steps=10, wrenches={"r/c": wrench})
+        run(model, steps=10, u=kn.Control(wrenches={"r/c": wrench}))

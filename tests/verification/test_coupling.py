@@ -65,10 +65,10 @@ def test_forces_between_soft_and_rigid_cancel(make):
     if make is trampoline:
         q[2] -= 0.02
     # A step so short that nothing turns meanwhile: what is left then is of the order of its square.
-    end = kn.simulate(model, kn.State(q, v, x=x, xd=xd), steps=1, dt=1e-9)
-    robots = kn.momentum(model, q, end.end.v, about=torch.zeros(3, dtype=torch.float64)) / 1e-9
+    end = kn.simulate(model, kn.State(q, v, x=x, xd=xd), steps=1, dt=1e-9).end
+    robots = kn.momentum(model, q, end.v, about=torch.zeros(3, dtype=torch.float64)) / 1e-9
     assert float(robots[:3].norm()) > 0.01 and float(robots[3:].norm()) > 0.1
-    left = total(model, q, end.end.v, x, end.end.xd) / 1e-9
+    left = total(model, q, end.v, x, end.xd) / 1e-9
     assert float(left.abs().max()) <= 1e-12 * float(robots.norm())
 
 
@@ -116,9 +116,9 @@ def test_depth_of_a_resting_solid():
     scene.add_solid(block((2, 2, 2), 0.1), "cube", material=material, skin=skin, pos=(0.0, 0.0, 0.109))
     scene.add_particles([[1.0, 0.0, 0.01]], "bead", mass=0.05, skin=kn.Skin(radius=0.01, k_e=300.0, k_d=3.0))
     model = kn.compile(scene, torch.float64)
-    end = kn.simulate(model, steps=20_000, dt=5e-4, options=kn.RunOptions(checkpoint=20_000))
-    assert float(end.end.xd.abs().max()) < 1e-9
-    depth = (0.01 - end.end.x[:, 2]).clamp(min=0)
+    end = kn.simulate(model, steps=20_000, dt=5e-4, options=kn.RunOptions(checkpoint=20_000)).end
+    assert float(end.xd.abs().max()) < 1e-9
+    depth = (0.01 - end.x[:, 2]).clamp(min=0)
     cube, bead = model.matter.particles("cube"), model.matter.particles("bead")
     assert int((depth[cube] > 0).sum()) == 9
     assert 2000.0 * float(depth[cube].sum()) == pytest.approx(400.0 * 0.2**3 * 9.81, rel=1e-7)
@@ -136,15 +136,15 @@ def test_a_robot_carries_what_is_pinned_to_it():
     damping = torch.full((2,), 8.0, dtype=torch.float64)
     viscosity = torch.full_like(model.parameters("viscosity")["viscosity"], 100.0)
     told = {"stiffness": stiffness, "damping": damping, "viscosity": viscosity}
-    end = kn.simulate(model, steps=20_000, dt=2e-4, params=told, options=kn.RunOptions(checkpoint=20_000))
-    assert float(end.end.v.abs().max()) < 1e-8 and float(end.end.xd.abs().max()) < 1e-7
+    end = kn.simulate(model, steps=20_000, dt=2e-4, params=told, options=kn.RunOptions(checkpoint=20_000)).end
+    assert float(end.v.abs().max()) < 1e-8 and float(end.xd.abs().max()) < 1e-7
     free = torch.ones(len(model.matter), dtype=torch.bool)
     free[model.matter.pins.particle.tolist()] = False
     weight = (9.81 / model.resolve()["inv_mass"])[free]
-    centres = kn.centre_of_mass(model, end.end.q)
-    moment = float((weight * end.end.x[free, 0]).sum()) + 1.2 * 9.81 * float(centres[0])
+    centres = kn.centre_of_mass(model, end.q)
+    moment = float((weight * end.x[free, 0]).sum()) + 1.2 * 9.81 * float(centres[0])
     # About +y, what hangs in +x turns the shoulder to the positive.
-    assert 400.0 * float(end.end.q[0]) == pytest.approx(moment, rel=1e-6)
+    assert 400.0 * float(end.q[0]) == pytest.approx(moment, rel=1e-6)
 
 
 def test_pins_follow_their_links():
@@ -177,9 +177,8 @@ def test_friction_within_a_circle_and_a_square():
         skin = kn.Skin(k_e=1e3, k_f=2e3, friction=mu, cone=cone)
         way = (start * 0.5**0.5, start * 0.5**0.5, 0.0)
         scene.add_particles([[0.0, 0.0, -depth]], f"bead{k}", mass=mass, skin=skin, pos=(k, 0.0, 0.0), velocity=way)
-    end = kn.simulate(kn.compile(scene, torch.float64), steps=steps, dt=dt)
-    assert end.end.xd is not None
-    lost = (start - end.end.xd.norm(dim=1)) / (mu * 9.81 * steps * dt)
+    end = kn.simulate(kn.compile(scene, torch.float64), steps=steps, dt=dt).end
+    lost = (start - end.xd.norm(dim=1)) / (mu * 9.81 * steps * dt)
     torch.testing.assert_close(lost, torch.tensor([1.0, 2**0.5], dtype=torch.float64), rtol=1e-8, atol=0.0)
 
 
@@ -208,9 +207,9 @@ def test_forces_on_particles():
         scene.attach("beads", [2])
         model = kn.compile(scene, torch.float64)
         pushes = force.expand(10, 3, 3) * torch.arange(10, dtype=torch.float64)[:, None, None]
-        end = kn.simulate(model, u=kn.Control(forces=pushes), steps=10, dt=1e-3, integrator=integrator)
+        end = kn.simulate(model, u=kn.Control(forces=pushes), steps=10, dt=1e-3, integrator=integrator).end
         impulse = 45 * 1e-3 * force
-        torch.testing.assert_close(end.end.xd[1], impulse / 0.5, rtol=1e-12, atol=1e-15)
-        assert not bool(end.end.xd[2].any())
-        gained = kn.momentum(model, end.end.q, end.end.v)[3:]
+        torch.testing.assert_close(end.xd[1], impulse / 0.5, rtol=1e-12, atol=1e-15)
+        assert not bool(end.xd[2].any())
+        gained = kn.momentum(model, end.q, end.v)[3:]
         torch.testing.assert_close(gained, impulse, rtol=1e-12, atol=1e-15)

@@ -57,8 +57,8 @@ def test_long_steps_come_to_rest_where_short_ones_do():
     path = run(model, 600, 1 / 60)
     assert float(path.end.xd.abs().max()) < 1e-6
     with pytest.warns(kn.StabilityWarning):
-        run(model, 1, 1 / 60, "euler", on_failure="status")
-    still = run(model, 1, 1e-5, "euler", x=path.end.x)  # an explicit step from there: no acceleration
+        run(model, 1, 1 / 60, "euler", options=kn.RunOptions(on_failure="status"))
+    still = run(model, 1, 1e-5, "euler", state=kn.State(x=path.end.x))  # an explicit step from there: no acceleration
     assert float(still.end.xd.abs().max()) / 1e-5 < 1e-3 * 9.81
 
 
@@ -126,9 +126,9 @@ def test_squashed_flat_and_stretched_bodies_recover():
     scene = kn.Scene(gravity=(0.0, 0.0, 0.0))
     scene.add_solid(block((2, 2, 2), 0.1), material=kn.Solid(mu=1e5, lam=4e5, viscosity=20.0), skin=None)
     model = kn.compile(scene, dtype=torch.float64)
-    x, _ = model.initial_state().x, model.initial_state().xd
+    x = model.initial_state().x
     for scale in ((1.0, 1.0, 0.0), (3.0, 1.0, 1.0), (1.0, 1.0, 0.2)):
-        path = run(model, 120, 1 / 60, x=x * torch.tensor(scale))
+        path = run(model, 120, 1 / 60, state=kn.State(x=x * torch.tensor(scale)))
         left = (torch.cdist(path.end.x, path.end.x) - torch.cdist(x, x)).abs().max()
         assert float(left) < 1e-4, scale  # [m], of 0.2
 
@@ -149,7 +149,7 @@ def test_a_step_that_is_not_found_raises():
     model = kn.compile(scene, dtype=torch.float64)
     velocity = torch.tensor([30.0, 0.0, -50.0], dtype=torch.float64).expand(27, 3)
     with pytest.raises(kn.SimulationError, match="was not found"):
-        run(model, 3, 1.0, xd=velocity)
+        run(model, 3, 1.0, state=kn.State(xd=velocity))
 
 
 def test_an_adjoint_that_is_not_found_raises(monkeypatch):
@@ -159,7 +159,7 @@ def test_an_adjoint_that_is_not_found_raises(monkeypatch):
     def softened(on_failure: str, leaf: Tensor) -> Tensor:
         model = hanging()  # a new one: programs are kept, with what they were made of
         mu = leaf.expand(model.parameters("mu")["mu"].shape)
-        path = run(model, 2, 2e-3, params={"mu": mu, "lam": 2.0 * mu}, on_failure=on_failure)
+        path = run(model, 2, 2e-3, params={"mu": mu, "lam": 2.0 * mu}, options=kn.RunOptions(on_failure=on_failure))
         return path.end.x[:, 2].sum()
 
     softened("raise", leaves[0]).backward()
@@ -182,6 +182,6 @@ def test_without_particles_steps_are_those_of_euler(dtype: torch.dtype):
     ends = []
     for integrator in ("euler", "implicit"):
         start = q.clone().requires_grad_()
-        end = run(model, 10, 0.01, integrator, q=start).end.q
+        end = run(model, 10, 0.01, integrator, state=kn.State(start)).end.q
         ends.append((end.detach(), *torch.autograd.grad(end.sum(), start)))
     assert all(map(torch.equal, *ends))

@@ -62,12 +62,11 @@ def belt() -> kn.Model:
     return carried()
 
 
-def run(model: kn.Model, motion: Tensor | None, v: Tensor | None = None, **options) -> kn.Trajectory:
+def run(
+    model: kn.Model, motion: Tensor | None, v: Tensor | None = None, tau: Tensor | None = None, **options
+) -> kn.Trajectory:
     steps = options.pop("steps", None) or len(motion)
-    start = torch.zeros(model.nv, dtype=torch.float64) if v is None else v
-    return kn.simulate(
-        model, kn.State(model.initial_state().q, start), u=kn.Control(motion=motion), steps=steps, dt=DT, **options
-    )
+    return kn.simulate(model, kn.State(v=v), kn.Control(tau=tau, motion=motion), steps=steps, dt=DT, **options)
 
 
 def test_a_belt_drags_a_crate(belt):
@@ -239,16 +238,16 @@ def test_jacobian_by_motion():
             Robot(name, (Body("b", None, Pose(), (joint,), solid(ball, mass=2.0), (ball,)),)), pos=(x, 0, 0)
         )
     model = kn.compile(scene)
-    q, v, motion = model.initial_state().q, torch.zeros(7, dtype=torch.float64), numbers(0.3)
-    found = kn.step_with_jacobian(model, q, v, motion=motion, dt=DT)
-    assert found.by_motion is not None and found.by_motion.shape == (15, 1)
-    own, pushed = found.by_motion[[0, 8], 0], found.by_motion[[1, 12], 0]
+    start, driven = model.initial_state(), kn.Control(motion=0.3)
+    _, B = kn.linearise(model, start, driven, dt=DT)
+    assert B.shape == (14, 1)
+    own, pushed = B[[0, 7], 0], B[[4, 11], 0]  # of the free joint, x is behind three directions to turn
     assert torch.allclose(own, numbers(DT, 1.0), atol=1e-15)
     assert torch.allclose(pushed, numbers(DT, 1.0), rtol=1e-5)  # the softness of the row, cfm times the mass
-    by_step = kn.step(model, q, v, motion=motion, dt=DT)
-    assert torch.equal(by_step[0], found.q) and torch.equal(by_step[1], found.v)
-    still = kn.step_with_jacobian(model, q, v, dt=DT)
-    assert still.by_motion is not None and float(still.v[0]) == 0.0
+    after, path = kn.step(model, start, driven, dt=DT), kn.simulate(model, start, driven, steps=1, dt=DT)
+    assert torch.equal(after.q, path.end.q) and torch.equal(after.v, path.end.v) and float(after.v[0]) == 0.3
+    assert float(kn.step(model, start, dt=DT).v[0]) == 0.0
+    assert kn.linearise(model, start, kn.Control(motion=0.0), dt=DT).B.shape == (14, 1)
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------

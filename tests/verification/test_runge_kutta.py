@@ -113,9 +113,9 @@ def test_a_symmetric_top_precesses():
     ]
     assert errors[-1] < 1e-5 and all(3.9 < order < 4.1 for order in orders(errors)), errors
     # The momentum in the world is constant: the attitude is right, too.
-    end = run(model, numbers(1, 0, 0, 0), numbers(1, 0, 4), time, 80)
-    R = torch.tensor(rotation_matrix(end.end.q.tolist()))
-    turned = R @ (numbers(0.05, 0.05, 0.08) * end.end.v)
+    end = run(model, numbers(1, 0, 0, 0), numbers(1, 0, 4), time, 80).end
+    R = torch.tensor(rotation_matrix(end.q.tolist()))
+    turned = R @ (numbers(0.05, 0.05, 0.08) * end.v)
     assert torch.allclose(turned, numbers(0.05, 0.0, 0.32), atol=1e-6)
 
 
@@ -133,17 +133,17 @@ def test_a_damped_oscillator(driven):
     )
     servo = (Actuator("a", "j", "position", kp=k, kd=d),) if driven == "servo" else ()
     model, wanted_at = model_of(body, actuators=servo), 0.3
-    words = {
-        "spring": lambda n: {"tau": torch.full((n, 1), k * wanted_at, dtype=torch.float64)},
-        "servo": lambda n: {"u": torch.full((n, 1), wanted_at, dtype=torch.float64)},
-        "wrench": lambda n: {"wrenches": {"r/b": numbers(0, 0, 0, k * wanted_at, 0, 0).expand(n, 6)}},
+    control = {
+        "spring": lambda n: kn.Control(tau=torch.full((n, 1), k * wanted_at, dtype=torch.float64)),
+        "servo": lambda n: torch.full((n, 1), wanted_at, dtype=torch.float64),
+        "wrench": lambda n: kn.Control(wrenches={"r/b": numbers(0, 0, 0, k * wanted_at, 0, 0).expand(n, 6)}),
     }[driven]
     a, time = d / (2 * mass), 1.0
     w = math.sqrt(k / mass - a * a)
     c, s, e = math.cos(w * time), math.sin(w * time), math.exp(-a * time)
     x = wanted_at * (1 - e * (c + a / w * s))
     v = wanted_at * e * s * (w + a * a / w)
-    found = [run(model, numbers(0), numbers(0), time, n, **words(n)) for n in (20, 40, 80)]
+    found = [run(model, numbers(0), numbers(0), time, n, u=control(n)) for n in (20, 40, 80)]
     errors = [math.hypot(path.end.q.item() - x, path.end.v.item() - v) for path in found]
     assert errors[-1] < 1e-5 and all(3.8 < order < 4.2 for order in orders(errors)), errors
 
@@ -176,12 +176,12 @@ def test_compliant_contact_and_what_is_recorded():
     push[:200] = numbers(0.002, 0.01, -0.005, 1.0, -0.5, 1.0)
     record = ["gap", "joint_load", "imu", "acceleration"]
     start = model.initial_state().q, torch.zeros(6, dtype=torch.float64)
-    path = run(model, *start, 3.0, 1500, wrenches={"r/b": push}, record=record)
+    path = run(model, *start, 3.0, 1500, u=kn.Control(wrenches={"r/b": push}), record=record)
     found = path.recorded
     assert found["gap"].min() < -0.012 and found["joint_load"].abs().max() < 1e-11
     assert abs(float(found["gap"][-1]) + G / 1e3) < 1e-6
     assert abs(float(found["imu"][-1, 0, 3:].norm()) - G) < 1e-4
-    batch = run(model, *(t.expand(3, -1) for t in start), 0.2, 100, wrenches={"r/b": push[:100]})
+    batch = run(model, *(t.expand(3, -1) for t in start), 0.2, 100, u=kn.Control(wrenches={"r/b": push[:100]}))
     assert torch.equal(batch.end.q[1], path.q[100])  # one world of many is the same to the bit
 
 

@@ -36,7 +36,6 @@ def test_a_folded_cloth_under_its_weight_does_not_pass_through_itself():
     model = kn.compile(scene, torch.float64)
     x = fold(model, 0.01)
     r = kn.simulate(model, kn.State(x=x), steps=5000, dt=2e-4)
-    assert r.x is not None
     rest = torch.tensor(model.matter.x)
     upper, lower = rest[:, 0] > 0.1, rest[:, 0] < -0.1
     # Every tenth of a second, the height of each vertex of the upper half over the vertices of the lower one near it.
@@ -60,7 +59,6 @@ def test_balls_that_collide_exchange_momentum():
     model = kn.compile(scene, torch.float64)
     mass = 1.0 / model.resolve()["inv_mass"]
     r = kn.simulate(model, steps=2000, dt=1e-4)
-    assert r.x is not None and r.xd is not None
 
     def momenta(k: int) -> tuple[torch.Tensor, torch.Tensor]:
         p = mass[:, None] * r.xd[k]

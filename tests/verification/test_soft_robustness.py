@@ -118,18 +118,18 @@ def test_random_soft_bodies_recover(how: str):
             low, high = stretches(model, x)
             assert low < NEAR[0] or high > NEAR[1]
         steps = min(int(20 * math.sqrt(size / 9.81) / dt), 12_000)
-        end = kn.simulate(
+        path = kn.simulate(
             model,
             kn.State(x=x),
             steps=steps,
             dt=dt,
             options=kn.RunOptions(checkpoint=steps, threads=1, on_failure="status"),
         )
-        if int(end.status) >= 0:
-            lost.append((kind, number, int(end.status)))
+        if int(path.status) >= 0:
+            lost.append((kind, number, int(path.status)))
             continue
-        assert bool(torch.isfinite(end.end.x).all()) and bool(torch.isfinite(end.end.xd).all())
-        low, high = stretches(model, end.end.x)
+        assert bool(torch.isfinite(path.end.x).all()) and bool(torch.isfinite(path.end.xd).all())
+        low, high = stretches(model, path.end.x)
         if low < NEAR[0] or high > NEAR[1]:
             lost.append((kind, number, low, high))
     assert len(lost) <= 2 and all(one[0] == "beam" and len(one) == 4 for one in lost), lost
@@ -143,7 +143,7 @@ def test_what_blows_up_ends_with_a_status_and_leaves_the_others_alone():
     rest = model.initial_state().x
     shares = torch.tensor([1.0, 1.2, 30.0, 0.9, 100.0], dtype=torch.float64)
     x = (rest - rest.mean(0)) * shares[:, None, None] + rest.mean(0)
-    options = {"steps": 200, "dt": 0.5 * limit.dt, "progress": False}
+    options = {"steps": 200, "dt": 0.5 * limit.dt}
     batch = kn.simulate(model, kn.State(x=x), options=kn.RunOptions(on_failure="status"), **options)
     failed = (batch.status >= 0).tolist()
     assert failed == [False, False, True, False, True]

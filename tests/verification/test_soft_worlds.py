@@ -19,7 +19,7 @@ from kinema.scene.shapes.sheet import sheet
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
-WALK = {"dt": 1e-2, "substeps": 34, "progress": False}
+WALK = {"dt": 1e-2, "substeps": 34}
 
 
 def walker_on_mat() -> tuple[kn.Model, Tensor]:
@@ -73,8 +73,8 @@ def test_gradients_cross_the_mat():
     model, q = walker_on_mat()
 
     def reached(strength: Tensor) -> Tensor:
-        end = kn.simulate(model, kn.State(q), u=kn.Control(tau=gait(model, strength, 12)), steps=12, **WALK)
-        return end.end.q[0] + end.end.x[:, 2].std()
+        end = kn.simulate(model, kn.State(q), u=kn.Control(tau=gait(model, strength, 12)), steps=12, **WALK).end
+        return end.q[0] + end.x[:, 2].std()
 
     one = torch.ones((), dtype=torch.float64, requires_grad=True)
     (found,) = torch.autograd.grad(reached(one), one)

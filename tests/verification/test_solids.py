@@ -36,8 +36,8 @@ def alone(mesh: Tets, material: kn.Solid, gravity=STILL, held=()) -> kn.Model:
 def forces(model: kn.Model, x: Tensor) -> Tensor:
     """Forces on particles at rest [N], from the change of their velocity in a short step."""
     dt = 1e-6
-    end = kn.simulate(model, kn.State(x=x), steps=1, dt=dt)
-    return end.end.xd / (dt * model.resolve()["inv_mass"][:, None])
+    end = kn.simulate(model, kn.State(x=x), steps=1, dt=dt).end
+    return end.xd / (dt * model.resolve()["inv_mass"][:, None])
 
 
 def stress(F: np.ndarray, mu: float, lam: float) -> np.ndarray:
@@ -101,7 +101,8 @@ def clamped(n: int) -> tuple[kn.Model, Tensor, Tensor]:
     material = kn.Solid(density=DENSITY, mu=4 * shear / 3, lam=5 * shear / 6)
     mesh = beam(LONG, HIGH, HIGH, (5 * n, n, n))
     model = alone(mesh, material, (0.0, 0.0, -GRAVITY), held=np.arange((n + 1) ** 2))
-    return model, *model.initial_particles()
+    start = model.initial_state()
+    return model, start.x, start.xd
 
 
 def end_of(n: int, x: Tensor, start: Tensor) -> float:
@@ -132,8 +133,8 @@ def relaxed_sag(n: int) -> float:
             steps=steps,
             dt=PERIOD / 50 / steps,
             options=kn.RunOptions(checkpoint=steps, threads=1),
-        )
-        x, xd = end.end.x, end.end.xd * math.exp(-4 * math.pi / 50)
+        ).end
+        x, xd = end.x, end.xd * math.exp(-4 * math.pi / 50)
     return end_of(n, x, start)
 
 
@@ -208,23 +209,23 @@ def test_momenta_of_free_soft_bodies():
     model = free_things()
     mass = 1.0 / model.resolve()["inv_mass"][:, None]
     x, xd = moved(model, 0, stretch=0.01, speed=1.0)
-    end = kn.simulate(model, kn.State(x=x, xd=xd), steps=1000, dt=2e-4, options=kn.RunOptions(checkpoint=1000))
-    assert float((end.end.xd - xd).abs().max()) > 0.5  # it did not just fly on
+    end = kn.simulate(model, kn.State(x=x, xd=xd), steps=1000, dt=2e-4, options=kn.RunOptions(checkpoint=1000)).end
+    assert float((end.xd - xd).abs().max()) > 0.5  # it did not just fly on
     for name in model.matter.names:
         own = model.matter.particles(name)
-        p, p_end = mass[own] * xd[own], mass[own] * end.end.xd[own]
+        p, p_end = mass[own] * xd[own], mass[own] * end.xd[own]
         assert float((p_end - p).sum(0).norm()) <= 1e-12 * float(p.norm(dim=1).sum())
-        turn, turn_end = torch.linalg.cross(x[own], p), torch.linalg.cross(end.end.x[own], p_end)
+        turn, turn_end = torch.linalg.cross(x[own], p), torch.linalg.cross(end.x[own], p_end)
         assert float((turn_end - turn).sum(0).norm()) <= 1e-12 * float(turn.norm(dim=1).sum())
 
 
 def test_at_rest_nothing_moves():
     model = free_things()
     fold = torch.zeros_like(model.parameters("fold")["fold"])
-    end = kn.simulate(model, params={"fold": fold}, steps=1000, dt=2e-4, options=kn.RunOptions(checkpoint=1000))
+    end = kn.simulate(model, params={"fold": fold}, steps=1000, dt=2e-4, options=kn.RunOptions(checkpoint=1000)).end
     # Stresses of 1e4 Pa cancel to 1e-16 of them: forces of 1e-14 N on 1e-3 kg for 0.2 s.
-    assert float((end.end.x - model.initial_state().x).abs().max()) <= 1e-12
-    assert float(end.end.xd.abs().max()) <= 1e-11
+    assert float((end.x - model.initial_state().x).abs().max()) <= 1e-12
+    assert float(end.xd.abs().max()) <= 1e-11
 
 
 def test_free_fall_is_exact():
@@ -234,10 +235,10 @@ def test_free_fall_is_exact():
     scene.add_cloth(sheet(0.4, 0.3, (5, 4)), material=kn.Cloth(bending=0.01), velocity=(1.0, 2.0, 3.0))
     model = kn.compile(scene, torch.float64)
     n, dt = 1000, 1e-4
-    end = kn.simulate(model, steps=n, dt=dt, options=kn.RunOptions(checkpoint=n))
+    end = kn.simulate(model, steps=n, dt=dt, options=kn.RunOptions(checkpoint=n)).end
     g = torch.tensor([0.3, -0.2, -9.81], dtype=torch.float64)
     fallen = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64) * n * dt + 0.5 * g * dt**2 * n * (n + 1)
-    assert float((end.end.x - model.initial_state().x - fallen).abs().max()) <= 1e-12
+    assert float((end.x - model.initial_state().x - fallen).abs().max()) <= 1e-12
 
 
 # -- light things ----------------------------------------------------------------------------------------------------
@@ -266,8 +267,8 @@ def test_light_things_fall_and_bounce_and_have_gradients(edge: float):
     def top(given: dict[str, Tensor]) -> Tensor:
         end = kn.simulate(
             model, kn.State(x=x, xd=xd), params=given, steps=steps, dt=dt, options=kn.RunOptions(checkpoint=50)
-        )
-        return end.end.xd[:, 2].mean()
+        ).end
+        return end.xd[:, 2].mean()
 
     names = ("density", "mu", "skin_k_e", "gravity")
     leaves = model.parameters(*names, requires_grad=True)

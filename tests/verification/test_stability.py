@@ -68,7 +68,7 @@ def grows(model: kn.Model, dt: float, steps: int = 3000) -> bool:
     x = x + SHAKEN * torch.tensor(np.random.default_rng(0).normal(size=x.shape))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", kn.StabilityWarning)
-        end = kn.simulate(
+        path = kn.simulate(
             model,
             kn.State(x=x, xd=xd),
             steps=steps,
@@ -76,7 +76,7 @@ def grows(model: kn.Model, dt: float, steps: int = 3000) -> bool:
             options=kn.RunOptions(checkpoint=steps, on_failure="status"),
         )
     # A step moves what is stable by at most some 2 times what it was shaken by, per mode.
-    return bool((end.status >= 0).any()) or not float(end.end.xd.abs().max()) * dt < 100 * SHAKEN
+    return bool((path.status >= 0).any()) or not float(path.end.xd.abs().max()) * dt < 100 * SHAKEN
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -119,8 +119,8 @@ def test_a_vertex_in_contact(averaged: bool):
         x[:, 0, 2] = dt * torch.linspace(0.001, 0.999, 200, dtype=torch.float64)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", kn.StabilityWarning)
-            end = kn.simulate(model, kn.State(x=x, xd=xd), params=weightless, steps=20, dt=dt)
-        assert (end.end.x[..., 2] > 0).all() and low < float(end.end.xd[..., 2].log().mean()) < high
+            end = kn.simulate(model, kn.State(x=x, xd=xd), params=weightless, steps=20, dt=dt).end
+        assert (end.x[..., 2] > 0).all() and low < float(end.xd[..., 2].log().mean()) < high
     scene = kn.Scene()
     scene.add_particles([[0.0, 0.0, 0.0]], "p", mass=mass, skin=kn.Skin(k_e=k_e))
     nothing = kn.compile(scene, torch.float64)
@@ -225,8 +225,8 @@ def test_no_friction_blows_up(k_e: float, k_d: float, k_f: float, mu: float):
     model = kn.compile(scene, torch.float64)
     limit = step_limit(model, model.resolve())
     assert limit is not None
-    end = kn.simulate(model, steps=6000, dt=0.9 * limit.dt, options=kn.RunOptions(checkpoint=6000))
-    assert float(end.end.xd.abs().max()) < 1.5  # it came with 0.55 m/s, and rings
+    end = kn.simulate(model, steps=6000, dt=0.9 * limit.dt, options=kn.RunOptions(checkpoint=6000)).end
+    assert float(end.xd.abs().max()) < 1.5  # it came with 0.55 m/s, and rings
 
 
 def test_the_bound_counts_the_worst_of_all_pairs():

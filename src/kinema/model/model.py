@@ -205,13 +205,15 @@ class Model(SceneArrays):
             unused = {n: torch.zeros(1, dtype=self.dtype) for n in OF_SPRING if n not in self._defaults}
             return derived_numbers(self.matter, self._defaults, self._defaults) | unused
 
-    def check_tensor(self, name: str, given: Tensor, count: int) -> None:
-        """Raise InputError unless `given` has the model's precision and `count` numbers in its last axis."""
+    def check_tensor(self, name: str, given: Tensor, *shape: int) -> None:
+        """Raise InputError unless `given` is a tensor of the model's precision, and of this shape behind the batch."""
         if not isinstance(given, Tensor) or given.dtype != self.dtype:
             got = given.dtype if isinstance(given, Tensor) else type(given).__name__
-            raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {self.dtype}")
-        if given.ndim == 0 or given.shape[-1] != count:
-            raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=f"(*batch, {count})")
+            fix = f"{name}.to({self.dtype})" if isinstance(given, Tensor) else f"torch.tensor(..., dtype={self.dtype})"
+            raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {self.dtype}", fix=fix)
+        if given.shape[-len(shape) :] != shape:
+            expected = f"(*batch, {', '.join(map(str, shape))})"
+            raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=expected)
 
     @cached_property
     def _quaternions(self) -> tuple[list[str], np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -98,9 +98,13 @@ class State:
             raise InputError("the state is of one world, and has no batch to index", got=index, fix="state.expand(n)")
         whole = self.expand(*batch)
         at = index if isinstance(index, tuple) else (index,)
-        if Ellipsis in [one for one in at if not isinstance(one, Tensor)]:
+        if any(one is Ellipsis for one in at):
             fix = "leave it out: the axes behind the batch are kept whole"
             raise InputError("a state is indexed over its batch", got="...", expected=f"at most {len(batch)}", fix=fix)
+        try:
+            torch.zeros(()).expand(batch)[at]
+        except (IndexError, TypeError) as error:
+            raise InputError("there are no such worlds", got=str(error), expected=f"some of {batch}") from None
         return whole.map(lambda t: t[at])
 
     def __len__(self) -> int:
@@ -108,6 +112,10 @@ class State:
         if not self.batch:
             raise InputError("the state is of one world, and has no length")
         return self.batch[0]
+
+    def __bool__(self) -> bool:
+        """True, also of one world: `state or other`."""
+        return True
 
     def __iter__(self) -> Iterator[State]:
         """The worlds along the first axis of the batch."""
@@ -138,10 +146,17 @@ class State:
 
     @staticmethod
     def stack(states: Sequence[State], dim: int = 0) -> State:
-        """States side by side as a batch."""
+        """States side by side as a batch; `dim` is one of its axes."""
         if not states or any(set(one.tensors) != set(states[0].tensors) for one in states):
             raise InputError("states that are stacked must be some of one model", got=f"{len(states)} states")
-        return State(**{name: torch.stack([one.tensors[name] for one in states], dim) for name in states[0].tensors})
+        batches = {one.batch for one in states}
+        if len(batches) > 1:
+            raise InputError("states that are stacked must have one batch", got=", ".join(map(str, sorted(batches))))
+        axes = 1 + len(states[0].batch)
+        if not -axes <= dim < axes:
+            raise InputError("a state has no such axis", got=dim, expected=f"from {-axes} to {axes - 1}")
+        wholes = [one.expand(*one.batch).tensors for one in states]
+        return State(**{n: torch.stack([whole[n] for whole in wholes], dim % axes) for n in wholes[0]})
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in self.tensors.items())
@@ -149,13 +164,11 @@ class State:
         return f"State({shown}; {kinds})" if shown else "State()"
 
 
-_NAMES = tuple(one.name for one in fields(State))
-
 _pytree.register_pytree_node(
     State,
-    lambda state: ([getattr(state, name) for name in _NAMES], None),
-    lambda values, _: State(*values),
+    lambda state: (list(state.tensors.values()), tuple(state.tensors)),  # what is None is no leaf
+    lambda values, names: State(**dict(zip(names, values, strict=True))),
     serialized_type_name="kinema.State",
-    to_dumpable_context=lambda context: context,
-    from_dumpable_context=lambda context: context,
+    to_dumpable_context=list,
+    from_dumpable_context=tuple,
 )

@@ -100,8 +100,8 @@ def _shapes(model: Model, control: Control) -> dict[str, tuple[int, ...]]:
     return given
 
 
-def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...], one_for_all: bool = True) -> Tensor:
-    """A tensor with the numbers of one step in its last axes; one number is taken for all of them, if it may.
+def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
+    """A tensor with the numbers of one step in its last axes; one number is taken for all of them.
 
     Raises:
         InputError: It has another precision or shape, or is no number.
@@ -112,14 +112,9 @@ def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...], one_f
         except (TypeError, ValueError, RuntimeError):
             got = type(given).__name__
             raise InputError(f"{name} is no tensor and no numbers", got=got, expected=f"{model.dtype}") from None
-    if given.dtype != model.dtype:
-        fix = f"{name}.to(torch.{str(model.dtype).removeprefix('torch.')})"
-        raise InputError(f"{name} has the wrong type", got=given.dtype, expected=f"a tensor of {model.dtype}", fix=fix)
-    if given.ndim == 0 and one_for_all:
+    if given.ndim == 0 and given.dtype == model.dtype:
         return given.expand(shape)
-    if given.shape[-len(shape) :] != shape:
-        expected = f"(*batch, {', '.join(map(str, shape))})"
-        raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=expected)
+    model.check_tensor(name, given, *shape)
     return given
 
 

@@ -19,7 +19,7 @@ from kinema.lang.programs.program import PARAMETER, Program
 from kinema.model.derived import solver_scale
 from kinema.model.model import NUMPY, Model, expect_model
 from kinema.model.state import AXES, State
-from kinema.simulation.control import Control, as_tensor, control_tensors
+from kinema.simulation.control import Control, control_tensors
 from kinema.simulation.failures import (
     bounded,
     check_finite,
@@ -154,6 +154,9 @@ def simulate(
     expect_model(model)
     dt, steps = _time(dt), positive("steps", steps)
     control, given = Control.of(u), model.as_tensors(params)
+    if not isinstance(options, RunOptions):
+        fix = "kinema.RunOptions(threads=1), and so on"
+        raise InputError("options are of the wrong type", got=type(options).__name__, expected="RunOptions", fix=fix)
     if isinstance(substeps, bool) or not isinstance(substeps, int) or substeps < 1:
         raise InputError("substeps is not usable", got=substeps, expected="a positive integer")
     kept = (record,) if isinstance(record, str) else tuple(record)
@@ -329,8 +332,9 @@ def start_tensors(model: Model, state: State | None, impulses: int) -> dict[str,
     states = {}
     for name, tensor in given.items():
         if 0 not in shapes[name]:
-            states[name] = as_tensor(model, name, tensor, shapes[name], one_for_all=False)
-        elif 0 not in np.shape(tensor):
+            model.check_tensor(name, tensor, *shapes[name])
+            states[name] = tensor
+        elif not isinstance(tensor, Tensor) or 0 not in tensor.shape:
             lacks = {"x": "particles", "xd": "particles", "impulses": "warm start"}.get(name, "joints")
             warm = "Contact(solver='pgs', warm_start=True), and something that touches, a limit or a loop"
             fix = f"leave it out, or {warm}" if name == "impulses" else "leave it out"

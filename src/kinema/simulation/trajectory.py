@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -81,6 +82,9 @@ class Trajectory:
     _model: Model | None = field(default=None, repr=False)
     _given: ClassVar[Given | None] = None  # set beside the fields: it is no part of the result
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "recorded", Recorded(self.recorded))  # of a file, it is a plain dictionary
+
     @property
     def model(self) -> Model | None:
         """The model; None if the trajectory was loaded from a file, which does not hold it."""
@@ -124,11 +128,11 @@ class Trajectory:
         begins without a warm start.
         """
         steps = self.steps
-        if not isinstance(k, int) or not -steps - 1 <= k <= steps:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not -steps - 1 <= k <= steps:
             raise InputError("there is no such state", got=k, expected=f"a whole number from 0 to {steps}")
         if k in (steps, -1):
             return self.end
-        return State(**{n: t.select(t.ndim - 1 - AXES[n], k) for n, t in self._whole().tensors.items()})
+        return State(**{n: t.select(t.ndim - 1 - AXES[n], int(k)) for n, t in self._whole().tensors.items()})
 
     def __getitem__(self, name: str) -> BodyMotion | MatterMotion:
         """The motion of a body ("robot/body") or of something soft, by name.
