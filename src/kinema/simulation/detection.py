@@ -33,10 +33,10 @@ from kinema.contact.collision.terrain import Knobs, Terrain, terrain_tables, tou
 from kinema.dynamics.report import report_numbers, report_vectors
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
-from kinema.lang.programs.program import Program
+from kinema.lang.programs.program import Builder, Ref
 from kinema.model.arrays import SceneArrays
 from kinema.scene.description import CAPSULE, CYLINDER, SPHERE
-from kinema.simulation.tree_dynamics import TreeProgram
+from kinema.simulation.links import Links
 
 DEEP = 0.05  # [m], how far below a terrain points are still found
 
@@ -59,7 +59,7 @@ WITH_HULLS = {
 ON_TERRAIN = {"ball_terrain": touch_ball_terrain, "corner_terrain": touch_corner_terrain}
 
 
-def touch_buffers(p: Program, name: str, count: int) -> Touch:
+def touch_buffers(p: Builder, name: str, count: int) -> Touch:
     """Room for so many places."""
     return Touch(
         gap=p.scratch(f"{name}_gap", Float, count),
@@ -76,7 +76,7 @@ class Scenery:
         model: The model.
     """
 
-    def __init__(self, program: Program, model: SceneArrays) -> None:
+    def __init__(self, program: Builder, model: SceneArrays) -> None:
         self.program, self.model = program, model
         self._terrains: dict[int, Terrain] = {}
 
@@ -115,33 +115,39 @@ class Scenery:
         return self._terrains[shape]
 
 
-_SCENERIES: WeakKeyDictionary[Program, Scenery] = WeakKeyDictionary()
+_SCENERIES: WeakKeyDictionary[Builder, Scenery] = WeakKeyDictionary()
 
 
-def scenery(program: Program, model: SceneArrays) -> Scenery:
+def scenery(program: Builder, model: SceneArrays) -> Scenery:
     """The tables of shapes in a program, the same for all that ask."""
     return _SCENERIES.setdefault(program, Scenery(program, model))
 
 
-def detect(parts: TreeProgram, model: SceneArrays, margin: Any) -> Touch:
-    """All candidates of a model, family by family, in the order of `model.candidates`.
+def detect(links: Links, model: SceneArrays, margin: Ref) -> Touch | None:
+    """The narrow phase: gap, point and normal of all candidates, family by family, in the order of `model.candidates`.
 
     Args:
-        parts: The tree's parts, with kinematics.
+        links: Where they are.
         model: The model.
-        margin: Buffer of the gap from which on places are not looked at [m].
+        margin: Gap from which on candidates are not looked at [m].
+
+    Returns:
+        None if nothing can touch.
     """
-    p, candidates, around = parts.program, model.candidates, scenery(parts.program, model)
+    p, candidates = links.program, model.candidates
+    if not len(candidates):
+        return None
+    around = scenery(p, model)
     touch = touch_buffers(p, "candidate", len(candidates))
     for family, arrays in candidates.pairs.items():
         pairs = Pairs(**{n: p.constant(f"{family}_{n}", Int, x) for n, x in arrays.items()})
-        where = (parts.R, parts.p, margin, touch)
+        where = (links.R, links.p, margin, touch)
         if family in FAMILIES:
             p.call(FAMILIES[family], around.shapes, pairs, *where)
         elif family == "hull_plane":
             corner = p.scratch("low_corner", Int, PLANE_CANDIDATES * len(arrays["first"]))
-            p.call(low_corners, around.shapes, pairs, around.hulls, parts.R, parts.p, margin, corner)
-            p.call(touch_hull_plane, around.shapes, pairs, around.hulls, corner, parts.R, parts.p, touch)
+            p.call(low_corners, around.shapes, pairs, around.hulls, links.R, links.p, margin, corner)
+            p.call(touch_hull_plane, around.shapes, pairs, around.hulls, corner, links.R, links.p, touch)
         elif family in WITH_HULLS:
             p.call(WITH_HULLS[family], around.shapes, pairs, around.hulls, *where)
         else:
@@ -153,7 +159,7 @@ def detect(parts: TreeProgram, model: SceneArrays, margin: Any) -> Touch:
     return touch
 
 
-def record_touch(p: Program, touch: Touch | None, count: int, names: Sequence[str]) -> None:
+def record_touch(p: Builder, touch: Touch | None, count: int, names: Sequence[str]) -> None:
     """Outputs of candidates: gap, point and normal, those that are asked for."""
     for name in (n for n in ("gap", "point", "normal") if n in names):
         if touch is None:

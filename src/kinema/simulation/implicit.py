@@ -46,7 +46,7 @@ from kinema.integrate.implicit import (
 )
 from kinema.lang import Float, vec3
 from kinema.lang.kernels.kernel import Kernel
-from kinema.lang.programs.program import CONSTANT, Program, Ref, flatten_arguments
+from kinema.lang.programs.program import CONSTANT, Builder, Ref, flatten_arguments
 from kinema.math import Force
 from kinema.model.arrays import SceneArrays
 
@@ -83,7 +83,7 @@ class ImplicitProgram:
     """
 
     def __init__(
-        self, program: Program, model: SceneArrays, step: Step, held: Ref, laws: Sequence[ForceLaw], press: Ref | None
+        self, program: Builder, model: SceneArrays, step: Step, held: Ref, laws: Sequence[ForceLaw], press: Ref | None
     ) -> None:
         self.program, self.model, self.step, self.held, self.laws = program, model, step, held, laws
         self.count = len(model.matter)

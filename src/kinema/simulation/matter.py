@@ -42,7 +42,7 @@ from kinema.integrate.semi_implicit import advance_carried, advance_particles
 from kinema.kinematics.particles import Pins, carry_particles, pull_links
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat22, mat33, vec2, vec3
 from kinema.lang.kernels.kernel import Kernel
-from kinema.lang.programs.program import Program, Ref
+from kinema.lang.programs.program import Builder, Ref
 from kinema.lang.programs.schedule import packet_order
 from kinema.math import Force, Motion
 from kinema.model.arrays import SceneArrays
@@ -51,54 +51,56 @@ from kinema.model.surface import SurfaceArrays
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
 from kinema.simulation.detection import scenery
 from kinema.simulation.implicit import ForceLaw, ImplicitProgram
+from kinema.simulation.links import Links
 from kinema.simulation.options import StepOptions
-from kinema.simulation.tree_dynamics import TreeProgram
 
 WIDE = 2.0  # distances of contact in which implicit steps look for pairs, which may be nearer at their end
 
 
-class MatterProgram:
-    """The parts of a step that concern particles, added to a program.
+class Particles:
+    """Particles of a scene at the start of a step, and the laws of the forces on them.
 
     Args:
         program: Where they are added.
         model: The model.
+        links: Where links are and how they move; None if nothing has joints.
         dt: Time step.
-        options: What the step does beside.
+        options: Optional features of the step.
+
+    Attributes:
+        x: Positions, state.
+        xd: Velocities, state.
+        x_now: Positions at the start of the step: those of pinned particles are where their links are.
+        xd_now: Velocities likewise.
+        laws: Kernels that add forces.
     """
 
-    def __init__(self, program: Program, model: SceneArrays, dt: Ref, options: StepOptions) -> None:
-        self.options, self.implicit = options, options.implicit
+    def __init__(
+        self, program: Builder, model: SceneArrays, links: Links | None, dt: Ref, options: StepOptions
+    ) -> None:
+        p = program
+        self.program, self.model, self.dt, self.matter, self.options = p, model, dt, model.matter, options
+        self.links, self.implicit, count = links, options.implicit, len(self.matter)
         self.laws: list[ForceLaw] = []
-        self.program, self.model, self.dt, self.matter = program, model, dt, model.matter
-        count = len(self.matter)
-        self.x, self.xd = program.state("x", vec3, count), program.state("xd", vec3, count)
-        self.x_now, self.xd_now = self.x, self.xd
-        self.gravity: Any = None
         self.pins: Pins | None = None
         self.press: Any = None
         self.skin: dict[str, Ref] = {}
-        touches = self.matter.touching.any() and model.shapes.names
-        if self.matter.elements or len(self.matter.ends) or touches or options.pushed:
-            self.force = program.scratch("particle_force", vec3, count)
+        self.x, self.xd = p.state("x", vec3, count), p.state("xd", vec3, count)
+        self.x_now, self.xd_now = self.x, self.xd
+        self.gravity = p.parameter("gravity", vec3) if links is None else links.gravity
+        self.touches = bool(self.matter.touching.any() and model.shapes.names)
+        if self.matter.elements or len(self.matter.ends) or self.touches or options.pushed:
+            self.force = p.scratch("particle_force", vec3, count)
         else:
-            self.force = program.constant("particle_force", vec3, np.zeros((count, 3)))
+            self.force = p.constant("particle_force", vec3, np.zeros((count, 3)))
+        if links is not None:
+            self._carry(links)
+        self.pressed = self._find_laws()
+        self.inv_mass = p.parameter("inv_mass", Float, count)
 
-    def forces(self, parts: TreeProgram | None) -> Ref | None:
-        """Forces between particles, and between them and shapes.
-
-        Args:
-            parts: Where the links are and how they move; None if nothing has joints.
-
-        Returns:
-            What pushes the links, a moment about the origin of their tree and a force each; None if nothing does.
-        """
-        p, count = self.program, len(self.matter)
-        if parts is not None:
-            self.gravity = parts.gravity
-            self._carry(parts)
-        else:
-            self.gravity = p.parameter("gravity", vec3)
+    def _find_laws(self) -> tuple[Any, ...] | None:
+        """All laws of force; returns the shapes that particles touch and where they are."""
+        count = len(self.matter)
         for k, solid in enumerate(self.matter.solids):
             self._solid(k, solid)
         if self.matter.cloth is not None:
@@ -106,40 +108,56 @@ class MatterProgram:
         if len(self.matter.ends):
             self._springs()
         if self.options.pushed:
-            push = p.control("particle_push", vec3, count)
+            push = self.program.control("particle_push", vec3, count)
             self._add(push_particles, lambda x, v, f, _: (push, f), count)
         if self.matter.surface is not None:
             self._meet(self.matter.surface)
-        pressed = self._touch(parts) if self.matter.touching.any() and self.model.shapes.names else None
-        self.inv_mass = p.parameter("inv_mass", Float, count)
-        pushed = parts is not None and (pressed is not None or self.pins is not None)
+        return self._touch(self.links) if self.touches else None
+
+    @property
+    def pushes_links(self) -> bool:
+        """Whether links feel something of them."""
+        return self.links is not None and (self.pressed is not None or self.pins is not None)
+
+    def forces(self) -> Ref | None:
+        """Evaluate all forces; of implicit steps those at their end, where links feel them.
+
+        Returns:
+            What pushes the links, a moment about the origin of their tree and a force each; None if nothing does.
+        """
+        p, x, xd = self.program, self.x_now, self.xd_now
         if self.implicit:
-            held = p.constant("particles_held", Int, self.matter.held)
-            free = np.ones(count, np.int32)
-            free[self.matter.held > 0] = 0
-            free[self.matter.pins.particle] = 0
-            step = Step(
-                free=p.constant("particles_free", Int, free),
-                x=self.x_now,
-                v=self.xd_now,
-                inv_mass=self.inv_mass,
-                gravity=self.gravity,
-                dt=self.dt,
-            )
-            ImplicitProgram(p, self.model, step, held, self.laws, self.press).add(self.x.next, self.xd.next)
-            if not pushed:
+            self._implicit_step()
+            if not self.pushes_links:
                 return None
-            self.x_now, self.xd_now = self.x.next, self.xd.next
+            x, xd = self.x.next, self.xd.next
         for law in self.laws:
-            p.call(law.kernel, *law.arguments(self.x_now, self.xd_now, self.force, self.press), count=law.count)
-        if parts is None or not pushed:
+            p.call(law.kernel, *law.arguments(x, xd, self.force, self.press), count=law.count)
+        if self.links is None or not self.pushes_links:
             return None
-        felt = p.scratch("felt_by_links", Force, len(parts.arrays.parent) + 1)
-        if pressed is not None:
-            p.call(push_links, *pressed, self.press, felt)
+        felt = p.scratch("felt_by_links", Force, len(self.links.arrays.parent) + 1)
+        if self.pressed is not None:
+            p.call(push_links, *self.pressed, self.press, felt)
         if self.pins is not None:
-            p.call(pull_links, self.pins, parts.tree.root, parts.p, self.x_now, self.force, felt)
+            p.call(pull_links, self.pins, self.links.tree.root, self.links.p, x, self.force, felt)
         return felt
+
+    def _implicit_step(self) -> None:
+        """The positions and velocities at the end of an implicit step."""
+        p, count = self.program, len(self.matter)
+        free = np.ones(count, np.int32)
+        free[self.matter.held > 0] = 0
+        free[self.matter.pins.particle] = 0
+        held = p.constant("particles_held", Int, self.matter.held)
+        step = Step(
+            free=p.constant("particles_free", Int, free),
+            x=self.x_now,
+            v=self.xd_now,
+            inv_mass=self.inv_mass,
+            gravity=self.gravity,
+            dt=self.dt,
+        )
+        ImplicitProgram(p, self.model, step, held, self.laws, self.press).add(self.x.next, self.xd.next)
 
     def _springs(self) -> None:
         p, count, order = self.program, len(self.matter.ends), packet_order(self.matter.ends)
@@ -150,11 +168,11 @@ class MatterProgram:
     def _add(self, kernel: Kernel, arguments: Callable[[Ref, Ref, Ref, Any], tuple[Any, ...]], count: int) -> None:
         self.laws.append(ForceLaw(kernel, arguments, count))
 
-    def _touch(self, parts: TreeProgram | None) -> tuple[Any, ...]:
+    def _touch(self, links: Links | None) -> tuple[Any, ...]:
         """Contact with all shapes; returns the shapes and where they are."""
         p, shapes, around = self.program, self.model.shapes, scenery(self.program, self.model)
         count, number = len(self.matter), len(shapes.names)
-        frames = self._frames(parts)
+        frames = self._frames(links)
         seen, placed = (
             Placed(
                 R=p.scratch(f"{name}_R", mat33, number),
@@ -259,9 +277,9 @@ class MatterProgram:
             pass  # which pairs are near has no derivative
         self._add(pair_forces, lambda x, v, f, _: (surface, pair, pairs, skin, self.dt, x, v, f), arrays.room)
 
-    def _frames(self, parts: TreeProgram | None) -> Frames:
-        if parts is not None:
-            return Frames(root=parts.tree.root, R=parts.R, p=parts.p, V=parts.V)
+    def _frames(self, links: Links | None) -> Frames:
+        if links is not None:
+            return Frames(root=links.tree.root, R=links.R, p=links.p, V=links.V)
         p = self.program
         return Frames(
             root=p.constant("world_root", Int, [0]),
@@ -270,7 +288,7 @@ class MatterProgram:
             V=p.constant("world_V", Motion, np.zeros((1, 6))),
         )
 
-    def _carry(self, parts: TreeProgram) -> None:
+    def _carry(self, links: Links) -> None:
         """Pinned particles are where their links are."""
         p, arrays, count = self.program, self.matter.pins, len(self.matter)
         if not len(arrays.particle):
@@ -284,7 +302,7 @@ class MatterProgram:
             place=p.constant("pin_place", vec3, arrays.place),
         )
         self.x_now, self.xd_now = p.scratch("x_now", vec3, count), p.scratch("xd_now", vec3, count)
-        where = (parts.tree.root, parts.R, parts.p, parts.V)
+        where = (links.tree.root, links.R, links.p, links.V)
         p.call(carry_particles, self.pins, *where, self.x, self.xd, self.x_now, self.xd_now, count=count)
 
     def _solid(self, k: int, solid: SolidArrays) -> None:
@@ -345,7 +363,7 @@ class MatterProgram:
             self._add(kernels[0], lambda x, v, f, _: (table, x, *numbers, f), count)
 
     def advance(self) -> None:
-        """Semi-implicit Euler, unless steps are implicit."""
+        """Semi-implicit Euler; implicit steps ended with their forces."""
         if self.implicit:
             return
         p, count = self.program, len(self.matter)

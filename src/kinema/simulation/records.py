@@ -1,4 +1,4 @@
-"""What a step can report of bodies, sites and joints."""
+"""What a step can report: contacts, limits, bodies, sites and joints; what nobody asks for costs nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kinema.contact.collision.narrow_phase import Touch
 from kinema.contact.wrenches import compliant_wrenches, contact_wrenches, loop_wrenches
 from kinema.dynamics.report import (
     Sites,
@@ -14,18 +15,22 @@ from kinema.dynamics.report import (
     loaded_wrenches,
     report_accelerations,
     report_bodies,
+    report_impulses,
     report_imu,
+    report_numbers,
     report_sites,
     soft_wrenches,
 )
 from kinema.errors import InputError
-from kinema.lang import Int, mat33, vec3
-from kinema.lang.programs.program import Ref
+from kinema.lang import Float, Int, mat33, vec3
+from kinema.lang.programs.program import Builder, Ref
 from kinema.math import Force, Motion
 from kinema.model.arrays import SceneArrays
-from kinema.simulation.applied_forces import Drives
-from kinema.simulation.constraints import ConstraintProgram
-from kinema.simulation.tree_dynamics import TreeProgram
+from kinema.scene.scene import MLCP, NEWTON
+from kinema.simulation.applied_forces import AppliedForces
+from kinema.simulation.contact import Ended
+from kinema.simulation.detection import record_touch
+from kinema.simulation.links import Links
 
 OF_BODIES = ("position", "rotation", "velocity")
 OF_SITES = ("site_position", "site_rotation", "site_velocity")
@@ -34,103 +39,135 @@ OF_CONSTRAINTS = ("impulse", "limit_impulse", "iterations", "gap", "point", "nor
 RECORDS = (*OF_CONSTRAINTS, *OF_BODIES, *OF_SITES, *WITH_ACCELERATION)
 
 
-class Recorder:
-    """Outputs of a step, at its start; those that are not asked for cost nothing.
+def record(
+    names: Sequence[str],
+    links: Links,
+    model: SceneArrays,
+    touch: Touch | None,
+    end: Ended | None,
+    mean: Ref,
+    dt: Ref,
+    applied: AppliedForces,
+) -> None:
+    """Add outputs of a step.
 
     Args:
-        parts: The tree's parts, with kinematics, inertias and velocities.
-        model: The model.
         names: What to record, of RECORDS.
+        links: At the start of the step.
+        model: The model.
+        touch: Where shapes touch there.
+        end: The end of the step; None without constraints.
+        mean: Mean dv/dt of the step, impulses included.
+        dt: Time step.
+        applied: Applied forces.
     """
+    _record_impulses(links.program, model, end, names)
+    record_touch(links.program, touch, len(model.candidates), names)
+    sites = _sites(links.program, model, names)
+    _record_motion(links, model, sites, {*names})
+    if {*WITH_ACCELERATION} & {*names}:
+        _record_accelerations(links, model, sites, {*names}, mean, dt, applied, end)
 
-    def __init__(self, parts: TreeProgram, model: SceneArrays, names: Sequence[str]) -> None:
-        self.parts, self.model, self.names, self.program = parts, model, set(names), parts.program
-        if not len(model.sites) and self.names & {*OF_SITES, "imu"}:
-            name = next(n for n in names if n in (*OF_SITES, "imu"))
-            raise InputError(
-                f"record: there is no {name!r}", expected="a model with a site", fix="scene.add_site(body, name)"
-            )
-        if self.names & {*OF_SITES, "imu"}:
-            p, sites = self.program, model.sites
-            self.sites = Sites(
-                link=p.constant("site_link", Int, sites.link),
-                offset=p.parameter("place", vec3, len(sites)),
-                rotation=p.constant("site_rotation", mat33, sites.rotation),
-            )
 
-    @property
-    def wants_accelerations(self) -> bool:
-        """Whether `accelerations` is needed."""
-        return bool(self.names & {*WITH_ACCELERATION})
+def _record_impulses(p: Builder, model: SceneArrays, end: Ended | None, names: Sequence[str]) -> None:
+    """Impulses of contacts and limits."""
+    fixed, hard = model.constraints, model.contact.law == MLCP
+    limits, candidates = len(fixed.limit_names), len(model.candidates) if hard else 0
+    for name in names:
+        if name == "iterations" and "record_iterations" not in p.buffers:
+            fix = f"Contact(tolerance=...) or Contact(solver={NEWTON!r}), and a contact, a limit or a loop"
+            raise InputError("record: the number of iterations is fixed, or there are none", got=name, fix=fix)
+        if name == "limit_impulse" and not limits:
+            raise InputError(f"record: there is no {name!r}", expected="a model with a limited joint")
+        if name == "impulse" and not candidates:
+            raise InputError(f"record: there is no {name!r}", expected=f"a model with a contact of the law {MLCP!r}")
+        if name not in ("impulse", "limit_impulse"):
+            continue
+        assert end is not None
+        c, first = end.rows.constraints, fixed.singles + 3 * fixed.equations
+        start, count = (first, 3 * candidates) if name == "impulse" else (fixed.singles - limits, limits)
+        at, out = p.constant(f"{name}_start", Int, start), p.output(f"record_{name}", Float, count)
+        if name == "impulse" and c.picked:
+            p.call(report_impulses, end.impulse, at, c.count.triples, c.count.equations, end.rows.surface, out)
+        else:
+            p.call(report_numbers, end.impulse, at, out)
 
-    def motion(self) -> None:
-        """Poses and velocities."""
-        parts = self.parts
-        where = (parts.R, parts.p, parts.V)
-        if self.names & {*OF_BODIES}:
-            outs = self._outputs(OF_BODIES, len(self.model.bodies))
-            self.program.call(report_bodies, parts.tree, parts.bodies, *where, *outs)
-        if self.names & {*OF_SITES}:
-            outs = self._outputs(OF_SITES, len(self.model.sites))
-            self.program.call(report_sites, parts.tree, self.sites, *where, *outs)
 
-    def accelerations(self, a: Ref, dt: Ref, drives: Drives, constraints: ConstraintProgram | None) -> None:
-        """Accelerations, what sensors feel of them, and loads of joints.
+def _sites(p: Builder, model: SceneArrays, names: Sequence[str]) -> Sites | None:
+    """Frames of sensors, if something of them is asked for."""
+    asked = [n for n in names if n in (*OF_SITES, "imu")]
+    if not asked:
+        return None
+    if not len(model.sites):
+        fix = "scene.add_site(body, name)"
+        raise InputError(f"record: there is no {asked[0]!r}", expected="a model with a site", fix=fix)
+    return Sites(
+        link=p.constant("site_link", Int, model.sites.link),
+        offset=p.parameter("place", vec3, len(model.sites)),
+        rotation=p.constant("site_rotation", mat33, model.sites.rotation),
+    )
 
-        Args:
-            a: Mean dv/dt of the step, impulses included.
-            dt: Time step.
-            drives: What pushes links from outside, and
-            constraints: what holds them; None where nothing does.
-        """
-        p, parts = self.program, self.parts
-        A = p.scratch("link_acceleration", Motion, len(self.model.joints) + 1)
-        p.call(link_accelerations, parts.tree, parts.S, parts.V, parts.gravity, a, A)
-        where = (parts.R, parts.p, parts.V, A)
-        if "acceleration" in self.names:
-            out = p.output("record_acceleration", Motion, len(self.model.bodies))
-            p.call(report_accelerations, parts.tree, parts.bodies, *where, parts.gravity, out)
-        if "imu" in self.names:
-            out = p.output("record_imu", Motion, len(self.model.sites))
-            p.call(report_imu, parts.tree, self.sites, *where, out)
-        if "joint_load" in self.names:
-            push, F = self._pushes(dt, drives, constraints), p.scratch("load", Force, len(self.model.joints) + 1)
-            out = p.output("record_joint_load", Force, len(self.model.joints))
-            p.call(joint_loads, parts.tree, parts.V, A, parts.inertia, push, parts.p, F, out)
 
-    def _outputs(self, names: Sequence[str], count: int) -> list[Ref]:
-        make = [self.program.output if name in self.names else self.program.scratch for name in names]
-        elements = (vec3, mat33, Motion)
-        return [m(f"record_{n}", e, count) for m, n, e in zip(make, names, elements, strict=True)]
+def _record_motion(links: Links, model: SceneArrays, sites: Sites | None, names: set[str]) -> None:
+    """Poses and velocities."""
+    p = links.program
 
-    def _pushes(self, dt: Ref, drives: Drives, constraints: ConstraintProgram | None) -> Ref:
-        """What acts on each link from outside, gravity apart."""
-        p, parts, links = self.program, self.parts, len(self.model.joints) + 1
-        contacts = constraints is not None and constraints.contacts > 0
-        loops = constraints is not None and constraints.equations > 0
-        if not (contacts or loops or drives.loaded or drives.soft or drives.felt):
-            return p.constant("no_push", Force, np.zeros((links, 6)))
-        push = p.scratch("push", Force, links)
-        if drives.loaded:
-            p.call(loaded_wrenches, parts.tree, *drives.loaded, parts.R, parts.p, push)
-        if drives.felt:
-            p.call(soft_wrenches, drives.felt, push)
-        if drives.soft:
-            p.call(compliant_wrenches, parts.tree, *drives.soft, parts.p, parts.V, push)
-        if constraints is not None and contacts:
-            count = (constraints.count.triples, constraints.count.equations, constraints.count.singles)
-            p.call(
-                contact_wrenches,
-                parts.tree,
-                constraints.sides,
-                constraints.near,
-                *count,
-                constraints.impulse,
-                dt,
-                parts.p,
-                push,
-            )
-        if constraints is not None and loops:
-            where = (constraints.loops, constraints.count.singles, constraints.impulse, dt)
-            p.call(loop_wrenches, parts.tree, *where, parts.R, parts.p, push)
-        return push
+    def outputs(asked: Sequence[str], count: int) -> list[Ref]:
+        make = [p.output if name in names else p.scratch for name in asked]
+        return [m(f"record_{n}", e, count) for m, n, e in zip(make, asked, (vec3, mat33, Motion), strict=True)]
+
+    if names & {*OF_BODIES}:
+        outs = outputs(OF_BODIES, len(model.bodies))
+        p.call(report_bodies, links.tree, links.bodies, links.R, links.p, links.V, *outs)
+    if names & {*OF_SITES}:
+        p.call(report_sites, links.tree, sites, links.R, links.p, links.V, *outputs(OF_SITES, len(model.sites)))
+
+
+def _record_accelerations(
+    links: Links,
+    model: SceneArrays,
+    sites: Sites | None,
+    names: set[str],
+    mean: Ref,
+    dt: Ref,
+    applied: AppliedForces,
+    end: Ended | None,
+) -> None:
+    """Accelerations, IMU readings, and loads of joints."""
+    p, count = links.program, len(model.joints) + 1
+    A = p.scratch("link_acceleration", Motion, count)
+    p.call(link_accelerations, links.tree, links.S, links.V, links.gravity, mean, A)
+    where = (links.R, links.p, links.V, A)
+    if "acceleration" in names:
+        out = p.output("record_acceleration", Motion, len(model.bodies))
+        p.call(report_accelerations, links.tree, links.bodies, *where, links.gravity, out)
+    if "imu" in names:
+        p.call(report_imu, links.tree, sites, *where, p.output("record_imu", Motion, len(model.sites)))
+    if "joint_load" in names:
+        push, F = _external_wrenches(links, dt, applied, end), p.scratch("load", Force, count)
+        out = p.output("record_joint_load", Force, len(model.joints))
+        p.call(joint_loads, links.tree, links.V, A, links.inertia, push, links.p, F, out)
+
+
+def _external_wrenches(links: Links, dt: Ref, applied: AppliedForces, end: Ended | None) -> Ref:
+    """What acts on each link from outside, gravity apart."""
+    p, count = links.program, len(links.arrays.parent) + 1
+    contacts = end is not None and end.rows.contacts is not None
+    loops = end is not None and end.rows.loops is not None
+    if not (contacts or loops or applied.loaded or applied.soft or applied.felt):
+        return p.constant("no_push", Force, np.zeros((count, 6)))
+    push = p.scratch("push", Force, count)
+    if applied.loaded:
+        p.call(loaded_wrenches, links.tree, *applied.loaded, links.R, links.p, push)
+    if applied.felt:
+        p.call(soft_wrenches, applied.felt, push)
+    if applied.soft:
+        p.call(compliant_wrenches, links.tree, *applied.soft, links.p, links.V, push)
+    if end is not None and end.rows.contacts is not None:
+        near = end.rows.contacts
+        where = (near.sides, near.near, *end.rows.counts, end.impulse, dt)
+        p.call(contact_wrenches, links.tree, *where, links.p, push)
+    if end is not None and end.rows.loops is not None:
+        where = (end.rows.loops, end.rows.count.singles, end.impulse, dt)
+        p.call(loop_wrenches, links.tree, *where, links.R, links.p, push)
+    return push

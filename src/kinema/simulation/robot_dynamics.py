@@ -16,13 +16,14 @@ from torch import Tensor
 from kinema.dynamics.report import total_momentum
 from kinema.dynamics.rnea_crba import add_scaled, dense_matrix
 from kinema.errors import InputError
-from kinema.kinematics.tree import link_velocities, report_links
+from kinema.kinematics.tree import report_links
 from kinema.lang import Float, mat33, vec3
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.programs.program import PARAMETER, Program, Ref
 from kinema.math import Force, Motion
 from kinema.model.model import Model, expect_model
-from kinema.simulation.tree_dynamics import TreeProgram, articulated_pays
+from kinema.simulation import tree_dynamics
+from kinema.simulation.links import Links, TreeTables
 
 Params = Mapping[str, Tensor]
 
@@ -99,12 +100,10 @@ def momentum(model: Model, q: Tensor, v: Tensor, about: Tensor | None = None, pa
         Exact, to q, v, the point, offsets, axes, masses, centres of mass and inertias.
     """
 
-    def build(p: Program, parts: TreeProgram) -> None:
+    def build(p: Program, tables: TreeTables) -> None:
         v, point = p.parameter("v", Float, model.nv), p.parameter("about", Float, 3)
-        V = p.scratch("V", Motion, len(model.joints) + 1)
-        parts.kinematics(p.parameter("q", Float, model.nq))
-        p.call(link_velocities, parts.tree, parts.S, v, V)
-        p.call(total_momentum, parts.tree, parts.inertia, V, parts.p, point, p.output("out", Force, 1))
+        links = Links(p, tables, p.parameter("q", Float, model.nq), v)
+        p.call(total_momentum, links.tree, links.inertia, links.V, links.p, point, p.output("out", Force, 1))
 
     point = centre_of_mass(model, q, params) if about is None else about
     return _evaluate(model, "momentum", build, {"q": q, "v": v, "about": point}, params)["out"].squeeze(-2)
@@ -138,11 +137,10 @@ def mass_matrix(model: Model, q: Tensor, params: Params | None = None) -> Tensor
         Exact, to q and every geometric and inertial number.
     """
 
-    def build(p: Program, parts: TreeProgram) -> None:
-        parts.kinematics(p.parameter("q", Float, model.nq))
-        M = p.scratch("M", Float, len(model.tree.above))
-        parts.mass_matrix(M)
-        p.call(dense_matrix, parts.branches, M, p.output("out", Float, model.nv**2))
+    def build(p: Program, tables: TreeTables) -> None:
+        links = Links(p, tables, p.parameter("q", Float, model.nq))
+        M = tree_dynamics.mass_matrix(links, links.armature)
+        p.call(dense_matrix, links.branches, M, p.output("out", Float, model.nv**2))
 
     return _evaluate(model, "mass_matrix", build, {"q": q}, params)["out"].unflatten(-1, (model.nv, model.nv))
 
@@ -157,11 +155,11 @@ def inverse_dynamics(model: Model, q: Tensor, v: Tensor, acceleration: Tensor, p
         Exact, to q, v, acceleration, gravity and every geometric and inertial number.
     """
 
-    def build(p: Program, parts: TreeProgram) -> None:
+    def build(p: Program, tables: TreeTables) -> None:
         v, a, tau = (_numbers(p, kind, name, model.nv) for kind, name in (("in", "v"), ("in", "a"), ("", "tau")))
-        parts.kinematics(p.parameter("q", Float, model.nq))
-        parts.inverse_dynamics(v, a, tau)
-        p.call(add_scaled, tau, parts.armature, a, p.output("out", Float, model.nv))
+        links = Links(p, tables, p.parameter("q", Float, model.nq), v)
+        tree_dynamics.inverse_dynamics(links, a, tau)
+        p.call(add_scaled, tau, links.armature, a, p.output("out", Float, model.nv))
 
     return _evaluate(model, "inverse_dynamics", build, {"q": q, "v": v, "a": acceleration}, params)["out"]
 
@@ -175,14 +173,14 @@ def forward_dynamics(model: Model, q: Tensor, v: Tensor, tau: Tensor, params: Pa
         Exact, to q, v, tau, gravity and every geometric and inertial number.
     """
 
-    def build(p: Program, parts: TreeProgram) -> None:
+    def build(p: Program, tables: TreeTables) -> None:
         v, tau = _numbers(p, "in", "v", model.nv), _numbers(p, "in", "tau", model.nv)
         net, found = (_numbers(p, "", name, model.nv) for name in ("net", "found"))
         zero, minus = (p.constant(name, Float, [x] * model.nv) for name, x in (("zero", 0.0), ("minus", -1.0)))
-        parts.kinematics(p.parameter("q", Float, model.nq))
-        bias = parts.bias(v, zero, articulated_pays(model.tree))
-        p.call(add_scaled, tau, minus, bias, net)
-        parts.accelerate(net, parts.armature, found)
+        links = Links(p, tables, p.parameter("q", Float, model.nq), v)
+        bias = tree_dynamics.bias(links, zero, articulated=tree_dynamics.articulated_pays(model.tree))
+        p.call(add_scaled, tau, minus, bias.force, net)
+        tree_dynamics.accelerate(links, net, links.armature, found, of=bias)
         p.call(add_scaled, found, zero, zero, p.output("out", Float, model.nv))
 
     return _evaluate(model, "forward_dynamics", build, {"q": q, "v": v, "tau": tau}, params)["out"]
@@ -200,7 +198,7 @@ def _numbers(p: Program, kind: str, name: str, count: int) -> Ref:
 def _evaluate(
     model: Model,
     name: str,
-    build: Callable[[Program, TreeProgram], None],
+    build: Callable[[Program, TreeTables], None],
     inputs: Mapping[str, Tensor],
     params: Params | None,
 ) -> dict[str, Tensor]:
@@ -209,7 +207,7 @@ def _evaluate(
     known = _PROGRAMS.setdefault(model, {})
     if name not in known:
         program = Program(name)
-        build(program, TreeProgram(program, model.tree))
+        build(program, TreeTables(program, model.tree))
         known[name] = program
     program = known[name]
     for given, tensor in inputs.items():
@@ -227,11 +225,11 @@ def _links(model: Model, q: Tensor, params: Params | None) -> dict[str, Tensor]:
     expect_model(model)
     links = len(model.joints) + 1
 
-    def build(p: Program, parts: TreeProgram) -> None:
-        parts.kinematics(p.parameter("q", Float, model.nq))
+    def build(p: Program, tables: TreeTables) -> None:
+        placed = Links(p, tables, p.parameter("q", Float, model.nq))
         rotations, positions = p.output("rotations", mat33, links), p.output("positions", vec3, links)
         motions = p.output("motions", Motion, model.nv)
-        p.call(report_links, parts.R, parts.p, parts.S, rotations, positions, motions)
+        p.call(report_links, placed.R, placed.p, placed.S, rotations, positions, motions)
 
     return _evaluate(model, "links", build, {"q": q}, params)
 

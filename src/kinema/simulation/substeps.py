@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kinema.integrate.substeps import COPIES, SUMS, count_up, keep_worst
 from kinema.lang import Float
-from kinema.lang.programs.program import Program, Ref
+from kinema.lang.programs.program import Builder, Program, Ref
 from kinema.simulation.options import StepOptions
 
 SUM = ("impulse", "limit_impulse", "iterations")
 MEAN = ("acceleration", "imu", "joint_load")
 
 
-class Substeps(Program):
+class Substeps(Builder):
     """A program as each of its substeps sees it: states are iterates of a loop, and outputs are gathered over it.
 
     ```python
@@ -29,8 +31,9 @@ class Substeps(Program):
     """
 
     def __init__(self, whole: Program, options: StepOptions) -> None:
-        super().__init__(whole.name)
-        self.buffers, self._loops = whole.buffers, whole._loops
+        self.name, self.buffers, self._loops = whole.name, whole.buffers, whole._loops
+        self.nodes: list[Any] = []
+        self._open = [self.nodes]
         self.whole, self.options, self.loop = whole, options, whole.repeat(options.substeps)
         self.number = whole.iterate(self.loop, "substep", Float, 1)
         self.states: list[tuple[Ref, Ref]] = []
@@ -41,6 +44,22 @@ class Substeps(Program):
         inside = self.whole.iterate(self.loop, f"{name} in substeps", element, count)
         self.states.append((self.whole.state(name, element, count), inside))
         return inside
+
+    def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
+        """A parameter of the whole step."""
+        return self.whole.parameter(name, element, count, order)
+
+    def constant(self, name: str, element: type, values: Any, order: Any = None) -> Ref:
+        """A constant of the whole step."""
+        return self.whole.constant(name, element, values, order)
+
+    def control(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
+        """A control of the whole step, the same in all substeps."""
+        return self.whole.control(name, element, count, order)
+
+    def scratch(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
+        """Scratch of a substep."""
+        return self.whole.scratch(name, element, count, filled)
 
     def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
         """What this substep adds to an output."""

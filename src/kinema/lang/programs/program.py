@@ -16,6 +16,7 @@ the first thing done to it is `+=`. Programs know no memory and no threads; `pla
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -149,7 +150,7 @@ class Loop:
     condition: Ref | None = None
     settled: bool = False
     body: list[Any] = field(default_factory=list)
-    program: Program | None = field(default=None, repr=False)
+    program: Builder | None = field(default=None, repr=False)
 
     def __enter__(self) -> Loop:
         assert self.program is not None
@@ -178,65 +179,44 @@ class Custom:
     again: list[Any] = field(default_factory=list)
 
 
-class Program:
-    """A step program: buffers and the nodes of one step, in order."""
+class Builder(ABC):
+    """What nodes and buffers are added to: a `Program`, or a view of one that gives buffers other names or meanings.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.buffers: dict[str, Buffer] = {}
-        self.nodes: list[Any] = []
-        self._open: list[list[Any]] = [self.nodes]
-        self._loops: list[Loop] = []
-        self.plans: dict[Any, Any] = {}  # what was compiled, by options
-        self.inputs: dict[Any, Any] = {}  # and what was prepared for inputs, by their names
+    Attributes:
+        name: Of the program.
+        buffers: All of its buffers by name, shared by all views of a program.
+        nodes: Where nodes are added.
+    """
 
-    def __reduce__(self) -> Any:
-        raise ProgramError(
-            f"program {self.name!r} cannot be pickled or copied: it holds compiled code",
-            fix="build it where it is used: send the function that makes it, and its arguments",
-        )
+    name: str
+    buffers: dict[str, Buffer]
+    nodes: list[Any]
+    _open: list[list[Any]]
+    _loops: list[Loop]
 
-    # -- buffers ------------------------------------------------------------------------------------------------
-
+    @abstractmethod
     def state(self, name: str, element: type, count: int | None = None) -> Ref:
         """What a step turns into the next one: read `x`, write `x.next`."""
-        return self._add(Buffer(name, STATE, element, count))
 
+    @abstractmethod
     def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
-        """An input that holds for all steps; shared by all worlds or one per world, differentiable."""
-        return self._add(Buffer(name, PARAMETER, element, count, order=_as_order(name, order, count)))
+        """An input that holds for all steps."""
 
+    @abstractmethod
     def constant(self, name: str, element: type, values: Any, order: Any = None) -> Ref:
-        """Fixed contents without derivative: topology, rest shapes, tables."""
-        if not types.is_value_type(element):
-            raise _no_value_type(name, element)
-        kinds, shape = types.flatten(element), types.shape_of(element)
-        array = _numbers(name, values, np.int32 if "i" in kinds else np.float64)
-        single = array.shape == shape
-        if not single and (array.ndim == 0 or array.shape[1:] != shape):
-            raise ProgramError(
-                f"constant {name!r} does not hold {element.__name__} elements",
-                got=f"shape ({', '.join(map(str, array.shape))})",
-                expected=f"({', '.join(map(str, ('count', *shape)))})",
-            )
-        array = array.reshape(-1, len(kinds))
-        if not np.isfinite(array).all():
-            at = int(np.argwhere(~np.isfinite(array))[0][0])
-            raise ProgramError(f"constant {name!r} is not finite", where=f"element {at}", expected="finite numbers")
-        count = None if single else len(array)
-        return self._add(Buffer(name, CONSTANT, element, count, values=array, order=_as_order(name, order, count)))
+        """Fixed contents without derivative."""
 
+    @abstractmethod
     def control(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
-        """An input per step, differentiable; `order` as for parameters."""
-        return self._add(Buffer(name, CONTROL, element, count, order=_as_order(name, order, count)))
+        """An input per step."""
 
+    @abstractmethod
     def scratch(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
-        """Intermediate results of one step; `filled` as in `Buffer`: a promise that saves time with much memory."""
-        return self._add(Buffer(name, SCRATCH, element, count, filled=filled))
+        """Intermediate results of one step."""
 
+    @abstractmethod
     def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
-        """A result per step, kept when it is named in `record=`; differentiable. `filled` as in `Buffer`."""
-        return self._add(Buffer(name, OUTPUT, element, count, filled=filled))
+        """A result per step."""
 
     def iterate(self, loop: Loop, name: str, element: type, count: int | None = None) -> Ref:
         """A quantity that a loop improves: `.first` before it, `x` and `x.next` inside, `.last` after it."""
@@ -264,8 +244,6 @@ class Program:
             buffer.count = _positive(f"buffer {name!r}: the number of elements", buffer.count)
         self.buffers[name] = buffer
         return Ref(buffer)
-
-    # -- nodes --------------------------------------------------------------------------------------------------
 
     def call(self, kernel: Kernel, *args: Any, count: int | None = None) -> None:
         """Append a kernel call. Records are given as an instance of the record type holding buffers.
@@ -439,6 +417,65 @@ class Program:
             yield
         finally:
             self._open.pop()
+
+
+class Program(Builder):
+    """A step program: buffers and the nodes of one step, in order."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.buffers = {}
+        self.nodes = []
+        self._open = [self.nodes]
+        self._loops = []
+        self.plans: dict[Any, Any] = {}  # what was compiled, by options
+        self.inputs: dict[Any, Any] = {}  # and what was prepared for inputs, by their names
+
+    def __reduce__(self) -> Any:
+        raise ProgramError(
+            f"program {self.name!r} cannot be pickled or copied: it holds compiled code",
+            fix="build it where it is used: send the function that makes it, and its arguments",
+        )
+
+    def state(self, name: str, element: type, count: int | None = None) -> Ref:
+        """What a step turns into the next one: read `x`, write `x.next`."""
+        return self._add(Buffer(name, STATE, element, count))
+
+    def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
+        """An input that holds for all steps; shared by all worlds or one per world, differentiable."""
+        return self._add(Buffer(name, PARAMETER, element, count, order=_as_order(name, order, count)))
+
+    def constant(self, name: str, element: type, values: Any, order: Any = None) -> Ref:
+        """Fixed contents without derivative: topology, rest shapes, tables."""
+        if not types.is_value_type(element):
+            raise _no_value_type(name, element)
+        kinds, shape = types.flatten(element), types.shape_of(element)
+        array = _numbers(name, values, np.int32 if "i" in kinds else np.float64)
+        single = array.shape == shape
+        if not single and (array.ndim == 0 or array.shape[1:] != shape):
+            raise ProgramError(
+                f"constant {name!r} does not hold {element.__name__} elements",
+                got=f"shape ({', '.join(map(str, array.shape))})",
+                expected=f"({', '.join(map(str, ('count', *shape)))})",
+            )
+        array = array.reshape(-1, len(kinds))
+        if not np.isfinite(array).all():
+            at = int(np.argwhere(~np.isfinite(array))[0][0])
+            raise ProgramError(f"constant {name!r} is not finite", where=f"element {at}", expected="finite numbers")
+        count = None if single else len(array)
+        return self._add(Buffer(name, CONSTANT, element, count, values=array, order=_as_order(name, order, count)))
+
+    def control(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
+        """An input per step, differentiable; `order` as for parameters."""
+        return self._add(Buffer(name, CONTROL, element, count, order=_as_order(name, order, count)))
+
+    def scratch(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
+        """Intermediate results of one step; `filled` as in `Buffer`: a promise that saves time with much memory."""
+        return self._add(Buffer(name, SCRATCH, element, count, filled=filled))
+
+    def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
+        """A result per step, kept when it is named in `record=`; differentiable. `filled` as in `Buffer`."""
+        return self._add(Buffer(name, OUTPUT, element, count, filled=filled))
 
     @cached_property
     def lanes_are_elements(self) -> bool:

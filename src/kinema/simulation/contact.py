@@ -1,0 +1,59 @@
+"""Contact, limits and loops in step programs: the velocities at the end of a step, with all impulses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kinema.lang import Int
+from kinema.lang.programs.program import Ref
+from kinema.simulation.constraints import RowSet, hold
+from kinema.simulation.forces import FreeMotion, free_motion, free_velocities
+from kinema.simulation.impacts import Impacts
+from kinema.simulation.links import Links
+from kinema.simulation.options import StepOptions
+from kinema.simulation.solvers import WholeStep, solve
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a step.
+
+    Attributes:
+        v: Velocities, in the axes at the start of the step; with impacts in those at its end.
+        impulse: Impulses of all rows.
+        rows: The rows at the start of the step.
+        q: Coordinates, if there were impacts within the step; None: they follow from v.
+    """
+
+    v: Ref
+    impulse: Any
+    rows: RowSet
+    q: Ref | None = None
+
+
+def constrain(rows: RowSet, free: FreeMotion, v_free: Ref, whole: Ref | None, options: StepOptions) -> Ended:
+    """Find the impulses of all rows: in one problem at the end of the step, or through impacts within it.
+
+    Args:
+        rows: At the start of the step.
+        free: The motion without impulses.
+        v_free: Its velocities at the end.
+        whole: As in `accelerate`.
+        options: Optional features of the step.
+    """
+    c, links, model = rows.constraints, rows.links, rows.constraints.model
+    assert free.factors is not None
+    step = WholeStep(links.v, v_free, free.a, whole)
+    sweeps = rows.program.constant("sweeps", Int, model.contact.sweeps)
+    if not c.bounces:
+        found = solve(hold(rows, free.prescribed), free.factors, v_free, sweeps, step=step)
+        return Ended(found.v_end, found.impulse, rows)
+
+    def again(there: Links, length: Ref) -> tuple[FreeMotion, Ref]:
+        moved = free_motion(there, model, options.loaded, length, touch=None, soft=free.applied.felt, hard=True)
+        return moved, free_velocities(there, moved, length)
+
+    summed = bool({"impulse", "limit_impulse", "joint_load"} & {*options.record})
+    q, v, impulse = Impacts(rows, free, again, sweeps, summed).motion(v_free, step)
+    return Ended(v, impulse, rows, q)

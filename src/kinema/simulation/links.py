@@ -1,0 +1,142 @@
+"""Kinematics: the links of all trees at one state, in step programs."""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import cached_property
+
+import numpy as np
+
+from kinema.dynamics.rnea_crba import Bodies, link_inertias
+from kinema.dynamics.rnea_crba_adjoint import body_inertias_adjoint, link_inertias_adjoint
+from kinema.kinematics.tree import Branches, Joints, Tree, link_velocities, place_links
+from kinema.kinematics.tree_adjoint import joint_axes_adjoint, joint_offsets_adjoint, place_links_adjoint
+from kinema.lang import Float, Int, mat33, vec3
+from kinema.lang.programs.program import Builder, Ref
+from kinema.math import Force, Motion, RigidInertia, Sym33
+from kinema.model.tree import TreeArrays
+
+
+def _differ(arrays: np.ndarray, from_what: np.ndarray | float) -> np.ndarray:
+    """1 for every array that differs, 0 for the others."""
+    return (arrays != from_what).reshape(len(arrays), -1).any(axis=1).astype(np.int32)
+
+
+class TreeTables:
+    """Constants and parameters of all trees in a program: what does not depend on the state.
+
+    Args:
+        program: Where they are added.
+        arrays: The model's trees.
+    """
+
+    def __init__(self, program: Builder, arrays: TreeArrays) -> None:
+        p, joints, bodies = program, len(arrays.parent), len(arrays.body_link)
+        self.program, self.arrays = p, arrays
+
+        def ints(*names: str) -> dict[str, Ref]:
+            return {name: p.constant(name, Int, getattr(arrays, name)) for name in names}
+
+        self.tree = Tree(**ints("parent", "root", "kind", "q_start", "v_start", "dofs"))
+        self.offset, self.axis = p.parameter("offset", vec3, joints), p.parameter("axis", vec3, joints)
+        self.joints = Joints(
+            offset=self.offset,
+            rotation=p.constant("rotation", mat33, arrays.rotation),
+            turned=p.constant("turned", Int, _differ(arrays.rotation, np.eye(3))),
+            axis=self.axis,
+        )
+        apart = _differ(arrays.body_rotation, np.eye(3)) | _differ(arrays.body_offset, 0.0)
+        kinds = {"mass": Float, "com": vec3, "inertia": Sym33}
+        self.weights = {name: p.parameter(name, kind, bodies) for name, kind in kinds.items()}
+        self.bodies = Bodies(
+            link=p.constant("body_link", Int, arrays.body_link),
+            offset=p.constant("body_offset", vec3, arrays.body_offset),
+            rotation=p.constant("body_rotation", mat33, arrays.body_rotation),
+            apart=p.constant("body_apart", Int, apart),
+            **self.weights,
+        )
+        self.armature = p.parameter("armature", Float, arrays.nv)
+        self.gravity = p.parameter("gravity", vec3)
+
+    @cached_property
+    def branches(self) -> Branches:
+        """Paths from the roots: as many numbers as the mass matrix has, so only where something needs them."""
+        names = ("row", "depth", "last", "above")
+        return Branches(**{name: self.program.constant(name, Int, getattr(self.arrays, name)) for name in names})
+
+
+class Links:
+    """The links of all trees at one state: where they are, how joints move them, velocities and inertias.
+
+    Velocities and inertias are added to the program when they are first asked for.
+
+    Args:
+        program: Where they are added.
+        tables: What does not depend on the state.
+        q: Joint coordinates.
+        v: Joint velocities; None where nobody asks for velocities.
+
+    Attributes:
+        R: Rotations of links, R_WL.
+        p: Positions of links [m].
+        S: Motions of degrees of freedom about the origin of their tree.
+    """
+
+    def __init__(self, program: Builder, tables: TreeTables, q: Ref, v: Ref | None = None) -> None:
+        p, links = program, len(tables.arrays.parent) + 1
+        self.program, self.tables, self.arrays = p, tables, tables.arrays
+        self.tree, self.bodies, self.armature, self.gravity = (
+            tables.tree,
+            tables.bodies,
+            tables.armature,
+            tables.gravity,
+        )
+        self.q, self._v = q, v
+        self.R, self.p = p.scratch("R", mat33, links), p.scratch("p", vec3, links)
+        self.S = p.scratch("S", Motion, self.arrays.nv)
+        given = (self.tree, tables.joints, q)
+        with p.custom() as node:
+            p.call(place_links, *given, self.R, self.p, self.S)
+        with p.adjoint_of(node):
+            load, placed = p.scratch("hung_load", Force, links - 1), (*given, self.R, self.p, self.S)
+            p.call(place_links_adjoint, *placed, self.R.adj, self.p.adj, self.S.adj, load, q.adj)
+            p.call(joint_offsets_adjoint, self.tree, self.R, load, tables.offset.adj)
+            p.call(joint_axes_adjoint, *placed, self.S.adj, load, tables.axis.adj)
+
+    @property
+    def branches(self) -> Branches:
+        """Paths from the roots."""
+        return self.tables.branches
+
+    @property
+    def v(self) -> Ref:
+        """Joint velocities."""
+        assert self._v is not None, "these links were placed without velocities"
+        return self._v
+
+    def moving(self, v: Ref) -> Links:
+        """The same links with other joint velocities."""
+        there = copy(self)
+        there._v = v
+        there.__dict__.pop("V", None)
+        return there
+
+    @cached_property
+    def V(self) -> Ref:
+        """Velocities of the links about the origin of their tree."""
+        V = self.program.scratch("V", Motion, len(self.arrays.parent) + 1)
+        self.program.call(link_velocities, self.tree, self.S, self.v, V)
+        return V
+
+    @cached_property
+    def inertia(self) -> Ref:
+        """Inertias of the links about the origin of their tree."""
+        p, poses = self.program, (self.R, self.p)
+        inertia = p.scratch("link_inertia", RigidInertia, len(self.arrays.parent) + 1)
+        with p.custom() as node:
+            p.call(link_inertias, self.tree, self.bodies, *poses, inertia)
+        with p.adjoint_of(node):
+            known = (self.tree, self.bodies, *poses, inertia.adj)
+            p.call(link_inertias_adjoint, *known, *(x.adj for x in poses))
+            p.call(body_inertias_adjoint, *known, *(x.adj for x in self.tables.weights.values()))
+        return inertia
