@@ -22,8 +22,9 @@ from kinema.lang.programs.program import Program
 from kinema.math import Force, Motion
 from kinema.scene.description import BALL, FREE, PRISMATIC, REVOLUTE, Body, Joint, MassProperties, Pose, Robot
 from kinema.scene.shapes.random_tree import random_tree
+from kinema.simulation.links import Links, TreeTables
 from kinema.simulation.step import step_program
-from kinema.simulation.tree_dynamics import DEEP, TreeProgram, articulated_pays
+from kinema.simulation.tree_dynamics import DEEP, accelerate, articulated_pays, bias
 from kinema.verification import twins
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
@@ -44,19 +45,20 @@ def model_of(*robots: Robot) -> kn.Model:
 def program_of(model: kn.Model, how: str) -> Program:
     """Forward dynamics in one of three ways."""
     p = Program(f"dynamics, {how}")
-    parts, n = TreeProgram(p, model.tree), model.nv
+    n = model.nv
     v, tau, out = p.parameter("v", Float, n), p.parameter("tau", Float, n), p.output("out", Float, n)
     net, a = p.scratch("net", Float, n), p.scratch("a", Float, n)
     zero, minus = p.constant("zero", Float, [0.0] * n), p.constant("minus", Float, [-1.0] * n)
-    parts.kinematics(p.parameter("q", Float, model.nq))
-    bias = parts.bias(v, zero, how != FACTORS)
-    p.call(add_scaled, tau, minus, bias, net)
+    links = Links(p, TreeTables(p, model.tree), p.parameter("q", Float, model.nq), v)
+    found = bias(links, zero, articulated=how != FACTORS)
+    p.call(add_scaled, tau, minus, found.force, net)
     if how == DERIVED:
         factors = p.scratch("U", Force, n), p.scratch("inverse", Float, n), p.scratch("W", Motion, n)
-        links = (parts.tree, parts.S, parts.p, parts.own_inertia, parts.wrench)
-        p.call(accelerations, *links, parts.armature, net, *factors, a)
+        assert found.articulated is not None
+        moving = (links.tree, links.S, links.p, *found.articulated)
+        p.call(accelerations, *moving, links.armature, net, *factors, a)
     else:
-        parts.accelerate(net, parts.armature, a)
+        accelerate(links, net, links.armature, a, of=found)
     p.call(add_scaled, a, zero, zero, out)
     return p
 
