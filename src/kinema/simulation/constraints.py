@@ -118,7 +118,7 @@ class ConstraintProgram:
         few = FEW if model.contact.solver == PGS else 0
         self.picked = self.candidates > few and not self.dense
         if self.picked:
-            self.contacts = min(self.candidates, model.contact.most)
+            self.contacts = min(self.candidates, model.contact.max_contacts)
         self.triples = self.equations + self.contacts
         self.rows = self.singles + 3 * self.triples
         table = support.arrays()
@@ -141,7 +141,7 @@ class ConstraintProgram:
         self.law = Law(
             step=dt,
             erp=p.parameter("contact/erp", Float),
-            recovery=p.constant("recovery", Float, model.contact.recovery),
+            recovery=p.constant("recovery", Float, model.contact.max_correction_speed),
             margin=p.constant("margin", Float, model.contact.margin),
         )
         self.cfm = p.parameter("contact/cfm", Float)
@@ -222,7 +222,7 @@ class ConstraintProgram:
         """
         self.hold()
         Y = self.scale() if self.model.contact.solver == PGS else None
-        sweeps = self.program.constant("sweeps", Int, self.model.contact.sweeps)
+        sweeps = self.program.constant("sweeps", Int, self.model.contact.iterations)
         return self.after(self.solve(Y, sweeps, (v, v_free)), v_free)
 
     def _fixed_rows(self, q: Ref, v_free: Ref) -> None:
@@ -416,7 +416,7 @@ class ConstraintProgram:
         return v_end
 
     def _history(self) -> Ref:
-        return self.program.scratch("history", Float, (self.model.contact.sweeps + 1) * self.rows)
+        return self.program.scratch("history", Float, (self.model.contact.iterations + 1) * self.rows)
 
     def _relax(self, inverse: Ref) -> Ref:
         """How far a visit goes."""
@@ -535,7 +535,7 @@ class ConstraintProgram:
             p.call(dense_gauss_seidel_history, *problem, self.b, *turned, history, impulse)
         with p.adjoint_of(node):
             inputs = (A, relaxed, self.b, self.lower, self.upper, self.mu)
-            more = (*room, ("felt", (self.model.contact.sweeps + 1) * most), ("product", most * most))
+            more = (*room, ("felt", (self.model.contact.iterations + 1) * most), ("product", most * most))
             own = (p.scratch(f"reverse_{n}", Float, size) for n, size in more)
             p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *own, *(x.adj for x in inputs))
 

@@ -135,7 +135,7 @@ class Impacts:
     def __init__(self, constraints: ConstraintProgram, free: Free, summed: bool) -> None:
         self.constraints, self.program, self.free, self.summed = constraints, constraints.program, free, summed
         p, c, contact = self.program, constraints, constraints.model.contact
-        self.sweeps = p.constant("sweeps", Int, contact.sweeps)
+        self.sweeps = p.constant("sweeps", Int, contact.iterations)
         if c.contacts:
             restitution = p.parameter("restitution", Float, c.candidates)
         else:
