@@ -118,7 +118,7 @@ def _principal(shape: Shape) -> tuple[float, tuple[float, float, float]]:
         across = tube * (h * h / 3 + r * r / 4)
         across += caps * (0.4 * r * r + 0.75 * r * h + h * h)  # each half's centre is 3/8 r beyond the tube's end
         return tube + caps, (across, across, (tube / 2 + 0.4 * caps) * r * r)
-    raise InputError(f"a {shape.kind} has no volume", expected="a sphere, capsule, cylinder, box or mesh")
+    raise InputError(f"a {shape.kind} has no mass of its own", expected="a sphere, capsule, cylinder, box or mesh")
 
 
 def _polyhedron(mesh: Mesh) -> tuple[float, np.ndarray, np.ndarray]:
