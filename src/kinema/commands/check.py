@@ -35,7 +35,7 @@ from kinema.scene.description import (
     Shape,
 )
 from kinema.scene.io.urdf import read_urdf
-from kinema.scene.scene import Contact, Ground, check_options, reader_of, set_free
+from kinema.scene.scene import Contact, Ground, check_options, options_of, reader_of, set_free
 
 Rows = list[list[str]]
 WIDE = 10.0  # [m]: bodies of robots are smaller
@@ -70,7 +70,7 @@ def read(path: Path, floating: bool = False, **options: Any) -> Robot:
         ModelError: The file is refused, or its reader has no such option.
     """
     reader = reader_of(str(path))
-    check_options(reader, options)
+    check_options(options, options_of(reader))
     if reader is read_urdf:
         options = {"meshes": "skip"} | options
     with warnings.catch_warnings():

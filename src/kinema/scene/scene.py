@@ -340,8 +340,7 @@ class Scene:
         if not isinstance(robot, Robot):
             robot = _read(robot, reader)
         elif reader:
-            expected = "no such option: the robot has been read already"
-            raise ModelError(f"add_robot has no option {next(iter(reader))!r}", expected=expected)
+            check_options(reader, ())  # a robot has been read already
         name = self._new_name(name, robot.name)
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
         robot = _prescribed(set_free(robot) if floating else robot, prescribed)
@@ -600,13 +599,20 @@ def reader_of(path: str) -> Callable[..., Robot]:
     raise ModelError(f"{path!r} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
 
 
-def check_options(read: Callable[..., Robot], options: Mapping[str, Any]) -> None:
-    """Raise ModelError if a reader of robot files does not have these options."""
-    known = [n for n, p in inspect.signature(read).parameters.items() if p.kind is p.KEYWORD_ONLY and n != "floating"]
-    for name in options:
+def options_of(read: Callable[..., Robot]) -> list[str]:
+    """Names of the options of a reader that `add_robot` passes on."""
+    keywords = [n for n, p in inspect.signature(read).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    return [name for name in keywords if name != "floating"]
+
+
+def check_options(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise ModelError if an option is none of the reader's."""
+    own = [n for n, p in inspect.signature(Scene.add_robot).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for name in given:
         if name not in known:
-            what = f"{read.__name__} has no option {name!r}"
-            raise ModelError(what, expected=", ".join(known), fix=closest(name, known))
+            expected = ", ".join(own) + (f"; of the reader: {', '.join(known)}" if known else "")
+            what = f"a robot that is added has no option {name!r}"
+            raise ModelError(what, expected=expected, fix=closest(name, [*own, *known]))
 
 
 def _read(given: object, options: Mapping[str, Any]) -> Robot:
@@ -615,7 +621,7 @@ def _read(given: object, options: Mapping[str, Any]) -> Robot:
         raise ModelError("this is no robot", got=type(given).__name__, expected=expected)
     path = os.fspath(given)
     read = reader_of(path)
-    check_options(read, options)
+    check_options(options, options_of(read))
     return read(path, **options)
 
 
