@@ -224,7 +224,7 @@ class Model(SceneArrays):
 
         Raises:
             InputError: As `as_tensors`; or a number is one that there cannot be: a negative mass, size, friction or
-                damping, a restitution above 1.
+                damping, a restitution above 1. Up to 0.001 beyond is taken, for differences about a bound.
         """
         arrays: dict[str, Tensor] = dict(self._defaults)
         changed: set[str] = set()

@@ -32,6 +32,7 @@ RANGES = dict.fromkeys(
     _POSITIVE,
 ) | dict.fromkeys(("restitution", "contact/erp", "contact/limit_restitution"), _SHARE)
 """Smallest and largest values of arrays that have some, beside that of masses."""
+SLACK = 1e-3  # beyond them that is taken, so that differences can be taken about a bound
 
 
 def find_place(path: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Sequence[str]]) -> Place:
@@ -124,12 +125,12 @@ def check_range(path: str, name: str, given: Tensor, default: Tensor) -> None:
     if name not in RANGES:
         return
     least, most = RANGES[name]
-    if bool((given < least).any()):
+    if bool((given < least - SLACK).any()):
         fix = "learn its logarithm, or clamp it after every update"
         raise InputError(
             f"parameter {path!r} is negative", got=given.detach().min().item(), expected=_told(most), fix=fix
         )
-    if most < math.inf and bool((given > most).any()):
+    if most < math.inf and bool((given > most + SLACK).any()):
         got, fix = given.detach().max().item(), "clamp it after every update"
         raise InputError(f"parameter {path!r} is above {most:g}", got=got, expected=_told(most), fix=fix)
 

@@ -361,15 +361,15 @@ class Scene:
 
     def _find_body(self, name: str, why: str) -> tuple[int, str]:
         """Number of a robot and name of its body, from "robot/body", or "robot" if it has only one."""
-        owner, _, part = str(name).partition("/")
+        owner, slash, part = str(name).partition("/")
         at = next((i for i, one in enumerate(self.robots) if one.name == owner), None)
         bodies = [b.name for b in self.robots[at].robot.bodies] if at is not None else []
-        if at is not None and not part and len(bodies) == 1:
+        if at is not None and not slash and len(bodies) == 1:
             return at, bodies[0]
         if at is None or part not in bodies:
             known = [f"{one.name}/{b.name}" for one in self.robots for b in one.robot.bodies]
             expected, fix = listed(known, "a scene with a robot"), closest(str(name), known)
-            raise ModelError(f"there is no body {str(name)!r} {why}", expected=expected, fix=fix)
+            raise ModelError(f"there is no body {name!r} {why}", expected=expected, fix=fix)
         return at, part
 
     def add_solid(
