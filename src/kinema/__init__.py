@@ -30,7 +30,23 @@ _API = {
     "kinema.scene.io.meshes": ("read_obj",),
     "kinema.scene.io.msh": ("read_msh",),
     "kinema.scene.io.tetrahedralise": ("tetrahedralise",),
-    "kinema.scene.description": ("Mesh", "Tets"),
+    "kinema.scene.description": (
+        "Robot",
+        "Body",
+        "Joint",
+        "Mimic",
+        "Site",
+        "Actuator",
+        "Closure",
+        "MassProperties",
+        "Pose",
+        "Shape",
+        "Mesh",
+        "Tets",
+    ),
+    "kinema.scene.primitives": ("Sphere", "Capsule", "Cylinder", "Box", "Hull", "Plane"),
+    "kinema.scene.drives": ("Servo", "VelocityServo", "Motor"),
+    "kinema.scene.handles": ("RobotHandle", "MatterHandle"),
     "kinema.scene.scene": ("Scene", "Contact"),
     "kinema.scene.matter": ("Solid", "Cloth", "Springs", "Skin"),
     "kinema.model.model": ("compile", "Model"),
@@ -135,8 +151,23 @@ if TYPE_CHECKING:
     from kinema.rendering.surface import Material as Material
     from kinema.rendering.surface import Surface as Surface
     from kinema.scene import shapes as shapes
+    from kinema.scene.description import Actuator as Actuator
+    from kinema.scene.description import Body as Body
+    from kinema.scene.description import Closure as Closure
+    from kinema.scene.description import Joint as Joint
+    from kinema.scene.description import MassProperties as MassProperties
     from kinema.scene.description import Mesh as Mesh
+    from kinema.scene.description import Mimic as Mimic
+    from kinema.scene.description import Pose as Pose
+    from kinema.scene.description import Robot as Robot
+    from kinema.scene.description import Shape as Shape
+    from kinema.scene.description import Site as Site
     from kinema.scene.description import Tets as Tets
+    from kinema.scene.drives import Motor as Motor
+    from kinema.scene.drives import Servo as Servo
+    from kinema.scene.drives import VelocityServo as VelocityServo
+    from kinema.scene.handles import MatterHandle as MatterHandle
+    from kinema.scene.handles import RobotHandle as RobotHandle
     from kinema.scene.io.meshes import read_obj as read_obj
     from kinema.scene.io.mjcf import read_mjcf as read_mjcf
     from kinema.scene.io.msh import read_msh as read_msh
@@ -146,6 +177,12 @@ if TYPE_CHECKING:
     from kinema.scene.matter import Skin as Skin
     from kinema.scene.matter import Solid as Solid
     from kinema.scene.matter import Springs as Springs
+    from kinema.scene.primitives import Box as Box
+    from kinema.scene.primitives import Capsule as Capsule
+    from kinema.scene.primitives import Cylinder as Cylinder
+    from kinema.scene.primitives import Hull as Hull
+    from kinema.scene.primitives import Plane as Plane
+    from kinema.scene.primitives import Sphere as Sphere
     from kinema.scene.scene import Contact as Contact
     from kinema.scene.scene import Scene as Scene
     from kinema.simulation.control import Control as Control

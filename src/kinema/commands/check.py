@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +34,8 @@ from kinema.scene.description import (
     Robot,
     Shape,
 )
-from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
-from kinema.scene.scene import Contact, Ground, set_free
+from kinema.scene.scene import Contact, Ground, check_options, options_of, reader_of, set_free
 
 Rows = list[list[str]]
 WIDE = 10.0  # [m]: bodies of robots are smaller
@@ -57,23 +57,26 @@ class Report:
     odd: list[str]
 
 
-def read(path: Path, floating: bool = False) -> Robot:
-    """Read a robot file.
+def read(path: Path, floating: bool = False, **options: Any) -> Robot:
+    """Read a robot file as `Scene.add_robot` does.
 
     Args:
-        path: A .urdf or .xml (MJCF) file; meshes that are missing are left out and noted.
+        path: A .urdf or .xml (MJCF) file.
         floating: Whether nothing holds the root.
+        options: Of `read_urdf` (roots, package_roots, meshes, repair) or `read_mjcf` (roots, ignore). Meshes of a .urdf
+            file that are missing are left out and noted unless `meshes` says otherwise.
 
     Raises:
-        ModelError: The file is refused.
+        ModelError: The file is refused, or its reader has no such option.
     """
+    reader = reader_of(str(path))
+    check_options(options, options_of(reader))
+    if reader is read_urdf:
+        options = {"meshes": "skip"} | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeftOutWarning)  # the report lists the notes
-        if path.suffix == ".urdf":
-            return read_urdf(path, floating=floating, meshes="skip")
-        if path.suffix in (".xml", ".mjcf"):
-            return set_free(read_mjcf(path)) if floating else read_mjcf(path)
-    raise ModelError(f"{path} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
+        robot = reader(path, **options)
+    return set_free(robot) if floating else robot
 
 
 def report(robot: Robot) -> Report:

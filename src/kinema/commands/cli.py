@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 import kinema
-from kinema.errors import KinemaError
+from kinema.errors import InputError, KinemaError
 
 # (name, passed or None if it could not run, detail)
 Check = tuple[str, bool | None, str]
@@ -185,7 +185,15 @@ def verify(full: bool = False, only: str | None = None, json: bool = False) -> i
     return _print_checks("kinema verify", found)
 
 
-def check(file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")], floating: bool = False) -> int:
+def check(
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")],
+    floating: bool = False,
+    roots: tuple[Path, ...] = (),
+    package_roots: tuple[str, ...] = (),
+    meshes: Literal["required", "skip"] | None = None,
+    repair: bool = False,
+    ignore: tuple[str, ...] = (),
+) -> int:
     """Print what a robot file (URDF or MJCF) holds: bodies, joints, actuators, shapes, what may touch, warnings.
 
     The exit code is 1 if `kinema.compile` would refuse the robot on the ground.
@@ -193,10 +201,17 @@ def check(file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FIL
     Args:
         file: The file.
         floating: Nothing holds the root.
+        roots: Folders, beside the file's own, whose files it may read.
+        package_roots: URDF: folders of packages, as NAME=FOLDER.
+        meshes: URDF: refuse mesh files that are missing, or leave them out, the default.
+        repair: URDF: change inertias that no body can have to the nearest possible ones.
+        ignore: MJCF: what to leave out instead of refusing the model, as "fluid".
     """
     from kinema.commands import check
 
-    robot = check.read(file, floating)
+    packages = dict(_pair(one) for one in package_roots)
+    options = {"roots": roots, "package_roots": packages, "meshes": meshes, "repair": repair, "ignore": ignore}
+    robot = check.read(file, floating, **{name: given for name, given in options.items() if given})
     found = check.report(robot)
     for title, columns, rows in found.tables:
         _print_table(f"{robot.name}: {title}", columns, rows)
@@ -256,6 +271,14 @@ def _app(commands: dict[str, Callable[..., int] | dict[str, Any]]) -> tyro.extra
         else:
             app.command(name=name)(target)
     return app
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Name and folder of a package."""
+    name, separator, folder = text.partition("=")
+    if not (name and separator and folder):
+        raise InputError("a package is not usable", got=text, expected="NAME=FOLDER")
+    return name, folder
 
 
 def _number(value: object) -> str:

@@ -121,7 +121,7 @@ class Found:
 
     Attributes:
         root: Body that the tree of its own begins with.
-        without: Kinds of shapes that it does not meet.
+        exclude: Kinds of shapes that it does not meet.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Found:
     link: int
     position: np.ndarray
     rotation: np.ndarray
-    without: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
 
 def find_shapes(
@@ -143,7 +143,7 @@ def find_shapes(
     if ground is not None:
         plane = Shape(PLANE, pose=Pose((0.0, 0.0, ground.height)), group=ground.group)
         place = np.array([0.0, 0.0, ground.height])
-        found.append(Found(GROUND, plane, GROUND, GROUND, None, WORLD, place, np.eye(3), ground.without))
+        found.append(Found(GROUND, plane, GROUND, GROUND, None, WORLD, place, np.eye(3), ground.exclude))
     arrays = ShapeArrays(
         names=[f.name for f in found],
         kind=[f.shape.kind for f in found],
@@ -333,7 +333,7 @@ def _meet(tree: TreeArrays, a: Found, b: Found) -> bool:
     one, two = a.shape, b.shape
     if a.link == b.link or not (tree.yields[a.link] or tree.yields[b.link]):
         return False
-    if not (one.mask & two.group and two.mask & one.group) or one.kind in b.without or two.kind in a.without:
+    if not (one.mask & two.group and two.mask & one.group) or one.kind in b.exclude or two.kind in a.exclude:
         return False
     if a.robot is not b.robot or a.robot is None:
         return True
@@ -371,7 +371,7 @@ def _cannot_touch(a: Found, b: Found) -> ModelError:
     fixes = ["other shapes in their place", "Shape(collides=False)", "groups and masks that keep them apart"]
     if GROUND in (a.name, b.name):
         kind = a.shape.kind if b.name == GROUND else b.shape.kind
-        fixes.insert(1, f"add_ground(without=[{kind!r}])")
+        fixes.insert(1, f"add_ground(exclude=[{kind!r}])")
     elif a.robot is b.robot and not stands_by(a, b):
         fixes.insert(1, "add_robot(self_collision=False)")
     return ModelError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +14,8 @@ from torch import Tensor
 from kinema.errors import InputError, ModelError
 from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.model.derived import derived_numbers
+from kinema.model.indices import Index, ModelJoint, control_index, coordinate_index, joint_named, velocity_index
+from kinema.model.paths import Place, check_overlaps, check_range, find_place
 from kinema.model.state import State
 from kinema.model.tree import BALL, FREE, OF_SPRING
 from kinema.scene.scene import Scene
@@ -40,7 +41,7 @@ class Model(SceneArrays):
     dtype: torch.dtype
     _defaults: dict[str, Tensor] = field(default_factory=dict, repr=False)
     _owners: dict[str, list[str]] = field(default_factory=dict, repr=False)
-    _places: dict[str, tuple[str, Any]] = field(default_factory=dict, repr=False, init=False)
+    _places: dict[str, Place] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
         tree, limits = self.tree, self.constraints.limits
@@ -97,12 +98,55 @@ class Model(SceneArrays):
             placed["impulses"] = self.zeros(sum(self.kept_impulses.values()))
         return State(**placed).replace(**tensors)
 
+    def joint(self, name: str) -> ModelJoint:
+        """A joint by handle or name: where it is in q and v, its kind and its limits.
+
+        Raises:
+            InputError: There is no such joint.
+        """
+        return joint_named(self, name)
+
+    def q_index(self, name: str) -> Index:
+        """Where something is in q: `state.q[..., model.q_index("dog/fl_knee")]`.
+
+        Args:
+            name: Handle or name of a joint ("dog/fl_knee"): a number, or a slice if it has several coordinates; of a
+                robot ("dog"): the slice of all its joints; or a pattern ("dog/*_knee"): a list of numbers.
+
+        Raises:
+            InputError: There is no such joint or robot.
+        """
+        return coordinate_index(self, name)
+
+    def v_index(self, name: str) -> Index:
+        """Where something is in v, tau and joint accelerations; names as of `q_index`."""
+        return velocity_index(self, name)
+
+    def u_index(self, name: str) -> Index:
+        """Where something is in u; names of actuators, robots or patterns, or of a joint that has an actuator."""
+        return control_index(self, name)
+
+    def x_index(self, name: str) -> slice:
+        """The particles of a solid, of cloth or of particles in x and xd: `state.x[..., model.x_index(cloth), :]`.
+
+        Raises:
+            InputError: Nothing soft has this name.
+        """
+        return self.matter.particles(name)
+
     def zeros(self, *shape: int) -> Tensor:
         """Zeros in the model's precision, from numpy's allocator: torch.zeros wakes its threads, if there are many."""
         return torch.from_numpy(np.zeros(shape, NUMPY[self.dtype]))
 
     def parameters(self, *paths: str, requires_grad: bool = False) -> dict[str, Tensor]:
         """The named numbers, as fresh tensors to learn.
+
+        A path is one number or row ("dog/trunk/mass"), a group of them, or a whole array ("mass"). Groups are all rows
+        of something that has some ("dog/damping": of all joints of dog; "dog/trunk/size": of all shapes of its trunk),
+        and all that match a pattern, in which * is any text and ? any character ("dog/*_knee/damping"). Of friction and
+        restitution, which belong to pairs of shapes, they are the pairs in which a shape of the group takes part:
+        "dog/friction", "dog/trunk/friction", "ground/friction". Groups have one row for each of their numbers; given
+        to `simulate`, one number or a row axis of length 1 holds for all of them. Exact names come first.
 
         Args:
             paths: "robot/body/mass", ".../com", ".../inertia"; "robot/joint/offset", ".../axis", ".../armature",
@@ -130,18 +174,22 @@ class Model(SceneArrays):
     def as_tensors(self, params: Mapping[str, Any] | None) -> dict[str, Tensor]:
         """Given numbers as tensors of the model's precision and shape: numbers, lists and arrays are taken too.
 
-        One number is taken for all rows of its path; tensors keep their graph, and must have the model's precision.
+        One number is taken for all rows of its path, and so is a row axis of length 1; tensors keep their graph, and
+        must have the model's precision.
 
         Raises:
-            InputError: A path is unknown, or something is of the wrong type or shape.
+            InputError: A path is unknown, two paths overlap, or something is of the wrong type or shape.
         """
         if params is not None and not isinstance(params, Mapping):
             fix = "a dictionary, as model.parameters(path) gives it"
             got = type(params).__name__
             raise InputError("params is of the wrong type", got=got, expected="numbers or tensors by path", fix=fix)
         found = {}
+        places = {path: self._locate(path) for path in params or {}}
+        if len({name for name, _ in places.values()}) < len(places):
+            check_overlaps(places, self._defaults)
         for path, given in (params or {}).items():
-            name, at = self._locate(path)
+            name, at = places[path]
             wanted = self._defaults[name][at].shape
             if not isinstance(given, Tensor):
                 try:
@@ -154,6 +202,9 @@ class Model(SceneArrays):
                 raise InputError(f"parameter {path!r} has the wrong type", got=given.dtype, expected=expected)
             if given.ndim == 0:
                 given = given.expand(wanted)
+            has_rows = self._owners[name] and len(wanted) == self._defaults[name].ndim
+            if has_rows and given.shape[-len(wanted) :] == (1, *wanted[1:]):
+                given = given.expand(*given.shape[: -len(wanted)], *wanted)
             if given.shape[given.ndim - len(wanted) :] != wanted:
                 expected = f"(*batch, {', '.join(map(str, wanted))})" if wanted else "(*batch,)"
                 what, springs = f"parameter {path!r} has the wrong shape", SPRINGS if name in OF_SPRING else None
@@ -170,6 +221,10 @@ class Model(SceneArrays):
 
         Gradients:
             To every given tensor.
+
+        Raises:
+            InputError: As `as_tensors`; or a number is one that there cannot be: a negative mass, size, friction or
+                damping, a restitution above 1. Up to 0.001 beyond is taken, for differences about a bound.
         """
         arrays: dict[str, Tensor] = dict(self._defaults)
         changed: set[str] = set()
@@ -177,9 +232,7 @@ class Model(SceneArrays):
             name, at = self._locate(path)
             changed.add(name)
             wanted = self._defaults[name][at].shape
-            if name == "mass" and bool(((given < 0) & (self._defaults[name][at] > 0)).any()):
-                fix = "learn its logarithm, or all numbers of a body with kinema.inertia"
-                raise InputError(f"parameter {path!r} is negative", got=given.detach().min().item(), fix=fix)
+            check_range(path, name, given, self._defaults[name][at])
             batch = given.shape[: given.ndim - len(wanted)]
             if at is ...:
                 arrays[name] = given
@@ -191,10 +244,11 @@ class Model(SceneArrays):
             arrays[name] = whole
         return arrays | self._derived | derived_numbers(self.matter, arrays, changed)
 
-    def over_time(self, params: Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
+    def over_time(self, params: Mapping[str, Any] | None) -> dict[str, Tensor] | None:
         """Parameters of worlds as those of all times of their trajectories, whose axis of time is behind the batch."""
         if not params:
             return None
+        params = self.as_tensors(params)
         plain = {name: self.parameters(name)[name].ndim for name in params}
         return {n: p.unsqueeze(-1 - plain[n]) if p.ndim > plain[n] else p for n, p in params.items()}
 
@@ -241,26 +295,14 @@ class Model(SceneArrays):
     def _locate(self, path: str) -> tuple[str, Any]:
         """Array and index of a path."""
         if path not in self._places:
-            self._places[path] = self._find(path)
+            try:
+                self._places[path] = find_place(path, self._defaults, self._owners)
+            except InputError as error:
+                owner, _, name = str(path).rpartition("/")
+                if name in OF_SPRING and owner in self.joints:
+                    error.fix = SPRINGS
+                raise
         return self._places[path]
-
-    def _find(self, path: str) -> tuple[str, Any]:
-        owner, _, name = path.rpartition("/")
-        if path in self._defaults:
-            return path, ...
-        rows = [i for i, one in enumerate(self._owners.get(name, [])) if one == owner]
-        if len(rows) == len(self._owners.get(name, [])) > 1:
-            return name, ...
-        if rows:
-            return name, rows[0] if len(rows) == 1 else slice(rows[0], rows[-1] + 1)
-        owners = list(dict.fromkeys(self._owners.get(name, [])))
-        known = ", ".join(f"{one}/{name}" for one in owners) or ", ".join(self._defaults)
-        paths = [f"{one}/{n}" for n, names in self._owners.items() for one in dict.fromkeys(names)] + [*self._defaults]
-        close = difflib.get_close_matches(path, paths, 1, 0.75)
-        fix = f"write {close[0]!r}" if close else None
-        if name in OF_SPRING and owner in self.joints:
-            fix = SPRINGS
-        raise InputError(f"the model has no parameter {path!r}", expected=known, fix=fix)
 
 
 def expect_model(given: object) -> None:

@@ -8,10 +8,13 @@ given in the body's frame. Units: m, kg, s, rad. Quaternions (w, x, y, z).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+
+from kinema.errors import ModelError
 
 Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
@@ -109,6 +112,9 @@ class Shape:
     mask: int = 0xFFFF
     colour: tuple[float, float, float, float] | None = None
 
+    def __post_init__(self) -> None:
+        _expect_pose(f"{self.kind} {self.name!r}" if self.name else f"a {self.kind}", self.pose)
+
 
 @dataclass(frozen=True)
 class Mimic:
@@ -166,6 +172,9 @@ class Site:
     name: str
     pose: Pose = Pose()
 
+    def __post_init__(self) -> None:
+        _expect_pose(f"site {self.name!r}", self.pose)
+
 
 @dataclass(frozen=True)
 class Body:
@@ -178,6 +187,15 @@ class Body:
     mass: MassProperties | None = None
     shapes: tuple[Shape, ...] = ()
     sites: tuple[Site, ...] = ()
+
+    def __post_init__(self) -> None:
+        owner = f"body {self.name!r}"
+        _expect_pose(owner, self.pose)
+        if self.mass is not None and not isinstance(self.mass, MassProperties):
+            fix = "kinema.MassProperties(mass, com, inertia), or Scene.add_body(shape, mass=...)"
+            raise ModelError(f"the mass of {owner} has no centre and no inertia", got=repr(self.mass), fix=fix)
+        for name, kind in (("joints", Joint), ("shapes", Shape), ("sites", Site)):
+            object.__setattr__(self, name, _parts(f"{name} of {owner}", getattr(self, name), kind))
 
 
 @dataclass(frozen=True)
@@ -217,12 +235,17 @@ class Closure:
     first_pose: Pose = Pose()
     second_pose: Pose = Pose()
 
+    def __post_init__(self) -> None:
+        for pose in (self.first_pose, self.second_pose):
+            _expect_pose(f"loop {self.name!r}", pose)
+
 
 @dataclass(frozen=True)
 class Robot:
-    """A tree (or several) of bodies, parents before children.
+    """A tree (or several) of bodies.
 
     Attributes:
+        bodies: In any order; they are kept with parents before children.
         excluded: Pairs of body names that never collide, beyond neighbours.
         source: File it came from, for messages.
         notes: What the reader left out, one line each.
@@ -235,3 +258,54 @@ class Robot:
     excluded: frozenset[frozenset[str]] = frozenset()
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        bodies = _parts(f"bodies of robot {self.name!r}", self.bodies, Body)
+        object.__setattr__(self, "bodies", _parents_first(bodies))
+        for name, kind in (("actuators", Actuator), ("closures", Closure)):
+            object.__setattr__(self, name, _parts(f"{name} of robot {self.name!r}", getattr(self, name), kind))
+
+
+@dataclass(frozen=True)
+class PlacedRobot:
+    """A robot in the scene: its name there, the pose of its roots [m, -], and whether its own links collide."""
+
+    name: str
+    robot: Robot
+    pose: Pose
+    self_collision: bool
+
+
+def _parents_first(bodies: tuple[Body, ...]) -> tuple[Body, ...]:
+    """The bodies in their order, but children behind their parents; those that hang on each other in a circle last."""
+    names = {body.name for body in bodies}
+    placed: dict[str, Body] = {}
+    waiting = list(bodies)
+    ordered: list[Body] = []
+    while waiting:
+        ready, later = [], []
+        for body in waiting:
+            if body.parent is None or body.parent in placed or body.parent not in names:
+                placed[body.name] = body
+                ready.append(body)
+            else:
+                later.append(body)
+        ordered += ready or later
+        waiting = later if ready else []
+    return tuple(ordered)
+
+
+def _expect_pose(owner: str, given: object) -> None:
+    if not isinstance(given, Pose):
+        fix = f"kinema.Pose({given!r})" if isinstance(given, tuple | list) and len(given) == 3 else None
+        raise ModelError(f"the pose of {owner} is no Pose", got=repr(given), expected="a kinema.Pose", fix=fix)
+
+
+def _parts(what: str, given: Iterable[Any], kind: type) -> tuple[Any, ...]:
+    """Parts as a tuple."""
+    found = (given,) if isinstance(given, str | kind) or not isinstance(given, Iterable) else tuple(given)
+    wrong = [one for one in found if not isinstance(one, kind)]
+    if wrong or isinstance(given, kind):
+        got, fix = repr(given)[:80], "put it in brackets: (one,)" if isinstance(given, kind) else None
+        raise ModelError(f"the {what} are no tuple of {kind.__name__}", got=got, fix=fix)
+    return found

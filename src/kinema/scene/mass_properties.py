@@ -7,22 +7,25 @@ import math
 import numpy as np
 
 from kinema.errors import InputError
+from kinema.scene.convex_hull import convex_hull
 from kinema.scene.description import (
     BOX,
     CAPSULE,
     CYLINDER,
+    MESH,
     SPHERE,
     MassProperties,
+    Mesh,
     Pose,
     Quaternion,
     Shape,
     Vector,
 )
-from kinema.scene.io.rigid import turned_inertia
+from kinema.scene.io.rigid import matrix, turned_inertia
 
 
 def solid(*shapes: Shape, density: float = 1000.0, mass: float | None = None) -> MassProperties:
-    """Mass properties of a body of one material: spheres, capsules, cylinders and boxes, overlaps counted twice.
+    """Mass properties of a body of one material, overlaps of shapes counted twice; a mesh counts as its convex hull.
 
     Args:
         shapes: In the body's frame.
@@ -36,16 +39,17 @@ def solid(*shapes: Shape, density: float = 1000.0, mass: float | None = None) ->
         InputError: There is no shape, a shape has no volume, or the mass is not positive.
     """
     parts = [_at_unit_density(shape) for shape in shapes]
-    volume = sum(part for part, _ in parts)
+    volume = sum(part for part, _, _ in parts)
     scale = density if mass is None else mass / volume if volume else 0.0
     if not (0 < scale < math.inf and volume > 0):
         got = f"density {density:g} kg/m^3, mass {mass} kg, volume {volume:g} m^3"
         raise InputError("the body has no mass", got=got, expected="a positive mass and shapes with a volume")
-    places = np.array([shape.pose.position for shape in shapes])
-    com = np.array([part for part, _ in parts]) @ places / volume
+    poses = [shape.pose for shape in shapes]
+    places = np.array([p.position + matrix(p.rotation) @ c for p, (_, c, _) in zip(poses, parts, strict=True)])
+    com = np.array([part for part, _, _ in parts]) @ places / volume
     total = np.zeros((3, 3))
-    for shape, place, (part, moments) in zip(shapes, places, parts, strict=True):
-        xx, xy, xz, yy, yz, zz = turned_inertia(np.diag(moments), shape.pose.rotation)
+    for pose, place, (part, _, moments) in zip(poses, places, parts, strict=True):
+        xx, xy, xz, yy, yz, zz = turned_inertia(moments, pose.rotation)
         arm = place - com
         total += np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
         total += part * (arm @ arm * np.eye(3) - np.outer(arm, arm))  # Steiner
@@ -90,7 +94,15 @@ def _between(kind: str, start: Vector, end: Vector, radius: float, words: dict[s
     return Shape(kind, (radius, length / 2), Pose((a, b, c), rotation), **words)  # type: ignore[arg-type]
 
 
-def _at_unit_density(shape: Shape) -> tuple[float, tuple[float, float, float]]:
+def _at_unit_density(shape: Shape) -> tuple[float, np.ndarray, np.ndarray]:
+    """Of a shape of density 1: volume [m^3], centre [m] and inertia about it [m^5], in the shape's frame."""
+    if shape.kind == MESH and shape.mesh is not None:
+        return _polyhedron(shape.mesh)
+    volume, moments = _principal(shape)
+    return volume, np.zeros(3), np.diag(moments)
+
+
+def _principal(shape: Shape) -> tuple[float, tuple[float, float, float]]:
     """Volume [m^3], and principal moments along the shape's axes for a density of 1 [m^5]."""
     if shape.kind == SPHERE:
         (r,) = shape.size
@@ -106,4 +118,20 @@ def _at_unit_density(shape: Shape) -> tuple[float, tuple[float, float, float]]:
         across = tube * (h * h / 3 + r * r / 4)
         across += caps * (0.4 * r * r + 0.75 * r * h + h * h)  # each half's centre is 3/8 r beyond the tube's end
         return tube + caps, (across, across, (tube / 2 + 0.4 * caps) * r * r)
-    raise InputError(f"a {shape.kind} has no mass of its own", expected="sphere, capsule, cylinder or box")
+    raise InputError(f"a {shape.kind} has no mass of its own", expected="a sphere, capsule, cylinder, box or mesh")
+
+
+def _polyhedron(mesh: Mesh) -> tuple[float, np.ndarray, np.ndarray]:
+    """Volume, centre and inertia about it of a mesh's convex hull: the sum of tetrahedra over its faces."""
+    hull = convex_hull(mesh.vertices)
+    first, volume, moment, second = hull.vertices[0], 0.0, np.zeros(3), np.zeros((3, 3))
+    for face in hull.faces:
+        for k in range(1, len(face) - 1):
+            corners = hull.vertices[[face[0], face[k], face[k + 1]]] - first
+            part, total = float(np.linalg.det(corners)) / 6, corners.sum(0)
+            volume += part
+            moment += part / 4 * total
+            second += part / 20 * (corners.T @ corners + np.outer(total, total))  # the integral of x x^T
+    centre = moment / volume
+    second -= volume * np.outer(centre, centre)
+    return volume, first + centre, np.trace(second) * np.eye(3) - second

@@ -1,11 +1,12 @@
-"""What the user says: robots, where they stand, gravity. `kinema.compile` turns it into a model."""
+"""`Scene`: robots, bodies and soft matter, where they stand, and how they touch. `kinema.compile` makes it a model."""
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kinema.errors import ModelError
+from kinema.scene.colours import Colour, rgba
 from kinema.scene.description import (
     FIXED,
     FREE,
@@ -20,6 +22,7 @@ from kinema.scene.description import (
     Body,
     Joint,
     Mesh,
+    PlacedRobot,
     Pose,
     Quaternion,
     Robot,
@@ -29,20 +32,14 @@ from kinema.scene.description import (
     Vector,
     rotation_matrix,
 )
+from kinema.scene.drives import Drive, driven
+from kinema.scene.handles import Handle, MatterHandle, RobotHandle
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
+from kinema.scene.mass_properties import solid
 from kinema.scene.matter import CLOTH, PARTICLES, SKIN, SOLID, Attachment, Cloth, Matter, Skin, Solid, Springs
+from kinema.scene.names import closest, listed
 from kinema.scene.validate import SIZES
-
-
-@dataclass(frozen=True)
-class PlacedRobot:
-    """A robot in the scene: its name there, the pose of its roots [m, -], and whether its own links collide."""
-
-    name: str
-    robot: Robot
-    pose: Pose
-    self_collision: bool
 
 
 @dataclass(frozen=True)
@@ -52,12 +49,12 @@ class Ground:
     Attributes:
         height: [m]
         group: Bits of the groups it belongs to: shapes whose mask has none of them pass through.
-        without: Kinds of shapes that pass through.
+        exclude: Kinds of shapes that pass through.
     """
 
     height: float = 0.0
     group: int = 1
-    without: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
 
 MLCP, COMPLIANT = "mlcp", "compliant"
@@ -71,8 +68,8 @@ class Contact:
     Attributes:
         law: "mlcp": contacts are hard, their impulses solve a complementarity problem together with limits and loops.
             "compliant": contacts are springs and dampers with smooth friction [Jatavallabhula et al. 2021], soft,
-            smooth, and stable only if dt is short for their stiffness; `cone`, `restitution`, `threshold` and `most`
-            have no effect.
+            smooth, and stable only if dt is short for their stiffness; `cone`, `restitution`, `threshold` and
+            `max_contacts` have no effect.
         friction: Coefficient of Coulomb friction of shapes that have none of their own; of two, the smaller counts.
         cone: Friction within a circle; otherwise within a square, along two directions: faster, and exact along them.
         restitution: Share of the speed of an impact with which contacts bounce, of shapes that have none of their own;
@@ -88,23 +85,23 @@ class Contact:
             states and flat for the others wherever something is hit off its centre, or a joint comes back from its
             limit. Restitution above zero has it always.
         erp: Share of a depth, or of the error of a limit or loop, that is undone in a step.
-        recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
+        max_correction_speed: Largest speed at which depths and violated limits are undone [m/s, rad/s].
         cfm: Softness [1/kg], added to the diagonal of the problem: the only regularisation there is. It says how
             redundant contacts share what they hold: a foot on two points, a box on four.
         margin: Gap from which on contacts are not looked at [m].
         solver: "newton": the contact problem of every step is solved: no impulse would change by more than 1e-12 of the
             largest one (1e-5 in float32) if it were visited once more, and gradients are those of the solution. Where
-            that cannot be done `simulate` warns. "pgs": projected Gauss-Seidel of the paper, as many sweeps as `sweeps`
-            says, converged or not; gradients are those of the sweeps.
-        sweeps: Of "pgs" in each step.
+            that cannot be done `simulate` warns. "pgs": projected Gauss-Seidel of the paper, `iterations` of them,
+            converged or not; gradients are those of the iterations.
+        iterations: Of "pgs" in each step: each visits every constraint row once.
         relaxation: Of "pgs": each visit of a contact goes so many times as far as would solve its row, the one that
             presses and those of friction; between 0 and 2. (1, 1) is Gauss-Seidel. Where feet slide, (0.8, 1.4) may
-            need half the sweeps; above 1, contacts that press and slide may never settle, and often do below 1.
-        tolerance: Of "pgs": sweeps end early, after the first that changes no impulse by more than this share of the
-            largest one; 0: never. Gradients are those of the sweeps that were done.
-        warm_start: Of "pgs": the first sweep of a step starts from the impulses of the last step, not from zero: they
-            are then part of the state, see `simulate`.
-        most: Number of contacts at a time for which there is room, where more are possible.
+            need half the iterations; above 1, contacts that press and slide may never settle, and often do below 1.
+        tolerance: Of "pgs": iterations end early, after the first that changes no impulse by more than this share of
+            the largest one; 0: never. Gradients are those of the iterations that were done.
+        warm_start: Of "pgs": the first iteration of a step starts from the impulses of the last step, not from zero:
+            they are then part of the state, see `State.impulses`.
+        max_contacts: Number of contacts at a time for which there is room, where more are possible.
         k_e: Stiffness of compliant contacts [N/m].
         k_d: Their damping while they approach [N s/m].
         k_f: Their friction per speed while they slide slowly [N s/m].
@@ -122,15 +119,15 @@ class Contact:
     threshold: float = 0.1
     time_of_impact: bool = False
     erp: float = 0.2
-    recovery: float = 1.0
+    max_correction_speed: float = 1.0
     cfm: float = 1e-6
     margin: float = 0.05
-    sweeps: int = 50
+    iterations: int = 50
     relaxation: tuple[float, float] = (1.0, 1.0)
     solver: str = NEWTON
     tolerance: float = 0.0
     warm_start: bool = False
-    most: int = 256
+    max_contacts: int = 256
     k_e: float = 2e4
     k_d: float = 1e2
     k_f: float = 1e2
@@ -138,16 +135,16 @@ class Contact:
 
     def __post_init__(self) -> None:
         if self.law not in (MLCP, COMPLIANT):
-            raise ModelError("there is no such law of contact", got=self.law, expected=f"{MLCP!r} or {COMPLIANT!r}")
+            raise ModelError("unknown contact law", got=self.law, expected=f"{MLCP!r} or {COMPLIANT!r}")
         if self.solver not in (PGS, NEWTON):
-            raise ModelError("there is no such solver", got=self.solver, expected=f"{PGS!r} or {NEWTON!r}")
+            raise ModelError("unknown contact solver", got=self.solver, expected=f"{PGS!r} or {NEWTON!r}")
         far = tuple(self.relaxation) if isinstance(self.relaxation, (tuple, list)) else ()
         if len(far) != 2 or not all(isinstance(x, (int, float)) and 0 < x < 2 for x in far):
-            expected = "two numbers between 0 and 2, of pressing and of friction"
-            raise ModelError("the relaxation of contacts makes no sense", got=self.relaxation, expected=expected)
+            expected = "two numbers between 0 and 2: of normal and of friction rows"
+            raise ModelError("Contact(relaxation=...) is not usable", got=self.relaxation, expected=expected)
         if self.solver == NEWTON and far != (1.0, 1.0):
             what = "Newton's method has no relaxation"
-            raise ModelError(what, got=self.relaxation, expected="(1, 1)", fix=f"solver={PGS!r}, whose it is")
+            raise ModelError(what, got=self.relaxation, expected="(1, 1)", fix=f"solver={PGS!r}")
         object.__setattr__(self, "relaxation", (float(far[0]), float(far[1])))
         for name in ("averaged", "time_of_impact"):
             if not isinstance(getattr(self, name), bool):
@@ -158,24 +155,32 @@ class Contact:
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in words}
         most = {"erp": 1, "restitution": 1, "limit_restitution": 1}
         wrong = [n for n, x in numbers.items() if not _is_number(x) or not 0 <= x <= most.get(n, sys.float_info.max)]
-        wrong += [n for n in ("sweeps", "most") if n not in wrong and (numbers[n] < 1 or numbers[n] != int(numbers[n]))]
+        counts = [n for n in ("iterations", "max_contacts") if n not in wrong]
+        wrong += [n for n in counts if numbers[n] < 1 or numbers[n] != int(numbers[n])]
         if wrong:
             got = ", ".join(f"{n} = {numbers[n]!r}" for n in wrong)
-            expected = "finite, not below 0; erp and restitutions at most 1, sweeps and most whole and at least 1"
-            raise ModelError("the contact makes no sense", got=got, expected=expected)
+            expected = (
+                "finite, not below 0; erp and restitutions at most 1; iterations and max_contacts whole, at least 1"
+            )
+            raise ModelError("numbers of Contact are out of range", got=got, expected=expected)
         if self.solver == NEWTON and (self.tolerance or self.warm_start):
             got = f"tolerance = {self.tolerance}, warm_start = {self.warm_start}"
-            what = "Newton's method needs no tolerance and no start"
-            raise ModelError(what, got=got, expected="0 and False", fix=f"solver={PGS!r}, whose they are")
+            what = "Newton's method has no tolerance and no warm start"
+            raise ModelError(what, got=got, expected="0 and False", fix=f"solver={PGS!r}")
 
 
 class Scene:
-    """A scene in words.
+    """A scene: what is in it, and how things touch.
 
     Args:
         gravity: [m/s^2]
         contact: How things touch.
         wind: [m/s], for cloth with drag or lift.
+        friction: Coefficient of Coulomb friction of shapes that have none of their own: short for
+            `contact=Contact(friction=...)`.
+
+    Raises:
+        ModelError: A number is not usable, or `friction` and `contact` say different things.
     """
 
     def __init__(
@@ -183,38 +188,40 @@ class Scene:
         gravity: Vector = (0.0, 0.0, -9.81),
         contact: Contact | None = None,
         wind: Vector = (0.0, 0.0, 0.0),
+        *,
+        friction: float | None = None,
     ) -> None:
         self.gravity = _finite("gravity", gravity, 3)
         self.wind = _finite("wind", wind, 3)
         if contact is not None and not isinstance(contact, Contact):
             fix = f"contact=kinema.Contact(law={contact!r})" if contact in (MLCP, COMPLIANT) else "kinema.Contact(...)"
-            raise ModelError("contact is of the wrong kind", got=repr(contact), expected="a Contact", fix=fix)
-        self.contact = contact or Contact()
+            raise ModelError("contact is of the wrong type", got=repr(contact), expected="a Contact", fix=fix)
+        self.contact = _with_friction(contact or Contact(), friction)
         self.robots: list[PlacedRobot] = []
         self.matter: list[Matter] = []
         self.attachments: list[Attachment] = []
         self.ground: Ground | None = None
 
-    def add_ground(self, height: float = 0.0, *, group: int = 1, without: Sequence[str] = ()) -> None:
-        """Add a horizontal plane.
+    def add_ground(self, height: float = 0.0, *, group: int = 1, exclude: Sequence[str] = ()) -> None:
+        """Add a horizontal plane, called "ground" in names of parameters.
 
         Args:
             height: [m]
             group: Bits of the groups it belongs to.
-            without: Kinds of shapes that pass through it, as "cylinder".
+            exclude: Kinds of shapes that pass through it, as ["cylinder"].
 
         Raises:
-            ModelError: There is one already, the height is not finite, or there are no such shapes.
+            ModelError: There is one already, the height is not finite, or a kind of shapes is unknown.
         """
         if self.ground is not None:
             raise ModelError("the scene has a ground already")
-        unknown = [without] if isinstance(without, str) else [kind for kind in without if kind not in SIZES]
+        unknown = [exclude] if isinstance(exclude, str) else [kind for kind in exclude if kind not in SIZES]
         if unknown:
             expected = f"a list of {', '.join(SIZES)}"
-            raise ModelError("the ground is without shapes that there are not", got=repr(without), expected=expected)
-        self.ground = Ground(_finite("height", (height,), 1)[0], group, tuple(without))
+            raise ModelError("unknown kind of shapes in exclude", got=repr(exclude), expected=expected)
+        self.ground = Ground(_finite("height", (height,), 1)[0], group, tuple(exclude))
 
-    def add_terrain(self, mesh: Mesh, name: str = "terrain", *, pos: Vector = (0.0, 0.0, 0.0)) -> str:
+    def add_terrain(self, mesh: Mesh, name: str = "terrain", *, pos: Vector = (0.0, 0.0, 0.0)) -> RobotHandle:
         """Add ground that is not flat: triangles that do not move; `shapes.height_field` makes some from heights.
 
         Args:
@@ -223,10 +230,70 @@ class Scene:
             pos: Of its frame [m].
 
         Returns:
-            Its name.
+            Its handle.
         """
         body = Body("ground", shapes=(Shape(TERRAIN, mesh=mesh),))
         return self.add_robot(Robot(name, (body,)), name, pos=pos)
+
+    def add_body(
+        self,
+        shapes: Shape | Sequence[Shape],
+        name: str | None = None,
+        *,
+        mass: float | None = None,
+        density: float | None = None,
+        pos: Vector = (0.0, 0.0, 0.0),
+        rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
+        colour: Colour | None = None,
+        friction: float | None = None,
+        restitution: float | None = None,
+        fixed: bool = False,
+    ) -> RobotHandle:
+        """Add a rigid body that nothing holds, or that stays where it is.
+
+        In the model it is a robot with one body, "name/body", and a free joint, "name/free".
+
+        Args:
+            shapes: One or several, as `kinema.Sphere(0.05)`, in the body's frame.
+            name: In this scene; the kind of its only shape or "body" by default, numbered if taken.
+            mass: Of all shapes that collide (of all, if none does) together [kg].
+            density: Of these shapes [kg/m^3], in place of a mass; 1000 by default. Where they overlap it counts twice.
+            pos: Position of its frame [m].
+            rot: Orientation of its frame, unit quaternion (w, x, y, z).
+            colour: Of shapes that have none of their own: a name ("orange"), "#rrggbb", or linear RGB(A).
+            friction: Coefficient of Coulomb friction of shapes that have none of their own; None takes the scene's.
+            restitution: Coefficient of restitution of shapes that have none of their own; None takes the scene's.
+            fixed: It does not move, and needs no mass.
+
+        Returns:
+            Its handle.
+
+        Raises:
+            ModelError: The name is taken, or a number is not usable.
+            InputError: There is no volume to have mass.
+        """
+        given = (shapes,) if isinstance(shapes, Shape) else tuple(shapes)
+        wrong = [one for one in given if not isinstance(one, Shape)]
+        if wrong or not given:
+            got = repr(wrong[0]) if wrong else "none"
+            raise ModelError("a body is made of shapes", got=got, expected="kinema.Sphere(0.1) or several shapes")
+        if mass is not None and density is not None:
+            got = f"mass {mass}, density {density}"
+            raise ModelError("a body has a mass or a density, not both", got=got, fix="give one of them")
+        own: dict[str, Any] = {
+            "colour": None if colour is None else rgba(colour),
+            "friction": friction,
+            "restitution": restitution,
+        }
+        parts = tuple(replace(s, **{n: x for n, x in own.items() if getattr(s, n) is None}) for s in given)
+        weighed = None
+        if not fixed or mass is not None or density is not None:
+            heavy = [s for s in parts if s.collides] or parts
+            weighed = solid(*heavy, density=1000.0 if density is None else density, mass=mass)
+        joints = () if fixed else (Joint("free", FREE),)
+        default = given[0].kind if len(given) == 1 else "body"
+        robot = Robot(default, (Body("body", None, Pose(), joints, weighed, parts),))
+        return self.add_robot(robot, name, pos=pos, rot=rot)
 
     def add_robot(
         self,
@@ -238,11 +305,13 @@ class Scene:
         floating: bool = False,
         self_collision: bool = False,
         prescribed: Sequence[str] = (),
-    ) -> str:
+        drive: Drive | Mapping[str, Drive | None] | None = None,
+        **reader: Any,
+    ) -> RobotHandle:
         """Add a robot.
 
         Args:
-            robot: From a reader or `kinema.shapes`, or the path of a .urdf or .xml (MJCF) file to read as it is.
+            robot: From a reader or `kinema.shapes`, or the path of a .urdf or .xml (MJCF) file.
             name: In this scene; the robot's own by default, numbered if taken.
             pos: Position of its root frame [m].
             rot: Orientation of its root frame, unit quaternion (w, x, y, z).
@@ -250,33 +319,58 @@ class Scene:
                 and carry nothing stand by: the floor of an MJCF file.
             self_collision: Links of the robot collide with each other, neighbours and excluded pairs apart. With what
                 stands in the world and belongs to no tree of theirs, such as the floor of an MJCF file, they always do.
-            prescribed: Names of joints that move as `simulate(motion=)` says, whatever pushes; see `Joint`.
+            prescribed: Names of joints that move as `Control(motion=)` says, whatever pushes; see `Joint`.
+            drive: A `Servo`, `VelocityServo` or `Motor` for every revolute and prismatic joint, mimic and prescribed
+                ones apart, in place of actuators that they have; or several by names or patterns of joints, of which
+                the first that matches counts: `{"*_knee": kn.Servo(60, 2), "*": kn.Servo(40, 1)}`. They have the names
+                of their joints. Efforts of joints limit them, too.
+            reader: Options of the reader of the file, see `read_urdf` (roots, package_roots, meshes, repair) and
+                `read_mjcf` (roots, ignore).
 
         Returns:
-            Its name.
+            Its handle: its name, with `.joints`, `.bodies`, `.actuators`, and `["part"]`.
 
         Warns:
             LeftOutWarning: Something in the file was left out; says what.
 
         Raises:
-            ModelError: The file is refused, the name is taken, a number is not finite, or there is no such joint.
+            ModelError: The file is refused, the name is taken, a number is not finite, there is no such joint, or the
+                reader has no such option.
         """
         if not isinstance(robot, Robot):
-            robot = _read(robot)
+            robot = _read(robot, reader)
+        elif reader:
+            check_options(reader, ())  # a robot has been read already
         name = self._new_name(name, robot.name)
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
         robot = _prescribed(set_free(robot) if floating else robot, prescribed)
+        robot = robot if drive is None else driven(robot, drive)
         self.robots.append(PlacedRobot(name, robot, pose, self_collision))
-        return name
+        return RobotHandle(name, self.robots)
 
     def _new_name(self, wanted: str | None, default: str) -> str:
         """A name that nothing in the scene has."""
         taken = [one.name for one in self.robots] + [one.name for one in self.matter]
         if wanted is None:
             return next(n for k in range(len(taken) + 1) if (n := default + (f"_{k}" if k else "")) not in taken)
-        if not isinstance(wanted, str) or wanted in taken or "/" in wanted or not wanted:
-            raise ModelError(f"the scene cannot use the name {wanted!r}", expected=f"a new one without /; has {taken}")
-        return wanted
+        if not isinstance(wanted, str) or not wanted or any(c in wanted for c in "/*?"):
+            raise ModelError("the name is not usable", got=repr(wanted), expected="a text without / * ?")
+        if wanted in taken:
+            raise ModelError(f"the name {wanted!r} is taken", expected="a new one", fix=f"not one of {listed(taken)}")
+        return str(wanted)
+
+    def _find_body(self, name: str, why: str) -> tuple[int, str]:
+        """Number of a robot and name of its body, from "robot/body", or "robot" if it has only one."""
+        owner, slash, part = str(name).partition("/")
+        at = next((i for i, one in enumerate(self.robots) if one.name == owner), None)
+        bodies = [b.name for b in self.robots[at].robot.bodies] if at is not None else []
+        if at is not None and not slash and len(bodies) == 1:
+            return at, bodies[0]
+        if at is None or part not in bodies:
+            known = [f"{one.name}/{b.name}" for one in self.robots for b in one.robot.bodies]
+            expected, fix = listed(known, "a scene with a robot"), closest(str(name), known)
+            raise ModelError(f"there is no body {name!r} {why}", expected=expected, fix=fix)
+        return at, part
 
     def add_solid(
         self,
@@ -288,7 +382,7 @@ class Scene:
         pos: Vector = (0.0, 0.0, 0.0),
         rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
         velocity: Any = (0.0, 0.0, 0.0),
-    ) -> str:
+    ) -> MatterHandle:
         """Add a deformable solid.
 
         Args:
@@ -301,7 +395,7 @@ class Scene:
             velocity: At the start [m/s], three numbers or three for every vertex.
 
         Returns:
-            Its name.
+            Its handle.
 
         Raises:
             ModelError: The name is taken, or a number is not usable.
@@ -322,7 +416,7 @@ class Scene:
         pos: Vector = (0.0, 0.0, 0.0),
         rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
         velocity: Any = (0.0, 0.0, 0.0),
-    ) -> str:
+    ) -> MatterHandle:
         """Add cloth: triangles that resist stretching, and edges that resist bending.
 
         Args:
@@ -335,7 +429,7 @@ class Scene:
             velocity: At the start [m/s], three numbers or three for every vertex.
 
         Returns:
-            Its name.
+            Its handle.
 
         Raises:
             ModelError: The name is taken, or a number is not usable.
@@ -357,7 +451,7 @@ class Scene:
         pos: Vector = (0.0, 0.0, 0.0),
         rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
         velocity: Any = (0.0, 0.0, 0.0),
-    ) -> str:
+    ) -> MatterHandle:
         """Add particles, and springs between them.
 
         Args:
@@ -371,7 +465,7 @@ class Scene:
             velocity: At the start [m/s], three numbers or three for every particle.
 
         Returns:
-            Their name.
+            Their handle.
 
         Raises:
             ModelError: The name is taken, or a number is not usable.
@@ -395,7 +489,7 @@ class Scene:
         pos: Vector,
         rot: Quaternion,
         velocity: Any,
-    ) -> str:
+    ) -> MatterHandle:
         name = self._new_name(name, kind)
         rest = _array(f"vertices of {name!r}", vertices)
         if rest.ndim != 2 or rest.shape[1] != 3 or not len(rest):
@@ -422,7 +516,7 @@ class Scene:
         self.matter.append(
             Matter(name, kind, start, rest, made["velocity"], elements, material, springs, made["mass"], skin)
         )
-        return name
+        return MatterHandle(name)
 
     def attach(self, matter: str, vertices: Any, to: str | None = None) -> None:
         """Let vertices move with a body, or stay where they are.
@@ -430,17 +524,18 @@ class Scene:
         What pulls at them pulls at the body. They have no mass of their own then: it is the body's that counts.
 
         Args:
-            matter: Name of something soft in the scene.
+            matter: Handle or name of something soft in the scene.
             vertices: Their numbers, or a mask with True for each.
-            to: "robot/body"; None: the world.
+            to: A body, "robot/body", or a robot with one body; None: the world.
 
         Raises:
             ModelError: There is no such thing, vertex or body.
         """
         one = next((m for m in self.matter if m.name == matter), None)
         if one is None:
-            expected = ", ".join(m.name for m in self.matter) or "something soft in the scene"
-            raise ModelError(f"there is no {matter!r} to attach", expected=expected)
+            names = [m.name for m in self.matter]
+            expected, fix = listed(names, "something soft in the scene"), closest(str(matter), names)
+            raise ModelError(f"there is no {matter!r} to attach", expected=expected, fix=fix)
         chosen, count = np.asarray(vertices), len(one.vertices)
         if chosen.dtype == bool and chosen.shape == (count,):
             chosen = np.flatnonzero(chosen)
@@ -450,12 +545,11 @@ class Scene:
             raise ModelError(
                 f"{matter!r} has no such vertices", got=f"{chosen.dtype} {chosen.shape}", expected=expected
             )
-        owner, _, part = str(to or "").partition("/")
-        bodies = [b.name for r in self.robots if r.name == owner for b in r.robot.bodies]
-        if to is not None and part not in bodies:
-            known = ", ".join(f"{r.name}/{b.name}" for r in self.robots for b in r.robot.bodies)
-            raise ModelError(f"there is no body {to!r} to attach {matter!r} to", expected=known or "a robot")
-        self.attachments.append(Attachment(matter, chosen.astype(np.int32), to))
+        body = None
+        if to is not None:
+            at, part = self._find_body(to, f"to attach {matter!r} to")
+            body = f"{self.robots[at].name}/{part}"
+        self.attachments.append(Attachment(one.name, chosen.astype(np.int32), body))
 
     def add_site(
         self,
@@ -464,46 +558,81 @@ class Scene:
         *,
         pos: Vector = (0.0, 0.0, 0.0),
         rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
-    ) -> str:
+    ) -> Handle:
         """Add a frame to a body of a robot that is in the scene: the place of a sensor, a tool.
 
         Args:
-            body: "robot/body", the robot's name in this scene and the body's.
+            body: "robot/body", the robot's name in this scene and the body's; or a robot with one body.
             name: Of the site, new to the robot.
             pos: Position in the body's frame [m].
             rot: Orientation in the body's frame, unit quaternion (w, x, y, z).
 
         Returns:
-            Its name in the model, "robot/name".
+            Its handle, "robot/name".
 
         Raises:
             ModelError: There is no such body, the name is taken, or a number is not usable.
         """
-        owner, _, part = body.partition("/")
-        at = next((i for i, one in enumerate(self.robots) if one.name == owner), None)
-        bodies = self.robots[at].robot.bodies if at is not None else ()
-        if at is None or part not in [one.name for one in bodies]:
-            known = ", ".join(f"{one.name}/{b.name}" for one in self.robots for b in one.robot.bodies)
-            raise ModelError(f"there is no body {body!r} for a site", expected=known or "a scene with a robot")
+        at, part = self._find_body(body, "for a site")
+        owner, bodies = self.robots[at].name, self.robots[at].robot.bodies
         taken = [site.name for one in bodies for site in one.sites]
         if name in taken or not name:
-            raise ModelError(f"robot {owner!r} cannot call a site {name!r}", expected=f"a new name; has {taken}")
+            raise ModelError(
+                f"the name {name!r} of a site of robot {owner!r} is not usable", expected=f"a new one; has {taken}"
+            )
         site = Site(name, Pose(_finite("pos", pos, 3), _unit("rot", rot)))
         changed = tuple(replace(b, sites=(*b.sites, site)) if b.name == part else b for b in bodies)
         self.robots[at] = replace(self.robots[at], robot=replace(self.robots[at].robot, bodies=changed))
-        return f"{owner}/{name}"
+        return Handle(f"{owner}/{name}")
 
 
-def _read(given: object) -> Robot:
+def reader_of(path: str) -> Callable[..., Robot]:
+    """The reader of a robot file, by the end of its name.
+
+    Raises:
+        ModelError: There is none.
+    """
+    if path.endswith(".urdf"):
+        return read_urdf
+    if path.endswith((".xml", ".mjcf")):
+        return read_mjcf
+    raise ModelError(f"{path!r} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
+
+
+def options_of(read: Callable[..., Robot]) -> list[str]:
+    """Names of the options of a reader that `add_robot` passes on."""
+    keywords = [n for n, p in inspect.signature(read).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    return [name for name in keywords if name != "floating"]
+
+
+def check_options(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise ModelError if an option is none of the reader's."""
+    own = [n for n, p in inspect.signature(Scene.add_robot).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for name in given:
+        if name not in known:
+            expected = ", ".join(own) + (f"; of the reader: {', '.join(known)}" if known else "")
+            what = f"a robot that is added has no option {name!r}"
+            raise ModelError(what, expected=expected, fix=closest(name, [*own, *known]))
+
+
+def _read(given: object, options: Mapping[str, Any]) -> Robot:
     if not isinstance(given, str | os.PathLike):
         expected = "a Robot, or the path of a .urdf or .xml file"
         raise ModelError("this is no robot", got=type(given).__name__, expected=expected)
     path = os.fspath(given)
-    if path.endswith(".urdf"):
-        return read_urdf(path)
-    if path.endswith((".xml", ".mjcf")):
-        return read_mjcf(path)
-    raise ModelError(f"{path!r} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
+    read = reader_of(path)
+    check_options(options, options_of(read))
+    return read(path, **options)
+
+
+def _with_friction(contact: Contact, friction: float | None) -> Contact:
+    """The contact with this friction, unless it has another one already."""
+    if friction is None or friction == contact.friction:
+        return contact
+    if contact.friction != Contact.friction:
+        got = f"friction {friction} and contact.friction {contact.friction}"
+        raise ModelError("the scene has two frictions", got=got, fix="give one of them")
+    return replace(contact, friction=friction)
 
 
 def set_free(robot: Robot) -> Robot:
@@ -521,8 +650,10 @@ def _prescribed(robot: Robot, names: Sequence[str]) -> Robot:
     moving = [joint.name for body in robot.bodies for joint in body.joints if joint.kind != FIXED]
     unknown = [name for name in names if name not in moving]
     if unknown or isinstance(names, str):
-        what = f"robot {robot.name!r} has no joint that could be prescribed: "
-        raise ModelError(what + repr(names if isinstance(names, str) else unknown[0]), expected=", ".join(moving))
+        name = names if isinstance(names, str) else unknown[0]
+        what = f"prescribed: robot {robot.name!r} has no moving joint {name!r}"
+        fix = f"prescribed=[{names!r}]" if names in moving else closest(name, moving)
+        raise ModelError(what, expected=listed(moving, "a robot with joints"), fix=fix)
     if not names:
         return robot
     bodies = [
@@ -538,7 +669,7 @@ def _is_number(given: object) -> bool:
 
 def _of_kind(what: str, given: object, kind: type) -> None:
     if not isinstance(given, kind):
-        raise ModelError(f"{what} is of the wrong kind", got=type(given).__name__, expected=kind.__name__)
+        raise ModelError(f"{what} is of the wrong type", got=type(given).__name__, expected=kind.__name__)
 
 
 def _array(what: str, given: Any) -> np.ndarray:
@@ -562,6 +693,6 @@ def _unit(name: str, given: tuple[float, ...]) -> tuple:
     values = _finite(name, given, 4)
     length = math.sqrt(sum(x * x for x in values))
     if abs(length - 1) > 1e-6:
-        fix = "divide it by its length" if length else "(1, 0, 0, 0) is no rotation"
+        fix = "divide it by its length" if length else "the identity is (1, 0, 0, 0)"
         raise ModelError(f"{name} is no unit quaternion (w, x, y, z)", got=f"length {length:.6g}", fix=fix)
     return tuple(x / length for x in values)

@@ -51,7 +51,7 @@ def check_robot(name: str, robot: Robot) -> None:
 def _check_body(name: str, body: Body) -> None:
     _check_pose(f"the pose of body {name!r}", body.pose)
     for number, shape in enumerate(body.shapes):
-        _check_shape(f"{name}/{shape.name or number}", shape)
+        check_shape(f"{name}/{shape.name or number}", shape)
     for site in body.sites:
         _check_pose(f"the pose of site {site.name!r} on body {name!r}", site.pose)
     if body.mass is not None:
@@ -95,7 +95,8 @@ def _check_joint(name: str, joint: Joint) -> None:
         _check_finite(f"what joint {name!r} follows", (joint.mimic.multiplier, joint.mimic.offset), 2)
 
 
-def _check_shape(name: str, shape: Shape) -> None:
+def check_shape(name: str, shape: Shape) -> None:
+    """Raise ModelError unless a shape is of a known kind, with numbers that are possible; `name` is for messages."""
     if shape.kind not in SIZES:
         raise ModelError(f"shape {name!r} is of unknown kind", got=shape.kind, expected=", ".join(SIZES))
     _check_pose(f"the pose of shape {name!r}", shape.pose)
@@ -143,8 +144,8 @@ def _check_pose(what: str, pose: Pose) -> None:
     _check_finite(f"the position in {what}", pose.position, 3)
     _check_finite(f"the rotation in {what}", pose.rotation, 4)
     if not any(pose.rotation):
-        what, expected = f"the rotation in {what} is none", "a unit quaternion (w, x, y, z)"
-        raise ModelError(what, got=pose.rotation, expected=expected, fix="(1, 0, 0, 0) turns nothing")
+        what, expected = f"the quaternion in {what} is zero", "a unit quaternion (w, x, y, z)"
+        raise ModelError(what, got=pose.rotation, expected=expected, fix="the identity is (1, 0, 0, 0)")
 
 
 def _check_finite(what: str, given: Sequence[float], count: int) -> None:

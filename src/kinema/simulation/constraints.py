@@ -93,7 +93,7 @@ class Constraints:
         few = FEW if model.contact.solver == PGS else 0
         self.picked = self.candidates > few and not self.dense
         if self.picked:
-            self.contacts = min(self.candidates, model.contact.most)
+            self.contacts = min(self.candidates, model.contact.max_contacts)
         self.triples = self.equations + self.contacts
         self.rows = self.singles + 3 * self.triples
         table = support.arrays()
@@ -116,7 +116,7 @@ class Constraints:
         self.law = Law(
             step=dt,
             erp=p.parameter("contact/erp", Float),
-            recovery=p.constant("recovery", Float, model.contact.recovery),
+            recovery=p.constant("recovery", Float, model.contact.max_correction_speed),
             margin=margin,
         )
         self.cfm = p.parameter("contact/cfm", Float)

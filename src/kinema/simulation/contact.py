@@ -45,7 +45,7 @@ def constrain(rows: RowSet, free: FreeMotion, v_free: Ref, whole: Ref | None, op
     c, links, model = rows.constraints, rows.links, rows.constraints.model
     assert free.factors is not None
     step = WholeStep(links.v, v_free, free.a, whole)
-    sweeps = rows.program.constant("sweeps", Int, model.contact.sweeps)
+    sweeps = rows.program.constant("sweeps", Int, model.contact.iterations)
     if not c.bounces:
         found = solve(hold(rows, free.prescribed), free.factors, v_free, sweeps, step=step)
         return Ended(found.v_end, found.impulse, rows)

@@ -107,8 +107,8 @@ def check_room(model: Model, missed: Tensor | None) -> None:
         return
     step = int((missed.squeeze(-1) > 0).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
     raise SimulationError(
-        f"more than {model.contact.most} contacts at once, first in step {step}",
-        fix=f"Contact(most={model.contact.most + int(missed.max())}) or more, or a smaller margin",
+        f"more than {model.contact.max_contacts} contacts at once, first in step {step}",
+        fix=f"Contact(max_contacts={model.contact.max_contacts + int(missed.max())}) or more, or a smaller margin",
     )
 
 
@@ -150,7 +150,7 @@ def check_solved(model: Model, residual: Tensor, place: Tensor) -> str | None:
     )
     fix = "a larger Contact(cfm=...), or a shorter dt"
     if model.contact.solver == PGS:
-        fix = f"Contact(solver={NEWTON!r}), more sweeps, or a relaxation below 1 where contacts slide"
+        fix = f"Contact(solver={NEWTON!r}), more iterations, or a relaxation below 1 where contacts slide"
     warnings.warn(f"{found}. Motion and gradients are off. Fix: {fix}", UnsolvedWarning, stacklevel=4)
     return f"{found}. Fix: {fix}"
 

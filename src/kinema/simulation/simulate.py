@@ -382,7 +382,7 @@ def _shaped(name: str, recorded: Tensor) -> Tensor:
 
 def _needless(model: Model) -> tuple[str, ...]:
     """Of what is checked, what cannot go wrong: there is room for all contacts if all candidates touch."""
-    return ("missed",) if len(model.candidates) <= model.contact.most else ()
+    return ("missed",) if len(model.candidates) <= model.contact.max_contacts else ()
 
 
 def _step(model: Model, integrator: str, options: StepOptions) -> _Step:

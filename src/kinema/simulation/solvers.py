@@ -186,7 +186,7 @@ def _pgs(rows: RowSet, Y: Ref, cone: Ref, sweeps: Ref, z: Ref, impulse: Ref) -> 
 
 def _history(rows: RowSet) -> Ref:
     """Impulses of all iterations."""
-    iterations = rows.constraints.model.contact.sweeps + 1
+    iterations = rows.constraints.model.contact.iterations + 1
     return rows.program.scratch("history", Float, iterations * rows.constraints.rows)
 
 
@@ -272,6 +272,6 @@ def _pgs_dense(rows: RowSet, Y: Ref, inverse: Ref, sweeps: Ref, impulse: Ref) ->
         p.call(dense_gauss_seidel_history, *problem, rows.b, *turned, history, impulse)
     with p.adjoint_of(node):
         inputs = (A, relaxed, rows.b, rows.lower, rows.upper, rows.mu)
-        more = (*room, ("felt", (contact.sweeps + 1) * most), ("product", most * most))
+        more = (*room, ("felt", (contact.iterations + 1) * most), ("product", most * most))
         own = (p.scratch(f"reverse_{n}", Float, size) for n, size in more)
         p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *own, *(x.adj for x in inputs))

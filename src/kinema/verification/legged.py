@@ -104,7 +104,9 @@ class Source:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeftOutWarning)
             robot = self.read()
-        far = _compiled(robot, self.ground, Contact(margin=FAR, most=10_000, solver=PGS, sweeps=1), torch.float64)
+        far = _compiled(
+            robot, self.ground, Contact(margin=FAR, max_contacts=10_000, solver=PGS, iterations=1), torch.float64
+        )
         q = _within_limits(far, far.initial_state().q)
         rises = _lift(far, q) if len(far.candidates) else None
         model = _compiled(robot, self.ground, contact, dtype)

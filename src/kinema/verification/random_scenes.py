@@ -166,7 +166,7 @@ def random_structure(random: np.random.Generator) -> Scene:
             cone=bool(random.random() < 0.3),
             restitution=float(random.choice([0.0, 0.5])),
             margin=float(random.choice([0.05, 0.3])),
-            sweeps=20,
+            iterations=20,
         )
     )
     drawn = random.random()

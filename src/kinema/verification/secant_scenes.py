@@ -162,7 +162,7 @@ def cradle() -> Curve:
         shape = Shape(SPHERE, (0.05,), Pose((0.0, 0.0, -0.5)))
         hinge = Joint(f"hinge{i}", REVOLUTE, (0.0, -1.0, 0.0))
         bodies.append(Body(f"ball{i}", None, Pose((0.101 * i, 0.0, 0.0)), (hinge,), solid(shape, mass=1.0), (shape,)))
-    scene = Scene(contact=Contact(restitution=1.0, friction=0.0, sweeps=100))
+    scene = Scene(contact=Contact(restitution=1.0, friction=0.0, iterations=100))
     scene.add_robot(Robot("cradle", tuple(bodies)), self_collision=True)
     return curve(compile(scene), 0.55, coordinate(2), q={0: -0.4}, by_q={0: 1.0})
 
@@ -300,7 +300,7 @@ def platform(restitution: float, of: int) -> Curve:
     run = Joint("run", PRISMATIC, (1.0, 0.0, 0.0), prescribed=True)
     lift = Joint("lift", PRISMATIC, (0.0, 0.0, 1.0), prescribed=True)
     belt = (Body("mover", None, Pose(), (run,)), Body("plate", "mover", Pose(), (lift,), None, (plate,)))
-    scene = Scene(contact=Contact(restitution=restitution, friction=0.3, sweeps=200))
+    scene = Scene(contact=Contact(restitution=restitution, friction=0.3, iterations=200))
     scene.add_robot(Robot("belt", belt))
     scene.add_robot(loose(Shape(BOX, (0.1, 0.1, 0.1))))
     motion: dict[str, Any] = {

@@ -1,10 +1,28 @@
-"""Procedural shapes and robots, one to a file: `from kinema.scene.shapes.ant import ant`.
+"""Procedural robots and meshes: `kn.shapes.quadruped()`, `kn.shapes.block((4, 4, 4), 0.1)`. One to a file.
 
-ant, arm (with gripper), golf (golfer and golf_ball), humanoid, pendulum, quadruped, racecar, random_tree: robots
-block, beam, ball, gear: solids, in tetrahedra; block also finds the surface of any of them
-sheet (also rolled), walker (flat, on legs): cloth and shells, in triangles
-sizes: checks of the numbers these are made from
-solids: mass properties of shapes
-hull: convex hulls of points
+ant, arm (with gripper), golfer and golf_ball, humanoid, pendulum, quadruped, racecar, random_tree: robots
+block, beam, ball, gear: solids, in tetrahedra; surface finds the outer triangles of any of them
+sheet, rolled_sheet, walker (flat, on legs): cloth and shells, in triangles
 height_field: terrain from heights
+
+Files have more than their function: `from kinema.scene.shapes.golf import TOUCH`.
 """
+
+from kinema.scene.shapes.ant import ant as ant
+from kinema.scene.shapes.arm import arm as arm
+from kinema.scene.shapes.ball import ball as ball
+from kinema.scene.shapes.beam import beam as beam
+from kinema.scene.shapes.block import block as block
+from kinema.scene.shapes.block import surface as surface
+from kinema.scene.shapes.gear import gear as gear
+from kinema.scene.shapes.golf import golf_ball as golf_ball
+from kinema.scene.shapes.golf import golfer as golfer
+from kinema.scene.shapes.height_field import height_field as height_field
+from kinema.scene.shapes.humanoid import humanoid as humanoid
+from kinema.scene.shapes.pendulum import pendulum as pendulum
+from kinema.scene.shapes.quadruped import quadruped as quadruped
+from kinema.scene.shapes.racecar import racecar as racecar
+from kinema.scene.shapes.random_tree import random_tree as random_tree
+from kinema.scene.shapes.sheet import rolled_sheet as rolled_sheet
+from kinema.scene.shapes.sheet import sheet as sheet
+from kinema.scene.shapes.walker import walker as walker

@@ -1,0 +1,110 @@
+"""Where the numbers of a joint, robot or actuator are: indices into the last axis of q, v and u, by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kinema.errors import InputError
+from kinema.model.arrays import SceneArrays
+from kinema.model.tree import COORDINATES, KINDS
+from kinema.scene.names import closest, is_pattern, listed, matcher
+
+Index = int | slice | list[int]
+"""Of the last axis of a tensor: one number, those of one thing, or those of several."""
+
+_KIND_NAMES = {number: name for name, number in KINDS.items()}
+
+
+@dataclass(frozen=True)
+class ModelJoint:
+    """A joint of a model.
+
+    Attributes:
+        name: "robot/joint".
+        kind: revolute, prismatic, ball or free.
+        q: Where its coordinates are in q: a number, or a slice for ball and free joints.
+        v: Where its velocities are in v, likewise.
+        lower: Lower limit [rad or m], -inf if it has none.
+        upper: Upper limit; of a ball joint the largest angle of its turn [rad].
+    """
+
+    name: str
+    kind: str
+    q: int | slice
+    v: int | slice
+    lower: float
+    upper: float
+
+
+def joint_named(model: SceneArrays, name: str) -> ModelJoint:
+    """A joint by name.
+
+    Raises:
+        InputError: There is none.
+    """
+    if name not in model.joints:
+        raise _unknown("joint", name, model.joints)
+    i = model.joints.index(name)
+    rows = model.constraints
+    row = rows.limit_names.index(name) if name in rows.limit_names else None
+    lower, upper = (-math.inf, math.inf) if row is None else (float(rows.limits[n][row]) for n in ("lower", "upper"))
+    if row is not None and rows.limits["ball"][row]:
+        lower = -math.inf
+    tree = model.tree
+    sizes = np.array(COORDINATES)[tree.kind]
+    q, v = _one(tree.q_start[i], sizes[i]), _one(tree.v_start[i], tree.dofs[i])
+    return ModelJoint(str(name), _KIND_NAMES[int(tree.kind[i])], q, v, lower, upper)
+
+
+def coordinate_index(model: SceneArrays, name: str) -> Index:
+    """Coordinates of a joint, of a robot, or of all joints that match a pattern, in q."""
+    tree = model.tree
+    return _index(model, "joint", name, tree.joints, tree.q_start, np.array(COORDINATES)[tree.kind])
+
+
+def velocity_index(model: SceneArrays, name: str) -> Index:
+    """Velocities of a joint, of a robot, or of all joints that match a pattern, in v."""
+    return _index(model, "joint", name, model.tree.joints, model.tree.v_start, model.tree.dofs)
+
+
+def control_index(model: SceneArrays, name: str) -> Index:
+    """Controls of an actuator, of a robot or of all actuators that match a pattern, in u; of a joint that has one."""
+    names, one = model.actuators.names, np.ones(len(model.actuators), int)
+    if name not in names and name in model.joints:
+        dof = model.tree.v_start[model.joints.index(name)]
+        found = np.flatnonzero(model.actuators.dof == dof).tolist()
+        if not found:
+            raise InputError(f"joint {str(name)!r} has no actuator", expected=listed(names, "a robot with actuators"))
+        return found[0] if len(found) == 1 else found
+    return _index(model, "actuator", name, names, np.arange(len(names)), one)
+
+
+def _index(model: SceneArrays, kind: str, name: str, names: list[str], start: np.ndarray, size: np.ndarray) -> Index:
+    if name in names:
+        i = names.index(name)
+        return _one(start[i], size[i])
+    if is_pattern(name):
+        match = matcher(name)
+        rows = [i for i, one in enumerate(names) if match(one)]
+        if not rows:
+            raise _unknown(kind, name, names)
+        return [int(k) for i in rows for k in range(start[i], start[i] + size[i])]
+    if name not in {body.partition("/")[0] for body in model.bodies}:
+        robots = list(dict.fromkeys(body.partition("/")[0] for body in model.bodies))
+        raise _unknown(f"robot or {kind}", name, [*names, *robots])
+    rows = [i for i, one in enumerate(names) if one.startswith(f"{name}/")]
+    if not rows:
+        return slice(0, 0)
+    return slice(int(start[rows[0]]), int(start[rows[-1]] + size[rows[-1]]))  # robots are in one piece
+
+
+def _one(start: int, size: int) -> int | slice:
+    return int(start) if size == 1 else slice(int(start), int(start + size))
+
+
+def _unknown(kind: str, name: str, known: Sequence[str]) -> InputError:
+    return InputError(f"the model has no {kind} {str(name)!r}", expected=listed(known), fix=closest(str(name), known))

@@ -1,0 +1,139 @@
+"""Paths of numbers that can be learned: "dog/trunk/mass", "dog/*/damping", "ground/friction", "gravity".
+
+A path is an owner and the name of an array. The owner is that of rows exactly, or a group: something that has rows
+below it ("dog", "dog/trunk"), for friction and restitution any side of a contact pair, or a pattern with * and ?.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinema.errors import InputError
+from kinema.scene.names import closest, is_pattern, listed, matcher
+
+Place = tuple[str, Any]
+"""An array, and the index of rows in it: ... for all, a number for one, a slice or numbers for several."""
+
+ON = " on "  # between the two sides of a contact pair
+
+_POSITIVE, _SHARE = (0.0, math.inf), (0.0, 1.0)
+RANGES = dict.fromkeys(
+    (
+        *("armature", "damping", "stiffness", "dry_friction", "kp", "kd", "force", "size", "friction"),
+        *(f"contact/{name}" for name in ("cfm", "k_e", "k_d", "k_f")),
+        *(f"skin_{name}" for name in ("radius", "k_e", "k_d", "k_f", "friction", "thickness")),
+    ),
+    _POSITIVE,
+) | dict.fromkeys(("restitution", "contact/erp", "contact/limit_restitution"), _SHARE)
+"""Smallest and largest values of arrays that have some, beside that of masses."""
+SLACK = 1e-3  # beyond them that is taken, so that differences can be taken about a bound
+
+
+def find_place(path: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Sequence[str]]) -> Place:
+    """Where the numbers of a path are.
+
+    Args:
+        path: See above.
+        arrays: All arrays, by name.
+        owners: Owners of their rows.
+
+    Returns:
+        The array and its rows. A path without pattern that has one row has no axis of rows.
+
+    Raises:
+        InputError: There is no such number.
+    """
+    if path in arrays:
+        return path, ...
+    owner, _, name = str(path).rpartition("/")
+    known = owners.get(name, ())
+    rows = [i for i, one in enumerate(known) if one == owner]
+    if not rows and owner:
+        has = _belongs(owner)
+        rows = [i for i, one in enumerate(known) if has(one)]
+    if not rows:
+        _refuse(path, name, arrays, owners)
+    if len(rows) == len(known) > 1:
+        return name, ...
+    if len(rows) == 1 and not is_pattern(owner):
+        return name, rows[0]
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return name, slice(rows[0], rows[-1] + 1)
+    return name, torch.tensor(rows)
+
+
+def _belongs(owner: str) -> Callable[[str], bool]:
+    """Whether rows with a name belong to a group."""
+    if is_pattern(owner):
+        match = matcher(owner)
+        return lambda name: any(match(one) for one in _groups(name))
+    return lambda name: any(side == owner or side.startswith(f"{owner}/") for side in _sides(name))
+
+
+def _sides(name: str) -> list[str]:
+    """The name, and those of both sides of a contact pair."""
+    return [name, *name.split(ON)] if ON in name else [name]
+
+
+def _groups(name: str) -> Iterator[str]:
+    """All owners that a row belongs to: "a/b/c" to "a/b/c", "a/b" and "a"."""
+    for side in _sides(name):
+        while side:
+            yield side
+            side = side.rpartition("/")[0]
+
+
+def _refuse(path: str, name: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Sequence[str]]) -> None:
+    mine = [f"{one}/{name}" for one in owners.get(name, ())]
+    groups = [f"{one}/{n}" for n, known in owners.items() for row in dict.fromkeys(known) for one in _groups(row)]
+    fix = closest(str(path), [*groups, *arrays])
+    raise InputError(
+        f"the model has no parameter {str(path)!r}", expected=listed(mine) if mine else listed(arrays), fix=fix
+    )
+
+
+def check_overlaps(places: Mapping[str, Place], arrays: Mapping[str, Tensor]) -> None:
+    """Raise InputError if two paths give the same number."""
+    seen: dict[str, list[tuple[str, np.ndarray]]] = {}
+    for path, (name, at) in places.items():
+        rows = np.zeros(1, int) if arrays[name].ndim == 0 else np.atleast_1d(np.arange(len(arrays[name]))[at])
+        for other, taken in seen.setdefault(name, []):
+            if np.intersect1d(rows, taken).size:
+                what = f"parameters {other!r} and {path!r} overlap"
+                raise InputError(what, got=f"both give some of the same {name}", fix="give every number once")
+        seen[name].append((path, rows))
+
+
+def check_range(path: str, name: str, given: Tensor, default: Tensor) -> None:
+    """Raise InputError where a given number is one that its array cannot have.
+
+    Args:
+        path: For messages.
+        name: Of the array.
+        given: Numbers, with batch dimensions in front.
+        default: The model's own.
+    """
+    if name == "mass" and bool(((given < 0) & (default > 0)).any()):
+        fix = "learn its logarithm, or all numbers of a body with kinema.inertia"
+        raise InputError(f"parameter {path!r} is negative", got=given.detach().min().item(), fix=fix)
+    if name not in RANGES:
+        return
+    least, most = RANGES[name]
+    if bool((given < least - SLACK).any()):
+        fix = "learn its logarithm, or clamp it after every update"
+        raise InputError(
+            f"parameter {path!r} is negative", got=given.detach().min().item(), expected=_told(most), fix=fix
+        )
+    if most < math.inf and bool((given > most + SLACK).any()):
+        got, fix = given.detach().max().item(), "clamp it after every update"
+        raise InputError(f"parameter {path!r} is above {most:g}", got=got, expected=_told(most), fix=fix)
+
+
+def _told(most: float) -> str:
+    return "0 or more" if most == math.inf else f"0 to {most:g}"
