@@ -290,6 +290,14 @@ def test_links_of_no_mass_and_of_no_inertia_are_noted(tmp_path: Path):
     assert made.notes == ("mass without inertia at links: a",)
 
 
+def test_an_inertia_that_is_rounding_counts_as_none(tmp_path: Path):
+    """iCub's ankle has 0.27 kg, and of its inertia only ixz = 1e-20 kg m^2."""
+    rounding = '<inertia ixx="0" iyy="0" izz="0" ixz="1.35525e-20"/>'
+    made = load(tmp_path, robot(link("a", f'<inertial><mass value="0.2675"/>{rounding}</inertial>')))
+    assert made.bodies[0].mass is not None and made.bodies[0].mass.inertia == (0,) * 6
+    assert made.notes == ("mass without inertia at links: a",)
+
+
 def test_a_visual_of_no_size_is_left_out_but_not_a_collision(tmp_path: Path):
     text = robot(link("a", '<visual><geometry><sphere radius="0"/></geometry></visual>'))
     made = load(tmp_path, text)

@@ -41,7 +41,7 @@ from kinema.simulation.tree_dynamics import Factors
 PRECISION = {8: 1e-13, 4: 1e-5}  # of the solver "newton", as a share of the largest impulse
 ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where round-off allows no more
 SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
-SOFTER = {8: 1e-2, 4: 1e-2}  # after a failure, as a share of the mean diagonal
+SOFTER = {8: 1e-2, 4: 1e-2}  # after a failure, as a share of diagonals
 HELD = {8: 1e-13, 4: 1e-6}  # the least softness that holds impulses
 TRUSTED = {8: {"share": 1e-6, "noise": 1e-13}}  # impulses that a known motion tells; in float32 it tells too little
 EFFORT = {"sweeps": 2, "steps": 8, "most": 600}  # of that solver

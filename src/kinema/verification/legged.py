@@ -1,8 +1,14 @@
-"""Robots for the check of convergence: our own, random ones with light shanks, and those of files that others ship.
+"""Robots for the check of convergence: our own, some with light shanks or fingers, and those of files that others ship.
 
-Gymnasium's MJCF files, the legged ones of PyBullet's and of example-robot-data's URDF files, each where its package is
+Gymnasium's MJCF files, the legged ones of PyBullet's and of example-robot-data's files, each where its package is
 installed. Robots of URDF files have nothing that holds their joints: they get springs and dampers about the pose they
-start in. Of example-robot-data's files, what is to be seen and words that only their authors' tools know are left out.
+start in. That of example-robot-data's is all joints at zero, with straight legs, and where there is one that of the
+robot's SRDF file as well. What is to be seen and words that only their authors' tools know are left out of these files.
+A robot without a shape that can be read stands on balls at the ends of its limbs.
+
+Not here: cassie, whose files are SDF; romeo, with fingers without mass; romeo_laas_small, with negative moments of
+inertia; spirit40newer, microtaur, humanoid.urdf and biped2d of PyBullet, which are not well-formed, and its hopper,
+half_cheetah and walker2d, which MuJoCo no longer reads; variants of its laikago that lie on their side.
 """
 
 from __future__ import annotations
@@ -25,7 +31,19 @@ from kinema.errors import LeftOutWarning
 from kinema.model.model import Model, compile
 from kinema.model.state import State
 from kinema.model.tree import FREE as FREE_LINK
-from kinema.scene.description import PRISMATIC, REVOLUTE, MassProperties, Robot
+from kinema.scene.description import (
+    FREE,
+    PRISMATIC,
+    REVOLUTE,
+    SPHERE,
+    Body,
+    Joint,
+    MassProperties,
+    Mimic,
+    Pose,
+    Robot,
+    Shape,
+)
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
 from kinema.scene.scene import PGS, Contact, Scene
@@ -37,39 +55,71 @@ from kinema.simulation.simulate import simulate
 
 SPEEDS, HEADINGS = (0.3, 1.0, 3.0), 8  # m/s; of starts that slide
 FAR = 10.0  # m, a margin beyond all gaps
+DRY = 1.0  # N m, friction of joints
 STIFFNESS, DAMPING = 5.0, 0.1  # of springs, per kilogram of the robot [N m/rad, N m s/rad]
 PYBULLET = {
     "laikago": ("laikago/laikago_toes_zup.urdf", (0.0, 0.0, 0.0)),
+    "laikago_lores": ("laikago/laikago_toes_zup_lores.urdf", (0.0, 0.0, 0.0)),
     "a1": ("a1/a1.urdf", (0.0, 0.9, -1.8)),
     "aliengo": ("aliengo/aliengo.urdf", (0.0, 0.9, -1.8)),
     "mini_cheetah": ("mini_cheetah/mini_cheetah.urdf", (0.0, -0.8, 1.6)),
     "vision60": ("quadruped/vision60.urdf", (0.0, 0.0, 0.0)),
     "spirit40": ("quadruped/spirit40.urdf", (0.0, 0.0, 0.0)),
+    "minitaur": ("quadruped/minitaur.urdf", ()),
+    "minitaur_v1": ("quadruped/minitaur_v1.urdf", ()),
+    "minitaur_derpy": ("quadruped/minitaur_derpy.urdf", ()),
+    "minitaur_fixed_all": ("quadruped/minitaur_fixed_all.urdf", ()),
+    "minitaur_fixed_knees": ("quadruped/minitaur_fixed_knees.urdf", ()),
+    "minitaur_rainbow_dash": ("quadruped/minitaur_rainbow_dash.urdf", ()),
+    "minitaur_rainbow_dash_v1": ("quadruped/minitaur_rainbow_dash_v1.urdf", ()),
+    "quadruped": ("quadruped/quadruped.urdf", ()),
+    "ant": ("mjcf/ant.xml", ()),
+    "humanoid": ("mjcf/humanoid.xml", ()),
+    "humanoid_symmetric": ("mjcf/humanoid_symmetric_no_ground.xml", ()),
 }
-"""Files that can be read, and how the legs bend [rad]: hip, thigh, shank."""
+"""Files that can be read, and how the legs bend [rad]: hip, thigh, shank; straight without."""
 EXAMPLES = {
-    "a1": "a1_description/urdf/a1.urdf",
-    "anymal_b": "anymal_b_simple_description/robots/anymal.urdf",
-    "anymal_c": "anymal_c_simple_description/urdf/anymal.urdf",
-    "b1": "b1_description/urdf/b1.urdf",
-    "bolt": "bolt_description/robots/bolt.urdf",
-    "go1": "go1_description/urdf/go1.urdf",
-    "go2": "go2_description/urdf/go2.urdf",
-    "hyq": "hyq_description/robots/hyq_no_sensors.urdf",
-    "laikago": "laikago_description/urdf/laikago.urdf",
-    "solo": "solo_description/robots/solo.urdf",
-    "solo12": "solo_description/robots/solo12.urdf",
-    "simple_humanoid": "simple_humanoid_description/urdf/simple_humanoid.urdf",
-    "talos": "talos_data/robots/talos_reduced_box.urdf",
-    "g1": "g1_description/urdf/g1_29dof_rev_1_0.urdf",
+    "a1": ("a1_description/urdf/a1", "srdf/a1"),
+    "alexander": ("alexander_description/urdf/alexander_v1.lowerBodyOnly", "srdf/alexander"),
+    "anymal_b": ("anymal_b_simple_description/robots/anymal", "srdf/anymal"),
+    "anymal_c": ("anymal_c_simple_description/urdf/anymal", "srdf/anymal"),
+    "anymal_kinova": ("anymal_b_simple_description/robots/anymal-kinova", "srdf/anymal-kinova"),
+    "b1": ("b1_description/urdf/b1", "srdf/b1"),
+    "b1_z1": ("b1_description/urdf/b1-z1", "srdf/b1-z1"),
+    "bolt": ("bolt_description/robots/bolt", "srdf/bolt"),
+    "centauro": ("centauro_description/urdf/centauro", "srdf/centauro"),
+    "g1": ("g1_description/urdf/g1_29dof_rev_1_0", ""),
+    "g1_hands": ("g1_description/urdf/g1_29dof_with_hand_rev_1_0", ""),
+    "go1": ("go1_description/urdf/go1", "srdf/go1"),
+    "go2": ("go2_description/urdf/go2", "srdf/go2"),
+    "human": ("human_description/robots/human", ""),
+    "hyq": ("hyq_description/robots/hyq_no_sensors", "srdf/hyq"),
+    "icub": ("icub_description/robots/icub", "srdf/icub"),
+    "icub_reduced": ("icub_description/robots/icub_reduced", "srdf/icub"),
+    "laikago": ("laikago_description/urdf/laikago", ""),
+    "quadruped": ("quadruped_description/urdf/quadruped", ""),
+    "romeo_small": ("romeo_description/urdf/romeo_small", "srdf/romeo_small"),
+    "simple_humanoid": ("simple_humanoid_description/urdf/simple_humanoid", "srdf/simple_humanoid"),
+    "simple_humanoid_classical": (
+        "simple_humanoid_description/urdf/simple_humanoid_classical",
+        "srdf/simple_humanoid_classical",
+    ),
+    "solo": ("solo_description/robots/solo", "srdf/solo"),
+    "solo12": ("solo_description/robots/solo12", "srdf/solo"),
+    "talos": ("talos_data/robots/talos_reduced_box", "srdf/talos"),
+    "talos_feet": ("talos_data/robots/talos_reduced", "srdf/talos"),
+    "talos_full": ("talos_data/robots/talos_full_v2_box", "srdf/talos"),
 }
+"""URDF files, and SRDF files beside their folders, of example-robot-data, without the ends of their names."""
 WORDS = {  # of URDF: attributes and children that are kept
-    "link": ("name", "inertial collision"),
-    "joint": ("name type", "origin parent child axis limit mimic"),
+    "link": ("name", "inertial collision contact"),
+    "joint": ("name type", "origin parent child axis limit dynamics mimic"),
     "limit": ("lower upper effort velocity", ""),
-    "geometry": ("", "box cylinder sphere mesh"),
+    "geometry": ("", "box cylinder sphere capsule mesh"),
     "collision": ("name", "origin geometry"),
 }
+INSIDE = 0.1  # joints start at least so far from their limits, as a share of their range
+BALL = 0.03  # m, radius of the balls at the ends of limbs
 
 
 @dataclass(frozen=True)
@@ -124,6 +174,7 @@ def sources(full: bool = False) -> Iterator[Source]:
     yield Source("humanoid", humanoid)
     for seed in range(10 if full else 2):
         yield Source(f"light shanks {seed}", partial(light_shanks, seed))
+    yield Source("geared hands", geared_hands)
     if full:
         yield from _of_gymnasium()
         yield from _of_pybullet()
@@ -145,6 +196,26 @@ def light_shanks(seed: int) -> Robot:
     return replace(made, bodies=tuple(bodies))
 
 
+def geared_hands() -> Robot:
+    """The humanoid with dry friction in its joints, and two hands of six light fingers that are geared to each other.
+
+    Rows of fingers are up to a million times as light as those of feet.
+    """
+    made = humanoid("geared_hands")
+    bodies = []
+    for body in made.bodies:
+        joints = (replace(j, friction=DRY) if j.kind == REVOLUTE else j for j in body.joints)
+        bodies.append(replace(body, joints=tuple(joints)))
+    light = MassProperties(0.03, (0.0, 0.0, -0.02), (8e-6, 0.0, 0.0, 8e-6, 0.0, 8e-6))
+    for hand, x in enumerate((-0.1, 0.1)):
+        for finger in range(6):
+            name = f"finger_{hand}_{finger}"
+            mimic = Mimic(f"finger_{hand}_0", (-1.0) ** finger) if finger else None
+            joint = Joint(name, REVOLUTE, axis=(0.0, 1.0, 0.0), mimic=mimic, lower=-1.0, upper=1.0)
+            bodies.append(Body(name, made.bodies[0].name, Pose((x, 0.03 * finger, 0.1)), (joint,), light))
+    return replace(made, bodies=tuple(bodies))
+
+
 def _of_gymnasium() -> Iterator[Source]:
     folder = _package("gymnasium")
     for file in sorted(folder.glob("envs/mujoco/assets/*.xml")) if folder else ():
@@ -155,12 +226,14 @@ def _of_pybullet() -> Iterator[Source]:
     folder = _package("pybullet_data")
     if folder is None:
         return
-    for name, (file, pose) in PYBULLET.items():
-        yield Source(f"pybullet {name}", partial(_pybullet_robot, folder / file, pose))
+    for name, (file, legs) in PYBULLET.items():
+        yield Source(f"pybullet {name}", partial(_pybullet_robot, folder, folder / file, legs))
 
 
-def _pybullet_robot(file: Path, pose: tuple[float, ...]) -> Robot:
-    return _sprung(read_urdf(file, floating=True, repair=True), pose)
+def _pybullet_robot(folder: Path, file: Path, legs: tuple[float, ...]) -> Robot:
+    if file.suffix == ".urdf":
+        return _sprung(_cleaned(file, folder), legs, {})
+    return _floating(read_mjcf(file))
 
 
 def _of_examples() -> Iterator[Source]:
@@ -169,12 +242,39 @@ def _of_examples() -> Iterator[Source]:
     except importlib.metadata.PackageNotFoundError:
         return
     folder = Path(str(found.locate_file("cmeel.prefix/share/example-robot-data/robots")))
-    for name, file in EXAMPLES.items():
-        yield Source(f"example-robot-data {name}", partial(_example_robot, folder / file, folder.parent))
+    for name, (urdf, srdf) in EXAMPLES.items():
+        file = folder / f"{urdf}.urdf"
+        yield Source(f"example-robot-data {name}", partial(_example_robot, file, folder.parent, None))
+        if srdf:
+            poses = file.parent.parent / f"{srdf}.srdf"
+            yield Source(f"example-robot-data {name}, bent", partial(_example_robot, file, folder.parent, poses))
 
 
-def _example_robot(file: Path, package: Path) -> Robot:
-    return _sprung(_cleaned(file, package), ())
+def _example_robot(file: Path, package: Path, poses: Path | None) -> Robot:
+    return _sprung(_on_balls(_cleaned(file, package)), (), _first_pose(poses) if poses else {})
+
+
+def _first_pose(file: Path) -> dict[str, float]:
+    """Joints of one degree of freedom in the first pose of an SRDF file, by name [rad, m]."""
+    state = ElementTree.parse(file).getroot().find("group_state")
+    joints = [] if state is None else state.findall("joint")
+    return {j.attrib["name"]: float(j.attrib["value"]) for j in joints if len(j.attrib["value"].split()) == 1}
+
+
+def _floating(robot: Robot) -> Robot:
+    """With a free root in place of a fixed one, and without the world."""
+    root, *others = (body for body in robot.bodies if body.mass is not None)
+    return replace(robot, bodies=(replace(root, joints=(Joint("root", FREE),)), *others))
+
+
+def _on_balls(robot: Robot) -> Robot:
+    """If nothing of it collides, with balls at the bodies that carry no others."""
+    if any(shape.collides for body in robot.bodies for shape in body.shapes):
+        return robot
+    carry = {body.parent for body in robot.bodies}
+    ball = Shape(SPHERE, (BALL,))
+    ends = [body if body.name in carry else replace(body, shapes=(ball,)) for body in robot.bodies]
+    return replace(robot, bodies=tuple(ends))
 
 
 def _package(name: str) -> Path | None:
@@ -183,7 +283,10 @@ def _package(name: str) -> Path | None:
 
 
 def _cleaned(file: Path, package: Path) -> Robot:
-    """A URDF file without what is only to be seen, and without words that are not URDF's."""
+    """A URDF file without what is only to be seen, and without words that are not URDF's.
+
+    Joints whose limits say nothing of positions turn freely, as their authors' tools have it.
+    """
     root = ElementTree.parse(file).getroot()
     for element in root.iter():
         attributes, children = WORDS.get(element.tag, (None, None))
@@ -192,8 +295,14 @@ def _cleaned(file: Path, package: Path) -> Robot:
                 del element.attrib[name]
             for child in [c for c in element if c.tag not in children.split()]:
                 element.remove(child)
+        if element.tag == "mesh" and ":" not in element.attrib["filename"]:
+            element.attrib["filename"] = str((file.parent / element.attrib["filename"]).resolve())
     for child in [c for c in root if c.tag not in ("link", "joint")]:
         root.remove(child)
+    for joint in root.findall("joint[@type='revolute']"):
+        limit = joint.find("limit")
+        if limit is not None and not {"lower", "upper"} & limit.attrib.keys():
+            joint.attrib["type"] = "continuous"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / file.name
         ElementTree.ElementTree(root).write(path)
@@ -201,20 +310,33 @@ def _cleaned(file: Path, package: Path) -> Robot:
         return read_urdf(path, floating=True, repair=True, meshes="skip", **roots)  # type: ignore[arg-type]
 
 
-def _sprung(robot: Robot, pose: tuple[float, ...]) -> Robot:
-    """With springs and dampers about the pose of its legs, or about zero within the limits."""
+def _sprung(robot: Robot, legs: tuple[float, ...], pose: dict[str, float]) -> Robot:
+    """With springs and dampers that rest where it starts.
+
+    Args:
+        robot: The robot.
+        legs: Angles of the joints of a leg, the same for all [rad].
+        pose: Angles of joints by name, which are asked first; those of neither are at zero [rad, m].
+    """
     mass = sum(body.mass.mass for body in robot.bodies if body.mass is not None)
     bodies, at = [], 0
     for body in robot.bodies:
         joints = []
         for joint in body.joints:
             if joint.kind in (REVOLUTE, PRISMATIC) and joint.mimic is None:
-                rest = pose[at % len(pose)] if pose else float(np.clip(0.0, joint.lower, joint.upper))
+                wanted = pose.get(joint.name, legs[at % len(legs)] if legs else 0.0)
+                rest = _inside(wanted, joint.lower, joint.upper)
                 joint = replace(joint, stiffness=STIFFNESS * mass, damping=DAMPING * mass, rest=rest)
                 at += 1
             joints.append(joint)
         bodies.append(replace(body, joints=tuple(joints)))
     return replace(robot, bodies=tuple(bodies))
+
+
+def _inside(value: float, lower: float, upper: float) -> float:
+    """The nearest that is within limits, and away from them if there are two."""
+    away = INSIDE * (upper - lower) if np.isfinite(upper - lower) else 0.0
+    return float(np.clip(value, lower + away, upper - away))
 
 
 def _compiled(robot: Robot, ground: bool, contact: Contact, dtype: torch.dtype) -> Model:
@@ -226,7 +348,7 @@ def _compiled(robot: Robot, ground: bool, contact: Contact, dtype: torch.dtype) 
 
 
 def _within_limits(model: Model, q: Tensor) -> Tensor:
-    """Joints start where their springs rest, or else where they are placed, a tenth of their range from limits."""
+    """Joints start where their springs rest, or else where they are placed, away from limits."""
     tree, q = model.tree, q.clone()
     for at, d, dofs in zip(tree.q_start, tree.v_start, tree.dofs, strict=True):
         if dofs == 1 and tree.stiffness[d] > 0:
@@ -234,8 +356,7 @@ def _within_limits(model: Model, q: Tensor) -> Tensor:
     limits = model.constraints.limits
     for at, low, high, ball in zip(limits["q"], limits["lower"], limits["upper"], limits["ball"], strict=True):
         if not ball and np.isfinite(low) and np.isfinite(high):
-            inside = 0.1 * (high - low)
-            q[int(at)] = q[int(at)].clamp(low + inside, high - inside)
+            q[int(at)] = _inside(float(q[int(at)]), float(low), float(high))
     return q
 
 

@@ -125,14 +125,15 @@ def classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, tu
 
 
 @func
-def guess(count, kind, cone, part, number, state, soft, turn):
+def guess(count, row, kind, cone, part, number, state, soft, turn):
     """Guess number 1: all contacts stick. Further ones: each sticks, slides one way or another, or is open.
 
-    Only where `number` is not 0.
+    Only where `number` is not 0. Drawn by the number of the row, not by its place in the list, which depends on what
+    worlds in other lanes have.
     """
     for f in range(count):
         if shared(kind[f]) == NORMAL:
-            draw = 0.618034 * number + 0.754878 * f
+            draw = 0.618034 * number + 0.754878 * shared(row[f])
             s0, s1, s2, along, across = FREE, FREE, FREE, 1.0, 0.0
             if number > 1.0:
                 s0 = one_of(draw, 0.2, 0.0, FREE)
@@ -248,11 +249,12 @@ def turned_column(first, n, base, j, what, kind, A, mu, state, turn, column):
 
 
 @func
-def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, free, column, G, pivot):
+def reduce_island(first, n, base, kind, cone, A, cfm, more, own, mu, state, soft, turn, free, column, G, pivot):
     """The linear system of the free rows of an island; returns their number.
 
     A row that is free in some lanes only is an equation x = 0 in the others.
 
+    more, own: Softness beyond cfm, as a share of `own`.
     free: Numbers of the rows.
     column: Room for a column.
     G: The matrix.
@@ -284,9 +286,9 @@ def reduce_island(first, n, base, kind, cone, A, cfm, mu, state, soft, turn, fre
                 i = shared(free[p])
                 entry = turned(kind, cone, first + i, turn, column)
                 G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
-        own, here = cfm + soft[f], q * count + q
-        pivot[q] = select(state[f] == FREE, A[base + j * n + j] + own, 1.0)
-        G[here] = select(state[f] == FREE, G[here] + own, 1.0)
+        yields, here = cfm + more * own[f] + soft[f], q * count + q
+        pivot[q] = select(state[f] == FREE, A[base + j * n + j] + yields, 1.0)
+        G[here] = select(state[f] == FREE, G[here] + yields, 1.0)
     return count
 
 

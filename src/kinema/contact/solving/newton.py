@@ -91,7 +91,9 @@ class Effort:
     precision: Largest error of an impulse as a share of the largest impulse [-].
     accepted: The same after three failures in a row: what round-off allows of rows of very unlike masses [-].
     singular: Pivots below this share of their diagonal are round-off [-].
-    softer: Softness after a failure, as a share of the mean diagonal; ten times as much after a further one [-].
+    softer: Softness after a failure, ten times as much after a further one [-]: of single rows as a share of their own
+        diagonal, as those of light joints may be a million times as large as others; of contacts and equations as a
+        share of their mean diagonal.
     held: The least softness that holds impulses [-].
     sweeps: Before the first elimination.
     steps: Eliminations before that is a failure.
@@ -182,19 +184,27 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
         part, lower, upper, mu = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
         x, w, inverse = local(Float, count), local(Float, count), local(Float, count)
         anchor, plain, answer = local(Float, count), local(Float, count), local(Float, count)
+        own = local(Float, count)
         state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
         change, column, right = local(Float, count), local(Float, count), local(Float, count)
         pivot, A, G = local(Float, count), local(Float, size), local(Float, size)
         gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, plain)
         form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A)
         row_inverses(islands, begin, matrix, kind, cone, bounds.cfm, A, part, inverse)
-        total, parts = 0.0, 0.0
+        total, parts, threes, least = 0.0, 0.0, 0.0, 1e30
         for f in range(count):
             x[f] = impulse[shared(row[f])]
             if inverse[f] > 0.0:
-                total = total + 1.0 / inverse[f]
+                own[f] = 1.0 / inverse[f]
+                least = min(least, own[f])
                 parts = parts + 1.0
-        unit = total / max(parts, 1.0)
+                if shared(kind[f]) != SINGLE:
+                    total = total + own[f]
+                    threes = threes + 1.0
+        unit = total / threes if threes > 0.0 else least
+        for f in range(count):
+            if shared(kind[f]) != SINGLE:
+                own[f] = unit
         for _ in range(effort.sweeps):
             sweep(islands, begin, matrix, kind, cone, A, bounds.cfm, plain, inverse, lower, upper, mu, x)
         more, good, ratio, used, done, failed, held = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0
@@ -208,10 +218,9 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
         for _ in range(effort.most):
             if everywhere(done == 1.0):
                 break
-            cfm = bounds.cfm + more * unit
             classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn)
             if not everywhere(fresh == 0.0):
-                guess(count, kind, cone, part, fresh, state, soft, turn)
+                guess(count, row, kind, cone, part, fresh, state, soft, turn)
                 fresh = 0.0
             snap(count, kind, cone, lower, upper, mu, state, turn, x, change)
             for e in range(islands):
@@ -220,11 +229,11 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
                 for j in range(m):
                     if not everywhere(change[first + j] == 0.0):
                         d = change[first + j]
-                        w[first + j] = w[first + j] + cfm * d
+                        w[first + j] = w[first + j] + (bounds.cfm + more * own[first + j]) * d
                         for i in range(m):
                             w[first + i] = w[first + i] + A[base + i * m + j] * d
                 unknown = reduce_island(
-                    first, m, base, kind, cone, A, cfm, mu, state, soft, turn, free, column, G, pivot
+                    first, m, base, kind, cone, A, bounds.cfm, more, own, mu, state, soft, turn, free, column, G, pivot
                 )
                 for q in range(unknown):
                     f = first + shared(free[q])
@@ -239,7 +248,7 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
             error = missing
             if not everywhere(more == 0.0):
                 for f in range(count):
-                    w[f] = w[f] + more * unit * (x[f] - held * anchor[f])
+                    w[f] = w[f] + more * own[f] * (x[f] - held * anchor[f])
                 error = largest_change(count, kind, cone, inverse, lower, upper, mu, x, w)
             share = effort.precision
             if failed > 2.0:  # in a row
@@ -286,7 +295,7 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
             if not everywhere(used > 0.0):
                 row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
                 for f in range(count):
-                    w[f] = w[f] + more * unit * (x[f] - held * anchor[f])
+                    w[f] = w[f] + more * own[f] * (x[f] - held * anchor[f])
         if not everywhere(done == 1.0):
             row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, answer, w)
             missing, tall, spot = 0.0, largest(count, answer), 0.0
@@ -306,7 +315,7 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
         further = 0.0
         if not everywhere(open == 0.0 or parts == 0.0):
             velocities_from(branches, L, root, z, dv)
-            slow = effort.precision * largest(count, answer) * unit
+            slow = effort.precision * largest(count, answer) * least  # of the heaviest: one visit would do it
             for k in range(blocks):
                 near = 0.0
                 if k < rows.singles:
@@ -439,7 +448,9 @@ def newton_impulses_adjoint(
     for e in range(islands):
         first, base = shared(begin[e]), shared(matrix[e])
         m = shared(begin[e + 1]) - first
-        wanted = reduce_island(first, m, base, kind, cone, A, bounds.cfm, mu, state, soft, turn, free, column, G, pivot)
+        wanted = reduce_island(
+            first, m, base, kind, cone, A, bounds.cfm, 0.0, inverse, mu, state, soft, turn, free, column, G, pivot
+        )
         for q in range(wanted):
             f = first + shared(free[q])
             felt = turned(kind, cone, f, turn, given)

@@ -22,6 +22,7 @@ from kinema.scene.io.rigid import composed, physical_inertia, rpy_quaternion, tu
 from kinema.scene.io.xml import Element, close_to, read_xml
 
 MOST_VERTICES = 20_000_000  # of all meshes of a robot together, so that one file used often cannot fill the memory
+NO_INERTIA = 1e-15  # m^2 of gyration: below it, an inertia is what rounding left of zero
 SHORTEST_AXIS = 1e-6  # below it an axis counts as zero
 
 KINDS = {
@@ -337,7 +338,7 @@ class _Reader:
         if mass == 0:
             self.note("mass of 0, so inertial ignored, at links", name)
             return None
-        if not inertia.any():
+        if np.abs(inertia).max() <= NO_INERTIA * mass:
             self.note("mass without inertia at links", name)
             return MassProperties(mass, pose.position)
         possible = physical_inertia(inertia, tensor.where, repair=self.repair)
