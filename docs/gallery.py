@@ -56,7 +56,7 @@ def cloth() -> Tensor:
         Body("post", shapes=(Shape("cylinder", (0.12, 0.2), Pose((0.3, 0.1, 0.2))),)),
     )
     scene = kn.Scene()
-    scene.add_ground(without=["sphere", "cylinder"])
+    scene.add_ground(exclude=["sphere", "cylinder"])
     scene.add_robot(Robot("still", still))
     material = kn.Cloth(density=0.3, mu=150.0, lam=150.0, viscosity=0.01, bending=1e-4, bending_damping=2e-7)
     skin = kn.Skin(radius=0.012, k_e=200.0, k_d=0.1, k_f=0.1, friction=0.4)

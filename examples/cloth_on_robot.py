@@ -26,7 +26,7 @@ def covered() -> Robot:
 
 
 scene = kn.Scene()
-scene.add_ground(without=["box", "capsule"])  # trunk and legs never reach it
+scene.add_ground(exclude=["box", "capsule"])  # trunk and legs never reach it
 scene.add_robot(covered(), "dog", pos=(0.0, 0.0, -0.02))
 standing = kn.simulate(kn.compile(scene), steps=4000, dt=2e-3).end.q
 scene.add_cloth(

@@ -31,7 +31,7 @@ def gripper() -> Robot:
 
 
 scene = kn.Scene()
-scene.add_ground(without=[BOX])
+scene.add_ground(exclude=[BOX])
 scene.add_robot(gripper())
 rubber = kn.Solid(density=500.0, mu=2e3, lam=4e3, viscosity=5.0)
 touch = kn.Skin(k_e=500.0, k_d=0.0, k_f=8.0, friction=0.8)

@@ -77,7 +77,7 @@ class Peer:
         with torch.no_grad():
             path = self.simulate(self.tau, record=[] if self.sweeping else ["iterations"])
         assert path.residual is not None
-        done = self.model.contact.sweeps if self.sweeping else float(path.recorded["iterations"].mean())
+        done = self.model.contact.iterations if self.sweeping else float(path.recorded["iterations"].mean())
         left = path.residual
         return Contact(done, float(left.max()), float(left.median()), 1e3 * self.depth(path.q))
 

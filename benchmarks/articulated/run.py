@@ -277,7 +277,7 @@ def _measure(
                 steps=case.steps,
                 forward_us=1e6 * forward[str(i)] / case.steps,
                 backward_us=1e6 * backward[str(i)] / case.steps if peer in errors else None,
-                sweeps=contact.sweeps,
+                sweeps=contact.iterations,
                 residual=contact.residual,
                 residual_median=contact.residual_median,
                 depth_mm=contact.depth,

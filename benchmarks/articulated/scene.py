@@ -79,7 +79,7 @@ def model(robots: int, sweeps: int | None = None, dtype: torch.dtype = torch.flo
             default if not given.
         dtype: Precision.
     """
-    words = {"solver": "pgs", "sweeps": sweeps, "relaxation": RELAXATION, "time_of_impact": False}
+    words = {"solver": "pgs", "iterations": sweeps, "relaxation": RELAXATION, "time_of_impact": False}
     words = {} if sweeps is None else words
     scene = kn.Scene(contact=kn.Contact(friction=FRICTION, **words))
     scene.add_ground()

@@ -21,12 +21,12 @@ BRICK = Shape("box", (0.1, 0.1, 0.05))
 SOLVERS = {
     "newton": {"solver": "newton"},
     "newton, cone": {"solver": "newton", "cone": True},
-    "pgs 50": {"solver": "pgs", "sweeps": 50},
-    "pgs 50, cone": {"solver": "pgs", "sweeps": 50, "cone": True},
-    f"pgs {SWEEPS}, relaxed": {"solver": "pgs", "sweeps": SWEEPS, "relaxation": RELAXATION},
-    "pgs until 1e-6": {"solver": "pgs", "sweeps": 4000, "tolerance": 1e-6},
-    "pgs until 1e-6, warm start": {"solver": "pgs", "sweeps": 4000, "tolerance": 1e-6, "warm_start": True},
-    "pgs until 1e-12": {"solver": "pgs", "sweeps": 4000, "tolerance": 1e-12},
+    "pgs 50": {"solver": "pgs", "iterations": 50},
+    "pgs 50, cone": {"solver": "pgs", "iterations": 50, "cone": True},
+    f"pgs {SWEEPS}, relaxed": {"solver": "pgs", "iterations": SWEEPS, "relaxation": RELAXATION},
+    "pgs until 1e-6": {"solver": "pgs", "iterations": 4000, "tolerance": 1e-6},
+    "pgs until 1e-6, warm start": {"solver": "pgs", "iterations": 4000, "tolerance": 1e-6, "warm_start": True},
+    "pgs until 1e-12": {"solver": "pgs", "iterations": 4000, "tolerance": 1e-12},
 }
 
 
@@ -84,7 +84,7 @@ def main() -> None:
                 paths[name], forward, backward = scenario.run(model)
                 best[name] = min(best[name][0], forward), min(best[name][1], backward)
         for name, path in paths.items():
-            swept = torch.tensor([float(models[name].contact.sweeps)])
+            swept = torch.tensor([float(models[name].contact.iterations)])
             done = path.recorded.get("iterations", swept).detach()[-scenario.steps // 2 :]
             times = " | ".join(f"{1e6 * t / scenario.steps:.1f}" for t in best[name])
             left = float(path.residual.detach().max())

@@ -89,7 +89,7 @@ def tables(model: kn.Model, array: Callable[[np.ndarray], Any]) -> Tables:
         height=0.0,
         gravity=array(np.asarray(model.gravity)),
         dt=scene.DT,
-        sweeps=int(contact.sweeps),
+        sweeps=int(contact.iterations),
         relaxation=contact.relaxation,
         nv=model.nv,
         **joints,

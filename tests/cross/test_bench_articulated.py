@@ -72,10 +72,10 @@ def test_relaxed_sweeps_find_the_same_impulses_sooner():
     plain, relaxed = {"solver": "pgs"}, {"solver": "pgs", "relaxation": scene.RELAXATION}
     paths = []
     for words in (
-        plain | {"sweeps": 16},
-        plain | {"sweeps": 36},
-        relaxed | {"sweeps": 16},
-        relaxed | {"sweeps": 100},
+        plain | {"iterations": 16},
+        plain | {"iterations": 36},
+        relaxed | {"iterations": 16},
+        relaxed | {"iterations": 100},
         {},
     ):
         made = kn.Scene(contact=kn.Contact(friction=scene.FRICTION, **words))
@@ -123,7 +123,7 @@ def test_gradients_agree_with_differences(solver: str, request: pytest.FixtureRe
 def test_kinema_solves_as_by_default_and_sweeps_beside(kinema: peer_kinema.Peer, sweeping: peer_kinema.Peer):
     """The default keeps its promise of 1e-12; ten sweeps leave 2e-4."""
     assert kinema.model.contact == kn.Contact(friction=scene.FRICTION) and kinema.name == "Kinema"
-    assert sweeping.model.contact.sweeps == SWEEPS and sweeping.name != "Kinema"
+    assert sweeping.model.contact.iterations == SWEEPS and sweeping.name != "Kinema"
     solved, swept = kinema.contact(), sweeping.contact()
     assert solved.residual <= 1e-12 and 1e-6 < swept.residual < 1e-2
     assert 0 < solved.sweeps < SWEEPS == swept.sweeps

@@ -147,7 +147,7 @@ def pressed_pair(first: str, second: str, law: str, friction: float, dt: float =
         for n, axis in (("x", (1.0, 0.0, 0.0)), ("y", (0.0, 1.0, 0.0)), ("z", (0.0, 0.0, 1.0)))
     )
     words = {"law": "compliant", "k_e": 2e3} if law == "compliant" else {"cone": law == "cone"}
-    words |= {"friction": friction, "cfm": 1e-3, "erp": 20 * dt, "margin": 0.2, "sweeps": 60, **more}
+    words |= {"friction": friction, "cfm": 1e-3, "erp": 20 * dt, "margin": 0.2, "iterations": 60, **more}
     scene = kn.Scene(contact=kn.Contact(**words))
     if second == "plane":
         scene.add_ground()
@@ -219,7 +219,7 @@ def heap(**words) -> tuple[kn.Model, torch.Tensor, torch.Tensor]:
     ball = Shape("sphere", (0.1,))
     mass = MassProperties(1.0, (0.0, 0.0, 0.0), (0.01, 0.0, 0.0, 0.012, 0.0, 0.009))
     robot = Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), mass, (ball,)),))
-    scene = kn.Scene(contact=kn.Contact(**{"friction": 0.4, "cfm": 1e-3, "erp": 0.02, "sweeps": 60, **words}))
+    scene = kn.Scene(contact=kn.Contact(**{"friction": 0.4, "cfm": 1e-3, "erp": 0.02, "iterations": 60, **words}))
     scene.add_ground()
     x, y = 0.0, 0.0
     for i in range(7):

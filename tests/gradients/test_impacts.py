@@ -117,7 +117,7 @@ def test_many_candidates_are_picked():
     """A terrain under many balls: contacts are picked from the candidates, and bounce as if there were no others."""
     few = scenes.world((scenes.loose(), (0.0, 0.0, 0.2)), restitution=0.7, friction=0.3)
     bricks = [(scenes.loose(scenes.BRICK), (1.0 * k, 5.0, 0.3)) for k in range(6)]
-    many = scenes.world((scenes.loose(), (0.0, 0.0, 0.2)), *bricks, restitution=0.7, friction=0.3, most=40)
+    many = scenes.world((scenes.loose(), (0.0, 0.0, 0.2)), *bricks, restitution=0.7, friction=0.3, max_contacts=40)
     found = []
     for model in (few, many):
         q = model.initial_state().q.requires_grad_()

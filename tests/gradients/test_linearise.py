@@ -392,7 +392,7 @@ def test_nothing_is_recorded():
 
 def started() -> tuple[kn.Model, kn.State]:
     """Three worlds in contact, of three sweeps each from impulses of another step, which are far from a solution."""
-    model, state = pressed(quadruped(), solver="pgs", warm_start=True, sweeps=3, time_of_impact=False)
+    model, state = pressed(quadruped(), solver="pgs", warm_start=True, iterations=3, time_of_impact=False)
     kept = kn.step(model, state.replace(v=0.9 * state.v), dt=DT).impulses
     assert kept.shape == (3, len(model.initial_state().impulses))
     assert (kept.unflatten(-1, (-1, 3))[..., 0] > 0).any(-1).all()

@@ -47,7 +47,7 @@ def cube(scene: kn.Scene, *attached: tuple[Any, ...]) -> None:
 REFUSED: dict[str, tuple[Callable[[kn.Scene], Any], tuple[str, ...]]] = {
     "a name that a robot has": (lambda s: s.add_solid(CUBE, "ball"), ("'ball'", "a new one")),
     "a name with /": (lambda s: s.add_solid(CUBE, "a/b"), ("'a/b'", "without /")),
-    "a number as name": (lambda s: s.add_solid(CUBE, 3), ("cannot use the name 3",)),
+    "a number as name": (lambda s: s.add_solid(CUBE, 3), ("name is not usable", "3")),
     "a velocity that is not finite": (lambda s: s.add_solid(CUBE, velocity=(0.0, 0.0, NAN)), ("velocity", "nan")),
     "a velocity of two numbers": (lambda s: s.add_solid(CUBE, velocity=(0.0, 0.0)), ("(2,)", "(3,) or (8, 3)")),
     "words for a velocity": (lambda s: s.add_solid(CUBE, velocity="fast"), ("velocity of 'solid'", "'fast'")),
@@ -89,7 +89,7 @@ REFUSED: dict[str, tuple[Callable[[kn.Scene], Any], tuple[str, ...]]] = {
     "nothing to attach": (lambda s: s.attach("cube", [0]), ("'cube'", "something soft")),
     "another thing to attach": (lambda s: (cube(s), s.attach("dice", [0])), ("'dice'", "cube")),
     "an unknown body": (lambda s: cube(s, ([0], "ball/nose")), ("'ball/nose'", "ball/ball")),
-    "a robot, no body": (lambda s: cube(s, ([0], "ball")), ("'ball'", "ball/ball")),
+    "a robot, no body": (lambda s: cube(s, ([0], "ball/")), ("'ball/'", "ball/ball")),
     "a number for a body": (lambda s: cube(s, ([0], 3)), ("body 3", "ball/ball")),
     "a vertex twice": (lambda s: cube(s, ([0],), ([1, 0], "ball/ball")), ("'cube'", "twice", "[1, 0]")),
     "a vertex twice at once": (lambda s: cube(s, ([2, 2],)), ("twice", "[2, 2]")),

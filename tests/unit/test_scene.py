@@ -291,7 +291,10 @@ def test_thin_rods_and_points_are_possible():
         (lambda s: kn.Scene(contact="compliant"), r"(?s)contact is of the wrong type.*Contact\(law='compliant'\)"),
         (lambda s: kn.Contact(friction=None), "(?s)numbers of Contact are out of range.*got: friction = None\n"),
         (lambda s: kn.Contact(iterations=2.5), "(?s)numbers of Contact are out of range.*got: iterations = 2.5\n"),
-        (lambda s: kn.Contact(max_contacts=0, erp=1.5), "(?s)numbers of Contact are out of range.*got: erp = 1.5, max_contacts = 0\n"),
+        (
+            lambda s: kn.Contact(max_contacts=0, erp=1.5),
+            "(?s)numbers of Contact are out of range.*got: erp = 1.5, max_contacts = 0\n",
+        ),
         (lambda s: s.add_ground(exclude=["cilinder"]), "(?s)'cilinder'.*a list of plane, sphere"),
         (lambda s: s.add_ground(exclude="sphere"), "(?s)got: 'sphere'.*a list of plane, sphere"),
         (lambda s: s.add_robot(arm().bodies[0]), "(?s)this is no robot.*got: Body"),

@@ -319,7 +319,7 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any], bytearray], Any], str]] = {
     "a mesh of words": (described(lambda d: {"Mesh": {"vertices": "a", "faces": "b"}}), "wrong type"),
     "an impossible contact": (
         described(lambda d: {"Contact": {f.name: WORDS.get(f.name, -1) for f in fields(kn.Contact)}}),
-        "makes no sense",
+        "numbers of Contact are out of range",
     ),
     "an enormous number": (
         described(lambda d: {"Contact": {f.name: WORDS.get(f.name, 10**400) for f in fields(kn.Contact)}}),

@@ -209,7 +209,7 @@ def test_terrain_and_ground():
     scene = kn.Scene()
     scene.add_terrain(height_field(np.zeros((3, 4)), 2.0, 2.0), pos=(0.0, 0.0, 0.3))
     scene.add_robot(arm(), pos=(0.0, 0.0, 2.0))
-    scene.add_ground(-0.2, without=["terrain"])
+    scene.add_ground(-0.2, exclude=["terrain"])
     model = kn.compile(scene)
     made = {s.name: s for s in kn.surfaces_of(model, dtype=F64)}
     assert [*made] == ["terrain/ground", "arm/upper", "arm/lower", "ground"]

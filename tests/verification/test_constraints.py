@@ -141,7 +141,7 @@ def test_a_parallelogram_swings_as_one_pendulum(kind):
         Body("right", None, Pose((0.6, 0.0, 0.0)), (Joint("c", **hinge),), rod),
     )
     corner = Closure("corner", kind, "bar", "right", Pose((0.6, 0.0, 0.0)), Pose((0.0, 0.0, -LENGTH)))
-    model = model_of(Robot("four", bodies, closures=(corner,)), sweeps=400, cfm=1e-9)
+    model = model_of(Robot("four", bodies, closures=(corner,)), iterations=400, cfm=1e-9)
     angle = 0.05
     if kind == "weld":
         path = run(model, steps=200)
@@ -168,7 +168,7 @@ def test_a_welded_pair_moves_as_one_body():
         Body(n, None, Pose((x, 0.0, 0.0)), (Joint(f"{n}_free", "free"),), lump) for n, x in (("a", -0.2), ("b", 0.2))
     )
     weld = Closure("weld", "weld", "a", "b", Pose((0.2, 0.0, 0.0)), Pose((-0.2, 0.0, 0.0)))
-    model = model_of(Robot("w", bodies, closures=(weld,)), gravity=(0.0, 0.0, 0.0), sweeps=300, cfm=0.0)
+    model = model_of(Robot("w", bodies, closures=(weld,)), gravity=(0.0, 0.0, 0.0), iterations=300, cfm=0.0)
     spin = torch.tensor([0.3, -0.5, 2.0], dtype=torch.float64)
     speed = [torch.linalg.cross(spin, torch.tensor([x, 0.0, 0.0], dtype=torch.float64)) for x in (-0.2, 0.2)]
     path = run(model, v=[*spin, *speed[0], *spin, *speed[1]], steps=1000)

@@ -86,7 +86,7 @@ def test_newton_solves_and_differentiates(name: str):
 
 def test_few_sweeps_are_seen():
     """Impulses, gradients and the length of gradients; all are fine for a robot that does not slide."""
-    seen = convergence.examine(SOURCES["light shanks 1"], kn.Contact(solver="pgs", sweeps=5))
+    seen = convergence.examine(SOURCES["light shanks 1"], kn.Contact(solver="pgs", iterations=5))
     text = " ".join(seen.failed)
     assert "residual" in text and all(f"gradient to {n}" in text for n in ("tau", "v", "mass", "friction"))
     assert seen.residual > 1e-2 and seen.gradient > 1e-2

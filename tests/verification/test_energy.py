@@ -44,7 +44,7 @@ def energies(model: kn.Model, path: kn.Trajectory) -> torch.Tensor:
 def granted(model: kn.Model, path: kn.Trajectory) -> torch.Tensor:
     """What undoing depths may add in each step [J], shape (steps,)."""
     depth = (-path.recorded["gap"]).clamp(min=0.0)
-    speed = (model.contact.erp * depth / path.dt).clamp(max=model.contact.recovery)
+    speed = (model.contact.erp * depth / path.dt).clamp(max=model.contact.max_correction_speed)
     return (path.recorded["impulse"][..., 0] * speed).sum(-1)
 
 
@@ -83,7 +83,7 @@ def test_a_ball_below_the_ground_gains_what_takes_it_out(depth, dt):
     start = model.initial_state().q
     path = kn.simulate(model, kn.State(start, rest), steps=1, dt=dt, record=["impulse", "gap"])
     energy = energies(model, path)
-    w = min(model.contact.erp * depth / dt, model.contact.recovery)
+    w = min(model.contact.erp * depth / dt, model.contact.max_correction_speed)
     gained = float(energy[1] - energy[0])
     assert gained == pytest.approx(MASS * (0.5 * w * w + G * dt * w), rel=1e-9)
     assert gained <= float(granted(model, path)[0])
