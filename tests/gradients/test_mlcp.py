@@ -37,7 +37,7 @@ from kinema.lang.autograd.rollout import rollout
 from kinema.lang.build import compiler
 from kinema.lang.programs.program import Program
 from kinema.model.constraints import find_groups, group_tables, shared_dofs
-from kinema.simulation.constraints import PRECISION
+from kinema.simulation.solvers import PRECISION
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 

@@ -15,7 +15,7 @@ from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, Pose, Robot, Shape
 from kinema.scene.mass_properties import solid
 from kinema.scene.shapes.quadruped import quadruped
-from kinema.simulation import constraints, failures
+from kinema.simulation import failures, solvers
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
@@ -163,7 +163,7 @@ def _check_motion(model: kn.Model, q: torch.Tensor, v: torch.Tensor) -> None:
 
 def test_a_step_that_is_not_solved_is_no_secret(monkeypatch):
     """With one elimination and no sweep before it, nobody knows which contacts of a moving stack are open."""
-    monkeypatch.setattr(constraints, "EFFORT", {"sweeps": 0, "steps": 1, "most": 1})
+    monkeypatch.setattr(solvers, "EFFORT", {"sweeps": 0, "steps": 1, "most": 1})
     model = bricks(4, friction=0.3)
     with pytest.warns(kn.UnsolvedWarning, match=r"not solved in 1 steps, first in step 0.*at 'r\d*/free'.*cfm"):
         path = run(model, v=sheared(model), steps=1)
@@ -223,7 +223,7 @@ def test_the_motion_tells_the_impulses(cone, monkeypatch):
     words = {"solver": "newton", "cone": cone}
     model, q = dog(**words)
     found = gradients(model, q, shaken(model))
-    monkeypatch.setattr(constraints, "TRUSTED", {})
+    monkeypatch.setattr(solvers, "TRUSTED", {})
     model, _ = dog(**words)
     for one, other in zip(found, gradients(model, q, shaken(model)), strict=True):
         assert float((one - other).abs().max()) <= 1e-9 * float(other.abs().max())
@@ -234,7 +234,7 @@ def test_where_the_motion_does_not_tell_them_they_are_solved_for(monkeypatch):
     never = {8: {"share": -1.0, "noise": 0.0}}
     found = []
     for trusted in (never, {}):
-        monkeypatch.setattr(constraints, "TRUSTED", trusted)
+        monkeypatch.setattr(solvers, "TRUSTED", trusted)
         model, q = dog(solver="newton")
         found.append(gradients(model, q, shaken(model)))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

@@ -434,7 +434,7 @@ def test_options_have_defaults_and_are_values():
         kn.RunOptions(memory_budget=10**8, progress=False),
         kn.RunOptions(on_failure="status", progress=lambda done, steps: None),
     ],
-    ids=str,
+    ids=["one thread", "checkpoints", "auto", "budget", "status"],
 )
 def test_no_number_depends_on_options(model, options):
     start, ends = drawn(model, 2), []
