@@ -135,7 +135,6 @@ def residuals(model: Model, path: Trajectory, tau: Tensor) -> tuple[np.ndarray, 
     Returns:
         Residuals and whether there were impulses at all, both of shape (starts, steps).
     """
-    assert path.q is not None and path.v is not None
     q, v = (x[:, :-1].detach().flatten(0, 1) for x in (path.q, path.v))
     problem = pose(model, q, v, tau.flatten(0, 1).unsqueeze(1), path.dt)
     largest = np.abs(problem.impulse).max(-1)

@@ -37,6 +37,7 @@ from kinema.scene.scene import Contact, Scene
 from kinema.scene.shapes.golf import TOUCH, golf_ball, golfer
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.quadruped import quadruped
+from kinema.simulation.control import Control
 from kinema.simulation.simulate import simulate
 from kinema.simulation.trajectory import Trajectory
 
@@ -303,11 +304,8 @@ def platform(restitution: float, of: int) -> Curve:
     scene = Scene(contact=Contact(restitution=restitution, friction=0.3, iterations=200))
     scene.add_robot(Robot("belt", belt))
     scene.add_robot(loose(Shape(BOX, (0.1, 0.1, 0.1))))
-    motion: dict[str, Any] = {
-        "motion": lambda steps, dt: torch.tensor([1.0, 0.3], dtype=torch.float64).repeat(steps, 1)
-    }
-    start = {0: 1.0, 1: 0.3}
-    return curve(compile(scene), 0.4, coordinate(2 + of), q={4: 0.45}, v=start, by_q={4: 1.0}, **motion)
+    start, motion = {0: 1.0, 1: 0.3}, Control(motion=[1.0, 0.3])
+    return curve(compile(scene), 0.4, coordinate(2 + of), q={4: 0.45}, v=start, by_q={4: 1.0}, u=motion)
 
 
 def box_on_box(**contact: Any) -> Curve:
