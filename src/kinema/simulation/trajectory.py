@@ -146,6 +146,9 @@ class Trajectory:
         if name in model.matter.names:
             mine = torch.from_numpy(model.matter.owner == model.matter.names.index(name))
             return MatterMotion(self.x[..., mine, :], self.xd[..., mine, :])
+        own = [body for body in model.bodies if body.startswith(f"{name}/")]
+        if len(own) == 1:  # a robot with one body stands for it
+            name = own[0]
         if name not in model.bodies:
             expected = ", ".join((*model.bodies, *model.matter.names))
             raise InputError(f"nothing in the model is called {name!r}", expected=expected)
