@@ -99,13 +99,17 @@ def test_mass_matrix_is_pinocchios(name: str) -> None:
 def stand(model: kn.Model, angles: dict[str, float], stiffness: float = 150.0, damping: float = 3.0) -> kn.Trajectory:
     """Two seconds with springs that hold joints, by part of their names, at angles; the others stay limp."""
     q = model.initial_state().q
-    springs = {"stiffness": 0.0, "damping": 0.0, "rest": 0.0}
+    springs = model.parameters("stiffness", "damping", "rest")
+    number, places = model.tree.spring_numbers(), model.tree.v_start
+    for numbers in springs.values():
+        numbers.zero_()
     for i, name in enumerate(model.joints):
         for part, angle in angles.items():
             if part in name:
-                q[int(model.tree.q_start[i])] = angle
-                law = (("stiffness", stiffness), ("damping", damping), ("rest", angle))
-                springs |= {f"{name}/{word}": x for word, x in law}
+                at, dof = int(model.tree.q_start[i]), int(places[i])
+                q[at] = angle
+                springs["damping"][dof] = damping
+                springs["stiffness"][int(number[dof])], springs["rest"][int(number[dof])] = stiffness, angle
     return kn.simulate(model, kn.State(q), steps=int(SECONDS / DT), dt=DT, params=springs, record=["impulse"])
 
 

@@ -256,7 +256,7 @@ def contraption(prescribed: bool = False, **contact) -> tuple[kn.Model, kn.State
 CASES: dict[str, tuple[dict, dict]] = {
     "hard": ({"cfm": 1e-3}, {}),
     "cone": ({"cfm": 1e-3, "cone": True}, {}),
-    "sweeps": ({"cfm": 1e-3, "solver": "pgs", "sweeps": 20}, {}),
+    "sweeps": ({"cfm": 1e-3, "solver": "pgs", "iterations": 20}, {}),
     "substeps": ({"cfm": 1e-3}, {"substeps": 3}),
     "compliant": ({"law": "compliant", "k_e": 1e3, "k_d": 20.0, "k_f": 20.0}, {}),
     "rk4": ({"law": "compliant", "k_e": 1e3, "k_d": 20.0, "k_f": 20.0}, {"integrator": "rk4"}),
