@@ -98,10 +98,18 @@ class PullbackPlan(Plan):
     def _pullback(self, node: Pullback, out: list[Instruction]) -> None:
         """All packets of rows: seeds, then the adjoints of what they depend on."""
         assert node.loop is not None
-        self._loop(node.loop, out, [], False, lambda body: self._pull_once(node, body))
-
-    def _pull_once(self, node: Pullback, out: list[Instruction]) -> None:
         live = list(self._live(node))
+        for one in live:
+            calls = every_call(one.adjoint) if isinstance(one, Custom) else []
+            for call in filter(self._is_shared, calls):  # once for all rows
+                out.append(self._call(call))
+        self._loop(node.loop, out, [], False, lambda body: self._pull_once(node, live, body))
+
+    def _is_shared(self, call: KernelCall) -> bool:
+        """Whether a part of an adjoint has nothing to do with cotangents."""
+        return not any(r.cotangent or r.buffer.name in self._per_lane for r in call.args)
+
+    def _pull_once(self, node: Pullback, live: list[Any], out: list[Instruction]) -> None:
         for name in node.pulled:
             out.append(Instruction(native.OP_ZERO, [(self.entry(name, ADJOINT), self._slot)]))
         self._zero_cotangents(live[::-1], out)
@@ -113,10 +121,9 @@ class PullbackPlan(Plan):
                 made = None if self._is_idle(one) else self._adjoint_call(one)
                 out += [] if made is None else [made]
                 continue
-            for call in one.adjoint:
-                if not self._is_unwanted(call):
-                    started = {(r.buffer.name, r.moment) for c in every_call([call]) for r in c.args}
-                    self._forward([call], out, False, started, None)
+            for call in every_call(one.adjoint):
+                if not self._is_unwanted(call) and not self._is_shared(call):
+                    out.append(self._call(call))
 
     def _live(self, node: Pullback) -> Iterator[Any]:
         """Nodes that rows depend on, backwards."""
