@@ -61,19 +61,11 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
     weights = normal(model.nq + model.nv)
 
     def path_of(given: dict[str, Tensor]) -> kn.Trajectory:
-        return kn.simulate(
-            model,
-            kn.State(given["q"], given["v"], impulses=given.get("impulses")),
-            u=kn.Control(
-                u=given.get("u"),
-                tau=given["tau"],
-                wrenches={case.wrench_on: given["wrench"]} if case.wrench_on else None,
-            ),
-            steps=steps,
-            dt=case.dt,
-            params={n: given[n] for n in case.names},
-            record=case.record,
-        )
+        state = kn.State(given["q"], given["v"], impulses=given.get("impulses"))
+        wrenches = {case.wrench_on: given["wrench"]} if case.wrench_on else {}
+        control = kn.Control(u=given.get("u"), tau=given["tau"], wrenches=wrenches)
+        params = {n: given[n] for n in case.names}
+        return kn.simulate(model, state, control, steps=steps, dt=case.dt, params=params, record=case.record)
 
     def loss_of(path: kn.Trajectory) -> Tensor:
         return (torch.cat([path.end.q, path.end.v]) * weights).sum()

@@ -67,7 +67,7 @@ class Window:
         motion = None if self.motion is None else self.motion(dt * torch.arange(1, steps + 1, dtype=torch.float64))
         if motion is not None:
             motion = motion.expand(len(s), *motion.shape)
-        return kn.simulate(model, kn.State(q, v), u=kn.Control(motion=motion), steps=steps, dt=dt).end.q[:, self.seen]
+        return kn.simulate(model, kn.State(q, v), kn.Control(motion=motion), steps=steps, dt=dt).end.q[:, self.seen]
 
 
 @dataclass

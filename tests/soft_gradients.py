@@ -100,8 +100,8 @@ def check_soft_gradients(case: SoftCase, steps: int, tolerance: float, seed: int
     def path_of(given: dict[str, Tensor]) -> kn.Trajectory:
         return kn.simulate(
             model,
-            kn.State(given.get("q"), given.get("v"), x=given["x"], xd=given["xd"]),
-            u=kn.Control(tau=given.get("tau"), forces=given.get("forces"), activation=given.get("activation control")),
+            kn.State(given.get("q"), given.get("v"), given["x"], given["xd"]),
+            kn.Control(tau=given.get("tau"), forces=given.get("forces"), activation=given.get("activation control")),
             integrator=case.integrator,
             steps=steps,
             dt=case.dt,
@@ -112,8 +112,9 @@ def check_soft_gradients(case: SoftCase, steps: int, tolerance: float, seed: int
 
     def ends(path: kn.Trajectory, given: dict[str, Tensor]) -> list[Tensor]:
         share = 0.1 / (steps * case.dt)
-        robots = [path.end.q, share * (path.end.v - given["v"])] if model.nv else []
-        return [path.end.x, share * (path.end.xd - given["xd"]), *robots]
+        end = path.end
+        robots = [end.q, share * (end.v - given["v"])] if model.nv else []
+        return [end.x, share * (end.xd - given["xd"]), *robots]
 
     def mixed(parts: Iterable[Tensor]) -> Tensor:
         return torch.stack([(part * weight).sum() for part, weight in zip(parts, weights, strict=True)]).sum()

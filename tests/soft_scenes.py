@@ -87,8 +87,9 @@ def arm() -> Robot:
 def moved(model: kn.Model, seed: int, stretch: float = 0.002, speed: float = 0.2) -> tuple[Tensor, Tensor]:
     """Particles near where they are placed, and moving, at random."""
     rng = np.random.default_rng(seed)
-    x, xd = model.initial_state().x, model.initial_state().xd
-    return x + stretch * torch.tensor(rng.normal(size=x.shape)), xd + speed * torch.tensor(rng.normal(size=x.shape))
+    placed = model.initial_state()
+    drawn = [torch.tensor(rng.normal(size=placed.x.shape)) for _ in range(2)]
+    return placed.x + stretch * drawn[0], placed.xd + speed * drawn[1]
 
 
 def varied(model: kn.Model, names: tuple[str, ...], seed: int) -> dict[str, Tensor]:

@@ -61,15 +61,14 @@ class Batch:
 
     def __init__(self, torques: np.ndarray, dtype: torch.dtype) -> None:
         self.model = scene.model(1, dtype=dtype)
-        self.q, self.v = scene.start(self.model)
+        self.start = kn.State(*scene.start(self.model))
         self.tau = scene.joint_forces(torques, dtype).requires_grad_()
 
     def simulate(self, tau: torch.Tensor, workers: int, **more: Any) -> kn.Trajectory:
         """All worlds, or one."""
-        batch = tau.shape[:-2]
-        q, v = (x.expand(*batch, -1) for x in (self.q, self.v))
-        options = {"steps": tau.shape[-2], "dt": scene.DT, "threads": workers, "progress": False}
-        return kn.simulate(self.model, kn.State(q, v), u=kn.Control(tau=tau), **options, **more)
+        state, options = self.start.expand(*tau.shape[:-2]), kn.RunOptions(threads=workers, progress=False)
+        words = {"steps": tau.shape[-2], "dt": scene.DT, "options": options, **more}
+        return kn.simulate(self.model, state, kn.Control(tau=tau), **words)
 
     def forward(self) -> None:
         """Without gradient."""
@@ -93,10 +92,8 @@ class Batch:
     def identical(self, worlds: range) -> bool:
         """Whether these worlds have the bits of their single runs, in states and gradients."""
         path, gradient = self.gradient()
-        assert path.q is not None and path.v is not None
         for w in worlds:
             alone, own = self.gradient(self.tau[w].detach().clone().requires_grad_(), workers=1)
-            assert alone.q is not None and alone.v is not None
             pairs = ((path.q[w], alone.q), (path.v[w], alone.v), (gradient[w], own))
             if not all(torch.equal(a, b) for a, b in pairs):
                 return False

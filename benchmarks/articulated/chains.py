@@ -66,22 +66,22 @@ def _calls(links: int, steps: int) -> list[tuple[str, Callable[[], object]]]:
     made = kn.Scene()
     made.add_robot(chain(links), "chain")
     model = kn.compile(made)
-    q, v = 0.02 * torch.ones(model.nq, dtype=torch.float64), torch.zeros(model.nv, dtype=torch.float64)
+    state = kn.State(0.02 * torch.ones(model.nq, dtype=torch.float64))
     tau = torch.zeros(steps, model.nv, dtype=torch.float64, requires_grad=True)
-    options = {"steps": steps, "dt": scene.DT, "threads": 1, "progress": False}
+    words = {"steps": steps, "dt": scene.DT, "options": kn.RunOptions(threads=1, progress=False)}
     with mock.patch.object(tree_dynamics, "DEEP", 0.0):  # for this model's program, which is kept
-        path = kn.simulate(model, kn.State(q, v), u=kn.Control(tau=tau), **options)
+        path = kn.simulate(model, state, kn.Control(tau=tau), **words)
 
     def forward() -> None:
         with torch.no_grad():
-            kn.simulate(model, kn.State(q, v), u=kn.Control(tau=tau), **options)
+            kn.simulate(model, state, kn.Control(tau=tau), **words)
 
     def backward() -> None:
         torch.autograd.grad(path.end.q[-1], tau, retain_graph=True)
 
     entries: list[tuple[str, Callable[[], object]]] = [(f"forward {links}", forward), (f"backward {links}", backward)]
     if links <= NESTED and peer_mujoco.Peer.available():
-        entries.append((f"mujoco {links}", _mujoco(links, steps, q.numpy())))
+        entries.append((f"mujoco {links}", _mujoco(links, steps, state.q.numpy())))
     return entries
 
 

@@ -19,7 +19,7 @@ class Peer:
 
     Args:
         solver: "newton", Kinema's default, or "pgs": the sweeps of the case.
-        options: Of `kinema.simulate`.
+        options: Of `kinema.RunOptions`.
     """
 
     module = "kinema"
@@ -38,7 +38,7 @@ class Peer:
 
     def prepare(self, case: scene.Case) -> None:
         self.model = scene.model(case.robots, case.sweeps if self.sweeping else None)
-        self.q, self.v = scene.start(self.model)
+        self.start = kn.State(*scene.start(self.model))
         self.shake(case.torques)
         self.path = self.simulate(self.tau)
 
@@ -48,10 +48,9 @@ class Peer:
 
     def simulate(self, tau: torch.Tensor, **more: Any) -> kn.Trajectory:
         """A rollout with these forces."""
-        options = {"steps": len(tau), "dt": scene.DT, "threads": 1, "progress": False}
-        return kn.simulate(
-            self.model, kn.State(self.q, self.v), u=kn.Control(tau=tau), **options, **self.options, **more
-        )
+        options = kn.RunOptions(**{"threads": 1, "progress": False, **self.options})
+        words = {"steps": len(tau), "dt": scene.DT, "options": options, **more}
+        return kn.simulate(self.model, self.start, kn.Control(tau=tau), **words)
 
     def forward(self) -> None:
         with torch.no_grad():
@@ -77,7 +76,7 @@ class Peer:
     def contact(self) -> Contact:
         with torch.no_grad():
             path = self.simulate(self.tau, record=[] if self.sweeping else ["iterations"])
-        assert path.residual is not None and path.q is not None
+        assert path.residual is not None
         done = self.model.contact.sweeps if self.sweeping else float(path.recorded["iterations"].mean())
         left = path.residual
         return Contact(done, float(left.max()), float(left.median()), 1e3 * self.depth(path.q))

@@ -93,8 +93,8 @@ class Ours:
 
     def simulate(self, u: torch.Tensor, **more: Any) -> kn.Trajectory:
         """A rollout under these controls."""
-        made, options = self.made, {"steps": len(u), "threads": 1, "progress": False}
-        return kn.simulate(made.model, kn.State(made.q), u=u, dt=made.dt, **options, **more)
+        made, options = self.made, kn.RunOptions(threads=1, progress=False)
+        return kn.simulate(made.model, kn.State(made.q), u, steps=len(u), dt=made.dt, options=options, **more)
 
     def forward(self) -> None:
         with torch.no_grad():
@@ -113,7 +113,6 @@ class Ours:
         """The mean number of contacts that press, and the worst step's residual relative to its largest impulse."""
         with torch.no_grad():
             path = self.simulate(self.u, record=["impulse"])
-        assert path.q is not None and path.v is not None
         pressing = path.recorded["impulse"][..., 0] > 1e-9 * path.recorded["impulse"].max()
         nothing = torch.zeros(len(self.u), 1, self.made.model.nv, dtype=torch.float64)
         states = (path.q[:-1], path.v[:-1], nothing)

@@ -16,6 +16,7 @@ from benchmarks.articulated.scene import DT, FRICTION, RELAXATION, SPACING, SWEE
 from kinema.scene.description import Body, Joint, Pose, Robot, Shape
 from kinema.scene.mass_properties import solid
 
+OPTIONS = kn.RunOptions(threads=1, on_failure="status", progress=False)
 BRICK = Shape("box", (0.1, 0.1, 0.05))
 SOLVERS = {
     "newton": {"solver": "newton"},
@@ -51,13 +52,12 @@ class Scenario:
 
     def run(self, model: kn.Model) -> tuple[kn.Trajectory, float, float]:
         """A run and its gradient, with the times of both [s]."""
-        q, v = start(model) if self.robots else (model.initial_state().q, torch.zeros(model.nv, dtype=model.dtype))
+        state = kn.State(*start(model)) if self.robots else model.initial_state()
         tau = joint_forces(torques(self.steps, self.robots)) if self.robots and self.shaken else None
-        contact, q = model.contact, q.requires_grad_()
+        contact, q = model.contact, state.q.requires_grad_()
         record = ["iterations"] if contact.solver == "newton" or contact.tolerance else []
         begin = time.process_time()
-        words = {"threads": 1, "progress": False, "on_failure": "status", "record": record}
-        path = kn.simulate(model, kn.State(q, v), u=kn.Control(tau=tau), steps=self.steps, dt=DT, **words)
+        path = kn.simulate(model, state, kn.Control(tau=tau), steps=self.steps, dt=DT, record=record, options=OPTIONS)
         between = time.process_time()
         torch.autograd.grad(path.end.q.sum(), q)
         return path, between - begin, time.process_time() - between

@@ -20,7 +20,7 @@ class Peer:
     Args:
         threads: Worker threads.
         dtype: Precision.
-        options: Of the runs that are stored for gradients: checkpoint and memory_budget as in `kn.simulate`.
+        options: Of the runs that are stored for gradients: checkpoint and memory_budget as in `kn.RunOptions`.
     """
 
     name = "Kinema"
@@ -75,6 +75,5 @@ class Peer:
             params={"mu": at["mu"], "lam": at["lam"]},
             steps=self.steps,
             dt=DT,
-            options=kn.RunOptions(threads=self.threads),
-            **options,
+            options=kn.RunOptions(threads=self.threads, progress=False, **options),
         )

@@ -99,16 +99,14 @@ def test_mass_matrix_is_pinocchios(name: str) -> None:
 def stand(model: kn.Model, angles: dict[str, float], stiffness: float = 150.0, damping: float = 3.0) -> kn.Trajectory:
     """Two seconds with springs that hold joints, by part of their names, at angles; the others stay limp."""
     q = model.initial_state().q
-    springs = {n: torch.zeros_like(t) for n, t in model.parameters("stiffness", "damping", "rest").items()}
+    springs = {"stiffness": 0.0, "damping": 0.0, "rest": 0.0}
     for i, name in enumerate(model.joints):
         for part, angle in angles.items():
             if part in name:
                 q[int(model.tree.q_start[i])] = angle
                 law = (("stiffness", stiffness), ("damping", damping), ("rest", angle))
-                springs |= {f"{name}/{word}": torch.tensor(x, dtype=torch.float64) for word, x in law}
-    still = torch.zeros(model.nv, dtype=torch.float64)
-    options = {"steps": int(SECONDS / DT), "dt": DT, "params": springs, "progress": False}
-    return kn.simulate(model, kn.State(q, still), record=["impulse"], **options)
+                springs |= {f"{name}/{word}": x for word, x in law}
+    return kn.simulate(model, kn.State(q), steps=int(SECONDS / DT), dt=DT, params=springs, record=["impulse"])
 
 
 def check_standing(model: kn.Model, path: kn.Trajectory, height: float, sag: float, feet: str) -> None:
@@ -163,14 +161,14 @@ def test_arms_swing(name: str, friction: float) -> None:
     """
     model = model_of(kn.read_urdf(FOLDER / name), ground=True)
     assert {*model.shapes.kind} == {"mesh", "plane"}
-    q, still = model.initial_state().q, torch.zeros(model.nv, dtype=torch.float64)
+    q = model.initial_state().q
     limits = model.constraints.limits
     q[limits["q"]] = torch.tensor(limits["lower"] + 0.7 * (limits["upper"] - limits["lower"]))
     if model.constraints.follower_names:
         q[model.constraints.followers["q"]] = q[model.constraints.followers["leader_q"]]
     dampers = {"damping": torch.tensor(model.tree.damping) + friction}
     steps = int(SECONDS / DT)
-    path = kn.simulate(model, kn.State(q, still), steps=steps, dt=DT, params=dampers, record=["impulse"])
+    path = kn.simulate(model, kn.State(q), steps=steps, dt=DT, params=dampers, record=["impulse"])
     assert float(path.recorded["impulse"][..., 0].sum()) > 1, "N s: it hits the ground"
     kinetic = kn.kinetic_energy(model, path.q, path.v)
     energy = kinetic + kn.potential_energy(model, path.q)

@@ -68,8 +68,7 @@ def test_mass_matrix_and_fall(path: Path) -> None:
     mujoco.mj_fullM(spec, data, M)
     found = kn.mass_matrix(model, torch.tensor(q)).numpy()
     assert np.abs(found - turn.T @ M @ turn).max() < 1e-10 * np.abs(M).max()
-    start = torch.zeros(model.nv, dtype=torch.float64)
-    moved = kn.simulate(model, kn.State(torch.tensor(q), start), steps=1000, dt=2e-3)
+    moved = kn.simulate(model, kn.State(torch.tensor(q)), steps=1000, dt=2e-3)
     # Links of one robot do not collide unless it is asked for, its floor among them: the fastest fall at g for two
     # seconds, with some swing of limbs.
     assert moved.end.v.abs().max() < 30
@@ -97,9 +96,7 @@ def test_they_come_down_on_their_floors(name: str, self_collision: bool) -> None
     }
     assert len({n for n, on in zip(model.candidates.names, on_floor, strict=True) if on}) == len(solid)
     assert self_collision or bool(on_floor.all())
-    start = torch.zeros(model.nv, dtype=torch.float64)
-    options = {"steps": steps, "dt": dt, "record": ["impulse"], "progress": False}
-    path = kn.simulate(model, kn.State(model.initial_state().q, start), **options)
+    path = kn.simulate(model, steps=steps, dt=dt, record=["impulse"])
     height = kn.centre_of_mass(model, path.q)[:, 2]
     mass, speed = float(model.tree.mass.sum()), float(height[-1] - height[-2]) / dt
     given = float(path.recorded["impulse"][:, on_floor, 0].sum())

@@ -88,7 +88,7 @@ def test_moving_sensors_agree():
     found = kn.simulate(
         model,
         kn.State(torch.tensor(q), torch.tensor(v)),
-        u=kn.Control(tau=torch.tensor(tau)[None], wrenches={"r/hand": torch.tensor(wrench)[None]}),
+        kn.Control(tau=tau, wrenches={"r/hand": wrench}),
         steps=1,
         dt=1e-3,
         record=["site_position", "site_rotation", "site_velocity", "imu", "joint_load"],
@@ -128,8 +128,7 @@ def test_standing_sensors_agree():
         mujoco.mj_step(spec, data)
     mujoco.mj_forward(spec, data)
     model = compiled(STANDING.replace('<geom name="floor" type="plane" size="1 1 1"/>', ""))
-    start = model.initial_state().q, torch.zeros(model.nv, dtype=torch.float64)
-    found = kn.simulate(model, *start, steps=1500, dt=2e-3, record=["imu", "joint_load", "impulse"]).recorded
+    found = kn.simulate(model, steps=1500, dt=2e-3, record=["imu", "joint_load", "impulse"]).recorded
     assert (found["impulse"][-1, :, 0] > 0).sum() >= 3
     # Both come to rest as oscillators of 10 Hz and more with a damping of a tenth or more: nothing is left after 3 s.
     assert np.allclose(found["imu"][-1, 0, :3], readings(spec, data, "gyro imu"), atol=1e-6)

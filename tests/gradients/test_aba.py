@@ -308,11 +308,10 @@ def test_steps_of_deep_models(deep, gradient_errors):
         given["wrench"] = torch.linspace(-0.1, 0.1, 6, dtype=torch.float64).expand(steps, -1)
 
         def loss(g, steps=steps):
-            options = {"wrenches": {"chain/b9": g["wrench"]}, "params": {n: g[n] for n in names}}
-            path = kn.simulate(
-                deep, kn.State(g["q"], g["v"]), u=kn.Control(tau=g["tau"]), steps=steps, dt=1e-3, **options
-            )
-            ends = torch.cat([path.end.q, path.end.v])
+            control = kn.Control(tau=g["tau"], wrenches={"chain/b9": g["wrench"]})
+            params = {n: g[n] for n in names}
+            end = kn.simulate(deep, kn.State(g["q"], g["v"]), control, steps=steps, dt=1e-3, params=params).end
+            ends = torch.cat([end.q, end.v])
             return (ends * torch.linspace(-1, 2, len(ends), dtype=torch.float64)).sum()
 
         errors = gradient_errors(loss, given | deep.parameters(*names), h=1e-6)
@@ -323,9 +322,8 @@ def test_batches_and_records_of_deep_models(deep):
     """Every world has the bits it has alone; velocities of bodies are there as they are for shallow models."""
     state = state_of(deep, 2)
     q = torch.stack([state["q"] + 0.01 * i for i in range(9)])
-    v = state["v"].expand(9, -1).contiguous()
-    options = {"steps": 3, "dt": 1e-3, "record": ["velocity"], "progress": False}
-    together, alone = kn.simulate(deep, kn.State(q, v), **options), kn.simulate(deep, kn.State(q[7], v[7]), **options)
+    start = kn.State(q, state["v"].expand(9, -1).contiguous())
+    together, alone = (kn.simulate(deep, s, steps=3, dt=1e-3, record=["velocity"]) for s in (start, start[7]))
     assert torch.equal(together.end.q[7], alone.end.q) and torch.equal(together.end.v[7], alone.end.v)
     J = kn.body_jacobian(deep, q[7], "chain/b15")
-    assert relative(alone.recorded["velocity"][0, deep.bodies.index("chain/b15")], J @ v[7]) < 1e-12
+    assert relative(alone.recorded["velocity"][0, deep.bodies.index("chain/b15")], J @ start.v[7]) < 1e-12

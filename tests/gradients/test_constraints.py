@@ -106,8 +106,8 @@ def test_servos_beyond_their_bounds():
 
     def end(q, v, u, *values):
         given = dict(zip(names, values, strict=True))
-        path = kn.simulate(model, kn.State(q, v), u=u.expand(3, 2), steps=3, dt=2e-3, params=given)
-        return torch.cat([path.end.q, path.end.v])
+        end = kn.simulate(model, kn.State(q, v), u, steps=3, dt=2e-3, params=given).end
+        return torch.cat([end.q, end.v])
 
     (q, v, u), shares = start, []
     for force, bound in ((60.0 * (u[0] - q[0] - 2e-3 * v[0]) - 6.0 * v[0], 9.0), (2.0 * (u[1] - v[1]), 2.0)):
@@ -160,9 +160,7 @@ def pressed_pair(first: str, second: str, law: str, friction: float, dt: float =
     q = model.initial_state().q
     at = model.nq - 7
     for _ in range(20):  # lower it until it is a millimetre deep
-        path = kn.simulate(
-            model, kn.State(q, torch.zeros(model.nv, dtype=torch.float64)), steps=1, dt=1e-3, record=["gap"]
-        )
+        path = kn.simulate(model, kn.State(q), steps=1, dt=1e-3, record=["gap"])
         q[at + 2] -= float(path.recorded["gap"][0].min()) + 1e-3
     v = 0.02 * torch.randn(model.nv, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     v[-3:] = torch.tensor([0.3, 0.1, -0.1])
@@ -254,7 +252,7 @@ def test_picked_contacts_have_the_same_bits_in_a_batch():
 
     def ends(q):
         q = q.clone().requires_grad_()
-        path = kn.simulate(model, kn.State(q, v.expand(*q.shape[:-1], -1)), steps=20, dt=1e-3, record=["gap"])
+        path = kn.simulate(model, kn.State(q, v), steps=20, dt=1e-3, record=["gap"])
         near = (path.recorded["gap"][..., 0, :] < model.contact.margin).sum(-1)
         return path.end.q.detach(), torch.autograd.grad(path.end.q.sum(), q)[0], near
 

@@ -31,10 +31,9 @@ def test_cotangents_are_gradients_of_runs_that_start_there(batch: tuple[int, ...
     tau = torch.randn(*batch, STEPS, model.nv, generator=random, dtype=torch.float64)
     weights = torch.randn(STEPS + 1, model.nq, generator=random, dtype=torch.float64)
 
-    def run(q, v, tau, **options):
-        return kn.simulate(
-            model, kn.State(q, v), u=kn.Control(tau=tau), steps=tau.shape[-2], dt=DT, record=["position"], **options
-        )
+    def run(q, v, tau):
+        control = kn.Control(tau=tau)
+        return kn.simulate(model, kn.State(q, v), control, steps=tau.shape[-2], dt=DT, record=["position"])
 
     def loss(path, first=0):
         return (path.q * weights[first:]).sum() + path.end.v.sum() + (path.recorded["position"] ** 2).sum()
@@ -68,8 +67,7 @@ def test_cotangents_of_soft_things():
 
 def test_what_has_no_states_in_between_is_refused():
     model = quadrupeds()
-    path = kn.simulate(
-        model, kn.State(model.initial_state().q.requires_grad_()), steps=4, dt=DT, options=kn.RunOptions(checkpoint=2)
-    )
+    start = model.initial_state().requires_grad_()
+    path = kn.simulate(model, start, steps=4, dt=DT, options=kn.RunOptions(checkpoint=2))
     with pytest.raises(kn.InputError, match="checkpoint=1"):
         state_cotangents(path.end.q.sum(), path)

@@ -102,14 +102,13 @@ def test_every_parameter(name: str, steps: int, tolerance: float):
 
 def test_worlds_have_the_bits_of_single_runs_whatever_the_threads():
     model = solid()
-    x, xd = model.initial_state().x, model.initial_state().xd
+    x = model.initial_state().x
     start = torch.stack([x, x + 1e-3, x - 2e-3]).requires_grad_()
 
     def run(x: Tensor, threads: int) -> tuple[Tensor, Tensor]:
-        options = {"steps": 4, "dt": DT, "integrator": "implicit", "threads": threads, "progress": False}
-        path = kn.simulate(model, kn.State(x=x, xd=xd.expand(x.shape)), **options)
-        assert path.end.x is not None
-        return path.end.x.detach(), torch.autograd.grad(path.end.x.square().sum(), x)[0]
+        options = kn.RunOptions(threads=threads)
+        end = kn.simulate(model, kn.State(x=x), steps=4, dt=DT, integrator="implicit", options=options).end.x
+        return end.detach(), torch.autograd.grad(end.square().sum(), x)[0]
 
     together = [run(start, threads) for threads in (1, 2, 4)]
     for other in together[1:]:

@@ -97,7 +97,7 @@ def test_friction_within_a_square(steps: int, tolerance: float):
         square, round_ = case("solid", seed, cone=False), case("solid", seed)
         square.params["skin_friction"] *= 0.1  # so that some slide
         check_soft_gradients(square, steps, tolerance, seed, counts)
-        run = {"steps": steps, "dt": square.dt, "params": square.params, "progress": False}
+        run = {"steps": steps, "dt": square.dt, "params": square.params}
         ends = [kn.simulate(c.model, kn.State(x=c.x, xd=c.xd), **run).end.xd for c in (square, round_)]
         assert float((ends[0] - ends[1]).abs().max()) > 1e-6
     assert counts.touching >= 3 * steps and counts.switches <= SWITCHES * counts.cases
@@ -130,8 +130,8 @@ def test_a_finger_shapes_a_cube():
 
     def width(push: Tensor) -> Tensor:
         tau = torch.nn.functional.pad(push, (1, 0))  # of the fingers; the palm is left alone
-        path = kn.simulate(model, u=kn.Control(tau=tau), steps=steps, dt=2e-4, options=kn.RunOptions(threads=1))
-        faces = path.end.x[:, 0].sort().values
+        end = kn.simulate(model, u=kn.Control(tau=tau), steps=steps, dt=2e-4, options=kn.RunOptions(threads=1)).end
+        faces = end.x[:, 0].sort().values
         return faces[-9:].mean() - faces[:9].mean()
 
     push = torch.full((steps, 2), 40.0, dtype=torch.float64, requires_grad=True)
@@ -149,7 +149,7 @@ def test_a_finger_shapes_a_cube():
 # -- batches, threads, checkpoints -----------------------------------------------------------------------------------
 
 
-def run(name: str, worlds: int, only: int | None = None, **options) -> dict[str, Tensor]:
+def run(name: str, worlds: int, only: int | None = None, **options: Any) -> dict[str, Tensor]:
     """Ends and gradients of 40 steps of worlds that differ in everything, or of one of them alone."""
     made = [case(name, seed) for seed in range(worlds)]
     model = made[0].model
@@ -159,18 +159,11 @@ def run(name: str, worlds: int, only: int | None = None, **options) -> dict[str,
         if getattr(made[0], n) is not None:
             leaves[n] = torch.stack([getattr(one, n) for one in made])
     leaves = {n: (t if only is None else t[only]).clone().requires_grad_() for n, t in leaves.items()}
-    end = kn.simulate(
-        model,
-        kn.State(leaves.get("q"), leaves.get("v"), x=leaves["x"], xd=leaves["xd"]),
-        params={n: leaves[n] for n in names},
-        steps=40,
-        dt=2e-4,
-        **options,
-    )
-    loss = end.end.x.square().sum() + end.end.xd.square().sum() + end.end.q.square().sum() + end.end.v.square().sum()
-    grads = torch.autograd.grad(loss, list(leaves.values()))
-    ends = {"x_end": end.end.x, "xd_end": end.end.xd, "q_end": end.end.q, "v_end": end.end.v}
-    return {n: t.detach() for n, t in ends.items()} | dict(zip(leaves, grads, strict=True))
+    state = kn.State(**{n: t for n, t in leaves.items() if n not in names})
+    params = {n: leaves[n] for n in names}
+    end = kn.simulate(model, state, params=params, steps=40, dt=2e-4, options=kn.RunOptions(**options)).end.tensors
+    grads = torch.autograd.grad(sum(t.square().sum() for t in end.values()), list(leaves.values()))
+    return {f"end {n}": t.detach() for n, t in end.items()} | dict(zip(leaves, grads, strict=True))
 
 
 @pytest.mark.parametrize("name", ["solid", "cloth", "coupled"])
@@ -199,13 +192,8 @@ def test_threads_share_one_large_world():
     results = []
     for threads, checkpoint in ((1, 1), (2, 1), (4, 1), (2, 3)):
         x, xd = (t.requires_grad_() for t in soft_scenes.moved(model, 0))
-        end = kn.simulate(
-            model,
-            kn.State(x=x, xd=xd),
-            steps=20,
-            dt=2e-4,
-            options=kn.RunOptions(checkpoint=checkpoint, threads=threads),
-        ).end.x
+        options = kn.RunOptions(checkpoint=checkpoint, threads=threads)
+        end = kn.simulate(model, kn.State(x=x, xd=xd), steps=20, dt=2e-4, options=options).end.x
         results.append((end.detach(), *torch.autograd.grad(end.square().sum(), (x, xd))))
     for other in results[1:]:
         assert all(map(torch.equal, results[0], other))
@@ -250,26 +238,26 @@ def test_every_kind_of_shape(kind: str, gradient_errors):
     model, leaves = pressed(kind)
     weights = [torch.tensor(np.random.default_rng(2).normal(size=n)) for n in ((40, 3), (6,))]
 
-    def step(given: dict[str, Tensor]) -> kn.Trajectory:
+    def step(given: dict[str, Tensor]) -> kn.State:
         params = {n: given[n] for n in given if n not in ("x", "xd", "q", "v")}
         if "size" in params:
             params["size"] = params["size"] * (leaves["size"] != 0)  # a sphere has no length, not even a small one
-        state = {n: given[n] for n in ("x", "xd", "q", "v") if n in given}
-        return kn.simulate(model, params=params, steps=1, dt=1e-3, options=kn.RunOptions(threads=1), **state)
+        state = kn.State(**{n: given[n] for n in ("x", "xd", "q", "v") if n in given})
+        return kn.step(model, state, params=params, dt=1e-3, options=kn.RunOptions(threads=1))
 
     def loss(given: dict[str, Tensor]) -> Tensor:
         end = step(given)
-        moved = ((end.end.xd - given["xd"]) * weights[0]).sum()
-        return moved + (((end.end.v - given["v"]) * weights[1]).sum() if model.nv else 0.0)
+        moved = ((end.xd - given["xd"]) * weights[0]).sum()
+        return moved + (((end.v - given["v"]) * weights[1]).sum() if model.nv else 0.0)
 
-    pushed = (step(leaves).end.xd - leaves["xd"] - torch.tensor([0.0, 0.0, -9.81e-3])).norm(dim=1) > 1e-6
+    pushed = (step(leaves).xd - leaves["xd"] - torch.tensor([0.0, 0.0, -9.81e-3])).norm(dim=1) > 1e-6
     assert 5 < int(pushed.sum()) < 40
     errors = gradient_errors(loss, leaves, h=1e-7)
     # Differences of 1e-7 of lengths: roundings of 1e-16 of speeds, over changes of 1e-3 of them.
     assert max(errors.values()) <= 1e-5, errors
     if model.nv:
         origin = torch.zeros(3, dtype=torch.float64)
-        end = kn.simulate(model, kn.State(leaves["q"], x=leaves["x"]), params={"gravity": origin}, steps=1, dt=1e-9)
-        got = kn.momentum(model, leaves["q"], end.end.v, about=origin)
-        lost = 0.05 * torch.cat([torch.linalg.cross(leaves["x"], end.end.xd).sum(0), end.end.xd.sum(0)])
+        end = kn.step(model, kn.State(leaves["q"], x=leaves["x"]), params={"gravity": origin}, dt=1e-9)
+        got = kn.momentum(model, leaves["q"], end.v, about=origin)
+        lost = 0.05 * torch.cat([torch.linalg.cross(leaves["x"], end.xd).sum(0), end.xd.sum(0)])
         assert float((got + lost).norm()) <= 1e-12 * float(got.norm()) and float(got.norm()) > 1e-10

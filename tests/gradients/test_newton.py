@@ -41,17 +41,13 @@ def dog(**contact) -> tuple[kn.Model, torch.Tensor]:
     model = kn.compile(scene)
     q = model.initial_state().q
     q[7:] = torch.tensor(model.tree.rest[6:])
-    gap = kn.simulate(
-        model, kn.State(q, torch.zeros(model.nv, dtype=q.dtype)), steps=1, dt=1e-3, record=["gap"]
-    ).recorded["gap"]
+    gap = kn.simulate(model, kn.State(q), steps=1, dt=1e-3, record=["gap"]).recorded["gap"]
     q[2] -= float(gap.min()) + 1e-4
     return model, q
 
 
 def run(model: kn.Model, q: torch.Tensor | None = None, v: torch.Tensor | None = None, **words) -> kn.Trajectory:
-    q = model.initial_state().q if q is None else q
-    v = torch.zeros(model.nv, dtype=model.dtype) if v is None else v
-    return kn.simulate(model, kn.State(q, v), **{"steps": 60, "dt": 2e-3, "progress": False, **words})
+    return kn.simulate(model, kn.State(q, v), **{"steps": 60, "dt": 2e-3, **words})
 
 
 def sheared(model: kn.Model) -> torch.Tensor:
@@ -66,7 +62,7 @@ def test_no_visit_would_change_an_impulse(what, cone):
     v, u, words = None, None, {"solver": "newton", "cone": cone}
     if what == "linkage":
         model, q, v = linkage(**words)
-        u = torch.tensor([1.0, 0.4, 0.2, -0.3], dtype=torch.float64).expand(60, -1)  # it is held at its limit
+        u = [1.0, 0.4, 0.2, -0.3]  # it is held at its limit
     elif what == "heap":
         model, q, v = heap(**words)
     elif what == "dog":
@@ -181,7 +177,7 @@ def test_gradients_that_explode_in_steps_that_are_not_solved_raise(monkeypatch):
         model = bricks(4, friction=0.3, solver="pgs", sweeps=1)
         v = sheared(model).requires_grad_()
         with pytest.warns(kn.UnsolvedWarning, match="solver='newton'"):
-            path = run(model, v=v, steps=3, on_failure=how)
+            path = run(model, v=v, steps=3, options=kn.RunOptions(on_failure=how))
         if how == "raise":
             with pytest.raises(kn.SimulationError, match="has no meaning: the contact problem was not solved"):
                 path.end.q.sum().backward()
@@ -195,7 +191,7 @@ def test_a_world_that_is_not_finite_is_reported_at_once():
     model = bricks(2)
     v = torch.zeros(model.nv, dtype=torch.float64)
     v[0] = 1e200
-    path = run(model, v=v, on_failure="status", steps=3, record=["iterations"])
+    path = run(model, v=v, steps=3, record=["iterations"], options=kn.RunOptions(on_failure="status"))
     assert int(path.status) == 0 and float(path.recorded["iterations"][0]) == 0
 
 
@@ -208,16 +204,10 @@ def gradients(model: kn.Model, q: torch.Tensor, u: torch.Tensor, cfm: torch.Tens
     """Of a shaken quadruped's way: to its start, its torques and the softness of contacts."""
     inputs = [x.clone().requires_grad_() for x in (q, u)]
     softness = (torch.tensor(1e-6, dtype=q.dtype) if cfm is None else cfm).clone().requires_grad_()
-    path = kn.simulate(
-        model,
-        kn.State(inputs[0]),
-        u=kn.Control(tau=inputs[1]),
-        params={"contact/cfm": softness},
-        steps=u.shape[-2],
-        dt=2e-3,
-    )
+    state, control = kn.State(inputs[0]), kn.Control(tau=inputs[1])
+    end = kn.simulate(model, state, control, params={"contact/cfm": softness}, steps=u.shape[-2], dt=2e-3).end
     weights = torch.linspace(-1.0, 1.0, model.nq, dtype=q.dtype)
-    return list(torch.autograd.grad((path.end.q * weights).sum(), [*inputs, softness]))
+    return list(torch.autograd.grad((end.q * weights).sum(), [*inputs, softness]))
 
 
 def shaken(model: kn.Model, *batch: int) -> torch.Tensor:

@@ -514,6 +514,5 @@ def test_candidates_of_hulls_may_lie_apart(monkeypatch):
     scene.add_ground()
     scene.add_robot(Robot("r", (body,)), pos=(0.0, 0.0, 3.0))
     model = kn.compile(scene)
-    q = model.initial_state().q
-    path = kn.simulate(model, kn.State(q), steps=1, dt=1e-3, record=["gap"])
+    path = kn.simulate(model, steps=1, dt=1e-3, record=["gap"])
     assert path.recorded["gap"].shape[-1] == 2 * hulls.PLANE_CANDIDATES + 12

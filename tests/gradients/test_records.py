@@ -74,16 +74,9 @@ def test_records(gradient_errors, law, steps, tolerance):
     loads = (*LOADS, *(("impulse",) if law == "mlcp" else ()))
 
     def path_of(g: dict[str, Tensor]) -> kn.Trajectory:
-        params, wrenches = {n: g[n] for n in names if n in g}, {"r/hand": g["wrench"]}
-        words = {"steps": steps, "dt": 2e-3, "progress": False}
-        return kn.simulate(
-            model,
-            kn.State(g["q"], g["v"]),
-            u=kn.Control(tau=g["tau"], wrenches=wrenches),
-            params=params,
-            record=(*PLACES, *loads),
-            **words,
-        )
+        params = {n: g[n] for n in names if n in g}
+        state, control = kn.State(g["q"], g["v"]), kn.Control(tau=g["tau"], wrenches={"r/hand": g["wrench"]})
+        return kn.simulate(model, state, control, steps=steps, dt=2e-3, params=params, record=(*PLACES, *loads))
 
     def loss(g: dict[str, Tensor], group: tuple[str, ...]) -> Tensor:
         found = path_of(g).recorded

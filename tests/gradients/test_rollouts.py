@@ -39,8 +39,8 @@ def start(dog: kn.Model) -> dict[str, Tensor]:
     return {"q": q.repeat(WORLDS, 1), "v": v, "friction": friction.repeat(WORLDS, 1)}
 
 
-def run(dog: kn.Model, q: Tensor, v: Tensor, friction: Tensor, steps: int) -> kn.Trajectory:
-    path = kn.simulate(dog, kn.State(q, v), steps=steps, dt=DT, params={"friction": friction}, record=["impulse"])
+def run(dog: kn.Model, state: kn.State, friction: Tensor, steps: int) -> kn.Trajectory:
+    path = kn.simulate(dog, state, steps=steps, dt=DT, params={"friction": friction}, record=["impulse"])
     assert (path.recorded["impulse"][..., 0] > 0).flatten(1).any(1).all(), "every world touches the ground"
     return path
 
@@ -63,13 +63,13 @@ def check_gradient(loss: Callable[[dict[str, Tensor]], Tensor], at: dict[str, Te
 @pytest.mark.parametrize("at", [0, 7, 20])
 def test_a_rollout_starts_at_any_state_of_another(dog: kn.Model, start: dict[str, Tensor], at: int):
     def loss(x: dict[str, Tensor]) -> Tensor:
-        first = run(dog, x["q"], x["v"], x["friction"], 20)
-        second = run(dog, first.q[:, at], first.v[:, at], x["friction"], 25)
+        first = run(dog, kn.State(x["q"], x["v"]), x["friction"], 20)
+        second = run(dog, first.state(at), x["friction"], 25)
         return second.end.q.square().sum() + 0.1 * second.end.v.sum() + first.q[:, 10].sum()
 
     check_gradient(loss, start)
-    whole = run(dog, **start, steps=at + 25)
-    second = run(dog, whole.q[:, at], whole.v[:, at], start["friction"], 25)
+    whole = run(dog, kn.State(start["q"], start["v"]), start["friction"], at + 25)
+    second = run(dog, whole.state(at), start["friction"], 25)
     assert torch.equal(second.q, whole.q[:, at:]) and torch.equal(second.v, whole.v[:, at:])
 
 
@@ -77,10 +77,9 @@ def test_some_worlds_are_reset_between_rollouts(dog: kn.Model, start: dict[str, 
     over = torch.tensor([False, True, False])
 
     def chain(x: dict[str, Tensor], fresh: Tensor) -> tuple[kn.Trajectory, kn.Trajectory]:
-        first = run(dog, x["q"], x["v"], x["friction"], 20)
-        q = torch.where(over[:, None], start["q"], first.end.q)
-        v = torch.where(over[:, None], fresh, first.end.v)
-        return first, run(dog, q, v, x["friction"], 25)
+        first = run(dog, kn.State(x["q"], x["v"]), x["friction"], 20)
+        again = kn.State.where(over, kn.State(start["q"], fresh), first.end)
+        return first, run(dog, again, x["friction"], 25)
 
     def loss(x: dict[str, Tensor]) -> Tensor:
         second = chain(x, x["fresh"])[1]
@@ -93,6 +92,6 @@ def test_some_worlds_are_reset_between_rollouts(dog: kn.Model, start: dict[str, 
     assert (grads["fresh"][~over] == 0).all() and (grads["fresh"][over] != 0).any()
     # Bits: the others go on as if nothing had happened, the reset one as if it were alone.
     _, second = chain(start, fresh)
-    whole = run(dog, **start, steps=45)
-    alone = run(dog, start["q"][over], fresh[over], start["friction"][over], 25)
+    whole = run(dog, kn.State(start["q"], start["v"]), start["friction"], 45)
+    alone = run(dog, kn.State(start["q"], fresh)[over], start["friction"][over], 25)
     assert torch.equal(second.q[~over], whole.q[~over, 20:]) and torch.equal(second.q[over], alone.q)

@@ -57,14 +57,9 @@ def test_rollouts(gradient_errors, steps, tolerance):
 
     def path_of(g: dict[str, Tensor]) -> kn.Trajectory:
         params = {n: g[n] for n in NAMES if n in g}
-        words = {"steps": steps, "dt": 2e-3, "integrator": "rk4", "progress": False, "record": ("imu", "gap")}
-        return kn.simulate(
-            model,
-            kn.State(g["q"], g["v"]),
-            u=kn.Control(u=g["u"], tau=g["tau"], wrenches={"r/tip": g["wrench"]}),
-            params=params,
-            **words,
-        )
+        control = kn.Control(u=g["u"], tau=g["tau"], wrenches={"r/tip": g["wrench"]})
+        words = {"steps": steps, "dt": 2e-3, "integrator": "rk4", "record": ("imu", "gap")}
+        return kn.simulate(model, kn.State(g["q"], g["v"]), control, params=params, **words)
 
     def loss(g: dict[str, Tensor]) -> Tensor:
         path = path_of(g)

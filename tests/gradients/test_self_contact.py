@@ -74,8 +74,8 @@ def test_over_a_flat_sheet_a_vertex_feels_one_spring():
     places[:, 2] = 0.02
     scene.add_particles(places, "dust", mass=1.0, skin=SKIN)
     model = kn.compile(scene, torch.float64)
-    x, v = model.initial_state().x, model.initial_state().xd
-    f = found_forces(model, x, v)[model.matter.particles("dust")]
+    placed = model.initial_state()
+    f = found_forces(model, placed.x, placed.xd)[model.matter.particles("dust")]
     np.testing.assert_allclose(f, np.tile([0, 0, 10.0 * 0.01], (40, 1)), atol=1e-12)
 
 
@@ -95,8 +95,8 @@ def test_what_is_near_at_rest_does_not_touch():
     skin = kn.Skin(k_e=40.0, thickness=0.15, neighbours=64)
     scene.add_cloth(sheet(1.0, 1.0, (10, 10)), "cloth", material=CLOTH, skin=skin)
     model = kn.compile(scene, torch.float64)
-    x, v = model.initial_state().x, model.initial_state().xd
-    assert np.abs(found_forces(model, x, v)).max() == 0.0
+    placed = model.initial_state()
+    assert np.abs(found_forces(model, placed.x, placed.xd)).max() == 0.0
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
@@ -141,9 +141,8 @@ def test_gradients_against_differences(name: str, steps: int, integrator: str, d
 
     def run(leaves: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         params = {n: t for n, t in leaves.items() if n in names}
-        given = {"x": leaves.get("x", x), "xd": leaves.get("xd", v)}
-        r = kn.simulate(model, steps=steps, dt=dt, params=params, integrator=integrator, **given)
-        assert r.x is not None
+        state = kn.State(x=leaves.get("x", x), xd=leaves.get("xd", v))
+        r = kn.simulate(model, state, steps=steps, dt=dt, params=params, integrator=integrator)
         moved = ((r.end.x - x) * weights[0]).sum() + ((r.end.xd - v) * weights[1]).sum()
         return moved, r.x.detach()[[0, len(r.x) // 2, len(r.x) - 1]]
 
@@ -191,9 +190,10 @@ def test_gradients_against_differences(name: str, steps: int, integrator: str, d
 def ends_and_gradients(model: kn.Model, x: Tensor, v: Tensor, **options: Any) -> list[Tensor]:
     leaves = {n: t.requires_grad_() for n, t in model.parameters("skin_k_e", "skin_thickness", "mu").items()}
     x, v = x.clone().requires_grad_(), v.clone().requires_grad_()
-    r = kn.simulate(model, kn.State(x=x, xd=v), steps=5, dt=2e-4, params=leaves, **options)
-    gradients = torch.autograd.grad(r.end.x.square().sum() + r.end.xd.square().sum(), [x, v, *leaves.values()])
-    return [r.end.x.detach(), r.end.xd.detach(), *gradients]
+    state, how = kn.State(x=x, xd=v), kn.RunOptions(**options)
+    end = kn.simulate(model, state, steps=5, dt=2e-4, params=leaves, options=how).end
+    gradients = torch.autograd.grad(end.x.square().sum() + end.xd.square().sum(), [x, v, *leaves.values()])
+    return [end.x.detach(), end.xd.detach(), *gradients]
 
 
 def test_the_same_bits_for_any_number_of_threads():
@@ -201,9 +201,9 @@ def test_the_same_bits_for_any_number_of_threads():
     model, x = folded(squares=56, skin=kn.Skin(k_e=10.0, k_d=0.03, thickness=0.015))
     v = torch.randn(x.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 0.05
     results = [ends_and_gradients(model, x, v, threads=threads) for threads in (1, 2, 4)]
-    contact = kn.simulate(model, kn.State(x=x, xd=v), steps=1, dt=2e-4).end.xd
-    none = {path: 0 * one for path, one in model.parameters("skin_k_e", "skin_k_d", "skin_k_f").items()}
-    moved = contact - kn.simulate(model, kn.State(x=x, xd=v), steps=1, dt=2e-4, params=none).end.xd
+    none = {path: 0.0 for path in ("skin_k_e", "skin_k_d", "skin_k_f")}
+    contact, free = (kn.step(model, kn.State(x=x, xd=v), dt=2e-4, params=params).xd for params in (None, none))
+    moved = contact - free
     assert int((moved.abs().amax(1) > 0).sum()) > 1000
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
@@ -215,10 +215,11 @@ def test_a_world_of_a_batch_has_the_bits_that_it_has_alone():
     owner = torch.as_tensor(model.matter.owner)
     xs = x + shifts[:, None, None] * (owner == 1)[:, None] * torch.tensor([0.3, 0.1, 1.0], dtype=torch.float64)
     assert len({len(pairs_of(model, one.numpy())) for one in xs}) == 4
-    together = kn.simulate(model, kn.State(x=xs, xd=v.expand_as(xs)), steps=20, dt=5e-4)
-    for k, one in enumerate(xs):
-        alone = kn.simulate(model, kn.State(x=one, xd=v), steps=20, dt=5e-4)
-        assert torch.equal(alone.end.x, together.end.x[k]) and torch.equal(alone.end.xd, together.end.xd[k])
+    states = kn.State(x=xs, xd=v)
+    together = kn.simulate(model, states, steps=20, dt=5e-4).end
+    for k, state in enumerate(states):
+        alone = kn.simulate(model, state, steps=20, dt=5e-4).end
+        assert torch.equal(alone.x, together.x[k]) and torch.equal(alone.xd, together.xd[k])
 
 
 def test_checkpoints_replay_the_same_pairs():
@@ -259,6 +260,4 @@ def test_a_saved_model_touches_as_before(tmp_path: Path):
 def test_a_stiff_skin_shortens_the_step_that_holds():
     model, x = two_cloths()
     with pytest.warns(kn.StabilityWarning, match="vertex"):
-        kn.simulate(
-            model, kn.State(x=x), steps=1, dt=5e-4, params={"low/skin_k_e": torch.tensor(1e5, dtype=torch.float64)}
-        )
+        kn.simulate(model, kn.State(x=x), steps=1, dt=5e-4, params={"low/skin_k_e": 1e5})

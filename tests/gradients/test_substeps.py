@@ -18,7 +18,7 @@ from kinema.scene.shapes.quadruped import quadruped
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
 TIMES, STEPS = 3, 4
-OF_EVERY_STEP = ("tau", "u", "activation", "forces")  # arguments with an axis of steps
+STATE, CONTROL = ("q", "v", "x", "xd"), ("tau", "u", "activation", "forces")
 
 
 def walking(**options: Any) -> kn.Model:
@@ -62,14 +62,14 @@ def inputs(model: kn.Model) -> dict[str, Tensor]:
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, dtype=torch.float64, generator=generator)
 
-    made = {}
+    made, placed = {}, model.initial_state()
     if model.nv:
-        made |= {"q": model.initial_state().q, "v": 0.1 * normal(model.nv), "tau": 0.1 * normal(STEPS, model.nv)}
+        made |= {"q": placed.q, "v": 0.1 * normal(model.nv), "tau": 0.1 * normal(STEPS, model.nv)}
     if len(model.actuators):
         made["u"] = 0.1 * normal(STEPS, len(model.actuators))
     if len(model.matter):
-        x, xd = model.initial_state().x, model.initial_state().xd
-        made |= {"x": x + 1e-3 * normal(*x.shape), "xd": xd + 0.1 * normal(*x.shape)}
+        x = placed.x
+        made |= {"x": x + 1e-3 * normal(*x.shape), "xd": placed.xd + 0.1 * normal(*x.shape)}
         made["forces"] = 0.1 * normal(STEPS, *x.shape)
         made["activation"] = 0.05 * normal(STEPS, model.matter.elements)
     return made | {"gravity": torch.tensor([0.1, 0.2, -9.81], dtype=torch.float64)}
@@ -78,23 +78,17 @@ def inputs(model: kn.Model) -> dict[str, Tensor]:
 def run(model: kn.Model, given: dict[str, Tensor], times: int, dt: float, **options: Any) -> kn.Trajectory:
     """With `times` substeps; with 1, in as many more steps."""
     more = TIMES // times
-    arguments = {
-        n: t.repeat_interleave(more, -2 - (n == "forces")) if n in OF_EVERY_STEP else t for n, t in given.items()
-    }
-    params = {"gravity": arguments.pop("gravity")}
-    return kn.simulate(model, params=params, steps=STEPS * more, dt=dt / more, substeps=times, **arguments, **options)
-
-
-def ends_of(path: kn.Trajectory) -> dict[str, Tensor]:
-    ends = {n: getattr(path, n) for n in ("q_end", "v_end", "x_end", "xd_end", "impulses_end")}
-    return {n: t for n, t in ends.items() if t is not None}
+    state = kn.State(**{n: t for n, t in given.items() if n in STATE})
+    acting = {n: t.repeat_interleave(more, -2 - (n == "forces")) for n, t in given.items() if n in CONTROL}
+    words = {"steps": STEPS * more, "dt": dt / more, "substeps": times, "params": {"gravity": given["gravity"]}}
+    return kn.simulate(model, state, kn.Control(**acting), **words, **options)
 
 
 def gradients(path: kn.Trajectory, leaves: dict[str, Tensor], every: int) -> list[Tensor]:
     """Of a random sum over the states at the ends of whole steps."""
     torch.manual_seed(1)
-    kept = [t[::every] for t in (path.q, path.v, path.x, path.xd) if t is not None]
-    total = sum((torch.randn_like(t) * t).sum() for t in (*kept, *ends_of(path).values()))
+    kept = [t[::every] for t in path.states.tensors.values()]
+    total = sum((torch.randn_like(t) * t).sum() for t in (*kept, *path.end.tensors.values()))
     return list(torch.autograd.grad(total, list(leaves.values())))
 
 
@@ -106,7 +100,7 @@ def test_they_are_as_many_more_steps(name: str):
     for times in (TIMES, 1):
         leaves = {n: t.clone().requires_grad_() for n, t in inputs(model).items()}
         path = run(model, leaves, times, **options)
-        found.append((ends_of(path), gradients(path, leaves, TIMES // times)))
+        found.append((path.end.tensors, gradients(path, leaves, TIMES // times)))
     (ends, grads), (more_ends, more_grads) = found
     assert all(torch.equal(ends[n], more_ends[n]) for n in ends)
     for n, one, other in zip(inputs(model), grads, more_grads, strict=True):
@@ -121,13 +115,13 @@ def test_checkpoints_threads_and_batches_do_not_change_a_bit(name: str):
     found = []
     for more in ({"threads": 1}, {"threads": 2}, {"checkpoint": 3}, {"checkpoint": "auto"}):
         leaves = {n: t.clone().requires_grad_() for n, t in inputs(model).items()}
-        ends = ends_of(run(model, leaves, TIMES, **options, **more))
+        ends = run(model, leaves, TIMES, **options, options=kn.RunOptions(**more)).end.tensors
         total = sum(t.square().sum() for t in ends.values())
         found.append([*ends.values(), *torch.autograd.grad(total, list(leaves.values()))])
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
     batch = {n: torch.stack([t, t]) if n not in ("gravity",) else t for n, t in inputs(model).items()}
-    ends = ends_of(run(model, batch, TIMES, **options))
+    ends = run(model, batch, TIMES, **options).end.tensors
     assert all(torch.equal(t[1], one) for t, one in zip(ends.values(), found[0], strict=False))
 
 
@@ -175,8 +169,8 @@ def test_gradients_against_differences():
     leaves = {n: given[n].clone().requires_grad_() for n in ("forces", "x", "tau")}
 
     def loss(changed: dict[str, Tensor]) -> Tensor:
-        path = run(model, {**given, **changed}, TIMES, **options)
-        return path.end.x.square().sum() + path.end.xd.square().sum() + path.end.q.square().sum()
+        end = run(model, {**given, **changed}, TIMES, **options).end
+        return end.x.square().sum() + end.xd.square().sum() + end.q.square().sum()
 
     grads = torch.autograd.grad(loss(leaves), list(leaves.values()))
     for (n, leaf), grad in zip(leaves.items(), grads, strict=True):

@@ -12,6 +12,18 @@ from torch import Tensor
 from kinema.errors import InputError
 from kinema.model.model import Model
 
+AXES = {"u": 1, "tau": 1, "motion": 1, "forces": 2, "activation": 1}
+"""Number of axes behind batch and steps."""
+
+LACKS = {
+    "u": ("the model has no actuators", "leave u out, or give the robot actuators"),
+    "tau": ("the model has no joints", "leave tau out"),
+    "motion": ("no joint is prescribed", "leave it out, or Joint(prescribed=True)"),
+    "forces": ("the model has no particles", "leave it out"),
+    "activation": ("the model has no tetrahedra and no triangles", "leave it out"),
+}
+"""Where there is nothing to act on: what, and what to do."""
+
 
 @dataclass(frozen=True, eq=False)
 class Control:
@@ -39,30 +51,57 @@ class Control:
     forces: Any = None
     activation: Any = None
 
+    def __post_init__(self) -> None:
+        if self.wrenches is None:
+            object.__setattr__(self, "wrenches", {})
+        if not isinstance(self.wrenches, Mapping):
+            got, fix = type(self.wrenches).__name__, '{"robot/body": tensor of shape (*batch, steps, 6)}'
+            raise InputError("wrenches are given by name of a body", got=got, expected="a dictionary", fix=fix)
+
     @staticmethod
     def of(given: Any) -> Control:
         """A control, or the controls of the actuators as one."""
         return given if isinstance(given, Control) else Control(u=given)
 
-    def in_one_step(self, model: Model) -> Control:
-        """Controls without an axis of steps as those of a single step."""
+    def as_tensors(self, model: Model) -> Control:
+        """All that is given as tensors, without an axis of steps: those of a single step.
 
-        def one(name: str, given: Any, *shape: int) -> Tensor | None:
-            return None if given is None else as_tensor(model, name, given, shape).unsqueeze(-1 - len(shape))
+        Raises:
+            InputError: Something is of the wrong type or shape, or the model has nothing that it could act on.
+        """
+        shapes = _shapes(model, self)
+        given = {n: as_tensor(model, n, getattr(self, n), shape) for n, shape in shapes.items()}
+        wrenches = {n: as_tensor(model, f"the wrench on {n!r}", w, (6,)) for n, w in self.wrenches.items()}
+        return Control(**given, wrenches=wrenches)
 
-        wrenches = {n: one(f"the wrench on {n!r}", w, 6) for n, w in self.wrenches.items()}
-        return Control(
-            one("u", self.u, len(model.actuators)),
-            one("tau", self.tau, model.nv),
-            one("motion", self.motion, model.prescribed_velocities),
-            wrenches,
-            one("forces", self.forces, len(model.matter), 3),
-            one("activation", self.activation, model.matter.elements),
-        )
+    def with_axis(self) -> Control:
+        """Tensors with one more axis behind the batch, of length one: that of steps, or of copies of a world."""
+        given = {n: t.unsqueeze(-1 - axes) for n, axes in AXES.items() if (t := getattr(self, n)) is not None}
+        return Control(**given, wrenches={n: w.unsqueeze(-2) for n, w in self.wrenches.items()})
 
 
-def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
-    """A tensor with the numbers of one step in its last axes; one number is taken for all of them.
+def _shapes(model: Model, control: Control) -> dict[str, tuple[int, ...]]:
+    """Shapes of what is given, in one step of one world; wrenches apart.
+
+    Raises:
+        InputError: The model has nothing that it could act on.
+    """
+    shapes: dict[str, tuple[int, ...]] = {
+        "u": (len(model.actuators),),
+        "tau": (model.nv,),
+        "motion": (model.prescribed_velocities,),
+        "forces": (len(model.matter), 3),
+        "activation": (model.matter.elements,),
+    }
+    given = {n: shape for n, shape in shapes.items() if getattr(control, n) is not None}
+    for name, shape in given.items():
+        if 0 in shape:
+            raise InputError(LACKS[name][0], got=name, fix=LACKS[name][1])
+    return given
+
+
+def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...], one_for_all: bool = True) -> Tensor:
+    """A tensor with the numbers of one step in its last axes; one number is taken for all of them, if it may.
 
     Raises:
         InputError: It has another precision or shape, or is no number.
@@ -76,7 +115,7 @@ def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Te
     if given.dtype != model.dtype:
         fix = f"{name}.to(torch.{str(model.dtype).removeprefix('torch.')})"
         raise InputError(f"{name} has the wrong type", got=given.dtype, expected=f"a tensor of {model.dtype}", fix=fix)
-    if given.ndim == 0:
+    if given.ndim == 0 and one_for_all:
         return given.expand(shape)
     if given.shape[-len(shape) :] != shape:
         expected = f"(*batch, {', '.join(map(str, shape))})"
@@ -95,31 +134,13 @@ def control_tensors(model: Model, control: Control, steps: int) -> dict[str, Ten
         tensor = as_tensor(model, name, given, shape)
         return tensor.expand(steps, *shape) if tensor.ndim == len(shape) else tensor
 
-    if not isinstance(control.wrenches, Mapping):
-        got, fix = type(control.wrenches).__name__, '{"robot/body": tensor of shape (*batch, steps, 6)}'
-        raise InputError("wrenches are given by name of a body", got=got, expected="a dictionary", fix=fix)
-    found = {}
+    found = {n: over_steps(n, getattr(control, n), *shape) for n, shape in _shapes(model, control).items()}
     counts = {"tau": model.nv, "u": len(model.actuators), "motion": model.prescribed_velocities}
-    lacks = {
-        "tau": ("the model has no joints", "leave tau out"),
-        "u": ("the model has no actuators", "leave u out, or give the robot actuators"),
-        "motion": ("no joint is prescribed", "leave it out, or Joint(prescribed=True)"),
-    }
-    for name, count in counts.items():
-        given = getattr(control, name)
-        if count:
-            found[name] = model.zeros(steps, count) if given is None else over_steps(name, given, count)
-        elif given is not None:
-            raise InputError(lacks[name][0], got=name, fix=lacks[name][1])
-    elements, particles = model.matter.elements, len(model.matter)
-    if control.activation is not None:
-        if not elements:
-            raise InputError("the model has no tetrahedra and no triangles", got="activation", fix="leave it out")
-        found |= model.matter.of_elements("activation", over_steps("activation", control.activation, elements))
-    if control.forces is not None:
-        if not particles:
-            raise InputError("the model has no particles", got="forces", fix="leave it out")
-        found["particle_push"] = over_steps("forces", control.forces, particles, 3)
+    found |= {n: model.zeros(steps, count) for n, count in counts.items() if count and n not in found}
+    if "activation" in found:
+        found |= model.matter.of_elements("activation", found.pop("activation"))
+    if "forces" in found:
+        found["particle_push"] = found.pop("forces")
     wrenches = [over_steps(f"the wrench on {n!r}", wrench, 6) for n, wrench in control.wrenches.items()]
     if wrenches:
         found["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches), -2)

@@ -151,7 +151,7 @@ def check_solved(model: Model, residual: Tensor, place: Tensor) -> str | None:
     fix = "a larger Contact(cfm=...), or a shorter dt"
     if model.contact.solver == PGS:
         fix = f"Contact(solver={NEWTON!r}), more sweeps, or a relaxation below 1 where contacts slide"
-    warnings.warn(f"{found}. Motion and gradients are off. Fix: {fix}", UnsolvedWarning, stacklevel=3)
+    warnings.warn(f"{found}. Motion and gradients are off. Fix: {fix}", UnsolvedWarning, stacklevel=4)
     return f"{found}. Fix: {fix}"
 
 

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.model.model import Model, expect_model
-from kinema.model.state import State
-from kinema.simulation.control import Control, as_tensor
+from kinema.model.state import AXES, State
+from kinema.simulation.control import AXES as CONTROLS
+from kinema.simulation.control import Control
 from kinema.simulation.options import RunOptions
-from kinema.simulation.simulate import DEFAULT, step
+from kinema.simulation.simulate import DEFAULT, start_tensors, step
 from kinema.simulation.tangent_space import inverse_rates, normalised, rates
+
+COLUMNS = ("u", "tau", "motion")
 
 
 class Linearised(NamedTuple):
@@ -68,37 +71,32 @@ def linearise(
         InputError: As `step`; or batches do not match.
     """
     expect_model(model)
-    if not isinstance(state, State):
-        fix = "kinema.State(q=..., v=...), or model.initial_state()"
-        raise InputError("this is no state", got=type(state).__name__, expected="a State", fix=fix)
-    given = {n: t.detach() for n, t in (model.initial_state().tensors | state.tensors).items()}
+    given = {n: t.detach() for n, t in start_tensors(model, state, sum(model.kept_impulses.values())).items()}
     if model.nv:
-        as_tensor(model, "q", given["q"], (model.nq,))
         model.check_quaternions(given["q"])
         given["q"] = normalised(model, given["q"])
-    control = Control.of(u)
-    acting = _acting(model, control)
-    batch = _common_batch(given, acting)
-    counts = {n: model.nv if n == "q" else t.shape[len(State(**{n: t}).batch) :].numel() for n, t in given.items()}
+    control = _with_columns(model, Control.of(u).as_tensors(model))
+    acting = {n: t.detach() for n in COLUMNS if (t := getattr(control, n)) is not None}
+    numbers = {n: t.detach() for n, t in model.as_tensors(params).items()}
+    batch = _common_batch(model, State(**given), control, numbers)
+    counts = {n: model.nv if n == "q" else t.shape[t.ndim - AXES[n] :].numel() for n, t in given.items()}
     size = sum(counts.values())
 
-    def copies(name: str, tensor: Tensor, axes: int) -> Tensor:
+    def copies(tensor: Tensor, axes: int) -> Tensor:
         own = tensor.shape[tensor.ndim - axes :]
         lead = tensor.expand(*batch, *own).unsqueeze(len(batch))
         return lead.expand(*batch, size, *own).clone().requires_grad_()
 
-    leaves = {n: copies(n, t, 2 if n in ("x", "xd") else 1) for n, t in given.items()}
-    pushes = {n: copies(n, t, 1) for n, t in acting.items()}
+    leaves = {n: copies(t, AXES[n]) for n, t in given.items()}
+    pushes = {n: copies(t, 1) for n, t in acting.items()}
     with torch.enable_grad():
-        numbers = {n: _per_output(model, n, t) for n, t in model.as_tensors(params).items()}
-        held = replace(control, **pushes)  # type: ignore[arg-type]
         after = step(
             model,
             State(**leaves),
-            held,
+            replace(control.with_axis(), **pushes),  # type: ignore[arg-type]
             dt=dt,
             substeps=substeps,
-            params=numbers,
+            params={n: _per_output(model, n, t) for n, t in numbers.items()},
             integrator=integrator,
             options=options,
         )
@@ -113,23 +111,36 @@ def linearise(
     return Linearised(torch.cat(list(columns.values()), -1), torch.cat([by[n] for n in acting] or [none], -1))
 
 
-def _acting(model: Model, control: Control) -> dict[str, Tensor]:
-    """Controls that B has columns of, zero where they are not given."""
-    counts = {"u": len(model.actuators), "tau": model.nv, "motion": model.prescribed_velocities}
-    wanted = [n for n in counts if getattr(control, n) is not None]
-    if not wanted:
-        wanted = ["u"] if counts["u"] else ["tau"] * (model.nv > 0)
-    zero = torch.zeros((), dtype=model.dtype)
-    found = {n: getattr(control, n) for n in wanted}
-    return {n: as_tensor(model, n, zero if t is None else t, (counts[n],)).detach() for n, t in found.items()}
+def _with_columns(model: Model, control: Control) -> Control:
+    """With the controls that B has columns of, zero where none are given."""
+    if any(getattr(control, n) is not None for n in COLUMNS):
+        return control
+    if len(model.actuators):
+        return replace(control, u=model.zeros(len(model.actuators)))
+    return replace(control, tau=model.zeros(model.nv)) if model.nv else control
 
 
-def _common_batch(given: Mapping[str, Tensor], acting: Mapping[str, Tensor]) -> tuple[int, ...]:
-    batches = {n: tuple(t.shape[:-1]) for n, t in acting.items()} | {"state": State(**given).batch}
+def _common_batch(model: Model, state: State, control: Control, numbers: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """Batch dimensions of all that is given."""
+    batches = {"state": state.batch}
+    batches |= {n: tuple(t.shape[:-axes]) for n, axes in CONTROLS.items() if (t := getattr(control, n)) is not None}
+    batches |= {f"wrench on {n!r}": tuple(t.shape[:-1]) for n, t in control.wrenches.items()}
+    batches |= {n: tuple(t.shape[: _axes_of_batch(model, n, t)]) for n, t in numbers.items()}
     try:
         return tuple(torch.broadcast_shapes(*batches.values()))
     except RuntimeError:
         raise InputError("batch dimensions do not match", got=batches, expected="equal or absent ones") from None
+
+
+def _axes_of_batch(model: Model, name: str, tensor: Tensor) -> int:
+    """Number of batch dimensions of a parameter."""
+    return tensor.ndim - model.parameters(name)[name].ndim
+
+
+def _per_output(model: Model, name: str, tensor: Tensor) -> Tensor:
+    """A parameter that, if worlds have their own, is the same for all outputs of a world."""
+    worlds = _axes_of_batch(model, name, tensor)
+    return tensor.unsqueeze(worlds) if worlds else tensor
 
 
 def _tangents(model: Model, after: State, counts: Mapping[str, int]) -> Tensor:
@@ -143,9 +154,3 @@ def _tangents(model: Model, after: State, counts: Mapping[str, int]) -> Tensor:
         else:
             flat.append(tensor.flatten(-2) if name in ("x", "xd") else tensor)
     return torch.cat(flat, -1)
-
-
-def _per_output(model: Model, name: str, tensor: Tensor) -> Tensor:
-    """A parameter without graph; that of a world is the same for all its outputs."""
-    batch = tensor.ndim - model.parameters(name)[name].ndim
-    return tensor.detach().unsqueeze(batch) if batch > 0 else tensor.detach()

@@ -158,7 +158,9 @@ def simulate(
         raise InputError("substeps is not usable", got=substeps, expected="a positive integer")
     kept = (record,) if isinstance(record, str) else tuple(record)
     step = _step(model, integrator, _features(control, given, kept, integrator, substeps))
-    states = _start(model, step, state)
+    states = start_tensors(model, state, sum(step.impulses.values()))
+    if (impulses := states.pop("impulses", None)) is not None:
+        states |= dict(zip(step.impulses, impulses.split(list(step.impulses.values()), -1), strict=True))
     controls = control_tensors(model, control, steps)
     arrays = _parameters(model, step, given, integrator, dt, substeps)
     guarded, why = _guarded(step, options, states, arrays, controls)
@@ -224,7 +226,7 @@ def step(
         InputError, SimulationError: As `simulate`.
     """
     expect_model(model)
-    given = Control.of(u).in_one_step(model)
+    given = Control.of(u).as_tensors(model).with_axis()
     return simulate(
         model,
         state,
@@ -311,32 +313,33 @@ def _time(dt: object) -> float:
     return float(dt)
 
 
-def _start(model: Model, step: _Step, state: State | None) -> dict[str, Tensor]:
-    """States of the program at the start, as placed where they are not given."""
+def start_tensors(model: Model, state: State | None, impulses: int) -> dict[str, Tensor]:
+    """All tensors of a state at the start, as placed where they are not given; a warm start has so many impulses.
+
+    Raises:
+        InputError: Something is of the wrong type or shape, or the model has no such part.
+    """
     if state is not None and not isinstance(state, State):
         fix = "kinema.State(q=..., v=...)" if isinstance(state, Tensor) else "model.initial_state()"
         raise InputError("this is no state", got=type(state).__name__, expected="a State", fix=fix)
     given = {} if state is None else state.tensors
     particles = (len(model.matter), 3)
     shapes = {"q": (model.nq,), "v": (model.nv,), "x": particles, "xd": particles}
-    shapes["impulses"] = (sum(step.impulses.values()),)
+    shapes["impulses"] = (impulses,)
+    states = {}
     for name, tensor in given.items():
         if 0 not in shapes[name]:
-            as_tensor(model, name, tensor, shapes[name])
-        elif 0 not in tensor.shape:
+            states[name] = as_tensor(model, name, tensor, shapes[name], one_for_all=False)
+        elif 0 not in np.shape(tensor):
             lacks = {"x": "particles", "xd": "particles", "impulses": "warm start"}.get(name, "joints")
             warm = "Contact(solver='pgs', warm_start=True), and something that touches, a limit or a loop"
             fix = f"leave it out, or {warm}" if name == "impulses" else "leave it out"
             raise InputError(f"the model has no {lacks}", got=name, fix=fix)
-    states = {n: t for n, t in given.items() if 0 not in shapes[n]}
     wanted = [n for n, shape in shapes.items() if 0 not in shape]
     if not wanted:
         raise InputError("the model has nothing that moves", fix="add a robot with a joint, or something soft")
     if len(states) < len(wanted):
         states = model.initial_state().tensors | states
-    impulses = states.pop("impulses", None)
-    if impulses is not None:
-        states |= dict(zip(step.impulses, impulses.split(list(step.impulses.values()), -1), strict=True))
     return states
 
 
@@ -352,7 +355,7 @@ def _warn_of_long_steps(
             f"a step of {short:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest: "
             f"substeps={math.ceil(dt / limit.dt)} would hold",
             StabilityWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

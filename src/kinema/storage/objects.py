@@ -313,10 +313,10 @@ def check(thing: Any) -> None:
     hints = typing.get_type_hints(type(thing))
     absent = isinstance(thing, State)  # what the model lacks
     for field in fields(thing):
-        value = getattr(thing, field.name)
-        if absent and value is None or field.name.startswith("_"):
+        if field.name.startswith("_"):
             continue
-        if not _fits(value, hints[field.name]):
+        value = getattr(thing, field.name)
+        if not (absent and value is None) and not _fits(value, hints[field.name]):
             where = f"{type(thing).__name__}.{field.name}"
             raise InputError("is of the wrong type", where=where, expected=str(hints[field.name]))
     if isinstance(thing, Model):

@@ -131,7 +131,7 @@ def judge(
     outputs: dict[str, Tensor], leaves: dict[str, Tensor], kinds: Sequence[str], name: str, outcome: Outcome
 ) -> None:
     """Differentiate a random sum of the outputs of finite worlds, and add what was seen to the outcome."""
-    dtype = outputs["q"].dtype
+    dtype = next(iter(outputs.values())).dtype
     finite = torch.stack([_whole(t) for t in outputs.values()]).all(0)
     generator = torch.Generator().manual_seed(0)
     loss = torch.zeros((), dtype=dtype)
