@@ -1,8 +1,8 @@
 """The Jacobian of a step in tangent space, from the derivatives of its velocities.
 
 A tangent of coordinates q is a velocity over one second in the axes at q. `joints.advance_coordinates` gives q' and v'
-as functions of q and the velocities v at the end of the step in the axes at its start; with derivatives of v known, those
-of q' and v' follow joint by joint. Of a joint that turns by R = exp(dt w), in the axes after it:
+as functions of q and the velocities v at the end of the step in the axes at its start; with derivatives of v known,
+those of q' and v' follow joint by joint. Of a joint that turns by R = exp(dt w), in the axes after it:
 
     angular tangent   R^T a + dt J w*                   J: right Jacobian of the exponential at dt w
     linear tangent    R^T (l + dt (a x u + u*))         a, l: tangents of q; w*, u*: changes of w and u
@@ -166,12 +166,8 @@ def motion_rows(
                     change = back[i] @ three_pulled(pulled, width, columns, d + 3, k)
                     a, l = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
                     if own > 0:
-                        a = vec3(
-                            1.0 if k == d else 0.0, 1.0 if k == d + 1 else 0.0, 1.0 if k == d + 2 else 0.0
-                        )
-                        l = vec3(
-                            1.0 if k == d + 3 else 0.0, 1.0 if k == d + 4 else 0.0, 1.0 if k == d + 5 else 0.0
-                        )
+                        a = vec3(1.0 if k == d else 0.0, 1.0 if k == d + 1 else 0.0, 1.0 if k == d + 2 else 0.0)
+                        l = vec3(1.0 if k == d + 3 else 0.0, 1.0 if k == d + 4 else 0.0, 1.0 if k == d + 5 else 0.0)
                     put_three(jacobian, size, d + 3, first + k, dt * change + back[i] @ (l + dt * cross(a, u)))
                     put_three(jacobian, size, dofs + d + 3, first + k, change - cross(turned, back[i] @ u))
 

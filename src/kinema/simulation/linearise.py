@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -10,12 +11,19 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
+from kinema.lang.autograd.inputs import Inputs, Names
+from kinema.lang.autograd.rollout import Run, run, workers_of
+from kinema.lang.autograd.sweeps import status_tensor
+from kinema.lang.programs.plan import checking
+from kinema.lang.runtime.memory_layout import keep_in
 from kinema.model.model import Model, expect_model
 from kinema.model.state import AXES, State
 from kinema.simulation.control import AXES as CONTROLS
-from kinema.simulation.control import Control
+from kinema.simulation.control import Control, control_tensors
+from kinema.simulation.failures import check_finite, check_outputs, refuse_exploded
 from kinema.simulation.options import RunOptions
-from kinema.simulation.simulate import DEFAULT, start_tensors, step
+from kinema.simulation.prepare import Step, features, linear_step_of, parameters_of, start_tensors, time_of
+from kinema.simulation.simulate import DEFAULT, step
 from kinema.simulation.tangent_space import inverse_rates, normalised, rates
 
 COLUMNS = ("u", "tau", "motion")
@@ -49,8 +57,9 @@ def linearise(
 ) -> Linearised:
     """The Jacobians of a step by state and controls, in tangent space: `A, B = kn.linearise(...)`.
 
-    A world is run once for each of its n outputs, side by side in the lanes of registers, and each is differentiated
-    for its own output in one reverse sweep.
+    A world is run once. The rows of its Jacobian are then pulled back through the step side by side in the lanes of
+    registers; they share all that the step computed. Only for implicit and Runge-Kutta steps, substeps and impacts at
+    their time is a world run and differentiated once for each of its n outputs.
 
     Args:
         model: The model.
@@ -71,13 +80,75 @@ def linearise(
         InputError: As `step`; or batches do not match.
     """
     expect_model(model)
-    given = {n: t.detach() for n, t in start_tensors(model, state, sum(model.kept_impulses.values())).items()}
+    control = _with_columns(model, Control.of(u).as_tensors(model))
+    acting = tuple([n for n in COLUMNS if getattr(control, n) is not None])
+    numbers = model.as_tensors(params)
+    wanted = features(control, numbers, (), integrator, substeps)
+    linear = None if checking() else linear_step_of(model, integrator, wanted, acting)
+    if linear is None:
+        return _by_copies(model, state, control, numbers, dt, substeps, integrator, options)
+    states = linear.states_of(start_tensors(model, state))
+    controls = control_tensors(model, control.with_axis(), 1)
+    arrays = parameters_of(model, linear, numbers, integrator, time_of(dt), substeps)
+    found = _pulled(model, linear, (states, arrays, controls), options)
+    if model.nv:
+        model.check_quaternions(states["q"])  # now that the run has accepted the tensor
+    return found
+
+
+def _pulled(model: Model, step: Step, groups: tuple[dict[str, Tensor], ...], options: RunOptions) -> Linearised:
+    """Both Jacobians by the program that pulls back their rows."""
+    names = tuple(groups[0]), tuple(groups[1]), tuple(groups[2])
+    inputs = step.program.inputs.get(names)
+    if inputs is None:
+        inputs = keep_in(step.program.inputs, names, lambda: _inputs(step, names))
+    values = [t.detach() if t.requires_grad else t for group in groups for t in group.values()]
+    form, _ = inputs.form(values)
+    alone = form.worlds == 1 and not len(model.matter)  # over before anybody would look
+    workers, progress = (1, False) if alone else (workers_of(options.threads), options.progress)
+    ran = run(inputs, values, workers, 1, options.memory_budget, progress, form)
+    count = len(form.states)
+    if ran.failed and options.on_failure == "raise":
+        _refuse(model, groups[0], dict(zip(form.state_names, ran.outs[:count], strict=True)), ran)
+    outputs = dict(zip(form.output_names, ran.outs[count:], strict=True))
+    why = check_outputs(model, outputs, options.on_failure)
+    A, B = outputs["jacobian_A"], outputs.get("jacobian_B")
+    if options.on_failure == "raise":
+        refuse_exploded(why, A)
+    return Linearised(A, A.new_zeros(*A.shape[:-1], 0) if B is None else B)
+
+
+def _inputs(step: Step, names: Names) -> Inputs:
+    """What is given to the program, and what is wanted of it."""
+    sizes = {n: step.program.buffers[n].length for n in ("jacobian_A", "jacobian_B") if n in step.program.buffers}
+    rows = math.isqrt(sizes["jacobian_A"])
+    return Inputs(step.program, 1, (*sizes, *step.checked), names, {n: (rows, x // rows) for n, x in sizes.items()})
+
+
+def _refuse(model: Model, before: Mapping[str, Tensor], after: Mapping[str, Tensor], ran: Run) -> None:
+    """Raise as worlds are not finite."""
+    ends = {n: torch.broadcast_tensors(before[n], after[n]) for n in AXES if n in before}
+    batch = ran.form.batch
+    check_finite(model, status_tensor(ran.status, batch), {n: torch.stack(t, len(batch)) for n, t in ends.items()})
+
+
+def _by_copies(
+    model: Model,
+    state: State,
+    control: Control,
+    numbers: Mapping[str, Tensor],
+    dt: float,
+    substeps: int,
+    integrator: str,
+    options: RunOptions,
+) -> Linearised:
+    """Both Jacobians from copies of a world, one for each row, which are differentiated for their own output."""
+    given = {n: t.detach() for n, t in start_tensors(model, state).items()}
     if model.nv:
         model.check_quaternions(given["q"])
         given["q"] = normalised(model, given["q"])
-    control = _with_columns(model, Control.of(u).as_tensors(model))
     acting = {n: t.detach() for n in COLUMNS if (t := getattr(control, n)) is not None}
-    numbers = {n: t.detach() for n, t in model.as_tensors(params).items()}
+    numbers = {n: t.detach() for n, t in numbers.items()}
     batch = _common_batch(model, State(**given), control, numbers)
     counts = {n: model.nv if n == "q" else t.shape[t.ndim - AXES[n] :].numel() for n, t in given.items()}
     size = sum(counts.values())

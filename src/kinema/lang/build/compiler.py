@@ -14,8 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kinema.errors import BuildError, CacheError
-from kinema.lang.build import cache
-from kinema.lang.build import cpu
+from kinema.lang.build import cache, cpu
 from kinema.lang.runtime import native
 
 HERE = Path(__file__).parents[1]

@@ -73,9 +73,7 @@ class _Varying:
         varying = self.values
         for node in block.nodes:
             if isinstance(node, Value):
-                promised = self.promises and (
-                    node.op == "shared" or (node.op == "uniform" and self.lanes == ELEMENTS)
-                )
+                promised = self.promises and (node.op == "shared" or (node.op == "uniform" and self.lanes == ELEMENTS))
                 if any(a in varying for a in node.args) and not promised and node.op != "everywhere":
                     self.mark(node)
             elif isinstance(node, Call):

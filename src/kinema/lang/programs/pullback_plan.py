@@ -77,7 +77,9 @@ class PullbackPlan(Plan):
                 named = dict(zip(call.kernel.forward().arrays, call.args, strict=True))
                 own = {a for a, r in named.items() if r.cotangent or r.buffer.name in more}
                 apart = analysis.varying_arrays(call.kernel.forward(), own)
-                more |= {r.buffer.name for a, r in named.items() if not r.cotangent and (a in apart or "add" in a.written)}
+                more |= {
+                    r.buffer.name for a, r in named.items() if not r.cotangent and (a in apart or "add" in a.written)
+                }
             if more == found:
                 return found
             found = more
@@ -130,7 +132,9 @@ class PullbackPlan(Plan):
         live = {(r.buffer.name, r.moment) for r in node.rows}
         for one in reversed(self._before):
             calls = list(program.calls([one]))
-            pairs = [(a, (r.buffer.name, r.moment)) for c in calls for a, r in zip(c.kernel.arrays, c.args, strict=True)]
+            pairs = [
+                (a, (r.buffer.name, r.moment)) for c in calls for a, r in zip(c.kernel.arrays, c.args, strict=True)
+            ]
             if live & {key for a, key in pairs if a.written}:
                 live |= {key for a, key in pairs if a.read}
                 yield one
@@ -139,4 +143,3 @@ class PullbackPlan(Plan):
         if LANES in layouts.values():
             return COTANGENTS, self.options.width
         return ELEMENTS, cpu.lanes(self.options.precision) if kernel.index is not None else 1
-

@@ -15,7 +15,6 @@ from kinema.lang.build import compiler
 from kinema.lang.emit.simd import AOS, DENSE, PACKET
 from kinema.lang.programs import plan
 from kinema.lang.programs.plan import ADJOINT, PRIMAL, SEED, TANGENT, Options, Plan, every_call, every_node
-from kinema.lang.programs.pullback_plan import PullbackPlan
 from kinema.lang.programs.program import (
     CONSTANT,
     CONTROL,
@@ -30,6 +29,7 @@ from kinema.lang.programs.program import (
     Loop,
     Program,
 )
+from kinema.lang.programs.pullback_plan import PullbackPlan
 from kinema.lang.runtime import native
 
 CHECKPOINT = "checkpoint"  # space of the kept states when the interval is above 1
@@ -186,7 +186,9 @@ def _seeds(compiled: PullbackPlan, buffer: Buffer) -> Memory:
                 break
             first += numbers
         memory = zeroed(compiled.packets * place.bytes)
-        made = memory.bytes.view(np.float64 if place.item == 8 else np.float32).reshape(compiled.packets, numbers, width)
+        made = memory.bytes.view(np.float64 if place.item == 8 else np.float32).reshape(
+            compiled.packets, numbers, width
+        )
         for k in range(numbers):
             made[(first + k) // width, k, (first + k) % width] = 1.0
         packed[buffer.name, place, SEED] = memory
