@@ -22,7 +22,15 @@ from kinema.simulation.control import AXES as CONTROLS
 from kinema.simulation.control import Control, control_tensors
 from kinema.simulation.failures import check_finite, check_outputs, refuse_exploded
 from kinema.simulation.options import RunOptions
-from kinema.simulation.prepare import Step, features, linear_step_of, parameters_of, start_tensors, time_of
+from kinema.simulation.prepare import (
+    Step,
+    check_substeps,
+    features,
+    linear_step_of,
+    parameters_of,
+    start_tensors,
+    time_of,
+)
 from kinema.simulation.simulate import DEFAULT, step
 from kinema.simulation.tangent_space import inverse_rates, normalised, rates
 
@@ -80,6 +88,7 @@ def linearise(
         InputError: As `step`; or batches do not match.
     """
     expect_model(model)
+    check_substeps(substeps)
     control = _with_columns(model, Control.of(u).as_tensors(model))
     acting = tuple([n for n in COLUMNS if getattr(control, n) is not None])
     numbers = model.as_tensors(params)

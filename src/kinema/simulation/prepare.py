@@ -184,6 +184,12 @@ def time_of(dt: object) -> float:
     return float(dt)
 
 
+def check_substeps(substeps: object) -> None:
+    """Raise InputError unless this is a number of substeps."""
+    if isinstance(substeps, bool) or not isinstance(substeps, int) or substeps < 1:
+        raise InputError("substeps is not usable", got=substeps, expected="a positive integer")
+
+
 def start_tensors(model: Model, state: State | None) -> dict[str, Tensor]:
     """All tensors of a state at the start, as placed where they are not given.
 

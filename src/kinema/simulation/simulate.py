@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError
 from kinema.lang.autograd.rollout import Rollout, positive, rollout
 from kinema.model.model import Model, expect_model
 from kinema.model.state import AXES, State
 from kinema.simulation.control import Control, control_tensors
 from kinema.simulation.failures import bounded, check_finite, check_outputs, trusted
 from kinema.simulation.options import RunOptions
-from kinema.simulation.prepare import Step, features, parameters_of, start_tensors, step_of, time_of
+from kinema.simulation.prepare import Step, check_substeps, features, parameters_of, start_tensors, step_of, time_of
 from kinema.simulation.trajectory import Given, Recorded, Trajectory
 
 DEFAULT = RunOptions()
@@ -174,8 +173,7 @@ def _run(
     """Run steps, with the trajectories of states that are named in `whole`."""
     dt, steps = time_of(dt), positive("steps", steps)
     given = model.as_tensors(params)
-    if isinstance(substeps, bool) or not isinstance(substeps, int) or substeps < 1:
-        raise InputError("substeps is not usable", got=substeps, expected="a positive integer")
+    check_substeps(substeps)
     step = step_of(model, integrator, features(control, given, record, integrator, substeps))
     states = step.states_of(start_tensors(model, state))
     controls = control_tensors(model, control, steps)

@@ -319,8 +319,8 @@ class Sizes:
         """Whether there is one buffer per worker instead of one per block."""
         if self._unused(buffer) or self.is_streamed(buffer):
             return True
-        if buffer.kind == PULLED or (space not in (PRIMAL, SEED) and isinstance(self.plan, PullbackPlan)):
-            return True
+        if isinstance(self.plan, PullbackPlan) and (space != PRIMAL or buffer.kind == PULLED):
+            return space != SEED  # which is constant
         return buffer.kind in (SCRATCH, ITERATE) and not (self.setting.whole and space == PRIMAL)
 
     def is_streamed(self, buffer: Buffer) -> bool:
@@ -335,7 +335,8 @@ class Sizes:
 
     def is_shared(self, buffer: Buffer, space: str) -> bool:
         """Whether all worlds have the same numbers."""
-        return buffer.kind == CONSTANT or (space == PRIMAL and buffer.name in self.setting.shared)
+        seeded = space == SEED and isinstance(self.plan, PullbackPlan)
+        return buffer.kind == CONSTANT or seeded or (space == PRIMAL and buffer.name in self.setting.shared)
 
     def blocks_of(self, buffer: Buffer, space: str) -> int:
         """Copies of a buffer: one if all worlds share it, one per worker if it is scratch, else one per block."""
@@ -483,7 +484,7 @@ class Arrangement:
         out.slot_stride = size if slots > 1 or buffer.kind != OUTPUT else 0
         if sizes.per_worker(buffer, space):
             out.worker_stride = self.of_worker
-        elif sizes.blocks_of(buffer, space) > 1 and self.regions[name, space].piece != CONSTANTS:
+        elif sizes.blocks_of(buffer, space) > 1:
             out.block_stride = slots * size
 
     def describe_transfer(self, out: native.Layout, sizes: Sizes, key: Key, slot: int | None) -> int:
