@@ -221,7 +221,7 @@ class Model(SceneArrays):
         first = tree.q_start[turning] + 3 * (tree.kind[turning] == FREE)  # behind the position of a free joint
         return [tree.joints[i] for i in turning], first[:, None] + np.arange(4)
 
-    @property
+    @cached_property
     def quaternion_places(self) -> list[int]:
         """Where quaternions begin in q."""
         return [int(first) for first in self._quaternions[1][:, 0]]
@@ -229,6 +229,8 @@ class Model(SceneArrays):
     def check_quaternions(self, q: Tensor) -> None:
         """Raise InputError where the quaternion of a joint is zero: it is no rotation, and no step would turn it."""
         names, at = self._quaternions
+        if q.ndim == 1 and all(any(q[first : first + 4].tolist()) for first in self.quaternion_places):
+            return
         if names and not (turned := q.numpy(force=True)[..., at].any(-1)).all():
             *world, joint = (int(i) for i in np.argwhere(~turned)[0])
             where = f"world {', '.join(map(str, world))}, " if world else ""

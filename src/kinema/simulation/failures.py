@@ -53,6 +53,8 @@ def caller() -> int:
 
 
 def _any_positive(numbers: Tensor) -> bool:
+    if numbers.numel() == 1:
+        return numbers.item() > 0
     return bool((numbers.detach().numpy() > 0).any())  # faster than in torch, and on one thread
 
 
@@ -160,6 +162,8 @@ def check_solved(model: Model, residual: Tensor, place: Tensor) -> str | None:
         place: A degree of freedom where that is, the same shape.
     """
     limit = SOLVED[model.dtype.itemsize] if model.contact.solver == NEWTON else SETTLED
+    if residual.numel() == 1 and residual.item() <= limit:
+        return None
     left = residual.detach().reshape(-1, residual.shape[-2]).numpy()
     if not (left > limit).any():
         return None

@@ -10,17 +10,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError
+from kinema.errors import InputError, SimulationError
 from kinema.lang.autograd.inputs import Inputs, Names
-from kinema.lang.autograd.rollout import Run, run, workers_of
-from kinema.lang.autograd.sweeps import status_tensor
+from kinema.lang.autograd.rollout import run, workers_of
 from kinema.lang.programs.plan import checking
 from kinema.lang.runtime.memory_layout import keep_in
 from kinema.model.model import Model, expect_model
 from kinema.model.state import AXES, State
 from kinema.simulation.control import AXES as CONTROLS
 from kinema.simulation.control import Control, control_tensors
-from kinema.simulation.failures import check_finite, check_outputs, refuse_exploded
+from kinema.simulation.failures import check_outputs, refuse_exploded
 from kinema.simulation.options import RunOptions
 from kinema.simulation.prepare import (
     Step,
@@ -89,37 +88,40 @@ def linearise(
     """
     expect_model(model)
     check_substeps(substeps)
-    control = _with_columns(model, Control.of(u).as_tensors(model))
-    acting = tuple([n for n in COLUMNS if getattr(control, n) is not None])
-    numbers = model.as_tensors(params)
+    control = Control.of(u)
+    acting = tuple([n for n in COLUMNS if getattr(control, n) is not None]) or _columns(model)
+    controls, numbers = control_tensors(model, control, None), model.as_tensors(params)
     wanted = features(control, numbers, (), integrator, substeps)
     linear = None if checking() else linear_step_of(model, integrator, wanted, acting)
     if linear is None:
-        return _by_copies(model, state, control, numbers, dt, substeps, integrator, options)
+        return _by_copies(model, state, control.as_tensors(model), acting, numbers, dt, substeps, integrator, options)
     states = linear.states_of(start_tensors(model, state))
-    controls = control_tensors(model, control.with_axis(), 1)
     arrays = parameters_of(model, linear, numbers, integrator, time_of(dt), substeps)
     found = _pulled(model, linear, (states, arrays, controls), options)
     if model.nv:
         model.check_quaternions(states["q"])  # now that the run has accepted the tensor
+    if found is None:  # a world is not finite: a plain step says where
+        step(model, state, control, dt=dt, substeps=substeps, params=params, integrator=integrator, options=options)
+        raise SimulationError("the Jacobian of a step is not finite", fix="a shorter dt")
     return found
 
 
-def _pulled(model: Model, step: Step, groups: tuple[dict[str, Tensor], ...], options: RunOptions) -> Linearised:
-    """Both Jacobians by the program that pulls back their rows."""
+def _pulled(model: Model, step: Step, groups: tuple[dict[str, Tensor], ...], options: RunOptions) -> Linearised | None:
+    """Both Jacobians by the program that pulls back their rows; None if that failed."""
     names = tuple(groups[0]), tuple(groups[1]), tuple(groups[2])
     inputs = step.program.inputs.get(names)
     if inputs is None:
         inputs = keep_in(step.program.inputs, names, lambda: _inputs(step, names))
-    values = [t.detach() if t.requires_grad else t for group in groups for t in group.values()]
+    values = [t for group in groups for t in group.values()]
+    if any(t.requires_grad for t in values):
+        values = list(map(Tensor.detach, values))
     form, _ = inputs.form(values)
     alone = form.worlds == 1 and not len(model.matter)  # over before anybody would look
     workers, progress = (1, False) if alone else (workers_of(options.threads), options.progress)
     ran = run(inputs, values, workers, 1, options.memory_budget, progress, form)
-    count = len(form.states)
     if ran.failed and options.on_failure == "raise":
-        _refuse(model, groups[0], dict(zip(form.state_names, ran.outs[:count], strict=True)), ran)
-    outputs = dict(zip(form.output_names, ran.outs[count:], strict=True))
+        return None
+    outputs = dict(zip(form.output_names, ran.outs, strict=True))
     why = check_outputs(model, outputs, options.on_failure)
     A, B = outputs["jacobian_A"], outputs.get("jacobian_B")
     if options.on_failure == "raise":
@@ -134,17 +136,11 @@ def _inputs(step: Step, names: Names) -> Inputs:
     return Inputs(step.program, 1, (*sizes, *step.checked), names, {n: (rows, x // rows) for n, x in sizes.items()})
 
 
-def _refuse(model: Model, before: Mapping[str, Tensor], after: Mapping[str, Tensor], ran: Run) -> None:
-    """Raise as worlds are not finite."""
-    ends = {n: torch.broadcast_tensors(before[n], after[n]) for n in AXES if n in before}
-    batch = ran.form.batch
-    check_finite(model, status_tensor(ran.status, batch), {n: torch.stack(t, len(batch)) for n, t in ends.items()})
-
-
 def _by_copies(
     model: Model,
     state: State,
     control: Control,
+    columns: tuple[str, ...],
     numbers: Mapping[str, Tensor],
     dt: float,
     substeps: int,
@@ -156,7 +152,9 @@ def _by_copies(
     if model.nv:
         model.check_quaternions(given["q"])
         given["q"] = normalised(model, given["q"])
-    acting = {n: t.detach() for n in COLUMNS if (t := getattr(control, n)) is not None}
+    zeros = {"u": len(model.actuators), "tau": model.nv}
+    control = replace(control, **{n: model.zeros(zeros[n]) for n in columns if getattr(control, n) is None})
+    acting = {n: getattr(control, n).detach() for n in columns}
     numbers = {n: t.detach() for n, t in numbers.items()}
     batch = _common_batch(model, State(**given), control, numbers)
     counts = {n: model.nv if n == "q" else t.shape[t.ndim - AXES[n] :].numel() for n, t in given.items()}
@@ -184,20 +182,16 @@ def _by_copies(
         sources = [*leaves.values(), *pushes.values()]
         found = torch.autograd.grad(outputs.diagonal(dim1=-2, dim2=-1).sum(), sources)
     by = dict(zip((*leaves, *pushes), found, strict=True))
-    columns = {n: by[n].flatten(len(batch) + 1) for n in given}
+    parts = {n: by[n].flatten(len(batch) + 1) for n in given}
     if model.nv:
-        columns["q"] = by["q"] @ rates(model, given["q"].expand(*batch, model.nq))
+        parts["q"] = by["q"] @ rates(model, given["q"].expand(*batch, model.nq))
     none = given[next(iter(given))].new_zeros(*batch, size, 0)
-    return Linearised(torch.cat(list(columns.values()), -1), torch.cat([by[n] for n in acting] or [none], -1))
+    return Linearised(torch.cat(list(parts.values()), -1), torch.cat([by[n] for n in acting] or [none], -1))
 
 
-def _with_columns(model: Model, control: Control) -> Control:
-    """With the controls that B has columns of, zero where none are given."""
-    if any(getattr(control, n) is not None for n in COLUMNS):
-        return control
-    if len(model.actuators):
-        return replace(control, u=model.zeros(len(model.actuators)))
-    return replace(control, tau=model.zeros(model.nv)) if model.nv else control
+def _columns(model: Model) -> tuple[str, ...]:
+    """The controls that B has columns of where none are given."""
+    return ("u",) if len(model.actuators) else ("tau",) if model.nv else ()
 
 
 def _common_batch(model: Model, state: State, control: Control, numbers: Mapping[str, Tensor]) -> tuple[int, ...]:

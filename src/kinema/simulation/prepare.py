@@ -22,7 +22,7 @@ from kinema.model.state import State
 from kinema.simulation.control import Control, as_tensor
 from kinema.simulation.failures import caller
 from kinema.simulation.jacobian_program import jacobian_program
-from kinema.simulation.options import StepOptions
+from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.records import RECORDS
 from kinema.simulation.rk4 import rk4_program
 from kinema.simulation.stability import StepLimit, step_limit
@@ -132,6 +132,9 @@ def features(
     control: Control, params: Mapping[str, Tensor], record: tuple[str, ...], integrator: str, substeps: int
 ) -> StepOptions:
     """What the step program must have."""
+    acting = control.wrenches or control.activation is not None or control.forces is not None
+    if integrator == EULER and substeps == 1 and not (acting or params or record):
+        return PLAIN
     return StepOptions(
         loaded=tuple(control.wrenches),
         record=record,
@@ -163,9 +166,9 @@ def parameters_of(
 
 def _arrays(model: Model, step: Step, numbers: Mapping[str, Tensor], short: float) -> dict[str, Tensor]:
     """Those of them that the program has, and its time step."""
-    arrays = {n: numbers[n] for n in step.parameters if n in numbers}
     with torch.inference_mode(False):  # it may outlive the mode
-        return arrays | {"dt": torch.from_numpy(np.array(short, NUMPY[model.dtype]))}
+        given = {**numbers, "dt": torch.from_numpy(np.array(short, NUMPY[model.dtype]))}
+    return {n: given[n] for n in step.parameters if n in given}
 
 
 def _is_bouncy(params: Mapping[str, Tensor]) -> bool:

@@ -144,8 +144,7 @@ def step(
         InputError, SimulationError: As `simulate`.
     """
     expect_model(model)
-    given = Control.of(u).as_tensors(model).with_axis()
-    step, run, _ = _run(model, state, given, 1, dt, substeps, params, (), (), integrator, options)
+    step, run, _ = _run(model, state, Control.of(u), None, dt, substeps, params, (), (), integrator, options)
     return _end(step, run)
 
 
@@ -161,7 +160,7 @@ def _run(
     model: Model,
     state: State | None,
     control: Control,
-    steps: int,
+    steps: int | None,
     dt: float,
     substeps: int,
     params: Mapping[str, Any] | None,
@@ -170,18 +169,18 @@ def _run(
     integrator: str,
     options: RunOptions,
 ) -> _Ran:
-    """Run steps, with the trajectories of states that are named in `whole`."""
-    dt, steps = time_of(dt), positive("steps", steps)
+    """Run steps, with the trajectories of states that are named in `whole`; one for None, without an axis of steps."""
+    dt, count = time_of(dt), 1 if steps is None else positive("steps", steps)
     given = model.as_tensors(params)
     check_substeps(substeps)
     step = step_of(model, integrator, features(control, given, record, integrator, substeps))
     states = step.states_of(start_tensors(model, state))
-    controls = control_tensors(model, control, steps)
+    controls = control_tensors(model, control, None if steps is None else count)
     arrays = parameters_of(model, step, given, integrator, dt, substeps)
     guarded, why = _guarded(step, options, states, arrays, controls)
     run = rollout(
         step.program,
-        steps,
+        count,
         *guarded,
         record=(*(n for n in whole if n in states), *step.checked, *(f"record_{n}" for n in record)),
         checkpoint=options.checkpoint,

@@ -97,6 +97,11 @@ class PullbackPlan(Plan):
             self._lists[which] = self._set_instead_of_zero(super().instructions(which))
         return self._lists[which]
 
+    def used(self, which: str) -> set[tuple[str, str]]:
+        """Names and spaces of the buffers that instructions use."""
+        keys = list(self.table)
+        return {keys[entry] for instruction in self.instructions(which) for entry, _ in instruction.refs}
+
     def _pullback(self, node: Pullback, out: list[Instruction]) -> None:
         """All packets of rows: seeds, then the adjoints of what they depend on."""
         assert node.loop is not None

@@ -430,8 +430,17 @@ class Arrangement:
             return buffer.kind == OUTPUT and (key[1] != PRIMAL or buffer.filled)
 
         named = (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which))
+        self.zeros_of_worker = 0  # bytes of each worker that have to be zero
+        if isinstance(compiled, PullbackPlan):  # all cotangents are zeroed packet by packet
+            for name, space in named:
+                if space == PRIMAL and buffers[name].source is None:
+                    self._arrange(sizes, buffers[name], space, RUN)
+            self.zeros_of_worker = self.pieces[WORKERS]
+            unused = set(compiled.table).difference(compiled.used("forward"))
+            self.regions |= {key: Region(WORKERS, 0) for key in unused if key not in self.regions}
         for name, space in sorted(named, key=is_last):
             self._arrange(sizes, buffers[name], space, RUN)
+        self.zeros_of_worker = self.zeros_of_worker or self.pieces[WORKERS]
         self.of_worker = self.pieces[WORKERS]  # bytes
         self.pieces[WORKERS] *= setting.threads
         self.streamed = {key for key in self.regions if sizes.is_streamed(buffers[key[0]])}
