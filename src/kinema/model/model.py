@@ -229,7 +229,7 @@ class Model(SceneArrays):
     def check_quaternions(self, q: Tensor) -> None:
         """Raise InputError where the quaternion of a joint is zero: it is no rotation, and no step would turn it."""
         names, at = self._quaternions
-        if q.ndim == 1 and all(any(q[first : first + 4].tolist()) for first in self.quaternion_places):
+        if q.ndim == 1 and self._are_turns(q.tolist()):
             return
         if names and not (turned := q.numpy(force=True)[..., at].any(-1)).all():
             *world, joint = (int(i) for i in np.argwhere(~turned)[0])
@@ -237,6 +237,10 @@ class Model(SceneArrays):
             fix = "begin with model.initial_state(); the identity is (1, 0, 0, 0)"
             where += f"joint {names[joint]!r}"
             raise InputError("the quaternion in q is zero", where=where, expected="(w, x, y, z) of any length", fix=fix)
+
+    def _are_turns(self, q: list[float]) -> bool:
+        """Whether no quaternion is zero."""
+        return all([any(q[first : first + 4]) for first in self.quaternion_places])
 
     def _locate(self, path: str) -> tuple[str, Any]:
         """Array and index of a path."""

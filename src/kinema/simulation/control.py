@@ -156,7 +156,9 @@ def control_tensors(model: Model, control: Control, steps: int | None) -> dict[s
             return tensor.unsqueeze(-1 - len(shape))
         return tensor.expand(steps, *shape) if tensor.ndim == len(shape) else tensor
 
-    found = {n: t.expand(steps or 1, -1) for n, t in _acting(model).zeros.items() if getattr(control, n) is None}
+    found = {n: t for n, t in _acting(model).zeros.items() if getattr(control, n) is None}
+    if steps is not None:
+        found = {n: t.expand(steps, -1) for n, t in found.items()}
     for name, shape in _shapes(model, control).items():
         found[name] = over_steps(name, getattr(control, name), shape)
     if "activation" in found:

@@ -113,7 +113,7 @@ def _pulled(model: Model, step: Step, groups: tuple[dict[str, Tensor], ...], opt
     if inputs is None:
         inputs = keep_in(step.program.inputs, names, lambda: _inputs(step, names))
     values = [t for group in groups for t in group.values()]
-    if any(t.requires_grad for t in values):
+    if [t for t in values if t.requires_grad]:
         values = list(map(Tensor.detach, values))
     form, _ = inputs.form(values)
     alone = form.worlds == 1 and not len(model.matter)  # over before anybody would look

@@ -74,6 +74,9 @@ class Plan {
 
   Plan(const kn_program& program, const kn_instruction* list, int32_t count, const Worth& worth) {
     ops.reserve(count);
+    int64_t refs = 0;
+    for (int32_t i = 0; i < count; ++i) refs += list[i].n_refs;
+    lengths.reserve(size_t(refs));
     double times = 1;  // how often the loops around the instruction run it
     for (int32_t i = 0; i < count; ++i) {
       const kn_instruction& in = list[i];
