@@ -153,7 +153,7 @@ def _by_copies(
         model.check_quaternions(given["q"])
         given["q"] = normalised(model, given["q"])
     zeros = {"u": len(model.actuators), "tau": model.nv}
-    control = replace(control, **{n: model.zeros(zeros[n]) for n in columns if getattr(control, n) is None})
+    control = replace(control, **{n: model.zeros(zeros[n]) for n in columns if getattr(control, n) is None})  # type: ignore[arg-type]
     acting = {n: getattr(control, n).detach() for n in columns}
     numbers = {n: t.detach() for n, t in numbers.items()}
     batch = _common_batch(model, State(**given), control, numbers)
