@@ -15,6 +15,7 @@ from rich.text import Text
 
 from benchmarks.kernels import report as kernels_report
 
+from . import jacobians
 from . import robots as others
 from .batch import BatchRow
 
@@ -31,10 +32,13 @@ TARGETS: dict[str, tuple[str, float]] = {
     "robots_forward_vs_mujoco_min": (">=", 1.2),
     "robots_forward_vs_mujoco_median": (">=", 2.0),
     "robots_backward_vs_mujoco_fd_median": (">=", 40.0),
+    "jacobian_vs_mujoco_fd_1": (">=", 5.0),
+    "jacobian_vs_mujoco_fd_256": (">=", 15.0),
 }
 """What each ratio should be. `step_time_spread` is the largest time of a further step over the least, forward, from 50
 to 500 and from 500 to 5,000 steps; `call_us` is what a call costs beside its steps. Batches compare on all cores; a
-quick run has none of 4,096. Those of `robots` are over the robots of others, with Kinema's default contact."""
+quick run has none of 4,096. Those of `robots` are over the robots of others, with Kinema's default contact; those of `jacobian` over three robots,
+one state at a time and 256, see `jacobians.py`."""
 
 NOTES = (
     "forward_us, backward_us: least time per step, one thread; a backward replays what it needs from stored states.",
@@ -56,6 +60,8 @@ NOTES = (
     " Newton; the file's time step, the robot meets the floor alone unless said otherwise (MuJoCo has self-collision by"
     " default), friction 0.8 for all, springs about a stand pose where a file has none. MuJoCo's gradient is"
     " mjd_transitionFD by forward differences, less what the loop around it costs.",
+    "Jacobians: A and B of a step, kinema.linearise beside mjd_transitionFD (forward differences, less the loop around"
+    " it), one thread each, at states of each engine's rollout; alone: one state per call from Python.",
 )
 
 
@@ -92,6 +98,7 @@ def ratios(
     memory: Sequence[MemoryRow],
     batches: Sequence[BatchRow],
     robots: Sequence[others.Row] = (),
+    linear: Sequence[jacobians.Row] = (),
 ) -> dict[str, float | None]:
     """Kinema against the others, one robot, least times per step; None where a side is missing.
 
@@ -122,7 +129,7 @@ def ratios(
         if (row.engine, row.mode, row.robots) == ("MuJoCo", "Newton", 10):
             ours = next(r for r in rows if (r.engine, r.robots, r.steps) == ("Kinema", 10, row.steps))
             found["ten_robots_forward_vs_mujoco"] = row.forward_us / ours.forward_us
-    return found | others.ratios(robots)
+    return found | others.ratios(robots) | jacobians.ratios(linear)
 
 
 def build(
@@ -136,9 +143,10 @@ def build(
     agreement: dict[str, dict[str, float]],
     skipped: dict[str, str],
     on_machine: dict[str, Any],
+    linear: Sequence[jacobians.Row] = (),
 ) -> dict[str, Any]:
     """The whole report as one object."""
-    measured = ratios(rows, memory, batches, robots)
+    measured = ratios(rows, memory, batches, robots, linear)
     return _plain(
         {
             "benchmark": "articulated",
@@ -151,6 +159,7 @@ def build(
             "checkpoints": checkpoints,
             "chains": list(chains),
             "robots": [asdict(row) for row in robots],
+            "jacobians": [asdict(row) for row in linear],
             "skipped": skipped,
             "ratios": measured,
             "targets": {name: _target(name, measured[name]) for name in TARGETS},
@@ -184,6 +193,7 @@ def tables(report: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]
         ("Fits of the time (eq. 17; replayed once) and the memory (eq. 18)", found["fits"]),
         ("Chains of links, no contact", report["chains"]),
         ("Robots of others on the floor, float64, one thread", report["robots"]),
+        ("Jacobians of a step, float64, one thread", report["jacobians"]),
         ("Ratios (a_vs_b: time of b / time of a)", lines),
         ("Notes", words),
     ]

@@ -19,7 +19,19 @@ import torch
 import kinema as kn
 from benchmarks.kernels import timing
 
-from . import ArticulatedPeer, batch, chains, checkpoints, differences, memory, peer_kinema, report, scene, twins
+from . import (
+    ArticulatedPeer,
+    batch,
+    chains,
+    checkpoints,
+    differences,
+    jacobians,
+    memory,
+    peer_kinema,
+    report,
+    scene,
+    twins,
+)
 from . import robots as others
 
 START = time.perf_counter()
@@ -66,6 +78,7 @@ class Plan:
         checkpoints: What to vary in the ablation of the checkpoint interval.
         links: Lengths of chains.
         robots: Robots of others.
+        jacobians: Of a step of robots.
     """
 
     steps: tuple[int, ...]
@@ -81,6 +94,7 @@ class Plan:
     checkpoints: checkpoints.Plan
     links: tuple[int, ...]
     robots: others.Plan
+    jacobians: jacobians.Plan
 
 
 FULL = Plan(
@@ -97,6 +111,7 @@ FULL = Plan(
     checkpoints=checkpoints.Plan(robots=(1, 2, 3, 5, 7, 10), intervals=(1, 2, 3, 4, 5), steps=500, repetitions=12),
     links=(10, 30, 100, 300, 1_000),
     robots=others.FULL,
+    jacobians=jacobians.FULL,
 )
 QUICK = Plan(
     steps=(50,),
@@ -112,6 +127,7 @@ QUICK = Plan(
     checkpoints=checkpoints.Plan(robots=(1,), intervals=(1, 5), steps=100, repetitions=2),
     links=(10, 30),
     robots=others.QUICK,
+    jacobians=jacobians.QUICK,
 )
 
 
@@ -158,7 +174,8 @@ def measure(quick: bool = False, out: Path = Path("out/articulated")) -> dict[st
         if reason := twins.missing():
             skipped["robots"] = reason
         found = [] if reason else others.measure(plan.robots, say=_say)
-        return report.build(rows, peaks, batches, varied, grown, found, chosen, agreement, skipped, machine)
+        linear = [] if reason else jacobians.measure(plan.jacobians, say=_say)
+        return report.build(rows, peaks, batches, varied, grown, found, chosen, agreement, skipped, machine, linear)
 
 
 def choose_sweeps(peers: list[ArticulatedPeer], steps: int) -> tuple[int, dict[str, object]]:

@@ -277,7 +277,7 @@ class Model(SceneArrays):
         first = tree.q_start[turning] + 3 * (tree.kind[turning] == FREE)  # behind the position of a free joint
         return [tree.joints[i] for i in turning], first[:, None] + np.arange(4)
 
-    @property
+    @cached_property
     def quaternion_places(self) -> list[int]:
         """Where quaternions begin in q."""
         return [int(first) for first in self._quaternions[1][:, 0]]
@@ -285,12 +285,18 @@ class Model(SceneArrays):
     def check_quaternions(self, q: Tensor) -> None:
         """Raise InputError where the quaternion of a joint is zero: it is no rotation, and no step would turn it."""
         names, at = self._quaternions
+        if q.ndim == 1 and self._are_turns(q.tolist()):
+            return
         if names and not (turned := q.numpy(force=True)[..., at].any(-1)).all():
             *world, joint = (int(i) for i in np.argwhere(~turned)[0])
             where = f"world {', '.join(map(str, world))}, " if world else ""
             fix = "begin with model.initial_state(); the identity is (1, 0, 0, 0)"
             where += f"joint {names[joint]!r}"
             raise InputError("the quaternion in q is zero", where=where, expected="(w, x, y, z) of any length", fix=fix)
+
+    def _are_turns(self, q: list[float]) -> bool:
+        """Whether no quaternion is zero."""
+        return all([any(q[first : first + 4]) for first in self.quaternion_places])
 
     def _locate(self, path: str) -> tuple[str, Any]:
         """Array and index of a path."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -80,20 +81,39 @@ class Control:
         return Control(**given, wrenches={n: w.unsqueeze(-2) for n, w in self.wrenches.items()})
 
 
+class _Acting(NamedTuple):
+    """What acts on a model: shapes in one step of one world, and zeros of one step for what programs always have."""
+
+    shapes: dict[str, tuple[int, ...]]
+    zeros: dict[str, Tensor]
+
+
+_ACTING: WeakKeyDictionary[Model, _Acting] = WeakKeyDictionary()
+
+
+def _acting(model: Model) -> _Acting:
+    found = _ACTING.get(model)
+    if found is None:
+        shapes: dict[str, tuple[int, ...]] = {
+            "tau": (model.nv,),
+            "u": (len(model.actuators),),
+            "motion": (model.prescribed_velocities,),
+            "forces": (len(model.matter), 3),
+            "activation": (model.matter.elements,),
+        }
+        with torch.inference_mode(False):  # they outlive the mode
+            zeros = {n: model.zeros(1, *shapes[n]) for n in ("tau", "u", "motion") if 0 not in shapes[n]}
+        found = _ACTING[model] = _Acting(shapes, zeros)
+    return found
+
+
 def _shapes(model: Model, control: Control) -> dict[str, tuple[int, ...]]:
     """Shapes of what is given, in one step of one world; wrenches apart.
 
     Raises:
         InputError: The model has nothing that it could act on.
     """
-    shapes: dict[str, tuple[int, ...]] = {
-        "u": (len(model.actuators),),
-        "tau": (model.nv,),
-        "motion": (model.prescribed_velocities,),
-        "forces": (len(model.matter), 3),
-        "activation": (model.matter.elements,),
-    }
-    given = {n: shape for n, shape in shapes.items() if getattr(control, n) is not None}
+    given = {n: shape for n, shape in _acting(model).shapes.items() if getattr(control, n) is not None}
     for name, shape in given.items():
         if 0 in shape:
             raise InputError(LACKS[name][0], got=name, fix=LACKS[name][1])
@@ -118,25 +138,29 @@ def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Te
     return given
 
 
-def control_tensors(model: Model, control: Control, steps: int) -> dict[str, Tensor]:
-    """Controls of a step program by name, with an axis of steps.
+def control_tensors(model: Model, control: Control, steps: int | None) -> dict[str, Tensor]:
+    """Controls of a step program by name, with an axis of steps; for None, they are those of one step, without it.
 
     Raises:
         InputError: Something is of the wrong type or shape, or the model has nothing that it could act on.
     """
 
-    def over_steps(name: str, given: Any, *shape: int) -> Tensor:
+    def over_steps(name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
         tensor = as_tensor(model, name, given, shape)
+        if steps is None:
+            return tensor.unsqueeze(-1 - len(shape))
         return tensor.expand(steps, *shape) if tensor.ndim == len(shape) else tensor
 
-    found = {n: over_steps(n, getattr(control, n), *shape) for n, shape in _shapes(model, control).items()}
-    counts = {"tau": model.nv, "u": len(model.actuators), "motion": model.prescribed_velocities}
-    found |= {n: model.zeros(steps, count) for n, count in counts.items() if count and n not in found}
+    found = {n: t for n, t in _acting(model).zeros.items() if getattr(control, n) is None}
+    if steps is not None:
+        found = {n: t.expand(steps, -1) for n, t in found.items()}
+    for name, shape in _shapes(model, control).items():
+        found[name] = over_steps(name, getattr(control, name), shape)
     if "activation" in found:
         found |= model.matter.of_elements("activation", found.pop("activation"))
     if "forces" in found:
         found["particle_push"] = found.pop("forces")
-    wrenches = [over_steps(f"the wrench on {n!r}", wrench, 6) for n, wrench in control.wrenches.items()]
+    wrenches = [over_steps(f"the wrench on {n!r}", wrench, (6,)) for n, wrench in control.wrenches.items()]
     if wrenches:
         found["wrench"] = torch.stack(torch.broadcast_tensors(*wrenches), -2)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -43,7 +44,17 @@ class _Trusted(torch.autograd.Function):
         return gradient
 
 
+def caller() -> int:
+    """How far up the stack of a function that warns the code of the user is, for `stacklevel`."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "kinema":
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def _any_positive(numbers: Tensor) -> bool:
+    if numbers.numel() == 1:
+        return numbers.item() > 0
     return bool((numbers.detach().numpy() > 0).any())  # faster than in torch, and on one thread
 
 
@@ -101,6 +112,21 @@ def _worst(model: Model, states: Mapping[str, np.ndarray], step: int) -> str:
     return f"{name}, whose speed was {speed:.3g} before"
 
 
+def check_outputs(model: Model, outputs: Mapping[str, Tensor], on_failure: str) -> str | None:
+    """Raise or warn if a run whose states are finite went wrong; returns what to say of gradients.
+
+    Args:
+        model: The model.
+        outputs: Those that are looked at, see `prepare.CHECKED`, as far as there are such.
+        on_failure: Of `RunOptions`.
+    """
+    check_room(model, outputs.get("missed"))
+    check_pairs(model, outputs.get("missed_pairs"))
+    if on_failure == "raise":
+        check_particles(outputs.get("unsolved_particles"))
+    return check_solved(model, outputs["residual"], outputs["unsolved_at"]) if "residual" in outputs else None
+
+
 def check_room(model: Model, missed: Tensor | None) -> None:
     """Raise if there were more contacts than there was room for."""
     if missed is None or not _any_positive(missed):
@@ -136,6 +162,8 @@ def check_solved(model: Model, residual: Tensor, place: Tensor) -> str | None:
         place: A degree of freedom where that is, the same shape.
     """
     limit = SOLVED[model.dtype.itemsize] if model.contact.solver == NEWTON else SETTLED
+    if residual.numel() == 1 and residual.item() <= limit:
+        return None
     left = residual.detach().reshape(-1, residual.shape[-2]).numpy()
     if not (left > limit).any():
         return None
@@ -151,7 +179,7 @@ def check_solved(model: Model, residual: Tensor, place: Tensor) -> str | None:
     fix = "a larger Contact(cfm=...), or a shorter dt"
     if model.contact.solver == PGS:
         fix = f"Contact(solver={NEWTON!r}), more iterations, or a relaxation below 1 where contacts slide"
-    warnings.warn(f"{found}. Motion and gradients are off. Fix: {fix}", UnsolvedWarning, stacklevel=4)
+    warnings.warn(f"{found}. Motion and gradients are off. Fix: {fix}", UnsolvedWarning, stacklevel=caller())
     return f"{found}. Fix: {fix}"
 
 
@@ -165,15 +193,21 @@ class _Bounded(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        why = ctx.why[0]
-        if why is not None and not float(gradient.abs().max()) < EXPLODED:
-            what = f"a gradient of {float(gradient.abs().max()):.2g} has no meaning: {why}"
-            raise SimulationError(what, fix="as said; or on_failure='status', which gives the gradient as it is")
+        refuse_exploded(ctx.why[0], gradient)
         return None, gradient
+
+
+def refuse_exploded(why: str | None, gradient: Tensor) -> None:
+    """Raise if a gradient grew beyond all measure, and `why` says why that may be."""
+    if why is not None and not float(gradient.abs().max()) < EXPLODED:
+        what = f"a gradient of {float(gradient.abs().max()):.2g} has no meaning: {why}"
+        raise SimulationError(what, fix="as said; or on_failure='status', which gives the gradient as it is")
 
 
 def bounded(inputs: dict[str, Tensor], why: list[str | None]) -> dict[str, Tensor]:
     """Inputs of a run whose gradients raise SimulationError if they explode and `why`, known after it, says why."""
+    if not any(t.requires_grad for t in inputs.values()):
+        return inputs
     return {n: _Bounded.apply(why, t) if t.requires_grad else t for n, t in inputs.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -9,13 +10,27 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError
+from kinema.errors import InputError, SimulationError
+from kinema.lang.autograd.inputs import Inputs, Names
+from kinema.lang.autograd.rollout import run, workers_of
+from kinema.lang.programs.plan import checking
+from kinema.lang.runtime.memory_layout import keep_in
 from kinema.model.model import Model, expect_model
 from kinema.model.state import AXES, State
 from kinema.simulation.control import AXES as CONTROLS
-from kinema.simulation.control import Control
+from kinema.simulation.control import Control, control_tensors
+from kinema.simulation.failures import check_outputs, refuse_exploded
 from kinema.simulation.options import RunOptions
-from kinema.simulation.simulate import DEFAULT, start_tensors, step
+from kinema.simulation.prepare import (
+    Step,
+    check_substeps,
+    features,
+    linear_step_of,
+    parameters_of,
+    start_tensors,
+    time_of,
+)
+from kinema.simulation.simulate import DEFAULT, step
 from kinema.simulation.tangent_space import inverse_rates, normalised, rates
 
 COLUMNS = ("u", "tau", "motion")
@@ -49,8 +64,9 @@ def linearise(
 ) -> Linearised:
     """The Jacobians of a step by state and controls, in tangent space: `A, B = kn.linearise(...)`.
 
-    A world is run once for each of its n outputs, side by side in the lanes of registers, and each is differentiated
-    for its own output in one reverse sweep.
+    A world is run once. The rows of its Jacobian are then pulled back through the step side by side in the lanes of
+    registers; they share all that the step computed. Only for implicit and Runge-Kutta steps, substeps and impacts at
+    their time is a world run and differentiated once for each of its n outputs.
 
     Args:
         model: The model.
@@ -71,13 +87,75 @@ def linearise(
         InputError: As `step`; or batches do not match.
     """
     expect_model(model)
-    given = {n: t.detach() for n, t in start_tensors(model, state, sum(model.kept_impulses.values())).items()}
+    check_substeps(substeps)
+    control = Control.of(u)
+    acting = tuple([n for n in COLUMNS if getattr(control, n) is not None]) or _columns(model)
+    controls, numbers = control_tensors(model, control, None), model.as_tensors(params)
+    wanted = features(control, numbers, (), integrator, substeps)
+    linear = None if checking() else linear_step_of(model, integrator, wanted, acting)
+    if linear is None:
+        return _by_copies(model, state, control.as_tensors(model), acting, numbers, dt, substeps, integrator, options)
+    states = linear.states_of(start_tensors(model, state))
+    arrays = parameters_of(model, linear, numbers, integrator, time_of(dt), substeps)
+    found = _pulled(model, linear, (states, arrays, controls), options)
+    if model.nv:
+        model.check_quaternions(states["q"])  # now that the run has accepted the tensor
+    if found is None:  # a world is not finite: a plain step says where
+        step(model, state, control, dt=dt, substeps=substeps, params=params, integrator=integrator, options=options)
+        raise SimulationError("the Jacobian of a step is not finite", fix="a shorter dt")
+    return found
+
+
+def _pulled(model: Model, step: Step, groups: tuple[dict[str, Tensor], ...], options: RunOptions) -> Linearised | None:
+    """Both Jacobians by the program that pulls back their rows; None if that failed."""
+    names = tuple(groups[0]), tuple(groups[1]), tuple(groups[2])
+    inputs = step.program.inputs.get(names)
+    if inputs is None:
+        inputs = keep_in(step.program.inputs, names, lambda: _inputs(step, names))
+    values = [t for group in groups for t in group.values()]
+    if [t for t in values if t.requires_grad]:
+        values = list(map(Tensor.detach, values))
+    form, _ = inputs.form(values)
+    alone = form.worlds == 1 and not len(model.matter)  # over before anybody would look
+    workers, progress = (1, False) if alone else (workers_of(options.threads), options.progress)
+    ran = run(inputs, values, workers, 1, options.memory_budget, progress, form)
+    if ran.failed and options.on_failure == "raise":
+        return None
+    outputs = dict(zip(form.output_names, ran.outs, strict=True))
+    why = check_outputs(model, outputs, options.on_failure)
+    A, B = outputs["jacobian_A"], outputs.get("jacobian_B")
+    if options.on_failure == "raise":
+        refuse_exploded(why, A)
+    return Linearised(A, A.new_zeros(*A.shape[:-1], 0) if B is None else B)
+
+
+def _inputs(step: Step, names: Names) -> Inputs:
+    """What is given to the program, and what is wanted of it."""
+    sizes = {n: step.program.buffers[n].length for n in ("jacobian_A", "jacobian_B") if n in step.program.buffers}
+    rows = math.isqrt(sizes["jacobian_A"])
+    return Inputs(step.program, 1, (*sizes, *step.checked), names, {n: (rows, x // rows) for n, x in sizes.items()})
+
+
+def _by_copies(
+    model: Model,
+    state: State,
+    control: Control,
+    columns: tuple[str, ...],
+    numbers: Mapping[str, Tensor],
+    dt: float,
+    substeps: int,
+    integrator: str,
+    options: RunOptions,
+) -> Linearised:
+    """Both Jacobians from copies of a world, one for each row, which are differentiated for their own output."""
+    given = {n: t.detach() for n, t in start_tensors(model, state).items()}
     if model.nv:
         model.check_quaternions(given["q"])
         given["q"] = normalised(model, given["q"])
-    control = _with_columns(model, Control.of(u).as_tensors(model))
-    acting = {n: t.detach() for n in COLUMNS if (t := getattr(control, n)) is not None}
-    numbers = {n: t.detach() for n, t in model.as_tensors(params).items()}
+    zeros = {"u": len(model.actuators), "tau": model.nv}
+    control = replace(control, **{n: model.zeros(zeros[n]) for n in columns if getattr(control, n) is None})  # type: ignore[arg-type]
+    acting = {n: getattr(control, n).detach() for n in columns}
+    numbers = {n: t.detach() for n, t in numbers.items()}
     batch = _common_batch(model, State(**given), control, numbers)
     counts = {n: model.nv if n == "q" else t.shape[t.ndim - AXES[n] :].numel() for n, t in given.items()}
     size = sum(counts.values())
@@ -104,20 +182,16 @@ def linearise(
         sources = [*leaves.values(), *pushes.values()]
         found = torch.autograd.grad(outputs.diagonal(dim1=-2, dim2=-1).sum(), sources)
     by = dict(zip((*leaves, *pushes), found, strict=True))
-    columns = {n: by[n].flatten(len(batch) + 1) for n in given}
+    parts = {n: by[n].flatten(len(batch) + 1) for n in given}
     if model.nv:
-        columns["q"] = by["q"] @ rates(model, given["q"].expand(*batch, model.nq))
+        parts["q"] = by["q"] @ rates(model, given["q"].expand(*batch, model.nq))
     none = given[next(iter(given))].new_zeros(*batch, size, 0)
-    return Linearised(torch.cat(list(columns.values()), -1), torch.cat([by[n] for n in acting] or [none], -1))
+    return Linearised(torch.cat(list(parts.values()), -1), torch.cat([by[n] for n in acting] or [none], -1))
 
 
-def _with_columns(model: Model, control: Control) -> Control:
-    """With the controls that B has columns of, zero where none are given."""
-    if any(getattr(control, n) is not None for n in COLUMNS):
-        return control
-    if len(model.actuators):
-        return replace(control, u=model.zeros(len(model.actuators)))
-    return replace(control, tau=model.zeros(model.nv)) if model.nv else control
+def _columns(model: Model) -> tuple[str, ...]:
+    """The controls that B has columns of where none are given."""
+    return ("u",) if len(model.actuators) else ("tau",) if model.nv else ()
 
 
 def _common_batch(model: Model, state: State, control: Control, numbers: Mapping[str, Tensor]) -> tuple[int, ...]:

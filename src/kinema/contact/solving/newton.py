@@ -408,7 +408,8 @@ def newton_impulses_adjoint(
     dofs, wide = len(z), supports.widest
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     mine, takes = local(Float, blocks), local(Int, blocks)
-    spread, felt_z, dv = local(Float, 3 * dofs), local(Float, dofs), local(Float, dofs)
+    spread, felt_z = local(Float, 3 * dofs), local(Float, dofs)
+    dv, felt_dv = local(Float, dofs), local(Float, dofs)
     for d in range(dofs):
         felt_z[d] = z_adj[d]
     for i in range(rows.singles):
@@ -504,7 +505,7 @@ def newton_impulses_adjoint(
     # Single rows without an impulse are at their lower bound, or at the upper one where both are zero.
     if bounded > 0:
         velocities_from(branches, L, root, z, dv)
-        velocities_from(branches, L, root, felt_z, spread)
+        velocities_from(branches, L, root, felt_z, felt_dv)
     for i in range(bounded):
         if not everywhere(mine[i] == 1.0):
             here, at = shared(rows.support[i]), i * wide
@@ -512,7 +513,7 @@ def newton_impulses_adjoint(
             for t in range(supports.count[here]):
                 d = supports.dofs[to + t]
                 speed = speed + J[at + t] * dv[d]
-                felt = felt + J[at + t] * spread[d]
+                felt = felt + J[at + t] * felt_dv[d]
             if mine[i] == 0.0:
                 if speed >= 0.0:
                     lower_adj[i] += felt

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.lang.build import compiler, cpu
-from kinema.lang.ir.analysis import ELEMENTS, WORLDS
+from kinema.lang.ir.analysis import COTANGENTS, ELEMENTS, WORLDS
 from kinema.lang.programs.plan import Options, Plan, checking
 from kinema.lang.programs.program import CONTROL, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Program
 from kinema.lang.runtime.memory_layout import keep_in, plan_for
@@ -236,6 +236,8 @@ class Form:
 
     def _lanes(self, program: Program, width: int) -> str:
         """Worlds share registers when there are many small ones; otherwise elements do. Bits are the same."""
+        if program.pulls is not None:
+            return COTANGENTS
         if not self.worlds >= width > 1:
             return ELEMENTS
         buffers = [b for b in program.buffers.values() if b.kind in (STATE, SCRATCH, PARAMETER)]

@@ -34,6 +34,8 @@ class Rollout:
         trajectory: States at times 0 ... steps for the names asked for, shape (*batch, steps + 1, ...).
         outputs: Recorded outputs, shape (*batch, steps, ...).
         status: Per world -1, or the first step whose end state is not finite, shape batch, int64.
+        failed: Whether there is such a world.
+        steps: Number of steps.
         interval: The checkpoint interval that was used.
         bytes: Memory of the rollout that was predicted before it ran [bytes].
     """
@@ -42,6 +44,8 @@ class Rollout:
     trajectory: dict[str, Tensor]
     outputs: dict[str, Tensor]
     status: Tensor
+    failed: bool
+    steps: int
     interval: int
     bytes: int
 
@@ -104,6 +108,8 @@ def rollout(
         dict(zip(form.recorded, outs[states:end], strict=True)),
         dict(zip(form.output_names, outs[end:], strict=True)),
         status_tensor(ran.status, form.batch),
+        ran.failed,
+        steps,
         ran.interval,
         ran.bytes,
     )

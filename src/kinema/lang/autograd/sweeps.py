@@ -306,11 +306,12 @@ class Forward:
         self._reverses: dict[Any, Reverse] = {}
 
     def _describe_outputs(self, compiled: Plan) -> list[Array | View]:
-        """Final states, trajectories and outputs."""
+        """Final states, trajectories and outputs; outputs alone of programs with a Jacobian."""
         form, batch, steps = self.form, self.form.batch, self.form.steps
         last = steps if self.setting.interval == 1 else steps % 2
+        states = form.states if form.program.pulls is None else []
         outs: list[Array | View] = [
-            Array(Move((b.name, PRIMAL), last), (*batch, *b.shape), form.numbers) for b in form.states
+            Array(Move((b.name, PRIMAL), last), (*batch, *b.shape), form.numbers) for b in states
         ]
         for i, name in enumerate(form.recorded):
             outs.append(self._describe_trajectory(compiled, i, form.program.buffers[name]))

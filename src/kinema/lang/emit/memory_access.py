@@ -142,13 +142,15 @@ class Memory(Writer):
         return f"load_int<I>({at})" if integer else f"load<F>({at})"
 
     def load_local(self, node: Load, text: str) -> None:
-        base, n = self.array_names[node.array], len(node.array.kinds)
+        base, n, lanes = self.array_names[node.array], len(node.array.kinds), self.lanes_of(node.array)
         for c, r in enumerate(node.results):
-            at = f"{base} + (int64_t({text}) * {n} + {c}) * W"
+            at = f"{base} + (int64_t({text}) * {n} + {c}) * {lanes}"
             if self.vector(node.index):
-                lane = f"{text} * splat<I>(U({n} * W)) + iota<I>()"
-                got = f"gather_local<{'F' if r.kind == 'f' else 'I'}>({base} + {c} * W, {lane})"
+                lane = f"{text} * splat<I>(U({n} * {lanes})){' + iota<I>()' if lanes == 'W' else ''}"
+                got = f"gather_local<{'F' if r.kind == 'f' else 'I'}>({base} + {c} * {lanes}, {lane})"
                 got = f"({got} != splat<I>(0))" if r.kind == "b" else got
+            elif lanes == "1":
+                got = f"{'0 != ' if r.kind == 'b' else ''}*({at})"
             elif r.kind == "b":
                 got = f"peek_mask<M>({at})"
             else:
@@ -158,6 +160,9 @@ class Memory(Writer):
     def store_local(self, node: Store, text: str) -> None:
         base, n = self.array_names[node.array], len(node.array.kinds)
         for c, v in enumerate(node.values):
+            if self.lanes_of(node.array) == "1":
+                self.put(f"{base}[int64_t({text}) * {n} + {c}] {'+' if node.mode == 'add' else ''}= {self.ref(v)};")
+                continue
             value = self.ref(v, self.w > 1)
             at = f"{base} + (int64_t({text}) * {n} + {c}) * W"
             mask = self.mask or "splat_mask<M>(true)"
@@ -186,7 +191,7 @@ class Memory(Writer):
             size = f"hmax({size})"
         if self.check:
             self.put(f"const int64_t {name}_length = int64_t({size});")
-        self.put(f"const int64_t {name}_size = int64_t({size}) * {n} * W;")
+        self.put(f"const int64_t {name}_size = int64_t({size}) * {n} * {self.lanes_of(node.array)};")
         self.put(f"{number}* const {name} = arena_take<{number}>(call->arena, {name}_size > 0 ? {name}_size : 1);")
         self.put(f"__builtin_memset({name}, 0, sizeof({number}) * ({name}_size > 0 ? {name}_size : 0));")
 

@@ -13,7 +13,7 @@ from kinema.errors import KernelError
 from kinema.lang.emit.gather_ahead import Ahead
 from kinema.lang.emit.text import AOS, DENSE, LANES, PACKET, Site, identifier
 from kinema.lang.ir import analysis, ssa
-from kinema.lang.ir.analysis import ELEMENTS, WORLDS
+from kinema.lang.ir.analysis import COTANGENTS, ELEMENTS, WORLDS
 from kinema.lang.ir.ssa import ArrayRef, Block, Call, For, Function, If, KernelIR, Load, Local, Store, Value
 
 
@@ -45,7 +45,7 @@ def emit(
         symbol: Name of the C function.
         layouts: Memory layout per array argument: 'aos', 'dense' (without padding, for what is only set), 'packet' or
             'lanes'.
-        lanes: Whether lanes are elements or worlds.
+        lanes: What lanes are, see `analysis`.
         width: Number of lanes.
         precision: Bytes of a Float, 4 or 8.
         check: Emit index, order and finiteness checks.
@@ -175,9 +175,10 @@ class _Emitter(Ahead):
         return own and node.results[0] not in self.by_packet
 
     def world_body(self) -> list[str]:
-        """Lanes are worlds (or there is one world and no element): a plain loop over elements, if any."""
-        self.put("const M alive = mask_first<M>(call->active); (void)alive;")
-        self.put("const bool full = call->active >= W; (void)full;")
+        """Lanes are worlds or cotangents (or one world and no element): a plain loop over elements, if any."""
+        active = "W" if self.lanes == COTANGENTS else "call->active"
+        self.put(f"const M alive = mask_first<M>({active}); (void)alive;")
+        self.put(f"const bool full = {active} >= W; (void)full;")
         if self.k.index is None:
             self.put("const int64_t e0 = 0; (void)e0;")
             if analysis.has_locals(self.k.body):
@@ -396,4 +397,4 @@ class _Emitter(Ahead):
             self.names[out] = name
 
 
-__all__ = ["AOS", "DENSE", "ELEMENTS", "LANES", "PACKET", "WORLDS", "Emitted", "Site", "emit"]
+__all__ = ["AOS", "COTANGENTS", "DENSE", "ELEMENTS", "LANES", "PACKET", "WORLDS", "Emitted", "Site", "emit"]

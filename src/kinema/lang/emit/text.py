@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kinema.lang.ir import analysis, ssa
-from kinema.lang.ir.analysis import ELEMENTS
+from kinema.lang.ir.analysis import COTANGENTS, ELEMENTS
 from kinema.lang.ir.ssa import ArrayRef, Function, KernelIR, Load, Store, Value
 
 AOS, DENSE, PACKET, LANES = "aos", "dense", "packet", "lanes"
@@ -82,6 +82,7 @@ class Writer:
         per_lane = {a for a in kernel.arrays if layouts[a] == LANES}
         self.varying = analysis.varying_values(kernel, lanes, per_lane)
         self.by_packet = analysis.varying_values(kernel, lanes, per_lane, promises=False)
+        self.apart = analysis.varying_arrays(kernel, per_lane) if lanes == COTANGENTS else None
         self.uses = analysis.accesses(kernel, self.varying)
         self.by_element = lanes == ELEMENTS and kernel.index is not None
         self.sums = analysis.reductions(self.uses) if kernel.index is not None else set()
@@ -131,6 +132,10 @@ class Writer:
 
     def vector(self, v: Value) -> bool:
         return self.w > 1 and v in self.varying
+
+    def lanes_of(self, array: ArrayRef) -> str:
+        """How many numbers a local array has for each of an element: one per lane, or one for all of them."""
+        return "W" if self.apart is None or array in self.apart else "1"
 
     def type_of(self, kind: str, vector: bool) -> str:
         return {"f": "FT", "i": "IU", "b": "Mb"}[kind][0 if vector else 1].replace("b", "bool")

@@ -1,7 +1,7 @@
 """Facts about a kernel that the emitter and the scheduler need: which values differ between lanes, how arrays are used.
 
-Lanes are either elements of the kernel's domain, or worlds. A value is *uniform* if it is the same in all lanes,
-otherwise *varying*; inferred to a fixed point, since control flow carries it too.
+Lanes are elements of the kernel's domain, worlds, or cotangents of one world (rows of a Jacobian). A value is *uniform*
+if it is the same in all lanes, otherwise *varying*; inferred to a fixed point, since control flow carries it too.
 """
 
 from __future__ import annotations
@@ -14,64 +14,100 @@ import numpy as np
 from kinema.lang.ir import ssa
 from kinema.lang.ir.ssa import ArrayRef, Block, Call, For, If, KernelIR, Load, Local, Store, Value
 
-ELEMENTS, WORLDS = "elements", "worlds"
+ELEMENTS, WORLDS, COTANGENTS = "elements", "worlds", "cotangents"
 
 
 def varying_values(
-    kernel: KernelIR, lanes: str, per_lane: set[ArrayRef], promises: bool = True, varying_params: tuple[Value, ...] = ()
+    kernel: KernelIR,
+    lanes: str,
+    per_lane: set[ArrayRef],
+    promises: bool = True,
+    varying_params: tuple[Value, ...] = (),
 ) -> set[Value]:
     """The values that differ between lanes.
 
     Args:
         kernel: The kernel.
-        lanes: Whether lanes are elements or worlds.
-        per_lane: Arrays with a copy per world (lanes are worlds).
+        lanes: What lanes are.
+        per_lane: Arrays with a copy per lane (lanes are worlds or cotangents).
         promises: Believe `uniform(...)`; without, the result is what depends on the element in any way.
         varying_params: Parameters of a kept function, which differ between lanes.
     """
-    varying: set[Value] = set(varying_params)
-    if lanes == ELEMENTS and kernel.index is not None:
-        varying.add(kernel.index)
-    changed = True
+    return _Varying(kernel, lanes, per_lane, promises, varying_params).values
 
-    def mark(*values: Value) -> None:
-        nonlocal changed
+
+def varying_arrays(kernel: KernelIR, per_lane: set[ArrayRef]) -> set[ArrayRef]:
+    """Where lanes are cotangents: the arrays that need a copy per lane, local ones too, given those that have one."""
+    return _Varying(kernel, COTANGENTS, per_lane, True, ()).arrays
+
+
+class _Varying:
+    """What differs between lanes, found by passes over a kernel until nothing changes.
+
+    Attributes:
+        values: Values that do.
+        arrays: Arrays that do; local ones only where lanes are cotangents, they always do otherwise.
+    """
+
+    def __init__(
+        self, kernel: KernelIR, lanes: str, per_lane: set[ArrayRef], promises: bool, params: tuple[Value, ...]
+    ) -> None:
+        self.lanes, self.promises = lanes, promises
+        self.values: set[Value] = set(params)
+        self.arrays = set(per_lane)
+        if lanes == ELEMENTS and kernel.index is not None:
+            self.values.add(kernel.index)
+        self.changed = True
+        while self.changed:
+            self.changed = False
+            self.visit(kernel.body, False)
+
+    def mark(self, *values: Value) -> None:
         for v in values:
-            if v not in varying and v.op != "const":
-                varying.add(v)
-                changed = True
+            if v not in self.values and v.op != "const":
+                self.values.add(v)
+                self.changed = True
 
-    def visit(block: Block) -> None:
+    def visit(self, block: Block, diverged: bool) -> None:
+        """One pass; `diverged` if some lanes may not come here."""
+        varying = self.values
         for node in block.nodes:
             if isinstance(node, Value):
-                promised = promises and (node.op == "shared" or (node.op == "uniform" and lanes == ELEMENTS))
+                promised = self.promises and (node.op == "shared" or (node.op == "uniform" and self.lanes == ELEMENTS))
                 if any(a in varying for a in node.args) and not promised and node.op != "everywhere":
-                    mark(node)
+                    self.mark(node)
             elif isinstance(node, Call):
-                mark(*node.results)  # kept functions are emitted for lanes
+                self.mark(*node.results)  # kept functions are emitted for lanes
             elif isinstance(node, Load):
-                if node.index in varying or node.array.role == "local" or node.array in per_lane:
-                    mark(*node.results)
+                always = node.array.role == "local" and self.lanes != COTANGENTS
+                if always or node.index in varying or node.array in self.arrays:
+                    self.mark(*node.results)
+            elif isinstance(node, (Store, Local)) and self.lanes == COTANGENTS:
+                given = [node.size] if isinstance(node, Local) else [node.index, *node.values]
+                apart = isinstance(node, Store) and diverged
+                if node.array not in self.arrays and (apart or any(v in varying for v in given)):
+                    self.arrays.add(node.array)
+                    self.changed = True
             elif isinstance(node, If):
-                visit(node.then)
-                visit(node.orelse)
+                apart = diverged or node.cond in varying
+                self.visit(node.then, apart)
+                self.visit(node.orelse, apart)
                 for out, a, b in node.results:
                     if node.cond in varying or a in varying or b in varying:
-                        mark(out)
+                        self.mark(out)
             elif isinstance(node, For):
-                if node.start in varying or node.stop in varying:
-                    mark(node.var)
-                alive = node.carried[node.alive] if node.alive is not None else None
-                diverges = node.var in varying or (alive is not None and alive[2] in varying)
-                for phi, init, following, out in node.carried:
-                    if diverges or init in varying or following in varying:
-                        mark(phi, out)
-                visit(node.body)
+                self.visit_loop(node, diverged)
 
-    while changed:
-        changed = False
-        visit(kernel.body)
-    return varying
+    def visit_loop(self, node: For, diverged: bool) -> None:
+        varying = self.values
+        if node.start in varying or node.stop in varying:
+            self.mark(node.var)
+        alive = node.carried[node.alive] if node.alive is not None else None
+        diverges = node.var in varying or (alive is not None and alive[2] in varying)
+        for phi, init, following, out in node.carried:
+            if diverges or init in varying or following in varying:
+                self.mark(phi, out)
+        self.visit(node.body, diverged or diverges)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,9 @@ class Plan {
 
   Plan(const kn_program& program, const kn_instruction* list, int32_t count, const Worth& worth) {
     ops.reserve(count);
+    int64_t refs = 0;
+    for (int32_t i = 0; i < count; ++i) refs += list[i].n_refs;
+    lengths.reserve(size_t(refs));
     double times = 1;  // how often the loops around the instruction run it
     for (int32_t i = 0; i < count; ++i) {
       const kn_instruction& in = list[i];
@@ -258,30 +261,29 @@ class Plan {
 
 class Frame {
  public:
-  // Makes room; the only part that may throw.
+  // Makes room for another plan; the only part that may throw.
   void reserve(const Plan& plan) {
+    first_ = nullptr;
+    by_block_.clear();
+    by_block_.reserve(plan.lengths.size());
     arguments_.resize(plan.lengths.size());
     calls_.resize(plan.ops.size());
     moving_.resize(plan.moving);
   }
 
-  // Addresses for one block and one worker's scratch; `call` knows the rest of a call.
+  // Addresses for one block and one worker's scratch; `call` knows the rest of a call. What blocks share is found once.
   void bind(const kn_program& program, const Plan& plan, int64_t block, int64_t worker, kn_call call) {
-    int32_t moving = 0;
-    first_ = plan.ops.data();
+    if (first_ != plan.ops.data()) find(program, plan, worker);
+    for (const ByBlock& ref : by_block_) {
+      char* address = ref.base + block * ref.stride;
+      arguments_[ref.argument] = address;
+      if (ref.moving >= 0) moving_[ref.moving].base = address;
+    }
     for (const Op& op : plan.ops) {
       call.array = arguments_.data() + op.first_ref;
       call.length = op.lengths;
       call.end = op.source->count;
       calls_[&op - first_] = call;
-      for (int32_t r = 0; r < op.source->n_refs; ++r) {
-        const kn_ref& ref = op.source->refs[r];
-        const kn_buffer& buffer = program.buffers[ref.buffer];
-        char* address = buffer.base + block * buffer.block_stride + worker * buffer.worker_stride;
-        arguments_[op.first_ref + r] = address;
-        if (Plan::is_moving(buffer, ref))
-          moving_[moving++] = {address, buffer.slot_stride, op.first_ref + r, ref.slot};
-      }
     }
   }
 
@@ -309,8 +311,32 @@ class Frame {
     int64_t stride;
     int32_t argument, slot;
   };
+  struct ByBlock {  // an argument whose address depends on the block
+    char* base;
+    int64_t stride;
+    int32_t argument, moving;  // its place in moving_, or -1
+  };
+
+  // Addresses of all arguments at block 0, and which of them depend on the block.
+  void find(const kn_program& program, const Plan& plan, int64_t worker) {
+    int32_t moving = 0;
+    first_ = plan.ops.data();
+    for (const Op& op : plan.ops)
+      for (int32_t r = 0; r < op.source->n_refs; ++r) {
+        const kn_ref& ref = op.source->refs[r];
+        const kn_buffer& buffer = program.buffers[ref.buffer];
+        char* address = buffer.base + worker * buffer.worker_stride;
+        const int32_t argument = op.first_ref + r;
+        const bool moves = Plan::is_moving(buffer, ref);
+        arguments_[argument] = address;
+        if (buffer.block_stride != 0) by_block_.push_back({address, buffer.block_stride, argument, moves ? moving : -1});
+        if (moves) moving_[moving++] = {address, buffer.slot_stride, argument, ref.slot};
+      }
+  }
+
   std::vector<void*> arguments_;
   std::vector<Moving> moving_;
+  std::vector<ByBlock> by_block_;
   std::vector<kn_call> calls_;
   const Op* first_ = nullptr;
 };

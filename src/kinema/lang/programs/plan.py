@@ -31,6 +31,7 @@ from kinema.lang.programs.program import (
     KernelCall,
     Loop,
     Program,
+    Pullback,
     Ref,
 )
 from kinema.lang.programs.schedule import Schedule, chunk_schedule, sums_by_chunk
@@ -127,6 +128,10 @@ class Plan:
             return Place(DENSE, elements, n, 1, item)
         return Place(AOS, elements, types.padded_size(buffer.element), 1, item)
 
+    def place(self, name: str, space: str) -> Place:
+        """Where a buffer, its cotangents or its tangents lie."""
+        return self.places[name]
+
     def _uses(self) -> dict[str, tuple[set[str], set[str]]]:
         """For every buffer how it is indexed, and what is done to it, see `analysis.Access`."""
         uses: dict[str, tuple[set[str], set[str]]] = {name: (set(), set()) for name in self.program.buffers}
@@ -195,13 +200,15 @@ class Plan:
         for node in nodes:
             if needed is not None and not _writes(node) & needed:
                 continue
-            if isinstance(node, KernelCall):
+            if isinstance(node, Pullback):
+                self._pullback(node, out)
+            elif isinstance(node, KernelCall):
                 if self._is_idle(node):
                     continue
                 self._zero_sums(node, out, started, tangent)
                 out.append(self._tangent_call(node) if tangent else self._call(node))
             elif isinstance(node, Custom):
-                derived = tangent or needed is not None
+                derived = tangent or needed is not None or self.program.pulls is not None
                 again = node.again if ended else []
                 part = again or (node.replay if derived and node.replay else node.forward)
                 self._forward(part, out, tangent, started, needed)
@@ -211,6 +218,9 @@ class Plan:
                 self._loop(
                     node, out, refs, False, lambda body, n=node: self._forward(n.body, body, tangent, started, needed)
                 )
+
+    def _pullback(self, node: Pullback, out: list[Instruction]) -> None:
+        raise AssertionError("a program with a Jacobian has a plan of its own")
 
     def _zero_first_iterates(self, loop: Loop, out: list[Instruction], started: set[Any], tangent: bool) -> None:
         """Iterates that nothing was stored into before their loop start at zero."""
@@ -418,11 +428,13 @@ class Plan:
     def _instruction(self, call: KernelCall, kernel: KernelIR, form: str, refs: list[tuple[int, int]]) -> Instruction:
         by_name = {a.name: r for a, r in zip(call.kernel.arrays, call.args, strict=True)}
         buffers = [by_name[a.origin.name if a.origin else a.name].buffer for a in kernel.arrays]
-        layouts = {a: self.places[b.name].layout for a, b in zip(kernel.arrays, buffers, strict=True)}
+        keys = list(self.table)
+        places = [self.place(*keys[entry]) for entry, _ in refs]
+        layouts = {a: place.layout for a, place in zip(kernel.arrays, places, strict=True)}
         emitted = self._emit(call, kernel, form, layouts)
         numbers = {a: b.length * a.padded for a, b in zip(kernel.arrays, buffers, strict=True)}
         sums = sums_by_chunk(kernel, numbers, call.count)
-        partial = [self.places[b.name].bytes if a in sums else 0 for a, b in zip(kernel.arrays, buffers, strict=True)]
+        partial = [place.bytes if a in sums else 0 for a, place in zip(kernel.arrays, places, strict=True)]
         tables = {
             a: _native_table(b)
             for a, b in zip(kernel.arrays, buffers, strict=True)
@@ -484,20 +496,20 @@ class Plan:
         o = self.options
         if isinstance(call.kernel, CppKernel):
             return call.kernel.emitted(o.precision)
-        width = o.width if o.lanes == WORLDS or kernel.index is not None else 1
-        whole = o.lanes == ELEMENTS and 1 < width < native.PACKET and not o.check
+        lanes, width = self._lanes_of(kernel, layouts)
+        whole = lanes == ELEMENTS and 1 < width < native.PACKET and not o.check
         if whole and analysis.waits_for_results(kernel):
             width *= 2
         wide = whole and width * o.precision == cpu.WIDEST and analysis.shares_its_elements(kernel)
         # The text is the same for every program; a checked one numbers its sites, program by program.
         known = (self._emitted if o.check else _EMITTED).setdefault(kernel, {})
-        key = (call.kernel.name, form, tuple(layouts.values()), o.lanes, width, o.precision, wide)
+        key = (call.kernel.name, form, tuple(layouts.values()), lanes, width, o.precision, wide)
         if key not in known:
             known[key] = simd.emit(
                 kernel,
                 f"kn_{call.kernel.name}_{form}",
                 layouts=layouts,
-                lanes=o.lanes,
+                lanes=lanes,
                 width=width,
                 precision=o.precision,
                 check=o.check,
@@ -506,6 +518,11 @@ class Plan:
             )
             self.sites += known[key].sites
         return known[key]
+
+    def _lanes_of(self, kernel: KernelIR, layouts: dict[ArrayRef, str]) -> tuple[str, int]:
+        """What lanes are in a kernel, and how many there are."""
+        o = self.options
+        return o.lanes, o.width if o.lanes == WORLDS or kernel.index is not None else 1
 
     # -- native code --------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from kinema.lang.kernels.kernel import Kernel
 from kinema.lang.language import types
 from kinema.lang.runtime.native import MAX_LOOPS
 
-STATE, PARAMETER, CONSTANT, CONTROL, SCRATCH, OUTPUT, ITERATE = (
+STATE, PARAMETER, CONSTANT, CONTROL, SCRATCH, OUTPUT, ITERATE, PULLED = (
     "state",
     "parameter",
     "constant",
@@ -40,6 +40,7 @@ STATE, PARAMETER, CONSTANT, CONTROL, SCRATCH, OUTPUT, ITERATE = (
     "scratch",
     "output",
     "iterate",
+    "pulled",
 )
 
 
@@ -49,12 +50,13 @@ class Buffer:
 
     Attributes:
         name: Its name, unique in the program.
-        kind: 'state', 'parameter', 'constant', 'control', 'scratch', 'output' or 'iterate'.
+        kind: 'state', 'parameter', 'constant', 'control', 'scratch', 'output', 'iterate' or 'pulled' (see `pullback`).
         element: Type of an element.
         count: Number of elements; None for a single value.
         values: Contents of a constant, shape (count, numbers).
         order: Where native element i comes from in the user's order, or None: kernels see reordered elements.
         loop: The loop of an iterate.
+        source: What a pulled buffer is the derivative by.
         filled: Whether it need not begin as zeros: kernels read no element of scratch before they wrote it in the same
             step, and write every element of an output.
     """
@@ -67,6 +69,7 @@ class Buffer:
     order: np.ndarray | None = None
     loop: Loop | None = None
     filled: bool = False
+    source: Buffer | None = None
 
     @property
     def length(self) -> int:
@@ -177,6 +180,23 @@ class Custom:
     adjoint: list[Any] = field(default_factory=list)
     replay: list[Any] = field(default_factory=list)
     again: list[Any] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Pullback(Custom):
+    """The Jacobian of some results of all nodes before it, see `Program.pullback`.
+
+    Attributes:
+        rows: What is differentiated.
+        pulled: By name of an input the buffer of the derivatives by it.
+        width: Rows that share registers.
+        loop: Over packets of so many rows.
+    """
+
+    rows: list[Ref] = field(default_factory=list)
+    pulled: dict[str, Buffer] = field(default_factory=dict)
+    width: int = 1
+    loop: Loop | None = None
 
 
 class Builder(ABC):
@@ -476,6 +496,45 @@ class Program(Builder):
     def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
         """A result per step, kept when it is named in `record=`; differentiable. `filled` as in `Buffer`."""
         return self._add(Buffer(name, OUTPUT, element, count, filled=filled))
+
+    def pullback(self, rows: list[Ref], wrt: list[Ref], width: int) -> list[Ref]:
+        """Append the Jacobian of results of the nodes so far: a program with it is run for one step, without gradients.
+
+        The rows of the Jacobian, of all numbers of `rows` one after the other, are cotangents that are pulled back
+        through the step `width` at a time, in lanes of registers; what the step computed is shared by all of them.
+
+        Args:
+            rows: States at the end of the step, or scratch.
+            wrt: States at its start, controls and parameters.
+            width: Lanes.
+
+        Returns:
+            For each of `wrt` a buffer of Float that later kernels may read: the derivative of row r by number k of its
+            buffer is at ((r // width) * numbers + k) * width + r % width.
+        """
+        if self.pulls is not None or self._loops or self._open[-1] is not self.nodes:
+            raise ProgramError("a Jacobian is that of a whole step without loops, and there is one", got=self.name)
+        count = sum(r.buffer.length * len(r.buffer.kinds) for r in rows)
+        loop = self._loop(-(-count // width), None)
+        node = Pullback(rows=list(rows), width=width, loop=loop)
+        made = []
+        for ref in wrt:
+            buffer = ref.buffer
+            numbers = loop.times * buffer.length * len(buffer.kinds) * width
+            made.append(self._add(Buffer(f"pulled_{ref.name}", PULLED, types.Float, numbers, source=buffer)))
+            node.pulled[ref.name] = made[-1].buffer
+        self.nodes.append(node)
+        return made
+
+    @property
+    def loops(self) -> bool:
+        """Whether it has any, beside that over the rows of its Jacobian."""
+        return len(self._loops) > (self.pulls is not None)
+
+    @property
+    def pulls(self) -> Pullback | None:
+        """Its Jacobian, if it has one."""
+        return next((node for node in self.nodes if isinstance(node, Pullback)), None)
 
     @cached_property
     def lanes_are_elements(self) -> bool:

@@ -15,7 +15,7 @@ from kinema.lang.build import compiler
 from kinema.lang.programs.plan import ADJOINT, PRIMAL, SEED, Plan
 from kinema.lang.programs.program import CONTROL, OUTPUT, Buffer
 from kinema.lang.runtime import native
-from kinema.lang.runtime.memory_layout import CONSTANTS, RUN, Key, Setting, Sizes, arrangement_for
+from kinema.lang.runtime.memory_layout import CONSTANTS, RUN, WORKERS, Key, Setting, Sizes, arrangement_for
 
 _Where = ctypes.c_int64 * 4  # world, slot, element and number
 
@@ -98,6 +98,8 @@ class Prepared:
         sizes[CONSTANTS] = 0
         zeros = [given.get(i, size) for i, size in enumerate(sizes)]
         zeros[RUN] = self._end_of_unset()
+        if setting.threads == 1:
+            zeros[WORKERS] = known.zeros_of_worker
         p = self.native = native.Prepared()
         p.program, p.piece_of = known.program, known.piece_of
         pieces = [-1 if i in given else size for i, size in enumerate(sizes)]

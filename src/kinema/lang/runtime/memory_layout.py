@@ -21,6 +21,7 @@ from kinema.lang.programs.program import (
     ITERATE,
     OUTPUT,
     PARAMETER,
+    PULLED,
     SCRATCH,
     STATE,
     Buffer,
@@ -28,6 +29,7 @@ from kinema.lang.programs.program import (
     Loop,
     Program,
 )
+from kinema.lang.programs.pullback_plan import PullbackPlan
 from kinema.lang.runtime import native
 
 CHECKPOINT = "checkpoint"  # space of the kept states when the interval is above 1
@@ -110,7 +112,8 @@ def plan_for(program: Program, options: Options) -> Plan:
         with _lock:
             found = program.plans.get(options)
             if found is None:
-                found = program.plans[options] = Plan(program, options)
+                kind = Plan if program.pulls is None else PullbackPlan
+                found = program.plans[options] = kind(program, options)
     return found
 
 
@@ -169,6 +172,27 @@ def _constant(compiled: Plan, buffer: Buffer) -> Memory:
         compiler.runtime().kn_pack(made)
         packed[buffer.name, place] = memory
     return packed[buffer.name, place]
+
+
+def _seeds(compiled: PullbackPlan, buffer: Buffer) -> Memory:
+    """Cotangents of the rows of a Jacobian for one of the buffers it has rows of: parts of the identity; made once."""
+    place = compiled.place(buffer.name, SEED)
+    packed = _CONSTANTS.setdefault(compiled.program, {})
+    if (buffer.name, place, SEED) not in packed:
+        first, width = 0, place.lanes
+        for ref in compiled.pulls.rows:
+            numbers = ref.buffer.length * len(ref.buffer.kinds)
+            if ref.buffer is buffer:
+                break
+            first += numbers
+        memory = zeroed(compiled.packets * place.bytes)
+        made = memory.bytes.view(np.float64 if place.item == 8 else np.float32).reshape(
+            compiled.packets, numbers, width
+        )
+        for k in range(numbers):
+            made[(first + k) // width, k, (first + k) % width] = 1.0
+        packed[buffer.name, place, SEED] = memory
+    return packed[buffer.name, place, SEED]
 
 
 def _order(compiled: Plan, buffer: Buffer) -> Memory:
@@ -247,7 +271,7 @@ def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:
 
 def direct_outputs(compiled: Plan, outputs: Sequence[str], steps: int) -> tuple[str, ...]:
     """Outputs that lie in memory as users have them, of one step whose reverse sweep does not compute them anew."""
-    if not can_be_whole(compiled.program, steps):
+    if compiled.program.pulls is None and not can_be_whole(compiled.program, steps):
         return ()
     return tuple([name for name in outputs if compiled.places[name].layout == DENSE])
 
@@ -274,6 +298,8 @@ class Sizes:
     def slots(self, buffer: Buffer, space: str) -> int:
         """Number of slots of a buffer in a space."""
         steps = self.setting.steps
+        if space != PRIMAL and isinstance(self.plan, PullbackPlan):
+            return self.plan.slots(buffer.name, space)
         if buffer.kind == STATE:
             if space == PRIMAL:
                 return self.ring
@@ -293,6 +319,8 @@ class Sizes:
         """Whether there is one buffer per worker instead of one per block."""
         if self._unused(buffer) or self.is_streamed(buffer):
             return True
+        if isinstance(self.plan, PullbackPlan) and (space != PRIMAL or buffer.kind == PULLED):
+            return space != SEED  # which is constant
         return buffer.kind in (SCRATCH, ITERATE) and not (self.setting.whole and space == PRIMAL)
 
     def is_streamed(self, buffer: Buffer) -> bool:
@@ -307,7 +335,8 @@ class Sizes:
 
     def is_shared(self, buffer: Buffer, space: str) -> bool:
         """Whether all worlds have the same numbers."""
-        return buffer.kind == CONSTANT or (space == PRIMAL and buffer.name in self.setting.shared)
+        seeded = space == SEED and isinstance(self.plan, PullbackPlan)
+        return buffer.kind == CONSTANT or seeded or (space == PRIMAL and buffer.name in self.setting.shared)
 
     def blocks_of(self, buffer: Buffer, space: str) -> int:
         """Copies of a buffer: one if all worlds share it, one per worker if it is scratch, else one per block."""
@@ -317,11 +346,11 @@ class Sizes:
 
     def bytes_of(self, buffer: Buffer, space: str) -> int:
         """Bytes of a buffer in a space."""
-        return self.blocks_of(buffer, space) * self.slots(buffer, space) * self.plan.places[buffer.name].bytes
+        return self.blocks_of(buffer, space) * self.slots(buffer, space) * self.plan.place(buffer.name, space).bytes
 
     def predicted(self, buffer: Buffer, space: str) -> int:
         """The same, with the user's array where a buffer is streamed."""
-        streamed = self.slots(buffer, space) * self.plan.places[buffer.name].bytes if self.is_streamed(buffer) else 0
+        streamed = self.is_streamed(buffer) * self.slots(buffer, space) * self.plan.place(buffer.name, space).bytes
         return self.bytes_of(buffer, space) + self.blocks * streamed
 
 
@@ -380,7 +409,8 @@ class Arrangement:
         self.pieces = [0] * (KEPT + 1 + len(setting.apart))  # bytes of each, direct ones left out
         for i, name in enumerate(setting.direct):
             self.regions[name, PRIMAL] = Region(len(self.pieces) + i, 0)
-            self.regions[name, ADJOINT] = Region(len(self.pieces) + len(setting.direct) + i, 0)
+            if not isinstance(compiled, PullbackPlan):
+                self.regions[name, ADJOINT] = Region(len(self.pieces) + len(setting.direct) + i, 0)
         # What is kept comes first and in the order of the program: forward and reverse sweep agree on its places.
         for buffer in buffers.values():
             if buffer.kind == STATE and not sizes.is_streamed(buffer):
@@ -400,8 +430,17 @@ class Arrangement:
             return buffer.kind == OUTPUT and (key[1] != PRIMAL or buffer.filled)
 
         named = (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which))
+        self.zeros_of_worker = 0  # bytes of each worker that have to be zero
+        if isinstance(compiled, PullbackPlan):  # all cotangents are zeroed packet by packet
+            for name, space in named:
+                if space == PRIMAL and buffers[name].source is None:
+                    self._arrange(sizes, buffers[name], space, RUN)
+            self.zeros_of_worker = self.pieces[WORKERS]
+            unused = set(compiled.table).difference(compiled.used("forward"))
+            self.regions |= {key: Region(WORKERS, 0) for key in unused if key not in self.regions}
         for name, space in sorted(named, key=is_last):
             self._arrange(sizes, buffers[name], space, RUN)
+        self.zeros_of_worker = self.zeros_of_worker or self.pieces[WORKERS]
         self.of_worker = self.pieces[WORKERS]  # bytes
         self.pieces[WORKERS] *= setting.threads
         self.streamed = {key for key in self.regions if sizes.is_streamed(buffers[key[0]])}
@@ -414,6 +453,13 @@ class Arrangement:
             return
         if buffer.kind == CONSTANT and space == PRIMAL:
             self.regions[key] = Region(CONSTANTS, _constant(sizes.plan, buffer).address)
+            return
+        if space == SEED and isinstance(sizes.plan, PullbackPlan):
+            self.regions[key] = Region(CONSTANTS, _seeds(sizes.plan, buffer).address)
+            return
+        if buffer.source is not None:  # pulled: the same memory as that of the cotangents
+            self._arrange(sizes, buffer.source, ADJOINT, piece)
+            self.regions[key] = self.regions[buffer.source.name, ADJOINT]
             return
         own = sizes.per_worker(buffer, space)
         piece = WORKERS if own else piece
@@ -441,7 +487,7 @@ class Arrangement:
 
     def _fill(self, out: native.Buffer, sizes: Sizes, name: str, space: str) -> None:
         """Offset and strides of one entry of the table."""
-        buffer, size = sizes.plan.program.buffers[name], sizes.plan.places[name].bytes
+        buffer, size = sizes.plan.program.buffers[name], sizes.plan.place(name, space).bytes
         slots = sizes.slots(buffer, space)
         out.base, out.length, out.bytes = self.regions[name, space].offset, buffer.length, size
         out.slot_stride = size if slots > 1 or buffer.kind != OUTPUT else 0

@@ -1,0 +1,190 @@
+"""The Jacobian of a step in tangent space, from the derivatives of its velocities.
+
+A tangent of coordinates q is a velocity over one second in the axes at q. `joints.advance_coordinates` gives q' and v'
+as functions of q and the velocities v at the end of the step in the axes at its start; with derivatives of v known,
+those of q' and v' follow joint by joint. Of a joint that turns by R = exp(dt w), in the axes after it:
+
+    angular tangent   R^T a + dt J w*                   J: right Jacobian of the exponential at dt w
+    linear tangent    R^T (l + dt (a x u + u*))         a, l: tangents of q; w*, u*: changes of w and u
+    linear velocity   R^T u* - (dt J w*) x (R^T u)
+
+Derivatives are given packet by packet, as `Program.pullback` leaves them.
+"""
+
+from __future__ import annotations
+
+from kinema.kinematics.tree import Tree
+from kinema.lang import Array, Float, Int, cross, dot, func, kernel, mat33, sin, sqrt, static, transpose, vec3
+from kinema.math import Quat, quat_exp
+from kinema.math.quaternion import cos_sinc
+from kinema.model.tree import FREE, PRISMATIC
+
+
+@func
+def cubic_rest(s: Float):
+    """(x - sin x) / x^3 for x = sqrt(s): below 1/4 a power series, as the closed form loses digits there."""
+    if s < 0.25:
+        c = 1.0 / 39916800.0 - s * (1.0 / 6227020800.0 - s * (1.0 / 1307674368000.0))
+        return 1.0 / 6.0 - s * (1.0 / 120.0 - s * (1.0 / 5040.0 - s * (1.0 / 362880.0 - s * c)))
+    x = sqrt(s)
+    return (x - sin(x)) / (s * x)
+
+
+@func
+def right_jacobian(r: vec3):
+    """J with exp(r + dr) = exp(r) exp(J dr) to first order: 1 - (1 - cos x) / x^2 [r] + (x - sin x) / x^3 [r]^2."""
+    s = dot(r, r)
+    _, d = cos_sinc(0.25 * s)
+    f, g = 0.5 * d * d, cubic_rest(s)
+    diagonal = 1.0 - g * s
+    xy, xz, yz = g * r.x * r.y, g * r.x * r.z, g * r.y * r.z
+    return mat33(
+        diagonal + g * r.x * r.x,
+        xy + f * r.z,
+        xz - f * r.y,
+        xy - f * r.z,
+        diagonal + g * r.y * r.y,
+        yz + f * r.x,
+        xz + f * r.y,
+        yz - f * r.x,
+        diagonal + g * r.z * r.z,
+    )
+
+
+@kernel
+def turns_of_step(tree: Tree, v: Array[Float], dt: Float, back: Array[mat33], right: Array[mat33]):
+    """Of every joint that turns freely: R^T of its turn in the step, and dt times the right Jacobian."""
+    for i in range(len(tree.parent)):
+        if tree.kind[i] > PRISMATIC:
+            d = tree.v_start[i]
+            turn = dt * vec3(v[d], v[d + 1], v[d + 2])
+            back[i] = transpose(quat_exp(turn).matrix())
+            right[i] = dt * right_jacobian(turn)
+
+
+@kernel
+def tangent_columns(
+    tree: Tree, q: Array[Float], width: Int, coordinates: Int, pulled: Array[Float], tangent: Array[Float]
+):
+    """Derivatives by tangents from those by coordinates: of quaternions of any length, which steps normalise."""
+    dofs = len(tangent) // (len(pulled) // coordinates)
+    for packet in range(len(pulled) // (coordinates * width)):
+        for i in range(len(tree.parent)):
+            at, d = tree.q_start[i], tree.v_start[i]
+            place, to = (packet * coordinates + at) * width, (packet * dofs + d) * width
+            if tree.kind[i] <= PRISMATIC:
+                for l in range(width):
+                    tangent[to + l] = pulled[place + l]
+            else:
+                turning, linear = at, 0
+                if tree.kind[i] == FREE:
+                    turning, linear = at + 3, 3 * width
+                w, v = q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])
+                for l in range(width):
+                    c = place + linear + l
+                    by = vec3(pulled[c + width], pulled[c + 2 * width], pulled[c + 3 * width])
+                    # The transpose of q (0, a) / 2: of Quat.mul_vec.
+                    a = 0.5 * (w * by - pulled[c] * v + cross(by, v))
+                    for k in static(3):
+                        tangent[to + k * width + l] = a[k]
+                if tree.kind[i] == FREE:
+                    unit = Quat(w, v).normalized()
+                    for l in range(width):
+                        c = place + l
+                        a = unit.rotate_inverse(vec3(pulled[c], pulled[c + width], pulled[c + 2 * width]))
+                        for k in static(3):
+                            tangent[to + (3 + k) * width + l] = a[k]
+
+
+@func
+def pulled_at(pulled, width, columns, row, column):
+    """The derivative of a row by a column."""
+    return pulled[(row // width * columns + column) * width + row % width]
+
+
+@func
+def three_pulled(pulled, width, columns, row, column):
+    """The same of three rows."""
+    return vec3(
+        pulled_at(pulled, width, columns, row, column),
+        pulled_at(pulled, width, columns, row + 1, column),
+        pulled_at(pulled, width, columns, row + 2, column),
+    )
+
+
+@func
+def put_three(jacobian, size, row, column, numbers):
+    """Set three rows of a column."""
+    jacobian[row * size + column] = numbers.x
+    jacobian[(row + 1) * size + column] = numbers.y
+    jacobian[(row + 2) * size + column] = numbers.z
+
+
+@kernel
+def motion_rows(
+    tree: Tree,
+    v: Array[Float],
+    dt: Float,
+    back: Array[mat33],
+    right: Array[mat33],
+    own: Int,
+    width: Int,
+    columns: Int,
+    first: Int,
+    size: Int,
+    pulled: Array[Float],
+    jacobian: Array[Float],
+):
+    """Rows of q' and v' in some columns of the Jacobian.
+
+    own: 1 for the columns of tangents of q.
+    columns: How many they are; `first` is the first of them among the `size` columns of the Jacobian.
+    pulled: Derivatives of v by them.
+    """
+    dofs = len(v)
+    for i in range(len(tree.parent)):
+        d = tree.v_start[i]
+        if tree.kind[i] <= PRISMATIC:
+            for k in range(columns):
+                change = pulled_at(pulled, width, columns, d, k)
+                jacobian[(dofs + d) * size + first + k] = change
+                jacobian[d * size + first + k] = dt * change
+            if own > 0:
+                jacobian[d * size + first + d] = 1.0 + dt * pulled_at(pulled, width, columns, d, d)
+        else:
+            for k in range(columns):
+                w = three_pulled(pulled, width, columns, d, k)
+                turned = right[i] @ w
+                angle = turned
+                for j in static(3):
+                    if own > 0 and k == d + j:
+                        angle = turned + vec3(back[i][0, j], back[i][1, j], back[i][2, j])
+                put_three(jacobian, size, d, first + k, angle)
+                put_three(jacobian, size, dofs + d, first + k, w)
+                if tree.kind[i] == FREE:
+                    u = vec3(v[d + 3], v[d + 4], v[d + 5])
+                    change = back[i] @ three_pulled(pulled, width, columns, d + 3, k)
+                    a, l = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+                    if own > 0:
+                        a = vec3(1.0 if k == d else 0.0, 1.0 if k == d + 1 else 0.0, 1.0 if k == d + 2 else 0.0)
+                        l = vec3(1.0 if k == d + 3 else 0.0, 1.0 if k == d + 4 else 0.0, 1.0 if k == d + 5 else 0.0)
+                    put_three(jacobian, size, d + 3, first + k, dt * change + back[i] @ (l + dt * cross(a, u)))
+                    put_three(jacobian, size, dofs + d + 3, first + k, change - cross(turned, back[i] @ u))
+
+
+@kernel
+def plain_rows(
+    start: Int,
+    to: Int,
+    count: Int,
+    width: Int,
+    columns: Int,
+    first: Int,
+    size: Int,
+    pulled: Array[Float],
+    jacobian: Array[Float],
+):
+    """Rows of numbers that are their own tangents: `count` of them from `start` on, to the row `to` of the Jacobian."""
+    for r in range(count):
+        for k in range(columns):
+            jacobian[(to + r) * size + first + k] = pulled_at(pulled, width, columns, start + r, k)
