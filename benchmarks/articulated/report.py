@@ -37,8 +37,8 @@ TARGETS: dict[str, tuple[str, float]] = {
 }
 """What each ratio should be. `step_time_spread` is the largest time of a further step over the least, forward, from 50
 to 500 and from 500 to 5,000 steps; `call_us` is what a call costs beside its steps. Batches compare on all cores; a
-quick run has none of 4,096. Those of `robots` are over the robots of others, with Kinema's default contact; those of `jacobian` over three robots,
-one state at a time and 256, see `jacobians.py`."""
+quick run has none of 4,096. Those of `robots` are over the robots of others, with Kinema's default contact; those of
+`jacobian` over three robots, one state at a time and 256, see `jacobians.py`."""
 
 NOTES = (
     "forward_us, backward_us: least time per step, one thread; a backward replays what it needs from stored states.",

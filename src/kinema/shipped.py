@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,8 @@ from kinema.lang.ir.ssa import ArrayRef, KernelIR
 from kinema.lang.kernels.kernel import REGISTRY, Kernel
 from kinema.lang.programs.plan import Options, Plan
 from kinema.lang.programs.program import CONTROL, OUTPUT, PARAMETER, Program
-from kinema.model.arrays import find_arrays
+from kinema.lang.programs.pullback_plan import PullbackPlan
+from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.model.tetmesh import tet_mesh
 from kinema.rendering.face_points import Look
 from kinema.rendering.image_program import Faces, Shape, image_program
@@ -38,6 +39,9 @@ from kinema.scene.shapes.arm import arm
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.humanoid import humanoid
 from kinema.scene.shapes.pendulum import pendulum
+from kinema.scene.shapes.quadruped import quadruped
+from kinema.simulation.jacobian_program import jacobian_program
+from kinema.simulation.options import PLAIN
 from kinema.simulation.soft import soft_program
 from kinema.simulation.step import step_program
 
@@ -71,13 +75,29 @@ def robot_programs() -> list[Program]:
     shapes = Solid(CYLINDER, (0.1, 0.1)), Solid(MESH, mesh=tetrahedron)
     mass = MassProperties(1.0, inertia=(1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
     thrown = Robot("thrown", (Body("body", joints=(Joint("free", FREE),), mass=mass, shapes=shapes),))
-    made = []
-    for robot in (thrown, arm(), humanoid(), pendulum()):
+    return [
+        step_program(model, name=robot.name) for robot, model in _on_a_plane((thrown, arm(), humanoid(), pendulum()))
+    ]
+
+
+def _on_a_plane(robots: Iterable[Robot]) -> Iterator[tuple[Robot, SceneArrays]]:
+    """Robots, and each of them as the model of a scene with ground."""
+    for robot in robots:
         scene = Scene()
         scene.add_ground()
         scene.add_robot(robot)
-        made.append(step_program(find_arrays(scene), name=robot.name))
-    return made
+        yield robot, find_arrays(scene)
+
+
+def jacobian_plans() -> Iterator[Plan]:
+    """Jacobians of these steps by the state and controls, in double precision."""
+    width = _width(8, analysis.WORLDS)
+    for _, model in _on_a_plane((arm(), humanoid(), quadruped(), pendulum())):
+        for acting in (("u",),) * (len(model.actuators) > 0) + (("tau",),):
+            program = jacobian_program(model, PLAIN, acting, width)
+            assert program is not None
+            outputs = frozenset(b.name for b in program.buffers.values() if b.kind == OUTPUT)
+            yield PullbackPlan(program, Options(8, analysis.COTANGENTS, width, record=outputs))
 
 
 def robot_variants(program: Program) -> Iterator[Options]:
@@ -115,6 +135,7 @@ def sources() -> list[str]:
     plans = [(program, options) for program in programs() for options in variants(program)]
     plans += [(program, options) for program in robot_programs() for options in robot_variants(program)]
     found = [Plan(program, options).sources(("forward", "reverse")) for program, options in plans]
+    found += [plan.sources(("forward",)) for plan in jacobian_plans()]
     return list(dict.fromkeys(text for texts in found for text in texts))
 
 

@@ -12,29 +12,33 @@ from kinema.simulation.options import StepOptions
 from kinema.simulation.step import step_program
 
 
-def jacobian_program(model: SceneArrays, options: StepOptions, acting: tuple[str, ...]) -> Program | None:
+def jacobian_program(
+    model: SceneArrays, options: StepOptions, acting: tuple[str, ...], width: int | None = None
+) -> Program | None:
     """A step with the outputs jacobian_A and jacobian_B, row by row; None where it has loops, or impacts at their time.
 
     Args:
         model: The model.
         options: Of the step.
         acting: Names of the controls that B has columns of, in their order.
+        width: Rows that share registers; as many as these hold by default.
     """
     p = step_program(model, options, "linearised step")
     motion = next((c for c in p.nodes if isinstance(c, KernelCall) and c.kernel is advance_coordinates), None)
     if p.loops or (motion is None and model.tree.nv):
         return None
-    _Jacobian(p, model, motion, acting)
+    _Jacobian(p, model, motion, acting, width or lanes_of_worlds(model.dtype.itemsize))
     return p
 
 
 class _Jacobian:
     """Adds the Jacobian to the program of a step."""
 
-    def __init__(self, p: Program, model: SceneArrays, motion: KernelCall | None, acting: tuple[str, ...]) -> None:
-        self.program, self.nv, self.motion = p, model.tree.nv, motion
+    def __init__(
+        self, p: Program, model: SceneArrays, motion: KernelCall | None, acting: tuple[str, ...], width: int
+    ) -> None:
+        self.program, self.nv, self.motion, self.width = p, model.tree.nv, motion, width
         self.others = [Ref(p.buffers[n]) for n in ("x", "xd", *model.kept_impulses) if n in p.buffers]
-        self.width = lanes_of_worlds(model.dtype.itemsize)
         self.rows = 2 * self.nv + sum(map(_numbers, self.others))
         joints = [Ref(p.buffers[n]) for n in ("q", "v")] if self.nv else []
         controls = [Ref(p.buffers[n]) for n in acting]
