@@ -4,8 +4,8 @@
 differences of 1e-6, its cheapest setting. Robots stand or land on the floor under small random controls (see
 `twins.py`), float64, one thread each: per thread, as both engines share states of a batch among threads without loss.
 The states are those of each engine's own rollout. One by one: every eighth state, all costs of a call from Python
-included; as a batch: all of them in one call of Kinema, one after the other in MuJoCo. The loop in Python around MuJoCo's function is timed
-without it too, and the difference counts.
+included; as a batch: all of them in one call of Kinema, one after the other in MuJoCo. The loop in Python around
+MuJoCo's function is timed without it too, and the difference counts.
 """
 
 from __future__ import annotations

@@ -64,10 +64,10 @@ def agree(found: kn.Linearised, expected: kn.Linearised, tolerance: float) -> No
 CONTACTS = {
     "hard": {"cfm": 1e-3},
     "cone": {"cfm": 1e-3, "cone": True},
-    "dense sweeps": {"cfm": 1e-3, "solver": "pgs", "sweeps": 20},
-    "sweeps of cones": {"cfm": 1e-3, "solver": "pgs", "sweeps": 20, "cone": True},
-    "sweeps that settle": {"cfm": 1e-3, "solver": "pgs", "sweeps": 60, "tolerance": 1e-6},
-    "warm start": {"cfm": 1e-3, "solver": "pgs", "sweeps": 30, "warm_start": True},
+    "dense sweeps": {"cfm": 1e-3, "solver": "pgs", "iterations": 20},
+    "sweeps of cones": {"cfm": 1e-3, "solver": "pgs", "iterations": 20, "cone": True},
+    "sweeps that settle": {"cfm": 1e-3, "solver": "pgs", "iterations": 60, "tolerance": 1e-6},
+    "warm start": {"cfm": 1e-3, "solver": "pgs", "iterations": 30, "warm_start": True},
     "compliant": {"law": "compliant", "k_e": 1e3, "k_d": 20.0, "k_f": 20.0},
 }
 
