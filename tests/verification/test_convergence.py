@@ -39,21 +39,16 @@ def test_robots_in_single_precision(source: legged.Source):
     assert seen.residual <= 1e-4
 
 
-UNTOLD = tuple(
-    f"pybullet {name}: slope along "
-    for name in ("minitaur_v1", "minitaur_derpy", "minitaur_rainbow_dash", "minitaur_rainbow_dash_v1", "quadruped")
-)
-"""Open: central differences are up to 1.6e-2 off these slopes, in one to four starts of 25. Where it was looked at,
-switches are next to the start and losses of light links scatter by 3e-11. Residuals and all else hold for them."""
-
-
 @pytest.mark.slow
 def test_every_robot_that_is_installed():
-    """Minutes; with gymnasium, pybullet and example-robot-data (the extra `bench`) 95 robots and poses."""
+    """Minutes; with gymnasium, pybullet and example-robot-data (the extra `bench`) 95 robots and poses.
+
+    Fails today: slopes of five of PyBullet's minitaurs and quadrupeds miss central differences in one to four of 25
+    starts, see decision 015; `kinema verify --only impacts` says the same.
+    """
     found = convergence.check(full=True)
-    failed = [what for what in found["failed"] if not what.startswith(UNTOLD)]
-    assert not failed, "\n".join(failed)
-    assert found["worst_residual"] <= 1e-8
+    assert not found["failed"], "\n".join(found["failed"])
+    assert found["worst_residual"] <= 1e-8 and found["worst_gradient_error"] <= 1e-5
     expected = 14
     expected += 14 if importlib.util.find_spec("gymnasium") else 0
     expected += 18 if importlib.util.find_spec("pybullet_data") else 0
