@@ -294,7 +294,7 @@ def _measure(
                 steps=case.steps,
                 forward_us=1e6 * forward[str(i)] / case.steps,
                 backward_us=1e6 * backward[str(i)] / case.steps if peer in errors else None,
-                sweeps=contact.iterations,
+                sweeps=contact.sweeps,
                 residual=contact.residual,
                 residual_median=contact.residual_median,
                 depth_mm=contact.depth,
