@@ -12,7 +12,7 @@ from kinema.lang.derivatives import gradient, reverse
 from kinema.lang.frontend import diagnostics, symbols
 from kinema.lang.frontend.expressions import Expressions, method_of
 from kinema.lang.frontend.sources import Source, source_of
-from kinema.lang.frontend.symbols import ArrayTerm, BoundMethod, Compound, Mismatch, describe, is_number
+from kinema.lang.frontend.symbols import ArrayTerm, BoundMethod, Compound, Mismatch, RecordTerm, describe, is_number
 from kinema.lang.ir import optimise
 from kinema.lang.ir.ssa import ArrayRef, Block, Builder, Call, Function, Local, Store, Value
 from kinema.lang.language import functions, types
@@ -66,13 +66,11 @@ class Calls(Expressions):
             hint = f"`for k in {name}(n):`"
             raise self.fail(node, f"{name}(...) is for loops only", hint)
         known = isinstance(callee, (Intrinsic, BoundMethod, Func)) or callee in (len, functions.local, *_CONVERSIONS)
-        if known or (isinstance(callee, type) and issubclass(callee, types.Value)):
+        if known or (isinstance(callee, type) and issubclass(callee, (types.Value, types.Record))):
             return
         if hasattr(callee, "python_function"):
             hint = "a @func for what both need, or both kernels in the Program, one after the other"
             raise self.fail(node, f"{name!r} is a kernel, and kernels do not call kernels", hint)
-        if isinstance(callee, type) and issubclass(callee, types.Record):
-            raise self.fail(node, f"{name!r} is a record, which kernels only take as an argument", "a @struct")
         module = getattr(callee, "__module__", None) or ""
         if isinstance(callee, python_types.FunctionType) and not module.startswith(("numpy", "torch")):
             raise self.fail(node, f"{name!r} is plain Python", f"`@func` above `def {callee.__name__}`")
@@ -92,6 +90,8 @@ class Calls(Expressions):
             return self.convert(callee, arguments, node)
         if callee is functions.local:
             return self.local_array(arguments, node)
+        if issubclass(callee, types.Record):
+            return self.bundle(callee, arguments, node)
         return self.construct(callee, arguments, node)
 
     def intrinsic(self, callee: Intrinsic, arguments: list[Any], node: ast.Call) -> Any:
@@ -192,6 +192,30 @@ class Calls(Expressions):
                 values.extend(self.coerced(argument, kind, place, role).scalars)
         return Compound(made, values)
 
+    def bundle(self, made: type[types.Record], arguments: list[Any], node: ast.Call) -> RecordTerm:
+        """Lists(row, kind): arrays, numbers and records as one record, to hand them to functions together."""
+        names = ", ".join(name for name, _ in made.members)
+        if len(arguments) != len(made.members):
+            what = f"{made.__name__} takes {_count(len(made.members), 'value')}, got {len(arguments)}"
+            raise self.fail(node, what, f"{made.__name__}({names})")
+        members = {}
+        for (name, kind), argument, place in zip(made.members, arguments, node.args, strict=True):
+            role = f"{name} of {made.__name__}"
+            members[name] = self.as_member(argument, kind, place, role)
+        return RecordTerm(made, members, made=True)
+
+    def as_member(self, given: Any, wanted: type, place: Any, role: str) -> Any:
+        """What a record of a kernel holds: an array with such elements, such a record, or such a value."""
+        if issubclass(wanted, types.Record):
+            fits = isinstance(given, RecordTerm) and given.type is wanted
+        elif issubclass(wanted, types.Array):
+            fits = isinstance(given, ArrayTerm) and given.element is wanted.element
+        else:
+            return self.coerced(given, wanted, place, role)
+        if not fits:
+            raise self.fail(place, f"{role} must be {wanted.__name__}, got {describe(given)}", wanted.__name__)
+        return given
+
     def local_array(self, arguments: list[Any], node: ast.Call) -> ArrayTerm:
         """local(Float, n)."""
         if len(arguments) != 2 or not types.is_value_type(arguments[0]):
@@ -261,6 +285,8 @@ class Calls(Expressions):
             if isinstance(wanted, type) and issubclass(wanted, (types.Scalar, types.Value)):
                 role = f"argument {argument.arg!r} of {function.__name__}"
                 env[argument.arg] = self.coerced(env[argument.arg], wanted, where, role)
+            elif isinstance(wanted, type) and issubclass(wanted, types.Record):
+                self.as_member(env[argument.arg], wanted, where, f"argument {argument.arg!r} of {function.__name__}")
 
     def coerced(self, given: Any, wanted: type, place: Any, role: str) -> Any:
         """A value as one of the wanted type; constants stay constants."""

@@ -99,6 +99,16 @@ def for_number(term: Any) -> str:
     return "a call: name(...)" if callable(term) else "a number"
 
 
+def for_member(base: RecordTerm, name: str) -> str:
+    """For a member that a record does not have."""
+    kind = base.type.__name__
+    if name == "adj":
+        return f"an argument of type {kind}.adj, given as the record's .adj in the program"
+    if kind.endswith(".adj"):
+        return f"one of {', '.join(base.members)}: what is not Float has no cotangent"
+    return f"one of {', '.join(base.members)}"
+
+
 def for_attribute(base: Any, name: str) -> str:
     """For an attribute that a term does not have."""
     if isinstance(base, ArrayTerm):

@@ -178,8 +178,8 @@ class Expressions:
             return self.outside(node, getattr(base, node.attr), node.attr)
         if isinstance(base, RecordTerm):
             if node.attr not in base.members:
-                names = ", ".join(base.members)
-                raise self.fail(node, f"{base.type.__name__} has no member {node.attr!r}", f"one of {names}")
+                hint = diagnostics.for_member(base, node.attr)
+                raise self.fail(node, f"{base.type.__name__} has no member {node.attr!r}", hint)
             return self.member(base.members[node.attr])
         if isinstance(base, Compound):
             return self.field(base, node)

@@ -161,7 +161,8 @@ class Translator(Calls):
     def refuse_rebinding(self, target: ast.Name) -> None:
         """Fail for an assignment to the name of an array argument: it would change no element."""
         before = self.env.get(target.id)
-        if isinstance(before, RecordTerm) or (isinstance(before, ArrayTerm) and before.ref.role != "local"):
+        record = isinstance(before, RecordTerm) and not before.made
+        if record or (isinstance(before, ArrayTerm) and before.ref.role != "local"):
             hint = f"{target.id}[i] = ..., or another name" if isinstance(before, ArrayTerm) else "another name"
             what = f"{target.id!r} is an argument of type {describe(before)}: assigning to its name changes no element"
             raise self.fail(target, what, hint)

@@ -29,10 +29,11 @@ class ArrayTerm:
 
 @dataclass
 class RecordTerm:
-    """A record argument: member name -> term."""
+    """A record: member name -> term; `made` in the kernel, or an argument."""
 
     type: type
     members: dict[str, Any]
+    made: bool = False
 
 
 @dataclass

@@ -34,6 +34,7 @@ class CppKernel(Kernel):
                 fix = "write it in the language, which can differentiate it"
                 raise KernelError(f"kernel {name} is C++ and writes {array!r}, which is not Int", fix=fix)
         self.name, self.file = name, file
+        self.parameters = [(n, types.Array.__class_getitem__(t)) for n, t in (*reads.items(), *writes.items())]
         self.__doc__ = f"`{file.name}`, C++."
         arrays = [_array(n, t, False) for n, t in reads.items()] + [_array(n, t, True) for n, t in writes.items()]
         made = KernelIR(name, None, arrays, Block([_use(a) for a in arrays]), file=str(file))

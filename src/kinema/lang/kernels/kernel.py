@@ -13,6 +13,7 @@ from kinema.lang.frontend import statements
 from kinema.lang.ir import optimise
 from kinema.lang.ir.ssa import ArrayRef, Block, For, If, KernelIR, Load, Store, Value, walk
 from kinema.lang.kernels import plain
+from kinema.lang.language import types
 
 REGISTRY: dict[str, Kernel] = {}
 
@@ -41,6 +42,13 @@ class Kernel:
     def ir(self) -> KernelIR:
         """The kernel in its intermediate form, cleaned; translated at first use."""
         return self._derive("forward", lambda: optimise.clean(statements.translate(self.python_function)))
+
+    @functools.cached_property
+    def parameters(self) -> list[tuple[str, Any]]:
+        """Names and types of the arguments, records whole, without the Index."""
+        source = statements.source_of(self.python_function)
+        declared = [(a.arg, source.annotation(a.annotation)) for a in source.arguments]
+        return [(name, kind) for name, kind in declared if kind is not types.Index]
 
     @property
     def arrays(self) -> list[ArrayRef]:

@@ -69,6 +69,9 @@ def _precision(arrays: list[tuple[str, Any]]) -> type[np.floating[Any]]:
 def _wrap(name: str, kind: Any, given: Any) -> Any:
     """An argument as the kernel sees it."""
     if issubclass(kind, types.Record):
+        if isinstance(given, types.Record) and not isinstance(given, kind):
+            got, expected = type(given).__name__, kind.__name__
+            raise InputError(f"argument {name!r} is another record", got=got, expected=expected)
         return kind(**{m: _wrap(f"{name}.{m}", part, getattr(given, m)) for m, part in kind.members})
     if issubclass(kind, types.Array):
         return PlainArray(given, kind.element, name)

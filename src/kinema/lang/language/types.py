@@ -8,6 +8,7 @@ Every value type flattens to a tuple of scalars: Float `f`, Int `i` or Bool `b`.
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -294,15 +295,40 @@ def _part(i: int) -> property:
     return property(get)
 
 
+class _Adjoint:
+    """`Bounds.adj` is the type of the cotangents of a record `Bounds`, `bounds.adj` those of a record of buffers."""
+
+    def __get__(self, given: Record | None, kind: Any) -> Any:
+        made = _cotangent_type(kind)
+        if given is None:
+            return made
+        members = {name: getattr(given, name) for name, _ in made.members}
+        for name, value in members.items():
+            if not hasattr(value, "adj"):
+                names = ", ".join(f"{n}=..." for n in members)
+                what = f"{kind.__name__}.{name} is a {type(value).__name__}, which has no cotangent of its own"
+                raise AttributeError(f"{what}; give one: {made.__name__}({names})")
+        return made(**{name: value.adj for name, value in members.items()})
+
+
 class Record:
-    """Base of records: named arrays and numbers that travel together as one kernel argument."""
+    """Base of records: named arrays and numbers that travel together as one argument.
+
+    Attributes:
+        adj: The record of the cotangents of all that is Float; of the class, the type of that record, for adjoints
+            written by hand. What is a number has its cotangent in an array of one element, integers have none.
+    """
 
     members: ClassVar[tuple[tuple[str, type], ...]] = ()
+    adj: ClassVar[Any] = _Adjoint()
 
-    def __init__(self, **members: Any) -> None:
+    def __init__(self, *parts: Any, **members: Any) -> None:
         names = [name for name, _ in self.members]
-        if sorted(names) != sorted(members):
-            raise TypeError(f"{type(self).__name__} takes {', '.join(names)}; got {', '.join(members)}")
+        if len(parts) == len(names) and not members:
+            members = dict(zip(names, parts, strict=True))
+        elif parts or sorted(names) != sorted(members):
+            got = f"{len(parts)} values" if parts else ", ".join(members)
+            raise TypeError(f"{type(self).__name__} takes {', '.join(names)}; got {got}")
         for name in names:
             setattr(self, name, members[name])
 
@@ -316,9 +342,42 @@ def record(cls: type) -> type:
         vertices: Array[ivec4]
         volume: Array[Float]
     ```
+
+    An adjoint written by hand takes its cotangents as one argument, too:
+
+    ```python
+    def forces_adjoint(mesh: TetMesh, f_adj: Array[vec3], mesh_adj: TetMesh.adj): ...
+
+    p.call(forces_adjoint, mesh, f.adj, mesh.adj)
+    ```
     """
     members = tuple(_annotations(cls).items())
-    return type(cls.__name__, (Record,), {"members": members, "__doc__": cls.__doc__, "__module__": cls.__module__})
+    if "adj" in dict(members):
+        raise TypeError(f"record {cls.__name__}: the name 'adj' is taken by its cotangents; use another one")
+    return _record_type(cls.__name__, members, {"__doc__": cls.__doc__, "__module__": cls.__module__})
+
+
+def _record_type(name: str, members: tuple[tuple[str, type], ...], more: dict[str, Any]) -> type:
+    return type(name, (Record,), {"members": members, **more})
+
+
+@functools.cache
+def _cotangent_type(kind: Any) -> Any:
+    """The record type of the cotangents: of arrays of Float the same arrays, of one Float an array of one element."""
+    members = [(name, _cotangents(part)) for name, part in kind.members]
+    if not any(part for _, part in members):
+        raise AttributeError(f"record {kind.__name__} has no cotangents: nothing in it is Float")
+    found = tuple((name, part) for name, part in members if part is not None)
+    doc = f"Cotangents of `{kind.__name__}`."
+    return _record_type(f"{kind.__name__}.adj", found, {"__doc__": doc, "__module__": kind.__module__})
+
+
+def _cotangents(part: Any) -> type | None:
+    """The type of the cotangents of a record's member; None if it is not Float."""
+    if issubclass(part, Record):
+        return _cotangent_type(part) if any(_cotangents(inner) for _, inner in part.members) else None
+    element = part.element if issubclass(part, Array) else part
+    return Array.__class_getitem__(element) if "f" in flatten(element) else None
 
 
 def _annotations(cls: type) -> dict[str, type]:

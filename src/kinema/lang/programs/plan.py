@@ -359,7 +359,7 @@ class Plan:
                 needed |= {
                     r.buffer.name
                     for c in every_call(node.adjoint)
-                    for r in c.args
+                    for r in _used(c).values()
                     if not r.cotangent and r.buffer.kind in kinds
                 }
         for call in _derived_calls(self.program.nodes):
@@ -406,7 +406,10 @@ class Plan:
         )
 
     def _call(self, call: KernelCall) -> Instruction:
-        return self._instruction(call, call.kernel.forward(), "forward", [self.at(r, PRIMAL) for r in call.args])
+        kernel, refs = call.kernel.forward(), call.args
+        if any(r.cotangent for r in refs):  # an adjoint is given whole records, of which it needs some arrays
+            kernel, refs = _pruned(kernel), list(_used(call).values())
+        return self._instruction(call, kernel, "forward", [self.at(r, PRIMAL) for r in refs])
 
     def _adjoint_call(self, call: KernelCall) -> Instruction | None:
         kernel = _pruned(call.kernel.adjoint(self._wanted(call)))
@@ -576,6 +579,12 @@ def _pruned(kernel: KernelIR) -> KernelIR:
         used |= {n.attr for n in nodes if isinstance(n, ssa.Value) and n.op == "length"}
         _PRUNED[kernel] = replace(kernel, arrays=[a for a in kernel.arrays if a in used])
     return _PRUNED[kernel]
+
+
+def _used(call: KernelCall) -> dict[ArrayRef, Ref]:
+    """What the arrays that the kernel of a call uses are in the program."""
+    used = _pruned(call.kernel.forward()).arrays
+    return {a: r for a, r in zip(call.kernel.forward().arrays, call.args, strict=True) if a in used}
 
 
 def checking() -> bool:

@@ -120,7 +120,10 @@ class Ref:
 
     @property
     def adj(self) -> Ref:
-        """The cotangent, for the adjoint part of a custom operation."""
+        """The cotangent, for the adjoint part of a custom operation; that of a record of buffers is a record."""
+        if "i" in self.buffer.kinds:
+            what = f"{self.buffer!r} has no cotangent"
+            raise ProgramError(what, got=self.buffer.element.__name__, expected="a buffer of Float")
         return replace(self, cotangent=True)
 
     def _of_iterate(self, moment: str) -> Ref:
@@ -277,6 +280,7 @@ class Builder(ABC):
             given = getattr(kernel, "__name__", None)
             fix = f"`@kernel` above `def {given}`" if given else "give the kernel first, then its arguments"
             raise ProgramError("the first argument of call is not a kernel", got=given or repr(kernel), fix=fix)
+        self._check_records(kernel, args)
         refs = list(flatten_arguments(args))
         arrays = kernel.arrays
         if len(refs) != len(arrays):
@@ -307,6 +311,17 @@ class Builder(ABC):
             count = _positive(f"kernel {kernel.name}: count", count)
         self._check_own_lengths(kernel, refs, count)
         self._open[-1].append(KernelCall(kernel, refs, 1 if count is None else count))
+
+    def _check_records(self, kernel: Kernel, args: tuple[Any, ...]) -> None:
+        """Records are those that a kernel declares: others may have as many members."""
+        for (name, kind), given in zip(kernel.parameters, args, strict=False):
+            if issubclass(kind, types.Record) and isinstance(given, types.Record) and not isinstance(given, kind):
+                raise ProgramError(
+                    f"argument {name!r} of {kernel.name} is not this record",
+                    got=type(given).__name__,
+                    expected=kind.__name__,
+                    fix="its cotangents: the record's .adj" if kind is getattr(type(given), "adj", None) else None,
+                )
 
     def _check_argument(self, kernel: Kernel, array: Any, ref: Ref) -> None:
         buffer = ref.buffer
