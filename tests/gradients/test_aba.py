@@ -13,7 +13,7 @@ from tests.aba_twin import Record, forward_dynamics
 from torch import Tensor
 
 import kinema as kn
-from kinema.dynamics.aba import accelerations
+from kinema.dynamics.aba import Articulated, accelerations
 from kinema.dynamics.rnea_crba import add_scaled
 from kinema.lang import Float
 from kinema.lang.autograd.rollout import rollout
@@ -53,10 +53,9 @@ def program_of(model: kn.Model, how: str) -> Program:
     found = bias(links, zero, articulated=how != FACTORS)
     p.call(add_scaled, tau, minus, found.force, net)
     if how == DERIVED:
-        factors = p.scratch("U", Force, n), p.scratch("inverse", Float, n), p.scratch("W", Motion, n)
-        assert found.articulated is not None
-        moving = (links.tree, links.S, links.p, *found.articulated)
-        p.call(accelerations, *moving, links.armature, net, *factors, a)
+        kinds = {"U": Force, "inverse": Float, "W": Motion}
+        solved = Articulated(**{name: p.scratch(name, kind, n) for name, kind in kinds.items()})
+        p.call(accelerations, links.tree, found.articulated, links.armature, net, solved, a)
     else:
         accelerate(links, net, links.armature, a, of=found)
     p.call(add_scaled, a, zero, zero, out)

@@ -32,6 +32,7 @@ from kinema.lang import (
     kernel,
     local,
     mat33,
+    record,
     rows_of,
     struct,
     transpose,
@@ -39,6 +40,36 @@ from kinema.lang import (
 )
 from kinema.math import Force, Motion, RigidInertia, Sym33, product_cotangent, rigid_inertia
 from kinema.model.tree import FREE, PRISMATIC
+
+
+@record
+class OwnLinks:
+    """Links about their own origins, in world axes.
+
+    S: Motions of the degrees of freedom, about the origin of their tree.
+    p: Origins [m].
+    inertia: Inertias.
+    F: Wrenches that move the links along if no joint accelerates, against gravity.
+    """
+
+    S: Array[Motion]
+    p: Array[vec3]
+    inertia: Array[RigidInertia]
+    F: Array[Force]
+
+
+@record
+class Articulated:
+    """What the solution finds of each degree of freedom.
+
+    U, inverse: The factors: what the links below it resist its motion with, and 1 over the number that is along the
+        motion itself.
+    W: Acceleration of its link, as far as those up to it move it.
+    """
+
+    U: Array[Force]
+    inverse: Array[Float]
+    W: Array[Motion]
 
 
 @struct
@@ -124,18 +155,9 @@ def own_inertias(bodies: Bodies, R: Array[mat33], inertia: Array[RigidInertia]):
 
 
 @kernel
-def link_wrenches(
-    tree: Tree,
-    S: Array[Motion],
-    p: Array[vec3],
-    inertia: Array[RigidInertia],
-    gravity: vec3,
-    v: Array[Float],
-    V: Array[Motion],
-    A: Array[Motion],
-    F: Array[Force],
-):
-    """Wrench on every link that moves it along if no joint accelerates, against gravity; about its own origin."""
+def link_wrenches(tree: Tree, links: OwnLinks, gravity: vec3, v: Array[Float], V: Array[Motion], A: Array[Motion]):
+    """Velocities and accelerations of the links if no joint accelerates, and with them the wrenches F."""
+    S, p, inertia = links.S, links.p, links.inertia
     V[0] = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
     A[0] = Motion(vec3(0.0, 0.0, 0.0), -gravity)
     for i in range(len(tree.parent)):
@@ -148,30 +170,23 @@ def link_wrenches(
         rate = motion_at(A[up], r) + moving.crossm(joint)
         V[i + 1] = moving
         A[i + 1] = rate
-        F[i + 1] = inertia[i + 1] @ rate + moving.crossf(inertia[i + 1] @ moving)
+        links.F[i + 1] = inertia[i + 1] @ rate + moving.crossf(inertia[i + 1] @ moving)
 
 
 @kernel
 def accelerations(
     tree: Tree,
-    S: Array[Motion],
-    p: Array[vec3],
-    inertia: Array[RigidInertia],
-    F: Array[Force],
+    links: OwnLinks,
     diagonal: Array[Float],
     force: Array[Float],
-    U: Array[Force],
-    inverse: Array[Float],
-    W: Array[Motion],
+    solved: Articulated,
     a: Array[Float],
 ):
-    """a = (M + diagonal)^-1 (force - what the wrenches F of the links ask of the joints).
-
-    U, inverse: The factors: what the links below a degree of freedom resist its motion with, and 1 over the number
-        that is along the motion itself.
-    W: Acceleration of the link of each degree of freedom, as far as those up to it move it.
-    """
+    """a = (M + diagonal)^-1 (force - what the wrenches F of the links ask of the joints)."""
+    S, p, inertia, F = links.S, links.p, links.inertia, links.F
+    U, inverse, W = solved.U, solved.inverse, solved.W
     n = len(a)
+    # From the leaves on: U = A S, 1 / D = 1 / (S.U), u = force - S.pull.
     hung, pull, left = local(Hung, n), local(Force, n), local(Float, n)
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j
@@ -194,6 +209,7 @@ def accelerations(
                 r, above = p[i + 1] - p[up], tree.v_start[up - 1] + tree.dofs[up - 1] - 1
                 hung[above] += hung[k].released(resists, one_over).about(r)
                 pull[above] += force_from(pull[k] + resists * (rest * one_over), r)
+    # Back to them: a = (u - U.W) / D, with the acceleration W of what the degree of freedom hangs on.
     for i in range(len(tree.parent)):
         d, up = tree.v_start[i], tree.parent[i]
         for k in range(d, d + tree.dofs[i]):
@@ -210,19 +226,11 @@ def accelerations(
 @kernel
 def accelerations_adjoint(
     tree: Tree,
-    S: Array[Motion],
-    p: Array[vec3],
-    inertia: Array[RigidInertia],
-    F: Array[Force],
-    U: Array[Force],
-    inverse: Array[Float],
-    W: Array[Motion],
+    links: OwnLinks,
+    solved: Articulated,
     a: Array[Float],
     a_adj: Array[Float],
-    S_adj: Array[Motion],
-    p_adj: Array[vec3],
-    inertia_adj: Array[RigidInertia],
-    F_adj: Array[Force],
+    links_adj: OwnLinks.adj,
     diagonal_adj: Array[Float],
     force_adj: Array[Float],
 ):
@@ -230,7 +238,10 @@ def accelerations_adjoint(
 
     b: The solution; B the motions of links that it is, as W are those of a.
     """
+    S, p, inertia, F = links.S, links.p, links.inertia, links.F
+    U, inverse, W = solved.U, solved.inverse, solved.W
     n = len(a)
+    # b = (M + diagonal)^-1 a_adj, as in `accelerations`.
     pull, left, b, B = local(Force, n), local(Float, n), local(Float, n), local(Motion, n)
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j
@@ -257,6 +268,7 @@ def accelerations_adjoint(
             B[k] = before + own_motion(tree.kind[i], k - d, S[k]) * found
             force_adj[k] += found
             diagonal_adj[k] -= found * a[k]
+    # Wrenches of the links that accelerate by a and by b, summed up the tree: of_a with F, of_b without.
     of_a, of_b = local(Force, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j
@@ -264,18 +276,18 @@ def accelerations_adjoint(
         u, w = B[last], W[last]
         of_a[i + 1] += inertia[i + 1] @ w + F[i + 1]
         of_b[i + 1] += inertia[i + 1] @ u
-        inertia_adj[i + 1] += product_cotangent(-u, w)
-        F_adj[i + 1] += Force(-u.w, -u.v)
+        links_adj.inertia[i + 1] += product_cotangent(-u, w)
+        links_adj.F[i + 1] += Force(-u.w, -u.v)
         one, two = of_a[i + 1], of_b[i + 1]
         for k in range(d, last + 1):
             linear = vec3(0.0, 0.0, 0.0)
             if tree.kind[i] == PRISMATIC or (tree.kind[i] == FREE and k - d >= 3):
                 linear = -(one.f * b[k] + two.f * a[k])
-            S_adj[k] += Motion(-(one.n * b[k] + two.n * a[k]), linear)
+            links_adj.S[k] += Motion(-(one.n * b[k] + two.n * a[k]), linear)
         if up > 0:
             above, r = tree.v_start[up - 1] + tree.dofs[up - 1] - 1, p[i + 1] - p[up]
             moved = cross(B[above].w, one.f) + cross(W[above].w, two.f)
-            p_adj[i + 1] += moved
-            p_adj[up] -= moved
+            links_adj.p[i + 1] += moved
+            links_adj.p[up] -= moved
             of_a[up] += force_from(one, r)
             of_b[up] += force_from(two, r)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from kinema.dynamics.rnea_crba import Bodies, link_inertias
-from kinema.dynamics.rnea_crba_adjoint import body_inertias_adjoint, link_inertias_adjoint
-from kinema.kinematics.tree import Branches, Joints, Tree, link_velocities, place_links
-from kinema.kinematics.tree_adjoint import joint_axes_adjoint, joint_offsets_adjoint, place_links_adjoint
+from kinema.dynamics.rnea_crba import Bodies, body_inertias_adjoint, link_inertias, link_inertias_adjoint
+from kinema.kinematics.tree import (
+    Branches,
+    Joints,
+    Poses,
+    Tree,
+    joint_axes_adjoint,
+    joint_offsets_adjoint,
+    link_velocities,
+    place_links,
+    place_links_adjoint,
+)
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref
 from kinema.math import Force, Motion, RigidInertia, Sym33
@@ -47,13 +56,13 @@ class TreeTables:
         )
         apart = _differ(arrays.body_rotation, np.eye(3)) | _differ(arrays.body_offset, 0.0)
         kinds = {"mass": Float, "com": vec3, "inertia": Sym33}
-        self.weights = {name: p.parameter(name, kind, bodies) for name, kind in kinds.items()}
-        self.bodies = Bodies(
+        weights = {name: p.parameter(name, kind, bodies) for name, kind in kinds.items()}
+        self.bodies: Any = Bodies(
             link=p.constant("body_link", Int, arrays.body_link),
             offset=p.constant("body_offset", vec3, arrays.body_offset),
             rotation=p.constant("body_rotation", mat33, arrays.body_rotation),
             apart=p.constant("body_apart", Int, apart),
-            **self.weights,
+            **weights,
         )
         self.armature = p.parameter("armature", Float, arrays.nv)
         self.gravity = p.parameter("gravity", vec3)
@@ -94,14 +103,14 @@ class Links:
         self.q, self._v = q, v
         self.R, self.p = p.scratch("R", mat33, links), p.scratch("p", vec3, links)
         self.S = p.scratch("S", Motion, self.arrays.nv)
-        given = (self.tree, tables.joints, q)
+        poses: Any = Poses(R=self.R, p=self.p, S=self.S)
         with p.custom() as node:
-            p.call(place_links, *given, self.R, self.p, self.S)
+            p.call(place_links, self.tree, tables.joints, q, poses)
         with p.adjoint_of(node):
-            load, placed = p.scratch("hung_load", Force, links - 1), (*given, self.R, self.p, self.S)
-            p.call(place_links_adjoint, *placed, self.R.adj, self.p.adj, self.S.adj, load, q.adj)
-            p.call(joint_offsets_adjoint, self.tree, self.R, load, tables.offset.adj)
-            p.call(joint_axes_adjoint, *placed, self.S.adj, load, tables.axis.adj)
+            placed = (self.tree, tables.joints, q, poses, poses.adj, p.scratch("hung_load", Force, links - 1))
+            p.call(place_links_adjoint, *placed, q.adj)
+            p.call(joint_offsets_adjoint, self.tree, self.R, placed[-1], tables.offset.adj)
+            p.call(joint_axes_adjoint, *placed, tables.axis.adj)
 
     @property
     def branches(self) -> Branches:
@@ -131,12 +140,12 @@ class Links:
     @cached_property
     def inertia(self) -> Ref:
         """Inertias of the links about the origin of their tree."""
-        p, poses = self.program, (self.R, self.p)
+        p, poses, bodies = self.program, (self.R, self.p), self.bodies
         inertia = p.scratch("link_inertia", RigidInertia, len(self.arrays.parent) + 1)
         with p.custom() as node:
-            p.call(link_inertias, self.tree, self.bodies, *poses, inertia)
+            p.call(link_inertias, self.tree, bodies, *poses, inertia)
         with p.adjoint_of(node):
-            known = (self.tree, self.bodies, *poses, inertia.adj)
+            known = (self.tree, bodies, *poses, inertia.adj)
             p.call(link_inertias_adjoint, *known, *(x.adj for x in poses))
-            p.call(body_inertias_adjoint, *known, *(x.adj for x in self.tables.weights.values()))
+            p.call(body_inertias_adjoint, *known, bodies.adj)
         return inertia

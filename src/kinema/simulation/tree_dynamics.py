@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
-from kinema.dynamics.aba import accelerations, accelerations_adjoint, link_wrenches, own_inertias
+from kinema.dynamics.aba import (
+    Articulated,
+    OwnLinks,
+    accelerations,
+    accelerations_adjoint,
+    link_wrenches,
+    own_inertias,
+)
 from kinema.dynamics.prescribed import given_accelerations, hold
-from kinema.dynamics.rnea_crba import bias_forces, factorise, solve
+from kinema.dynamics.rnea_crba import (
+    MovingLinks,
+    bias_forces,
+    bias_forces_adjoint,
+    factorise,
+    factorise_adjoint,
+    solve,
+    solve_adjoint,
+)
 from kinema.dynamics.rnea_crba import mass_matrix as mass_matrix_kernel
-from kinema.dynamics.rnea_crba_adjoint import accelerations_pushed_back, bias_forces_adjoint, factorise_adjoint
-from kinema.kinematics.tree import Branches
+from kinema.kinematics.tree import Factors
 from kinema.lang import Float, Int
 from kinema.lang.programs.program import Builder, Ref
 from kinema.math import Force, Motion, RigidInertia
@@ -34,16 +49,6 @@ def articulated_pays(tree: TreeArrays) -> bool:
 
 
 @dataclass(frozen=True)
-class Factors:
-    """M = L^T D L along the branches: U = D L, and D^-1/2 in `root`."""
-
-    branches: Branches
-    U: Ref
-    L: Ref
-    root: Ref
-
-
-@dataclass(frozen=True)
 class Prescribed:
     """Joints whose motion is given.
 
@@ -62,11 +67,11 @@ class Bias:
 
     Attributes:
         force: On each degree of freedom [N m, N]; zero where the articulated-body algorithm counts them link by link.
-        articulated: Inertias of the links and wrenches on them for that algorithm; None where M has factors.
+        articulated: The links for that algorithm, with the wrenches on them; None where M has factors.
     """
 
     force: Ref
-    articulated: tuple[Ref, Ref] | None = None
+    articulated: Any = None
 
 
 def inverse_dynamics(links: Links, acceleration: Ref, tau: Ref, further: Ref | None = None) -> None:
@@ -80,13 +85,13 @@ def inverse_dynamics(links: Links, acceleration: Ref, tau: Ref, further: Ref | N
     """
     p, count = links.program, len(links.arrays.parent) + 1
     A, F = p.scratch("A", Motion, count), p.scratch("F", Force, count)
-    moving = (links.tree, links.S, links.V, links.inertia)
+    moving: Any = MovingLinks(S=links.S, V=links.V, inertia=links.inertia, gravity=links.gravity)
     with p.custom() as node:
-        p.call(bias_forces, *moving, links.gravity, acceleration, A, F, tau)
+        p.call(bias_forces, links.tree, moving, acceleration, A, F, tau)
     with p.adjoint_of(node):
-        inputs = (*moving[1:], links.gravity, acceleration)
         added = further or p.constant("nothing_further", Float, [0.0] * links.arrays.nv)
-        p.call(bias_forces_adjoint, *moving, acceleration, added, A, F, tau.adj, *(x.adj for x in inputs))
+        given = (links.tree, moving, acceleration, added, A, F)
+        p.call(bias_forces_adjoint, *given, tau.adj, moving.adj, acceleration.adj)
 
 
 def mass_matrix(links: Links, diagonal: Ref, program: Builder | None = None) -> Ref:
@@ -104,12 +109,13 @@ def factors_of(links: Links, M: Ref, program: Builder | None = None) -> Factors:
     """Factorise M."""
     p, entries = program or links.program, len(links.arrays.above)
     U, L = p.scratch("U", Float, entries), p.scratch("L", Float, entries)
-    made = (U, L, p.scratch("inverse_root", Float, links.arrays.nv))
+    root = p.scratch("inverse_root", Float, links.arrays.nv)
+    factors: Any = Factors(branches=links.branches, U=U, L=L, root=root)
     with p.custom() as node:
-        p.call(factorise, links.branches, M, *made)
+        p.call(factorise, M, factors)
     with p.adjoint_of(node):
-        p.call(factorise_adjoint, links.branches, *made, *(x.adj for x in made), M.adj)
-    return Factors(links.branches, *made)
+        p.call(factorise_adjoint, factors, factors.adj, M.adj)
+    return factors
 
 
 def weigh(
@@ -154,9 +160,9 @@ def bias(links: Links, at: Ref, *, articulated: bool, further: Ref | None = None
     inertia, wrench = p.scratch("own_inertia", RigidInertia, count), p.scratch("link_wrench", Force, count)
     own_V, own_A = p.scratch("own_V", Motion, count), p.scratch("own_A", Motion, count)
     p.call(own_inertias, links.bodies, links.R, inertia)
-    where = (links.tree, links.S, links.p, inertia, links.gravity)
-    p.call(link_wrenches, *where, links.v, own_V, own_A, wrench)
-    return Bias(at, (inertia, wrench))
+    own = OwnLinks(S=links.S, p=links.p, inertia=inertia, F=wrench)
+    p.call(link_wrenches, links.tree, own, links.gravity, links.v, own_V, own_A)
+    return Bias(at, own)
 
 
 def accelerate(
@@ -189,18 +195,17 @@ def accelerate(
     if of.articulated is None:
         with p.custom() if whole is not None else nullcontext() as node:
             factors, held = weigh(links, net, diagonal, prescribed)
-            p.call(solve, factors.branches, factors.U, factors.L, held, p.scratch(f"y_{a.name}", Float, n), a)
+            p.call(solve, factors, held, p.scratch(f"y_{a.name}", Float, n), a)
         if whole is not None:
             assert node is not None
             with p.adjoint_of(node):
-                known = (factors.branches, factors.U, factors.L, whole)
-                p.call(accelerations_pushed_back, *known, a.adj, net.adj, diagonal.adj)
+                p.call(solve_adjoint, factors, whole, a.adj, net.adj, diagonal.adj)
         return factors
-    U, inverse, W = p.scratch("aba_U", Force, n), p.scratch("aba_inverse", Float, n), p.scratch("aba_W", Motion, n)
-    moving = (links.tree, links.S, links.p, *of.articulated)
+    kinds = {"U": Force, "inverse": Float, "W": Motion}
+    solved = Articulated(**{name: p.scratch(f"aba_{name}", kind, n) for name, kind in kinds.items()})
     with p.custom() as node:
-        p.call(accelerations, *moving, diagonal, net, U, inverse, W, a)
+        p.call(accelerations, links.tree, of.articulated, diagonal, net, solved, a)
     with p.adjoint_of(node):
-        inputs = (*moving[1:], diagonal, net)
-        p.call(accelerations_adjoint, *moving, U, inverse, W, a, a.adj, *(x.adj for x in inputs))
+        known = (links.tree, of.articulated, solved, a)
+        p.call(accelerations_adjoint, *known, a.adj, of.articulated.adj, diagonal.adj, net.adj)
     return None
