@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinema.contact.solving.newton import Effort, newton_impulses, newton_impulses_adjoint, rows_scaled_back
+from kinema.contact.solving import newton
+from kinema.contact.solving.mass_scaling import Scaled
 from kinema.contact.solving.pgs import (
     Bounds,
     Gram,
@@ -31,7 +32,7 @@ from kinema.contact.solving.pgs_dense import (
     dense_gauss_seidel_history,
     row_matrix,
 )
-from kinema.kinematics.tree import Branches
+from kinema.kinematics.tree import Branches, Factors
 from kinema.lang import Array, Float, Index, Int, kernel
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.build import compiler
@@ -159,28 +160,28 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
         numbers = {"precision": precision, "accepted": precision, "singular": precision, "softer": 0.01}
         numbers["held"] = 0.1 * precision
         limits = {"sweeps": 2, "steps": 8, "most": 400}
-        effort = Effort(
+        effort = newton.Effort(
             **{n: p.constant(n, Float, v) for n, v in numbers.items()},
             **{n: p.constant(f"effort_{n}", Int, v) for n, v in limits.items()},
         )
         # Masses of 1 that no joint ties together: J is Y.
         alone = {n: p.constant(f"branch_{n}", Int, [0] * x.dofs) for n in ("row", "depth", "last", "above")}
-        L, root = p.scratch("L", Float, x.widest + 1), p.scratch("root", Float, x.dofs)
+        L, root, U = p.scratch("L", Float, x.widest + 1), p.scratch("root", Float, x.dofs), p.constant("U", Float, [0])
         p.call(no_ties, L, root)
-        problem = (Branches(**alone), L, root, Y, b)
-        made = [p.scratch(n, Float, x.rows * x.widest) for n in ("H", "made_Y")]
+        factors = Factors(branches=Branches(**alone), U=U, L=L, root=root)
+        problem = newton.Problem(rows, supports, bounds, active, circle, Y, b)
+        scaled = Scaled(*(p.scratch(n, Float, x.rows * x.widest) for n in ("H", "made_Y")))
+        found, sizes = newton.Impulses(impulse=impulse, z=z), {"exact": x.rows, "u": x.rows, "pull": x.dofs}
         with p.custom() as node:
             p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)  # for the residual
-            outs = (z, impulse, *(p.output(n, Float, 1) for n in ("relative", "at", "eliminations")))
-            p.call(newton_impulses, rows, supports, bounds, active, circle, effort, *problem, *made, *outs)
+            told = newton.Report(*(p.output(n, Float, 1) for n in ("relative", "at", "eliminations")))
+            p.call(newton.newton_impulses, problem, factors, effort, scaled, found, told)
         with p.adjoint_of(node):
-            to = (b, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
-            given = (rows, supports, bounds, circle, effort.singular, rows.singles, *problem, made[1], z, impulse)
-            sizes = {"exact": x.rows, "u": x.rows, "pull": x.dofs}
-            own = [p.scratch(n, Float, size) for n, size in sizes.items()]
-            p.call(newton_impulses_adjoint, *given, z.adj, impulse.adj, *own, *(ref.adj for ref in to))
-            where = (rows, supports, *problem[:3], made[0], z, *own)
-            p.call(rows_scaled_back, *where, *(ref.adj for ref in (L, root, Y)))
+            multipliers = newton.Multipliers(**{n: p.scratch(n, Float, size) for n, size in sizes.items()})
+            given = (problem, factors, effort.singular, rows.singles, scaled, found)
+            p.call(newton.newton_impulses_adjoint, *given, found.adj, multipliers, problem.adj)
+            where = (rows, supports, factors, scaled, found, multipliers)
+            p.call(newton.newton_rows_adjoint, *where, factors.adj, Y.adj)
     else:
         p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)
         p.call(relax, rows, far, inverse, relaxed)

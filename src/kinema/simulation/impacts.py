@@ -12,7 +12,6 @@ from kinema.contact.solving.impacts import (
     Bounce,
     Limited,
     Phase,
-    Report,
     add_report,
     add_to_sum,
     begin_phase,
@@ -25,6 +24,7 @@ from kinema.contact.solving.impacts import (
     leave_out_adjoint,
     struck_rows,
 )
+from kinema.contact.solving.newton import Report
 from kinema.contact.solving.pgs import Rows
 from kinema.integrate.joints import advance_along_line, choose_line, falling_rates
 from kinema.integrate.substeps import COPIES

@@ -7,13 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from kinema.contact.solving.mass_scaling import scale_rows, scale_rows_adjoint, velocity_change, velocity_change_adjoint
+from kinema.contact.solving.mass_scaling import (
+    Scaled,
+    scale_rows,
+    scale_rows_adjoint,
+    velocity_change,
+    velocity_change_adjoint,
+)
 from kinema.contact.solving.newton import (
     Effort,
+    Impulses,
+    Multipliers,
+    Problem,
+    Report,
     newton_impulses,
     newton_impulses_adjoint,
-    rows_pushed_back,
-    rows_scaled_back,
+    newton_jacobian_adjoint,
+    newton_rows_adjoint,
 )
 from kinema.contact.solving.newton_replay import Trust, newton_impulses_again
 from kinema.contact.solving.pgs import Gram, gauss_seidel, gauss_seidel_adjoint, gram, impulse_sums, relax, residual
@@ -100,29 +110,28 @@ def solve(
 def scale(rows: RowSet, factors: Factors) -> Ref:
     """Y = D^-1/2 L^-T J^T, row by row: J M^-1 J^T = Y Y^T."""
     p, size = rows.program, rows.constraints.rows * rows.constraints.wide
-    H, Y = p.scratch("H", Float, size), p.scratch("Y", Float, size)
-    where = (factors.branches, rows.constraints.supports, rows.count)
+    scaled: Any = Scaled(H=p.scratch("H", Float, size), Y=p.scratch("Y", Float, size))
+    known: Any = factors
+    where = (rows.count, rows.constraints.supports, known)
     with p.custom() as node:
-        p.call(scale_rows, *where, factors.L, factors.root, rows.J, H, Y)
+        p.call(scale_rows, *where, rows.J, scaled)
     with p.adjoint_of(node):
-        inputs = (factors.L, factors.root, rows.J)
-        p.call(scale_rows_adjoint, *where, factors.L, factors.root, H, Y.adj, *(x.adj for x in inputs))
-    return Y
+        p.call(scale_rows_adjoint, *where, scaled, scaled.adj, known.adj, rows.J.adj)
+    return scaled.Y
 
 
 def _velocities_after(rows: RowSet, factors: Factors, z: Ref, v: Ref, step: WholeStep | None) -> Ref:
     """v + M^-1 J^T impulse."""
     p = rows.program
     dv, v_end = (p.scratch(n, Float, rows.links.arrays.nv) for n in ("dv", "v_after_impulses"))
-    known = (factors.branches, factors.L, factors.root)
     if step is None or step.acceleration is None:
-        p.call(velocity_change, *known, z, v, dv, v_end)
+        p.call(velocity_change, factors, z, v, dv, v_end)
         return v_end
     with p.custom() as node:
-        p.call(velocity_change, *known, z, v, dv, v_end)
+        p.call(velocity_change, factors, z, v, dv, v_end)
     with p.adjoint_of(node):
         p.call(mean_accelerations, step.a, v, v_end, rows.dt, step.acceleration)
-        p.call(velocity_change_adjoint, *known, v_end.adj, z.adj, v.adj)
+        p.call(velocity_change_adjoint, factors, v_end.adj, z.adj, v.adj)
     return v_end
 
 
@@ -132,36 +141,37 @@ def _velocities_after(rows: RowSet, factors: Factors, z: Ref, v: Ref, step: Whol
 def _newton(rows: RowSet, factors: Factors, cone: Ref, z: Ref, impulse: Ref, step: WholeStep | None) -> None:
     p, c, links = rows.program, rows.constraints, rows.links
     size = c.model.dtype.itemsize
-    H, Y = (p.scratch(f"newton_{n}", Float, c.rows * c.wide) for n in ("H", "Y"))
+    scaled = Scaled(**{n: p.scratch(f"newton_{n}", Float, c.rows * c.wide) for n in ("H", "Y")})
     limits = {"precision": PRECISION, "accepted": ACCEPTED, "singular": SINGULAR, "softer": SOFTER, "held": HELD}
     effort = Effort(
         **{name: p.constant(f"effort_{name}", Float, limit[size]) for name, limit in limits.items()},
         **{name: p.constant(f"effort_{name}", Int, number) for name, number in EFFORT.items()},
     )
-    problem = (rows.count, c.supports, rows.bounds)
-    given = (factors.branches, factors.L, factors.root, rows.J, rows.b)
+    where = {"rows": rows.count, "supports": c.supports, "bounds": rows.bounds}
+    problem: Any = Problem(**where, active=rows.active, cone=cone, J=rows.J, b=rows.b)
+    found: Any = Impulses(impulse=impulse, z=z)
+    known: Any = factors
     with p.custom() as node:
-        outs = [p.output(n, Float, 1) for n in ("residual", "unsolved_at", "record_iterations")]
-        p.call(newton_impulses, *problem, rows.active, cone, effort, *given, H, Y, z, impulse, *outs)
+        names = {"residual": "residual", "unsolved_at": "unsolved_at", "iterations": "record_iterations"}
+        report = Report(**{n: p.output(name, Float, 1) for n, name in names.items()})
+        p.call(newton_impulses, problem, known, effort, scaled, found, report)
     if step is not None and step.v.buffer.kind == STATE and size in TRUSTED:
-        known = p.scratch("v_known", Float, links.arrays.nv)
+        v_end = p.scratch("v_known", Float, links.arrays.nv)
         trust = Trust(**{n: p.constant(f"trust_{n}", Float, x) for n, x in TRUSTED[size].items()})
         with p.again_of(node):
-            p.call(velocities_in_first_axes, links.tree, step.v.next, rows.dt, known)
-            told = (*problem, rows.active, cone, effort, trust, *given, step.v_free, known)
-            p.call(newton_impulses_again, *told, H, Y, z, impulse)
+            p.call(velocities_in_first_axes, links.tree, step.v.next, rows.dt, v_end)
+            p.call(newton_impulses_again, problem, known, effort, trust, step.v_free, v_end, scaled, found)
     with p.adjoint_of(node):
         bounded = p.constant("bounded_rows", Int, c.singles - len(c.model.constraints.limit_names))
-        seen = (*problem, cone, effort.singular, bounded, *given, Y, z, impulse, z.adj, impulse.adj)
         sizes = {"exact": c.rows, "u": c.rows, "pull": links.arrays.nv}
-        found = [p.scratch(f"solution_{n}", Float, count) for n, count in sizes.items()]
-        inputs = (rows.b, rows.lower, rows.upper, rows.mu, c.cfm)
-        p.call(newton_impulses_adjoint, *seen, *found, *(x.adj for x in inputs))
-        where, scales = (rows.count, c.supports, factors.branches), (factors.L, factors.root)
+        multipliers = Multipliers(**{n: p.scratch(f"solution_{n}", Float, count) for n, count in sizes.items()})
+        given = (problem, known, effort.singular, bounded, scaled, found)
+        p.call(newton_impulses_adjoint, *given, found.adj, multipliers, problem.adj)
+        at = (rows.count, c.supports, known)
         if step is None or step.acceleration is None:
-            p.call(rows_scaled_back, *where, *scales, H, z, *found, *(x.adj for x in (*scales, rows.J)))
+            p.call(newton_rows_adjoint, *at, scaled, found, multipliers, known.adj, rows.J.adj)
         else:
-            p.call(rows_pushed_back, *where, *scales, z, *found, rows.J.adj)
+            p.call(newton_jacobian_adjoint, *at, found, multipliers, rows.J.adj)
 
 
 # -- projected Gauss-Seidel --------------------------------------------------------------------------------------------

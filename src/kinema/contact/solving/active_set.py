@@ -1,27 +1,92 @@
 """Which rows are at a bound, and the linear system of the others: the parts of Newton's method in `newton`.
 
-Rows are those that `islands` lists. Numbers of each: x its impulse, w its velocity, `state` what it does, `soft` what
-is added to its diagonal; of contacts, at the first row, `mu` is friction and `turn` the direction in which it pushes.
+Rows are those that `delassus` lists; x is the impulse of each, w its velocity.
 """
 
 from __future__ import annotations
 
 from kinema.contact.solving.delassus import FRICTION, NORMAL, REST, SINGLE, product, three_products
 from kinema.contact.solving.pgs import diagonal_inverse
-from kinema.lang import abs, cos, everywhere, floor, func, max, min, select, shared, sin, sqrt
+from kinema.lang import (
+    Array,
+    Float,
+    Int,
+    abs,
+    cos,
+    everywhere,
+    floor,
+    func,
+    max,
+    min,
+    record,
+    select,
+    shared,
+    sin,
+    sqrt,
+)
 
 FIXED, FREE, LOWER, UPPER = 0, 1, 2, 3  # a row: at zero, with w = 0, at its lower or its upper bound
 
 
+@record
+class Given:
+    """What is known of the listed rows.
+
+    part: 1 for those that take part, 0 for those that do so in other lanes only.
+    goal: Velocities without impulses, less those wanted.
+    lower, upper: Bounds.
+    mu: Friction, at the first row of a contact.
+    inverse: 1 / (diagonal + cfm).
+    """
+
+    part: Array[Float]
+    goal: Array[Float]
+    lower: Array[Float]
+    upper: Array[Float]
+    mu: Array[Float]
+    inverse: Array[Float]
+
+
+@record
+class Marks:
+    """What the listed rows do.
+
+    state: Free, or at which bound.
+    soft: What is added to the diagonal.
+    turn: Of a contact the direction in which its friction pushes, at its first and second row.
+    """
+
+    state: Array[Int]
+    soft: Array[Float]
+    turn: Array[Float]
+
+
+@record
+class System:
+    """The linear system of the free rows of an island.
+
+    free: Their numbers within the island.
+    G: The matrix.
+    pivot: Of each its diagonal without what is tied to it; once eliminated, 1 over its pivot.
+    column: Room for a column.
+    """
+
+    free: Array[Int]
+    G: Array[Float]
+    pivot: Array[Float]
+    column: Array[Float]
+
+
 @func
-def row_inverses(islands, begin, matrix, kind, cone, cfm, A, part, inverse):
+def row_inverses(listed, cone, cfm, A, given):
     """1 / (diagonal + cfm) of every row, 0 of rows that take no part.
 
     With the cone, the two rows of friction have one over the largest eigenvalue of their block.
     """
-    for e in range(islands):
-        first, base = shared(begin[e]), shared(matrix[e])
-        n = shared(begin[e + 1]) - first
+    kind, part, inverse = listed.kind, given.part, given.inverse
+    for e in range(listed.islands):
+        first, base = shared(listed.begin[e]), shared(listed.matrix[e])
+        n = shared(listed.begin[e + 1]) - first
         for i in range(n):
             inverse[first + i] = part[first + i] * diagonal_inverse(A[base + i * n + i] + cfm)
         if cone > 0:
@@ -36,22 +101,23 @@ def row_inverses(islands, begin, matrix, kind, cone, cfm, A, part, inverse):
 
 
 @func
-def sweep(islands, begin, matrix, kind, cone, A, cfm, goal, inverse, lower, upper, mu, x):
+def sweep(listed, cone, A, cfm, given, x):
     """Visit every row once; contacts are visited whole."""
-    for e in range(islands):
-        first, base = shared(begin[e]), shared(matrix[e])
-        n = shared(begin[e + 1]) - first
+    goal, inverse = given.goal, given.inverse
+    for e in range(listed.islands):
+        first, base = shared(listed.begin[e]), shared(listed.matrix[e])
+        n = shared(listed.begin[e + 1]) - first
         for i in range(n):
-            f, at, what = first + i, base + i * n, shared(kind[first + i])
+            f, at, what = first + i, base + i * n, shared(listed.kind[first + i])
             if what <= REST:
                 w = goal[f] + cfm * x[f] + product(n, at, A, first, x)
-                x[f] = max(min(x[f] - w * inverse[f], upper[f]), lower[f])
+                x[f] = max(min(x[f] - w * inverse[f], given.upper[f]), given.lower[f])
             elif what == NORMAL:
                 l0, l1, l2 = x[f], x[f + 1], x[f + 2]
                 w0, w1, w2 = three_products(n, at, A, first, x)
                 n0 = max(l0 - (w0 + goal[f] + cfm * l0) * inverse[f], 0.0)
                 w1 = w1 + goal[f + 1] + cfm * l1 + A[at + n + i] * (n0 - l0)
-                n1, bound = l1 - w1 * inverse[f + 1], mu[f] * n0
+                n1, bound = l1 - w1 * inverse[f + 1], given.mu[f] * n0
                 if cone == 0:
                     n1 = max(min(n1, bound), -bound)
                 w2 = w2 + goal[f + 2] + cfm * l2 + A[at + 2 * n + i] * (n0 - l0)
@@ -70,28 +136,29 @@ def sweep(islands, begin, matrix, kind, cone, A, cfm, goal, inverse, lower, uppe
 
 
 @func
-def classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn):
+def classify(listed, cone, given, x, w, marks):
     """What each row does: free or at which bound, how soft it is, and per contact the direction of its first friction.
 
     A row is at a bound if a visit would take it there or beyond.
     """
-    for f in range(count):
-        what = shared(kind[f])
+    inverse, state, soft, turn = given.inverse, marks.state, marks.soft, marks.turn
+    for f in range(listed.count):
+        what = shared(listed.kind[f])
         if what > SINGLE and what < NORMAL:
             state[f] = FREE
             soft[f] = 0.0
         elif what == SINGLE:
             to, at = x[f] - w[f] * inverse[f], FREE
-            if to <= lower[f]:
+            if to <= given.lower[f]:
                 at = LOWER
-            elif to >= upper[f]:
+            elif to >= given.upper[f]:
                 at = UPPER
             state[f] = at
             soft[f] = 0.0
         elif what == NORMAL:
             x0 = x[f] - w[f] * inverse[f]
             x1, x2 = x[f + 1] - w[f + 1] * inverse[f + 1], x[f + 2] - w[f + 2] * inverse[f + 2]
-            bound, s0, s1, s2 = mu[f] * x0, FREE, FREE, FREE
+            bound, s0, s1, s2 = given.mu[f] * x0, FREE, FREE, FREE
             along, across, yields = 1.0, 0.0, 0.0
             if x0 <= 0.0:
                 s0, s1, s2 = FIXED, FIXED, FIXED
@@ -125,15 +192,15 @@ def classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, tu
 
 
 @func
-def guess(count, row, kind, cone, part, number, state, soft, turn):
+def guess(listed, cone, part, number, marks):
     """Guess number 1: all contacts stick. Further ones: each sticks, slides one way or another, or is open.
 
     Only where `number` is not 0. Drawn by the number of the row, not by its place in the list, which depends on what
     worlds in other lanes have.
     """
-    for f in range(count):
-        if shared(kind[f]) == NORMAL:
-            draw = 0.618034 * number + 0.754878 * shared(row[f])
+    for f in range(listed.count):
+        if shared(listed.kind[f]) == NORMAL:
+            draw = 0.618034 * number + 0.754878 * shared(listed.row[f])
             s0, s1, s2, along, across = FREE, FREE, FREE, 1.0, 0.0
             if number > 1.0:
                 s0 = one_of(draw, 0.2, 0.0, FREE)
@@ -146,12 +213,12 @@ def guess(count, row, kind, cone, part, number, state, soft, turn):
                 if s0 != FREE:
                     s0, s1, s2 = FIXED, FIXED, FIXED
             if number > 0.0 and part[f] > 0.0:
-                state[f] = s0
-                state[f + 1] = s1
-                state[f + 2] = s2
-                soft[f + 2] = 0.0
-                turn[f] = along
-                turn[f + 1] = across
+                marks.state[f] = s0
+                marks.state[f + 1] = s1
+                marks.state[f + 2] = s2
+                marks.soft[f + 2] = 0.0
+                marks.turn[f] = along
+                marks.turn[f + 1] = across
 
 
 @func
@@ -178,23 +245,24 @@ def tied(state):
 
 
 @func
-def snap(count, kind, cone, lower, upper, mu, state, turn, x, change):
+def snap(listed, cone, given, marks, x, change):
     """Impulses at bounds get their value; `change` is what that changes."""
-    for f in range(count):
-        what = shared(kind[f])
+    state, turn = marks.state, marks.turn
+    for f in range(listed.count):
+        what = shared(listed.kind[f])
         if what > SINGLE and what < NORMAL:
             change[f] = 0.0
         elif what == SINGLE:
             to = x[f]
             if state[f] == LOWER:
-                to = lower[f]
+                to = given.lower[f]
             elif state[f] == UPPER:
-                to = upper[f]
+                to = given.upper[f]
             change[f] = to - x[f]
             x[f] = to
         elif what == NORMAL:
             n0 = 0.0 if state[f] == FIXED else x[f]
-            n1, n2, bound = x[f + 1], x[f + 2], mu[f] * n0
+            n1, n2, bound = x[f + 1], x[f + 2], given.mu[f] * n0
             if cone > 0:
                 along, across = turn[f], turn[f + 1]
                 turned = along * x[f + 1] + across * x[f + 2]
@@ -214,8 +282,9 @@ def snap(count, kind, cone, lower, upper, mu, state, turn, x, change):
 
 
 @func
-def turned(kind, cone, f, turn, x):
+def turned(listed, cone, f, turn, x):
     """A number of row f as seen along and across the direction of sliding, for rows of friction of the cone."""
+    kind = listed.kind
     found = x[f]
     if cone > 0 and shared(kind[f]) == FRICTION:
         if shared(kind[f - 1]) == NORMAL:
@@ -226,9 +295,9 @@ def turned(kind, cone, f, turn, x):
 
 
 @func
-def turned_column(first, n, base, j, what, kind, A, mu, state, turn, column):
+def turned_column(first, n, base, j, kind, A, mu, marks, column):
     """Column j of the matrix of an island, with what is tied to its row, or along or across a direction of sliding."""
-    f = first + j
+    f, what, state, turn = first + j, shared(kind[first + j]), marks.state, marks.turn
     if what == NORMAL:
         tie1, tie2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
         c1, c2 = turn[f] * tie1 - turn[f + 1] * tie2, turn[f] * tie2 + turn[f + 1] * tie1
@@ -249,17 +318,16 @@ def turned_column(first, n, base, j, what, kind, A, mu, state, turn, column):
 
 
 @func
-def reduce_island(first, n, base, kind, cone, A, cfm, more, own, mu, state, soft, turn, free, column, G, pivot):
+def reduce_island(e, listed, cone, A, cfm, more, own, mu, marks, system):
     """The linear system of the free rows of an island; returns their number.
 
     A row that is free in some lanes only is an equation x = 0 in the others.
 
     more, own: Softness beyond cfm, as a share of `own`.
-    free: Numbers of the rows.
-    column: Room for a column.
-    G: The matrix.
-    pivot: Of each free row, its diagonal without what is tied to it.
     """
+    first, base = shared(listed.begin[e]), shared(listed.matrix[e])
+    n = shared(listed.begin[e + 1]) - first
+    state, free, G = marks.state, system.free, system.G
     count = 0
     for i in range(n):
         if not everywhere(state[first + i] != FREE):
@@ -267,7 +335,8 @@ def reduce_island(first, n, base, kind, cone, A, cfm, more, own, mu, state, soft
             count = count + 1
     for q in range(count):
         j = shared(free[q])
-        f, what = first + j, shared(kind[first + j])
+        f, what = first + j, shared(listed.kind[first + j])
+        # Column j, with the columns of friction that is tied to its row.
         if cone == 0:
             c1, c2, also = 0.0, 0.0, 0
             if what == NORMAL:
@@ -281,27 +350,34 @@ def reduce_island(first, n, base, kind, cone, A, cfm, more, own, mu, state, soft
                     entry = entry + c1 * A[at + 1] + c2 * A[at + 2]
                 G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
         else:
-            turned_column(first, n, base, j, what, kind, A, mu, state, turn, column)
+            turned_column(first, n, base, j, listed.kind, A, mu, marks, system.column)
             for p in range(count):
                 i = shared(free[p])
-                entry = turned(kind, cone, first + i, turn, column)
+                entry = turned(listed, cone, first + i, marks.turn, system.column)
                 G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
-        yields, here = cfm + more * own[f] + soft[f], q * count + q
-        pivot[q] = select(state[f] == FREE, A[base + j * n + j] + yields, 1.0)
+        # Softness on the diagonal; 1 where the row is free in other lanes only.
+        yields, here = cfm + more * own[f] + marks.soft[f], q * count + q
+        system.pivot[q] = select(state[f] == FREE, A[base + j * n + j] + yields, 1.0)
         G[here] = select(state[f] == FREE, G[here] + yields, 1.0)
     return count
 
 
 @func
-def eliminate(count, singular, diagonal, G, right):
-    """Solve G x = right in place, without exchanges of rows; unknowns whose pivot is round-off are 0."""
+def eliminate(count, singular, system, right, keep):
+    """Solve G x = right in place, without exchanges of rows; unknowns whose pivot is round-off are 0.
+
+    keep: Whether G becomes its factors, for `solve_transposed`; a constant.
+    """
+    G, inverse = system.G, system.pivot
     for p in range(count):
         pivot, row = G[p * count + p], p * count
-        kept = abs(pivot) > singular * diagonal[p]
-        inverse = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
-        diagonal[p] = inverse
+        kept = abs(pivot) > singular * inverse[p]
+        over = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
+        inverse[p] = over
         for i in range(p + 1, count):
-            factor = G[i * count + p] * inverse
+            factor = G[i * count + p] * over
+            if keep:
+                G[i * count + p] = factor
             if not everywhere(factor == 0.0):
                 to = i * count
                 for j in range(p + 1, count):
@@ -312,42 +388,29 @@ def eliminate(count, singular, diagonal, G, right):
         sum = right[p]
         for j in range(p + 1, count):
             sum = sum - G[p * count + j] * right[j]
-        right[p] = sum * diagonal[p]
+        right[p] = sum * inverse[p]
 
 
 @func
-def eliminate_both(count, singular, diagonal, G, right, other):
-    """Solve G x = right and G^T y = other in place, see `eliminate`; G becomes its factors."""
+def solve_transposed(count, system, right):
+    """Solve G^T y = right in place, with the factors that `eliminate` kept."""
+    G, inverse = system.G, system.pivot
     for p in range(count):
-        pivot, row = G[p * count + p], p * count
-        kept = abs(pivot) > singular * diagonal[p]
-        inverse = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
-        diagonal[p] = inverse
-        share = other[p] * inverse
-        other[p] = share
+        share = right[p] * inverse[p]
+        right[p] = share
         for j in range(p + 1, count):
-            other[j] = other[j] - share * G[row + j]
-        for i in range(p + 1, count):
-            factor = G[i * count + p] * inverse
-            G[i * count + p] = factor
-            if not everywhere(factor == 0.0):
-                to = i * count
-                for j in range(p + 1, count):
-                    G[to + j] = G[to + j] - factor * G[row + j]
-                right[i] = right[i] - factor * right[p]
+            right[j] = right[j] - share * G[p * count + j]
     for back in range(count):
         p = count - 1 - back
-        sum, share = right[p], other[p]
-        for j in range(p + 1, count):
-            sum = sum - G[p * count + j] * right[j]
-        right[p] = sum * diagonal[p]
+        share = right[p]
         for j in range(p):
-            other[j] = other[j] - share * G[p * count + j]
+            right[j] = right[j] - share * G[p * count + j]
 
 
 @func
-def move(first, count, kind, cone, mu, state, turn, free, step, x):
+def move(first, count, listed, cone, mu, marks, free, step, x):
     """Change the impulses of free rows, and friction that is tied to them."""
+    kind, state, turn = listed.kind, marks.state, marks.turn
     for q in range(count):
         j = shared(free[q])
         f, change, what = first + j, step[q], shared(kind[first + j])
@@ -374,17 +437,17 @@ def move(first, count, kind, cone, mu, state, turn, free, step, x):
 
 
 @func
-def change_at(f, what, cone, inverse, lower, upper, mu, x, w):
+def change_at(f, listed, cone, given, x, w):
     """The largest change of an impulse [N s] if a row, or the three of a contact, were visited once more."""
-    change = 0.0
+    inverse, change, what = given.inverse, 0.0, shared(listed.kind[f])
     if what == SINGLE:
-        change = abs(max(min(x[f] - w[f] * inverse[f], upper[f]), lower[f]) - x[f])
+        change = abs(max(min(x[f] - w[f] * inverse[f], given.upper[f]), given.lower[f]) - x[f])
     elif what < NORMAL:
         change = abs(w[f] * inverse[f])
     elif what == NORMAL:
         n0 = max(x[f] - w[f] * inverse[f], 0.0)
         n1, n2 = x[f + 1] - w[f + 1] * inverse[f + 1], x[f + 2] - w[f + 2] * inverse[f + 2]
-        bound = mu[f] * x[f]
+        bound = given.mu[f] * x[f]
         if cone == 0:
             n1, n2 = max(min(n1, bound), -bound), max(min(n2, bound), -bound)
         else:
@@ -396,11 +459,11 @@ def change_at(f, what, cone, inverse, lower, upper, mu, x, w):
 
 
 @func
-def largest_change(count, kind, cone, inverse, lower, upper, mu, x, w):
+def largest_change(listed, cone, given, x, w):
     """The largest change of an impulse [N s] if each were visited once more."""
     worst = 0.0
-    for f in range(count):
-        worst = max(worst, change_at(f, shared(kind[f]), cone, inverse, lower, upper, mu, x, w))
+    for f in range(listed.count):
+        worst = max(worst, change_at(f, listed, cone, given, x, w))
     return worst
 
 

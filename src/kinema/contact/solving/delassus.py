@@ -6,10 +6,30 @@ through others, are on different islands. Lists of blocks and rows are the same 
 
 from __future__ import annotations
 
-from kinema.lang import func, min, shared
+from kinema.contact.solving.mass_scaling import put_three, three_of
+from kinema.lang import Array, Int, func, identity33, min, outer, record, rows_of, shared, static, transpose, vec3
 
 # What a row is: single, the first and the other two of three equations, the same of a contact.
 SINGLE, EQUATION, REST, NORMAL, FRICTION = 0, 1, 2, 3, 4
+
+
+@record
+class Listed:
+    """The rows that take part, those of an island after each other.
+
+    islands, count: How many islands, and rows.
+    row: Number of each row.
+    kind: What it is.
+    begin: The first row of each island in the list, and one more.
+    matrix: Where the matrix of each island begins.
+    """
+
+    islands: Int
+    count: Int
+    row: Array[Int]
+    kind: Array[Int]
+    begin: Array[Int]
+    matrix: Array[Int]
 
 
 @func
@@ -129,74 +149,61 @@ def home_of(rows, r):
 
 
 @func
-def form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A):
-    """A = Y Y^T of each island. `spread` has three zeros per degree of freedom, before and after."""
-    wide = supports.widest
-    for e in range(islands):
-        first, base = shared(begin[e]), shared(matrix[e])
-        n = shared(begin[e + 1]) - first
+def form_matrices(rows, supports, dofs, listed, Y, spread, A):
+    """A = Y Y^T of each island. `spread` has a zero vector per degree of freedom, before and after.
+
+    A row, or three, is spread over the degrees of freedom; then each row before it takes the entries of its support.
+    """
+    row, kind, wide = listed.row, listed.kind, supports.widest
+    for e in range(listed.islands):
+        first, base = shared(listed.begin[e]), shared(listed.matrix[e])
+        n = shared(listed.begin[e + 1]) - first
         for i in range(n):
             what, r = shared(kind[first + i]), shared(row[first + i])
             here, y = home_of(rows, r), r * wide
             at, own = supports.begin[here], supports.count[here]
             if what == SINGLE:
                 for t in range(own):
-                    spread[supports.dofs[at + t]] = Y[y + t]
+                    spread[supports.dofs[at + t]] = vec3(Y[y + t], 0.0, 0.0)
                 for j in range(i + 1):  # single rows are the first of an island
                     q = shared(row[first + j])
                     there, entry = home_of(rows, q), 0.0
                     to, other = supports.begin[there], q * wide
                     for t in range(supports.count[there]):
-                        entry = entry + Y[other + t] * spread[supports.dofs[to + t]]
+                        entry = entry + Y[other + t] * spread[supports.dofs[to + t]].x
                     A[base + i * n + j] = entry
                     A[base + j * n + i] = entry
-                for t in range(own):
-                    spread[supports.dofs[at + t]] = 0.0
             elif what % 2 == 1:
                 for t in range(own):
-                    d = supports.dofs[at + t]
-                    spread[d] = Y[y + t]
-                    spread[dofs + d] = Y[y + wide + t]
-                    spread[2 * dofs + d] = Y[y + 2 * wide + t]
+                    spread[supports.dofs[at + t]] = three_of(Y, y + t, wide)
                 for j in range(i + 1):
                     q, kind_j = shared(row[first + j]), shared(kind[first + j])
                     there = home_of(rows, q)
                     to, other, count = supports.begin[there], q * wide, supports.count[there]
-                    row0, row1, row2 = base + i * n + j, base + (i + 1) * n + j, base + (i + 2) * n + j
-                    column = base + j * n + i
                     if kind_j == SINGLE:
-                        a0, a1, a2 = 0.0, 0.0, 0.0
+                        a = vec3(0.0, 0.0, 0.0)
                         for t in range(count):
-                            d, x = supports.dofs[to + t], Y[other + t]
-                            a0 = a0 + x * spread[d]
-                            a1 = a1 + x * spread[dofs + d]
-                            a2 = a2 + x * spread[2 * dofs + d]
-                        A[row0] = a0
-                        A[row1] = a1
-                        A[row2] = a2
-                        A[column] = a0
-                        A[column + 1] = a1
-                        A[column + 2] = a2
+                            a = a + Y[other + t] * spread[supports.dofs[to + t]]
+                        put_three(A, base + i * n + j, n, a)
+                        put_three(A, base + j * n + i, 1, a)
                     elif kind_j % 2 == 1:
-                        a00, a01, a02, a10, a11, a12, a20, a21, a22 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+                        block = identity33(0.0)
                         for t in range(count):
-                            d = supports.dofs[to + t]
-                            x0, x1, x2 = Y[other + t], Y[other + wide + t], Y[other + 2 * wide + t]
-                            y0, y1, y2 = spread[d], spread[dofs + d], spread[2 * dofs + d]
-                            a00, a01, a02 = a00 + x0 * y0, a01 + x1 * y0, a02 + x2 * y0
-                            a10, a11, a12 = a10 + x0 * y1, a11 + x1 * y1, a12 + x2 * y1
-                            a20, a21, a22 = a20 + x0 * y2, a21 + x1 * y2, a22 + x2 * y2
-                        A[row0], A[row0 + 1], A[row0 + 2] = a00, a01, a02
-                        A[row1], A[row1 + 1], A[row1 + 2] = a10, a11, a12
-                        A[row2], A[row2 + 1], A[row2 + 2] = a20, a21, a22
-                        A[column], A[column + 1], A[column + 2] = a00, a10, a20
-                        A[column + n], A[column + n + 1], A[column + n + 2] = a01, a11, a21
-                        A[column + 2 * n], A[column + 2 * n + 1], A[column + 2 * n + 2] = a02, a12, a22
+                            block = block + outer(spread[supports.dofs[to + t]], three_of(Y, other + t, wide))
+                        put_block(A, base + i * n + j, n, block)
+                        put_block(A, base + j * n + i, n, transpose(block))
+            if what % 2 == 1 or what == SINGLE:
                 for t in range(own):
-                    d = supports.dofs[at + t]
-                    spread[d] = 0.0
-                    spread[dofs + d] = 0.0
-                    spread[2 * dofs + d] = 0.0
+                    spread[supports.dofs[at + t]] = vec3(0.0, 0.0, 0.0)
+
+
+@func
+def put_block(A, at, n, block):
+    """Store a 3 x 3 block whose first entry is number `at` of a matrix with rows of n."""
+    x, y, z = rows_of(block)
+    put_three(A, at, 1, x)
+    put_three(A, at + n, 1, y)
+    put_three(A, at + 2 * n, 1, z)
 
 
 @func
@@ -211,27 +218,23 @@ def product(n, at, A, start, x):
 @func
 def three_products(n, at, A, start, x):
     """Three rows of a matrix times a vector."""
-    a0, a1, a2 = 0.0, 0.0, 0.0
+    sums = vec3(0.0, 0.0, 0.0)
     for k in range(n):
-        y = x[start + k]
-        a0 = a0 + A[at + k] * y
-        a1 = a1 + A[at + n + k] * y
-        a2 = a2 + A[at + 2 * n + k] * y
-    return a0, a1, a2
+        sums = sums + three_of(A, at + k, n) * x[start + k]
+    return sums
 
 
 @func
-def row_velocities(islands, begin, matrix, kind, A, cfm, goal, x, w):
+def row_velocities(listed, A, cfm, goal, x, w):
     """w = A x + cfm x + goal."""
-    for e in range(islands):
-        first, base = shared(begin[e]), shared(matrix[e])
-        n = shared(begin[e + 1]) - first
+    for e in range(listed.islands):
+        first, base = shared(listed.begin[e]), shared(listed.matrix[e])
+        n = shared(listed.begin[e + 1]) - first
         for i in range(n):
-            f, at, what = first + i, base + i * n, shared(kind[first + i])
+            f, at, what = first + i, base + i * n, shared(listed.kind[first + i])
             if what == SINGLE:
                 w[f] = goal[f] + cfm * x[f] + product(n, at, A, first, x)
             elif what % 2 == 1:
-                a0, a1, a2 = three_products(n, at, A, first, x)
-                w[f] = goal[f] + cfm * x[f] + a0
-                w[f + 1] = goal[f + 1] + cfm * x[f + 1] + a1
-                w[f + 2] = goal[f + 2] + cfm * x[f + 2] + a2
+                sums = three_products(n, at, A, first, x)
+                for k in static(3):
+                    w[f + k] = goal[f + k] + cfm * x[f + k] + sums[k]

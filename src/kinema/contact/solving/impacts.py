@@ -28,6 +28,7 @@ Restitution begins at the threshold: a share of it counts, which grows from 0 th
 from __future__ import annotations
 
 from kinema.contact.collision.narrow_phase import Touch
+from kinema.contact.solving.newton import Report
 from kinema.contact.solving.pgs import Rows, Supports, row_velocity
 from kinema.lang import Array, Float, Int, everywhere, func, kernel, max, record, shared, static
 
@@ -531,20 +532,6 @@ def choose_impulses(rows: Rows, again: Array[Float], before: Array[Float], impul
     """Impulses of the phase that things are in: of the one before where it goes on (again > 0)."""
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
         chosen[r] = before[r] if again[0] > 0.0 else impulse[r]
-
-
-@record
-class Report:
-    """What a solver tells of a problem.
-
-    residual: How far it is from solved [-].
-    unsolved_at: Where [-].
-    iterations: How many it took.
-    """
-
-    residual: Array[Float]
-    unsolved_at: Array[Float]
-    iterations: Array[Float]
 
 
 @kernel

@@ -33,10 +33,12 @@ from kinema.contact.solving.active_set import (
     FREE,
     LOWER,
     UPPER,
+    Given,
+    Marks,
+    System,
     change_at,
     classify,
     eliminate,
-    eliminate_both,
     guess,
     largest,
     largest_change,
@@ -44,6 +46,7 @@ from kinema.contact.solving.active_set import (
     reduce_island,
     row_inverses,
     snap,
+    solve_transposed,
     sweep,
     tied,
     turned,
@@ -51,6 +54,7 @@ from kinema.contact.solving.active_set import (
 from kinema.contact.solving.delassus import (
     NORMAL,
     SINGLE,
+    Listed,
     find_islands,
     first_row,
     form_matrices,
@@ -59,14 +63,15 @@ from kinema.contact.solving.delassus import (
     row_velocities,
 )
 from kinema.contact.solving.mass_scaling import (
+    Scaled,
     scale_row,
-    scale_row_back,
+    scale_row_adjoint,
     scale_three,
-    scale_three_back,
+    scale_three_adjoint,
     velocities_from,
 )
 from kinema.contact.solving.pgs import Bounds, Rows, Supports, end_of
-from kinema.kinematics.tree import Branches
+from kinema.kinematics.tree import Factors
 from kinema.lang import (
     Array,
     Float,
@@ -81,7 +86,68 @@ from kinema.lang import (
     select,
     shared,
     sqrt,
+    vec3,
 )
+
+
+@record
+class Problem:
+    """The complementarity problem, see `pgs`.
+
+    rows, supports, bounds: Its rows, where they have entries, and the bounds of their impulses.
+    active: Of triples, 1, or 0 for contacts that are left alone.
+    cone: 1 for the cone of friction, 0 for the pyramid.
+    J: Jacobians of the rows.
+    b: Velocities of the rows without impulses, less those wanted.
+    """
+
+    rows: Rows
+    supports: Supports
+    bounds: Bounds
+    active: Array[Float]
+    cone: Int
+    J: Array[Float]
+    b: Array[Float]
+
+
+@record
+class Impulses:
+    """The solution.
+
+    impulse: Of all rows [N s].
+    z: Y^T impulse.
+    """
+
+    impulse: Array[Float]
+    z: Array[Float]
+
+
+@record
+class Multipliers:
+    """The solution of the adjoint problem.
+
+    exact: The impulses: those known from the motion alone are refined, as the elimination is at hand.
+    u: Cotangents of w in the free rows.
+    pull: Y^T u + the cotangent of z.
+    """
+
+    exact: Array[Float]
+    u: Array[Float]
+    pull: Array[Float]
+
+
+@record
+class Report:
+    """What a solver tells of a problem.
+
+    residual: The largest change of an impulse if it were visited once more, as a share of the largest impulse [-].
+    unsolved_at: If that is too much, a degree of freedom of the body or joint where it is.
+    iterations: How many it took: eliminations of Newton's method, sweeps of PGS.
+    """
+
+    residual: Array[Float]
+    unsolved_at: Array[Float]
+    iterations: Array[Float]
 
 
 @record
@@ -111,10 +177,11 @@ class Effort:
 
 
 @func
-def gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, goal):
-    """Numbers of the listed rows; those of a contact have the bounds of friction in `mu` of the first."""
-    for f in range(count):
-        r, what = shared(row[f]), shared(kind[f])
+def gather(problem, listed, mine, given):
+    """What is known of the listed rows, but for their inverses."""
+    rows, bounds = problem.rows, problem.bounds
+    for f in range(listed.count):
+        r, what = shared(listed.row[f]), shared(listed.kind[f])
         block, low, high, slip = r, -1e30, 1e30, 0.0
         if r >= rows.singles:
             block = rows.singles + (r - rows.singles) // 3
@@ -122,18 +189,18 @@ def gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, goal
             low, high = bounds.lower[r], bounds.upper[r]
         elif what == NORMAL:
             slip = bounds.mu[block - rows.singles]
-        goal[f] = b[r]
-        part[f] = mine[block]
-        lower[f] = low
-        upper[f] = high
-        mu[f] = slip
+        given.goal[f] = problem.b[r]
+        given.part[f] = mine[block]
+        given.lower[f] = low
+        given.upper[f] = high
+        given.mu[f] = slip
 
 
 @func
-def add_rows(rows, supports, count, row, Y, x, z):
+def add_rows(rows, supports, listed, Y, x, z):
     """z += Y^T x over the listed rows."""
-    for f in range(count):
-        r = shared(row[f])
+    for f in range(listed.count):
+        r = shared(listed.row[f])
         here, at = home_of(rows, r), r * supports.widest
         begin, factor = supports.begin[here], x[f]
         for t in range(supports.count[here]):
@@ -141,15 +208,18 @@ def add_rows(rows, supports, count, row, Y, x, z):
 
 
 @func
-def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, root, J, b, wanted, H, Y, z, impulse):
-    """The impulses that solve the problem, and z = Y^T impulse; they are zero where `wanted` is 0, not 1.
+def find_impulses(problem, factors, effort, wanted, scaled, found):
+    """The impulses that solve the problem; they are zero where `wanted` is 0, not 1.
 
-    Returns how much is left, where, and how many eliminations it took, as `newton_impulses` says.
+    Returns what is left, where, and how many eliminations it took, as `Report` says.
     """
-    dofs, wide = len(root), supports.widest
+    rows, supports, bounds, active, cone = problem.rows, problem.supports, problem.bounds, problem.active, problem.cone
+    J, b, Y, z, impulse = problem.J, problem.b, scaled.Y, found.z, found.impulse
+    dofs, wide = len(factors.root), supports.widest
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
-    mine, takes, scaled = local(Float, blocks), local(Int, blocks), local(Int, blocks)
-    spread, dv = local(Float, 3 * dofs), local(Float, dofs)  # local arrays begin as zeros
+    mine, takes, ready = local(Float, blocks), local(Int, blocks), local(Int, blocks)
+    spread, dv = local(vec3, dofs), local(Float, dofs)  # local arrays begin as zeros
+    # First guess of who takes part: equations, dry friction, and what closes without impulses.
     for d in range(dofs):
         z[d] = 0.0
     for i in range(rows.singles):
@@ -166,21 +236,24 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
         impulse[r + 1] = 0.0
         impulse[r + 2] = 0.0
     open, worst, work, where = wanted, 0.0, 0.0, 0.0
+    # As long as further rows come too near with the impulses found, these take part as well.
     for _ in range(blocks + 1):
         for k in range(blocks):
             takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
-            if shared(takes[k]) > shared(scaled[k]):
-                scaled[k] = 1
+            if shared(takes[k]) > shared(ready[k]):
+                ready[k] = 1
                 here, at = shared(rows.support[k]), first_row(rows, k) * wide
                 if k < rows.singles:
-                    scale_row(branches, supports, here, at, L, root, J, H, Y)
+                    scale_row(supports, here, at, factors, J, scaled)
                 else:
-                    scale_three(branches, supports, here, at, L, root, J, H, Y)
+                    scale_three(supports, here, at, factors, J, scaled)
+        # Islands of these rows, and their matrices.
         label, island, block, start = local(Int, dofs), local(Int, blocks), local(Int, blocks), local(Int, blocks + 1)
         islands = find_islands(rows, supports, takes, label, island, block, start)
         most = 3 * shared(start[islands])
         row, kind, begin, matrix = local(Int, most), local(Int, most), local(Int, islands + 1), local(Int, islands + 1)
         count, size = list_rows(rows, islands, block, start, row, kind, begin, matrix)
+        listed = Listed(islands, count, row, kind, begin, matrix)
         part, lower, upper, mu = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
         x, w, inverse = local(Float, count), local(Float, count), local(Float, count)
         anchor, plain, answer = local(Float, count), local(Float, count), local(Float, count)
@@ -188,9 +261,12 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
         state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
         change, column, right = local(Float, count), local(Float, count), local(Float, count)
         pivot, A, G = local(Float, count), local(Float, size), local(Float, size)
-        gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, plain)
-        form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A)
-        row_inverses(islands, begin, matrix, kind, cone, bounds.cfm, A, part, inverse)
+        given = Given(part, plain, lower, upper, mu, inverse)
+        marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
+        gather(problem, listed, mine, given)
+        form_matrices(rows, supports, dofs, listed, Y, spread, A)
+        row_inverses(listed, cone, bounds.cfm, A, given)
+        # Diagonals, by which softness is measured: of contacts and equations their mean, of single rows their own.
         total, parts, threes, least = 0.0, 0.0, 0.0, 1e30
         for f in range(count):
             x[f] = impulse[shared(row[f])]
@@ -206,7 +282,7 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
             if shared(kind[f]) != SINGLE:
                 own[f] = unit
         for _ in range(effort.sweeps):
-            sweep(islands, begin, matrix, kind, cone, A, bounds.cfm, plain, inverse, lower, upper, mu, x)
+            sweep(listed, cone, A, bounds.cfm, given, x)
         more, good, ratio, used, done, failed, held = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0
         tries, fresh = 0.0, 0.0
         if open == 0.0 or parts == 0.0 or not largest(count, x) < 1e30:
@@ -214,15 +290,16 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
         for f in range(count):
             anchor[f] = x[f]
             answer[f] = x[f]
-        row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
+        row_velocities(listed, A, bounds.cfm, plain, x, w)
         for _ in range(effort.most):
             if everywhere(done == 1.0):
                 break
-            classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn)
+            # Which rows are at a bound, and with their impulses there, an elimination per island for all others.
+            classify(listed, cone, given, x, w, marks)
             if not everywhere(fresh == 0.0):
-                guess(count, row, kind, cone, part, fresh, state, soft, turn)
+                guess(listed, cone, part, fresh, marks)
                 fresh = 0.0
-            snap(count, kind, cone, lower, upper, mu, state, turn, x, change)
+            snap(listed, cone, given, marks, x, change)
             for e in range(islands):
                 first, base = shared(begin[e]), shared(matrix[e])
                 m = shared(begin[e + 1]) - first
@@ -232,28 +309,28 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
                         w[first + j] = w[first + j] + (bounds.cfm + more * own[first + j]) * d
                         for i in range(m):
                             w[first + i] = w[first + i] + A[base + i * m + j] * d
-                unknown = reduce_island(
-                    first, m, base, kind, cone, A, bounds.cfm, more, own, mu, state, soft, turn, free, column, G, pivot
-                )
+                unknown = reduce_island(e, listed, cone, A, bounds.cfm, more, own, mu, marks, system)
                 for q in range(unknown):
                     f = first + shared(free[q])
                     # Friction across the cone's direction of sliding is softened about the impulses where that acts.
-                    bent = turned(kind, cone, f, turn, w) + soft[f] * turned(kind, cone, f, turn, x)
+                    bent = turned(listed, cone, f, turn, w) + soft[f] * turned(listed, cone, f, turn, x)
                     right[q] = select(state[f] == FREE, -bent, 0.0)
-                eliminate(unknown, effort.singular, pivot, G, right)
-                move(first, unknown, kind, cone, mu, state, turn, free, right, x)
-            row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
+                eliminate(unknown, effort.singular, system, right, False)
+                move(first, unknown, listed, cone, mu, marks, free, right, x)
+            # How much is left: of the problem itself, and of the softer one that is being solved.
+            row_velocities(listed, A, bounds.cfm, plain, x, w)
             tall = largest(count, x)
-            missing = largest_change(count, kind, cone, inverse, lower, upper, mu, x, w)
+            missing = largest_change(listed, cone, given, x, w)
             error = missing
             if not everywhere(more == 0.0):
                 for f in range(count):
                     w[f] = w[f] + more * own[f] * (x[f] - held * anchor[f])
-                error = largest_change(count, kind, cone, inverse, lower, upper, mu, x, w)
+                error = largest_change(listed, cone, given, x, w)
             share = effort.precision
             if failed > 2.0:  # in a row
                 share = effort.accepted
             used = used + 1.0
+            # Solved; or solved with that softness, and then with less; or after too many guesses, with more.
             if done == 0.0:
                 work = work + 1.0
                 if missing <= share * tall:
@@ -293,14 +370,15 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
                     for f in range(count):
                         x[f] = anchor[f]
             if not everywhere(used > 0.0):
-                row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, x, w)
+                row_velocities(listed, A, bounds.cfm, plain, x, w)
                 for f in range(count):
                     w[f] = w[f] + more * own[f] * (x[f] - held * anchor[f])
+        # What was not solved: by how much, and where.
         if not everywhere(done == 1.0):
-            row_velocities(islands, begin, matrix, kind, A, bounds.cfm, plain, answer, w)
+            row_velocities(listed, A, bounds.cfm, plain, answer, w)
             missing, tall, spot = 0.0, largest(count, answer), 0.0
             for f in range(count):
-                change[f] = change_at(f, shared(kind[f]), cone, inverse, lower, upper, mu, answer, w)
+                change[f] = change_at(f, listed, cone, given, answer, w)
                 if change[f] > missing:
                     missing = change[f]
                     spot = 1.0 * end_of(supports, home_of(rows, shared(row[f])))
@@ -311,10 +389,11 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
                 impulse[shared(row[f])] = answer[f]
             for d in range(dofs):
                 z[d] = 0.0
-            add_rows(rows, supports, count, row, Y, answer, z)
+            add_rows(rows, supports, listed, Y, answer, z)
+        # Rows that come too near with these impulses.
         further = 0.0
         if not everywhere(open == 0.0 or parts == 0.0):
-            velocities_from(branches, L, root, z, dv)
+            velocities_from(factors, z, dv)
             slow = effort.precision * largest(count, answer) * least  # of the heaviest: one visit would do it
             for k in range(blocks):
                 near = 0.0
@@ -338,78 +417,48 @@ def find_impulses(rows, supports, bounds, active, cone, effort, branches, L, roo
 
 @kernel
 def newton_impulses(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    active: Array[Float],
-    cone: Int,
-    effort: Effort,
-    branches: Branches,
-    L: Array[Float],
-    root: Array[Float],
-    J: Array[Float],
-    b: Array[Float],
-    H: Array[Float],
-    Y: Array[Float],
-    z: Array[Float],
-    impulse: Array[Float],
-    left: Array[Float],
-    place: Array[Float],
-    eliminations: Array[Float],
+    problem: Problem, factors: Factors, effort: Effort, scaled: Scaled, found: Impulses, report: Report
 ):
-    """The impulses that solve the problem, and z = Y^T impulse.
-
-    active: Of contacts, 1, or 0 for those that are left alone.
-    H, Y: As in `scaling`, of rows that take part.
-    left: The largest change of an impulse if it were visited once more, as a share of the largest impulse.
-    place: If that is too much, a degree of freedom of the body or joint where it is.
-    eliminations: How many it took.
-    """
-    problem = find_impulses(
-        rows, supports, bounds, active, cone, effort, branches, L, root, J, b, 1.0, H, Y, z, impulse
-    )
-    left[0], place[0], eliminations[0] = problem
+    """The impulses that solve the problem; `scaled` has the rows that take part."""
+    left = find_impulses(problem, factors, effort, 1.0, scaled, found)
+    report.residual[0], report.unsolved_at[0], report.iterations[0] = left
 
 
 @kernel
 def newton_impulses_adjoint(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    cone: Int,
+    problem: Problem,
+    factors: Factors,
     singular: Float,
     bounded: Int,
-    branches: Branches,
-    L: Array[Float],
-    root: Array[Float],
-    J: Array[Float],
-    b: Array[Float],
-    Y: Array[Float],
-    z: Array[Float],
-    impulse: Array[Float],
-    z_adj: Array[Float],
-    impulse_adj: Array[Float],
-    exact: Array[Float],
-    u: Array[Float],
-    pull: Array[Float],
-    b_adj: Array[Float],
-    lower_adj: Array[Float],
-    upper_adj: Array[Float],
-    mu_adj: Array[Float],
-    cfm_adj: Array[Float],
+    scaled: Scaled,
+    found: Impulses,
+    found_adj: Impulses.adj,
+    multipliers: Multipliers,
+    problem_adj: Problem.adj,
 ):
-    """The derivative of the implicit function: u are the cotangents of w in the free rows, pull is Y^T u + z_adj.
+    """The derivative of the implicit function.
 
-    What that means for the rows is left to `rows_scaled_back` or `rows_pushed_back`.
+    What that means for the rows is left to `newton_rows_adjoint` or `newton_jacobian_adjoint`.
 
     bounded: Bounds of so many single rows, the first ones, have a derivative.
-    exact: The impulses: those known from the motion alone are refined, as the elimination is at hand.
     """
+    rows, supports, bounds, cone, J, b = (
+        problem.rows,
+        problem.supports,
+        problem.bounds,
+        problem.cone,
+        problem.J,
+        problem.b,
+    )
+    Y, z, impulse, z_adj, impulse_adj = scaled.Y, found.z, found.impulse, found_adj.z, found_adj.impulse
+    exact, u, pull = multipliers.exact, multipliers.u, multipliers.pull
+    bounds_adj, b_adj = problem_adj.bounds, problem_adj.b
     dofs, wide = len(z), supports.widest
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     mine, takes = local(Float, blocks), local(Int, blocks)
-    spread, felt_z = local(Float, 3 * dofs), local(Float, dofs)
+    spread, felt_z = local(vec3, dofs), local(Float, dofs)
     dv, felt_dv = local(Float, dofs), local(Float, dofs)
+    # Rows that have an impulse, or always take part; their islands and matrices.
     for d in range(dofs):
         felt_z[d] = z_adj[d]
     for i in range(rows.singles):
@@ -430,9 +479,12 @@ def newton_impulses_adjoint(
     column, right, pivot, inverse = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
     goal, off, other = local(Float, count), local(Float, count), local(Float, count)
     A, G = local(Float, size), local(Float, size)
-    gather(rows, bounds, count, row, kind, b, mine, part, lower, upper, mu, goal)
-    form_matrices(rows, supports, dofs, islands, begin, matrix, row, kind, Y, spread, A)
-    row_inverses(islands, begin, matrix, kind, cone, bounds.cfm, A, part, inverse)
+    listed, known = Listed(islands, count, row, kind, begin, matrix), Given(part, goal, lower, upper, mu, inverse)
+    marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
+    gather(problem, listed, mine, known)
+    form_matrices(rows, supports, dofs, listed, Y, spread, A)
+    row_inverses(listed, cone, bounds.cfm, A, known)
+    # Their velocities, which say what is at a bound; their impulses' cotangents, those through z included.
     for f in range(count):
         r = shared(row[f])
         here, at = home_of(rows, r), r * wide
@@ -444,25 +496,24 @@ def newton_impulses_adjoint(
         x[f] = impulse[r]
         w[f] = goal[f] + bounds.cfm * x[f] + speed
         given[f] = wanted
-    classify(count, kind, cone, inverse, lower, upper, mu, x, w, state, soft, turn)
-    row_velocities(islands, begin, matrix, kind, A, bounds.cfm, goal, x, off)
+    classify(listed, cone, known, x, w, marks)
+    row_velocities(listed, A, bounds.cfm, goal, x, off)
+    # (W E)_free dx = -off refines the impulses x; its transpose with -(E^T given)_free gives u in the free rows.
     for e in range(islands):
-        first, base = shared(begin[e]), shared(matrix[e])
-        m = shared(begin[e + 1]) - first
-        wanted = reduce_island(
-            first, m, base, kind, cone, A, bounds.cfm, 0.0, inverse, mu, state, soft, turn, free, column, G, pivot
-        )
+        first = shared(begin[e])
+        wanted = reduce_island(e, listed, cone, A, bounds.cfm, 0.0, inverse, mu, marks, system)
         for q in range(wanted):
             f = first + shared(free[q])
-            felt = turned(kind, cone, f, turn, given)
+            felt = turned(listed, cone, f, turn, given)
             if shared(kind[f]) == NORMAL:
-                felt = felt + mu[f] * tied(state[f + 1]) * turned(kind, cone, f + 1, turn, given)
-                felt = felt + mu[f] * tied(state[f + 2]) * turned(kind, cone, f + 2, turn, given)
-            bent = turned(kind, cone, f, turn, off) + soft[f] * turned(kind, cone, f, turn, x)
+                felt = felt + mu[f] * tied(state[f + 1]) * turned(listed, cone, f + 1, turn, given)
+                felt = felt + mu[f] * tied(state[f + 2]) * turned(listed, cone, f + 2, turn, given)
+            bent = turned(listed, cone, f, turn, off) + soft[f] * turned(listed, cone, f, turn, x)
             other[q] = select(state[f] == FREE, -felt, 0.0)
             right[q] = select(state[f] == FREE, -bent, 0.0)
-        eliminate_both(wanted, singular, pivot, G, right, other)
-        move(first, wanted, kind, cone, mu, state, turn, free, right, x)
+        eliminate(wanted, singular, system, right, True)
+        solve_transposed(wanted, system, other)
+        move(first, wanted, listed, cone, mu, marks, free, right, x)
         for q in range(wanted):
             y[first + shared(free[q])] = other[q]
     if cone > 0:
@@ -471,12 +522,13 @@ def newton_impulses_adjoint(
                 y1, y2 = y[f + 1], y[f + 2]
                 y[f + 1] = turn[f] * y1 - turn[f + 1] * y2
                 y[f + 2] = turn[f] * y2 + turn[f + 1] * y1
-    add_rows(rows, supports, count, row, Y, y, felt_z)
+    add_rows(rows, supports, listed, Y, y, felt_z)
     for d in range(dofs):
         pull[d] = felt_z[d]
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
         u[r] = 0.0
         exact[r] = 0.0
+    # b gets u, cfm u . lambda; what is left of the impulses' cotangents is felt by what they are tied to.
     softness = 0.0
     for f in range(count):
         r = shared(row[f])
@@ -490,22 +542,22 @@ def newton_impulses_adjoint(
         for t in range(supports.count[here]):
             felt = felt + Y[at + t] * felt_z[supports.dofs[to + t]]
         given[f] = felt
-    cfm_adj[0] += softness
+    bounds_adj.cfm[0] += softness
     for f in range(count):
         r, what = shared(row[f]), shared(kind[f])
         if what == SINGLE:
             if state[f] == LOWER:
-                lower_adj[r] += given[f]
+                bounds_adj.lower[r] += given[f]
             elif state[f] == UPPER:
-                upper_adj[r] += given[f]
+                bounds_adj.upper[r] += given[f]
         elif what == NORMAL:
-            first, second = turned(kind, cone, f + 1, turn, given), turned(kind, cone, f + 2, turn, given)
+            first, second = turned(listed, cone, f + 1, turn, given), turned(listed, cone, f + 2, turn, given)
             slides = tied(state[f + 1]) * first + tied(state[f + 2]) * second
-            mu_adj[(r - rows.singles) // 3] += x[f] * slides
+            bounds_adj.mu[(r - rows.singles) // 3] += x[f] * slides
     # Single rows without an impulse are at their lower bound, or at the upper one where both are zero.
     if bounded > 0:
-        velocities_from(branches, L, root, z, dv)
-        velocities_from(branches, L, root, felt_z, felt_dv)
+        velocities_from(factors, z, dv)
+        velocities_from(factors, felt_z, felt_dv)
     for i in range(bounded):
         if not everywhere(mine[i] == 1.0):
             here, at = shared(rows.support[i]), i * wide
@@ -516,30 +568,25 @@ def newton_impulses_adjoint(
                 felt = felt + J[at + t] * felt_dv[d]
             if mine[i] == 0.0:
                 if speed >= 0.0:
-                    lower_adj[i] += felt
+                    bounds_adj.lower[i] += felt
                 else:
-                    upper_adj[i] += felt
+                    bounds_adj.upper[i] += felt
 
 
 @kernel
-def rows_scaled_back(
+def newton_rows_adjoint(
     rows: Rows,
     supports: Supports,
-    branches: Branches,
-    L: Array[Float],
-    root: Array[Float],
-    H: Array[Float],
-    z: Array[Float],
-    exact: Array[Float],
-    u: Array[Float],
-    pull: Array[Float],
-    L_adj: Array[Float],
-    root_adj: Array[Float],
+    factors: Factors,
+    scaled: Scaled,
+    found: Impulses,
+    multipliers: Multipliers,
+    factors_adj: Factors.adj,
     J_adj: Array[Float],
 ):
     """Cotangents of the rows' Jacobians and of the factors of the mass matrix, after `newton_impulses_adjoint`."""
-    wide = supports.widest
-    x, y, w, Y_adj = local(Float, wide), local(Float, wide), local(Float, wide), local(Float, 3 * wide)
+    wide, H, exact, u = supports.widest, scaled.H, multipliers.exact, multipliers.u
+    x, xs, Y_adj = local(Float, wide), local(vec3, wide), local(Float, 3 * wide)
     for k in range(rows.singles + shared(rows.triples[0])):
         here, r, count = shared(rows.support[k]), first_row(rows, k), 1
         if k >= rows.singles:
@@ -549,34 +596,30 @@ def rows_scaled_back(
             for i in range(count):
                 for t in range(supports.count[here]):
                     d = supports.dofs[begin + t]
-                    Y_adj[i * wide + t] = u[r + i] * z[d] + exact[r + i] * pull[d]
+                    Y_adj[i * wide + t] = u[r + i] * found.z[d] + exact[r + i] * multipliers.pull[d]
             if count == 1:
-                scale_row_back(branches, supports, here, at, L, root, H, Y_adj, 0, x, L_adj, root_adj, J_adj)
+                scale_row_adjoint(supports, here, at, factors, H, Y_adj, 0, x, factors_adj, J_adj)
             else:
-                scale_three_back(branches, supports, here, at, L, root, H, Y_adj, 0, x, y, w, L_adj, root_adj, J_adj)
+                scale_three_adjoint(supports, here, at, factors, H, Y_adj, 0, xs, factors_adj, J_adj)
 
 
 @kernel
-def rows_pushed_back(
+def newton_jacobian_adjoint(
     rows: Rows,
     supports: Supports,
-    branches: Branches,
-    L: Array[Float],
-    root: Array[Float],
-    z: Array[Float],
-    exact: Array[Float],
-    u: Array[Float],
-    pull: Array[Float],
+    factors: Factors,
+    found: Impulses,
+    multipliers: Multipliers,
     J_adj: Array[Float],
 ):
     """Cotangents of the rows' Jacobians alone, where those of the mass matrix come from the whole motion.
 
     Of M dv = J^T lambda and w = b + J dv + cfm lambda, with the multipliers s = M^-1 (cotangent of dv + J^T u) and u.
     """
-    dofs = len(z)
+    dofs, exact, u = len(found.z), multipliers.exact, multipliers.u
     dv, s = local(Float, dofs), local(Float, dofs)
-    velocities_from(branches, L, root, z, dv)
-    velocities_from(branches, L, root, pull, s)
+    velocities_from(factors, found.z, dv)
+    velocities_from(factors, multipliers.pull, s)
     for k in range(rows.singles + shared(rows.triples[0])):
         here, r, count = shared(rows.support[k]), first_row(rows, k), 1
         if k >= rows.singles:

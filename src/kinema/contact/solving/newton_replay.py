@@ -13,11 +13,11 @@ links are very light, the step was not solved) Newton's method runs again.
 from __future__ import annotations
 
 from kinema.contact.solving.delassus import first_row
-from kinema.contact.solving.mass_scaling import scale_row, scale_three
-from kinema.contact.solving.newton import Effort, find_impulses
-from kinema.contact.solving.pgs import Bounds, Rows, Supports, add_row, row_velocity
-from kinema.kinematics.tree import Branches
-from kinema.lang import Array, Float, Int, abs, everywhere, func, kernel, local, max, min, record, select, shared, sqrt
+from kinema.contact.solving.mass_scaling import Scaled, scale_row, scale_three
+from kinema.contact.solving.newton import Effort, Impulses, Problem, find_impulses
+from kinema.contact.solving.pgs import add_row, row_velocity
+from kinema.kinematics.tree import Factors
+from kinema.lang import Array, Float, abs, everywhere, func, kernel, local, max, min, record, select, shared, sqrt
 
 
 @record
@@ -33,23 +33,25 @@ class Trust:
 
 
 @func
-def scaled_motion(branches, L, root, dv, z):
-    """z = D^1/2 L dv: the inverse of `scaling.velocities_from`."""
+def scaled_motion(factors, dv, z):
+    """z = D^1/2 L dv: the inverse of `mass_scaling.velocities_from`."""
+    branches = factors.branches
     for i in range(len(branches.row)):
         begin, found = branches.row[i], dv[i]
         for t in range(branches.depth[i]):
-            found = found + L[begin + t] * dv[branches.above[begin + t]]
-        z[i] = found / root[i]
+            found = found + factors.L[begin + t] * dv[branches.above[begin + t]]
+        z[i] = found / factors.root[i]
 
 
 @func
-def momentum_of(branches, L, root, z, momentum):
+def momentum_of(factors, z, momentum):
     """L^T D^1/2 z = M dv, added to `momentum`."""
+    branches = factors.branches
     for i in range(len(branches.row)):
-        begin, own = branches.row[i], z[i] / root[i]
+        begin, own = branches.row[i], z[i] / factors.root[i]
         momentum[i] += own
         for t in range(branches.depth[i]):
-            momentum[branches.above[begin + t]] += L[begin + t] * own
+            momentum[branches.above[begin + t]] += factors.L[begin + t] * own
 
 
 @func
@@ -64,8 +66,16 @@ def friction_of(cone, x1, x2, bound):
 
 
 @func
-def soft_impulses(rows, supports, bounds, active, cone, J, b, dv, x):
+def soft_impulses(problem, dv, x):
     """The impulses x that rows have by their velocities after the step."""
+    rows, supports, bounds, cone, J, b = (
+        problem.rows,
+        problem.supports,
+        problem.bounds,
+        problem.cone,
+        problem.J,
+        problem.b,
+    )
     blocks, contacts, hard = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations, 1.0 / bounds.cfm
     for i in range(rows.singles):
         lower, upper, to = bounds.lower[i], bounds.upper[i], 0.0
@@ -78,7 +88,7 @@ def soft_impulses(rows, supports, bounds, active, cone, J, b, dv, x):
         x0, x1, x2 = 0.0, 0.0, 0.0
         near = 1.0
         if k >= contacts:
-            near = active[k - rows.singles]
+            near = problem.active[k - rows.singles]
         if not everywhere(near <= 0.0):
             x0 = -hard * (b[r] + row_velocity(here, supports, J, r, dv))
             if k >= contacts:
@@ -109,64 +119,55 @@ def unexplained(rows, supports, root, J, x, momentum):
 
 @kernel
 def newton_impulses_again(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    active: Array[Float],
-    cone: Int,
+    problem: Problem,
+    factors: Factors,
     effort: Effort,
     trust: Trust,
-    branches: Branches,
-    L: Array[Float],
-    root: Array[Float],
-    J: Array[Float],
-    b: Array[Float],
     v_free: Array[Float],
     v_end: Array[Float],
-    H: Array[Float],
-    Y: Array[Float],
-    z: Array[Float],
-    impulse: Array[Float],
+    scaled: Scaled,
+    found: Impulses,
 ):
     """What `newton_impulses` gives for derivatives, from the velocities at the end of the step.
 
     v_free, v_end: Without and with impulses.
-    H, Y: Of rows with an impulse, and of those that always take part.
+    scaled: Of rows with an impulse, and of those that always take part.
     """
-    dofs, count = len(z), len(impulse)
+    rows, supports, bounds, root, J = problem.rows, problem.supports, problem.bounds, factors.root, problem.J
+    dofs, count = len(found.z), len(found.impulse)
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     dv, swing, momentum, x = local(Float, dofs), local(Float, dofs), local(Float, dofs), local(Float, count)
     fast, change = 0.0, 0.0
     for d in range(dofs):
         dv[d] = v_end[d] - v_free[d]
         fast = max(fast, abs(v_end[d]) / root[d])
-    scaled_motion(branches, L, root, dv, swing)
-    momentum_of(branches, L, root, swing, momentum)
+    scaled_motion(factors, dv, swing)
+    momentum_of(factors, swing, momentum)
     for d in range(dofs):
         change = max(change, abs(swing[d]))
-    soft_impulses(rows, supports, bounds, active, cone, J, b, dv, x)
+    # Impulses by the velocities of their rows: do they explain the change of momentum?
+    soft_impulses(problem, dv, x)
     left = unexplained(rows, supports, root, J, x, momentum)
     lost = 0.0 if left <= trust.share * change + trust.noise * fast else 1.0
     if not everywhere(lost == 0.0):
         size = count * supports.widest
-        own_H, own_Y, own_z, found = local(Float, size), local(Float, size), local(Float, dofs), local(Float, count)
-        find_impulses(
-            rows, supports, bounds, active, cone, effort, branches, L, root, J, b, lost, own_H, own_Y, own_z, found
-        )
+        own_scaled = Scaled(local(Float, size), local(Float, size))
+        own = Impulses(local(Float, count), local(Float, dofs))
+        find_impulses(problem, factors, effort, lost, own_scaled, own)
         if lost == 1.0:
             for r in range(rows.singles + 3 * shared(rows.triples[0])):
-                x[r] = found[r]
+                x[r] = own.impulse[r]
             for d in range(dofs):
-                swing[d] = own_z[d]
+                swing[d] = own.z[d]
     for d in range(dofs):
-        z[d] = swing[d]
+        found.z[d] = swing[d]
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
-        impulse[r] = x[r]
+        found.impulse[r] = x[r]
     for k in range(blocks):
         here, r = shared(rows.support[k]), first_row(rows, k)
         at = r * supports.widest
         if k < rows.singles:
             if not everywhere(bounds.lower[k] == 0.0 and x[k] == 0.0):
-                scale_row(branches, supports, here, at, L, root, J, H, Y)
+                scale_row(supports, here, at, factors, J, scaled)
         elif k < contacts or not everywhere(x[r] == 0.0):
-            scale_three(branches, supports, here, at, L, root, J, H, Y)
+            scale_three(supports, here, at, factors, J, scaled)
