@@ -8,9 +8,44 @@ into the new axes. A body that nothing pushes keeps its speed to rounding.
 from __future__ import annotations
 
 from kinema.kinematics.tree import Tree, axes_rate
-from kinema.lang import Array, Float, Int, kernel, static, vec3
+from kinema.lang import Array, Float, Int, func, kernel, record, static, vec3
 from kinema.math import Quat, quat_exp
 from kinema.model.tree import FREE, PRISMATIC
+
+
+@record
+class Course:
+    """How joints go on within a step.
+
+    v: Velocities.
+    line: Velocities that coordinates follow, those at the end of the step.
+    rate: By how much v changes per second.
+    """
+
+    v: Array[Float]
+    line: Array[Float]
+    rate: Array[Float]
+
+
+@func
+def three_at(x, at):
+    """Three numbers that follow each other."""
+    return vec3(x[at], x[at + 1], x[at + 2])
+
+
+@func
+def quaternion_at(kind: Int, at: Int):
+    """Where the quaternion of a ball or free joint begins among its coordinates."""
+    turning = at
+    if kind == FREE:
+        turning = at + 3
+    return turning
+
+
+@func
+def unit_quaternion(q, at):
+    """The rotation that four coordinates are."""
+    return Quat(q[at], three_at(q, at + 1)).normalized()
 
 
 @kernel
@@ -45,29 +80,20 @@ def advance_coordinates(
             q_next[at] = q[at] + dt * v[d]
             v_next[d] = v[d]
         else:
-            turning = at
+            turning = quaternion_at(tree.kind[i], at)
+            unit = unit_quaternion(q, turning)
+            turn = quat_exp(dt * three_at(v, d))
             if tree.kind[i] == FREE:
-                turning = at + 3
-            unit = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
-            turn = quat_exp(dt * vec3(v[d], v[d + 1], v[d + 2]))
-            if tree.kind[i] == FREE:
-                linear = vec3(v[d + 3], v[d + 4], v[d + 5])
-                p = vec3(q[at], q[at + 1], q[at + 2]) + dt * unit.rotate(linear)
-                q_next[at] = p.x
-                q_next[at + 1] = p.y
-                q_next[at + 2] = p.z
-                turned_back = turn.rotate_inverse(linear)
-                v_next[d + 3] = turned_back.x
-                v_next[d + 4] = turned_back.y
-                v_next[d + 5] = turned_back.z
+                linear = three_at(v, d + 3)
+                p, along = three_at(q, at) + dt * unit.rotate(linear), turn.rotate_inverse(linear)
+                for k in static(3):
+                    q_next[at + k] = p[k]
+                    v_next[d + 3 + k] = along[k]
             turned = unit @ turn
             q_next[turning] = turned.w
-            q_next[turning + 1] = turned.v.x
-            q_next[turning + 2] = turned.v.y
-            q_next[turning + 3] = turned.v.z
-            v_next[d] = v[d]  # an angular velocity is the same in axes that turned about it
-            v_next[d + 1] = v[d + 1]
-            v_next[d + 2] = v[d + 2]
+            for k in static(3):
+                q_next[turning + 1 + k] = turned.v[k]
+                v_next[d + k] = v[d + k]  # an angular velocity is the same in axes that turned about it
 
 
 @kernel
@@ -82,60 +108,52 @@ def falling_rates(tree: Tree, number: Array[Int], gravity: vec3, q: Array[Float]
             rate[d + k] = 0.0
         if tree.kind[i] == FREE:
             if number[d] < 0:
-                unit = Quat(q[at + 3], vec3(q[at + 4], q[at + 5], q[at + 6])).normalized()
-                down = unit.rotate_inverse(gravity)
-                rate[d + 3] = down.x
-                rate[d + 4] = down.y
-                rate[d + 5] = down.z
+                down = unit_quaternion(q, at + 3).rotate_inverse(gravity)
+                for k in static(3):
+                    rate[d + 3 + k] = down[k]
 
 
 @kernel
 def advance_along_line(
     tree: Tree,
     q: Array[Float],
-    v: Array[Float],
-    line: Array[Float],
-    rate: Array[Float],
+    course: Course,
     time: Array[Float],
     whole: Array[Float],
     q_next: Array[Float],
-    v_next: Array[Float],
-    line_next: Array[Float],
-    rate_next: Array[Float],
+    next: Course,
 ):
     """q' = q (+) time line, v' = v + time rate: a part of a step; without time nothing changes.
 
-    line: Velocities that coordinates follow, those at the end of the step.
-    rate: By how much v changes per second.
     whole: 1 if the step ends here: v' = line.
-    Numbers that follow are in the axes there.
+    q_next, next: Coordinates there, and the course in the axes there.
     """
-    lasts = time[0]
+    lasts, v, line, rate = time[0], course.v, course.line, course.rate
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
         if tree.kind[i] <= PRISMATIC:
             q_next[at] = q[at] + lasts * line[d]
-            v_next[d] = line[d] if whole[0] > 0.0 else v[d] + lasts * rate[d]
-            line_next[d] = line[d]
-            rate_next[d] = rate[d]
+            next.v[d] = line[d] if whole[0] > 0.0 else v[d] + lasts * rate[d]
+            next.line[d] = line[d]
+            next.rate[d] = rate[d]
         else:
-            turning = at
+            # Coordinates.
+            turning = quaternion_at(tree.kind[i], at)
+            unit = unit_quaternion(q, turning)
+            turn = quat_exp(lasts * three_at(line, d))
             if tree.kind[i] == FREE:
-                turning = at + 3
-            unit = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
-            turn = quat_exp(lasts * vec3(line[d], line[d + 1], line[d + 2]))
-            if tree.kind[i] == FREE:
-                moved = lasts * unit.rotate(vec3(line[d + 3], line[d + 4], line[d + 5]))
+                moved = lasts * unit.rotate(three_at(line, d + 3))
                 for k in static(3):
                     q_next[at + k] = q[at + k] + moved[k]
             turned = unit @ turn
             q_next[turning] = turned.w if lasts != 0.0 else q[turning]
             for k in static(3):
                 q_next[turning + 1 + k] = turned.v[k] if lasts != 0.0 else q[turning + 1 + k]
+            # Velocities, angular part first, in axes that turned.
             for part in range(tree.dofs[i] // 3):
                 m = d + 3 * part
-                along, change = vec3(line[m], line[m + 1], line[m + 2]), vec3(rate[m], rate[m + 1], rate[m + 2])
-                now = vec3(v[m], v[m + 1], v[m + 2]) + lasts * change
+                along, change = three_at(line, m), three_at(rate, m)
+                now = three_at(v, m) + lasts * change
                 if whole[0] > 0.0:
                     now = along
                 if part > 0 or whole[0] <= 0.0:  # an angular velocity is the same in axes that turned about it
@@ -143,29 +161,18 @@ def advance_along_line(
                 along = turn.rotate_inverse(along)
                 change = turn.rotate_inverse(change)
                 for k in static(3):
-                    v_next[m + k] = now[k] if lasts != 0.0 else v[m + k]
-                    line_next[m + k] = along[k]
-                    rate_next[m + k] = change[k]
+                    next.v[m + k] = now[k] if lasts != 0.0 else v[m + k]
+                    next.line[m + k] = along[k]
+                    next.rate[m + k] = change[k]
 
 
 @kernel
-def choose_line(
-    again: Array[Float],
-    v: Array[Float],
-    line: Array[Float],
-    rate: Array[Float],
-    v_hit: Array[Float],
-    line_hit: Array[Float],
-    rate_hit: Array[Float],
-    v_from: Array[Float],
-    line_from: Array[Float],
-    rate_from: Array[Float],
-):
+def choose_line(again: Array[Float], before: Course, after: Course, chosen: Course):
     """The line that is followed further where nothing was hit yet (again > 0), that after an impact otherwise."""
-    for k in range(len(v)):
-        v_from[k] = v[k] if again[0] > 0.0 else v_hit[k]
-        line_from[k] = line[k] if again[0] > 0.0 else line_hit[k]
-        rate_from[k] = rate[k] if again[0] > 0.0 else rate_hit[k]
+    for k in range(len(before.v)):
+        chosen.v[k] = before.v[k] if again[0] > 0.0 else after.v[k]
+        chosen.line[k] = before.line[k] if again[0] > 0.0 else after.line[k]
+        chosen.rate[k] = before.rate[k] if again[0] > 0.0 else after.rate[k]
 
 
 @kernel
@@ -193,13 +200,10 @@ def accelerations_through_impacts(
         if tree.kind[i] <= PRISMATIC:
             mean[d] = (v_end[d] - v[d]) / dt
         else:
-            turning = at
-            if tree.kind[i] == FREE:
-                turning = at + 3
-            start = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
-            end = Quat(q_end[turning], vec3(q_end[turning + 1], q_end[turning + 2], q_end[turning + 3])).normalized()
+            turning = quaternion_at(tree.kind[i], at)
+            start, end = unit_quaternion(q, turning), unit_quaternion(q_end, turning)
             for part in range(tree.dofs[i] // 3):
                 m = d + 3 * part
-                there = start.rotate_inverse(end.rotate(vec3(v_end[m], v_end[m + 1], v_end[m + 2])))
+                there = start.rotate_inverse(end.rotate(three_at(v_end, m)))
                 for k in static(3):
                     mean[m + k] = (there[k] - v[m + k]) / dt - axes_rate(tree.kind[i], m + k - d, d, v)

@@ -10,8 +10,13 @@ import numpy as np
 
 from kinema.contact.solving.impacts import (
     Bounce,
+    Held,
+    Hittable,
     Limited,
+    Outcome,
     Phase,
+    Round,
+    Struck,
     add_report,
     add_to_sum,
     begin_phase,
@@ -26,7 +31,7 @@ from kinema.contact.solving.impacts import (
 )
 from kinema.contact.solving.newton import Report
 from kinema.contact.solving.pgs import Rows
-from kinema.integrate.joints import advance_along_line, choose_line, falling_rates
+from kinema.integrate.joints import Course, advance_along_line, choose_line, falling_rates
 from kinema.integrate.substeps import COPIES
 from kinema.lang import Float, Int
 from kinema.lang.programs.program import Builder, Ref
@@ -48,7 +53,7 @@ SLOW = 10.0  # [m/s^2, rad/s^2]: speeds that forces make within a step are those
 NONE = -1.0  # less than no restitution
 ITERATIONS = "record_iterations"
 TOLD = ("residual", "unsolved_at", ITERATIONS)  # outputs of solvers
-MOVING = ("q", "v", "line", "rate")  # coordinates, velocities, and what they follow
+COURSE = ("v", "line", "rate")  # velocities, what coordinates follow, and by how much velocities change
 
 Free = Callable[[Links, Ref], tuple[FreeMotion, Ref]]
 """The motion of links without impulses over a time, and its velocities at the end."""
@@ -94,25 +99,35 @@ class Impacts:
             restitution = p.parameter("restitution", Float, c.candidates)
         else:
             restitution = p.constant("no_restitution", Float, [0.0])
+        size, arrays = c.model.dtype.itemsize, rows.links.arrays
+        self.phases = PHASES if int((arrays.parent == 0).sum()) <= FEW else FEWER
         self.bounce = Bounce(
             contacts=restitution,
             limits=p.parameter("contact/limit_restitution", Float),
             threshold=p.constant("threshold", Float, contact.threshold),
             slow=p.constant("slow", Float, SLOW),
-            near=p.constant("near", Float, NEAR[c.model.dtype.itemsize]),
+            near=p.constant("near", Float, NEAR[size]),
             least=p.constant("least_restitution", Float, NONE if contact.time_of_impact else 0.0),
             step=c.dt,
+            phases=p.constant("most_phases", Float, float(self.phases)),
+            short=p.constant("short", Float, SHORT[size]),
         )
-        fixed, arrays = c.model.constraints, rows.links.arrays
+        fixed = c.model.constraints
         self.nv = arrays.nv
         self.limited = Limited(
             followers=p.constant("followers", Int, len(fixed.follower_names)),
             first=p.constant("first_limit", Int, c.singles - len(fixed.limit_names)),
         )
-        self.rows, self.surface = (c.count, c.supports, self.limited, self.bounce), rows.surface
+        self.surface = rows.surface
         prescribed = free.prescribed
         self.number = p.constant("not_told", Int, np.full(self.nv, -1)) if prescribed is None else prescribed.number
-        self.phases = PHASES if int((arrays.parent == 0).sum()) <= FEW else FEWER
+
+    def _hittable(self, rows: RowSet, gaps: tuple[Ref, Any]) -> Hittable:
+        """Rows at a pose, with their gaps."""
+        c = self.constraints
+        given = {"rows": c.count, "supports": c.supports, "limited": self.limited, "bounce": self.bounce}
+        held = Held(active=rows.active, upper=rows.upper)
+        return Hittable(**given, surface=self.surface, J=rows.J, gap=gaps[0], near=gaps[1], held=held)
 
     def motion(self, v_free: Ref, step: WholeStep) -> tuple[Ref, Ref, Any]:
         """Coordinates and velocities at the end of the step, and its impulses.
@@ -124,7 +139,7 @@ class Impacts:
         rows, c, p = self.start, self.constraints, self.program
         self.done = p.scratch("done_with_step", Float, 1)
         self.loop = loop = p.until(self.done, self.phases, settled=True)
-        sizes = {"q": rows.links.arrays.nq, **dict.fromkeys(MOVING[1:], self.nv), "presses": c.rows}
+        sizes = {"q": rows.links.arrays.nq, **dict.fromkeys(COURSE, self.nv), "presses": c.rows}
         sizes |= {"sum": c.rows} if self.summed else {}
         sizes |= dict.fromkeys(("left", "hit", *TOLD), 1)
         self.kept = kept = {n: p.iterate(loop, f"{n} through impacts", Float, k) for n, k in sizes.items()}
@@ -133,8 +148,10 @@ class Impacts:
         left = (c.dt, kept["left"].first, kept["hit"].first)
         held = Part(p, "held", {n: kept[n].first for n in TOLD})
         ended = self._phase(held, rows, self.free, v_free, first, left, step)
-        line = (rows.links.v, ended.v_end, ended.rate, ended.time, ended.whole)
-        p.call(advance_along_line, rows.links.tree, rows.links.q, *line, *(kept[n].first for n in MOVING))
+        line = Course(v=rows.links.v, line=ended.v_end, rate=ended.rate)
+        then = Course(**{n: kept[n].first for n in COURSE})
+        ends = (ended.time, ended.whole, kept["q"].first, then)
+        p.call(advance_along_line, rows.links.tree, rows.links.q, line, *ends)
         self._press(none, ended.impulse, ended.impulse, kept["presses"].first)
         if self.summed:
             p.call(begin_sum, c.count, ended.impulse, ended.share, kept["sum"].first)
@@ -167,24 +184,25 @@ class Impacts:
                 stored.
             step: Of the first phase, the motion of the whole step.
         """
-        p, c, v, gaps = rows.program, self.constraints, rows.links.v, find_gaps(program, rows)
+        p, c, v = rows.program, self.constraints, rows.links.v
+        at = self._hittable(rows, find_gaps(program, rows))
         fixed = hold(rows, free.prescribed)
         active = program.scratch("active", Float, max(c.triples, 1))
         upper = program.scratch("upper", Float, max(c.singles, 1))
-        held = replace(fixed, program=program, active=active, upper=upper)
-        sides = (rows.active, rows.upper, held.active, held.upper)
+        held: Any = Held(active=active, upper=upper)
         with p.custom() as node:
-            p.call(leave_out, *self.rows, phase, self.surface, rows.J, *gaps, v, v_free, *sides)
+            p.call(leave_out, at, phase, v, v_free, held)
         with p.adjoint_of(node):
             if c.model.constraints.rubbing_names:
-                p.call(leave_out_adjoint, self.limited, held.upper.adj, rows.upper.adj)
+                p.call(leave_out_adjoint, self.limited, held.adj, rows.upper.adj)
         assert free.factors is not None
-        found = solve(held, free.factors, v_free, self.sweeps, step=step)
+        without = replace(fixed, program=program, active=active, upper=upper)
+        found = solve(without, free.factors, v_free, self.sweeps, step=step)
         sizes = {"time": 1, "share": 1, "whole": 1, "rate": self.nv}
-        ends = [p.scratch(f"phase_{n}", Float, k) for n, k in sizes.items()]
-        motion = (rows.J, *gaps, v, found.v_end, *sides)
-        p.call(end_phase, *self.rows, phase, *motion, left[0], *ends, *left[1:], self.done)
-        return PhaseEnd(found.v_end, *ends, found.impulse)
+        ends = {n: p.scratch(f"phase_{n}", Float, k) for n, k in sizes.items()}
+        outcome = Outcome(**ends, left=left[1], hit=left[2], done=self.done)
+        p.call(end_phase, at, phase, held, v, found.v_end, left[0], outcome)
+        return PhaseEnd(v_end=found.v_end, impulse=found.impulse, **ends)
 
     def _after_impact(self) -> None:
         """An impact, and the phase after it; or more of the phase before, if what it ended for is not touched."""
@@ -194,8 +212,9 @@ class Impacts:
         weighed = self._weighed(links)
         at = find_rows(Part(p, "strike", {}), c.later, links, contacts, kept["v"], c.dt)
         gaps = find_gaps(at.program, at)
-        phase, struck, quiet = self._begin(at, gaps)
-        v, in_no_time, told = self._strike(at, weighed, gaps, struck, quiet)
+        hittable = self._hittable(at, gaps)
+        phase, struck, quiet = self._begin(at, hittable)
+        v, in_no_time, told = self._strike(at, weighed, hittable, struck, quiet)
         length: Any = phase.length
         moving = links.moving(v)
         free, v_free = self.again(moving, length)
@@ -203,10 +222,11 @@ class Impacts:
         held, then = self._told(rest.program, "held")
         left = (kept["left"], kept["left"].next, kept["hit"].next)
         ended = self._phase(held, rest, free, v_free, phase, left)
-        line = [p.scratch(f"{n}_from", Float, self.nv) for n in MOVING[1:]]
-        p.call(choose_line, phase.again, *(kept[n] for n in MOVING[1:]), v, ended.v_end, ended.rate, *line)
-        where = (ended.time, ended.whole, *(kept[n].next for n in MOVING))
-        p.call(advance_along_line, links.tree, kept["q"], *line, *where)
+        before, later = (Course(**{n: x[n] for n in COURSE}) for x in (kept, {n: kept[n].next for n in COURSE}))
+        after = Course(v=v, line=ended.v_end, rate=ended.rate)
+        line = Course(**{n: p.scratch(f"{n}_from", Float, self.nv) for n in COURSE})
+        p.call(choose_line, phase.again, before, after, line)
+        p.call(advance_along_line, links.tree, kept["q"], line, ended.time, ended.whole, kept["q"].next, later)
         self._press(phase.again, kept["presses"], ended.impulse, kept["presses"].next)
         if self.summed:
             p.call(add_to_sum, c.count, ended.impulse, ended.share, kept["sum"], in_no_time, kept["sum"].next)
@@ -214,17 +234,15 @@ class Impacts:
         self._tell({n: kept[n] for n in TOLD}, told, both)
         self._tell(both, then, {n: kept[n].next for n in TOLD})
 
-    def _begin(self, at: RowSet, gaps: tuple[Ref, Ref]) -> tuple[Phase, Ref, Ref]:
+    def _begin(self, at: RowSet, hittable: Hittable) -> tuple[Phase, Ref, Ref]:
         """The phase that begins at a pose, and whether something is hit there, or nothing."""
-        p, kept, size = at.program, self.kept, self.constraints.model.dtype.itemsize
+        p, kept = at.program, self.kept
         names = ("begins", "length", "last", "again", "further")
         phase = Phase(**{n: p.scratch(n, Float, 1) for n in names})
         struck, quiet = (p.scratch(n, Float, 1) for n in ("struck", "quiet"))
         number = p.iterate(self.loop, "phase", Float, 1)
-        most, short = p.constant("most_phases", Float, float(self.phases)), p.constant("short", Float, SHORT[size])
-        before = (kept["v"], kept["line"], at.active, at.upper, kept["hit"], kept["left"], number, most, short)
-        found = (*(getattr(phase, n) for n in names), struck, quiet, number.next)
-        p.call(begin_phase, *self.rows, self.surface, at.J, *gaps, *before, *found)
+        before = (kept["v"], kept["line"], kept["hit"], kept["left"], number)
+        p.call(begin_phase, hittable, *before, phase, struck, quiet, number.next)
         return phase, struck, quiet
 
     def _contacts(self, links: Links) -> Contacts | None:
@@ -241,14 +259,14 @@ class Impacts:
         return Contacts(touch, near, before.sides)
 
     def _strike(
-        self, at: RowSet, factors: Factors, gaps: tuple[Ref, Ref], struck: Ref, quiet: Ref
+        self, at: RowSet, factors: Factors, hittable: Hittable, struck: Ref, quiet: Ref
     ) -> tuple[Ref, Ref, dict[str, Ref]]:
         """Velocities after all that is hit at a pose, its impulses, and what the solver tells.
 
         Args:
             at: All rows at that pose.
             factors: Of the mass matrix there.
-            gaps: Their gaps.
+            hittable: The same, with their gaps.
             struck: Whether something is hit.
             quiet: Whether nothing is hit any more.
         """
@@ -276,12 +294,12 @@ class Impacts:
             upper=upper,
         )
         with loop:
-            given = (at.J, *gaps, v, falling, at.active, at.upper, self.kept["presses"], now)
-            found = (hit.b, hit.active, hit.lower, hit.upper, triples, visits)
-            p.call(struck_rows, *self.rows, self.surface, self.sweeps, c.dt, *given, *found)
+            bounds = {"active": hit.active, "lower": hit.lower, "upper": hit.upper}
+            problem = Struck(b=hit.b, **bounds, triples=triples, sweeps=visits)
+            p.call(struck_rows, hittable, self.sweeps, c.dt, v, falling, self.kept["presses"], now, problem)
             after = solve(hit, factors, v, visits, Y=Y)
-            done = (now, v, after.v_end, after.impulse, sums, v.next, sums.next, now.next, quiet)
-            p.call(end_round, *self.rows, self.surface, at.J, *gaps, at.active, at.upper, *done)
+            rounds = Round(v=v, sum=sums, hit=now), Round(v=v.next, sum=sums.next, hit=now.next)
+            p.call(end_round, hittable, rounds[0], after.v_end, after.impulse, rounds[1], quiet)
             self._tell({n: kept[n] for n in TOLD}, told, {n: kept[n].next for n in TOLD})
         return v.last, sums.last, {n: kept[n].last for n in TOLD}
 

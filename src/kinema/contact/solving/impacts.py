@@ -46,6 +46,8 @@ class Bounce:
     near: Gap from which on something touches [m, rad].
     least: Restitution above which rows are hit [-]: below 0 those without any are, too.
     step: Time step [s].
+    phases: Of a step, at most.
+    short: The share of a step that the problem of a phase is made for at least.
     """
 
     contacts: Array[Float]
@@ -55,6 +57,8 @@ class Bounce:
     near: Float
     least: Float
     step: Float
+    phases: Float
+    short: Float
 
 
 @record
@@ -63,6 +67,41 @@ class Limited:
 
     followers: Int
     first: Int
+
+
+@record
+class Held:
+    """What holds rows that can be hit.
+
+    active: Of triples, 1 or 0 for contacts that are left alone.
+    upper: Bounds of single rows.
+    """
+
+    active: Array[Float]
+    upper: Array[Float]
+
+
+@record
+class Hittable:
+    """All rows at a pose; limits and contacts among them can be hit.
+
+    rows, supports, limited: Which there are.
+    bounce: When they are hit.
+    surface: The candidate of each contact.
+    J: Jacobians.
+    gap, near: Gaps of single rows, and of contacts [m, rad].
+    held: What holds them.
+    """
+
+    rows: Rows
+    supports: Supports
+    limited: Limited
+    bounce: Bounce
+    surface: Array[Int]
+    J: Array[Float]
+    gap: Array[Float]
+    near: Array[Float]
+    held: Held
 
 
 @record
@@ -77,10 +116,62 @@ class Phase:
     """
 
     begins: Array[Float]
-    length: Float
+    length: Array[Float]
     last: Array[Float]
     again: Array[Float]
     further: Array[Float]
+
+
+@record
+class Outcome:
+    """How a phase ends.
+
+    time: How long it lasts [s]; 0 in worlds that do not move.
+    share: Of the impulses of its problem that act [-].
+    whole: 1 if it lasts until the end of the step.
+    rate: By how much velocities change per second.
+    left: What is left of the step then [s].
+    hit, done: 1 and 0 if something is hit, otherwise 0 and 1.
+    """
+
+    time: Array[Float]
+    share: Array[Float]
+    whole: Array[Float]
+    rate: Array[Float]
+    left: Array[Float]
+    hit: Array[Float]
+    done: Array[Float]
+
+
+@record
+class Struck:
+    """The problem of what is hit in no time.
+
+    b: Velocities of rows, less those after the impact.
+    active, lower, upper: Bounds.
+    triples, sweeps: How many there are; none if nothing is hit in any world that runs along.
+    """
+
+    b: Array[Float]
+    active: Array[Float]
+    lower: Array[Float]
+    upper: Array[Float]
+    triples: Array[Int]
+    sweeps: Array[Int]
+
+
+@record
+class Round:
+    """A round of impacts at a pose.
+
+    v: Velocities.
+    sum: Impulses of all rounds [N s].
+    hit: 1 where something is hit.
+    """
+
+    v: Array[Float]
+    sum: Array[Float]
+    hit: Array[Float]
 
 
 @func
@@ -127,7 +218,7 @@ def will_be_hit(bounce, phase, restitution: Float, gap: Float, before: Float, af
     """
     found = 0.0
     if restitution > bounce.least and (phase.last[0] <= 0.0 or restitution > 0.0):
-        if before < -bounce.slow * bounce.step and after < 0.0 and time_until(bounce, gap, after) < phase.length:
+        if before < -bounce.slow * bounce.step and after < 0.0 and time_until(bounce, gap, after) < phase.length[0]:
             found = 1.0
     return found
 
@@ -141,57 +232,69 @@ def follow_contacts(all: Touch, surface: Array[Int], triples: Array[Int], equati
         near.normal[c] = all.normal[surface[c]]
 
 
+@func
+def last_of(at):
+    """One more than the number of the last row that can be hit, see `row_at`; the first is that of the first limit."""
+    return at.rows.singles + shared(at.rows.triples[0]) - at.rows.equations
+
+
+@func
+def row_at(at, k):
+    """Number k of the rows that can be hit, limits and then contacts: its row, support, gap and restitution."""
+    rows = at.rows
+    r, block, gap, restitution = k, k, 0.0, at.bounce.limits
+    if k < rows.singles:
+        gap = at.gap[k]
+    else:
+        c = k - rows.singles
+        block = k + rows.equations
+        r = rows.singles + 3 * (rows.equations + c)
+        gap, restitution = at.near[c], at.bounce.contacts[shared(at.surface[c])]
+    return r, shared(rows.support[block]), gap, restitution
+
+
+@func
+def bound_at(at, held, k):
+    """What holds number k of the rows that can be hit: nothing, where it is 0."""
+    found = 0.0
+    if k < at.rows.singles:
+        found = held.upper[k]
+    else:
+        found = held.active[k - at.rows.singles + at.rows.equations]
+    return found
+
+
 @kernel
-def leave_out(
-    rows: Rows,
-    supports: Supports,
-    limited: Limited,
-    bounce: Bounce,
-    phase: Phase,
-    surface: Array[Int],
-    J: Array[Float],
-    gap: Array[Float],
-    near: Array[Float],
-    v: Array[Float],
-    v_free: Array[Float],
-    active: Array[Float],
-    upper: Array[Float],
-    active_held: Array[Float],
-    upper_held: Array[Float],
-):
+def leave_out(at: Hittable, phase: Phase, v: Array[Float], v_free: Array[Float], held: Held):
     """Contacts and limits that will be hit have no impulse in the problem of a phase.
 
     In the last phase of a step, what has no restitution has: it is stopped where it touches.
 
-    gap, near: Gaps of single rows, and of contacts [m, rad].
-    v, v_free: At its start, and at its end without impulses.
+    v, v_free: Velocities at its start, and at its end without impulses.
     """
+    rows, limited = at.rows, at.limited
     for i in range(limited.first):
-        upper_held[i] = upper[i]
-    for i in range(limited.first, rows.singles):
-        bound, after = upper[i], row_velocity(rows.support[i], supports, J, i, v_free)
-        if not everywhere(gap[i] + phase.length * after >= 0.0):
-            before = row_velocity(rows.support[i], supports, J, i, v)
-            if will_be_hit(bounce, phase, bounce.limits, gap[i], before, after) > 0.0:
-                bound = 0.0
-        upper_held[i] = bound
+        held.upper[i] = at.held.upper[i]
     for c in range(rows.equations):
-        active_held[c] = 1.0
-    for c in range(rows.equations, shared(rows.triples[0])):
-        r, here, presses = rows.singles + 3 * c, shared(rows.support[rows.singles + c]), active[c]
-        after = row_velocity(here, supports, J, r, v_free)
-        if not everywhere(near[c - rows.equations] + phase.length * after >= 0.0):
-            before, e = row_velocity(here, supports, J, r, v), bounce.contacts[shared(surface[c - rows.equations])]
-            if will_be_hit(bounce, phase, e, near[c - rows.equations], before, after) > 0.0:
-                presses = 0.0
-        active_held[c] = presses
+        held.active[c] = 1.0
+    for k in range(limited.first, last_of(at)):
+        r, here, gap, restitution = row_at(at, k)
+        bound, after = bound_at(at, at.held, k), row_velocity(here, at.supports, at.J, r, v_free)
+        if not everywhere(gap + phase.length[0] * after >= 0.0):
+            before = row_velocity(here, at.supports, at.J, r, v)
+            if will_be_hit(at.bounce, phase, restitution, gap, before, after) > 0.0:
+                bound = 0.0
+        if k < rows.singles:
+            held.upper[k] = bound
+        else:
+            held.active[k - rows.singles + rows.equations] = bound
 
 
 @kernel
-def leave_out_adjoint(limited: Limited, upper_held_adj: Array[Float], upper_adj: Array[Float]):
+def leave_out_adjoint(limited: Limited, held_adj: Held.adj, upper_adj: Array[Float]):
     """Bounds of dry friction are passed on; whether something is left out has no derivative, nor have its bounds."""
     for i in range(limited.followers, limited.first):
-        upper_adj[i] += upper_held_adj[i]
+        upper_adj[i] += held_adj.upper[i]
 
 
 @func
@@ -213,144 +316,95 @@ def is_first(bounce, gap, speed, length, first):
 
 @kernel
 def end_phase(
-    rows: Rows,
-    supports: Supports,
-    limited: Limited,
-    bounce: Bounce,
+    at: Hittable,
     phase: Phase,
-    J: Array[Float],
-    gap: Array[Float],
-    near: Array[Float],
+    held: Held,
     v: Array[Float],
     v_end: Array[Float],
-    active: Array[Float],
-    upper: Array[Float],
-    active_held: Array[Float],
-    upper_held: Array[Float],
     left_before: Array[Float],
-    time: Array[Float],
-    share: Array[Float],
-    whole: Array[Float],
-    rate: Array[Float],
-    left: Array[Float],
-    hit: Array[Float],
-    done: Array[Float],
+    outcome: Outcome,
 ):
     """When a phase ends: as soon as something is hit that was left out of its problem, or at the end of the step.
 
     Of rows that are hit together it is the mean of their times, so that it has a derivative where all are the same.
 
+    held: What holds rows in its problem.
     v, v_end: Velocities at its start, and at the end of the step if nothing is hit.
     left_before: What was left of the step before [s].
-    time: How long it lasts [s]; 0 in worlds that do not move.
-    share: Of the impulses of its problem that act [-].
-    whole: 1 if it lasts until the end of the step.
-    rate: By how much velocities change per second.
-    left: What is left of the step then [s].
-    hit, done: 1 and 0 if something is hit, otherwise 0 and 1.
     """
-    first, sum, count = phase.length, 0.0, 0.0
+    bounce, length = at.bounce, phase.length[0]
+    first, sum, count = length, 0.0, 0.0
     for together in static(2):
-        for i in range(limited.first, rows.singles):
-            if not everywhere(upper_held[i] == upper[i]):
-                speed = row_velocity(rows.support[i], supports, J, i, v_end)
-                if upper_held[i] < upper[i]:
+        for k in range(at.limited.first, last_of(at)):
+            bound, now = bound_at(at, at.held, k), bound_at(at, held, k)
+            if not everywhere(now == bound):
+                r, here, gap, _ = row_at(at, k)
+                speed = row_velocity(here, at.supports, at.J, r, v_end)
+                if now < bound:
                     if together == 0:
-                        first = earlier(bounce, gap[i], speed, phase.length, first)
-                    elif is_first(bounce, gap[i], speed, phase.length, first):
-                        sum, count = sum + time_until(bounce, gap[i], speed), count + 1.0
-        for c in range(rows.equations, shared(rows.triples[0])):
-            if not everywhere(active_held[c] == active[c]):
-                r, g = rows.singles + 3 * c, near[c - rows.equations]
-                speed = row_velocity(shared(rows.support[rows.singles + c]), supports, J, r, v_end)
-                if active_held[c] < active[c]:
-                    if together == 0:
-                        first = earlier(bounce, g, speed, phase.length, first)
-                    elif is_first(bounce, g, speed, phase.length, first):
-                        sum, count = sum + time_until(bounce, g, speed), count + 1.0
+                        first = earlier(bounce, gap, speed, length, first)
+                    elif is_first(bounce, gap, speed, length, first):
+                        sum, count = sum + time_until(bounce, gap, speed), count + 1.0
     if count > 0.0:
         first = sum / count
     lasts, part, ends, rest, some = 0.0, 0.0, 0.0, 0.0, 0.0
     if phase.begins[0] > 0.0:
         lasts, part, ends = left_before[0], 1.0, 1.0
         if phase.last[0] <= 0.0 and first < left_before[0]:
-            lasts, part, ends, rest, some = first, first / phase.length, 0.0, left_before[0] - first, 1.0
+            lasts, part, ends, rest, some = first, first / length, 0.0, left_before[0] - first, 1.0
     elif phase.again[0] > 0.0:
         lasts = phase.further[0]
         if phase.last[0] <= 0.0 and lasts < left_before[0]:
             rest, some = left_before[0] - lasts, 1.0
-    time[0] = lasts
-    share[0] = part
-    whole[0] = ends
-    left[0] = rest
-    hit[0] = some
-    done[0] = 1.0 - some
-    for d in range(len(rate)):
-        rate[d] = (v_end[d] - v[d]) / phase.length
+    outcome.time[0] = lasts
+    outcome.share[0] = part
+    outcome.whole[0] = ends
+    outcome.left[0] = rest
+    outcome.hit[0] = some
+    outcome.done[0] = 1.0 - some
+    for d in range(len(outcome.rate)):
+        outcome.rate[d] = (v_end[d] - v[d]) / length
 
 
 @kernel
 def begin_phase(
-    rows: Rows,
-    supports: Supports,
-    limited: Limited,
-    bounce: Bounce,
-    surface: Array[Int],
-    J: Array[Float],
-    gap: Array[Float],
-    near: Array[Float],
+    at: Hittable,
     v: Array[Float],
     line: Array[Float],
-    active: Array[Float],
-    upper: Array[Float],
     hit: Array[Float],
     left: Array[Float],
     number: Array[Float],
-    most: Float,
-    short: Float,
-    begins: Array[Float],
-    length: Array[Float],
-    last: Array[Float],
-    again: Array[Float],
-    further: Array[Float],
+    phase: Phase,
     struck: Array[Float],
     quiet: Array[Float],
     number_next: Array[Float],
 ):
     """What follows on a phase that ended where something seemed hit: an impact, and the next phase, or more of it.
 
-    line: What coordinates follow.
+    v, line: Velocities, and what coordinates follow.
     hit, left: From the phase before.
-    number, most: Of this one, from 0 on, and of all.
-    short: The share of a step that the problem of a phase is made for at least.
+    number: Of this one, from 0 on.
     struck, quiet: 1 and 0 if something is hit, otherwise 0 and 1.
     """
+    bounce = at.bounce
     some, first, rest = 0.0, left[0], left[0]
-    for i in range(limited.first, rows.singles):
-        speed = row_velocity(rows.support[i], supports, J, i, line)
-        if not everywhere(gap[i] + rest * speed >= 0.0 and gap[i] > bounce.near):
-            now = row_velocity(rows.support[i], supports, J, i, v)
-            if upper[i] > 0.0:
-                some = max(some, 1.0 if is_hit(bounce, bounce.limits, gap[i], now) else 0.0)
-                first = next_time(bounce, bounce.limits, gap[i], now, speed, first)
-    for c in range(rows.equations, shared(rows.triples[0])):
-        r, here, g = rows.singles + 3 * c, shared(rows.support[rows.singles + c]), near[c - rows.equations]
-        speed = row_velocity(here, supports, J, r, line)
-        if not everywhere(g + rest * speed >= 0.0 and g > bounce.near):
-            e = bounce.contacts[shared(surface[c - rows.equations])]
-            now = row_velocity(here, supports, J, r, v)
-            if active[c] > 0.0:
-                some = max(some, 1.0 if is_hit(bounce, e, g, now) else 0.0)
-                first = next_time(bounce, e, g, now, speed, first)
+    for k in range(at.limited.first, last_of(at)):
+        r, here, gap, restitution = row_at(at, k)
+        speed = row_velocity(here, at.supports, at.J, r, line)
+        if not everywhere(gap + rest * speed >= 0.0 and gap > bounce.near):
+            now = row_velocity(here, at.supports, at.J, r, v)
+            if bound_at(at, at.held, k) > 0.0:
+                some = max(some, 1.0 if is_hit(bounce, restitution, gap, now) else 0.0)
+                first = next_time(bounce, restitution, gap, now, speed, first)
     some = some * hit[0]
     going, time = 0.0, bounce.step
     if some > 0.0:
-        going, time = 1.0, max(rest, short * bounce.step)
-    begins[0] = going
-    length[0] = time
-    last[0] = 1.0 if number[0] + 1.5 > most else 0.0
-    again[0] = hit[0] - some
-    further[0] = first if number[0] + 1.5 < most else rest
+        going, time = 1.0, max(rest, bounce.short * bounce.step)
+    phase.begins[0] = going
+    phase.length[0] = time
+    phase.last[0] = 1.0 if number[0] + 1.5 > bounce.phases else 0.0
+    phase.again[0] = hit[0] - some
+    phase.further[0] = first if number[0] + 1.5 < bounce.phases else rest
     struck[0] = some
     quiet[0] = 1.0 - some
     number_next[0] = number[0] + 1.0
@@ -378,28 +432,14 @@ def sliding(here, supports, J, r, v):
 
 @kernel
 def struck_rows(
-    rows: Rows,
-    supports: Supports,
-    limited: Limited,
-    bounce: Bounce,
-    surface: Array[Int],
+    at: Hittable,
     sweeps: Int,
     dt: Float,
-    J: Array[Float],
-    gap: Array[Float],
-    near: Array[Float],
     v: Array[Float],
     falling: Array[Float],
-    active: Array[Float],
-    upper: Array[Float],
     pressed: Array[Float],
     hit: Array[Float],
-    b: Array[Float],
-    active_now: Array[Float],
-    lower_now: Array[Float],
-    upper_now: Array[Float],
-    triples_now: Array[Int],
-    sweeps_now: Array[Int],
+    struck: Struck,
 ):
     """The problem of what is hit now; without rows and sweeps if there is nothing, in no world that runs along.
 
@@ -408,38 +448,42 @@ def struck_rows(
     pressed: Impulses before the impact: what had one touches, even if it strayed from its line.
     hit: 1 if something is hit now, otherwise 0.
     """
+    rows, supports, limited, bounce, J = at.rows, at.supports, at.limited, at.bounce, at.J
     found = hit[0]
     first, end, visits = 0, 0, 0
     if not everywhere(found <= 0.0):
         first, end, visits = rows.singles, shared(rows.triples[0]), sweeps
-    triples_now[0] = end
-    sweeps_now[0] = visits
+    struck.triples[0] = end
+    struck.sweeps[0] = visits
+    # Equations hold, dry friction does nothing in no time.
     for i in range(limited.first):
-        b[i] = 0.0
+        struck.b[i] = 0.0
         holds = FOREVER if i < limited.followers and found > 0.0 else 0.0
-        lower_now[i] = -holds
-        upper_now[i] = holds
+        struck.lower[i] = -holds
+        struck.upper[i] = holds
+    # Limits that are hit, or touch without restitution: u' + f dt / 2 = -e (u + f dt / 2).
     for i in range(limited.first, rows.singles):
         wanted, bound = 0.0, 0.0
         if i < first:
-            if upper[i] > 0.0 and found > 0.0:
+            if at.held.upper[i] > 0.0 and found > 0.0:
                 u, e = row_velocity(rows.support[i], supports, J, i, v), bounce.limits
-                if (e <= 0.0 and (gap[i] <= bounce.near or pressed[i] > 0.0)) or is_hit(bounce, e, gap[i], u):
+                if (e <= 0.0 and (at.gap[i] <= bounce.near or pressed[i] > 0.0)) or is_hit(bounce, e, at.gap[i], u):
                     ahead = 0.5 * dt * row_velocity(rows.support[i], supports, J, i, falling)
                     wanted, bound = u - speed_after(e, bounce.threshold, u, ahead), FOREVER
-        lower_now[i] = 0.0
-        b[i] = wanted
-        upper_now[i] = bound
+        struck.lower[i] = 0.0
+        struck.b[i] = wanted
+        struck.upper[i] = bound
     for c in range(rows.equations):
-        active_now[c] = 1.0
+        struck.active[c] = 1.0
         for k in range(3):
-            b[rows.singles + 3 * c + k] = 0.0
+            struck.b[rows.singles + 3 * c + k] = 0.0
+    # Contacts likewise; friction meets the speed of sliding.
     for c in range(rows.equations, end):
         r, here, e = rows.singles + 3 * c, shared(rows.support[rows.singles + c]), 0.0
-        e = bounce.contacts[shared(surface[c - rows.equations])]
+        e = bounce.contacts[shared(at.surface[c - rows.equations])]
         wanted, slides, across, presses = 0.0, 0.0, 0.0, 0.0
-        if active[c] > 0.0 and found > 0.0:
-            u, g = row_velocity(here, supports, J, r, v), near[c - rows.equations]
+        if at.held.active[c] > 0.0 and found > 0.0:
+            u, g = row_velocity(here, supports, J, r, v), at.near[c - rows.equations]
             if (e <= 0.0 and (g <= bounce.near or pressed[r] > 0.0)) or is_hit(bounce, e, g, u):
                 ahead = 0.5 * dt * row_velocity(here, supports, J, r, falling)
                 wanted, presses = u - speed_after(e, bounce.threshold, u, ahead), 1.0
@@ -447,62 +491,38 @@ def struck_rows(
                 if e > 0.0:
                     falls, aside = sliding(here, supports, J, r, falling)
                     slides, across = slides + 0.5 * dt * falls, across + 0.5 * dt * aside
-        b[r] = wanted
-        b[r + 1] = slides
-        b[r + 2] = across
-        active_now[c] = presses
+        struck.b[r] = wanted
+        struck.b[r + 1] = slides
+        struck.b[r + 2] = across
+        struck.active[c] = presses
 
 
 @func
-def hit_now(rows, supports, limited, bounce, surface, J, gap, near, v, active, upper):
+def hit_now(at, v):
     """1 if some row is hit in no time, otherwise 0."""
     found = 0.0
-    for i in range(limited.first, rows.singles):
-        u = row_velocity(rows.support[i], supports, J, i, v)
-        if upper[i] > 0.0 and is_hit(bounce, bounce.limits, gap[i], u):
-            found = 1.0
-    for c in range(rows.equations, shared(rows.triples[0])):
-        r, e = rows.singles + 3 * c, bounce.contacts[shared(surface[c - rows.equations])]
-        u = row_velocity(shared(rows.support[rows.singles + c]), supports, J, r, v)
-        if active[c] > 0.0 and is_hit(bounce, e, near[c - rows.equations], u):
+    for k in range(at.limited.first, last_of(at)):
+        r, here, gap, restitution = row_at(at, k)
+        u = row_velocity(here, at.supports, at.J, r, v)
+        if bound_at(at, at.held, k) > 0.0 and is_hit(at.bounce, restitution, gap, u):
             found = 1.0
     return found
 
 
 @kernel
-def end_round(
-    rows: Rows,
-    supports: Supports,
-    limited: Limited,
-    bounce: Bounce,
-    surface: Array[Int],
-    J: Array[Float],
-    gap: Array[Float],
-    near: Array[Float],
-    active: Array[Float],
-    upper: Array[Float],
-    hit: Array[Float],
-    v: Array[Float],
-    v_after: Array[Float],
-    impulse: Array[Float],
-    sum: Array[Float],
-    v_next: Array[Float],
-    sum_next: Array[Float],
-    hit_next: Array[Float],
-    quiet: Array[Float],
-):
+def end_round(at: Hittable, now: Round, v_after: Array[Float], impulse: Array[Float], next: Round, quiet: Array[Float]):
     """What an impact did, where there was one, and whether that caused another.
 
-    hit, hit_next: 1 where something is hit, now and in the next round.
-    impulse, sum: Its impulses, and those of all rounds before [N s].
+    v_after, impulse: Velocities after it, and its impulses [N s].
     quiet: 1 if nothing is hit any more: there is no further round.
     """
-    more = hit[0] * hit_now(rows, supports, limited, bounce, surface, J, gap, near, v_after, active, upper)
-    for d in range(len(v)):
-        v_next[d] = v_after[d] if hit[0] > 0.0 else v[d]
-    for r in range(rows.singles + 3 * shared(rows.triples[0])):
-        sum_next[r] = sum[r] + impulse[r] if hit[0] > 0.0 else sum[r]
-    hit_next[0] = more
+    hit = now.hit[0]
+    more = hit * hit_now(at, v_after)
+    for d in range(len(now.v)):
+        next.v[d] = v_after[d] if hit > 0.0 else now.v[d]
+    for r in range(at.rows.singles + 3 * shared(at.rows.triples[0])):
+        next.sum[r] = now.sum[r] + impulse[r] if hit > 0.0 else now.sum[r]
+    next.hit[0] = more
     quiet[0] = 1.0 - more
 
 
