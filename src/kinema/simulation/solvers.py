@@ -53,6 +53,7 @@ ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where round-off allows no more
 SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
 SOFTER = {8: 1e-2, 4: 1e-2}  # after a failure, as a share of diagonals
 HELD = {8: 1e-13, 4: 1e-6}  # the least softness that holds impulses
+YIELDING = {8: 0.0, 4: 1e-4}  # of paths of solutions
 TRUSTED = {8: {"share": 1e-6, "noise": 1e-13}}  # impulses that a known motion tells; in float32 it tells too little
 EFFORT = {"sweeps": 2, "steps": 8, "most": 600}  # of that solver
 
@@ -142,7 +143,14 @@ def _newton(rows: RowSet, factors: Factors, cone: Ref, z: Ref, impulse: Ref, ste
     p, c, links = rows.program, rows.constraints, rows.links
     size = c.model.dtype.itemsize
     scaled = Scaled(**{n: p.scratch(f"newton_{n}", Float, c.rows * c.wide) for n in ("H", "Y")})
-    limits = {"precision": PRECISION, "accepted": ACCEPTED, "singular": SINGULAR, "softer": SOFTER, "held": HELD}
+    limits = {
+        "precision": PRECISION,
+        "accepted": ACCEPTED,
+        "singular": SINGULAR,
+        "softer": SOFTER,
+        "held": HELD,
+        "yielding": YIELDING,
+    }
     effort = Effort(
         **{name: p.constant(f"effort_{name}", Float, limit[size]) for name, limit in limits.items()},
         **{name: p.constant(f"effort_{name}", Int, number) for name, number in EFFORT.items()},

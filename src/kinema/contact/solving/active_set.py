@@ -366,7 +366,7 @@ def reduce_island(e, listed, cone, A, cfm, more, own, mu, marks, system):
 def eliminate(count, singular, system, right, keep):
     """Solve G x = right in place, without exchanges of rows; unknowns whose pivot is round-off are 0.
 
-    keep: Whether G becomes its factors, for `solve_transposed`; a constant.
+    keep: Whether G becomes its factors, for `solve_again` and `solve_transposed`; a constant.
     """
     G, inverse = system.G, system.pivot
     for p in range(count):
@@ -383,6 +383,21 @@ def eliminate(count, singular, system, right, keep):
                 for j in range(p + 1, count):
                     G[to + j] = G[to + j] - factor * G[row + j]
                 right[i] = right[i] - factor * right[p]
+    for back in range(count):
+        p = count - 1 - back
+        sum = right[p]
+        for j in range(p + 1, count):
+            sum = sum - G[p * count + j] * right[j]
+        right[p] = sum * inverse[p]
+
+
+@func
+def solve_again(count, system, right):
+    """Solve G x = right in place, with the factors that `eliminate` kept."""
+    G, inverse = system.G, system.pivot
+    for p in range(count):
+        for i in range(p + 1, count):
+            right[i] = right[i] - G[i * count + p] * right[p]
     for back in range(count):
         p = count - 1 - back
         sum = right[p]
