@@ -214,27 +214,22 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
     Returns what is left, where, and how many eliminations it took, as `Report` says.
     """
     rows, supports, bounds, active, cone = problem.rows, problem.supports, problem.bounds, problem.active, problem.cone
-    J, b, Y, z, impulse = problem.J, problem.b, scaled.Y, found.z, found.impulse
-    dofs, wide = len(factors.root), supports.widest
+    J, b, Y = problem.J, problem.b, scaled.Y
+    dofs, wide, every = len(factors.root), supports.widest, rows.singles + 3 * shared(rows.triples[0])
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     mine, takes, ready = local(Float, blocks), local(Int, blocks), local(Int, blocks)
-    spread, dv = local(vec3, dofs), local(Float, dofs)  # local arrays begin as zeros
+    # Local arrays begin as zeros. Impulses change from round to round; what is stored for others is written once.
+    spread, dv, z, impulse = local(vec3, dofs), local(Float, dofs), local(Float, dofs), local(Float, every)
     # First guess of who takes part: equations, dry friction, and what closes without impulses.
-    for d in range(dofs):
-        z[d] = 0.0
     for i in range(rows.singles):
         comes = b[i] < 0.0 and bounds.upper[i] > 0.0
         mine[i] = 1.0 if comes or bounds.lower[i] != 0.0 else 0.0
-        impulse[i] = 0.0
     for k in range(rows.singles, blocks):
         r = rows.singles + 3 * (k - rows.singles)
         inside = 1.0
         if k >= contacts:
             inside = 1.0 if active[k - rows.singles] > 0.0 and b[r] < 0.0 else 0.0
         mine[k] = inside
-        impulse[r] = 0.0
-        impulse[r + 1] = 0.0
-        impulse[r + 2] = 0.0
     open, worst, work, where = wanted, 0.0, 0.0, 0.0
     # As long as further rows come too near with the impulses found, these take part as well.
     for _ in range(blocks + 1):
@@ -412,6 +407,10 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         open = further
         if everywhere(open == 0.0):
             break
+    for r in range(every):
+        found.impulse[r] = impulse[r]
+    for d in range(dofs):
+        found.z[d] = z[d]
     return worst, where, work
 
 
