@@ -33,7 +33,7 @@ from kinema.contact.solving.active_set import (
     FREE,
     LOWER,
     UPPER,
-    Given,
+    Known,
     Marks,
     System,
     change_at,
@@ -177,7 +177,7 @@ class Effort:
 
 
 @func
-def gather(problem, listed, mine, given):
+def gather(problem, listed, mine, known):
     """What is known of the listed rows, but for their inverses."""
     rows, bounds = problem.rows, problem.bounds
     for f in range(listed.count):
@@ -189,11 +189,11 @@ def gather(problem, listed, mine, given):
             low, high = bounds.lower[r], bounds.upper[r]
         elif what == NORMAL:
             slip = bounds.mu[block - rows.singles]
-        given.goal[f] = problem.b[r]
-        given.part[f] = mine[block]
-        given.lower[f] = low
-        given.upper[f] = high
-        given.mu[f] = slip
+        known.goal[f] = problem.b[r]
+        known.part[f] = mine[block]
+        known.lower[f] = low
+        known.upper[f] = high
+        known.mu[f] = slip
 
 
 @func
@@ -256,11 +256,11 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
         change, column, right = local(Float, count), local(Float, count), local(Float, count)
         pivot, A, G = local(Float, count), local(Float, size), local(Float, size)
-        given = Given(part, plain, lower, upper, mu, inverse)
+        known = Known(part, plain, lower, upper, mu, inverse)
         marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
-        gather(problem, listed, mine, given)
+        gather(problem, listed, mine, known)
         form_matrices(rows, supports, dofs, listed, Y, spread, A)
-        row_inverses(listed, cone, bounds.cfm, A, given)
+        row_inverses(listed, cone, bounds.cfm, A, known)
         # Diagonals, by which softness is measured: of contacts and equations their mean, of single rows their own.
         total, parts, threes, least = 0.0, 0.0, 0.0, 1e30
         for f in range(count):
@@ -277,7 +277,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             if shared(kind[f]) != SINGLE:
                 own[f] = unit
         for _ in range(effort.sweeps):
-            sweep(listed, cone, A, bounds.cfm, given, x)
+            sweep(listed, cone, A, bounds.cfm, known, x)
         more, good, ratio, used, done, failed, held = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0
         tries, fresh = 0.0, 0.0
         if open == 0.0 or parts == 0.0 or not largest(count, x) < 1e30:
@@ -290,11 +290,11 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             if everywhere(done == 1.0):
                 break
             # Which rows are at a bound, and with their impulses there, an elimination per island for all others.
-            classify(listed, cone, given, x, w, marks)
+            classify(listed, cone, known, x, w, marks)
             if not everywhere(fresh == 0.0):
                 guess(listed, cone, part, fresh, marks)
                 fresh = 0.0
-            snap(listed, cone, given, marks, x, change)
+            snap(listed, cone, known, marks, x, change)
             for e in range(islands):
                 first, base = shared(begin[e]), shared(matrix[e])
                 m = shared(begin[e + 1]) - first
@@ -315,12 +315,12 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             # How much is left: of the problem itself, and of the softer one that is being solved.
             row_velocities(listed, A, bounds.cfm, plain, x, w)
             tall = largest(count, x)
-            missing = largest_change(listed, cone, given, x, w)
+            missing = largest_change(listed, cone, known, x, w)
             error = missing
             if not everywhere(more == 0.0):
                 for f in range(count):
                     w[f] = w[f] + more * own[f] * (x[f] - held * anchor[f])
-                error = largest_change(listed, cone, given, x, w)
+                error = largest_change(listed, cone, known, x, w)
             share = effort.precision
             if failed > 2.0:  # in a row
                 share = effort.accepted
@@ -373,7 +373,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             row_velocities(listed, A, bounds.cfm, plain, answer, w)
             missing, tall, spot = 0.0, largest(count, answer), 0.0
             for f in range(count):
-                change[f] = change_at(f, listed, cone, given, answer, w)
+                change[f] = change_at(f, listed, cone, known, answer, w)
                 if change[f] > missing:
                     missing = change[f]
                     spot = 1.0 * end_of(supports, home_of(rows, shared(row[f])))
@@ -478,7 +478,7 @@ def newton_impulses_adjoint(
     column, right, pivot, inverse = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
     goal, off, other = local(Float, count), local(Float, count), local(Float, count)
     A, G = local(Float, size), local(Float, size)
-    listed, known = Listed(islands, count, row, kind, begin, matrix), Given(part, goal, lower, upper, mu, inverse)
+    listed, known = Listed(islands, count, row, kind, begin, matrix), Known(part, goal, lower, upper, mu, inverse)
     marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
     gather(problem, listed, mine, known)
     form_matrices(rows, supports, dofs, listed, Y, spread, A)
