@@ -368,14 +368,14 @@ def eliminate(count, singular, system, right, keep):
 
     keep: Whether G becomes its factors, for `solve_transposed`; a constant.
     """
-    G, inverse = system.G, system.pivot
+    G, own = system.G, system.pivot
     for p in range(count):
         pivot, row = G[p * count + p], p * count
-        kept = abs(pivot) > singular * inverse[p]
-        over = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
-        inverse[p] = over
+        kept = abs(pivot) > singular * own[p]
+        inverse = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
+        own[p] = inverse
         for i in range(p + 1, count):
-            factor = G[i * count + p] * over
+            factor = G[i * count + p] * inverse
             if keep:
                 G[i * count + p] = factor
             if not everywhere(factor == 0.0):
@@ -388,7 +388,7 @@ def eliminate(count, singular, system, right, keep):
         sum = right[p]
         for j in range(p + 1, count):
             sum = sum - G[p * count + j] * right[j]
-        right[p] = sum * inverse[p]
+        right[p] = sum * own[p]
 
 
 @func
@@ -437,6 +437,19 @@ def move(first, count, listed, cone, mu, marks, free, step, x):
 
 
 @func
+def friction_within(cone, x1, x2, bound):
+    """Impulses of friction within their bounds, those of the pyramid or of the cone."""
+    found1, found2 = x1, x2
+    if cone == 0:
+        found1, found2 = max(min(x1, bound), -bound), max(min(x2, bound), -bound)
+    else:
+        length = sqrt(x1 * x1 + x2 * x2)
+        scale = bound / length if length > bound else 1.0
+        found1, found2 = x1 * scale, x2 * scale
+    return found1, found2
+
+
+@func
 def change_at(f, listed, cone, known, x, w):
     """The largest change of an impulse [N s] if a row, or the three of a contact, were visited once more."""
     inverse, change, what = known.inverse, 0.0, shared(listed.kind[f])
@@ -447,13 +460,7 @@ def change_at(f, listed, cone, known, x, w):
     elif what == NORMAL:
         n0 = max(x[f] - w[f] * inverse[f], 0.0)
         n1, n2 = x[f + 1] - w[f + 1] * inverse[f + 1], x[f + 2] - w[f + 2] * inverse[f + 2]
-        bound = known.mu[f] * x[f]
-        if cone == 0:
-            n1, n2 = max(min(n1, bound), -bound), max(min(n2, bound), -bound)
-        else:
-            length = sqrt(n1 * n1 + n2 * n2)
-            scale = bound / length if length > bound else 1.0
-            n1, n2 = n1 * scale, n2 * scale
+        n1, n2 = friction_within(cone, n1, n2, known.mu[f] * x[f])
         change = max(abs(n0 - x[f]), max(abs(n1 - x[f + 1]), abs(n2 - x[f + 2])))
     return change
 
