@@ -259,7 +259,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         known = Known(part, plain, lower, upper, mu, inverse)
         marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
         gather(problem, listed, mine, known)
-        form_matrices(rows, supports, dofs, listed, Y, spread, A)
+        form_matrices(rows, supports, listed, Y, spread, A)
         row_inverses(listed, cone, bounds.cfm, A, known)
         # Diagonals, by which softness is measured: of contacts and equations their mean, of single rows their own.
         total, parts, threes, least = 0.0, 0.0, 0.0, 1e30
@@ -481,7 +481,7 @@ def newton_impulses_adjoint(
     listed, known = Listed(islands, count, row, kind, begin, matrix), Known(part, goal, lower, upper, mu, inverse)
     marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
     gather(problem, listed, mine, known)
-    form_matrices(rows, supports, dofs, listed, Y, spread, A)
+    form_matrices(rows, supports, listed, Y, spread, A)
     row_inverses(listed, cone, bounds.cfm, A, known)
     # Their velocities, which say what is at a bound; their impulses' cotangents, those through z included.
     for f in range(count):
