@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import kinema as kn
 from kinema.errors import KernelError
 from kinema.lang import Array, Float, Index, Int, kernel, local, log, sqrt, uniform, vec3
 from kinema.lang.autograd.rollout import rollout
@@ -19,6 +20,7 @@ from kinema.lang.build import compiler
 from kinema.lang.ir.analysis import ELEMENTS, WORLDS
 from kinema.lang.kernels.kernel import Kernel
 from kinema.lang.programs.program import Program
+from kinema.scene.shapes.quadruped import quadruped
 
 N = 21  # elements: a whole packet and a tail
 BAD = 17  # the element with the fault, in the tail
@@ -332,3 +334,22 @@ def test_a_gradient_that_is_not_finite_is_named(lanes: str) -> None:
     with pytest.raises(KernelError, match="not finite") as caught:
         run(p, a=a).backward(1e200 * seed)
     assert_names(caught.value, roots, lanes, BAD)
+
+
+def test_a_robot_that_bounces_passes_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newton's method, impacts and their adjoints: the longest kernels, with many rounds over their arrays."""
+    scene = kn.Scene(contact=kn.Contact(restitution=0.4))
+    scene.add_ground()
+    scene.add_robot(quadruped())
+    model, found = kn.compile(scene), {}
+    for check in ("1", "0"):
+        monkeypatch.setenv("KINEMA_CHECK", check)
+        state = model.initial_state()
+        v = state.v.clone()
+        v[5] = -1.0  # its feet stand on the ground
+        v.requires_grad_()
+        path = kn.simulate(model, state.replace(v=v), steps=3, dt=2e-3, record=["impulse"])
+        end = path.end.v.detach()
+        assert path.recorded["impulse"][0].abs().max() > 1.0 and end[5] > 0.1
+        found[check] = end, *torch.autograd.grad(path.end.q.sum() + path.end.v.sum(), [v])
+    assert all(map(torch.equal, found["1"], found["0"]))

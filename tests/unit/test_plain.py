@@ -379,9 +379,9 @@ def root(a: Float):
 
 
 @adjoint_of(root)
-def root_adjoint(a, adj_x):
+def root_adjoint(a, x_adj):
     """Adjoint of x^2 = a."""
-    return adj_x / (2.0 * root(a))
+    return x_adj / (2.0 * root(a))
 
 
 @func

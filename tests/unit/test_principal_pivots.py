@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kinema.contact.solving.active_set import Given, Marks, System
+from kinema.contact.solving.active_set import Known, Marks, System
 from kinema.contact.solving.delassus import FRICTION, NORMAL, SINGLE, Listed
 from kinema.contact.solving.principal_pivots import Path, follow_path
 from kinema.verification.convergence import Problem
@@ -39,12 +39,12 @@ def follow(problem: Problem, follows: float = 1.0) -> tuple[np.ndarray, float, f
     lower[:singles], upper[:singles] = problem.lower[0], problem.upper[0]
     listed = Listed(1, count, np.arange(count), kind, np.array([0, count]), np.array([0]))
     inverse = 1 / (np.diag(A) + problem.cfm)
-    given = Given(np.ones(count), problem.b[0].copy(), lower, upper, mu, inverse)
+    known = Known(np.ones(count), problem.b[0].copy(), lower, upper, mu, inverse)
     marks = Marks(np.zeros(count, int), np.zeros(count), np.zeros(count))
     system = System(np.zeros(count, int), np.zeros(count * count), np.zeros(count), np.zeros(count))
     path = Path(*(np.zeros(count) for _ in range(5)))
     arrived, pivots = follow_path(
-        0, listed, A.ravel(), problem.cfm, 0.0, inverse, 1e-12, 1000, follows, given, marks, system, path
+        0, listed, A.ravel(), problem.cfm, 0.0, inverse, 1e-12, 1000, follows, known, marks, system, path
     )
     return path.x, arrived, pivots
 

@@ -258,10 +258,10 @@ def jacobi(i: Index, x: Array[Float], b: Array[Float], d: Array[Float], x_next: 
 
 
 @kernel
-def solve_adjoint(i: Index, z: Array[Float], x: Array[Float], adj_b: Array[Float], adj_d: Array[Float]):
-    """With A z = adj_x: adj_b = z, adj_d = -z x."""
-    adj_b[i] += z[i]
-    adj_d[i] += -z[i] * x[i]
+def solve_adjoint(i: Index, z: Array[Float], x: Array[Float], b_adj: Array[Float], d_adj: Array[Float]):
+    """With A z = x_adj: b_adj = z, d_adj = -z x."""
+    b_adj[i] += z[i]
+    d_adj[i] += -z[i] * x[i]
 
 
 def test_custom_adjoint():

@@ -173,6 +173,23 @@ def link_wrenches(tree: Tree, links: OwnLinks, gravity: vec3, v: Array[Float], V
         links.F[i + 1] = inertia[i + 1] @ rate + moving.crossf(inertia[i + 1] @ moving)
 
 
+@func
+def sweep_down(tree, links, solved, left, a, W):
+    """From the roots on: a = (left - U.before) / D, where `before` is how what it hangs on moves; W = before + S a."""
+    S, p, U, inverse = links.S, links.p, solved.U, solved.inverse
+    for i in range(len(tree.parent)):
+        d, up = tree.v_start[i], tree.parent[i]
+        for k in range(d, d + tree.dofs[i]):
+            before = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
+            if k > d:
+                before = W[k - 1]
+            elif up > 0:
+                before = motion_at(W[tree.v_start[up - 1] + tree.dofs[up - 1] - 1], p[i + 1] - p[up])
+            found = (left[k] - before.dot(U[k])) * inverse[k]
+            a[k] = found
+            W[k] = before + own_motion(tree.kind[i], k - d, S[k]) * found
+
+
 @kernel
 def accelerations(
     tree: Tree,
@@ -184,9 +201,9 @@ def accelerations(
 ):
     """a = (M + diagonal)^-1 (force - what the wrenches F of the links ask of the joints)."""
     S, p, inertia, F = links.S, links.p, links.inertia, links.F
-    U, inverse, W = solved.U, solved.inverse, solved.W
+    U, inverse = solved.U, solved.inverse
     n = len(a)
-    # From the leaves on: U = A S, 1 / D = 1 / (S.U), u = force - S.pull.
+    # From the leaves on: U = A S, 1 / D = 1 / (S.U), left = force - S.pull.
     hung, pull, left = local(Hung, n), local(Force, n), local(Float, n)
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j
@@ -209,18 +226,7 @@ def accelerations(
                 r, above = p[i + 1] - p[up], tree.v_start[up - 1] + tree.dofs[up - 1] - 1
                 hung[above] += hung[k].released(resists, one_over).about(r)
                 pull[above] += force_from(pull[k] + resists * (rest * one_over), r)
-    # Back to them: a = (u - U.W) / D, with the acceleration W of what the degree of freedom hangs on.
-    for i in range(len(tree.parent)):
-        d, up = tree.v_start[i], tree.parent[i]
-        for k in range(d, d + tree.dofs[i]):
-            before = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
-            if k > d:
-                before = W[k - 1]
-            elif up > 0:
-                before = motion_at(W[tree.v_start[up - 1] + tree.dofs[up - 1] - 1], p[i + 1] - p[up])
-            found = (left[k] - before.dot(U[k])) * inverse[k]
-            a[k] = found
-            W[k] = before + own_motion(tree.kind[i], k - d, S[k]) * found
+    sweep_down(tree, links, solved, left, a, solved.W)
 
 
 @kernel
@@ -255,19 +261,10 @@ def accelerations_adjoint(
             elif up > 0:
                 above = tree.v_start[up - 1] + tree.dofs[up - 1] - 1
                 pull[above] += force_from(pull[k] + U[k] * (rest * inverse[k]), p[i + 1] - p[up])
-    for i in range(len(tree.parent)):
-        d, up = tree.v_start[i], tree.parent[i]
-        for k in range(d, d + tree.dofs[i]):
-            before = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
-            if k > d:
-                before = B[k - 1]
-            elif up > 0:
-                before = motion_at(B[tree.v_start[up - 1] + tree.dofs[up - 1] - 1], p[i + 1] - p[up])
-            found = (left[k] - before.dot(U[k])) * inverse[k]
-            b[k] = found
-            B[k] = before + own_motion(tree.kind[i], k - d, S[k]) * found
-            force_adj[k] += found
-            diagonal_adj[k] -= found * a[k]
+    sweep_down(tree, links, solved, left, b, B)
+    for k in range(n):
+        force_adj[k] += b[k]
+        diagonal_adj[k] -= b[k] * a[k]
     # Wrenches of the links that accelerate by a and by b, summed up the tree: of_a with F, of_b without.
     of_a, of_b = local(Force, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)
     for j in range(len(tree.parent)):

@@ -29,7 +29,7 @@ FIXED, FREE, LOWER, UPPER = 0, 1, 2, 3  # a row: at zero, with w = 0, at its low
 
 
 @record
-class Given:
+class Known:
     """What is known of the listed rows.
 
     part: 1 for those that take part, 0 for those that do so in other lanes only.
@@ -78,12 +78,12 @@ class System:
 
 
 @func
-def row_inverses(listed, cone, cfm, A, given):
+def row_inverses(listed, cone, cfm, A, known):
     """1 / (diagonal + cfm) of every row, 0 of rows that take no part.
 
     With the cone, the two rows of friction have one over the largest eigenvalue of their block.
     """
-    kind, part, inverse = listed.kind, given.part, given.inverse
+    kind, part, inverse = listed.kind, known.part, known.inverse
     for e in range(listed.islands):
         first, base = shared(listed.begin[e]), shared(listed.matrix[e])
         n = shared(listed.begin[e + 1]) - first
@@ -101,9 +101,9 @@ def row_inverses(listed, cone, cfm, A, given):
 
 
 @func
-def sweep(listed, cone, A, cfm, given, x):
+def sweep(listed, cone, A, cfm, known, x):
     """Visit every row once; contacts are visited whole."""
-    goal, inverse = given.goal, given.inverse
+    goal, inverse = known.goal, known.inverse
     for e in range(listed.islands):
         first, base = shared(listed.begin[e]), shared(listed.matrix[e])
         n = shared(listed.begin[e + 1]) - first
@@ -111,13 +111,13 @@ def sweep(listed, cone, A, cfm, given, x):
             f, at, what = first + i, base + i * n, shared(listed.kind[first + i])
             if what <= REST:
                 w = goal[f] + cfm * x[f] + product(n, at, A, first, x)
-                x[f] = max(min(x[f] - w * inverse[f], given.upper[f]), given.lower[f])
+                x[f] = max(min(x[f] - w * inverse[f], known.upper[f]), known.lower[f])
             elif what == NORMAL:
                 l0, l1, l2 = x[f], x[f + 1], x[f + 2]
                 w0, w1, w2 = three_products(n, at, A, first, x)
                 n0 = max(l0 - (w0 + goal[f] + cfm * l0) * inverse[f], 0.0)
                 w1 = w1 + goal[f + 1] + cfm * l1 + A[at + n + i] * (n0 - l0)
-                n1, bound = l1 - w1 * inverse[f + 1], given.mu[f] * n0
+                n1, bound = l1 - w1 * inverse[f + 1], known.mu[f] * n0
                 if cone == 0:
                     n1 = max(min(n1, bound), -bound)
                 w2 = w2 + goal[f + 2] + cfm * l2 + A[at + 2 * n + i] * (n0 - l0)
@@ -136,12 +136,12 @@ def sweep(listed, cone, A, cfm, given, x):
 
 
 @func
-def classify(listed, cone, given, x, w, marks):
+def classify(listed, cone, known, x, w, marks):
     """What each row does: free or at which bound, how soft it is, and per contact the direction of its first friction.
 
     A row is at a bound if a visit would take it there or beyond.
     """
-    inverse, state, soft, turn = given.inverse, marks.state, marks.soft, marks.turn
+    inverse, state, soft, turn = known.inverse, marks.state, marks.soft, marks.turn
     for f in range(listed.count):
         what = shared(listed.kind[f])
         if what > SINGLE and what < NORMAL:
@@ -149,16 +149,16 @@ def classify(listed, cone, given, x, w, marks):
             soft[f] = 0.0
         elif what == SINGLE:
             to, at = x[f] - w[f] * inverse[f], FREE
-            if to <= given.lower[f]:
+            if to <= known.lower[f]:
                 at = LOWER
-            elif to >= given.upper[f]:
+            elif to >= known.upper[f]:
                 at = UPPER
             state[f] = at
             soft[f] = 0.0
         elif what == NORMAL:
             x0 = x[f] - w[f] * inverse[f]
             x1, x2 = x[f + 1] - w[f + 1] * inverse[f + 1], x[f + 2] - w[f + 2] * inverse[f + 2]
-            bound, s0, s1, s2 = given.mu[f] * x0, FREE, FREE, FREE
+            bound, s0, s1, s2 = known.mu[f] * x0, FREE, FREE, FREE
             along, across, yields = 1.0, 0.0, 0.0
             if x0 <= 0.0:
                 s0, s1, s2 = FIXED, FIXED, FIXED
@@ -245,7 +245,7 @@ def tied(state):
 
 
 @func
-def snap(listed, cone, given, marks, x, change):
+def snap(listed, cone, known, marks, x, change):
     """Impulses at bounds get their value; `change` is what that changes."""
     state, turn = marks.state, marks.turn
     for f in range(listed.count):
@@ -255,14 +255,14 @@ def snap(listed, cone, given, marks, x, change):
         elif what == SINGLE:
             to = x[f]
             if state[f] == LOWER:
-                to = given.lower[f]
+                to = known.lower[f]
             elif state[f] == UPPER:
-                to = given.upper[f]
+                to = known.upper[f]
             change[f] = to - x[f]
             x[f] = to
         elif what == NORMAL:
             n0 = 0.0 if state[f] == FIXED else x[f]
-            n1, n2, bound = x[f + 1], x[f + 2], given.mu[f] * n0
+            n1, n2, bound = x[f + 1], x[f + 2], known.mu[f] * n0
             if cone > 0:
                 along, across = turn[f], turn[f + 1]
                 turned = along * x[f + 1] + across * x[f + 2]
@@ -368,14 +368,14 @@ def eliminate(count, singular, system, right, keep):
 
     keep: Whether G becomes its factors, for `solve_again` and `solve_transposed`; a constant.
     """
-    G, inverse = system.G, system.pivot
+    G, own = system.G, system.pivot
     for p in range(count):
         pivot, row = G[p * count + p], p * count
-        kept = abs(pivot) > singular * inverse[p]
-        over = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
-        inverse[p] = over
+        kept = abs(pivot) > singular * own[p]
+        inverse = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
+        own[p] = inverse
         for i in range(p + 1, count):
-            factor = G[i * count + p] * over
+            factor = G[i * count + p] * inverse
             if keep:
                 G[i * count + p] = factor
             if not everywhere(factor == 0.0):
@@ -388,7 +388,7 @@ def eliminate(count, singular, system, right, keep):
         sum = right[p]
         for j in range(p + 1, count):
             sum = sum - G[p * count + j] * right[j]
-        right[p] = sum * inverse[p]
+        right[p] = sum * own[p]
 
 
 @func
@@ -452,33 +452,40 @@ def move(first, count, listed, cone, mu, marks, free, step, x):
 
 
 @func
-def change_at(f, listed, cone, given, x, w):
+def friction_within(cone, x1, x2, bound):
+    """Impulses of friction within their bounds, those of the pyramid or of the cone."""
+    found1, found2 = x1, x2
+    if cone == 0:
+        found1, found2 = max(min(x1, bound), -bound), max(min(x2, bound), -bound)
+    else:
+        length = sqrt(x1 * x1 + x2 * x2)
+        scale = bound / length if length > bound else 1.0
+        found1, found2 = x1 * scale, x2 * scale
+    return found1, found2
+
+
+@func
+def change_at(f, listed, cone, known, x, w):
     """The largest change of an impulse [N s] if a row, or the three of a contact, were visited once more."""
-    inverse, change, what = given.inverse, 0.0, shared(listed.kind[f])
+    inverse, change, what = known.inverse, 0.0, shared(listed.kind[f])
     if what == SINGLE:
-        change = abs(max(min(x[f] - w[f] * inverse[f], given.upper[f]), given.lower[f]) - x[f])
+        change = abs(max(min(x[f] - w[f] * inverse[f], known.upper[f]), known.lower[f]) - x[f])
     elif what < NORMAL:
         change = abs(w[f] * inverse[f])
     elif what == NORMAL:
         n0 = max(x[f] - w[f] * inverse[f], 0.0)
         n1, n2 = x[f + 1] - w[f + 1] * inverse[f + 1], x[f + 2] - w[f + 2] * inverse[f + 2]
-        bound = given.mu[f] * x[f]
-        if cone == 0:
-            n1, n2 = max(min(n1, bound), -bound), max(min(n2, bound), -bound)
-        else:
-            length = sqrt(n1 * n1 + n2 * n2)
-            scale = bound / length if length > bound else 1.0
-            n1, n2 = n1 * scale, n2 * scale
+        n1, n2 = friction_within(cone, n1, n2, known.mu[f] * x[f])
         change = max(abs(n0 - x[f]), max(abs(n1 - x[f + 1]), abs(n2 - x[f + 2])))
     return change
 
 
 @func
-def largest_change(listed, cone, given, x, w):
+def largest_change(listed, cone, known, x, w):
     """The largest change of an impulse [N s] if each were visited once more."""
     worst = 0.0
     for f in range(listed.count):
-        worst = max(worst, change_at(f, listed, cone, given, x, w))
+        worst = max(worst, change_at(f, listed, cone, known, x, w))
     return worst
 
 

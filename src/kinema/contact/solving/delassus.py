@@ -149,7 +149,7 @@ def home_of(rows, r):
 
 
 @func
-def form_matrices(rows, supports, dofs, listed, Y, spread, A):
+def form_matrices(rows, supports, listed, Y, spread, A):
     """A = Y Y^T of each island. `spread` has a zero vector per degree of freedom, before and after.
 
     A row, or three, is spread over the degrees of freedom; then each row before it takes the entries of its support.

@@ -36,7 +36,7 @@ from kinema.contact.solving.active_set import (
     FREE,
     LOWER,
     UPPER,
-    Given,
+    Known,
     Marks,
     System,
     change_at,
@@ -183,7 +183,7 @@ class Effort:
 
 
 @func
-def gather(problem, listed, mine, given):
+def gather(problem, listed, mine, known):
     """What is known of the listed rows, but for their inverses."""
     rows, bounds = problem.rows, problem.bounds
     for f in range(listed.count):
@@ -195,11 +195,11 @@ def gather(problem, listed, mine, given):
             low, high = bounds.lower[r], bounds.upper[r]
         elif what == NORMAL:
             slip = bounds.mu[block - rows.singles]
-        given.goal[f] = problem.b[r]
-        given.part[f] = mine[block]
-        given.lower[f] = low
-        given.upper[f] = high
-        given.mu[f] = slip
+        known.goal[f] = problem.b[r]
+        known.part[f] = mine[block]
+        known.lower[f] = low
+        known.upper[f] = high
+        known.mu[f] = slip
 
 
 @func
@@ -220,27 +220,22 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
     Returns what is left, where, and how many eliminations it took, as `Report` says.
     """
     rows, supports, bounds, active, cone = problem.rows, problem.supports, problem.bounds, problem.active, problem.cone
-    J, b, Y, z, impulse = problem.J, problem.b, scaled.Y, found.z, found.impulse
-    dofs, wide = len(factors.root), supports.widest
+    J, b, Y = problem.J, problem.b, scaled.Y
+    dofs, wide, every = len(factors.root), supports.widest, rows.singles + 3 * shared(rows.triples[0])
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     mine, takes, ready = local(Float, blocks), local(Int, blocks), local(Int, blocks)
-    spread, dv = local(vec3, dofs), local(Float, dofs)  # local arrays begin as zeros
+    # Local arrays begin as zeros. Impulses change from round to round; what is stored for others is written once.
+    spread, dv, z, impulse = local(vec3, dofs), local(Float, dofs), local(Float, dofs), local(Float, every)
     # First guess of who takes part: equations, dry friction, and what closes without impulses.
-    for d in range(dofs):
-        z[d] = 0.0
     for i in range(rows.singles):
         comes = b[i] < 0.0 and bounds.upper[i] > 0.0
         mine[i] = 1.0 if comes or bounds.lower[i] != 0.0 else 0.0
-        impulse[i] = 0.0
     for k in range(rows.singles, blocks):
         r = rows.singles + 3 * (k - rows.singles)
         inside = 1.0
         if k >= contacts:
             inside = 1.0 if active[k - rows.singles] > 0.0 and b[r] < 0.0 else 0.0
         mine[k] = inside
-        impulse[r] = 0.0
-        impulse[r + 1] = 0.0
-        impulse[r + 2] = 0.0
     open, worst, work, where = wanted, 0.0, 0.0, 0.0
     # As long as further rows come too near with the impulses found, these take part as well.
     for _ in range(blocks + 1):
@@ -267,13 +262,13 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
         change, column, right = local(Float, count), local(Float, count), local(Float, count)
         pivot, A, G = local(Float, count), local(Float, size), local(Float, size)
-        given = Given(part, plain, lower, upper, mu, inverse)
+        known = Known(part, plain, lower, upper, mu, inverse)
         marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
         along, speeds, dx, dw = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
         path = Path(along, speeds, dx, dw, right)
-        gather(problem, listed, mine, given)
-        form_matrices(rows, supports, dofs, listed, Y, spread, A)
-        row_inverses(listed, cone, bounds.cfm, A, given)
+        gather(problem, listed, mine, known)
+        form_matrices(rows, supports, listed, Y, spread, A)
+        row_inverses(listed, cone, bounds.cfm, A, known)
         # Diagonals, by which softness is measured: of contacts and equations their mean, of single rows their own.
         total, parts, threes, least = 0.0, 0.0, 0.0, 1e30
         for f in range(count):
@@ -290,7 +285,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             if shared(kind[f]) != SINGLE:
                 own[f] = unit
         for _ in range(effort.sweeps):
-            sweep(listed, cone, A, bounds.cfm, given, x)
+            sweep(listed, cone, A, bounds.cfm, known, x)
         more, good, ratio, used, done, failed, held = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0
         tries, fresh, follows = 0.0, 0.0, 0.0
         if open == 0.0 or parts == 0.0 or not largest(count, x) < 1e30:
@@ -303,11 +298,11 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             if everywhere(done == 1.0):
                 break
             # Which rows are at a bound, and with their impulses there, an elimination per island for all others.
-            classify(listed, cone, given, x, w, marks)
+            classify(listed, cone, known, x, w, marks)
             if not everywhere(fresh == 0.0):
                 guess(listed, cone, part, fresh, marks)
                 fresh = 0.0
-            snap(listed, cone, given, marks, x, change)
+            snap(listed, cone, known, marks, x, change)
             for e in range(islands):
                 first, base = shared(begin[e]), shared(matrix[e])
                 m = shared(begin[e + 1]) - first
@@ -328,12 +323,12 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             # How much is left: of the problem itself, and of the softer one that is being solved.
             row_velocities(listed, A, bounds.cfm, plain, x, w)
             tall = largest(count, x)
-            missing = largest_change(listed, cone, given, x, w)
+            missing = largest_change(listed, cone, known, x, w)
             error = missing
             if not everywhere(more == 0.0):
                 for f in range(count):
                     w[f] = w[f] + more * own[f] * (x[f] - held * anchor[f])
-                error = largest_change(listed, cone, given, x, w)
+                error = largest_change(listed, cone, known, x, w)
             share = effort.precision
             if failed > 2.0:  # in a row
                 share = effort.accepted
@@ -392,7 +387,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                         effort.singular,
                         effort.most,
                         follows,
-                        given,
+                        known,
                         marks,
                         system,
                         path,
@@ -411,7 +406,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             row_velocities(listed, A, bounds.cfm, plain, answer, w)
             missing, tall, spot = 0.0, largest(count, answer), 0.0
             for f in range(count):
-                change[f] = change_at(f, listed, cone, given, answer, w)
+                change[f] = change_at(f, listed, cone, known, answer, w)
                 if change[f] > missing:
                     missing = change[f]
                     spot = 1.0 * end_of(supports, home_of(rows, shared(row[f])))
@@ -445,6 +440,10 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         open = further
         if everywhere(open == 0.0):
             break
+    for r in range(every):
+        found.impulse[r] = impulse[r]
+    for d in range(dofs):
+        found.z[d] = z[d]
     return worst, where, work
 
 
@@ -512,10 +511,10 @@ def newton_impulses_adjoint(
     column, right, pivot, inverse = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
     goal, off, other = local(Float, count), local(Float, count), local(Float, count)
     A, G = local(Float, size), local(Float, size)
-    listed, known = Listed(islands, count, row, kind, begin, matrix), Given(part, goal, lower, upper, mu, inverse)
+    listed, known = Listed(islands, count, row, kind, begin, matrix), Known(part, goal, lower, upper, mu, inverse)
     marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
     gather(problem, listed, mine, known)
-    form_matrices(rows, supports, dofs, listed, Y, spread, A)
+    form_matrices(rows, supports, listed, Y, spread, A)
     row_inverses(listed, cone, bounds.cfm, A, known)
     # Their velocities, which say what is at a bound; their impulses' cotangents, those through z included.
     for f in range(count):

@@ -12,12 +12,13 @@ links are very light, the step was not solved) Newton's method runs again.
 
 from __future__ import annotations
 
+from kinema.contact.solving.active_set import friction_within
 from kinema.contact.solving.delassus import first_row
 from kinema.contact.solving.mass_scaling import Scaled, scale_row, scale_three
 from kinema.contact.solving.newton import Effort, Impulses, Problem, find_impulses
 from kinema.contact.solving.pgs import add_row, row_velocity
 from kinema.kinematics.tree import Factors
-from kinema.lang import Array, Float, abs, everywhere, func, kernel, local, max, min, record, select, shared, sqrt
+from kinema.lang import Array, Float, abs, everywhere, func, kernel, local, max, min, record, select, shared
 
 
 @record
@@ -55,17 +56,6 @@ def momentum_of(factors, z, momentum):
 
 
 @func
-def friction_of(cone, x1, x2, bound):
-    """Impulses of friction within their bounds, those of the pyramid or of the cone."""
-    found1, found2 = max(min(x1, bound), -bound), max(min(x2, bound), -bound)
-    if cone > 0:
-        length = sqrt(x1 * x1 + x2 * x2)
-        scale = bound / length if length > bound else 1.0
-        found1, found2 = x1 * scale, x2 * scale
-    return found1, found2
-
-
-@func
 def soft_impulses(problem, dv, x):
     """The impulses x that rows have by their velocities after the step."""
     rows, supports, bounds, cone, J, b = (
@@ -97,7 +87,7 @@ def soft_impulses(problem, dv, x):
                 x1 = -hard * (b[r + 1] + row_velocity(here, supports, J, r + 1, dv))
                 x2 = -hard * (b[r + 2] + row_velocity(here, supports, J, r + 2, dv))
                 if k >= contacts:
-                    x1, x2 = friction_of(cone, x1, x2, bounds.mu[k - rows.singles] * x0)
+                    x1, x2 = friction_within(cone, x1, x2, bounds.mu[k - rows.singles] * x0)
         x[r], x[r + 1], x[r + 2] = x0, x1, x2
 
 

@@ -50,16 +50,16 @@ class Path:
 
 
 @func
-def covering(f, listed, given):
+def covering(f, listed, known):
     """The covering vector of row f: another number for each row, and the same one whatever rows are listed with it.
 
     Equations, friction, and rows that take no part have 0.
     """
     what, d = shared(listed.kind[f]), 0.0
-    if what in (SINGLE, NORMAL):
+    if what <= SINGLE or what == NORMAL:
         share = 0.618034 * (1 + shared(listed.row[f]))
-        if given.inverse[f] > 0.0 and (what == NORMAL or given.lower[f] > -FAR):
-            d = sqrt(1.0 / given.inverse[f]) * (1.0 + share - floor(share))
+        if known.inverse[f] > 0.0 and (what == NORMAL or known.lower[f] > -FAR):
+            d = sqrt(1.0 / known.inverse[f]) * (1.0 + share - floor(share))
     return d
 
 
@@ -70,7 +70,7 @@ def normal_of(listed, f):
 
 
 @func
-def room_to(state, f, listed, given, marks, path):
+def room_to(state, f, listed, known, marks, path):
     """How far row f is from going to a state, and by how much that changes with t."""
     what, value, rate = shared(listed.kind[f]), path.w[f], path.dw[f]
     if state == FREE:
@@ -78,7 +78,7 @@ def room_to(state, f, listed, given, marks, path):
             value = -value
             rate = -rate
     elif what == SINGLE:
-        value = select(state == UPPER, given.upper[f] - path.x[f], path.x[f] - given.lower[f])
+        value = select(state == UPPER, known.upper[f] - path.x[f], path.x[f] - known.lower[f])
         rate = select(state == UPPER, -path.dx[f], path.dx[f])
     elif what == NORMAL:
         value = path.x[f]
@@ -86,41 +86,41 @@ def room_to(state, f, listed, given, marks, path):
     else:
         n = normal_of(listed, f)
         sign = select(state == UPPER, -1.0, 1.0)
-        value = given.mu[n] * path.x[n] + sign * path.x[f]
-        rate = given.mu[n] * path.dx[n] + sign * path.dx[f]
+        value = known.mu[n] * path.x[n] + sign * path.x[f]
+        rate = known.mu[n] * path.dx[n] + sign * path.dx[f]
     return value, rate
 
 
 @func
-def find_line(e, listed, A, cfm, more, own, singular, t, given, marks, system, path):
+def find_line(e, listed, A, cfm, more, own, singular, t, known, marks, system, path):
     """Impulses and velocities of these states at t, and their derivatives by t."""
     first, base = shared(listed.begin[e]), shared(listed.matrix[e])
     n = shared(listed.begin[e + 1]) - first
     for i in range(n):
         f, at = first + i, base + i * n
         pushed = product(n, at, A, first, path.x) + (cfm + more * own[f]) * path.x[f]
-        path.w[f] = given.goal[f] + pushed + t * covering(f, listed, given)
+        path.w[f] = known.goal[f] + pushed + t * covering(f, listed, known)
         path.dx[f] = 0.0
-    unknown = reduce_island(e, listed, 0, A, cfm, more, own, given.mu, marks, system)
+    unknown = reduce_island(e, listed, 0, A, cfm, more, own, known.mu, marks, system)
     for q in range(unknown):
         f = first + shared(system.free[q])
         path.right[q] = select(marks.state[f] == FREE, -path.w[f], 0.0)
     eliminate(unknown, singular, system, path.right, True)
-    move(first, unknown, listed, 0, given.mu, marks, system.free, path.right, path.x)
+    move(first, unknown, listed, 0, known.mu, marks, system.free, path.right, path.x)
     for q in range(unknown):
         f = first + shared(system.free[q])
-        path.right[q] = select(marks.state[f] == FREE, -covering(f, listed, given), 0.0)
+        path.right[q] = select(marks.state[f] == FREE, -covering(f, listed, known), 0.0)
     solve_again(unknown, system, path.right)
-    move(first, unknown, listed, 0, given.mu, marks, system.free, path.right, path.dx)
+    move(first, unknown, listed, 0, known.mu, marks, system.free, path.right, path.dx)
     for i in range(n):
-        f, at, d = first + i, base + i * n, covering(first + i, listed, given)
+        f, at, d = first + i, base + i * n, covering(first + i, listed, known)
         soft = cfm + more * own[f]
-        path.w[f] = given.goal[f] + product(n, at, A, first, path.x) + soft * path.x[f] + t * d
+        path.w[f] = known.goal[f] + product(n, at, A, first, path.x) + soft * path.x[f] + t * d
         path.dw[f] = product(n, at, A, first, path.dx) + soft * path.dx[f] + d
 
 
 @func
-def follow_path(e, listed, A, cfm, more, own, singular, most, follows, given, marks, system, path):
+def follow_path(e, listed, A, cfm, more, own, singular, most, follows, known, marks, system, path):
     """Follow the path of an island to its end, where `follows` is 1, not 0.
 
     more, own: Softness beyond cfm, as a share of `own`.
@@ -131,11 +131,11 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, given, ma
     end = shared(listed.begin[e + 1])
     for f in range(first, end):
         what, at = shared(listed.kind[f]), FIXED
-        takes = follows == 1.0 and given.inverse[f] > 0.0
+        takes = follows == 1.0 and known.inverse[f] > 0.0
         path.x[f] = 0.0
-        if takes and what == SINGLE and given.lower[f] > -FAR:
+        if takes and what == SINGLE and known.lower[f] > -FAR:
             at = LOWER
-            path.x[f] = given.lower[f]
+            path.x[f] = known.lower[f]
         elif takes and what < NORMAL:
             at = FREE
         marks.state[f] = at
@@ -145,18 +145,18 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, given, ma
     for _ in range(most):
         if everywhere(going == 0.0):
             break
-        find_line(e, listed, A, cfm, more, own, singular, t, given, marks, system, path)
+        find_line(e, listed, A, cfm, more, own, singular, t, known, marks, system, path)
         if begun == 0:  # so large a t that nothing wants to move
             for f in range(first, end):
-                d = covering(f, listed, given)
+                d = covering(f, listed, known)
                 if marks.state[f] != FREE and d > 0.0:
                     t = max(t, -path.w[f] / d)
             for f in range(first, end):
-                path.w[f] = path.w[f] + t * covering(f, listed, given)
+                path.w[f] = path.w[f] + t * covering(f, listed, known)
             begun = 1
         # The way along the path on which the row that changed last goes on.
         for f in range(first, end):
-            value, rate = room_to(before, f, listed, given, marks, path)
+            value, rate = room_to(before, f, listed, known, marks, path)
             if last == f:
                 way = select(rate > 0.0, 1.0, -1.0)
         # The next row that changes, and to what.
@@ -164,7 +164,7 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, given, ma
         for f in range(first, end):
             what, state = shared(listed.kind[f]), marks.state[f]
             if what == SINGLE or what >= NORMAL:
-                able = given.inverse[f] > 0.0
+                able = known.inverse[f] > 0.0
                 if what == FRICTION:
                     able = able and marks.state[normal_of(listed, f)] == FREE
                 leave = FIXED if what == NORMAL else LOWER
@@ -173,7 +173,7 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, given, ma
                     if other == 1:
                         able = able and state == FREE
                         next = UPPER
-                    value, rate = room_to(next, f, listed, given, marks, path)
+                    value, rate = room_to(next, f, listed, known, marks, path)
                     if able and rate * way < 0.0 and not (last == f and next == before):
                         length = max(value, 0.0) / (-rate * way)
                         if length < least:
@@ -207,7 +207,7 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, given, ma
                 before = marks.state[f]
                 marks.state[f] = to
                 if what == SINGLE and to != FREE:
-                    path.x[f] = select(to == UPPER, given.upper[f], given.lower[f])
+                    path.x[f] = select(to == UPPER, known.upper[f], known.lower[f])
                 if what == NORMAL:
                     for k in range(1, 3):
                         slides = select(path.w[f + k] < 0.0, UPPER, LOWER)

@@ -42,10 +42,10 @@ def adjoint_of(target: Func) -> Callable[[Callable[..., Any]], Func]:
 
     ```python
     @adjoint_of(root)
-    def root_adjoint(a, b, adj_x):
+    def root_adjoint(a, b, x_adj):
         x = root(a, b)
         ...
-        return adj_a, adj_b
+        return a_adj, b_adj
     ```
     """
 

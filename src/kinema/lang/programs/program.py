@@ -317,7 +317,7 @@ class Builder(ABC):
         for (name, kind), given in zip(kernel.parameters, args, strict=False):
             if issubclass(kind, types.Record) and isinstance(given, types.Record) and not isinstance(given, kind):
                 raise ProgramError(
-                    f"argument {name!r} of {kernel.name} is not this record",
+                    f"argument {name!r} of {kernel.name} is another record",
                     got=type(given).__name__,
                     expected=kind.__name__,
                     fix="its cotangents: the record's .adj" if kind is getattr(type(given), "adj", None) else None,

@@ -262,11 +262,11 @@ def test_a_record_takes_as_many_values_as_it_has_members():
 def test_values_in_place_of_their_cotangents_are_refused():
     p = Program("springs")
     x, f, tables = p.state("x", Float, N), p.scratch("f", Float, N), tables_of(p)
-    with pytest.raises(ProgramError, match="argument 'tables_adj' of forces_adjoint is not this record") as caught:
+    with pytest.raises(ProgramError, match="argument 'tables_adj' of forces_adjoint is another record") as caught:
         p.call(forces_adjoint, tables, x, f.adj, tables, x.adj)
     assert "got: Tables\n" in str(caught.value) and "expected: Tables.adj" in str(caught.value)
     assert "its cotangents: the record's .adj" in str(caught.value)
-    with pytest.raises(ProgramError, match="argument 'tables' of forces is not this record"):
+    with pytest.raises(ProgramError, match="argument 'tables' of forces is another record"):
         p.call(forces, tables.adj, x, f, count=N)
     plain = Tables(NUMBER, AREA, AREA, AREA, 0.5)
     with pytest.raises(InputError, match="argument 'tables_adj' is another record"):
