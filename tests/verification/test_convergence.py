@@ -41,11 +41,7 @@ def test_robots_in_single_precision(source: legged.Source):
 
 @pytest.mark.slow
 def test_every_robot_that_is_installed():
-    """Minutes; with gymnasium, pybullet and example-robot-data (the extra `bench`) 95 robots and poses.
-
-    Fails today: slopes of five of PyBullet's minitaurs and quadrupeds miss central differences in one to four of 25
-    starts, see decision 015; `kinema verify --only impacts` says the same.
-    """
+    """Minutes; with gymnasium, pybullet and example-robot-data (the extra `bench`) 95 robots and poses."""
     found = convergence.check(full=True)
     assert not found["failed"], "\n".join(found["failed"])
     assert found["worst_residual"] <= 1e-8 and found["worst_gradient_error"] <= 1e-5

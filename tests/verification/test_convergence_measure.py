@@ -141,3 +141,32 @@ def test_robots_start_at_the_floor_at_rest_and_in_all_headings():
     speeds = made.v[1:].norm(dim=-1).reshape(3, 8)
     assert torch.allclose(speeds, torch.tensor(legged.SPEEDS, dtype=torch.float64).unsqueeze(-1).expand(3, 8))
     assert torch.allclose(made.v[1:9].sum(0), torch.zeros(18, dtype=torch.float64), atol=1e-12)
+
+
+def test_fitted_slopes_tell_kinks_and_scatter():
+    """Beside a kink, the slope of one side is that of the gradient; fits average what scatters."""
+    s = 1e-3 * torch.linspace(-1.0, 1.0, convergence.FITTED, dtype=torch.float64)
+    kinked = 1.0 + 2.0 * s + 3.0 * s**2 + 5.0 * s**3 + 40.0 * (-s).clamp_min(0.0)
+    both, above, below = convergence._fitted_slopes(s, kinked)[-3:]  # cubics
+    assert above == pytest.approx(2.0, abs=1e-9) and below == pytest.approx(-38.0, abs=1e-9) and abs(both + 18) < 1
+    scatter = torch.tensor(np.random.default_rng(0).uniform(-4e-11, 4e-11, len(s)))
+    found = convergence._fitted_slopes(s, 1e-3 * s + scatter)[0]
+    deviation = 4e-11 / np.sqrt(3) / 1e-3  # of one difference over half of the window
+    assert abs(found - 1e-3) < deviation / 2
+
+
+def test_a_wrong_gradient_beside_a_kink_is_seen(monkeypatch: pytest.MonkeyPatch):
+    """A loss with a kink at the start: the slopes of its two sides are right, the mean of them and others are not."""
+    made = SOURCES["quadruped"].stand(EXACT)
+    forces, weights = convergence._forces(made), torch.ones(made.model.nq, dtype=torch.float64)
+    v0 = made.v[:, 0].sum()
+
+    def losses(made, inputs, weights):
+        return 3.0 * (inputs["v"][:, 0] - v0).clamp_min(0.0) + inputs["v"][:, 0]
+
+    monkeypatch.setattr(convergence, "_losses", losses)
+    for slope, right in ((4.0, True), (1.0, True), (2.0, False), (4.001, False)):
+        gradient = torch.zeros_like(made.v)
+        gradient[:, 0] = slope
+        off = convergence._differences(made, forces, weights, "v", gradient)
+        assert (off.max() <= 1e-9) if right else (off.min() > 1e-5), slope

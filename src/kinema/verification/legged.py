@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.errors import LeftOutWarning
+from kinema.errors import LeftOutWarning, UnsolvedWarning
 from kinema.model.model import Model, compile
 from kinema.model.state import State
 from kinema.model.tree import FREE as FREE_LINK
@@ -159,7 +159,9 @@ class Source:
             robot, self.ground, Contact(margin=FAR, max_contacts=10_000, solver=PGS, iterations=1), torch.float64
         )
         q = _within_limits(far, far.initial_state().q)
-        rises = _lift(far, q) if len(far.candidates) else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnsolvedWarning)  # only gaps at the start are read
+            rises = _lift(far, q) if len(far.candidates) else None
         model = _compiled(robot, self.ground, contact, dtype)
         return Standing(self.name, model, q.to(dtype), _starts(far, rises).to(dtype), float(np.sum(far.tree.mass)))
 
