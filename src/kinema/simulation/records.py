@@ -12,6 +12,7 @@ from kinema.dynamics.report import (
     Sites,
     joint_loads,
     link_accelerations,
+    link_wrenches,
     loaded_wrenches,
     report_accelerations,
     report_bodies,
@@ -19,7 +20,6 @@ from kinema.dynamics.report import (
     report_imu,
     report_numbers,
     report_sites,
-    soft_wrenches,
 )
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
@@ -154,13 +154,14 @@ def _external_wrenches(links: Links, dt: Ref, applied: AppliedForces, end: Ended
     p, count = links.program, len(links.arrays.parent) + 1
     contacts = end is not None and end.rows.contacts is not None
     loops = end is not None and end.rows.loops is not None
-    if not (contacts or loops or applied.loaded or applied.soft or applied.felt):
+    if not (contacts or loops or applied.loaded or applied.own or applied.soft or applied.felt):
         return p.constant("no_push", Force, np.zeros((count, 6)))
     push = p.scratch("push", Force, count)
     if applied.loaded:
         p.call(loaded_wrenches, links.tree, *applied.loaded, links.R, links.p, push)
-    if applied.felt:
-        p.call(soft_wrenches, applied.felt, push)
+    for on_links in (applied.felt, applied.own):
+        if on_links:
+            p.call(link_wrenches, on_links, push)
     if applied.soft:
         p.call(compliant_wrenches, links.tree, *applied.soft, links.p, links.V, push)
     if end is not None and end.rows.contacts is not None:
