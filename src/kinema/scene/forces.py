@@ -149,7 +149,8 @@ def _check_names(name: str, function: Func, energy: bool, kind: str, params: dic
     own = listed((a for a in arguments if a not in (*told, TIME)), "no numbers")
     for one in params:
         if one in told or one == TIME:
-            raise ModelError(f"params has {one!r}, which the simulation gives", where=where, expected=own)
+            fix = "another name for that argument, if it is meant to be a number"
+            raise ModelError(f"params has {one!r}, which the simulation gives", where=where, expected=own, fix=fix)
         if one not in arguments:
             fix = closest(one, arguments)
             raise ModelError(f"params has {one!r}, which is no argument", where=where, expected=own, fix=fix)

@@ -88,7 +88,7 @@ def _push_bodies(links: Links, model: SceneArrays, time: Ref | None, drive: Ref)
     site = frames - len(model.bodies)
     if (site >= 0).any():
         fixed, offset = offset, p.scratch("law_place", vec3, len(frames))
-        place = p.parameter("place", vec3, len(sites))
+        place = links.tables.places(len(sites))
         p.call(place_offsets, p.constant("law_site", Int, np.maximum(site, -1)), fixed, place, offset)
     kinds = {"position": vec3, "rotation": mat33, "velocity": Motion}
     placed = {name: p.scratch(f"law_frame_{name}", kind, len(frames)) for name, kind in kinds.items()}

@@ -63,7 +63,7 @@ def record(
     """
     _record_impulses(links.program, model, end, names)
     record_touch(links.program, touch, len(model.candidates), names)
-    sites = _sites(links.program, model, names)
+    sites = _sites(links, model, names)
     _record_motion(links, model, sites, {*names})
     if {*WITH_ACCELERATION} & {*names}:
         _record_accelerations(links, model, sites, {*names}, mean, dt, applied, end)
@@ -93,8 +93,9 @@ def _record_impulses(p: Builder, model: SceneArrays, end: Ended | None, names: S
             p.call(report_numbers, end.impulse, at, out)
 
 
-def _sites(p: Builder, model: SceneArrays, names: Sequence[str]) -> Sites | None:
+def _sites(links: Links, model: SceneArrays, names: Sequence[str]) -> Sites | None:
     """Frames of sensors, if something of them is asked for."""
+    p = links.program
     asked = [n for n in names if n in (*OF_SITES, "imu")]
     if not asked:
         return None
@@ -103,7 +104,7 @@ def _sites(p: Builder, model: SceneArrays, names: Sequence[str]) -> Sites | None
         raise InputError(f"record: there is no {asked[0]!r}", expected="a model with a site", fix=fix)
     return Sites(
         link=p.constant("site_link", Int, model.sites.link),
-        offset=p.parameter("place", vec3, len(model.sites)),
+        offset=links.tables.places(len(model.sites)),
         rotation=p.constant("site_rotation", mat33, model.sites.rotation),
     )
 
