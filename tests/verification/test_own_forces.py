@@ -288,6 +288,20 @@ def test_wrenches_are_those_of_controls():
     assert torch.allclose(at.end.q, state.q, rtol=0.0, atol=1e-13)
 
 
+def test_a_site_that_is_moved_takes_the_force_along():
+    """A place of `params` is as good as one of the scene."""
+    found = []
+    for own in (False, True):
+        scene = kn.Scene(NOTHING)
+        ball = scene.add_body(kn.Sphere(0.1), "ball", mass=1.0)
+        scene.add_site(ball, "tip", pos=(0.1, 0.2, 0.0) if own else NOTHING)
+        scene.add_force(only_force, bodies="ball/tip", params={"force": (0.0, 0.0, 1.0)})
+        model = kn.compile(scene)
+        moved = None if own else {"ball/tip/place": numbers(0.1, 0.2, 0.0)}
+        found.append(kn.simulate(model, steps=5, dt=0.01, params=moved).end)
+    assert found[0].v[:3].abs().max() > 1.0 and torch.equal(found[0].q, found[1].q)
+
+
 def two_bodies(**between: Any) -> tuple[kn.Model, kn.State]:
     scene = kn.Scene(NOTHING)
     a = scene.add_body(kn.Box((0.1, 0.2, 0.15), collides=False), "a", mass=1.0)
@@ -315,7 +329,7 @@ def bushing(d: vec3, u: vec3, R1: mat33, R2: mat33, w1: vec3, w2: vec3, k, c):
 @func
 def bushing_energy(d: vec3, R1: mat33, R2: mat33, k):
     """Of distance, of the angle between two axes, and of the place of the second in the axes of the first."""
-    a1, a2 = R1 @ vec3(0.0, 0.0, 1.0), R2 @ vec3(0.0, 0.6, 0.8)
+    a1, a2 = R1 @ vec3(0.48, 0.6, 0.64), R2 @ vec3(0.6, 0.48, 0.64)
     side = dot(a1, d)
     return k * (0.5 * dot(d, d) + 0.3 * side * side - 0.4 * dot(a1, a2))
 
@@ -422,6 +436,24 @@ def test_a_bounce_within_the_step_sees_the_force_after_it():
     errors = [abs(end(steps) - wanted) for steps in (200, 400, 800, 1600)]
     print(errors, wanted)
     assert wanted > 0.12 and errors[-1] < 2e-3 and all(0.7 < order < 1.4 for order in orders(errors)), errors
+
+
+@func
+def growing(time, f):
+    return vec3(f * time, 0.0, 0.0)
+
+
+def test_the_time_after_an_impact():
+    """One step, from time 0: nothing pushes before the impact at t, f t for the rest of the step."""
+    scene = kn.Scene(NOTHING, contact=kn.Contact(restitution=0.5, friction=0.0))
+    scene.add_ground()
+    ball = scene.add_body(kn.Sphere(0.1), "ball", mass=2.0, pos=(0.0, 0.0, 0.103))
+    scene.add_force(growing, bodies=ball, params={"f": 4e3})
+    model = kn.compile(scene)
+    end = kn.step(model, model.initial_state(v=numbers(0, 0, 0, 0, 0, -1.0)), dt=0.01)
+    hit = 0.003
+    assert abs(float(end.v[5]) - 0.5) < 1e-5  # contacts give way by cfm
+    assert abs(float(end.v[3]) - 4e3 * hit * (0.01 - hit) / 2.0) < 1e-5
 
 
 def test_a_law_of_gravity_between_many():
