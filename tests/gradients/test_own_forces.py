@@ -195,6 +195,26 @@ def test_batches_threads_and_checkpoints_do_not_change_a_bit(name: str):
         assert same([t[w] for t in whole], alone), w
 
 
+def test_many_particles_on_threads():
+    """Elements of one big world on several threads: sums of shared numbers and of bonds keep their order."""
+    count = 3000
+    at = np.random.default_rng(0).normal(size=(count, 3))
+    scene = kn.Scene()
+    dust = scene.add_particles(at, "dust", mass=0.05, skin=None)
+    scene.add_force(gust, particles=dust, params={"drag": np.linspace(0.1, 0.3, count), "way": (0.5, 0.2, 1.0)})
+    ends = [(i, (7 * i + k) % count) for i in range(count) for k in (1, 2) if (7 * i + k) % count != i]
+    scene.add_force(energy=bond, between=(dust, dust), vertices=ends, params={"depth": 0.1, "rest": 0.9})
+    model = kn.compile(scene, torch.float64)
+    found = []
+    for threads in (1, 2, 3):
+        leaves = model.parameters("gust/drag", "gust/way", "bond/depth", "bond/rest", requires_grad=True)
+        time = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+        options = kn.RunOptions(threads=threads)
+        end = kn.simulate(model, steps=4, dt=1e-3, params=leaves, time=time, options=options).end
+        found.append([end.x, *torch.autograd.grad(end.x.sin().sum(), [*leaves.values(), time])])
+    assert same(found[0], found[1]) and same(found[0], found[2])
+
+
 def test_single_precision():
     """Scenes of particles alone are in float32 by default: laws are compiled for it, too."""
     scene = kn.Scene()

@@ -375,6 +375,23 @@ def test_numbers_of_all_types():
     assert np.allclose(end.xd, [(-0.2, 0.1, 0.0), (0.3, 0.0, 0.0)])
 
 
+@func
+def odd(v: vec3, second, freq, e, i):
+    return -(second + freq + e + i) * v
+
+
+@needs_compiler
+def test_numbers_may_be_called_as_kernels_call_theirs():
+    scene = kn.Scene((0.0, 0.0, 0.0))
+    ball = scene.add_body(kn.Sphere(0.1), "ball", mass=1.0)
+    dots = scene.add_particles(np.zeros((2, 3)), "dots", mass=1.0, skin=None, velocity=(1.0, 0.0, 0.0))
+    scene.add_force(odd, bodies=ball, params={"second": [1.0], "freq": [1.0], "e": 1.0, "i": [1.0]})
+    scene.add_force(odd, particles=dots, params={"second": [1.0, 2.0], "freq": 1.0, "e": [1.0, 1.0], "i": 1.0})
+    model = kn.compile(scene)
+    end = kn.step(model, model.initial_state(v=torch.tensor([0.0, 0, 0, 0, 1, 0]).double()), dt=0.1)
+    assert np.allclose(end.v, (0, 0, 0, 0, 0.6, 0)) and np.allclose(end.xd[:, 0], (0.6, 0.5))
+
+
 @needs_compiler
 @pytest.mark.parametrize(
     ("time", "told"),

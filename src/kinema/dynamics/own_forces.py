@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import re
 from functools import cache
 from typing import Any
 
@@ -92,9 +93,7 @@ def opposite(push: Force, d: vec3):
 def place_offsets(site: Array[Int], fixed: Array[vec3], place: Array[vec3], offset: Array[vec3]):
     """Where frames are on their links [m]: sites (number >= 0) where they may be learned to be, bodies as they are."""
     for k in range(len(site)):
-        offset[k] = fixed[k]
-        if site[k] >= 0:
-            offset[k] = place[site[k]]
+        offset[k] = place[site[k]] if site[k] >= 0 else fixed[k]
 
 
 @kernel
@@ -149,8 +148,8 @@ def law_kernel(law: Func, kind: str, energy: bool, whole: bool, numbers: Numbers
     soft = kind in (PARTICLES, PARTICLE_PAIRS)
     text = "\n".join(body)
     arrays = {"ends": "ivec2"} if kind == PARTICLE_PAIRS else {"first": "Int"}
-    arrays |= {"second": "Int"} if "second[" in text else {}
-    arrays |= {name: element for name, element in ARRAYS[kind].items() if f"{name}[" in text}
+    known = {"second": "Int"} | ARRAYS[kind]
+    arrays |= {name: element for name, element in known.items() if re.search(rf"\b{name}\[", text)}
     arguments = ["e: Index"] if soft else []
     arguments += [f"{name}: Array[{element}]" for name, element in arrays.items()]
     arguments += [f"{TIME}: Float"] if TIME in law.parameters else []

@@ -152,8 +152,8 @@ def _check_names(name: str, function: Func, energy: bool, kind: str, params: dic
             fix = "another name for that argument, if it is meant to be a number"
             raise ModelError(f"params has {one!r}, which the simulation gives", where=where, expected=own, fix=fix)
         if one not in arguments:
-            fix = closest(one, arguments)
-            raise ModelError(f"params has {one!r}, which is no argument", where=where, expected=own, fix=fix)
+            what, near = f"params has {one!r}, which is no argument", closest(one, arguments)
+            raise ModelError(what, where=where, expected=own, fix=near)
     for one in arguments:
         if one in told or one == TIME or one in params:
             continue

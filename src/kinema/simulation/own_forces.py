@@ -77,6 +77,7 @@ def push_by_laws(links: Links, model: SceneArrays, time: Ref | None, drive: Ref)
 
 
 def _push_bodies(links: Links, model: SceneArrays, time: Ref | None, drive: Ref) -> Ref | None:
+    """Place the frames that laws on bodies act on, and add what wrenches there do to the joints."""
     laws = [law for law in model.forces if law.kind in ON_BODIES]
     if not laws:
         return None
@@ -105,13 +106,13 @@ def _push_bodies(links: Links, model: SceneArrays, time: Ref | None, drive: Ref)
 
 
 def _on_particles(p: Builder, law: LawArrays, time: Ref | None) -> ForceLaw:
-    order = packet_order(np.stack([law.first, law.second], 1)) if len(law.second) else None
-    if order is None:
-        tables = {"first": p.constant(f"{law.name} on", Int, law.first)}
-    else:
+    if len(law.second):
         ends = np.stack([law.first, law.second], 1)
-        tables = {"ends": p.constant(f"{law.name} between", ivec2, ends, order=order)}
-    return ForceLaw(_kernel(law), partial(_arguments, law, _inputs(p, law, time, order) | tables), len(law))
+        order = packet_order(ends)
+        inputs = {"ends": p.constant(f"{law.name} between", ivec2, ends, order=order), **_inputs(p, law, time, order)}
+    else:
+        inputs = {"first": p.constant(f"{law.name} on", Int, law.first), **_inputs(p, law, time)}
+    return ForceLaw(_kernel(law), partial(_arguments, law, inputs), len(law))
 
 
 def _arguments(law: LawArrays, inputs: dict[str, Ref], x: Ref, v: Ref, f: Ref, press: Any) -> tuple[Any, ...]:

@@ -202,9 +202,8 @@ def times_of(model: Model, start: float | Tensor, dt: float, steps: int) -> dict
             fix = f"time.to({model.dtype})"
             raise InputError("time has the wrong type", got=start.dtype, expected=f"a tensor of {model.dtype}", fix=fix)
     elif isinstance(start, bool) or not isinstance(start, int | float | np.number) or not math.isfinite(start):
-        raise InputError(
-            "time is not usable", got=repr(start), expected="a time in seconds, or a tensor, one per world"
-        )
+        expected = "a time in seconds, or a tensor with one per world"
+        raise InputError("time is not usable", got=repr(start), expected=expected)
     if not model.reads_time:
         return {}
     passed = dt * np.arange(steps)
