@@ -233,6 +233,27 @@ def test_a_charge_in_a_magnetic_field_goes_round(integrator: str, order: int):
 
 
 @func
+def air(x: vec3, v: vec3, way: vec3, k):
+    """Drag that grows with the speed, in wind that is stronger further up: neither has an energy."""
+    u = (1.0 + x.z) * way - v
+    return k * dot(u, u) ** 0.5 * u
+
+
+def test_implicit_steps_of_a_drag_without_energy():
+    """They solve m (v' - v) = dt f(x', v'), whose matrix is not quite symmetric."""
+    scene, k, dt, m = kn.Scene(NOTHING), 0.5, 0.1, 0.2
+    way = np.array([2.0, 1.0, 0.5])
+    dots = scene.add_particles(np.eye(3), "dots", mass=m, velocity=(-1.0, 0.0, 0.5), skin=None)
+    scene.add_force(air, particles=dots, params={"way": way, "k": k})
+    path = kn.simulate(kn.compile(scene, torch.float64), steps=20, dt=dt, integrator="implicit")
+    x, v = path.x.numpy(), path.xd.numpy()
+    u = (1.0 + x[1:, :, 2:]) * way - v[1:]
+    force = k * np.linalg.norm(u, axis=-1, keepdims=True) * u
+    assert np.allclose(m * (v[1:] - v[:-1]), dt * force, rtol=0.0, atol=1e-9)
+    assert np.abs(force[0]).max() > 4.0
+
+
+@func
 def thrust(R: mat33, f):
     return R @ vec3(0.0, 0.0, f)
 

@@ -591,8 +591,9 @@ class Scene:
 
         Joints and bodies feel it explicitly: evaluated at the start of a step (with "rk4" in each stage, at its time;
         after an impact within the step, there). Particles feel it like any other force: at the start of explicit steps,
-        at the end of implicit ones, which are made for forces that damp or have an energy. Bounds of time steps, and
-        their warnings, do not know it: a stiff or strongly damping force needs a short step (or `substeps`).
+        at the end of implicit ones, which are made for forces that damp or have an energy, and raise where they find no
+        step. Bounds of time steps, and their warnings, do not know it: a stiff or strongly damping force needs a short
+        step (or `substeps`) where it is explicit.
 
         Args:
             law: The force.
