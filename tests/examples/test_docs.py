@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = (
+    "own-forces",
     "own-physics",
     "robots",
     "soft-bodies",

@@ -169,8 +169,8 @@ def loaded_wrenches(
 
 
 @kernel
-def soft_wrenches(felt: Array[Force], push: Array[Force]):
-    """Adds what soft matter does to every link to what acts on it."""
+def link_wrenches(felt: Array[Force], push: Array[Force]):
+    """Adds what soft matter, or an own law, does to every link to what acts on it."""
     for i in range(len(felt)):
         push[i] += felt[i]
 

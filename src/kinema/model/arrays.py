@@ -10,6 +10,7 @@ import numpy as np
 from kinema.model.actuators import ActuatorArrays, find_actuators
 from kinema.model.broad_phase import CandidateArrays, ShapeArrays, add_hulls, find_candidates, find_shapes
 from kinema.model.constraints import ConstraintArrays, find_constraints
+from kinema.model.forces import LawArrays, find_forces
 from kinema.model.matter import MatterArrays, find_matter
 from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.tree import Placed, TreeArrays, build_tree
@@ -43,6 +44,7 @@ class SceneArrays:
         sites: Frames on bodies whose motion can be recorded.
         matter: All that is soft.
         visuals: What links look like.
+        forces: Laws of force of the user's own.
     """
 
     tree: TreeArrays
@@ -56,6 +58,7 @@ class SceneArrays:
     sites: SiteArrays
     matter: MatterArrays
     visuals: VisualArrays
+    forces: list[LawArrays]
 
     @property
     def nq(self) -> int:
@@ -88,6 +91,11 @@ class SceneArrays:
         return int(self.tree.dofs @ self.tree.prescribed)
 
     @property
+    def reads_time(self) -> bool:
+        """Whether a force depends on time."""
+        return any(law.reads_time for law in self.forces)
+
+    @property
     def kept_impulses(self) -> dict[str, int]:
         """What a warm start adds to the state: numbers of impulses of fixed rows, and of all candidates."""
         if not self.contact.warm_start:
@@ -110,6 +118,7 @@ def find_arrays(scene: Scene) -> SceneArrays:
     candidates = find_candidates(tree, shapes, found)
     if matter.touching.any():
         add_hulls(shapes, found)
+    sites = find_sites(tree, placed)
     return SceneArrays(
         tree,
         np.asarray(scene.gravity, float),
@@ -119,7 +128,8 @@ def find_arrays(scene: Scene) -> SceneArrays:
         candidates,
         find_constraints(tree, placed),
         find_actuators(tree, placed),
-        find_sites(tree, placed),
+        sites,
         matter,
         find_visuals(tree, placed, scene.ground, shapes),
+        find_forces(tree, sites, matter, scene.forces),
     )

@@ -67,6 +67,9 @@ class Model(SceneArrays):
             self._add(f"contact/{name}", getattr(self.contact, name), [])
         for name, values in self.matter.numbers.items():
             self._add(name, values, self.matter.owners[name])
+        for law in self.forces:
+            for name, number in law.numbers.items():
+                self._add(f"{law.name}/{name}", number.values, law.owners if number.each else [])
 
     def _add(self, name: str, values: Any, owners: list[str]) -> None:
         """An array of the model; `owners` name its rows."""
@@ -160,7 +163,8 @@ class Model(SceneArrays):
                 [m/s]; per spring "particles/spring_stiffness", ".../spring_damping", ".../spring_rest"; per vertex
                 ".../point_mass";
                 one for each "solid/skin_radius", ".../skin_k_e", ".../skin_k_d", ".../skin_k_f", ".../skin_friction",
-                ".../skin_thickness";
+                ".../skin_thickness"; of forces of `Scene.add_force` "force/argument", and where each element has its
+                own "force/robot/joint/argument", "force/ball/body on robot/body/argument", and so on;
                 or a whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ..., of all that
                 have such a number (only revolute and prismatic joints have "stiffness" and "rest").
             requires_grad: Whether they collect gradients.

@@ -2,6 +2,7 @@
 
 A path is an owner and the name of an array. The owner is that of rows exactly, or a group: something that has rows
 below it ("dog", "dog/trunk"), for friction and restitution any side of a contact pair, or a pattern with * and ?.
+Arrays of own forces are called "wind/drag", with the owner in the middle: "wind/kite/drag".
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def find_place(path: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Seq
     """
     if path in arrays:
         return path, ...
-    owner, _, name = str(path).rpartition("/")
+    name, owner = _array_and_owner(str(path), arrays)
     known = owners.get(name, ())
     rows = [i for i, one in enumerate(known) if one == owner]
     if not rows and owner:
@@ -66,6 +67,19 @@ def find_place(path: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Seq
     if rows[-1] - rows[0] + 1 == len(rows):
         return name, slice(rows[0], rows[-1] + 1)
     return name, torch.tensor(rows)
+
+
+def _array_and_owner(path: str, arrays: Mapping[str, Tensor]) -> tuple[str, str]:
+    """The two parts of a path; owners of numbers of a force are in the middle, "wind/kite/drag" in "wind/drag"."""
+    owner, _, name = path.rpartition("/")
+    force, _, element = owner.partition("/")
+    return (f"{force}/{name}", element) if f"{force}/{name}" in arrays else (name, owner)
+
+
+def _path(owner: str, name: str) -> str:
+    """The path of an owner's number in an array, the other way round."""
+    force, slash, argument = name.partition("/")
+    return f"{force}/{owner}/{argument}" if slash else f"{owner}/{name}"
 
 
 def _belongs(owner: str) -> Callable[[str], bool]:
@@ -90,8 +104,8 @@ def _groups(name: str) -> Iterator[str]:
 
 
 def _refuse(path: str, name: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Sequence[str]]) -> None:
-    mine = [f"{one}/{name}" for one in owners.get(name, ())]
-    groups = [f"{one}/{n}" for n, known in owners.items() for row in dict.fromkeys(known) for one in _groups(row)]
+    mine = [_path(one, name) for one in owners.get(name, ())]
+    groups = [_path(one, n) for n, known in owners.items() for row in dict.fromkeys(known) for one in _groups(row)]
     fix = closest(str(path), [*groups, *arrays])
     raise InputError(
         f"the model has no parameter {str(path)!r}", expected=listed(mine) if mine else listed(arrays), fix=fix

@@ -176,3 +176,22 @@ class Attachment:
     matter: str
     vertices: np.ndarray
     body: str | None
+
+
+def chosen_vertices(one: Matter, vertices: Any) -> np.ndarray:
+    """Numbers of vertices, from numbers or a mask with True for each.
+
+    Raises:
+        ModelError: There is no such vertex.
+    """
+    chosen, count = np.asarray(vertices), len(one.vertices)
+    if chosen.dtype == bool and chosen.shape == (count,):
+        chosen = np.flatnonzero(chosen)
+    fits = chosen.ndim == 1 and np.issubdtype(chosen.dtype, np.integer)
+    if not fits or (chosen < 0).any() or (chosen >= count).any():
+        got, expected = (
+            f"{chosen.dtype} {chosen.shape}",
+            f"numbers from 0 to {count - 1}, or a mask of shape ({count},)",
+        )
+        raise ModelError(f"{one.name!r} has no such vertices", got=got, expected=expected)
+    return chosen.astype(np.int32)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kinema.errors import ModelError
+from kinema.lang.language.markers import Func
 from kinema.scene.colours import Colour, rgba
 from kinema.scene.description import (
     FIXED,
@@ -33,11 +34,25 @@ from kinema.scene.description import (
     rotation_matrix,
 )
 from kinema.scene.drives import Drive, driven
+from kinema.scene.force_targets import find_targets
+from kinema.scene.forces import Law, chosen_function, law_of_force
 from kinema.scene.handles import Handle, MatterHandle, RobotHandle
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
 from kinema.scene.mass_properties import solid
-from kinema.scene.matter import CLOTH, PARTICLES, SKIN, SOLID, Attachment, Cloth, Matter, Skin, Solid, Springs
+from kinema.scene.matter import (
+    CLOTH,
+    PARTICLES,
+    SKIN,
+    SOLID,
+    Attachment,
+    Cloth,
+    Matter,
+    Skin,
+    Solid,
+    Springs,
+    chosen_vertices,
+)
 from kinema.scene.names import closest, listed
 from kinema.scene.validate import SIZES
 
@@ -200,6 +215,7 @@ class Scene:
         self.robots: list[PlacedRobot] = []
         self.matter: list[Matter] = []
         self.attachments: list[Attachment] = []
+        self.forces: list[Law] = []
         self.ground: Ground | None = None
 
     def add_ground(self, height: float = 0.0, *, group: int = 1, exclude: Sequence[str] = ()) -> None:
@@ -350,7 +366,8 @@ class Scene:
 
     def _new_name(self, wanted: str | None, default: str) -> str:
         """A name that nothing in the scene has."""
-        taken = [one.name for one in self.robots] + [one.name for one in self.matter]
+        parts: list[Any] = [*self.robots, *self.matter, *self.forces]
+        taken = [one.name for one in parts]
         if wanted is None:
             return next(n for k in range(len(taken) + 1) if (n := default + (f"_{k}" if k else "")) not in taken)
         if not isinstance(wanted, str) or not wanted or any(c in wanted for c in "/*?"):
@@ -536,20 +553,79 @@ class Scene:
             names = [m.name for m in self.matter]
             expected, fix = listed(names, "something soft in the scene"), closest(str(matter), names)
             raise ModelError(f"there is no {matter!r} to attach", expected=expected, fix=fix)
-        chosen, count = np.asarray(vertices), len(one.vertices)
-        if chosen.dtype == bool and chosen.shape == (count,):
-            chosen = np.flatnonzero(chosen)
-        fits = chosen.ndim == 1 and np.issubdtype(chosen.dtype, np.integer)
-        if not fits or (chosen < 0).any() or (chosen >= count).any():
-            expected = f"numbers from 0 to {count - 1}, or a mask of shape ({count},)"
-            raise ModelError(
-                f"{matter!r} has no such vertices", got=f"{chosen.dtype} {chosen.shape}", expected=expected
-            )
+        chosen = chosen_vertices(one, vertices)
         body = None
         if to is not None:
             at, part = self._find_body(to, f"to attach {matter!r} to")
             body = f"{self.robots[at].name}/{part}"
-        self.attachments.append(Attachment(one.name, chosen.astype(np.int32), body))
+        self.attachments.append(Attachment(one.name, chosen, body))
+
+    def add_force(
+        self,
+        law: Func | None = None,
+        name: str | None = None,
+        *,
+        energy: Func | None = None,
+        particles: Any = None,
+        joints: Any = None,
+        bodies: Any = None,
+        between: Any = None,
+        vertices: Any = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Handle:
+        """Add a force of your own: a `@func` of `kinema.lang`, which is called for every element that it acts on.
+
+        The names of its arguments say what it reads, in any order, all in world axes:
+
+        - of each of `particles`: x [m] and v [m/s]; it returns the force [N], a vec3.
+        - of each of `joints`, revolute or prismatic: q [rad, m] and v [rad/s, m/s]; it returns a Float [N m, N].
+        - of each of `bodies`, or sites on them: the position x [m] and the velocity v [m/s] of its origin, its rotation
+          R (mat33, from its axes to the world's) and its angular velocity w [rad/s]; it returns the force [N] at that
+          origin, a vec3, or a `kinema.math.Force(moment, force)` about it.
+        - `between` two particles, bodies or sites: d [m], from the first to the second, and u [m/s], the velocity of
+          the second less that of the first, of bodies also R1, w1, R2 and w2; it returns what acts on the first, as
+          above. The opposite acts on the second: a vec3 at its own origin, a `Force` about the point of the first.
+        - `time` [s]: that of `simulate(time=...)` and the steps since then.
+        - All others are numbers in `params`: Float, or what their annotation says (vec3, ...). They are learned as
+          "name/argument", those of one element as "name/element/argument", see `Model.parameters`.
+
+        Joints and bodies feel it explicitly: evaluated at the start of a step (with "rk4" in each stage, at its time;
+        after an impact within the step, there). Particles feel it like any other force: at the start of explicit steps,
+        at the end of implicit ones, which are made for forces that damp or have an energy, and raise where they find no
+        step. Bounds of time steps, and their warnings, do not know it: a stiff or strongly damping force needs a short
+        step (or `substeps`) where it is explicit.
+
+        Args:
+            law: The force.
+            name: In this scene; that of the function by default, numbered if taken.
+            energy: In place of a force, an energy [J] that depends on positions (x, q, R, d, R1, R2), time and numbers:
+                forces, and moments, are minus its derivatives.
+            particles: Soft things, by handle, name or pattern, or a list of them.
+            joints: Joints, or robots for all of theirs, likewise.
+            bodies: Bodies that move, robots for all of theirs, or sites, likewise.
+            between: Two ends, each a body or a site, or a list of as many as at the other end (or one); or each
+                something soft. To tie a body to particles, `attach` a particle to it.
+            vertices: Of one of `particles`, numbers or a mask; `between` soft things, a pair of numbers for each
+                force, shape (n, 2).
+            params: By argument a number for all elements, or one for each.
+
+        Returns:
+            Its handle.
+
+        Gradients:
+            Exact, to the state, the numbers and the time.
+
+        Raises:
+            ModelError: There is no such thing, the function has other arguments or returns something else, or a number
+                is missing, unknown or not usable.
+            KernelError: The function uses what is not part of the language; says where.
+        """
+        function = chosen_function(law, energy)
+        name = self._new_name(name, function.__name__)
+        chosen: dict[str, Any] = {"particles": particles, "joints": joints, "bodies": bodies, "between": between}
+        targets = find_targets(self.robots, self.matter, **chosen, vertices=vertices)
+        self.forces.append(law_of_force(name, function, energy is not None, targets, params))
+        return Handle(name)
 
     def add_site(
         self,

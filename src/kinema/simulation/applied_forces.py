@@ -1,4 +1,4 @@
-"""Forces of actuators, wrenches and compliant contacts in step programs."""
+"""Forces of actuators, wrenches, own laws and compliant contacts in step programs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from kinema.math import Force
 from kinema.model.arrays import SceneArrays
 from kinema.scene.scene import COMPLIANT
 from kinema.simulation.links import Links
+from kinema.simulation.own_forces import acts_on_links, push_by_laws
 
 
 @dataclass
@@ -30,6 +31,7 @@ class AppliedForces:
         loaded: Bodies that wrenches act on, and the wrenches.
         soft: Compliant contacts: ends, places, time of which forces are means, and numbers of the law.
         felt: What soft matter does to every link.
+        own: What own laws on bodies do to every link.
     """
 
     force: Ref
@@ -37,6 +39,7 @@ class AppliedForces:
     loaded: tuple[Loaded, Ref] | None = None
     soft: tuple[Any, ...] | None = None
     felt: Ref | None = None
+    own: Ref | None = None
 
 
 def apply_forces(
@@ -47,8 +50,9 @@ def apply_forces(
     zero: Ref,
     touch: Touch | None,
     felt: Ref | None,
+    time: Ref | None,
 ) -> AppliedForces:
-    """Forces of actuators, wrenches, compliant contacts and soft matter on the joints.
+    """Forces of actuators, wrenches, own laws, compliant contacts and soft matter on the joints.
 
     Args:
         links: At a state.
@@ -58,10 +62,12 @@ def apply_forces(
         zero: Zeros, one per degree of freedom.
         touch: Where shapes touch.
         felt: What soft matter does to every link.
+        time: For own laws; None if none reads it.
     """
     p, tree, actuators = links.program, model.tree, model.actuators
     soft = model.contact.law == COMPLIANT and len(model.candidates) > 0
-    if not len(actuators) and not loaded and not soft and felt is None:
+    own = acts_on_links(model)
+    if not len(actuators) and not loaded and not own and not soft and felt is None:
         return AppliedForces(zero, zero)
     found = AppliedForces(p.scratch("drive", Float, tree.nv), zero, felt=felt)
     if len(actuators):
@@ -84,6 +90,8 @@ def apply_forces(
         wrench = p.control("wrench", Force, len(loaded))
         p.call(apply_wrenches, links.tree, links.branches, bodies, wrench, links.R, links.p, links.S, found.force)
         found.loaded = bodies, wrench
+    if own:
+        found.own = push_by_laws(links, model, time, found.force)
     if soft:
         assert touch is not None
         found.soft = _compliant_contact(links, model, touch, found.force)

@@ -14,6 +14,7 @@ from kinema.simulation.forces import FreeMotion, free_motion, free_velocities
 from kinema.simulation.impacts import Impacts
 from kinema.simulation.links import Links
 from kinema.simulation.options import StepOptions
+from kinema.simulation.own_forces import before_end
 from kinema.simulation.solvers import WholeStep, solve
 
 
@@ -34,7 +35,9 @@ class Ended:
     q: Ref | None = None
 
 
-def constrain(rows: RowSet, free: FreeMotion, v_free: Ref, whole: Ref | None, options: StepOptions) -> Ended:
+def constrain(
+    rows: RowSet, free: FreeMotion, v_free: Ref, whole: Ref | None, time: Ref | None, options: StepOptions
+) -> Ended:
     """Find the impulses of all rows: in one problem at the end of the step, or through impacts within it.
 
     Args:
@@ -42,6 +45,7 @@ def constrain(rows: RowSet, free: FreeMotion, v_free: Ref, whole: Ref | None, op
         free: The motion without impulses.
         v_free: Its velocities at the end.
         whole: As in `accelerate`.
+        time: At the start of the step; None if no own law reads it.
         options: Optional features of the step.
     """
     c, links, model = rows.constraints, rows.links, rows.constraints.model
@@ -54,7 +58,9 @@ def constrain(rows: RowSet, free: FreeMotion, v_free: Ref, whole: Ref | None, op
 
     def again(there: Links, length: Ref) -> tuple[FreeMotion, Ref]:
         touch = detect(there, model, c.margin) if model.contact.law == COMPLIANT else None
-        moved = free_motion(there, model, options.loaded, length, touch=touch, soft=free.applied.felt, hard=True)
+        now = None if time is None else before_end(there.program, time, c.dt, length)
+        felt = free.applied.felt
+        moved = free_motion(there, model, options.loaded, length, touch=touch, soft=felt, hard=True, time=now)
         return moved, free_velocities(there, moved, length)
 
     summed = bool({"impulse", "limit_impulse", "joint_load"} & {*options.record})

@@ -219,5 +219,6 @@ def check_particles(lack: Tensor | None) -> None:
     step = int(failed.any(0).nonzero()[0])
     raise SimulationError(
         f"implicit step {step} of the particles was not found: {float(lack.detach().max()):.2g} of it is missing",
-        fix="a shorter dt, or less Skin(friction=...) and k_f; or on_failure='status' to go on with that error",
+        fix="a shorter dt, less Skin(friction=...) and k_f, or own forces that damp or have an energy; "
+        "or on_failure='status' to go on with that error",
     )

@@ -46,6 +46,7 @@ def free_motion(
     touch: Touch | None,
     soft: Particles | Ref | None = None,
     hard: bool,
+    time: Ref | None,
     whole: Ref | None = None,
 ) -> FreeMotion:
     """Accelerations by all forces but impulses.
@@ -58,6 +59,7 @@ def free_motion(
         touch: Where shapes touch, for compliant contacts.
         soft: Particles that push links, or what they do to every link if that is known already.
         hard: Whether there are constraints, which need the factors of the mass matrix.
+        time: At that state, for own laws; None if none reads it.
         whole: As in `accelerate`.
     """
     p, tree = links.program, model.tree
@@ -69,7 +71,7 @@ def free_motion(
     articulated = not hard and prescribed is None and articulated_pays(tree)
     of = bias(links, at, articulated=articulated, further=whole)
     felt = soft.forces() if isinstance(soft, Particles) else soft
-    applied = apply_forces(links, model, loaded, dt, zero, touch, felt)
+    applied = apply_forces(links, model, loaded, dt, zero, touch, felt, time)
     given = (springs, tau, applied.force, applied.resist, of.force, links.q, links.v, links.armature, dt)
     p.call(net_forces, *given, net, diagonal)
     factors = accelerate(links, net, diagonal, a, of=of, prescribed=prescribed, whole=whole)

@@ -29,6 +29,7 @@ from kinema.simulation.prepare import (
     parameters_of,
     start_tensors,
     time_of,
+    times_of,
 )
 from kinema.simulation.simulate import DEFAULT, step
 from kinema.simulation.tangent_space import inverse_rates, normalised, rates
@@ -59,6 +60,7 @@ def linearise(
     dt: float,
     substeps: int = 1,
     params: Mapping[str, Any] | None = None,
+    time: float | Tensor = 0.0,
     integrator: str = "euler",
     options: RunOptions = DEFAULT,
 ) -> Linearised:
@@ -77,6 +79,7 @@ def linearise(
         dt: Time step [s].
         substeps: As in `simulate`.
         params: As in `simulate`.
+        time: Before the step [s], as in `simulate`.
         integrator: As in `simulate`.
         options: As in `simulate`.
 
@@ -93,15 +96,17 @@ def linearise(
     controls, numbers = control_tensors(model, control, None), model.as_tensors(params)
     wanted = features(control, numbers, (), integrator, substeps)
     linear = None if checking() else linear_step_of(model, integrator, wanted, acting)
+    words: dict[str, Any] = {"dt": dt, "substeps": substeps, "integrator": integrator, "options": options}
     if linear is None:
-        return _by_copies(model, state, control.as_tensors(model), acting, numbers, dt, substeps, integrator, options)
+        return _by_copies(model, state, control.as_tensors(model), acting, numbers, time, words)
+    controls |= times_of(model, time, time_of(dt), 1)
     states = linear.states_of(start_tensors(model, state))
     arrays = parameters_of(model, linear, numbers, integrator, time_of(dt), substeps)
     found = _pulled(model, linear, (states, arrays, controls), options)
     if model.nv:
         model.check_quaternions(states["q"])  # now that the run has accepted the tensor
     if found is None:  # a world is not finite: a plain step says where
-        step(model, state, control, dt=dt, substeps=substeps, params=params, integrator=integrator, options=options)
+        step(model, state, control, params=params, time=time, **words)
         raise SimulationError("the Jacobian of a step is not finite", fix="a shorter dt")
     return found
 
@@ -142,12 +147,13 @@ def _by_copies(
     control: Control,
     columns: tuple[str, ...],
     numbers: Mapping[str, Tensor],
-    dt: float,
-    substeps: int,
-    integrator: str,
-    options: RunOptions,
+    time: float | Tensor,
+    words: Mapping[str, Any],
 ) -> Linearised:
-    """Both Jacobians from copies of a world, one for each row, which are differentiated for their own output."""
+    """Both Jacobians from copies of a world, one for each row, which are differentiated for their own output.
+
+    words: The other arguments of `step`.
+    """
     given = {n: t.detach() for n, t in start_tensors(model, state).items()}
     if model.nv:
         model.check_quaternions(given["q"])
@@ -156,7 +162,8 @@ def _by_copies(
     control = replace(control, **{n: model.zeros(zeros[n]) for n in columns if getattr(control, n) is None})  # type: ignore[arg-type]
     acting = {n: getattr(control, n).detach() for n in columns}
     numbers = {n: t.detach() for n, t in numbers.items()}
-    batch = _common_batch(model, State(**given), control, numbers)
+    time = time.detach() if isinstance(time, Tensor) else time
+    batch = _common_batch(model, State(**given), control, numbers, time)
     counts = {n: model.nv if n == "q" else t.shape[t.ndim - AXES[n] :].numel() for n, t in given.items()}
     size = sum(counts.values())
 
@@ -172,11 +179,9 @@ def _by_copies(
             model,
             State(**leaves),
             replace(control.with_axis(), **pushes),  # type: ignore[arg-type]
-            dt=dt,
-            substeps=substeps,
             params={n: _per_output(model, n, t) for n, t in numbers.items()},
-            integrator=integrator,
-            options=options,
+            time=time.unsqueeze(-1) if isinstance(time, Tensor) and time.ndim else time,
+            **words,
         )
         outputs = _tangents(model, after, counts)
         sources = [*leaves.values(), *pushes.values()]
@@ -194,12 +199,15 @@ def _columns(model: Model) -> tuple[str, ...]:
     return ("u",) if len(model.actuators) else ("tau",) if model.nv else ()
 
 
-def _common_batch(model: Model, state: State, control: Control, numbers: Mapping[str, Tensor]) -> tuple[int, ...]:
+def _common_batch(
+    model: Model, state: State, control: Control, numbers: Mapping[str, Tensor], time: float | Tensor
+) -> tuple[int, ...]:
     """Batch dimensions of all that is given."""
     batches = {"state": state.batch}
     batches |= {n: tuple(t.shape[:-axes]) for n, axes in CONTROLS.items() if (t := getattr(control, n)) is not None}
     batches |= {f"wrench on {n!r}": tuple(t.shape[:-1]) for n, t in control.wrenches.items()}
     batches |= {n: tuple(t.shape[: _axes_of_batch(model, n, t)]) for n, t in numbers.items()}
+    batches |= {"time": tuple(time.shape)} if isinstance(time, Tensor) else {}
     try:
         return tuple(torch.broadcast_shapes(*batches.values()))
     except RuntimeError:

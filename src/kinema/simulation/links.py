@@ -66,12 +66,19 @@ class TreeTables:
         )
         self.armature = p.parameter("armature", Float, arrays.nv)
         self.gravity = p.parameter("gravity", vec3)
+        self._places: Ref | None = None
 
     @cached_property
     def branches(self) -> Branches:
         """Paths from the roots: as many numbers as the mass matrix has, so only where something needs them."""
         names = ("row", "depth", "last", "above")
         return Branches(**{name: self.program.constant(name, Int, getattr(self.arrays, name)) for name in names})
+
+    def places(self, sites: int) -> Ref:
+        """Where all sites are on their links, only where something needs them."""
+        if self._places is None:
+            self._places = self.program.parameter("place", vec3, sites)
+        return self._places
 
 
 class Links:

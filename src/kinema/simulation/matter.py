@@ -53,6 +53,7 @@ from kinema.simulation.detection import scenery
 from kinema.simulation.implicit import ForceLaw, ImplicitProgram
 from kinema.simulation.links import Links
 from kinema.simulation.options import StepOptions
+from kinema.simulation.own_forces import later, laws_on_particles
 
 WIDE = 2.0  # distances of contact in which implicit steps look for pairs, which may be nearer at their end
 
@@ -65,6 +66,7 @@ class Particles:
         model: The model.
         links: Where links are and how they move; None if nothing has joints.
         dt: Time step.
+        time: At its start, for own laws; None if none reads it.
         options: Optional features of the step.
 
     Attributes:
@@ -76,11 +78,20 @@ class Particles:
     """
 
     def __init__(
-        self, program: Builder, model: SceneArrays, links: Links | None, dt: Ref, options: StepOptions
+        self,
+        program: Builder,
+        model: SceneArrays,
+        links: Links | None,
+        dt: Ref,
+        time: Ref | None,
+        options: StepOptions,
     ) -> None:
         p = program
         self.program, self.model, self.dt, self.matter, self.options = p, model, dt, model.matter, options
         self.links, self.implicit, count = links, options.implicit, len(self.matter)
+        if time is not None and self.implicit:  # forces are those at the end of the step
+            time = later(p, "the end", time, p.constant("whole step", Float, 1.0), dt)
+        own = laws_on_particles(p, model, time)
         self.laws: list[ForceLaw] = []
         self.pins: Pins | None = None
         self.press: Any = None
@@ -89,17 +100,17 @@ class Particles:
         self.x_now, self.xd_now = self.x, self.xd
         self.gravity = p.parameter("gravity", vec3) if links is None else links.gravity
         self.touches = bool(self.matter.touching.any() and model.shapes.names)
-        if self.matter.elements or len(self.matter.ends) or self.touches or options.pushed:
+        if self.matter.elements or len(self.matter.ends) or self.touches or options.pushed or own:
             self.force = p.scratch("particle_force", vec3, count)
         else:
             self.force = p.constant("particle_force", vec3, np.zeros((count, 3)))
         if links is not None:
             self._carry(links)
-        self.pressed = self._find_laws()
+        self.pressed = self._find_laws(own)
         self.inv_mass = p.parameter("inv_mass", Float, count)
 
-    def _find_laws(self) -> tuple[Any, ...] | None:
-        """All laws of force; returns the shapes that particles touch and where they are."""
+    def _find_laws(self, own: list[ForceLaw]) -> tuple[Any, ...] | None:
+        """All laws of force, own ones last but contact; returns the shapes that particles touch and where they are."""
         count = len(self.matter)
         for k, solid in enumerate(self.matter.solids):
             self._solid(k, solid)
@@ -110,6 +121,7 @@ class Particles:
         if self.options.pushed:
             push = self.program.control("particle_push", vec3, count)
             self._add(push_particles, lambda x, v, f, _: (push, f), count)
+        self.laws += own
         if self.matter.surface is not None:
             self._meet(self.matter.surface)
         return self._touch(self.links) if self.touches else None

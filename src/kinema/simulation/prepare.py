@@ -19,6 +19,7 @@ from kinema.lang.runtime.memory_layout import keep_in
 from kinema.model.derived import solver_scale
 from kinema.model.model import NUMPY, Model
 from kinema.model.state import State
+from kinema.scene.forces import TIME
 from kinema.simulation.control import Control
 from kinema.simulation.failures import caller
 from kinema.simulation.jacobian_program import jacobian_program
@@ -185,6 +186,30 @@ def time_of(dt: object) -> float:
     if not isinstance(dt, int | float | np.floating) or not 0 < dt < math.inf:
         raise InputError("dt is not usable", got=repr(dt), expected="a positive time in seconds")
     return float(dt)
+
+
+def times_of(model: Model, start: float | Tensor, dt: float, steps: int) -> dict[str, Tensor]:
+    """The control of a step program with the times at which steps begin [s]; nothing if no force reads it.
+
+    Args:
+        model: The model.
+        start: Of the first one, a number or a tensor of shape (*batch,).
+        dt: Time step [s].
+        steps: Their number.
+    """
+    if isinstance(start, Tensor):
+        if start.dtype != model.dtype:
+            fix = f"time.to({model.dtype})"
+            raise InputError("time has the wrong type", got=start.dtype, expected=f"a tensor of {model.dtype}", fix=fix)
+    elif isinstance(start, bool) or not isinstance(start, int | float | np.number) or not math.isfinite(start):
+        expected = "a time in seconds, or a tensor with one per world"
+        raise InputError("time is not usable", got=repr(start), expected=expected)
+    if not model.reads_time:
+        return {}
+    passed = dt * np.arange(steps)
+    if isinstance(start, Tensor):
+        return {TIME: start.unsqueeze(-1) + torch.from_numpy(passed.astype(NUMPY[model.dtype]))}
+    return {TIME: torch.from_numpy((start + passed).astype(NUMPY[model.dtype]))}
 
 
 def check_substeps(substeps: object) -> None:

@@ -12,6 +12,7 @@ from kinema.dynamics.report import (
     Sites,
     joint_loads,
     link_accelerations,
+    link_wrenches,
     loaded_wrenches,
     report_accelerations,
     report_bodies,
@@ -19,7 +20,6 @@ from kinema.dynamics.report import (
     report_imu,
     report_numbers,
     report_sites,
-    soft_wrenches,
 )
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
@@ -63,7 +63,7 @@ def record(
     """
     _record_impulses(links.program, model, end, names)
     record_touch(links.program, touch, len(model.candidates), names)
-    sites = _sites(links.program, model, names)
+    sites = _sites(links, model, names)
     _record_motion(links, model, sites, {*names})
     if {*WITH_ACCELERATION} & {*names}:
         _record_accelerations(links, model, sites, {*names}, mean, dt, applied, end)
@@ -93,8 +93,9 @@ def _record_impulses(p: Builder, model: SceneArrays, end: Ended | None, names: S
             p.call(report_numbers, end.impulse, at, out)
 
 
-def _sites(p: Builder, model: SceneArrays, names: Sequence[str]) -> Sites | None:
+def _sites(links: Links, model: SceneArrays, names: Sequence[str]) -> Sites | None:
     """Frames of sensors, if something of them is asked for."""
+    p = links.program
     asked = [n for n in names if n in (*OF_SITES, "imu")]
     if not asked:
         return None
@@ -103,7 +104,7 @@ def _sites(p: Builder, model: SceneArrays, names: Sequence[str]) -> Sites | None
         raise InputError(f"record: there is no {asked[0]!r}", expected="a model with a site", fix=fix)
     return Sites(
         link=p.constant("site_link", Int, model.sites.link),
-        offset=p.parameter("place", vec3, len(model.sites)),
+        offset=links.tables.places(len(model.sites)),
         rotation=p.constant("site_rotation", mat33, model.sites.rotation),
     )
 
@@ -154,13 +155,14 @@ def _external_wrenches(links: Links, dt: Ref, applied: AppliedForces, end: Ended
     p, count = links.program, len(links.arrays.parent) + 1
     contacts = end is not None and end.rows.contacts is not None
     loops = end is not None and end.rows.loops is not None
-    if not (contacts or loops or applied.loaded or applied.soft or applied.felt):
+    if not (contacts or loops or applied.loaded or applied.own or applied.soft or applied.felt):
         return p.constant("no_push", Force, np.zeros((count, 6)))
     push = p.scratch("push", Force, count)
     if applied.loaded:
         p.call(loaded_wrenches, links.tree, *applied.loaded, links.R, links.p, push)
-    if applied.felt:
-        p.call(soft_wrenches, applied.felt, push)
+    for on_links in (applied.felt, applied.own):
+        if on_links:
+            p.call(link_wrenches, on_links, push)
     if applied.soft:
         p.call(compliant_wrenches, links.tree, *applied.soft, links.p, links.V, push)
     if end is not None and end.rows.contacts is not None:

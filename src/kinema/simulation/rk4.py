@@ -12,6 +12,7 @@ from kinema.simulation.detection import detect
 from kinema.simulation.forces import free_motion
 from kinema.simulation.links import Links, TreeTables
 from kinema.simulation.options import PLAIN, StepOptions
+from kinema.simulation.own_forces import later, time_of_step
 from kinema.simulation.parts import Part
 from kinema.simulation.records import record
 from kinema.simulation.substeps import Substeps
@@ -47,13 +48,18 @@ def _add_step(p: Builder, model: Model, options: StepOptions) -> None:
     q, v, dt = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv), p.parameter("dt", Float)
     margin = p.constant("margin", Float, model.contact.margin)
     at_once, half, whole = (p.constant(n, Float, x) for n, x in (("at_once", 0.0), ("half", 0.5), ("whole", 1.0)))
+    time = time_of_step(p, model, dt)
+    times = [time] * 4
+    if time is not None:
+        middle = later(p, "the middle", time, half, dt)
+        times = [time, middle, middle, later(p, "the end", time, whole, dt)]
     stages, rates = [], []
     q_stage, v_stage = q, v
     for number in range(1, 5):
         stage = Part(p, f"stage {number}")
         links = Links(stage, tables, q_stage, v_stage)
         touch = detect(links, model, margin)
-        free = free_motion(links, model, options.loaded, at_once, touch=touch, hard=False)
+        free = free_motion(links, model, options.loaded, at_once, touch=touch, hard=False, time=times[number - 1])
         rate = stage.scratch("rate", Float, tree.nq)
         p.call(coordinate_rates, links.tree, q_stage, v_stage, rate)
         rates.append(rate)

@@ -15,7 +15,16 @@ from kinema.model.state import AXES, State
 from kinema.simulation.control import Control, control_tensors
 from kinema.simulation.failures import bounded, check_finite, check_outputs, trusted
 from kinema.simulation.options import RunOptions
-from kinema.simulation.prepare import Step, check_substeps, features, parameters_of, start_tensors, step_of, time_of
+from kinema.simulation.prepare import (
+    Step,
+    check_substeps,
+    features,
+    parameters_of,
+    start_tensors,
+    step_of,
+    time_of,
+    times_of,
+)
 from kinema.simulation.trajectory import Given, Recorded, Trajectory
 
 DEFAULT = RunOptions()
@@ -31,6 +40,7 @@ def simulate(
     dt: float,
     substeps: int = 1,
     params: Mapping[str, Any] | None = None,
+    time: float | Tensor = 0.0,
     record: str | Sequence[str] = (),
     integrator: str = "euler",
     options: RunOptions = DEFAULT,
@@ -50,6 +60,7 @@ def simulate(
             and joint loads are means; the rest is that of the first substep.
         params: Numbers in place of the model's own, by path, see `Model.parameters`; with batch dimensions, one per
             world.
+        time: At the start [s], a number or a tensor of shape (*batch,); only forces of `Scene.add_force` read it.
         record: What to keep of each step. Of every contact candidate, in the order of `model.candidates.names`:
             "impulse" along its normal and two directions of sliding [N s], shape (*batch, steps, candidates, 3), "gap"
             [m], "point" [m] and "normal" at the start of the step. "limit_impulse" of every limited joint [N m s, N s].
@@ -77,10 +88,10 @@ def simulate(
 
     Gradients:
         Exact for the discrete steps and the solution of the contact problem (with solver="pgs", for its iterations),
-        from states and all that is recorded to the state, controls and params; at a switch (a point that just touches
-        or just slides) those of one side. What bounces does so at its time of impact within the step, so that gradients
-        through bounces are the slopes of the motion, to the first order of dt; coefficients of restitution that are
-        exactly zero have the gradient zero.
+        from states and all that is recorded to the state, controls, params and time; at a switch (a point that just
+        touches or just slides) those of one side. What bounces does so at its time of impact within the step, so that
+        gradients through bounces are the slopes of the motion, to the first order of dt; coefficients of restitution
+        that are exactly zero have the gradient zero.
         Where the adjoint of an implicit step cannot be solved, backward() raises; with on_failure="status" the gradient
         is not a number.
 
@@ -98,7 +109,9 @@ def simulate(
     expect_model(model)
     kept = (record,) if isinstance(record, str) else tuple(record)
     whole = tuple(AXES) if getattr(options, "checkpoint", 1) == 1 else ()
-    step, run, given = _run(model, state, Control.of(u), steps, dt, substeps, params, kept, whole, integrator, options)
+    step, run, given = _run(
+        model, state, Control.of(u), steps, dt, substeps, params, time, kept, whole, integrator, options
+    )
     path = Trajectory(
         _end(step, run),
         State(*map(run.trajectory.get, COORDINATES)) if whole else None,  # type: ignore[arg-type]
@@ -120,6 +133,7 @@ def step(
     dt: float,
     substeps: int = 1,
     params: Mapping[str, Any] | None = None,
+    time: float | Tensor = 0.0,
     integrator: str = "euler",
     options: RunOptions = DEFAULT,
 ) -> State:
@@ -132,6 +146,7 @@ def step(
         dt: Time step [s].
         substeps: As in `simulate`.
         params: As in `simulate`.
+        time: Before the step [s], as in `simulate`.
         integrator: As in `simulate`.
         options: As in `simulate`.
 
@@ -145,7 +160,7 @@ def step(
         InputError, SimulationError: As `simulate`.
     """
     expect_model(model)
-    step, run, _ = _run(model, state, Control.of(u), None, dt, substeps, params, (), (), integrator, options)
+    step, run, _ = _run(model, state, Control.of(u), None, dt, substeps, params, time, (), (), integrator, options)
     return _end(step, run)
 
 
@@ -165,6 +180,7 @@ def _run(
     dt: float,
     substeps: int,
     params: Mapping[str, Any] | None,
+    time: float | Tensor,
     record: tuple[str, ...],
     whole: tuple[str, ...],
     integrator: str,
@@ -179,7 +195,7 @@ def _run(
     check_substeps(substeps)
     step = step_of(model, integrator, features(control, given, record, integrator, substeps))
     states = step.states_of(start_tensors(model, state))
-    controls = control_tensors(model, control, None if steps is None else count)
+    controls = control_tensors(model, control, None if steps is None else count) | times_of(model, time, dt, count)
     arrays = parameters_of(model, step, given, integrator, dt, substeps)
     guarded, why = _guarded(step, options, states, arrays, controls)
     run = rollout(

@@ -19,6 +19,7 @@ from kinema.simulation.forces import free_motion, free_velocities
 from kinema.simulation.links import Links, TreeTables
 from kinema.simulation.matter import Particles
 from kinema.simulation.options import PLAIN, StepOptions
+from kinema.simulation.own_forces import time_of_step
 from kinema.simulation.records import WITH_ACCELERATION, record
 from kinema.simulation.substeps import Substeps
 
@@ -35,7 +36,8 @@ def step_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "
         A program with the state q, v, and x, xd of particles [m, m/s]; the controls tau (a force per degree of freedom
         [N m, N]), u (of the actuators, if there are any), motion (of prescribed joints, if there are any), wrench
         (moment and force on each loaded body [N m, N]) and particle_push (a force on every particle [N]), if they are
-        asked for; the parameters that `Model.resolve` gives and dt, that of a substep, all differentiable; the output
+        asked for, and time (at which the step begins [s]), if a force reads it; the parameters that `Model.resolve`
+        gives and dt, that of a substep, all differentiable; the output
         residual [-] where there are constraints, and record_... for what is recorded.
     """
     program = Program(name)
@@ -50,18 +52,19 @@ def step_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "
 
 def _add_step(p: Builder, model: SceneArrays, options: StepOptions) -> None:
     dt = p.parameter("dt", Float)
+    time = time_of_step(p, model, dt)
     if model.tree.nv:
-        particles = _add_robots(p, model, dt, options)
+        particles = _add_robots(p, model, dt, time, options)
     elif options.record:
         raise InputError(f"record: there is no {options.record[0]!r}", expected="a model with a joint")
     else:
-        particles = Particles(p, model, None, dt, options)
+        particles = Particles(p, model, None, dt, time, options)
         particles.forces()
     if particles is not None:
         particles.advance()
 
 
-def _add_robots(p: Builder, model: SceneArrays, dt: Ref, options: StepOptions) -> Particles | None:
+def _add_robots(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None, options: StepOptions) -> Particles | None:
     """A step of all that has joints; returns the particles of soft matter, which felt it and still have to move."""
     q, v = p.state("q", Float, model.tree.nq), p.state("v", Float, model.tree.nv)
     margin = p.constant("margin", Float, model.contact.margin)
@@ -72,7 +75,7 @@ def _add_robots(p: Builder, model: SceneArrays, dt: Ref, options: StepOptions) -
 
     # 1. kinematics
     links = Links(p, TreeTables(p, model.tree), q, v)
-    particles = Particles(p, model, links, dt, options) if len(model.matter) else None
+    particles = Particles(p, model, links, dt, time, options) if len(model.matter) else None
 
     # 2. detection
     touch = detect(links, model, margin)
@@ -80,14 +83,14 @@ def _add_robots(p: Builder, model: SceneArrays, dt: Ref, options: StepOptions) -
 
     # 3. forces, and the motion without impulses
     hard = constraints.rows > 0
-    free = free_motion(links, model, options.loaded, dt, touch=touch, soft=particles, hard=hard, whole=whole)
+    free = free_motion(links, model, options.loaded, dt, touch=touch, soft=particles, hard=hard, time=time, whole=whole)
     v_free = free_velocities(links, free, dt)
 
     # 4. contact, limits and loops: impulses
     end: Ended | None = None
     if hard:
         rows = find_rows(p, constraints, links, contacts, v_free, dt)
-        end = constrain(rows, free, v_free, whole, options)
+        end = constrain(rows, free, v_free, whole, time, options)
 
     # 5. integration
     if end is None or end.q is None:

@@ -118,7 +118,7 @@ class Trajectory:
 
     @property
     def time(self) -> Tensor:
-        """Times of the states [s], shape (steps + 1,)."""
+        """Times of the states since the start of the run [s], shape (steps + 1,)."""
         return self.dt * torch.arange(self.steps + 1, dtype=torch.float64)
 
     def state(self, k: int) -> State:

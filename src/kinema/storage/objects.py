@@ -22,9 +22,11 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError, KinemaError, StorageError
+from kinema.lang.language.markers import Func
 from kinema.model.actuators import ActuatorArrays
 from kinema.model.broad_phase import CandidateArrays, ShapeArrays
 from kinema.model.constraints import ConstraintArrays
+from kinema.model.forces import LawArrays
 from kinema.model.matter import ClothArrays, MatterArrays, PinArrays, SolidArrays
 from kinema.model.model import Model
 from kinema.model.sites import SiteArrays
@@ -41,7 +43,7 @@ from kinema.simulation.trajectory import Trajectory
 from kinema.storage.tensors import METADATA, Stored, parse, read, write
 from kinema.storage.validate import check_model
 
-FORMAT, VERSION = "kinema", "3"
+FORMAT, VERSION = "kinema", "4"
 
 Saved = Model | State | Trajectory | Mapping[str, Any]
 
@@ -118,7 +120,8 @@ def save(path: str | os.PathLike[str], thing: Saved) -> None:
         Detached: tensors are saved as numbers.
 
     Raises:
-        InputError: There is something in it that cannot be saved; says where.
+        InputError: There is something in it that cannot be saved, as the functions of own forces and energies; says
+            where.
         ModelError: The arrays of a model do not fit together.
         StorageError: The file cannot be written.
     """
@@ -202,6 +205,10 @@ class _Writer:
             check(thing)
             given = {f.name: getattr(thing, f.name) for f in fields(thing) if not f.name.startswith("_")}
             return {type(thing).__name__: self._entries(given, path, depth)}
+        if isinstance(thing, Func | LawArrays):
+            got = f"@func {thing.__name__}" if isinstance(thing, Func) else f"force {thing.name!r}"
+            fix = "save states and parameters, and make the model again from its scene"
+            raise InputError("cannot be saved: files hold no code", where=path, got=got, fix=fix)
         known = "tensors, arrays, numbers, texts, None, lists, tuples, dictionaries, " + ", ".join(CLASSES)
         raise InputError("cannot be saved", where=path or "thing", got=type(thing).__name__, expected=known)
 
