@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.model.tree import FREE, REVOLUTE
+from kinema.kinematics.joint_types import FREE, REVOLUTE
 from kinema.scene.description import (
     Actuator,
     Body,

@@ -7,10 +7,10 @@ into the new axes. A body that nothing pushes keeps its speed to rounding.
 
 from __future__ import annotations
 
-from kinema.kinematics.tree import Tree, axes_rate
+from kinema.kinematics.joint_types import axes_rate, has_position, has_quaternion, quaternion_at
+from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, Int, kernel, static, vec3
 from kinema.math import Quat, quat_exp
-from kinema.model.tree import FREE, PRISMATIC
 
 
 @kernel
@@ -41,16 +41,15 @@ def advance_coordinates(
     """
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
-        if tree.kind[i] <= PRISMATIC:
-            q_next[at] = q[at] + dt * v[d]
-            v_next[d] = v[d]
+        if not has_quaternion(tree.kind[i]):
+            for k in range(tree.dofs[i]):
+                q_next[at + k] = q[at + k] + dt * v[d + k]
+                v_next[d + k] = v[d + k]
         else:
-            turning = at
-            if tree.kind[i] == FREE:
-                turning = at + 3
+            turning = quaternion_at(tree.kind[i], at)
             unit = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
             turn = quat_exp(dt * vec3(v[d], v[d + 1], v[d + 2]))
-            if tree.kind[i] == FREE:
+            if has_position(tree.kind[i]):
                 linear = vec3(v[d + 3], v[d + 4], v[d + 5])
                 p = vec3(q[at], q[at + 1], q[at + 2]) + dt * unit.rotate(linear)
                 q_next[at] = p.x
@@ -80,7 +79,7 @@ def falling_rates(tree: Tree, number: Array[Int], gravity: vec3, q: Array[Float]
         at, d = tree.q_start[i], tree.v_start[i]
         for k in range(tree.dofs[i]):
             rate[d + k] = 0.0
-        if tree.kind[i] == FREE:
+        if has_position(tree.kind[i]):
             if number[d] < 0:
                 unit = Quat(q[at + 3], vec3(q[at + 4], q[at + 5], q[at + 6])).normalized()
                 down = unit.rotate_inverse(gravity)
@@ -113,18 +112,17 @@ def advance_along_line(
     lasts = time[0]
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
-        if tree.kind[i] <= PRISMATIC:
-            q_next[at] = q[at] + lasts * line[d]
-            v_next[d] = line[d] if whole[0] > 0.0 else v[d] + lasts * rate[d]
-            line_next[d] = line[d]
-            rate_next[d] = rate[d]
+        if not has_quaternion(tree.kind[i]):
+            for k in range(tree.dofs[i]):
+                q_next[at + k] = q[at + k] + lasts * line[d + k]
+                v_next[d + k] = line[d + k] if whole[0] > 0.0 else v[d + k] + lasts * rate[d + k]
+                line_next[d + k] = line[d + k]
+                rate_next[d + k] = rate[d + k]
         else:
-            turning = at
-            if tree.kind[i] == FREE:
-                turning = at + 3
+            turning = quaternion_at(tree.kind[i], at)
             unit = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
             turn = quat_exp(lasts * vec3(line[d], line[d + 1], line[d + 2]))
-            if tree.kind[i] == FREE:
+            if has_position(tree.kind[i]):
                 moved = lasts * unit.rotate(vec3(line[d + 3], line[d + 4], line[d + 5]))
                 for k in static(3):
                     q_next[at + k] = q[at + k] + moved[k]
@@ -190,12 +188,11 @@ def accelerations_through_impacts(
     """Mean dv/dt over a step from its two ends, in the axes at its start, as forces and impulses give it."""
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
-        if tree.kind[i] <= PRISMATIC:
-            mean[d] = (v_end[d] - v[d]) / dt
+        if not has_quaternion(tree.kind[i]):
+            for k in range(d, d + tree.dofs[i]):
+                mean[k] = (v_end[k] - v[k]) / dt
         else:
-            turning = at
-            if tree.kind[i] == FREE:
-                turning = at + 3
+            turning = quaternion_at(tree.kind[i], at)
             start = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])).normalized()
             end = Quat(q_end[turning], vec3(q_end[turning + 1], q_end[turning + 2], q_end[turning + 3])).normalized()
             for part in range(tree.dofs[i] // 3):

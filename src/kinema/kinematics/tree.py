@@ -6,26 +6,9 @@ link at this instant: no frames change from link to link, and nothing depends on
 
 from __future__ import annotations
 
-from kinema.lang import (
-    Array,
-    Float,
-    Int,
-    columns_of,
-    cos,
-    cross,
-    func,
-    identity33,
-    kernel,
-    mat33,
-    normalize,
-    outer,
-    record,
-    sin,
-    skew,
-    vec3,
-)
-from kinema.math import Motion, Quat
-from kinema.model.tree import BALL, FREE, PRISMATIC, REVOLUTE
+from kinema.kinematics.joint_types import has_axis, pose_in_joint, put_motions
+from kinema.lang import Array, Float, Int, func, identity33, kernel, mat33, normalize, record, vec3
+from kinema.math import Motion
 
 
 @record
@@ -34,7 +17,7 @@ class Tree:
 
     parent: Link that joint i hangs on; 0 is the world.
     root: First link of the tree that link i + 1 belongs to.
-    kind: REVOLUTE, PRISMATIC, BALL or FREE.
+    kind: Numbers of `scene.joint_types.MOVING`.
     q_start, v_start: Where the joint's coordinates and velocities begin.
     dofs: Its number of velocities.
     """
@@ -80,10 +63,12 @@ class Joints:
 
 
 @func
-def rotation_about(axis: vec3, angle: Float):
-    """The rotation by `angle` [rad] about a unit vector: c 1 + (1 - c) a a^T + s skew(a) [Rodrigues]."""
-    c, s = cos(angle), sin(angle)
-    return identity33(c) + (1.0 - c) * outer(axis, axis) + s * skew(axis)
+def joint_frame(joints, R, up: Int, i: Int):
+    """Rotation R_WJ of the frame of joint i on link `up`."""
+    R_WJ = R[up]
+    if joints.turned[i] > 0:
+        R_WJ = R[up] @ joints.rotation[i]
+    return R_WJ
 
 
 @kernel
@@ -97,55 +82,15 @@ def place_links(tree: Tree, joints: Joints, q: Array[Float], R: Array[mat33], p:
     for i in range(len(tree.parent)):
         up, at, d = tree.parent[i], tree.q_start[i], tree.v_start[i]
         axis = vec3(0.0, 0.0, 0.0)
-        turn = identity33(1.0)
-        shift = vec3(0.0, 0.0, 0.0)
-        if tree.kind[i] == REVOLUTE:
+        if has_axis(tree.kind[i]):
             axis = normalize(joints.axis[i])
-            turn = rotation_about(axis, q[at])
-        elif tree.kind[i] == PRISMATIC:
-            axis = normalize(joints.axis[i])
-            shift = q[at] * axis
-        elif tree.kind[i] == BALL:
-            turn = Quat(q[at], vec3(q[at + 1], q[at + 2], q[at + 3])).normalized().matrix()
-        else:
-            shift = vec3(q[at], q[at + 1], q[at + 2])
-            turn = Quat(q[at + 3], vec3(q[at + 4], q[at + 5], q[at + 6])).normalized().matrix()
-        R_WJ = R[up]
-        if joints.turned[i] > 0:
-            R_WJ = R[up] @ joints.rotation[i]
+        turn, shift = pose_in_joint(tree.kind[i], axis, q, at)
+        R_WJ = joint_frame(joints, R, up, i)
         R_WL = R_WJ @ turn
         p_WL = p[up] + R[up] @ joints.offset[i] + R_WJ @ shift
         R[i + 1] = R_WL
         p[i + 1] = p_WL
-        arm = p_WL - p[tree.root[i]]
-        if tree.kind[i] == REVOLUTE:
-            w = R_WJ @ axis
-            S[d] = Motion(w, cross(arm, w))
-        elif tree.kind[i] == PRISMATIC:
-            S[d] = Motion(vec3(0.0, 0.0, 0.0), R_WJ @ axis)
-        else:
-            a, b, c = columns_of(R_WL)
-            S[d] = Motion(a, cross(arm, a))
-            S[d + 1] = Motion(b, cross(arm, b))
-            S[d + 2] = Motion(c, cross(arm, c))
-            if tree.kind[i] == FREE:
-                S[d + 3] = Motion(vec3(0.0, 0.0, 0.0), a)
-                S[d + 4] = Motion(vec3(0.0, 0.0, 0.0), b)
-                S[d + 5] = Motion(vec3(0.0, 0.0, 0.0), c)
-
-
-@func
-def axes_rate(kind: Int, number: Int, d: Int, v: Array[Float]):
-    """w x v of a free body, for its number-th velocity: what the turning of its own axes adds to its acceleration."""
-    extra = 0.0
-    if kind == FREE and number >= 3:
-        turning = cross(vec3(v[d], v[d + 1], v[d + 2]), vec3(v[d + 3], v[d + 4], v[d + 5]))
-        extra = turning.x
-        if number == 4:
-            extra = turning.y
-        elif number == 5:
-            extra = turning.z
-    return extra
+        put_motions(tree.kind[i], axis, R_WJ, R_WL, p_WL - p[tree.root[i]], d, S)
 
 
 @kernel

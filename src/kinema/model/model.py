@@ -17,7 +17,8 @@ from kinema.model.derived import derived_numbers
 from kinema.model.indices import Index, ModelJoint, control_index, coordinate_index, joint_named, velocity_index
 from kinema.model.paths import Place, check_overlaps, check_range, find_place
 from kinema.model.state import State
-from kinema.model.tree import BALL, FREE, OF_SPRING
+from kinema.model.tree import OF_SPRING
+from kinema.scene.joint_types import SINGLE
 from kinema.scene.scene import Scene
 
 OF_BODY = ("mass", "com", "inertia")
@@ -25,7 +26,7 @@ OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
 OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f", "limit_restitution")
-SPRINGS = "only revolute and prismatic joints have springs; in place of a ball joint, take three revolute ones"
+SPRINGS = f"only {' and '.join(SINGLE)} joints have springs; in place of a ball joint, take three revolute ones"
 NUMPY = {torch.float64: np.float64, torch.float32: np.float32}
 _OF_NUMPY: dict[Any, torch.dtype] = {np.dtype(kind): dtype for dtype, kind in NUMPY.items()}
 
@@ -272,10 +273,8 @@ class Model(SceneArrays):
     @cached_property
     def _quaternions(self) -> tuple[list[str], np.ndarray]:
         """The joints that have one, and where its four numbers are in q, shape (joints, 4)."""
-        tree = self.tree
-        turning = np.flatnonzero(np.isin(tree.kind, (BALL, FREE)))
-        first = tree.q_start[turning] + 3 * (tree.kind[turning] == FREE)  # behind the position of a free joint
-        return [tree.joints[i] for i in turning], first[:, None] + np.arange(4)
+        first = self.tree.quaternions
+        return [self.tree.joints[i] for i in first], np.array([*first.values()], int)[:, None] + np.arange(4)
 
     @cached_property
     def quaternion_places(self) -> list[int]:
