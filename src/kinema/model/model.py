@@ -16,7 +16,7 @@ from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.model.derived import derived_numbers
 from kinema.model.indices import Index, ModelJoint, control_index, coordinate_index, joint_named, velocity_index
 from kinema.model.paths import Place, check_overlaps, check_range, find_place
-from kinema.model.state import State
+from kinema.model.state import State, as_part
 from kinema.model.tree import OF_SPRING
 from kinema.scene.joint_types import SINGLE
 from kinema.scene.scene import Scene
@@ -97,7 +97,7 @@ class Model(SceneArrays):
             placed |= {n: torch.tensor(a, dtype=self.dtype) for n, a in (("x", self.matter.x), ("xd", self.matter.v))}
         if self.kept_impulses:
             placed["impulses"] = self.zeros(sum(self.kept_impulses.values()))
-        return State(**placed).replace(**tensors)
+        return State(**placed).replace(**{n: as_part(n, given, self.dtype) for n, given in tensors.items()})
 
     def joint(self, name: str) -> ModelJoint:
         """A joint by handle or name: where it is in q and v, its kind and its limits.
@@ -225,7 +225,8 @@ class Model(SceneArrays):
 
         Raises:
             InputError: As `as_tensors`; or a number is one that there cannot be: a negative mass, size, friction or
-                damping, a restitution above 1. Up to 0.001 beyond is taken, for differences about a bound.
+                damping, a restitution above 1. Where the model's own number is at such a bound, up to 0.001 beyond is
+                taken, for differences about it.
         """
         arrays: dict[str, Tensor] = dict(self._defaults)
         changed: set[str] = set()
@@ -264,7 +265,8 @@ class Model(SceneArrays):
         """Raise InputError unless `given` is a tensor of the model's precision, and of this shape behind the batch."""
         if not isinstance(given, Tensor) or given.dtype != self.dtype:
             got = given.dtype if isinstance(given, Tensor) else type(given).__name__
-            fix = f"{name}.to({self.dtype})" if isinstance(given, Tensor) else f"torch.tensor(..., dtype={self.dtype})"
+            made = f"torch.as_tensor(..., dtype={self.dtype})"
+            fix = f"{name}.to({self.dtype})" if isinstance(given, Tensor) else made
             raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {self.dtype}", fix=fix)
         if given.shape[-len(shape) :] != shape:
             expected = f"(*batch, {', '.join(map(str, shape))})"

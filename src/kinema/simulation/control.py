@@ -31,7 +31,8 @@ class Control:
     """What acts on a model in each step; what is left out is zero.
 
     Numbers, lists and numpy arrays are taken, too. What has no axis of steps holds for all of them, and one number
-    holds for all actuators, joints or elements. For `step` and `linearise`, there is no axis of steps.
+    holds for all actuators, joints or elements. Rows of two axes are those of steps, also in a batch of worlds. For
+    `step` and `linearise`, there is no axis of steps.
 
     Attributes:
         u: Controls of the actuators, shape (*batch, steps, actuators), in the order of `model.actuators.names`.
@@ -120,6 +121,18 @@ def _shapes(model: Model, control: Control) -> dict[str, tuple[int, ...]]:
     return given
 
 
+def _refuse_worlds(name: str, given: Tensor, steps: int) -> None:
+    """Raise InputError: rows are as many as worlds, and not as many as steps."""
+    worlds, *row = given.shape
+    dots = ", ".join(map(str, row))
+    raise InputError(
+        f"{name} has a row for each world, where one for each step is expected",
+        got=f"{tuple(given.shape)}: {worlds} worlds, {steps} steps",
+        expected=f"({steps}, {dots}), the same for all worlds, or ({worlds}, {steps}, {dots})",
+        fix=f"for rows of worlds that hold in all steps: torch.stack([{name}] * {steps}, 1)",
+    )
+
+
 def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
     """A tensor with the numbers of one step in its last axes; one number is taken for all of them.
 
@@ -138,17 +151,28 @@ def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Te
     return given
 
 
-def control_tensors(model: Model, control: Control, steps: int | None) -> dict[str, Tensor]:
+def control_tensors(
+    model: Model, control: Control, steps: int | None, worlds: tuple[int, ...] = ()
+) -> dict[str, Tensor]:
     """Controls of a step program by name, with an axis of steps; for None, they are those of one step, without it.
 
+    Args:
+        model: The model.
+        control: What acts on it.
+        steps: How many steps there are.
+        worlds: Batch of the state.
+
     Raises:
-        InputError: Something is of the wrong type or shape, or the model has nothing that it could act on.
+        InputError: Something is of the wrong type or shape, one row for each world stands where rows of steps belong,
+            or the model has nothing that it could act on.
     """
 
     def over_steps(name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
         tensor = as_tensor(model, name, given, shape)
         if steps is None:
             return tensor.unsqueeze(-1 - len(shape))
+        if tensor.ndim == 1 + len(shape) and len(tensor) != steps and worlds == tensor.shape[:1]:
+            _refuse_worlds(name, tensor, steps)
         return tensor.expand(steps, *shape) if tensor.ndim == len(shape) else tensor
 
     found = {n: t for n, t in _acting(model).zeros.items() if getattr(control, n) is None}

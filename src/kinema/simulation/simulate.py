@@ -179,7 +179,8 @@ def _run(
     check_substeps(substeps)
     step = step_of(model, integrator, features(control, given, record, integrator, substeps))
     states = step.states_of(start_tensors(model, state))
-    controls = control_tensors(model, control, None if steps is None else count)
+    worlds = () if steps is None or state is None else state.batch
+    controls = control_tensors(model, control, None if steps is None else count, worlds)
     arrays = parameters_of(model, step, given, integrator, dt, substeps)
     guarded, why = _guarded(step, options, states, arrays, controls)
     run = rollout(
