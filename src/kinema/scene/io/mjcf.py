@@ -56,7 +56,7 @@ IGNORABLE = {
 }
 
 JOINTS = {one.mjcf: one for one in TYPES.values() if one.mjcf}
-SHAPES = {one.mjcf: one for one in SHAPE_KINDS.values()}
+SHAPES = {one.mjcf: one for one in SHAPE_KINDS.values() if one.mjcf}
 
 # Attributes (up to an underscore) that make MuJoCo allocate or compute, with their largest values.
 LARGEST = {
