@@ -13,7 +13,8 @@ from torch.utils import _pytree
 
 from kinema.errors import InputError
 
-NUMBERS = (list, np.ndarray)
+NUMBERS = frozenset((list, np.ndarray))
+"""Types that become tensors."""
 AXES = {"q": 1, "v": 1, "x": 2, "xd": 2, "impulses": 1}
 """Number of axes behind the batch."""
 
@@ -50,9 +51,10 @@ class State:
     impulses: Tensor = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        if NUMBERS.isdisjoint(map(type, self.__dict__.values())):
+            return
         for name in AXES:
-            if isinstance(given := getattr(self, name), NUMBERS):
-                object.__setattr__(self, name, as_part(name, given, torch.float64))
+            object.__setattr__(self, name, as_part(name, getattr(self, name), torch.float64))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -180,7 +182,7 @@ def as_part(name: str, given: Any, dtype: torch.dtype) -> Tensor:
     Raises:
         InputError: Something is no number.
     """
-    if not isinstance(given, NUMBERS):
+    if type(given) not in NUMBERS:
         return given
     try:
         return torch.tensor(np.asarray(given, np.float64), dtype=dtype)

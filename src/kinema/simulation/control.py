@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.model.model import Model
+from kinema.model.state import State
 
 AXES = {"u": 1, "tau": 1, "motion": 1, "forces": 2, "activation": 1}
 """Number of axes behind batch and steps."""
@@ -151,16 +152,14 @@ def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Te
     return given
 
 
-def control_tensors(
-    model: Model, control: Control, steps: int | None, worlds: tuple[int, ...] = ()
-) -> dict[str, Tensor]:
+def control_tensors(model: Model, control: Control, steps: int | None, state: State | None = None) -> dict[str, Tensor]:
     """Controls of a step program by name, with an axis of steps; for None, they are those of one step, without it.
 
     Args:
         model: The model.
         control: What acts on it.
         steps: How many steps there are.
-        worlds: Batch of the state.
+        state: At the start: its worlds may be taken for steps.
 
     Raises:
         InputError: Something is of the wrong type or shape, one row for each world stands where rows of steps belong,
@@ -171,7 +170,8 @@ def control_tensors(
         tensor = as_tensor(model, name, given, shape)
         if steps is None:
             return tensor.unsqueeze(-1 - len(shape))
-        if tensor.ndim == 1 + len(shape) and len(tensor) != steps and worlds == tensor.shape[:1]:
+        mistaken = tensor.ndim == 1 + len(shape) and len(tensor) != steps
+        if mistaken and state is not None and state.batch == tensor.shape[:1]:
             _refuse_worlds(name, tensor, steps)
         return tensor.expand(steps, *shape) if tensor.ndim == len(shape) else tensor
 

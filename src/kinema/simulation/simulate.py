@@ -179,8 +179,7 @@ def _run(
     check_substeps(substeps)
     step = step_of(model, integrator, features(control, given, record, integrator, substeps))
     states = step.states_of(start_tensors(model, state))
-    worlds = () if steps is None or state is None else state.batch
-    controls = control_tensors(model, control, None if steps is None else count, worlds)
+    controls = control_tensors(model, control, None if steps is None else count, state)
     arrays = parameters_of(model, step, given, integrator, dt, substeps)
     guarded, why = _guarded(step, options, states, arrays, controls)
     run = rollout(
