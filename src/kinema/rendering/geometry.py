@@ -27,7 +27,8 @@ from kinema.scene.description import PLANE
 from kinema.scene.shapes.block import surface as outside
 from kinema.simulation.robot_dynamics import BodyPoses, forward_kinematics
 
-OF_SHAPES, RADIUS = ("size", "centre"), "skin_radius"  # parameters that are seen, beside offsets and axes of joints
+OF_SHAPES, RADIUS = ("size", "centre"), "skin_radius"
+GEOMETRY = frozenset(("offset", "axis", *OF_SHAPES, RADIUS))  # names of the parameters that are seen
 SHINE = 0.06  # of things that have no material given
 PARTICLE = 0.02  # radius of particles without a skin, as a share of the extent of all of them
 
@@ -106,7 +107,7 @@ def model_surfaces(
     poses = None
     if model.nv and (plan.parts or plan.planes or len(plan.pin_body)):
         poses = forward_kinematics(model, q, params)
-    changed = {str(path).rpartition("/")[2] for path in params or {}}
+    changed = {name_of(path) for path in params or {}}
     numbers = model.resolve(params) if changed & {*OF_SHAPES, RADIUS} else {}
     made = []
     for part in plan.parts:
@@ -129,6 +130,11 @@ def model_surfaces(
             R, p = _plane_pose(model, number, poses)
             made.append(flat.surface(R, p, None if ground is True else float(ground), dtype))
     return made
+
+
+def name_of(path: str) -> str:
+    """The name of a parameter's array."""
+    return str(path).rpartition("/")[2]
 
 
 def _coordinates(model: Model, state: State | None) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from kinema.model.model import Model
 from kinema.model.state import AXES, State
 from kinema.rendering.camera import Camera
 from kinema.rendering.draw import OUTPUTS, draw
-from kinema.rendering.geometry import model_surfaces
+from kinema.rendering.geometry import GEOMETRY, model_surfaces, name_of
 from kinema.rendering.ground import shadows_of
 from kinema.rendering.options import DEFAULT, RenderOptions
 from kinema.rendering.smoke import smoke_surface
@@ -89,7 +89,9 @@ def surfaces_of(
         raise InputError("the trajectory keeps only its end", fix=fix)
     seen = {n: t for n, t in what.states.tensors.items() if n in SHOWN}
     frames = State(**{n: _frames(t, -1 - AXES[n], what.dt, every, fps) for n, t in seen.items()})
-    params = model.over_time(what.params if params is None else params)
+    if params is None:
+        params = {path: given for path, given in what.params.items() if name_of(path) in GEOMETRY}
+    params = model.over_time(params)
     return model_surfaces(model, frames, params=params, materials=materials, ground=ground, dtype=dtype)
 
 
