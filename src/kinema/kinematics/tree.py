@@ -6,7 +6,7 @@ link at this instant: no frames change from link to link, and nothing depends on
 
 from __future__ import annotations
 
-from kinema.kinematics.joint_types import has_axis, pose_in_joint, put_motions
+from kinema.kinematics.joint_types import pose_in_joint, put_motions
 from kinema.lang import Array, Float, Int, func, identity33, kernel, mat33, normalize, record, vec3
 from kinema.math import Motion
 
@@ -81,9 +81,7 @@ def place_links(tree: Tree, joints: Joints, q: Array[Float], R: Array[mat33], p:
     p[0] = vec3(0.0, 0.0, 0.0)
     for i in range(len(tree.parent)):
         up, at, d = tree.parent[i], tree.q_start[i], tree.v_start[i]
-        axis = vec3(0.0, 0.0, 0.0)
-        if has_axis(tree.kind[i]):
-            axis = normalize(joints.axis[i])
+        axis = normalize(joints.axis[i])
         turn, shift = pose_in_joint(tree.kind[i], axis, q, at)
         R_WJ = joint_frame(joints, R, up, i)
         R_WL = R_WJ @ turn
