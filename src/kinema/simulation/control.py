@@ -125,12 +125,12 @@ def _shapes(model: Model, control: Control) -> dict[str, tuple[int, ...]]:
 def _refuse_worlds(name: str, given: Tensor, steps: int) -> None:
     """Raise InputError: rows are as many as worlds, and not as many as steps."""
     worlds, *row = given.shape
-    dots = ", ".join(map(str, row))
+    numbers = ", ".join(map(str, row))
     raise InputError(
         f"{name} has a row for each world, where one for each step is expected",
         got=f"{tuple(given.shape)}: {worlds} worlds, {steps} steps",
-        expected=f"({steps}, {dots}), the same for all worlds, or ({worlds}, {steps}, {dots})",
-        fix=f"for rows of worlds that hold in all steps: torch.stack([{name}] * {steps}, 1)",
+        expected=f"({steps}, {numbers}), the same for all worlds, or ({worlds}, {steps}, {numbers})",
+        fix=f"for rows of worlds that hold in all steps: torch.stack([rows] * {steps}, 1)",
     )
 
 
