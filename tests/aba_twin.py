@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from tests.appendix_g import OPERATORS, Operator, flat, make, parts, together
 
+from kinema.kinematics.joint_types import FREE, PRISMATIC, REVOLUTE
 from kinema.lang import Float, identity33, mat33, vec3, vec4
 from kinema.math import Dyad, Motion, Sym33
-from kinema.model.tree import FREE, PRISMATIC, REVOLUTE, TreeArrays
+from kinema.model.tree import TreeArrays
 
 ZERO, X_AXIS, Y_AXIS, Z_AXIS = vec3(0.0, 0.0, 0.0), vec3(1.0, 0.0, 0.0), vec3(0.0, 1.0, 0.0), vec3(0.0, 0.0, 1.0)
 NOTHING = identity33(0.0)

@@ -18,8 +18,8 @@ import pytest
 import torch
 
 import kinema as kn
+from kinema.kinematics.joint_types import FREE
 from kinema.lang.build import compiler
-from kinema.model.tree import FREE
 from kinema.scene.description import Robot
 
 DATA = importlib.util.find_spec("pybullet_data")

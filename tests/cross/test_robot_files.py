@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import kinema as kn
-from kinema.model.tree import FREE
+from kinema.kinematics.joint_types import FREE
 from kinema.scene.description import Pose, Robot, Shape, rotation_matrix
 from kinema.scene.io.mjcf import IGNORABLE
 from kinema.scene.mass_properties import solid, turn

@@ -34,3 +34,15 @@ def test_page_runs(page: str, tmp_path: Path) -> None:
     program.write_text("\n\n".join(blocks))
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_files_that_are_named_exist() -> None:
+    """What the page on extending says to touch."""
+    text = (ROOT / "docs/extending.md").read_text()
+    package = ROOT / "src/kinema"
+    known = {file.name for folder in (package, ROOT / "tests") for file in folder.rglob("*.py")}
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    assert len(named) > 50
+    for name in named:
+        exists = (package / name).is_file() or (ROOT / name).is_file() or (ROOT / "src" / name).is_file()
+        assert exists or ("/" not in name and name in known), name

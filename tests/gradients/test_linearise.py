@@ -11,8 +11,8 @@ from tests import soft_scenes
 from torch import Tensor
 
 import kinema as kn
+from kinema.kinematics.joint_types import BALL, FREE
 from kinema.lang.build import compiler
-from kinema.model.tree import BALL, FREE
 from kinema.scene.description import Actuator, Body, Joint, MassProperties, Pose, Robot, Shape
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.block import block

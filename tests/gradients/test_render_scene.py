@@ -14,6 +14,7 @@ from kinema.errors import InputError
 from kinema.rendering import topology
 from kinema.rendering.ground import shadows_of
 from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot, Shape
+from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.sheet import sheet
 
 F64 = torch.float64
@@ -58,17 +59,63 @@ def test_vertices():
     assert torch.autograd.gradcheck(vertices, (q, x, *params.values()))
 
 
-def test_parameters_of_worlds_hold_at_all_times():
+@pytest.mark.parametrize("told", [False, True], ids=["those of the run", "told"])
+def test_parameters_of_worlds_hold_at_all_times(told):
     made = model()
     size = torch.tensor([[0.1, 0.1, 0.3], [0.2, 0.1, 0.3]], dtype=F64)
     params = {"arm/a/box/size": size, "arm/two/offset": torch.tensor([[0.0, 0.0, -0.8], [0.0, 0.0, -0.9]], dtype=F64)}
     start = torch.zeros(2, made.nq, dtype=F64)
     path = kn.simulate(made, kn.State(start), steps=4, dt=1e-4, params=params)
-    drawn = kn.surfaces_of(path, every=2, params=params, dtype=F64)
+    drawn = kn.surfaces_of(path, every=2, params=params if told else None, dtype=F64)
     alone = kn.surfaces_of(made, path.states[1, 4], params={n: p[1] for n, p in params.items()}, dtype=F64)
     for many, one in zip(drawn, alone, strict=True):
         assert many.vertices.shape[:2] == (2, 3)
         assert torch.allclose(many.vertices[1, 2], one.vertices)
+
+
+def test_images_of_a_run_have_gradients_to_its_parameters():
+    """By what moves, and by how it looks: a length and a size are given once, to `simulate`."""
+    made = model()
+    own = made.parameters("arm/b/ball/size", "arm/two/offset")
+    names, values = [*own, "arm/b/mass"], [*own.values(), torch.tensor(1.5, dtype=F64)]
+    start = kn.State(torch.tensor([0.3, -0.4], dtype=F64))
+
+    def middles(*numbers: Tensor) -> Tensor:
+        path = kn.simulate(made, start, steps=2, dt=5e-4, params=dict(zip(names, numbers, strict=True)))
+        ball = next(s for s in kn.surfaces_of(path, dtype=F64) if s.name == "arm/b")
+        return torch.stack([ball.vertices.mean(-2), ball.vertices[..., 0, :]])
+
+    leaves = [value.clone().requires_grad_() for value in values]
+    assert torch.autograd.gradcheck(middles, leaves)
+    size, offset, _ = torch.autograd.grad(middles(*leaves)[1, :, 2].sum(), leaves)
+    assert size[0].abs() > 1.0 and offset[2].abs() > 1.0  # three images
+
+
+def test_the_radius_of_a_skin_is_that_of_the_run():
+    scene = kn.Scene()
+    scene.add_particles([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0]], "beads", mass=0.1, skin=kn.Skin(radius=0.05))
+    made = kn.compile(scene, dtype=F64)
+    radius = torch.tensor([0.05, 0.2], dtype=F64, requires_grad=True)
+    path = kn.simulate(made, steps=1, dt=1e-3, params={"beads/skin_radius": radius})
+    one, two = kn.surfaces_of(path, dtype=F64)[0].vertices[:, 0]
+    assert torch.equal(one, kn.surfaces_of(made, dtype=F64)[0].vertices)
+    middle = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0]], dtype=F64).repeat_interleave(42, 0)
+    assert torch.allclose((two - middle).norm(dim=-1), torch.full((84,), 0.2, dtype=F64), rtol=1e-14)
+    (slope,) = torch.autograd.grad((two - middle).norm(dim=-1).sum(), radius)
+    assert torch.allclose(slope, torch.tensor([0.0, 84.0], dtype=F64))
+
+
+def test_terrain_keeps_its_size():
+    """It is drawn with the same triangles whatever numbers are given: its corners have no size to learn."""
+    scene = kn.Scene()
+    scene.add_terrain(height_field([[0.0, 0.1], [0.0, 0.1]], 2.0, 2.0), "hill")
+    scene.add_body(kn.Sphere(0.1), mass=1.0, pos=(0.0, 0.0, 1.0), name="ball")
+    made = kn.compile(scene)
+    params = {"ball/body/0/size": torch.tensor([0.2, 0.0, 0.0], dtype=F64)}
+    plain, resized = ({s.name: s.vertices for s in kn.surfaces_of(made, params=p, dtype=F64)} for p in (None, params))
+    assert torch.allclose(plain["hill/ground"], resized["hill/ground"])
+    centre = torch.tensor([0.0, 0.0, 1.0], dtype=F64)
+    assert torch.allclose(2 * (plain["ball/body"] - centre), resized["ball/body"] - centre)
 
 
 def test_shadows():

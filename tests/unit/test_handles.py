@@ -489,11 +489,23 @@ def test_numbers_of_groups_are_spread():
         ({"stiffness": -1.0}, "'stiffness' is negative"),
         ({"contact/erp": 1.5}, "'contact/erp' is above 1"),
         ({"a/mass": -1.0}, "'a/mass' is negative"),
+        ({"a/friction": -1e-9}, "(?s)'a/friction' is negative.*got: -1e-09"),
+        ({"c/size": -5e-4}, "'c/size' is negative"),
+        ({"contact/erp": 1.0 + 1e-9}, "'contact/erp' is above 1"),
+        ({"restitution": -2e-3}, "'restitution' is negative"),  # where differences of 0.001 are taken
     ],
 )
 def test_parameters_that_are_refused(params, told):
     with pytest.raises(kn.InputError, match=told):
         kn.simulate(zoo(), steps=1, dt=1e-3, params=params)
+
+
+def test_bounds_are_taken_and_differences_about_own_numbers_that_are_there():
+    model = zoo()
+    own = model.parameters("restitution", "a/friction", "contact/erp")
+    assert not own["restitution"].any() and own["a/friction"].all() and 0 < float(own["contact/erp"]) < 1
+    model.resolve({"restitution": 1.0, "a/friction": 0.0, "contact/erp": 1.0})
+    model.resolve({"restitution": -1e-3})
 
 
 def test_paths_that_do_not_overlap_are_taken_together():

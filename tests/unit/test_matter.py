@@ -152,7 +152,7 @@ MISUSED: dict[str, tuple[Callable[[], kn.Model], dict[str, Any], tuple[str, ...]
         {"state": kn.State(x=zeros(8, 3, dtype=torch.float32))},
         ("x has the wrong type", "float32", "float64"),
     ),
-    "a list for xd": (alone, {"state": kn.State(xd=[0.0])}, ("xd has the wrong type", "list")),
+    "a short list for xd": (alone, {"state": kn.State(xd=[0.0])}, ("xd has the wrong shape", "(1,)")),
     "x nowhere": (alone, {"state": kn.State(x=zeros(8, 3) * NAN)}, ("'x' is not finite",)),
     "two worlds and three": (
         alone,

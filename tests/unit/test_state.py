@@ -242,7 +242,7 @@ def test_states_keep_every_bit_in_files(model, robot, tmp_path: Path):
     assert equal(more["states"][0], robot.initial_state()) and more["states"][0].x is None
     assert equal(more["states"][1], state.to(torch.float32).detach()) and more["none"].tensors == {}
     with pytest.raises(InputError, match=r"State.q.*wrong type"):
-        kn.save(tmp_path / "wrong", kn.State([0.0]))  # type: ignore[arg-type]
+        kn.save(tmp_path / "wrong", kn.State("up"))  # type: ignore[arg-type]
 
 
 def test_states_are_shown_in_one_line(model, robot):
@@ -276,11 +276,38 @@ def test_runs_go_on_from_the_state_at_the_end(model):
     assert equal(by_steps, whole.end)
 
 
+@needs_compiler
+def test_states_are_numbers_of_any_kind(robot):
+    """Lists and arrays are taken as tensors of double precision, and are no longer the caller's."""
+    wanted = kn.simulate(robot, kn.State(torch.tensor([0.3, -0.2], dtype=F64)), steps=STEPS, dt=DT).end
+    given = np.array([0.3, -0.2])
+    for q in (given, given.tolist(), [np.float64(0.3), -0.2]):
+        state = kn.State(q)  # type: ignore[arg-type]
+        for made in (state, kn.State().replace(q=q), robot.initial_state(q=q)):
+            assert equal(kn.simulate(robot, made, steps=STEPS, dt=DT).end, wanted)
+        assert state.batch == () and kn.State([q, q]).batch == (2,)  # type: ignore[arg-type]
+    state = kn.State(given)  # type: ignore[arg-type]
+    given[:] = 0.0
+    assert state.q.tolist() == [0.3, -0.2]
+    scene = kn.Scene()
+    scene.add_robot(arm())
+    single = kn.compile(scene, dtype=torch.float32)
+    assert single.initial_state(q=given).q.dtype == torch.float32
+    with pytest.raises(InputError, match=r"(?s)q has the wrong type.*fix: q.to\(torch.float32\)"):
+        kn.step(single, state, dt=DT)
+
+
+@pytest.mark.parametrize("given", [["up", "down"], [[0.0], [0.0, 1.0]], [torch.zeros(1, requires_grad=True)]])
+def test_what_is_no_state(given):
+    with pytest.raises(InputError, match=r"(?s)q is no tensor and no numbers.*got: list.*torch.as_tensor\(..., dtype"):
+        kn.State(given)
+
+
 WRONG_STATES: dict[str, tuple[Any, str]] = {
     "a tensor": (torch.zeros(2, dtype=F64), r"no state.*got: Tensor.*fix: kinema.State\(q=..., v=...\)"),
     "a pair": ((0.0, 0.0), r"no state.*got: tuple.*fix: model.initial_state\(\)"),
-    "numbers": (kn.State([0.0, 0.0]), "q has the wrong type.*got: list.*a tensor of torch.float64"),  # type: ignore[arg-type]
-    "numpy": (kn.State(v=np.zeros(2)), "v has the wrong type.*got: ndarray.*fix: torch.tensor"),  # type: ignore[arg-type]
+    "a word": (kn.State("up"), r"q has the wrong type.*got: str.*fix: torch.as_tensor\(..., dtype=torch.float64\)"),  # type: ignore[arg-type]
+    "too many numbers": (kn.State([0.0, 0.0, 0.0]), r"q has the wrong shape.*got: \(3,\)"),  # type: ignore[arg-type]
     "one number": (kn.State(torch.tensor(0.0, dtype=F64)), r"q has the wrong shape.*got: \(\).*\(\*batch, 2\)"),
     "single precision": (kn.State(torch.zeros(2)), r"q has the wrong type.*float32.*fix: q.to\(torch.float64\)"),
     "a joint too many": (kn.State(v=torch.zeros(3, dtype=F64)), r"v has the wrong shape.*\(3,\).*\(\*batch, 2\)"),
@@ -343,6 +370,21 @@ def test_controls_of_a_batch(model):
     assert all(equal(path.end[w], kn.simulate(model, u=u[w], steps=STEPS, dt=DT).end) for w in range(3))
     after = kn.step(model, model.initial_state(), u[:, 0], dt=DT)
     assert equal(after, kn.simulate(model, u=u[:, :1], steps=1, dt=DT).end)
+
+
+@needs_compiler
+def test_rows_of_worlds_are_no_rows_of_steps(model):
+    """Two axes of a control are steps and numbers. As many rows as worlds may be meant for them: nobody guesses."""
+    worlds, rows = model.initial_state().expand(3), torch.zeros(3, 2, dtype=F64)
+    for control in (rows, kn.Control(tau=rows.numpy()), kn.Control(wrenches={HAND: torch.zeros(3, 6, dtype=F64)})):
+        with pytest.raises(
+            InputError, match=r"(?s)a row for each world.*3 worlds, 4 steps.*\(4, [26]\).*\(3, 4, [26]\)"
+        ):
+            kn.simulate(model, worlds, control, steps=4, dt=DT)
+    assert kn.simulate(model, worlds, rows, steps=3, dt=DT).end.batch == (3,)
+    assert kn.simulate(model, worlds, torch.stack([rows] * 4, 1), steps=4, dt=DT).end.batch == (3,)
+    with pytest.raises(InputError, match="shape"):
+        kn.simulate(model, worlds.expand(2, 3), rows, steps=4, dt=DT)
 
 
 @needs_compiler

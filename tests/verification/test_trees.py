@@ -218,7 +218,7 @@ def test_a_trajectory_can_go_on_from_its_end():
     [
         ({"dt": 0.0}, "dt is not usable"),
         ({"dt": float("nan")}, "dt is not usable"),
-        ({"q": [0.0]}, "q has the wrong type"),
+        ({"q": "down"}, "q has the wrong type"),
         ({"v": torch.zeros(2, dtype=torch.float64)}, "v has the wrong shape"),
     ],
 )

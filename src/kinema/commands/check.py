@@ -17,27 +17,24 @@ from kinema.model.actuators import find_actuators
 from kinema.model.broad_phase import GROUND, Found, Meeting, find_meetings, find_shapes, hull_of, stands_by
 from kinema.model.constraints import find_constraints
 from kinema.model.sites import find_sites
-from kinema.model.tree import Placed, TreeArrays, build_tree
+from kinema.model.tree import TreeArrays, build_tree
 from kinema.scene.description import (
-    BOX,
-    CAPSULE,
-    CYLINDER,
     FIXED,
-    MESH,
-    PRISMATIC,
-    REVOLUTE,
-    SPHERE,
     TERRAIN,
     Actuator,
     Body,
     Joint,
+    PlacedRobot,
     Robot,
     Shape,
 )
 from kinema.scene.io.urdf import read_urdf
+from kinema.scene.joint_types import TYPES
 from kinema.scene.scene import Contact, Ground, check_options, options_of, reader_of, set_free
+from kinema.scene.shape_kinds import SHAPE_KINDS
 
 Rows = list[list[str]]
+Maker = Callable[[TreeArrays, Sequence[PlacedRobot]], object]
 WIDE = 10.0  # [m]: bodies of robots are smaller
 NARROWEST = 1e-4  # smallest moment over the largest
 
@@ -197,7 +194,7 @@ class _Meetings:
         else:
             knobs = 1
             if b.shape.kind == TERRAIN:
-                knobs = self.corners.get(meeting.first, 2 if a.shape.kind == CAPSULE else 1)
+                knobs = len(SHAPE_KINDS[a.shape.kind].ends) or self.corners[meeting.first]
             self.places[key] += meeting.places * knobs
 
     def _flat(self, shape: int) -> str:
@@ -232,14 +229,14 @@ class _Meetings:
         return list(dict.fromkeys(r for key, reasons in self.refused.items() for r in reasons if key[0] == where))
 
 
-def _placed(robot: Robot, self_collision: bool = False) -> Placed:
-    return Placed(robot.name or "robot", robot, self_collision=self_collision)
+def _placed(robot: Robot, self_collision: bool = False) -> PlacedRobot:
+    return PlacedRobot(robot.name or "robot", robot, self_collision=self_collision)
 
 
 def _refusals(robot: Robot, tree: TreeArrays) -> list[str]:
     """What `compile` says of limits, followers, loops, actuators and sites."""
     found = []
-    makers: Sequence[Callable[[TreeArrays, Sequence[Placed]], object]] = (find_constraints, find_actuators, find_sites)
+    makers: Sequence[Maker] = (find_constraints, find_actuators, find_sites)
     for make in makers:
         try:
             make(tree, [_placed(robot)])
@@ -302,19 +299,14 @@ def _odd(body: Body) -> list[str]:
 
 def _extent(shape: Shape) -> float:
     """How far a shape reaches from the origin of its body [m]."""
-    away = math.hypot(*shape.pose.position)
-    if shape.kind in (MESH, TERRAIN):
-        return away + float(np.linalg.norm(shape.mesh.vertices, axis=1).max(initial=0.0)) if shape.mesh else math.inf
-    if shape.kind in (SPHERE, CAPSULE, CYLINDER):
-        return away + sum(shape.size)
-    return away + math.hypot(*shape.size) if shape.kind == BOX else math.inf
+    return math.hypot(*shape.pose.position) + SHAPE_KINDS[shape.kind].reach(shape)
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
 
 
 def _axis(joint: Joint) -> str:
-    return " ".join(f"{x:.3g}" for x in joint.axis) if joint.kind in (REVOLUTE, PRISMATIC) else "-"
+    return " ".join(f"{x:.3g}" for x in joint.axis) if TYPES[joint.kind].has_axis else "-"
 
 
 def _limits(joint: Joint) -> str:

@@ -20,11 +20,11 @@ with a and b held: sums of wrenches up the tree, as in inverse dynamics.
 from __future__ import annotations
 
 from kinema.dynamics.rnea_crba import Bodies
+from kinema.kinematics.joint_types import own_motion, own_motion_adjoint
 from kinema.kinematics.tree import Tree
 from kinema.lang import (
     Array,
     Float,
-    Int,
     columns,
     columns_of,
     cross,
@@ -39,7 +39,6 @@ from kinema.lang import (
     vec3,
 )
 from kinema.math import Force, Motion, RigidInertia, Sym33, product_cotangent, rigid_inertia
-from kinema.model.tree import FREE, PRISMATIC
 
 
 @record
@@ -118,15 +117,6 @@ def rigid(body: RigidInertia):
     """A rigid body alone."""
     m, h = body.mass, body.h
     return Hung(body.I, mat33(0.0, -h.z, h.y, h.z, 0.0, -h.x, -h.y, h.x, 0.0), Sym33(m, 0.0, 0.0, m, 0.0, m))
-
-
-@func
-def own_motion(kind: Int, number: Int, S: Motion):
-    """A degree of freedom about the origin of its link, which turning leaves where it is; `number` within its joint."""
-    linear = vec3(0.0, 0.0, 0.0)
-    if kind == PRISMATIC or (kind == FREE and number >= 3):
-        linear = S.v
-    return Motion(S.w, linear)
 
 
 @func
@@ -277,10 +267,8 @@ def accelerations_adjoint(
         links_adj.F[i + 1] += Force(-u.w, -u.v)
         one, two = of_a[i + 1], of_b[i + 1]
         for k in range(d, last + 1):
-            linear = vec3(0.0, 0.0, 0.0)
-            if tree.kind[i] == PRISMATIC or (tree.kind[i] == FREE and k - d >= 3):
-                linear = -(one.f * b[k] + two.f * a[k])
-            links_adj.S[k] += Motion(-(one.n * b[k] + two.n * a[k]), linear)
+            back = Motion(-(one.n * b[k] + two.n * a[k]), -(one.f * b[k] + two.f * a[k]))
+            links_adj.S[k] += own_motion_adjoint(tree.kind[i], k - d, back)
         if up > 0:
             above, r = tree.v_start[up - 1] + tree.dofs[up - 1] - 1, p[i + 1] - p[up]
             moved = cross(B[above].w, one.f) + cross(W[above].w, two.f)

@@ -10,7 +10,8 @@ those of the unit matrix: the factors keep their places along the branches, and 
 
 from __future__ import annotations
 
-from kinema.kinematics.tree import Branches, Tree, axes_rate
+from kinema.kinematics.joint_types import axes_rate
+from kinema.kinematics.tree import Branches, Tree
 from kinema.lang import Array, Float, Int, kernel
 
 

@@ -13,11 +13,11 @@ Derivatives are given packet by packet, as `Program.pullback` leaves them.
 
 from __future__ import annotations
 
+from kinema.kinematics.joint_types import has_position, has_quaternion, quaternion_at
 from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, Int, cross, dot, func, kernel, mat33, sin, sqrt, static, transpose, vec3
 from kinema.math import Quat, quat_exp
 from kinema.math.quaternion import cos_sinc
-from kinema.model.tree import FREE, PRISMATIC
 
 
 @func
@@ -55,7 +55,7 @@ def right_jacobian(r: vec3):
 def turns_of_step(tree: Tree, v: Array[Float], dt: Float, back: Array[mat33], right: Array[mat33]):
     """Of every joint that turns freely: R^T of its turn in the step, and dt times the right Jacobian."""
     for i in range(len(tree.parent)):
-        if tree.kind[i] > PRISMATIC:
+        if has_quaternion(tree.kind[i]):
             d = tree.v_start[i]
             turn = dt * vec3(v[d], v[d + 1], v[d + 2])
             back[i] = transpose(quat_exp(turn).matrix())
@@ -72,13 +72,12 @@ def tangent_columns(
         for i in range(len(tree.parent)):
             at, d = tree.q_start[i], tree.v_start[i]
             place, to = (packet * coordinates + at) * width, (packet * dofs + d) * width
-            if tree.kind[i] <= PRISMATIC:
-                for l in range(width):
+            if not has_quaternion(tree.kind[i]):
+                for l in range(tree.dofs[i] * width):
                     tangent[to + l] = pulled[place + l]
             else:
-                turning, linear = at, 0
-                if tree.kind[i] == FREE:
-                    turning, linear = at + 3, 3 * width
+                turning = quaternion_at(tree.kind[i], at)
+                linear = (turning - at) * width
                 w, v = q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3])
                 for l in range(width):
                     c = place + linear + l
@@ -87,7 +86,7 @@ def tangent_columns(
                     a = 0.5 * (w * by - pulled[c] * v + cross(by, v))
                     for k in static(3):
                         tangent[to + k * width + l] = a[k]
-                if tree.kind[i] == FREE:
+                if has_position(tree.kind[i]):
                     unit = Quat(w, v).normalized()
                     for l in range(width):
                         c = place + l
@@ -144,13 +143,14 @@ def motion_rows(
     dofs = len(v)
     for i in range(len(tree.parent)):
         d = tree.v_start[i]
-        if tree.kind[i] <= PRISMATIC:
-            for k in range(columns):
-                change = pulled_at(pulled, width, columns, d, k)
-                jacobian[(dofs + d) * size + first + k] = change
-                jacobian[d * size + first + k] = dt * change
-            if own > 0:
-                jacobian[d * size + first + d] = 1.0 + dt * pulled_at(pulled, width, columns, d, d)
+        if not has_quaternion(tree.kind[i]):
+            for r in range(d, d + tree.dofs[i]):
+                for k in range(columns):
+                    change = pulled_at(pulled, width, columns, r, k)
+                    jacobian[(dofs + r) * size + first + k] = change
+                    jacobian[r * size + first + k] = dt * change
+                if own > 0:
+                    jacobian[r * size + first + r] = 1.0 + dt * pulled_at(pulled, width, columns, r, r)
         else:
             for k in range(columns):
                 w = three_pulled(pulled, width, columns, d, k)
@@ -161,7 +161,7 @@ def motion_rows(
                         angle = turned + vec3(back[i][0, j], back[i][1, j], back[i][2, j])
                 put_three(jacobian, size, d, first + k, angle)
                 put_three(jacobian, size, dofs + d, first + k, w)
-                if tree.kind[i] == FREE:
+                if has_position(tree.kind[i]):
                     u = vec3(v[d + 3], v[d + 4], v[d + 5])
                     change = back[i] @ three_pulled(pulled, width, columns, d + 3, k)
                     a, l = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)

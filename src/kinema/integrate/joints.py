@@ -7,10 +7,10 @@ into the new axes. A body that nothing pushes keeps its speed to rounding.
 
 from __future__ import annotations
 
-from kinema.kinematics.tree import Tree, axes_rate
+from kinema.kinematics.joint_types import axes_rate, has_position, has_quaternion, quaternion_at
+from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, Int, func, kernel, record, static, vec3
 from kinema.math import Quat, quat_exp
-from kinema.model.tree import FREE, PRISMATIC
 
 
 @record
@@ -31,15 +31,6 @@ class Course:
 def three_at(x, at):
     """Three numbers that follow each other."""
     return vec3(x[at], x[at + 1], x[at + 2])
-
-
-@func
-def quaternion_at(kind: Int, at: Int):
-    """Where the quaternion of a ball or free joint begins among its coordinates."""
-    turning = at
-    if kind == FREE:
-        turning = at + 3
-    return turning
 
 
 @func
@@ -76,14 +67,15 @@ def advance_coordinates(
     """
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
-        if tree.kind[i] <= PRISMATIC:
-            q_next[at] = q[at] + dt * v[d]
-            v_next[d] = v[d]
+        if not has_quaternion(tree.kind[i]):
+            for k in range(tree.dofs[i]):
+                q_next[at + k] = q[at + k] + dt * v[d + k]
+                v_next[d + k] = v[d + k]
         else:
             turning = quaternion_at(tree.kind[i], at)
             unit = unit_quaternion(q, turning)
             turn = quat_exp(dt * three_at(v, d))
-            if tree.kind[i] == FREE:
+            if has_position(tree.kind[i]):
                 linear = three_at(v, d + 3)
                 p, along = three_at(q, at) + dt * unit.rotate(linear), turn.rotate_inverse(linear)
                 for k in static(3):
@@ -106,7 +98,7 @@ def falling_rates(tree: Tree, number: Array[Int], gravity: vec3, q: Array[Float]
         at, d = tree.q_start[i], tree.v_start[i]
         for k in range(tree.dofs[i]):
             rate[d + k] = 0.0
-        if tree.kind[i] == FREE:
+        if has_position(tree.kind[i]):
             if number[d] < 0:
                 down = unit_quaternion(q, at + 3).rotate_inverse(gravity)
                 for k in static(3):
@@ -131,17 +123,18 @@ def advance_along_line(
     lasts, v, line, rate = time[0], course.v, course.line, course.rate
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
-        if tree.kind[i] <= PRISMATIC:
-            q_next[at] = q[at] + lasts * line[d]
-            next.v[d] = line[d] if whole[0] > 0.0 else v[d] + lasts * rate[d]
-            next.line[d] = line[d]
-            next.rate[d] = rate[d]
+        if not has_quaternion(tree.kind[i]):
+            for k in range(tree.dofs[i]):
+                q_next[at + k] = q[at + k] + lasts * line[d + k]
+                next.v[d + k] = line[d + k] if whole[0] > 0.0 else v[d + k] + lasts * rate[d + k]
+                next.line[d + k] = line[d + k]
+                next.rate[d + k] = rate[d + k]
         else:
             # Coordinates.
             turning = quaternion_at(tree.kind[i], at)
             unit = unit_quaternion(q, turning)
             turn = quat_exp(lasts * three_at(line, d))
-            if tree.kind[i] == FREE:
+            if has_position(tree.kind[i]):
                 moved = lasts * unit.rotate(three_at(line, d + 3))
                 for k in static(3):
                     q_next[at + k] = q[at + k] + moved[k]
@@ -197,8 +190,9 @@ def accelerations_through_impacts(
     """Mean dv/dt over a step from its two ends, in the axes at its start, as forces and impulses give it."""
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
-        if tree.kind[i] <= PRISMATIC:
-            mean[d] = (v_end[d] - v[d]) / dt
+        if not has_quaternion(tree.kind[i]):
+            for k in range(d, d + tree.dofs[i]):
+                mean[k] = (v_end[k] - v[k]) / dt
         else:
             turning = quaternion_at(tree.kind[i], at)
             start, end = unit_quaternion(q, turning), unit_quaternion(q_end, turning)

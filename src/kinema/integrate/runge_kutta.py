@@ -7,10 +7,10 @@ rates depend on the direction of a quaternion only, so that scaling it between s
 
 from __future__ import annotations
 
+from kinema.kinematics.joint_types import has_position, has_quaternion, quaternion_at
 from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, func, kernel, vec3
 from kinema.math import Quat
-from kinema.model.tree import FREE, PRISMATIC
 
 
 @func
@@ -33,14 +33,13 @@ def coordinate_rates(tree: Tree, q: Array[Float], v: Array[Float], rate: Array[F
     """dq/dt for velocities v, with quaternions scaled to unit length."""
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
-        if tree.kind[i] <= PRISMATIC:
-            rate[at] = v[d]
+        if not has_quaternion(tree.kind[i]):
+            for k in range(tree.dofs[i]):
+                rate[at + k] = v[d + k]
         else:
-            turning = at
-            if tree.kind[i] == FREE:
-                turning = at + 3
+            turning = quaternion_at(tree.kind[i], at)
             unit = quat_at(q, turning).normalized()
-            if tree.kind[i] == FREE:
+            if has_position(tree.kind[i]):
                 moving = unit.rotate(vec3(v[d + 3], v[d + 4], v[d + 5]))
                 rate[at] = moving.x
                 rate[at + 1] = moving.y
@@ -64,12 +63,12 @@ def advance_along(
     h = share * dt
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
-        if tree.kind[i] <= PRISMATIC:
-            q_next[at] = q[at] + h * rate[at]
+        if not has_quaternion(tree.kind[i]):
+            for k in range(at, at + tree.dofs[i]):
+                q_next[k] = q[k] + h * rate[k]
         else:
-            turning = at
-            if tree.kind[i] == FREE:
-                turning = at + 3
+            turning = quaternion_at(tree.kind[i], at)
+            if has_position(tree.kind[i]):
                 for k in range(at, at + 3):
                     q_next[k] = q[k] + h * rate[k]
             moved = quat_at(q, turning).normalized() + quat_at(rate, turning) * h

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinema.errors import ModelError
-from kinema.model.tree import Placed, TreeArrays
+from kinema.model.tree import TreeArrays
+from kinema.scene.description import PlacedRobot
+from kinema.scene.joint_types import SINGLE
 
 TORQUE, POSITION, VELOCITY = 0, 1, 2
 KINDS = {"torque": TORQUE, "position": POSITION, "velocity": VELOCITY}
@@ -38,7 +40,7 @@ class ActuatorArrays:
         return len(self.names)
 
 
-def find_actuators(tree: TreeArrays, placed: Sequence[Placed]) -> ActuatorArrays:
+def find_actuators(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> ActuatorArrays:
     """The actuators of all robots, in order.
 
     Raises:
@@ -56,8 +58,8 @@ def find_actuators(tree: TreeArrays, placed: Sequence[Placed]) -> ActuatorArrays
                 f"actuator {name!r} drives {joint!r}, which does not move", expected=", ".join(tree.joints)
             )
         i = tree.joints.index(joint)
-        if tree.dofs[i] != 1:
-            raise ModelError(f"actuator {name!r} drives {joint!r}", expected="a revolute or prismatic joint")
+        if not tree.types[i].is_single:
+            raise ModelError(f"actuator {name!r} drives {joint!r}", expected=f"a {' or '.join(SINGLE)} joint")
         if actuator.kind not in KINDS:
             raise ModelError(f"actuator {name!r} is of unknown kind", got=actuator.kind, expected=", ".join(KINDS))
         names.append(name)
@@ -82,5 +84,5 @@ def find_actuators(tree: TreeArrays, placed: Sequence[Placed]) -> ActuatorArrays
     )
 
 
-def _effort(one: Placed, joint: str) -> float:
+def _effort(one: PlacedRobot, joint: str) -> float:
     return next(j.effort for body in one.robot.bodies for j in body.joints if j.name == joint)

@@ -13,7 +13,7 @@ from kinema.model.constraints import ConstraintArrays, find_constraints
 from kinema.model.forces import LawArrays, find_forces
 from kinema.model.matter import MatterArrays, find_matter
 from kinema.model.sites import SiteArrays, find_sites
-from kinema.model.tree import Placed, TreeArrays, build_tree
+from kinema.model.tree import TreeArrays, build_tree
 from kinema.model.visuals import VisualArrays, find_visuals
 from kinema.scene.scene import MLCP, Contact, Scene
 
@@ -111,7 +111,7 @@ def find_arrays(scene: Scene) -> SceneArrays:
     Raises:
         ModelError: The scene does not fit together; says which part and what to change.
     """
-    placed = [Placed(one.name, one.robot, one.pose, one.self_collision) for one in scene.robots]
+    placed = scene.robots
     tree = build_tree(placed)
     shapes, found = find_shapes(tree, placed, scene.ground, scene.contact)
     matter = find_matter(tree, scene.matter, scene.attachments, scene.wind)

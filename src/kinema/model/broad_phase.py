@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -9,8 +10,8 @@ from itertools import combinations
 import numpy as np
 
 from kinema.errors import InputError, ModelError
-from kinema.model.tree import Placed, TreeArrays
-from kinema.scene.convex_hull import Hull, convex_hull, cube, prism
+from kinema.model.tree import TreeArrays
+from kinema.scene.convex_hull import Hull
 from kinema.scene.description import (
     BOX,
     CAPSULE,
@@ -20,15 +21,16 @@ from kinema.scene.description import (
     SPHERE,
     TERRAIN,
     Mesh,
+    PlacedRobot,
     Pose,
     Shape,
     rotation_matrix,
 )
 from kinema.scene.scene import Contact, Ground
+from kinema.scene.shape_kinds import SHAPE_KINDS, three_sizes
 
 WORLD = 0
 GROUND = "ground"
-SIDES = 24  # of the prism that stands for a cylinder against all but planes
 
 FAMILIES = {
     (SPHERE, PLANE): ("sphere_plane", 1),
@@ -128,7 +130,7 @@ class Found:
     shape: Shape
     body: str
     root: str
-    robot: Placed | None
+    robot: PlacedRobot | None
     link: int
     position: np.ndarray
     rotation: np.ndarray
@@ -136,7 +138,7 @@ class Found:
 
 
 def find_shapes(
-    tree: TreeArrays, placed: Sequence[Placed], ground: Ground | None, contact: Contact
+    tree: TreeArrays, placed: Sequence[PlacedRobot], ground: Ground | None, contact: Contact
 ) -> tuple[ShapeArrays, list[Found]]:
     """All shapes that collide; the ground is a plane on the world."""
     found = list(_shapes(tree, placed))
@@ -150,17 +152,17 @@ def find_shapes(
         link=np.array([f.link for f in found], np.int32),
         offset=np.array([f.position for f in found]).reshape(-1, 3),
         rotation=np.array([f.rotation for f in found]).reshape(-1, 3, 3),
-        size=np.array([_size(f.shape) for f in found]).reshape(-1, 3),
+        size=np.array([three_sizes(f.shape) for f in found]).reshape(-1, 3),
         reach=np.array([_reach(f.shape) for f in found]),
         friction=np.array([_or(f.shape.friction, contact.friction) for f in found]),
         restitution=np.array([_or(f.shape.restitution, contact.restitution) for f in found]),
         hulls=[None] * len(found),
-        meshes=[f.shape.mesh if f.shape.kind == TERRAIN else None for f in found],
+        meshes=[f.shape.mesh if SHAPE_KINDS[f.shape.kind].concave else None for f in found],
     )
     return arrays, found
 
 
-def _shapes(tree: TreeArrays, placed: Sequence[Placed]) -> Iterator[Found]:
+def _shapes(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Iterator[Found]:
     for one in placed:
         parent = {body.name: body.parent for body in one.robot.bodies}
         for body in one.robot.bodies:
@@ -170,10 +172,9 @@ def _shapes(tree: TreeArrays, placed: Sequence[Placed]) -> Iterator[Found]:
                 if not shape.collides:
                     continue
                 name = f"{one.name}/{body.name}/{shape.name or number}"
-                if shape.kind == TERRAIN and tree.body_link[b] != WORLD:
-                    raise ModelError(
-                        f"terrain {name!r} is on a body that moves", fix="hang the body on the world, without joints"
-                    )
+                if SHAPE_KINDS[shape.kind].concave and tree.body_link[b] != WORLD:
+                    what, fix = f"{shape.kind} {name!r} is on a body that moves", "hang it on the world, without joints"
+                    raise ModelError(what, fix=fix)
                 position = place + turn @ np.asarray(shape.pose.position, float)
                 rotation = turn @ rotation_matrix(shape.pose.rotation)
                 yield Found(
@@ -189,42 +190,29 @@ def _root(parent: dict[str, str | None], body: str) -> str:
 
 
 def _reach(shape: Shape) -> float:
-    """Radius of a ball about the shape's frame that holds it [m]."""
-    if shape.kind == SPHERE:
-        return shape.size[0]
-    if shape.kind == BOX:
-        return float(np.linalg.norm(shape.size))
-    if shape.kind == MESH and shape.mesh is not None:
-        return float(np.linalg.norm(shape.mesh.vertices, axis=1).max())
-    return float(sum(shape.size))
+    """Radius of a ball about the shape's frame that holds it [m]; 0 for what has no end, whose pairs do not ask."""
+    reach = SHAPE_KINDS[shape.kind].reach(shape)
+    return reach if math.isfinite(reach) else 0.0
 
 
 def _or(own: float | None, default: float) -> float:
     return default if own is None else own
 
 
-def _size(shape: Shape) -> tuple[float, ...]:
-    return (1.0, 1.0, 1.0) if shape.kind == MESH else (*shape.size, 0.0, 0.0, 0.0)[:3]
-
-
 def hull_of(found: Found) -> Hull | None:
-    """The corners of a shape, scaled for its kind; None if it has none.
+    """The corners of a shape, for sizes of 1; None if it has none.
 
     Raises:
         ModelError: A mesh is flat.
     """
-    shape = found.shape
-    if shape.kind == BOX:
-        return cube()
-    if shape.kind == CYLINDER:
-        return prism(SIDES)
-    if shape.kind != MESH or shape.mesh is None:
+    corners = SHAPE_KINDS[found.shape.kind].corners
+    if corners is None:
         return None
     try:
-        return convex_hull(shape.mesh.vertices)
+        return corners(found.shape)
     except InputError as error:
         fix = "Shape(collides=False), or a shape with volume"
-        raise ModelError(f"mesh {found.name!r} has no convex hull: {error}", fix=fix) from None
+        raise ModelError(f"{found.shape.kind} {found.name!r} has no convex hull: {error}", fix=fix) from None
 
 
 def add_hulls(shapes: ShapeArrays, found: list[Found]) -> None:
@@ -320,12 +308,11 @@ def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -
 
 def _knobs(shape: Shape, hull: Hull | None) -> list[Knob]:
     """Round points of a shape: shares of its size, share of its radius, whether the size is (radius, half length)."""
-    if shape.kind == SPHERE:
-        return [((0.0, 0.0, 0.0), 1.0, 0)]
-    if shape.kind == CAPSULE:
-        return [((0.0, 0.0, end), 1.0, 1) for end in (-1.0, 1.0)]
+    kind = SHAPE_KINDS[shape.kind]
+    if kind.ends:
+        return [(end, 1.0, int(kind.axial)) for end in kind.ends]
     assert hull is not None
-    return [(vertex, 0.0, int(shape.kind == CYLINDER)) for vertex in hull.vertices]
+    return [(vertex, 0.0, int(kind.axial)) for vertex in hull.vertices]
 
 
 def _meet(tree: TreeArrays, a: Found, b: Found) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kinema.errors import ModelError
-from kinema.model.tree import Placed, TreeArrays
-from kinema.scene.description import BALL as BALL_JOINT
-from kinema.scene.description import FIXED, Closure, Joint, Pose, rotation_matrix
+from kinema.model.tree import TreeArrays
+from kinema.scene.description import Closure, Joint, PlacedRobot, Pose, rotation_matrix
+from kinema.scene.joint_types import ANGLE, SINGLE, TYPES
 
 NO_LIMIT = 1e9  # stands for infinity among numbers that are learned
 
@@ -147,7 +147,7 @@ class ConstraintArrays:
         return int((1 + self.loops["welded"]).sum())
 
 
-def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintArrays:
+def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> ConstraintArrays:
     """Followers, dry friction, limits and loops of all robots.
 
     Raises:
@@ -160,7 +160,7 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
     balls: list[tuple[str, int, float, float]] = []
     loops: list[tuple[str, Closure, _End, _End]] = []
     for one in placed:
-        for joint in (j for body in one.robot.bodies for j in body.joints if j.kind != FIXED):
+        for joint in (j for body in one.robot.bodies for j in body.joints if TYPES[j.kind].velocities):
             name = f"{one.name}/{joint.name}"
             i = tree.joints.index(name)
             if joint.mimic is not None:
@@ -174,7 +174,7 @@ def find_constraints(tree: TreeArrays, placed: Sequence[Placed]) -> ConstraintAr
                 continue
             if joint.friction > 0:
                 rubbing += [(name, int(tree.v_start[i]) + k, joint.friction) for k in range(int(tree.dofs[i]))]
-            if joint.kind == BALL_JOINT and (joint.lower, joint.upper) != (-math.inf, math.inf):
+            if TYPES[joint.kind].limit == ANGLE and (joint.lower, joint.upper) != (-math.inf, math.inf):
                 balls.append((name, int(tree.v_start[i]), 0.0, _largest_angle(name, joint)))
             elif joint.lower > -math.inf or joint.upper < math.inf:
                 bounds = max(joint.lower, -NO_LIMIT), min(joint.upper, NO_LIMIT)
@@ -260,21 +260,20 @@ def _single(tree: TreeArrays, name: str, why: str) -> int:
     if name not in tree.joints:
         raise ModelError(f"there is no joint {name!r}", expected=", ".join(tree.joints), fix=f"{why}: name another one")
     i = tree.joints.index(name)
-    if tree.dofs[i] != 1:
-        raise ModelError(
-            f"joint {name!r} has no single coordinate, but {why}", expected="a revolute or prismatic joint"
-        )
+    if not tree.types[i].is_single:
+        expected = f"a {' or '.join(SINGLE)} joint"
+        raise ModelError(f"joint {name!r} has no single coordinate, but {why}", expected=expected)
     return int(tree.v_start[i])
 
 
 def _largest_angle(name: str, joint: Joint) -> float:
     if joint.lower not in (-math.inf, 0.0) or not 0 < joint.upper <= math.pi:
-        what, got = f"the limit of ball joint {name!r} is no angle", f"lower {joint.lower:g}, upper {joint.upper:g}"
+        what, got = f"the limit of {joint.kind} joint {name!r} is no angle", f"{joint.lower:g} to {joint.upper:g}"
         raise ModelError(what, got=got, expected="upper between 0 and pi, the largest angle of its turn, and no lower")
     return joint.upper
 
 
-def _end(tree: TreeArrays, one: Placed, closure: Closure, body: str | None, pose: Pose) -> _End:
+def _end(tree: TreeArrays, one: PlacedRobot, closure: Closure, body: str | None, pose: Pose) -> _End:
     place, turn = np.asarray(pose.position, float), rotation_matrix(pose.rotation)
     if body is None:
         base = rotation_matrix(one.pose.rotation)

@@ -10,13 +10,10 @@ import numpy as np
 
 from kinema.errors import InputError
 from kinema.model.arrays import SceneArrays
-from kinema.model.tree import COORDINATES, KINDS
 from kinema.scene.names import closest, is_pattern, listed, matcher
 
 Index = int | slice | list[int]
 """Of the last axis of a tensor: one number, those of one thing, or those of several."""
-
-_KIND_NAMES = {number: name for name, number in KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -55,15 +52,14 @@ def joint_named(model: SceneArrays, name: str) -> ModelJoint:
     if row is not None and rows.limits["ball"][row]:
         lower = -math.inf
     tree = model.tree
-    sizes = np.array(COORDINATES)[tree.kind]
-    q, v = _one(tree.q_start[i], sizes[i]), _one(tree.v_start[i], tree.dofs[i])
-    return ModelJoint(str(name), _KIND_NAMES[int(tree.kind[i])], q, v, lower, upper)
+    q, v = _one(tree.q_start[i], tree.coordinates[i]), _one(tree.v_start[i], tree.dofs[i])
+    return ModelJoint(str(name), tree.types[i].word, q, v, lower, upper)
 
 
 def coordinate_index(model: SceneArrays, name: str) -> Index:
     """Coordinates of a joint, of a robot, or of all joints that match a pattern, in q."""
     tree = model.tree
-    return _index(model, "joint", name, tree.joints, tree.q_start, np.array(COORDINATES)[tree.kind])
+    return _index(model, "joint", name, tree.joints, tree.q_start, tree.coordinates)
 
 
 def velocity_index(model: SceneArrays, name: str) -> Index:

@@ -16,8 +16,9 @@ from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.model.derived import derived_numbers
 from kinema.model.indices import Index, ModelJoint, control_index, coordinate_index, joint_named, velocity_index
 from kinema.model.paths import Place, check_overlaps, check_range, find_place
-from kinema.model.state import State
-from kinema.model.tree import BALL, FREE, OF_SPRING
+from kinema.model.state import State, as_part
+from kinema.model.tree import OF_SPRING
+from kinema.scene.joint_types import SINGLE
 from kinema.scene.scene import Scene
 
 OF_BODY = ("mass", "com", "inertia")
@@ -25,7 +26,7 @@ OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
 OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f", "limit_restitution")
-SPRINGS = "only revolute and prismatic joints have springs; in place of a ball joint, take three revolute ones"
+SPRINGS = f"only {' and '.join(SINGLE)} joints have springs; in place of a ball joint, take three revolute ones"
 NUMPY = {torch.float64: np.float64, torch.float32: np.float32}
 _OF_NUMPY: dict[Any, torch.dtype] = {np.dtype(kind): dtype for dtype, kind in NUMPY.items()}
 
@@ -99,7 +100,7 @@ class Model(SceneArrays):
             placed |= {n: torch.tensor(a, dtype=self.dtype) for n, a in (("x", self.matter.x), ("xd", self.matter.v))}
         if self.kept_impulses:
             placed["impulses"] = self.zeros(sum(self.kept_impulses.values()))
-        return State(**placed).replace(**tensors)
+        return State(**placed).replace(**{n: as_part(n, given, self.dtype) for n, given in tensors.items()})
 
     def joint(self, name: str) -> ModelJoint:
         """A joint by handle or name: where it is in q and v, its kind and its limits.
@@ -228,7 +229,8 @@ class Model(SceneArrays):
 
         Raises:
             InputError: As `as_tensors`; or a number is one that there cannot be: a negative mass, size, friction or
-                damping, a restitution above 1. Up to 0.001 beyond is taken, for differences about a bound.
+                damping, a restitution above 1. Where the model's own number is at such a bound, up to 0.001 beyond is
+                taken, for differences about it.
         """
         arrays: dict[str, Tensor] = dict(self._defaults)
         changed: set[str] = set()
@@ -267,7 +269,8 @@ class Model(SceneArrays):
         """Raise InputError unless `given` is a tensor of the model's precision, and of this shape behind the batch."""
         if not isinstance(given, Tensor) or given.dtype != self.dtype:
             got = given.dtype if isinstance(given, Tensor) else type(given).__name__
-            fix = f"{name}.to({self.dtype})" if isinstance(given, Tensor) else f"torch.tensor(..., dtype={self.dtype})"
+            made = f"torch.as_tensor(..., dtype={self.dtype})"
+            fix = f"{name}.to({self.dtype})" if isinstance(given, Tensor) else made
             raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {self.dtype}", fix=fix)
         if given.shape[-len(shape) :] != shape:
             expected = f"(*batch, {', '.join(map(str, shape))})"
@@ -276,10 +279,8 @@ class Model(SceneArrays):
     @cached_property
     def _quaternions(self) -> tuple[list[str], np.ndarray]:
         """The joints that have one, and where its four numbers are in q, shape (joints, 4)."""
-        tree = self.tree
-        turning = np.flatnonzero(np.isin(tree.kind, (BALL, FREE)))
-        first = tree.q_start[turning] + 3 * (tree.kind[turning] == FREE)  # behind the position of a free joint
-        return [tree.joints[i] for i in turning], first[:, None] + np.arange(4)
+        first = self.tree.quaternions
+        return [self.tree.joints[i] for i in first], np.array([*first.values()], int)[:, None] + np.arange(4)
 
     @cached_property
     def quaternion_places(self) -> list[int]:

@@ -33,7 +33,7 @@ RANGES = dict.fromkeys(
     _POSITIVE,
 ) | dict.fromkeys(("restitution", "contact/erp", "contact/limit_restitution"), _SHARE)
 """Smallest and largest values of arrays that have some, beside that of masses."""
-SLACK = 1e-3  # beyond them that is taken, so that differences can be taken about a bound
+SLACK = 1e-3  # by so much a number may be beyond its bound where the model's own is at it
 
 
 def find_place(path: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Sequence[str]]) -> Place:
@@ -131,7 +131,8 @@ def check_range(path: str, name: str, given: Tensor, default: Tensor) -> None:
         path: For messages.
         name: Of the array.
         given: Numbers, with batch dimensions in front.
-        default: The model's own.
+        default: The model's own. Many are at a bound (no armature, no damping, no bounce, sizes that a kind does not
+            have), and differences about them are how gradients are checked: so there, numbers SLACK beyond are taken.
     """
     if name == "mass" and bool(((given < 0) & (default > 0)).any()):
         fix = "learn its logarithm, or all numbers of a body with kinema.inertia"
@@ -139,12 +140,12 @@ def check_range(path: str, name: str, given: Tensor, default: Tensor) -> None:
     if name not in RANGES:
         return
     least, most = RANGES[name]
-    if bool((given < least - SLACK).any()):
+    if bool((given < least - SLACK * (default == least)).any()):
         fix = "learn its logarithm, or clamp it after every update"
         raise InputError(
             f"parameter {path!r} is negative", got=given.detach().min().item(), expected=_told(most), fix=fix
         )
-    if most < math.inf and bool((given > most + SLACK).any()):
+    if most < math.inf and bool((given > most + SLACK * (default == most)).any()):
         got, fix = given.detach().max().item(), "clamp it after every update"
         raise InputError(f"parameter {path!r} is above {most:g}", got=got, expected=_told(most), fix=fix)
 

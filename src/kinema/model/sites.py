@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinema.errors import ModelError
-from kinema.model.tree import Placed, TreeArrays
-from kinema.scene.description import rotation_matrix
+from kinema.model.tree import TreeArrays
+from kinema.scene.description import PlacedRobot, rotation_matrix
 
 
 @dataclass(eq=False)
@@ -29,7 +29,7 @@ class SiteArrays:
         return len(self.names)
 
 
-def find_sites(tree: TreeArrays, placed: Sequence[Placed]) -> SiteArrays:
+def find_sites(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> SiteArrays:
     """The sites of all robots, in the order of their bodies as given.
 
     Raises:

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree
 
 from kinema.errors import InputError
 
+NUMBERS = frozenset((list, np.ndarray))
+"""Types that become tensors."""
 AXES = {"q": 1, "v": 1, "x": 2, "xd": 2, "impulses": 1}
 """Number of axes behind the batch."""
 
@@ -23,6 +26,9 @@ class State:
     What a model lacks is None: q and v without joints, x and xd without soft matter, impulses without a warm start.
     What is None although the model has it is as placed when a run begins: joints at zero, free bodies where they stand,
     all velocities of joints zero, no impulses.
+
+    Lists and numpy arrays are taken, too, in double precision; `model.initial_state(x=array)` takes them in that of the
+    model.
 
     A state is a value: it never changes, `replace` gives another one. It is a pytree of torch
     (`torch.utils._pytree.tree_map(f, state)`), and `kinema.save` writes it.
@@ -43,6 +49,12 @@ class State:
     x: Tensor = None  # type: ignore[assignment]
     xd: Tensor = None  # type: ignore[assignment]
     impulses: Tensor = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if NUMBERS.isdisjoint(map(type, self.__dict__.values())):
+            return
+        for name in AXES:
+            object.__setattr__(self, name, as_part(name, getattr(self, name), torch.float64))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -162,6 +174,21 @@ class State:
         shown = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in self.tensors.items())
         kinds = ", ".join(dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in self.tensors.values()))
         return f"State({shown}; {kinds})" if shown else "State()"
+
+
+def as_part(name: str, given: Any, dtype: torch.dtype) -> Tensor:
+    """A part of a state as a tensor: lists and arrays in this precision, tensors as they are.
+
+    Raises:
+        InputError: Something is no number.
+    """
+    if type(given) not in NUMBERS:
+        return given
+    try:
+        return torch.tensor(np.asarray(given, np.float64), dtype=dtype)
+    except (TypeError, ValueError, RuntimeError):
+        got, fix = type(given).__name__, "torch.as_tensor(..., dtype=model.dtype), or torch.stack(tensors)"
+        raise InputError(f"{name} is no tensor and no numbers", got=got, fix=fix) from None
 
 
 _pytree.register_pytree_node(

@@ -9,33 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from kinema.errors import ModelError
-from kinema.scene import description
-from kinema.scene.description import Body, Joint, Pose, Robot, rotation_matrix
+from kinema.scene.description import Body, Joint, PlacedRobot, rotation_matrix
+from kinema.scene.joint_types import MOVING, NUMBERS, TYPES, JointType
 from kinema.scene.validate import check_robot
 
-REVOLUTE, PRISMATIC, BALL, FREE = 0, 1, 2, 3
-COORDINATES, DOFS = (1, 1, 4, 7), (1, 1, 3, 6)
-"""Numbers of a joint in q and in v, by kind."""
-
 OF_SPRING = ("stiffness", "rest")
-"""Numbers of springs, which revolute and prismatic joints have."""
-
-KINDS = {
-    description.REVOLUTE: REVOLUTE,
-    description.PRISMATIC: PRISMATIC,
-    description.BALL: BALL,
-    description.FREE: FREE,
-}
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A robot in a scene: its name there, where its root frames stand, and whether its own links collide."""
-
-    name: str
-    robot: Robot
-    pose: Pose = Pose()
-    self_collision: bool = False
+"""Numbers of springs, which joints with one coordinate have."""
 
 
 @dataclass(eq=False)
@@ -45,13 +24,14 @@ class TreeArrays:
     Attributes:
         joints: Names, "robot/joint".
         bodies: Names, "robot/body".
-        parent, root, kind, q_start, v_start, dofs: See `kinematics.tree.Tree`, shape (j,).
+        parent, root, kind, q_start, v_start, dofs: See `kinematics.tree.Tree`, shape (j,); kinds are numbers of
+            `scene.joint_types.MOVING`.
         offset, rotation, axis: See `kinematics.tree.Joints`, shapes (j, 3), (j, 3, 3), (j, 3).
         body_link, body_offset, body_rotation: See `dynamics.articulated.Bodies`, shapes (b,), (b, 3), (b, 3, 3).
         mass, com, inertia: Shapes (b,), (b, 3), (b, 6).
         row, depth, last, above: See `kinematics.tree.Branches`, shapes (n,), (n,), (n,), (entries,).
         armature, damping, stiffness, rest: Of each velocity's joint, shape (n,); those of springs are used for
-            revolute and prismatic joints.
+            joints with one coordinate.
         q: Coordinates as placed, shape (nq,).
         prescribed: 1 for joints whose motion is given, shape (j,).
     """
@@ -94,15 +74,39 @@ class TreeArrays:
         """Number of velocities."""
         return len(self.row)
 
+    @cached_property
+    def types(self) -> list[JointType]:
+        """The type of every joint."""
+        return [MOVING[kind] for kind in self.kind]
+
+    @property
+    def coordinates(self) -> np.ndarray:
+        """How many coordinates every joint has, shape (j,)."""
+        return np.array([one.coordinates for one in self.types], np.int64)
+
+    @cached_property
+    def quaternions(self) -> dict[int, int]:
+        """By joints that have a quaternion, where it begins in q."""
+        found = enumerate(zip(self.types, self.q_start.tolist(), strict=True))
+        return {i: start + one.quaternion for i, (one, start) in found if one.quaternion is not None}
+
+    @cached_property
+    def plain_rates(self) -> tuple[np.ndarray, np.ndarray]:
+        """Coordinates whose rates are velocities, number by number, and these velocities."""
+        plain = [(i, k) for i, one in enumerate(self.types) if one.quaternion is None for k in range(one.velocities)]
+        starts = ((int(self.q_start[i]) + k, int(self.v_start[i]) + k) for i, k in plain)
+        first, second = np.array([*starts], np.int64).reshape(-1, 2).T
+        return first, second
+
     def spring_coordinates(self) -> np.ndarray:
-        """The coordinate that a spring of each velocity's joint stretches; -1 for free and ball joints."""
+        """The coordinate that a spring of each velocity's joint stretches; -1 where a joint has several."""
         out = np.full(self.nv, -1, np.int32)
-        single = self.dofs == 1
+        single = np.array([one.is_single for one in self.types], bool)
         out[self.v_start[single]] = self.q_start[single]
         return out
 
     def spring_numbers(self) -> np.ndarray:
-        """For every velocity, which of the springs is its joint's; -1 for free and ball joints. Shape (n,)."""
+        """For every velocity, which of the springs is its joint's; -1 where a joint has several coordinates."""
         has = self.spring_coordinates() >= 0
         return np.where(has, np.cumsum(has) - 1, -1).astype(np.int32)
 
@@ -114,13 +118,13 @@ class TreeArrays:
     def initial_poses(self) -> tuple[np.ndarray, np.ndarray]:
         """Rotations and positions [m] of all links as placed, shapes (j + 1, 3, 3) and (j + 1, 3)."""
         R, p = np.tile(np.eye(3), (len(self.parent) + 1, 1, 1)), np.zeros((len(self.parent) + 1, 3))
-        for i, up in enumerate(self.parent):
+        for i, (up, one) in enumerate(zip(self.parent, self.types, strict=True)):
             q = self.q[self.q_start[i] :]
             R[i + 1], p[i + 1] = R[up] @ self.rotation[i], p[up] + R[up] @ self.offset[i]
-            if self.kind[i] == FREE:
+            if one.position:
                 p[i + 1] += R[i + 1] @ q[:3]
-            if self.kind[i] in (BALL, FREE):
-                R[i + 1] = R[i + 1] @ rotation_matrix(q[3:7] if self.kind[i] == FREE else q[:4])
+            if one.quaternion is not None:  # all other coordinates are neutral
+                R[i + 1] = R[i + 1] @ rotation_matrix(q[one.quaternion :][:4])
         return R, p
 
     @cached_property
@@ -132,7 +136,7 @@ class TreeArrays:
         return out
 
 
-def build_tree(placed: Sequence[Placed]) -> TreeArrays:
+def build_tree(placed: Sequence[PlacedRobot]) -> TreeArrays:
     """The arrays of all robots.
 
     Raises:
@@ -167,7 +171,7 @@ class _Builder:
         self.body_rows: list[tuple[_Frame, Body]] = []
         self.q: list[float] = []
 
-    def add(self, placed: Placed) -> None:
+    def add(self, placed: PlacedRobot) -> None:
         robot = placed.robot
         check_robot(placed.name, robot)
         children: dict[str | None, list[Body]] = {}
@@ -196,7 +200,7 @@ class _Builder:
         """Adds a body with its joints; returns its frame."""
         frame = parent.then(body.pose.position, rotation_matrix(body.pose.rotation))
         for joint in body.joints:
-            if joint.kind == description.FIXED:
+            if not TYPES[joint.kind].velocities:
                 continue
             frame = self._joint(f"{robot}/{joint.name}", joint, frame)
         self.body_names.append(f"{robot}/{body.name}")
@@ -207,35 +211,36 @@ class _Builder:
         """Adds a joint; `frame` is the body's before and the result after it, on the new link."""
         if name in self.joint_names:
             raise ModelError(f"two joints are called {name!r}", fix="joint names are unique within a robot")
-        kind = KINDS[joint.kind]
-        anchor = np.zeros(3) if kind in (PRISMATIC, FREE) else np.asarray(joint.anchor, float)
-        if kind == FREE:
+        kind = TYPES[joint.kind]
+        anchor = np.asarray(joint.anchor, float) if kind.has_anchor else np.zeros(3)
+        if kind.position:
             if frame.link != 0:
                 fix = "use a ball and three prismatic joints, or hang the body on the world"
                 raise ModelError(f"free joint {name!r} is not at a root", fix=fix)
             self.q += [*frame.position, *_quaternion(frame.rotation)]
             at = _Frame(0, np.zeros(3), np.eye(3))
         else:
-            self.q += [0.0] if kind in (REVOLUTE, PRISMATIC) else [1.0, 0.0, 0.0, 0.0]
+            self.q += kind.neutral
             at = frame.then(anchor)
         link = len(self.joint_rows) + 1
         root = link if at.link == 0 else self.joint_rows[at.link - 1][1]
         self.joint_names.append(name)
         self.joint_words.append(joint)
-        self.joint_rows.append((at.link, root, kind, at.position, at.rotation, np.asarray(joint.axis, float)))
+        axis = np.asarray(joint.axis, float)
+        self.joint_rows.append((at.link, root, NUMBERS[kind.word], at.position, at.rotation, axis))
         return _Frame(link, -anchor, np.eye(3))
 
     def finish(self) -> TreeArrays:
         rows = self.joint_rows
         kind = [r[2] for r in rows]
-        dofs = [DOFS[k] for k in kind]
+        dofs = [MOVING[k].velocities for k in kind]
         out = TreeArrays(
             joints=self.joint_names,
             bodies=self.body_names,
             parent=_ints(r[0] for r in rows),
             root=_ints(r[1] for r in rows),
             kind=_ints(kind),
-            q_start=_ints(np.cumsum([0, *(COORDINATES[k] for k in kind)])[:-1]),
+            q_start=_ints(np.cumsum([0, *(MOVING[k].coordinates for k in kind)])[:-1]),
             v_start=_ints(np.cumsum([0, *dofs])[:-1]),
             dofs=_ints(dofs),
             offset=np.array([r[3] for r in rows]).reshape(-1, 3),

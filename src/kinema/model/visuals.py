@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kinema.model.broad_phase import GROUND, ShapeArrays
-from kinema.model.tree import Placed, TreeArrays
-from kinema.scene.description import PLANE, TERRAIN, Mesh, Shape, rotation_matrix
+from kinema.model.tree import TreeArrays
+from kinema.scene.description import PLANE, Mesh, PlacedRobot, Shape, rotation_matrix
 from kinema.scene.scene import Ground
+from kinema.scene.shape_kinds import SHAPE_KINDS, three_sizes
 
 WORLD_BODY = -1
 
@@ -55,7 +56,7 @@ class VisualArrays:
 
 
 def find_visuals(
-    tree: TreeArrays, placed: Sequence[Placed], ground: Ground | None, shapes: ShapeArrays
+    tree: TreeArrays, placed: Sequence[PlacedRobot], ground: Ground | None, shapes: ShapeArrays
 ) -> VisualArrays:
     """All shapes that are visible; a robot of which nothing is, is drawn as what collides."""
     rows: list[tuple[str, int, Shape, tuple[float, ...]]] = []
@@ -81,7 +82,7 @@ def find_visuals(
         body=np.array([at for _, at, _, _ in rows], np.int32),
         offset=np.array([shape.pose.position for _, _, shape, _ in rows], float).reshape(-1, 3),
         rotation=np.array([rotation_matrix(shape.pose.rotation) for _, _, shape, _ in rows]).reshape(-1, 3, 3),
-        size=np.array([_size(shape) for _, _, shape, _ in rows], float).reshape(-1, 3),
+        size=np.array([three_sizes(shape) for _, _, shape, _ in rows], float).reshape(-1, 3),
         colour=np.array([colour for *_, colour in rows]).reshape(-1, 3),
         shape=np.array([_number(shapes, name, shape) for name, _, shape, _ in rows], np.int32),
         meshes=[shape.mesh for _, _, shape, _ in rows],
@@ -99,15 +100,10 @@ def palette(number: int) -> tuple[float, float, float]:
 def _colour(shape: Shape, robot: int, depth: int) -> tuple[float, ...]:
     if shape.colour is not None:
         return shape.colour[:3]
-    if shape.kind == TERRAIN:
+    if SHAPE_KINDS[shape.kind].concave:
         return EARTH
     own = palette(robot)
     return own if depth % 2 == 0 else tuple(0.35 * c + 0.65 * PALE for c in own)
-
-
-def _size(shape: Shape) -> tuple[float, ...]:
-    """Three numbers; meshes are scaled already."""
-    return (1.0, 1.0, 1.0) if shape.mesh is not None else (*shape.size, 0.0, 0.0, 0.0)[:3]
 
 
 def _number(shapes: ShapeArrays, name: str, shape: Shape) -> int:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
+from kinema.model.matter import MatterArrays
 from kinema.model.model import Model
 from kinema.model.state import State
 from kinema.model.visuals import WORLD_BODY, palette
@@ -26,6 +27,8 @@ from kinema.scene.description import PLANE
 from kinema.scene.shapes.block import surface as outside
 from kinema.simulation.robot_dynamics import BodyPoses, forward_kinematics
 
+OF_SHAPES, RADIUS = ("size", "centre"), "skin_radius"
+GEOMETRY = frozenset(("offset", "axis", *OF_SHAPES, RADIUS))  # names of the parameters that are seen
 SHINE = 0.06  # of things that have no material given
 PARTICLE = 0.02  # radius of particles without a skin, as a share of the extent of all of them
 
@@ -54,7 +57,11 @@ class _Part:
 
 @dataclass(eq=False)
 class _Soft:
-    """What is drawn of something soft: particle of each vertex, and of particles alone the ball around them [m]."""
+    """What is drawn of something soft: particle of each vertex.
+
+    Of particles alone, `ball` has the vertices of unit balls around them, whose radius [m] is that of the skin with the
+    number `skin`, if there is one.
+    """
 
     name: str
     particle: Tensor
@@ -63,7 +70,9 @@ class _Soft:
     colour: Tensor
     uv: Tensor | None = None
     two_sided: bool = False
-    around: Tensor | None = None
+    ball: Tensor | None = None
+    radius: float = 0.0
+    skin: int | None = None
 
 
 @dataclass(eq=False)
@@ -98,10 +107,11 @@ def model_surfaces(
     poses = None
     if model.nv and (plan.parts or plan.planes or len(plan.pin_body)):
         poses = forward_kinematics(model, q, params)
-    numbers = model.resolve(params) if params else {}
+    changed = {name_of(path) for path in params or {}}
+    numbers = model.resolve(params) if changed & {*OF_SHAPES, RADIUS} else {}
     made = []
     for part in plan.parts:
-        rest = _resized(model, part, numbers) if numbers else part.vertices
+        rest = _resized(model, part, numbers) if changed & {*OF_SHAPES} else part.vertices
         moves = int(model.tree.body_link[part.body]) > 0
         if moves and poses is not None:
             R, p = poses.rotation[..., part.body, :, :], poses.position[..., part.body, :]
@@ -113,12 +123,18 @@ def model_surfaces(
     if plan.soft:
         if poses is not None and len(plan.pin_body):
             x = _pinned(model, plan, x, poses.rotation, poses.position)
-        made += [_soft_surface(one, x.to(dtype), materials, dtype) for one in plan.soft]
+        radii = numbers[RADIUS] if RADIUS in changed else None
+        made += [_soft_surface(one, x.to(dtype), materials, dtype, radii) for one in plan.soft]
     if ground is not False:
         for number, flat in plan.planes:
             R, p = _plane_pose(model, number, poses)
             made.append(flat.surface(R, p, None if ground is True else float(ground), dtype))
     return made
+
+
+def name_of(path: str) -> str:
+    """The name of a parameter's array."""
+    return str(path).rpartition("/")[2]
 
 
 def _coordinates(model: Model, state: State | None) -> tuple[Tensor, Tensor]:
@@ -181,10 +197,16 @@ def _pinned(model: Model, plan: _Plan, x: Tensor, R: Tensor, p: Tensor) -> Tenso
     return x.expand(*batch, *x.shape[-2:]).index_copy(-2, at, held.to(x.dtype).expand(*batch, *held.shape[-2:]))
 
 
-def _soft_surface(one: _Soft, x: Tensor, materials: Mapping[str, Material] | None, dtype: torch.dtype) -> Surface:
+def _soft_surface(
+    one: _Soft, x: Tensor, materials: Mapping[str, Material] | None, dtype: torch.dtype, radii: Tensor | None
+) -> Surface:
+    """Something soft as a surface; `radii` are those of all skins, in place of the model's own."""
     vertices = x.index_select(-2, one.particle)
-    if one.around is not None:
-        vertices = vertices + one.around.to(dtype)
+    if one.ball is not None:
+        radius = torch.tensor(one.radius, dtype=torch.float64)
+        if radii is not None and one.skin is not None:
+            radius = radii[..., one.skin, None, None]
+        vertices = vertices + (radius * one.ball.to(radius.dtype)).to(dtype)
     material = _material(one.name, one.colour, materials, dtype)
     uv = None if one.uv is None or material.texture is None else one.uv.to(dtype)
     return Surface(vertices, one.faces, material, uv, True, one.two_sided, one.name, one.points)
@@ -262,7 +284,7 @@ def _soft_parts(model: Model) -> list[_Soft]:
     tets = [one.mesh.tets for one in matter.solids]
     sheets = np.zeros((0, 3), int) if matter.cloth is None else matter.cloth.mesh.triangles
     robots = len({name.partition("/")[0] for name in model.bodies})
-    skin = dict(zip(matter.owners.get("skin_radius", []), matter.numbers.get("skin_radius", np.zeros(0)), strict=True))
+    skins = matter.owners.get(RADIUS, [])
     made = []
     for k, name in enumerate(matter.names):
         colour = torch.tensor(palette(robots + k))
@@ -275,19 +297,21 @@ def _soft_parts(model: Model) -> list[_Soft]:
             particle = _integers(source)
             made.append(_Soft(name, particle, _integers(split), particle, colour, uv, not len(own)))
         else:
-            made.append(_particles(name, np.flatnonzero(matter.owner == k), skin.get(name, 0.0), matter.x, colour))
+            skin = skins.index(name) if name in skins else None
+            made.append(_particles(name, np.flatnonzero(matter.owner == k), matter, skin, colour))
     return made
 
 
-def _particles(name: str, own: np.ndarray, radius: float, x: np.ndarray, colour: Tensor) -> _Soft:
+def _particles(name: str, own: np.ndarray, matter: MatterArrays, skin: int | None, colour: Tensor) -> _Soft:
     unit, faces = small_ball()
+    radius = float(matter.numbers[RADIUS][skin]) if skin is not None else 0.0
     if not radius > 0:
-        extent = float(np.ptp(x[own], axis=0).max())
+        extent = float(np.ptp(matter.x[own], axis=0).max())
         radius = PARTICLE * (extent or 1.0)
-    around = torch.tensor(np.tile(radius * unit, (len(own), 1)))
+    ball = torch.tensor(np.tile(unit, (len(own), 1)))
     all_faces = (faces + len(unit) * np.arange(len(own))[:, None, None]).reshape(-1, 3)
-    points = _integers(np.arange(len(around)))
-    return _Soft(name, _integers(np.repeat(own, len(unit))), _integers(all_faces), points, colour, around=around)
+    drawn = _integers(np.repeat(own, len(unit))), _integers(all_faces), _integers(np.arange(len(ball)))
+    return _Soft(name, *drawn, colour, ball=ball, radius=radius, skin=skin)
 
 
 def _flat(x: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from kinema.model.model import Model
 from kinema.model.state import AXES, State
 from kinema.rendering.camera import Camera
 from kinema.rendering.draw import OUTPUTS, draw
-from kinema.rendering.geometry import model_surfaces
+from kinema.rendering.geometry import GEOMETRY, model_surfaces, name_of
 from kinema.rendering.ground import shadows_of
 from kinema.rendering.options import DEFAULT, RenderOptions
 from kinema.rendering.smoke import smoke_surface
@@ -52,8 +52,9 @@ def surfaces_of(
         state: Of a model, its state, or a batch of them, such as `path.states[::10]`; as placed by default.
         every: Of a trajectory, one image for so many steps; all by default. The first is that of the start.
         fps: Of a trajectory, so many images per second, each of the nearest step, in place of `every`.
-        params: Numbers in place of the model's own, as given to `simulate`: offsets and axes of joints, and of shapes
-            that collide "robot/body/shape/size" and ".../centre".
+        params: Numbers in place of the model's own, as given to `simulate`: offsets and axes of joints, of shapes that
+            collide "robot/body/shape/size" and ".../centre", and "particles/skin_radius". Of a trajectory, those of its
+            run by default.
         materials: By "robot/body", "robot", or the name of something soft, in place of its colour.
         ground: False leaves planes out; a number is the side of their tiles [m].
         dtype: Of what is drawn, whatever the model has; float64 to check gradients.
@@ -88,7 +89,9 @@ def surfaces_of(
         raise InputError("the trajectory keeps only its end", fix=fix)
     seen = {n: t for n, t in what.states.tensors.items() if n in SHOWN}
     frames = State(**{n: _frames(t, -1 - AXES[n], what.dt, every, fps) for n, t in seen.items()})
-    params = model.over_time(model.as_tensors(params))
+    if params is None:
+        params = {path: given for path, given in what.params.items() if name_of(path) in GEOMETRY}
+    params = model.over_time(params)
     return model_surfaces(model, frames, params=params, materials=materials, ground=ground, dtype=dtype)
 
 
@@ -114,7 +117,8 @@ def render(
         state: Of a model, its state, or a batch of them, such as `path.states[::10]`; as placed by default.
         every: Of a trajectory, one image for so many steps; all by default. The first is that of the start.
         fps: Of a trajectory, so many images per second, each of the nearest step, in place of `every`.
-        params: Numbers in place of the model's own, as given to `simulate`, see `surfaces_of`.
+        params: Numbers in place of the model's own, as given to `simulate`, see `surfaces_of`. Of a trajectory, those
+            of its run by default.
         outputs: One of these, or several:
             "rgb": linear RGB, shape (*batch, height, width, 3);
             "alpha": coverage, 0 to 1, shape (*batch, height, width);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,14 +33,7 @@ def triangles_of(kind: str, mesh: Mesh | None = None) -> Triangles:
     if mesh is not None:
         source, faces = split_creases(mesh.vertices, mesh.faces)
         return Triangles(mesh.vertices[source][:, :, None] * np.eye(3), faces, source)
-    if kind == SPHERE:
-        unit, faces = _ball()
-        return Triangles(_of_radius(unit), faces, np.arange(len(unit)))
-    if kind == CAPSULE:
-        return _capsule()
-    if kind in (CYLINDER, BOX):
-        return _cylinder() if kind == CYLINDER else _box()
-    raise ValueError(kind)
+    return TRIANGLES[kind]()
 
 
 def split_creases(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -150,6 +144,11 @@ def _tube_faces(rings: int, count: int) -> np.ndarray:
     return np.concatenate(faces)
 
 
+def _sphere() -> Triangles:
+    unit, faces = _ball()
+    return Triangles(_of_radius(unit), faces, np.arange(len(unit)))
+
+
 def _of_radius(unit: np.ndarray) -> np.ndarray:
     basis = np.zeros((len(unit), 3, 3))
     basis[:, :, 0] = unit
@@ -184,3 +183,12 @@ def _box() -> Triangles:
     faces = np.array([f for a, b, c, d in sides for f in ((a, b, c), (a, c, d))])
     source, faces = split_creases(signs, faces)
     return Triangles(signs[source][:, :, None] * np.eye(3), faces, source)
+
+
+TRIANGLES: dict[str, Callable[[], Triangles]] = {
+    SPHERE: _sphere,
+    CAPSULE: _capsule,
+    CYLINDER: _cylinder,
+    BOX: _box,
+}
+"""Of kinds of shapes without triangles of their own, and with an end."""

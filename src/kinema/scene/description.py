@@ -272,8 +272,8 @@ class PlacedRobot:
 
     name: str
     robot: Robot
-    pose: Pose
-    self_collision: bool
+    pose: Pose = Pose()
+    self_collision: bool = False
 
 
 def _parents_first(bodies: tuple[Body, ...]) -> tuple[Body, ...]:

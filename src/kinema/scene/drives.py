@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kinema.errors import ModelError
-from kinema.scene.description import PRISMATIC, REVOLUTE, Actuator, Joint, Robot
+from kinema.scene.description import Actuator, Joint, Robot
+from kinema.scene.joint_types import SINGLE
 from kinema.scene.names import closest, listed, matcher
 
 
@@ -89,7 +90,7 @@ def driven(robot: Robot, drive: Drive | Mapping[str, Drive | None]) -> Robot:
 
 
 def _can_be_driven(joint: Joint) -> bool:
-    return joint.kind in (REVOLUTE, PRISMATIC) and joint.mimic is None and not joint.prescribed
+    return joint.kind in SINGLE and joint.mimic is None and not joint.prescribed
 
 
 def _chosen(robot: str, joints: list[str], drive: Drive | Mapping[str, Drive | None]) -> dict[str, Drive | None]:

@@ -7,21 +7,9 @@ import math
 import numpy as np
 
 from kinema.errors import InputError
-from kinema.scene.convex_hull import convex_hull
-from kinema.scene.description import (
-    BOX,
-    CAPSULE,
-    CYLINDER,
-    MESH,
-    SPHERE,
-    MassProperties,
-    Mesh,
-    Pose,
-    Quaternion,
-    Shape,
-    Vector,
-)
+from kinema.scene.description import CAPSULE, CYLINDER, MassProperties, Pose, Quaternion, Shape, Vector
 from kinema.scene.io.rigid import matrix, turned_inertia
+from kinema.scene.shape_kinds import weigh
 
 
 def solid(*shapes: Shape, density: float = 1000.0, mass: float | None = None) -> MassProperties:
@@ -38,7 +26,7 @@ def solid(*shapes: Shape, density: float = 1000.0, mass: float | None = None) ->
     Raises:
         InputError: There is no shape, a shape has no volume, or the mass is not positive.
     """
-    parts = [_at_unit_density(shape) for shape in shapes]
+    parts = [weigh(shape) for shape in shapes]
     volume = sum(part for part, _, _ in parts)
     scale = density if mass is None else mass / volume if volume else 0.0
     if not (0 < scale < math.inf and volume > 0):
@@ -92,46 +80,3 @@ def _between(kind: str, start: Vector, end: Vector, radius: float, words: dict[s
     rotation = (w / norm, -y / length / norm, x / length / norm, 0.0)  # turns z onto the line
     a, b, c = (np.add(start, end) / 2).tolist()
     return Shape(kind, (radius, length / 2), Pose((a, b, c), rotation), **words)  # type: ignore[arg-type]
-
-
-def _at_unit_density(shape: Shape) -> tuple[float, np.ndarray, np.ndarray]:
-    """Of a shape of density 1: volume [m^3], centre [m] and inertia about it [m^5], in the shape's frame."""
-    if shape.kind == MESH and shape.mesh is not None:
-        return _polyhedron(shape.mesh)
-    volume, moments = _principal(shape)
-    return volume, np.zeros(3), np.diag(moments)
-
-
-def _principal(shape: Shape) -> tuple[float, tuple[float, float, float]]:
-    """Volume [m^3], and principal moments along the shape's axes for a density of 1 [m^5]."""
-    if shape.kind == SPHERE:
-        (r,) = shape.size
-        volume = 4 / 3 * math.pi * r**3
-        return volume, (0.4 * volume * r * r,) * 3
-    if shape.kind == BOX:
-        x, y, z = shape.size
-        volume = 8 * x * y * z
-        return volume, (volume / 3 * (y * y + z * z), volume / 3 * (x * x + z * z), volume / 3 * (x * x + y * y))
-    if shape.kind in (CYLINDER, CAPSULE):
-        r, h = shape.size
-        tube, caps = 2 * math.pi * r * r * h, 4 / 3 * math.pi * r**3 * (shape.kind == CAPSULE)
-        across = tube * (h * h / 3 + r * r / 4)
-        across += caps * (0.4 * r * r + 0.75 * r * h + h * h)  # each half's centre is 3/8 r beyond the tube's end
-        return tube + caps, (across, across, (tube / 2 + 0.4 * caps) * r * r)
-    raise InputError(f"a {shape.kind} has no mass of its own", expected="a sphere, capsule, cylinder, box or mesh")
-
-
-def _polyhedron(mesh: Mesh) -> tuple[float, np.ndarray, np.ndarray]:
-    """Volume, centre and inertia about it of a mesh's convex hull: the sum of tetrahedra over its faces."""
-    hull = convex_hull(mesh.vertices)
-    first, volume, moment, second = hull.vertices[0], 0.0, np.zeros(3), np.zeros((3, 3))
-    for face in hull.faces:
-        for k in range(1, len(face) - 1):
-            corners = hull.vertices[[face[0], face[k], face[k + 1]]] - first
-            part, total = float(np.linalg.det(corners)) / 6, corners.sum(0)
-            volume += part
-            moment += part / 4 * total
-            second += part / 20 * (corners.T @ corners + np.outer(total, total))  # the integral of x x^T
-    centre = moment / volume
-    second -= volume * np.outer(centre, centre)
-    return volume, first + centre, np.trace(second) * np.eye(3) - second

@@ -54,7 +54,7 @@ from kinema.scene.matter import (
     chosen_vertices,
 )
 from kinema.scene.names import closest, listed
-from kinema.scene.validate import SIZES
+from kinema.scene.shape_kinds import SHAPE_KINDS
 
 
 @dataclass(frozen=True)
@@ -231,9 +231,9 @@ class Scene:
         """
         if self.ground is not None:
             raise ModelError("the scene has a ground already")
-        unknown = [exclude] if isinstance(exclude, str) else [kind for kind in exclude if kind not in SIZES]
+        unknown = [exclude] if isinstance(exclude, str) else [kind for kind in exclude if kind not in SHAPE_KINDS]
         if unknown:
-            expected = f"a list of {', '.join(SIZES)}"
+            expected = f"a list of {', '.join(SHAPE_KINDS)}"
             raise ModelError("unknown kind of shapes in exclude", got=repr(exclude), expected=expected)
         self.ground = Ground(_finite("height", (height,), 1)[0], group, tuple(exclude))
 

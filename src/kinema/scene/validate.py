@@ -8,22 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from kinema.errors import ModelError
-from kinema.scene import description
 from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mesh, Pose, Robot, Shape
 from kinema.scene.io.rigid import physical_inertia
+from kinema.scene.joint_types import RANGE, SINGLE, TYPES
+from kinema.scene.shape_kinds import SHAPE_KINDS
 
-SIZES = {
-    description.PLANE: 0,
-    description.SPHERE: 1,
-    description.CAPSULE: 2,
-    description.CYLINDER: 2,
-    description.BOX: 3,
-    description.MESH: 0,
-    description.TERRAIN: 0,
-}
-"""How many numbers the size of a shape has, by kind."""
-
-JOINTS = (description.FIXED, description.REVOLUTE, description.PRISMATIC, description.BALL, description.FREE)
 CLOSURES = ("connect", "weld")
 NOT_NEGATIVE = ("armature", "damping", "stiffness", "friction")
 MAY_BE_INFINITE = ("effort", "velocity")
@@ -72,24 +61,24 @@ def _check_mass(name: str, mass: MassProperties) -> None:
 
 
 def _check_joint(name: str, joint: Joint) -> None:
-    if joint.kind not in JOINTS:
+    if joint.kind not in TYPES:
         fix = "kind='revolute', and no limits" if joint.kind in ("continuous", "hinge") else None
-        raise ModelError(f"joint {name!r} is of unknown kind", got=joint.kind, expected=", ".join(JOINTS), fix=fix)
-    single = joint.kind in (description.REVOLUTE, description.PRISMATIC)
-    if single and (len(joint.axis) != 3 or not 0 < np.linalg.norm(joint.axis) < np.inf):
+        raise ModelError(f"joint {name!r} is of unknown kind", got=joint.kind, expected=", ".join(TYPES), fix=fix)
+    kind = TYPES[joint.kind]
+    if kind.has_axis and (len(joint.axis) != 3 or not 0 < np.linalg.norm(joint.axis) < np.inf):
         raise ModelError(f"the axis of joint {name!r} has no direction", got=joint.axis, expected="a unit vector")
     _check_finite(f"the anchor of joint {name!r}", joint.anchor, 3)
     _check_finite(f"the rest of joint {name!r}", (joint.rest,), 1)
     for word in (*NOT_NEGATIVE, *MAY_BE_INFINITE):
         _check_not_negative(f"the {word} of joint {name!r}", getattr(joint, word), infinite=word in MAY_BE_INFINITE)
-    if joint.stiffness and not single:
+    if joint.stiffness and not kind.is_single:
         raise ModelError(
-            f"{joint.kind} joint {name!r} has a spring, which only revolute and prismatic joints can have",
+            f"{joint.kind} joint {name!r} has a spring, which only {' and '.join(SINGLE)} joints can have",
             got=f"stiffness {joint.stiffness:g}",
             expected="stiffness 0",
             fix="three revolute joints in its place, each with a spring, or torques given to simulate",
         )
-    if single:
+    if kind.limit == RANGE:
         _check_range(f"the limits of joint {name!r}", joint.lower, joint.upper)
     if joint.mimic is not None:
         _check_finite(f"what joint {name!r} follows", (joint.mimic.multiplier, joint.mimic.offset), 2)
@@ -97,14 +86,16 @@ def _check_joint(name: str, joint: Joint) -> None:
 
 def check_shape(name: str, shape: Shape) -> None:
     """Raise ModelError unless a shape is of a known kind, with numbers that are possible; `name` is for messages."""
-    if shape.kind not in SIZES:
-        raise ModelError(f"shape {name!r} is of unknown kind", got=shape.kind, expected=", ".join(SIZES))
+    if shape.kind not in SHAPE_KINDS:
+        raise ModelError(f"shape {name!r} is of unknown kind", got=shape.kind, expected=", ".join(SHAPE_KINDS))
     _check_pose(f"the pose of shape {name!r}", shape.pose)
-    count, meshed = SIZES[shape.kind], shape.kind in (description.MESH, description.TERRAIN)
-    if not meshed and (len(shape.size) != count or not all(0 < length < math.inf for length in shape.size)):
-        expected = f"{count} positive {'number' if count == 1 else 'numbers'} [m]" if count else "no numbers"
+    kind = SHAPE_KINDS[shape.kind]
+    count = len(kind.sizes)
+    if not kind.meshed and (len(shape.size) != count or not all(0 < length < math.inf for length in shape.size)):
+        numbers = f"{count} positive {'number' if count == 1 else 'numbers'} [m]"
+        expected = f"{numbers}: {', '.join(kind.sizes)}" if count else "no numbers"
         raise ModelError(f"the size of {shape.kind} {name!r} is not usable", got=shape.size, expected=expected)
-    if meshed:
+    if kind.meshed:
         _check_mesh(f"{shape.kind} {name!r}", shape.mesh)
     if shape.friction is not None:
         _check_not_negative(f"the friction of shape {name!r}", shape.friction)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.model.model import Model
+from kinema.model.state import State
 
 AXES = {"u": 1, "tau": 1, "motion": 1, "forces": 2, "activation": 1}
 """Number of axes behind batch and steps."""
@@ -31,7 +32,8 @@ class Control:
     """What acts on a model in each step; what is left out is zero.
 
     Numbers, lists and numpy arrays are taken, too. What has no axis of steps holds for all of them, and one number
-    holds for all actuators, joints or elements. For `step` and `linearise`, there is no axis of steps.
+    holds for all actuators, joints or elements. Rows of two axes are those of steps, also in a batch of worlds. For
+    `step` and `linearise`, there is no axis of steps.
 
     Attributes:
         u: Controls of the actuators, shape (*batch, steps, actuators), in the order of `model.actuators.names`.
@@ -120,6 +122,18 @@ def _shapes(model: Model, control: Control) -> dict[str, tuple[int, ...]]:
     return given
 
 
+def _refuse_worlds(name: str, given: Tensor, steps: int) -> None:
+    """Raise InputError: rows are as many as worlds, and not as many as steps."""
+    worlds, *row = given.shape
+    numbers = ", ".join(map(str, row))
+    raise InputError(
+        f"{name} has a row for each world, where one for each step is expected",
+        got=f"{tuple(given.shape)}: {worlds} worlds, {steps} steps",
+        expected=f"({steps}, {numbers}), the same for all worlds, or ({worlds}, {steps}, {numbers})",
+        fix=f"for rows of worlds that hold in all steps: torch.stack([rows] * {steps}, 1)",
+    )
+
+
 def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
     """A tensor with the numbers of one step in its last axes; one number is taken for all of them.
 
@@ -138,17 +152,27 @@ def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Te
     return given
 
 
-def control_tensors(model: Model, control: Control, steps: int | None) -> dict[str, Tensor]:
+def control_tensors(model: Model, control: Control, steps: int | None, state: State | None = None) -> dict[str, Tensor]:
     """Controls of a step program by name, with an axis of steps; for None, they are those of one step, without it.
 
+    Args:
+        model: The model.
+        control: What acts on it.
+        steps: How many steps there are.
+        state: At the start: its worlds may be taken for steps.
+
     Raises:
-        InputError: Something is of the wrong type or shape, or the model has nothing that it could act on.
+        InputError: Something is of the wrong type or shape, one row for each world stands where rows of steps belong,
+            or the model has nothing that it could act on.
     """
 
     def over_steps(name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
         tensor = as_tensor(model, name, given, shape)
         if steps is None:
             return tensor.unsqueeze(-1 - len(shape))
+        mistaken = tensor.ndim == 1 + len(shape) and len(tensor) != steps
+        if mistaken and state is not None and state.batch == tensor.shape[:1]:
+            _refuse_worlds(name, tensor, steps)
         return tensor.expand(steps, *shape) if tensor.ndim == len(shape) else tensor
 
     found = {n: t for n, t in _acting(model).zeros.items() if getattr(control, n) is None}

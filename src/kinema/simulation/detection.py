@@ -35,7 +35,7 @@ from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref
 from kinema.model.arrays import SceneArrays
-from kinema.scene.description import CAPSULE, CYLINDER, SPHERE
+from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.simulation.links import Links
 
 DEEP = 0.05  # [m], how far below a terrain points are still found
@@ -97,7 +97,7 @@ class Scenery:
     def hulls(self) -> Hulls:
         """Convex hulls."""
         p, shapes = self.program, self.model.shapes
-        arrays = hull_tables(shapes.hulls, [kind == CYLINDER for kind in shapes.kind])
+        arrays = hull_tables(shapes.hulls, [SHAPE_KINDS[kind].axial for kind in shapes.kind])
         return Hulls(**{n: p.constant(f"hull_{n}", vec3 if n == "vertex" else Int, x) for n, x in arrays.items()})
 
     def terrain(self, shape: int) -> Terrain:
@@ -105,7 +105,7 @@ class Scenery:
         if shape not in self._terrains:
             p, model, shapes, mesh = self.program, self.model, self.model.shapes, self.model.shapes.meshes[shape]
             assert mesh is not None
-            radii = [size[0] for size, kind in zip(shapes.size, shapes.kind, strict=True) if kind in (SPHERE, CAPSULE)]
+            radii = [size[0] for size, kind in zip(shapes.size, shapes.kind, strict=True) if SHAPE_KINDS[kind].ends]
             radii += model.matter.numbers.get("skin_radius", np.zeros(0)).tolist()
             arrays = terrain_tables(mesh, max(radii, default=0.0) + model.contact.margin + DEEP)
             vectors, numbers = ("vertex", "edge_normal", "vertex_normal"), ("left", "below", "cell", "depth")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from kinema.model.matter import MatterArrays
-from kinema.model.tree import FREE, PRISMATIC, REVOLUTE, TreeArrays
+from kinema.model.tree import TreeArrays
 
 TINY = 1e-12  # of the mean of the diagonal of M, added to it: links without mass
 
@@ -152,15 +152,9 @@ def _link_jacobians(tree: TreeArrays, R: np.ndarray, p: np.ndarray) -> tuple[np.
         d, link = tree.v_start[i], i + 1
         turning[link] = turning[up]
         shifting[link] = shifting[up] + np.cross(turning[up], p[link] - p[up], axisa=0, axisb=0, axisc=0)
-        axis = R[link] @ (tree.axis[i] / np.linalg.norm(tree.axis[i])) if tree.dofs[i] == 1 else None
-        if tree.kind[i] == REVOLUTE:
-            turning[link][:, d] = axis
-        elif tree.kind[i] == PRISMATIC:
-            shifting[link][:, d] = axis
-        else:
-            turning[link][:, d : d + 3] = R[link]
-            if tree.kind[i] == FREE:
-                shifting[link][:, d + 3 : d + 6] = R[link]
+        own = tree.types[i].motions(tree.axis[i] / (np.linalg.norm(tree.axis[i]) or 1.0))
+        turning[link][:, d : d + len(own)] += R[link] @ own[:, :3].T
+        shifting[link][:, d : d + len(own)] += R[link] @ own[:, 3:].T
     return turning, shifting
 
 

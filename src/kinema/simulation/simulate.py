@@ -195,7 +195,8 @@ def _run(
     check_substeps(substeps)
     step = step_of(model, integrator, features(control, given, record, integrator, substeps))
     states = step.states_of(start_tensors(model, state))
-    controls = control_tensors(model, control, None if steps is None else count) | times_of(model, time, dt, count)
+    controls = control_tensors(model, control, None if steps is None else count, state)
+    controls |= times_of(model, time, dt, count)
     arrays = parameters_of(model, step, given, integrator, dt, substeps)
     guarded, why = _guarded(step, options, states, arrays, controls)
     run = rollout(

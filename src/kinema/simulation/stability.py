@@ -9,14 +9,14 @@ sum g g^T,
     w^2 <= n (lam + 2 mu) s / rho,    c <= 2 n viscosity s / rho
 
 at rest; compressed elements are stiffer. Springs and hinges have no mass: each gets an equal part of that of a vertex.
-Links that vertices are pinned to have bounds of their own, see `model.carried`. A vertex in contact with a shape has 2
-k_e / m and k_d / m along the normal, and across it k_f / m. The 2 is for touching and leaving. With dt^2 k_e / m = a, a
-bounce takes from the logarithm of the speed, on average over the places where it may begin, 0 to 0.038 up to a = 2.9;
-at a = 3.5 it adds 0.05 and at 3.9 0.09, up to 0.48 in the worst place: an undamped contact would be stable at rest up
-to a = 4. Where forces are not averaged, it adds up to 0.016 until a = 2, 0.16 at 3 and 0.35 at 4, and 0.2 to 1.1 in the
-worst place. With soft things it is four times as much, as layers whose vertices touch each other's triangles approach
-with half of their mass and twice k_e. Elements, springs, hinges, pins and contacts act together: of each kind the worst
-one counts, and their sum is to be at most 4.
+Links that vertices are pinned to have bounds of their own, see `simulation.pinned_stiffness`. A vertex in contact with
+a shape has 2 k_e / m and k_d / m along the normal, and across it k_f / m. The 2 is for touching and leaving. With dt^2
+k_e / m = a, a bounce takes from the logarithm of the speed, on average over the places where it may begin, 0 to 0.038
+up to a = 2.9; at a = 3.5 it adds 0.05 and at 3.9 0.09, up to 0.48 in the worst place: an undamped contact would be
+stable at rest up to a = 4. Where forces are not averaged, it adds up to 0.016 until a = 2, 0.16 at 3 and 0.35 at 4, and
+0.2 to 1.1 in the worst place. With soft things it is four times as much, as layers whose vertices touch each other's
+triangles approach with half of their mass and twice k_e. Elements, springs, hinges, pins and contacts act together: of
+each kind the worst one counts, and their sum is to be at most 4.
 
 Friction is a damper, k_f / m, as long as it is slow, and mu times the normal force at most. Beyond dt = 2 m / k_f
 vertices that should stop sliding tremble, with forces as large as if k_e and k_d were 1 + mu times as large; they blow

@@ -6,12 +6,10 @@ of a map q -> q* in tangent space is G(q*)^+ (dq*/dq) G(q).
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from kinema.model.model import Model
-from kinema.model.tree import BALL, FREE
 
 
 def normalised(model: Model, q: Tensor) -> Tensor:
@@ -36,16 +34,15 @@ def _blocks(model: Model, q: Tensor, scale: float) -> Tensor:
     """Rows of coordinates, columns of velocities; columns of a quaternion have length `scale`."""
     tree = model.tree
     made = q.new_zeros(*q.shape, model.nv)
-    plain = np.flatnonzero(~np.isin(tree.kind, (BALL, FREE)))
-    made[..., tree.q_start[plain], tree.v_start[plain]] = 1.0
-    for joint in np.flatnonzero(np.isin(tree.kind, (BALL, FREE))):
+    coordinates, velocities = tree.plain_rates
+    made[..., coordinates, velocities] = 1.0
+    for joint, turn in tree.quaternions.items():
         at, d = int(tree.q_start[joint]), int(tree.v_start[joint])
-        free = 3 * int(tree.kind[joint] == FREE)
-        w, x, y, z = q[..., at + free : at + free + 4].unbind(-1)
+        w, x, y, z = q[..., turn : turn + 4].unbind(-1)
         # q (0, w) / 2: the columns of quaternion multiplication by i, j, k from the right
         columns = torch.stack([-x, -y, -z, w, -z, y, z, w, -x, -y, x, w], -1).unflatten(-1, (4, 3))
-        made[..., at + free : at + free + 4, d : d + 3] = scale * columns
-        if free:
+        made[..., turn : turn + 4, d : d + 3] = scale * columns
+        if tree.types[joint].position:
             made[..., at : at + 3, d + 3 : d + 6] = _rotation(w, x, y, z)
     return made
 

@@ -91,6 +91,11 @@ class Trajectory:
         return self._model
 
     @property
+    def params(self) -> dict[str, Tensor]:
+        """Numbers in place of the model's own that `simulate` was given, with their graph; none of a copy of a path."""
+        return {} if self._given is None else self._given.params
+
+    @property
     def q(self) -> Tensor:
         """Joint coordinates over time, shape (*batch, steps + 1, nq)."""
         return self._over_time("q")
@@ -159,8 +164,7 @@ class Trajectory:
     def _poses(self) -> BodyPoses:
         """Poses of all bodies over time."""
         assert self._model is not None
-        params = self._given.params if self._given is not None else None
-        return forward_kinematics(self._model, self.q, self._model.over_time(params))
+        return forward_kinematics(self._model, self.q, self._model.over_time(self.params))
 
     def _whole(self) -> State:
         if self.states is None:

@@ -11,14 +11,14 @@ import torch
 from kinema.model.actuators import KINDS as ACTUATORS
 from kinema.model.broad_phase import FAMILIES, ON_TERRAIN, PAIR
 from kinema.model.model import Model
-from kinema.model.tree import BALL, COORDINATES, DOFS, add_branches
+from kinema.model.tree import add_branches
 from kinema.scene.convex_hull import Hull
-from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN, Mesh
+from kinema.scene.description import TERRAIN, Mesh
+from kinema.scene.joint_types import ANGLE, MOVING
+from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.storage.rules import require, require_indices, require_reals
 from kinema.storage.validate_matter import check_matter
 
-KINDS = (PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN)
-WITH_CORNERS = (BOX, CYLINDER, MESH)
 PLACES = dict(FAMILIES.values()) | dict(ON_TERRAIN.values())
 
 
@@ -40,10 +40,10 @@ def _check_tree(model: Model) -> None:
     tree = model.tree
     joints, bodies = len(tree.joints), len(tree.bodies)
     require(len({*tree.joints}) == joints and len({*tree.bodies}) == bodies, "names of joints and bodies")
-    require_indices("kind", tree.kind, (joints,), len(DOFS))
+    require_indices("kind", tree.kind, (joints,), len(MOVING))
     require_indices("parent", tree.parent, (joints,), joints)
     require((tree.parent <= np.arange(joints)).all(), "parent")
-    counts, sizes = [DOFS[k] for k in tree.kind], [COORDINATES[k] for k in tree.kind]
+    counts, sizes = [one.velocities for one in tree.types], tree.coordinates
     root: list[int] = []
     for i, parent in enumerate(tree.parent):
         root.append(root[parent - 1] if parent else i + 1)
@@ -93,7 +93,8 @@ def _check_constraints(model: Model) -> None:
             else:
                 require_reals(f"{table}/{name}", array, (len(names), *rule))
     balls, tree = rows.limits["ball"] > 0, model.tree
-    starts = set(zip(tree.v_start[tree.kind == BALL], tree.q_start[tree.kind == BALL], strict=True))
+    angled = np.array([one.limit == ANGLE for one in tree.types], bool)
+    starts = set(zip(tree.v_start[angled], tree.q_start[angled], strict=True))
     limited = set(zip(rows.limits["dof"][balls], rows.limits["q"][balls], strict=True))
     require(limited <= starts and (np.diff(rows.limits["ball"]) >= 0).all(), "limits of ball joints")
 
@@ -115,7 +116,7 @@ def _check_sites(model: Model) -> None:
 
 def _check_shapes(model: Model) -> None:
     shapes, count = model.shapes, len(model.shapes.names)
-    require({*shapes.kind} <= {*KINDS} and len(shapes.kind) == count, "kinds of shapes")
+    require({*shapes.kind} <= {*SHAPE_KINDS} and len(shapes.kind) == count, "kinds of shapes")
     require_indices("shapes/link", shapes.link, (count,), len(model.joints) + 1)
     for name, shape in (("offset", (3,)), ("rotation", (3, 3)), ("size", (3,))):
         require_reals(f"shapes/{name}", getattr(shapes, name), (count, *shape))
@@ -123,7 +124,7 @@ def _check_shapes(model: Model) -> None:
         require_reals(f"shapes/{name}", getattr(shapes, name), (count,))
     require(len(shapes.hulls) == len(shapes.meshes) == count, "hulls and meshes of shapes")
     for kind, mesh, hull in zip(shapes.kind, shapes.meshes, shapes.hulls, strict=True):
-        require((mesh is not None) == (kind == TERRAIN), "meshes of terrain")
+        require((mesh is not None) == SHAPE_KINDS[kind].concave, "meshes of terrain")
         if mesh is not None:
             _check_mesh(mesh)
         if hull is not None:
@@ -132,13 +133,13 @@ def _check_shapes(model: Model) -> None:
 
 def _check_visuals(model: Model) -> None:
     visuals, count = model.visuals, len(model.visuals.names)
-    require({*visuals.kind} <= {*KINDS} and len(visuals.kind) == len(visuals.meshes) == count, "kinds of visuals")
+    require({*visuals.kind} <= {*SHAPE_KINDS} and len(visuals.kind) == len(visuals.meshes) == count, "kinds of visuals")
     require_indices("visuals/body", visuals.body + np.int32(1), (count,), len(model.bodies) + 1)
     require_indices("visuals/shape", visuals.shape + np.int32(1), (count,), len(model.shapes.names) + 1)
     for name, shape in (("offset", (3,)), ("rotation", (3, 3)), ("size", (3,)), ("colour", (3,))):
         require_reals(f"visuals/{name}", getattr(visuals, name), (count, *shape))
     for kind, mesh in zip(visuals.kind, visuals.meshes, strict=True):
-        require((mesh is not None) == (kind in (MESH, TERRAIN)), "meshes of visuals")
+        require((mesh is not None) == SHAPE_KINDS[kind].meshed, "meshes of visuals")
         if mesh is not None:
             _check_mesh(mesh)
 
@@ -180,7 +181,7 @@ def _check_candidates(model: Model) -> None:
             require(wanted is not None and wanted[0] == name, f"pairs {family!r}")
             require(terrain == (str(b) if kinds[b] == TERRAIN else ""), f"pairs {family!r}")
             if "hull" in family:
-                cornered = [s for s in (a, b) if kinds[s] in WITH_CORNERS]
+                cornered = [s for s in (a, b) if SHAPE_KINDS[kinds[s]].corners is not None]
                 require(all(shapes.hulls[s] is not None for s in cornered), f"hulls of {family!r}")
             taken[start : start + PLACES[name]] += 1
         if terrain:

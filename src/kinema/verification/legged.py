@@ -28,9 +28,9 @@ import torch
 from torch import Tensor
 
 from kinema.errors import LeftOutWarning, UnsolvedWarning
+from kinema.kinematics.joint_types import FREE as FREE_LINK
 from kinema.model.model import Model, compile
 from kinema.model.state import State
-from kinema.model.tree import FREE as FREE_LINK
 from kinema.scene.description import (
     BOX,
     FREE,

@@ -15,17 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kinema.kinematics.joint_types import BALL, FREE
 from kinema.model.model import Model, compile
 from kinema.model.state import State
-from kinema.model.tree import BALL, FREE
-from kinema.scene.description import BALL as BALL_JOINT
 from kinema.scene.description import (
     BOX,
     CAPSULE,
     CYLINDER,
     MESH,
-    PRISMATIC,
-    REVOLUTE,
     SPHERE,
     Actuator,
     Body,
@@ -39,7 +36,9 @@ from kinema.scene.description import (
     Shape,
 )
 from kinema.scene.description import FREE as FREE_JOINT
+from kinema.scene.joint_types import ANGLE, SINGLE, TYPES
 from kinema.scene.scene import COMPLIANT, MLCP, Contact, Scene
+from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.random_tree import random_tree
 from kinema.simulation.control import Control
@@ -199,9 +198,9 @@ def _robot(random: np.random.Generator) -> Robot:
             words: dict[str, object] = {}
             if random.random() < 0.4:
                 words["friction"] = float(random.uniform(0.0, 1.0))
-            if joint.kind == BALL_JOINT and random.random() < 0.5:
+            if TYPES[joint.kind].limit == ANGLE and random.random() < 0.5:
                 words["upper"] = float(random.uniform(0.0, 2.5))  # of its turn
-            if joint.kind in (REVOLUTE, PRISMATIC):
+            if joint.kind in SINGLE:
                 if random.random() < 0.5:
                     words["lower"] = float(random.uniform(-0.5, 0.0))
                     words["upper"] = float(random.uniform(0.0, 0.5)) if random.random() < 0.7 else np.inf
@@ -236,7 +235,7 @@ def random_shape(random: np.random.Generator, exact: bool = False) -> Shape:
         corners = np.array([(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
         vertices = 0.1 * (corners if random.random() < 0.5 else random.normal(size=(8, 3)))
         return Shape(MESH, pose=pose, mesh=Mesh(vertices, np.zeros((0, 3), np.int32)))
-    return Shape(kind, (0.1,) * {SPHERE: 1, BOX: 3}.get(kind, 2), pose)
+    return Shape(kind, (0.1,) * len(SHAPE_KINDS[kind].sizes), pose)
 
 
 def random_mass(random: np.random.Generator) -> MassProperties:
@@ -306,7 +305,7 @@ def _state(model: Model, kind: str, random: np.random.Generator) -> tuple[np.nda
                 _TURNS[int(random.integers(len(_TURNS)))] if kind == "aligned" else _quaternion(random, kind)
             )
         elif kind not in ("aligned", "touching", "coincident"):
-            q[at] = random.normal()
+            q[at : at + tree.coordinates[i]] = random.normal(size=tree.coordinates[i])
     return q, v, size
 
 

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kinema.kinematics.joint_types import BALL, FREE
 from kinema.model.model import Model, compile
-from kinema.model.tree import BALL, FREE
 from kinema.scene.description import Body, Joint, Robot, rotation_matrix
+from kinema.scene.joint_types import TYPES
 from kinema.scene.scene import Scene
 from kinema.scene.shapes.random_tree import random_tree
 from kinema.simulation.robot_dynamics import (
@@ -60,15 +61,14 @@ class Case:
         self.robot, self.model = robot, compile(scene)
         tree = self.model.tree
         q = tree.q.copy()
-        for i, kind in enumerate(tree.kind):
-            at = tree.q_start[i]
-            if kind in (BALL, FREE):
-                turn = at + (3 if kind == FREE else 0)
+        for i, (at, count) in enumerate(zip(tree.q_start, tree.coordinates, strict=True)):
+            turn = tree.quaternions.get(i)
+            if turn is not None:
                 q[turn : turn + 4] = random.normal(size=4)
                 q[turn : turn + 4] /= np.linalg.norm(q[turn : turn + 4])
                 q[at:turn] = random.normal(size=turn - at)
             else:
-                q[at] = random.normal()
+                q[at : at + count] = random.normal(size=count)
         self.q = torch.tensor(q)
         self.v, self.a, self.tau = (torch.tensor(random.normal(size=tree.nv)) for _ in range(3))
         self.twin, self.frames = pinocchio_twin(robot, self.model)
@@ -143,7 +143,8 @@ def to_pinocchio(twin: Any, model: Model, q: np.ndarray) -> tuple[np.ndarray, np
             out[to_q : to_q + 4] = q[at + np.array([1, 2, 3, 0])]
             order[d : d + 3] = to_v + np.arange(3)
         else:
-            out[to_q], order[d] = q[at], to_v
+            count = tree.dofs[i]
+            out[to_q : to_q + count], order[d : d + count] = q[at : at + count], to_v + np.arange(count)
     return out, order
 
 
@@ -250,16 +251,13 @@ def _tangent_of(case: Case, adj_q: Tensor) -> np.ndarray:
     """Derivatives along velocities from those by coordinates: q (+) v at first order."""
     tree, out = case.model.tree, np.zeros(case.model.nv)
     q, g = case.q.numpy(), adj_q.detach().numpy()
-    for i, kind in enumerate(tree.kind):
+    out[tree.plain_rates[1]] = g[tree.plain_rates[0]]
+    for i, turn in tree.quaternions.items():
         at, d = tree.q_start[i], tree.v_start[i]
-        if kind not in (BALL, FREE):
-            out[d] = g[at]
-            continue
-        turn = at + (3 if kind == FREE else 0)
         w, x, y, z = q[turn : turn + 4]
         half = 0.5 * np.array([[-x, -y, -z], [w, -z, y], [z, w, -x], [-y, x, w]])  # of q (0, w)
         out[d : d + 3] = g[turn : turn + 4] @ half
-        if kind == FREE:
+        if tree.types[i].position:
             out[d + 3 : d + 6] = g[at : at + 3] @ rotation_matrix(q[turn : turn + 4].tolist())
     return out
 
@@ -296,7 +294,7 @@ def _mjcf_of(robot: Robot) -> str:
             f'<inertial mass="{m.mass:.17g}" pos="{numbers(m.com)}" fullinertia="{numbers([xx, yy, zz, xy, xz, yz])}"/>'
         )
         for joint in body.joints:
-            kind = {"revolute": "hinge", "prismatic": "slide"}.get(joint.kind, joint.kind)
+            kind = TYPES[joint.kind].mjcf
             if kind == "free":
                 text += f'<freejoint name="{joint.name}"/>'
                 continue
@@ -323,7 +321,7 @@ def mujoco_twin(case: Case) -> tuple[Any, Any, np.ndarray]:
         number = mujoco.mj_name2id(spec, mujoco.mjtObj.mjOBJ_JOINT, name[2:])
         to_q, to_v = spec.jnt_qposadr[number], spec.jnt_dofadr[number]
         at, d, n = tree.q_start[i], tree.v_start[i], tree.dofs[i]
-        size = {1: 1, 3: 4, 6: 7}[int(n)]
+        size = tree.coordinates[i]
         data.qpos[to_q : to_q + size] = q[at : at + size]
         if n < 6:
             turn[to_v : to_v + n, d : d + n] = np.eye(n)

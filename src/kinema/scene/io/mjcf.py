@@ -36,6 +36,8 @@ from kinema.scene import description as kd
 from kinema.scene.io.files import Places, is_below, read_bytes, short, warn_of
 from kinema.scene.io.rigid import turned_inertia
 from kinema.scene.io.xml import LARGEST_FILE, LARGEST_NUMBER, Element, parse_xml
+from kinema.scene.joint_types import TYPES
+from kinema.scene.shape_kinds import SHAPE_KINDS
 
 OLDEST = 4  # version of MuJoCo whose arrays are read
 MOST_FILES = 256  # XML files of one model
@@ -53,17 +55,8 @@ IGNORABLE = {
     "tendons": "tendons with limits, springs, damping, friction or inertia",
 }
 
-JOINTS = {"hinge": kd.REVOLUTE, "slide": kd.PRISMATIC, "ball": kd.BALL, "free": kd.FREE}
-# How a geom is called here, and how many of its three sizes count.
-SHAPES = {
-    "plane": (kd.PLANE, 0),
-    "sphere": (kd.SPHERE, 1),
-    "capsule": (kd.CAPSULE, 2),
-    "cylinder": (kd.CYLINDER, 2),
-    "box": (kd.BOX, 3),
-    "mesh": (kd.MESH, 0),
-    "hfield": (kd.TERRAIN, 0),
-}
+JOINTS = {one.mjcf: one for one in TYPES.values() if one.mjcf}
+SHAPES = {one.mjcf: one for one in SHAPE_KINDS.values() if one.mjcf}
 
 # Attributes (up to an underscore) that make MuJoCo allocate or compute, with their largest values.
 LARGEST = {
@@ -468,9 +461,9 @@ class _Reader:
     def _joint(self, j: int, mimics: dict[int, kd.Mimic]) -> kd.Joint:
         m, element = self.m, self._element("joint", j)
         kind = JOINTS[self._word("Joint", m.jnt_type[j])]
-        d, scalar = int(m.jnt_dofadr[j]), kind in (kd.REVOLUTE, kd.PRISMATIC)
+        d = int(m.jnt_dofadr[j])
         reference = self._reference(j)
-        no_limits = self._disabled("limit", "constraint") or not m.jnt_limited[j] or kind == kd.FREE
+        no_limits = self._disabled("limit", "constraint") or not m.jnt_limited[j] or kind.limit is None
         lower, upper = (-math.inf, math.inf) if no_limits else (float(r) - reference for r in m.jnt_range[j])
         armature, damping = float(m.dof_armature[d]), float(m.dof_damping[d])
         polynomial = np.any(m.dof_dampingpoly[d])
@@ -483,12 +476,12 @@ class _Reader:
         if polynomial or np.any(m.jnt_stiffnesspoly[j]) or m.jnt_springyield[j]:
             what = f"{element} has a spring or damper that is not linear"
             self._refuse("springs", what, element, fix="keep the first coefficient, and no springyield")
-        if stiffness and not scalar:
-            expected = "springs of hinge and slide joints"
-            self._refuse("springs", f"{element} has a spring and is {kind}", element, got=stiffness, expected=expected)
+        if stiffness and not kind.is_single:
+            what, expected = f"{element} has a spring and is {kind.word}", "springs of hinge and slide joints"
+            self._refuse("springs", what, element, got=stiffness, expected=expected)
             stiffness = 0.0
         effort = math.inf
-        if m.jnt_actfrclimited[j] and scalar:
+        if m.jnt_actfrclimited[j] and kind.is_single:
             low, effort = (float(f) for f in m.jnt_actfrcrange[j])
             if low != -effort:
                 expected = "a range symmetric about 0"
@@ -497,24 +490,24 @@ class _Reader:
                 effort = math.inf
         return kd.Joint(
             self.joint_names[j],
-            kind,
-            axis=_unit(m.jnt_axis[j]) if scalar else (0.0, 0.0, 1.0),
-            anchor=_vector(m.jnt_pos[j]) if kind != kd.FREE else (0.0, 0.0, 0.0),
+            kind.word,
+            axis=_unit(m.jnt_axis[j]) if kind.has_axis else (0.0, 0.0, 1.0),
+            anchor=_vector(m.jnt_pos[j]) if not kind.position else (0.0, 0.0, 0.0),
             lower=lower,
             upper=upper,
             effort=effort,
             armature=armature,
             damping=0.0 if self._disabled("damper") else damping,
             stiffness=stiffness,
-            rest=float(m.qpos_spring[m.jnt_qposadr[j]]) - reference if scalar else 0.0,
+            rest=float(m.qpos_spring[m.jnt_qposadr[j]]) - reference if kind.is_single else 0.0,
             friction=0.0 if self._disabled("frictionloss", "constraint") else float(m.dof_frictionloss[d]),
             mimic=mimics.get(j),
         )
 
     def _reference(self, j: int) -> float:
         """MuJoCo's coordinate of a hinge or slide joint in the pose of the file."""
-        scalar = self._word("Joint", self.m.jnt_type[j]) in ("hinge", "slide")
-        return float(self.m.qpos0[self.m.jnt_qposadr[j]]) if scalar else 0.0
+        is_single = JOINTS[self._word("Joint", self.m.jnt_type[j])].is_single
+        return float(self.m.qpos0[self.m.jnt_qposadr[j]]) if is_single else 0.0
 
     # -- shapes --------------------------------------------------------------------------------------------------
 
@@ -528,7 +521,7 @@ class _Reader:
             else:
                 self.notes.append(f"left out: {what}, which does not collide")
             return None
-        word, count = SHAPES[kind]
+        made = SHAPES[kind]
         mesh = self._mesh(m.geom_dataid[g]) if kind == "mesh" else None
         mesh = self._terrain(m.geom_dataid[g]) if kind == "hfield" else mesh
         # A material gives its colour to geoms that have MuJoCo's default one.
@@ -537,8 +530,8 @@ class _Reader:
             rgba, plain = m.mat_rgba[m.geom_matid[g]], False
         red, green, blue, alpha = (round(float(c), 6) for c in rgba)
         return kd.Shape(
-            word,
-            tuple(float(s) for s in m.geom_size[g, :count]),
+            made.word,
+            tuple(float(s) for s in m.geom_size[g, : len(made.sizes)]),
             _pose(m.geom_pos[g], m.geom_quat[g]),
             name=self.geom_names[g],
             mesh=mesh,
@@ -718,7 +711,7 @@ class _Reader:
         m = self.m
         if (target := self._word("Trn", m.actuator_trntype[i])) not in ("joint", "jointinparent"):
             return f"it drives a {target}"
-        if (joint := self._word("Joint", m.jnt_type[m.actuator_trnid[i, 0]])) not in ("hinge", "slide"):
+        if not JOINTS[joint := self._word("Joint", m.jnt_type[m.actuator_trnid[i, 0]])].is_single:
             return f"it drives a {joint} joint"
         if (dynamics := self._word("Dyn", m.actuator_dyntype[i])) != "none":
             return f"it has dynamics ({dynamics})"

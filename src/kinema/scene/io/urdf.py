@@ -20,27 +20,15 @@ from kinema.scene.io.files import Places, short, warn_of
 from kinema.scene.io.meshes import FORMATS, read_mesh, scaled
 from kinema.scene.io.rigid import composed, physical_inertia, rpy_quaternion, turned_inertia
 from kinema.scene.io.xml import Element, close_to, read_xml
+from kinema.scene.joint_types import RANGE, SINGLE, TYPES
+from kinema.scene.shape_kinds import SHAPE_KINDS
 
 MOST_VERTICES = 20_000_000  # of all meshes of a robot together, so that one file used often cannot fill the memory
 NO_INERTIA = 1e-15  # m^2 of gyration: below it, an inertia is what rounding left of zero
 SHORTEST_AXIS = 1e-6  # below it an axis counts as zero
 
-KINDS = {
-    "fixed": description.FIXED,
-    "revolute": description.REVOLUTE,
-    "continuous": description.REVOLUTE,
-    "prismatic": description.PRISMATIC,
-    "floating": description.FREE,
-    "spherical": description.BALL,
-}
-
-
-_PRIMITIVES = {
-    "box": description.BOX,
-    "sphere": description.SPHERE,
-    "cylinder": description.CYLINDER,
-    "capsule": description.CAPSULE,
-}
+KINDS = {word: one.word for one in TYPES.values() for word in one.urdf}
+_PRIMITIVES = {one.urdf: one.word for one in SHAPE_KINDS.values() if one.urdf}
 
 
 class _Rule:
@@ -246,7 +234,7 @@ class _Reader:
             else:
                 moving = self.joint(joint, kind, mimics.get(joint.string("name")))
                 bodies.append(Body(name, parent, pose, (moving,), mass, shapes))
-                if kind != description.BALL and moving.mimic is None:
+                if kind in SINGLE and moving.mimic is None:
                     actuators.append(Actuator(moving.name, moving.name, "torque", force=moving.effort))
         return Robot(robot_name, tuple(bodies), tuple(actuators), source=root.file, notes=self.notes())
 
@@ -272,9 +260,9 @@ class _Reader:
             damping = dynamics.number("damping", 0.0, least=0)
             made = replace(made, damping=damping, friction=dynamics.number("friction", 0.0, least=0))
         limit = joint.child("limit")
-        if kind == description.BALL:
+        if TYPES[kind].limit != RANGE:
             if limit is not None and {"lower", "upper", "twist"} & limit.attributes.keys():
-                raise limit.error("limits of a spherical joint are not simulated", fix="delete lower, upper and twist")
+                raise limit.error(f"limits of a {word} joint are not simulated", fix="delete lower, upper and twist")
             return made
         axis = joint.child("axis")
         direction = axis.numbers("xyz", 3) if axis is not None else (1.0, 0.0, 0.0)
@@ -536,16 +524,15 @@ def _tree(root: Element, links: dict[str, Element], joints: dict[str, Element]) 
 
 def _mimics(joints: dict[str, Element], kinds: dict[str, str]) -> dict[str, Mimic]:
     """What each mimic joint follows, chains resolved to the joint that moves by itself."""
-    movable = (description.REVOLUTE, description.PRISMATIC)
     found: dict[str, Mimic] = {}
     for name, joint in joints.items():
         element = joint.child("mimic")
-        if element is None or kinds[name] not in movable:
+        if element is None or kinds[name] not in SINGLE:
             continue
         target = element.string("joint")
         if target not in joints:
             raise element.error(f"there is no joint {short(target)}", fix=close_to(target, joints))
-        if kinds[target] not in movable:
+        if kinds[target] not in SINGLE:
             got = f"{short(target)} is {joints[target].string('type')}"
             raise element.error("mimics a joint without a coordinate of its own", got=got)
         found[name] = Mimic(target, element.number("multiplier", 1.0), element.number("offset", 0.0))

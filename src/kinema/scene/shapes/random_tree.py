@@ -16,6 +16,7 @@ from kinema.scene.description import (
     Robot,
     Vector,
 )
+from kinema.scene.joint_types import SINGLE
 
 
 def random_tree(
@@ -66,8 +67,8 @@ def _joint(random: np.random.Generator, name: str, kind: str) -> Joint:
         anchor=_vector(0.1 * random.normal(size=3)),
         armature=float(random.uniform(0, 0.05)),
         damping=float(random.uniform(0, 0.5)),
-        stiffness=float(random.uniform(0, 5)) if kind in (REVOLUTE, PRISMATIC) else 0.0,
-        rest=float(random.normal()) if kind in (REVOLUTE, PRISMATIC) else 0.0,
+        stiffness=float(random.uniform(0, 5)) if kind in SINGLE else 0.0,
+        rest=float(random.normal()) if kind in SINGLE else 0.0,
     )
 
 

@@ -1,0 +1,113 @@
+"""The types of joints, one row each: their coordinates, what they can have, their names in robot files.
+
+Checks, readers, the model's arrays, storage and `kinema check` look a type up here; what it does to its link, as
+formulas, is in `kinematics/joint_types.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kinema.scene.description import BALL, FIXED, FREE, PRISMATIC, REVOLUTE
+
+RANGE, ANGLE = "range", "angle"
+IDENTITY = (1.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class JointType:
+    """What a type of joint is.
+
+    A joint with one velocity can have a spring, an actuator and a leader that it follows.
+
+    Attributes:
+        word: What `Joint.kind` says.
+        neutral: Coordinates that leave its link where it is; as many as it has.
+        motions: Of its velocities for neutral coordinates, from a unit axis: angular and linear part about the origin
+            of its link in the link's axes, shape (velocities, 6).
+        has_axis: Whether `Joint.axis` says what it turns about or slides along.
+        has_anchor: Whether `Joint.anchor` matters.
+        position: Whether its coordinates begin with the position of its link [m]: at roots only.
+        quaternion: Which of its coordinates its quaternion (w, x, y, z) begins with; None if it has none. The rates of
+            all coordinates that belong to no position and no quaternion are the velocities, one by one.
+        limit: RANGE (lower and upper, of the one coordinate), ANGLE (upper, of the turn) or None.
+        urdf: Its names in URDF.
+        mjcf: Its name in MJCF.
+    """
+
+    word: str
+    neutral: tuple[float, ...]
+    motions: Callable[[np.ndarray], np.ndarray]
+    has_axis: bool = False
+    has_anchor: bool = False
+    position: bool = False
+    quaternion: int | None = None
+    limit: str | None = None
+    urdf: tuple[str, ...] = ()
+    mjcf: str | None = None
+
+    @property
+    def coordinates(self) -> int:
+        """How many it has."""
+        return len(self.neutral)
+
+    @cached_property
+    def velocities(self) -> int:
+        """How many it has."""
+        return len(self.motions(np.zeros(3)))
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it has one coordinate."""
+        return self.coordinates == 1
+
+
+def _none(axis: np.ndarray) -> np.ndarray:
+    return np.zeros((0, 6))
+
+
+def _about(axis: np.ndarray) -> np.ndarray:
+    return np.concatenate([axis, np.zeros(3)])[None]
+
+
+def _along(axis: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros(3), axis])[None]
+
+
+def _turns(axis: np.ndarray) -> np.ndarray:
+    return np.eye(6)[:3]
+
+
+def _all(axis: np.ndarray) -> np.ndarray:
+    return np.eye(6)
+
+
+_ROWS = (
+    JointType(FIXED, (), _none, urdf=("fixed",)),
+    JointType(
+        REVOLUTE,
+        (0.0,),
+        _about,
+        has_axis=True,
+        has_anchor=True,
+        limit=RANGE,
+        urdf=("revolute", "continuous"),
+        mjcf="hinge",
+    ),
+    JointType(PRISMATIC, (0.0,), _along, has_axis=True, limit=RANGE, urdf=("prismatic",), mjcf="slide"),
+    JointType(BALL, IDENTITY, _turns, has_anchor=True, quaternion=0, limit=ANGLE, urdf=("spherical",), mjcf="ball"),
+    JointType(FREE, (0.0, 0.0, 0.0, *IDENTITY), _all, position=True, quaternion=3, urdf=("floating",), mjcf="free"),
+)
+
+TYPES = {row.word: row for row in _ROWS}
+"""By `Joint.kind`."""
+MOVING = tuple(row for row in _ROWS if row.velocities)
+"""Those that move, in the order of their numbers in arrays and kernels."""
+NUMBERS = {one.word: number for number, one in enumerate(MOVING)}
+"""Of those that move, by `Joint.kind`."""
+SINGLE = tuple(one.word for one in MOVING if one.is_single)
+"""Those with one coordinate."""
