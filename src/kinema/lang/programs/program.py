@@ -280,9 +280,9 @@ class Builder(ABC):
             given = getattr(kernel, "__name__", None)
             fix = f"`@kernel` above `def {given}`" if given else "give the kernel first, then its arguments"
             raise ProgramError("the first argument of call is not a kernel", got=given or repr(kernel), fix=fix)
-        self._check_records(kernel, args)
         refs = list(flatten_arguments(args))
         arrays = kernel.arrays
+        self._check_records(kernel, args)
         if len(refs) != len(arrays):
             given = ", ".join(r.name if isinstance(r, Ref) else type(r).__name__ for r in refs)
             raise ProgramError(
