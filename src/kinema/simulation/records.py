@@ -71,8 +71,8 @@ def record(
 
 def _record_impulses(p: Builder, model: SceneArrays, end: Ended | None, names: Sequence[str]) -> None:
     """Impulses of contacts and limits."""
-    fixed, hard = model.constraints, model.contact.law == MLCP
-    limits, candidates = len(fixed.limit_names), len(model.candidates) if hard else 0
+    fixed, candidates = model.constraints, model.hard_candidates
+    limits = len(fixed.limit_names)
     for name in names:
         if name == "iterations" and "record_iterations" not in p.buffers:
             fix = f"Contact(tolerance=...) or Contact(solver={NEWTON!r}), and a contact, a limit or a loop"

@@ -180,5 +180,5 @@ def test_words_that_make_no_sense_are_refused():
         kn.simulate(model, kn.State(q, v, impulses=torch.zeros(84, dtype=torch.float64)), steps=1, dt=1e-3)
     with pytest.raises(kn.InputError, match="number of iterations is fixed"):
         kn.simulate(model, kn.State(q, v), steps=1, dt=1e-3, record=["iterations"])
-    with pytest.raises(kn.ModelError, match="has no tolerance"):
+    with pytest.raises(kn.ModelError, match="has no warm_start"):
         kn.Contact(solver="newton", warm_start=True)
