@@ -570,4 +570,6 @@ def impulse_sums(rows: Rows, supports: Supports, Y: Array[Float], impulse: Array
     for d in range(len(z)):
         z[d] = 0.0
     for r in range(rows.singles + 3 * rows.triples[0]):
-        add_row(support_of(rows, r), supports, Y, r, impulse[r], z)
+        here = support_of(rows, r)
+        for t in range(supports.count[here]):
+            z[supports.dofs[supports.begin[here] + t]] += Y[r * supports.widest + t] * impulse[r]
