@@ -17,7 +17,7 @@ from kinema.contact.solving.pgs_dense import (
 )
 from kinema.contact.solving.pgs_warm_start import recall_impulses
 from kinema.contact.solving.residual import residual
-from kinema.dynamics.report import report_impulses, report_numbers
+from kinema.dynamics.report import report_contact_impulses, report_impulses
 from kinema.lang import Float, Int
 from kinema.lang.programs.program import Ref
 from kinema.model.arrays import CONTACT_IMPULSES, FIXED_IMPULSES
@@ -87,11 +87,11 @@ def _over_entries(rows: RowSet, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, z:
         given = (*problem, Y, rows.b, start, history, z, done, z.adj, impulse.adj)
         p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
     if FIXED_IMPULSES in kept:
-        p.call(report_numbers, impulse, p.constant("fixed_start", Int, 0), kept[FIXED_IMPULSES].next)
+        p.call(report_impulses, impulse, p.constant("fixed_start", Int, 0), kept[FIXED_IMPULSES].next)
     if CONTACT_IMPULSES in kept:
         first = p.constant("contact_start", Int, c.singles + 3 * c.equations)
         where = (first, rows.count.triples, rows.count.equations, rows.surface)
-        p.call(report_impulses, impulse, *where, kept[CONTACT_IMPULSES].next)
+        p.call(report_contact_impulses, impulse, *where, kept[CONTACT_IMPULSES].next)
 
 
 def _start(rows: RowSet, kept: dict[str, Ref]) -> Ref:

@@ -15,9 +15,9 @@ from kinema.dynamics.report import (
     loaded_wrenches,
     report_accelerations,
     report_bodies,
+    report_contact_impulses,
     report_impulses,
     report_imu,
-    report_numbers,
     report_sites,
     soft_wrenches,
 )
@@ -88,9 +88,10 @@ def _record_impulses(p: Builder, model: SceneArrays, end: Ended | None, names: S
         start, count = (first, 3 * candidates) if name == "impulse" else (fixed.singles - limits, limits)
         at, out = p.constant(f"{name}_start", Int, start), p.output(f"record_{name}", Float, count)
         if name == "impulse" and c.picked:
-            p.call(report_impulses, end.impulse, at, c.count.triples, c.count.equations, end.rows.surface, out)
+            where = (at, c.count.triples, c.count.equations, end.rows.surface)
+            p.call(report_contact_impulses, end.impulse, *where, out)
         else:
-            p.call(report_numbers, end.impulse, at, out)
+            p.call(report_impulses, end.impulse, at, out)
 
 
 def _sites(p: Builder, model: SceneArrays, names: Sequence[str]) -> Sites | None:
