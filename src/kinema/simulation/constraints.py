@@ -115,7 +115,7 @@ class Constraints:
         self.law = Law(
             step=dt,
             erp=p.parameter("contact/erp", Float),
-            recovery=p.constant("recovery", Float, model.contact.max_correction_speed),
+            max_correction_speed=p.constant("max_correction_speed", Float, model.contact.max_correction_speed),
             margin=margin,
         )
         self.cfm = p.parameter("contact/cfm", Float)
@@ -367,5 +367,5 @@ def hold(rows: RowSet, prescribed: Prescribed | None) -> RowSet:
         return rows
     p, c = rows.program, rows.constraints
     J = p.scratch("J_held", Float, c.rows * c.wide)
-    p.call(hold_rows, c.supports, c.support, rows.count.singles, rows.count.triples, prescribed.number, rows.J, J)
+    p.call(hold_rows, rows.count, c.supports, prescribed.number, rows.J, J)
     return replace(rows, J=J)
