@@ -16,7 +16,6 @@ from kinema.lang import Float, Int, vec3
 from kinema.lang.programs.program import Ref
 from kinema.math import Force
 from kinema.model.arrays import SceneArrays
-from kinema.scene.scene import COMPLIANT
 from kinema.simulation.links import Links
 
 
@@ -60,7 +59,7 @@ def apply_forces(
         felt: What soft matter does to every link.
     """
     p, tree, actuators = links.program, model.tree, model.actuators
-    soft = model.contact.law == COMPLIANT and len(model.candidates) > 0
+    soft = not model.contact.hard and len(model.candidates) > 0
     if not len(actuators) and not loaded and not soft and felt is None:
         return AppliedForces(zero, zero)
     found = AppliedForces(p.scratch("drive", Float, tree.nv), zero, felt=felt)

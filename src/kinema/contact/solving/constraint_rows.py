@@ -44,7 +44,7 @@ from kinema.lang import (
 )
 from kinema.math import Motion
 
-FAST = 100.0  # [rad/s, m/s], a limit is inactive that is not reached in a step at this speed
+FAST = 100.0  # [rad/s, m/s], limits whose b is at least this are inactive
 UNBOUNDED = 1e30  # [N s, N m s]
 
 
