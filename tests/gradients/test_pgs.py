@@ -17,7 +17,6 @@ from kinema.contact.solving.pgs import (
     Rows,
     Supports,
     gauss_seidel,
-    gauss_seidel_adjoint,
     gram,
     impulse_sums,
     relax,
@@ -189,16 +188,17 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
     else:
         p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)
         p.call(relax, rows, far, inverse, relaxed)
-        problem = (rows, supports, bounds, Gram(inverse=relaxed, cross=cross), circle)
+        problem = (rows, supports, bounds, Gram(inverse=relaxed, cross=cross), circle, times)
+        forward, reverse = gauss_seidel(stops=False)
         start, tolerance = p.parameter("start", Float, x.rows), p.constant("tolerance", Float, 0.0)
         done, iterations = p.scratch("done", Int, 1), p.scratch("iterations", Float, 1)
         with p.custom() as node:
             found = (history, z, impulse, done, iterations)
-            p.call(gauss_seidel, *problem, times, tolerance, Y, b, start, *found)
+            p.call(forward, *problem, tolerance, Y, b, start, *found)
         with p.adjoint_of(node):
             to = (Y, b, start, relaxed, cross, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
             given = (*problem, Y, b, start, history, z, done, z.adj, impulse.adj)
-            p.call(gauss_seidel_adjoint, *given, *(ref.adj for ref in to))
+            p.call(reverse, *given, *(ref.adj for ref in to))
     left = (p.output("residual", Float, 1), p.output("place", Float, 1))
     p.call(residual, rows, supports, bounds, inverse, circle, Y, b, z, impulse, *left)
     p.call(report, impulse, p.output("impulse", Float, x.rows), count=x.rows)

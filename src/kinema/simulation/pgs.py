@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kinema.contact.solving.pgs import Gram, gauss_seidel, gauss_seidel_adjoint, gram, impulse_sums, relax
+from kinema.contact.solving.pgs import Gram, gauss_seidel, gram, impulse_sums, relax
 from kinema.contact.solving.pgs_dense import (
     Groups,
     Matches,
@@ -76,16 +76,17 @@ def _over_entries(rows: RowSet, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, z:
     cross = p.scratch("cross", Float, max(3 * c.triples, 1))
     p.call(gram, rows.count, c.supports, c.cfm, rows.active, cone, Y, inverse, cross)
     blocks: Any = Gram(inverse=_relaxed(rows, inverse), cross=cross)
-    problem = (rows.count, c.supports, rows.bounds, blocks, cone)
-    tolerance, done = p.constant("tolerance", Float, contact.tolerance if c.starts else 0.0), p.scratch("done", Int, 1)
+    problem = (rows.count, c.supports, rows.bounds, blocks, cone, sweeps)
+    forward, reverse = gauss_seidel(stops=c.starts and contact.tolerance > 0)
+    tolerance, done = p.constant("tolerance", Float, contact.tolerance), p.scratch("done", Int, 1)
     iterations = p.output("record_iterations", Float, 1) if c.starts else p.scratch("iterations", Float, 1)
     with p.custom() as node:
         outs = (history, z, impulse, done, iterations)
-        p.call(gauss_seidel, *problem, sweeps, tolerance, Y, rows.b, start, *outs)
+        p.call(forward, *problem, tolerance, Y, rows.b, start, *outs)
     with p.adjoint_of(node):
         inputs = (Y, rows.b, start, blocks.inverse, blocks.cross, rows.lower, rows.upper, rows.mu, c.cfm)
         given = (*problem, Y, rows.b, start, history, z, done, z.adj, impulse.adj)
-        p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
+        p.call(reverse, *given, *(x.adj for x in inputs))
     if FIXED_IMPULSES in kept:
         p.call(report_impulses, impulse, p.constant("fixed_start", Int, 0), kept[FIXED_IMPULSES].next)
     if CONTACT_IMPULSES in kept:
