@@ -456,8 +456,8 @@ def gauss_seidel(stops: bool) -> tuple[Kernel, Kernel]:
 
     Args:
         stops: Whether sweeps end by the tolerance. Otherwise all are done, and kernels need no masks for worlds that
-            have stopped before the others in their registers: an eighth of the forward instructions of a batch, and a
-            fifth of the reverse.
+            have stopped before the others in their registers: a tenth of the instructions of a batch forward, and a
+            sixth in reverse.
     """
 
     @kernel
