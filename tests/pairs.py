@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.contact.collision.hulls import Hulls, hull_tables, low_corners, touch_hull_plane
+from kinema.contact.collision.hulls import Hulls, hull_tables
 from kinema.contact.collision.narrow_phase import FAR, Pairs, Shapes, Touch
+from kinema.contact.collision.pair_table import FAMILIES as TABLE
 from kinema.contact.collision.terrain import Knobs, Terrain, terrain_tables
 from kinema.lang import Array, Float, Index, Int, kernel, mat33, vec3
 from kinema.lang.autograd.rollout import rollout
@@ -183,15 +184,20 @@ HULLS: dict[str, list[Hull | None]] = {
 }
 
 
-def hull_family(kernel: Any, candidates: int, first: str, second: str) -> Family:
-    """A family that takes tables of hulls."""
+def plain_family(name: str) -> Family:
+    """A family of the table of pairs that takes no tables."""
+    return Family(TABLE[name].kernel, TABLE[name].candidates)
+
+
+def hull_family(name: str, first: str, second: str) -> Family:
+    """A family of the table of pairs that takes tables of hulls."""
     kinds = [first] * 4 + [second] * 4
     arrays = hull_tables([*HULLS[first], *HULLS[second]], [kind == "cylinder" for kind in kinds])
 
     def tables(p: Program) -> list[Any]:
         return [Hulls(**{k: p.constant(f"hull_{k}", vec3 if k == "vertex" else Int, v) for k, v in arrays.items()})]
 
-    return Family(kernel, candidates, tables, 4, 0.3, low_corners if kernel is touch_hull_plane else None)
+    return Family(TABLE[name].kernel, TABLE[name].candidates, tables, 4, 0.3, TABLE[name].search)
 
 
 def height_field(heights: np.ndarray, half: float) -> Mesh:
@@ -211,12 +217,15 @@ def hills() -> Mesh:
     return height_field(0.3 * np.sin(2 * x) * np.cos(1.7 * y) + rough, 3.0)
 
 
-def terrain_family(kernel: Any, candidates: int, mesh: Mesh, around: float = 0.8) -> Family:
-    """Points on terrain. The four of a world: centres of spheres and ends of capsules, or corners of boxes."""
+def terrain_family(name: str, mesh: Mesh, around: float = 0.8) -> Family:
+    """A family of the table of pairs on terrain.
+
+    The points of the four pairs of a world are centres of spheres and ends of capsules, or corners of boxes.
+    """
     arrays = terrain_tables(mesh, around)
     kinds = dict.fromkeys(("vertex", "edge_normal", "vertex_normal"), vec3)
     kinds |= dict.fromkeys(("left", "below", "cell", "depth"), Float)
-    ball = candidates > 1
+    ball = name == "ball_terrain"
     at = [[0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 0, -1]] if ball else [[1, 1, 1], [1, -1, 1], [-1, 1, -1], [-1, -1, -1]]
 
     def tables(p: Program) -> list[Any]:
@@ -227,7 +236,7 @@ def terrain_family(kernel: Any, candidates: int, mesh: Mesh, around: float = 0.8
         )
         return [knobs, Terrain(**{k: p.constant(f"t_{k}", kinds.get(k, Int), v) for k, v in arrays.items()})]
 
-    return Family(kernel, candidates, tables, 4)
+    return Family(TABLE[name].kernel, TABLE[name].candidates, tables, 4)
 
 
 def random_pairs(random: np.random.Generator, n: int, spread: float) -> dict[str, Tensor]:

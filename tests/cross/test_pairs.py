@@ -21,14 +21,10 @@ from kinema.contact.collision import (
     box_box,
     capsule_hull,
     hull_hull,
-    hulls,
-    planes,
-    sphere_capsule,
-    sphere_capsule_box,
     terrain,
 )
 from kinema.lang.build import compiler
-from pairs import HULLS, Family, Found, hills, hull_family, random_pairs, terrain_family
+from pairs import HULLS, Family, Found, hills, hull_family, plain_family, random_pairs, terrain_family
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
@@ -114,8 +110,8 @@ def nearest_normals(found: Found) -> np.ndarray:
     return found.normal.numpy()[np.arange(len(found.gap)), found.gap.numpy().argmin(1)]
 
 
-ROUND = Family(sphere_capsule.touch_sphere_round, sphere_capsule.SPHERE_CANDIDATES)
-CAPSULES = Family(sphere_capsule.touch_capsule_capsule, sphere_capsule.CAPSULE_CANDIDATES)
+ROUND = plain_family("sphere_round")
+CAPSULES = plain_family("capsule_capsule")
 
 
 @pytest.mark.parametrize(
@@ -135,8 +131,8 @@ def test_round_shapes(family, first, second):
     assert np.allclose(found.normal[:, 0], normal, atol=1e-6)
 
 
-SPHERE_BOX = Family(sphere_capsule_box.touch_sphere_box, sphere_capsule_box.SPHERE_CANDIDATES)
-CAPSULE_BOX = Family(sphere_capsule_box.touch_capsule_box, sphere_capsule_box.CAPSULE_CANDIDATES)
+SPHERE_BOX = plain_family("sphere_box")
+CAPSULE_BOX = plain_family("capsule_box")
 
 
 def test_sphere_and_box():
@@ -152,7 +148,7 @@ def test_capsule_and_box():
     assert np.allclose(found.least, distance, atol=GJK)
 
 
-BOX_BOX = Family(box_box.touch_box_box, box_box.CANDIDATES)
+BOX_BOX = plain_family("box_box")
 
 
 def test_box_and_box():
@@ -178,10 +174,10 @@ def test_box_and_box():
 
 
 PLANE = {
-    "sphere": Family(planes.touch_sphere_plane, planes.SPHERE_CANDIDATES),
-    "capsule": Family(planes.touch_capsule_plane, planes.CAPSULE_CANDIDATES),
-    "box": Family(planes.touch_box_plane, planes.BOX_CANDIDATES),
-    "cylinder": Family(planes.touch_cylinder_plane, planes.CYLINDER_CANDIDATES),
+    "sphere": plain_family("sphere_plane"),
+    "capsule": plain_family("capsule_plane"),
+    "box": plain_family("box_plane"),
+    "cylinder": plain_family("cylinder_plane"),
 }
 
 
@@ -192,11 +188,11 @@ def test_planes(kind):
     assert np.allclose(found.least, distance, atol=1e-9) and np.allclose(nearest_normals(found), normal, atol=1e-9)
 
 
-HULL_PLANE = hull_family(hulls.touch_hull_plane, hulls.PLANE_CANDIDATES, "hull", "none")
-SPHERE_HULL = hull_family(hulls.touch_sphere_hull, hulls.SPHERE_CANDIDATES, "none", "hull")
-CAPSULE_HULL = hull_family(capsule_hull.touch_capsule_hull, capsule_hull.CANDIDATES, "none", "hull")
-HULL_HULL = hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "hull", "hull")
-CYLINDERS = hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "cylinder", "cylinder")
+HULL_PLANE = hull_family("hull_plane", "hull", "none")
+SPHERE_HULL = hull_family("sphere_hull", "none", "hull")
+CAPSULE_HULL = hull_family("capsule_hull", "none", "hull")
+HULL_HULL = hull_family("hull_hull", "hull", "hull")
+CYLINDERS = hull_family("hull_hull", "cylinder", "cylinder")
 
 
 def test_hull_over_a_plane():
@@ -260,7 +256,7 @@ def test_cylinders_as_prisms():
 def test_balls_on_terrain():
     """Centres above the ground: coal's distance to the triangles, or less where a shallow valley is rounded off."""
     random = np.random.default_rng(0)
-    family, mesh = terrain_family(terrain.touch_ball_terrain, terrain.BALL_CANDIDATES, hills()), hills()
+    family, mesh = terrain_family("ball_terrain", hills()), hills()
     n = 400
     given = random_pairs(random, n, 1.0)
     given |= {k: torch.zeros(n, 3, dtype=torch.float64) for k in ("offset1", "size1", "size2")}

@@ -17,13 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import kinema as kn
 from kinema.contact.collision import (
     box_box,
-    capsule_hull,
-    hull_hull,
     hulls,
-    planes,
-    sphere_capsule,
-    sphere_capsule_box,
-    terrain,
 )
 from kinema.contact.collision.narrow_phase import FAR
 from kinema.lang.build import compiler
@@ -35,6 +29,7 @@ from pairs import (
     height_field,
     hills,
     hull_family,
+    plain_family,
     random_pairs,
     rotation,
     terrain_family,
@@ -44,24 +39,24 @@ pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ comp
 
 PAIRS = 400
 FAMILIES = {
-    "sphere_round": Family(sphere_capsule.touch_sphere_round, sphere_capsule.SPHERE_CANDIDATES),
-    "capsule_capsule": Family(sphere_capsule.touch_capsule_capsule, sphere_capsule.CAPSULE_CANDIDATES),
-    "sphere_box": Family(sphere_capsule_box.touch_sphere_box, sphere_capsule_box.SPHERE_CANDIDATES),
-    "box_box": Family(box_box.touch_box_box, box_box.CANDIDATES),
-    "capsule_box": Family(sphere_capsule_box.touch_capsule_box, sphere_capsule_box.CAPSULE_CANDIDATES),
-    "sphere_plane": Family(planes.touch_sphere_plane, planes.SPHERE_CANDIDATES),
-    "capsule_plane": Family(planes.touch_capsule_plane, planes.CAPSULE_CANDIDATES),
-    "box_plane": Family(planes.touch_box_plane, planes.BOX_CANDIDATES),
-    "cylinder_plane": Family(planes.touch_cylinder_plane, planes.CYLINDER_CANDIDATES),
-    "hull_plane": hull_family(hulls.touch_hull_plane, hulls.PLANE_CANDIDATES, "hull", "none"),
-    "sphere_hull": hull_family(hulls.touch_sphere_hull, hulls.SPHERE_CANDIDATES, "none", "hull"),
-    "capsule_hull": hull_family(capsule_hull.touch_capsule_hull, capsule_hull.CANDIDATES, "none", "hull"),
-    "capsule_cube": hull_family(capsule_hull.touch_capsule_hull, capsule_hull.CANDIDATES, "none", "cube"),
-    "hull_hull": hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "hull", "hull"),
-    "cube_cube": hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "cube", "cube"),
-    "cylinder_cylinder": hull_family(hull_hull.touch_hull_hull, hull_hull.CANDIDATES, "cylinder", "cylinder"),
-    "ball_terrain": terrain_family(terrain.touch_ball_terrain, terrain.BALL_CANDIDATES, hills()),
-    "corner_terrain": terrain_family(terrain.touch_corner_terrain, terrain.CORNER_CANDIDATES, hills()),
+    "sphere_round": plain_family("sphere_round"),
+    "capsule_capsule": plain_family("capsule_capsule"),
+    "sphere_box": plain_family("sphere_box"),
+    "box_box": plain_family("box_box"),
+    "capsule_box": plain_family("capsule_box"),
+    "sphere_plane": plain_family("sphere_plane"),
+    "capsule_plane": plain_family("capsule_plane"),
+    "box_plane": plain_family("box_plane"),
+    "cylinder_plane": plain_family("cylinder_plane"),
+    "hull_plane": hull_family("hull_plane", "hull", "none"),
+    "sphere_hull": hull_family("sphere_hull", "none", "hull"),
+    "capsule_hull": hull_family("capsule_hull", "none", "hull"),
+    "capsule_cube": hull_family("capsule_hull", "none", "cube"),
+    "hull_hull": hull_family("hull_hull", "hull", "hull"),
+    "cube_cube": hull_family("hull_hull", "cube", "cube"),
+    "cylinder_cylinder": hull_family("hull_hull", "cylinder", "cylinder"),
+    "ball_terrain": terrain_family("ball_terrain", hills()),
+    "corner_terrain": terrain_family("corner_terrain", hills()),
 }
 
 
@@ -342,7 +337,7 @@ def test_crossed_edges_of_boxes():
         found = FAMILIES["box_box"](lower)
         nearest = int(found.gap[0].argmin())
         check(found, nearest, gap, (0, 0.02, high + 0.5 * gap), (0, 0, 1), atol=1e-6)  # one box is grown by that share
-        others = found.gap[0][torch.arange(box_box.CANDIDATES) != nearest]
+        others = found.gap[0][torch.arange(box_box.BOX_CANDIDATES) != nearest]
         assert (others > gap + 0.05).all()  # other corners of the faces beside the edges
 
 
@@ -403,7 +398,7 @@ def test_a_prism_stands_on_a_prism_on_eight_places_around():
 @pytest.mark.parametrize("tilt", [0.0, 1e-9, 0.005])
 @pytest.mark.parametrize("spin", [0.0, 0.3, np.pi / 4])
 def test_a_cube_over_a_plane_has_its_four_lower_corners(tilt, spin):
-    family = hull_family(hulls.touch_hull_plane, hulls.PLANE_CANDIDATES, "cube", "none")
+    family = hull_family("hull_plane", "cube", "none")
     turn = torch.tensor([[tilt, 0, 0], [0, 0, spin]], dtype=torch.float64)
     R = rotation(turn[0]) @ rotation(turn[1])
     given = four(one((0.1, 0.2, 0.3), (0, 0, 0.3), FLAT, FLAT))
@@ -428,7 +423,7 @@ FLOOR = height_field(np.zeros((9, 9)), 2.0)
 @pytest.mark.parametrize("z", [0.3, 0.1, -0.2])
 def test_a_flat_terrain_is_a_plane(z):
     """Also over edges and corners of triangles; one candidate."""
-    family = terrain_family(terrain.touch_ball_terrain, terrain.BALL_CANDIDATES, FLOOR)
+    family = terrain_family("ball_terrain", FLOOR)
     places = [one((0.2, 0, 0), (x, y, z), FLAT, FLAT) for x in (0.0, 0.25, 0.3, 0.5) for y in (0.0, 0.1, 0.25, -0.75)]
     found = family({k: torch.cat([pair[k] for pair in places]) for k in places[0]})
     assert np.allclose(found.gap[:, 0], z - 0.2) and np.allclose(found.normal[:, 0], [0, 0, 1])
@@ -437,7 +432,7 @@ def test_a_flat_terrain_is_a_plane(z):
 
 def test_a_ball_in_a_valley_touches_both_sides():
     x = np.linspace(-2, 2, 9)
-    family = terrain_family(terrain.touch_ball_terrain, 2, height_field(np.repeat(np.abs(x)[:, None], 9, 1), 2.0))
+    family = terrain_family("ball_terrain", height_field(np.repeat(np.abs(x)[:, None], 9, 1), 2.0))
     w = np.sqrt(0.5)
     found = family(four(one((0.2, 0, 0), (0.01, 0.1, 0.3), FLAT, FLAT)))
     for c, side in enumerate((-1, 1)):
@@ -453,7 +448,7 @@ def test_a_shallow_valley_is_rounded_off(angle):
     """
     slope = np.tan(angle / 2)
     x = np.linspace(-2, 2, 9)
-    family = terrain_family(terrain.touch_ball_terrain, 2, height_field(np.repeat(slope * np.abs(x)[:, None], 9, 1), 2))
+    family = terrain_family("ball_terrain", height_field(np.repeat(slope * np.abs(x)[:, None], 9, 1), 2))
     d = 0.2  # over the faces
     across = np.linspace(-0.1, 0.1, 4001) if angle > 0.1 else np.linspace(-0.01, 0.01, 4001)
     at = np.stack([across, np.full_like(across, 0.1), slope * np.abs(across) + d / np.cos(angle / 2)], 1)
@@ -472,14 +467,14 @@ def test_a_shallow_valley_is_rounded_off(angle):
 
 def test_over_a_ridge_under_a_valley_and_beyond_the_border():
     x = np.linspace(-2, 2, 9)
-    ridge = terrain_family(terrain.touch_corner_terrain, 1, height_field(np.repeat(-np.abs(x)[:, None], 9, 1), 2.0))
+    ridge = terrain_family("corner_terrain", height_field(np.repeat(-np.abs(x)[:, None], 9, 1), 2.0))
     none = (0.0, 0.0, 0.0)
     distance = np.hypot(0.03, 0.3)
     found = ridge(four(one(none, (0.03, 0.1, 0.3), FLAT, FLAT)))
     check(found, 0, distance, (0.015, 0.1, 0.15), (0.03 / distance, 0, 0.3 / distance))
-    valley = terrain_family(terrain.touch_corner_terrain, 1, height_field(np.repeat(np.abs(x)[:, None], 9, 1), 2.0))
+    valley = terrain_family("corner_terrain", height_field(np.repeat(np.abs(x)[:, None], 9, 1), 2.0))
     check(valley(four(one(none, (0, 0.1, -0.3), FLAT, FLAT))), 0, -0.3, (0, 0.1, -0.15), (0, 0, 1))
-    floor = terrain_family(terrain.touch_corner_terrain, 1, FLOOR)
+    floor = terrain_family("corner_terrain", FLOOR)
     check(floor(four(one(none, (2.3, 0.1, -0.4), FLAT, FLAT))), 0, 0.5, (2.15, 0.1, -0.2), (0.6, 0, -0.8))
     assert (floor(four(one(none, (5, 0.1, 0), FLAT, FLAT))).gap == FAR).all()
     assert (floor(four(one(none, (0, 0.1, -0.9), FLAT, FLAT))).gap == FAR).all()  # deeper than 0.8 m

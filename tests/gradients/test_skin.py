@@ -13,7 +13,6 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kinema.contact.collision import terrain
 from kinema.contact.compliant import box_force
 from kinema.contact.particles.particle_shape import particle_kernels
 from kinema.lang.build import compiler
@@ -130,7 +129,7 @@ def test_a_ridge_pushes_to_one_side():
     radius = given["radius"].numpy()
     assert (distance > radius).sum() > 20 and (distance < 0).sum() > 10
     np.testing.assert_allclose(forces(scene, given)[0], scene.forces(given)[0], atol=1e-10)
-    family = terrain_family(terrain.touch_ball_terrain, terrain.BALL_CANDIDATES, scene.ground, 0.3)
+    family = terrain_family("ball_terrain", scene.ground, 0.3)
     zero = torch.zeros(PARTICLES, 3, dtype=torch.float64)
     names = ("turn1", "turn2", "at2", "offset1", "offset2", "size2")
     size = torch.stack([given["radius"], zero[:, 0], zero[:, 0]], 1)

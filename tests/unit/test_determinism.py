@@ -1,7 +1,8 @@
 """The same bits whatever the threads, the batch, the order of worlds, the lanes, the process and the checkpoints.
 
 Shown on a soft block of 1,000 tetrahedra (scattered writes, sums over worlds, four chunks of elements), forward and
-backward; one of 30,000 where threads share a world. A world that fails touches nothing but itself.
+backward; one of 30,000 where threads share a world. Robots in contact, of which each world has others, show it to the
+sign of a zero. A world that fails touches nothing but itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import kinema as kn
 import support
 from kinema.errors import SimulationError
 from kinema.lang.autograd import inputs
@@ -193,6 +195,50 @@ def test_eight_threads_on_two_busy_processors(block: Block, together: dict[str, 
 
 def bits(found: dict[str, Tensor]) -> str:
     return support.digest(*(t.numpy() for t in found.values()))
+
+
+# -- contacts of one world beside those of others ------------------------------------------------------------------
+
+CONTACTS = {
+    "newton": {},
+    "newton, bouncing": {"restitution": 0.3},
+    "pgs over the matrix": {"solver": "pgs"},
+    "pgs over entries": {"solver": "pgs", "cone": True},
+    "pgs, warm start": {"solver": "pgs", "warm_start": True, "tolerance": 1e-6},
+}
+FALLING = 9  # worlds: more than a register has, so that one block is not full
+
+
+def fall(model: kn.Model, worlds: Any, threads: int) -> dict[str, Tensor]:
+    """Ants that fall from other heights, with other speeds; contacts of a world come and go beside those of others."""
+    start, generator = model.initial_state(), torch.Generator().manual_seed(1)
+    q = start.q.expand(FALLING, -1).clone()
+    q[:, 2] += 0.3 * torch.rand(FALLING, generator=generator, dtype=torch.float64)
+    v = 3.0 * torch.randn(FALLING, model.nv, generator=generator, dtype=torch.float64)
+    state, options = kn.State(q[worlds].clone(), v[worlds].clone().requires_grad_()), kn.RunOptions(threads=threads)
+    names = ["impulse", "limit_impulse", "gap"]
+    path = kn.simulate(model, state, steps=100, dt=2e-3, record=names, options=options)
+    found = {**path.recorded, **path.end.tensors}
+    (found["gradient"],) = torch.autograd.grad(path.end.q.sum() + path.recorded["impulse"].sum(), state.v)
+    return {n: t.detach() for n, t in found.items()}
+
+
+@pytest.mark.filterwarnings("ignore::kinema.UnsolvedWarning")  # sweeps need not converge
+@pytest.mark.parametrize("contact", CONTACTS)
+def test_contacts_have_the_bits_they_have_alone(contact: str) -> None:
+    scene = kn.Scene(contact=kn.Contact(**CONTACTS[contact]))
+    scene.add_ground()
+    scene.add_robot(kn.shapes.ant(), pos=(0.0, 0.0, 0.35))
+    model = kn.compile(scene)
+    wanted = fall(model, slice(None), 1)
+    touching = (wanted["impulse"] != 0).flatten(2).any(-1).sum(-1)
+    assert (touching > 0).sum() > FALLING // 2 and len({*touching.tolist()}) > 3
+    for threads in (2, 3):
+        found = fall(model, slice(None), threads)
+        assert [n for n in wanted if support.digest(found[n].numpy()) != support.digest(wanted[n].numpy())] == []
+    for w in (0, 3, FALLING - 1):
+        found = fall(model, w, 1)
+        assert [n for n in wanted if support.digest(found[n].numpy()) != support.digest(wanted[n][w].numpy())] == []
 
 
 # -- a world that fails --------------------------------------------------------------------------------------------

@@ -266,5 +266,5 @@ def test_a_standing_quadruped_tells_its_friction_and_mass_by_gradient():
 def test_a_relaxation_that_makes_no_sense_is_refused(bad):
     with pytest.raises(kn.ModelError, match="two numbers between 0 and 2"):
         kn.Contact(relaxation=bad)
-    with pytest.raises(kn.ModelError, match="Newton's method has no relaxation"):
+    with pytest.raises(kn.ModelError, match="solver 'newton' has no relaxation"):
         kn.Contact(solver="newton", relaxation=(0.8, 1.4))

@@ -20,7 +20,6 @@ from kinema.model.sites import find_sites
 from kinema.model.tree import TreeArrays, build_tree
 from kinema.scene.description import (
     FIXED,
-    TERRAIN,
     Actuator,
     Body,
     Joint,
@@ -184,18 +183,18 @@ class _Meetings:
         where = "with the ground" if GROUND in (a.name, b.name) else where
         key = where, f"{a.shape.kind} and {b.shape.kind}"
         self.counts[key] += 1
-        reason = None
-        if meeting.family is None:
+        reason, family = "", meeting.family
+        if family is None:
             reason = f"{self._name(a)} and {self._name(b)}: {a.shape.kind} and {b.shape.kind} cannot touch each other"
         for shape in meeting.cornered:
             reason = reason or self._flat(shape)
         if reason:
             self.refused.setdefault(key, []).append(reason)
-        else:
+        elif family is not None:
             knobs = 1
-            if b.shape.kind == TERRAIN:
+            if family.terrain:
                 knobs = len(SHAPE_KINDS[a.shape.kind].ends) or self.corners[meeting.first]
-            self.places[key] += meeting.places * knobs
+            self.places[key] += family.candidates * knobs
 
     def _flat(self, shape: int) -> str:
         """Why a shape has no hull, found out once."""

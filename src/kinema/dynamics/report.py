@@ -23,8 +23,21 @@ def report_integers(numbers: Array[Int], out: Array[Int]):
         out[i] = numbers[i]
 
 
+@func
+def positive_zero(x: Float):
+    """x, and 0 for -0: the sign of an impulse of zero depends on the worlds that run along. Its derivative is 1."""
+    return 0.0 - (0.0 - x)
+
+
 @kernel
-def report_impulses(
+def report_impulses(impulse: Array[Float], start: Int, out: Array[Float]):
+    """Impulses of rows, from row `start` on."""
+    for i in range(len(out)):
+        out[i] = positive_zero(impulse[start + i])
+
+
+@kernel
+def report_contact_impulses(
     impulse: Array[Float], start: Int, triples: Array[Int], equations: Int, surface: Array[Int], out: Array[Float]
 ):
     """Impulses of contacts, from row `start` on, as numbers of their candidates; zero for the others."""
@@ -32,7 +45,7 @@ def report_impulses(
         out[i] = 0.0
     for c in range(triples[0] - equations):
         for k in range(3):
-            out[3 * surface[c] + k] = impulse[start + 3 * c + k]
+            out[3 * surface[c] + k] = positive_zero(impulse[start + 3 * c + k])
 
 
 @kernel

@@ -15,7 +15,7 @@ from kinema.model.matter import MatterArrays, find_matter
 from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.tree import TreeArrays, build_tree
 from kinema.model.visuals import VisualArrays, find_visuals
-from kinema.scene.scene import MLCP, Contact, Scene
+from kinema.scene.scene import Contact, Scene
 
 FIXED_IMPULSES, CONTACT_IMPULSES = "fixed_impulses", "contact_impulses"  # state of a warm start
 
@@ -96,12 +96,17 @@ class SceneArrays:
         return any(law.reads_time for law in self.forces)
 
     @property
+    def hard_candidates(self) -> int:
+        """Number of places where hard contacts may be; 0 if contacts are compliant."""
+        return len(self.candidates) if self.contact.hard else 0
+
+    @property
     def kept_impulses(self) -> dict[str, int]:
         """What a warm start adds to the state: numbers of impulses of fixed rows, and of all candidates."""
         if not self.contact.warm_start:
             return {}
-        rows, candidates = self.constraints, len(self.candidates) if self.contact.law == MLCP else 0
-        counts = {FIXED_IMPULSES: rows.singles + 3 * rows.equations, CONTACT_IMPULSES: 3 * candidates}
+        rows = self.constraints
+        counts = {FIXED_IMPULSES: rows.singles + 3 * rows.equations, CONTACT_IMPULSES: 3 * self.hard_candidates}
         return {name: count for name, count in counts.items() if count}
 
 

@@ -9,17 +9,14 @@ from itertools import combinations
 
 import numpy as np
 
+from kinema.contact.collision.pair_table import PAIRS, Family
 from kinema.errors import InputError, ModelError
 from kinema.model.tree import TreeArrays
 from kinema.scene.convex_hull import Hull
 from kinema.scene.description import (
-    BOX,
-    CAPSULE,
     CYLINDER,
     MESH,
     PLANE,
-    SPHERE,
-    TERRAIN,
     Mesh,
     PlacedRobot,
     Pose,
@@ -32,41 +29,13 @@ from kinema.scene.shape_kinds import SHAPE_KINDS, three_sizes
 WORLD = 0
 GROUND = "ground"
 
-FAMILIES = {
-    (SPHERE, PLANE): ("sphere_plane", 1),
-    (CAPSULE, PLANE): ("capsule_plane", 2),
-    (BOX, PLANE): ("box_plane", 4),
-    (CYLINDER, PLANE): ("cylinder_plane", 4),
-    (MESH, PLANE): ("hull_plane", 4),
-    (SPHERE, SPHERE): ("sphere_round", 1),
-    (SPHERE, CAPSULE): ("sphere_round", 1),
-    (CAPSULE, CAPSULE): ("capsule_capsule", 2),
-    (SPHERE, BOX): ("sphere_box", 1),
-    (CAPSULE, BOX): ("capsule_box", 2),
-    (BOX, BOX): ("box_box", 8),
-    (SPHERE, MESH): ("sphere_hull", 1),
-    (SPHERE, CYLINDER): ("sphere_hull", 1),
-    (CAPSULE, MESH): ("capsule_hull", 2),
-    (CAPSULE, CYLINDER): ("capsule_hull", 2),
-    (BOX, MESH): ("hull_hull", 8),
-    (BOX, CYLINDER): ("hull_hull", 8),
-    (CYLINDER, MESH): ("hull_hull", 8),
-    (CYLINDER, CYLINDER): ("hull_hull", 8),
-    (MESH, MESH): ("hull_hull", 8),
-}
-"""Pairs of kinds that touch each other, in this order: name of the family and places per pair."""
-
-ON_TERRAIN = {SPHERE: ("ball_terrain", 2), CAPSULE: ("ball_terrain", 2), BOX: ("corner_terrain", 1)}
-ON_TERRAIN |= {MESH: ("corner_terrain", 1), CYLINDER: ("corner_terrain", 1)}
-"""What touches terrain with its knobs: name of the family and places per knob."""
-
 PAIR = ("first", "second", "start")
 Knob = tuple[Sequence[float], float, int]
 
 
 @dataclass(eq=False)
 class ShapeArrays:
-    """Shapes on links, see `contact.shapes.Shapes`; shapes (n, ...).
+    """Shapes on links, see `contact.collision.narrow_phase.Shapes`; shapes (n, ...).
 
     Attributes:
         names: "robot/body/shape".
@@ -100,9 +69,9 @@ class CandidateArrays:
         first, second: Links; one of them may be the world.
         friction: Coefficient: the smaller one of the two shapes'.
         restitution: Coefficient: the larger one.
-        pairs: See `contact.shapes.Pairs`: arrays by name, by family.
-        knobs: See `contact.terrain.Knobs`: arrays by name, by family and terrain; the families on terrain have pairs
-            for each terrain, as "ball_terrain 3" for the terrain that is shape 3.
+        pairs: See `contact.collision.narrow_phase.Pairs`: arrays by name, by family.
+        knobs: See `contact.collision.terrain.Knobs`: arrays by name, by family and terrain; the families on terrain
+            have pairs for each terrain, as "ball_terrain 3" for the terrain that is shape 3.
     """
 
     names: list[str]
@@ -224,19 +193,17 @@ def add_hulls(shapes: ShapeArrays, found: list[Found]) -> None:
 
 @dataclass(frozen=True)
 class Meeting:
-    """Two shapes that may meet, in the order of their family.
+    """Two shapes that may meet, in the order of the table of pairs.
 
     Attributes:
         first, second: Numbers of the shapes.
         family: How they touch; None if shapes of these kinds cannot.
-        places: How many contacts there can be, on terrain for each knob.
         cornered: Those of the two whose hulls are needed.
     """
 
     first: int
     second: int
-    family: str | None
-    places: int
+    family: Family | None
     cornered: tuple[int, ...]
 
 
@@ -246,13 +213,11 @@ def find_meetings(tree: TreeArrays, found: list[Found]) -> Iterator[Meeting]:
         if not _meet(tree, found[a], found[b]):
             continue
         a, b = _in_order(found, a, b)
-        kind, other = found[a].shape.kind, found[b].shape.kind
-        if other == TERRAIN:
-            family, places = ON_TERRAIN.get(kind, (None, 0))
-            yield Meeting(a, b, family, places, (a,) if family == "corner_terrain" else ())
-        else:
-            family, places = FAMILIES.get((kind, other), (None, 0))
-            yield Meeting(a, b, family, places, (a, b) if family is not None and "hull" in family else ())
+        family = PAIRS.get((found[a].shape.kind, found[b].shape.kind))
+        cornered: tuple[int, ...] = ()
+        if family is not None:
+            cornered = (a, b) if family.hulls else (a,) if family.terrain else ()
+        yield Meeting(a, b, family, cornered)
 
 
 def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -> CandidateArrays:
@@ -268,19 +233,20 @@ def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -
     pairs: dict[str, list[tuple[int, int, int]]] = {}
     knobs: dict[str, list[Knob]] = {}
     for meeting in find_meetings(tree, found):
-        a, b, family, each = meeting.first, meeting.second, meeting.family, meeting.places
+        a, b, family = meeting.first, meeting.second, meeting.family
         if family is None:
             raise _cannot_touch(found[a], found[b])
         for s in meeting.cornered:
             shapes.hulls[s] = shapes.hulls[s] or hull_of(found[s])
+        name, each = family.name, family.candidates
         places: list[Knob | None] = [None]
-        if found[b].shape.kind == TERRAIN:
-            family = f"{family} {b}"
+        if family.terrain:
+            name = f"{name} {b}"
             places = [*_knobs(found[a].shape, shapes.hulls[a])]
         for place in places:
-            pairs.setdefault(family, []).append((a, b, len(names)))
+            pairs.setdefault(name, []).append((a, b, len(names)))
             if place is not None:
-                knobs.setdefault(family, []).append(place)
+                knobs.setdefault(name, []).append(place)
             names += [f"{shapes.names[a]} on {shapes.names[b]}"] * each
             links += [(int(shapes.link[a]), int(shapes.link[b]))] * each
             friction += [float(min(shapes.friction[a], shapes.friction[b]))] * each
@@ -348,10 +314,9 @@ def _parent(tree: TreeArrays, link: int) -> int:
 
 
 def _in_order(found: list[Found], a: int, b: int) -> tuple[int, int]:
-    """Two shapes in the order of the families, planes and terrain last."""
+    """Two shapes in the order of the table of pairs."""
     kinds = (found[a].shape.kind, found[b].shape.kind)
-    swapped = kinds[0] == TERRAIN or (kinds not in FAMILIES and kinds[::-1] in FAMILIES)
-    return (b, a) if swapped else (a, b)
+    return (b, a) if kinds not in PAIRS and kinds[::-1] in PAIRS else (a, b)
 
 
 def _cannot_touch(a: Found, b: Found) -> ModelError:
@@ -363,6 +328,6 @@ def _cannot_touch(a: Found, b: Found) -> ModelError:
         fixes.insert(1, "add_robot(self_collision=False)")
     return ModelError(
         f"{a.shape.kind} {a.name!r} and {b.shape.kind} {b.name!r} may meet but cannot touch each other",
-        expected=", ".join(f"{one} and {two}" for one, two in FAMILIES) + f", terrain and {', '.join(ON_TERRAIN)}",
+        expected=", ".join(f"{one} and {two}" for one, two in PAIRS),
         fix=", or ".join(fixes),
     )

@@ -18,7 +18,7 @@ NO_LIMIT = 1e9  # stands for infinity among numbers that are learned
 
 @dataclass(eq=False)
 class SupportArrays:
-    """Lists of degrees of freedom, see `contact.mlcp.Supports`; each pair of ends is kept once."""
+    """Lists of degrees of freedom, see `contact.solving.pgs.Supports`; each pair of ends is kept once."""
 
     tree: TreeArrays
     numbers: dict[tuple[int, int], int] = field(default_factory=dict)

@@ -156,7 +156,7 @@ class Model(SceneArrays):
             paths: "robot/body/mass", ".../com", ".../inertia"; "robot/joint/offset", ".../axis", ".../armature",
                 ".../damping", ".../stiffness", ".../rest", ".../lower", ".../upper", ".../dry_friction";
                 "robot/actuator/gear", ".../kp", ".../kd", ".../force"; "robot/body/shape/size" (three numbers, see
-                `contact.shapes.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction",
+                `narrow_phase.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction",
                 ".../restitution", and so on for all `candidates.names`; "robot/site/place" [m], on its link; "gravity",
                 "contact/erp", "contact/cfm", "contact/limit_restitution"; of soft things, one number per element:
                 "solid/density", ".../mu", ".../lam", ".../viscosity", ".../activation"; per edge between triangles

@@ -73,7 +73,24 @@ class Ground:
 
 
 MLCP, COMPLIANT = "mlcp", "compliant"
+LAWS = {MLCP: True, COMPLIANT: False}  # contact laws, and whether contacts are hard: rows with impulses
 PGS, NEWTON = "pgs", "newton"
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A solver of hard contact, as far as words go; `simulation.solvers.SOLVERS` adds it to programs.
+
+    Attributes:
+        exact: Whether its impulses solve the contact problem to round-off; otherwise they are those of `iterations`.
+        options: What it has of the options of `Contact` that only some solvers have.
+    """
+
+    exact: bool
+    options: tuple[str, ...] = ()
+
+
+SOLVERS = {NEWTON: Solver(exact=True), PGS: Solver(exact=False, options=("relaxation", "tolerance", "warm_start"))}
 
 
 @dataclass(frozen=True)
@@ -149,17 +166,13 @@ class Contact:
     averaged: bool = True
 
     def __post_init__(self) -> None:
-        if self.law not in (MLCP, COMPLIANT):
-            raise ModelError("unknown contact law", got=self.law, expected=f"{MLCP!r} or {COMPLIANT!r}")
-        if self.solver not in (PGS, NEWTON):
-            raise ModelError("unknown contact solver", got=self.solver, expected=f"{PGS!r} or {NEWTON!r}")
+        for what, got, known in (("law", self.law, LAWS), ("solver", self.solver, SOLVERS)):
+            if got not in tuple(known):
+                raise ModelError(f"unknown contact {what}", got=got, expected=" or ".join(map(repr, known)))
         far = tuple(self.relaxation) if isinstance(self.relaxation, (tuple, list)) else ()
         if len(far) != 2 or not all(isinstance(x, (int, float)) and 0 < x < 2 for x in far):
             expected = "two numbers between 0 and 2: of normal and of friction rows"
             raise ModelError("Contact(relaxation=...) is not usable", got=self.relaxation, expected=expected)
-        if self.solver == NEWTON and far != (1.0, 1.0):
-            what = "Newton's method has no relaxation"
-            raise ModelError(what, got=self.relaxation, expected="(1, 1)", fix=f"solver={PGS!r}")
         object.__setattr__(self, "relaxation", (float(far[0]), float(far[1])))
         for name in ("averaged", "time_of_impact"):
             if not isinstance(getattr(self, name), bool):
@@ -178,10 +191,22 @@ class Contact:
                 "finite, not below 0; erp and restitutions at most 1; iterations and max_contacts whole, at least 1"
             )
             raise ModelError("numbers of Contact are out of range", got=got, expected=expected)
-        if self.solver == NEWTON and (self.tolerance or self.warm_start):
-            got = f"tolerance = {self.tolerance}, warm_start = {self.warm_start}"
-            what = "Newton's method has no tolerance and no warm start"
-            raise ModelError(what, got=got, expected="0 and False", fix=f"solver={PGS!r}")
+        for field in fields(self):
+            having = [name for name, solver in SOLVERS.items() if field.name in solver.options]
+            got = getattr(self, field.name)
+            if having and self.solver not in having and got != field.default:
+                what, fix = f"solver {self.solver!r} has no {field.name}", f"solver={' or '.join(map(repr, having))}"
+                raise ModelError(what, got=f"{field.name} = {got!r}", expected=repr(field.default), fix=fix)
+
+    @property
+    def hard(self) -> bool:
+        """Whether contacts are constraint rows with impulses; otherwise they are forces."""
+        return LAWS[self.law]
+
+    @property
+    def exact(self) -> bool:
+        """Whether impulses solve the contact problem to round-off; otherwise they are those of `iterations`."""
+        return SOLVERS[self.solver].exact
 
 
 class Scene:

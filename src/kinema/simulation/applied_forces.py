@@ -16,7 +16,6 @@ from kinema.lang import Float, Int, vec3
 from kinema.lang.programs.program import Ref
 from kinema.math import Force
 from kinema.model.arrays import SceneArrays
-from kinema.scene.scene import COMPLIANT
 from kinema.simulation.links import Links
 from kinema.simulation.own_forces import acts_on_links, push_by_laws
 
@@ -65,7 +64,7 @@ def apply_forces(
         time: For own laws; None if none reads it.
     """
     p, tree, actuators = links.program, model.tree, model.actuators
-    soft = model.contact.law == COMPLIANT and len(model.candidates) > 0
+    soft = not model.contact.hard and len(model.candidates) > 0
     own = acts_on_links(model)
     if not len(actuators) and not loaded and not own and not soft and felt is None:
         return AppliedForces(zero, zero)

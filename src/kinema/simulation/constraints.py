@@ -36,7 +36,6 @@ from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref
 from kinema.model.arrays import SceneArrays
 from kinema.model.constraints import SupportArrays, find_groups
-from kinema.scene.scene import MLCP, NEWTON, PGS
 from kinema.simulation.detection import touch_buffers
 from kinema.simulation.links import Links
 from kinema.simulation.parts import Part
@@ -49,8 +48,7 @@ FEW = 24  # candidates of a group: sweeps look at so many in every step; of more
 def bounces(model: SceneArrays) -> bool:
     """Whether contacts or limits of a model are hit at their time of impact."""
     contact, all_of_them = model.contact, model.contact.time_of_impact
-    hard = contact.law == MLCP and len(model.candidates) > 0
-    contacts = hard and (all_of_them or bool((model.candidates.restitution > 0).any()))
+    contacts = model.hard_candidates > 0 and (all_of_them or bool((model.candidates.restitution > 0).any()))
     return contacts or (bool(model.constraints.limit_names) and (all_of_them or contact.limit_restitution > 0))
 
 
@@ -66,7 +64,7 @@ class Constraints:
 
     Attributes:
         rows: Number of rows there is room for; 0 if there are no constraints.
-        candidates: Number of contact candidates of the law "mlcp".
+        candidates: Number of candidates of hard contacts.
         picked: Whether contacts are the candidates that are near; otherwise all of them are.
         bounces: Whether something is hit at its time of impact.
         dense: Whether PGS forms the Delassus matrices of groups.
@@ -77,7 +75,7 @@ class Constraints:
         p, fixed = program, model.constraints
         self.program, self.model, self.dt, self.margin = p, model, dt, margin
         self.singles, self.equations = fixed.singles, fixed.equations
-        self.candidates = len(model.candidates) if model.contact.law == MLCP else 0
+        self.candidates = model.hard_candidates
         self.picked, self.contacts = False, self.candidates
         self.bounces = bounces(model) or (bouncing and bool(self.candidates or fixed.limit_names))
         self.rows = self.singles + 3 * (self.equations + self.candidates)
@@ -87,10 +85,11 @@ class Constraints:
         of_block = self._supports(support)
         self.lists = [dofs for dofs, _, _ in support.lists]
         self.groups = find_groups([self.lists[s] for s in of_block])
-        plain = model.contact.solver != NEWTON and not (model.contact.tolerance or model.contact.warm_start)
-        self.starts = model.contact.solver != NEWTON and not plain
-        self.dense = plain and not model.contact.cone and all(self._is_small(blocks) for blocks in self.groups)
-        few = FEW if model.contact.solver == PGS else 0
+        contact = model.contact
+        self.starts = bool(contact.tolerance or contact.warm_start)
+        plain = not (contact.exact or self.starts or contact.cone)
+        self.dense = plain and all(self._is_small(blocks) for blocks in self.groups)
+        few = 0 if contact.exact else FEW
         self.picked = self.candidates > few and not self.dense
         if self.picked:
             self.contacts = min(self.candidates, model.contact.max_contacts)
@@ -116,16 +115,15 @@ class Constraints:
         self.law = Law(
             step=dt,
             erp=p.parameter("contact/erp", Float),
-            recovery=p.constant("recovery", Float, model.contact.max_correction_speed),
+            max_correction_speed=p.constant("max_correction_speed", Float, model.contact.max_correction_speed),
             margin=margin,
         )
         self.cfm = p.parameter("contact/cfm", Float)
 
     @property
     def ends_the_step(self) -> bool:
-        """Whether the impulses of Newton's method are all that M and the forces do not say of a step's velocities."""
-        newton = self.rows > 0 and self.model.contact.solver == NEWTON
-        return newton and not self.model.tree.prescribed.any()
+        """Whether impulses of an exact solver are all that M and the forces do not say of a step's velocities."""
+        return self.rows > 0 and self.model.contact.exact and not self.model.tree.prescribed.any()
 
     def _is_small(self, blocks: Sequence[int]) -> bool:
         fixed = self.singles + self.equations
@@ -369,5 +367,5 @@ def hold(rows: RowSet, prescribed: Prescribed | None) -> RowSet:
         return rows
     p, c = rows.program, rows.constraints
     J = p.scratch("J_held", Float, c.rows * c.wide)
-    p.call(hold_rows, c.supports, c.support, rows.count.singles, rows.count.triples, prescribed.number, rows.J, J)
+    p.call(hold_rows, rows.count, c.supports, prescribed.number, rows.J, J)
     return replace(rows, J=J)

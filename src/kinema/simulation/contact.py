@@ -7,7 +7,6 @@ from typing import Any
 
 from kinema.lang import Int
 from kinema.lang.programs.program import Ref
-from kinema.scene.scene import COMPLIANT
 from kinema.simulation.constraints import RowSet, hold
 from kinema.simulation.detection import detect
 from kinema.simulation.forces import FreeMotion, free_motion, free_velocities
@@ -57,7 +56,7 @@ def constrain(
         return Ended(found.v_end, found.impulse, rows)
 
     def again(there: Links, length: Ref) -> tuple[FreeMotion, Ref]:
-        touch = detect(there, model, c.margin) if model.contact.law == COMPLIANT else None
+        touch = None if model.contact.hard else detect(there, model, c.margin)
         now = None if time is None else before_end(there.program, time, c.dt, length)
         felt = free.applied.felt
         moved = free_motion(there, model, options.loaded, length, touch=touch, soft=felt, hard=True, time=now)

@@ -9,27 +9,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kinema.contact.collision.box_box import touch_box_box
-from kinema.contact.collision.capsule_hull import touch_capsule_hull
-from kinema.contact.collision.hull_hull import touch_hull_hull
-from kinema.contact.collision.hulls import (
-    PLANE_CANDIDATES,
-    Hulls,
-    hull_tables,
-    low_corners,
-    touch_hull_plane,
-    touch_sphere_hull,
-)
+from kinema.contact.collision.hulls import Hulls, hull_tables
 from kinema.contact.collision.narrow_phase import Pairs, Shapes, Touch
-from kinema.contact.collision.planes import (
-    touch_box_plane,
-    touch_capsule_plane,
-    touch_cylinder_plane,
-    touch_sphere_plane,
-)
-from kinema.contact.collision.sphere_capsule import touch_capsule_capsule, touch_sphere_round
-from kinema.contact.collision.sphere_capsule_box import touch_capsule_box, touch_sphere_box
-from kinema.contact.collision.terrain import Knobs, Terrain, terrain_tables, touch_ball_terrain, touch_corner_terrain
+from kinema.contact.collision.pair_table import FAMILIES, Family
+from kinema.contact.collision.terrain import Knobs, Terrain, terrain_tables
 from kinema.dynamics.report import report_numbers, report_vectors
 from kinema.errors import InputError
 from kinema.lang import Float, Int, mat33, vec3
@@ -39,24 +22,6 @@ from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.simulation.links import Links
 
 DEEP = 0.05  # [m], how far below a terrain points are still found
-
-FAMILIES = {
-    "sphere_plane": touch_sphere_plane,
-    "capsule_plane": touch_capsule_plane,
-    "box_plane": touch_box_plane,
-    "cylinder_plane": touch_cylinder_plane,
-    "sphere_round": touch_sphere_round,
-    "capsule_capsule": touch_capsule_capsule,
-    "sphere_box": touch_sphere_box,
-    "capsule_box": touch_capsule_box,
-    "box_box": touch_box_box,
-}
-WITH_HULLS = {
-    "sphere_hull": touch_sphere_hull,
-    "capsule_hull": touch_capsule_hull,
-    "hull_hull": touch_hull_hull,
-}
-ON_TERRAIN = {"ball_terrain": touch_ball_terrain, "corner_terrain": touch_corner_terrain}
 
 
 def touch_buffers(p: Builder, name: str, count: int) -> Touch:
@@ -139,24 +104,29 @@ def detect(links: Links, model: SceneArrays, margin: Ref) -> Touch | None:
         return None
     around = scenery(p, model)
     touch = touch_buffers(p, "candidate", len(candidates))
-    for family, arrays in candidates.pairs.items():
-        pairs = Pairs(**{n: p.constant(f"{family}_{n}", Int, x) for n, x in arrays.items()})
-        where = (links.R, links.p, margin, touch)
-        if family in FAMILIES:
-            p.call(FAMILIES[family], around.shapes, pairs, *where)
-        elif family == "hull_plane":
-            corner = p.scratch("low_corner", Int, PLANE_CANDIDATES * len(arrays["first"]))
-            p.call(low_corners, around.shapes, pairs, around.hulls, links.R, links.p, margin, corner)
-            p.call(touch_hull_plane, around.shapes, pairs, around.hulls, corner, links.R, links.p, touch)
-        elif family in WITH_HULLS:
-            p.call(WITH_HULLS[family], around.shapes, pairs, around.hulls, *where)
+    for name, arrays in candidates.pairs.items():
+        kind, _, terrain = name.partition(" ")
+        family = FAMILIES[kind]
+        pairs = Pairs(**{n: p.constant(f"{name}_{n}", Int, x) for n, x in arrays.items()})
+        given = (around.shapes, pairs, *_tables(around, family, name, terrain))
+        if family.search is None:
+            p.call(family.kernel, *given, links.R, links.p, margin, touch)
         else:
-            name, _, shape = family.partition(" ")
-            elements: dict[str, Any] = {"at": vec3, "swell": Float, "capsule": Int}
-            made = candidates.knobs[family]
-            knobs = Knobs(**{n: p.constant(f"{family}_{n}", e, made[n]) for n, e in elements.items()})
-            p.call(ON_TERRAIN[name], around.shapes, pairs, knobs, around.terrain(int(shape)), *where)
+            features = p.scratch(f"{name}_features", Int, family.candidates * len(arrays["first"]))
+            p.call(family.search, *given, links.R, links.p, margin, features)
+            p.call(family.kernel, *given, features, links.R, links.p, touch)
     return touch
+
+
+def _tables(around: Scenery, family: Family, name: str, terrain: str) -> tuple[Any, ...]:
+    """What kernels of a family take beside shapes and pairs."""
+    if family.hulls:
+        return (around.hulls,)
+    if not family.terrain:
+        return ()
+    made, elements = around.model.candidates.knobs[name], {"at": vec3, "swell": Float, "capsule": Int}
+    knobs = Knobs(**{n: around.program.constant(f"{name}_{n}", e, made[n]) for n, e in elements.items()})
+    return knobs, around.terrain(int(terrain))
 
 
 def record_touch(p: Builder, touch: Touch | None, count: int, names: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kinema.errors import SimulationError, UnsolvedWarning
 from kinema.model.model import Model
-from kinema.scene.scene import NEWTON, PGS
+from kinema.scene.scene import NEWTON
 
 SOLVED = {8: 1e-8, 4: 1e-4}  # by the bytes of a number: what Newton's method leaves at most, a share of an impulse
 SETTLED = 0.01  # the same of sweeps: above it they do not settle
@@ -161,7 +161,7 @@ def check_solved(model: Model, residual: Tensor, place: Tensor) -> str | None:
         residual: Of every step, a share of its largest impulse, shape (*batch, steps, 1).
         place: A degree of freedom where that is, the same shape.
     """
-    limit = SOLVED[model.dtype.itemsize] if model.contact.solver == NEWTON else SETTLED
+    limit = SOLVED[model.dtype.itemsize] if model.contact.exact else SETTLED
     if residual.numel() == 1 and residual.item() <= limit:
         return None
     left = residual.detach().reshape(-1, residual.shape[-2]).numpy()
@@ -177,7 +177,7 @@ def check_solved(model: Model, residual: Tensor, place: Tensor) -> str | None:
         f"{where}at {joint!r}: one more visit would change an impulse by {left[world, step]:.2g} of the largest"
     )
     fix = "a larger Contact(cfm=...), or a shorter dt"
-    if model.contact.solver == PGS:
+    if not model.contact.exact:
         fix = f"Contact(solver={NEWTON!r}), more iterations, or a relaxation below 1 where contacts slide"
     warnings.warn(f"{found}. Motion and gradients are off. Fix: {fix}", UnsolvedWarning, stacklevel=caller())
     return f"{found}. Fix: {fix}"

@@ -35,7 +35,6 @@ from kinema.integrate.joints import Course, advance_along_line, choose_line, fal
 from kinema.integrate.substeps import COPIES
 from kinema.lang import Float, Int
 from kinema.lang.programs.program import Builder, Ref
-from kinema.scene.scene import PGS
 from kinema.simulation.constraints import Contacts, RowSet, find_gaps, find_rows, hold
 from kinema.simulation.detection import detect, touch_buffers
 from kinema.simulation.forces import FreeMotion
@@ -275,7 +274,7 @@ class Impacts:
         falling = p.scratch("falling", Float, self.nv)
         p.call(falling_rates, links.tree, self.number, links.gravity, self.kept["q"], falling)
         fixed = hold(at, self.free.prescribed)
-        Y = scale(fixed, factors) if c.model.contact.solver == PGS else None
+        Y = None if c.model.contact.exact else scale(fixed, factors)
         loop = p.until(quiet, ROUNDS, settled=True)
         sizes = {"v": self.nv, "sum": c.rows, **dict.fromkeys(("hit", *TOLD), 1)}
         kept = {n: p.iterate(loop, f"{n} of rounds", Float, k) for n, k in sizes.items()}
@@ -325,8 +324,8 @@ class Impacts:
 
     @property
     def _counts(self) -> bool:
-        """Whether the solver says how many iterations it took."""
-        return self.constraints.model.contact.solver != PGS
+        """Whether the solver says of every problem how many iterations it took."""
+        return self.constraints.model.contact.exact
 
     def _tell(self, one: dict[str, Ref], other: dict[str, Ref], both: dict[str, Ref]) -> None:
         """The worse of two problems, and the sum of iterations."""

@@ -16,9 +16,9 @@ from kinema.dynamics.report import (
     loaded_wrenches,
     report_accelerations,
     report_bodies,
+    report_contact_impulses,
     report_impulses,
     report_imu,
-    report_numbers,
     report_sites,
 )
 from kinema.errors import InputError
@@ -71,8 +71,8 @@ def record(
 
 def _record_impulses(p: Builder, model: SceneArrays, end: Ended | None, names: Sequence[str]) -> None:
     """Impulses of contacts and limits."""
-    fixed, hard = model.constraints, model.contact.law == MLCP
-    limits, candidates = len(fixed.limit_names), len(model.candidates) if hard else 0
+    fixed, candidates = model.constraints, model.hard_candidates
+    limits = len(fixed.limit_names)
     for name in names:
         if name == "iterations" and "record_iterations" not in p.buffers:
             fix = f"Contact(tolerance=...) or Contact(solver={NEWTON!r}), and a contact, a limit or a loop"
@@ -88,9 +88,10 @@ def _record_impulses(p: Builder, model: SceneArrays, end: Ended | None, names: S
         start, count = (first, 3 * candidates) if name == "impulse" else (fixed.singles - limits, limits)
         at, out = p.constant(f"{name}_start", Int, start), p.output(f"record_{name}", Float, count)
         if name == "impulse" and c.picked:
-            p.call(report_impulses, end.impulse, at, c.count.triples, c.count.equations, end.rows.surface, out)
+            where = (at, c.count.triples, c.count.equations, end.rows.surface)
+            p.call(report_contact_impulses, end.impulse, *where, out)
         else:
-            p.call(report_numbers, end.impulse, at, out)
+            p.call(report_impulses, end.impulse, at, out)
 
 
 def _sites(links: Links, model: SceneArrays, names: Sequence[str]) -> Sites | None:

@@ -7,7 +7,6 @@ from kinema.integrate.runge_kutta import advance_along, coordinate_rates, mean_o
 from kinema.lang import Float
 from kinema.lang.programs.program import Builder, Program
 from kinema.model.model import Model
-from kinema.scene.scene import MLCP
 from kinema.simulation.detection import detect
 from kinema.simulation.forces import free_motion
 from kinema.simulation.links import Links, TreeTables
@@ -79,7 +78,7 @@ def _add_step(p: Builder, model: Model, options: StepOptions) -> None:
 def _refuse_constraints(model: Model) -> None:
     fixed = model.constraints
     found = {
-        "places of hard contact": len(model.candidates) if model.contact.law == MLCP else 0,
+        "places of hard contact": model.hard_candidates,
         "limited joints": len(fixed.limit_names),
         "degrees of freedom with dry friction": len(fixed.rubbing_names),
         "joints that follow others": len(fixed.follower_names),

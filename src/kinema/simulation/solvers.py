@@ -1,11 +1,10 @@
-"""Solvers of the complementarity problem in step programs: Newton's method and projected Gauss-Seidel (PGS)."""
+"""Solvers of the complementarity problem in step programs, by name, and Newton's method."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from kinema.contact.solving.mass_scaling import (
     Scaled,
@@ -26,25 +25,13 @@ from kinema.contact.solving.newton import (
     newton_rows_adjoint,
 )
 from kinema.contact.solving.newton_replay import Trust, newton_impulses_again
-from kinema.contact.solving.pgs import Gram, gauss_seidel, gauss_seidel_adjoint, gram, impulse_sums, relax, residual
-from kinema.contact.solving.pgs_dense import (
-    Groups,
-    Matches,
-    dense_gauss_seidel,
-    dense_gauss_seidel_adjoint,
-    dense_gauss_seidel_history,
-    row_matrix,
-)
-from kinema.contact.solving.pgs_warm_start import recall_impulses, started_gauss_seidel, started_gauss_seidel_adjoint
-from kinema.dynamics.report import report_impulses, report_numbers
 from kinema.integrate.joints import mean_accelerations
 from kinema.integrate.rewind import velocities_in_first_axes
 from kinema.lang import Float, Int
 from kinema.lang.programs.program import STATE, Ref
-from kinema.model.arrays import CONTACT_IMPULSES, FIXED_IMPULSES
-from kinema.model.constraints import group_tables, shared_dofs
-from kinema.scene.scene import NEWTON
+from kinema.scene.scene import NEWTON, PGS
 from kinema.simulation.constraints import RowSet
+from kinema.simulation.pgs import sweep
 from kinema.simulation.tree_dynamics import Factors
 
 # By the bytes of a Float:
@@ -77,6 +64,27 @@ class WholeStep:
 
 
 @dataclass(frozen=True)
+class SolverInput:
+    """What a solver is given.
+
+    Attributes:
+        rows, factors, Y, sweeps, step: As for `solve`.
+        cone: 1 for the cone of friction, 0 for the pyramid.
+        z: Is filled with Y^T impulse.
+        impulse: Is filled with the impulses of all rows.
+    """
+
+    rows: RowSet
+    factors: Factors
+    Y: Ref | None
+    cone: Ref
+    sweeps: Ref
+    step: WholeStep | None
+    z: Ref
+    impulse: Ref
+
+
+@dataclass(frozen=True)
 class Solution:
     """Impulses of all rows, z = Y^T impulse, and the velocities after them."""
 
@@ -101,10 +109,7 @@ def solve(
     p, contact = rows.program, rows.constraints.model.contact
     cone, z = p.constant("cone", Int, int(contact.cone)), p.scratch("z", Float, rows.links.arrays.nv)
     impulse = p.scratch("impulse", Float, rows.constraints.rows)
-    if contact.solver == NEWTON:
-        _newton(rows, factors, cone, z, impulse, step)
-    else:
-        _pgs(rows, scale(rows, factors) if Y is None else Y, cone, sweeps, z, impulse)
+    SOLVERS[contact.solver](SolverInput(rows, factors, Y, cone, sweeps, step, z, impulse))
     return Solution(impulse, z, _velocities_after(rows, factors, z, v, step))
 
 
@@ -182,114 +187,15 @@ def _newton(rows: RowSet, factors: Factors, cone: Ref, z: Ref, impulse: Ref, ste
             p.call(newton_jacobian_adjoint, *at, found, multipliers, rows.J.adj)
 
 
-# -- projected Gauss-Seidel --------------------------------------------------------------------------------------------
+# -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def _pgs(rows: RowSet, Y: Ref, cone: Ref, sweeps: Ref, z: Ref, impulse: Ref) -> None:
-    p, c = rows.program, rows.constraints
-    inverse = p.scratch("inverse", Float, c.rows)
-    if c.starts:
-        _pgs_warm_start(rows, Y, inverse, cone, sweeps, z, impulse)
-    elif c.dense:
-        _pgs_dense(rows, Y, inverse, sweeps, impulse)
-        p.call(impulse_sums, rows.count, c.supports, Y, impulse, z)
-    else:
-        _pgs_sparse(rows, Y, inverse, cone, sweeps, z, impulse)
-    found = (Y, rows.b, z, impulse, *(p.output(n, Float, 1) for n in ("residual", "unsolved_at")))
-    with p.custom() as node:  # it says how good the impulses are, and has no derivative
-        p.call(residual, rows.count, c.supports, rows.bounds, inverse, cone, *found)
-    with p.adjoint_of(node):
-        pass
+def _pgs(x: SolverInput) -> None:
+    sweep(x.rows, scale(x.rows, x.factors) if x.Y is None else x.Y, x.cone, x.sweeps, x.z, x.impulse)
 
 
-def _history(rows: RowSet) -> Ref:
-    """Impulses of all iterations."""
-    iterations = rows.constraints.model.contact.iterations + 1
-    return rows.program.scratch("history", Float, iterations * rows.constraints.rows)
-
-
-def _relaxed(rows: RowSet, inverse: Ref) -> Ref:
-    """Over-relaxation factor per row."""
-    p, relaxation = rows.program, rows.constraints.model.contact.relaxation
-    if relaxation == (1.0, 1.0):
-        return inverse
-    relaxed = p.scratch("relaxed", Float, rows.constraints.rows)
-    p.call(relax, rows.count, p.constant("relaxation", Float, np.array(relaxation)), inverse, relaxed)
-    return relaxed
-
-
-def _gram(rows: RowSet, Y: Ref, inverse: Ref, cone: Ref) -> Gram:
-    """Blocks of the Delassus matrix on its diagonal."""
-    p, c = rows.program, rows.constraints
-    cross = p.scratch("cross", Float, max(3 * c.triples, 1))
-    p.call(gram, rows.count, c.supports, c.cfm, rows.active, cone, Y, inverse, cross)
-    return Gram(inverse=_relaxed(rows, inverse), cross=cross)
-
-
-def _pgs_sparse(rows: RowSet, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, z: Ref, impulse: Ref) -> None:
-    p, c, history = rows.program, rows.constraints, _history(rows)
-    blocks: Any = _gram(rows, Y, inverse, cone)
-    problem = (rows.count, c.supports, rows.bounds, blocks, cone, sweeps)
-    with p.custom() as node:
-        p.call(gauss_seidel, *problem, Y, rows.b, history, z, impulse)
-    with p.adjoint_of(node):
-        inputs = (Y, rows.b, blocks.inverse, blocks.cross, rows.lower, rows.upper, rows.mu, c.cfm)
-        given = (*problem, Y, rows.b, history, z, z.adj, impulse.adj)
-        p.call(gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
-
-
-def _pgs_warm_start(rows: RowSet, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, z: Ref, impulse: Ref) -> None:
-    p, c, contact, history = rows.program, rows.constraints, rows.constraints.model.contact, _history(rows)
-    kept = {n: p.state(n, Float, k) for n, k in c.model.kept_impulses.items()} if contact.warm_start else {}
-    start = _start(rows, kept)
-    blocks: Any = _gram(rows, Y, inverse, cone)
-    problem = (rows.count, c.supports, rows.bounds, blocks, cone)
-    tolerance, done = p.constant("tolerance", Float, contact.tolerance), p.scratch("done", Int, 1)
-    with p.custom() as node:
-        outs = (history, z, impulse, done, p.output("record_iterations", Float, 1))
-        p.call(started_gauss_seidel, *problem, sweeps, tolerance, Y, rows.b, start, *outs)
-    with p.adjoint_of(node):
-        inputs = (Y, rows.b, start, blocks.inverse, blocks.cross, rows.lower, rows.upper, rows.mu, c.cfm)
-        given = (*problem, Y, rows.b, start, history, z, done, z.adj, impulse.adj)
-        p.call(started_gauss_seidel_adjoint, *given, *(x.adj for x in inputs))
-    if FIXED_IMPULSES in kept:
-        p.call(report_numbers, impulse, p.constant("fixed_start", Int, 0), kept[FIXED_IMPULSES].next)
-    if CONTACT_IMPULSES in kept:
-        first = p.constant("contact_start", Int, c.singles + 3 * c.equations)
-        where = (first, rows.count.triples, rows.count.equations, rows.surface)
-        p.call(report_impulses, impulse, *where, kept[CONTACT_IMPULSES].next)
-
-
-def _start(rows: RowSet, kept: dict[str, Ref]) -> Ref:
-    """The impulses to start from: those of the last step, which are state, or zero."""
-    p, c = rows.program, rows.constraints
-    start, first = p.scratch("start", Float, c.rows), c.singles + 3 * c.equations
-    zero = p.constant("no_impulse", Float, np.zeros(max(first, 3 * c.candidates)))
-    before = (kept.get(FIXED_IMPULSES, zero), kept.get(CONTACT_IMPULSES, zero))
-    p.call(recall_impulses, rows.count, rows.surface, rows.active, *before, start)
-    return start
-
-
-def _pgs_dense(rows: RowSet, Y: Ref, inverse: Ref, sweeps: Ref, impulse: Ref) -> None:
-    p, c, contact, history = rows.program, rows.constraints, rows.constraints.model.contact, _history(rows)
-    table = group_tables(c.groups, c.singles, c.equations)
-    groups = Groups(**{n: c.ints(f"group_{n}", x) for n, x in table.items()})
-    A = p.scratch("row_matrix", Float, int((np.diff(table["start"]) ** 2).sum()))
-    shared = shared_dofs([c.lists[s] for s in (*c.of_fixed, *c.of_candidate)], c.groups)
-    matches = Matches(**{n: c.ints(f"match_{n}", x) for n, x in shared.items()})
-    p.call(row_matrix, rows.count, groups, matches, c.supports.widest, c.cfm, rows.active, Y, A, inverse)
-    relaxed = _relaxed(rows, inverse)
-    rest = p.constant("kept_share", Float, 1.0 - np.array(contact.relaxation))
-    problem = (rows.count, groups, rows.bounds, sweeps, rest, A, relaxed)
-    most = int(table["largest"])
-    room = (("single", max(int(table["singles"].max()) * most, 1)), ("triple", most * most))
-    with p.custom() as node:
-        turned = [p.scratch(n, Float, size) for n, size in room]
-        p.call(dense_gauss_seidel, *problem, rows.b, *turned, impulse)
-    with p.replay_of(node):
-        p.call(dense_gauss_seidel_history, *problem, rows.b, *turned, history, impulse)
-    with p.adjoint_of(node):
-        inputs = (A, relaxed, rows.b, rows.lower, rows.upper, rows.mu)
-        more = (*room, ("felt", (contact.iterations + 1) * most), ("product", most * most))
-        own = (p.scratch(f"reverse_{n}", Float, size) for n, size in more)
-        p.call(dense_gauss_seidel_adjoint, *problem, history, impulse.adj, *own, *(x.adj for x in inputs))
+SOLVERS: dict[str, Callable[[SolverInput], None]] = {
+    NEWTON: lambda x: _newton(x.rows, x.factors, x.cone, x.z, x.impulse, x.step),
+    PGS: _pgs,
+}
+"""How a solver is added to a program; `scene.scene.SOLVERS` says which options it has."""

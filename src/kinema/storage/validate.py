@@ -8,18 +8,17 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from kinema.contact.collision.pair_table import FAMILIES, PAIRS
 from kinema.model.actuators import KINDS as ACTUATORS
-from kinema.model.broad_phase import FAMILIES, ON_TERRAIN, PAIR
+from kinema.model.broad_phase import PAIR
 from kinema.model.model import Model
 from kinema.model.tree import add_branches
 from kinema.scene.convex_hull import Hull
-from kinema.scene.description import TERRAIN, Mesh
+from kinema.scene.description import Mesh
 from kinema.scene.joint_types import ANGLE, MOVING
 from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.storage.rules import require, require_indices, require_reals
 from kinema.storage.validate_matter import check_matter
-
-PLACES = dict(FAMILIES.values()) | dict(ON_TERRAIN.values())
 
 
 def check_model(model: Model) -> None:
@@ -171,19 +170,19 @@ def _check_candidates(model: Model) -> None:
     taken = np.zeros(count, int)
     for family, pairs in candidates.pairs.items():
         name, _, terrain = family.partition(" ")
-        require(set(pairs) == set(PAIR) and name in PLACES, f"pairs {family!r}")
+        require(set(pairs) == set(PAIR) and name in FAMILIES, f"pairs {family!r}")
+        known = FAMILIES[name]
         rows = pairs["first"].size
         for which in ("first", "second"):
             require_indices(f"{family}/{which}", pairs[which], (rows,), len(kinds))
-        require_indices(f"{family}/start", pairs["start"], (rows,), count - PLACES[name] + 1)
+        require_indices(f"{family}/start", pairs["start"], (rows,), count - known.candidates + 1)
         for a, b, start in zip(*(pairs[n].tolist() for n in PAIR), strict=True):
-            wanted = ON_TERRAIN.get(kinds[a]) if kinds[b] == TERRAIN else FAMILIES.get((kinds[a], kinds[b]))
-            require(wanted is not None and wanted[0] == name, f"pairs {family!r}")
-            require(terrain == (str(b) if kinds[b] == TERRAIN else ""), f"pairs {family!r}")
-            if "hull" in family:
+            require(PAIRS.get((kinds[a], kinds[b])) == known, f"pairs {family!r}")
+            require(terrain == (str(b) if known.terrain else ""), f"pairs {family!r}")
+            if known.hulls:
                 cornered = [s for s in (a, b) if SHAPE_KINDS[kinds[s]].corners is not None]
                 require(all(shapes.hulls[s] is not None for s in cornered), f"hulls of {family!r}")
-            taken[start : start + PLACES[name]] += 1
+            taken[start : start + known.candidates] += 1
         if terrain:
             knobs = candidates.knobs.get(family, {})
             require(set(knobs) == {"at", "swell", "capsule"}, f"knobs {family!r}")

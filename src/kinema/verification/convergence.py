@@ -4,8 +4,8 @@ Every robot of `legged` stands, and slides with three speeds in eight headings, 
 small random forces. What is looked at does not trust the solver:
 
 - *Residual.* Every step is posed once more, and with A = Y Y^T, b and the bounds as the solver gets them the conditions
-  of `contact.mlcp` are evaluated here: by how much an impulse would change if it alone were set to what solves its row,
-  over the largest impulse of the step. Zero means solved, whoever solved it.
+  of `contact.solving.pgs` are evaluated here: by how much an impulse would change if it alone were set to what solves
+  its row, over the largest impulse of the step. Zero means solved, whoever solved it.
 - *Gradients* of a random combination of the coordinates at the end with respect to the forces, the velocities at the
   start, masses and friction. They are compared with those of Newton's method, and these, along a direction in each of
   the four, with central differences of its rollouts. Where these cannot tell (the loss of a robot with light links
@@ -150,7 +150,7 @@ def residuals(model: Model, path: Trajectory, tau: Tensor) -> tuple[np.ndarray, 
 
 @dataclass(frozen=True)
 class Problem:
-    """The complementarity problems of some worlds, see `contact.mlcp`; n rows, of which contacts are the last 3 m.
+    """The complementarity problems of some worlds, see `solving.pgs`; n rows, of which contacts are the last 3 m.
 
     Attributes:
         Y: Rows, A = Y Y^T; shape (worlds, n, nv).

@@ -101,7 +101,7 @@ def try_scenes(seed: int, worlds: int, outcome: Outcome, together: int = 0, dtyp
 def _try_batch(model: Model, inputs: dict[str, Tensor], kinds: Sequence[str], name: str, outcome: Outcome) -> None:
     leaves = {n: t.requires_grad_() for n, t in inputs.items()}
     limited, touching = bool(model.constraints.limit_names), len(model.candidates) > 0
-    hard = touching and model.contact.law == MLCP
+    hard = model.hard_candidates > 0
     pushed = next(b for b, link in zip(model.bodies, model.tree.body_link, strict=True) if link)
     path = simulate(
         model,

@@ -49,7 +49,7 @@ from kinema.lang import (
     vec3,
 )
 
-CANDIDATES = 8
+BOX_CANDIDATES = 8
 FADE = 0.03  # share, of what thin boxes are thick: an axis that is worse than the best by it has none in the normal
 PARALLEL = 1e-6  # square of the sine of an angle: edges below it are parallel
 GROWN = 1e-6  # share by which the reference face is grown, so that equal faces share their corners in spite of rounding
@@ -172,7 +172,7 @@ def put_polygon(touch, at, R1: mat33, p1: vec3, h1: vec3, R2: mat33, p2: vec3, h
         for end in range(2):
             t = select(end == 0, low, high)
             # The end of an edge is the start of the next one.
-            if low <= high and (end == 0 or high < 1.0) and count < CANDIDATES:
+            if low <= high and (end == 0 or high < 1.0) and count < BOX_CANDIDATES:
                 gap = m_n + (alpha + t * step_v) * v_n + (beta + t * step_w) * w_n
                 point = origin + (s_x + t * d_x) * x + (s_y + t * d_y) * y + 0.5 * gap * n
                 put(touch, at + count, gap, point, -n)
@@ -183,7 +183,7 @@ def put_polygon(touch, at, R1: mat33, p1: vec3, h1: vec3, R2: mat33, p2: vec3, h
         if abs(area) > TINY * TINY:
             alpha = ((c_x - m_x) * w_y - (c_y - m_y) * w_x) / area
             beta = ((c_y - m_y) * v_x - (c_x - m_x) * v_y) / area
-            if abs(alpha) < 1.0 and abs(beta) < 1.0 and count < CANDIDATES:
+            if abs(alpha) < 1.0 and abs(beta) < 1.0 and count < BOX_CANDIDATES:
                 gap = m_n + alpha * v_n + beta * w_n
                 put(touch, at + count, gap, origin + c_x * x + c_y * y + 0.5 * gap * n, -n)
                 count = count + 1
@@ -195,7 +195,7 @@ def put_polygon(touch, at, R1: mat33, p1: vec3, h1: vec3, R2: mat33, p2: vec3, h
         if gap < 0.0:
             put(touch, at, gap, two - 0.5 * gap * n, -n)
             count = 1
-    for k in range(CANDIDATES):
+    for k in range(BOX_CANDIDATES):
         if k >= count:
             put_none(touch, at + k)
 
@@ -227,5 +227,5 @@ def touch_box_box(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3],
             n = R1 @ normal_between(transpose(R1) @ R2, transpose(R1) @ (p2 - p1), h1, h2, fade)
             put_polygon(touch, at, R1, p1, h1, R2, p2, h2, n)
         else:
-            for k in range(CANDIDATES):
+            for k in range(BOX_CANDIDATES):
                 put_none(touch, at + k)

@@ -40,7 +40,6 @@ from kinema.lang import (
     vec3,
 )
 
-CANDIDATES = 2
 BIAS = 1e-3  # of the lesser reach: by so much an edge must be better than a face
 PARALLEL = 1e-6  # square of the sine of an angle: a line and an edge below it are parallel
 

@@ -42,7 +42,7 @@ from kinema.lang import (
     vec3,
 )
 
-CANDIDATES = 8
+HULL_CANDIDATES = 8
 BIAS = 1e-3  # of the lesser reach: by so much an axis of a later kind must be better
 PARALLEL = 1e-6  # square of the sine of an angle: edges below it are parallel
 GROWN = 1e-6  # share of the reach by which the reference face is grown, so that equal faces share their corners
@@ -200,11 +200,11 @@ def put_polygon(
         found[0] = vec3(dot(ex, x), dot(ey, x), gap)
         lift = dot(up, x)
         count = 1
-    taken = local(Int, CANDIDATES)
-    for c in range(CANDIDATES):
+    taken = local(Int, HULL_CANDIDATES)
+    for c in range(HULL_CANDIDATES):
         chosen = c
         fresh = c < count
-        if count > CANDIDATES:
+        if count > HULL_CANDIDATES:
             best = -1e30
             angle = 0.897597901 * Float(c)  # sevenths of a turn
             for k in range(count):
@@ -294,5 +294,5 @@ def touch_hull_hull(
                 best < -bias,
             )
         else:
-            for c in range(CANDIDATES):
+            for c in range(HULL_CANDIDATES):
                 put_none(touch, at + c)

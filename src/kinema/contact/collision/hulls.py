@@ -46,7 +46,6 @@ from kinema.lang import (
 from kinema.scene.convex_hull import Hull
 
 PLANE_CANDIDATES = 4
-SPHERE_CANDIDATES = 1
 TILT = 0.05  # slope up to which a hull that is about to tip finds its places on a plane
 STEEP = 1.0 / TILT
 

@@ -34,10 +34,6 @@ from kinema.lang import (
     vec3,
 )
 
-SPHERE_CANDIDATES = 1
-CAPSULE_CANDIDATES = 2
-BOX_CANDIDATES = 4
-CYLINDER_CANDIDATES = 4
 STANDING = 1e-3  # sine of the tilt below which a cylinder stands
 SINE = 0.8660254037844386  # of a third of a turn; the cosine is -1/2
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from kinema.contact.collision.narrow_phase import Pairs, Shapes, Touch, direction, place, put, put_none, within_reach
 from kinema.lang import Array, Float, abs, clamp, columns_of, cross, dot, func, kernel, mat33, max, min, norm, vec3
 
-SPHERE_CANDIDATES = 1
-CAPSULE_CANDIDATES = 2
 PARALLEL = 1e-6  # square of the sine of an angle: segments below it are parallel
 
 

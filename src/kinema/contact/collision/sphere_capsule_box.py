@@ -50,8 +50,6 @@ from kinema.lang import (
     vec3,
 )
 
-SPHERE_CANDIDATES = 1
-CAPSULE_CANDIDATES = 2
 PARALLEL = 1e-6  # square of the sine of an angle: a centre line and an edge below it are parallel
 BIAS = 1e-3  # of the least half size of a box
 STEEP = 1e-9  # sine of an angle: below it a line does not cross a plane

@@ -36,8 +36,6 @@ from kinema.lang import (
 )
 from kinema.scene.description import Mesh
 
-BALL_CANDIDATES = 2
-CORNER_CANDIDATES = 1
 VALLEY = 0.9  # cosine of the angle between two faces from which on a ball can lie on both
 PLANE = 1.0 - 1e-6  # cosine of the angle between two faces below which they are one
 

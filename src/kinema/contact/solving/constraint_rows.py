@@ -1,13 +1,19 @@
-"""Rows of the complementarity problem: Jacobians, velocities and bounds of contacts, joints and loops.
+"""Constraint rows: Jacobians J, velocities b and bounds of contacts, limits, dry friction, mimic joints and loops.
 
 A row's Jacobian has an entry for every degree of freedom of its support, which leads from the root to one link and
-on to another (see `mlcp.Supports`). With the error of a constraint e [m, rad] and the time step dt, equations ask for
-v' + erp e / dt = 0. A gap g that may not close asks for
+on to another (see `pgs.Supports`). b is its velocity at the end of the step without impulses, less the target velocity:
 
-    v' + g / dt >= 0         while it is open: it may be closed in this step, no more
-    v' + erp g / dt >= 0     below zero: a share erp is undone, no faster than `recovery`
+    b = J v_free - v_target                                                                                  (1)
 
-Without restitution this is what an impulse at the time of impact does: it ends on the surface, and the next step takes
+With the error e [m, rad] of an equation, the time step dt and the error reduction parameter (ERP) erp, and with the gap
+g [m, rad] of a contact or limit:
+
+    v_target = -erp e / dt                             an equation: mimic joints, loops                      (2)
+    v_target = -g / dt                                 an open gap: it may be closed in this step, no more   (3)
+    v_target = min(-erp g / dt, max_correction_speed)  a depth, g < 0: a share erp of it is undone           (4)
+    v_target = 0                                       dry friction, both directions of sliding              (5)
+
+Without restitution (3) is what an impulse at the time of impact does: it ends on the surface, and the next step takes
 the rest of its speed. What bounces is left out of the problem and is the matter of `impacts`.
 """
 
@@ -38,7 +44,8 @@ from kinema.lang import (
 )
 from kinema.math import Motion
 
-FAST = 100.0  # [rad/s, m/s], limits that no impulse of a step is thought to reach at this speed are left alone
+FAST = 100.0  # [rad/s, m/s], limits whose b is at least this are inactive
+UNBOUNDED = 1e30  # [N s, N m s]
 
 
 @record
@@ -56,17 +63,17 @@ class Sides:
 
 @record
 class Law:
-    """How constraints give way.
+    """How errors of constraints are undone.
 
     step: Time step [s]; `dt` of the rows may be a part of it.
-    erp: Share of an error that is undone in a step [-].
-    recovery: Speed at which depths and limits are undone at most [m/s, rad/s].
-    margin: Gap from which on contacts are left alone [m].
+    erp: Error reduction parameter (ERP): share of an error that is undone in a step [-].
+    max_correction_speed: Largest speed at which depths and violated limits are undone [m/s, rad/s].
+    margin: Gap from which on contacts are inactive [m].
     """
 
     step: Float
     erp: Float
-    recovery: Float
+    max_correction_speed: Float
     margin: Float
 
 
@@ -79,22 +86,53 @@ def tangents(normal: vec3):
 
 
 @func
-def tangents_adjoint(normal: vec3, slide: vec3, of_slide: vec3, of_across: vec3):
+def tangents_adjoint(normal: vec3, slide: vec3, adj_slide: vec3, adj_across: vec3):
     """Cotangent of the normal, from those of its two tangents."""
     along = vec3(1.0, 0.0, 0.0) if abs(normal.x) < 0.9 else vec3(0.0, 1.0, 0.0)
     share = dot(along, normal)
-    to_slide = of_slide + cross(of_across, normal)
+    to_slide = adj_slide + cross(adj_across, normal)
     flat = (to_slide - dot(slide, to_slide) * slide) / norm(along - share * normal)
-    return cross(slide, of_across) - dot(normal, flat) * along - share * flat
+    return cross(slide, adj_across) - dot(normal, flat) * along - share * flat
 
 
 @func
 def closing_speed(law: Law, gap: Float, dt: Float):
-    """Speed that closes a gap within the step [m/s, rad/s]; of a depth, negative, that which undoes a share of it."""
+    """-v_target of a gap [m/s, rad/s]: what closes it within the step (3), or undoes a share of a depth (4)."""
     speed = gap / dt
     if gap < 0.0:
-        speed = max(law.erp * gap / law.step, -law.recovery)
+        speed = max(law.erp * gap / law.step, -law.max_correction_speed)
     return speed
+
+
+@func
+def arm_of(tree, p, link, place: vec3):
+    """From the origin of a link's tree to a point [m]; the point itself for the world."""
+    arm = place
+    if link > 0:
+        arm = place - p[tree.root[link - 1]]
+    return arm
+
+
+@func
+def motion_per_dof(supports, block, t, S, arm: vec3, other: vec3):
+    """Speed and spin of a point of the first link past one of the second, per unit of a degree of freedom.
+
+    Degree of freedom t of a support moves the first link if it leads to it, and the second if it leads to that.
+
+    arm, other: The points, from the origins of the links' trees [m].
+    """
+    d = supports.dofs[supports.begin[block] + t]
+    speed, spin = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+    if t < supports.first[block]:
+        speed = S[d].v + cross(S[d].w, arm)
+        spin = S[d].w
+    if t < supports.common[block] or t >= supports.first[block]:
+        speed = speed - S[d].v - cross(S[d].w, other)
+        spin = spin - S[d].w
+    return speed, spin
+
+
+# -- contacts ----------------------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -114,22 +152,13 @@ def contact_jacobian(
     """Three rows per contact: along the normal and two directions of sliding."""
     for c in range(shared(triples[0]) - equations):
         block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
-        begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
+        to, wide = r * supports.widest, supports.widest
         normal = touch.normal[c]
         slide, across = tangents(normal)
-        arm, other = touch.point[c], touch.point[c]
-        one, two = shared(sides.first[c]), shared(sides.second[c])
-        if one > 0:
-            arm = arm - p[tree.root[one - 1]]
-        if two > 0:
-            other = other - p[tree.root[two - 1]]
+        arm = arm_of(tree, p, shared(sides.first[c]), touch.point[c])
+        other = arm_of(tree, p, shared(sides.second[c]), touch.point[c])
         for t in range(supports.count[block]):
-            d = supports.dofs[begin + t]
-            speed = vec3(0.0, 0.0, 0.0)
-            if t < supports.first[block]:
-                speed = S[d].v + cross(S[d].w, arm)
-            if t < supports.common[block] or t >= supports.first[block]:
-                speed = speed - S[d].v - cross(S[d].w, other)
+            speed, _ = motion_per_dof(supports, block, t, S, arm, other)
             J[to + t] = dot(normal, speed)
             J[to + wide + t] = dot(slide, speed)
             J[to + 2 * wide + t] = dot(across, speed)
@@ -147,49 +176,48 @@ def contact_jacobian_adjoint(
     singles: Int,
     p: Array[vec3],
     S: Array[Motion],
-    J_adj: Array[Float],
-    point_adj: Array[vec3],
-    normal_adj: Array[vec3],
-    p_adj: Array[vec3],
-    S_adj: Array[Motion],
+    adj_J: Array[Float],
+    adj_point: Array[vec3],
+    adj_normal: Array[vec3],
+    adj_p: Array[vec3],
+    adj_S: Array[Motion],
 ):
-    """The same in reverse; sums for a contact's frame and arms stay in registers. Most contacts press nothing."""
+    """The same in reverse; sums for a contact's frame and arms stay in registers.
+
+    Contacts without cotangents, as of those without impulses, are left out.
+    """
     for c in range(shared(triples[0]) - equations):
         block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
-        felt = 0.0
+        total = 0.0
         for t in range(supports.count[block]):
-            felt = felt + abs(J_adj[to + t]) + abs(J_adj[to + wide + t]) + abs(J_adj[to + 2 * wide + t])
-        if not everywhere(felt == 0.0):
+            total = total + abs(adj_J[to + t]) + abs(adj_J[to + wide + t]) + abs(adj_J[to + 2 * wide + t])
+        if not everywhere(total == 0.0):
             one, two, normal = shared(sides.first[c]), shared(sides.second[c]), touch.normal[c]
             slide, across = tangents(normal)
-            arm, other = touch.point[c], touch.point[c]
-            if one > 0:
-                arm = arm - p[tree.root[one - 1]]
-            if two > 0:
-                other = other - p[tree.root[two - 1]]
-            of_normal, of_slide, of_across = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
-            of_arm, of_other = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+            arm, other = arm_of(tree, p, one, touch.point[c]), arm_of(tree, p, two, touch.point[c])
+            # Reverse of J = (normal, slide, across) . speed, entry by entry.
+            adj_n, adj_slide, adj_across = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+            adj_arm, adj_other = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
             for t in range(supports.count[block]):
                 d, at = supports.dofs[begin + t], to + t
-                g0, g1, g2 = J_adj[at], J_adj[at + wide], J_adj[at + 2 * wide]
-                push = g0 * normal + g1 * slide + g2 * across  # cotangent of the speed
-                speed = vec3(0.0, 0.0, 0.0)
+                g0, g1, g2 = adj_J[at], adj_J[at + wide], adj_J[at + 2 * wide]
+                adj_speed = g0 * normal + g1 * slide + g2 * across
+                speed, _ = motion_per_dof(supports, block, t, S, arm, other)
                 if t < supports.first[block]:
-                    speed = S[d].v + cross(S[d].w, arm)
-                    of_arm = of_arm + cross(push, S[d].w)
-                    S_adj[d] += Motion(cross(arm, push), push)
+                    adj_arm = adj_arm + cross(adj_speed, S[d].w)
+                    adj_S[d] += Motion(cross(arm, adj_speed), adj_speed)
                 if t < supports.common[block] or t >= supports.first[block]:
-                    speed = speed - S[d].v - cross(S[d].w, other)
-                    of_other = of_other - cross(push, S[d].w)
-                    S_adj[d] -= Motion(cross(other, push), push)
-                of_normal, of_slide, of_across = of_normal + g0 * speed, of_slide + g1 * speed, of_across + g2 * speed
+                    adj_other = adj_other - cross(adj_speed, S[d].w)
+                    adj_S[d] -= Motion(cross(other, adj_speed), adj_speed)
+                adj_n, adj_slide, adj_across = adj_n + g0 * speed, adj_slide + g1 * speed, adj_across + g2 * speed
+            # Reverse of the arms and of the frame.
             if one > 0:
-                p_adj[tree.root[one - 1]] -= of_arm
+                adj_p[tree.root[one - 1]] -= adj_arm
             if two > 0:
-                p_adj[tree.root[two - 1]] -= of_other
-            point_adj[c] += of_arm + of_other
-            normal_adj[c] += of_normal + tangents_adjoint(normal, slide, of_slide, of_across)
+                adj_p[tree.root[two - 1]] -= adj_other
+            adj_point[c] += adj_arm + adj_other
+            adj_normal[c] += adj_n + tangents_adjoint(normal, slide, adj_slide, adj_across)
 
 
 @kernel
@@ -210,10 +238,11 @@ def contact_velocities(
     active: Array[Float],
     mu: Array[Float],
 ):
-    """What contacts ask of the velocities, whether they are near, and their coefficients of friction."""
+    """b of contacts (1), whether they are active, and their coefficients of friction."""
     for c in range(shared(triples[0]) - equations):
         block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
+        # J v_free of the three rows, less the target velocities (3), (4) and (5)
         b0, b1, b2 = 0.0, 0.0, 0.0
         for t in range(supports.count[block]):
             d = supports.dofs[begin + t]
@@ -278,6 +307,9 @@ def pick_contacts(
     missed[0] = lost
 
 
+# -- single rows -------------------------------------------------------------------------------------------------------
+
+
 @kernel
 def clear(one: Array[Float], other: Array[Float]):
     """Zeros in two arrays: bounds of rows that do not exist."""
@@ -318,10 +350,11 @@ def follower_rows(
     lower: Array[Float],
     upper: Array[Float],
 ):
-    """A row per follower, from row `start` on."""
+    """A row per mimic joint, from row `start` on: the equation q - multiplier q_leader = offset."""
     for i in range(len(followers.dof)):
         r = start + i
         begin, k = supports.begin[support[r]], followers.multiplier[i]
+        # J: 1 for the joint, -multiplier for its leader
         for t in range(supports.count[support[r]]):
             d = supports.dofs[begin + t]
             entry = 0.0
@@ -330,10 +363,11 @@ def follower_rows(
             elif d == followers.leader[i]:
                 entry = -k
             J[r * supports.widest + t] = entry
+        # b (1) with the target velocity of an equation (2)
         error = q[followers.q[i]] - k * q[followers.leader_q[i]] - followers.offset[i]
         b[r] = v_free[followers.dof[i]] - k * v_free[followers.leader[i]] + erp * error / dt
-        lower[r] = -1e30
-        upper[r] = 1e30
+        lower[r] = -UNBOUNDED
+        upper[r] = UNBOUNDED
 
 
 @func
@@ -359,7 +393,7 @@ def dry_friction_rows(
     lower: Array[Float],
     upper: Array[Float],
 ):
-    """A row per degree of freedom with dry friction [N m, N], from row `start` on: it wants to stand still."""
+    """A row per degree of freedom with dry friction [N m, N], from row `start` on: target velocity zero (5)."""
     for i in range(len(dof)):
         r = start + i
         one_entry(supports, support[r], r, 1.0, J)
@@ -397,7 +431,10 @@ def limit_rows(
     lower: Array[Float],
     upper: Array[Float],
 ):
-    """A row per limited degree of freedom, for the nearer limit, from row `start` on."""
+    """A row per limited degree of freedom, for the nearer limit, from row `start` on.
+
+    It keeps the gap open (3), (4); its impulse pushes away from the limit.
+    """
     for i in range(len(limits.dof)):
         r = start + i
         below, above = q[limits.q[i]] - limits.lower[i], limits.upper[i] - q[limits.q[i]]
@@ -409,15 +446,18 @@ def limit_rows(
         target = closing_speed(law, gap, dt)
         b[r] = way * v_free[limits.dof[i]] + target
         lower[r] = 0.0
-        upper[r] = 1e30 if b[r] < FAST else 0.0
+        upper[r] = UNBOUNDED if b[r] < FAST else 0.0
 
 
 @kernel
 def limit_gaps(limits: Limits, start: Int, q: Array[Float], gap: Array[Float]):
-    """What is left up to the nearer limit [rad, m], from row `start` on."""
+    """Gaps of limited degrees of freedom to the nearer limit [rad, m], from row `start` on."""
     for i in range(len(limits.dof)):
         at = q[limits.q[i]]
         gap[start + i] = min(at - limits.lower[i], limits.upper[i] - at)
+
+
+# -- loops -------------------------------------------------------------------------------------------------------------
 
 
 @record
@@ -457,26 +497,17 @@ def loop_rows(
     J: Array[Float],
     b: Array[Float],
 ):
-    """Three rows per loop along the world's axes, and three more for the angles of a weld; triple `start` on."""
+    """Three rows per loop along the world's axes, and three more for the angles of a weld; from triple `start` on."""
     for i in range(len(loops.first)):
         one, two, wide = loops.first[i], loops.second[i], supports.widest
         block, r = support[singles + loops.start[i]], singles + 3 * loops.start[i]
-        begin = supports.begin[block]
         here, there = p[one] + R[one] @ loops.first_place[i], p[two] + R[two] @ loops.second_place[i]
-        arm = here - p[tree.root[one - 1]]
-        other = there
-        if two > 0:
-            other = there - p[tree.root[two - 1]]
+        arm, other = arm_of(tree, p, one, here), arm_of(tree, p, two, there)
+        # J: how fast the frames part, and turn past each other; J v_free on the way
         moving, turning = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
         for t in range(supports.count[block]):
-            d = supports.dofs[begin + t]
-            speed, spin = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
-            if t < supports.first[block]:
-                speed = S[d].v + cross(S[d].w, arm)
-                spin = S[d].w
-            if t < supports.common[block] or t >= supports.first[block]:
-                speed = speed - S[d].v - cross(S[d].w, other)
-                spin = spin - S[d].w
+            d = supports.dofs[supports.begin[block] + t]
+            speed, spin = motion_per_dof(supports, block, t, S, arm, other)
             J[r * wide + t] = speed.x
             J[(r + 1) * wide + t] = speed.y
             J[(r + 2) * wide + t] = speed.z
@@ -486,10 +517,12 @@ def loop_rows(
                 J[(r + 3) * wide + t] = spin.x
                 J[(r + 4) * wide + t] = spin.y
                 J[(r + 5) * wide + t] = spin.z
-        wanted = moving + (here - there) * (erp / dt)
-        b[r] = wanted.x
-        b[r + 1] = wanted.y
-        b[r + 2] = wanted.z
+        # b (1), (2) with the distance of the origins as the error
+        apart = moving + (here - there) * (erp / dt)
+        b[r] = apart.x
+        b[r + 1] = apart.y
+        b[r + 2] = apart.z
+        # and with the angle between the frames, for small ones half the sum of the axes' cross products
         if loops.welded[i] > 0:
             x, y, z = columns_of(R[one] @ loops.first_turn[i])
             x_to, y_to, z_to = columns_of(R[two] @ loops.second_turn[i])

@@ -1,26 +1,40 @@
-"""Impulses of constraints as a mixed linear complementarity problem, by projected Gauss-Seidel.
+"""Impulses of constraints as a mixed linear complementarity problem, by projected Gauss-Seidel (PGS).
 
-For rows of constraints with impulses lambda, A = J M^-1 J^T and b the velocity of the rows without impulses:
+For constraint rows with impulses lambda, the Delassus matrix A = J M^-1 J^T and b the velocity of the rows without
+impulses, less the velocity that they shall have:
 
-    w = A lambda + b + cfm lambda
+    w = A lambda + b + cfm lambda                                                                            (1)
     a single row:        lower <= lambda <= upper, w >= 0 where lambda = lower, w <= 0 where lambda = upper, else w = 0
     three equations:     w = 0
     a contact:           its normal row with the bounds 0 and infinity; then two rows of friction, each with the bounds
                          -+ mu lambda_n (a pyramid), or both together within a circle of radius mu lambda_n (the cone)
 
-A is never formed. With M = L^T D L the rows Y = D^-1/2 L^-T J^T give A = Y Y^T, and a sweep keeps z = Y^T lambda, a
-number per degree of freedom: visiting a row reads z where the row has entries and changes it there. So the cost is
-that of the entries, and constraints that share nothing do not see each other. Three rows of one constraint are visited
-together.
+A is never formed. With M = L^T D L the rows Y = D^-1/2 L^-T J^T give A = Y Y^T, and sweeps keep
 
-The reverse sweep passes through every clamp as it was: what a clamped row of friction would get goes to its normal
+    z = Y^T lambda                                                                                           (2)
+
+a number per degree of freedom. A visit of row r reads z where the row has entries, moves lambda_r to its bounds and
+changes z in the same places, with `inverse` the over-relaxation factor of the row over (A_rr + cfm):
+
+    w_r = Y_r z + b_r + cfm lambda_r                                                                         (3)
+    lambda_r' = clamp(lambda_r - inverse_r w_r)                                                              (4)
+    z' = z + Y_r (lambda_r' - lambda_r)                                                                      (5)
+
+So the cost is that of the entries, and constraints that share nothing do not see each other. The three rows of an
+equation or a contact are visited together: their velocities (3) are found at once, and what a row changes for the next
+one is added by the entries A_01, A_02, A_12 between them, `Gram.cross`.
+
+The reverse goes back over the sweeps that were done, so it is the derivative of what was computed, of the impulses at
+the start too. It passes through every clamp as it was: what a clamped row of friction would get goes to its normal
 impulse and to mu [Qiao et al. 2021, sec. 4.3; their algorithm 1 leaves the clamps out]. It takes the impulses of all
 sweeps from `history` and finds z again by going back.
 """
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, Int, abs, func, kernel, local, max, min, record, select, sqrt
+from functools import cache
+
+from kinema.lang import Array, Float, Int, Kernel, abs, func, kernel, local, max, min, record, select, sqrt
 
 IMMOVABLE = 1e-20  # what an impulse of 1 changes along a row that nothing can move, at most
 
@@ -77,16 +91,33 @@ class Bounds:
 
 @record
 class Gram:
-    """Of Y Y^T what a visit needs: 1 / (diagonal + cfm) of every row, and three products (01, 02, 12) of every triple.
+    """Of the Delassus matrix A = Y Y^T what a visit needs.
 
-    A contact that is left alone has 0 in place of its first number, so that nothing ever presses.
+    An inactive contact has zero inverse of its normal row: zero impulse. With the cone, the two rows of friction take a
+    step along the gradient together, so that they end up against the direction of sliding: both have one over the
+    largest eigenvalue of their block, and A_12 counts as 0.
 
-    With the cone, the two rows of friction take a step along the gradient together, so that they end up against the
-    direction of sliding: both have one over the largest eigenvalue of their block, and 12 is 0.
+    inverse: Over-relaxation factor / (A_rr + cfm) of every row.
+    cross: A_01, A_02, A_12 of every triple.
     """
 
     inverse: Array[Float]
     cross: Array[Float]
+
+
+@func
+def support_of(rows, r):
+    """Number of the support of row r."""
+    block = r
+    if r >= rows.singles:
+        block = rows.singles + (r - rows.singles) // 3
+    return rows.support[block]
+
+
+@func
+def end_of(supports, here):
+    """The last degree of freedom on the way to a support's first link."""
+    return supports.dofs[supports.begin[here] + supports.first[here] - 1]
 
 
 @func
@@ -113,6 +144,9 @@ def diagonal_inverse(diagonal):
     return select(movable, 1.0 / select(movable, diagonal, 1.0), 0.0)
 
 
+# -- what visits need of the Delassus matrix ---------------------------------------------------------------------------
+
+
 @kernel
 def gram(
     rows: Rows,
@@ -124,13 +158,15 @@ def gram(
     inverse: Array[Float],
     cross: Array[Float],
 ):
-    """Fills `Gram`; of contacts, `active` is 1, or 0 for those that are left alone."""
+    """Fills `Gram`, without over-relaxation; of contacts, `active` is 1, or 0 for those that are inactive."""
+    # Single rows: A_ii.
     for i in range(rows.singles):
         own = 0.0
         for t in range(supports.count[rows.support[i]]):
             y = Y[i * supports.widest + t]
             own = own + y * y
         inverse[i] = diagonal_inverse(own + cfm)
+    # Equations and contacts: the symmetric 3 x 3 block of their rows.
     for c in range(rows.triples[0]):
         r = rows.singles + 3 * c
         at = r * supports.widest
@@ -143,6 +179,7 @@ def gram(
             a11 = a11 + y1 * y1
             a12 = a12 + y1 * y2
             a22 = a22 + y2 * y2
+        # The cone: the largest eigenvalue of the 2 x 2 block of friction for both rows.
         if cone > 0 and c >= rows.equations:
             half = 0.5 * (a11 - a22)
             a11 = 0.5 * (a11 + a22) + sqrt(half * half + a12 * a12)
@@ -161,7 +198,7 @@ def gram(
 
 @kernel
 def relax(rows: Rows, relaxation: Array[Float], inverse: Array[Float], relaxed: Array[Float]):
-    """How far visits go: contacts so many times as far as would solve a row, the first row and those of friction."""
+    """Over-relaxation factor per row: the inverses of contacts times that of normal rows and that of friction."""
     fixed = rows.singles + 3 * rows.equations
     for r in range(fixed):
         relaxed[r] = inverse[r]
@@ -172,21 +209,25 @@ def relax(rows: Rows, relaxation: Array[Float], inverse: Array[Float], relaxed: 
         relaxed[r + 2] = relaxation[1] * inverse[r + 2]
 
 
+# -- sweeps ------------------------------------------------------------------------------------------------------------
+
+
 @func
-def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, impulses, sums):
+def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, history, sums):
     """Visit every row once; returns the largest change of an impulse [N s].
 
-    Impulses are read from `old` on and written from `new` on, which may be the same; sums is z = Y^T impulses.
+    Impulses before the sweep are in `history` from `old` on, those after it from `new` on; `sums` is z.
     """
     wide, largest = supports.widest, 0.0
     for i in range(rows.singles):
         begin, count = supports.begin[rows.support[i]], supports.count[rows.support[i]]
-        before = impulses[old + i]
+        before = history[old + i]
+        # (3), (4), (5) of a single row
         w = b[i] + bounds.cfm * before
         for t in range(count):
             w = w + Y[i * wide + t] * sums[supports.dofs[begin + t]]
         found = max(min(before - w * gram.inverse[i], bounds.upper[i]), bounds.lower[i])
-        impulses[new + i] = found
+        history[new + i] = found
         change = found - before
         largest = max(largest, abs(change))
         for t in range(count):
@@ -195,7 +236,8 @@ def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, impulses, sums):
         block, r = rows.support[rows.singles + c], rows.singles + 3 * c
         begin, count = supports.begin[block], supports.count[block]
         first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
-        l0, l1, l2 = impulses[old + r], impulses[old + r + 1], impulses[old + r + 2]
+        l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
+        # (3) of the three rows, for impulses 0 of the rows before them
         w0 = b[r] + bounds.cfm * l0
         w1 = b[r + 1] + bounds.cfm * l1 - gram.cross[3 * c] * l0
         w2 = b[r + 2] + bounds.cfm * l2 - gram.cross[3 * c + 1] * l0 - gram.cross[3 * c + 2] * l1
@@ -215,8 +257,9 @@ def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, impulses, sums):
             w0 = w0 + Y[first + t] * even
             w1 = w1 + Y[second + t] * even
             w2 = w2 + Y[third + t] * even
+        # (4): the normal row, then friction within mu times its impulse: the pyramid row by row, the cone at once
         i1, i2 = gram.inverse[r + 1], gram.inverse[r + 2]
-        x1 = l1 - (w1 + w1_odd) * i1  # what the rows would be for impulses 0 of those before them
+        x1 = l1 - (w1 + w1_odd) * i1
         x2 = l2 - (w2 + w2_odd) * i2
         n0 = l0 - (w0 + w0_odd) * gram.inverse[r]
         if c >= rows.equations:
@@ -234,9 +277,10 @@ def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, impulses, sums):
                 scale = bound / length if length > bound else 1.0
                 n1 = n1 * scale
                 n2 = n2 * scale
-        impulses[new + r] = n0
-        impulses[new + r + 1] = n1
-        impulses[new + r + 2] = n2
+        # (5)
+        history[new + r] = n0
+        history[new + r + 1] = n1
+        history[new + r + 2] = n2
         d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
         largest = max(largest, max(abs(d0), max(abs(d1), abs(d2))))
         for t in range(count):
@@ -246,48 +290,7 @@ def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, impulses, sums):
 
 
 @func
-def largest_impulse(start, count, impulse):
-    """The size of the largest of some [N s]."""
-    found = 0.0
-    for r in range(count):
-        found = max(found, abs(impulse[start + r]))
-    return found
-
-
-@kernel
-def gauss_seidel(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    gram: Gram,
-    cone: Int,
-    sweeps: Int,
-    Y: Array[Float],
-    b: Array[Float],
-    history: Array[Float],
-    z: Array[Float],
-    impulse: Array[Float],
-):
-    """Impulses after a number of sweeps from zero, and z = Y^T impulse.
-
-    history has (sweeps + 1) times as many numbers as there are rows: the impulses before, between and after the sweeps.
-    """
-    n = len(b)
-    sums = local(Float, len(z))
-    for d in range(len(z)):
-        sums[d] = 0.0
-    for r in range(rows.singles + 3 * rows.triples[0]):
-        history[r] = 0.0
-    for s in range(sweeps):
-        sweep(rows, supports, bounds, gram, cone, Y, b, s * n, (s + 1) * n, history, sums)
-    for d in range(len(z)):
-        z[d] = sums[d]
-    for r in range(rows.singles + 3 * rows.triples[0]):
-        impulse[r] = history[sweeps * n + r]
-
-
-@func
-def sweep_back(
+def sweep_adjoint(
     rows,
     supports,
     bounds,
@@ -299,25 +302,25 @@ def sweep_back(
     new,
     history,
     sums,
-    pull,
-    left,
-    Y_adj,
-    b_adj,
-    inverse_adj,
-    cross_adj,
-    lower_adj,
-    upper_adj,
-    mu_adj,
+    adj_sums,
+    adj_impulse,
+    adj_Y,
+    adj_b,
+    adj_inverse,
+    adj_cross,
+    adj_lower,
+    adj_upper,
+    adj_mu,
 ):
-    """A sweep in reverse: its impulses before are in `history` from `old` on, those after it from `new` on.
+    """The reverse of `sweep`: the last visit first; `sums` goes back to z before the sweep.
 
-    Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w * inverse.
-    Cotangents: g of n, f of x, u of w, p of n - l; `left` holds those of the impulses, `pull` those of z.
+    Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w inverse, d = n - l.
+    Cotangents: g of n, f of x, u of w, p of d; `adj_impulse` holds those of impulses, `adj_sums` those of z.
 
     Returns:
         The cotangent of cfm.
     """
-    wide, softness = supports.widest, 0.0
+    wide, adj_cfm = supports.widest, 0.0
     for k in range(rows.triples[0]):
         c = rows.triples[0] - 1 - k
         block, r = rows.support[rows.singles + c], rows.singles + 3 * c
@@ -328,24 +331,26 @@ def sweep_back(
         l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
         n0, n1, n2 = history[new + r], history[new + r + 1], history[new + r + 2]
         d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
+        # Reverse of (5): p = Y adj_z; z before the visit.
         p0, p1, p2 = 0.0, 0.0, 0.0
         for t in range(count):
             d = supports.dofs[begin + t]
-            p0 = p0 + Y[first + t] * pull[d]
-            p1 = p1 + Y[second + t] * pull[d]
-            p2 = p2 + Y[third + t] * pull[d]
+            p0 = p0 + Y[first + t] * adj_sums[d]
+            p1 = p1 + Y[second + t] * adj_sums[d]
+            p2 = p2 + Y[third + t] * adj_sums[d]
             sums[d] -= Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
+        # Reverse of the clamps of (4), the last row first: what friction at its bound would get goes to the bound.
         contact = c >= rows.equations
-        bound, bound_adj = bounds.mu[c] * n0, 0.0
-        g1, f2 = left[r + 1] + p1, left[r + 2] + p2
+        bound, adj_bound = bounds.mu[c] * n0, 0.0
+        g1, f2 = adj_impulse[r + 1] + p1, adj_impulse[r + 2] + p2
         x1, x2 = n1, n2
         if contact:
             if cone == 0:
                 if n2 >= bound:
-                    bound_adj = f2
+                    adj_bound = f2
                     f2 = 0.0
                 elif n2 <= -bound:
-                    bound_adj = -f2
+                    adj_bound = -f2
                     f2 = 0.0
             else:
                 w1 = b[r + 1] + bounds.cfm * l1 + x01 * d0
@@ -359,220 +364,227 @@ def sweep_back(
                 length = sqrt(x1 * x1 + x2 * x2)
                 if length > bound:
                     along = (g1 * x1 + f2 * x2) / length
-                    bound_adj = along
+                    adj_bound = along
                     g1 = (g1 - along * x1 / length) * (bound / length)
                     f2 = (f2 - along * x2 / length) * (bound / length)
-                elif bound <= 0.0:  # nothing presses and nothing slides, as over a body that falls from rest
+                elif bound <= 0.0:  # zero normal impulse and zero sliding, as over a body that falls from rest
                     g1 = 0.0
                     f2 = 0.0
         u2 = -f2 * i2
         f1 = g1 + x12 * u2
         if contact and cone == 0:
             if n1 >= bound:
-                bound_adj = bound_adj + f1
+                adj_bound = adj_bound + f1
                 f1 = 0.0
             elif n1 <= -bound:
-                bound_adj = bound_adj - f1
+                adj_bound = adj_bound - f1
                 f1 = 0.0
         u1 = -f1 * i1
         p0 = p0 + x01 * u1 + x02 * u2
-        f0 = left[r] + p0 + bounds.mu[c] * bound_adj
+        f0 = adj_impulse[r] + p0 + bounds.mu[c] * adj_bound
         if contact and n0 <= 0.0:
             f0 = 0.0
         u0 = -f0 * i0
-        left[r] = f0 - p0 + bounds.cfm * u0
-        left[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
-        left[r + 2] = f2 - p2 + bounds.cfm * u2
+        # Reverse of x = l - w inverse, and of (3).
+        adj_impulse[r] = f0 - p0 + bounds.cfm * u0
+        adj_impulse[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
+        adj_impulse[r + 2] = f2 - p2 + bounds.cfm * u2
         if i0 > 0.0:
-            inverse_adj[r] += f0 * d0 / i0
+            adj_inverse[r] += f0 * d0 / i0
         if i1 > 0.0:
-            inverse_adj[r + 1] += f1 * (x1 - l1) / i1
+            adj_inverse[r + 1] += f1 * (x1 - l1) / i1
         if i2 > 0.0:
-            inverse_adj[r + 2] += f2 * (x2 - l2) / i2
-        cross_adj[3 * c] += u1 * d0
-        cross_adj[3 * c + 1] += u2 * d0
-        cross_adj[3 * c + 2] += u2 * (x1 - l1)
-        mu_adj[c] += bound_adj * n0
-        softness = softness + u0 * l0 + u1 * l1 + u2 * l2
-        b_adj[r] += u0
-        b_adj[r + 1] += u1
-        b_adj[r + 2] += u2
+            adj_inverse[r + 2] += f2 * (x2 - l2) / i2
+        adj_cross[3 * c] += u1 * d0
+        adj_cross[3 * c + 1] += u2 * d0
+        adj_cross[3 * c + 2] += u2 * (x1 - l1)
+        adj_mu[c] += adj_bound * n0
+        adj_cfm = adj_cfm + u0 * l0 + u1 * l1 + u2 * l2
+        adj_b[r] += u0
+        adj_b[r + 1] += u1
+        adj_b[r + 2] += u2
         for t in range(count):
             d = supports.dofs[begin + t]
-            Y_adj[first + t] += d0 * pull[d] + u0 * sums[d]
-            Y_adj[second + t] += d1 * pull[d] + u1 * sums[d]
-            Y_adj[third + t] += d2 * pull[d] + u2 * sums[d]
+            adj_Y[first + t] += d0 * adj_sums[d] + u0 * sums[d]
+            adj_Y[second + t] += d1 * adj_sums[d] + u1 * sums[d]
+            adj_Y[third + t] += d2 * adj_sums[d] + u2 * sums[d]
         for t in range(count):
-            pull[supports.dofs[begin + t]] += Y[first + t] * u0 + Y[second + t] * u1 + Y[third + t] * u2
+            adj_sums[supports.dofs[begin + t]] += Y[first + t] * u0 + Y[second + t] * u1 + Y[third + t] * u2
     for k in range(rows.singles):
         i = rows.singles - 1 - k
         begin, count, at = supports.begin[rows.support[i]], supports.count[rows.support[i]], i * wide
         before, after = history[old + i], history[new + i]
+        # Reverse of (5), of the clamp of (4), and of (3).
         p = 0.0
         for t in range(count):
             d = supports.dofs[begin + t]
-            p = p + Y[at + t] * pull[d]
+            p = p + Y[at + t] * adj_sums[d]
             sums[d] -= Y[at + t] * (after - before)
-        f = left[i] + p
+        f = adj_impulse[i] + p
         if after <= bounds.lower[i]:
-            lower_adj[i] += f
+            adj_lower[i] += f
             f = 0.0
         elif after >= bounds.upper[i]:
-            upper_adj[i] += f
+            adj_upper[i] += f
             f = 0.0
         u = -f * gram.inverse[i]
-        left[i] = f - p + bounds.cfm * u
+        adj_impulse[i] = f - p + bounds.cfm * u
         if gram.inverse[i] > 0.0:
-            inverse_adj[i] += f * (after - before) / gram.inverse[i]
-        softness = softness + u * before
-        b_adj[i] += u
+            adj_inverse[i] += f * (after - before) / gram.inverse[i]
+        adj_cfm = adj_cfm + u * before
+        adj_b[i] += u
         for t in range(count):
             d = supports.dofs[begin + t]
-            Y_adj[at + t] += (after - before) * pull[d] + u * sums[d]
+            adj_Y[at + t] += (after - before) * adj_sums[d] + u * sums[d]
         for t in range(count):
-            pull[supports.dofs[begin + t]] += Y[at + t] * u
-    return softness
-
-
-@kernel
-def gauss_seidel_adjoint(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    gram: Gram,
-    cone: Int,
-    sweeps: Int,
-    Y: Array[Float],
-    b: Array[Float],
-    history: Array[Float],
-    z: Array[Float],
-    z_adj: Array[Float],
-    impulse_adj: Array[Float],
-    Y_adj: Array[Float],
-    b_adj: Array[Float],
-    inverse_adj: Array[Float],
-    cross_adj: Array[Float],
-    lower_adj: Array[Float],
-    upper_adj: Array[Float],
-    mu_adj: Array[Float],
-    cfm_adj: Array[Float],
-):
-    """The sweeps in reverse."""
-    n = len(b)
-    sums, pull, left = local(Float, len(z)), local(Float, len(z)), local(Float, n)
-    softness = 0.0
-    for d in range(len(z)):
-        sums[d] = z[d]
-        pull[d] = z_adj[d]
-    for r in range(rows.singles + 3 * rows.triples[0]):
-        left[r] = impulse_adj[r]
-    for back in range(sweeps):
-        old, new = (sweeps - 1 - back) * n, (sweeps - back) * n
-        softness = softness + sweep_back(
-            rows,
-            supports,
-            bounds,
-            gram,
-            cone,
-            Y,
-            b,
-            old,
-            new,
-            history,
-            sums,
-            pull,
-            left,
-            Y_adj,
-            b_adj,
-            inverse_adj,
-            cross_adj,
-            lower_adj,
-            upper_adj,
-            mu_adj,
-        )
-    cfm_adj[0] += softness
+            adj_sums[supports.dofs[begin + t]] += Y[at + t] * u
+    return adj_cfm
 
 
 @func
-def end_of(supports, here):
-    """The last degree of freedom on the way to a support's first link."""
-    return supports.dofs[supports.begin[here] + supports.first[here] - 1]
+def largest_impulse(start, count, impulse):
+    """The size of the largest of some [N s]."""
+    found = 0.0
+    for r in range(count):
+        found = max(found, abs(impulse[start + r]))
+    return found
 
 
-@kernel
-def residual(
-    rows: Rows,
-    supports: Supports,
-    bounds: Bounds,
-    inverse: Array[Float],
-    cone: Int,
-    Y: Array[Float],
-    b: Array[Float],
-    z: Array[Float],
-    impulse: Array[Float],
-    left: Array[Float],
-    place: Array[Float],
-):
-    """How far the impulses are from a solution: by how much one would change at most if it were visited once more.
+@cache
+def gauss_seidel(stops: bool) -> tuple[Kernel, Kernel]:
+    """The kernels of projected Gauss-Seidel and of its reverse.
 
-    left: That as a share of the largest impulse.
-    place: A degree of freedom of the body or joint where that is.
+    Args:
+        stops: Whether sweeps end by the tolerance. Otherwise all are done, and kernels need no masks for worlds that
+            have stopped before the others in their registers: a tenth of the instructions of a batch forward, and a
+            sixth in reverse.
     """
-    worst, at, wide = 0.0, 0.0, supports.widest
-    for i in range(rows.singles):
-        here = rows.support[i]
-        begin = supports.begin[here]
-        w = b[i] + bounds.cfm * impulse[i]
-        for t in range(supports.count[here]):
-            w = w + Y[i * wide + t] * z[supports.dofs[begin + t]]
-        found = max(min(impulse[i] - w * inverse[i], bounds.upper[i]), bounds.lower[i])
-        change = abs(found - impulse[i])
-        if change > worst:
-            worst = change
-            at = 1.0 * end_of(supports, here)
-    for c in range(rows.triples[0]):
-        here, r = rows.support[rows.singles + c], rows.singles + 3 * c
-        begin = supports.begin[here]
-        w0 = b[r] + bounds.cfm * impulse[r]
-        w1 = b[r + 1] + bounds.cfm * impulse[r + 1]
-        w2 = b[r + 2] + bounds.cfm * impulse[r + 2]
-        for t in range(supports.count[here]):
-            sum = z[supports.dofs[begin + t]]
-            w0 = w0 + Y[r * wide + t] * sum
-            w1 = w1 + Y[(r + 1) * wide + t] * sum
-            w2 = w2 + Y[(r + 2) * wide + t] * sum
-        n0 = impulse[r] - w0 * inverse[r]
-        n1 = impulse[r + 1] - w1 * inverse[r + 1]
-        n2 = impulse[r + 2] - w2 * inverse[r + 2]
-        if c >= rows.equations:
-            n0 = max(n0, 0.0)
-            bound = bounds.mu[c] * impulse[r]
-            if cone == 0:
-                n1 = max(min(n1, bound), -bound)
-                n2 = max(min(n2, bound), -bound)
-            else:
-                length = sqrt(n1 * n1 + n2 * n2)
-                scale = bound / length if length > bound else 1.0
-                n1 = n1 * scale
-                n2 = n2 * scale
-        change = max(abs(n0 - impulse[r]), max(abs(n1 - impulse[r + 1]), abs(n2 - impulse[r + 2])))
-        if change > worst:
-            worst = change
-            at = 1.0 * end_of(supports, here)
-    most = largest_impulse(0, rows.singles + 3 * rows.triples[0], impulse)
-    left[0] = worst / max(most, worst) if worst > 0.0 else 0.0
-    place[0] = at
+
+    @kernel
+    def gauss_seidel(
+        rows: Rows,
+        supports: Supports,
+        bounds: Bounds,
+        gram: Gram,
+        cone: Int,
+        sweeps: Int,
+        tolerance: Float,
+        Y: Array[Float],
+        b: Array[Float],
+        start: Array[Float],
+        history: Array[Float],
+        z: Array[Float],
+        impulse: Array[Float],
+        done: Array[Int],
+        iterations: Array[Float],
+    ):
+        """Impulses after all sweeps, or after the first that changes none by `tolerance` of the largest; z of them.
+
+        start: Impulses before the first sweep [N s].
+        history: (sweeps + 1) times as many numbers as there are rows: the impulses before, between and after sweeps.
+        done, iterations: The number of sweeps that were done.
+        """
+        n, every = len(b), rows.singles + 3 * rows.triples[0]
+        sums = local(Float, len(z))
+        for d in range(len(z)):
+            sums[d] = 0.0
+        # (2) at the start
+        for r in range(every):
+            history[r] = start[r]
+            add_row(support_of(rows, r), supports, Y, r, start[r], sums)
+        count = 0
+        for s in range(sweeps):
+            change = sweep(rows, supports, bounds, gram, cone, Y, b, s * n, (s + 1) * n, history, sums)
+            count = s + 1
+            if stops and change <= tolerance * largest_impulse((s + 1) * n, every, history):
+                break
+        for d in range(len(z)):
+            z[d] = sums[d]
+        for r in range(every):
+            impulse[r] = history[count * n + r]
+        done[0] = count
+        iterations[0] = count
+
+    @kernel
+    def gauss_seidel_adjoint(
+        rows: Rows,
+        supports: Supports,
+        bounds: Bounds,
+        gram: Gram,
+        cone: Int,
+        sweeps: Int,
+        Y: Array[Float],
+        b: Array[Float],
+        start: Array[Float],
+        history: Array[Float],
+        z: Array[Float],
+        done: Array[Int],
+        adj_z: Array[Float],
+        adj_found: Array[Float],
+        adj_Y: Array[Float],
+        adj_b: Array[Float],
+        adj_start: Array[Float],
+        adj_inverse: Array[Float],
+        adj_cross: Array[Float],
+        adj_lower: Array[Float],
+        adj_upper: Array[Float],
+        adj_mu: Array[Float],
+        adj_cfm: Array[Float],
+    ):
+        """The sweeps that were done in reverse, and then z = Y^T start."""
+        n, every = len(b), rows.singles + 3 * rows.triples[0]
+        sums, adj_sums, adj_impulse = local(Float, len(z)), local(Float, len(z)), local(Float, n)
+        count, total = sweeps, 0.0
+        if stops:
+            count = done[0]
+        for d in range(len(z)):
+            sums[d] = z[d]
+            adj_sums[d] = adj_z[d]
+        for r in range(every):
+            adj_impulse[r] = adj_found[r]
+        for back in range(count):
+            old, new = (count - 1 - back) * n, (count - back) * n
+            total = total + sweep_adjoint(
+                rows,
+                supports,
+                bounds,
+                gram,
+                cone,
+                Y,
+                b,
+                old,
+                new,
+                history,
+                sums,
+                adj_sums,
+                adj_impulse,
+                adj_Y,
+                adj_b,
+                adj_inverse,
+                adj_cross,
+                adj_lower,
+                adj_upper,
+                adj_mu,
+            )
+        adj_cfm[0] += total
+        # Reverse of (2) at the start.
+        for r in range(every):
+            here, given = support_of(rows, r), adj_impulse[r]
+            for t in range(supports.count[here]):
+                along = adj_sums[supports.dofs[supports.begin[here] + t]]
+                given = given + Y[r * supports.widest + t] * along
+                adj_Y[r * supports.widest + t] += start[r] * along
+            adj_start[r] += given
+
+    return gauss_seidel, gauss_seidel_adjoint
 
 
 @kernel
 def impulse_sums(rows: Rows, supports: Supports, Y: Array[Float], impulse: Array[Float], z: Array[Float]):
-    """z = Y^T impulse."""
+    """z = Y^T impulse (2)."""
     for d in range(len(z)):
         z[d] = 0.0
     for r in range(rows.singles + 3 * rows.triples[0]):
-        block = r
-        if r >= rows.singles:
-            block = rows.singles + (r - rows.singles) // 3
-        here = rows.support[block]
+        here = support_of(rows, r)
         for t in range(supports.count[here]):
             z[supports.dofs[supports.begin[here] + t]] += Y[r * supports.widest + t] * impulse[r]

@@ -1,15 +1,43 @@
-"""Projected Gauss-Seidel with the matrix A = Y Y^T at hand: for few rows quicker than `mlcp`, which never forms it.
+"""Projected Gauss-Seidel with the Delassus matrix A = Y Y^T at hand, for few rows: the pyramid of friction, from zero.
 
-The problem, the order of visits and the pyramid of friction are those of `mlcp`; the cone is not here. Rows that share
-no degree of freedom, directly or through others, are in different groups, each with a matrix of its own.
+The problem, the order of visits and the clamps are those of `pgs`, whose equations are cited here; impulses differ by
+round-off. It is an algorithm of its own for speed: in `pgs` a visit passes over the entries of a row twice, to read z
+and to change it, and waits for the visit before it wherever both share a degree of freedom. Here a visit is one product
+of a row with the latest impulses,
+
+    lambda_r' = clamp(sum of B_rj lambda_j - inverse_r b_r + (1 - relaxation) lambda_r),   B_rj = -inverse_r A_rj    (6)
+
+over all j but r, with the columns in the order in which visits follow each other, so that both are read in one stream.
+Rows of B are as long as a group has rows: that pays for a few dozen of them, see `DENSE` in
+`simulation.constraints`. In the
+reverse a visit is one product with a column of B, and the cotangent of A is summed over all sweeps at the end.
+
+Rows that share no degree of freedom, directly or through others, are in different groups, each with its own matrix.
 """
 
 from __future__ import annotations
 
 from kinema.contact.solving.pgs import Bounds, Rows, diagonal_inverse
-from kinema.lang import Array, Float, Int, abs, everywhere, func, kernel, local, max, min, record
+from kinema.lang import (
+    Array,
+    Float,
+    Int,
+    abs,
+    everywhere,
+    func,
+    kernel,
+    local,
+    mat33,
+    max,
+    min,
+    outer,
+    record,
+    rows_of,
+    transpose,
+    vec3,
+)
 
-TOGETHER = 5  # after so many sweeps it is seen whether they still change anything
+TOGETHER = 5  # sweeps from one check of convergence to the next
 
 
 @record
@@ -46,6 +74,23 @@ class Matches:
     second: Array[Int]
 
 
+@func
+def put_block(A, at, n, block: mat33):
+    """Write three entries of each of three rows, from `at` on; rows have n entries."""
+    x, y, z = rows_of(block)
+    put_three(A, at, x)
+    put_three(A, at + n, y)
+    put_three(A, at + 2 * n, z)
+
+
+@func
+def put_three(A, at, x: vec3):
+    """Write three numbers, from `at` on."""
+    A[at] = x.x
+    A[at + 1] = x.y
+    A[at + 2] = x.z
+
+
 @kernel
 def row_matrix(
     rows: Rows,
@@ -58,10 +103,11 @@ def row_matrix(
     A: Array[Float],
     inverse: Array[Float],
 ):
-    """A = Y Y^T of each group, row by row, and 1 / (diagonal + cfm); 0 for the normal rows of contacts left alone."""
+    """A = Y Y^T of each group, row by row, and 1 / (diagonal + cfm); 0 for the normal rows of inactive contacts."""
     for g in range(len(groups.singles)):
         base, singles, whole, pairs = groups.start[g], groups.singles[g], groups.matrix[g], matches.pairs[g]
         n = groups.start[g + 1] - base
+        # Single rows with those before them.
         for i in range(singles):
             at = groups.row[base + i] * widest
             for j in range(i + 1):
@@ -77,70 +123,41 @@ def row_matrix(
             r = singles + 3 * c
             number = groups.row[base + r]
             at, row, first = number * widest, whole + r * n, pairs + (singles + c) * (singles + c + 1) // 2
+            # A triple with single rows: 3 x 1 blocks, and 1 x 3 across the diagonal.
             for j in range(singles):
-                other, column, pair = groups.row[base + j] * widest, whole + j * n + r, first + j
-                a0, a1, a2 = 0.0, 0.0, 0.0
+                other, pair, column = groups.row[base + j] * widest, first + j, vec3(0.0, 0.0, 0.0)
                 for m in range(matches.start[pair], matches.start[pair + 1]):
                     y, t = Y[other + matches.second[m]], at + matches.first[m]
-                    a0 = a0 + Y[t] * y
-                    a1 = a1 + Y[t + widest] * y
-                    a2 = a2 + Y[t + 2 * widest] * y
-                A[row + j] = a0
-                A[row + n + j] = a1
-                A[row + 2 * n + j] = a2
-                A[column] = a0
-                A[column + 1] = a1
-                A[column + 2] = a2
+                    column = column + vec3(Y[t], Y[t + widest], Y[t + 2 * widest]) * y
+                A[row + j] = column.x
+                A[row + n + j] = column.y
+                A[row + 2 * n + j] = column.z
+                put_three(A, whole + j * n + r, column)
+            # A triple with those before it and with itself: 3 x 3 blocks.
             for e in range(c + 1):
                 q = singles + 3 * e
                 other, pair = groups.row[base + q] * widest, first + singles + e
-                a00, a01, a02, a10, a11, a12, a20, a21, a22 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+                block = mat33(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
                 for m in range(matches.start[pair], matches.start[pair + 1]):
                     t, u = at + matches.first[m], other + matches.second[m]
-                    x0, x1, x2 = Y[t], Y[t + widest], Y[t + 2 * widest]
-                    y0, y1, y2 = Y[u], Y[u + widest], Y[u + 2 * widest]
-                    a00 = a00 + x0 * y0
-                    a01 = a01 + x0 * y1
-                    a02 = a02 + x0 * y2
-                    a10 = a10 + x1 * y0
-                    a11 = a11 + x1 * y1
-                    a12 = a12 + x1 * y2
-                    a20 = a20 + x2 * y0
-                    a21 = a21 + x2 * y1
-                    a22 = a22 + x2 * y2
-                to = row + q
-                A[to] = a00
-                A[to + 1] = a01
-                A[to + 2] = a02
-                A[to + n] = a10
-                A[to + n + 1] = a11
-                A[to + n + 2] = a12
-                A[to + 2 * n] = a20
-                A[to + 2 * n + 1] = a21
-                A[to + 2 * n + 2] = a22
+                    x = vec3(Y[t], Y[t + widest], Y[t + 2 * widest])
+                    y = vec3(Y[u], Y[u + widest], Y[u + 2 * widest])
+                    block = block + outer(x, y)
+                put_block(A, row + q, n, block)
                 if e < c:
-                    across = whole + q * n + r
-                    A[across] = a00
-                    A[across + n] = a01
-                    A[across + 2 * n] = a02
-                    A[across + 1] = a10
-                    A[across + n + 1] = a11
-                    A[across + 2 * n + 1] = a12
-                    A[across + 2] = a20
-                    A[across + n + 2] = a21
-                    A[across + 2 * n + 2] = a22
+                    put_block(A, whole + q * n + r, n, transpose(block))
                 else:
                     pressing = 1.0
                     if c >= groups.equations[g]:
                         pressing = active[(number - rows.singles) // 3]
-                    inverse[number] = pressing * diagonal_inverse(a00 + cfm)
-                    inverse[number + 1] = diagonal_inverse(a11 + cfm)
-                    inverse[number + 2] = diagonal_inverse(a22 + cfm)
+                    inverse[number] = pressing * diagonal_inverse(block[0, 0] + cfm)
+                    inverse[number + 1] = diagonal_inverse(block[1, 1] + cfm)
+                    inverse[number + 2] = diagonal_inverse(block[2, 2] + cfm)
 
 
 @func
 def turned(n, r, width, by_row, A, start, inverse, at, out):
-    """Rows r to r + width - 1 of -A, each entry divided by a diagonal entry, of its row or of its column.
+    """Rows r to r + width - 1 of B (6), or with `by_row` False of its transpose: entries of -A times inverses.
 
     A begins at `start`. The columns follow each other as the rows are visited: from the one after these rows on, round
     and round, and at last their own; `width` numbers, one per row, for each.
@@ -177,7 +194,7 @@ def times_all(count, at, matrix, start, x, a0, a1, a2):
 
 @func
 def rests(is_equation, rest):
-    """The shares that the rows of a triple keep of what they were, the first one and the other two."""
+    """1 - relaxation of the rows of a triple, of the first one and the other two: 0 for equations."""
     press, slide = rest[0], rest[1]
     if is_equation:
         press, slide = 0.0, 0.0
@@ -186,7 +203,7 @@ def rests(is_equation, rest):
 
 @func
 def prepare(rows, groups, bounds, g, A, inverse, b, single, triple, alone, diagonal, slip):
-    """Turned rows, -b over the diagonal, and friction, of group g."""
+    """Rows of B, -inverse b and the coefficients of friction of group g (6)."""
     base, singles = groups.start[g], groups.singles[g]
     n = groups.start[g + 1] - base
     for i in range(n):
@@ -208,6 +225,7 @@ def sweep(groups, bounds, g, rest, single, triple, alone, slip, x, old):
     base, singles = groups.start[g], groups.singles[g]
     n = groups.start[g + 1] - base
     new = old + n
+    # Single rows.
     for i in range(singles):
         found, number = 0.0, groups.row[base + i]
         if bounds.upper[number] > bounds.lower[number]:
@@ -216,7 +234,7 @@ def sweep(groups, bounds, g, rest, single, triple, alone, slip, x, old):
                 found = found + single[i * n + k] * x[old + i + 1 + k]
             found = max(min(found, bounds.upper[number]), bounds.lower[number])
         x[new + i] = found
-    # Those of the triple visited just before are at hand: from memory they would come late.
+    # Triples. Impulses of the one visited just before are at hand: from memory they would come late.
     near = 3 if n >= 6 else 0
     far = n - 3 - near
     p0, p1, p2 = 0.0, 0.0, 0.0
@@ -224,6 +242,7 @@ def sweep(groups, bounds, g, rest, single, triple, alone, slip, x, old):
         r, at, own = singles + 3 * c, 3 * c * n, 3 * c * n + 3 * (n - 3)
         l0, l1, l2 = x[old + r], x[old + r + 1], x[old + r + 2]
         press, slide = rests(c < groups.equations[g], rest)
+        # (6) of three rows, with what the two rows after a row left, without what the rows before it find
         a0 = alone[r] + press * l0 + triple[own + 3] * l1 + triple[own + 6] * l2
         a1, a2 = alone[r + 1] + slide * l1 + triple[own + 7] * l2, alone[r + 2] + slide * l2
         a0, a1, a2 = times_all(far, at, triple, old + r + 3, x, a0, a1, a2)
@@ -232,6 +251,7 @@ def sweep(groups, bounds, g, rest, single, triple, alone, slip, x, old):
                 p0, p1, p2 = x[new + r - 3], x[new + r - 2], x[new + r - 1]
             i = at + 3 * far
             a0, a1, a2 = times_three(i, i + 3, i + 6, triple, p0, p1, p2, a0, a1, a2)
+        # what the rows before a row found, and the clamps: friction within mu times the normal impulse
         if c < groups.equations[g]:
             p0 = a0
             p1 = a1 + triple[own + 1] * p0
@@ -260,12 +280,11 @@ def dense_gauss_seidel(
     triple: Array[Float],
     impulse: Array[Float],
 ):
-    """Impulses after a number of sweeps from zero.
+    """Impulses after a number of sweeps from zero; sweeps that would change nothing are left out.
 
-    A visit makes impulse i = -(b_i + sum of A_ij impulse_j over all others) / (A_ii + cfm), then clamps it. `inverse`
-    is 1 / (A_ii + cfm), of contacts times the relaxation. 1 less the relaxation is in `rest`, of the row that presses
-    and of those of friction: this share of the impulse before it is added by a visit.
-    single and triple are room for the turned rows of one group. Sweeps that would change nothing are left out.
+    rest: 1 - relaxation of contacts, of normal rows and of those of friction.
+    inverse: Relaxation / (A_rr + cfm) of every row.
+    single, triple: Room for the rows of B of one group.
     """
     largest = groups.largest
     alone, diagonal, slip = local(Float, largest), local(Float, largest), local(Float, largest)
@@ -324,6 +343,157 @@ def dense_gauss_seidel_history(
             impulse[groups.row[base + i]] = history[begin + sweeps * n + i]
 
 
+@func
+def sweeps_adjoint(
+    groups,
+    bounds,
+    g,
+    sweeps,
+    rest,
+    single,
+    triple,
+    slip,
+    history,
+    adj_impulse,
+    adj_sum,
+    adj_slip,
+    adj_lower,
+    adj_upper,
+):
+    """The sweeps of group g in reverse: each row takes its column of B times what visits after it passed on.
+
+    single, triple: Rows of the transpose of B.
+    adj_sum: Cotangents of the sums of all visits, before the clamp (6); those after the last sweep are 0.
+    """
+    base, singles = groups.start[g], groups.singles[g]
+    n, begin = groups.start[g + 1] - base, base * (sweeps + 1)
+    count = (n - singles) // 3
+    near = 3 if n >= 6 else 0
+    far = n - 3 - near
+    p0, p1, p2 = 0.0, 0.0, 0.0
+    for back in range(sweeps):
+        at = (sweeps - 1 - back) * n
+        new, found = at + n, begin + at + n
+        # Triples, the last one first.
+        for k in range(count):
+            c = count - 1 - k
+            r, row, own = singles + 3 * c, 3 * c * n, 3 * c * n + 3 * (n - 3)
+            n0, n1, n2 = history[found + r], history[found + r + 1], history[found + r + 2]
+            u0, u1, u2 = adj_sum[new + r], adj_sum[new + r + 1], adj_sum[new + r + 2]
+            # from the same rows in the sweep after this one
+            press, slide = rests(c < groups.equations[g], rest)
+            a0, a1 = press * u0, triple[own + 1] * u0 + slide * u1
+            a2 = triple[own + 2] * u0 + triple[own + 5] * u1 + slide * u2
+            if back == 0:
+                number = groups.row[base + r]
+                a0, a1, a2 = adj_impulse[number], adj_impulse[number + 1], adj_impulse[number + 2]
+            # from all other rows
+            a0, a1, a2 = times_all(far, row + 3 * near, triple, at + r + 3 + near, adj_sum, a0, a1, a2)
+            if near > 0:
+                if k == 0:
+                    p0, p1, p2 = adj_sum[at + r + 3], adj_sum[at + r + 4], adj_sum[at + r + 5]
+                a0, a1, a2 = times_three(row + 6, row + 3, row, triple, p2, p1, p0, a0, a1, a2)
+            # from the rows of the triple after a row, through their clamps
+            if c < groups.equations[g]:
+                p2 = a2
+                p1 = a1 + triple[own + 7] * p2
+                p0 = a0 + triple[own + 6] * p2 + triple[own + 3] * p1
+            else:
+                # choices instead of branches: which rows slide changes from sweep to sweep
+                bound = slip[c] * n0
+                p2 = a2 if abs(n2) < bound else 0.0
+                by_second = a2 - p2 if n2 >= bound else p2 - a2
+                a1 = a1 + triple[own + 7] * p2
+                p1 = a1 if abs(n1) < bound else 0.0
+                by_first = a1 - p1 if n1 >= bound else p1 - a1
+                a0 = a0 + triple[own + 6] * p2 + slip[c] * by_second + triple[own + 3] * p1 + slip[c] * by_first
+                p0 = a0 if n0 > 0.0 else 0.0
+                adj_slip[c] += (by_first + by_second) * n0
+            adj_sum[at + r] = p0
+            adj_sum[at + r + 1] = p1
+            adj_sum[at + r + 2] = p2
+        # Single rows, the last one first.
+        for k in range(singles):
+            i = singles - 1 - k
+            number, f, p = groups.row[base + i], 0.0, 0.0
+            if back == 0:
+                f = adj_impulse[number]
+            for j in range(n - 1):
+                f = f + single[i * n + j] * adj_sum[at + i + 1 + j]
+            if bounds.upper[number] > bounds.lower[number]:
+                after = history[found + i]
+                if after <= bounds.lower[number]:
+                    adj_lower[number] += f
+                elif after >= bounds.upper[number]:
+                    adj_upper[number] += f
+                else:
+                    p = f
+            adj_sum[at + i] = p
+
+
+@func
+def sum_products(groups, g, sweeps, rest, history, adj_sum, totals, kept, product):
+    """Sums over all sweeps, of group g: of cotangents of sums, and of their products with the impulses they read.
+
+    A row read what this sweep had found of the rows before it, and what the last one had left of those after it. Few
+    numbers at a time, so that sums stay in registers.
+
+    totals: Of the cotangents of each row's sum.
+    product: Row by column; on the diagonal with what the row became itself.
+    kept: Through `rest`, with what the row was.
+    """
+    base, singles = groups.start[g], groups.singles[g]
+    n, begin = groups.start[g + 1] - base, base * (sweeps + 1)
+    count = (n - singles) // 3
+    # Single rows.
+    for i in range(singles):
+        total = 0.0
+        for s in range(sweeps):
+            total = total + adj_sum[s * n + i]
+        totals[i] = total
+        kept[i] = 0.0
+        for j in range(n):
+            seen, entry = begin + n + j if j <= i else begin + j, 0.0
+            for s in range(sweeps):
+                entry = entry + adj_sum[s * n + i] * history[s * n + seen]
+            product[i * n + j] = entry
+    for c in range(count):
+        r = singles + 3 * c
+        to = r * n
+        # A triple with single rows: 3 x 1 blocks.
+        for j in range(singles):
+            column = vec3(0.0, 0.0, 0.0)
+            for s in range(sweeps):
+                t = s * n + r
+                column = column + vec3(adj_sum[t], adj_sum[t + 1], adj_sum[t + 2]) * history[begin + s * n + n + j]
+            product[to + j] = column.x
+            product[to + n + j] = column.y
+            product[to + 2 * n + j] = column.z
+        # A triple with triples: 3 x 3 blocks.
+        for e in range(count):
+            q = singles + 3 * e
+            seen, block = begin + n + q if e <= c else begin + q, mat33(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+            for s in range(sweeps):
+                t, at = s * n + r, s * n + seen
+                u = vec3(adj_sum[t], adj_sum[t + 1], adj_sum[t + 2])
+                block = block + outer(u, vec3(history[at], history[at + 1], history[at + 2]))
+            put_block(product, to + q, n, block)
+        # Within a triple, a row read of the rows after it what the last sweep had left.
+        press, slide = rests(c < groups.equations[g], rest)
+        w0, w1, w2, a01, a02, a12 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        k0, k1, k2 = 0.0, 0.0, 0.0
+        for s in range(sweeps):
+            t = s * n + r
+            u0, u1, u2 = adj_sum[t], adj_sum[t + 1], adj_sum[t + 2]
+            l0, l1, l2 = history[begin + t], history[begin + t + 1], history[begin + t + 2]
+            w0, w1, w2 = w0 + u0, w1 + u1, w2 + u2
+            a01, a02, a12 = a01 + u0 * l1, a02 + u0 * l2, a12 + u1 * l2
+            k0, k1, k2 = k0 + u0 * l0, k1 + u1 * l1, k2 + u2 * l2
+        kept[r], kept[r + 1], kept[r + 2] = press * k0, slide * k1, slide * k2
+        totals[r], totals[r + 1], totals[r + 2] = w0, w1, w2
+        product[r * n + r + 1], product[r * n + r + 2], product[(r + 1) * n + r + 2] = a01, a02, a12
+
+
 @kernel
 def dense_gauss_seidel_adjoint(
     rows: Rows,
@@ -334,168 +504,66 @@ def dense_gauss_seidel_adjoint(
     A: Array[Float],
     inverse: Array[Float],
     history: Array[Float],
-    impulse_adj: Array[Float],
+    adj_impulse: Array[Float],
     single: Array[Float],
     triple: Array[Float],
-    felt: Array[Float],
+    adj_sum: Array[Float],
     product: Array[Float],
-    A_adj: Array[Float],
-    inverse_adj: Array[Float],
-    b_adj: Array[Float],
-    lower_adj: Array[Float],
-    upper_adj: Array[Float],
-    mu_adj: Array[Float],
+    adj_A: Array[Float],
+    adj_inverse: Array[Float],
+    adj_b: Array[Float],
+    adj_lower: Array[Float],
+    adj_upper: Array[Float],
+    adj_mu: Array[Float],
 ):
-    """The sweeps in reverse: each row takes what all others, as they were visited last, felt of it.
+    """The sweeps of `dense_gauss_seidel_history` in reverse, and the cotangent of A from the sums over all of them.
 
-    `felt` keeps the cotangent of every visit's sum, before the clamp, so that the cotangent of A is summed over the
-    sweeps in registers, at the end, in `product`.
+    single, triple: Room for the rows of the transpose of B of one group.
+    adj_sum: Room for the cotangents of the sums of all visits of one group, (sweeps + 1) times its rows.
+    product: Room for as many numbers as A has of one group.
     """
     largest = groups.largest
-    diagonal, slip, slip_adj = local(Float, largest), local(Float, largest), local(Float, largest)
+    diagonal, slip, adj_slip = local(Float, largest), local(Float, largest), local(Float, largest)
     totals, kept = local(Float, largest), local(Float, largest)
     for g in range(len(groups.singles)):
         base, singles, whole = groups.start[g], groups.singles[g], groups.matrix[g]
-        n, begin = groups.start[g + 1] - base, base * (sweeps + 1)
+        n = groups.start[g + 1] - base
         count = (n - singles) // 3
         for i in range(n):
             diagonal[i] = inverse[groups.row[base + i]]
-            felt[sweeps * n + i] = 0.0  # nothing was felt of the impulses after the last sweep
+            adj_sum[sweeps * n + i] = 0.0  # no visit read the impulses after the last sweep
         for c in range(count):
             slip[c] = bounds.mu[(groups.row[base + singles + 3 * c] - rows.singles) // 3]
-            slip_adj[c] = 0.0
+            adj_slip[c] = 0.0
         for i in range(singles):
             turned(n, i, 1, False, A, groups.matrix[g], diagonal, i * n, single)
         for c in range(count):
             turned(n, singles + 3 * c, 3, False, A, groups.matrix[g], diagonal, 3 * c * n, triple)
-        near = 3 if n >= 6 else 0
-        far = n - 3 - near
-        p0, p1, p2 = 0.0, 0.0, 0.0
-        for back in range(sweeps):
-            at = (sweeps - 1 - back) * n
-            new, found = at + n, begin + at + n
-            for k in range(count):
-                c = count - 1 - k
-                r, row, own = singles + 3 * c, 3 * c * n, 3 * c * n + 3 * (n - 3)
-                n0, n1, n2 = history[found + r], history[found + r + 1], history[found + r + 2]
-                u0, u1, u2 = felt[new + r], felt[new + r + 1], felt[new + r + 2]
-                press, slide = rests(c < groups.equations[g], rest)
-                a0, a1 = press * u0, triple[own + 1] * u0 + slide * u1
-                a2 = triple[own + 2] * u0 + triple[own + 5] * u1 + slide * u2
-                if back == 0:
-                    number = groups.row[base + r]
-                    a0, a1, a2 = impulse_adj[number], impulse_adj[number + 1], impulse_adj[number + 2]
-                a0, a1, a2 = times_all(far, row + 3 * near, triple, at + r + 3 + near, felt, a0, a1, a2)
-                if near > 0:
-                    if k == 0:
-                        p0, p1, p2 = felt[at + r + 3], felt[at + r + 4], felt[at + r + 5]
-                    a0, a1, a2 = times_three(row + 6, row + 3, row, triple, p2, p1, p0, a0, a1, a2)
-                if c < groups.equations[g]:
-                    p2 = a2
-                    p1 = a1 + triple[own + 7] * p2
-                    p0 = a0 + triple[own + 6] * p2 + triple[own + 3] * p1
-                else:
-                    # choices instead of branches: which rows slide changes from sweep to sweep
-                    bound = slip[c] * n0
-                    p2 = a2 if abs(n2) < bound else 0.0
-                    by_second = a2 - p2 if n2 >= bound else p2 - a2
-                    a1 = a1 + triple[own + 7] * p2
-                    p1 = a1 if abs(n1) < bound else 0.0
-                    by_first = a1 - p1 if n1 >= bound else p1 - a1
-                    a0 = a0 + triple[own + 6] * p2 + slip[c] * by_second + triple[own + 3] * p1 + slip[c] * by_first
-                    p0 = a0 if n0 > 0.0 else 0.0
-                    slip_adj[c] += (by_first + by_second) * n0
-                felt[at + r] = p0
-                felt[at + r + 1] = p1
-                felt[at + r + 2] = p2
-            for k in range(singles):
-                i = singles - 1 - k
-                number, f, p = groups.row[base + i], 0.0, 0.0
-                if back == 0:
-                    f = impulse_adj[number]
-                for j in range(n - 1):
-                    f = f + single[i * n + j] * felt[at + i + 1 + j]
-                if bounds.upper[number] > bounds.lower[number]:
-                    after = history[found + i]
-                    if after <= bounds.lower[number]:
-                        lower_adj[number] += f
-                    elif after >= bounds.upper[number]:
-                        upper_adj[number] += f
-                    else:
-                        p = f
-                felt[at + i] = p
-        # A row saw what this sweep had found of those before it, and what the last one had left of those after it. Few
-        # numbers at a time, so that sums stay in registers; on the diagonal what the row became itself.
-        for i in range(singles):
-            total = 0.0
-            for s in range(sweeps):
-                total = total + felt[s * n + i]
-            totals[i] = total
-            kept[i] = 0.0
-            for j in range(n):
-                seen, entry = begin + n + j if j <= i else begin + j, 0.0
-                for s in range(sweeps):
-                    entry = entry + felt[s * n + i] * history[s * n + seen]
-                product[i * n + j] = entry
-        for c in range(count):
-            r = singles + 3 * c
-            to = r * n
-            for j in range(singles):
-                a0, a1, a2 = 0.0, 0.0, 0.0
-                for s in range(sweeps):
-                    x, t = history[begin + s * n + n + j], s * n + r
-                    a0 = a0 + felt[t] * x
-                    a1 = a1 + felt[t + 1] * x
-                    a2 = a2 + felt[t + 2] * x
-                product[to + j] = a0
-                product[to + n + j] = a1
-                product[to + 2 * n + j] = a2
-            for e in range(count):
-                q = singles + 3 * e
-                seen, to = begin + n + q if e <= c else begin + q, r * n + q
-                a00, a01, a02, a10, a11, a12, a20, a21, a22 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-                for s in range(sweeps):
-                    t, at = s * n + r, s * n + seen
-                    u0, u1, u2 = felt[t], felt[t + 1], felt[t + 2]
-                    x, y, z = history[at], history[at + 1], history[at + 2]
-                    a00 = a00 + u0 * x
-                    a01 = a01 + u0 * y
-                    a02 = a02 + u0 * z
-                    a10 = a10 + u1 * x
-                    a11 = a11 + u1 * y
-                    a12 = a12 + u1 * z
-                    a20 = a20 + u2 * x
-                    a21 = a21 + u2 * y
-                    a22 = a22 + u2 * z
-                product[to] = a00
-                product[to + 1] = a01
-                product[to + 2] = a02
-                product[to + n] = a10
-                product[to + n + 1] = a11
-                product[to + n + 2] = a12
-                product[to + 2 * n] = a20
-                product[to + 2 * n + 1] = a21
-                product[to + 2 * n + 2] = a22
-            press, slide = rests(c < groups.equations[g], rest)
-            w0, w1, w2, a01, a02, a12 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-            k0, k1, k2 = 0.0, 0.0, 0.0
-            for s in range(sweeps):
-                t = s * n + r
-                u0, u1, u2 = felt[t], felt[t + 1], felt[t + 2]
-                l0, l1, l2 = history[begin + t], history[begin + t + 1], history[begin + t + 2]
-                w0, w1, w2 = w0 + u0, w1 + u1, w2 + u2
-                a01, a02, a12 = a01 + u0 * l1, a02 + u0 * l2, a12 + u1 * l2
-                k0, k1, k2 = k0 + u0 * l0, k1 + u1 * l1, k2 + u2 * l2
-            kept[r], kept[r + 1], kept[r + 2] = press * k0, slide * k1, slide * k2
-            totals[r], totals[r + 1], totals[r + 2] = w0, w1, w2
-            product[r * n + r + 1], product[r * n + r + 2], product[(r + 1) * n + r + 2] = a01, a02, a12
+        sweeps_adjoint(
+            groups,
+            bounds,
+            g,
+            sweeps,
+            rest,
+            single,
+            triple,
+            slip,
+            history,
+            adj_impulse,
+            adj_sum,
+            adj_slip,
+            adj_lower,
+            adj_upper,
+        )
+        sum_products(groups, g, sweeps, rest, history, adj_sum, totals, kept, product)
+        # Reverse of B = -inverse A and of -inverse b (6).
         for i in range(n):
             scale, number = diagonal[i], groups.row[base + i]
-            b_adj[number] -= totals[i] * scale
+            adj_b[number] -= totals[i] * scale
             if scale > 0.0:
-                inverse_adj[number] += (product[i * n + i] - kept[i]) / scale
+                adj_inverse[number] += (product[i * n + i] - kept[i]) / scale
             product[i * n + i] = 0.0
             for j in range(n):
-                A_adj[whole + i * n + j] -= product[i * n + j] * scale
+                adj_A[whole + i * n + j] -= product[i * n + j] * scale
         for c in range(count):
-            mu_adj[(groups.row[base + singles + 3 * c] - rows.singles) // 3] += slip_adj[c]
+            adj_mu[(groups.row[base + singles + 3 * c] - rows.singles) // 3] += adj_slip[c]

@@ -1,31 +1,20 @@
-"""Constraints on what moves as it is told: it is felt by its velocity alone and answers no impulse."""
+"""Prescribed joints in constraint rows: their velocity enters, impulses do not."""
 
 from __future__ import annotations
 
-from kinema.contact.solving.pgs import Supports
+from kinema.contact.solving.pgs import Rows, Supports, support_of
 from kinema.lang import Array, Float, Int, kernel, shared
 
 
 @kernel
-def hold_rows(
-    supports: Supports,
-    support: Array[Int],
-    singles: Int,
-    triples: Array[Int],
-    number: Array[Int],
-    J: Array[Float],
-    J_held: Array[Float],
-):
+def hold_rows(rows: Rows, supports: Supports, number: Array[Int], J: Array[Float], J_held: Array[Float]):
     """The rows' Jacobians with zeros for prescribed degrees of freedom, whose velocities are in b already.
 
     number: Of each degree of freedom among those that are prescribed, or -1.
     """
     wide = supports.widest
-    for r in range(singles + 3 * shared(triples[0])):
-        block = r
-        if r >= singles:
-            block = singles + (r - singles) // 3
-        here = shared(support[block])
+    for r in range(rows.singles + 3 * shared(rows.triples[0])):
+        here = shared(support_of(rows, r))
         for t in range(supports.count[here]):
             entry = J[r * wide + t]
             if number[supports.dofs[supports.begin[here] + t]] >= 0:

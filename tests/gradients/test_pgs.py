@@ -18,11 +18,9 @@ from kinema.contact.solving.pgs import (
     Rows,
     Supports,
     gauss_seidel,
-    gauss_seidel_adjoint,
     gram,
     impulse_sums,
     relax,
-    residual,
 )
 from kinema.contact.solving.pgs_dense import (
     Groups,
@@ -32,6 +30,7 @@ from kinema.contact.solving.pgs_dense import (
     dense_gauss_seidel_history,
     row_matrix,
 )
+from kinema.contact.solving.residual import residual
 from kinema.kinematics.tree import Branches, Factors
 from kinema.lang import Array, Float, Index, Int, kernel
 from kinema.lang.autograd.rollout import rollout
@@ -47,6 +46,11 @@ NEWTON = ("newton pyramid", "newton cone")
 SWEEPS = ("pyramid", "cone", "dense", "relaxed pyramid", "relaxed cone", "relaxed dense")
 RELAXATION = (0.8, 1.4)
 NAMES = ("Y", "b", "lower", "upper", "mu", "cfm")
+
+
+def names_of(law: str) -> tuple[str, ...]:
+    """What a solver reads; only sweeps without the matrix have a start."""
+    return NAMES if law.endswith("dense") or law in NEWTON else (*NAMES, "start")
 
 
 @kernel
@@ -186,11 +190,16 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
         p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)
         p.call(relax, rows, far, inverse, relaxed)
         problem = (rows, supports, bounds, Gram(inverse=relaxed, cross=cross), circle, times)
+        forward, reverse = gauss_seidel(stops=False)
+        start, tolerance = p.parameter("start", Float, x.rows), p.constant("tolerance", Float, 0.0)
+        done, iterations = p.scratch("done", Int, 1), p.scratch("iterations", Float, 1)
         with p.custom() as node:
-            p.call(gauss_seidel, *problem, Y, b, history, z, impulse)
+            found = (history, z, impulse, done, iterations)
+            p.call(forward, *problem, tolerance, Y, b, start, *found)
         with p.adjoint_of(node):
-            to = (Y, b, relaxed, cross, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
-            p.call(gauss_seidel_adjoint, *problem, Y, b, history, z, z.adj, impulse.adj, *(ref.adj for ref in to))
+            to = (Y, b, start, relaxed, cross, bounds.lower, bounds.upper, bounds.mu, bounds.cfm)
+            given = (*problem, Y, b, start, history, z, done, z.adj, impulse.adj)
+            p.call(reverse, *given, *(ref.adj for ref in to))
     left = (p.output("residual", Float, 1), p.output("place", Float, 1))
     p.call(residual, rows, supports, bounds, inverse, circle, Y, b, z, impulse, *left)
     p.call(report, impulse, p.output("impulse", Float, x.rows), count=x.rows)
@@ -202,7 +211,7 @@ def solve(
     x: Problem, sweeps: int, given: dict[str, Tensor], law: str = "pyramid", precision: float = 1e-12
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Impulses, z = Y^T impulses, and the residual."""
-    names = ("impulse", "sums", "residual")
+    names, given = ("impulse", "sums", "residual"), {n: given[n] for n in names_of(law)}
     out = rollout(program(x, sweeps, law, precision), 1, {}, given, record=names, progress=False).outputs
     return out["impulse"].squeeze(-2), out["sums"].squeeze(-2), out["residual"].squeeze(-1).squeeze(-1)
 
@@ -212,7 +221,8 @@ def plain(x: Problem, sweeps: int, g: dict[str, Tensor], law: str) -> Tensor:
     cone, (press, slide) = law.endswith("cone"), RELAXATION if law.startswith("relaxed") else (1.0, 1.0)
     Y = x.dense(g["Y"])
     A = Y @ Y.T + g["cfm"] * torch.eye(x.rows, dtype=torch.float64)
-    lam = [torch.zeros((), dtype=torch.float64) for _ in range(x.rows)]
+    zero = torch.zeros(x.rows, dtype=torch.float64)
+    lam = list(g["start"] if "start" in names_of(law) else zero)
 
     def velocity(i: int) -> Tensor:
         return g["b"][i] + sum(A[i, j] * lam[j] for j in range(x.rows))
@@ -257,6 +267,7 @@ def problem(seed: int) -> Problem:
         "upper": np.array([0.1, FREE]),
         "mu": random.uniform(0.3, 1.0, x.triples),
         "cfm": np.array(random.uniform(1e-3, 1e-2)),
+        "start": random.normal(size=x.rows) / 10,
     }
     first = x.singles + 3 * x.equations
     given["b"][first:] *= np.tile([1.0, 0.3, 0.3], x.contacts)  # slow sliding, so that some stick
@@ -270,7 +281,7 @@ def test_values_and_gradients_are_those_of_torch(seed, law):
     x = problem(seed)
     leaves = {n: t.clone().requires_grad_() for n, t in x.given.items()}
     weights = torch.linspace(-1, 2, x.rows, dtype=torch.float64)
-    inputs = [leaves[n] for n in NAMES]
+    inputs = [leaves[n] for n in names_of(law)]
     grads = []
     for function in (lambda g: solve(x, 25, g, law)[0], lambda g: plain(x, 25, g, law)):
         value = function(leaves)
@@ -286,7 +297,7 @@ def test_values_and_gradients_are_those_of_torch(seed, law):
 def test_sweeps_that_change_nothing_are_left_out_to_the_last_bit(sweeps, dtype):
     """In each world of a batch, of which some settle sooner than others; 3,000 sweeps are more than any needs."""
     x = problem(0)
-    batch = {n: t.to(dtype).expand(9, *t.shape).clone() for n, t in x.given.items()}
+    batch = {n: x.given[n].to(dtype).expand(9, *x.given[n].shape).clone() for n in NAMES}
     batch["b"] *= torch.linspace(0, 2, 9, dtype=dtype)[:, None]
     names = ("impulse", "with_history")
     made = program(x, sweeps, "dense", 1e-12, history_too=True)
@@ -371,7 +382,7 @@ def test_gradients_against_differences(seed, law, gradient_errors):
     x = problem(100 + seed)
     weights = torch.linspace(-1, 2, x.rows, dtype=torch.float64)
     fixed = {"upper": x.given["upper"]}
-    free = {n: x.given[n] for n in NAMES if n not in fixed}
+    free = {n: x.given[n] for n in names_of(law) if n not in fixed}
     errors = gradient_errors(lambda g: (solve(x, 30, {**g, **fixed}, law)[0] * weights).sum(), free, h=1e-6)
     assert max(errors.values()) < 1e-6, errors
 
@@ -388,6 +399,7 @@ def brick(b_normal: float, b_slide: float, mu: float) -> Problem:
         "upper": [0.0],
         "mu": [mu],
         "cfm": 0.0,
+        "start": [0.0] * 4,
     }
     x.given = {n: torch.tensor(v, dtype=torch.float64) for n, v in numbers.items()}
     x.given["Y"][0] = 1.0
@@ -426,7 +438,7 @@ def test_worlds_do_not_depend_on_their_batch(law):
     batch = {n: torch.stack([t, *(problem(s).given[n] for s in range(16))]) for n, t in x.given.items()}
 
     def results(given):
-        leaves = {n: t.clone().requires_grad_() for n, t in given.items()}
+        leaves = {n: given[n].clone().requires_grad_() for n in names_of(law)}
         impulse = solve(x, 25, leaves, law)[0]
         return impulse.detach(), *torch.autograd.grad(impulse.sum(), list(leaves.values()))
 

@@ -1,4 +1,4 @@
-"""Sweeps that end early, and sweeps that start from the impulses of the last step."""
+"""Projected Gauss-Seidel that ends early, or starts warm: from the impulses of the last step."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from tests.gradients.test_newton import dog
 
 import kinema as kn
 from kinema.lang.build import compiler
+from kinema.scene.scene import SOLVERS
+from kinema.simulation import solvers
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
@@ -180,5 +182,15 @@ def test_words_that_make_no_sense_are_refused():
         kn.simulate(model, kn.State(q, v, impulses=torch.zeros(84, dtype=torch.float64)), steps=1, dt=1e-3)
     with pytest.raises(kn.InputError, match="number of iterations is fixed"):
         kn.simulate(model, kn.State(q, v), steps=1, dt=1e-3, record=["iterations"])
-    with pytest.raises(kn.ModelError, match="has no tolerance"):
-        kn.Contact(solver="newton", warm_start=True)
+    for name, value in (("relaxation", (0.8, 1.4)), ("tolerance", 1e-6), ("warm_start", True)):
+        assert name in SOLVERS["pgs"].options
+        with pytest.raises(kn.ModelError, match=f"solver 'newton' has no {name}") as caught:
+            kn.Contact(**{"solver": "newton", name: value})
+        assert "solver='pgs'" in str(caught.value)
+    for unknown in ("gauss", ["pgs"], None):
+        with pytest.raises(kn.ModelError, match="unknown contact solver"):
+            kn.Contact(solver=unknown)
+
+
+def test_every_solver_in_words_can_be_added_to_programs():
+    assert {*SOLVERS} == {*solvers.SOLVERS}

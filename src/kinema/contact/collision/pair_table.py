@@ -1,0 +1,89 @@
+"""The table of shape pairs: which kinds of shapes collide, by which kernel, and at how many places.
+
+Its order within a pair is that of the kernel's first and second shape. A new pair is a kernel in a file of this folder
+and a line of `PAIRS`; detection, files and `kinema check` read the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kinema.contact.collision.box_box import BOX_CANDIDATES, touch_box_box
+from kinema.contact.collision.capsule_hull import touch_capsule_hull
+from kinema.contact.collision.hull_hull import HULL_CANDIDATES, touch_hull_hull
+from kinema.contact.collision.hulls import PLANE_CANDIDATES, low_corners, touch_hull_plane, touch_sphere_hull
+from kinema.contact.collision.planes import (
+    touch_box_plane,
+    touch_capsule_plane,
+    touch_cylinder_plane,
+    touch_sphere_plane,
+)
+from kinema.contact.collision.sphere_capsule import touch_capsule_capsule, touch_sphere_round
+from kinema.contact.collision.sphere_capsule_box import touch_capsule_box, touch_sphere_box
+from kinema.contact.collision.terrain import touch_ball_terrain, touch_corner_terrain
+from kinema.lang import Kernel
+from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
+
+
+@dataclass(frozen=True)
+class Family:
+    """Pairs of shapes that one kernel collides.
+
+    Attributes:
+        kernel: `touch_...(shapes, pairs, <tables>, R, p, margin, touch)`; it writes all candidates of every pair.
+        candidates: Places per pair where the two may touch; on terrain, per round point of the first shape.
+        hulls: Whether it takes the table `Hulls`.
+        terrain: Whether it takes the tables `Knobs` and `Terrain`; its pairs are of one terrain.
+        search: A kernel with the same arguments, but for `touch`, that finds `candidates` numbers of features per pair,
+            for kernels that are differentiated and must not search: these take the numbers in place of the margin.
+    """
+
+    kernel: Kernel
+    candidates: int
+    hulls: bool = False
+    terrain: bool = False
+    search: Kernel | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the kernel, without "touch_"."""
+        return self.kernel.name.removeprefix("touch_")
+
+
+_SPHERE_ROUND = Family(touch_sphere_round, 1)
+_SPHERE_HULL = Family(touch_sphere_hull, 1, hulls=True)
+_CAPSULE_HULL = Family(touch_capsule_hull, 2, hulls=True)
+_HULL_HULL = Family(touch_hull_hull, HULL_CANDIDATES, hulls=True)
+_BALL_TERRAIN = Family(touch_ball_terrain, 2, terrain=True)
+_CORNER_TERRAIN = Family(touch_corner_terrain, 1, terrain=True)
+
+PAIRS = {
+    (SPHERE, PLANE): Family(touch_sphere_plane, 1),
+    (CAPSULE, PLANE): Family(touch_capsule_plane, 2),
+    (BOX, PLANE): Family(touch_box_plane, 4),
+    (CYLINDER, PLANE): Family(touch_cylinder_plane, 4),
+    (MESH, PLANE): Family(touch_hull_plane, PLANE_CANDIDATES, hulls=True, search=low_corners),
+    (SPHERE, SPHERE): _SPHERE_ROUND,
+    (SPHERE, CAPSULE): _SPHERE_ROUND,
+    (CAPSULE, CAPSULE): Family(touch_capsule_capsule, 2),
+    (SPHERE, BOX): Family(touch_sphere_box, 1),
+    (CAPSULE, BOX): Family(touch_capsule_box, 2),
+    (BOX, BOX): Family(touch_box_box, BOX_CANDIDATES),
+    (SPHERE, MESH): _SPHERE_HULL,
+    (SPHERE, CYLINDER): _SPHERE_HULL,
+    (CAPSULE, MESH): _CAPSULE_HULL,
+    (CAPSULE, CYLINDER): _CAPSULE_HULL,
+    (BOX, MESH): _HULL_HULL,
+    (BOX, CYLINDER): _HULL_HULL,
+    (CYLINDER, MESH): _HULL_HULL,
+    (CYLINDER, CYLINDER): _HULL_HULL,
+    (MESH, MESH): _HULL_HULL,
+    (SPHERE, TERRAIN): _BALL_TERRAIN,
+    (CAPSULE, TERRAIN): _BALL_TERRAIN,
+    (BOX, TERRAIN): _CORNER_TERRAIN,
+    (CYLINDER, TERRAIN): _CORNER_TERRAIN,
+    (MESH, TERRAIN): _CORNER_TERRAIN,
+}
+"""Kinds of shapes that collide, and how."""
+
+FAMILIES = {family.name: family for family in PAIRS.values()}
