@@ -163,6 +163,7 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
     elif law.startswith("newton"):
         numbers = {"precision": precision, "accepted": precision, "singular": precision, "softer": 0.01}
         numbers["held"] = 0.1 * precision
+        numbers["yielding"] = 0.0
         limits = {"sweeps": 2, "steps": 8, "most": 400}
         effort = newton.Effort(
             **{n: p.constant(n, Float, v) for n, v in numbers.items()},

@@ -193,8 +193,8 @@ def outside_screen(
     outlines: Outlines,
     sigma: Float,
     clear: Array[Float],
-    adj_clear: Array[Float],
-    adj_screen: Array[vec3],
+    clear_adj: Array[Float],
+    screen_adj: Array[vec3],
 ):
     """The adjoint of `outside_coverage` for the corners; a distance needs none of its nearest point."""
     slot = uniform(p // PACKET)
@@ -205,7 +205,7 @@ def outside_screen(
     if first < end:
         if column >= 0:
             at = on_grid(grid, column, row)
-            twice = 2.0 * sharp * adj_clear[p] * clear[p]
+            twice = 2.0 * sharp * clear_adj[p] * clear[p]
             for k in range(first, end):
                 f = near.listed[k]
                 one, two, three = outlines.first[f], outlines.second[f], outlines.third[f]
@@ -219,9 +219,9 @@ def outside_screen(
                     wb = t if side == 0 else (s if side == 1 else 0.0)
                     wc = 0.0 if side == 0 else (t if side == 1 else s)
                     pull = (a * wa + b * wb + c * wc - at) * (twice * (1.0 - past) / past)
-                    adj_screen[i] += vec3(pull.x * wa, pull.y * wa, 0.0)
-                    adj_screen[j] += vec3(pull.x * wb, pull.y * wb, 0.0)
-                    adj_screen[l] += vec3(pull.x * wc, pull.y * wc, 0.0)
+                    screen_adj[i] += vec3(pull.x * wa, pull.y * wa, 0.0)
+                    screen_adj[j] += vec3(pull.x * wb, pull.y * wb, 0.0)
+                    screen_adj[l] += vec3(pull.x * wc, pull.y * wc, 0.0)
 
 
 @kernel
@@ -232,8 +232,8 @@ def outside_sigma(
     outlines: Outlines,
     sigma: Float,
     clear: Array[Float],
-    adj_clear: Array[Float],
-    adj_sigma: Array[Float],
+    clear_adj: Array[Float],
+    sigma_adj: Array[Float],
 ):
     """The adjoint of `outside_coverage` for sigma."""
     slot = uniform(p // PACKET)
@@ -249,4 +249,4 @@ def outside_sigma(
                 d, _, _ = nearest_edge(at, outlines.first[f], outlines.second[f], outlines.third[f])
                 if d < cut:
                     past = share_past(d, sharp)
-                    adj_sigma[0] += -adj_clear[p] * clear[p] * (1.0 - past) / past * d * sharp * sharp
+                    sigma_adj[0] += -clear_adj[p] * clear[p] * (1.0 - past) / past * d * sharp * sharp

@@ -204,10 +204,10 @@ def cover(x: Float):
 
 
 @adjoint_of(cover)
-def cover_adjoint(x: Float, adj_coverage: Float, adj_opacity: Float):
+def cover_adjoint(x: Float, coverage_adj: Float, opacity_adj: Float):
     """The derivative of log(1 + exp(x)) is sigmoid(x)."""
     coverage = coverage_of(x)
-    return coverage * (adj_opacity + adj_coverage * (1.0 - coverage))
+    return coverage * (opacity_adj + coverage_adj * (1.0 - coverage))
 
 
 @func

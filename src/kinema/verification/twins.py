@@ -247,10 +247,10 @@ def derivatives_of_accelerations(case: Case) -> Found:
     return found | {name: difference(grads[name], numbers) for name, numbers in wanted.items()}
 
 
-def _tangent_of(case: Case, adj_q: Tensor) -> np.ndarray:
+def _tangent_of(case: Case, q_adj: Tensor) -> np.ndarray:
     """Derivatives along velocities from those by coordinates: q (+) v at first order."""
     tree, out = case.model.tree, np.zeros(case.model.nv)
-    q, g = case.q.numpy(), adj_q.detach().numpy()
+    q, g = case.q.numpy(), q_adj.detach().numpy()
     out[tree.plain_rates[1]] = g[tree.plain_rates[0]]
     for i, turn in tree.quaternions.items():
         at, d = tree.q_start[i], tree.v_start[i]

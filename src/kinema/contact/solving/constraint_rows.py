@@ -86,13 +86,13 @@ def tangents(normal: vec3):
 
 
 @func
-def tangents_adjoint(normal: vec3, slide: vec3, adj_slide: vec3, adj_across: vec3):
+def tangents_adjoint(normal: vec3, slide: vec3, slide_adj: vec3, across_adj: vec3):
     """Cotangent of the normal, from those of its two tangents."""
     along = vec3(1.0, 0.0, 0.0) if abs(normal.x) < 0.9 else vec3(0.0, 1.0, 0.0)
     share = dot(along, normal)
-    to_slide = adj_slide + cross(adj_across, normal)
+    to_slide = slide_adj + cross(across_adj, normal)
     flat = (to_slide - dot(slide, to_slide) * slide) / norm(along - share * normal)
-    return cross(slide, adj_across) - dot(normal, flat) * along - share * flat
+    return cross(slide, across_adj) - dot(normal, flat) * along - share * flat
 
 
 @func
@@ -176,11 +176,11 @@ def contact_jacobian_adjoint(
     singles: Int,
     p: Array[vec3],
     S: Array[Motion],
-    adj_J: Array[Float],
-    adj_point: Array[vec3],
-    adj_normal: Array[vec3],
-    adj_p: Array[vec3],
-    adj_S: Array[Motion],
+    J_adj: Array[Float],
+    point_adj: Array[vec3],
+    normal_adj: Array[vec3],
+    p_adj: Array[vec3],
+    S_adj: Array[Motion],
 ):
     """The same in reverse; sums for a contact's frame and arms stay in registers.
 
@@ -191,33 +191,33 @@ def contact_jacobian_adjoint(
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
         total = 0.0
         for t in range(supports.count[block]):
-            total = total + abs(adj_J[to + t]) + abs(adj_J[to + wide + t]) + abs(adj_J[to + 2 * wide + t])
+            total = total + abs(J_adj[to + t]) + abs(J_adj[to + wide + t]) + abs(J_adj[to + 2 * wide + t])
         if not everywhere(total == 0.0):
             one, two, normal = shared(sides.first[c]), shared(sides.second[c]), touch.normal[c]
             slide, across = tangents(normal)
             arm, other = arm_of(tree, p, one, touch.point[c]), arm_of(tree, p, two, touch.point[c])
             # Reverse of J = (normal, slide, across) . speed, entry by entry.
-            adj_n, adj_slide, adj_across = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
-            adj_arm, adj_other = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+            n_adj, slide_adj, across_adj = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+            arm_adj, other_adj = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
             for t in range(supports.count[block]):
                 d, at = supports.dofs[begin + t], to + t
-                g0, g1, g2 = adj_J[at], adj_J[at + wide], adj_J[at + 2 * wide]
-                adj_speed = g0 * normal + g1 * slide + g2 * across
+                g0, g1, g2 = J_adj[at], J_adj[at + wide], J_adj[at + 2 * wide]
+                speed_adj = g0 * normal + g1 * slide + g2 * across
                 speed, _ = motion_per_dof(supports, block, t, S, arm, other)
                 if t < supports.first[block]:
-                    adj_arm = adj_arm + cross(adj_speed, S[d].w)
-                    adj_S[d] += Motion(cross(arm, adj_speed), adj_speed)
+                    arm_adj = arm_adj + cross(speed_adj, S[d].w)
+                    S_adj[d] += Motion(cross(arm, speed_adj), speed_adj)
                 if t < supports.common[block] or t >= supports.first[block]:
-                    adj_other = adj_other - cross(adj_speed, S[d].w)
-                    adj_S[d] -= Motion(cross(other, adj_speed), adj_speed)
-                adj_n, adj_slide, adj_across = adj_n + g0 * speed, adj_slide + g1 * speed, adj_across + g2 * speed
+                    other_adj = other_adj - cross(speed_adj, S[d].w)
+                    S_adj[d] -= Motion(cross(other, speed_adj), speed_adj)
+                n_adj, slide_adj, across_adj = n_adj + g0 * speed, slide_adj + g1 * speed, across_adj + g2 * speed
             # Reverse of the arms and of the frame.
             if one > 0:
-                adj_p[tree.root[one - 1]] -= adj_arm
+                p_adj[tree.root[one - 1]] -= arm_adj
             if two > 0:
-                adj_p[tree.root[two - 1]] -= adj_other
-            adj_point[c] += adj_arm + adj_other
-            adj_normal[c] += adj_n + tangents_adjoint(normal, slide, adj_slide, adj_across)
+                p_adj[tree.root[two - 1]] -= other_adj
+            point_adj[c] += arm_adj + other_adj
+            normal_adj[c] += n_adj + tangents_adjoint(normal, slide, slide_adj, across_adj)
 
 
 @kernel

@@ -302,25 +302,25 @@ def sweep_adjoint(
     new,
     history,
     sums,
-    adj_sums,
-    adj_impulse,
-    adj_Y,
-    adj_b,
-    adj_inverse,
-    adj_cross,
-    adj_lower,
-    adj_upper,
-    adj_mu,
+    sums_adj,
+    impulse_adj,
+    Y_adj,
+    b_adj,
+    inverse_adj,
+    cross_adj,
+    lower_adj,
+    upper_adj,
+    mu_adj,
 ):
     """The reverse of `sweep`: the last visit first; `sums` goes back to z before the sweep.
 
     Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w inverse, d = n - l.
-    Cotangents: g of n, f of x, u of w, p of d; `adj_impulse` holds those of impulses, `adj_sums` those of z.
+    Cotangents: g of n, f of x, u of w, p of d; `impulse_adj` holds those of impulses, `sums_adj` those of z.
 
     Returns:
         The cotangent of cfm.
     """
-    wide, adj_cfm = supports.widest, 0.0
+    wide, cfm_adj = supports.widest, 0.0
     for k in range(rows.triples[0]):
         c = rows.triples[0] - 1 - k
         block, r = rows.support[rows.singles + c], rows.singles + 3 * c
@@ -331,26 +331,26 @@ def sweep_adjoint(
         l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
         n0, n1, n2 = history[new + r], history[new + r + 1], history[new + r + 2]
         d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
-        # Reverse of (5): p = Y adj_z; z before the visit.
+        # Reverse of (5): p = Y z_adj; z before the visit.
         p0, p1, p2 = 0.0, 0.0, 0.0
         for t in range(count):
             d = supports.dofs[begin + t]
-            p0 = p0 + Y[first + t] * adj_sums[d]
-            p1 = p1 + Y[second + t] * adj_sums[d]
-            p2 = p2 + Y[third + t] * adj_sums[d]
+            p0 = p0 + Y[first + t] * sums_adj[d]
+            p1 = p1 + Y[second + t] * sums_adj[d]
+            p2 = p2 + Y[third + t] * sums_adj[d]
             sums[d] -= Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
         # Reverse of the clamps of (4), the last row first: what friction at its bound would get goes to the bound.
         contact = c >= rows.equations
-        bound, adj_bound = bounds.mu[c] * n0, 0.0
-        g1, f2 = adj_impulse[r + 1] + p1, adj_impulse[r + 2] + p2
+        bound, bound_adj = bounds.mu[c] * n0, 0.0
+        g1, f2 = impulse_adj[r + 1] + p1, impulse_adj[r + 2] + p2
         x1, x2 = n1, n2
         if contact:
             if cone == 0:
                 if n2 >= bound:
-                    adj_bound = f2
+                    bound_adj = f2
                     f2 = 0.0
                 elif n2 <= -bound:
-                    adj_bound = -f2
+                    bound_adj = -f2
                     f2 = 0.0
             else:
                 w1 = b[r + 1] + bounds.cfm * l1 + x01 * d0
@@ -364,7 +364,7 @@ def sweep_adjoint(
                 length = sqrt(x1 * x1 + x2 * x2)
                 if length > bound:
                     along = (g1 * x1 + f2 * x2) / length
-                    adj_bound = along
+                    bound_adj = along
                     g1 = (g1 - along * x1 / length) * (bound / length)
                     f2 = (f2 - along * x2 / length) * (bound / length)
                 elif bound <= 0.0:  # zero normal impulse and zero sliding, as over a body that falls from rest
@@ -374,42 +374,42 @@ def sweep_adjoint(
         f1 = g1 + x12 * u2
         if contact and cone == 0:
             if n1 >= bound:
-                adj_bound = adj_bound + f1
+                bound_adj = bound_adj + f1
                 f1 = 0.0
             elif n1 <= -bound:
-                adj_bound = adj_bound - f1
+                bound_adj = bound_adj - f1
                 f1 = 0.0
         u1 = -f1 * i1
         p0 = p0 + x01 * u1 + x02 * u2
-        f0 = adj_impulse[r] + p0 + bounds.mu[c] * adj_bound
+        f0 = impulse_adj[r] + p0 + bounds.mu[c] * bound_adj
         if contact and n0 <= 0.0:
             f0 = 0.0
         u0 = -f0 * i0
         # Reverse of x = l - w inverse, and of (3).
-        adj_impulse[r] = f0 - p0 + bounds.cfm * u0
-        adj_impulse[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
-        adj_impulse[r + 2] = f2 - p2 + bounds.cfm * u2
+        impulse_adj[r] = f0 - p0 + bounds.cfm * u0
+        impulse_adj[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
+        impulse_adj[r + 2] = f2 - p2 + bounds.cfm * u2
         if i0 > 0.0:
-            adj_inverse[r] += f0 * d0 / i0
+            inverse_adj[r] += f0 * d0 / i0
         if i1 > 0.0:
-            adj_inverse[r + 1] += f1 * (x1 - l1) / i1
+            inverse_adj[r + 1] += f1 * (x1 - l1) / i1
         if i2 > 0.0:
-            adj_inverse[r + 2] += f2 * (x2 - l2) / i2
-        adj_cross[3 * c] += u1 * d0
-        adj_cross[3 * c + 1] += u2 * d0
-        adj_cross[3 * c + 2] += u2 * (x1 - l1)
-        adj_mu[c] += adj_bound * n0
-        adj_cfm = adj_cfm + u0 * l0 + u1 * l1 + u2 * l2
-        adj_b[r] += u0
-        adj_b[r + 1] += u1
-        adj_b[r + 2] += u2
+            inverse_adj[r + 2] += f2 * (x2 - l2) / i2
+        cross_adj[3 * c] += u1 * d0
+        cross_adj[3 * c + 1] += u2 * d0
+        cross_adj[3 * c + 2] += u2 * (x1 - l1)
+        mu_adj[c] += bound_adj * n0
+        cfm_adj = cfm_adj + u0 * l0 + u1 * l1 + u2 * l2
+        b_adj[r] += u0
+        b_adj[r + 1] += u1
+        b_adj[r + 2] += u2
         for t in range(count):
             d = supports.dofs[begin + t]
-            adj_Y[first + t] += d0 * adj_sums[d] + u0 * sums[d]
-            adj_Y[second + t] += d1 * adj_sums[d] + u1 * sums[d]
-            adj_Y[third + t] += d2 * adj_sums[d] + u2 * sums[d]
+            Y_adj[first + t] += d0 * sums_adj[d] + u0 * sums[d]
+            Y_adj[second + t] += d1 * sums_adj[d] + u1 * sums[d]
+            Y_adj[third + t] += d2 * sums_adj[d] + u2 * sums[d]
         for t in range(count):
-            adj_sums[supports.dofs[begin + t]] += Y[first + t] * u0 + Y[second + t] * u1 + Y[third + t] * u2
+            sums_adj[supports.dofs[begin + t]] += Y[first + t] * u0 + Y[second + t] * u1 + Y[third + t] * u2
     for k in range(rows.singles):
         i = rows.singles - 1 - k
         begin, count, at = supports.begin[rows.support[i]], supports.count[rows.support[i]], i * wide
@@ -418,27 +418,27 @@ def sweep_adjoint(
         p = 0.0
         for t in range(count):
             d = supports.dofs[begin + t]
-            p = p + Y[at + t] * adj_sums[d]
+            p = p + Y[at + t] * sums_adj[d]
             sums[d] -= Y[at + t] * (after - before)
-        f = adj_impulse[i] + p
+        f = impulse_adj[i] + p
         if after <= bounds.lower[i]:
-            adj_lower[i] += f
+            lower_adj[i] += f
             f = 0.0
         elif after >= bounds.upper[i]:
-            adj_upper[i] += f
+            upper_adj[i] += f
             f = 0.0
         u = -f * gram.inverse[i]
-        adj_impulse[i] = f - p + bounds.cfm * u
+        impulse_adj[i] = f - p + bounds.cfm * u
         if gram.inverse[i] > 0.0:
-            adj_inverse[i] += f * (after - before) / gram.inverse[i]
-        adj_cfm = adj_cfm + u * before
-        adj_b[i] += u
+            inverse_adj[i] += f * (after - before) / gram.inverse[i]
+        cfm_adj = cfm_adj + u * before
+        b_adj[i] += u
         for t in range(count):
             d = supports.dofs[begin + t]
-            adj_Y[at + t] += (after - before) * adj_sums[d] + u * sums[d]
+            Y_adj[at + t] += (after - before) * sums_adj[d] + u * sums[d]
         for t in range(count):
-            adj_sums[supports.dofs[begin + t]] += Y[at + t] * u
-    return adj_cfm
+            sums_adj[supports.dofs[begin + t]] += Y[at + t] * u
+    return cfm_adj
 
 
 @func
@@ -519,29 +519,29 @@ def gauss_seidel(stops: bool) -> tuple[Kernel, Kernel]:
         history: Array[Float],
         z: Array[Float],
         done: Array[Int],
-        adj_z: Array[Float],
-        adj_found: Array[Float],
-        adj_Y: Array[Float],
-        adj_b: Array[Float],
-        adj_start: Array[Float],
-        adj_inverse: Array[Float],
-        adj_cross: Array[Float],
-        adj_lower: Array[Float],
-        adj_upper: Array[Float],
-        adj_mu: Array[Float],
-        adj_cfm: Array[Float],
+        z_adj: Array[Float],
+        found_adj: Array[Float],
+        Y_adj: Array[Float],
+        b_adj: Array[Float],
+        start_adj: Array[Float],
+        inverse_adj: Array[Float],
+        cross_adj: Array[Float],
+        lower_adj: Array[Float],
+        upper_adj: Array[Float],
+        mu_adj: Array[Float],
+        cfm_adj: Array[Float],
     ):
         """The sweeps that were done in reverse, and then z = Y^T start."""
         n, every = len(b), rows.singles + 3 * rows.triples[0]
-        sums, adj_sums, adj_impulse = local(Float, len(z)), local(Float, len(z)), local(Float, n)
+        sums, sums_adj, impulse_adj = local(Float, len(z)), local(Float, len(z)), local(Float, n)
         count, total = sweeps, 0.0
         if stops:
             count = done[0]
         for d in range(len(z)):
             sums[d] = z[d]
-            adj_sums[d] = adj_z[d]
+            sums_adj[d] = z_adj[d]
         for r in range(every):
-            adj_impulse[r] = adj_found[r]
+            impulse_adj[r] = found_adj[r]
         for back in range(count):
             old, new = (count - 1 - back) * n, (count - back) * n
             total = total + sweep_adjoint(
@@ -556,25 +556,25 @@ def gauss_seidel(stops: bool) -> tuple[Kernel, Kernel]:
                 new,
                 history,
                 sums,
-                adj_sums,
-                adj_impulse,
-                adj_Y,
-                adj_b,
-                adj_inverse,
-                adj_cross,
-                adj_lower,
-                adj_upper,
-                adj_mu,
+                sums_adj,
+                impulse_adj,
+                Y_adj,
+                b_adj,
+                inverse_adj,
+                cross_adj,
+                lower_adj,
+                upper_adj,
+                mu_adj,
             )
-        adj_cfm[0] += total
+        cfm_adj[0] += total
         # Reverse of (2) at the start.
         for r in range(every):
-            here, given = support_of(rows, r), adj_impulse[r]
+            here, given = support_of(rows, r), impulse_adj[r]
             for t in range(supports.count[here]):
-                along = adj_sums[supports.dofs[supports.begin[here] + t]]
+                along = sums_adj[supports.dofs[supports.begin[here] + t]]
                 given = given + Y[r * supports.widest + t] * along
-                adj_Y[r * supports.widest + t] += start[r] * along
-            adj_start[r] += given
+                Y_adj[r * supports.widest + t] += start[r] * along
+            start_adj[r] += given
 
     return gauss_seidel, gauss_seidel_adjoint
 

@@ -354,16 +354,16 @@ def sweeps_adjoint(
     triple,
     slip,
     history,
-    adj_impulse,
-    adj_sum,
-    adj_slip,
-    adj_lower,
-    adj_upper,
+    impulse_adj,
+    sum_adj,
+    slip_adj,
+    lower_adj,
+    upper_adj,
 ):
     """The sweeps of group g in reverse: each row takes its column of B times what visits after it passed on.
 
     single, triple: Rows of the transpose of B.
-    adj_sum: Cotangents of the sums of all visits, before the clamp (6); those after the last sweep are 0.
+    sum_adj: Cotangents of the sums of all visits, before the clamp (6); those after the last sweep are 0.
     """
     base, singles = groups.start[g], groups.singles[g]
     n, begin = groups.start[g + 1] - base, base * (sweeps + 1)
@@ -379,19 +379,19 @@ def sweeps_adjoint(
             c = count - 1 - k
             r, row, own = singles + 3 * c, 3 * c * n, 3 * c * n + 3 * (n - 3)
             n0, n1, n2 = history[found + r], history[found + r + 1], history[found + r + 2]
-            u0, u1, u2 = adj_sum[new + r], adj_sum[new + r + 1], adj_sum[new + r + 2]
+            u0, u1, u2 = sum_adj[new + r], sum_adj[new + r + 1], sum_adj[new + r + 2]
             # from the same rows in the sweep after this one
             press, slide = rests(c < groups.equations[g], rest)
             a0, a1 = press * u0, triple[own + 1] * u0 + slide * u1
             a2 = triple[own + 2] * u0 + triple[own + 5] * u1 + slide * u2
             if back == 0:
                 number = groups.row[base + r]
-                a0, a1, a2 = adj_impulse[number], adj_impulse[number + 1], adj_impulse[number + 2]
+                a0, a1, a2 = impulse_adj[number], impulse_adj[number + 1], impulse_adj[number + 2]
             # from all other rows
-            a0, a1, a2 = times_all(far, row + 3 * near, triple, at + r + 3 + near, adj_sum, a0, a1, a2)
+            a0, a1, a2 = times_all(far, row + 3 * near, triple, at + r + 3 + near, sum_adj, a0, a1, a2)
             if near > 0:
                 if k == 0:
-                    p0, p1, p2 = adj_sum[at + r + 3], adj_sum[at + r + 4], adj_sum[at + r + 5]
+                    p0, p1, p2 = sum_adj[at + r + 3], sum_adj[at + r + 4], sum_adj[at + r + 5]
                 a0, a1, a2 = times_three(row + 6, row + 3, row, triple, p2, p1, p0, a0, a1, a2)
             # from the rows of the triple after a row, through their clamps
             if c < groups.equations[g]:
@@ -408,31 +408,31 @@ def sweeps_adjoint(
                 by_first = a1 - p1 if n1 >= bound else p1 - a1
                 a0 = a0 + triple[own + 6] * p2 + slip[c] * by_second + triple[own + 3] * p1 + slip[c] * by_first
                 p0 = a0 if n0 > 0.0 else 0.0
-                adj_slip[c] += (by_first + by_second) * n0
-            adj_sum[at + r] = p0
-            adj_sum[at + r + 1] = p1
-            adj_sum[at + r + 2] = p2
+                slip_adj[c] += (by_first + by_second) * n0
+            sum_adj[at + r] = p0
+            sum_adj[at + r + 1] = p1
+            sum_adj[at + r + 2] = p2
         # Single rows, the last one first.
         for k in range(singles):
             i = singles - 1 - k
             number, f, p = groups.row[base + i], 0.0, 0.0
             if back == 0:
-                f = adj_impulse[number]
+                f = impulse_adj[number]
             for j in range(n - 1):
-                f = f + single[i * n + j] * adj_sum[at + i + 1 + j]
+                f = f + single[i * n + j] * sum_adj[at + i + 1 + j]
             if bounds.upper[number] > bounds.lower[number]:
                 after = history[found + i]
                 if after <= bounds.lower[number]:
-                    adj_lower[number] += f
+                    lower_adj[number] += f
                 elif after >= bounds.upper[number]:
-                    adj_upper[number] += f
+                    upper_adj[number] += f
                 else:
                     p = f
-            adj_sum[at + i] = p
+            sum_adj[at + i] = p
 
 
 @func
-def sum_products(groups, g, sweeps, rest, history, adj_sum, totals, kept, product):
+def sum_products(groups, g, sweeps, rest, history, sum_adj, totals, kept, product):
     """Sums over all sweeps, of group g: of cotangents of sums, and of their products with the impulses they read.
 
     A row read what this sweep had found of the rows before it, and what the last one had left of those after it. Few
@@ -449,13 +449,13 @@ def sum_products(groups, g, sweeps, rest, history, adj_sum, totals, kept, produc
     for i in range(singles):
         total = 0.0
         for s in range(sweeps):
-            total = total + adj_sum[s * n + i]
+            total = total + sum_adj[s * n + i]
         totals[i] = total
         kept[i] = 0.0
         for j in range(n):
             seen, entry = begin + n + j if j <= i else begin + j, 0.0
             for s in range(sweeps):
-                entry = entry + adj_sum[s * n + i] * history[s * n + seen]
+                entry = entry + sum_adj[s * n + i] * history[s * n + seen]
             product[i * n + j] = entry
     for c in range(count):
         r = singles + 3 * c
@@ -465,7 +465,7 @@ def sum_products(groups, g, sweeps, rest, history, adj_sum, totals, kept, produc
             column = vec3(0.0, 0.0, 0.0)
             for s in range(sweeps):
                 t = s * n + r
-                column = column + vec3(adj_sum[t], adj_sum[t + 1], adj_sum[t + 2]) * history[begin + s * n + n + j]
+                column = column + vec3(sum_adj[t], sum_adj[t + 1], sum_adj[t + 2]) * history[begin + s * n + n + j]
             product[to + j] = column.x
             product[to + n + j] = column.y
             product[to + 2 * n + j] = column.z
@@ -475,7 +475,7 @@ def sum_products(groups, g, sweeps, rest, history, adj_sum, totals, kept, produc
             seen, block = begin + n + q if e <= c else begin + q, mat33(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
             for s in range(sweeps):
                 t, at = s * n + r, s * n + seen
-                u = vec3(adj_sum[t], adj_sum[t + 1], adj_sum[t + 2])
+                u = vec3(sum_adj[t], sum_adj[t + 1], sum_adj[t + 2])
                 block = block + outer(u, vec3(history[at], history[at + 1], history[at + 2]))
             put_block(product, to + q, n, block)
         # Within a triple, a row read of the rows after it what the last sweep had left.
@@ -484,7 +484,7 @@ def sum_products(groups, g, sweeps, rest, history, adj_sum, totals, kept, produc
         k0, k1, k2 = 0.0, 0.0, 0.0
         for s in range(sweeps):
             t = s * n + r
-            u0, u1, u2 = adj_sum[t], adj_sum[t + 1], adj_sum[t + 2]
+            u0, u1, u2 = sum_adj[t], sum_adj[t + 1], sum_adj[t + 2]
             l0, l1, l2 = history[begin + t], history[begin + t + 1], history[begin + t + 2]
             w0, w1, w2 = w0 + u0, w1 + u1, w2 + u2
             a01, a02, a12 = a01 + u0 * l1, a02 + u0 * l2, a12 + u1 * l2
@@ -504,26 +504,26 @@ def dense_gauss_seidel_adjoint(
     A: Array[Float],
     inverse: Array[Float],
     history: Array[Float],
-    adj_impulse: Array[Float],
+    impulse_adj: Array[Float],
     single: Array[Float],
     triple: Array[Float],
-    adj_sum: Array[Float],
+    sum_adj: Array[Float],
     product: Array[Float],
-    adj_A: Array[Float],
-    adj_inverse: Array[Float],
-    adj_b: Array[Float],
-    adj_lower: Array[Float],
-    adj_upper: Array[Float],
-    adj_mu: Array[Float],
+    A_adj: Array[Float],
+    inverse_adj: Array[Float],
+    b_adj: Array[Float],
+    lower_adj: Array[Float],
+    upper_adj: Array[Float],
+    mu_adj: Array[Float],
 ):
     """The sweeps of `dense_gauss_seidel_history` in reverse, and the cotangent of A from the sums over all of them.
 
     single, triple: Room for the rows of the transpose of B of one group.
-    adj_sum: Room for the cotangents of the sums of all visits of one group, (sweeps + 1) times its rows.
+    sum_adj: Room for the cotangents of the sums of all visits of one group, (sweeps + 1) times its rows.
     product: Room for as many numbers as A has of one group.
     """
     largest = groups.largest
-    diagonal, slip, adj_slip = local(Float, largest), local(Float, largest), local(Float, largest)
+    diagonal, slip, slip_adj = local(Float, largest), local(Float, largest), local(Float, largest)
     totals, kept = local(Float, largest), local(Float, largest)
     for g in range(len(groups.singles)):
         base, singles, whole = groups.start[g], groups.singles[g], groups.matrix[g]
@@ -531,10 +531,10 @@ def dense_gauss_seidel_adjoint(
         count = (n - singles) // 3
         for i in range(n):
             diagonal[i] = inverse[groups.row[base + i]]
-            adj_sum[sweeps * n + i] = 0.0  # no visit read the impulses after the last sweep
+            sum_adj[sweeps * n + i] = 0.0  # no visit read the impulses after the last sweep
         for c in range(count):
             slip[c] = bounds.mu[(groups.row[base + singles + 3 * c] - rows.singles) // 3]
-            adj_slip[c] = 0.0
+            slip_adj[c] = 0.0
         for i in range(singles):
             turned(n, i, 1, False, A, groups.matrix[g], diagonal, i * n, single)
         for c in range(count):
@@ -549,21 +549,21 @@ def dense_gauss_seidel_adjoint(
             triple,
             slip,
             history,
-            adj_impulse,
-            adj_sum,
-            adj_slip,
-            adj_lower,
-            adj_upper,
+            impulse_adj,
+            sum_adj,
+            slip_adj,
+            lower_adj,
+            upper_adj,
         )
-        sum_products(groups, g, sweeps, rest, history, adj_sum, totals, kept, product)
+        sum_products(groups, g, sweeps, rest, history, sum_adj, totals, kept, product)
         # Reverse of B = -inverse A and of -inverse b (6).
         for i in range(n):
             scale, number = diagonal[i], groups.row[base + i]
-            adj_b[number] -= totals[i] * scale
+            b_adj[number] -= totals[i] * scale
             if scale > 0.0:
-                adj_inverse[number] += (product[i * n + i] - kept[i]) / scale
+                inverse_adj[number] += (product[i * n + i] - kept[i]) / scale
             product[i * n + i] = 0.0
             for j in range(n):
-                adj_A[whole + i * n + j] -= product[i * n + j] * scale
+                A_adj[whole + i * n + j] -= product[i * n + j] * scale
         for c in range(count):
-            adj_mu[(groups.row[base + singles + 3 * c] - rows.singles) // 3] += adj_slip[c]
+            mu_adj[(groups.row[base + singles + 3 * c] - rows.singles) // 3] += slip_adj[c]
