@@ -10,7 +10,7 @@ from kinema.lang.programs.program import Ref
 from kinema.scene.scene import COMPLIANT
 from kinema.simulation.constraints import RowSet, hold
 from kinema.simulation.detection import detect
-from kinema.simulation.forces import FreeMotion, free_motion, free_velocities
+from kinema.simulation.forces import FreeMotion, free_motion, free_velocities, inertial_forces
 from kinema.simulation.impacts import Impacts
 from kinema.simulation.links import Links
 from kinema.simulation.options import StepOptions
@@ -54,7 +54,8 @@ def constrain(rows: RowSet, free: FreeMotion, v_free: Ref, whole: Ref | None, op
 
     def again(there: Links, length: Ref) -> tuple[FreeMotion, Ref]:
         touch = detect(there, model, c.margin) if model.contact.law == COMPLIANT else None
-        moved = free_motion(there, model, options.loaded, length, touch=touch, soft=free.applied.felt, hard=True)
+        inertial, felt = inertial_forces(there, length, hard=True), free.applied.felt
+        moved = free_motion(there, model, inertial, options.loaded, length, touch=touch, felt=felt)
         return moved, free_velocities(there, moved, length)
 
     summed = bool({"impulse", "limit_impulse", "joint_load"} & {*options.record})

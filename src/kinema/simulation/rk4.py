@@ -9,7 +9,7 @@ from kinema.lang.programs.program import Builder, Program
 from kinema.model.model import Model
 from kinema.scene.scene import MLCP
 from kinema.simulation.detection import detect
-from kinema.simulation.forces import free_motion
+from kinema.simulation.forces import free_motion, inertial_forces
 from kinema.simulation.links import Links, TreeTables
 from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.parts import Part
@@ -53,7 +53,8 @@ def _add_step(p: Builder, model: Model, options: StepOptions) -> None:
         stage = Part(p, f"stage {number}")
         links = Links(stage, tables, q_stage, v_stage)
         touch = detect(links, model, margin)
-        free = free_motion(links, model, options.loaded, at_once, touch=touch, hard=False)
+        inertial = inertial_forces(links, at_once, hard=False)
+        free = free_motion(links, model, inertial, options.loaded, at_once, touch=touch)
         rate = stage.scratch("rate", Float, tree.nq)
         p.call(coordinate_rates, links.tree, q_stage, v_stage, rate)
         rates.append(rate)

@@ -15,9 +15,17 @@ from kinema.model.arrays import SceneArrays
 from kinema.simulation.constraints import Constraints, choose_contacts, find_rows
 from kinema.simulation.contact import Ended, constrain
 from kinema.simulation.detection import detect
-from kinema.simulation.forces import free_motion, free_velocities
+from kinema.simulation.forces import free_motion, free_velocities, inertial_forces
 from kinema.simulation.links import Links, TreeTables
-from kinema.simulation.matter import Particles
+from kinema.simulation.matter import (
+    Forces,
+    Particles,
+    advance,
+    advance_implicitly,
+    forces_at,
+    place_particles,
+    push_on_links,
+)
 from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.records import WITH_ACCELERATION, record
 from kinema.simulation.substeps import Substeps
@@ -51,18 +59,24 @@ def step_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "
 def _add_step(p: Builder, model: SceneArrays, options: StepOptions) -> None:
     dt = p.parameter("dt", Float)
     if model.tree.nv:
-        particles = _add_robots(p, model, dt, options)
+        _add_step_of_links(p, model, dt, options)
     elif options.record:
         raise InputError(f"record: there is no {options.record[0]!r}", expected="a model with a joint")
     else:
-        particles = Particles(p, model, None, dt, options)
-        particles.forces()
-    if particles is not None:
-        particles.advance()
+        _add_step_of_particles(p, model, dt, options)
 
 
-def _add_robots(p: Builder, model: SceneArrays, dt: Ref, options: StepOptions) -> Particles | None:
-    """A step of all that has joints; returns the particles of soft matter, which felt it and still have to move."""
+def _add_step_of_particles(p: Builder, model: SceneArrays, dt: Ref, options: StepOptions) -> None:
+    """A step of soft matter alone: by the forces at its start, or implicitly, by those at its end."""
+    particles = place_particles(p, model, None, dt, options)
+    if options.implicit:
+        advance_implicitly(particles)
+    else:
+        advance(particles, forces_at(particles, particles.start))
+
+
+def _add_step_of_links(p: Builder, model: SceneArrays, dt: Ref, options: StepOptions) -> None:
+    """A step of all that has joints, and of soft matter that touches it or is pinned to it."""
     q, v = p.state("q", Float, model.tree.nq), p.state("v", Float, model.tree.nv)
     margin = p.constant("margin", Float, model.contact.margin)
     constraints = Constraints(p, model, dt, margin, options.bouncing)
@@ -72,7 +86,7 @@ def _add_robots(p: Builder, model: SceneArrays, dt: Ref, options: StepOptions) -
 
     # 1. kinematics
     links = Links(p, TreeTables(p, model.tree), q, v)
-    particles = Particles(p, model, links, dt, options) if len(model.matter) else None
+    particles = place_particles(p, model, links, dt, options) if len(model.matter) else None
 
     # 2. detection
     touch = detect(links, model, margin)
@@ -80,7 +94,9 @@ def _add_robots(p: Builder, model: SceneArrays, dt: Ref, options: StepOptions) -
 
     # 3. forces, and the motion without impulses
     hard = constraints.rows > 0
-    free = free_motion(links, model, options.loaded, dt, touch=touch, soft=particles, hard=hard, whole=whole)
+    inertial = inertial_forces(links, dt, hard=hard, whole=whole)
+    pull, felt = _forces_of_matter(particles, options.implicit) if particles is not None else (None, None)
+    free = free_motion(links, model, inertial, options.loaded, dt, touch=touch, felt=felt, whole=whole)
     v_free = free_velocities(links, free, dt)
 
     # 4. contact, limits and loops: impulses
@@ -104,4 +120,17 @@ def _add_robots(p: Builder, model: SceneArrays, dt: Ref, options: StepOptions) -
         else:
             p.call(accelerations_through_impacts, links.tree, q, v, end.q, end.v, dt, mean)
     record(options.record, links, model, touch, end, mean, dt, free.applied)
-    return particles
+    if particles is not None and pull is not None:
+        advance(particles, pull)
+
+
+def _forces_of_matter(particles: Particles, implicit: bool) -> tuple[Forces | None, Ref | None]:
+    """Forces of soft matter that still have to move it, and what links feel.
+
+    An explicit step has forces at its start. An implicit one moves particles first: links feel the forces at its end.
+    """
+    if not implicit:
+        forces = forces_at(particles, particles.start)
+        return forces, push_on_links(particles, particles.start, forces)
+    end = advance_implicitly(particles)
+    return None, push_on_links(particles, end, forces_at(particles, end)) if particles.push_links else None
