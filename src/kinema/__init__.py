@@ -68,7 +68,6 @@ _API = {
         "kinetic_energy",
         "potential_energy",
     ),
-    "kinema.simulation.soft": ("soft_program",),
     "kinema.simulation.smoke": ("simulate_smoke", "SmokeBox", "SmokeTrajectory"),
     "kinema.rendering.camera": ("Camera",),
     "kinema.rendering.surface": ("Surface", "Material", "Lights"),
@@ -203,7 +202,6 @@ if TYPE_CHECKING:
     from kinema.simulation.smoke import SmokeBox as SmokeBox
     from kinema.simulation.smoke import SmokeTrajectory as SmokeTrajectory
     from kinema.simulation.smoke import simulate_smoke as simulate_smoke
-    from kinema.simulation.soft import soft_program as soft_program
     from kinema.simulation.trajectory import Trajectory as Trajectory
     from kinema.storage.objects import load as load
     from kinema.storage.objects import save as save
