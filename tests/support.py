@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.dynamics.elastic import TetMesh, tet_forces
+from kinema.dynamics.elastic import TetMesh, neo_hookean, solid_kernels
 from kinema.integrate.semi_implicit import advance_particles
 from kinema.lang import Float, ivec4, mat33, vec3
 from kinema.lang.build import compiler, cpu
@@ -32,6 +32,7 @@ from kinema.model.tetmesh import TetArrays, tet_mesh
 from kinema.scene.shapes.block import block
 
 ARENA_BYTES = 1 << 20
+solid_forces, _ = solid_kernels(neo_hookean)  # whose third number is alpha, as in the paper
 
 # As kernels are compiled, but quickly: these run for microseconds. What changes bits stays as it is.
 QUICK_FLAGS = [flag for flag in compiler.KERNEL_FLAGS if not flag.startswith("-O")]
@@ -276,7 +277,7 @@ def soft_block(cubes: tuple[int, int, int]) -> tuple[Program, TetArrays]:
     mu, lam, alpha = (p.parameter(n, Float, tets, order=order) for n in ("mu", "lam", "alpha"))
     f, inv_mass = p.scratch("f", vec3, vertices), p.parameter("inv_mass", Float, vertices)
     gravity, dt = p.parameter("gravity", vec3), p.parameter("dt", Float)
-    p.call(tet_forces, shape, x, mu, lam, alpha, f, count=tets)
+    p.call(solid_forces, shape, x, mu, lam, alpha, f, count=tets)
     p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=vertices)
     return p, mesh
 
