@@ -15,6 +15,8 @@ from torch import Tensor
 
 import kinema as kn
 
+pytestmark = pytest.mark.filterwarnings("ignore::kinema.StabilityWarning")  # of particles of a gram, for one step
+
 RADIUS = 0.05
 TILT = np.array([0.1, -0.2, 1.0]) / math.sqrt(1.05)
 
