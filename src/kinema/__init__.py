@@ -68,7 +68,7 @@ _API = {
         "kinetic_energy",
         "potential_energy",
     ),
-    "kinema.simulation.smoke": ("simulate_smoke", "SmokeBox", "SmokeTrajectory"),
+    "kinema.simulation.smoke": ("simulate_smoke", "SmokeBox", "SmokeState", "SmokeTrajectory"),
     "kinema.rendering.camera": ("Camera",),
     "kinema.rendering.surface": ("Surface", "Material", "Lights"),
     "kinema.rendering.render": ("render", "surfaces_of"),
@@ -200,6 +200,7 @@ if TYPE_CHECKING:
     from kinema.simulation.simulate import simulate as simulate
     from kinema.simulation.simulate import step as step
     from kinema.simulation.smoke import SmokeBox as SmokeBox
+    from kinema.simulation.smoke import SmokeState as SmokeState
     from kinema.simulation.smoke import SmokeTrajectory as SmokeTrajectory
     from kinema.simulation.smoke import simulate_smoke as simulate_smoke
     from kinema.simulation.trajectory import Trajectory as Trajectory

@@ -238,7 +238,7 @@ class Model(SceneArrays):
                 arrays[name] = given
                 continue
             whole, inner = arrays[name], self._defaults[name].shape
-            batch = torch.broadcast_shapes(batch, whole.shape[: whole.ndim - len(inner)])
+            batch = np.broadcast_shapes(batch, whole.shape[: whole.ndim - len(inner)])
             whole = whole.expand(batch + inner).clone()
             whole[(..., at) + (slice(None),) * (len(inner) - 1)] = given
             arrays[name] = whole
