@@ -72,9 +72,8 @@ def image_plans() -> Iterator[tuple[Program, Options]]:
 def _image(look: Look, soft: bool = False) -> Program:
     triangle = np.array([[0, 1, 2]], dtype=np.int32)
     faces = Faces(triangle, np.zeros(1, np.int32), rings(triangle))
-    traits, textures = ((1, 1, 0, 0),), ((0, 0),)
-    if look.many:
-        traits, textures = ((1, 1, 1, 0), (1, 1, 0, 0)), ((256, 256), (0, 0))
+    count = 1 + look.many
+    traits, textures = ((1, 1, 1, 0), (1, 1, 0, 0))[-count:], ((256, 256), (0, 0))[-count:]
     room = (1,) if soft else (1, 1, 1, 1, 1)
     return image_program(faces, Shape(look, (8, 8), 0.1, 100.0, 3, traits, textures, room, ("rgb",), soft=soft))
 

@@ -233,7 +233,7 @@ class Model(SceneArrays):
             changed.add(name)
             wanted = self._defaults[name][at].shape
             check_range(path, name, given, self._defaults[name][at])
-            batch = given.shape[: given.ndim - len(wanted)]
+            batch = tuple(given.shape[: given.ndim - len(wanted)])
             if at is ...:
                 arrays[name] = given
                 continue

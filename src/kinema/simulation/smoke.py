@@ -249,12 +249,11 @@ def simulate_smoke(
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
     _check("density", density, density, (None, *box.cells))
     channels, dtype = density.shape[-3], density.dtype
-    batch = density.shape[:-3]
     if velocity is None:
         velocity = torch.zeros(2, *box.cells, dtype=dtype)
     _check("velocity", velocity, density, (2, *box.cells))
     u, v = box.project(velocity, options.threads).flatten(-2).unbind(-2)
-    batch = np.broadcast_shapes(batch, u.shape[:-1])
+    batch = np.broadcast_shapes(density.shape[:-3], u.shape[:-1])
     states = dict(zip(_names(channels), density.flatten(-2).unbind(-2), strict=True)) | {"u": u, "v": v}
     states = {n: s.expand(*batch, -1) for n, s in states.items()}
     numbers = {"dt": torch.tensor(dt, dtype=dtype), "rate": torch.tensor(dt / box.cell, dtype=dtype)}

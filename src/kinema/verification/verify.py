@@ -154,12 +154,11 @@ def soft_block(seed: int, worlds: int = 0) -> Inputs:
     x, tets = made.vertices, len(made.corners)
     low, middle = x[:, 2].min(), x.mean(axis=0)
     mu, lam = rng.uniform(1e3, 5e3, tets), rng.uniform(1e3, 5e3, tets)
-    ranges = {"k_e": (2e3, 2e4), "k_d": (0.5, 2.0), "k_f": (1.0, 10.0), "friction": (0.2, 0.8)}
     scene = Scene()
     scene.add_ground(low + 0.005)
     scene.add_body(Sphere(0.305), fixed=True, pos=(middle[0], middle[1], low - 0.30))
     scene.add_body(Box((0.1, 0.3, 0.3)), fixed=True, pos=(x[:, 0].max() + 0.10, middle[1], middle[2]))
-    skin = Skin(radius=0.01, **{n: rng.uniform(*between) for n, between in ranges.items()})
+    skin = Skin(0.01, rng.uniform(2e3, 2e4), rng.uniform(0.5, 2.0), rng.uniform(1.0, 10.0), rng.uniform(0.2, 0.8))
     scene.add_solid(made, "block", material=Solid(1000.0, mu, lam), skin=skin)
     model = compile(scene, torch.float64)
     program = step_program(model)
