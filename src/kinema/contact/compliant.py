@@ -113,6 +113,24 @@ class Ends:
     second_last: Array[Int]
 
 
+@record
+class LinkLaw:
+    """The law of contacts of links.
+
+    dt: Time over which forces are means [s]; 0 for those at an instant.
+    k_e: Stiffness [N/m].
+    k_d: Damping [N s/m].
+    k_f: Slow friction [N s/m].
+    friction: Coefficient mu [-], one per candidate.
+    """
+
+    dt: Float
+    k_e: Float
+    k_d: Float
+    k_f: Float
+    friction: Array[Float]
+
+
 @func
 def meet(tree, ends, c, point: vec3, p, V):
     """Arms of a point [m] about the origins of both trees, and how fast the first link moves there past the second."""
@@ -125,15 +143,15 @@ def meet(tree, ends, c, point: vec3, p, V):
 
 
 @func
-def link_force(tree, ends, touch, c, dt: Float, k_e: Float, k_d: Float, k_f: Float, friction, p, V):
+def link_force(tree, ends, touch, law, c, p, V):
     """Force [N] of a candidate on its first link, its arms [m] about the origins of both trees; whether it presses."""
     presses = False
     arm, other, f = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
     if touch.gap[c] < FAR:
         arm, other, v = meet(tree, ends, c, touch.point[c], p, V)
-        if touch.gap[c] < reach_of(v, dt):
+        if touch.gap[c] < reach_of(v, law.dt):
             presses = True
-            f = penalty_force(-touch.gap[c], touch.normal[c], v, dt, k_e, k_d, k_f, friction[c])
+            f = penalty_force(-touch.gap[c], touch.normal[c], v, law.dt, law.k_e, law.k_d, law.k_f, law.friction[c])
     return presses, f, arm, other
 
 
@@ -153,11 +171,7 @@ def link_contact(
     branches: Branches,
     ends: Ends,
     touch: Touch,
-    dt: Float,
-    k_e: Float,
-    k_d: Float,
-    k_f: Float,
-    friction: Array[Float],
+    law: LinkLaw,
     p: Array[vec3],
     S: Array[Motion],
     V: Array[Motion],
@@ -165,13 +179,13 @@ def link_contact(
 ):
     """Adds to `drive` what the contacts of links do to the joints [N m, N], equal and opposite on both links.
 
-    Mean over a step of dt [s], see `penalty_force`; with 0 at an instant.
+    Means over the time of the law, see `penalty_force`; with 0 at an instant.
 
     Gradients:
         Exact, of a force that is continuous where the candidates are; with dt = 0 it jumps where contact begins.
     """
     for c in range(len(ends.first)):
-        presses, f, arm, other = link_force(tree, ends, touch, c, dt, k_e, k_d, k_f, friction, p, V)
+        presses, f, arm, other = link_force(tree, ends, touch, law, c, p, V)
         if presses:
             add_push(branches, S, ends.first_last[c], Force(cross(arm, f), f), 1.0, drive)
             add_push(branches, S, ends.second_last[c], Force(cross(other, f), f), -1.0, drive)

@@ -28,7 +28,7 @@ from kinema.simulation.matter import (
 )
 from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.records import WITH_ACCELERATION, record
-from kinema.simulation.substeps import Substeps
+from kinema.simulation.substeps import whole_program
 
 
 def step_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "step") -> Program:
@@ -46,14 +46,7 @@ def step_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "
         asked for; the parameters that `Model.resolve` gives and dt, that of a substep, all differentiable; the output
         residual [-] where there are constraints, and record_... for what is recorded.
     """
-    program = Program(name)
-    if options.substeps == 1:
-        _add_step(program, model, options)
-    else:
-        inside = Substeps(program, options)
-        _add_step(inside, model, options)
-        inside.close()
-    return program
+    return whole_program(name, model, options, _add_step)
 
 
 def _add_step(p: Builder, model: SceneArrays, options: StepOptions) -> None:
