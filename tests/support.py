@@ -29,6 +29,7 @@ from kinema.lang.ir.ssa import ArrayRef, KernelIR
 from kinema.lang.programs.program import Program
 from kinema.lang.runtime import native
 from kinema.model.tetmesh import TetArrays, tet_mesh
+from kinema.model.trimesh import TriArrays
 from kinema.scene.shapes.block import block
 
 ARENA_BYTES = 1 << 20
@@ -282,6 +283,14 @@ def soft_block(cubes: tuple[int, int, int]) -> tuple[Program, TetArrays]:
     return p, mesh
 
 
+def masses(mesh: TetArrays | TriArrays, density: float | np.ndarray) -> np.ndarray:
+    """Lumped masses of vertices [kg]: equal parts of each element for its corners."""
+    corners, size = (mesh.tets, mesh.volume) if isinstance(mesh, TetArrays) else (mesh.triangles, mesh.area)
+    found = np.zeros(len(mesh.vertices))
+    np.add.at(found, corners, (density * size / corners.shape[1])[:, None])
+    return found
+
+
 def soft_inputs(mesh: TetArrays, worlds: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """State and parameters of deformed, moving blocks: x, v and mu per world, shape (worlds, ...), the rest shared."""
     rng = np.random.default_rng(0)
@@ -295,7 +304,7 @@ def soft_inputs(mesh: TetArrays, worlds: int) -> tuple[dict[str, Tensor], dict[s
         "mu": mu,
         "lam": lam,
         "alpha": 1.0 + 0.75 * 3e3 / lam,
-        "inv_mass": 1.0 / mesh.masses(1000.0),
+        "inv_mass": 1.0 / masses(mesh, 1000.0),
         "gravity": np.array([0.0, 0.0, -9.81]),
         "dt": np.array(1e-3),
     }
