@@ -40,6 +40,7 @@ from kinema.scene.shapes.humanoid import humanoid
 from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.simulation.jacobian_program import jacobian_program
+from kinema.simulation.links import TreeTables, report_poses
 from kinema.simulation.options import PLAIN
 from kinema.simulation.step import step_program
 
@@ -64,9 +65,9 @@ def image_plans() -> Iterator[tuple[Program, Options]]:
         (_image(shadows), ("vertices", "uv")),
     ]
     for program, learned in wanted:
-        outputs = frozenset(b.name for b in program.buffers.values() if b.kind == OUTPUT)
         for wrt in ((), learned):
-            yield program, Options(4, analysis.ELEMENTS, _width(4, analysis.ELEMENTS), frozenset(wrt), outputs)
+            options = Options(4, analysis.ELEMENTS, _width(4, analysis.ELEMENTS), frozenset(wrt), _outputs(program))
+            yield program, options
 
 
 def _image(look: Look, soft: bool = False) -> Program:
@@ -85,6 +86,15 @@ def soft_program() -> Program:
     scene.add_body(Solid(SPHERE, (0.1,)), fixed=True)
     scene.add_solid(block((1, 1, 1), 0.1))
     return step_program(find_arrays(scene), name="soft")
+
+
+def pose_plans() -> Iterator[tuple[Program, Options]]:
+    """Poses of links, for images and losses: in double precision, without gradients and with those to coordinates."""
+    program = Program("links")
+    report_poses(program, TreeTables(program, next(_on_a_plane((arm(),)))[1].tree))
+    for lanes in (analysis.ELEMENTS, analysis.WORLDS):
+        for wrt in ((), ("q",)):
+            yield program, Options(8, lanes, _width(8, lanes), frozenset(wrt), _outputs(program))
 
 
 def robot_programs() -> list[Program]:
@@ -120,8 +130,7 @@ def jacobian_plans() -> Iterator[Plan]:
         for acting in (("u",),) * (len(model.actuators) > 0) + (("tau",),):
             program = jacobian_program(model, PLAIN, acting, width)
             assert program is not None
-            outputs = frozenset(b.name for b in program.buffers.values() if b.kind == OUTPUT)
-            yield PullbackPlan(program, Options(8, analysis.COTANGENTS, width, record=outputs))
+            yield PullbackPlan(program, Options(8, analysis.COTANGENTS, width, record=_outputs(program)))
 
 
 def robot_variants(program: Program) -> Iterator[Options]:
@@ -132,7 +141,7 @@ def robot_variants(program: Program) -> Iterator[Options]:
     """
     floats = [b for b in program.buffers.values() if "f" in b.kinds and b.name != "dt"]
     numbers, controls = ([b.name for b in floats if b.kind == kind] for kind in (PARAMETER, CONTROL))
-    outputs = frozenset(b.name for b in floats if b.kind == OUTPUT)
+    outputs = _outputs(program)
     pairs = [list(pair) for pair in TOGETHER if set(pair) <= set(numbers)]
     wanted = [[], *([name] for name in numbers + controls), *pairs, controls, numbers, numbers + controls]
     for precision, lanes in ((8, analysis.ELEMENTS), (8, analysis.WORLDS), (4, analysis.WORLDS)):
@@ -151,6 +160,10 @@ def soft_variants() -> Iterator[Options]:
                 yield Options(precision, lanes, _width(precision, lanes), frozenset(learned))
 
 
+def _outputs(program: Program) -> frozenset[str]:
+    return frozenset(b.name for b in program.buffers.values() if b.kind == OUTPUT)
+
+
 def _width(precision: int, lanes: str) -> int:
     """Numbers in a register of what is compiled now."""
     return compiler.lanes_of_worlds(precision, compiler.target()) if lanes == analysis.WORLDS else cpu.lanes(precision)
@@ -159,7 +172,7 @@ def _width(precision: int, lanes: str) -> int:
 def sources() -> list[str]:
     """C++ source files of all shipped programs."""
     soft = soft_program()
-    plans = [*image_plans(), *((soft, options) for options in soft_variants())]
+    plans = [*image_plans(), *pose_plans(), *((soft, options) for options in soft_variants())]
     plans += [(program, options) for program in robot_programs() for options in robot_variants(program)]
     found = [Plan(program, options).sources(("forward", "reverse")) for program, options in plans]
     found += [plan.sources(("forward",)) for plan in jacobian_plans()]

@@ -83,6 +83,14 @@ for shadows in (False, True):
     x = model.initial_state().x.requires_grad_()
     kn.render(model, state=kn.State(x=x), size=(64, 48), options=kn.RenderOptions(shadows=shadows)).sum().backward()
     assert x.grad.abs().max() > 0
+scene = kn.Scene()
+scene.add_ground()
+dog = scene.add_robot(kn.shapes.quadruped())
+model = kn.compile(scene)
+for batch in ((), (3,)):
+    q = model.initial_state().q.expand(*batch, -1).clone().requires_grad_()
+    kn.render(model, state=kn.State(q=q), size=(64, 48)).sum().backward()
+    assert q.grad.abs().max() > 0
 mesh = kn.shapes.sheet(0.4, 0.4, squares=(3, 3))
 for soft in (None, kn.Soft()):
     vertices = torch.tensor(mesh.vertices, dtype=torch.float32, requires_grad=True)

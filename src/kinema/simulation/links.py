@@ -9,7 +9,7 @@ import numpy as np
 
 from kinema.dynamics.rnea_crba import Bodies, link_inertias
 from kinema.dynamics.rnea_crba_adjoint import body_inertias_adjoint, link_inertias_adjoint
-from kinema.kinematics.tree import Branches, Joints, Tree, link_velocities, place_links
+from kinema.kinematics.tree import Branches, Joints, Tree, link_velocities, place_links, report_links
 from kinema.kinematics.tree_adjoint import joint_axes_adjoint, joint_offsets_adjoint, place_links_adjoint
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref
@@ -140,3 +140,11 @@ class Links:
             p.call(link_inertias_adjoint, *known, *(x.adj for x in poses))
             p.call(body_inertias_adjoint, *known, *(x.adj for x in self.tables.weights.values()))
         return inertia
+
+
+def report_poses(p: Builder, tables: TreeTables) -> None:
+    """Adds outputs of all links at the coordinates q: rotations, positions [m], and motions of degrees of freedom."""
+    arrays, count = tables.arrays, len(tables.arrays.parent) + 1
+    links = Links(p, tables, p.parameter("q", Float, arrays.nq))
+    rotations, positions = p.output("rotations", mat33, count), p.output("positions", vec3, count)
+    p.call(report_links, links.R, links.p, links.S, rotations, positions, p.output("motions", Motion, arrays.nv))
