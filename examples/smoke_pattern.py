@@ -55,7 +55,7 @@ def optimise(iterations: int = 30) -> tuple[Tensor, list[float]]:
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        loss = (stir(velocity).density_end - target).square().sum() / target.square().sum()
+        loss = (stir(velocity).end.density - target).square().sum() / target.square().sum()
         loss.backward()
         losses.append(loss.item())
         return loss
@@ -90,7 +90,7 @@ def main() -> None:
 def check() -> None:
     """The loss falls by more than 90 %, and the smoke that makes the letter is that of the blob."""
     velocity, losses = optimise()
-    end = stir(velocity).density_end
+    end = stir(velocity).end.density
     assert losses[-1] < 0.1 * losses[0], losses
     assert abs(float(end.sum() / blob().sum()) - 1.0) < 1e-5  # rounding of float32
 

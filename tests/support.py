@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.dynamics.elastic import TetMesh, tet_forces
+from kinema.dynamics.elastic import TetMesh, neo_hookean, solid_kernels
 from kinema.integrate.semi_implicit import advance_particles
 from kinema.lang import Float, ivec4, mat33, vec3
 from kinema.lang.build import compiler, cpu
@@ -29,9 +29,11 @@ from kinema.lang.ir.ssa import ArrayRef, KernelIR
 from kinema.lang.programs.program import Program
 from kinema.lang.runtime import native
 from kinema.model.tetmesh import TetArrays, tet_mesh
+from kinema.model.trimesh import TriArrays
 from kinema.scene.shapes.block import block
 
 ARENA_BYTES = 1 << 20
+solid_forces, _ = solid_kernels(neo_hookean)  # whose third number is alpha, as in the paper
 
 # As kernels are compiled, but quickly: these run for microseconds. What changes bits stays as it is.
 QUICK_FLAGS = [flag for flag in compiler.KERNEL_FLAGS if not flag.startswith("-O")]
@@ -276,9 +278,17 @@ def soft_block(cubes: tuple[int, int, int]) -> tuple[Program, TetArrays]:
     mu, lam, alpha = (p.parameter(n, Float, tets, order=order) for n in ("mu", "lam", "alpha"))
     f, inv_mass = p.scratch("f", vec3, vertices), p.parameter("inv_mass", Float, vertices)
     gravity, dt = p.parameter("gravity", vec3), p.parameter("dt", Float)
-    p.call(tet_forces, shape, x, mu, lam, alpha, f, count=tets)
+    p.call(solid_forces, shape, x, mu, lam, alpha, f, count=tets)
     p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=vertices)
     return p, mesh
+
+
+def masses(mesh: TetArrays | TriArrays, density: float | np.ndarray) -> np.ndarray:
+    """Lumped masses of vertices [kg]: equal parts of each element for its corners."""
+    corners, size = (mesh.tets, mesh.volume) if isinstance(mesh, TetArrays) else (mesh.triangles, mesh.area)
+    found = np.zeros(len(mesh.vertices))
+    np.add.at(found, corners, (density * size / corners.shape[1])[:, None])
+    return found
 
 
 def soft_inputs(mesh: TetArrays, worlds: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -294,7 +304,7 @@ def soft_inputs(mesh: TetArrays, worlds: int) -> tuple[dict[str, Tensor], dict[s
         "mu": mu,
         "lam": lam,
         "alpha": 1.0 + 0.75 * 3e3 / lam,
-        "inv_mass": 1.0 / mesh.masses(1000.0),
+        "inv_mass": 1.0 / masses(mesh, 1000.0),
         "gravity": np.array([0.0, 0.0, -9.81]),
         "dt": np.array(1e-3),
     }

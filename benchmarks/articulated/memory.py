@@ -9,22 +9,18 @@ states, what is kept for the gradient, the gradient itself, and the engine's own
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import importlib
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.peaks import measure_apart, rise
+
 from . import scene
 
 WARM_STEPS = 20
-MARK = Path("/proc/self/clear_refs")
 
 
 def measure(**job: Any) -> float | None:
@@ -33,16 +29,7 @@ def measure(**job: Any) -> float | None:
     Args:
         job: peer, its `arguments`, robots, steps, `sweeps` of those that sweep, and `warm`: steps of the first run.
     """
-    if not MARK.exists():
-        return None
-    # Freed memory goes back to the system at once: what is seen is what is in use.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    command = [sys.executable, "-m", __name__, json.dumps(job)]
-    folder = Path(__file__).resolve().parents[2]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"memory of {job}: {done.stderr[-2000:]}")
-    return float(done.stdout.splitlines()[-1])
+    return measure_apart(__name__, job)
 
 
 def _run(job: dict[str, Any]) -> float:
@@ -53,18 +40,7 @@ def _run(job: dict[str, Any]) -> float:
     peer.forward()
     peer.backward()
     peer.shake(scene.torques(job["steps"], job["robots"]))
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    MARK.write_text("5")
-    before = _status("VmRSS")
-    peer.backward()
-    return (_status("VmHWM") - before) / 1024
-
-
-def _status(name: str) -> int:
-    """A number of /proc/self/status [kB]."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(name)).split()[1])
+    return rise(peer.backward)
 
 
 if __name__ == "__main__":

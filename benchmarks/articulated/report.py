@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from benchmarks.kernels import report as kernels_report
+from benchmarks.reporting import Tables, as_text, divide, note_rows, plain, ratio_rows, target
+from benchmarks.reporting import show as show_tables
 
 from . import jacobians
 from . import robots as others
@@ -113,7 +112,7 @@ def ratios(
         found[f"backward_vs_{key}"] = _compare(rows, name, None, "backward_us")
     own = {row.steps: row for row in rows if row.engine == "Kinema" and row.robots == 1}
     last = own[max(own)]
-    found["backward_over_forward"] = _divide(last.backward_us, last.forward_us)
+    found["backward_over_forward"] = divide(last.backward_us, last.forward_us)
     found["memory_mb_5000"] = next(
         (m.peak_mb for m in memory if (m.engine, m.robots, m.steps) == ("Kinema", 1, 5000)), None
     )
@@ -123,8 +122,8 @@ def ratios(
     found["call_us"] = totals[0][1] - totals[0][0] * further[0] if further else None
     speed = {(b.engine, b.precision, b.worlds): b.forward_per_s for b in batches}
     rival = speed.get(("MuJoCo", "float64", 4096))
-    found["batch4096_forward_vs_mujoco"] = _divide(speed.get(("Kinema", "float64", 4096)), rival)
-    found["batch4096_f32_forward_vs_mujoco"] = _divide(speed.get(("Kinema", "float32", 4096)), rival)
+    found["batch4096_forward_vs_mujoco"] = divide(speed.get(("Kinema", "float64", 4096)), rival)
+    found["batch4096_f32_forward_vs_mujoco"] = divide(speed.get(("Kinema", "float32", 4096)), rival)
     for row in rows:
         if (row.engine, row.mode, row.robots) == ("MuJoCo", "Newton", 10):
             ours = next(r for r in rows if (r.engine, r.robots, r.steps) == ("Kinema", 10, row.steps))
@@ -147,7 +146,7 @@ def build(
 ) -> dict[str, Any]:
     """The whole report as one object."""
     measured = ratios(rows, memory, batches, robots, linear)
-    return _plain(
+    return plain(
         {
             "benchmark": "articulated",
             "machine": on_machine,
@@ -162,7 +161,7 @@ def build(
             "jacobians": [asdict(row) for row in linear],
             "skipped": skipped,
             "ratios": measured,
-            "targets": {name: _target(name, measured[name]) for name in TARGETS},
+            "targets": {name: target(TARGETS, name, measured[name]) for name in TARGETS},
             "notes": list(NOTES),
         }
     )
@@ -177,13 +176,11 @@ def machine() -> dict[str, Any]:
     return found | {"versions": kept | versions}
 
 
-def tables(report: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+def tables(report: dict[str, Any]) -> Tables:
     """The report as tables for people: title, columns, rows of text."""
     chosen, found = report["sweeps"], report["checkpoints"]
-    lines = [{"ratio": name, "measured": value} | _limit(name, value) for name, value in report["ratios"].items()]
     agreed = [{"engine": name} | numbers for name, numbers in report["agreement"].items()]
-    words = [{"": note} for note in (f"Sweeps: {chosen['chosen']}, {chosen['why']}.", *report["notes"])]
-    words += [{"": f"Not measured: {name}: {reason}"} for name, reason in report["skipped"].items()]
+    notes = (f"Sweeps: {chosen['chosen']}, {chosen['why']}.", *report["notes"])
     made = [
         ("One step (2 ms) of quadrupeds on the ground, float64, one thread", report["rows"]),
         ("Relative difference from states and gradients of Kinema's sweeps", agreed),
@@ -194,26 +191,19 @@ def tables(report: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]
         ("Chains of links, no contact", report["chains"]),
         ("Robots of others on the floor, float64, one thread", report["robots"]),
         ("Jacobians of a step, float64, one thread", report["jacobians"]),
-        ("Ratios (a_vs_b: time of b / time of a)", lines),
-        ("Notes", words),
+        ("Ratios (a_vs_b: time of b / time of a)", ratio_rows(TARGETS, report["ratios"])),
+        ("Notes", note_rows(notes, report["skipped"])),
     ]
-    result = []
-    for title, rows in made:
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        result.append((title, columns, [[_cell(row.get(name)) for name in columns] for row in rows]))
-    return result
+    return as_text(made)
 
 
 def show(report: dict[str, Any]) -> None:
     """Print the tables on standard output: rich ones in a terminal, plain lines elsewhere."""
-    console = Console()
-    for title, columns, rows in tables(report):
-        if console.is_terminal:
-            table = Table(*columns, title=title, title_justify="left", show_header=any(columns))
-            for row in rows:
-                table.add_row(*map(Text, row))
-            console.print(table)
-            continue
+    console, made = Console(), tables(report)
+    if console.is_terminal:
+        show_tables(made, console)
+        return
+    for title, columns, rows in made:
         lines = [columns] * any(columns) + rows
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         print(title, *("  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines), "", sep="\n")
@@ -222,25 +212,6 @@ def show(report: dict[str, Any]) -> None:
 def write(report: dict[str, Any]) -> None:
     """Print the report as one JSON object on standard output."""
     print(json.dumps(report, indent=2, allow_nan=False))
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _target(name: str, value: float | None) -> dict[str, Any]:
-    sign, limit = TARGETS[name]
-    met = value is not None and (value >= limit if sign == ">=" else value <= limit)
-    return {"at_least" if sign == ">=" else "at_most": limit, "measured": value, "met": met}
-
-
-def _limit(name: str, value: float | None) -> dict[str, Any]:
-    if name not in TARGETS:
-        return {}
-    sign, limit = TARGETS[name]
-    return {"target": f"{sign} {limit:g}", "met": None if value is None else _target(name, value)["met"]}
 
 
 def _compare(rows: Sequence[Row], engine: str, mode: str | None, what: str) -> float | None:
@@ -253,16 +224,3 @@ def _compare(rows: Sequence[Row], engine: str, mode: str | None, what: str) -> f
     own = [getattr(r, what) for r in alone if r.engine == "Kinema"]
     other = [getattr(r, what) for r in alone if r.engine == engine and mode in (None, r.mode)]
     return min(other) / min(own) if own and other else None
-
-
-def _divide(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a / b
-
-
-def _plain(value: Any) -> Any:
-    """For JSON, which has no word for NaN or infinity: such numbers become null."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

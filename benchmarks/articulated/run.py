@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
-import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import torch
 
 import kinema as kn
 from benchmarks.kernels import timing
+from benchmarks.reporting import stdout_to_stderr
 
 from . import (
     ArticulatedPeer,
@@ -150,7 +149,7 @@ def measure(quick: bool = False, out: Path = Path("out/articulated")) -> dict[st
         out: Folder for the plot of the checkpoint intervals.
     """
     plan = QUICK if quick else FULL
-    with _stdout_to_stderr():
+    with stdout_to_stderr():
         machine = report.machine()
         torch.set_num_threads(1)  # operations of this size only lose by more
         peers, skipped = _load()
@@ -346,20 +345,6 @@ def _memory(peers: list[ArticulatedPeer], plan: Plan, sweeps: int) -> list[repor
 def _say(text: str) -> None:
     """Progress: seconds since the start, and what comes next."""
     print(f"[{time.perf_counter() - START:5.0f} s] {text}", file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """Keep standard output clean for the JSON object, whatever peers (and their native code) print."""
-    sys.stdout.flush()
-    saved = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(saved, 1)
-        os.close(saved)
 
 
 if __name__ == "__main__":

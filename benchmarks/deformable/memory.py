@@ -9,18 +9,13 @@ kept for the gradient, the gradient itself, and the engine's own memory.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.articulated.memory import MARK, _status
+from benchmarks.peaks import measure_apart, rise
 
 from . import peer_kinema, scene
 
@@ -36,16 +31,7 @@ def measure(**job: Any) -> float | None:
     Args:
         job: `steps`, and `checkpoint` and `memory_budget` as in `kn.simulate`.
     """
-    if not MARK.exists():
-        return None
-    # Freed memory goes back to the system at once: what is seen is what is in use.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    command = [sys.executable, "-m", __name__, json.dumps(job)]
-    folder = Path(__file__).resolve().parents[2]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"memory of {job}: {done.stderr[-2000:]}")
-    return float(done.stdout.splitlines()[-1])
+    return measure_apart(__name__, job)
 
 
 def _run(steps: int, **options: Any) -> float:
@@ -54,12 +40,7 @@ def _run(steps: int, **options: Any) -> float:
     peer.prepare(scene.toothed(), WARM_STEPS)
     peer.backward()
     peer.lengthen(steps)
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    MARK.write_text("5")
-    before = _status("VmRSS")
-    peer.backward()
-    return (_status("VmHWM") - before) / 1024
+    return rise(peer.backward)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from benchmarks.articulated.report import _cell, _divide, _plain
 from benchmarks.kernels import report as kernels_report
+from benchmarks.reporting import Tables, as_text, divide, note_rows, plain, ratio_rows, show_beside_json, target
 
 from .scene import CLOTH, SOLID
 
@@ -104,8 +100,8 @@ def ratios(rows: Sequence[Row], memory: Sequence[MemoryRow]) -> dict[str, float 
         for short, what in (("fwd", "forward_us"), ("bwd", "backward_us")):
             own = {kind: _times(rows, "Kinema", kind, threads, what) for kind in (SOLID, CLOTH)}
             warp = {kind: _times(rows, "Warp", kind, 1, what) for kind in (SOLID, CLOTH)}
-            found[f"fem10k_{short}_vs_warp{ending}"] = _divide(warp[SOLID].get(10_000), own[SOLID].get(10_000))
-            found[f"cloth20k_{short}_vs_warp{ending}"] = _divide(warp[CLOTH].get(20_000), own[CLOTH].get(20_000))
+            found[f"fem10k_{short}_vs_warp{ending}"] = divide(warp[SOLID].get(10_000), own[SOLID].get(10_000))
+            found[f"cloth20k_{short}_vs_warp{ending}"] = divide(warp[CLOTH].get(20_000), own[CLOTH].get(20_000))
             found[f"fem_growth_{short}{ending}"] = _growth(own[SOLID])
             rates = {n: both[short == "bwd"] for n, both in GRADSIM_GPU_HZ.items() if n in own[SOLID]}
             hz = {n: 1e6 / own[SOLID][n] / rate for n, rate in rates.items()}
@@ -120,7 +116,7 @@ def build(
 ) -> dict[str, Any]:
     """The whole report as one object."""
     measured = ratios(rows, memory)
-    return _plain(
+    return plain(
         {
             "benchmark": "deformable",
             "machine": on_machine,
@@ -129,7 +125,7 @@ def build(
             "memory": [asdict(row) for row in memory],
             "skipped": skipped,
             "ratios": measured,
-            "targets": {name: _target(name, measured[name]) for name in TARGETS},
+            "targets": {name: target(TARGETS, name, measured[name]) for name in TARGETS},
             "notes": list(NOTES),
         }
     )
@@ -140,35 +136,21 @@ def machine() -> dict[str, Any]:
     return kernels_report.machine()
 
 
-def tables(report: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+def tables(report: dict[str, Any]) -> Tables:
     """The report as tables for people: title, columns, rows of text."""
-    lines = [{"ratio": name, "measured": value} | _limit(name, value) for name, value in report["ratios"].items()]
-    words = [{"": note} for note in report["notes"]]
-    words += [{"": f"Not measured: {name}: {reason}"} for name, reason in report["skipped"].items()]
     made = [
         ("One step of soft bodies with contact and viscosity, float32", report["rows"]),
         ("Steps per second beside gradSim's GPU, most threads", report["gradsim"]),
         ("Peak of the memory of a rollout of the gear and its gradient", report["memory"]),
-        ("Ratios (a_vs_b: time of b / time of a)", lines),
-        ("Notes", words),
+        ("Ratios (a_vs_b: time of b / time of a)", ratio_rows(TARGETS, report["ratios"])),
+        ("Notes", note_rows(report["notes"], report["skipped"])),
     ]
-    result = []
-    for title, rows in made:
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        result.append((title, columns, [[_cell(row.get(name)) for name in columns] for row in rows]))
-    return result
+    return as_text(made)
 
 
 def show(report: dict[str, Any]) -> None:
     """Print the tables on standard error."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console.width = 200
-    for title, columns, rows in tables(report):
-        table = Table(*columns, title=title, title_justify="left", show_header=any(columns))
-        for row in rows:
-            table.add_row(*map(Text, row))
-        console.print(table)
+    show_beside_json(tables(report))
 
 
 def _times(rows: Sequence[Row], engine: str, kind: str, threads: int, what: str) -> dict[int, float]:
@@ -203,16 +185,3 @@ def _beside_gradsim(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 }
             )
     return found
-
-
-def _target(name: str, value: float | None) -> dict[str, Any]:
-    sign, limit = TARGETS[name]
-    met = value is not None and (value >= limit if sign == ">=" else value <= limit)
-    return {"at_least" if sign == ">=" else "at_most": limit, "measured": value, "met": met}
-
-
-def _limit(name: str, value: float | None) -> dict[str, Any]:
-    if name not in TARGETS:
-        return {}
-    sign, limit = TARGETS[name]
-    return {"target": f"{sign} {limit:g}", "met": None if value is None else _target(name, value)["met"]}

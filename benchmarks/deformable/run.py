@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.kernels import timing
-from benchmarks.kernels.run import _stdout_to_stderr
+from benchmarks.reporting import available, stdout_to_stderr
 
 from . import GRADIENTS, DeformablePeer, memory, peer_kinema, peer_warp, report, scene
 
@@ -72,9 +72,9 @@ def measure(quick: bool = False) -> dict[str, object]:
     # After parallel work torch's threads spin for a while, on the core that the second thread should have.
     torch.set_num_threads(1)
     try:
-        with _stdout_to_stderr():
+        with stdout_to_stderr():
             machine = report.machine()
-            makers, skipped = _available()
+            makers, skipped = available(PEERS)
             rows = [row for n in plan.tets for row in _measure(scene.solid(n), makers, plan)]
             rows += [row for n in plan.triangles for row in _measure(scene.cloth(n), makers, plan)]
             result = report.build(rows, list(_memory(plan.memory_steps)), skipped, machine)
@@ -82,18 +82,6 @@ def measure(quick: bool = False) -> dict[str, object]:
     finally:
         torch.set_num_threads(threads)
     return result
-
-
-def _available() -> tuple[list[Callable[[], DeformablePeer]], dict[str, str]]:
-    """Makers of the peers that can run here, and why the others cannot."""
-    makers, skipped = [], {}
-    for make in PEERS:
-        peer = make()
-        if found := peer.available():
-            makers.append(make)
-        else:
-            skipped[peer.name] = found.reason
-    return makers, skipped
 
 
 def _measure(case: scene.Case, makers: list[Callable[[], DeformablePeer]], plan: Plan) -> Iterator[report.Row]:

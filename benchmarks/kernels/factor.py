@@ -14,8 +14,9 @@ import numpy as np
 from . import timing
 
 PARTICLES = 16_384
-STEPS = {"f": 50, "rgb": 1}  # steps per call: a step of the particles is short beside a call from Python
+STEPS = {"x": 50, "rgb": 1}  # steps per call: a step of the particles is short beside a call from Python
 IMAGE = (256, 256)
+WRT = ("vertices", "colours")  # of images
 SIGMA = GAMMA = 1e-4
 
 
@@ -25,7 +26,7 @@ def measure(budget: float) -> list[dict[str, object]]:
 
     width = cpu.lanes(4)
     rows = []
-    cases = (("contact, 16,384 particles", contact, "f"), ("pixels, 1,984 triangles, 256 x 256", pixels, "rgb"))
+    cases = (("contact, 16,384 particles", contact, "x"), ("pixels, 1,984 triangles, 256 x 256", pixels, "rgb"))
     for name, make, output in cases:
         calls: list[tuple[str, Callable[[], object]]] = []
         for lanes in (width, 1):
@@ -56,45 +57,24 @@ def at_width(lanes: int, call: Callable[[], Any]) -> Any:
 
 
 def contact() -> tuple[Callable[[], object], Callable[[], object]]:
-    """Particles around a plane, a sphere and a box; about a third of them touch something."""
+    """The step of particles around a plane, a sphere and a box; about a third of them touch something."""
     import torch
 
-    from kinema.contact.compliant import Box, Penalty, Plane, Sphere, particle_contact
-    from kinema.lang import Float, mat33, vec3
-    from kinema.lang.programs.program import Program
+    import kinema as kn
+    from kinema.simulation.step import step_program
 
-    p = Program("contact")
-    x, v = p.parameter("x", vec3, PARTICLES), p.parameter("v", vec3, PARTICLES)
-    values = {
-        "radius": 0.05,
-        "normal": [0.0, 0.0, 1.0],
-        "offset": 0.0,
-        "ball": [0.3, 0.3, 0.5],
-        "ball_radius": 0.3,
-        "centre": [0.7, 0.7, 0.3],
-        "half": [0.15, 0.2, 0.25],
-        "rotation": torch.eye(3),
-        "k_e": 1e4,
-        "k_d": 1.0,
-        "k_f": 10.0,
-        "mu": 0.5,
-        "dt": 1e-4,
-    }
-    types = {"normal": vec3, "ball": vec3, "centre": vec3, "half": vec3, "rotation": mat33}
-    b = {n: p.parameter(n, types.get(n, Float)) for n in values}
-    force = p.output("f", vec3, PARTICLES)
-    law = Penalty(k_e=b["k_e"], k_d=b["k_d"], k_f=b["k_f"], mu=b["mu"])
-    shapes = (
-        Plane(normal=b["normal"], offset=b["offset"]),
-        Sphere(centre=b["ball"], radius=b["ball_radius"]),
-        Box(centre=b["centre"], half=b["half"], rotation=b["rotation"]),
-    )
-    p.call(particle_contact, x, v, b["radius"], *shapes, law, b["dt"], force, count=PARTICLES)
     rng = np.random.default_rng(0)
-    inputs = {n: torch.as_tensor(t, dtype=torch.float32) for n, t in values.items()}
-    inputs["x"] = torch.tensor(rng.uniform(0, 1, (PARTICLES, 3)), dtype=torch.float32)
-    inputs["v"] = torch.tensor(rng.normal(0, 1, (PARTICLES, 3)), dtype=torch.float32)
-    return _calls(p, {}, inputs, ("x", "v"), "f")
+    scene = kn.Scene()
+    scene.add_ground()
+    scene.add_body(kn.Sphere(0.3), fixed=True, pos=(0.3, 0.3, 0.5))
+    scene.add_body(kn.Box((0.15, 0.2, 0.25)), fixed=True, pos=(0.7, 0.7, 0.3))
+    x, v = rng.uniform(0, 1, (PARTICLES, 3)), rng.normal(0, 1, (PARTICLES, 3))
+    skin = kn.Skin(radius=0.05, k_e=1e4, k_d=1.0, k_f=10.0, friction=0.5)
+    scene.add_particles(x, mass=1.0, skin=skin, velocity=v)
+    model = kn.compile(scene, torch.float32)
+    p = step_program(model)
+    given = model.resolve() | {"dt": torch.tensor(1e-4, dtype=torch.float32)}
+    return _calls(p, model.initial_state().tensors, {n: t for n, t in given.items() if n in p.buffers}, "x")
 
 
 def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
@@ -125,7 +105,7 @@ def pixels() -> tuple[Callable[[], object], Callable[[], object]]:
         "background": [0.0, 0.0, 0.0],
     }
     inputs = {n: torch.as_tensor(t, dtype=torch.float32) for n, t in numbers.items()}
-    return _calls(p, {}, inputs, ("vertices", "colours"), "rgb")
+    return _calls(p, {}, inputs, "rgb")
 
 
 def sphere(rings: int) -> tuple[np.ndarray, np.ndarray]:
@@ -140,15 +120,13 @@ def sphere(rings: int) -> tuple[np.ndarray, np.ndarray]:
     return xyz, np.array(faces)
 
 
-def _calls(
-    program: Any, state: dict, inputs: dict, wrt: tuple[str, ...], output: str
-) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Some steps forward without gradients, and their backward pass from stored inputs."""
+def _calls(program: Any, state: dict, inputs: dict, output: str) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Some steps forward without gradients, and their backward pass from stored inputs: to the state, or to `WRT`."""
     import torch
 
     from kinema.lang.autograd.rollout import rollout
 
-    leaves = {n: inputs[n].detach().requires_grad_() for n in wrt}
+    leaves = {n: t.detach().requires_grad_() for n, t in (state or {n: inputs[n] for n in WRT}).items()}
     options: dict[str, Any] = {"record": () if state else (output,), "threads": 1, "progress": False}
     steps = STEPS[output]
 
@@ -156,8 +134,10 @@ def _calls(
         with torch.no_grad():
             return rollout(program, steps, state, inputs, **options)
 
-    kept = rollout(program, steps, state, {**inputs, **leaves}, **options)
-    out = kept.final[output] if state else kept.outputs[output]
+    if state:
+        out = rollout(program, steps, leaves, inputs, **options).final[output]
+    else:
+        out = rollout(program, steps, {}, {**inputs, **leaves}, **options).outputs[output]
     weight = torch.ones_like(out)
 
     def vjp() -> object:

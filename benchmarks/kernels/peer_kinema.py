@@ -1,4 +1,6 @@
-"""Kinema: the shipped kernels in a step program, as users run them.
+"""Kinema: the forces of solids and semi-implicit Euler in a step program, as in the step of a scene.
+
+The energy is a function of alpha, which is fixed as it is for the peers; in scenes it follows from mu and lam.
 
 Everything goes through the public `rollout`. One native call runs many steps (that is how Kinema is meant to be
 used), so a timed `forward` does `steps_per_call` steps that keep nothing, and a timed `vjp` is the backward pass
@@ -15,7 +17,7 @@ from .scene import Scene
 
 
 class Peer:
-    """The program of `tet_forces` and `advance_particles`, with 1 or 2 threads."""
+    """The program of `solid_forces` and `advance_particles`, with 1 or 2 threads."""
 
     name = "Kinema"
     modes = ("program",)
@@ -37,7 +39,7 @@ class Peer:
         """Build the program and pack everything but the state."""
         import torch
 
-        from kinema.dynamics.elastic import TetMesh, tet_forces
+        from kinema.dynamics.elastic import TetMesh, neo_hookean, solid_kernels
         from kinema.integrate.semi_implicit import advance_particles
         from kinema.lang import Float, ivec4, mat33, vec3
         from kinema.lang.programs.program import Program
@@ -55,7 +57,8 @@ class Peer:
         inv_mass = p.parameter("inv_mass", Float, nodes)
         gravity, dt = p.parameter("gravity", vec3), p.parameter("dt", Float)
         f = p.scratch("f", vec3, nodes)
-        p.call(tet_forces, mesh, x, mu, lam, alpha, f, count=tets)
+        solid_forces, _ = solid_kernels(neo_hookean)
+        p.call(solid_forces, mesh, x, mu, lam, alpha, f, count=tets)
         p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=nodes)
         self.program, self.scene = p, scene
         names = ("mu", "lam", "alpha", "inv_mass", "gravity")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import subprocess
@@ -14,6 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.reporting import divide, plain
 
 from .peer_cpp import compiler
 from .startup import LIMITS
@@ -72,8 +73,8 @@ def ratios(rows: Sequence[Row]) -> dict[str, float | None]:
     for short, what in (("fwd", "forward"), ("vjp", "vjp")):
         warp = _least(rows, WARP, what)
         for threads in (1, 2):
-            result[f"fem10k_{short}_vs_warp_{threads}t"] = _divide(warp, _least(rows, KINEMA, what, threads))
-        result[f"fem10k_{short}_vs_gradsim_gpu"] = _divide(1e6 / GRADSIM_GPU_HZ[what], _least(rows, KINEMA, what))
+            result[f"fem10k_{short}_vs_warp_{threads}t"] = divide(warp, _least(rows, KINEMA, what, threads))
+        result[f"fem10k_{short}_vs_gradsim_gpu"] = divide(1e6 / GRADSIM_GPU_HZ[what], _least(rows, KINEMA, what))
     return {key: result[key] for key in TARGETS}
 
 
@@ -93,7 +94,7 @@ def build(rows: Sequence[Row], skipped: dict[str, str], on_machine: dict[str, ob
     return {
         "benchmark": "kernels",
         "machine": on_machine,
-        "rows": [_plain(row) for row in rows],
+        "rows": [plain(asdict(row)) for row in rows],
         "skipped": skipped,
         "ratios": measured,
         "targets": targets,
@@ -172,12 +173,6 @@ def write(report: dict[str, object]) -> None:
     print(json.dumps(report, indent=2, allow_nan=False))
 
 
-def _plain(row: Row) -> dict[str, object]:
-    """The row for JSON, which has no word for NaN or infinity: such a gradient error becomes null."""
-    error = row.gradient_error
-    return asdict(row) | {"gradient_error": error if error is not None and math.isfinite(error) else None}
-
-
 def _cells(row: Row | None) -> tuple[str, str]:
     if row is None:
         return "-", ""
@@ -192,10 +187,6 @@ def _least(rows: Iterable[Row], name: str, what: str, threads: int | None = None
     """Least time at 10,000 tets over the modes, and over the threads if none are named."""
     fits = (r for r in rows if r.name == name and r.what == what and r.tets == RATIOS_AT)
     return min((r.microseconds for r in fits if threads in (None, r.threads)), default=None)
-
-
-def _divide(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a / b
 
 
 def _cpu() -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
+from benchmarks.reporting import stdout_to_stderr
 
 from . import KernelPeer, factor, reference, report, scene, startup, timing
 from .peer_cpp import Peer as CppPeer
@@ -55,7 +55,7 @@ def main(json: bool = False, quick: bool = False) -> dict[str, object]:
         quick: Fewer sizes, less time, a shorter rollout: to see that all is well, not to compare.
     """
     plan = QUICK if quick else FULL
-    with _stdout_to_stderr():
+    with stdout_to_stderr():
         machine = report.machine()
         peers, skipped = _load()
         rows = [row for n in plan.sizes for row in _measure(peers, n, plan)]
@@ -124,20 +124,6 @@ def _exact_rollout(block: scene.Scene, steps: int) -> dict[str, np.ndarray]:
     exact.prepare(block)
     exact.rollout(steps)
     return exact.results().gradients
-
-
-@contextlib.contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """Keep standard output clean for the JSON object, whatever peers (and their native code) print."""
-    sys.stdout.flush()
-    saved = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(saved, 1)
-        os.close(saved)
 
 
 if __name__ == "__main__":

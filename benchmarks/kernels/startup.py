@@ -23,21 +23,20 @@ LIMITS = {
 _IMPORT = """
 import time, torch
 begin = time.perf_counter()
-import kinema, kinema.lang.autograd.rollout, kinema.simulation.soft
+import kinema, kinema.model.model, kinema.simulation.simulate
 print(time.perf_counter() - begin)
 """
 
-# The shipped program of a small soft block: forward and backward, from nothing but imports.
+# The step of a small soft block, which is shipped: forward and backward, from nothing but imports and the model.
 _FIRST = """
-import time, torch, kinema, kinema.lang.autograd.rollout
-from kinema.verification import selfcheck
-cubes = selfcheck.block((3, 3, 3), 0.1)
-mesh = selfcheck.tet_mesh(cubes.vertices, cubes.corners)
-state, parameters = selfcheck._inputs(mesh)
-state = {n: t.float().requires_grad_() for n, t in state.items()}
-parameters = {n: t.float() for n, t in parameters.items()}
+import time, torch, kinema, kinema.model.model, kinema.simulation.simulate
+scene = kinema.Scene()
+scene.add_body(kinema.Sphere(0.3), fixed=True, pos=(0.0, 0.0, -0.3))
+scene.add_solid(kinema.shapes.block((3, 3, 3), 0.1), skin=kinema.Skin(radius=0.01, k_d=1.0), pos=(0.0, 0.0, 0.155))
+model = kinema.compile(scene)
+state = kinema.State(x=model.initial_state().x.requires_grad_())
 begin = time.perf_counter()
-kinema.rollout(kinema.soft_program(mesh), 1, state, parameters).final["x"].sum().backward()
+kinema.simulate(model, state, steps=1, dt=1e-4).end.x.sum().backward()
 print(time.perf_counter() - begin)
 """
 

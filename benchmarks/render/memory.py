@@ -8,17 +8,12 @@ and a film of 60 frames, 256 x 256, of 2,024 triangles is drawn and differentiat
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import torch
 
-from benchmarks.articulated.memory import MARK, _status
+from benchmarks.peaks import measure_apart, rise
 
 from . import peer_kinema, scene
 
@@ -29,16 +24,7 @@ FILM = (2_024, 256)
 
 def measure(mode: str, triangles: int = FILM[0], pixels: int = FILM[1], frames: int = FRAMES) -> float | None:
     """Rise of the high-water mark [MB] over a film; None where the system has no such mark."""
-    if not MARK.exists():
-        return None
-    # Freed memory goes back to the system at once: what is seen is what is in use.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    command = [sys.executable, "-m", __name__, json.dumps([mode, triangles, pixels, frames])]
-    folder = Path(__file__).resolve().parents[2]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"memory of {mode}: {done.stderr[-2000:]}")
-    return float(done.stdout.splitlines()[-1])
+    return measure_apart(__name__, [mode, triangles, pixels, frames])
 
 
 def _run(mode: str, triangles: int, pixels: int, frames: int) -> float:
@@ -48,12 +34,7 @@ def _run(mode: str, triangles: int, pixels: int, frames: int) -> float:
     small.both()
     peer = peer_kinema.Peer(mode, threads=2)
     peer.prepare(scene.Case(triangles, pixels, frames))
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    MARK.write_text("5")
-    before = _status("VmRSS")
-    peer.both()
-    return (_status("VmHWM") - before) / 1024
+    return rise(peer.both)
 
 
 if __name__ == "__main__":

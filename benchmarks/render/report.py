@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from benchmarks.articulated.report import _cell, _plain
 from benchmarks.kernels import report as kernels_report
+from benchmarks.reporting import Tables, as_text, note_rows, plain, ratio_rows, show_beside_json, target
 
 from .scene import BATCH
 
@@ -121,7 +117,7 @@ def build(
 ) -> dict[str, Any]:
     """The whole report as one object."""
     measured = ratios(rows, films)
-    return _plain(
+    return plain(
         {
             "benchmark": "render",
             "machine": on_machine,
@@ -129,7 +125,7 @@ def build(
             "memory": [asdict(film) for film in films],
             "skipped": skipped,
             "ratios": measured,
-            "targets": {name: _target(name, measured[name]) for name in TARGETS},
+            "targets": {name: target(TARGETS, name, measured[name]) for name in TARGETS},
             "notes": list(NOTES),
         }
     )
@@ -140,44 +136,17 @@ def machine() -> dict[str, Any]:
     return kernels_report.machine()
 
 
-def tables(report: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+def tables(report: dict[str, Any]) -> Tables:
     """The report as tables for people: title, columns, rows of text."""
-    lines = [{"ratio": name, "measured": value} | _limit(name, value) for name, value in report["ratios"].items()]
-    words = [{"": note} for note in report["notes"]]
-    words += [{"": f"Not measured: {name}: {reason}"} for name, reason in report["skipped"].items()]
     made = [
         ("Images of a sphere, and their gradients to its vertices", report["rows"]),
         ("Peak of the memory of a film and its gradient", report["memory"]),
-        ("Ratios (a_vs_b: time of b / time of a)", lines),
-        ("Notes", words),
+        ("Ratios (a_vs_b: time of b / time of a)", ratio_rows(TARGETS, report["ratios"])),
+        ("Notes", note_rows(report["notes"], report["skipped"])),
     ]
-    result = []
-    for title, rows in made:
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        result.append((title, columns, [[_cell(row.get(name)) for name in columns] for row in rows]))
-    return result
+    return as_text(made)
 
 
 def show(report: dict[str, Any]) -> None:
     """Print the tables on standard error."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console.width = 200
-    for title, columns, rows in tables(report):
-        table = Table(*columns, title=title, title_justify="left", show_header=any(columns))
-        for row in rows:
-            table.add_row(*map(Text, row))
-        console.print(table)
-
-
-def _target(name: str, value: float | None) -> dict[str, Any]:
-    sign, limit = TARGETS[name]
-    met = value is not None and (value >= limit if sign == ">=" else value <= limit)
-    return {"at_least" if sign == ">=" else "at_most": limit, "measured": value, "met": met}
-
-
-def _limit(name: str, value: float | None) -> dict[str, Any]:
-    if name not in TARGETS:
-        return {}
-    sign, limit = TARGETS[name]
-    return {"target": f"{sign} {limit:g}", "met": None if value is None else _target(name, value)["met"]}
+    show_beside_json(tables(report))

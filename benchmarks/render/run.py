@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.kernels import timing
-from benchmarks.kernels.run import _stdout_to_stderr
+from benchmarks.reporting import available, stdout_to_stderr
 
 from . import RenderPeer, memory, peer_deodr, peer_kinema, peer_mitsuba, peer_torch, report, scene
 
@@ -70,9 +70,9 @@ def measure(quick: bool = False) -> dict[str, object]:
     # After parallel work torch's threads spin for a while, on the core that the second thread should have.
     torch.set_num_threads(1)
     try:
-        with _stdout_to_stderr():
+        with stdout_to_stderr():
             machine = report.machine()
-            makers, skipped = _available()
+            makers, skipped = available(PEERS)
             cases = [scene.Case(n, p, b) for b in plan.batches for n in plan.triangles for p in plan.pixels]
             rows = [row for case in cases for row in _measure(case, makers, plan)]
             films = [report.Film(mode, memory.FRAMES, *memory.FILM, memory.measure(mode)) for mode in _modes(plan)]
@@ -85,18 +85,6 @@ def measure(quick: bool = False) -> dict[str, object]:
 
 def _modes(plan: Plan) -> tuple[str, ...]:
     return ("dibr", "soft") if plan.film else ()
-
-
-def _available() -> tuple[list[Callable[[], RenderPeer]], dict[str, str]]:
-    """Makers of the peers that can run here, and why the others cannot."""
-    makers, skipped = [], {}
-    for make in PEERS:
-        peer = make()
-        if found := peer.available():
-            makers.append(make)
-        else:
-            skipped[peer.name] = found.reason
-    return makers, skipped
 
 
 def _measure(case: scene.Case, makers: list[Callable[[], RenderPeer]], plan: Plan) -> Iterator[report.Row]:

@@ -68,8 +68,7 @@ _API = {
         "kinetic_energy",
         "potential_energy",
     ),
-    "kinema.simulation.soft": ("soft_program",),
-    "kinema.simulation.smoke": ("simulate_smoke", "SmokeBox", "SmokeTrajectory"),
+    "kinema.simulation.smoke": ("simulate_smoke", "SmokeBox", "SmokeState", "SmokeTrajectory"),
     "kinema.rendering.camera": ("Camera",),
     "kinema.rendering.surface": ("Surface", "Material", "Lights"),
     "kinema.rendering.render": ("render", "surfaces_of"),
@@ -201,9 +200,9 @@ if TYPE_CHECKING:
     from kinema.simulation.simulate import simulate as simulate
     from kinema.simulation.simulate import step as step
     from kinema.simulation.smoke import SmokeBox as SmokeBox
+    from kinema.simulation.smoke import SmokeState as SmokeState
     from kinema.simulation.smoke import SmokeTrajectory as SmokeTrajectory
     from kinema.simulation.smoke import simulate_smoke as simulate_smoke
-    from kinema.simulation.soft import soft_program as soft_program
     from kinema.simulation.trajectory import Trajectory as Trajectory
     from kinema.storage.objects import load as load
     from kinema.storage.objects import save as save

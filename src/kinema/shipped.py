@@ -28,11 +28,10 @@ from kinema.lang.programs.plan import Options, Plan
 from kinema.lang.programs.program import CONTROL, OUTPUT, PARAMETER, Program
 from kinema.lang.programs.pullback_plan import PullbackPlan
 from kinema.model.arrays import SceneArrays, find_arrays
-from kinema.model.tetmesh import tet_mesh
 from kinema.rendering.face_points import Look
 from kinema.rendering.image_program import Faces, Shape, image_program
 from kinema.rendering.rasteriser import rings
-from kinema.scene.description import CYLINDER, FREE, MESH, Body, Joint, MassProperties, Mesh, Robot
+from kinema.scene.description import CYLINDER, FREE, MESH, SPHERE, Body, Joint, MassProperties, Mesh, Robot
 from kinema.scene.description import Shape as Solid
 from kinema.scene.scene import Scene
 from kinema.scene.shapes.arm import arm
@@ -41,26 +40,61 @@ from kinema.scene.shapes.humanoid import humanoid
 from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.simulation.jacobian_program import jacobian_program
+from kinema.simulation.links import TreeTables, report_poses
 from kinema.simulation.options import PLAIN
-from kinema.simulation.soft import soft_program
 from kinema.simulation.step import step_program
 
 STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate)  # those of images come with `programs`
 TOGETHER = ("stiffness", "damping"), ("kp", "kd")  # arguments of one kernel
+OF_SOLIDS = (), ("solid0_mu",), ("solid0_lam",), ("solid0_mu", "solid0_lam"), ("inv_mass",)  # what is learned of them
 
 
-def programs() -> list[Program]:
-    """Shipped programs of soft bodies and images. Sizes do not matter: compiled code is the same for all of them."""
-    cube = block((1, 1, 1), 0.1)
+def image_plans() -> Iterator[tuple[Program, Options]]:
+    """Images of one surface, sharp and soft, and of a scene on the ground, without and with shadows.
+
+    They are compiled in single precision, without gradients and with those to vertices, which move shadows on the
+    ground. Sizes do not matter: compiled code is the same for all of them.
+    """
+    alone = Look(coverage=False)
+    scene = replace(alone, textured="some", specular=True, many=True)
+    shadows = replace(scene, smooth="some", two_sided="some")
+    wanted: list[tuple[Program, tuple[str, ...]]] = [
+        (_image(alone), ("vertices",)),
+        (_image(replace(alone, edges=False), soft=True), ("vertices",)),
+        (_image(scene), ("vertices",)),
+        (_image(shadows), ("vertices", "uv")),
+    ]
+    for program, learned in wanted:
+        for wrt in ((), learned):
+            options = Options(4, analysis.ELEMENTS, _width(4, analysis.ELEMENTS), frozenset(wrt), _outputs(program))
+            yield program, options
+
+
+def _image(look: Look, soft: bool = False) -> Program:
     triangle = np.array([[0, 1, 2]], dtype=np.int32)
     faces = Faces(triangle, np.zeros(1, np.int32), rings(triangle))
-    shape = Shape(Look(), (8, 8), 0.1, 100.0, 3, ((1, 1, 0, 0),), ((0, 0),), (1, 1, 1, 1, 1), ("rgb", "alpha"))
-    soft = replace(shape, look=replace(shape.look, edges=False), room=(1,), soft=True)
-    return [
-        soft_program(tet_mesh(cube.vertices, cube.corners)),
-        image_program(faces, shape),
-        image_program(faces, soft),
-    ]
+    count = 1 + look.many
+    traits, textures = ((1, 1, 1, 0), (1, 1, 0, 0))[-count:], ((256, 256), (0, 0))[-count:]
+    room = (1,) if soft else (1, 1, 1, 1, 1)
+    return image_program(faces, Shape(look, (8, 8), 0.1, 100.0, 3, traits, textures, room, ("rgb",), soft=soft))
+
+
+def soft_program() -> Program:
+    """The step of a soft body on a plane and a sphere; its kernels are those of each of them alone, and of neither."""
+    scene = Scene()
+    scene.add_ground()
+    scene.add_body(Solid(SPHERE, (0.1,)), fixed=True)
+    scene.add_solid(block((1, 1, 1), 0.1))
+    return step_program(find_arrays(scene), name="soft")
+
+
+def pose_plans() -> Iterator[tuple[Program, Options]]:
+    """Poses of links, for images and losses: in double precision, without gradients and with those to coordinates."""
+    program = Program("links")
+    report_poses(program, TreeTables(program, next(_on_a_plane((arm(),)))[1].tree))
+    for lanes in (analysis.ELEMENTS, analysis.WORLDS):
+        for wrt in ((), ("q",)):
+            yield program, Options(8, lanes, _width(8, lanes), frozenset(wrt), _outputs(program))
 
 
 def robot_programs() -> list[Program]:
@@ -96,8 +130,7 @@ def jacobian_plans() -> Iterator[Plan]:
         for acting in (("u",),) * (len(model.actuators) > 0) + (("tau",),):
             program = jacobian_program(model, PLAIN, acting, width)
             assert program is not None
-            outputs = frozenset(b.name for b in program.buffers.values() if b.kind == OUTPUT)
-            yield PullbackPlan(program, Options(8, analysis.COTANGENTS, width, record=outputs))
+            yield PullbackPlan(program, Options(8, analysis.COTANGENTS, width, record=_outputs(program)))
 
 
 def robot_variants(program: Program) -> Iterator[Options]:
@@ -108,7 +141,7 @@ def robot_variants(program: Program) -> Iterator[Options]:
     """
     floats = [b for b in program.buffers.values() if "f" in b.kinds and b.name != "dt"]
     numbers, controls = ([b.name for b in floats if b.kind == kind] for kind in (PARAMETER, CONTROL))
-    outputs = frozenset(b.name for b in floats if b.kind == OUTPUT)
+    outputs = _outputs(program)
     pairs = [list(pair) for pair in TOGETHER if set(pair) <= set(numbers)]
     wanted = [[], *([name] for name in numbers + controls), *pairs, controls, numbers, numbers + controls]
     for precision, lanes in ((8, analysis.ELEMENTS), (8, analysis.WORLDS), (4, analysis.WORLDS)):
@@ -116,13 +149,19 @@ def robot_variants(program: Program) -> Iterator[Options]:
             yield Options(precision, lanes, _width(precision, lanes), frozenset(wrt), outputs)
 
 
-def variants(program: Program) -> Iterator[Options]:
-    """What other programs are compiled for: precisions, lane modes, gradients to the state alone or to all."""
-    everything = frozenset(b.name for b in program.buffers.values() if b.kind == PARAMETER and "f" in b.kinds)
+def soft_variants() -> Iterator[Options]:
+    """What a soft body's step is compiled for: one world and batches in both precisions.
+
+    Gradients are those to the state alone; beside it to one stiffness or both, or to masses.
+    """
     for precision in (4, 8):
-        for lanes in (analysis.ELEMENTS,) if program.lanes_are_elements else (analysis.ELEMENTS, analysis.WORLDS):
-            for wrt in (frozenset[str](), everything):
-                yield Options(precision, lanes, _width(precision, lanes), wrt)
+        for lanes in (analysis.ELEMENTS, analysis.WORLDS):
+            for learned in OF_SOLIDS:
+                yield Options(precision, lanes, _width(precision, lanes), frozenset(learned))
+
+
+def _outputs(program: Program) -> frozenset[str]:
+    return frozenset(b.name for b in program.buffers.values() if b.kind == OUTPUT)
 
 
 def _width(precision: int, lanes: str) -> int:
@@ -132,7 +171,8 @@ def _width(precision: int, lanes: str) -> int:
 
 def sources() -> list[str]:
     """C++ source files of all shipped programs."""
-    plans = [(program, options) for program in programs() for options in variants(program)]
+    soft = soft_program()
+    plans = [*image_plans(), *pose_plans(), *((soft, options) for options in soft_variants())]
     plans += [(program, options) for program in robot_programs() for options in robot_variants(program)]
     found = [Plan(program, options).sources(("forward", "reverse")) for program, options in plans]
     found += [plan.sources(("forward",)) for plan in jacobian_plans()]
@@ -167,7 +207,7 @@ def kernels() -> dict[str, Kernel]:
     for stage in STAGES:
         for module in pkgutil.walk_packages(stage.__path__, f"{stage.__name__}."):
             importlib.import_module(module.name)
-    programs()  # some kernels are made for what they are called with
+    list(image_plans()), soft_program()  # some kernels are made for what they are called with
     return {kernel.name: kernel for home, kernel in sorted(REGISTRY.items()) if home.startswith("kinema.")}
 
 

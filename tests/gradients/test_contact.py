@@ -1,4 +1,7 @@
-"""Compliant contact: forces against a plain numpy version, gradients against central differences, on every branch."""
+"""Compliant contact with a plane, a sphere and a box: forces against plain numpy, gradients against differences.
+
+On every branch, and where contact begins and ends.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 from tests.compliant_law import normal_force
+from torch import Tensor
 
-from kinema.contact.compliant import Box, Penalty, Plane, Sphere, particle_contact
-from kinema.integrate.semi_implicit import advance_particles
-from kinema.lang import Float, mat33, vec3
-from kinema.lang.autograd.rollout import rollout
-from kinema.lang.programs.program import Program
+import kinema as kn
+
+pytestmark = pytest.mark.filterwarnings("ignore::kinema.StabilityWarning")  # of particles of a gram, for one step
 
 RADIUS = 0.05
 TILT = np.array([0.1, -0.2, 1.0]) / math.sqrt(1.05)
@@ -118,50 +120,62 @@ def reference_force(x: np.ndarray, v: np.ndarray, n: dict) -> tuple[np.ndarray, 
     return found, names
 
 
-def contact_program(count: int) -> Program:
-    p = Program("contact")
-    x, v, f = p.state("x", vec3, count), p.state("v", vec3, count), p.scratch("f", vec3, count)
-    n = {k: p.parameter(k, {3: vec3, 9: mat33}.get(np.size(a), Float)) for k, a in NUMBERS.items()}
-    plane = Plane(normal=n["plane_normal"], offset=n["plane_offset"])
-    sphere = Sphere(centre=n["sphere_centre"], radius=n["sphere_radius"])
-    box = Box(centre=n["box_centre"], half=n["box_half"], rotation=n["box_rotation"])
-    law = Penalty(k_e=n["k_e"], k_d=n["k_d"], k_f=n["k_f"], mu=n["friction"])
-    inv_mass, gravity, dt = (
-        p.parameter("inv_mass", Float, count),
-        p.parameter("gravity", vec3),
-        p.parameter("dt", Float),
-    )
-    p.call(particle_contact, x, v, n["radius"], plane, sphere, box, law, dt, f, count=count)
-    p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=count)
-    return p
+OF_SHAPES = ("plane/centre", "sphere/centre", "sphere/size", "box/centre", "box/size")
+OF_SKINS = tuple(f"beads/skin_{name}" for name in ("radius", "k_e", "k_d", "k_f", "friction"))
+DT = 1e-3
 
 
-PROGRAM = contact_program(len(POINTS))
+def turn(rotation: np.ndarray) -> tuple[float, ...]:
+    """The unit quaternion (w, x, y, z) of a rotation by less than half a turn."""
+    w = 0.5 * math.sqrt(1.0 + np.trace(rotation))
+    m = (rotation - rotation.T) / (4.0 * w)
+    return w, m[2, 1], m[0, 2], m[1, 0]
 
 
-def tensors(dtype: torch.dtype = torch.float64, **changed: object) -> dict[str, torch.Tensor]:
+def upright(normal: np.ndarray) -> np.ndarray:
+    """A rotation that brings z to a normal."""
+    axis = np.cross((0.0, 0.0, 1.0), normal)
+    return rotation(tuple(axis), math.asin(np.linalg.norm(axis)))
+
+
+def scene_of(count: int, dtype: torch.dtype = torch.float64, **changed: object) -> kn.Model:
+    """Particles among a plane, a sphere and a box that stand still."""
+    n = {**NUMBERS, **changed}
+    scene = kn.Scene(gravity=(0.1, 0.2, -9.81))
+    scene.add_body(kn.Plane(), "plane", fixed=True, pos=n["plane_offset"] * TILT, rot=turn(upright(TILT)))
+    scene.add_body(kn.Sphere(n["sphere_radius"]), "sphere", fixed=True, pos=n["sphere_centre"])
+    scene.add_body(kn.Box(n["box_half"]), "box", fixed=True, pos=n["box_centre"], rot=turn(n["box_rotation"]))
+    skin = kn.Skin(**{name: n[name] for name in ("radius", "k_e", "k_d", "k_f", "friction")})
+    scene.add_particles(np.zeros((count, 3)), "beads", mass=1.0 / np.linspace(1.0, 2.0, count), skin=skin)
+    return kn.compile(scene, dtype)
+
+
+MODEL = scene_of(len(POINTS))
+
+
+def tensors(model: kn.Model = MODEL, **changed: object) -> dict[str, Tensor]:
+    """Positions, velocities, and all numbers of the model that forces and motion depend on."""
     x, v = (np.stack([p[k] for p in POINTS.values()]) for k in (0, 1))
-    every = {
-        "x": x,
-        "v": v,
-        **NUMBERS,
-        "inv_mass": np.linspace(1.0, 2.0, len(x)),
-        "gravity": [0.1, 0.2, -9.81],
-        "dt": 1e-3,
-    }
-    return {k: torch.tensor(np.asarray(a), dtype=dtype) for k, a in {**every, **changed}.items()}
+    state = {name: torch.tensor(np.asarray(a), dtype=model.dtype) for name, a in {"x": x, "v": v, **changed}.items()}
+    numbers = model.parameters(*OF_SHAPES, *OF_SKINS, "beads/point_mass", "gravity")
+    numbers["sphere/size"] = numbers["sphere/size"][:1]  # its radius; the others mean nothing
+    return state | numbers
 
 
-def simulate(inputs: dict[str, torch.Tensor], steps: int, program: Program = PROGRAM) -> dict[str, torch.Tensor]:
-    state = {k: inputs[k] for k in ("x", "v")}
-    return rollout(program, steps, state, {k: t for k, t in inputs.items() if k not in state}, progress=False).final
+def simulate(inputs: dict[str, Tensor], steps: int, model: kn.Model = MODEL) -> kn.State:
+    params = {name: t for name, t in inputs.items() if name not in ("x", "v")}
+    params["sphere/size"] = torch.nn.functional.pad(params["sphere/size"], (0, 2))
+    state, options = kn.State(x=inputs["x"], xd=inputs["v"]), kn.RunOptions(progress=False)
+    return kn.simulate(model, state, steps=steps, dt=DT, params=params, options=options).end
 
 
-def forces(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+def forces(inputs: dict[str, Tensor], model: kn.Model = MODEL) -> Tensor:
     """Contact forces of a step, of particles that weigh 1/1000 kg, without gravity."""
-    light = {"inv_mass": 1e3 * torch.ones_like(inputs["inv_mass"]), "gravity": torch.zeros_like(inputs["gravity"])}
-    after = simulate({**inputs, **light}, 1)
-    return (after["v"] - inputs["v"]) / (1e3 * inputs["dt"])
+    light = {
+        "beads/point_mass": 1e-3 * torch.ones_like(inputs["beads/point_mass"]),
+        "gravity": torch.zeros_like(inputs["gravity"]),
+    }
+    return (simulate({**inputs, **light}, 1, model).xd - inputs["v"]) / (1e3 * DT)
 
 
 def test_the_points_touch_what_they_say():
@@ -182,68 +196,54 @@ def test_forces_agree_with_plain_numpy():
 
 def test_forces_of_several_shapes_add_up():
     moved = {"sphere_centre": np.array([0.0, 0.0, 0.2]), "box_centre": np.array([0.15, 0.0, 0.15])}
-    inputs = tensors(**moved)
+    model = scene_of(len(POINTS), **moved)
+    inputs = tensors(model)
     inputs["x"][0] = torch.tensor([0.1, 0.0, 0.1])
     f, names = reference_force(inputs["x"][0].numpy(), inputs["v"][0].numpy(), {**NUMBERS, **moved})
     assert names == ["plane", "sphere", "box inside"]
-    np.testing.assert_allclose(forces(inputs)[0].numpy(), f, rtol=1e-12)
+    np.testing.assert_allclose(forces(inputs, model)[0].numpy(), f, rtol=1e-12)
 
 
-def test_python_runs_the_same_source():
-    t = {k: a.numpy().copy() for k, a in tensors().items()}
-    f = np.zeros_like(t["x"])
-    plane = Plane(normal=t["plane_normal"], offset=float(t["plane_offset"]))
-    sphere = Sphere(centre=t["sphere_centre"], radius=float(t["sphere_radius"]))
-    box = Box(centre=t["box_centre"], half=t["box_half"], rotation=t["box_rotation"])
-    law = Penalty(k_e=800.0, k_d=6.0, k_f=40.0, mu=0.6)
-    particle_contact.python(t["x"], t["v"], RADIUS, plane, sphere, box, law, float(t["dt"]), f)
-    np.testing.assert_allclose(f, forces(tensors()).numpy(), atol=1e-11)
-
-
-def touching_plane(count: int, seed: int = 0) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def touching_plane(count: int, seed: int = 0) -> tuple[kn.Model, dict[str, Tensor], Tensor]:
     """Particles between a step's way above the plane and two below it, and their depths in ways."""
     generator = torch.Generator().manual_seed(seed)
     v = torch.randn(count, 3, dtype=torch.float64, generator=generator)
     ways = 3.0 * torch.rand(count, dtype=torch.float64, generator=generator) - 1.0
     normal = torch.tensor(TILT)
-    depth = ways * 1e-3 * (v @ normal).abs()
+    depth = ways * DT * (v @ normal).abs()
     x = torch.tensor(on_plane(RADIUS)) - depth[:, None] * normal
-    inputs = tensors(x=x.numpy(), v=v.numpy(), k_d=60.0)
-    return {**inputs, "inv_mass": torch.ones(count, dtype=torch.float64)}, ways
+    model = scene_of(count, k_d=60.0)
+    return model, tensors(model, x=x.numpy(), v=v.numpy()), ways
 
 
 def test_where_contact_begins_and_ends_forces_are_means_over_a_step():
     """Pressing over the step around now, damping and friction over the way that led here, from their definition."""
-    inputs, ways = touching_plane(400)
-    v, normal, program = inputs["v"].numpy(), TILT, contact_program(400)
-    numbers = {n: float(inputs[n]) for n in ("k_e", "k_d", "k_f", "friction", "dt")}
+    model, inputs, ways = touching_plane(400)
+    v, normal, numbers = inputs["v"].numpy(), TILT, {**NUMBERS, "k_d": 60.0}
     v_n = v @ normal
-    depth = ways.numpy() * numbers["dt"] * np.abs(v_n)
-    f_n, rubs, share = normal_force(depth, v_n, numbers["dt"], numbers["k_e"], numbers["k_d"])
+    depth = ways.numpy() * DT * np.abs(v_n)
+    f_n, rubs, share = normal_force(depth, v_n, DT, numbers["k_e"], numbers["k_d"])
     slip = numbers["k_f"] * share[:, None] * (v - v_n[:, None] * normal)
     b = numbers["friction"] * rubs
     expected = f_n[:, None] * normal - slip * (b / np.sqrt(b**2 + (slip**2).sum(1) + 1e-24))[:, None]
-    still = {"gravity": torch.zeros(3, dtype=torch.float64), "inv_mass": 1e3 * inputs["inv_mass"]}
-    found = simulate({**inputs, **still}, 1, program)["v"] - inputs["v"]
     # The way down to a plane 1 m away rounds by 1e-16 m, of ways of 1e-4 m: 1e-12 of forces of 100 N.
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-9)
+    np.testing.assert_allclose(forces(inputs, model).numpy(), expected, atol=1e-9)
     assert ((ways < -0.5) == (np.abs(expected).max(1) == 0)).all()
     assert (rubs <= f_n * (1 + 1e-12)).all()  # friction stays in its cone
 
 
 def test_where_contact_begins_gradients_are_those_of_differences(gradient_errors):
-    inputs, ways = touching_plane(40, seed=1)
+    model, inputs, ways = touching_plane(40, seed=1)
     kinks = torch.stack([(ways - kink).abs() for kink in (-0.5, 0.0, 0.5, 1.0)]).amin()
     assert float(kinks) > 1e-3  # in ways of 0.1 mm and more: differences of 1e-8 m do not cross one
-    program = contact_program(40)
     weight = torch.randn(40, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
     def loss(t):
-        return (simulate({**inputs, **t}, 1, program)["v"] * weight).sum()
+        return (simulate({**inputs, **t}, 1, model).xd * weight).sum()
 
-    lengths = ("x", "v", "radius", "plane_normal", "plane_offset")
-    near = gradient_errors(loss, {n: inputs[n] for n in lengths}, h=1e-9)
-    far = gradient_errors(loss, {n: inputs[n] for n in ("k_e", "k_d", "k_f", "friction", "inv_mass", "dt")}, h=1e-5)
+    near = gradient_errors(loss, {n: inputs[n] for n in "xv"}, h=1e-9)
+    near |= gradient_errors(loss, {n: inputs[n] for n in ("beads/skin_radius", "plane/centre")}, h=1e-8)  # of 0.1 m
+    far = gradient_errors(loss, {n: inputs[n] for n in (*OF_SKINS[1:], "beads/point_mass")}, h=1e-5)
     # Rounding: 1e-16 / h of the largest derivatives by lengths, and of 1 for the rest, whose derivatives are some 1e-3.
     assert max(near.values()) <= 2e-6 and max(far.values()) <= 1e-7, (near, far)
 
@@ -269,7 +269,7 @@ def test_one_step_has_the_gradient_of_central_differences(gradient_errors):
 
     def loss(t):
         after = simulate(t, 1)
-        return 100 * (after["x"] * weight["x"]).sum() + (after["v"] * weight["v"]).sum()
+        return 100 * (after.x * weight["x"]).sum() + (after.xd * weight["v"]).sum()
 
     errors = gradient_errors(loss, inputs, h=1e-6)
     assert max(errors.values()) <= 1e-7, str(errors)
@@ -281,7 +281,7 @@ def test_each_branch_by_itself(name: str, gradient_errors):
     at = list(POINTS).index(name)
     weight = torch.tensor([0.7, -1.1, 0.4], dtype=torch.float64)
     inputs = tensors()
-    few = {k: inputs[k][at] for k in "xv"} | {k: inputs[k] for k in NUMBERS}
+    few = {k: inputs[k][at] for k in "xv"} | {k: inputs[k] for k in (*OF_SHAPES, *OF_SKINS)}
 
     def loss(t):
         whole = {k: torch.cat([inputs[k][:at], t[k][None], inputs[k][at + 1 :]]) for k in "xv"}
@@ -299,18 +299,19 @@ def test_rollouts_with_contact(gradient_errors):
     above = np.array([NUMBERS["sphere_centre"] + [0, 0, 0.33], at_box((0.1, 0.0, 0.17)), on_plane(0.1)])
     x = above[np.arange(count) % 3] + spread
     x[np.arange(count) % 3 == 2] += 0.02 * TILT
-    inputs = tensors(x=x, v=rng.normal(size=(count, 3)) * 0.5, k_d=0.0)
+    model = scene_of(count, k_d=0.0)
+    inputs = tensors(model, x=x, v=rng.normal(size=(count, 3)) * 0.5)
     weight = torch.tensor(rng.normal(size=(count, 3)))
     touched: set[str] = set()
     for steps, tolerance in ((1, 1e-6), (32, 1e-5), (256, 1e-4)):
 
         def loss(t, steps=steps):
-            after = simulate(t, steps)
-            return (after["x"] * weight).sum() + 0.1 * (after["v"] * weight).sum()
+            after = simulate(t, steps, model)
+            return (after.x * weight).sum() + 0.1 * (after.xd * weight).sum()
 
         errors = gradient_errors(loss, inputs, h=1e-7)
-        end = simulate(inputs, steps)
-        for at, v in zip(end["x"].numpy(), end["v"].numpy(), strict=True):
+        end = simulate(inputs, steps, model)
+        for at, v in zip(end.x.numpy(), end.xd.numpy(), strict=True):
             touched |= {n.split()[0] for n in reference_force(at, v, NUMBERS)[1]}
         assert max(errors.values()) <= tolerance, (steps, errors)
     assert touched == {"plane", "sphere", "box"}
@@ -332,9 +333,9 @@ def test_finite_everywhere(dtype: torch.dtype):
     x = np.tile(on_plane(1.0), (len(POINTS), 1))
     x[: len(special)] = special
     for friction in (0.6, 0.0):
-        inputs = tensors(dtype, x=x, v=np.zeros_like(x), friction=friction)
-        leaves = {k: t.requires_grad_() for k, t in inputs.items()}
-        f = forces(leaves)
+        model = scene_of(len(x), dtype, friction=friction)
+        leaves = {k: t.requires_grad_() for k, t in tensors(model, x=x, v=np.zeros_like(x)).items()}
+        f = forces(leaves, model)
         gradients = torch.autograd.grad(f.sum(), list(leaves.values()), allow_unused=True)
         assert f.isfinite().all()
         assert all(g is None or g.isfinite().all() for g in gradients)
@@ -343,8 +344,9 @@ def test_finite_everywhere(dtype: torch.dtype):
 def test_stated_values_at_singular_points():
     x = np.tile(on_plane(1.0), (len(POINTS), 1))
     x[0], x[1] = NUMBERS["sphere_centre"], NUMBERS["box_centre"]
-    inputs = {k: t.requires_grad_() for k, t in tensors(x=x, v=np.zeros_like(x), box_half=[0.2, 0.2, 0.2]).items()}
-    f = forces(inputs)
+    model = scene_of(len(x), box_half=[0.2, 0.2, 0.2])
+    inputs = {k: t.requires_grad_() for k, t in tensors(model, x=x, v=np.zeros_like(x)).items()}
+    f = forces(inputs, model)
     np.testing.assert_allclose(f[0].detach(), [0, 0, 800 * 0.35], rtol=1e-12)  # centre of the sphere: +z
     np.testing.assert_allclose(f[1].detach(), R @ [800 * 0.25, 0, 0], rtol=1e-9)  # middle of a cube: its +x
     (to_x,) = torch.autograd.grad(f[0].sum(), inputs["x"], retain_graph=True)

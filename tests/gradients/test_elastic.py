@@ -5,49 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.support import masses, soft_block
 
-from kinema.dynamics.elastic import TetMesh, tet_forces
-from kinema.integrate.semi_implicit import advance_particles
-from kinema.lang import Float, ivec4, mat33, vec3
 from kinema.lang.autograd.rollout import rollout
-from kinema.lang.programs.program import Program
-from kinema.model.tetmesh import tet_mesh
-from kinema.scene.shapes.block import block
 
-BLOCK = block((3, 2, 2), 0.1)
-MESH = tet_mesh(BLOCK.vertices, BLOCK.corners)
+PROGRAM, MESH = soft_block((3, 2, 2))
 TETS, VERTICES = len(MESH.tets), len(MESH.vertices)
 DT = 1e-3  # a fifth of what sound (8 m/s) needs to cross an element
-
-
-def elastic_program() -> Program:
-    p = Program("elastic")
-    x, v, f = p.state("x", vec3, VERTICES), p.state("v", vec3, VERTICES), p.scratch("f", vec3, VERTICES)
-    order = MESH.order
-    mesh = TetMesh(
-        vertices=p.constant("vertices", ivec4, MESH.tets, order=order),
-        rest_inverse=p.constant("rest_inverse", mat33, MESH.rest_inverse, order=order),
-        volume=p.constant("volume", Float, MESH.volume, order=order),
-    )
-    mu, lam, alpha = (p.parameter(n, Float, TETS, order=order) for n in ("mu", "lam", "alpha"))
-    inv_mass, gravity, dt = (
-        p.parameter("inv_mass", Float, VERTICES),
-        p.parameter("gravity", vec3),
-        p.parameter("dt", Float),
-    )
-    p.call(tet_forces, mesh, x, mu, lam, alpha, f, count=TETS)
-    p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=VERTICES)
-    return p
-
-
-PROGRAM = elastic_program()
 
 
 def inputs(stretch: float = 0.02, speed: float = 0.3, pinned: bool = True) -> dict[str, torch.Tensor]:
     """A block that is deformed and moves at random, with stiffness and mass that differ between elements."""
     rng = np.random.default_rng(0)
     mu, lam = 2000.0 * rng.uniform(0.8, 1.2, (2, TETS))
-    inv_mass = 1.0 / MESH.masses(100.0 * rng.uniform(0.8, 1.2, TETS))
+    inv_mass = 1.0 / masses(MESH, 100.0 * rng.uniform(0.8, 1.2, TETS))
     if pinned:
         inv_mass[:2] = 0.0
     found = {

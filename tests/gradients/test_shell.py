@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.sheets import sheet
+from tests.support import masses
 
 import kinema as kn
 from kinema.dynamics.shell import (
@@ -135,7 +136,7 @@ def inputs(law: str, state: str = "deformed", speed: float = 0.5) -> dict[str, t
     found = {
         "x": STATES[state](),
         "v": speed * rng.normal(size=(VERTICES, 3)),
-        "inv_mass": 1.0 / MESH.masses(around(0.2, TRIANGLES)),
+        "inv_mass": 1.0 / masses(MESH, around(0.2, TRIANGLES)),
         "gravity": np.array([0.3, -0.2, -9.81]),
         "dt": np.array(DT),
     }

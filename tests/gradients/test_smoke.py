@@ -40,8 +40,8 @@ def loss_of(box: kn.SmokeBox, steps: int, conserve: bool = False):
     weights = torch.randn(3, *box.cells, dtype=torch.float64, generator=made)
 
     def loss(t: dict[str, Tensor]) -> Tensor:
-        end = kn.simulate_smoke(box, steps=steps, dt=DT[conserve], conserve=conserve, **t)
-        return (end.density_end[0] * weights[0]).sum() + 0.3 * (end.velocity_end * weights[1:]).sum()
+        path = kn.simulate_smoke(box, steps=steps, dt=DT[conserve], conserve=conserve, **t)
+        return (path.end.density[0] * weights[0]).sum() + 0.3 * (path.end.velocity * weights[1:]).sum()
 
     return loss, weights
 
@@ -95,14 +95,14 @@ def test_several_channels_and_worlds():
     density = torch.stack([start["density"][0], start["density"][0].flip(0)])
     t = {"density": torch.stack([density, 0.5 * density]), "buoyancy": torch.tensor([[1.0, -2.0], [0.5, 0.3]]).double()}
     t = {n: a.requires_grad_() for n, a in t.items()}
-    end = kn.simulate_smoke(box, velocity=start["velocity"], steps=steps, dt=DT[False], **t)
-    assert end.density_end.shape == (2, 2, 16, 12) and end.velocity_end.shape == (2, 2, 16, 12)
-    gradients = torch.autograd.grad(end.density_end.square().sum(), list(t.values()))
+    path = kn.simulate_smoke(box, velocity=start["velocity"], steps=steps, dt=DT[False], **t)
+    assert path.end.density.shape == (2, 2, 16, 12) and path.end.velocity.shape == (2, 2, 16, 12)
+    gradients = torch.autograd.grad(path.end.density.square().sum(), list(t.values()))
     for w in range(2):
         alone = {n: a[w].detach().requires_grad_() for n, a in t.items()}
         one = kn.simulate_smoke(box, velocity=start["velocity"], steps=steps, dt=DT[False], **alone)
-        assert torch.equal(one.density_end, end.density_end[w])
-        of_one = torch.autograd.grad(one.density_end.square().sum(), list(alone.values()))
+        assert torch.equal(one.end.density, path.end.density[w])
+        of_one = torch.autograd.grad(one.end.density.square().sum(), list(alone.values()))
         for whole, single in zip(gradients, of_one, strict=True):
             assert torch.equal(whole[w], single)
 
@@ -113,9 +113,9 @@ def test_threads_and_checkpoints_do_not_change_a_bit():
     results = []
     for threads, checkpoint in ((1, 1), (2, 1), (2, 7)):
         t = {n: a.float().requires_grad_() for n, a in inputs(box, 20).items()}
-        end = kn.simulate_smoke(
+        path = kn.simulate_smoke(
             box, steps=20, dt=DT[False], **t, options=kn.RunOptions(threads=threads, checkpoint=checkpoint)
         )
-        results.append([end.density_end, *torch.autograd.grad(end.density_end.square().sum(), list(t.values()))])
+        results.append([path.end.density, *torch.autograd.grad(path.end.density.square().sum(), list(t.values()))])
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))

@@ -16,6 +16,7 @@ from kinema.rendering.options import RenderOptions
 from kinema.rendering.render import render
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Surface
+from kinema.verification import random_images
 
 NEAR, FAR = 1.0, 10.0
 
@@ -33,21 +34,21 @@ def draw(
     threads: int | None = None,
 ) -> dict[str, Tensor]:
     options = RenderOptions(
-        lights=soup.lights(t),
+        lights=random_images.lights(t),
         background=t["background"],
         sigma=t["sigma"],
         soft=Soft(t["gamma"], t["near"], t["far"]),
         threads=threads,
     )
-    return render(surfaces or soup.surfaces(t), soup.camera(t, size), outputs=outputs, options=options)
+    return render(surfaces or random_images.surfaces(t), soup.camera(t, size), outputs=outputs, options=options)
 
 
 def plain(
     t: Mapping[str, Tensor], surfaces: list[Surface] | None = None, size: tuple[int, int] = SIZE
 ) -> dict[str, Tensor]:
     numbers = {name: t[name] for name in ("sigma", "gamma", "near", "far")}
-    shown = surfaces or soup.surfaces(t)
-    return reference.soft(shown, soup.camera(t, size), soup.lights(t), t["background"], **numbers)
+    shown = surfaces or random_images.surfaces(t)
+    return reference.soft(shown, soup.camera(t, size), random_images.lights(t), t["background"], **numbers)
 
 
 def loss(image: Mapping[str, Tensor]) -> Tensor:
@@ -76,7 +77,7 @@ def test_triangles_of_the_scene_overlap():
     t = soft_numbers(1e-2)
     alone = [
         plain(t, [Surface(s.vertices, s.faces[f : f + 1], s.material, s.uv)])["alpha"]
-        for s in soup.surfaces(t)
+        for s in random_images.surfaces(t)
         for f in range(len(s.faces))
     ]
     assert (torch.stack(alone) > 0.01).sum(0).double().mean() > 1.5
@@ -123,7 +124,9 @@ def test_what_is_hidden_is_left_out_only_if_it_does_not_show(gamma: float):
 
 def test_the_order_of_triangles_does_not_matter():
     t = soft_numbers(1e-2)
-    turned = [Surface(s.vertices, s.faces.flip(0), s.material, s.uv, s.smooth, s.two_sided) for s in soup.surfaces(t)]
+    turned = [
+        Surface(s.vertices, s.faces.flip(0), s.material, s.uv, s.smooth, s.two_sided) for s in random_images.surfaces(t)
+    ]
     one, other = draw(t), draw(t, surfaces=turned[::-1])
     for name in one:
         np.testing.assert_allclose(one[name], other[name], atol=1e-12)

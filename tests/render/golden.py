@@ -18,6 +18,7 @@ from kinema.rendering.options import RenderOptions
 from kinema.rendering.render import render
 from kinema.rendering.softras import Soft
 from kinema.rendering.surface import Material, Surface
+from kinema.verification import random_images
 
 FILE = Path(__file__).with_suffix(".npz")
 
@@ -37,8 +38,8 @@ def images() -> dict[str, np.ndarray]:
         keep(f"dibr_sharp_{seed}", shown, camera, edges=False, perspective=False, **look)
         keep(f"soft_{seed}", shown, camera, sigma=1e-4, soft=Soft(1e-3, 1.0, 10.0), **look)
     x = soup.numbers()
-    shown, camera = soup.surfaces(x), soup.camera(x)
-    look = {"lights": soup.lights(x), "background": x["background"]}
+    shown, camera = random_images.surfaces(x), soup.camera(x)
+    look = {"lights": random_images.lights(x), "background": x["background"]}
     keep("soup_dibr", shown, camera, supersample=2, **look)
     keep("soup_soft", shown, camera, sigma=2e-3, soft=Soft(0.05, 1.0, 10.0), **look)
     camera = Camera.look_at((3.0, 1.0, 2.0), (0.0,) * 3, size=(48, 36), dtype=torch.float64)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support import solid_forces
 
-from kinema.dynamics.elastic import TetMesh, tet_forces
+from kinema.dynamics.elastic import TetMesh
 from kinema.lang import (
     Array,
     Bool,
@@ -148,7 +149,7 @@ def tet_arrays() -> dict[str, np.ndarray]:
         "x": RNG.normal(size=(8, 3)),
         "mu": RNG.uniform(0.5, 1, N),
         "lam": RNG.uniform(0.5, 1, N),
-        "alpha": RNG.uniform(0.5, 1, N),
+        "activation": RNG.uniform(0.5, 1, N),
         "f": np.zeros((8, 3)),
     }
 
@@ -157,7 +158,7 @@ def tet_arrays() -> dict[str, np.ndarray]:
 CASES = {
     "winding": (winding, winding_arrays(), ("table", "x", "k")),
     "functions": (functions, function_arrays(), ("x",)),
-    "tet_forces": (tet_forces, tet_arrays(), ("x", "mu", "lam", "alpha", "mesh_rest_inverse")),
+    "solid_forces": (solid_forces, tet_arrays(), ("x", "mu", "lam", "activation", "mesh_rest_inverse")),
     "mean": (mean, {"x": RNG.normal(size=(N, 3)), "out": np.zeros((1, 3))}, ("x",)),
 }
 
@@ -242,7 +243,7 @@ def adjoints(library: ctypes.CDLL, name: str) -> tuple[dict[str, np.ndarray], di
 
 
 def plain_arguments(name: str, arrays: dict[str, np.ndarray]) -> list:
-    if name != "tet_forces":
+    if name != "solid_forces":
         return list(arrays.values())
     mesh = TetMesh(**{key: arrays[f"mesh_{key}"] for key in ("vertices", "rest_inverse", "volume")})
     return [mesh, *list(arrays.values())[3:]]

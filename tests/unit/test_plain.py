@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.support import solid_forces
 
-from kinema.dynamics.elastic import TetMesh, neo_hookean, tet_forces
+from kinema.dynamics.elastic import TetMesh, neo_hookean
 from kinema.errors import InputError, KernelError
 from kinema.lang import (
     Array,
@@ -428,7 +429,7 @@ def test_an_energy_inside_a_kernel():
         volume=RNG.uniform(0.5, 1, n),
     )
     mu, lam, alpha, f = *RNG.uniform(0.5, 1, (3, n)), np.zeros((8, 3))
-    tet_forces.python(mesh, points, mu, lam, alpha, f)
+    solid_forces.python(mesh, points, mu, lam, alpha, f)
     x = torch.tensor(points, requires_grad=True)
     energy = torch.zeros((), dtype=torch.float64)
     for e, (a, b, c, d) in enumerate(mesh.vertices):

@@ -17,7 +17,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
-from kinema.dynamics.elastic import tet_forces
 from kinema.lang import Array, Float, Index, Int, func, kernel, local, sin, sqrt, vec3
 from kinema.lang.build import compiler
 from kinema.lang.emit.simd import PACKET
@@ -111,7 +110,7 @@ def tet_world(seed: int) -> dict[str, np.ndarray]:
         "mesh_rest_inverse": mesh.rest_inverse[order].reshape(n, 9),
         "mesh_volume": mesh.volume[order, None],
         "x": mesh.vertices + rng.uniform(-0.01, 0.01, (nodes, 3)),
-        **{name: rng.uniform(1, 2, (n, 1)) for name in ("mu", "lam", "alpha")},
+        **{name: rng.uniform(1, 2, (n, 1)) for name in ("mu", "lam", "activation")},
         "f": np.zeros((nodes, 3)),
     }
 
@@ -151,7 +150,7 @@ def runs() -> tuple[support.Batch, list[Run]]:
     packets = {n: PACKET for n in ("mesh_rest_inverse", "mesh_vertices")}
     for k, worlds, layouts in (
         (branchy, [branchy_world(21, w) for w in range(3)], {"p": PACKET, "z": PACKET}),
-        (tet_forces, [tet_world(w) for w in range(3)], packets),
+        (support.solid_forces, [tet_world(w) for w in range(3)], packets),
     ):
         count = len(worlds[0]["y" if k is branchy else "mu"])
         floats = frozenset(a.name for a in k.arrays if "f" in a.kinds)

@@ -7,93 +7,69 @@ that is tested.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from kinema.contact.compliant import Box, Penalty, Plane, Sphere, particle_contact
-from kinema.integrate.semi_implicit import advance_particles
-from kinema.lang import Float, mat33, vec3
-from kinema.lang.autograd.rollout import Rollout, rollout
-from kinema.lang.programs.program import Program
+import kinema as kn
 
 G = 9.81
 MASS = 0.2
-FAR = {
-    "radius": 0.0,
-    "plane_normal": [0.0, 0.0, 1.0],
-    "plane_offset": 0.0,
-    "sphere_centre": [0.0, 0.0, -1e6],
-    "sphere_radius": 0.0,
-    "box_centre": [0.0, 0.0, -1e6],
-    "box_half": [0.0, 0.0, 0.0],
-    "box_rotation": np.eye(3),
-}
-LAW = {"k_e": 500.0, "k_d": 0.0, "k_f": 20.0, "friction": 0.5}
+LAW = {"radius": 0.0, "k_e": 500.0, "k_d": 0.0, "k_f": 20.0, "friction": 0.5}
+QUIET = kn.RunOptions(progress=False)
+SHAPES = {"plane": kn.Plane(), "sphere": kn.Sphere(0.3), "box": kn.Box((0.3, 0.3, 0.3))}
 
 
-def one_particle() -> Program:
-    p = Program("particle")
-    x, v, f = p.state("x", vec3, 1), p.state("v", vec3, 1), p.scratch("f", vec3, 1)
-    n = {k: p.parameter(k, {3: vec3, 9: mat33}.get(np.size(a), Float)) for k, a in {**FAR, **LAW}.items()}
-    plane = Plane(normal=n["plane_normal"], offset=n["plane_offset"])
-    sphere = Sphere(centre=n["sphere_centre"], radius=n["sphere_radius"])
-    box = Box(centre=n["box_centre"], half=n["box_half"], rotation=n["box_rotation"])
-    law = Penalty(k_e=n["k_e"], k_d=n["k_d"], k_f=n["k_f"], mu=n["friction"])
-    inv_mass, gravity, dt = p.parameter("inv_mass", Float, 1), p.parameter("gravity", vec3), p.parameter("dt", Float)
-    p.call(particle_contact, x, v, n["radius"], plane, sphere, box, law, dt, f, count=1)
-    p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=1)
-    return p
-
-
-PROGRAM = one_particle()
-
-
-def fly(x, v, steps: int, dt: float, gravity=(0.0, 0.0, -G), record=(), **changed: object) -> Rollout:
-    state = {k: torch.tensor([a], dtype=torch.float64) for k, a in (("x", x), ("v", v))}
-    numbers = {**FAR, **LAW, "inv_mass": [1.0 / MASS], "gravity": gravity, "dt": dt, **changed}
-    parameters = {
-        k: torch.as_tensor(np.asarray(a) if not torch.is_tensor(a) else a).double() for k, a in numbers.items()
-    }
-    return rollout(PROGRAM, steps, state, parameters, record=record, progress=False)
+def fly(
+    x: tuple[float, ...],
+    v: tuple[float, ...],
+    steps: int,
+    dt: float,
+    gravity: tuple[float, ...] = (0.0, 0.0, -G),
+    shape: str = "plane",
+    **skin: Any,
+) -> kn.Trajectory:
+    """A particle above a shape whose top is at height 0; numbers of its skin may be tensors."""
+    scene = kn.Scene(gravity=gravity)
+    scene.add_body(SHAPES[shape], fixed=True, pos=(0.0, 0.0, 0.0 if shape == "plane" else -0.3))
+    scene.add_particles([x], "particle", mass=MASS, skin=kn.Skin(**LAW), velocity=v)
+    params = {f"particle/skin_{name}": number for name, number in skin.items()}
+    model = kn.compile(scene, torch.float64)
+    return kn.simulate(model, steps=steps, dt=dt, params=params, options=QUIET)
 
 
 @pytest.mark.parametrize("shape", ["plane", "sphere", "box"])
 def test_a_particle_rests_at_depth_mg_over_ke(shape: str):
     """Damping k_d = m/(1 ms) brings it to rest; then k_e d = m g."""
-    moved = {
-        "plane": {},
-        "sphere": {"plane_offset": -1.0, "sphere_centre": [0.0, 0.0, -0.3], "sphere_radius": 0.3},
-        "box": {"plane_offset": -1.0, "box_centre": [0.0, 0.0, -0.3], "box_half": [0.3, 0.3, 0.3]},
-    }[shape]
-    end = fly((0.0, 0.0, 0.005), (0.0, 0.0, 0.0), 20000, 1e-3, k_d=200 * MASS, **moved).final
-    assert float(end["v"].norm()) <= 1e-9
-    assert float(end["x"][0, 2]) == pytest.approx(-MASS * G / LAW["k_e"], rel=1e-7)
+    end = fly((0.0, 0.0, 0.005), (0.0, 0.0, 0.0), 20000, 1e-3, shape=shape, k_d=200 * MASS).end
+    assert float(end.xd.norm()) <= 1e-9
+    assert float(end.x[0, 2]) == pytest.approx(-MASS * G / LAW["k_e"], rel=1e-7)
 
 
 def test_an_undamped_bounce_returns_its_speed_after_half_a_period():
     """A spring that only pushes: the contact lasts pi sqrt(m / k_e), the particle leaves as fast as it came."""
     speed, dt = 0.8, 1e-5
     lasts = math.pi * math.sqrt(MASS / LAW["k_e"])
-    path = fly((0.0, 0.0, 0.0), (0.0, 0.0, -speed), int(1.2 * lasts / dt), dt, gravity=(0.0, 0.0, 0.0), record=["x"])
-    z = path.trajectory["x"][:, 0, 2]
+    path = fly((0.0, 0.0, 0.0), (0.0, 0.0, -speed), int(1.2 * lasts / dt), dt, gravity=(0.0, 0.0, 0.0))
+    z = path.x[:, 0, 2]
     rate = math.sqrt(LAW["k_e"] / MASS)
     assert float((z < 0).sum()) * dt == pytest.approx(lasts, abs=3 * dt)
-    assert float(path.final["v"][0, 2]) == pytest.approx(speed, rel=rate * dt)
+    assert float(path.end.xd[0, 2]) == pytest.approx(speed, rel=rate * dt)
     assert float(z.min()) == pytest.approx(-speed / rate, rel=rate * dt)
 
 
 def test_damping_takes_energy_only_while_approaching():
     """Half a period of a damped, then half a period of an undamped oscillator."""
     speed, dt, k_d = 0.8, 1e-6, 4.0
-    end = fly((0.0, 0.0, 0.0), (0.0, 0.0, -speed), 110000, dt, gravity=(0.0, 0.0, 0.0), k_d=k_d).final
+    end = fly((0.0, 0.0, 0.0), (0.0, 0.0, -speed), 110000, dt, gravity=(0.0, 0.0, 0.0), k_d=k_d).end
     rate, decay = math.sqrt(LAW["k_e"] / MASS), k_d / (2 * MASS)
     omega = math.sqrt(rate**2 - decay**2)
     turn = math.atan2(omega, decay) / omega  # when the velocity is 0
     depth = speed / omega * math.exp(-decay * turn) * math.sin(omega * turn)
-    assert float(end["x"][0, 2]) > 0
-    assert float(end["v"][0, 2]) == pytest.approx(depth * rate, rel=5 * rate * dt)
+    assert float(end.x[0, 2]) > 0
+    assert float(end.xd[0, 2]) == pytest.approx(depth * rate, rel=5 * rate * dt)
 
 
 def sliding_distance(v0: float, mu: float) -> float:
@@ -104,8 +80,8 @@ def sliding_distance(v0: float, mu: float) -> float:
 
 def slide(dt: float, mu: object = 0.5) -> torch.Tensor:
     depth = MASS * G / LAW["k_e"]
-    end = fly((0.0, 0.0, -depth), (0.6, 0.8, 0.0), int(0.8 / dt), dt, friction=mu).final
-    return end["x"][0, :2]
+    end = fly((0.0, 0.0, -depth), (0.6, 0.8, 0.0), int(0.8 / dt), dt, friction=mu).end
+    return end.x[0, :2]
 
 
 def test_sliding_distance_and_its_derivative_by_friction():
@@ -135,11 +111,9 @@ def test_creep_on_a_slope_within_the_cone():
     b = mu * MASS * G * math.cos(slope)
     assert along < b
     gravity = (G * math.sin(slope), 0.0, -G * math.cos(slope))
-    end = fly(
-        (0.0, 0.0, -MASS * gravity[2] / -LAW["k_e"]), (0.0, 0.0, 0.0), 4000, dt, gravity=gravity, friction=mu
-    ).final
+    end = fly((0.0, 0.0, -MASS * gravity[2] / -LAW["k_e"]), (0.0, 0.0, 0.0), 4000, dt, gravity=gravity, friction=mu).end
     expected = along / LAW["k_f"] / math.sqrt(1 - (along / b) ** 2)
-    assert float(end["v"][0, 0]) == pytest.approx(expected, rel=1e-9)  # a fixed point of the step: no error of order dt
+    assert float(end.xd[0, 0]) == pytest.approx(expected, rel=1e-9)  # a fixed point of the step: no error of order dt
 
 
 def test_slip_on_a_steep_slope():
@@ -147,9 +121,7 @@ def test_slip_on_a_steep_slope():
     slope, mu, dt = 0.8, 0.3, 1e-4
     gravity = (G * math.sin(slope), 0.0, -G * math.cos(slope))
     depth = -MASS * gravity[2] / LAW["k_e"]
-    path = fly((0.0, 0.0, -depth), (2.0, 0.0, 0.0), 5000, dt, gravity=gravity, friction=mu, record=["v"]).trajectory[
-        "v"
-    ]
+    path = fly((0.0, 0.0, -depth), (2.0, 0.0, 0.0), 5000, dt, gravity=gravity, friction=mu).xd
     acceleration = float(path[-1, 0, 0] - path[0, 0, 0]) / (5000 * dt)
     # At 2 m/s and above the smooth cone is within (b / k_f v)^2 / 2 = 6e-5 of Coulomb's.
     assert acceleration == pytest.approx(G * (math.sin(slope) - mu * math.cos(slope)), rel=1e-4)

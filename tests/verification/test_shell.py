@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.sheets import equilateral, sheet
+from tests.support import masses
 
 import kinema as kn
 from kinema.dynamics.shell import (
@@ -232,7 +233,7 @@ def test_a_sheet_that_falls_flat_reaches_its_terminal_velocity():
     rho, drag, g, time = 0.2, 0.7, 9.81, 0.3
     terminal = math.sqrt(rho * g / drag)
     numbers = {"drag": np.full(len(mesh.triangles), drag), "lift": np.full(len(mesh.triangles), 5.0)}
-    numbers |= {"wind": np.zeros(3), "gravity": (0.0, 0.0, -g), "inv_mass": 1 / mesh.masses(rho)}
+    numbers |= {"wind": np.zeros(3), "gravity": (0.0, 0.0, -g), "inv_mass": 1 / masses(mesh, rho)}
     start, errors = np.zeros_like(mesh.vertices), []
     for steps in (300, 600, 1200):
         v = run(program, steps, mesh.vertices, start, dt=time / steps, **numbers).final["v"].numpy()
@@ -249,7 +250,7 @@ def test_a_sheet_without_weight_drifts_with_the_wind():
     program, mesh = falling_sheet()
     rho, drag, wind, time, errors = 0.2, 0.7, 6.0, 0.5, []
     numbers = {"drag": np.full(len(mesh.triangles), drag), "lift": np.zeros(len(mesh.triangles))}
-    numbers |= {"wind": (0.0, 0.0, wind), "inv_mass": 1 / mesh.masses(rho)}
+    numbers |= {"wind": (0.0, 0.0, wind), "inv_mass": 1 / masses(mesh, rho)}
     for steps in (500, 1000):
         path = run(program, steps, mesh.vertices, np.zeros_like(mesh.vertices), dt=time / steps, **numbers)
         errors.append(abs(wind - float(path.final["v"][0, 2]) - wind / (1 + wind * time * drag / rho)))

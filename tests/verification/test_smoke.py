@@ -29,7 +29,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 def projected(box: kn.SmokeBox, velocity: Tensor) -> Tensor:
     """What the kernels make of a velocity: smoke at rest, pushed for a step."""
     density = torch.zeros(1, *box.cells, dtype=velocity.dtype)
-    return kn.simulate_smoke(box, density, force=velocity[None], steps=1, dt=1.0).velocity_end
+    return kn.simulate_smoke(box, density, force=velocity[None], steps=1, dt=1.0).end.velocity
 
 
 def left(box: kn.SmokeBox, velocity: Tensor) -> float:
@@ -86,7 +86,7 @@ def test_smoke_of_one_density_stays_at_rest():
     density = torch.ones(1, *box.cells, dtype=torch.float64)
     run = kn.simulate_smoke(box, density, buoyancy=torch.tensor([9.81]).double(), steps=50, dt=0.02)
     # 50 steps of 0.2 m/s, each held to rounding.
-    assert float(run.velocity_end.abs().max()) <= 1e-13 and torch.equal(run.density_end, density)
+    assert float(run.end.velocity.abs().max()) <= 1e-13 and torch.equal(run.end.density, density)
 
 
 def test_light_smoke_rises():
@@ -96,8 +96,35 @@ def test_light_smoke_rises():
     run = kn.simulate_smoke(box, blob[None], buoyancy=torch.tensor([5.0]).double(), steps=40, dt=0.02)
     heights = (run.density[:, 0] * y).sum((1, 2)) / run.density[:, 0].sum((1, 2))
     assert float(heights[-1] - heights[0]) > 0.1
-    mirrored = run.density_end[0].flip(0)
-    assert float((mirrored - run.density_end[0]).abs().max()) <= 1e-10  # the flow is symmetric, to rounding
+    mirrored = run.end.density[0].flip(0)
+    assert float((mirrored - run.end.density[0]).abs().max()) <= 1e-10  # the flow is symmetric, to rounding
+
+
+def test_a_trajectory_holds_states():
+    box = kn.SmokeBox((5, 4))
+    density = torch.rand(3, 2, *box.cells, dtype=torch.float64)
+    path = kn.simulate_smoke(box, density, buoyancy=5.0, steps=6, dt=0.02)
+    assert path.whole and path.steps == 6 and path.time.tolist() == pytest.approx([0.02 * k for k in range(7)])
+    assert path.density.shape == (3, 7, 2, 5, 4) and path.velocity.shape == (3, 7, 2, 5, 4)
+    assert torch.equal(path.state(0).density, density) and path.state(6) is path.end is path.state(-1)
+    for k in (2, -2):
+        assert torch.equal(path.state(k).density, path.density[:, k])
+        assert torch.equal(path.state(k).velocity, path.velocity[:, k])
+    assert torch.equal(path.density[:, -1], path.end.density) and torch.equal(path.velocity[:, -1], path.end.velocity)
+    for wrong in (7, -8, True, 1.0):
+        with pytest.raises(kn.InputError, match="no such state"):
+            path.state(wrong)
+
+
+def test_a_trajectory_that_keeps_only_its_end_says_so():
+    box = kn.SmokeBox((5, 4))
+    path = kn.simulate_smoke(box, torch.rand(1, 5, 4), steps=4, dt=0.02, options=kn.RunOptions(checkpoint=2))
+    assert not path.whole and path.end.density.shape == (1, 5, 4)
+    for get in (lambda: path.density, lambda: path.velocity, lambda: path.steps, lambda: path.state(2)):
+        with pytest.raises(kn.InputError, match="keeps only its end"):
+            get()
+    (picture,) = kn.surfaces_of(path)
+    assert picture.material.texture.shape[:-3] == (1,)
 
 
 # -- transport -----------------------------------------------------------------------------------------------------
@@ -109,7 +136,7 @@ def test_whole_cells_are_crossed_exactly():
     density = noise(1, 16, 12)
     velocity = torch.tensor([2.0, -1.0]).double()[:, None, None].expand(2, 16, 12)
     run = kn.simulate_smoke(box, density, velocity, steps=5, dt=box.cell)
-    assert float((run.density_end - density.roll((10, -5), (1, 2))).abs().max()) <= 1e-13
+    assert float((run.end.density - density.roll((10, -5), (1, 2))).abs().max()) <= 1e-13
 
 
 @pytest.mark.parametrize("conserve", [False, True], ids=["carry", "exchange"])
@@ -130,8 +157,8 @@ def test_a_blob_is_carried_with_an_error_of_first_order(conserve: bool):
         run = kn.simulate_smoke(
             box, blob, velocity, steps=2 * n, dt=0.5 / n, conserve=conserve, options=kn.RunOptions(checkpoint=2 * n)
         )
-        errors.append(float((run.density_end - blob).abs().mean()))
-        variances = [float((d[0] * (x - 0.5) ** 2).sum() / d[0].sum()) for d in (blob, run.density_end)]
+        errors.append(float((run.end.density - blob).abs().mean()))
+        variances = [float((d[0] * (x - 0.5) ** 2).sum() / d[0].sum()) for d in (blob, run.end.density)]
         # The blob's tails at the ends of the box, 5 standard deviations away, are 1e-6 of it.
         assert abs(variances[1] - variances[0] - 2 * box.cell / 4) <= 1e-3 * variances[0]
     orders = [math.log2(a / b) for a, b in zip(errors, errors[1:], strict=False)]
@@ -147,7 +174,7 @@ def test_taylor_green_vortices_stand():
         assert left(box, start) <= 1e-13
         density = torch.zeros(1, n, n, dtype=torch.float64)
         run = kn.simulate_smoke(box, density, start, steps=n, dt=0.5 / n, options=kn.RunOptions(checkpoint=n))
-        end = run.velocity_end
+        end = run.end.velocity
         losses.append(1.0 - float(end.square().sum() / start.square().sum()))
         # What is left has the shape of the start: the part of it that has not is a few per cent at most.
         share = (end * start).sum() / start.square().sum()
@@ -167,7 +194,7 @@ def stirred(conserve: bool, kind: str = "closed", n: int = 64, constant: bool = 
     density = torch.ones_like(x) if constant else density
     steps = 100 * n // 64
     run = kn.simulate_smoke(box, density[None], stream(box, vortices), steps=steps, dt=0.5 / n, conserve=conserve)
-    return density, run.density_end[0]
+    return density, run.end.density[0]
 
 
 @pytest.mark.parametrize("kind", ["closed", "periodic"])

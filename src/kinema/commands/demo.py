@@ -16,15 +16,20 @@ from rich.table import Table
 from torch import Tensor
 
 from kinema.errors import SimulationError
-from kinema.lang.autograd.rollout import Rollout, rollout
-from kinema.model.tetmesh import tet_mesh
+from kinema.model.model import compile
+from kinema.model.state import State
 from kinema.rendering.camera import Camera
+from kinema.rendering.files import to_srgb
 from kinema.rendering.options import RenderOptions
 from kinema.rendering.render import render
-from kinema.rendering.softras import Soft
-from kinema.rendering.surface import Material, Surface
-from kinema.scene.shapes.block import block, surface
-from kinema.simulation.soft import soft_program
+from kinema.rendering.surface import Lights, Material
+from kinema.scene.matter import Skin, Solid
+from kinema.scene.primitives import Sphere
+from kinema.scene.scene import Scene
+from kinema.scene.shapes.block import block
+from kinema.simulation.options import RunOptions
+from kinema.simulation.simulate import simulate
+from kinema.simulation.trajectory import Trajectory
 
 DURATION = 0.3  # [s]
 DENSITY = 200.0  # [kg/m^3]
@@ -34,7 +39,8 @@ DOME = 0.25  # radius [m] of the sphere, whose centre is on the ground
 BLOCK = 0.5  # width [m]
 DROP = 0.1  # height of fall [m]
 OFFSET = (0.03, 0.02)  # the block does not fall straight on the dome [m]
-DTYPE = torch.float64
+# Without damping: its share of the force would change slope at touch, and make the loss a little rough.
+SKIN = Skin(radius=0.0, k_e=2000.0, k_d=0.0, k_f=10.0, friction=0.6)
 
 
 @dataclass(frozen=True)
@@ -70,48 +76,29 @@ class Result:
 
 
 class Drop:
-    """A block above a dome on the ground, and the rollout of its fall."""
+    """A block above a dome on the ground, and the path of its fall."""
 
     def __init__(self, cubes: tuple[int, int, int], steps: int) -> None:
         edge = BLOCK / cubes[0]
         made = block(cubes, edge, (*OFFSET, DOME + DROP + 0.5 * edge * cubes[2]))
-        self.rest = made.vertices
-        self.mesh = tet_mesh(made.vertices, made.corners)
-        self.program = soft_program(self.mesh)
+        scene = Scene()
+        scene.add_ground()
+        scene.add_body(Sphere(DOME), "dome", fixed=True)
+        scene.add_solid(made, "block", material=Solid(DENSITY, *TRUE), skin=SKIN)
+        self.model = compile(scene, torch.float64)
+        self.tets, self.vertices = len(made.corners), len(made.vertices)
         self.steps = steps
-        self.triangles = surface(made.corners)
-        self.inv_mass = torch.tensor(1.0 / self.mesh.masses(DENSITY), dtype=DTYPE)
 
-    def run(self, mu: Any, lam: Any, **options: Any) -> Rollout:
+    def run(self, mu: Any, lam: Any) -> Trajectory:
         """Let it fall; mu and lam [Pa] are one number each."""
-        mu, lam = (torch.as_tensor(value, dtype=DTYPE).expand(len(self.mesh.tets)) for value in (mu, lam))
-        state = {"x": torch.tensor(self.rest, dtype=DTYPE), "v": torch.zeros(self.rest.shape, dtype=DTYPE)}
-        parameters = {
-            "mu": mu,
-            "lam": lam,
-            "alpha": 1.0 + 0.75 * mu / lam,  # no stress at rest
-            "inv_mass": self.inv_mass,
-            "gravity": (0.0, 0.0, -9.81),
-            "dt": DURATION / self.steps,
-            "radius": 0.0,
-            "plane_normal": (0.0, 0.0, 1.0),
-            "plane_offset": 0.0,
-            "sphere_centre": (0.0, 0.0, 0.0),
-            "sphere_radius": DOME,
-            "box_centre": (0.0, 0.0, -1e6),  # there is no box
-            "box_half": (0.0, 0.0, 0.0),
-            "box_rotation": np.eye(3),
-            "k_e": 2000.0,
-            "k_d": 0.0,  # damping would make the force jump at touch, and the loss a little rough
-            "k_f": 10.0,
-            "friction": 0.6,
-        }
-        return rollout(self.program, self.steps, state, parameters, progress=False, **options)
+        stiffness = {"block/mu": mu, "block/lam": lam}
+        dt, quiet = DURATION / self.steps, RunOptions(progress=False)
+        return simulate(self.model, steps=self.steps, dt=dt, params=stiffness, options=quiet)
 
     def loss(self, log_stiffness: Tensor, target: Tensor) -> Tensor:
         """Mean squared distance of the final vertices to the target [m^2]."""
         mu, lam = log_stiffness.exp()
-        return (self.run(mu, lam).final["x"] - target).square().sum(-1).mean()
+        return (self.run(mu, lam).end.x - target).square().sum(-1).mean()
 
     def touching(self, x: Tensor) -> tuple[int, int]:
         """The most vertices that touch the sphere, and the ground, at any time of a trajectory."""
@@ -136,12 +123,12 @@ def run(out: Path, cubes: tuple[int, int, int] = (10, 10, 3), steps: int = 1200,
     console = Console(highlight=False)
     begin = time.perf_counter()
     drop = Drop(cubes, steps)
-    observed = drop.run(*TRUE, record=["x"]).trajectory["x"]
+    observed = drop.run(*TRUE).x
     on_sphere, on_ground = drop.touching(observed)
     if on_sphere == 0:
         raise SimulationError("the block does not touch the sphere", fix="use more steps")
-    tets, vertices = len(drop.mesh.tets), len(drop.rest)
-    console.print(f"a soft block of {tets} tetrahedra ({vertices} vertices) falls on a dome: {steps} steps")
+    size = f"{drop.tets} tetrahedra ({drop.vertices} vertices)"
+    console.print(f"a soft block of {size} falls on a dome: {steps} steps")
     console.print(f"in contact, at most: {on_sphere} vertices with the sphere, {on_ground} with the ground")
     console.print(f"ready (compiled or loaded) after {time.perf_counter() - begin:.1f} s")
 
@@ -163,8 +150,8 @@ def run(out: Path, cubes: tuple[int, int, int] = (10, 10, 3), steps: int = 1200,
     seconds = sorted(row.seconds for row in found)[len(found) // 2]
     console.print(f"{steps / seconds:,.0f} steps/s, forward and backward")
     states = {"observed": observed}
-    states["first guess"] = drop.run(*GUESS, record=["x"]).trajectory["x"]
-    states["recovered"] = drop.run(found[-1].mu, found[-1].lam, record=["x"]).trajectory["x"]
+    states["first guess"] = drop.run(*GUESS).x
+    states["recovered"] = drop.run(found[-1].mu, found[-1].lam).x
     picture = _draw(drop, states, found, out)
     if picture is None:
         console.print("no picture: matplotlib is missing (pip install 'kinema[plot]')")
@@ -175,7 +162,7 @@ def run(out: Path, cubes: tuple[int, int, int] = (10, 10, 3), steps: int = 1200,
 
 def _fit(drop: Drop, target: Tensor, iterations: int) -> Iterator[Iteration]:
     """Adam on the logarithms of mu and lam; the last row only evaluates."""
-    unknown = torch.tensor(GUESS, dtype=DTYPE).log().requires_grad_()
+    unknown = torch.tensor(GUESS, dtype=torch.float64).log().requires_grad_()
     optimiser = torch.optim.Adam([unknown], lr=0.4, betas=(0.5, 0.8))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, iterations, eta_min=0.02)
     for number in range(iterations + 1):
@@ -193,10 +180,10 @@ def _fit(drop: Drop, target: Tensor, iterations: int) -> Iterator[Iteration]:
 
 def _gradient_error(drop: Drop, target: Tensor, h: float = 1e-5) -> float:
     """Largest error of the gradient at the first guess, relative to its norm."""
-    at = torch.tensor(GUESS, dtype=DTYPE).log().requires_grad_()
+    at = torch.tensor(GUESS, dtype=torch.float64).log().requires_grad_()
     (gradient,) = torch.autograd.grad(drop.loss(at, target), at)
     with torch.no_grad():
-        steps = h * torch.eye(2, dtype=DTYPE)
+        steps = h * torch.eye(2, dtype=torch.float64)
         difference = torch.stack([drop.loss(at + d, target) - drop.loss(at - d, target) for d in steps]) / (2 * h)
     return float((gradient - difference).abs().max() / difference.norm())
 
@@ -218,16 +205,20 @@ def _table(rows: list[Iteration]) -> Table:
 
 # -- the picture ------------------------------------------------------------------------------------------------------
 
-SIZE = (440, 400)  # of one state, drawn with twice as many pixels [pixels]
+SIZE = (440, 400)  # of one state [pixels]
 EYE, CENTRE, VIEW = (1.15, -1.55, 0.95), (0.05, 0.02, 0.17), 0.5  # [m], [m], [rad]
-LIGHT = np.array((-0.35, -0.45, 0.82)) / np.linalg.norm((-0.35, -0.45, 0.82))  # towards the light
-SKY = (0.93, 0.95, 0.97)
-SHARP = 1e-7  # sigma: edges a third of a pixel wide
-COLOURS = {"observed": (0.20, 0.45, 0.75), "first guess": (0.85, 0.40, 0.25), "recovered": (0.25, 0.60, 0.40)}
+LIGHTS = Lights(ambient=torch.full((3,), 0.3), directions=torch.tensor([[0.35, 0.45, -0.82]]))
+SKY = (0.85, 0.89, 0.94)
+TILE = 0.2  # side of the tiles of the ground [m]
+COLOURS = {
+    "observed": torch.tensor((0.03, 0.17, 0.52)),
+    "first guess": torch.tensor((0.69, 0.13, 0.05)),
+    "recovered": torch.tensor((0.05, 0.32, 0.13)),
+}
 
 
 def _draw(drop: Drop, states: dict[str, Tensor], rows: list[Iteration], out: Path) -> Path | None:
-    """States side by side, drawn with Kinema's own soft rasteriser, and the course of the fit."""
+    """States side by side, drawn by Kinema, and the course of the fit."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -238,15 +229,15 @@ def _draw(drop: Drop, states: dict[str, Tensor], rows: list[Iteration], out: Pat
         3, 5, width_ratios=(1, 1, 1, 1, 1.15), left=0.03, right=0.95, top=0.9, bottom=0.06, wspace=0.03, hspace=0.04
     )
     for row, (name, x) in enumerate(states.items()):
-        for column, step in enumerate(at):
+        for column, (step, view) in enumerate(zip(at, _views(drop, x[at], COLOURS[name]), strict=True)):
             axes = figure.add_subplot(grid[row, column])
-            axes.imshow(_view(drop, x[step].numpy(), COLOURS[name]), interpolation="antialiased")
+            axes.imshow(view, interpolation="antialiased")
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
             if row == 0:
                 axes.set_title(f"t = {DURATION * step / drop.steps:.2f} s", fontsize=11)
             if column == 0:
-                axes.set_ylabel(name, fontsize=12, color=COLOURS[name], weight="bold")
+                axes.set_ylabel(name, fontsize=12, color=to_srgb(COLOURS[name]).tolist(), weight="bold")
     numbers = range(len(rows))
     right = grid[:, 4].subgridspec(2, 1, hspace=0.28)
     loss, stiffness = (figure.add_subplot(right[part]) for part in range(2))
@@ -270,56 +261,9 @@ def _draw(drop: Drop, states: dict[str, Tensor], rows: list[Iteration], out: Pat
     return path
 
 
-def _view(drop: Drop, x: np.ndarray, colour: tuple[float, float, float]) -> np.ndarray:
-    """One state as an image (height, width, 3), with two samples per pixel and axis."""
-    corners, colours = _scene(x, drop.triangles, np.array(colour))
-    faces = torch.arange(3 * len(corners), dtype=torch.int32).reshape(-1, 3)
-    colour_of = torch.tensor(colours.reshape(-1, 3), dtype=torch.float32)
-    material = Material(colour_of, lit=False)
-    shown = Surface(torch.tensor(corners.reshape(-1, 3), dtype=torch.float32), faces, material)
+def _views(drop: Drop, x: Tensor, colour: Tensor) -> np.ndarray:
+    """States as images in sRGB, shape (states, height, width, 3)."""
+    materials = {"block": Material(colour, specular=0.1), "dome": Material(specular=0.1)}
+    options = RenderOptions(materials=materials, ground=TILE, shadows=True, lights=LIGHTS, background=SKY)
     camera = Camera.look_at(EYE, CENTRE, fov=VIEW, size=SIZE)
-    options = RenderOptions(background=SKY, sigma=SHARP, soft=Soft(1e-5, 0.5, 5.0), supersample=2)
-    image = render(shown, camera, options=options)
-    return np.clip(image.numpy(), 0.0, 1.0) ** (1 / 1.6)
-
-
-def _scene(x: np.ndarray, triangles: np.ndarray, colour: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Triangles of block, dome, ground and shadows with the colours of their corners, both (triangles, 3, 3)."""
-    dome = _dome(24)
-    solid = np.concatenate([x[triangles], dome])
-    tint = np.concatenate([np.broadcast_to(colour, (len(triangles), 3)), np.full((len(dome), 3), 0.62)])
-    normal = np.cross(solid[:, 1] - solid[:, 0], solid[:, 2] - solid[:, 0])
-    normal /= np.linalg.norm(normal, axis=1, keepdims=True)
-    light = 0.35 + 0.65 * np.clip(normal @ LIGHT, 0.0, None) + 0.12 * normal[:, 2]
-    shaded = np.repeat((tint * light[:, None])[:, None], 3, axis=1)
-    dome_light = 0.35 + 0.65 * np.clip(dome @ LIGHT / DOME, 0.0, None) + 0.12 * dome[..., 2] / DOME
-    shaded[len(triangles) :] = 0.62 * dome_light[..., None]
-    ground, tiles = _ground()
-    shadow = solid - solid[..., 2:] * (LIGHT / LIGHT[2])
-    shadow[..., 2] = 1e-3
-    dark = np.full(shadow.shape, 0.42)
-    return np.concatenate([solid, ground, shadow]), np.concatenate([shaded, tiles, dark])
-
-
-def _dome(n: int) -> np.ndarray:
-    """Triangles of the upper half of the sphere, shape (triangles, 3, 3)."""
-    height, turn = np.meshgrid(np.linspace(0, np.pi / 2, n + 1), np.linspace(0, 2 * np.pi, 4 * n + 1), indexing="ij")
-    grid = DOME * np.stack([np.cos(height) * np.cos(turn), np.cos(height) * np.sin(turn), np.sin(height)], axis=-1)
-    a, b, c, d = grid[:-1, :-1], grid[:-1, 1:], grid[1:, 1:], grid[1:, :-1]
-    # At the pole c and d are one point.
-    return np.concatenate(
-        [np.stack([a, b, c], axis=-2).reshape(-1, 3, 3), np.stack([a, c, d], axis=-2)[:-1].reshape(-1, 3, 3)]
-    )
-
-
-def _ground(half: float = 1.0, n: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """A chequered floor: triangles and colours, shape (triangles, 3, 3) each."""
-    corners, colours = [], []
-    edge = 2 * half / n
-    for i, j in np.ndindex(n, n):
-        x, y = -half + i * edge, -half + j * edge
-        a, b, c, d = (x, y, 0.0), (x + edge, y, 0.0), (x + edge, y + edge, 0.0), (x, y + edge, 0.0)
-        corners += [(a, b, c), (a, c, d)]
-        colours += 2 * [0.78 if (i + j) % 2 else 0.70]
-    shade = np.array(colours)[:, None, None] * np.ones((1, 3, 3))
-    return np.array(corners), shade
+    return to_srgb(render(drop.model, camera, state=State(x=x), options=options)).numpy()

@@ -33,7 +33,6 @@ from kinema.kinematics.tree import Branches, Tree
 from kinema.lang import (
     Array,
     Float,
-    Index,
     Int,
     abs,
     clamp,
@@ -41,53 +40,15 @@ from kinema.lang import (
     dot,
     func,
     kernel,
-    mat33,
     max,
-    norm,
     record,
     rsqrt,
-    transpose,
     vec3,
 )
 from kinema.math import Force, Motion
 
 TINY_FORCE = 1e-12  # [N], eps of the friction law; its cube must be a float32
 TINY_WAY = 1e-12  # [m], the least way of a step along the normal
-
-
-@record
-class Plane:
-    """The half space n.x < offset: unit normal n [-] pointing out of it, offset [m]."""
-
-    normal: vec3
-    offset: Float
-
-
-@record
-class Sphere:
-    """A solid ball: centre [m], radius [m]."""
-
-    centre: vec3
-    radius: Float
-
-
-@record
-class Box:
-    """A solid box: centre [m], half of its edges [m], rotation R_WB whose columns are its axes in the world [-]."""
-
-    centre: vec3
-    half: vec3
-    rotation: mat33
-
-
-@record
-class Penalty:
-    """The law: stiffness k_e [N/m], damping k_d [N s/m], slow friction k_f [N s/m], friction coefficient mu [-]."""
-
-    k_e: Float
-    k_d: Float
-    k_f: Float
-    mu: Float
 
 
 @func
@@ -142,90 +103,6 @@ def box_force(depth: Float, n: vec3, v: vec3, dt: Float, k_e: Float, k_d: Float,
     return n * f_n - one * clamp(k * dot(one, v), -b, b) - two * clamp(k * dot(two, v), -b, b)
 
 
-@func
-def sphere_normal(r: vec3, distance: Float):
-    """Unit normal at r = position - centre, |r| = distance [m]; at the centre it is +z."""
-    return r / distance if distance > 0.0 else vec3(0.0, 0.0, 1.0)
-
-
-@func
-def box_face(e: vec3, side: vec3):
-    """Inside a box: the nearest face as (signed distance [m], normal in the axes of the box); x, y, z on a tie."""
-    distance = e.x
-    normal = vec3(side.x, 0.0, 0.0)
-    if e.y > distance:
-        distance = e.y
-        normal = vec3(0.0, side.y, 0.0)
-    if e.z > distance:
-        distance = e.z
-        normal = vec3(0.0, 0.0, side.z)
-    return distance, normal
-
-
-@func
-def box_surface(e: vec3, side: vec3):
-    """Signed distance [m] and normal (in the axes of the box) of its nearest face, edge or corner.
-
-    e = |q| - half for the position q seen from the centre; side holds the signs of q.
-    """
-    distance, normal = box_face(e, side)
-    if distance > 0.0:
-        out = vec3(max(e.x, 0.0), max(e.y, 0.0), max(e.z, 0.0))
-        distance = norm(out)
-        normal = vec3(side.x * out.x, side.y * out.y, side.z * out.z) / distance
-    return distance, normal
-
-
-@kernel
-def particle_contact(
-    i: Index,
-    x: Array[vec3],
-    v: Array[vec3],
-    radius: Float,
-    plane: Plane,
-    sphere: Sphere,
-    box: Box,
-    law: Penalty,
-    dt: Float,
-    f: Array[vec3],
-):
-    """Contact forces [N] of a plane, a sphere and a box that do not move, added to the forces of the particles.
-
-    x [m], v [m/s], radius of the particles [m], dt [s], f [N]. Forces of shapes that are touched at once are added. A
-    shape that is not wanted is put out of reach: a plane at offset -1e6, a sphere or box at z = -1e6.
-
-    Gradients:
-        Exact, with respect to x, v and every number, of a force that is continuous: see `penalty_force`. At the centre
-        of the sphere, the normal is +z and depth and normal have derivative 0. Inside the box, on a tie of faces, the
-        first axis is taken, and the positive side where a coordinate is 0. At v_t = 0 the friction is 0, with
-        derivative -k_f b / sqrt(b^2 + eps^2). With dt = 0 the force jumps by k_d |v_n| when an approaching particle
-        touches; the derivative does not see the jump.
-    """
-    at = x[i]
-    velocity = v[i]
-    far = radius + reach_of(velocity, dt)
-
-    height = dot(plane.normal, at) - plane.offset
-    if height < far:
-        f[i] += penalty_force(radius - height, plane.normal, velocity, dt, law.k_e, law.k_d, law.k_f, law.mu)
-
-    r = at - sphere.centre
-    distance = norm(r)
-    reach = sphere.radius + radius
-    if distance < sphere.radius + far:
-        normal = sphere_normal(r, distance)
-        f[i] += penalty_force(reach - distance, normal, velocity, dt, law.k_e, law.k_d, law.k_f, law.mu)
-
-    q = transpose(box.rotation) @ (at - box.centre)
-    side = vec3(1.0 if q.x >= 0.0 else -1.0, 1.0 if q.y >= 0.0 else -1.0, 1.0 if q.z >= 0.0 else -1.0)
-    e = vec3(side.x * q.x - box.half.x, side.y * q.y - box.half.y, side.z * q.z - box.half.z)
-    if max(e.x, e.y, e.z) < far:
-        depth, normal_B = box_surface(e, side)
-        if depth < far:
-            normal = box.rotation @ normal_B
-            f[i] += penalty_force(radius - depth, normal, velocity, dt, law.k_e, law.k_d, law.k_f, law.mu)
-
-
 @record
 class Ends:
     """What touches what, by candidate: links, and the last degrees of freedom that move them, -1 for the world."""
@@ -234,6 +111,24 @@ class Ends:
     second: Array[Int]
     first_last: Array[Int]
     second_last: Array[Int]
+
+
+@record
+class LinkLaw:
+    """The law of contacts of links.
+
+    dt: Time over which forces are means [s]; 0 for those at an instant.
+    k_e: Stiffness [N/m].
+    k_d: Damping [N s/m].
+    k_f: Slow friction [N s/m].
+    friction: Coefficient mu [-], one per candidate.
+    """
+
+    dt: Float
+    k_e: Float
+    k_d: Float
+    k_f: Float
+    friction: Array[Float]
 
 
 @func
@@ -245,6 +140,19 @@ def meet(tree, ends, c, point: vec3, p, V):
     if two > 0:
         other = point - p[tree.root[two - 1]]
     return arm, other, V[one].v + cross(V[one].w, arm) - V[two].v - cross(V[two].w, other)
+
+
+@func
+def link_force(tree, ends, touch, law, c, p, V):
+    """Force [N] of a candidate on its first link, its arms [m] about the origins of both trees; whether it presses."""
+    presses = False
+    arm, other, f = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
+    if touch.gap[c] < FAR:
+        arm, other, v = meet(tree, ends, c, touch.point[c], p, V)
+        if touch.gap[c] < reach_of(v, law.dt):
+            presses = True
+            f = penalty_force(-touch.gap[c], touch.normal[c], v, law.dt, law.k_e, law.k_d, law.k_f, law.friction[c])
+    return presses, f, arm, other
 
 
 @func
@@ -263,11 +171,7 @@ def link_contact(
     branches: Branches,
     ends: Ends,
     touch: Touch,
-    dt: Float,
-    k_e: Float,
-    k_d: Float,
-    k_f: Float,
-    friction: Array[Float],
+    law: LinkLaw,
     p: Array[vec3],
     S: Array[Motion],
     V: Array[Motion],
@@ -275,15 +179,13 @@ def link_contact(
 ):
     """Adds to `drive` what the contacts of links do to the joints [N m, N], equal and opposite on both links.
 
-    Mean over a step of dt [s], see `penalty_force`; with 0 at an instant.
+    Means over the time of the law, see `penalty_force`; with 0 at an instant.
 
     Gradients:
         Exact, of a force that is continuous where the candidates are; with dt = 0 it jumps where contact begins.
     """
     for c in range(len(ends.first)):
-        if touch.gap[c] < FAR:
-            arm, other, v = meet(tree, ends, c, touch.point[c], p, V)
-            if touch.gap[c] < reach_of(v, dt):
-                f = penalty_force(-touch.gap[c], touch.normal[c], v, dt, k_e, k_d, k_f, friction[c])
-                add_push(branches, S, ends.first_last[c], Force(cross(arm, f), f), 1.0, drive)
-                add_push(branches, S, ends.second_last[c], Force(cross(other, f), f), -1.0, drive)
+        presses, f, arm, other = link_force(tree, ends, touch, law, c, p, V)
+        if presses:
+            add_push(branches, S, ends.first_last[c], Force(cross(arm, f), f), 1.0, drive)
+            add_push(branches, S, ends.second_last[c], Force(cross(other, f), f), -1.0, drive)

@@ -5,8 +5,8 @@ A wrench is in world axes about the origin of the link's tree, as all spatial ve
 
 from __future__ import annotations
 
-from kinema.contact.collision.narrow_phase import FAR, Touch
-from kinema.contact.compliant import Ends, meet, penalty_force, reach_of
+from kinema.contact.collision.narrow_phase import Touch
+from kinema.contact.compliant import Ends, LinkLaw, link_force
 from kinema.contact.solving.constraint_rows import Loops, Sides, tangents
 from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, Int, cross, func, kernel, mat33, vec3
@@ -71,21 +71,15 @@ def compliant_wrenches(
     tree: Tree,
     ends: Ends,
     touch: Touch,
-    dt: Float,
-    k_e: Float,
-    k_d: Float,
-    k_f: Float,
-    friction: Array[Float],
+    law: LinkLaw,
     p: Array[vec3],
     V: Array[Motion],
     push: Array[Force],
 ):
     """Adds the forces of compliant contacts, those that `compliant.link_contact` turns into forces of joints."""
     for c in range(len(ends.first)):
-        if touch.gap[c] < FAR:
-            _, _, v = meet(tree, ends, c, touch.point[c], p, V)
-            if touch.gap[c] < reach_of(v, dt):
-                f = penalty_force(-touch.gap[c], touch.normal[c], v, dt, k_e, k_d, k_f, friction[c])
-                none = vec3(0.0, 0.0, 0.0)
-                add_wrench(tree, p, ends.first[c], touch.point[c], none, f, push)
-                add_wrench(tree, p, ends.second[c], touch.point[c], none, -f, push)
+        presses, f, _, _ = link_force(tree, ends, touch, law, c, p, V)
+        if presses:
+            none = vec3(0.0, 0.0, 0.0)
+            add_wrench(tree, p, ends.first[c], touch.point[c], none, f, push)
+            add_wrench(tree, p, ends.second[c], touch.point[c], none, -f, push)

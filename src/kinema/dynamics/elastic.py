@@ -50,33 +50,6 @@ def neo_hookean(F: mat33, mu: Float, lam: Float, alpha: Float):
 
 
 @func
-def tet_energy(edges: mat33, rest_inverse: mat33, volume: Float, mu: Float, lam: Float, alpha: Float):
-    """Energy [J] of one tetrahedron; `edges` has the columns x_b - x_a, x_c - x_a, x_d - x_a."""
-    return volume * neo_hookean(edges @ rest_inverse, mu, lam, alpha)
-
-
-@kernel
-def tet_forces(
-    e: Index,
-    mesh: TetMesh,
-    x: Array[vec3],
-    mu: Array[Float],
-    lam: Array[Float],
-    alpha: Array[Float],
-    f: Array[vec3],
-):
-    """Elastic forces [N] of all tetrahedra, added to the forces of their vertices."""
-    a, b, c, d = mesh.vertices[e]
-    xa = x[a]
-    edges = columns(x[b] - xa, x[c] - xa, x[d] - xa)
-    gb, gc, gd = columns_of(grad(tet_energy)(edges, mesh.rest_inverse[e], mesh.volume[e], mu[e], lam[e], alpha[e]))
-    f[b] -= gb
-    f[c] -= gc
-    f[d] -= gd
-    f[a] += gb + gc + gd
-
-
-@func
 def neo_hookean_solid(F: mat33, mu: Float, lam: Float, activation: Float):
     """`neo_hookean` that is at rest without force, less the share `activation` of its volume [-]: a muscle.
 
@@ -90,6 +63,25 @@ def viscous_stress(F: mat33, dF: mat33, strength: Float):
     """Derivative of strength D:D by dF/dt, D = (F^T dF/dt + dF/dt^T F) / 2: strength F (2 D)."""
     half = transpose(F) @ dF
     return F @ ((half + transpose(half)) * strength)
+
+
+@func
+def edges_of(x, corners: ivec4):
+    """Edges of a tetrahedron from its first corner, as columns; of positions [m] or velocities [m/s]."""
+    a, b, c, d = corners
+    xa = x[a]
+    return columns(x[b] - xa, x[c] - xa, x[d] - xa)
+
+
+@func
+def pull_corners(f, corners: ivec4, P: mat33, rest_inverse: mat33):
+    """Add the forces [N] of a tetrahedron, minus the derivatives of its energy by positions; P [J] is that by F."""
+    a, b, c, d = corners
+    gb, gc, gd = columns_of(P @ transpose(rest_inverse))
+    f[b] -= gb
+    f[c] -= gc
+    f[d] -= gd
+    f[a] += gb + gc + gd
 
 
 @cache
@@ -111,15 +103,10 @@ def solid_kernels(energy: Func) -> tuple[Any, Any]:
         f: Array[vec3],
     ):
         """Elastic forces [N], added to those of the particles."""
-        a, b, c, d = mesh.vertices[e]
-        xa, rest_inverse = x[a], mesh.rest_inverse[e]
-        F = columns(x[b] - xa, x[c] - xa, x[d] - xa) @ rest_inverse
+        corners, rest_inverse = mesh.vertices[e], mesh.rest_inverse[e]
+        F = edges_of(x, corners) @ rest_inverse
         P = grad(element_energy)(F, mesh.volume[e], mu[e], lam[e], activation[e])
-        gb, gc, gd = columns_of(P @ transpose(rest_inverse))
-        f[b] -= gb
-        f[c] -= gc
-        f[d] -= gd
-        f[a] += gb + gc + gd
+        pull_corners(f, corners, P, rest_inverse)
 
     @kernel
     def viscous_solid_forces(
@@ -134,16 +121,10 @@ def solid_kernels(energy: Func) -> tuple[Any, Any]:
         f: Array[vec3],
     ):
         """Elastic and viscous forces [N], added to those of the particles."""
-        a, b, c, d = mesh.vertices[e]
-        xa, va, rest_inverse, volume = x[a], v[a], mesh.rest_inverse[e], mesh.volume[e]
-        F = columns(x[b] - xa, x[c] - xa, x[d] - xa) @ rest_inverse
-        dF = columns(v[b] - va, v[c] - va, v[d] - va) @ rest_inverse
+        corners, rest_inverse, volume = mesh.vertices[e], mesh.rest_inverse[e], mesh.volume[e]
+        F, dF = edges_of(x, corners) @ rest_inverse, edges_of(v, corners) @ rest_inverse
         P = grad(element_energy)(F, volume, mu[e], lam[e], activation[e])
         Q = viscous_stress(F, dF, volume * viscosity[e])
-        gb, gc, gd = columns_of((P + Q) @ transpose(rest_inverse))
-        f[b] -= gb
-        f[c] -= gc
-        f[d] -= gd
-        f[a] += gb + gc + gd
+        pull_corners(f, corners, P + Q, rest_inverse)
 
     return solid_forces, viscous_solid_forces

@@ -126,6 +126,24 @@ def viscous_tension(F: mat32, dF: mat32, strength: Float):
     return mat32(F.x * xx + F.y * xy, F.x * xy + F.y * yy)
 
 
+@func
+def edges_of(x, corners: ivec3):
+    """Edges of a triangle from its first corner, as columns; of positions [m] or velocities [m/s]."""
+    a, b, c = corners
+    xa = x[a]
+    return mat32(x[b] - xa, x[c] - xa)
+
+
+@func
+def pull_corners(f, corners: ivec3, P: mat32, rest_inverse: mat22):
+    """Add the forces [N] of a triangle, minus the derivatives of its energy by positions; P [J] is that by F."""
+    a, b, c = corners
+    g = P @ transpose(rest_inverse)
+    f[b] -= g.x
+    f[c] -= g.y
+    f[a] += g.x + g.y
+
+
 @cache
 def membrane_kernels(energy: Func) -> tuple[Any, Any]:
     """Kernels of triangles with an energy per area psi(F, mu, lam, activation) [J/m^2]: without and with viscosity."""
@@ -145,13 +163,10 @@ def membrane_kernels(energy: Func) -> tuple[Any, Any]:
         f: Array[vec3],
     ):
         """Elastic forces [N], added to those of the particles. x [m], mu and lam [N/m], activation [-]."""
-        a, b, c = mesh.vertices[e]
-        xa, rest_inverse = x[a], mesh.rest_inverse[e]
-        F = mat32(x[b] - xa, x[c] - xa) @ rest_inverse
-        g = grad(element_energy)(F, mesh.area[e], mu[e], lam[e], activation[e]) @ transpose(rest_inverse)
-        f[b] -= g.x
-        f[c] -= g.y
-        f[a] += g.x + g.y
+        corners, rest_inverse = mesh.vertices[e], mesh.rest_inverse[e]
+        F = edges_of(x, corners) @ rest_inverse
+        P = grad(element_energy)(F, mesh.area[e], mu[e], lam[e], activation[e])
+        pull_corners(f, corners, P, rest_inverse)
 
     @kernel
     def viscous_membrane_forces(
@@ -166,16 +181,11 @@ def membrane_kernels(energy: Func) -> tuple[Any, Any]:
         f: Array[vec3],
     ):
         """Elastic and viscous forces [N], added to those of the particles. v [m/s], viscosity [N s/m]."""
-        a, b, c = mesh.vertices[e]
-        xa, va, rest_inverse, area = x[a], v[a], mesh.rest_inverse[e], mesh.area[e]
-        F = mat32(x[b] - xa, x[c] - xa) @ rest_inverse
-        dF = mat32(v[b] - va, v[c] - va) @ rest_inverse
+        corners, rest_inverse, area = mesh.vertices[e], mesh.rest_inverse[e], mesh.area[e]
+        F, dF = edges_of(x, corners) @ rest_inverse, edges_of(v, corners) @ rest_inverse
         P = grad(element_energy)(F, area, mu[e], lam[e], activation[e])
         Q = viscous_tension(F, dF, area * viscosity[e])
-        g = (P + Q) @ transpose(rest_inverse)
-        f[b] -= g.x
-        f[c] -= g.y
-        f[a] += g.x + g.y
+        pull_corners(f, corners, P + Q, rest_inverse)
 
     return membrane_forces, viscous_membrane_forces
 
@@ -206,6 +216,16 @@ def bending_mode(b: vec3, c: vec3, d: vec3, inverse_areas: vec2):
     return angle, q1 * dot(e, c) + q2 * dot(e, d), q1 * -length, q2 * -length
 
 
+@func
+def turn_hinge(f, corners: ivec4, along_b: vec3, along_c: vec3, along_d: vec3, moment: Float):
+    """Add the forces [N] of a moment [N m] that closes a hinge."""
+    a, b, c, d = corners
+    f[b] -= along_b * moment
+    f[c] -= along_c * moment
+    f[d] -= along_d * moment
+    f[a] += (along_b + along_c + along_d) * moment
+
+
 @kernel
 def hinge_forces(
     h: Index,
@@ -223,14 +243,12 @@ def hinge_forces(
         to the other, and its force from k_b w sin(pi/2 + ...) to k_b w sin(-pi/2 + ...). Without rest angle and fold
         the energy is the same on both sides, and greatest there. The derivative does not see the jump.
     """
-    a, b, c, d = hinges.vertices[h]
+    corners = hinges.vertices[h]
+    a, b, c, d = corners
     xa = x[a]
     angle, along_b, along_c, along_d = bending_mode(x[b] - xa, x[c] - xa, x[d] - xa, hinges.inverse_areas[h])
     moment = bending[h] * hinges.weight[h] * sin(0.5 * (angle - hinges.rest_angle[h]) + fold[h])
-    f[b] -= along_b * moment
-    f[c] -= along_c * moment
-    f[d] -= along_d * moment
-    f[a] += (along_b + along_c + along_d) * moment
+    turn_hinge(f, corners, along_b, along_c, along_d, moment)
 
 
 @kernel
@@ -245,16 +263,14 @@ def damped_hinge_forces(
     f: Array[vec3],
 ):
     """Elastic and damping forces [N] of all hinges; see `hinge_forces`. v [m/s], damping k_d [N m s]."""
-    a, b, c, d = hinges.vertices[h]
+    corners = hinges.vertices[h]
+    a, b, c, d = corners
     xa, va = x[a], v[a]
     angle, along_b, along_c, along_d = bending_mode(x[b] - xa, x[c] - xa, x[d] - xa, hinges.inverse_areas[h])
     rate = dot(along_b, v[b] - va) + dot(along_c, v[c] - va) + dot(along_d, v[d] - va)
     sine = sin(0.5 * (angle - hinges.rest_angle[h]) + fold[h])
     moment = hinges.weight[h] * (bending[h] * sine + damping[h] * rate)
-    f[b] -= along_b * moment
-    f[c] -= along_c * moment
-    f[d] -= along_d * moment
-    f[a] += (along_b + along_c + along_d) * moment
+    turn_hinge(f, corners, along_b, along_c, along_d, moment)
 
 
 # -- air -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,13 @@
 """Semi-implicit (symplectic) Euler for particles."""
 
-from kinema.lang import Array, Float, Index, Int, kernel, vec3
+from kinema.lang import Array, Float, Index, Int, func, kernel, vec3
+
+
+@func
+def accelerated(v: vec3, f: vec3, w: Float, gravity: vec3, dt: Float):
+    """Velocity [m/s] after a step; 0 where 1/m is 0."""
+    moved = v + (f * w + gravity) * dt
+    return moved if w > 0.0 else moved * 0.0
 
 
 @kernel
@@ -19,9 +26,7 @@ def advance_particles(
 
     x [m], v [m/s], f [N], inv_mass [1/kg], gravity [m/s^2], dt [s].
     """
-    w = inv_mass[i]
-    moved = v[i] + (f[i] * w + gravity) * dt
-    velocity = moved if w > 0.0 else moved * 0.0
+    velocity = accelerated(v[i], f[i], inv_mass[i], gravity, dt)
     v_next[i] = velocity
     x_next[i] = x[i] + velocity * dt
 
@@ -40,9 +45,7 @@ def advance_carried(
     v_next: Array[vec3],
 ):
     """The same where particles may be pinned to links (number >= 0): those go on with the velocity they have."""
-    w = inv_mass[i]
-    moved = v[i] + (f[i] * w + gravity) * dt
-    velocity = moved if w > 0.0 else moved * 0.0
+    velocity = accelerated(v[i], f[i], inv_mass[i], gravity, dt)
     velocity = v[i] if pinned[i] >= 0 else velocity
     v_next[i] = velocity
     x_next[i] = x[i] + velocity * dt

@@ -65,7 +65,7 @@ def _inverse_masses(matter: MatterArrays, arrays: dict[str, Tensor]) -> Tensor:
 
 def _lumped(mass: Tensor, weight: Tensor, corners: np.ndarray) -> Tensor:
     """Masses with an equal weight at all corners of each element."""
-    batch = torch.broadcast_shapes(mass.shape[:-1], weight.shape[:-1])
+    batch = np.broadcast_shapes(mass.shape[:-1], weight.shape[:-1])
     mass, weight = mass.expand(*batch, -1), weight.expand(*batch, -1)
     for k in range(corners.shape[1]):
         mass = mass.index_add(-1, torch.as_tensor(corners[:, k].astype(np.int64)), weight)

@@ -239,12 +239,12 @@ class Model(SceneArrays):
             changed.add(name)
             wanted = self._defaults[name][at].shape
             check_range(path, name, given, self._defaults[name][at])
-            batch = given.shape[: given.ndim - len(wanted)]
+            batch = tuple(given.shape[: given.ndim - len(wanted)])
             if at is ...:
                 arrays[name] = given
                 continue
             whole, inner = arrays[name], self._defaults[name].shape
-            batch = torch.broadcast_shapes(batch, whole.shape[: whole.ndim - len(inner)])
+            batch = np.broadcast_shapes(batch, whole.shape[: whole.ndim - len(inner)])
             whole = whole.expand(batch + inner).clone()
             whole[(..., at) + (slice(None),) * (len(inner) - 1)] = given
             arrays[name] = whole

@@ -66,8 +66,8 @@ class State:
         """Batch dimensions: those of all tensors together, () for one world."""
         shapes = {name: tuple(t.shape[: t.ndim - AXES[name]]) for name, t in self.tensors.items()}
         try:
-            return tuple(torch.broadcast_shapes(*shapes.values()))
-        except RuntimeError:
+            return np.broadcast_shapes(*shapes.values())
+        except ValueError:
             raise InputError("batch dimensions of a state do not match", got=shapes, expected="equal ones") from None
 
     def map(self, f: Callable[[Tensor], Tensor]) -> State:

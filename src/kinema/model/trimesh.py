@@ -10,6 +10,7 @@ import numpy as np
 
 from kinema.errors import InputError
 from kinema.lang.programs.schedule import packet_order
+from kinema.model.mesh_checks import checked_mesh, refuse
 
 FLATTEST = 1e-6  # area over (mean edge)^2 below which a triangle counts as degenerate; 0.433 is a regular one
 SHARPEST = 1e-6  # [rad] a rest angle this close to half a turn has no sign
@@ -66,17 +67,6 @@ class TriArrays:
         of_c, of_d = -length * of_c, -length * of_d
         return np.stack([(g * g).sum(1) for g in (of_b + of_c + of_d, of_b, of_c, of_d)], axis=1)
 
-    def masses(self, density: Any) -> np.ndarray:
-        """Lumped masses [kg], shape (vertices,): a third of each triangle for each of its corners.
-
-        Args:
-            density: Mass per area at rest [kg/m^2], one number or shape (triangles,).
-        """
-        third = np.broadcast_to(np.asarray(density) * self.area / 3, self.area.shape)
-        mass = np.zeros(len(self.vertices))
-        np.add.at(mass, self.triangles, third[:, None])
-        return mass
-
 
 def tri_mesh(vertices: Any, triangles: Any, *, whole: bool = True) -> TriArrays:
     """Prepare a triangle mesh. Borders and holes are fine; at most two triangles may meet at an edge.
@@ -94,29 +84,20 @@ def tri_mesh(vertices: Any, triangles: Any, *, whole: bool = True) -> TriArrays:
             degenerate, more than two triangles meet at an edge, neighbours have opposite sides up, or lie on each
             other at rest; names the first one.
     """
-    x = np.asarray(vertices, dtype=np.float64)
-    t = np.asarray(triangles)
-    if x.ndim != 2 or x.shape[1] != 3 or len(x) == 0:
-        raise InputError("vertices have the wrong shape", got=x.shape, expected="(vertices, 3)")
-    if t.ndim != 2 or t.shape[1] != 3 or len(t) == 0 or not np.issubdtype(t.dtype, np.integer):
-        raise InputError("triangles must be integers", got=f"{t.dtype} {t.shape}", expected="(triangles, 3)")
-    _refuse(~np.isfinite(x).all(axis=1), "vertex {} is not finite", lambda i: x[i])
-    _refuse(((t < 0) | (t >= len(x))).any(axis=1), "triangle {} names a vertex that does not exist", lambda e: t[e])
-    unused = np.bincount(t.ravel(), minlength=len(x)) == 0
-    _refuse(unused & whole, "vertex {} belongs to no triangle, so it has no mass", lambda i: x[i])
+    x, t = checked_mesh(vertices, triangles, 3, "triangle", "triangles", whole)
     corners = x[t]
     b, c = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     area = 0.5 * np.linalg.norm(np.cross(b, c), axis=1)
     size = np.linalg.norm(corners - np.roll(corners, -1, axis=1), axis=2).mean(axis=1) ** 2
     flat = area <= FLATTEST * size
-    _refuse(flat, "triangle {} is degenerate: its corners lie on a line", lambda e: f"area {area[e]:.3g} m^2")
+    refuse(flat, "triangle {} is degenerate: its corners lie on a line", lambda e: f"area {area[e]:.3g} m^2")
     t = np.ascontiguousarray(t, dtype=np.int32)
     hinges, sides = _hinges(t, len(x))
     angle = hinge_angles(x, hinges)
     onto = np.abs(angle) > np.pi - SHARPEST
     unfold = "open the fold a little, or give the flat shape as rest shape"
     message = "hinge {} is folded completely at rest: its triangles lie on each other"
-    _refuse(onto, message, lambda h: f"triangles {sides[h].tolist()}", unfold)
+    refuse(onto, message, lambda h: f"triangles {sides[h].tolist()}", unfold)
     edge = np.linalg.norm(x[hinges[:, 1]] - x[hinges[:, 0]], axis=1)
     twice = 2 * area[sides]
     return TriArrays(
@@ -160,29 +141,21 @@ def _hinges(t: np.ndarray, vertices: int) -> tuple[np.ndarray, np.ndarray]:
     begin = np.flatnonzero(np.diff(edge[order], prepend=-1))
     count = np.diff(begin, append=len(order))
 
-    def refuse(bad: np.ndarray, first: np.ndarray, last: np.ndarray, message: str, fix: str) -> None:
+    def blame(bad: np.ndarray, first: np.ndarray, last: np.ndarray, message: str, fix: str) -> None:
         if bad.any():
             at = order[first[np.argmax(bad)] : last[np.argmax(bad)]]
             more = f" ({int(bad.sum())} such edges)" if bad.sum() > 1 else ""
             got = f"edge ({start[at[0]]}, {end[at[0]]}) of triangles {owner[at].tolist()}"
             raise InputError(message + more, got=got, fix=fix)
 
-    refuse(count > 2, begin, begin + count, "more than two triangles meet at an edge", "split the vertices of the edge")
+    blame(count > 2, begin, begin + count, "more than two triangles meet at an edge", "split the vertices of the edge")
     begin = begin[count == 2]
     one, two = order[begin], order[begin + 1]
     turned, same = start[one] == start[two], opposite[one] == opposite[two]
     turn = "exchange two corners of one of them"
-    refuse(turned, begin, begin + 2, "neighbours have opposite sides up: both run along their edge the same way", turn)
-    refuse(same, begin, begin + 2, "two triangles have the same corners", "remove one of them")
+    blame(turned, begin, begin + 2, "neighbours have opposite sides up: both run along their edge the same way", turn)
+    blame(same, begin, begin + 2, "two triangles have the same corners", "remove one of them")
     near = np.argsort(one, kind="stable")  # neighbours in the mesh stay neighbours in memory
     one, two = one[near], two[near]
     hinges = np.stack([start[one], end[one], opposite[one], opposite[two]], axis=1).astype(np.int32)
     return hinges, np.stack([owner[one], owner[two]], axis=1)
-
-
-def _refuse(bad: Any, message: str, got: Any, fix: str | None = None) -> None:
-    """Raise for the first element that is marked."""
-    if bad.any():
-        first = int(np.argmax(bad))
-        more = f" ({int(bad.sum())} of {len(bad)} are)" if bad.sum() > 1 else ""
-        raise InputError(message.format(first) + more, got=got(first), fix=fix)

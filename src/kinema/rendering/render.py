@@ -76,9 +76,7 @@ def surfaces_of(
     if state is not None:
         raise InputError("a trajectory has its own states", got="state", fix="leave it out, or draw path.model")
     if isinstance(what, SmokeTrajectory):
-        density = what.density
-        if density is None:
-            density = what.density_end.unsqueeze(-4)
+        density = what.density if what.whole else what.end.density.unsqueeze(-4)
         return [smoke_surface(what.box, _frames(density, -4, what.dt, every, fps), dtype)]
     model = what.model
     if model is None:

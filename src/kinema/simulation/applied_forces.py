@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kinema.contact.collision.narrow_phase import Touch
-from kinema.contact.compliant import Ends, link_contact
+from kinema.contact.compliant import Ends, LinkLaw, link_contact
 from kinema.dynamics.actuators import Actuators, actuate
 from kinema.dynamics.joints import Loaded, apply_wrenches, push_joints
 from kinema.lang import Float, Int, vec3
@@ -28,7 +28,7 @@ class AppliedForces:
         force: On each degree of freedom [N m, N].
         resist: What actuators add to the diagonal of the mass matrix.
         loaded: Bodies that wrenches act on, and the wrenches.
-        soft: Compliant contacts: ends, places, time of which forces are means, and numbers of the law.
+        soft: Compliant contacts: ends, places, and the law.
         felt: What soft matter does to every link.
         own: What own laws on bodies do to every link.
     """
@@ -109,9 +109,13 @@ def _compliant_contact(links: Links, model: SceneArrays, touch: Touch, force: Re
         first_last=p.constant("end_first_last", Int, last[candidates.first]),
         second_last=p.constant("end_second_last", Int, last[candidates.second]),
     )
-    law = [p.parameter(f"contact/{n}", Float) for n in ("k_e", "k_d", "k_f")]
     # Of the whole step also where servos act at once: a mean over no time would be the force at an instant.
     step = Ref(p.buffers["dt"]) if model.contact.averaged else p.constant("instant", Float, 0.0)
-    soft = (ends, touch, step, *law, p.parameter("friction", Float, len(candidates)))
+    law = LinkLaw(
+        dt=step,
+        **{n: p.parameter(f"contact/{n}", Float) for n in ("k_e", "k_d", "k_f")},
+        friction=p.parameter("friction", Float, len(candidates)),
+    )
+    soft = ends, touch, law
     p.call(link_contact, links.tree, links.branches, *soft, links.p, links.S, links.V, force)
     return soft

@@ -9,7 +9,7 @@ from kinema.lang import Int
 from kinema.lang.programs.program import Ref
 from kinema.simulation.constraints import RowSet, hold
 from kinema.simulation.detection import detect
-from kinema.simulation.forces import FreeMotion, free_motion, free_velocities
+from kinema.simulation.forces import FreeMotion, free_motion, free_velocities, inertial_forces
 from kinema.simulation.impacts import Impacts
 from kinema.simulation.links import Links
 from kinema.simulation.options import StepOptions
@@ -58,8 +58,8 @@ def constrain(
     def again(there: Links, length: Ref) -> tuple[FreeMotion, Ref]:
         touch = None if model.contact.hard else detect(there, model, c.margin)
         now = None if time is None else before_end(there.program, time, c.dt, length)
-        felt = free.applied.felt
-        moved = free_motion(there, model, options.loaded, length, touch=touch, soft=felt, hard=True, time=now)
+        inertial, felt = inertial_forces(there, length, hard=True), free.applied.felt
+        moved = free_motion(there, model, inertial, options.loaded, length, touch=touch, felt=felt, time=now)
         return moved, free_velocities(there, moved, length)
 
     summed = bool({"impulse", "limit_impulse", "joint_load"} & {*options.record})

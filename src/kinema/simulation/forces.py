@@ -14,8 +14,22 @@ from kinema.model.arrays import SceneArrays
 from kinema.model.tree import OF_SPRING, TreeArrays
 from kinema.simulation.applied_forces import AppliedForces, apply_forces
 from kinema.simulation.links import Links
-from kinema.simulation.matter import Particles
-from kinema.simulation.tree_dynamics import Factors, Prescribed, accelerate, articulated_pays, bias, prescribe
+from kinema.simulation.tree_dynamics import Bias, Factors, Prescribed, accelerate, articulated_pays, bias, prescribe
+
+
+@dataclass(frozen=True)
+class Inertial:
+    """Inertial forces.
+
+    Attributes:
+        bias: Forces that keep joints from accelerating, or let prescribed ones accelerate as they must.
+        prescribed: Joints whose motion is given; None if there are none.
+        zero: A zero for every degree of freedom.
+    """
+
+    bias: Bias
+    prescribed: Prescribed | None
+    zero: Ref
 
 
 @dataclass(frozen=True)
@@ -37,15 +51,31 @@ class FreeMotion:
     applied: AppliedForces
 
 
+def inertial_forces(links: Links, dt: Ref, *, hard: bool, whole: Ref | None = None) -> Inertial:
+    """Coriolis, centrifugal and gravity forces, with prescribed joints accelerating as they must.
+
+    Args:
+        links: At a state.
+        dt: Time at the end of which prescribed joints have the given velocities [s].
+        hard: Whether there are constraints, which need the factors of the mass matrix.
+        whole: As in `accelerate`.
+    """
+    p, tree = links.program, links.arrays
+    zero, prescribed = p.constant("zero", Float, [0.0] * tree.nv), prescribe(links, dt)
+    at = zero if prescribed is None else prescribed.acceleration
+    articulated = not hard and prescribed is None and articulated_pays(tree)
+    return Inertial(bias(links, at, articulated=articulated, further=whole), prescribed, zero)
+
+
 def free_motion(
     links: Links,
     model: SceneArrays,
+    inertial: Inertial,
     loaded: Sequence[str],
     dt: Ref,
     *,
     touch: Touch | None,
-    soft: Particles | Ref | None = None,
-    hard: bool,
+    felt: Ref | None = None,
     time: Ref | None,
     whole: Ref | None = None,
 ) -> FreeMotion:
@@ -54,24 +84,19 @@ def free_motion(
     Args:
         links: At a state.
         model: The model.
+        inertial: Inertial forces at this state.
         loaded: Names of bodies that wrenches act on.
         dt: Time at the end of which springs, dampers and servos act [s]; with 0 they act at once.
         touch: Where shapes touch, for compliant contacts.
-        soft: Particles that push links, or what they do to every link if that is known already.
-        hard: Whether there are constraints, which need the factors of the mass matrix.
-        time: At that state, for own laws; None if none reads it.
+        felt: What soft matter does to every link; None if nothing does.
+        time: At this state, for own laws; None if none reads it.
         whole: As in `accelerate`.
     """
     p, tree = links.program, model.tree
     tau, springs = p.control("tau", Float, tree.nv), _springs(p, tree)
     net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("net", "diagonal", "a"))
-    zero = p.constant("zero", Float, [0.0] * tree.nv)
-    prescribed = prescribe(links, dt)
-    at = zero if prescribed is None else prescribed.acceleration
-    articulated = not hard and prescribed is None and articulated_pays(tree)
-    of = bias(links, at, articulated=articulated, further=whole)
-    felt = soft.forces() if isinstance(soft, Particles) else soft
-    applied = apply_forces(links, model, loaded, dt, zero, touch, felt, time)
+    applied = apply_forces(links, model, loaded, dt, inertial.zero, touch, felt, time)
+    of, prescribed = inertial.bias, inertial.prescribed
     given = (springs, tau, applied.force, applied.resist, of.force, links.q, links.v, links.armature, dt)
     p.call(net_forces, *given, net, diagonal)
     factors = accelerate(links, net, diagonal, a, of=of, prescribed=prescribed, whole=whole)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,26 +47,11 @@ from kinema.lang import Float, vec3
 from kinema.lang.kernels.kernel import Kernel
 from kinema.lang.programs.program import CONSTANT, Builder, Ref, flatten_arguments
 from kinema.math import Force
-from kinema.model.arrays import SceneArrays
+from kinema.simulation.force_law import ForceLaw
 
 PRECISION = 1e-10  # of a step, as a share of the displacement
 ADJOINT = 1e-12  # of the adjoint's linear system, as a share of its right side
 NEWTON, TRIES, ITERATIONS = 60, 12, 1000  # at most
-
-
-@dataclass(frozen=True)
-class ForceLaw:
-    """A kernel that adds forces to particles.
-
-    Attributes:
-        kernel: With arguments x and v of particles, f for forces and perhaps press, what shapes feel.
-        arguments: Of (x, v, f, press).
-        count: Number of its elements.
-    """
-
-    kernel: Kernel
-    arguments: Callable[[Ref, Ref, Ref, Any], tuple[Any, ...]]
-    count: int
 
 
 class ImplicitProgram:
@@ -75,24 +59,23 @@ class ImplicitProgram:
 
     Args:
         program: Where it is added.
-        model: The model.
+        count: Number of particles.
         step: What the step starts from.
         held: 1 for particles that stay where they are.
         laws: The forces.
-        press: What shapes feel; None if nothing is touched.
+        shapes: Number of shapes that feel forces; 0 if nothing is touched.
     """
 
     def __init__(
-        self, program: Builder, model: SceneArrays, step: Step, held: Ref, laws: Sequence[ForceLaw], press: Ref | None
+        self, program: Builder, count: int, step: Step, held: Ref, laws: Sequence[ForceLaw], shapes: int
     ) -> None:
-        self.program, self.model, self.step, self.held, self.laws = program, model, step, held, laws
-        self.count = len(model.matter)
+        self.program, self.count, self.step, self.held, self.laws = program, count, step, held, laws
         self.scale = program.parameter("solver_scale", Float, self.count)
         self.of_shapes: Ref | None = None
         self.pressed: Ref | None = None
-        if press is not None:
-            self.of_shapes = program.constant("no_press", Force, np.zeros((press.buffer.length, 6)))
-            self.pressed = program.scratch("tried_press", Force, press.buffer.length)
+        if shapes:
+            self.of_shapes = program.constant("no_press", Force, np.zeros((shapes, 6)))
+            self.pressed = program.scratch("tried_press", Force, shapes)
 
     def add(self, x_next: Ref, v_next: Ref) -> None:
         """Add the step, and its adjoint."""

@@ -19,6 +19,7 @@ from kinema.kinematics.tree import (
     link_velocities,
     place_links,
     place_links_adjoint,
+    report_links,
 )
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref
@@ -156,3 +157,11 @@ class Links:
             p.call(link_inertias_adjoint, *known, *(x.adj for x in poses))
             p.call(body_inertias_adjoint, *known, bodies.adj)
         return inertia
+
+
+def report_poses(p: Builder, tables: TreeTables) -> None:
+    """Adds outputs of all links at the coordinates q: rotations, positions [m], and motions of degrees of freedom."""
+    arrays, count = tables.arrays, len(tables.arrays.parent) + 1
+    links = Links(p, tables, p.parameter("q", Float, arrays.nq))
+    rotations, positions = p.output("rotations", mat33, count), p.output("positions", vec3, count)
+    p.call(report_links, links.R, links.p, links.S, rotations, positions, p.output("motions", Motion, arrays.nv))

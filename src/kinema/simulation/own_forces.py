@@ -19,7 +19,7 @@ from kinema.model.arrays import SceneArrays
 from kinema.model.forces import ON_BODIES, ON_PARTICLES, LawArrays
 from kinema.scene.force_targets import JOINTS
 from kinema.scene.forces import TIME
-from kinema.simulation.implicit import ForceLaw
+from kinema.simulation.force_law import ForceLaw
 from kinema.simulation.links import Links
 from kinema.simulation.substeps import Substeps
 

@@ -6,18 +6,18 @@ from kinema.errors import InputError
 from kinema.integrate.runge_kutta import advance_along, coordinate_rates, mean_of_stages
 from kinema.lang import Float
 from kinema.lang.programs.program import Builder, Program
-from kinema.model.model import Model
+from kinema.model.arrays import SceneArrays
 from kinema.simulation.detection import detect
-from kinema.simulation.forces import free_motion
+from kinema.simulation.forces import free_motion, inertial_forces
 from kinema.simulation.links import Links, TreeTables
 from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.own_forces import later, time_of_step
 from kinema.simulation.parts import Part
 from kinema.simulation.records import record
-from kinema.simulation.substeps import Substeps
+from kinema.simulation.substeps import whole_program
 
 
-def rk4_program(model: Model, options: StepOptions = PLAIN, name: str = "rk4") -> Program:
+def rk4_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "rk4") -> Program:
     """One step of fourth order: all forces are evaluated at four stages, as they are there; controls hold for the step.
 
     Args:
@@ -32,17 +32,10 @@ def rk4_program(model: Model, options: StepOptions = PLAIN, name: str = "rk4") -
         InputError: The model has constraints that impulses hold.
     """
     _refuse_constraints(model)
-    program = Program(name)
-    if options.substeps == 1:
-        _add_step(program, model, options)
-    else:
-        inside = Substeps(program, options)
-        _add_step(inside, model, options)
-        inside.close()
-    return program
+    return whole_program(name, model, options, _add_step)
 
 
-def _add_step(p: Builder, model: Model, options: StepOptions) -> None:
+def _add_step(p: Builder, model: SceneArrays, options: StepOptions) -> None:
     tree, tables = model.tree, TreeTables(p, model.tree)
     q, v, dt = p.state("q", Float, tree.nq), p.state("v", Float, tree.nv), p.parameter("dt", Float)
     margin = p.constant("margin", Float, model.contact.margin)
@@ -58,7 +51,8 @@ def _add_step(p: Builder, model: Model, options: StepOptions) -> None:
         stage = Part(p, f"stage {number}")
         links = Links(stage, tables, q_stage, v_stage)
         touch = detect(links, model, margin)
-        free = free_motion(links, model, options.loaded, at_once, touch=touch, hard=False, time=times[number - 1])
+        inertial = inertial_forces(links, at_once, hard=False)
+        free = free_motion(links, model, inertial, options.loaded, at_once, touch=touch, time=times[number - 1])
         rate = stage.scratch("rate", Float, tree.nq)
         p.call(coordinate_rates, links.tree, q_stage, v_stage, rate)
         rates.append(rate)
@@ -75,7 +69,7 @@ def _add_step(p: Builder, model: Model, options: StepOptions) -> None:
     record(options.record, links, model, touch, None, free.a, dt, free.applied)
 
 
-def _refuse_constraints(model: Model) -> None:
+def _refuse_constraints(model: SceneArrays) -> None:
     fixed = model.constraints
     found = {
         "places of hard contact": model.hard_candidates,

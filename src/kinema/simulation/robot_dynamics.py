@@ -16,14 +16,13 @@ from torch import Tensor
 from kinema.dynamics.report import total_momentum
 from kinema.dynamics.rnea_crba import add_scaled, dense_matrix
 from kinema.errors import InputError
-from kinema.kinematics.tree import report_links
-from kinema.lang import Float, mat33, vec3
+from kinema.lang import Float
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.programs.program import PARAMETER, Program, Ref
-from kinema.math import Force, Motion
+from kinema.math import Force
 from kinema.model.model import Model, expect_model
 from kinema.simulation import tree_dynamics
-from kinema.simulation.links import Links, TreeTables
+from kinema.simulation.links import Links, TreeTables, report_poses
 
 Params = Mapping[str, Tensor]
 
@@ -222,16 +221,7 @@ def _evaluate(
 
 def _links(model: Model, q: Tensor, params: Params | None) -> dict[str, Tensor]:
     """Poses of links and motions of degrees of freedom."""
-    expect_model(model)
-    links = len(model.joints) + 1
-
-    def build(p: Program, tables: TreeTables) -> None:
-        placed = Links(p, tables, p.parameter("q", Float, model.nq))
-        rotations, positions = p.output("rotations", mat33, links), p.output("positions", vec3, links)
-        motions = p.output("motions", Motion, model.nv)
-        p.call(report_links, placed.R, placed.p, placed.S, rotations, positions, motions)
-
-    return _evaluate(model, "links", build, {"q": q}, params)
+    return _evaluate(model, "links", report_poses, {"q": q}, params)
 
 
 def _body_poses(model: Model, links: dict[str, Tensor]) -> BodyPoses:

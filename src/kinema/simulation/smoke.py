@@ -115,36 +115,84 @@ class SmokeBox:
         return velocity * free
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class SmokeState:
+    """Smoke at one time.
+
+    Attributes:
+        density: Shape (*batch, channels, nx, ny).
+        velocity: [m/s], shape (*batch, 2, nx, ny), see `SmokeBox`.
+    """
+
+    density: Tensor
+    velocity: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class SmokeTrajectory:
     """Smoke over time.
 
+    `path.density` and `path.velocity` are the fields of all states, with time behind the batch; `path.state(k)` is one
+    of them.
+
     Attributes:
-        density_end: Density at the end, shape (*batch, channels, nx, ny); its gradient costs less than that of the
-            whole trajectory.
-        velocity_end: Velocity at the end [m/s], shape (*batch, 2, nx, ny), see `SmokeBox`.
+        end: The last state; its gradient costs less than that of all states.
         status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
         dt: Time step [s].
         box: The box.
-        states: What was recorded by name of a state of the program, shapes (*batch, steps + 1, nx * ny).
     """
 
-    density_end: Tensor
-    velocity_end: Tensor
+    end: SmokeState
     status: Tensor
     dt: float
     box: SmokeBox
-    states: dict[str, Tensor] = field(repr=False)
+    _recorded: dict[str, Tensor] = field(repr=False)  # by name of a state of the program, (*batch, steps + 1, nx * ny)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all states were kept, as they are with `RunOptions(checkpoint=1)`, the default."""
+        return bool(self._recorded)
 
     @cached_property
-    def density(self) -> Tensor | None:
-        """Densities at times 0, dt, ..., shape (*batch, steps + 1, channels, nx, ny); None unless checkpoint is 1."""
-        return _fields(self.box, self.states, _names(self.density_end.shape[-3])) if self.states else None
+    def density(self) -> Tensor:
+        """Densities at times 0, dt, ..., shape (*batch, steps + 1, channels, nx, ny)."""
+        return self._over_time(_names(self.end.density.shape[-3]))
 
     @cached_property
-    def velocity(self) -> Tensor | None:
+    def velocity(self) -> Tensor:
         """Velocities likewise [m/s], shape (*batch, steps + 1, 2, nx, ny)."""
-        return _fields(self.box, self.states, FLOW) if self.states else None
+        return self._over_time(FLOW)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self._kept()["u"].shape[-2] - 1
+
+    @property
+    def time(self) -> Tensor:
+        """Times of the states [s], shape (steps + 1,)."""
+        return self.dt * torch.arange(self.steps + 1, dtype=torch.float64)
+
+    def state(self, k: int) -> SmokeState:
+        """The state after `k` steps; -1 is the last one.
+
+        Raises:
+            InputError: There is no such state, or the trajectory keeps only its end.
+        """
+        if k in (self.steps, -1):
+            return self.end
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not -self.steps - 1 <= k <= self.steps:
+            raise InputError("there is no such state", got=k, expected=f"a whole number from 0 to {self.steps}")
+        return SmokeState(self.density.select(-4, int(k)), self.velocity.select(-4, int(k)))
+
+    def _over_time(self, names: Sequence[str]) -> Tensor:
+        return _fields(self.box, self._kept(), names)
+
+    def _kept(self) -> dict[str, Tensor]:
+        if not self.whole:
+            fix = "RunOptions(checkpoint=1), the default; or path.end, the last state"
+            raise InputError("the trajectory keeps only its end", fix=fix)
+        return self._recorded
 
 
 def simulate_smoke(
@@ -201,12 +249,11 @@ def simulate_smoke(
         raise InputError("dt is not usable", got=dt, expected="a positive time in seconds")
     _check("density", density, density, (None, *box.cells))
     channels, dtype = density.shape[-3], density.dtype
-    batch = density.shape[:-3]
     if velocity is None:
         velocity = torch.zeros(2, *box.cells, dtype=dtype)
     _check("velocity", velocity, density, (2, *box.cells))
     u, v = box.project(velocity, options.threads).flatten(-2).unbind(-2)
-    batch = torch.broadcast_shapes(batch, u.shape[:-1])
+    batch = np.broadcast_shapes(density.shape[:-3], u.shape[:-1])
     states = dict(zip(_names(channels), density.flatten(-2).unbind(-2), strict=True)) | {"u": u, "v": v}
     states = {n: s.expand(*batch, -1) for n, s in states.items()}
     numbers = {"dt": torch.tensor(dt, dtype=dtype), "rate": torch.tensor(dt / box.cell, dtype=dtype)}
@@ -239,9 +286,8 @@ def simulate_smoke(
     if conserve:
         for found in (run.trajectory or states, run.final):
             _warn_of_long_steps(box, found["u"].detach(), found["v"].detach(), dt)
-    return SmokeTrajectory(
-        _fields(box, run.final, _names(channels)), _fields(box, run.final, FLOW), run.status, dt, box, run.trajectory
-    )
+    end = SmokeState(_fields(box, run.final, _names(channels)), _fields(box, run.final, FLOW))
+    return SmokeTrajectory(end, run.status, dt, box, run.trajectory)
 
 
 def _names(channels: int) -> list[str]:

@@ -15,13 +15,21 @@ from kinema.model.arrays import SceneArrays
 from kinema.simulation.constraints import Constraints, choose_contacts, find_rows
 from kinema.simulation.contact import Ended, constrain
 from kinema.simulation.detection import detect
-from kinema.simulation.forces import free_motion, free_velocities
+from kinema.simulation.forces import free_motion, free_velocities, inertial_forces
 from kinema.simulation.links import Links, TreeTables
-from kinema.simulation.matter import Particles
+from kinema.simulation.matter import (
+    Forces,
+    Particles,
+    advance,
+    advance_implicitly,
+    forces_at,
+    place_particles,
+    push_on_links,
+)
 from kinema.simulation.options import PLAIN, StepOptions
 from kinema.simulation.own_forces import time_of_step
 from kinema.simulation.records import WITH_ACCELERATION, record
-from kinema.simulation.substeps import Substeps
+from kinema.simulation.substeps import whole_program
 
 
 def step_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "step") -> Program:
@@ -40,32 +48,31 @@ def step_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "
         gives and dt, that of a substep, all differentiable; the output
         residual [-] where there are constraints, and record_... for what is recorded.
     """
-    program = Program(name)
-    if options.substeps == 1:
-        _add_step(program, model, options)
-    else:
-        inside = Substeps(program, options)
-        _add_step(inside, model, options)
-        inside.close()
-    return program
+    return whole_program(name, model, options, _add_step)
 
 
 def _add_step(p: Builder, model: SceneArrays, options: StepOptions) -> None:
     dt = p.parameter("dt", Float)
     time = time_of_step(p, model, dt)
     if model.tree.nv:
-        particles = _add_robots(p, model, dt, time, options)
+        _add_step_of_links(p, model, dt, time, options)
     elif options.record:
         raise InputError(f"record: there is no {options.record[0]!r}", expected="a model with a joint")
     else:
-        particles = Particles(p, model, None, dt, time, options)
-        particles.forces()
-    if particles is not None:
-        particles.advance()
+        _add_step_of_particles(p, model, dt, time, options)
 
 
-def _add_robots(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None, options: StepOptions) -> Particles | None:
-    """A step of all that has joints; returns the particles of soft matter, which felt it and still have to move."""
+def _add_step_of_particles(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None, options: StepOptions) -> None:
+    """A step of soft matter alone: by the forces at its start, or implicitly, by those at its end."""
+    particles = place_particles(p, model, None, dt, time, options)
+    if options.implicit:
+        advance_implicitly(particles)
+    else:
+        advance(particles, forces_at(particles, particles.start))
+
+
+def _add_step_of_links(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None, options: StepOptions) -> None:
+    """A step of all that has joints, and of soft matter that touches it or is pinned to it."""
     q, v = p.state("q", Float, model.tree.nq), p.state("v", Float, model.tree.nv)
     margin = p.constant("margin", Float, model.contact.margin)
     constraints = Constraints(p, model, dt, margin, options.bouncing)
@@ -75,7 +82,7 @@ def _add_robots(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None, optio
 
     # 1. kinematics
     links = Links(p, TreeTables(p, model.tree), q, v)
-    particles = Particles(p, model, links, dt, time, options) if len(model.matter) else None
+    particles = place_particles(p, model, links, dt, time, options) if len(model.matter) else None
 
     # 2. detection
     touch = detect(links, model, margin)
@@ -83,7 +90,9 @@ def _add_robots(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None, optio
 
     # 3. forces, and the motion without impulses
     hard = constraints.rows > 0
-    free = free_motion(links, model, options.loaded, dt, touch=touch, soft=particles, hard=hard, time=time, whole=whole)
+    inertial = inertial_forces(links, dt, hard=hard, whole=whole)
+    pull, felt = _forces_of_matter(particles, options.implicit) if particles is not None else (None, None)
+    free = free_motion(links, model, inertial, options.loaded, dt, touch=touch, felt=felt, time=time, whole=whole)
     v_free = free_velocities(links, free, dt)
 
     # 4. contact, limits and loops: impulses
@@ -107,4 +116,17 @@ def _add_robots(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None, optio
         else:
             p.call(accelerations_through_impacts, links.tree, q, v, end.q, end.v, dt, mean)
     record(options.record, links, model, touch, end, mean, dt, free.applied)
-    return particles
+    if particles is not None and pull is not None:
+        advance(particles, pull)
+
+
+def _forces_of_matter(particles: Particles, implicit: bool) -> tuple[Forces | None, Ref | None]:
+    """Forces of soft matter that still have to move it, and what links feel.
+
+    An explicit step has forces at its start. An implicit one moves particles first: links feel the forces at its end.
+    """
+    if not implicit:
+        forces = forces_at(particles, particles.start)
+        return forces, push_on_links(particles, particles.start, forces)
+    end = advance_implicitly(particles)
+    return None, push_on_links(particles, end, forces_at(particles, end)) if particles.push_links else None

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kinema.integrate.substeps import COPIES, SUMS, count_up, keep_worst
 from kinema.lang import Float
 from kinema.lang.programs.program import Builder, Program, Ref
+from kinema.model.arrays import SceneArrays
 from kinema.simulation.options import StepOptions
+
+Add = Callable[[Builder, SceneArrays, StepOptions], None]
+"""Adds the step of a model to a program."""
 
 SUM = ("impulse", "limit_impulse", "iterations")
 MEAN = ("acceleration", "imu", "joint_load")
+
+
+def whole_program(name: str, model: SceneArrays, options: StepOptions, add: Add) -> Program:
+    """The program of a step, which is one or several short ones."""
+    program = Program(name)
+    if options.substeps == 1:
+        add(program, model, options)
+    else:
+        inside = Substeps(program, options)
+        add(inside, model, options)
+        inside.close()
+    return program
 
 
 class Substeps(Builder):

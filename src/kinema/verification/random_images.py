@@ -7,7 +7,7 @@ slivers, and such that are behind the camera, as a whole or with one corner.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -74,7 +74,15 @@ def numbers(seed: int, mode: str) -> dict[str, Tensor]:
         corners[5, 1] = eye - torch.tensor([0.0, 1.0, 0.0])
         corners[6, 2] = 0.55 * corners[6, 0] + 0.45 * corners[6, 1] + 0.01  # a sliver
         made[f"vertices{k}"] = corners.reshape(-1, 3)
-    made |= {
+    made |= looks(uniform)
+    made["sigma"] = uniform(low=1e-3, high=3e-3)  # wide outlines: many pixels feel them
+    soft = {"gamma": uniform(low=0.05, high=0.2), "near": uniform(low=0.8), "far": uniform(low=8.0, high=10.0)}
+    return made | soft if mode == "soft" else made
+
+
+def looks(uniform: Callable[..., Tensor]) -> dict[str, Tensor]:
+    """Random materials of three surfaces, and lights; `uniform` gives numbers from `low` to `high` of a shape."""
+    return {
         "colour0": uniform(3 * COUNT, 3),
         "colour1": uniform(3),
         "colour2": uniform(3 * COUNT, 3),
@@ -89,29 +97,35 @@ def numbers(seed: int, mode: str) -> dict[str, Tensor]:
         "points": torch.tensor([[1.0, -3.0, 2.0]], dtype=torch.float64),
         "point_colours": uniform(1, 3),
         "background": uniform(3),
-        "sigma": uniform(low=1e-3, high=3e-3),  # wide outlines: many pixels feel them
     }
-    soft = {"gamma": uniform(low=0.05, high=0.2), "near": uniform(low=0.8), "far": uniform(low=8.0, high=10.0)}
-    return made | soft if mode == "soft" else made
 
 
-def draw(x: Mapping[str, Tensor], mode: str) -> tuple[Tensor, Tensor]:
-    """Colours and coverage (*batch, height, width, 4), and the face of each pixel, of soft images -1."""
+def surfaces(x: Mapping[str, Tensor]) -> list[Surface]:
+    """A textured one, a flat one drawn on both sides, and one that is not lit."""
     shine = [(x["diffuse"][..., k], x["specular"][..., k], x["shininess"][..., k]) for k in range(3)]
-    surfaces = [
+    return [
         Surface(x["vertices0"], _FACES, Material(x["colour0"], x["texture"], *shine[0]), x["uv"]),
         Surface(x["vertices1"], _FACES, Material(x["colour1"], None, *shine[1]), smooth=False, two_sided=True),
         Surface(x["vertices2"], _FACES, Material(x["colour2"], None, *shine[2], lit=False)),
     ]
+
+
+def lights(x: Mapping[str, Tensor]) -> Lights:
+    """Of all kinds."""
+    return Lights(**{name: x[name] for name in _LIGHTS})
+
+
+def draw(x: Mapping[str, Tensor], mode: str) -> tuple[Tensor, Tensor]:
+    """Colours and coverage (*batch, height, width, 4), and the face of each pixel, of soft images -1."""
     soft = mode == "soft"
     options = RenderOptions(
-        lights=Lights(**{name: x[name] for name in _LIGHTS}),
+        lights=lights(x),
         background=x["background"],
         sigma=x["sigma"],
         soft=Soft(x["gamma"], x["near"], x["far"]) if soft else None,
     )
     camera = Camera(x["R"], x["t"], x["focal"], x["centre"], *SIZE)
-    found = render(surfaces, camera, outputs=("rgba",) if soft else ("rgba", "face"), options=options)
+    found = render(surfaces(x), camera, outputs=("rgba",) if soft else ("rgba", "face"), options=options)
     image = found["rgba"]
     return image, torch.full(image.shape[:-1], -1, dtype=torch.int32) if soft else found["face"]
 

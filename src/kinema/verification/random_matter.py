@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinema.model.model import Model, compile
+from kinema.model.model import Model
 from kinema.model.state import AXES, State
 from kinema.scene.description import FREE, Body, Joint, Pose, Robot
 from kinema.scene.matter import Cloth, Skin, Solid, Springs
@@ -21,7 +21,7 @@ from kinema.scene.shapes.sheet import sheet
 from kinema.simulation.control import Control
 from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
-from kinema.verification.random_scenes import STEPS, Outcome, judge, random_mass, random_shape
+from kinema.verification.random_scenes import STEPS, Outcome, batches, judge, random_mass, random_shape
 
 DT = 2e-4
 KINDS = ("random", "at rest", "touching", "coincident", "flat", "point", "inverted")
@@ -40,14 +40,7 @@ def try_matter(seed: int, worlds: int, outcome: Outcome, together: int = 0, dtyp
         together: Worlds in a batch, all by default. No bit depends on it, but kernels for few worlds are others.
         dtype: Precision.
     """
-    random = np.random.default_rng(seed)
-    model = compile(random_matter(random), dtype)
-    kinds = [KINDS[w % len(KINDS)] for w in range(worlds)]
-    inputs = _inputs(model, kinds, random)
-    together = together or worlds
-    for first in range(0, worlds, together):
-        some = slice(first, first + together)
-        leaves = {n: t[some].to(dtype).requires_grad_() for n, t in inputs.items()}
+    for model, leaves, kinds in batches(random_matter, KINDS, _inputs, seed, worlds, together, dtype):
         state = State(**{n: leaves[n] for n in AXES if n in leaves})
         control = Control(activation=leaves["activation"], forces=leaves["forces"])
         params = {n: t for n, t in leaves.items() if n not in (*AXES, "activation", "forces")}
@@ -55,7 +48,7 @@ def try_matter(seed: int, worlds: int, outcome: Outcome, together: int = 0, dtyp
             model, state, control, steps=STEPS, dt=DT, params=params, options=RunOptions(on_failure="status")
         )
         outputs = path.end.tensors
-        judge(outputs, leaves, kinds[some], f"soft, seed {seed}", outcome)
+        judge(outputs, leaves, kinds, f"soft, seed {seed}", outcome)
         low = path.x.detach()[..., 2] <= leaves["skin_radius"].detach().amax(-1)[:, None, None]
         outcome.touching += int(low.flatten(1).any(1).sum())
 

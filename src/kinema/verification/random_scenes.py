@@ -8,7 +8,7 @@ differs from world to world, and every kind of state of KINDS is among them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -88,18 +88,40 @@ def try_scenes(seed: int, worlds: int, outcome: Outcome, together: int = 0, dtyp
         together: Worlds in a batch, all by default. No bit depends on it, but kernels for few worlds are others.
         dtype: Precision.
     """
+    for model, leaves, kinds in batches(random_structure, KINDS, _inputs, seed, worlds, together, dtype):
+        _try_batch(model, leaves, kinds, f"seed {seed}", outcome)
+
+
+def batches(
+    scene: Callable[[np.random.Generator], Scene],
+    kinds: Sequence[str],
+    inputs: Callable[[Model, Sequence[str], np.random.Generator], dict[str, Tensor]],
+    seed: int,
+    worlds: int,
+    together: int,
+    dtype: torch.dtype,
+) -> Iterator[tuple[Model, dict[str, Tensor], list[str]]]:
+    """Batches of worlds of one structure: the model, inputs that require gradients, and the kinds of their states.
+
+    Args:
+        scene: Makes the structure.
+        kinds: Kinds of states; every world has one, in turn.
+        inputs: Makes state, controls and parameters of all worlds.
+        seed: Of all that is random.
+        worlds: Number of worlds.
+        together: Worlds in a batch; 0 for all.
+        dtype: Precision.
+    """
     random = np.random.default_rng(seed)
-    model = compile(random_structure(random), dtype)
-    kinds = [KINDS[w % len(KINDS)] for w in range(worlds)]
-    inputs = _inputs(model, kinds, random)
-    together = together or worlds
-    for first in range(0, worlds, together):
-        some = slice(first, first + together)
-        _try_batch(model, {n: t[some].to(dtype) for n, t in inputs.items()}, kinds[some], f"seed {seed}", outcome)
+    model = compile(scene(random), dtype)
+    chosen = [kinds[w % len(kinds)] for w in range(worlds)]
+    given = inputs(model, chosen, random)
+    for first in range(0, worlds, together or worlds):
+        some = slice(first, first + (together or worlds))
+        yield model, {n: t[some].to(dtype).requires_grad_() for n, t in given.items()}, chosen[some]
 
 
-def _try_batch(model: Model, inputs: dict[str, Tensor], kinds: Sequence[str], name: str, outcome: Outcome) -> None:
-    leaves = {n: t.requires_grad_() for n, t in inputs.items()}
+def _try_batch(model: Model, leaves: dict[str, Tensor], kinds: Sequence[str], name: str, outcome: Outcome) -> None:
     limited, touching = bool(model.constraints.limit_names), len(model.candidates) > 0
     hard = model.hard_candidates > 0
     pushed = next(b for b, link in zip(model.bodies, model.tree.body_link, strict=True) if link)

@@ -152,7 +152,7 @@ def smoke() -> Curve:
         velocity = (1.0 + s)[:, None, None, None] * wind
         density = puff.expand(len(s), 1, 24, 24)
         path = simulate_smoke(box, density, velocity, steps=round(0.4 / dt), dt=dt)
-        end = path.density_end[:, 0]
+        end = path.end.density[:, 0]
         return (end * x[:, None]).sum((-2, -1)) / end.sum((-2, -1))
 
     return run

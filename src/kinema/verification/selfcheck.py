@@ -15,12 +15,17 @@ from kinema.lang.autograd.rollout import rollout
 from kinema.lang.build import compiler
 from kinema.lang.programs.plan import Options, Plan
 from kinema.lang.programs.program import Program
-from kinema.model.tetmesh import TetArrays, tet_mesh
+from kinema.model.model import Model, compile
+from kinema.scene.matter import Skin, Solid
+from kinema.scene.primitives import Sphere
+from kinema.scene.scene import Scene
 from kinema.scene.shapes.block import block
-from kinema.simulation.soft import soft_program
+from kinema.simulation.options import RunOptions
+from kinema.simulation.simulate import simulate
 
 Check = tuple[str, bool, str]
 STEPS = 20
+MU = 2000.0  # [Pa]
 
 
 def run() -> list[Check]:
@@ -44,45 +49,23 @@ def run() -> list[Check]:
     return found
 
 
-def _inputs(mesh: TetArrays) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """State and parameters of a soft block that has just touched a sphere; float64."""
-    tets = len(mesh.tets)
-    below = mesh.vertices.mean(axis=0)
-    below[2] = mesh.vertices[:, 2].min() - 0.305
-    values = {
-        "mu": [2000.0] * tets,
-        "lam": [3000.0] * tets,
-        "alpha": [1.0 + 0.75 * 2 / 3] * tets,
-        "inv_mass": 1 / mesh.masses(1000.0),
-        "gravity": [0.0, 0.0, -9.81],
-        "dt": 1e-3,
-        "radius": 0.01,
-        "plane_normal": [0.0, 0.0, 1.0],
-        "plane_offset": -1.0,
-        "sphere_centre": below,
-        "sphere_radius": 0.3,
-        "box_centre": [5.0, 0.0, 0.0],
-        "box_half": [0.1, 0.1, 0.1],
-        "box_rotation": torch.eye(3),
-        "k_e": 1e4,
-        "k_d": 1.0,
-        "k_f": 10.0,
-        "friction": 0.5,
-    }
-    x = torch.tensor(mesh.vertices)
-    v = torch.zeros_like(x)
-    v[:, 2] = -1.0
-    return {"x": x, "v": v}, {n: torch.as_tensor(t, dtype=torch.float64) for n, t in values.items()}
+def soft_model() -> Model:
+    """A soft block that falls at 1 m/s and has just touched a ball; in double precision."""
+    scene = Scene()
+    scene.add_body(Sphere(0.3), fixed=True)
+    skin = Skin(radius=0.01, k_e=1e4, k_d=1.0, k_f=10.0, friction=0.5)
+    material = Solid(density=1000.0, mu=MU, lam=3000.0)
+    scene.add_solid(
+        block((3, 3, 3), 0.1), "block", material=material, skin=skin, pos=(0.0, 0.0, 0.455), velocity=(0.0, 0.0, -1.0)
+    )
+    return compile(scene, torch.float64)
 
 
-def _rollout(threads: int, mu_scale: torch.Tensor) -> torch.Tensor:
-    """Mean final height of a soft block falling on a sphere, as a function of its stiffness."""
-    cubes = block((3, 3, 3), 0.1)
-    mesh = tet_mesh(cubes.vertices, cubes.corners)
-    state, parameters = _inputs(mesh)
-    parameters["mu"] = parameters["mu"] * mu_scale
-    final = rollout(soft_program(mesh), STEPS, state, parameters, threads=threads, progress=False).final
-    return final["x"][:, 2].mean() + final["v"].square().sum()
+def _rollout(threads: int, scale: torch.Tensor) -> torch.Tensor:
+    """Mean final height and motion of a soft block on a ball, as a function of its stiffness."""
+    options = RunOptions(threads=threads, progress=False)
+    end = simulate(soft_model(), steps=STEPS, dt=1e-3, params={"block/mu": MU * scale}, options=options).end
+    return end.x[:, 2].mean() + end.xd.square().sum()
 
 
 def _gradient() -> tuple[bool, str]:

@@ -19,13 +19,13 @@ from kinema.lang.autograd.rollout import Rollout, jvp, rollout
 from kinema.lang.programs.program import Program
 from kinema.lang.runtime.progress import Progress
 from kinema.model.model import Model, compile
-from kinema.model.tetmesh import TetArrays, tet_mesh
+from kinema.scene.matter import Skin, Solid
+from kinema.scene.primitives import Box, Sphere
 from kinema.scene.scene import Contact, Scene
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.simulation.options import StepOptions
 from kinema.simulation.simulate import simulate
-from kinema.simulation.soft import soft_program
 from kinema.simulation.step import step_program
 from kinema.verification import impacts, random_images, random_matter, random_scenes, twins
 
@@ -35,10 +35,10 @@ Inputs = tuple[Program, Numbers, Numbers, Numbers]
 SEED = 20261115
 LONGEST = 256  # steps
 STATM = Path("/proc/self/statm")  # pages of this process, the second number those in memory
-OF_BLOCKS = ("mu", "lam", "alpha", "inv_mass", "k_e", "k_d", "k_f", "sphere_centre", "sphere_radius")
+OF_SOLIDS = tuple(f"solid0_{name}" for name in ("mu", "lam", "activation"))
+OF_PARTICLES = ("inv_mass", *(f"particle_{name}" for name in ("radius", "k_e", "k_d", "k_f", "friction")))
 OF_ROBOTS = ("mass", "com", "inertia", "offset", "armature", "stiffness", "damping", "rest", "size", "centre")
-DIFFERENTIATED = {"gravity", "friction", "contact/erp", "contact/cfm", *OF_BLOCKS, *OF_ROBOTS}
-
+DIFFERENTIATED = {"gravity", "friction", "contact/erp", "contact/cfm", *OF_SOLIDS, *OF_PARTICLES, *OF_ROBOTS}
 
 IMPACTS = "impacts"
 NAMES = ("gradients", "modes", "bits", "overflow", "finite", IMPACTS, "trees", "images", "memory")
@@ -150,13 +150,32 @@ def soft_block(seed: int, worlds: int = 0) -> Inputs:
     """
     rng = np.random.default_rng(seed)
     nx, ny, nz = (int(n) for n in rng.integers(1, 4, 3))
-    cubes = block((nx, ny, nz), 0.1)
-    mesh = tet_mesh(cubes.vertices, cubes.corners)
-    state, parameters = _inputs(mesh, rng)
+    made = block((nx, ny, nz), 0.1)
+    x, tets = made.vertices, len(made.corners)
+    low, middle = x[:, 2].min(), x.mean(axis=0)
+    mu, lam = rng.uniform(1e3, 5e3, tets), rng.uniform(1e3, 5e3, tets)
+    scene = Scene()
+    scene.add_ground(low + 0.005)
+    scene.add_body(Sphere(0.305), fixed=True, pos=(middle[0], middle[1], low - 0.30))
+    scene.add_body(Box((0.1, 0.3, 0.3)), fixed=True, pos=(x[:, 0].max() + 0.10, middle[1], middle[2]))
+    skin = Skin(0.01, rng.uniform(2e3, 2e4), rng.uniform(0.5, 2.0), rng.uniform(1.0, 10.0), rng.uniform(0.2, 0.8))
+    scene.add_solid(made, "block", material=Solid(1000.0, mu, lam), skin=skin)
+    model = compile(scene, torch.float64)
+    program = step_program(model)
+    state = {
+        "x": torch.from_numpy(x + rng.normal(0, 1e-3, x.shape)),
+        "xd": torch.from_numpy(rng.normal(0, 0.3, x.shape)),
+    }
     if worlds:
-        noise = torch.from_numpy(rng.normal(0, 1e-3, (worlds, *state["x"].shape)))
-        state = {"x": state["x"] + noise, "v": state["v"].expand(worlds, -1, -1).clone()}
-    return soft_program(mesh), state, parameters, {}
+        noise = torch.from_numpy(rng.normal(0, 1e-3, (worlds, *x.shape)))
+        state = {"x": state["x"] + noise, "xd": state["xd"].expand(worlds, -1, -1).clone()}
+    return program, state, _numbers(model, program, 5e-4), {}
+
+
+def _numbers(model: Model, program: Program, dt: float) -> Numbers:
+    """Parameters of a step."""
+    given = model.resolve() | {"dt": torch.tensor(dt, dtype=torch.float64)}
+    return {n: t for n, t in given.items() if n in program.buffers}
 
 
 @cache
@@ -175,46 +194,16 @@ def standing_robot(seed: int, worlds: int = 0) -> Inputs:
     model, program, q = _stance()
     batch = (worlds,) if worlds else ()
     state = {"q": q.expand(*batch, -1).clone(), "v": torch.from_numpy(rng.normal(0, 0.01, (*batch, model.nv)))}
-    numbers = {n: t for n, t in model.resolve().items() if n in program.buffers}
+    numbers = _numbers(model, program, 1e-3)
     numbers["mass"] = numbers["mass"] * torch.from_numpy(rng.uniform(0.95, 1.05, len(numbers["mass"])))
     numbers["friction"] = numbers["friction"] * rng.uniform(0.8, 1.2)
-    numbers["dt"] = torch.tensor(1e-3, dtype=torch.float64)
     return program, state, numbers, {"tau": torch.from_numpy(rng.normal(0, 1, (*batch, LONGEST, model.nv)))}
 
 
 KINDS: dict[str, Callable[..., Inputs]] = {"soft block": soft_block, "quadruped": standing_robot}
 """What the rows on rollouts run, each case with every kind."""
-
-
-def _inputs(mesh: TetArrays, rng: np.random.Generator) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    tets, x = len(mesh.tets), mesh.vertices
-    low, middle = x[:, 2].min(), x.mean(axis=0)
-    mu, lam = rng.uniform(1e3, 5e3, tets), rng.uniform(1e3, 5e3, tets)
-    values = {
-        "mu": mu,
-        "lam": lam,
-        "alpha": 1 + 0.75 * mu / lam,
-        "inv_mass": 1 / mesh.masses(1000.0),
-        "gravity": [0.0, 0.0, -9.81],
-        "dt": 5e-4,
-        "radius": 0.01,
-        "plane_normal": [0.0, 0.0, 1.0],
-        "plane_offset": low + 0.005,
-        "sphere_centre": [middle[0], middle[1], low - 0.30],
-        "sphere_radius": 0.305,
-        "box_centre": [x[:, 0].max() + 0.10, middle[1], middle[2]],
-        "box_half": [0.1, 0.3, 0.3],
-        "box_rotation": np.eye(3),
-        "k_e": rng.uniform(2e3, 2e4),
-        "k_d": rng.uniform(0.5, 2.0),
-        "k_f": rng.uniform(1.0, 10.0),
-        "friction": rng.uniform(0.2, 0.8),
-    }
-    state = {
-        "x": torch.from_numpy(x + rng.normal(0, 1e-3, x.shape)),
-        "v": torch.from_numpy(rng.normal(0, 0.3, x.shape)),
-    }
-    return state, {n: torch.as_tensor(v, dtype=torch.float64) for n, v in values.items()}
+OVERFLOWING = {"soft block": ("solid0_lam", "solid0_mu", "xd"), "quadruped": ("mass", "gravity", "v")}
+"""Of every kind: a parameter that all worlds share, one that they do not, and velocities."""
 
 
 class _Case:
@@ -346,12 +335,12 @@ def _injection(numbers: Iterable[int]) -> tuple[bool, str]:
     for number, case in _cases(numbers, SEED + 3000, worlds=16):
         bad = number % 16
         healthy = [w for w in range(16) if w != bad]
-        shared, varied = ("mass", "gravity") if case.kind == "quadruped" else ("lam", "mu")
+        shared, varied, velocity = OVERFLOWING[case.kind]
         own = {**case.state, **case.controls, varied: case.parameters[varied].expand(16, -1).clone()}
         whole = _ends(case, {n: t[healthy] for n, t in own.items()}, shared, list(range(15)))
-        for name in ("v", varied, *case.controls):
+        for name in (velocity, varied, *case.controls):
             spoiled = own[name].clone()
-            spoiled[bad].view(-1)[0] = 1e300 if name == "v" else 1.7e308
+            spoiled[bad].view(-1)[0] = 1e300 if name == velocity else 1.7e308
             status, *found = _ends(case, own | {name: spoiled}, shared, healthy)
             flagged = (status >= 0).nonzero().flatten().tolist() == [bad]
             right += flagged and all(torch.equal(a, b) for a, b in zip(found, whole[1:], strict=True))

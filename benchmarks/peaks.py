@@ -1,0 +1,45 @@
+"""Peaks of memory, each measured in a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MARK = Path("/proc/self/clear_refs")
+
+
+def measure_apart(module: str, job: Any) -> float | None:
+    """What a module prints last when it is run with a job [MB]; None where the system has no high-water mark."""
+    if not MARK.exists():
+        return None
+    # Freed memory goes back to the system at once: what is seen is what is in use.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    command = [sys.executable, "-m", module, json.dumps(job)]
+    folder = Path(__file__).resolve().parents[1]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"memory of {job}: {done.stderr[-2000:]}")
+    return float(done.stdout.splitlines()[-1])
+
+
+def rise(call: Callable[[], object]) -> float:
+    """Rise of the resident high-water mark over a call [MB]."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    MARK.write_text("5")
+    before = _status("VmRSS")
+    call()
+    return (_status("VmHWM") - before) / 1024
+
+
+def _status(name: str) -> int:
+    """A number of /proc/self/status [kB]."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1])

@@ -1,0 +1,117 @@
+"""What all benchmarks share: targets, tables for people, numbers for JSON, peers that can run here."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Maker = TypeVar("Maker", bound=Callable[[], Any])
+Targets = Mapping[str, tuple[str, float]]
+"""By the name of a ratio: ">=" or "<=", and a limit."""
+Tables = list[tuple[str, list[str], list[list[str]]]]
+"""Title, columns, rows of text."""
+
+
+def target(targets: Targets, name: str, value: float | None) -> dict[str, Any]:
+    """A target, what was measured, and whether it is met."""
+    sign, limit = targets[name]
+    met = value is not None and (value >= limit if sign == ">=" else value <= limit)
+    return {"at_least" if sign == ">=" else "at_most": limit, "measured": value, "met": met}
+
+
+def ratio_rows(targets: Targets, ratios: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    """Ratios as rows of a table, with their targets where they have one."""
+    rows = []
+    for name, value in ratios.items():
+        row: dict[str, Any] = {"ratio": name, "measured": value}
+        if name in targets:
+            sign, limit = targets[name]
+            met = None if value is None else target(targets, name, value)["met"]
+            row |= {"target": f"{sign} {limit:g}", "met": met}
+        rows.append(row)
+    return rows
+
+
+def note_rows(notes: Iterable[str], skipped: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Notes, and what was not measured, as rows of a table."""
+    return [{"": note} for note in (*notes, *(f"Not measured: {name}: {why}" for name, why in skipped.items()))]
+
+
+def as_text(tables: Iterable[tuple[str, Sequence[Mapping[str, Any]]]]) -> Tables:
+    """Tables of rows as text; columns are all names of the rows."""
+    result = []
+    for title, rows in tables:
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        result.append((title, columns, [[_cell(row.get(name)) for name in columns] for row in rows]))
+    return result
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def show(tables: Tables, console: Console) -> None:
+    """Print tables."""
+    for title, columns, rows in tables:
+        table = Table(*columns, title=title, title_justify="left", show_header=any(columns))
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+
+
+def show_beside_json(tables: Tables) -> None:
+    """Print tables on standard error."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.width = 200
+    show(tables, console)
+
+
+def plain(value: Any) -> Any:
+    """For JSON, which has no word for NaN or infinity: such numbers become null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def divide(a: float | None, b: float | None) -> float | None:
+    """a / b; None where one was not measured."""
+    return None if a is None or b is None else a / b
+
+
+def available(peers: Iterable[Maker]) -> tuple[list[Maker], dict[str, str]]:
+    """Makers of the peers that can run here, and why the others cannot."""
+    makers, skipped = [], {}
+    for make in peers:
+        peer = make()
+        if found := peer.available():
+            makers.append(make)
+        else:
+            skipped[peer.name] = found.reason
+    return makers, skipped
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Keep standard output clean for the JSON object, whatever peers (and their native code) print."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)

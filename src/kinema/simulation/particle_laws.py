@@ -1,0 +1,333 @@
+"""Laws of force on particles in step programs: solids, cloth, springs, given forces, contact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from kinema.contact.collision.narrow_phase import Shapes
+from kinema.contact.compliant import box_force, penalty_force
+from kinema.contact.particles.particle_shape import Frames, Placed, Skin, particle_kernels, place_shapes
+from kinema.contact.particles.self_contact import (
+    Boxes,
+    Cells,
+    SoftSkin,
+    Surface,
+    bound_triangles,
+    bucket_tables,
+    choose_buckets,
+    gather_pairs,
+    measure_cells,
+    pair_forces,
+    search_kernel,
+    sort_boxes,
+    sort_triangles,
+)
+from kinema.dynamics.elastic import TetMesh, neo_hookean_solid, solid_kernels
+from kinema.dynamics.pushes import push_particles
+from kinema.dynamics.shell import (
+    Hinges,
+    TriMesh,
+    air_forces,
+    damped_hinge_forces,
+    hinge_forces,
+    membrane_kernels,
+    neo_hookean_membrane,
+)
+from kinema.dynamics.springs import spring_forces
+from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat22, mat33, vec2, vec3
+from kinema.lang.kernels.kernel import Kernel
+from kinema.lang.programs.program import Builder, Ref
+from kinema.lang.programs.schedule import packet_order
+from kinema.math import Motion
+from kinema.model.arrays import SceneArrays
+from kinema.model.matter import OF_AIR, OF_SKIN, ClothArrays, MatterArrays, SolidArrays
+from kinema.model.surface import SurfaceArrays
+from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
+from kinema.simulation.detection import scenery
+from kinema.simulation.force_law import ForceLaw
+from kinema.simulation.links import Links
+from kinema.simulation.own_forces import laws_on_particles
+
+WIDE = 2.0  # distances of contact in which implicit steps look for pairs, which may be nearer at their end
+
+Number = Callable[[str], Ref]  # a number of the skin of every particle, by its name
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Positions x [m] and velocities v [m/s] of all particles at a time."""
+
+    x: Ref
+    v: Ref
+
+
+@dataclass(frozen=True)
+class Touched:
+    """What particles touch: shapes, the links that carry them, and where they are."""
+
+    shapes: Shapes
+    frames: Frames
+    placed: Placed
+
+
+@dataclass(frozen=True)
+class Laws:
+    """All forces on particles: their laws, and what particles touch; None if there is nothing."""
+
+    all: tuple[ForceLaw, ...]
+    touched: Touched | None
+
+
+def find_laws(
+    p: Builder,
+    model: SceneArrays,
+    links: Links | None,
+    start: Moment,
+    dt: Ref,
+    time: Ref | None,
+    *,
+    activated: bool,
+    pushed: bool,
+    implicit: bool,
+) -> Laws:
+    """All laws of force on particles, and where shapes are at the start of a step.
+
+    Args:
+        p: The program.
+        model: The model.
+        links: Where links are and how they move; None if nothing has joints.
+        start: Particles at the start of the step, from which pairs that may touch are found.
+        dt: Time step.
+        time: At which laws act, for own ones; None if none reads it.
+        activated: Whether the activation of elements is a control.
+        pushed: Whether forces on particles are a control.
+        implicit: Whether pairs must be those that touch at the end of the step, too.
+    """
+    matter, count = model.matter, len(model.matter)
+
+    @cache
+    def number(name: str) -> Ref:
+        return p.parameter(f"particle_{name}", Float, count)
+
+    laws = [_solid(p, k, solid, activated) for k, solid in enumerate(matter.solids)]
+    if matter.cloth is not None:
+        laws += _cloth(p, matter.cloth, activated)
+    if len(matter.ends):
+        laws.append(_springs(p, matter))
+    if pushed:
+        push = p.control("particle_push", vec3, count)
+        laws.append(ForceLaw(push_particles, lambda x, v, f, _: (push, f), count))
+    laws += laws_on_particles(p, model, time)
+    if matter.surface is not None:
+        laws.append(_contact_of_soft_things(p, matter, matter.surface, number, start, dt, WIDE if implicit else 1.0))
+    touched = None
+    if matter.touching.any() and model.shapes.names:
+        seen, touched = _place(p, model, links)
+        laws += _contact_with_shapes(p, model, number, seen, touched, dt)
+    return Laws(tuple(laws), touched)
+
+
+# -- elements and springs ------------------------------------------------------------------------------------------
+
+
+def _solid(p: Builder, k: int, solid: SolidArrays, activated: bool) -> ForceLaw:
+    mesh, order = solid.mesh, solid.mesh.order
+    table = TetMesh(
+        vertices=p.constant(f"solid{k}_vertices", ivec4, mesh.tets, order=order),
+        rest_inverse=p.constant(f"solid{k}_rest_inverse", mat33, mesh.rest_inverse, order=order),
+        volume=p.constant(f"solid{k}_volume", Float, mesh.volume, order=order),
+    )
+    kernels = solid_kernels(solid.energy or neo_hookean_solid)
+    return _elements(p, f"solid{k}", kernels, table, order, solid.viscous, activated)
+
+
+def _cloth(p: Builder, cloth: ClothArrays, activated: bool) -> Iterator[ForceLaw]:
+    mesh, order, count = cloth.mesh, cloth.mesh.order, len(cloth.mesh.triangles)
+    corners = p.constant("cloth_vertices", ivec3, mesh.triangles, order=order)
+    table = TriMesh(
+        vertices=corners,
+        rest_inverse=p.constant("cloth_rest_inverse", mat22, mesh.rest_inverse, order=order),
+        area=p.constant("cloth_area", Float, mesh.area, order=order),
+    )
+    yield _elements(p, "cloth", membrane_kernels(neo_hookean_membrane), table, order, cloth.viscous, activated)
+    if cloth.bends:
+        yield _hinges(p, cloth)
+    if cloth.airy:
+        numbers = [p.parameter(n, Float, count, order=order) for n in OF_AIR]
+        wind = p.parameter("wind", vec3)
+        yield ForceLaw(air_forces, lambda x, v, f, _: (corners, x, v, wind, *numbers, f), count)
+
+
+def _elements(
+    p: Builder, name: str, kernels: tuple[Kernel, Kernel], table: Any, order: np.ndarray, viscous: bool, activated: bool
+) -> ForceLaw:
+    """Elastic forces, or elastic and viscous ones."""
+    elastic, viscoelastic = kernels
+    numbers, count = [], len(order)
+    for n in ("mu", "lam", "activation", "viscosity")[: 3 + viscous]:
+        add = p.control if activated and n == "activation" else p.parameter
+        numbers.append(add(f"{name}_{n}", Float, count, order=order))
+    if viscous:
+        return ForceLaw(viscoelastic, lambda x, v, f, _: (table, x, v, *numbers, f), count)
+    return ForceLaw(elastic, lambda x, v, f, _: (table, x, *numbers, f), count)
+
+
+def _hinges(p: Builder, cloth: ClothArrays) -> ForceLaw:
+    mesh, order, count = cloth.mesh, cloth.mesh.hinge_order, len(cloth.mesh.hinges)
+    hinges = Hinges(
+        vertices=p.constant("hinge_vertices", ivec4, mesh.hinges, order=order),
+        rest_angle=p.constant("hinge_angle", Float, mesh.hinge_angle, order=order),
+        weight=p.constant("hinge_weight", Float, mesh.hinge_weight, order=order),
+        inverse_areas=p.constant("hinge_inverse_areas", vec2, mesh.hinge_inverse_areas, order=order),
+    )
+    numbers = [p.parameter(n, Float, count, order=order) for n in ("bending", "fold")]
+    if not cloth.damped:
+        return ForceLaw(hinge_forces, lambda x, v, f, _: (hinges, x, *numbers, f), count)
+    damping = p.parameter("bending_damping", Float, count, order=order)
+    return ForceLaw(damped_hinge_forces, lambda x, v, f, _: (hinges, x, v, *numbers, damping, f), count)
+
+
+def _springs(p: Builder, matter: MatterArrays) -> ForceLaw:
+    count, order = len(matter.ends), packet_order(matter.ends)
+    ends = p.constant("spring_ends", ivec2, matter.ends, order=order)
+    numbers = [p.parameter(f"spring_{n}", Float, count, order=order) for n in ("stiffness", "rest", "damping")]
+    return ForceLaw(spring_forces, lambda x, v, f, _: (ends, x, v, *numbers, f), count)
+
+
+# -- contact with shapes -------------------------------------------------------------------------------------------
+
+
+def _place(p: Builder, model: SceneArrays, links: Links | None) -> tuple[Placed, Touched]:
+    """Where all shapes are, for the search and for forces."""
+    shapes, number = scenery(p, model).shapes, len(model.shapes.names)
+    frames = _frames_of_links(links) if links is not None else _frame_of_world(p)
+    seen, placed = (
+        Placed(
+            R=p.scratch(f"{name}_R", mat33, number),
+            p=p.scratch(f"{name}_p", vec3, number),
+            V=p.scratch(f"{name}_V", Motion, number),
+            size=p.scratch(f"{name}_size", vec3, number),
+        )
+        for name in ("seen", "placed")
+    )
+    p.call(place_shapes, shapes, frames, seen, placed)
+    return seen, Touched(shapes, frames, placed)
+
+
+def _frames_of_links(links: Links) -> Frames:
+    return Frames(root=links.tree.root, R=links.R, p=links.p, V=links.V)
+
+
+def _frame_of_world(p: Builder) -> Frames:
+    return Frames(
+        root=p.constant("world_root", Int, [0]),
+        R=p.constant("world_R", mat33, [np.eye(3)]),
+        p=p.constant("world_p", vec3, [(0.0, 0.0, 0.0)]),
+        V=p.constant("world_V", Motion, np.zeros((1, 6))),
+    )
+
+
+def _contact_with_shapes(
+    p: Builder, model: SceneArrays, number: Number, seen: Placed, touched: Touched, dt: Ref
+) -> Iterator[ForceLaw]:
+    """A law for each kind of shapes and each law of contact."""
+    kinds_of, around, count = model.shapes.kind, scenery(p, model), len(model.matter)
+    contacts = list(_contact_laws(p, model.matter, number, dt))
+    for kinds in ((PLANE,), (SPHERE, CAPSULE), (BOX,), (CYLINDER, MESH), (TERRAIN,)):
+        own = [s for s, kind in enumerate(kinds_of) if kind in kinds]
+        tables: list[tuple[list[int], tuple[Any, ...]]] = [(own, ())] if own else []
+        if own and kinds == (CYLINDER, MESH):
+            tables = [(own, (around.hulls,))]
+        elif kinds == (TERRAIN,):
+            tables = [([s], (around.terrain(s),)) for s in own]
+        for numbers, table in tables:
+            which = p.constant(f"touched_{kinds[0]}{numbers[0]}", Int, numbers)
+            for kernels, skin, step in contacts:
+                where = (touched.shapes, which, *table, seen, touched.placed, skin, step)
+                yield ForceLaw(kernels[kinds[0]], partial(_touching, where), count)
+
+
+def _touching(where: tuple[Any, ...], x: Ref, v: Ref, f: Ref, press: Any) -> tuple[Any, ...]:
+    """Arguments of a kernel of contact."""
+    return *where, x, v, f, press
+
+
+def _contact_laws(
+    p: Builder, matter: MatterArrays, number: Number, dt: Ref
+) -> Iterator[tuple[dict[str, Kernel], Skin, Ref]]:
+    """Kernels of contact with shapes, skins of those whose law they have, and the time that forces are means of."""
+    numbers = {n: number(n) for n in OF_SKIN if n != "thickness"}
+    averages = matter.averaged[matter.touching > 0].all()
+    at_once = dt if averages else p.constant("instant_of_particles", Float, 0.0)
+    for law, square in ((penalty_force, 0), (box_force, 1)):
+        for averaged in (1, 0):
+            own = matter.touching * (matter.square == square) * (matter.averaged == averaged)
+            if own.any():
+                touching = p.constant(f"touching_{square}{averaged}", Int, own)
+                yield particle_kernels(law), Skin(**numbers, touching=touching), dt if averaged else at_once
+
+
+# -- contact of soft things ----------------------------------------------------------------------------------------
+
+
+def _contact_of_soft_things(
+    p: Builder, matter: MatterArrays, arrays: SurfaceArrays, number: Number, start: Moment, dt: Ref, reach: float
+) -> ForceLaw:
+    """Contact of soft things with each other and themselves, for the pairs that are near at the start of a step.
+
+    Args:
+        p: The program.
+        matter: All that is soft.
+        arrays: What of it touches.
+        number: Numbers of skins.
+        start: Where particles are.
+        dt: Time step.
+        reach: Distances of contact in which pairs are looked for.
+    """
+    vertices, triangles = len(arrays.vertex), len(arrays.corner)
+    surface = Surface(
+        vertex=p.constant("surface_vertex", Int, arrays.vertex),
+        corner=p.constant("surface_corner", ivec3, arrays.corner),
+        edge_share=p.constant("surface_edge_share", vec3, arrays.edge_share),
+        corner_share=p.constant("surface_corner_share", vec3, arrays.corner_share),
+        owner=p.constant("surface_owner", Int, matter.owner),
+        rest=p.constant("surface_rest", vec3, arrays.rest),
+    )
+    table = bucket_tables(triangles)
+    cells = Cells(
+        low=p.scratch("cell_low", vec3, triangles),
+        high=p.scratch("cell_high", vec3, triangles),
+        width=p.scratch("cell_width", Float, 2),
+        bucket=p.scratch("cell_bucket", Int, triangles),
+        start=p.scratch("cell_start", Int, table["buckets"] + 1),
+        listed=p.scratch("cell_listed", Int, triangles),
+        row=p.constant("cell_row", Int, table["row"]),
+        layer=p.constant("cell_layer", Int, table["layer"]),
+    )
+    boxes = Boxes(**{n: p.scratch(f"sorted_{n}", vec3, triangles) for n in ("low", "high")})
+    slots, wide = p.constant("pair_slots", Int, arrays.slots), p.constant("pair_search", Float, reach)
+    near, found = (p.scratch(f"pair_{n}", Int, vertices * k) for n, k in (("near", 1), ("found", arrays.slots)))
+    pair, pairs = p.scratch("pair", ivec2, arrays.room), p.scratch("pairs", Int, 1)
+    skin = SoftSkin(
+        **{n: number(n) for n in OF_SKIN if n != "radius"},
+        averaged=p.constant("surface_averaged", Int, matter.averaged),
+    )
+    reached = (wide, dt)
+    with p.custom() as search:
+        p.call(bound_triangles, surface.corner, start.x, cells.low, cells.high, count=triangles)
+        p.call(measure_cells, surface.vertex, skin.thickness, *reached, start.v, cells.low, cells.high, cells.width)
+        p.call(choose_buckets, cells, count=triangles)
+        p.call(sort_triangles, cells.bucket, cells.start, cells.listed)
+        p.call(sort_boxes, cells, boxes, count=triangles)
+        seek = (surface, cells, boxes, skin.thickness, *reached, start.x, start.v, near, found)
+        p.call(search_kernel(arrays.slots), *seek, count=vertices)
+        missed = p.output("missed_pairs", Float, 2)
+        p.call(gather_pairs, surface.vertex, near, found, slots, pair, pairs, missed)
+    with p.adjoint_of(search):
+        pass  # which pairs are near has no derivative
+    return ForceLaw(pair_forces, lambda x, v, f, _: (surface, pair, pairs, skin, dt, x, v, f), arrays.room)
