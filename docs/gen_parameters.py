@@ -14,7 +14,7 @@ import numpy as np
 
 import kinema as kn
 from kinema.scene.description import Actuator, Body, Joint, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.sheet import sheet
 
@@ -166,7 +166,7 @@ def everything() -> kn.Model:
     """A model that has every kind of parameter; no two numbers that belong to different axes are equal by chance."""
     box = Shape("box", (0.1, 0.1, 0.1))
     hinge = Joint("hinge", "revolute", lower=-1.0, upper=1.0, friction=0.1)
-    body = Body("link", None, Pose((0.0, 0.0, 1.0)), (hinge,), solid(box), (box,))
+    body = Body("link", None, Pose((0.0, 0.0, 1.0)), (hinge,), mass_properties(box), (box,))
     scene = kn.Scene()
     scene.add_ground()
     scene.add_robot(Robot("robot", (body,), (Actuator("motor", "hinge"),)))

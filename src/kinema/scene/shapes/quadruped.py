@@ -15,7 +15,7 @@ from kinema.scene.description import (
     Robot,
     Shape,
 )
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 
 TRUNK = (0.56, 0.17, 0.14)  # m
 HIP_X, HIP_Y, THIGH_Y, LEG = 0.2, 0.1, 0.03, 0.25  # m
@@ -54,7 +54,7 @@ def quadruped(name: str = "quadruped", stiffness: float = 100.0, damping: float 
 
 
 def _brick(mass: float, x: float, y: float, z: float) -> MassProperties:
-    return solid(Shape(BOX, (x / 2, y / 2, z / 2)), mass=mass)
+    return mass_properties(Shape(BOX, (x / 2, y / 2, z / 2)), mass=mass)
 
 
 def _rod(mass: float, radius: float = 0.02) -> MassProperties:
