@@ -27,6 +27,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import kinema
+from kinema import shapes
 
 ROOT = Path(__file__).parents[1]
 LOG = logging.getLogger("mkdocs.hooks.kinema")
@@ -49,11 +50,11 @@ PAGES = (
 
 
 class BatchStars(Extension):
-    """Shapes such as (*batch, nq) keep their star: two of them in a paragraph are no emphasis."""
+    """Shapes such as (*batch, nq) and patterns such as "*_knee" keep their star: two of them are no emphasis."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
         """Called by markdown."""
-        md.inlinePatterns.register(SimpleTextInlineProcessor(r"(?<=\()(\*)(?=batch)", md), "batch", 185)
+        md.inlinePatterns.register(SimpleTextInlineProcessor(r"((?<=[_/])\*|\*(?=batch|_))", md), "batch", 185)
 
 
 def on_config(config: Any) -> Any:
@@ -146,10 +147,16 @@ def _api_page(page: str, title: str) -> str:
 
 
 def _documented(module: str, names: list[str]) -> list[str]:
-    """Where the functions and classes of these names are, if they are Kinema's and say what they do."""
+    """Where the functions and classes of these names are defined; of a package, not what has the name of its file."""
     value = importlib.import_module(module)
     found = [(name, getattr(value, name)) for name in names]
-    return [f"{module}.{name}" for name, one in found if inspect.isroutine(one) or inspect.isclass(one)]
+    own = [(name, one) for name, one in found if inspect.isroutine(one) or inspect.isclass(one)]
+    return [_where(module, name, one) for name, one in own]
+
+
+def _where(module: str, name: str, value: Any) -> str:
+    """The full name by which an entry of a module is found."""
+    return f"{value.__module__}.{name}" if module == "kinema.scene.shapes" else f"{module}.{name}"
 
 
 def _api_table() -> str:
@@ -192,8 +199,9 @@ def _reference(found: re.Match[str], up: str) -> str:
         return f'<a href="{up}api/{SHOWN[name.partition(".")[0]]}.html#{METHODS[name]}">{found[0]}</a>'
     if name in SHOWN and (name != text or name not in TOO_COMMON):
         return f'<a href="{up}api/{SHOWN[name]}.html#kinema.{name}">{found[0]}</a>'
-    if name.startswith("shapes.") and text != name:
-        return f'<a href="{up}api/shapes.html#kinema.scene.{name}">{found[0]}</a>'
+    if owner == "shapes" and hasattr(shapes, member) and inspect.isroutine(getattr(shapes, member)):
+        where = _where(shapes.__name__, member, getattr(shapes, member))
+        return f'<a href="{up}api/shapes.html#{where}">{found[0]}</a>'
     return found[0]
 
 

@@ -1,10 +1,10 @@
-"""Procedural robots and meshes: `kn.shapes.quadruped()`, `kn.shapes.block((4, 4, 4), 0.1)`. One to a file.
+"""Procedural robots and meshes: `kn.shapes.quadruped()`, `kn.shapes.block((4, 4, 4), 0.1)`.
 
-ant, arm (with gripper), golfer and golf_ball, humanoid, pendulum, quadruped, racecar, random_tree: robots
-block, beam, ball, gear: solids, in tetrahedra; surface finds the outer triangles of any of them
-sheet, rolled_sheet, walker (flat, on legs): cloth and shells, in triangles
-height_field: terrain from heights
-TOUCH: where along x the golf ball touches the golfer's club [m]
+- Robots: ant, arm (with a gripper), golfer and golf_ball, humanoid, pendulum, quadruped, racecar, random_tree
+- Solids, in tetrahedra: ball, beam, block, gear; surface finds the outer triangles of any of them
+- Cloth and shells, in triangles: rolled_sheet, sheet, walker (flat, on legs)
+- Terrain: height_field
+- TOUCH: where along x the golf ball touches the golfer's club [m]
 """
 
 from kinema.scene.shapes.ant import ant as ant
