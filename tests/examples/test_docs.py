@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HOW_TO = (
     "own-physics",
+    "robot-files",
     "robots",
+    "pd-control",
     "soft-bodies",
     "materials",
     "soft-meshes",
@@ -20,6 +22,8 @@ HOW_TO = (
     "smoke",
     "rendering",
     "check-gradients",
+    "troubleshooting",
+    "coming-from",
 )
 PAGES = [*(f"docs/how-to/{name}.md" for name in HOW_TO), "README.md"]
 
