@@ -87,7 +87,7 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
     parts = re.split(r"(<pre.*?</pre>|<h\d.*?</h\d>|<a .*?</a>|<math.*?</math>)", content, flags=re.DOTALL)
     for k in range(0, len(parts), 2):  # what is between code blocks, headings, links and formulas
         parts[k] = re.sub(r"\[([A-Z][^\[\]<>]*?\b\d{4}\b[^\[\]<>]*)\]", lambda m: _citation(m, up, page), parts[k])
-        parts[k] = re.sub(r"<code>([\w.]+)(\([^<]*\))?</code>", lambda m: _reference(m, up), parts[k])
+        parts[k] = re.sub(r"<code>([\w.]+)(\([^<]*\))?</code>", lambda m: _reference(m, up, page), parts[k])
     return "".join(parts)
 
 
@@ -188,10 +188,12 @@ INSTANCES = {"scene": "Scene", "model": "Model", "state": "State", "path": "Traj
 TOO_COMMON = {"math", "lang", "errors", "shapes", "inertia", "step", "compile", "load", "save"}
 
 
-def _reference(found: re.Match[str], up: str) -> str:
-    """A code span, as a link if it names something public."""
+def _reference(found: re.Match[str], up: str, page: Page) -> str:
+    """A code span, as a link if it names something public; names of other simulators do not."""
     text = found[1]
     name = re.sub(r"^(kn|kinema)\.", "", text)
+    if name == text and page.file.src_uri == "how-to/coming-from.md":
+        return found[0]
     owner, _, member = name.partition(".")
     if owner in INSTANCES and member:
         name = f"{INSTANCES[owner]}.{member}"
