@@ -1,8 +1,8 @@
 """Reconstruct a shape from silhouettes alone: from a ball to a rabbit.
 
-Eight cameras around the object see black and white, 64 x 64 pixels each. All 642 vertices of a ball are unknown. The
-displacement is preconditioned, x = x_0 + (1 + lambda L)^-1 push with the Laplacian L of the mesh [Nicolet 2021]: the
-surface stays smooth during the fit, without a penalty that would bias the result. Nothing is random.
+Eight cameras around the object see black and white, 64 x 64 pixels each. All 642 vertices of a ball are unknown. Their
+displacement is preconditioned, x = x_0 + (1 + lambda L)^-1 push with the Laplacian L of the mesh [Nicolet et al. 2021]:
+the surface stays smooth during the fit, without a penalty that would bias the result. Nothing is random.
 """
 
 import math
