@@ -14,7 +14,7 @@ import numpy as np
 
 import kinema as kn
 
-HEAD = """# What can be learned
+HEAD = """# Parameters with gradients
 
 Every parameter on this page has a gradient. `python docs/gen_parameters.py` generates the page from the code, and a
 test compares it with the parameters of a model. Each links to its gradient test: in float64, against central

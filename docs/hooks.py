@@ -1,6 +1,7 @@
 """Completes the pages: files of the repository, the API, formulas, citations, and links from names to the API.
 
-- `{{file NAME}}` is replaced by a file of the repository; tests that docs/parameters.md links to are copied.
+- `{{file NAME}}` is replaced by a file of the repository; examples, and tests that docs/parameters.md links to, are
+  copied, and names of examples become links.
 - A page of the API is written for each stage of the flow, from the list of public names in `kinema/__init__.py`;
   mkdocstrings fills in signatures and docstrings. `{{api}}` is the table of all names.
 - Formulas between dollars become MathML, which browsers draw without a script.
@@ -64,9 +65,10 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """Called by mkdocs once: adds the pages that are made here, and the tests that docs/parameters.md links to."""
+    """Called by mkdocs once: adds generated pages, examples, and the tests that docs/parameters.md links to."""
     page = (ROOT / "docs" / "parameters.md").read_text()
-    for name in sorted(set(re.findall(r"\]\((tests/[\w/]+\.py)\)", page))):
+    examples = [f"examples/{file.name}" for file in (ROOT / "examples").glob("*.py")]
+    for name in [*sorted(set(re.findall(r"\]\((tests/[\w/]+\.py)\)", page))), *sorted(examples)]:
         files.append(File(name, str(ROOT), config["site_dir"], use_directory_urls=False))
     for name, title, _ in PAGES:
         files.append(File.generated(config, f"api/{name}.md", content=_api_page(name, title)))
@@ -191,6 +193,8 @@ TOO_COMMON = {"math", "lang", "errors", "shapes", "inertia", "step", "compile", 
 def _reference(found: re.Match[str], up: str, page: Page) -> str:
     """A code span, as a link if it names something public; names of other simulators do not."""
     text = found[1]
+    if text.endswith(".py") and (ROOT / "examples" / text).exists():
+        return f'<a href="{up}examples/{text}">{found[0]}</a>'
     name = re.sub(r"^(kn|kinema)\.", "", text)
     if name == text and page.file.src_uri == "how-to/coming-from.md":
         return found[0]
