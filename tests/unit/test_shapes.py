@@ -351,6 +351,12 @@ def test_rods_reach_their_ends(end: tuple[float, float, float]) -> None:
         assert np.isclose(np.linalg.norm(shape.pose.rotation), 1)
 
 
+def test_a_quadruped_collides_with_its_feet_or_with_everything():
+    feet, all_of_it = ([s for b in robot.bodies for s in b.shapes] for robot in (quadruped(), quadruped(collides=True)))
+    assert [s.name for s in feet if s.collides] == ["foot"] * 4
+    assert len(all_of_it) == len(feet) and all(s.collides for s in all_of_it)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
