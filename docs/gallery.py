@@ -14,53 +14,62 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.rendering.files import resize
-from kinema.scene.description import Body, Pose, Robot, Shape
-from kinema.scene.shapes.ant import ant
-from kinema.scene.shapes.gear import gear
-from kinema.scene.shapes.humanoid import humanoid
-from kinema.scene.shapes.quadruped import quadruped
-from kinema.scene.shapes.racecar import racecar
-from kinema.scene.shapes.sheet import sheet
 
 IMAGES = Path(__file__).parent / "img"
 FINE = kn.RenderOptions(sigma=1e-7, supersample=3, lights=kn.Lights.studio())
 SHADED = replace(FINE, shadows=True)
+SKY = (0.80, 0.87, 0.95)
 GAP = 8  # between panels [pixels]
+PANEL = (500, 273)  # of the buffers [pixels]
 
 
 def robots() -> Tensor:
-    """Four robots on the ground."""
-    return kn.render(crowd(), crowd_view(), options=SHADED)
+    """Five robots on the ground."""
+    model = crowd()
+    red = kn.Material(torch.tensor([0.62, 0.06, 0.04]), specular=0.1)  # also where two links share their ends
+    look = replace(SHADED, background=SKY, ground=0.36, materials={"ant": red})
+    return kn.render(model, crowd_view((1100, 600)), state=posed(model), options=look)
 
 
 def crowd() -> kn.Model:
-    """A humanoid, a quadruped, an ant and a racecar, standing."""
+    """A humanoid, an arm, a quadruped, an ant and a racecar."""
     scene = kn.Scene()
     scene.add_ground()
-    scene.add_robot(humanoid(), "humanoid", pos=(-0.1, 0.9, 0.0), rot=turned(-1.2))
-    scene.add_robot(quadruped(), "quadruped", pos=(-0.75, -0.1, 0.07), rot=turned(-0.6))
-    scene.add_robot(ant(), "ant", pos=(0.85, 0.15, 0.0), rot=turned(0.3))
-    scene.add_robot(racecar(), "racecar", pos=(0.15, -0.75, 0.0), rot=turned(0.7))
+    scene.add_robot(kn.shapes.humanoid(), "humanoid", pos=(-0.3, 0.6, 0.0), rot=kn.quaternion(-1.25, "z"))
+    scene.add_robot(kn.shapes.arm(), "arm", pos=(0.52, 0.55, 0.0), rot=kn.quaternion(-1.9, "z"))
+    scene.add_robot(kn.shapes.quadruped(), "quadruped", pos=(-0.95, -0.05, 0.0), rot=kn.quaternion(-0.7, "z"))
+    scene.add_robot(kn.shapes.ant(), "ant", pos=(1.15, -0.05, 0.0), rot=kn.quaternion(0.3, "z"))
+    scene.add_robot(kn.shapes.racecar(), "racecar", pos=(0.12, -0.45, 0.0), rot=kn.quaternion(0.7, "z"))
     return kn.compile(scene)
 
 
-def crowd_view(size: tuple[int, int] = (900, 540)) -> kn.Camera:
+def posed(model: kn.Model) -> kn.State:
+    """The robots in natural poses, feet on the ground."""
+    q = model.initial_state().q
+    for leg in ("fl", "fr", "rl", "rr"):
+        q[model.q_index(f"quadruped/{leg}_swing")], q[model.q_index(f"quadruped/{leg}_knee")] = 0.6, -1.2
+    q[model.q_index("quadruped/root")][2] = 2 * 0.25 * math.cos(0.6) + 0.02
+    q[model.q_index("arm")] = torch.tensor([0.3, 0.45, 0.0, 1.2, 0.3, 0.7, 0.0, 0.03, 0.03]).double()
+    for side in ("left", "right"):
+        q[model.q_index(f"racecar/steer_{side}")] = 0.35
+    return kn.State(q)
+
+
+def crowd_view(size: tuple[int, int]) -> kn.Camera:
     """Where the robots are seen from."""
-    return kn.Camera.look_at((0.7, -5.2, 2.0), (0.02, 0.0, 0.66), fov=0.4, size=size)
+    return kn.Camera.look_at((0.9, -4.6, 1.75), (0.1, 0.05, 0.72), fov=0.42, size=size)
 
 
 def cloth() -> Tensor:
     """A woven blanket falls over a ball and a post: three moments."""
-    still = (
-        Body("ball", shapes=(Shape("sphere", (0.25,), Pose((-0.15, 0.0, 0.25))),)),
-        Body("post", shapes=(Shape("cylinder", (0.12, 0.2), Pose((0.3, 0.1, 0.2))),)),
-    )
     scene = kn.Scene()
     scene.add_ground(exclude=["sphere", "cylinder"])
-    scene.add_robot(Robot("still", still))
+    scene.add_body(kn.Sphere(0.25), "ball", pos=(-0.15, 0.0, 0.25), fixed=True)
+    scene.add_body(kn.Cylinder(0.12, 0.2), "post", pos=(0.3, 0.1, 0.2), fixed=True)
     material = kn.Cloth(density=0.3, mu=150.0, lam=150.0, viscosity=0.01, bending=1e-4, bending_damping=2e-7)
     skin = kn.Skin(radius=0.012, k_e=200.0, k_d=0.1, k_f=0.1, friction=0.4)
-    scene.add_cloth(sheet(1.0, 1.0, squares=(50, 50)), "blanket", material=material, skin=skin, pos=(0.05, 0.0, 0.6))
+    mesh = kn.shapes.sheet(1.0, 1.0, squares=(50, 50))
+    scene.add_cloth(mesh, "blanket", material=material, skin=skin, pos=(0.05, 0.0, 0.6))
     path = kn.simulate(kn.compile(scene), steps=5200, dt=1.25e-4)
     woven = kn.Material(torch.ones(3), stripes(256), specular=0.02)
     camera = kn.Camera.look_at((0.9, -2.6, 1.5), (0.03, 0.0, 0.22), fov=0.42, size=(420, 380))
@@ -84,10 +93,10 @@ def soft_gears() -> Tensor:
     scene.add_ground()
     material = kn.Solid(density=400.0, mu=1.5e4, lam=4e4, viscosity=20.0)
     skin = kn.Skin(radius=0.0, k_e=400.0, k_d=0.5, k_f=1.0, friction=0.6, thickness=0.012, neighbours=48)
-    half = math.sqrt(0.5)
-    wheel = gear(0.25, 0.1, 0.12, teeth=12, axial=3)
-    scene.add_solid(wheel, "lower", material=material, skin=skin, pos=(0.0, 0.0, 0.262), rot=(half, half, 0.0, 0.0))
-    upper = {"pos": (0.10, 0.0, 0.80), "rot": (half, half, 0.0, 0.0), "velocity": (0.0, 0.0, -2.0)}
+    upright = kn.quaternion(math.pi / 2, "x")
+    wheel = kn.shapes.gear(0.25, 0.1, 0.12, teeth=12, axial=3)
+    scene.add_solid(wheel, "lower", material=material, skin=skin, pos=(0.0, 0.0, 0.262), rot=upright)
+    upper = {"pos": (0.10, 0.0, 0.80), "rot": upright, "velocity": (0.0, 0.0, -2.0)}
     scene.add_solid(wheel, "upper", material=material, skin=skin, **upper)
     path = kn.simulate(kn.compile(scene), steps=2400, dt=5e-5)
     camera = kn.Camera.look_at((1.0, -2.6, 1.15), (0.06, 0.0, 0.42), fov=0.44, size=(420, 460))
@@ -158,29 +167,27 @@ def marble(size: int) -> Tensor:
 
 def buffers() -> Tensor:
     """Colour, coverage, depth and normals of one view."""
-    model, camera = crowd(), crowd_view((430, 300))
-    colour = kn.render(model, camera, options=SHADED)
-    mask = kn.render(model, camera, outputs="alpha", options=replace(FINE, ground=False))
+    model, camera = crowd(), crowd_view(PANEL)
+    state = posed(model)
+    colour = kn.render(model, camera, state=state, options=SHADED)
+    mask = kn.render(model, camera, state=state, outputs="alpha", options=replace(FINE, ground=False))
     mask = mask.unsqueeze(-1).expand(-1, -1, 3)
-    fine = camera.resized(3 * 430, 3 * 300)
-    found = kn.render(model, fine, outputs="depth", options=kn.RenderOptions(ground=False))
-    normal = kn.render(model, fine, outputs="normal")
+    fine = camera.resized(3 * PANEL[0], 3 * PANEL[1])
+    found = kn.render(model, fine, state=state, outputs="depth", options=kn.RenderOptions(ground=False))
+    normal = kn.render(model, fine, state=state, outputs="normal")
     near, far = found[found > 0].min(), found.max()
     bright = (0.03 + 0.97 * (far - found) / (far - near)).unsqueeze(-1).expand(-1, -1, 3)
     depth = torch.where(found.unsqueeze(-1) > 0, bright, torch.tensor([0.05, 0.15, 0.45]))
     normal = torch.where((normal != 0).any(-1, keepdim=True), 0.5 + 0.5 * normal, 1.0)
-    small = [resize(image, (430, 300)) for image in (depth, normal)]
+    small = [resize(image, PANEL) for image in (depth, normal)]
     return beside([beside([colour, mask]), beside(small)], 0)
 
 
 def outlines() -> Tensor:
-    """The same scene with ever softer outlines; below with soft occlusion, too."""
-    still = (
-        Body("box", shapes=(Shape("box", (0.3, 0.3, 0.3), Pose((0.0, 0.0, 0.3), turned(0.5))),)),
-        Body("ball", shapes=(Shape("sphere", (0.25,), Pose((0.35, -0.65, 0.25)), colour=(0.9, 0.24, 0.03, 1.0)),)),
-    )
+    """The same scene with ever softer outlines; below with soft occlusion as well."""
     scene = kn.Scene()
-    scene.add_robot(Robot("still", still))
+    scene.add_body(kn.Box((0.3, 0.3, 0.3)), pos=(0.0, 0.0, 0.3), rot=kn.quaternion(0.5, "z"), fixed=True)
+    scene.add_body(kn.Sphere(0.25), pos=(0.35, -0.65, 0.25), colour=(0.9, 0.24, 0.03), fixed=True)
     model, lights = kn.compile(scene), kn.Lights.studio()
     camera = kn.Camera.look_at((0.7, -3.0, 1.3), (0.1, -0.2, 0.27), fov=0.44, size=(240, 230))
     sharp = [
@@ -192,11 +199,6 @@ def outlines() -> Tensor:
         for sigma, gamma in ((1e-6, 1e-4), (1e-4, 1e-3), (1e-3, 1e-2), (1e-3, 1e-1))
     ]
     return beside([beside(sharp), beside(soft)], 0)
-
-
-def turned(angle: float) -> tuple[float, float, float, float]:
-    """About the z axis [rad]."""
-    return math.cos(angle / 2), 0.0, 0.0, math.sin(angle / 2)
 
 
 def beside(images: object, axis: int = 1) -> Tensor:

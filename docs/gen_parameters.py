@@ -13,40 +13,35 @@ from typing import Any
 import numpy as np
 
 import kinema as kn
-from kinema.scene.description import Actuator, Body, Joint, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
-from kinema.scene.shapes.block import block
-from kinema.scene.shapes.sheet import sheet
 
-HEAD = """# What can be learned
+HEAD = """# Parameters with gradients
 
-Every number on this page has a gradient. The page is written by `python docs/gen_parameters.py` from the code, and a
-test compares it with what a model knows. Beside each number stands a test of its gradient: in float64, against central
-differences, in contact where that applies, through 1, 32 and 256 steps. The numbers of soft things are tested with
-implicit steps, too, by [`test_every_parameter`](tests/gradients/test_implicit.py); robots move alike with both.
+Every parameter on this page has a gradient. `python docs/gen_parameters.py` generates the page from the code, and a
+test compares it with the parameters of a model. Each links to its gradient test: in float64, against central
+differences, in contact where that applies, through 1, 32 and 256 steps. Parameters of soft matter are also tested with
+implicit steps, by [`test_every_parameter`](tests/gradients/test_implicit.py); robots move alike with both.
 
 ## Of a model
 
-Numbers are given by path in `params=` of `kn.simulate` and others: `"robot/body/mass"`, `"cloth/bending"`, or all of
-them at once, `"mass"`. `model.parameter_names` lists what a model has, `model.parameters(path)` gives the tensor. Batch
-dimensions may come before the shape, for numbers of each world."""
+Pass values by path in `params=` of `kn.simulate` and others: `"robot/body/mass"`, `"cloth/bending"`, or all of
+them, `"mass"`. `model.parameter_names` lists the parameters of a model, `model.parameters(path)` returns the tensor.
+Batch dimensions may precede the shape, for one value per world."""
 
 STATE = """## Of a state
 
-Parts of a `kn.State`, with which `kn.simulate` and `kn.step` begin. Batch dimensions come first, too."""
+Fields of a `kn.State`, the initial state of `kn.simulate` and `kn.step`. Batch dimensions come first."""
 
 CONTROL = """## Of a control
 
-Parts of a `kn.Control`, what acts from outside, in each step or the same in all of them. Batch dimensions come first,
-too."""
+Fields of a `kn.Control`, the external inputs, per step or constant. Batch dimensions come first."""
 
 SMOKE = """## Of smoke
 
-Arguments of `kn.simulate_smoke`, which runs a world of its own. Batch dimensions come first, too."""
+Arguments of `kn.simulate_smoke`, which simulates smoke on its own. Batch dimensions come first."""
 
 BESIDE = """## Beside gradSim
 
-What gradSim lists as optimisable, and its names here."""
+The parameters that gradSim lists as optimisable, and their names here."""
 
 PAGE = Path(__file__).with_name("parameters.md")
 
@@ -68,37 +63,37 @@ PARAMETERS = {
     "mass": ("kg", "bodies", "mass", LINKAGE),
     "com": ("m", "bodies", "centre of mass, in the body's frame", LINKAGE),
     "inertia": ("kg m²", "bodies", "about the centre of mass: xx, xy, xz, yy, yz, zz", LINKAGE),
-    "offset": ("m", "joints", "where the joint is on its parent", LINKAGE),
+    "offset": ("m", "joints", "position of the joint on its parent", LINKAGE),
     "axis": ("-", "joints", "direction of the joint", LINKAGE),
     "armature": ("kg m², kg", "velocities", "inertia of the drive", LINKAGE),
     "damping": ("N m s/rad, N s/m", "velocities", "of the joint", LINKAGE),
     "stiffness": ("N m/rad, N/m", "revolute and prismatic joints", "of the joint's spring", RECORDS),
-    "rest": ("rad, m", "revolute and prismatic joints", "where the joint's spring is relaxed", RECORDS),
+    "rest": ("rad, m", "revolute and prismatic joints", "rest position of the joint's spring", RECORDS),
     "gear": ("-", "actuators", "force per control", LINKAGE),
     "kp": ("N m/rad, N/m", "actuators", "gain of a position servo", LINKAGE),
     "kd": ("N m s/rad, N s/m", "actuators", "gain of a velocity or position servo", LINKAGE),
     "force": ("N m, N", "actuators", "largest force", LINKAGE),
     "lower": ("rad, m", "limited joints", "lower limit", LINKAGE),
     "upper": ("rad, m", "limited joints", "upper limit", LINKAGE),
-    "dry_friction": ("N m, N", "rubbing joints", "dry friction", LINKAGE),
+    "dry_friction": ("N m, N", "joints with dry friction", "dry friction", LINKAGE),
     "size": ("m", "shapes", "radius, half length, half edges; scales of a mesh", PAIRS),
-    "centre": ("m", "shapes", "where the shape is on its link", PAIRS),
-    "friction": ("-", "contact candidates", "coefficient of friction between rigid shapes", PAIRS),
-    "restitution": ("-", "contact candidates", "share of the speed that bounces", GROUND),
-    "place": ("m", "sites", "where the site is on its link", RECORDS),
+    "centre": ("m", "shapes", "position of the shape on its link", PAIRS),
+    "friction": ("-", "contact pairs", "coefficient of friction between rigid shapes", PAIRS),
+    "restitution": ("-", "contact pairs", "coefficient of restitution", GROUND),
+    "place": ("m", "sites", "position of the site on its link", RECORDS),
     "gravity": ("m/s²", "", "acceleration of gravity", LINKAGE),
-    "contact/erp": ("-", "", "share of a depth that is undone in a step", PAIRS),
-    "contact/cfm": ("1/kg", "", "softness of hard constraints", PAIRS),
+    "contact/erp": ("-", "", "fraction of penetration corrected per step (ERP)", PAIRS),
+    "contact/cfm": ("1/kg", "", "softness of hard constraints (CFM)", PAIRS),
     "contact/k_e": ("N/m", "", "stiffness of compliant contact between rigid shapes", PAIRS),
     "contact/k_d": ("N s/m", "", "its damping", PAIRS),
-    "contact/k_f": ("N s/m", "", "its slow friction", PAIRS),
-    "contact/limit_restitution": ("-", "", "share of the speed that bounces off limits of joints", LIMITS),
-    "point_mass": ("kg", "particles", "mass of a particle, beside that of its elements", MATTER),
+    "contact/k_f": ("N s/m", "", "its friction at low speed", PAIRS),
+    "contact/limit_restitution": ("-", "", "coefficient of restitution of joint limits", LIMITS),
+    "point_mass": ("kg", "particles", "mass of a particle, in addition to that of its elements", MATTER),
     "density": ("kg/m³, kg/m²", "elements", "of tetrahedra, of triangles", MATTER),
     "mu": ("Pa, N/m", "elements", "of the energy of solids and cloth: against shear", MATTER),
     "lam": ("Pa, N/m", "elements", "against a change of volume or area", MATTER),
-    "viscosity": ("Pa s, N s/m", "elements", "of the rate of strain", MATTER),
-    "activation": ("-", "elements", "share by which volume or area at rest shrinks", MATTER),
+    "viscosity": ("Pa s, N s/m", "elements", "damping of the strain rate", MATTER),
+    "activation": ("-", "elements", "fraction by which the rest volume or area shrinks", MATTER),
     "bending": ("N m", "edges between triangles", "stiffness of a fold", MATTER),
     "bending_damping": ("N m s", "edges between triangles", "its damping", MATTER),
     "fold": ("rad", "edges between triangles", "activation of a fold, added to half of its angle", MATTER),
@@ -108,12 +103,12 @@ PARAMETERS = {
     "spring_stiffness": ("N/m", "springs", "of springs between particles", MATTER),
     "spring_damping": ("N s/m", "springs", "along the spring", MATTER),
     "spring_rest": ("m", "springs", "length at rest", MATTER),
-    "skin_radius": ("m", "soft things that touch", "of their vertices", MATTER),
-    "skin_k_e": ("N/m", "soft things that touch", "stiffness of the contact of a vertex", MATTER),
-    "skin_k_d": ("N s/m", "soft things that touch", "its damping", MATTER),
-    "skin_k_f": ("N s/m", "soft things that touch", "its slow friction", MATTER),
-    "skin_friction": ("-", "soft things that touch", "its coefficient of friction", MATTER),
-    "skin_thickness": ("m", "soft things that touch", "nearer than that, soft things push each other away", SELF),
+    "skin_radius": ("m", "soft bodies with a skin", "radius of their vertices", MATTER),
+    "skin_k_e": ("N/m", "soft bodies with a skin", "stiffness of the contact of a vertex", MATTER),
+    "skin_k_d": ("N s/m", "soft bodies with a skin", "its damping", MATTER),
+    "skin_k_f": ("N s/m", "soft bodies with a skin", "its friction at low speed", MATTER),
+    "skin_friction": ("-", "soft bodies with a skin", "its coefficient of friction", MATTER),
+    "skin_thickness": ("m", "soft bodies with a skin", "distance below which soft bodies repel each other", SELF),
 }
 
 # Part of kn.State: unit, shape, what it is, and its gradient test.
@@ -122,26 +117,26 @@ OF_STATE = {
     "v": ("m/s, rad/s", "nv", "velocities", LINKAGE),
     "x": ("m", "particles, 3", "positions of particles", MATTER),
     "xd": ("m/s", "particles, 3", "velocities of particles", MATTER),
-    "impulses": ("N s", "rows", "of the step before, with a warm start", STARTED),
+    "impulses": ("N s", "rows", "of the previous step, with a warm start", STARTED),
 }
 
 # Part of kn.Control, likewise.
 OF_CONTROL = {
     "u": ("of the actuator", "steps, actuators", "controls of the actuators", LINKAGE),
     "tau": ("N m, N", "steps, nv", "force of each degree of freedom", LINKAGE),
-    "motion": ("m/s, rad/s", "steps, prescribed velocities", "of joints that move as they are told", TOLD),
+    "motion": ("m/s, rad/s", "steps, prescribed velocities", "of prescribed joints", TOLD),
     "wrenches": ("N m, N", "steps, 6", "moment and force on a body", LINKAGE),
-    "forces": ("N", "steps, particles, 3", "on every particle, from outside", PUSHED),
+    "forces": ("N", "steps, particles, 3", "external force on every particle", PUSHED),
     "activation": ("-", "steps, elements", "contraction of tetrahedra and triangles", MUSCLES),
 }
 ARGUMENTS = OF_STATE | OF_CONTROL
 
 # Argument of kn.simulate_smoke, likewise.
 OF_SMOKE = {
-    "density": ("-", "channels, nx, ny", "densities at the start", PUFFS),
-    "velocity": ("m/s", "2, nx, ny", "velocities of faces at the start", PUFFS),
+    "density": ("-", "channels, nx, ny", "initial densities", PUFFS),
+    "velocity": ("m/s", "2, nx, ny", "initial velocities of faces", PUFFS),
     "force": ("m/s²", "steps, 2, nx, ny", "acceleration of faces", PUFFS),
-    "buoyancy": ("m/s²", "channels", "acceleration upwards per density", PUFFS),
+    "buoyancy": ("m/s²", "channels", "upward acceleration per density", PUFFS),
 }
 
 # What gradSim lists as optimisable [Jatavallabhula et al. 2021, table 6], and where it is here.
@@ -164,16 +159,16 @@ GRADSIM = {
 
 def everything() -> kn.Model:
     """A model that has every kind of parameter; no two numbers that belong to different axes are equal by chance."""
-    box = Shape("box", (0.1, 0.1, 0.1))
-    hinge = Joint("hinge", "revolute", lower=-1.0, upper=1.0, friction=0.1)
-    body = Body("link", None, Pose((0.0, 0.0, 1.0)), (hinge,), solid(box), (box,))
+    box = kn.Box((0.1, 0.1, 0.1))
+    hinge = kn.Joint("hinge", "revolute", lower=-1.0, upper=1.0, friction=0.1)
+    body = kn.Body("link", None, kn.Pose((0.0, 0.0, 1.0)), (hinge,), kn.mass_properties(box), (box,))
     scene = kn.Scene()
     scene.add_ground()
-    scene.add_robot(Robot("robot", (body,), (Actuator("motor", "hinge"),)))
+    scene.add_robot(kn.Robot("robot", (body,), (kn.Actuator("motor", "hinge"),)))
     scene.add_site("robot/link", "tip")
-    scene.add_solid(block((1, 1, 1), 0.1), "solid", material=kn.Solid(viscosity=1.0))
+    scene.add_solid(kn.shapes.block((1, 1, 1), 0.1), "solid", material=kn.Solid(viscosity=1.0))
     cloth = kn.Cloth(viscosity=1.0, bending=1.0, bending_damping=1.0, drag=1.0, lift=1.0)
-    scene.add_cloth(sheet(0.1, 0.1, (2, 2)), "cloth", material=cloth)
+    scene.add_cloth(kn.shapes.sheet(0.1, 0.1, (2, 2)), "cloth", material=cloth)
     scene.add_particles(np.eye(3), "particles", mass=1.0, springs=kn.Springs([[0, 1], [1, 2]]))
     return kn.compile(scene)
 

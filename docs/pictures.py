@@ -1,13 +1,13 @@
 """Draws the pictures of docs/how-to/examples.md: `python docs/pictures.py`, or with names of examples.
 
-Robots are drawn from the side, x to the right and z up, as the outlines of their shapes, or in space, rendered.
+Kinema's own renderer draws the scenes, matplotlib the curves beside them.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import math
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,32 +17,27 @@ import numpy as np
 import torch
 
 import kinema as kn
-from kinema.rendering.files import to_srgb
-from kinema.scene.description import BOX, CYLINDER, SPHERE, Robot, Shape
-from kinema.scene.shapes.block import surface
 
 ROOT = Path(__file__).parents[1]
 BLUE, ORANGE, GREEN, GREY = "#33679f", "#d96a3f", "#3f9960", "0.35"
-ROUND = [2 * math.pi * i / 24 for i in range(24)]
+CLAY, PALE = kn.Material(torch.tensor([0.72, 0.17, 0.05]), specular=0.05), kn.Material(torch.tensor([0.55, 0.57, 0.6]))
+DEEP = kn.Material(torch.tensor([0.04, 0.13, 0.35]), specular=0.1)
+LOOK = kn.RenderOptions(
+    sigma=1e-7, supersample=3, shadows=True, lights=kn.Lights.studio(), background=(0.86, 0.91, 0.97)
+)
 
 
 def pendulum_swing_up() -> Any:
     """Positions over time; torque; energy and work."""
     import pendulum_swing_up as example
 
-    from kinema.scene.shapes.pendulum import pendulum
-
     controls, _ = example.optimise()
     path, tau = example.swing(controls)
     figure, (room, torque, energy) = _figure("A double pendulum swings up with one weak motor", (1.1, 1, 1))
-    for step in range(0, len(path.q), 40):
-        part = step / (len(path.q) - 1)
-        robot = pendulum(example.LINKS, example.LENGTH)
-        _side(room, robot, "pendulum", example.model, path.q[step], BLUE, 0.12 + 0.5 * part**2)
-    _side(room, pendulum(example.LINKS, example.LENGTH), "pendulum", example.model, path.q[-1], ORANGE, 1.0)
-    tip = example.tip(path.q)
-    room.plot(tip[:, 0], tip[:, 1], lw=0.8, color=GREY)
-    room.set(title="each 40 ms, and the path of the tip", aspect="equal", xlabel="x [m]", ylabel="z [m]")
+    camera = kn.Camera.look_at((0.7, -4.6, 0.5), (0.0, 0.0, 0.0), fov=0.49, size=(460, 480))
+    _strobe(room, path, camera, [*range(0, 1600, 80), 1600], "each 80 ms, and the path of the tip", PALE, CLAY)
+    tip = torch.stack([(p := example.tip(path.q))[:, 0], 0 * p[:, 0], p[:, 1]], -1)
+    _line(room, camera, tip, lw=1, color=BLUE)
     times = path.time
     torque.step(times[:-1], tau[:, 0], color=BLUE)
     for bound in (-9.81, 9.81):
@@ -58,22 +53,20 @@ def pendulum_swing_up() -> Any:
 
 
 def arm_throw() -> Any:
-    """The throw from the side, landings from above, distance by iteration."""
+    """The throw, landings from above, distance by iteration."""
     import arm_throw as example
 
     added, landings = example.optimise()
     first, last = example.throw(torch.zeros_like(added)), example.throw(added)
-    figure, (room, ground, loss) = _figure("An arm throws a ball that its fingers hold by friction", (2.4, 0.9, 1))
-    for step in (0, 200, 330, 430, example.RELEASE, 700, example.END):
-        _side(room, example.robot, "arm", example.model, last.q[step], BLUE, 0.75 if step == example.RELEASE else 0.15)
-    for path, colour, name in ((first, GREY, "nominal swing"), (last, ORANGE, "after 15 iterations")):
-        flight = path.q[: int((path.q[:, 11] < example.RADIUS + 1e-3).nonzero()[0]) + 1]
-        room.plot(flight[:, 9], flight[:, 11], color=colour, label=name)
-    for step in (0, 200, 330, 430, example.RELEASE, 700):
-        _side(room, example.ball, "ball", example.model, last.q[step], ORANGE, 1.0)
-    room.plot(example.TARGET[0], 0, "^", ms=9, color=GREEN, label="target", clip_on=False)
-    room.set(aspect="equal", xlabel="x [m]", ylabel="z [m]", title="from the side; blue: when the fingers open")
-    room.axhline(0, color="k", lw=0.8)
+    figure, (room, ground, loss) = _figure("An arm throws a ball that its fingers hold by friction", (2.1, 0.9, 1))
+    camera = kn.Camera.look_at((1.3, -4.3, 1.6), (0.72, 0.0, 0.66), fov=0.46, size=(760, 440))
+    steps = [0, 200, 330, 430, 700, example.RELEASE]
+    _strobe(room, last, camera, steps, "the swing, and when the fingers open")
+    for path, colour, name in ((first, "k", "nominal swing"), (last, ORANGE, "after 15 iterations")):
+        ball = path["ball"].position
+        flight = ball[: int((ball[:, 2] < example.RADIUS + 1e-3).nonzero()[0]) + 1]
+        _line(room, camera, flight, color=colour, lw=1.5, label=name)
+    _line(room, camera, torch.tensor([[*example.TARGET, 0.0]]), marker="^", ms=9, ls="", color=GREEN, label="target")
     room.legend(frameon=False, loc="upper right")
     place = np.array(landings)
     ground.plot(place[:, 0], place[:, 1], "o-", ms=4, color=ORANGE)
@@ -90,19 +83,16 @@ def golf() -> Any:
     """The swing, the ball over time, where it ends by iteration."""
     import golf as example
 
-    from kinema.scene.shapes.golf import golf_ball, golfer
-
     torques, ends = example.optimise()
     first, last = example.swing(example.guess()), example.swing(torques)
-    figure, (room, ball, loss) = _figure("A putt: 3000 torques by the gradient through the impact", (1, 1.1, 1))
+    figure, (room, ball, loss) = _figure("A putt: 3000 torques by the gradient through the impact", (1.15, 1, 1))
     hit = int((last.recorded["impulse"][:, 0, 0] > 0).nonzero()[0])
-    for step in (0, hit - 180, hit, hit + 150, hit + 300):
-        _side(room, golfer(), "golfer", example.model, last.q[step], BLUE, 0.8 if step == hit else 0.2)
-        _side(room, golf_ball(), "golf_ball", example.model, last.q[step], ORANGE, 0.8)
-    room.axhline(0, color="k", lw=0.8)
-    room.set(aspect="equal", xlim=(-1.1, 1.1), xlabel="x [m]", ylabel="z [m]", title="the swing and the impact")
+    camera = kn.Camera.look_at((2.4, -4.6, 1.5), (0.15, 0.0, 0.9), fov=0.42, size=(480, 480))
+    steps = [0, hit - 180, hit + 150, hit + 300, hit]
+    _strobe(room, last, camera, steps, "the swing and the impact")
+    _line(room, camera, last["golf_ball"].position[: hit + 1200], color=ORANGE, lw=1.5)
     times = last.time
-    for path, colour, name in ((first, GREY, "first guess"), (last, ORANGE, "found")):
+    for path, colour, name in ((first, GREY, "initial guess"), (last, ORANGE, "optimised")):
         ball.plot(times, path.q[:, 3], color=colour, label=name)
     ball.axhline(example.TARGET, ls="--", lw=1, color=GREEN, label="target")
     ball.set(title="x of the ball [m]", xlabel="time [s]")
@@ -113,10 +103,13 @@ def golf() -> Any:
 
 
 def car_friction() -> Any:
-    """Distance as a function of friction, and the iterations on it."""
+    """The car; distance as a function of friction, and the iterations on it."""
     import car_friction as example
 
-    figure, panels = _figure("How slippery is the road? Friction from where a car is after a second", (1, 1))
+    figure, (room, *panels) = _figure("Friction of a road, from the position of a car after a second", (1.1, 1, 1))
+    camera = kn.Camera.look_at((1.35, -2.1, 1.15), (0.45, 0.0, 0.03), fov=0.42, size=(520, 400))
+    path = example.drive("free", example.fit("free")[-1][1])
+    _strobe(room, path, camera, [0, 165, 330, 500], "free wheels, each third of a second", tile=0.2)
     grid = torch.linspace(0.002, 0.08, 25, dtype=torch.float64)
     for axes, car in zip(panels, example.MODEL, strict=True):
         distance = [example.drive(car, mu).end.q[0].item() for mu in grid]
@@ -134,44 +127,39 @@ def quadruped_identification() -> Any:
     """The slide, and the course of the fit."""
     import quadruped_identification as example
 
-    from kinema.scene.shapes.quadruped import quadruped
-
     found = np.array(example.fit())
     true = example.slide(*example.TRUE.values())
     guess = example.slide(*example.GUESS.values())
-    figure, (room, loss, share) = _figure("Mass and grip of a quadruped, from how it slides after a push", (1.5, 1, 1))
-    _side(room, quadruped(), "dog", example.model, true.q[0], GREY, 0.25)
-    _side(room, quadruped(), "dog", example.model, true.q[-1], BLUE, 0.6)
-    for path, colour, name in ((true, BLUE, "observed"), (guess, ORANGE, "first guess")):
-        room.plot(path.q[:, 0], path.q[:, 2], color=colour, lw=2, label=f"trunk, {name}")
-    room.axhline(0, color="k", lw=0.8)
-    room.set(aspect="equal", ylim=(-0.05, 0.75), xlabel="x [m]", ylabel="z [m]", title="at the start and after 0.3 s")
+    figure, (room, loss, share) = _figure("Mass and friction of a quadruped, from its slide after a push", (1.5, 1, 1))
+    camera = kn.Camera.look_at((1.1, -2.0, 0.9), (0.1, 0.0, 0.24), fov=0.46, size=(560, 440))
+    _strobe(room, true, camera, [0, 75, 150], "at the start, after 0.15 s and 0.3 s; paths of the trunk")
+    for path, colour, name in ((true, BLUE, "observed"), (guess, ORANGE, "initial guess")):
+        _line(room, camera, path.q[:, :3], color=colour, lw=2, label=name)
     room.legend(frameon=False, loc="upper left")
     loss.semilogy(found[:, 0], "o-", ms=4, color=GREY)
     loss.set(title="mean squared distance [m²]", xlabel="evaluation")
     for column, (name, value) in enumerate(example.TRUE.items(), 1):
         share.plot(found[:, column] / value, "o-", ms=4, color=(BLUE, ORANGE)[column - 1], label=name)
     share.axhline(1, ls="--", lw=1, color=GREY)
-    share.set(title="found / true", xlabel="evaluation")
+    share.set(title="estimate / truth", xlabel="evaluation")
     share.legend(frameon=False)
     return figure
 
 
 def beam_material() -> Any:
-    """The beam from the side, the course of the fit."""
+    """The beam, the course of the fit."""
     import beam_material as example
 
     found = np.array(example.fit())
-    figure, (room, loss, share) = _figure("Both Lamé parameters of a beam, from how it bends", (1.4, 1, 1))
-    faces = surface(example.mesh.corners)
-    _flat(room, example.mesh.vertices, faces, GREY, 0.12)
-    for material, colour, name in ((example.GUESS, ORANGE, "first guess"), (example.TRUE, BLUE, "observed, and found")):
-        path = example.bend(material)
-        _flat(room, path[-1].numpy(), faces, colour, 0.5)
-        tip = path[:, example.free_end].mean(1)
-        room.plot(tip[:, 0], tip[:, 2], color=colour, label=name)
-    room.plot([0, 0], [-0.2, 0.2], color="k", lw=3)
-    room.set(aspect="equal", xlabel="x [m]", ylabel="z [m]", title="at rest, and after 0.4 s")
+    figure, (room, loss, share) = _figure("Both Lamé parameters of a beam, from its deflection", (1.4, 1, 1))
+    camera = kn.Camera.look_at((0.9, -2.6, 0.35), (0.5, 0.0, -0.16), fov=0.47, size=(560, 480))
+    at_rest, guess, true = torch.tensor(example.mesh.vertices), example.bend(example.GUESS), example.bend(example.TRUE)
+    image = _empty(camera)
+    for x, material, weight in ((at_rest, PALE, 0.45), (guess[-1], CLAY, 0.75), (true[-1], DEEP, 1.0)):
+        image = _over(image, example.model, kn.State(x=x), camera, weight, {"beam": material})
+    _image(room, image, "at rest, and after 0.4 s")
+    for path, colour, name in ((guess, ORANGE, "initial guess"), (true, BLUE, "observed, and fitted")):
+        _line(room, camera, path[:, example.free_end].mean(1), color=colour, label=name)
     room.legend(frameon=False, loc="lower left")
     loss.semilogy(found[:, 0], "o-", ms=4, color=GREY)
     loss.set(title="distance of the free end [m]", xlabel="evaluation")
@@ -179,33 +167,34 @@ def beam_material() -> Any:
         share.plot(found[:, column] / example.TRUE[column - 1].item(), "o-", ms=4, label=name)
         share.get_lines()[-1].set_color((BLUE, ORANGE)[column - 1])
     share.axhline(1, ls="--", lw=1, color=GREY)
-    share.set(title="found / true", xlabel="evaluation")
+    share.set(title="estimate / truth", xlabel="evaluation")
     share.legend(frameon=False)
     return figure
 
 
 def cloth_throw() -> Any:
-    """The throw in space, where the cloth rests, from above."""
+    """The throw, where the cloth rests, from above."""
     import cloth_throw as example
 
     velocity, centres = example.optimise()
-    path, first = example.throw(velocity).x.numpy(), example.throw(example.GUESS).x.numpy()
-    figure, (room, ground, loss) = _figure("A cloth thrown to a target", (2.0, 1, 0.9), solid=1)
-    faces = example.sheet(example.SIDE, example.SIDE, squares=(10, 10)).faces
-    parts = [(path[round(t / example.DT)], faces, ORANGE) for t in (0.0, 0.2, 0.4, 0.6, 0.8, 1.7)]
-    _space(room, [(first[-1], faces, "0.75"), *parts], (20, -65), (-0.4, 1.6), (-0.6, 0.8), (0, 1.5))
-    middle = path.mean(1)
-    room.plot(*middle.T, color="k", lw=1)
-    room.plot(*example.TARGET.tolist(), 0.02, "^", ms=8, color=GREEN, zorder=20)
-    room.set_yticks([-0.5, 0, 0.5])
-    room.set_title("each 0.2 s, and at rest; grey: the first guess")
-    place = np.array(centres)
-    _flat(ground, path[-1], faces, ORANGE, 0.25, (0, 1))
-    _flat(ground, first[-1], faces, GREY, 0.15, (0, 1))
-    ground.plot(place[:, 0], place[:, 1], "o-", ms=4, color="k", lw=0.8, label="middle, by iteration")
-    ground.plot(*example.TARGET.tolist(), "^", ms=9, color=GREEN, label="target")
-    ground.set(aspect="equal", title="at rest, from above", xlabel="x [m]", ylabel="y [m]", ylim=(-0.4, 1.1))
+    path, first = example.throw(velocity), example.throw(example.GUESS)
+    figure, (room, ground, loss) = _figure("A cloth thrown to a target", (1.9, 1.2, 0.9))
+    camera = kn.Camera.look_at((1.3, -4.0, 1.9), (0.62, 0.05, 0.55), fov=0.48, size=(680, 440))
+    flight = [round(t / example.DT) for t in (0.0, 0.2, 0.4, 0.6, 0.8, 1.7)]
+    drawn = [kn.surfaces_of(example.model, path.state(k), materials={"cloth": CLAY}) for k in flight]
+    missed = kn.surfaces_of(example.model, first.end, materials={"cloth": PALE})
+    everything = [*missed, *(one for surfaces in drawn for one in surfaces if one.name != "ground")]
+    _image(room, kn.render(everything, camera, options=LOOK), "each 0.2 s, and at rest; grey: the initial guess")
+    _line(room, camera, path.x.mean(1), color="k", lw=1)
+    target = torch.tensor([[*example.TARGET, 0.02]])
+    _line(room, camera, target, marker="^", ms=9, ls="", color=GREEN)
+    above = kn.Camera.look_at((0.85, 0.3, 6.0), (0.85, 0.3, 0.0), up=(0.0, 1.0, 0.0), fov=0.27, size=(440, 440))
+    _image(ground, kn.render([*missed, drawn[-1][0]], above, options=LOOK), "at rest, from above")
+    middles = torch.tensor([[x, y, 0.03] for x, y in centres])
+    _line(ground, above, middles, marker="o", ms=4, color="k", lw=0.8, label="centre, by iteration")
+    _line(ground, above, target, marker="^", ms=9, ls="", color=GREEN, label="target")
     ground.legend(frameon=False, loc="upper left")
+    place = np.array(centres)
     loss.semilogy(np.linalg.norm(place - example.TARGET.numpy(), axis=1), "o-", ms=4, color=ORANGE)
     loss.set(title="from the target [m]", xlabel="iteration")
     return figure
@@ -214,25 +203,27 @@ def cloth_throw() -> Any:
 def soft_walker() -> Any:
     """The walk, its centre over time, how far it got by iteration."""
     import soft_walker as example
+    from matplotlib import colormaps
 
     weights, reached = example.optimise()
     path = example.walk(weights)
     figure, (room, centre, course) = _figure("A soft body learns to walk", (1.2, 1, 1))
-    activation = (example.STRENGTH * torch.tanh(example.waves() @ weights)).numpy()
-    faces = example.walker(example.EDGE, body=(10, 4), leg=(2, 3)).faces
-    from matplotlib.collections import PolyCollection
-
+    activation = example.STRENGTH * torch.tanh(example.waves() @ weights)
+    faces = torch.tensor(example.mesh.faces).long()
+    camera = kn.Camera.look_at((0.7, -4.5, 0.9), (0.7, 0.0, 0.26), fov=0.21, size=(540, 160))
+    strip = []
+    for step in (0, 2600, 5200, 7999):
+        of_corners = activation[step].repeat_interleave(3)
+        total = torch.zeros(len(path.x[0])).index_add(0, faces.flatten(), of_corners)
+        mean = total / faces.flatten().bincount()
+        hue = colormaps["coolwarm"]((0.5 + mean / 0.4).numpy())[:, :3]
+        painted = {"walker": kn.Material(kn.to_linear(torch.tensor(hue).float()))}
+        strip.append(kn.render(example.model, camera, state=path.state(step), options=replace(LOOK, materials=painted)))
+    _image(room, torch.cat(strip), "red contracts, blue expands; dashed: the target")
     for row, step in enumerate((0, 2600, 5200, 7999)):
-        corners = path.x[step].numpy()[faces][:, :, [0, 2]] + np.array([0, -0.95 * row])
-        drawn = PolyCollection(
-            corners, array=activation[step], cmap="coolwarm", clim=(-0.2, 0.2), edgecolor="w", lw=0.4
-        )
-        room.add_collection(drawn)
-        room.axhline(-0.95 * row, color="k", lw=0.8)
-        room.text(-0.95, -0.95 * row + 0.62, f"{step * example.DT:.1f} s")
-    room.axvline(example.TARGET, ls="--", lw=1, color=GREEN)
-    room.set(aspect="equal", xlim=(-1, 2.3), ylim=(-2.95, 0.85), xlabel="x [m]", yticks=[])
-    room.set_title("red contracts, blue expands; dashed: the target")
+        room.text(8, 160 * row + 22, f"{step * example.DT:.1f} s")
+        target = camera.project(torch.tensor([[example.TARGET, 0.0, 0.0], [example.TARGET, 0.0, 0.75]]))
+        room.plot(target[:, 0], target[:, 1] + 160 * row, ls="--", lw=1, color=GREEN)
     centres = example.centre(path.x).detach()
     centre.plot(path.time, centres[:, 0], color=BLUE)
     centre.axhline(example.TARGET, ls="--", lw=1, color=GREEN)
@@ -244,35 +235,30 @@ def soft_walker() -> Any:
 
 
 def gripper_cube() -> Any:
-    """The grasp from the side, its forces, what was missing."""
+    """The grasp, its forces, the errors."""
     import gripper_cube as example
 
     forces, course = example.optimise()
     path = example.grasp(forces)
-    figure, (*rooms, force, loss) = _figure("A gripper lifts a soft cube by friction", (0.62, 0.62, 0.62, 1.1, 1.1))
-    faces = surface(example.block((4, 4, 4), 1.0).corners)
+    figure, (*rooms, force, loss) = _figure("A gripper lifts a soft cube by friction", (0.7, 0.7, 0.7, 1.1, 1.1))
+    camera = kn.Camera.look_at((0.35, -0.75, 0.32), (0.0, 0.0, 0.155), fov=0.42, size=(300, 440))
+    look = replace(LOOK, materials={"cube": CLAY})
     for room, (step, name) in zip(rooms, ((0, "at the start"), (800, "after 0.2 s"), (4000, "after 1 s")), strict=True):
-        _side(room, example.gripper(), "gripper", example.model, path.q[step], BLUE, 0.8)
-        _flat(room, path.x[step].numpy(), faces, ORANGE, 0.9)
-        room.axhline(0, color="k", lw=0.8)
-        room.axhline(example.HEIGHT, ls="--", lw=1, color=GREEN)
-        room.set(
-            aspect="equal", xlim=(-0.11, 0.11), ylim=(-0.02, 0.33), title=name, xlabel="x [m]", xticks=[-0.1, 0, 0.1]
-        )
-        room.set_yticks([0, 0.1, 0.2, 0.3], ["", "", "", ""] if room is not rooms[0] else None)
-    rooms[0].set_ylabel("z [m]")
+        _image(room, kn.render(example.model, camera, state=path.state(step), options=look), name)
+        height = torch.tensor([[-0.1, 0.0, example.HEIGHT], [0.1, 0.0, example.HEIGHT]])
+        _line(room, camera, height, ls="--", lw=1, color=GREEN)
     times = example.LONG * example.DT * np.arange(example.PARTS + 1)
     for column, (name, colour) in enumerate((("lift", BLUE), ("finger", ORANGE))):
         for values, style in ((example.guess(), ":"), (forces, "-")):
             drawn = np.append(values[:, column], values[-1, column])
-            label = f"{name}, first guess" if style == ":" else f"{name}, found"
+            label = f"{name}, initial guess" if style == ":" else f"{name}, optimised"
             force.step(times, drawn, style, where="post", color=colour, label=label)
     force.set(title="forces of the joints [N]", xlabel="time [s]", ylim=(0, 20))
     force.legend(frameon=False, ncols=2, fontsize=8)
-    missing = np.abs(course)
+    error = np.abs(course)
     for column, name in enumerate(("height [m]", "width [m]", "speed x 0.1 s [m]")):
-        loss.semilogy(missing[:, column], "o-", ms=4, color=(BLUE, ORANGE, GREY)[column], label=name)
-    loss.set(title="missing at the end", xlabel="evaluation")
+        loss.semilogy(error[:, column], "o-", ms=4, color=(BLUE, ORANGE, GREY)[column], label=name)
+    loss.set(title="errors at the end", xlabel="evaluation")
     loss.legend(frameon=False, fontsize=8)
     return figure
 
@@ -282,13 +268,13 @@ def cloth_on_robot() -> Any:
     import cloth_on_robot as example
 
     found = np.array(example.fit())
-    densities = {"first guess": example.GUESS, "observed": example.TRUE}
+    densities = {"initial guess": example.GUESS, "observed": example.TRUE}
     paths = {n: example.fall(d) for n, d in densities.items()}
     path = paths["observed"]
-    figure, (start, end, sink, course) = _figure("How heavy is the blanket that fell on the robot?", (1.4, 1.4, 1, 1))
+    figure, (start, end, sink, course) = _figure("Weight of a blanket that falls on a robot", (1.4, 1.4, 1, 1))
     camera = kn.Camera.look_at((1.5, -2.3, 1.15), (0.03, 0.0, 0.27), fov=0.36, size=(460, 440))
     woven = {"blanket": kn.Material(torch.tensor([0.75, 0.2, 0.08]), specular=0.02)}
-    look = kn.RenderOptions(sigma=1e-7, supersample=3, shadows=True, lights=kn.Lights.studio(), materials=woven)
+    look = replace(LOOK, materials=woven)
     for room, step in ((start, 0), (end, example.STEPS)):
         image = kn.render(example.model, camera, state=path.state(step), options=look)
         _image(room, image, f"after {step * example.DT:.1f} s")
@@ -396,14 +382,14 @@ def sphere_to_silhouette() -> Any:
 
 
 def mass_from_video() -> Any:
-    """What was filmed, and the throws of the first guess and of the mass that was found; the course of the fit."""
+    """The observation, and the throws of the initial guess and of the fitted mass; the course of the fit."""
     import mass_from_video as example
 
     found, one = example.fit(), 1  # of five, that with the worst guess
     paths = [example.throw(mass[one]) for mass in (example.GUESS, found[-1], example.TRUE)]
-    figure, (strip, course) = _figure("What does a mallet weigh? Its mass from a film", (1.7, 1))
+    figure, (strip, course) = _figure("Mass of a mallet, from a video", (1.7, 1))
     _strip(strip, paths, example.camera, example.EVERY)
-    _film("mass_from_video", paths, example.camera, every=10, fps=15)
+    _video("mass_from_video", paths, example.camera, every=10, fps=15)
     course.semilogy((torch.stack(found) / example.TRUE - 1).abs(), "o-", ms=3, color=ORANGE, lw=0.8)
     course.axhline(9.0e-5, ls="--", lw=1, color=GREY, label="mean of gradSim")
     course.set(title="relative error of five masses", xlabel="evaluation")
@@ -412,14 +398,14 @@ def mass_from_video() -> Any:
 
 
 def damping_from_video() -> Any:
-    """What was filmed, and the motions of the first guess and of the damping that was found; the course of the fit."""
+    """The observation, and the motions of the initial guess and of the fitted damping; the course of the fit."""
     import damping_from_video as example
 
     found = example.fit()
     paths = [example.swing(damping) for damping in (example.GUESS, found[-1], example.TRUE)]
-    figure, (strip, course) = _figure("How much do the joints of an arm rub? Their damping from a film", (1.7, 1))
+    figure, (strip, course) = _figure("Joint damping of an arm, from a video", (1.7, 1))
     _strip(strip, paths, example.camera, 2 * example.EVERY)
-    _film("damping_from_video", paths, example.camera, every=25, fps=20)
+    _video("damping_from_video", paths, example.camera, every=25, fps=20)
     errors = (torch.stack(found) / example.TRUE - 1).abs()
     for name, error, colour in zip(example.JOINTS, errors.T, (BLUE, ORANGE, GREEN), strict=True):
         course.semilogy(error, "o-", ms=3, lw=0.8, color=colour, label=name)
@@ -429,12 +415,12 @@ def damping_from_video() -> Any:
 
 
 def _frames(paths: list[kn.Trajectory], camera: kn.Camera, every: int, finer: int = 6) -> torch.Tensor:
-    """Three paths over time, the last one as the fit sees it, cut to what moves, shape (3, time, height, width, 3)."""
+    """Three paths over time, the last one as the fit sees it, cropped to the motion, (3, time, height, width, 3)."""
     look = kn.RenderOptions(sigma=1e-7, supersample=2, lights=kn.Lights.studio())
     close = camera.resized(finer * camera.width, finer * camera.height)
-    films = [kn.render(path, close, every=every, options=look) for path in paths[:-1]]
+    videos = [kn.render(path, close, every=every, options=look) for path in paths[:-1]]
     coarse = kn.render(paths[-1], camera, every=every).repeat_interleave(finer, -3).repeat_interleave(finer, -2)
-    images = torch.stack([*films, coarse]).detach()
+    images = torch.stack([*videos, coarse]).detach()
     drawn = (images < 0.98).any(-1).flatten(0, 1).any(0)
     rows, columns = (drawn.any(axis).nonzero() for axis in (1, 0))
     height, width = (slice(max(int(at[0]) - finer, 0), int(at[-1]) + 1 + finer) for at in (rows, columns))
@@ -442,13 +428,13 @@ def _frames(paths: list[kn.Trajectory], camera: kn.Camera, every: int, finer: in
 
 
 def _strip(axes: Any, paths: list[kn.Trajectory], camera: kn.Camera, every: int) -> None:
-    """First guess, what was found, and what was filmed, over time."""
-    films = to_srgb(_frames(paths, camera, every)).clamp(0, 1)
-    _, images, height, width, _ = films.shape
-    axes.imshow(torch.cat([torch.cat(list(film), 1) for film in films], 0))
+    """Initial guess, result and observation, over time."""
+    videos = kn.to_srgb(_frames(paths, camera, every)).clamp(0, 1)
+    _, images, height, width, _ = videos.shape
+    axes.imshow(torch.cat([torch.cat(list(video), 1) for video in videos], 0))
     times = np.arange(images)
     axes.set_xticks((times + 0.5) * width, [f"{time * every * paths[0].dt:.2f} s" for time in times])
-    axes.set_yticks((np.arange(3) + 0.5) * height, ["first guess", "found", "film"])
+    axes.set_yticks((np.arange(3) + 0.5) * height, ["initial guess", "result", "video"])
     for edge in range(1, 3):
         axes.axhline(edge * height, color=GREY, lw=0.8)
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -456,26 +442,25 @@ def _strip(axes: Any, paths: list[kn.Trajectory], camera: kn.Camera, every: int)
     axes.grid(False)
 
 
-def _film(name: str, paths: list[kn.Trajectory], camera: kn.Camera, every: int, fps: float) -> None:
-    """First guess, what was found, and what was filmed, side by side as a GIF, if the extra `video` is there."""
+def _video(name: str, paths: list[kn.Trajectory], camera: kn.Camera, every: int, fps: float) -> None:
+    """Initial guess, result and observation, side by side as a GIF, if the extra `video` is there."""
     if importlib.util.find_spec("imageio_ffmpeg") is None:
-        print(f"no film {name}.gif: pip install 'kinema[video]'")
+        print(f"no video {name}.gif: pip install 'kinema[video]'")
         return
-    films = _frames(paths, camera, every)
-    films = torch.cat([films, films[:, -1:].expand(-1, round(fps / 2), -1, -1, -1)], 1)  # rests for half a second
-    films[:-1, :, :, -2:] = 0.35  # lines between them
-    kn.write_video(ROOT / "docs" / "img" / f"{name}.gif", torch.cat(list(films), 2), fps=fps)
+    videos = _frames(paths, camera, every)
+    videos = torch.cat([videos, videos[:, -1:].expand(-1, round(fps / 2), -1, -1, -1)], 1)  # rests for half a second
+    videos[:-1, :, :, -2:] = 0.35  # lines between them
+    kn.write_video(ROOT / "docs" / "img" / f"{name}.gif", torch.cat(list(videos), 2), fps=fps)
 
 
-def _figure(title: str, widths: tuple[float, ...], solid: int = 0) -> tuple[Any, list[Any]]:
-    """A figure with panels side by side, the first of them in space."""
+def _figure(title: str, widths: tuple[float, ...]) -> tuple[Any, list[Any]]:
+    """A figure with panels side by side."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 4.2), facecolor="white", layout="constrained")
     grid = figure.add_gridspec(1, len(widths), width_ratios=widths)
-    kinds = [{"projection": "3d"}] * solid + [{}] * (len(widths) - solid)
-    panels = [figure.add_subplot(grid[0, i], **kind) for i, kind in enumerate(kinds)]
-    for axes in panels[solid:]:
+    panels = [figure.add_subplot(grid[0, i]) for i in range(len(widths))]
+    for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.2)
     figure.suptitle(title, fontsize=13)
@@ -497,99 +482,58 @@ def _rows(title: str, rows: int, widths: tuple[float, ...]) -> tuple[Any, Any]:
 
 def _image(axes: Any, image: torch.Tensor, title: str) -> None:
     """Draw an image of linear RGB."""
-    axes.imshow(to_srgb(image.detach().clamp(0.0, 1.0)))
+    axes.imshow(kn.to_srgb(image.detach().clamp(0.0, 1.0)))
     axes.set_title(title, fontsize=9)
     axes.set_axis_off()
+    axes.set_autoscale_on(False)  # lines that leave the image are cut
 
 
-def _side(axes: Any, robot: Robot, name: str, model: kn.Model, q: torch.Tensor, colour: str, alpha: float) -> None:
-    """Draw a robot of a model seen along y."""
-    poses = kn.forward_kinematics(model, q.detach())
-    for body in robot.bodies:
-        at = model.bodies.index(f"{name}/{body.name}")
-        p, R = poses.position[at].numpy(), poses.rotation[at].numpy()
-        for shape in body.shapes:
-            if shape.visible:
-                x, z = _hull((p + _outline(shape, R))[:, [0, 2]]).T
-                axes.fill(x, z, facecolor=colour, edgecolor="white", lw=0.4, alpha=alpha)
+def _line(axes: Any, camera: kn.Camera, points: torch.Tensor, **style: Any) -> None:
+    """Draw a line through points of the world [m] into an image of this camera."""
+    u, v, _ = camera.project(points.detach().float()).unbind(-1)
+    axes.plot(u - 0.5, v - 0.5, **style)
 
 
-def _flat(
-    axes: Any, x: np.ndarray, faces: np.ndarray, colour: str, alpha: float, seen: tuple[int, int] = (0, 2)
+def _strobe(
+    axes: Any,
+    path: kn.Trajectory,
+    camera: kn.Camera,
+    steps: Sequence[int],
+    title: str,
+    faint: kn.Material | None = None,
+    strong: kn.Material | None = None,
+    tile: bool | float = True,
 ) -> None:
-    """Draw triangles in a plane, those that look to -y, or to +z if `seen` are x and y."""
-    from matplotlib.collections import PolyCollection
-
-    corners = x[faces][:, :, seen]
-    (ax, ay), (bx, by) = (corners[:, 1] - corners[:, 0]).T, (corners[:, 2] - corners[:, 0]).T
-    front = corners[ax * by > ay * bx] if seen == (0, 2) else corners
-    axes.add_collection(PolyCollection(front, facecolor=colour, edgecolor="white", lw=0.4, alpha=alpha))
-    axes.autoscale_view()
-
-
-def _space(axes: Any, parts: list[Any], view: tuple[float, float], *limits: tuple[float, float]) -> None:
-    """Draw triangles (vertices, faces, colour) in space, lit from above, the near ones last."""
-    from matplotlib.colors import to_rgb
-    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
-
-    cut = [(_split(x[faces], 1.5e-4), colour) for x, faces, colour in parts]
-    corners = np.concatenate([triangles for triangles, _ in cut])
-    colours = np.concatenate([np.tile(to_rgb(colour), (len(triangles), 1)) for triangles, colour in cut])
-    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    light = 0.45 + 0.55 * np.abs(normals @ np.array([0.3, -0.4, 0.87]))
-    lit = np.clip(colours * light[:, None], 0, 1)
-    axes.add_collection(Poly3DCollection(corners, facecolor=lit, edgecolor=lit, lw=0.3))
-    axes.set(xlim=limits[0], ylim=limits[1], zlim=limits[2], xlabel="x [m]", ylabel="y [m]")
-    axes.set_box_aspect([high - low for low, high in limits], zoom=1.2)
-    axes.view_init(*view)
+    """States of a trajectory in one image, the last of them opaque and the others ever fainter."""
+    model = path.model
+    assert model is not None
+    names = list(dict.fromkeys(body.partition("/")[0] for body in model.bodies))
+    own, ghosts = ({n: one for n in names} if one is not None else {} for one in (strong, faint))
+    image = kn.render(model, camera, state=path.state(steps[-1]), options=replace(LOOK, materials=own, ground=tile))
+    for k, step in enumerate(steps[:-1]):
+        image = _over(image, model, path.state(step), camera, 0.25 + 0.45 * (k + 1) / len(steps), ghosts)
+    image = _over(image, model, path.state(steps[-1]), camera, 1.0, own)
+    _image(axes, image, title)
 
 
-def _split(corners: np.ndarray, area: float) -> np.ndarray:
-    """Triangles (n, 3, 3) cut into four until they are small [m^2]: large ones cannot be ordered by distance."""
-    while True:
-        a, b, c = corners[:, 0], corners[:, 1], corners[:, 2]
-        large = np.linalg.norm(np.cross(b - a, c - a), axis=1) > 2 * area
-        if not large.any():
-            return corners
-        ab, bc, ca = (a + b) / 2, (b + c) / 2, (c + a) / 2
-        four = [(a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca)]
-        corners = np.concatenate([corners[~large], *(np.stack(part, 1)[large] for part in four)])
+def _empty(camera: kn.Camera) -> torch.Tensor:
+    """An image of the background."""
+    return torch.tensor(LOOK.background).expand(camera.height, camera.width, 3)
 
 
-def _outline(shape: Shape, R: np.ndarray) -> np.ndarray:
-    """Points whose hull in the plane of x and z is the outline of a shape on a body that is turned by R [m], (n, 3)."""
-    w, *v = shape.pose.rotation
-    x, y, z = v
-    skew = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    turned = R @ (np.eye(3) + 2 * w * skew + 2 * skew @ skew)
-    centre = R @ np.array(shape.pose.position)
-    if shape.kind == BOX:
-        corners = np.array([(i, j, k) for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)]) * shape.size
-        return centre + corners @ turned.T
-    radius, half = shape.size[0], 0.0 if shape.kind == SPHERE else shape.size[1]
-    ends = np.array([(0, 0, -half), (0, 0, half)]) @ turned.T
-    circle = np.array([(math.cos(a), 0, math.sin(a)) for a in ROUND])  # of a ball, seen along y
-    if shape.kind == CYLINDER:
-        circle = np.array([(math.cos(a), math.sin(a), 0) for a in ROUND]) @ turned.T
-    return centre + (ends[:, None] + radius * circle).reshape(-1, 3)
-
-
-def _hull(points: np.ndarray) -> np.ndarray:
-    """Corners of the convex hull of points in a plane, counter-clockwise."""
-    ordered = sorted(map(tuple, points))
-    halves = []
-    for chain in (ordered, ordered[::-1]):
-        kept: list[tuple[float, float]] = []
-        for c in chain:
-            while len(kept) > 1:
-                a, b = kept[-2:]
-                if (b[0] - a[0]) * (c[1] - a[1]) > (b[1] - a[1]) * (c[0] - a[0]):
-                    break
-                kept.pop()
-            kept.append(c)
-        halves += kept[:-1]
-    return np.array(halves)
+def _over(
+    image: torch.Tensor,
+    model: kn.Model,
+    state: kn.State,
+    camera: kn.Camera,
+    weight: float,
+    materials: dict[str, kn.Material],
+) -> torch.Tensor:
+    """An image with a state in front of it, as opaque as its weight says."""
+    look = replace(LOOK, ground=False, shadows=False, materials=materials)
+    drawn = kn.render(model, camera, state=state, outputs="rgba", options=look)
+    colour, cover = drawn[..., :3], drawn[..., 3:]
+    return image + weight * (colour - (1.0 - cover) * _empty(camera) - cover * image)
 
 
 PICTURES = (

@@ -1,36 +1,23 @@
-"""A blanket falls on a robot: how heavy is it? From the motion of the robot's trunk alone.
+"""Estimate the weight of a blanket that falls on a robot from the motion of the robot's trunk alone.
 
-A quadruped stands on the springs of its legs. The blanket falls on its trunk and hangs over it; the trunk sinks and
-leans, by millimetres, and that is what is observed. Unknown is the mass per area of the blanket. The gradient goes
-from the robot through all contacts of vertices with trunk and legs into the cloth.
+A quadruped stands on sprung legs. The blanket falls on its trunk and hangs over it; the trunk sinks and leans by
+millimetres, which is what we observe. The unknown is the mass per area of the blanket. The gradient passes from the
+robot through all contacts of vertices with trunk and legs into the cloth.
 """
-
-from dataclasses import replace
 
 import torch
 
 import kinema as kn
-from kinema.scene.description import Robot
-from kinema.scene.shapes.quadruped import quadruped
-from kinema.scene.shapes.sheet import sheet
 
 DT, STEPS, EVERY = 2.5e-4, 2000, 100  # [s], and in steps
 TRUE, GUESS = 3.0, 1.5  # [kg/m^2]
 
-
-def covered() -> Robot:
-    """A quadruped of which everything can be touched; as shipped, only its feet can."""
-    robot = quadruped(stiffness=100.0, damping=3.0)
-    bodies = [replace(b, shapes=tuple(replace(s, collides=True) for s in b.shapes)) for b in robot.bodies]
-    return replace(robot, bodies=tuple(bodies))
-
-
 scene = kn.Scene()
 scene.add_ground(exclude=["box", "capsule"])  # trunk and legs never reach it
-scene.add_robot(covered(), "dog", pos=(0.0, 0.0, -0.02))
+scene.add_robot(kn.shapes.quadruped(damping=3.0, collides=True), "dog", pos=(0.0, 0.0, -0.02))
 standing = kn.simulate(kn.compile(scene), steps=4000, dt=2e-3).end.q
 scene.add_cloth(
-    sheet(0.8, 0.6, squares=(20, 15)),
+    kn.shapes.sheet(0.8, 0.6, squares=(20, 15)),
     "blanket",
     material=kn.Cloth(density=TRUE, mu=300.0, lam=300.0, viscosity=0.3, bending=3e-3, bending_damping=5e-5),
     skin=kn.Skin(radius=0.022, k_e=300.0, k_f=2.0, friction=0.6, thickness=0.02),
@@ -40,17 +27,17 @@ model = kn.compile(scene)
 
 
 def fall(density: torch.Tensor | float) -> kn.Trajectory:
-    """The fall; density [kg/m^2], a number."""
+    """Simulate the fall for a density [kg/m^2]."""
     return kn.simulate(model, kn.State(standing), params={"blanket/density": density}, steps=STEPS, dt=DT)
 
 
 def seen(path: kn.Trajectory) -> torch.Tensor:
-    """What is observed: position [mm] and orientation [1e-3] of the trunk, 20 times in 0.5 s."""
+    """The observation: position [mm] and quaternion [1e-3] of the trunk, 20 times in 0.5 s."""
     return 1e3 * path.q[EVERY::EVERY, :7]
 
 
 def fit(iterations: int = 8) -> list[tuple[float, float]]:
-    """L-BFGS on the logarithm; returns (distance [mm], density [kg/m^2]) of each evaluation."""
+    """Run L-BFGS on the logarithm; return (distance [mm], density [kg/m^2]) of each evaluation."""
     observed = seen(fall(TRUE))
     unknown = torch.tensor(GUESS, dtype=torch.float64).log().requires_grad_()
     optimiser = torch.optim.LBFGS([unknown], max_iter=iterations, line_search_fn="strong_wolfe")
@@ -76,10 +63,10 @@ def main() -> None:
 
 
 def check() -> None:
-    """The observation has no noise, so that the density is found to where L-BFGS stops, 0.1 %; the blanket hangs.
+    """Without noise, the density is recovered to 0.1 %, where L-BFGS stops; the blanket hangs down at the sides.
 
-    The derivative of where the trunk ends is that of central differences over 1e-5 kg/m^2, to 1e-5. (Over 1e-4 kg/m^2
-    some vertices begin to touch, where the force has a kink, and 2e-3 is left; over 1e-3 kg/m^2, 2e-4.)
+    The derivative of the final height agrees with central differences over 1e-5 kg/m^2 to 1e-5. (Over 1e-4 kg/m^2 some
+    vertices begin to touch, where the force has a kink, and they differ by 2e-3; over 1e-3 kg/m^2, by 2e-4.)
     """
     assert abs(fit()[-1][1] / TRUE - 1.0) < 1e-3
     density = torch.tensor(TRUE, dtype=torch.float64, requires_grad=True)

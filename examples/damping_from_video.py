@@ -1,8 +1,8 @@
-"""How much do the joints of an arm rub? The damping of shoulder, elbow and wrist, from a film of the arm swinging.
+"""Estimate the joint damping of an arm, at shoulder, elbow and wrist, from a video of its swing.
 
-A robot arm of seven hinges hangs from the ceiling, without power, and is let go. A film of 11 images shows 1.5 s of it.
-Gradients go from pixels through the rasteriser, the kinematics of ten bodies and 750 time steps of their dynamics to
-the damping of three hinges. The first guess is that of the data sheet, 0.5 N m s/rad for all.
+An unpowered robot arm of seven hinges hangs from the ceiling and is released. A video of 11 images shows 1.5 s of the
+swing. Gradients pass from pixels through the rasteriser, the kinematics of ten bodies and 750 time steps to the damping
+of three hinges. The initial guess is the value of the data sheet, 0.5 N m s/rad for all.
 """
 
 import math
@@ -10,9 +10,6 @@ import math
 import torch
 
 import kinema as kn
-from kinema.rendering.files import to_linear, to_srgb
-from kinema.scene.mass_properties import turn
-from kinema.scene.shapes.arm import arm
 
 DT, STEPS, EVERY = 2e-3, 750, 75  # [s], and in steps between images
 JOINTS = {"shoulder": "joint2", "elbow": "joint4", "wrist": "joint6"}
@@ -20,31 +17,31 @@ TRUE = torch.tensor([2.0, 1.0, 0.25], dtype=torch.float64)  # [N m s/rad]
 GUESS = torch.full((3,), 0.5, dtype=torch.float64)
 
 scene = kn.Scene()
-scene.add_robot(arm(), pos=(0.0, 0.0, 1.4), rot=turn(math.pi, "y"))
-model = kn.compile(scene, torch.float64)
+scene.add_robot(kn.shapes.arm(), pos=(0.0, 0.0, 1.4), rot=kn.quaternion(math.pi, "y"))
+model = kn.compile(scene)
 start = model.initial_state().q
 start[:6] = torch.tensor([0.5, 1.2, 0.4, 1.0, 0.0, 0.8])  # [rad]
 camera = kn.Camera.look_at((0.6, -3.0, 0.9), (0.0, 0.0, 0.75), fov=0.62, size=(64, 64))
 
 
 def swing(damping: torch.Tensor) -> kn.Trajectory:
-    """The motion for the damping of shoulder, elbow and wrist [N m s/rad], shape (..., 3)."""
+    """Simulate the damping of shoulder, elbow and wrist [N m s/rad], shape (..., 3)."""
     params = {f"arm/{name}/damping": number for name, number in zip(JOINTS.values(), damping.unbind(-1), strict=True)}
     return kn.simulate(model, kn.State(start), params=params, steps=STEPS, dt=DT)
 
 
-def film(damping: torch.Tensor) -> torch.Tensor:
+def video(damping: torch.Tensor) -> torch.Tensor:
     """Images, shape (..., 11, 64, 64, 3)."""
     return kn.render(swing(damping), camera, every=EVERY, options=kn.RenderOptions(dtype=torch.float64))
 
 
 def observed() -> torch.Tensor:
-    """The film of the true arm with 8 bits for each colour, as in a file."""
-    return to_linear((255.0 * to_srgb(film(TRUE))).round() / 255.0)
+    """The video of the true arm with 8 bits per channel, as in a file."""
+    return kn.to_linear((255.0 * kn.to_srgb(video(TRUE))).round() / 255.0)
 
 
 def fit(iterations: int = 30) -> list[torch.Tensor]:
-    """L-BFGS on the logarithms over 0.3: its first step is at most 1. Returns the damping of each evaluation."""
+    """Run L-BFGS on the logarithms over 0.3 (its first step is at most 1); return the damping of each evaluation."""
     target, unknown = observed(), torch.zeros(3, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([unknown], max_iter=iterations, line_search_fn="strong_wolfe", tolerance_change=1e-7)
     found = []
@@ -52,7 +49,7 @@ def fit(iterations: int = 30) -> list[torch.Tensor]:
     def closure() -> torch.Tensor:
         optimiser.zero_grad()
         damping = GUESS * (0.3 * unknown).exp()
-        loss = 1e3 * kn.pixel_loss(film(damping), target)  # of order 1 for the line search
+        loss = 1e3 * kn.pixel_loss(video(damping), target)  # of order 1 for the line search
         loss.backward()
         found.append(damping.detach())
         return loss.detach()
@@ -70,19 +67,19 @@ def main() -> None:
 
 
 def check() -> None:
-    """Damping is found to what 8 bits leave of it, and the gradient is that of central differences.
+    """8 bits per channel limit the accuracy of the damping; the gradient agrees with central differences.
 
-    Rounding adds noise of about 2/255/sqrt(12) to a linear colour; with the derivatives of all pixels that leaves
-    deviations of 2e-5, 3e-5 and 6e-5 of the three, and 2e-4 is three of the largest. The loss is smooth only as long as
-    no pixel comes to see another face, so the step has to be short: over 1e-6 N m s/rad none does, and rounding is
-    left, 7e-8 of the smallest derivative.
+    Rounding adds noise of about 2/255/sqrt(12) to a linear colour; propagated through the derivatives of all pixels, it
+    gives relative standard deviations of 2e-5, 3e-5 and 6e-5, and 2e-4 is three times the largest. The loss is smooth
+    while every pixel sees the same face, so the difference step must be short: over 1e-6 N m s/rad no pixel changes its
+    face, and rounding errors remain, 7e-8 of the smallest derivative.
     """
-    assert (fit()[-1] / TRUE - 1.0).abs().max() < 2e-4, "8 bits leave more"
+    assert (fit()[-1] / TRUE - 1.0).abs().max() < 2e-4, "less accurate than 8 bits allow"
     target, start, step = observed(), GUESS.clone().requires_grad_(), 1e-6
-    kn.pixel_loss(film(start), target).backward()
+    kn.pixel_loss(video(start), target).backward()
     moved = GUESS + step * torch.cat([torch.eye(3), -torch.eye(3)]).to(GUESS)
-    more, less = kn.pixel_loss(film(moved), target).view(2, 3)
-    assert (start.grad * 2.0 * step / (more - less) - 1.0).abs().max() < 1e-6, "not the gradient"
+    more, less = kn.pixel_loss(video(moved), target).view(2, 3)
+    assert (start.grad * 2.0 * step / (more - less) - 1.0).abs().max() < 1e-6, "the gradient is wrong"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A putt: find the torques of a golfer for which the ball comes to rest at a target 4 m away.
+"""Optimise a putt: the torques of a golfer for which the ball comes to rest at a target 4 m away.
 
-Torso, arm and club swing in a plane; the club's head meets the ball, which slides, rolls and, as on grass, is slowed
-while it turns. The unknowns are the torques of all three hinges in each step of the swing, 3000 numbers. They start as
-those of a swing that is too short, from inverse dynamics. The gradient goes back from the ball at rest, through
-rolling, sliding and the impact, to every torque.
+Torso, arm and club swing in a plane; the club head hits the ball, which slides and rolls, slowed by rolling resistance
+as on grass. The unknowns are the torques of all three hinges in each step of the swing, 3000 in all. Inverse dynamics
+of a swing that is too short gives the initial guess. The gradient passes from the ball at rest through rolling, sliding
+and the impact to every torque.
 """
 
 import math
@@ -11,16 +11,15 @@ import math
 import torch
 
 import kinema as kn
-from kinema.scene.shapes.golf import TOUCH, golf_ball, golfer
 
-TARGET, DT, TIME, HIT = 4.0, 1e-3, 4.0, 0.5  # [m], [s], [s], [s]: the end, and when the club should meet the ball
+TARGET, DT, TIME, HIT = 4.0, 1e-3, 4.0, 0.5  # [m], [s], [s], [s]: the end, and the impact
 BACK = torch.tensor([-0.2, -0.2, -0.2], dtype=torch.float64)  # angles of the hinges at the start [rad]
 STEPS, SWING = round(TIME / DT), round(2 * HIT / DT)
 
 scene = kn.Scene(contact=kn.Contact(restitution=0.6))
 scene.add_ground()
-scene.add_robot(golfer())
-scene.add_robot(golf_ball(), pos=(TOUCH, 0.0, 0.0))
+scene.add_robot(kn.shapes.golfer())
+scene.add_robot(kn.shapes.golf_ball(), pos=(kn.shapes.TOUCH, 0.0, 0.0))
 model = kn.compile(scene)
 start = model.initial_state().q
 start[:3] = BACK
@@ -40,13 +39,13 @@ def guess() -> torch.Tensor:
 
 
 def swing(torques: torch.Tensor) -> kn.Trajectory:
-    """The whole putt; no torque after the swing."""
+    """Simulate the whole putt, without torques after the swing."""
     u = torch.cat([torques, torch.zeros(STEPS - SWING, 3, dtype=torch.float64)])
     return kn.simulate(model, kn.State(start), u, steps=STEPS, dt=DT, params=grass, record="impulse")
 
 
 def optimise(iterations: int = 50, rate: float = 50.0) -> tuple[torch.Tensor, list[float]]:
-    """Gradient descent until the ball ends within 2 mm; returns torques and where it ended [m] in each iteration."""
+    """Descend until the ball stops within 2 mm; return the torques and where it stopped [m] in each iteration."""
     torques = guess().requires_grad_()
     ends: list[float] = []
     for _ in range(iterations):
@@ -62,17 +61,17 @@ def optimise(iterations: int = 50, rate: float = 50.0) -> tuple[torch.Tensor, li
 
 
 def main() -> None:
-    """Print where the ball ends."""
+    """Print where the ball stops."""
     torques, ends = optimise()
-    print("iteration   ball ends at [m]")
+    print("iteration   ball stops at [m]")
     for number, x in enumerate(ends):
-        print(f"{number:9d}   {x:16.4f}")
+        print(f"{number:9d}   {x:17.4f}")
     change = (torques - guess()).abs().amax(0).tolist()
     print(f"target {TARGET} m; torques changed by at most {', '.join(f'{x:.2f}' for x in change)} N m")
 
 
 def check() -> None:
-    """Within 50 iterations the ball rests within 1 cm of the target, having been hit by the club once and rolled."""
+    """Within 50 iterations the club hits the ball and the ball comes to rest within 1 cm of the target."""
     torques, ends = optimise()
     putt = swing(torques)
     hits = putt.recorded["impulse"][:, model.candidates.names.index("golfer/head/head on golf_ball/ball/ball"), 0]

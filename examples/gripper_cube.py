@@ -1,73 +1,70 @@
-"""A gripper squeezes a soft cube and lifts it: forces of its joints, so that the cube hangs still where it should.
+"""Lift a soft cube with a gripper: optimise joint forces so that the cube hangs still at a given height.
 
-Two fingers slide along x on a hand that slides along z. They hold a cube of 8 cm and 256 g by contact and friction;
-nothing ties it to them. Unknown are the forces of the three joints in 20 intervals of 50 ms. Wanted is the cube at
-a height, at rest, and pressed to a width; the gradient goes from its vertices through the contact into the joints.
+Two fingers slide along x on a hand that slides along z. They hold a cube of 8 cm and 256 g by contact and friction
+alone. The unknowns are the forces of the three joints in 20 intervals of 50 ms; the objective is the height of the
+cube, its speed, and the width it is squeezed to. The gradient passes from its vertices through contact to the joints.
 """
 
 import torch
 
 import kinema as kn
-from kinema.scene.description import BOX, PRISMATIC, Actuator, Body, Joint, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
-from kinema.scene.shapes.block import block
 
 SIDE, HEIGHT, WIDTH = 0.08, 0.20, 0.060  # of the cube, of its middle and between its sides at the end [m]
 DT, PARTS, LONG = 2.5e-4, 20, 200  # [s], intervals, steps in each
 GAP = 0.005  # between cube and fingers at the start [m]
 
 
-def gripper() -> Robot:
-    """A hand on a vertical rail, and two fingers on it; x = 0 is in the middle between them."""
-    palm = Shape(BOX, (0.10, 0.03, 0.015), collides=False)
-    rail = Joint("lift", PRISMATIC, (0.0, 0.0, 1.0), damping=10.0)
-    bodies = [Body("hand", None, Pose((0.0, 0.0, 0.12)), (rail,), solid(palm, mass=0.5), (palm,))]
+def gripper() -> kn.Robot:
+    """A hand on a vertical rail, and two fingers on the hand; x = 0 is in the middle between them."""
+    palm, pad = kn.Box((0.10, 0.03, 0.015), collides=False), kn.Box((0.01, 0.045, 0.045), name="pad")
+    rail = kn.Joint("lift", "prismatic", (0.0, 0.0, 1.0), damping=10.0)
+    place = kn.Pose((0.0, 0.0, 0.12))
+    bodies = [kn.Body("hand", None, place, (rail,), kn.mass_properties(palm, mass=0.5), (palm,))]
     for name, side in (("left", -1.0), ("right", 1.0)):
-        pad = Shape(BOX, (0.01, 0.045, 0.045), name="pad")
-        slide = Joint(name, PRISMATIC, (-side, 0.0, 0.0), damping=10.0)  # positive: closes
-        pose = Pose((side * (SIDE / 2 + GAP + 0.01), 0.0, -0.07))
-        bodies.append(Body(name, "hand", pose, (slide,), solid(pad, mass=0.2), (pad,)))
-    return Robot("gripper", tuple(bodies), tuple(Actuator(j, j) for j in ("lift", "left", "right")))
+        slide = kn.Joint(name, "prismatic", (-side, 0.0, 0.0), damping=10.0)  # a positive force closes
+        place = kn.Pose((side * (SIDE / 2 + GAP + 0.01), 0.0, -0.07))
+        bodies.append(kn.Body(name, "hand", place, (slide,), kn.mass_properties(pad, mass=0.2), (pad,)))
+    return kn.Robot("gripper", tuple(bodies))
 
 
 scene = kn.Scene()
-scene.add_ground(exclude=[BOX])
-scene.add_robot(gripper())
+scene.add_ground(exclude=["box"])
+scene.add_robot(gripper(), drive=kn.Motor())
 rubber = kn.Solid(density=500.0, mu=2e3, lam=4e3, viscosity=5.0)
 touch = kn.Skin(k_e=500.0, k_d=0.0, k_f=8.0, friction=0.8)
-scene.add_solid(block((4, 4, 4), SIDE / 4), "cube", material=rubber, skin=touch, pos=(0.0, 0.0, SIDE / 2))
+scene.add_solid(kn.shapes.block((4, 4, 4), SIDE / 4), "cube", material=rubber, skin=touch, pos=(0.0, 0.0, SIDE / 2))
 model = kn.compile(scene)
 
 
 def grasp(forces: torch.Tensor) -> kn.Trajectory:
-    """The grasp; forces of lift, left and right [N], shape (PARTS, 3)."""
+    """Simulate a grasp with forces of lift, left and right [N], shape (PARTS, 3)."""
     return kn.simulate(model, u=forces.repeat_interleave(LONG, 0), steps=PARTS * LONG, dt=DT)
 
 
 def guess() -> torch.Tensor:
-    """Squeeze with 6 N, and after 0.2 s lift with a little more than the weight of everything."""
+    """Squeeze with 6 N, and after 0.2 s lift with slightly more than the total weight."""
     forces = torch.tensor([9.81 * 0.9, 6.0, 6.0], dtype=torch.float64).repeat(PARTS, 1)
     forces[4:, 0] = 1.05 * 9.81 * (0.9 + 500.0 * SIDE**3)
     return forces
 
 
 def errors(path: kn.Trajectory) -> torch.Tensor:
-    """Height at the end and width from 0.2 s before on, less what they should be, and speed times 0.1 s [m]."""
+    """Errors of the final height and of the width during the last 0.2 s, and speed times 0.1 s [m]."""
     x, speed = path.x[-4 * LONG :], path.end.xd[:, 2].mean()
     return torch.stack([x[-1, :, 2].mean() - HEIGHT, (x[:, -25:] - x[:, :25])[..., 0].mean() - WIDTH, 0.1 * speed])
 
 
 def optimise(iterations: int = 25) -> tuple[torch.Tensor, list[list[float]]]:
-    """L-BFGS; returns the forces [N] and the errors [m] of each evaluation."""
+    """Run L-BFGS; return the forces [N] and the errors [m] of each evaluation."""
     forces, course = guess().requires_grad_(), []
     optimiser = torch.optim.LBFGS([forces], max_iter=iterations, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimiser.zero_grad()
-        missing = errors(grasp(forces))
-        loss = (100.0 * missing).square().sum()
+        error = errors(grasp(forces))
+        loss = (100.0 * error).square().sum()
         loss.backward()
-        course.append(missing.tolist())
+        course.append(error.tolist())
         return loss
 
     optimiser.step(closure)
@@ -79,13 +76,14 @@ def main() -> None:
     print("evaluation   height [m]   width [m]   speed [m/s]")
     for number, (height, width, speed) in enumerate(optimise()[1]):
         print(f"{number:10d}   {HEIGHT + height:10.4f}   {WIDTH + width:9.4f}   {10.0 * speed:11.4f}")
-    print(f"{'wanted':>10}   {HEIGHT:10.4f}   {WIDTH:9.4f}   {0.0:11.4f}")
+    print(f"{'target':>10}   {HEIGHT:10.4f}   {WIDTH:9.4f}   {0.0:11.4f}")
 
 
 def check() -> None:
-    """Within 1 mm and 1 cm/s, off the ground; the width's derivative by all forces is that of central differences.
+    """Within 1 mm and 1 cm/s, off the ground; the gradient of the width agrees with central differences.
 
-    These are taken at the guess, where no vertex begins to touch within 1e-4 N: rounding is 1e-9, 1e-7 is asked for.
+    These are taken at the initial guess, where no vertex begins to touch within 1e-4 N: rounding gives 1e-9, and the
+    tolerance is 1e-7.
     """
     forces, course = optimise()
     assert max(map(abs, course[-1])) < 1e-3 and grasp(forces).end.x[:, 2].min() > 0.1, course[-1]

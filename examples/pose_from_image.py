@@ -1,8 +1,8 @@
-"""Where is it? Position and orientation of a mesh from one image.
+"""Estimate the position and orientation of a mesh from one image.
 
-A painted knot of 12 cm is seen by a camera 0.63 m away. The guess is turned by 60 degrees and 4 cm off. The image is
-made as a photograph is, with nine samples per pixel, sharp edges and noise (seed 0). The knot of the fit has soft
-outlines, so that pixels beside it know where it is. Soft outlines make things larger, and so they get sharper.
+A camera 0.63 m away sees a painted knot of 12 cm. The initial guess is off by 60 degrees and 4 cm. The observed image
+resembles a photograph: nine samples per pixel, sharp edges, and noise (seed 0). The fit renders soft outlines, so that
+pixels beside the knot carry gradients. Soft outlines enlarge objects; hence they sharpen during the fit.
 """
 
 import math
@@ -18,7 +18,7 @@ SIZE = (96, 96)  # [pixels]
 SOFT, SHARP = 1e-4, 1e-7  # sigma of outlines at first and at last: about 0.4 and 0.01 pixels
 NOISE = 0.02  # standard deviation; white is 1
 POSITION, GUESS = torch.tensor([[0.01, 0.0, -0.01], [-0.01, 0.03, 0.01]])  # [m]
-AXIS, ANGLE = torch.tensor([0.6, -0.64, 0.48]), math.radians(60)  # by which the guess is turned
+AXIS, ANGLE = torch.tensor([0.6, -0.64, 0.48]), math.radians(60)  # rotation of the guess
 camera = kn.Camera.look_at((0.0, -0.6, 0.2), (0.0, 0.0, 0.0), fov=0.3, size=SIZE)
 
 
@@ -47,19 +47,19 @@ def turned(vector: Tensor) -> Tensor:
 
 
 def seen(rotation: Tensor, position: Tensor, **options: float) -> Tensor:
-    """Image of the knot in a pose."""
+    """Render the knot in a pose."""
     moved = replace(mesh, vertices=mesh.vertices @ rotation.T + position)
     return kn.render(moved, camera, options=kn.RenderOptions(**options))
 
 
 def photograph() -> Tensor:
-    """What is observed."""
+    """The observed image."""
     noise = NOISE * torch.randn(*SIZE, 3, generator=torch.Generator().manual_seed(0))
     return seen(torch.eye(3), POSITION, supersample=3, sigma=1e-7) + noise
 
 
 def fit(iterations: int = 120) -> list[tuple[float, Tensor, Tensor]]:
-    """Adam; returns loss, rotation and position [m] of each iteration."""
+    """Run Adam; return the loss, rotation and position [m] of each iteration."""
     observed, start = photograph(), turned(ANGLE * AXIS)
     turn, shift = torch.zeros(3, requires_grad=True), torch.zeros(3, requires_grad=True)  # [rad] and [0.1 m]
     optimiser = torch.optim.Adam([turn, shift], lr=0.05)
@@ -78,20 +78,20 @@ def fit(iterations: int = 120) -> list[tuple[float, Tensor, Tensor]]:
 
 
 def errors(rotation: Tensor, position: Tensor) -> tuple[float, float]:
-    """Angle [degrees] and distance [mm] to the truth; |R - 1| = sqrt(8) sin(angle / 2) does not cancel."""
+    """Errors of orientation [degrees] and position [mm]; |R - 1| = sqrt(8) sin(angle / 2) avoids cancellation."""
     angle = 2.0 * torch.asin((rotation - torch.eye(3)).norm() / math.sqrt(8.0))
     return math.degrees(angle.item()), 1e3 * (position - POSITION).norm().item()
 
 
 def main() -> None:
-    """Print the course."""
+    """Print the iterations."""
     print("iteration       loss   angle [degrees]   distance [mm]")
     for number, (loss, *pose) in list(enumerate(fit(), 1))[9::10]:
         print(f"{number:9d}   {loss:8.5f}   {errors(*pose)[0]:15.2f}   {errors(*pose)[1]:13.2f}")
 
 
 def check() -> None:
-    """A sixth of a pixel, or 0.3 mm: so far 0.3 degrees, or 3 mm along the view, move what is 6 cm from the middle."""
+    """Within 0.3 degrees and 3 mm along the view: either moves points 6 cm from the middle by 0.3 mm, 1/6 pixel."""
     angle, distance = errors(*fit()[-1][1:])
     assert angle < 0.3 and distance < 3.0, (angle, distance)
 

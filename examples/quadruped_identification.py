@@ -1,7 +1,6 @@
-"""What does a quadruped weigh, and how well does it grip? Push it, watch it slide, and find out by gradient.
+"""Identify the trunk mass and the foot friction of a quadruped from how it slides after a push.
 
-Unknown are the mass of the trunk and the friction of the feet; the observation is its path over 0.3 s, feet sliding and
-sticking.
+The observation is the path of the trunk over 0.3 s, during which feet slide and stick.
 """
 
 import math
@@ -9,7 +8,6 @@ import math
 import torch
 
 import kinema as kn
-from kinema.scene.shapes.quadruped import quadruped
 
 STEPS, DT = 150, 2e-3  # [s]
 TRUE = {"mass": 14.0, "friction": 0.45}  # [kg], [-]
@@ -17,24 +15,23 @@ GUESS = {"mass": 12.0, "friction": 0.6}
 
 scene = kn.Scene()
 scene.add_ground()
-scene.add_robot(quadruped(), "dog")
+scene.add_robot(kn.shapes.quadruped(), "dog")
 model = kn.compile(scene)
 
-start = model.initial_state().q
-start[7:] = torch.tensor(model.tree.rest[6:])  # legs bent as their springs want them
-start[2] = 2 * 0.25 * math.cos(0.6) + 0.02
-push = torch.zeros(model.nv, dtype=torch.float64)
-push[3] = 1.5  # [m/s] forward
+start = model.initial_state()
+start.q[7:] = model.parameters("rest")["rest"]  # legs bent, their springs relaxed
+start.q[2] = 2 * 0.25 * math.cos(0.6) + 0.02
+start.v[3] = 1.5  # pushed forward [m/s]
 
 
 def slide(mass: torch.Tensor | float, friction: torch.Tensor | float) -> kn.Trajectory:
-    """The path after the push."""
+    """Simulate the motion after the push."""
     params = {"dog/trunk/mass": mass, "friction": friction}
-    return kn.simulate(model, kn.State(start, push), steps=STEPS, dt=DT, params=params, record="impulse")
+    return kn.simulate(model, start, steps=STEPS, dt=DT, params=params, record="impulse")
 
 
 def fit(iterations: int = 25) -> list[tuple[float, float, float]]:
-    """L-BFGS on the logarithms; returns (loss [m^2], mass [kg], friction) of every evaluation."""
+    """Run L-BFGS on the logarithms; return (loss [m^2], mass [kg], friction) of every evaluation."""
     seen = slide(*TRUE.values()).q[:, :3]
     unknown = torch.tensor([GUESS["mass"], GUESS["friction"]], dtype=torch.float64).log().requires_grad_()
     optimiser = torch.optim.LBFGS([unknown], max_iter=iterations, tolerance_change=1e-14, line_search_fn="strong_wolfe")
@@ -60,11 +57,11 @@ def main() -> None:
 
 
 def check() -> None:
-    """Both are found to 0.1 %, from a path on which feet slide and stick."""
+    """Both are recovered to 0.1 %, from a path on which feet slide and stick."""
     path = slide(*TRUE.values())
     normal, along, _ = path.recorded["impulse"].unbind(-1)
     pressed, at_bound = normal > 0, along.abs() >= TRUE["friction"] * normal * (1 - 1e-9)
-    assert int((pressed & at_bound).sum()) > 50 and int((pressed & ~at_bound).sum()) > 50, "all slide, or none"
+    assert int((pressed & at_bound).sum()) > 50 and int((pressed & ~at_bound).sum()) > 50, "feet should slide and stick"
     _, mass, friction = fit()[-1]
     assert abs(mass / TRUE["mass"] - 1) < 1e-3 and abs(friction / TRUE["friction"] - 1) < 1e-3, (mass, friction)
 

@@ -1,10 +1,10 @@
-"""Smoke to a pattern: find how to stir smoke at the start so that a blob becomes a letter K half a second later.
+"""Stir smoke so that a blob becomes a letter K half a second later.
 
-A round blob lies in a closed box of 48 x 48 cells. The unknown is the velocity at the start, 4608 numbers; nothing
-pushes afterwards. The gradient goes back through 60 steps of transport and projection. Cells exchange smoke through
-their faces, so that its mass stays what it is; the letter has the same mass as the blob.
+A round blob rests in a closed box of 48 x 48 cells. The unknown is the initial velocity, 4608 components; no force acts
+afterwards. The gradient passes through 60 steps of advection and projection. Advection is conservative, so that the
+mass of the smoke stays constant; the letter has the same mass as the blob.
 
-`python examples/smoke_pattern.py picture.png` draws what was found.
+`python examples/smoke_pattern.py picture.png` draws the solution.
 """
 
 import sys
@@ -19,13 +19,13 @@ BOX = kn.SmokeBox((48, 48), 1.0)
 
 
 def blob() -> Tensor:
-    """A round blob in the middle, density 1 in it."""
+    """A round blob of density 1 in the middle."""
     x, y = BOX.centres(torch.float32)
     return torch.sigmoid((0.25 - (x - 0.5).hypot(y - 0.5)) / 0.02)[None]
 
 
 def near_line(a: tuple[float, float], b: tuple[float, float]) -> Tensor:
-    """Distance of the cells from a line between two points [m]."""
+    """Distance of each cell from the line between two points [m]."""
     x, y = BOX.centres(torch.float32)
     dx, dy = b[0] - a[0], b[1] - a[1]
     t = (((x - a[0]) * dx + (y - a[1]) * dy) / (dx * dx + dy * dy)).clamp(0.0, 1.0)
@@ -33,7 +33,7 @@ def near_line(a: tuple[float, float], b: tuple[float, float]) -> Tensor:
 
 
 def letter() -> Tensor:
-    """A K, with the mass of the blob."""
+    """A letter K with the mass of the blob."""
     lines = [((0.3, 0.18), (0.3, 0.82)), ((0.32, 0.5), (0.68, 0.82)), ((0.32, 0.5), (0.68, 0.18))]
     distance = torch.stack([near_line(*line) for line in lines]).amin(0)
     shape = torch.sigmoid((0.06 - distance) / 0.015)[None]
@@ -41,12 +41,12 @@ def letter() -> Tensor:
 
 
 def stir(velocity: Tensor) -> kn.SmokeTrajectory:
-    """Smoke over time."""
+    """Simulate the smoke."""
     return kn.simulate_smoke(BOX, blob(), velocity, steps=STEPS, dt=DT, conserve=True)
 
 
 def optimise(iterations: int = 30) -> tuple[Tensor, list[float]]:
-    """The velocity, and the loss (squared distance from the letter, 1 for no smoke at all) of each iteration."""
+    """Run L-BFGS; return the velocity and the loss (squared distance from the letter, 1 without smoke) over time."""
     made = torch.Generator().manual_seed(0)
     velocity = (0.01 * torch.randn(2, *BOX.cells, generator=made)).requires_grad_()  # at rest, slopes are one-sided
     target = letter()
@@ -65,7 +65,7 @@ def optimise(iterations: int = 30) -> tuple[Tensor, list[float]]:
 
 
 def draw(path: str) -> None:
-    """Smoke at some times, and the letter."""
+    """Draw the smoke at five times, and the letter."""
     import matplotlib.pyplot as plt
 
     found = stir(optimise()[0]).density
@@ -79,7 +79,7 @@ def draw(path: str) -> None:
 
 
 def main() -> None:
-    """Print the loss, or draw."""
+    """Print the losses, or draw."""
     if len(sys.argv) > 1:
         draw(sys.argv[1])
         return
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def check() -> None:
-    """The loss falls by more than 90 %, and the smoke that makes the letter is that of the blob."""
+    """The loss falls by more than 90 %, and the mass of the smoke is conserved."""
     velocity, losses = optimise()
     end = stir(velocity).end.density
     assert losses[-1] < 0.1 * losses[0], losses

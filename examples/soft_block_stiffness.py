@@ -1,12 +1,11 @@
-"""How stiff is a soft block? Drop it, watch where one of its corners goes, and find out by gradient.
+"""Estimate the stiffness of a soft block from the path of one of its corners after a drop.
 
-The unknown is one factor on both Lamé parameters; the observation is the path of a corner, not the whole shape.
+The unknown is a factor on both Lamé parameters; only one corner is observed, not the whole shape.
 """
 
 import torch
 
 import kinema as kn
-from kinema.scene.shapes.block import block
 
 STEPS, DT = 500, 5e-4  # [s]
 MU, LAM = 3000.0, 6000.0  # [Pa] at factor 1
@@ -16,7 +15,8 @@ CORNER = 0
 scene = kn.Scene()
 scene.add_ground()
 skin = kn.Skin(radius=0.01, k_e=2000.0, friction=0.5)
-scene.add_solid(block((3, 3, 2), 0.1), "block", material=kn.Solid(density=200.0), skin=skin, pos=(0.0, 0.0, 0.15))
+mesh = kn.shapes.block((3, 3, 2), 0.1)
+scene.add_solid(mesh, "block", material=kn.Solid(density=200.0), skin=skin, pos=(0.0, 0.0, 0.15))
 model = kn.compile(scene, torch.float64)
 
 
@@ -27,7 +27,7 @@ def path(factor: torch.Tensor | float) -> torch.Tensor:
 
 
 def fit(iterations: int = 20) -> list[tuple[float, float]]:
-    """Adam on the logarithm of the factor; returns (loss [m^2], factor) of each iteration."""
+    """Run Adam on the logarithm of the factor; return (loss [m^2], factor) of each iteration."""
     observed = path(TRUE)
     unknown = torch.zeros((), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.Adam([unknown], lr=0.2, betas=(0.5, 0.8))
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def check() -> None:
-    """The factor is found to 1 %, from a rollout in which the corner is pushed back by the ground."""
+    """The factor is recovered to 1 %, from a rollout in which the corner hits the ground."""
     observed = path(TRUE)
     assert bool((observed[:, 2] < 0.01).any()), "the corner never touches the ground"
     found = fit()

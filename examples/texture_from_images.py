@@ -1,8 +1,8 @@
-"""What is painted on it? A texture and the colours of vertices from images.
+"""Estimate a texture and vertex colours from images.
 
 A globe stands on a plate. The texture of the globe, 32 x 64 texels, and the colours of the plate's 289 vertices are
-unknown; shapes, light and cameras are known. Twelve images, with noise (seed 0), show them from all around, and all are
-fitted at once. Shade is not painted: where there is less light, a pixel only says less about its texel.
+unknown; shapes, light and cameras are known. Twelve images with noise (seed 0) show them from all sides, and all are
+fitted at once. Shading is modelled: where there is less light, a pixel says less about its texel.
 """
 
 import math
@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.scene.shapes.sheet import sheet
 
 VIEWS, SIZE, NOISE = 12, (96, 96), 0.02  # images, [pixels], standard deviation where white is 1
 
 
 def globe() -> tuple[Tensor, ...]:
-    """Vertices, faces and places in the texture of a ball of 1 m; the seam has its vertices twice."""
+    """Vertices, faces and texture coordinates of a ball of 1 m; vertices of the seam occur twice."""
     v, u = torch.meshgrid(torch.linspace(0, 1, 25), torch.linspace(0, 1, 49), indexing="ij")
     north, east = math.pi * (v - 0.5), 2 * math.pi * u
     place = torch.stack([north.cos() * east.cos(), north.cos() * east.sin(), north.sin()], -1)
@@ -27,7 +26,7 @@ def globe() -> tuple[Tensor, ...]:
     return place.reshape(-1, 3), faces, torch.stack([u, v], -1).reshape(-1, 2)
 
 
-(ball, faces, uv), plate = globe(), sheet(3.2, 3.2, squares=(16, 16))
+(ball, faces, uv), plate = globe(), kn.shapes.sheet(3.2, 3.2, squares=(16, 16))
 ground, squares = torch.tensor(plate.vertices).float() - torch.tensor([0.0, 0.0, 1.0]), torch.tensor(plate.faces)
 turn = 2 * math.pi * torch.arange(VIEWS) / VIEWS
 eyes = torch.stack([5.0 * turn.cos(), 5.0 * turn.sin(), torch.tensor([0.6, 2.2, 4.0]).repeat(VIEWS // 3)], -1)
@@ -53,12 +52,12 @@ def seen(texture: Tensor, colours: Tensor, camera: kn.Camera = cameras) -> Tenso
 
 
 def photographs() -> Tensor:
-    """What is observed."""
+    """The observed images."""
     return seen(*painted()) + NOISE * torch.randn(VIEWS, *SIZE, 3, generator=torch.Generator().manual_seed(0))
 
 
 def fit(iterations: int = 30) -> tuple[Tensor, Tensor, list[float]]:
-    """Texture, colours, and the loss of each evaluation; images are linear in colours, so L-BFGS is fast."""
+    """Run L-BFGS (images are linear in colours); return texture, colours and the loss of each evaluation."""
     observed, losses = photographs(), []
     unknown = [torch.full_like(x, 0.5).requires_grad_() for x in painted()]
     optimiser = torch.optim.LBFGS(unknown, max_iter=iterations, line_search_fn="strong_wolfe")
@@ -75,15 +74,15 @@ def fit(iterations: int = 30) -> tuple[Tensor, Tensor, list[float]]:
 
 
 def errors(texture: Tensor, colours: Tensor) -> tuple[float, float, float]:
-    """RMS differences from the truth: texels that make 2 pixels or more in all, vertices likewise, and a new view."""
+    """RMS errors of texels that cover 2 pixels or more in all, of vertices likewise, and of a new view."""
     truth = [x.requires_grad_() for x in painted()]
-    seen(*truth).sum().backward()  # the gradient of this sum is how many pixels each one makes, times their light
+    seen(*truth).sum().backward()  # its gradient is the number of pixels that each one covers, times their light
     off = [(a - b)[b.grad > 2.0].square().mean().sqrt().item() for a, b in zip((texture, colours), truth, strict=True)]
     return off[0], off[1], (seen(texture, colours, unseen) - seen(*truth, unseen)).square().mean().sqrt().item()
 
 
 def main() -> None:
-    """Print the loss and what was found."""
+    """Print the losses and the errors."""
     *found, losses = fit()
     for number in range(0, len(losses), 5):
         print(f"evaluation {number:3d}   loss {losses[number]:.5f}")
@@ -91,7 +90,7 @@ def main() -> None:
 
 
 def check() -> None:
-    """A texel is made from few pixels and keeps about their noise; a new view blends texels, and has far less."""
+    """A texel averages few pixels and keeps about their noise; a new view blends texels, and has far less."""
     texels, vertices, view = errors(*fit()[:2])
     assert max(texels, vertices) < 1.5 * NOISE and view < NOISE / 2, (texels, vertices, view)
 

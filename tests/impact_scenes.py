@@ -12,7 +12,7 @@ from torch import Tensor
 
 import kinema as kn
 from kinema.scene.description import Body, Joint, MassProperties, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.quadruped import quadruped
 
@@ -22,7 +22,9 @@ BALL, BRICK, ROD = Shape("sphere", (RADIUS,)), Shape("box", (0.15, 0.1, 0.05)), 
 
 def loose(shape: Shape = BALL, mass: float = 1.0, name: str = "r") -> Robot:
     """A loose body of one shape, its mass spread evenly."""
-    return Robot(name, (Body("b", None, Pose(), (Joint("free", "free"),), solid(shape, mass=mass), (shape,)),))
+    return Robot(
+        name, (Body("b", None, Pose(), (Joint("free", "free"),), mass_properties(shape, mass=mass), (shape,)),)
+    )
 
 
 def world(*bodies: tuple[Robot, tuple[float, float, float]], gravity: float = G, ground: bool = True, **contact):

@@ -14,7 +14,7 @@ import torch
 import kinema as kn
 from benchmarks.articulated.scene import DT, FRICTION, RELAXATION, SPACING, SWEEPS, joint_forces, robot, start, torques
 from kinema.scene.description import Body, Joint, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 
 OPTIONS = kn.RunOptions(threads=1, on_failure="status", progress=False)
 BRICK = Shape("box", (0.1, 0.1, 0.05))
@@ -46,7 +46,7 @@ class Scenario:
         for k in range(self.robots):
             scene.add_robot(robot(), f"dog{k}", pos=(0.0, SPACING * k, 0.0))
         for i in range(self.bricks):
-            body = Body("b", None, Pose(), (Joint("free", "free"),), solid(BRICK, mass=2.0), (BRICK,))
+            body = Body("b", None, Pose(), (Joint("free", "free"),), mass_properties(BRICK, mass=2.0), (BRICK,))
             scene.add_robot(Robot(f"r{i}", (body,)), pos=(0.01 * (i % 2), 0.0, 0.05 + 0.1 * i))
         return kn.compile(scene)
 

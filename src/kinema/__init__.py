@@ -45,6 +45,7 @@ _API = {
         "Tets",
     ),
     "kinema.scene.primitives": ("Sphere", "Capsule", "Cylinder", "Box", "Hull", "Plane"),
+    "kinema.scene.mass_properties": ("mass_properties", "quaternion"),
     "kinema.scene.drives": ("Servo", "VelocityServo", "Motor"),
     "kinema.scene.handles": ("RobotHandle", "MatterHandle"),
     "kinema.scene.scene": ("Scene", "Contact"),
@@ -75,7 +76,7 @@ _API = {
     "kinema.rendering.options": ("RenderOptions",),
     "kinema.rendering.stages": ("Raster", "rasterise", "interpolate", "vertex_normals", "shade"),
     "kinema.rendering.softras": ("Soft",),
-    "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks"),
+    "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks", "to_srgb", "to_linear"),
     "kinema.fit.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
     "kinema.fit.check_gradient": ("check_gradient",),
     "kinema.fit.gradient_report": ("GradientCheck",),
@@ -135,6 +136,8 @@ if TYPE_CHECKING:
     from kinema.rendering.camera import Camera as Camera
     from kinema.rendering.files import read_images as read_images
     from kinema.rendering.files import read_masks as read_masks
+    from kinema.rendering.files import to_linear as to_linear
+    from kinema.rendering.files import to_srgb as to_srgb
     from kinema.rendering.files import write_image as write_image
     from kinema.rendering.files import write_video as write_video
     from kinema.rendering.options import RenderOptions as RenderOptions
@@ -172,6 +175,8 @@ if TYPE_CHECKING:
     from kinema.scene.io.msh import read_msh as read_msh
     from kinema.scene.io.tetrahedralise import tetrahedralise as tetrahedralise
     from kinema.scene.io.urdf import read_urdf as read_urdf
+    from kinema.scene.mass_properties import mass_properties as mass_properties
+    from kinema.scene.mass_properties import quaternion as quaternion
     from kinema.scene.matter import Cloth as Cloth
     from kinema.scene.matter import Skin as Skin
     from kinema.scene.matter import Solid as Solid

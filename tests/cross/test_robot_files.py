@@ -15,7 +15,7 @@ import kinema as kn
 from kinema.kinematics.joint_types import FREE
 from kinema.scene.description import Pose, Robot, Shape, rotation_matrix
 from kinema.scene.io.mjcf import IGNORABLE
-from kinema.scene.mass_properties import solid, turn
+from kinema.scene.mass_properties import mass_properties, quaternion
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.arm import arm
 from kinema.scene.shapes.golf import golf_ball, golfer
@@ -137,9 +137,9 @@ def test_solids_weigh_what_mujoco_says() -> None:
     """A body of four shapes, turned and apart: mass, centre of mass and inertia that MuJoCo takes from geometry."""
     shapes = (
         Shape("sphere", (0.1,), Pose((0.3, 0.0, 0.0))),
-        Shape("capsule", (0.05, 0.2), Pose((0.0, -0.4, 0.1), turn(0.4, "x"))),
-        Shape("cylinder", (0.07, 0.15), Pose((0.0, 0.3, -0.2), turn(1.1, "y"))),
-        Shape("box", (0.1, 0.2, 0.05), Pose((-0.2, 0.1, 0.5), turn(-0.7, "z"))),
+        Shape("capsule", (0.05, 0.2), Pose((0.0, -0.4, 0.1), quaternion(0.4, "x"))),
+        Shape("cylinder", (0.07, 0.15), Pose((0.0, 0.3, -0.2), quaternion(1.1, "y"))),
+        Shape("box", (0.1, 0.2, 0.05), Pose((-0.2, 0.1, 0.5), quaternion(-0.7, "z"))),
     )
 
     def numbers(values: object) -> str:
@@ -152,7 +152,7 @@ def test_solids_weigh_what_mujoco_says() -> None:
     )
     text = f"<mujoco><worldbody><body><freejoint/>{geoms}</body></worldbody></mujoco>"
     spec = mujoco.MjModel.from_xml_string(text)
-    made = solid(*shapes, density=700.0)
+    made = mass_properties(*shapes, density=700.0)
     xx, xy, xz, yy, yz, zz = made.inertia
     R = rotation_matrix(spec.body_iquat[1])
     assert made.mass == pytest.approx(spec.body_mass[1], rel=1e-12)

@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[2]
 HOW_TO = (
     "own-forces",
     "own-physics",
+    "robot-files",
     "robots",
+    "pd-control",
     "soft-bodies",
     "materials",
     "soft-meshes",
@@ -21,6 +23,8 @@ HOW_TO = (
     "smoke",
     "rendering",
     "check-gradients",
+    "troubleshooting",
+    "coming-from",
 )
 PAGES = [*(f"docs/how-to/{name}.md" for name in HOW_TO), "README.md"]
 

@@ -13,7 +13,7 @@ from tests.gradients.test_constraints import INERTIAL, heap, linkage, pressed_pa
 import kinema as kn
 from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.simulation import failures, solvers
 
@@ -28,7 +28,7 @@ def bricks(number: int, ratio: float = 1.0, **contact) -> kn.Model:
     scene = kn.Scene(contact=kn.Contact(**contact))
     scene.add_ground()
     for i in range(number):
-        body = Body("b", None, Pose(), (Joint("free", "free"),), solid(BRICK, mass=2.0 * ratio**i), (BRICK,))
+        body = Body("b", None, Pose(), (Joint("free", "free"),), mass_properties(BRICK, mass=2.0 * ratio**i), (BRICK,))
         scene.add_robot(Robot("r", (body,)), pos=(0.01 * (i % 2), 0.003 * i, 0.05 + 0.0999 * i))
     return kn.compile(scene)
 

@@ -15,7 +15,7 @@ import kinema as kn
 from kinema.fit.gradient_report import Console
 from kinema.lang.build import compiler
 from kinema.scene.description import FREE, SPHERE, Body, Joint, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 
 X = torch.tensor(0.3, dtype=torch.float64)
 PLACE = 0.01234567  # of the switch, from X
@@ -221,7 +221,7 @@ R, STEPS, DT, PUSHED = 0.1, 60, 2e-3, 20
 
 def ball_model(dtype: torch.dtype = torch.float64, **contact: Any) -> kn.Model:
     shape = Shape(SPHERE, (R,))
-    body = Body("body", None, Pose(), (Joint("free", FREE),), solid(shape, mass=1.0), (shape,))
+    body = Body("body", None, Pose(), (Joint("free", FREE),), mass_properties(shape, mass=1.0), (shape,))
     scene = kn.Scene(contact=kn.Contact(**contact))
     scene.add_ground()
     scene.add_robot(Robot("ball", (body,)))

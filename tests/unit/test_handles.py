@@ -14,7 +14,7 @@ import torch
 import kinema as kn
 from kinema.commands import check, cli
 from kinema.scene.colours import NAMES, rgba
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 
 URDF = """<robot name="swing">
   <link name="base"/>
@@ -240,7 +240,7 @@ def test_a_body_is_one_line():
     wall = scene.add_body(kn.Plane(), "wall", pos=(0.0, 0.0, -3.0), fixed=True)
     assert (ball, pair, wall) == ("sphere", "body", "wall") and scene.add_body(kn.Sphere(0.1)) == "sphere_1"
     body = scene.robots[0].robot.bodies[0]
-    assert body.mass == solid(kn.Sphere(0.1), mass=3.0) and body.shapes[0].friction == 0.9
+    assert body.mass == mass_properties(kn.Sphere(0.1), mass=3.0) and body.shapes[0].friction == 0.9
     assert body.shapes[0].restitution == 0.5 and body.shapes[0].colour == rgba("teal")
     assert scene.robots[1].robot.bodies[0].mass.mass == pytest.approx(500 * (0.008 + 4 / 3 * math.pi * 1e-3))
     assert scene.robots[3].robot.bodies[0].mass.mass == pytest.approx(1000 * 4 / 3 * math.pi * 1e-3)
@@ -263,11 +263,11 @@ def test_the_mass_of_a_hull():
     corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * half
     R = np.array([[math.cos(0.6), 0, math.sin(0.6)], [0, 1, 0], [-math.sin(0.6), 0, math.cos(0.6)]])
     x, y, z = (R @ shift).tolist()
-    found = solid(kn.Hull(corners + shift, pose=kn.Pose((1.0, 2.0, 3.0), turn)), kn.Sphere(0.1))
-    wanted = solid(kn.Box(half, pose=kn.Pose((1.0 + x, 2.0 + y, 3.0 + z), turn)), kn.Sphere(0.1))
+    found = mass_properties(kn.Hull(corners + shift, pose=kn.Pose((1.0, 2.0, 3.0), turn)), kn.Sphere(0.1))
+    wanted = mass_properties(kn.Box(half, pose=kn.Pose((1.0 + x, 2.0 + y, 3.0 + z), turn)), kn.Sphere(0.1))
     assert found.mass == pytest.approx(wanted.mass) and found.com == pytest.approx(wanted.com)
     assert found.inertia == pytest.approx(wanted.inertia)
-    pyramid = solid(kn.Hull([(1, 1, 0), (1, -1, 0), (-1, 1, 0), (-1, -1, 0), (0, 0, 3)]), density=1.0)
+    pyramid = mass_properties(kn.Hull([(1, 1, 0), (1, -1, 0), (-1, 1, 0), (-1, -1, 0), (0, 0, 3)]), density=1.0)
     assert pyramid.mass == pytest.approx(4.0) and pyramid.com == pytest.approx((0.0, 0.0, 0.75))
     assert pyramid.inertia == pytest.approx(
         (4 * (4 / 20 + 3 * 9 / 80), 0, 0, 4 * (4 / 20 + 3 * 9 / 80), 0, 4 * 2 * 4 / 20)

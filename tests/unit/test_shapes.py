@@ -15,7 +15,7 @@ import kinema as kn
 from kinema.lang.build import compiler
 from kinema.scene.description import Actuator, MassProperties, Pose, Robot, Shape
 from kinema.scene.io.rigid import physical_inertia
-from kinema.scene.mass_properties import capsule_between, cylinder_between, solid, turn
+from kinema.scene.mass_properties import capsule_between, cylinder_between, mass_properties, quaternion
 from kinema.scene.shapes import golf
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.arm import HEIGHT, arm
@@ -319,20 +319,20 @@ def test_round_solids_are_the_sum_of_their_slices(kind: str) -> None:
         volume += np.pi * w @ square
         along += np.pi / 2 * w @ square**2
         across += np.pi * w @ (square**2 / 4 + square * z**2)
-    made = solid(Shape(kind, (r,) if kind == "sphere" else (r, h)), density=density)
+    made = mass_properties(Shape(kind, (r,) if kind == "sphere" else (r, h)), density=density)
     assert made.mass == pytest.approx(density * volume, rel=1e-13) and made.com == (0, 0, 0)
     assert np.allclose(tensor(made), density * np.diag([across, across, along]), rtol=1e-13, atol=1e-9)
 
 
 def test_a_box_is_the_sum_of_its_halves() -> None:
     """Turned and moved: two halves of a box have its mass, centre and inertia."""
-    pose = Pose((0.3, -0.2, 0.1), turn(0.7, "x"))
+    pose = Pose((0.3, -0.2, 0.1), quaternion(0.7, "x"))
     shift = matrix(pose) @ (0.1, 0.0, 0.0)
     halves = [
         Shape("box", (0.1, 0.3, 0.4), Pose(tuple(np.add(pose.position, sign * shift)), pose.rotation))
         for sign in (-1, 1)
     ]
-    whole, joined = solid(Shape("box", (0.2, 0.3, 0.4), pose), mass=5.0), solid(*halves, mass=5.0)
+    whole, joined = mass_properties(Shape("box", (0.2, 0.3, 0.4), pose), mass=5.0), mass_properties(*halves, mass=5.0)
     assert joined.mass == whole.mass == pytest.approx(5.0, rel=1e-14)
     assert np.allclose(joined.com, whole.com) and np.allclose(joined.com, pose.position)
     assert np.allclose(tensor(joined), tensor(whole), rtol=1e-12)
@@ -351,12 +351,19 @@ def test_rods_reach_their_ends(end: tuple[float, float, float]) -> None:
         assert np.isclose(np.linalg.norm(shape.pose.rotation), 1)
 
 
+def test_a_quadruped_collides_with_its_feet_or_with_everything():
+    feet, all_of_it = ([s for b in robot.bodies for s in b.shapes] for robot in (quadruped(), quadruped(collides=True)))
+    assert [s.name for s in feet if s.collides] == ["foot"] * 4
+    assert len(all_of_it) == len(feet) and all(s.collides for s in all_of_it)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: solid(), "the body has no mass"),
-        (lambda: solid(Shape("sphere", (0.1,)), mass=-1.0), "the body has no mass"),
-        (lambda: solid(Shape("plane")), "a plane has no mass"),
+        (lambda: mass_properties(), "the body has no mass"),
+        (lambda: quaternion(1.0, "w"), "no such axis"),
+        (lambda: mass_properties(Shape("sphere", (0.1,)), mass=-1.0), "the body has no mass"),
+        (lambda: mass_properties(Shape("plane")), "a plane has no mass"),
         (lambda: capsule_between((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.1), "needs two ends"),
         (lambda: pendulum(0), "0 links"),
         (lambda: pendulum(2, (1.0, 2.0, 3.0)), "2 links"),

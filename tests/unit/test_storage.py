@@ -26,7 +26,7 @@ from torch import Tensor
 import kinema as kn
 from kinema.errors import InputError, ModelError, StorageError
 from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.humanoid import humanoid
@@ -87,7 +87,7 @@ def everything() -> kn.Model:
     scene.add_terrain(height_field(0.1 * np.random.default_rng(0).normal(size=(5, 5)), 2.0, 2.0), pos=(0.0, 0.0, -4.0))
     scene.add_robot(Robot("chain", bodies, drives, loops), self_collision=True)
     brick = Shape("box", (0.1, 0.1, 0.05))
-    scene.add_robot(Robot("brick", (Body("b", None, Pose(), (Joint("f", "free"),), solid(brick), (brick,)),)))
+    scene.add_robot(Robot("brick", (Body("b", None, Pose(), (Joint("f", "free"),), mass_properties(brick), (brick,)),)))
     scene.add_site("chain/d", "end", pos=(0.0, 0.0, -0.5))
     return kn.compile(scene)
 

@@ -12,7 +12,7 @@ from tests.momenta import momenta
 import kinema as kn
 from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, MassProperties, Mesh, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.quadruped import quadruped
 
@@ -24,12 +24,12 @@ BALL, BRICK = Shape("sphere", (RADIUS,)), Shape("box", (0.1, 0.1, 0.05))
 
 def body_of(shape: Shape, mass: MassProperties | None = None) -> Robot:
     """A loose body of one shape."""
-    return Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), mass or solid(BALL), (shape,)),))
+    return Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), mass or mass_properties(BALL), (shape,)),))
 
 
 def loose(shape: Shape, mass: float = 2.0) -> Robot:
     """A loose body of one shape, its mass spread evenly."""
-    return body_of(shape, solid(shape, mass=mass))
+    return body_of(shape, mass_properties(shape, mass=mass))
 
 
 def world(*bodies: tuple[Robot, tuple], gravity=(0.0, 0.0, -G), ground=True, **contact) -> kn.Model:
@@ -113,7 +113,7 @@ def test_with_the_cone_a_brick_slips_in_any_direction_alike(degrees):
 def test_a_robot_collides_with_itself_only_if_asked():
     """A chain of three balls: neighbours and excluded pairs never meet."""
     hinge = {"kind": "revolute", "axis": (0.0, 1.0, 0.0)}
-    mass = solid(BALL, mass=1.0)
+    mass = mass_properties(BALL, mass=1.0)
     bodies = (
         Body("a", None, Pose(), (Joint("j", **hinge),), mass, (BALL,)),
         Body("b", "a", Pose((0.15, 0.0, 0.0)), (Joint("k", **hinge),), mass, (BALL,)),
@@ -139,7 +139,7 @@ def test_groups_decide_who_meets():
 
 
 def test_pairs_that_cannot_touch_are_named():
-    flat = Robot("flat", (Body("b", None, Pose(), (Joint("free", "free"),), solid(BALL), (Shape("plane"),)),))
+    flat = Robot("flat", (Body("b", None, Pose(), (Joint("free", "free"),), mass_properties(BALL), (Shape("plane"),)),))
     with pytest.raises(kn.ModelError, match=r"plane 'flat/b/0' and plane 'ground' may meet") as caught:
         world((flat, (0.0, 0.0, 1.0)))
     assert "Shape(collides=False)" in str(caught.value) and "add_ground(exclude=['plane'])" in str(caught.value)

@@ -19,7 +19,7 @@ import torch
 import kinema as kn
 from kinema.lang.build import compiler
 from kinema.scene.description import Body, Joint, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
@@ -31,7 +31,7 @@ def world(places: list[tuple[Shape, tuple[float, float, float]]], **contact) -> 
     scene = kn.Scene(contact=kn.Contact(**contact))
     scene.add_ground()
     for shape, place in places:
-        body = Body("b", None, Pose(), (Joint("free", "free"),), solid(shape, mass=MASS), (shape,))
+        body = Body("b", None, Pose(), (Joint("free", "free"),), mass_properties(shape, mass=MASS), (shape,))
         scene.add_robot(Robot("r", (body,)), pos=place)
     return kn.compile(scene)
 

@@ -25,7 +25,7 @@ from kinema.scene.description import (
     Robot,
     Shape,
 )
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 from kinema.verification import twins
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
@@ -41,7 +41,7 @@ BELT = Robot(
              (Shape(BOX, (3.0, 1.0, TOP)),)),
     ),
 )  # fmt: skip
-LOOSE = Robot("crate", (Body("box", None, Pose(), (Joint("free", FREE),), solid(CRATE, mass=2.0), (CRATE,)),))
+LOOSE = Robot("crate", (Body("box", None, Pose(), (Joint("free", FREE),), mass_properties(CRATE, mass=2.0), (CRATE,)),))
 
 
 def numbers(*values: float) -> Tensor:
@@ -118,8 +118,7 @@ def test_a_swinging_bat_gives_momentum_to_the_ball_alone():
         scene = kn.Scene((0.0, 0.0, 0.0), kn.Contact(friction=0.0, restitution=0.5))
         bat = Robot("bat", (Body("rod", None, Pose(), (hinge,), MassProperties(1.0, (0, 0, -1.0)), (head,)),))
         scene.add_robot(bat, prescribed=["hinge"])
-        scene.add_robot(Robot("ball", (Body("b", None, Pose(), (Joint("f", FREE),), solid(ball, mass=mass), (ball,)),)),
-                        pos=(-0.203, 0.0, -1.0))  # fmt: skip
+        scene.add_body(ball, "ball", mass=mass, pos=(-0.203, 0.0, -1.0))
         model = kn.compile(scene)
         assert model.prescribed == ["bat/hinge"]
         path = run(model, numbers(2.0).expand(40, 1), v=numbers(2.0, 0, 0, 0, 0, 0, 0), record=["impulse"])
@@ -235,7 +234,7 @@ def test_jacobian_by_motion():
     scene = kn.Scene((0.0, 0.0, 0.0))
     for name, joint, x in (("pusher", told, 0.0), ("pushed", Joint("free", FREE), 0.1999)):
         scene.add_robot(
-            Robot(name, (Body("b", None, Pose(), (joint,), solid(ball, mass=2.0), (ball,)),)), pos=(x, 0, 0)
+            Robot(name, (Body("b", None, Pose(), (joint,), mass_properties(ball, mass=2.0), (ball,)),)), pos=(x, 0, 0)
         )
     model = kn.compile(scene)
     start, driven = model.initial_state(), kn.Control(motion=0.3)

@@ -22,7 +22,7 @@ from kinema.scene.description import (
     Shape,
     rotation_matrix,
 )
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 from kinema.scene.shapes.pendulum import pendulum
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
@@ -168,7 +168,10 @@ def test_compliant_contact_and_what_is_recorded():
     scene = kn.Scene(contact=kn.Contact(law="compliant", k_e=1e3, k_d=60.0, k_f=20.0))
     scene.add_ground()
     scene.add_robot(
-        Robot("r", (Body("b", None, Pose((0, 0, 0.15)), (Joint("free", "free"),), solid(ball, mass=1.0), (ball,)),))
+        Robot(
+            "r",
+            (Body("b", None, Pose((0, 0, 0.15)), (Joint("free", "free"),), mass_properties(ball, mass=1.0), (ball,)),),
+        )
     )
     scene.add_site("r/b", "imu")
     model = kn.compile(scene)

@@ -9,7 +9,7 @@ import torch
 import kinema as kn
 from kinema.lang.build import compiler
 from kinema.scene.description import Body, Closure, Joint, MassProperties, Pose, Robot, Shape, Site
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.simulation.tree_dynamics import articulated_pays
@@ -65,7 +65,7 @@ def test_a_long_chain_carries_its_weight(integrator):
 
 def test_a_falling_body_feels_nothing():
     scene = kn.Scene()
-    scene.add_robot(Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), solid(BRICK)),)))
+    scene.add_robot(Robot("r", (Body("b", None, Pose(), (Joint("free", "free"),), mass_properties(BRICK)),)))
     assert scene.add_site("r/b", "imu") == "r/imu"
     model = kn.compile(scene)
     v = numbers(0.0, 0.0, 2.0, 1.0, 0.5, 0.0)  # turns about a principal axis through the sensor
@@ -110,7 +110,7 @@ def test_an_impact_is_an_acceleration_over_its_step():
     scene = kn.Scene(contact=kn.Contact(restitution=0.5))
     scene.add_ground()
     joint = (Joint("free", "free"),)
-    scene.add_robot(Robot("ball", (Body("b", None, Pose((0.0, 0.0, 0.15)), joint, solid(ball), (ball,)),)))
+    scene.add_robot(Robot("ball", (Body("b", None, Pose((0.0, 0.0, 0.15)), joint, mass_properties(ball), (ball,)),)))
     model = kn.compile(scene)
     v, dt = numbers(0.0, 0.0, 0.0, 0.0, 0.0, -1.0), 1e-3
     path = kn.simulate(model, kn.State(v=v), steps=80, dt=dt, record=("acceleration", "velocity"))
@@ -124,7 +124,7 @@ def test_an_impact_is_an_acceleration_over_its_step():
 def loose(name: str, *heights: float, closures: tuple[Closure, ...] = ()) -> Robot:
     """Loose bricks, one above the other, of one robot."""
     free = [(Joint(f"free{i}", "free"),) for i in range(len(heights))]
-    mass = solid(BRICK, mass=2.0)
+    mass = mass_properties(BRICK, mass=2.0)
     bodies = (Body(f"b{i}", None, Pose((0.0, 0.0, z)), free[i], mass, (BRICK,)) for i, z in enumerate(heights))
     return Robot(name, tuple(bodies), (), closures)
 

@@ -1,4 +1,4 @@
-"""Mass properties of solid shapes, and shapes by their ends: what the robots of this folder are made of."""
+"""Mass properties of solid shapes, shapes between two points, and rotations: for building robots in Python."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from kinema.scene.io.rigid import matrix, turned_inertia
 from kinema.scene.shape_kinds import weigh
 
 
-def solid(*shapes: Shape, density: float = 1000.0, mass: float | None = None) -> MassProperties:
-    """Mass properties of a body of one material, overlaps of shapes counted twice; a mesh counts as its convex hull.
+def mass_properties(*shapes: Shape, density: float = 1000.0, mass: float | None = None) -> MassProperties:
+    """Mass, centre of mass and inertia of shapes of uniform density, for `Body(mass=...)`.
+
+    Overlaps count twice; a mesh counts as its convex hull.
 
     Args:
         shapes: In the body's frame.
@@ -46,30 +48,40 @@ def solid(*shapes: Shape, density: float = 1000.0, mass: float | None = None) ->
     return MassProperties(scale * volume, (x, y, z), (xx, xy, xz, yy, yz, zz))
 
 
-def capsule_between(start: Vector, end: Vector, radius: float, **words: object) -> Shape:
+def capsule_between(start: Vector, end: Vector, radius: float, **options: object) -> Shape:
     """A capsule whose caps are centred at two points of the body's frame.
 
     Args:
         start: [m]
         end: [m], another point.
         radius: [m]
-        words: Further attributes of the shape.
+        options: Further attributes of `Shape`.
     """
-    return _between(CAPSULE, start, end, radius, words)
+    return _between(CAPSULE, start, end, radius, options)
 
 
-def cylinder_between(start: Vector, end: Vector, radius: float, **words: object) -> Shape:
+def cylinder_between(start: Vector, end: Vector, radius: float, **options: object) -> Shape:
     """A cylinder whose faces are centred at two points of the body's frame; arguments as of `capsule_between`."""
-    return _between(CYLINDER, start, end, radius, words)
+    return _between(CYLINDER, start, end, radius, options)
 
 
-def turn(angle: float, axis: str) -> Quaternion:
-    """The rotation by an angle [rad] about "x", "y" or "z"."""
+def quaternion(angle: float, axis: str) -> Quaternion:
+    """The unit quaternion (w, x, y, z) of a rotation about a coordinate axis, for `rot=` and `Pose`.
+
+    Args:
+        angle: [rad], counter-clockwise seen from the tip of the axis.
+        axis: "x", "y" or "z".
+
+    Raises:
+        InputError: There is no such axis.
+    """
+    if axis not in ("x", "y", "z"):
+        raise InputError("a rotation has no such axis", got=repr(axis), expected="'x', 'y' or 'z'")
     x, y, z = (math.sin(angle / 2) * (axis == name) for name in "xyz")
     return math.cos(angle / 2), x, y, z
 
 
-def _between(kind: str, start: Vector, end: Vector, radius: float, words: dict[str, object]) -> Shape:
+def _between(kind: str, start: Vector, end: Vector, radius: float, options: dict[str, object]) -> Shape:
     along = np.subtract(end, start)
     length = float(np.linalg.norm(along))
     if not 0 < length < math.inf:
@@ -79,4 +91,4 @@ def _between(kind: str, start: Vector, end: Vector, radius: float, words: dict[s
     norm = math.hypot(w, x / length, y / length)
     rotation = (w / norm, -y / length / norm, x / length / norm, 0.0)  # turns z onto the line
     a, b, c = (np.add(start, end) / 2).tolist()
-    return Shape(kind, (radius, length / 2), Pose((a, b, c), rotation), **words)  # type: ignore[arg-type]
+    return Shape(kind, (radius, length / 2), Pose((a, b, c), rotation), **options)  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ from kinema.scene.forces import Law, chosen_function, law_of_force
 from kinema.scene.handles import Handle, MatterHandle, RobotHandle
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 from kinema.scene.matter import (
     CLOTH,
     PARTICLES,
@@ -330,7 +330,7 @@ class Scene:
         weighed = None
         if not fixed or mass is not None or density is not None:
             heavy = [s for s in parts if s.collides] or parts
-            weighed = solid(*heavy, density=1000.0 if density is None else density, mass=mass)
+            weighed = mass_properties(*heavy, density=1000.0 if density is None else density, mass=mass)
         joints = () if fixed else (Joint("free", FREE),)
         default = given[0].kind if len(given) == 1 else "body"
         robot = Robot(default, (Body("body", None, Pose(), joints, weighed, parts),))

@@ -56,7 +56,7 @@ def _check_mass(name: str, mass: MassProperties) -> None:
         try:
             physical_inertia(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), f"body {name!r}", thin=True)
         except ModelError as error:
-            error.fix = "correct the numbers, or take them from shapes: kinema.scene.mass_properties.solid(...)"
+            error.fix = "correct the numbers, or take them from shapes: kinema.mass_properties(...)"
             raise
 
 

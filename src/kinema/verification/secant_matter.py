@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinema.model.model import Model, compile
 from kinema.scene.description import BOX, PRISMATIC, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid, turn
+from kinema.scene.mass_properties import mass_properties, quaternion
 from kinema.scene.matter import Cloth, Skin, Solid
 from kinema.scene.scene import Scene
 from kinema.scene.shapes.ball import ball
@@ -76,7 +76,7 @@ def cube_on_edge() -> Curve:
     scene = Scene()
     scene.add_ground()
     skin = Skin(k_e=300.0, k_d=1.0, k_f=2.0, friction=0.3)
-    tilt = turn(0.6, "y")
+    tilt = quaternion(0.6, "y")
     cube = block((2, 2, 2), 0.06)
     scene.add_solid(cube, "cube", material=RUBBER, skin=skin, pos=(0.0, 0.0, 0.25), rot=tilt)
     model = compile(scene, torch.float64)
@@ -122,7 +122,9 @@ def gripper() -> Curve:
     for name, side in (("left", -1.0), ("right", 1.0)):
         pad = Shape(BOX, (0.01, 0.05, 0.05), name="pad")
         slide = Joint(name, PRISMATIC, (-side, 0.0, 0.0), damping=5.0)  # positive: closes
-        bodies.append(Body(name, None, Pose((side * 0.075, 0.0, 0.0)), (slide,), solid(pad, mass=0.2), (pad,)))
+        bodies.append(
+            Body(name, None, Pose((side * 0.075, 0.0, 0.0)), (slide,), mass_properties(pad, mass=0.2), (pad,))
+        )
         drives.append(Actuator(name, name))
     scene = Scene((0.0, 0.0, 0.0))
     scene.add_robot(Robot("gripper", tuple(bodies), tuple(drives)))

@@ -32,7 +32,7 @@ from kinema.scene.description import (
     Robot,
     Shape,
 )
-from kinema.scene.mass_properties import capsule_between, solid
+from kinema.scene.mass_properties import capsule_between, mass_properties
 from kinema.scene.scene import Contact, Scene
 from kinema.scene.shapes.golf import TOUCH, golf_ball, golfer
 from kinema.scene.shapes.height_field import height_field
@@ -91,7 +91,9 @@ def coordinate(index: int) -> Callable[[Trajectory], Tensor]:
 
 def loose(shape: Shape, name: str = "body", mass: float = 1.0) -> Robot:
     """A body that nothing holds."""
-    return Robot(name, (Body("body", None, Pose(), (Joint("free", FREE),), solid(shape, mass=mass), (shape,)),))
+    return Robot(
+        name, (Body("body", None, Pose(), (Joint("free", FREE),), mass_properties(shape, mass=mass), (shape,)),)
+    )
 
 
 @cache
@@ -149,8 +151,8 @@ def two_robots(restitution: float) -> Curve:
         rod = capsule_between((0.0, 0.0, -0.15), (0.0, 0.0, 0.15), 0.04)
         arm = capsule_between((0.0, 0.0, 0.0), (side * 0.2, 0.0, 0.05), 0.03)
         hinge = Joint("hinge", REVOLUTE, (0.0, 1.0, 0.0), damping=0.05, stiffness=2.0)
-        trunk = Body("trunk", None, Pose(), (Joint("free", FREE),), solid(rod, mass=1.0), (rod,))
-        hand = Body("hand", "trunk", Pose((side * 0.04, 0.0, 0.1)), (hinge,), solid(arm, mass=0.3), (arm,))
+        trunk = Body("trunk", None, Pose(), (Joint("free", FREE),), mass_properties(rod, mass=1.0), (rod,))
+        hand = Body("hand", "trunk", Pose((side * 0.04, 0.0, 0.1)), (hinge,), mass_properties(arm, mass=0.3), (arm,))
         scene.add_robot(Robot(name, (trunk, hand)))
     model = compile(scene)
     return curve(model, 0.4, coordinate(8), q={0: -0.7, 8: 0.0, 9: 0.01, 10: -0.06}, v={VX: 2.0}, by_q={0: 1.0})
@@ -162,7 +164,9 @@ def cradle() -> Curve:
     for i in range(3):
         shape = Shape(SPHERE, (0.05,), Pose((0.0, 0.0, -0.5)))
         hinge = Joint(f"hinge{i}", REVOLUTE, (0.0, -1.0, 0.0))
-        bodies.append(Body(f"ball{i}", None, Pose((0.101 * i, 0.0, 0.0)), (hinge,), solid(shape, mass=1.0), (shape,)))
+        bodies.append(
+            Body(f"ball{i}", None, Pose((0.101 * i, 0.0, 0.0)), (hinge,), mass_properties(shape, mass=1.0), (shape,))
+        )
     scene = Scene(contact=Contact(restitution=1.0, friction=0.0, iterations=100))
     scene.add_robot(Robot("cradle", tuple(bodies)), self_collision=True)
     return curve(compile(scene), 0.55, coordinate(2), q={0: -0.4}, by_q={0: 1.0})

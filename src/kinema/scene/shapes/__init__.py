@@ -1,11 +1,10 @@
-"""Procedural robots and meshes: `kn.shapes.quadruped()`, `kn.shapes.block((4, 4, 4), 0.1)`. One to a file.
+"""Procedural robots and meshes: `kn.shapes.quadruped()`, `kn.shapes.block((4, 4, 4), 0.1)`.
 
-ant, arm (with gripper), golfer and golf_ball, humanoid, pendulum, quadruped, racecar, random_tree: robots
-block, beam, ball, gear: solids, in tetrahedra; surface finds the outer triangles of any of them
-sheet, rolled_sheet, walker (flat, on legs): cloth and shells, in triangles
-height_field: terrain from heights
-
-Files have more than their function: `from kinema.scene.shapes.golf import TOUCH`.
+- Robots: ant, arm (with a gripper), golfer and golf_ball, humanoid, pendulum, quadruped, racecar, random_tree
+- Solids, in tetrahedra: ball, beam, block, gear; surface finds the outer triangles of any of them
+- Cloth and shells, in triangles: rolled_sheet, sheet, walker (flat, on legs)
+- Terrain: height_field
+- TOUCH: where along x the golf ball touches the golfer's club [m]
 """
 
 from kinema.scene.shapes.ant import ant as ant
@@ -15,6 +14,7 @@ from kinema.scene.shapes.beam import beam as beam
 from kinema.scene.shapes.block import block as block
 from kinema.scene.shapes.block import surface as surface
 from kinema.scene.shapes.gear import gear as gear
+from kinema.scene.shapes.golf import TOUCH as TOUCH
 from kinema.scene.shapes.golf import golf_ball as golf_ball
 from kinema.scene.shapes.golf import golfer as golfer
 from kinema.scene.shapes.height_field import height_field as height_field

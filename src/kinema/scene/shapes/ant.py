@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kinema.scene.description import FREE, REVOLUTE, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape, Vector
-from kinema.scene.mass_properties import capsule_between, solid, turn
+from kinema.scene.mass_properties import capsule_between, mass_properties, quaternion
 
 TORSO, THICK = 0.15, 0.04  # m: radii of the torso and of the legs
 THIGH, SHIN = 0.25, 0.40  # m: from the torso's middle to where the leg bends, and from there to the foot's middle
@@ -30,7 +30,14 @@ def ant(name: str = "ant", density: float = 300.0, gear: float = 15.0, damping: 
     """
     ball = Shape(SPHERE, (TORSO,), name="torso")
     bodies = [
-        Body("torso", None, Pose((0.0, 0.0, HEIGHT)), (Joint("free", FREE),), solid(ball, density=density), (ball,))
+        Body(
+            "torso",
+            None,
+            Pose((0.0, 0.0, HEIGHT)),
+            (Joint("free", FREE),),
+            mass_properties(ball, density=density),
+            (ball,),
+        )
     ]
     # Legs start at the surface of the torso.
     thigh = capsule_between((TORSO, 0.0, 0.0), (THIGH, 0.0, 0.0), THICK)
@@ -40,12 +47,16 @@ def ant(name: str = "ant", density: float = 300.0, gear: float = 15.0, damping: 
         return Joint(joint, REVOLUTE, axis, lower=-limit, upper=limit, effort=gear, armature=0.01, damping=damping)
 
     for quarter, leg in enumerate(("fl", "rl", "rr", "fr")):
-        ahead = Pose((0.0, 0.0, 0.0), turn(math.pi / 4 + quarter * math.pi / 2, "z"))  # x of a leg points outwards
+        ahead = Pose(
+            (0.0, 0.0, 0.0), quaternion(math.pi / 4 + quarter * math.pi / 2, "z")
+        )  # x of a leg points outwards
         hip = hinge(f"hip_{leg}", (0.0, 0.0, 1.0), 0.6)
         knee = hinge(f"knee_{leg}", (0.0, -1.0, 0.0), 0.7)
-        bodies.append(Body(f"thigh_{leg}", "torso", ahead, (hip,), solid(thigh, density=density), (thigh,)))
-        down = Pose((THIGH, 0.0, 0.0), turn(SLOPE, "y"))
-        bodies.append(Body(f"shin_{leg}", f"thigh_{leg}", down, (knee,), solid(shin, density=density), (shin,)))
+        bodies.append(Body(f"thigh_{leg}", "torso", ahead, (hip,), mass_properties(thigh, density=density), (thigh,)))
+        down = Pose((THIGH, 0.0, 0.0), quaternion(SLOPE, "y"))
+        bodies.append(
+            Body(f"shin_{leg}", f"thigh_{leg}", down, (knee,), mass_properties(shin, density=density), (shin,))
+        )
     hinges = [joint.name for body in bodies[1:] for joint in body.joints]
     drives = tuple(Actuator(joint, joint, gear=gear, lower=-1.0, upper=1.0, force=gear) for joint in hinges)
     return Robot(name, tuple(bodies), drives)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinema.scene.description import BOX, PRISMATIC, REVOLUTE, Actuator, Body, Joint, Pose, Robot, Shape, Vector
-from kinema.scene.mass_properties import capsule_between, cylinder_between, solid
+from kinema.scene.mass_properties import capsule_between, cylinder_between, mass_properties
 
 BASE, SHOULDER = 0.16, 0.17  # m: floor to first joint, first joint to shoulder
 UPPER, FORE = 0.40, 0.40  # m: shoulder to elbow, elbow to wrist; a roll joint is in the middle of each
@@ -41,7 +41,7 @@ def arm(name: str = "arm", damping: float = 0.5) -> Robot:
         damping: Of the hinges [N m s/rad].
     """
     foot = cylinder_between((0.0, 0.0, 0.0), (0.0, 0.0, BASE), 0.08)
-    bodies = [Body("base", None, Pose(), (), solid(foot, mass=3.0), (foot,))]
+    bodies = [Body("base", None, Pose(), (), mass_properties(foot, mass=3.0), (foot,))]
     below = BASE
     for number, (length, radius, mass, axis, limit, effort, speed) in enumerate(_LINKS, 1):
         hinge = Joint(
@@ -61,13 +61,13 @@ def arm(name: str = "arm", damping: float = 0.5) -> Robot:
             shape = Shape(BOX, (0.03, 0.06, PALM / 2), Pose((0.0, 0.0, PALM / 2)))
         link = f"link{number}" if number < len(_LINKS) else "hand"
         pose = Pose((0.0, 0.0, below))
-        bodies.append(Body(link, bodies[-1].name, pose, (hinge,), solid(shape, mass=mass), (shape,)))
+        bodies.append(Body(link, bodies[-1].name, pose, (hinge,), mass_properties(shape, mass=mass), (shape,)))
         below = length
     for side, sign in (("left", 1.0), ("right", -1.0)):
         pad = Shape(BOX, (0.01, THICK, PAD / 2), Pose((0.0, sign * THICK, PAD / 2)), name="pad", friction=1.0)
         slide = _slide(f"finger_{side}", (0.0, sign, 0.0))
         top = Pose((0.0, 0.0, PALM))
-        bodies.append(Body(f"finger_{side}", "hand", top, (slide,), solid(pad, density=2700.0), (pad,)))
+        bodies.append(Body(f"finger_{side}", "hand", top, (slide,), mass_properties(pad, density=2700.0), (pad,)))
     joints = [joint for body in bodies for joint in body.joints]
     drives = tuple(Actuator(j.name, j.name, lower=-j.effort, upper=j.effort, force=j.effort) for j in joints)
     # The ends of capsules reach into the next link but one; the fingers meet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kinema.scene.description import FREE, REVOLUTE, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape
-from kinema.scene.mass_properties import capsule_between, solid
+from kinema.scene.mass_properties import capsule_between, mass_properties
 
 TORSO, ARM, CLUB = 0.20, 0.60, 1.00  # m: neck to shoulder, shoulder to wrist, wrist to club head
 HEAD, GAP = 0.03, 0.005  # m: radius of the club head, its gap above the ground
@@ -38,9 +38,9 @@ def golfer(name: str = "golfer", damping: float = 0.1) -> Robot:
         rod = capsule_between((0.0, 0.0, 0.0), (0.0, 0.0, -length), radius, collides=False)
         joint = Joint(hinge, REVOLUTE, (0.0, -1.0, 0.0), effort=effort, damping=damping)
         parent = bodies[-1].name if bodies else None
-        bodies.append(Body(body, parent, Pose((0.0, 0.0, above)), (joint,), solid(rod, mass=mass), (rod,)))
+        bodies.append(Body(body, parent, Pose((0.0, 0.0, above)), (joint,), mass_properties(rod, mass=mass), (rod,)))
     ball = Shape(SPHERE, (HEAD,), name="head", friction=0.3, restitution=0.8)  # denser than the shaft: its own body
-    bodies.append(Body("head", "club", Pose((0.0, 0.0, -CLUB)), (), solid(ball, mass=0.2), (ball,)))
+    bodies.append(Body("head", "club", Pose((0.0, 0.0, -CLUB)), (), mass_properties(ball, mass=0.2), (ball,)))
     drives = tuple(Actuator(hinge, hinge, lower=-limit, upper=limit, force=limit) for _, hinge, *_, limit in parts)
     return Robot(name, tuple(bodies), drives)
 
@@ -53,4 +53,6 @@ def golf_ball(name: str = "golf_ball") -> Robot:
     """
     ball = Shape(SPHERE, (BALL,), name="ball", friction=0.3, restitution=0.8, colour=(1.0, 1.0, 1.0, 1.0))
     place = Pose((0.0, 0.0, BALL))
-    return Robot(name, (Body("ball", None, place, (Joint("free", FREE),), solid(ball, mass=BALL_MASS), (ball,)),))
+    return Robot(
+        name, (Body("ball", None, place, (Joint("free", FREE),), mass_properties(ball, mass=BALL_MASS), (ball,)),)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kinema.scene.description import FREE, REVOLUTE, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape, Vector
-from kinema.scene.mass_properties import capsule_between, solid
+from kinema.scene.mass_properties import capsule_between, mass_properties
 
 ANKLE, SHIN, THIGH = 0.07, 0.43, 0.43  # m: ground to ankle, ankle to knee, knee to hip
 HIP = ANKLE + SHIN + THIGH  # m: height of the hips
@@ -34,7 +34,7 @@ def humanoid(name: str = "humanoid", density: float = 1000.0, damping: float = 1
     """
 
     def body(part: str, parent: str | None, place: Vector, joints: tuple[Joint, ...], *shapes: Shape) -> Body:
-        return Body(part, parent, Pose(place), joints, solid(*shapes, density=density), shapes)
+        return Body(part, parent, Pose(place), joints, mass_properties(*shapes, density=density), shapes)
 
     def hinge(joint: str, axis: Vector, lower: float, upper: float, effort: float) -> Joint:
         return Joint(joint, REVOLUTE, axis, lower=lower, upper=upper, effort=effort, armature=0.02, damping=damping)

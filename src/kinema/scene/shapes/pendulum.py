@@ -8,7 +8,7 @@ import numpy as np
 
 from kinema.errors import InputError
 from kinema.scene.description import CYLINDER, REVOLUTE, SPHERE, Body, Joint, MassProperties, Pose, Robot, Shape
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 
 
 def pendulum(
@@ -49,7 +49,7 @@ def pendulum(
             shape, weight = Shape(SPHERE, (radius,), end, collides=False), MassProperties(m, end.position)
         else:
             shape = Shape(CYLINDER, (radius, l / 2), middle, collides=False)
-            weight = solid(shape, mass=m)
+            weight = mass_properties(shape, mass=m)
         joint = Joint(f"hinge{i}", REVOLUTE, (0.0, 1.0, 0.0), damping=damping)
         pose = Pose((0.0, 0.0, -lengths[i - 1])) if i else Pose()
         bodies.append(Body(f"link{i}", f"link{i - 1}" if i else None, pose, (joint,), weight, (shape,)))

@@ -15,24 +15,25 @@ from kinema.scene.description import (
     Robot,
     Shape,
 )
-from kinema.scene.mass_properties import solid
+from kinema.scene.mass_properties import mass_properties
 
 TRUNK = (0.56, 0.17, 0.14)  # m
 HIP_X, HIP_Y, THIGH_Y, LEG = 0.2, 0.1, 0.03, 0.25  # m
 FOOT = 0.02  # m
 
 
-def quadruped(name: str = "quadruped", stiffness: float = 100.0, damping: float = 2.0) -> Robot:
+def quadruped(name: str = "quadruped", stiffness: float = 100.0, damping: float = 2.0, collides: bool = False) -> Robot:
     """Trunk, four legs of hip, thigh and shank, and a ball for each foot: 18 degrees of freedom, 13 bodies, 20 kg.
 
-    Springs hold the legs bent, so that it stands by itself. Only the feet touch the ground; the rest is to be seen.
+    Springs hold the legs bent, so that it stands by itself. Only its feet collide by default.
 
     Args:
         name: Of the robot.
         stiffness: Of the joints' springs [N m/rad].
         damping: Of the joints [N m s/rad].
+        collides: Trunk and legs collide as well.
     """
-    trunk = Shape(BOX, (TRUNK[0] / 2, TRUNK[1] / 2, TRUNK[2] / 2), collides=False)
+    trunk = Shape(BOX, (TRUNK[0] / 2, TRUNK[1] / 2, TRUNK[2] / 2), collides=collides)
     bodies = [Body("trunk", None, Pose((0.0, 0.0, 0.45)), (Joint("root", FREE),), _brick(12.0, *TRUNK), (trunk,))]
     for leg, x, y in (("fl", 1, 1), ("fr", 1, -1), ("rl", -1, 1), ("rr", -1, -1)):
 
@@ -41,7 +42,7 @@ def quadruped(name: str = "quadruped", stiffness: float = 100.0, damping: float 
             return (Joint(f"{leg}_{part}", REVOLUTE, axis, effort=50.0, **spring),)  # type: ignore[arg-type]
 
         hip, thigh, shank = f"{leg}_hip", f"{leg}_thigh", f"{leg}_shank"
-        rod = Shape(CAPSULE, (0.02, LEG / 2), Pose((0.0, 0.0, -LEG / 2)), collides=False)
+        rod = Shape(CAPSULE, (0.02, LEG / 2), Pose((0.0, 0.0, -LEG / 2)), collides=collides)
         foot = Shape(SPHERE, (FOOT,), Pose((0.0, 0.0, -LEG)), name="foot")
         along_x, along_y = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
         place = Pose((x * HIP_X, y * HIP_Y, 0.0))
@@ -54,7 +55,7 @@ def quadruped(name: str = "quadruped", stiffness: float = 100.0, damping: float 
 
 
 def _brick(mass: float, x: float, y: float, z: float) -> MassProperties:
-    return solid(Shape(BOX, (x / 2, y / 2, z / 2)), mass=mass)
+    return mass_properties(Shape(BOX, (x / 2, y / 2, z / 2)), mass=mass)
 
 
 def _rod(mass: float, radius: float = 0.02) -> MassProperties:

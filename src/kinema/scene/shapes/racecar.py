@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kinema.errors import InputError
 from kinema.scene.description import BOX, CYLINDER, FREE, REVOLUTE, SPHERE, Actuator, Body, Joint, Pose, Robot, Shape
-from kinema.scene.mass_properties import cylinder_between, solid
+from kinema.scene.mass_properties import cylinder_between, mass_properties
 
 CHASSIS = (0.40, 0.16, 0.06)  # m
 CLEARANCE = 0.03  # m: of the chassis above the ground
@@ -37,7 +37,9 @@ def racecar(name: str = "racecar", wheels: str = SPHERE, damping: float = 1e-3) 
         raise InputError("a wheel cannot be of this shape", got=repr(wheels), expected=f"{SPHERE!r} or {CYLINDER!r}")
     box = Shape(BOX, (CHASSIS[0] / 2, CHASSIS[1] / 2, CHASSIS[2] / 2), name="chassis")
     height = CLEARANCE + CHASSIS[2] / 2
-    bodies = [Body("chassis", None, Pose((0.0, 0.0, height)), (Joint("free", FREE),), solid(box, mass=3.0), (box,))]
+    bodies = [
+        Body("chassis", None, Pose((0.0, 0.0, height)), (Joint("free", FREE),), mass_properties(box, mass=3.0), (box,))
+    ]
     tyre = cylinder_between((0.0, -WIDTH / 2, 0.0), (0.0, WIDTH / 2, 0.0), RADIUS, collides=wheels == CYLINDER)
     ball = Shape(SPHERE, (RADIUS,), name="tyre", visible=False)
     drives: list[Actuator] = []
@@ -56,5 +58,5 @@ def racecar(name: str = "racecar", wheels: str = SPHERE, damping: float = 1e-3) 
             drives.append(Actuator(f"drive_{wheel}", f"roll_{wheel}", lower=-1.0, upper=1.0, force=1.0))
             shapes = (tyre, ball) if wheels == SPHERE else (tyre,)
             place = Pose((x, y, RADIUS - height))
-            bodies.append(Body(wheel, "chassis", place, tuple(joints), solid(tyre, mass=0.35), shapes))
+            bodies.append(Body(wheel, "chassis", place, tuple(joints), mass_properties(tyre, mass=0.35), shapes))
     return Robot(name, tuple(bodies), tuple(drives))
