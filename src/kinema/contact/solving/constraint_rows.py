@@ -114,14 +114,13 @@ def arm_of(tree, p, link, place: vec3):
 
 
 @func
-def motion_per_dof(supports, block, t, S, arm: vec3, other: vec3):
+def motion_per_dof(supports, block, t, d, S, arm: vec3, other: vec3):
     """Speed and spin of a point of the first link past one of the second, per unit of a degree of freedom.
 
-    Degree of freedom t of a support moves the first link if it leads to it, and the second if it leads to that.
+    Degree of freedom d, number t of a support, moves the first link if it leads to it, the second if it leads to that.
 
     arm, other: The points, from the origins of the links' trees [m].
     """
-    d = supports.dofs[supports.begin[block] + t]
     speed, spin = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
     if t < supports.first[block]:
         speed = S[d].v + cross(S[d].w, arm)
@@ -152,13 +151,13 @@ def contact_jacobian(
     """Three rows per contact: along the normal and two directions of sliding."""
     for c in range(shared(triples[0]) - equations):
         block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
-        to, wide = r * supports.widest, supports.widest
+        begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
         normal = touch.normal[c]
         slide, across = tangents(normal)
         arm = arm_of(tree, p, shared(sides.first[c]), touch.point[c])
         other = arm_of(tree, p, shared(sides.second[c]), touch.point[c])
         for t in range(supports.count[block]):
-            speed, _ = motion_per_dof(supports, block, t, S, arm, other)
+            speed, _ = motion_per_dof(supports, block, t, supports.dofs[begin + t], S, arm, other)
             J[to + t] = dot(normal, speed)
             J[to + wide + t] = dot(slide, speed)
             J[to + 2 * wide + t] = dot(across, speed)
@@ -203,7 +202,7 @@ def contact_jacobian_adjoint(
                 d, at = supports.dofs[begin + t], to + t
                 g0, g1, g2 = J_adj[at], J_adj[at + wide], J_adj[at + 2 * wide]
                 speed_adj = g0 * normal + g1 * slide + g2 * across
-                speed, _ = motion_per_dof(supports, block, t, S, arm, other)
+                speed, _ = motion_per_dof(supports, block, t, d, S, arm, other)
                 if t < supports.first[block]:
                     arm_adj = arm_adj + cross(speed_adj, S[d].w)
                     S_adj[d] += Motion(cross(arm, speed_adj), speed_adj)
@@ -501,13 +500,14 @@ def loop_rows(
     for i in range(len(loops.first)):
         one, two, wide = loops.first[i], loops.second[i], supports.widest
         block, r = support[singles + loops.start[i]], singles + 3 * loops.start[i]
+        begin = supports.begin[block]
         here, there = p[one] + R[one] @ loops.first_place[i], p[two] + R[two] @ loops.second_place[i]
         arm, other = arm_of(tree, p, one, here), arm_of(tree, p, two, there)
         # J: how fast the frames part, and turn past each other; J v_free on the way
         moving, turning = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
         for t in range(supports.count[block]):
-            d = supports.dofs[supports.begin[block] + t]
-            speed, spin = motion_per_dof(supports, block, t, S, arm, other)
+            d = supports.dofs[begin + t]
+            speed, spin = motion_per_dof(supports, block, t, d, S, arm, other)
             J[r * wide + t] = speed.x
             J[(r + 1) * wide + t] = speed.y
             J[(r + 2) * wide + t] = speed.z
