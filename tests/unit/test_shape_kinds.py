@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kinema as kn
-from kinema.model.broad_phase import FAMILIES, ON_TERRAIN
+from kinema.contact.collision.pair_table import PAIRS
 from kinema.rendering.triangles import TRIANGLES, triangles_of
 from kinema.scene.shape_kinds import SHAPE_KINDS, ShapeKind, three_sizes, weigh
 from kinema.scene.shapes.height_field import height_field
@@ -28,7 +28,7 @@ def example(row: ShapeKind) -> kn.Shape:
 @each_kind
 def test_every_kind_is_drawn_and_touches(row: ShapeKind):
     assert row.meshed or (row.word in TRIANGLES) == math.isfinite(row.reach(example(row)))
-    in_pairs = {kind for pair in FAMILIES for kind in pair} | {*ON_TERRAIN}
+    in_pairs = {kind for pair in PAIRS for kind in pair}
     assert row.concave or row.word in in_pairs
     assert bool(row.ends) + (row.corners is not None) + row.concave + (not math.isfinite(row.reach(example(row)))) == 1
 
