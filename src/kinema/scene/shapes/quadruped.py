@@ -22,9 +22,7 @@ HIP_X, HIP_Y, THIGH_Y, LEG = 0.2, 0.1, 0.03, 0.25  # m
 FOOT = 0.02  # m
 
 
-def quadruped(
-    name: str = "quadruped", stiffness: float = 100.0, damping: float = 2.0, collides: bool = False
-) -> Robot:
+def quadruped(name: str = "quadruped", stiffness: float = 100.0, damping: float = 2.0, collides: bool = False) -> Robot:
     """Trunk, four legs of hip, thigh and shank, and a ball for each foot: 18 degrees of freedom, 13 bodies, 20 kg.
 
     Springs hold the legs bent, so that it stands by itself. Only its feet collide by default.
