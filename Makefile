@@ -54,7 +54,7 @@ bench: setup-bench
 
 docs: $(call with,plot) $(call with,docs) $(GALLERY)
 	@echo "-- building the documentation into site/"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir site
 
 lint: $(call with,plot) $(call with,test)
 	@echo "-- ruff and mypy"

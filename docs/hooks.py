@@ -50,17 +50,19 @@ PAGES = (
 )
 
 
-class BatchStars(Extension):
-    """Shapes such as (*batch, nq) and patterns such as "*_knee" keep their star: two of them are no emphasis."""
+class PlainText(Extension):
+    """What Markdown must not change: stars in shapes (*batch, nq) and patterns "*_knee", and brackets of citations."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
         """Called by markdown."""
-        md.inlinePatterns.register(SimpleTextInlineProcessor(r"((?<=[_/])\*|\*(?=batch|_))", md), "batch", 185)
+        md.inlinePatterns.register(SimpleTextInlineProcessor(r"((?<=[_/])\*|\*(?=batch|_))", md), "stars", 185)
+        cited = r"(\[[A-Z][^\[\]]*\b\d{4,5}\b[^\[\]]*\])(?!\()"
+        md.inlinePatterns.register(SimpleTextInlineProcessor(cited, md), "citation", 186)
 
 
 def on_config(config: Any) -> Any:
     """Called by mkdocs first."""
-    config["markdown_extensions"].append(BatchStars())
+    config["markdown_extensions"].append(PlainText())
     return config
 
 
@@ -88,7 +90,7 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
     content = re.sub(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', _formula, content, flags=re.DOTALL)
     parts = re.split(r"(<pre.*?</pre>|<h\d.*?</h\d>|<a .*?</a>|<math.*?</math>)", content, flags=re.DOTALL)
     for k in range(0, len(parts), 2):  # what is between code blocks, headings, links and formulas
-        parts[k] = re.sub(r"\[([A-Z][^\[\]<>]*?\b\d{4}\b[^\[\]<>]*)\]", lambda m: _citation(m, up, page), parts[k])
+        parts[k] = re.sub(r"\[([A-Z][^\[\]<>]*?\b\d{4,5}\b[^\[\]<>]*)\]", lambda m: _citation(m, up, page), parts[k])
         parts[k] = re.sub(r"<code>([\w.]+)(\([^<]*\))?</code>", lambda m: _reference(m, up, page), parts[k])
     return "".join(parts)
 
@@ -168,7 +170,8 @@ def _api_table() -> str:
         lines += [f"## [{title}]({page}.md)", "", "| | |", "|---|---|"]
         for name in _names_on(page):
             what = (inspect.getdoc(getattr(kinema, name)) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-            lines.append(f"| [`{name}`]({page}.md#kinema.{name}) | {what} |")
+            anchor = "" if name == page else f"#kinema.{name}"
+            lines.append(f"| [`{name}`]({page}.md{anchor}) | {what} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -262,7 +265,7 @@ def _citation(found: re.Match[str], up: str, page: Page) -> str:
     """A citation, each part of it as a link to its entry."""
     parts = []
     for part in found[1].split("; "):
-        named = re.match(r"((?:[a-z]+ )*)([A-Z][\w-]+).*?(\d{4})", part)
+        named = re.match(r"((?:[a-z]+ )*)([A-Z][\w-]+).*?(\d{4,5})", part)
         key = f"{named[2]}{named[3]}".lower().replace("-", "") if named else ""
         if key not in ENTRIES:
             if re.match(r"[A-Z][\w-]+( et al\.| and [A-Z]\w+)? \d{4}", part):
