@@ -20,7 +20,7 @@ from kinema.lang.build import compiler
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")
 
-BOXES = Family(box_box.touch_box_box, box_box.CANDIDATES)
+BOXES = Family(box_box.touch_box_box, box_box.BOX_CANDIDATES)
 STEPS, DEPTH = 1001, 1e-4  # m
 PRESSED, DEEP = 3e-5, 1e-3  # m, overlaps that are looked at
 STEEP = 40.0  # times as far as the boxes something may move in a step; a normal, per 0.05 rad as far as per metre
