@@ -5,7 +5,7 @@ p = Program("block")
 x, v = p.state("x", vec3, n), p.state("v", vec3, n)
 mu = p.parameter("mu", Float, tets)
 f = p.scratch("f", vec3, n)
-p.call(tet_forces, mesh, x, mu, lam, alpha, f, count=tets)
+p.call(solid_forces, mesh, x, mu, lam, alpha, f, count=tets)
 p.call(advance, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=n)
 ```
 
