@@ -27,7 +27,11 @@ MAY_IMPORT |= {"errors": set(), "__init__": set(MAY_IMPORT) | {"errors"}}
 TOP = {"commands", "shipped", "verification"}
 
 WITHOUT_TORCH = {"lang", "math", "scene"}
-TORCH_BRIDGE = {"kinema.lang.autograd.rollout", "kinema.lang.autograd.inputs", "kinema.lang.autograd.sweeps"}
+TORCH_BRIDGE = {
+    "kinema.lang.autograd.rollout",
+    "kinema.lang.autograd.inputs",
+    "kinema.lang.autograd.checkpointed_sweeps",
+}
 LONGEST_FILE = 800
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 

@@ -25,8 +25,8 @@ from kinema.contact.solving.newton import (
     newton_rows_adjoint,
 )
 from kinema.contact.solving.newton_replay import Trust, newton_impulses_again
+from kinema.integrate.axes_at_start import velocities_in_first_axes
 from kinema.integrate.joints import mean_accelerations
-from kinema.integrate.rewind import velocities_in_first_axes
 from kinema.lang import Float, Int
 from kinema.lang.programs.program import STATE, Ref
 from kinema.scene.scene import NEWTON, PGS

@@ -6,6 +6,7 @@ Rows are those that `delassus` lists; x is the impulse of each, w its velocity.
 from __future__ import annotations
 
 from kinema.contact.solving.delassus import FRICTION, NORMAL, REST, SINGLE, product, three_products
+from kinema.contact.solving.friction_cone import friction_within
 from kinema.contact.solving.pgs import diagonal_inverse
 from kinema.lang import (
     Array,
@@ -449,19 +450,6 @@ def move(first, count, listed, cone, mu, marks, free, step, x):
                 x[f - 1] = x[f - 1] - turn[f - 1] * change
         else:
             x[f] = x[f] + change
-
-
-@func
-def friction_within(cone, x1, x2, bound):
-    """Impulses of friction within their bounds, those of the pyramid or of the cone."""
-    found1, found2 = x1, x2
-    if cone == 0:
-        found1, found2 = max(min(x1, bound), -bound), max(min(x2, bound), -bound)
-    else:
-        length = sqrt(x1 * x1 + x2 * x2)
-        scale = bound / length if length > bound else 1.0
-        found1, found2 = x1 * scale, x2 * scale
-    return found1, found2
 
 
 @func

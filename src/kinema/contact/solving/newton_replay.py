@@ -12,8 +12,8 @@ links are very light, the step was not solved) Newton's method runs again.
 
 from __future__ import annotations
 
-from kinema.contact.solving.active_set import friction_within
 from kinema.contact.solving.delassus import first_row
+from kinema.contact.solving.friction_cone import friction_within
 from kinema.contact.solving.mass_scaling import Scaled, scale_row, scale_three
 from kinema.contact.solving.newton import Effort, Impulses, Problem, find_impulses
 from kinema.contact.solving.pgs import add_row, row_velocity

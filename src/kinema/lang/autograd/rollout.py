@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from kinema.errors import InputError, KinemaError, SimulationError
+from kinema.lang.autograd.checkpointed_sweeps import Forward, Integers, Ran, Tangent, planner_for, status_tensor
 from kinema.lang.autograd.inputs import Form, Inputs, common_batch, inputs_of, named
-from kinema.lang.autograd.sweeps import Forward, Integers, Ran, Tangent, planner_for, status_tensor
 from kinema.lang.build import cpu
 from kinema.lang.programs.program import CONTROL, PARAMETER, STATE, Program
 from kinema.lang.runtime.memory_layout import keep_in

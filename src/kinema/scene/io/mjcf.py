@@ -34,7 +34,7 @@ import numpy as np
 from kinema.errors import InputError, ModelError
 from kinema.scene import description as kd
 from kinema.scene.io.files import Places, is_below, read_bytes, short, warn_of
-from kinema.scene.io.rigid import turned_inertia
+from kinema.scene.io.poses_and_inertias import turned_inertia
 from kinema.scene.io.xml import LARGEST_FILE, LARGEST_NUMBER, Element, parse_xml
 from kinema.scene.joint_types import TYPES
 from kinema.scene.shape_kinds import SHAPE_KINDS

@@ -18,7 +18,7 @@ from kinema.scene import description
 from kinema.scene.description import Actuator, Body, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape
 from kinema.scene.io.files import Places, short, warn_of
 from kinema.scene.io.meshes import FORMATS, read_mesh, scaled
-from kinema.scene.io.rigid import composed, physical_inertia, rpy_quaternion, turned_inertia
+from kinema.scene.io.poses_and_inertias import composed, physical_inertia, rpy_quaternion, turned_inertia
 from kinema.scene.io.xml import Element, close_to, read_xml
 from kinema.scene.joint_types import RANGE, SINGLE, TYPES
 from kinema.scene.shape_kinds import SHAPE_KINDS
