@@ -104,6 +104,7 @@ class Contact:
             `max_contacts` have no effect.
         friction: Coefficient of Coulomb friction of shapes that have none of their own; of two, the smaller counts.
         cone: Friction within a circle; otherwise within a square, along two directions: faster, and exact along them.
+            The problem of the square is always solved, that of the circle nearly always: see `Trajectory.residual`.
         restitution: Share of the speed of an impact with which contacts bounce, of shapes that have none of their own;
             of two, the larger counts. Impulses act from the time of the impact on, see
             `kinema.contact.solving.impacts`.

@@ -12,7 +12,7 @@ eliminations. With the cone, all contacts that stick are the second guess. What 
 precision, the cone) is made softer, until it is solved, and harder again from solution to solution. Where that ends,
 impulses are held where they are: of a problem with more softness h, and b - h lambda in place of b, lambda is a
 solution if it is one of the problem itself [a proximal step]; h shrinks with success, which moves lambda on. At last
-guesses are drawn, always the same ones.
+guesses are drawn, always the same ones; with the cone, the first of them is the path's.
 
 A pivot that is round-off leaves its impulse as it is: impulses that others can take over, as those of redundant
 contacts, stay where the sweeps left them.
@@ -287,7 +287,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         for _ in range(effort.sweeps):
             sweep(listed, cone, A, bounds.cfm, known, x)
         more, good, ratio, used, done, failed, held = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0
-        tries, fresh, follows = 0.0, 0.0, 0.0
+        tries, fresh, follows, followed = 0.0, 0.0, 0.0, 0.0
         if open == 0.0 or parts == 0.0 or not largest(count, x) < 1e30:
             done = 1.0  # a world that is not finite is lost, and should cost no time
         for f in range(count):
@@ -357,9 +357,9 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                     used = 0.0
                     failed = failed + 1.0
                     tries = tries + 1.0
-                    if tries == 1.0 and cone == 0:
-                        follows = 1.0
-                        more = effort.yielding
+                    if (tries == 1.0 and cone == 0) or (work > 0.5 * effort.most and followed == 0.0):
+                        follows, followed = 1.0, 1.0
+                        more, good, ratio, held = effort.yielding, 0.0, 0.1, 0.0
                     elif tries == 1.0 or work > 0.5 * effort.most:
                         fresh = tries
                         more, good, ratio, held = 0.0, 0.0, 0.1, 0.0
