@@ -173,10 +173,14 @@ def test_shipped_libraries_for_another_cpu_are_refused_without_a_compiler(machin
 
 def test_without_a_compiler_an_error_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("KINEMA_CACHE", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(compiler, "compiler", lambda: None)
     with pytest.raises(BuildError, match=r"no C\+\+ compiler was found(.|\n)*install g\+\+(.|\n)*CXX"):
         compiler.library(SOURCE)
     assert not list(tmp_path.iterdir())  # nothing of the attempt stays
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    with pytest.raises(BuildError, match=r"CXX names no program(.|\n)*/nowhere/g\+\+(.|\n)*unset CXX"):
+        compiler.library(SOURCE)
 
 
 def test_an_unknown_instruction_set_is_refused(monkeypatch):

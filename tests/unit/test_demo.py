@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import kinema as kn
 from kinema.commands import demo
 
 
@@ -25,3 +26,10 @@ def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert f"{found.on_sphere} vertices with the sphere" in output
     assert "central differences" in output and "steps/s" in output
     assert "\x1b" not in output  # no terminal: plain lines
+
+
+def test_a_folder_that_cannot_be_used_is_refused_before_the_work(tmp_path: Path):
+    """A file where the folder should be."""
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(kn.InputError, match="(?s)folder of results cannot be used.*taken.*--out"):
+        demo.run(tmp_path / "taken")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
-from kinema.errors import SimulationError
+from kinema.errors import InputError, SimulationError
 from kinema.model.model import compile
 from kinema.model.state import State
 from kinema.rendering.camera import Camera
@@ -105,6 +106,21 @@ class Drop:
         return int((x.norm(dim=-1) < DOME).sum(-1).max()), int((x[..., 2] < 0.0).sum(-1).max())
 
 
+def make_folder(out: Path) -> None:
+    """Make a folder for results, unless it exists.
+
+    Raises:
+        InputError: It cannot be made, or not be written to.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        fix = "--out FOLDER, one that you may write to"
+        raise InputError("the folder of results cannot be used", got=f"{out}: {error.strerror}", fix=fix) from None
+
+
 def run(out: Path, cubes: tuple[int, int, int] = (10, 10, 3), steps: int = 1200, iterations: int = 25) -> Result:
     """Drop a block, then find its stiffness from where its vertices end, starting from a wrong guess.
 
@@ -118,8 +134,10 @@ def run(out: Path, cubes: tuple[int, int, int] = (10, 10, 3), steps: int = 1200,
         The iterations, the error of the gradient, contact counts and the picture.
 
     Raises:
+        InputError: The folder cannot be written to; said before anything is computed.
         SimulationError: The block touches nothing, so that its gradient would show nothing of contact.
     """
+    make_folder(out)
     console = Console(highlight=False)
     begin = time.perf_counter()
     drop = Drop(cubes, steps)
@@ -255,7 +273,6 @@ def _draw(drop: Drop, states: dict[str, Tensor], rows: list[Iteration], out: Pat
         axes.grid(alpha=0.25)
     title = "A soft block falls on a dome: its stiffness, recovered from its final shape by gradient"
     figure.suptitle(title, fontsize=13, y=0.975)
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "soft_block.png"
     figure.savefig(path, dpi=120)
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -99,7 +100,8 @@ def _probe(i: Index, x: Array[Float], y: Array[Float]):
 def _compile() -> tuple[bool, str]:
     """A small kernel through the compiler, past the cache, and its value."""
     if compiler.compiler() is None:
-        return False, "no C++ compiler: shipped programs work, others and own kernels need g++ or clang++"
+        named = f"CXX={os.environ['CXX']} names no program" if os.environ.get("CXX") else "no C++ compiler"
+        return False, f"{named}: shipped programs work, others and own kernels need g++ or clang++"
     program = Program("selfcheck")
     x, y = program.parameter("x", Float, 16), program.output("y", Float, 16)
     program.call(_probe, x, y, count=16)

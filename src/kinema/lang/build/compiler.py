@@ -220,6 +220,13 @@ def lanes_of_worlds(precision: int, march: str | None = None) -> int:
 def run_compiler(sources: list[str], output: Path, flags: list[str], march: str | None = None) -> None:
     """Run the C++ compiler; its messages are part of the error."""
     program = compiler()
+    named = os.environ.get("CXX")
+    if program is None and named:
+        raise BuildError(
+            "the environment variable CXX names no program, and this kernel is not compiled yet",
+            got=named,
+            fix="name an installed compiler, or unset CXX to use g++ or clang++",
+        )
     if program is None:
         raise BuildError(
             "no C++ compiler was found, and this kernel is not compiled yet",
