@@ -196,7 +196,7 @@ def check(
 ) -> int:
     """Print what a robot file (URDF or MJCF) holds: bodies, joints, actuators, shapes, what may touch, warnings.
 
-    The exit code is 1 if `kinema.compile` would refuse the robot on the ground, 2 if the file cannot be read as a robot.
+    The exit code is 1 if `kinema.compile` would refuse the robot on the ground, 2 if the file cannot be read.
 
     Args:
         file: The file.
