@@ -279,8 +279,8 @@ def direct_outputs(compiled: Plan, outputs: Sequence[str], steps: int) -> tuple[
 def can_stream(compiled: Plan, recorded: Sequence[str], worlds: int) -> bool:
     """Whether arrays may be transferred block by block: several worlds, and the user gets the states of all steps.
 
-    If worlds do not share blocks, the program must have no states, because those of separate memory outlive the run;
-    image programs have none.
+    If worlds do not share blocks, the program must have no states, because recorded states lie in separate memory that
+    outlives the run; image programs have none.
     """
     states = {b.name for b in compiled.program.buffers.values() if b.kind == STATE}
     return states == set(recorded) and (compiled.options.lanes == plan.WORLDS or (worlds > 1 and not states))
@@ -426,7 +426,7 @@ class Arrangement:
                 self._arrange(sizes, buffer, PRIMAL, KEPT)
 
         def is_last(key: Key) -> bool:
-            """Outputs that kernels fill, and cotangents of outputs: neither needs zeroing."""
+            """Outputs that kernels fill, and cotangents of outputs: they need no zeroing if the caller gives them."""
             buffer = buffers[key[0]]
             return buffer.kind == OUTPUT and (key[1] != PRIMAL or buffer.filled)
 
