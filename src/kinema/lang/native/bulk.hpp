@@ -5,8 +5,8 @@
 
 namespace kn {
 
-// Replaces memcpy, which on recent AMD processors (`rep movsb`) is 20 times slower if `to` is 1 .. 63 bytes past `from`,
-// modulo 4096.
+// Replaces memcpy, which on recent AMD processors (`rep movsb`) is 20 times slower if `to` is 1 .. 63 bytes past
+// `from`, modulo 4096.
 inline void copy_bytes(char* to, const char* from, int64_t bytes) {
   typedef char Line __attribute__((vector_size(32)));
   for (; bytes >= 64; bytes -= 64, to += 64, from += 64) {

@@ -177,7 +177,7 @@ class Plan {
     return time;
   }
 
-  // Adds the segment that begins at a shared instruction; returns its end. It includes short instructions between shared
+  // Adds the segment that begins at a shared instruction; returns its end. Includes short instructions between shared
   // ones, which one worker runs while the helpers wait awake.
   int32_t add_segment(int32_t first) {
     constexpr double short_time = 10e3;
