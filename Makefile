@@ -1,5 +1,5 @@
-# Each target prepares what it needs in .venv. What was done is remembered in stamp files whose names hold a digest of
-# the inputs, so that a second run does nothing and a new branch or edit redoes exactly what it must:
+# Each target prepares what it needs in .venv. Stamp files record finished work; their names hold a digest of the
+# inputs, so a second run does nothing, and a new branch or edit redoes exactly the affected work:
 #   .venv/stamps/<extra>-<digest>          packages, from pyproject.toml and constraints.txt
 #   src/kinema/_native/.stamp-<digest>     native code, from setup.py, the generator, the kernels and the C++ files
 #   build/.gallery-<digest>                pictures of docs/gallery.md, from docs/gallery.py and the renderer
@@ -25,11 +25,11 @@ GALLERY := build/.gallery-$(call digest,,docs/gallery.py $(shell find src/kinema
 help:
 	@echo "make demo         drop a soft block on a sphere, recover its stiffness by gradient"
 	@echo "make test         lint, types and tests"
-	@echo "make slow         the tests that 'make test' leaves out: emulated aarch64, sanitizers, a run of a benchmark"
+	@echo "make slow         the tests that 'make test' leaves out: emulated aarch64, sanitizers, one benchmark"
 	@echo "make bench        time the kernels beside their peers"
 	@echo "make docs         build the documentation into site/"
 	@echo "make lint         ruff and mypy only          make format   let ruff format the sources"
-	@echo "make setup        prepare .venv for all of this but peers and documentation"
+	@echo "make setup        prepare .venv for all targets except bench and docs"
 	@echo "make setup-bench  add the peers of the benchmark to .venv"
 	@echo "make clean        remove what was built (keeps .venv)"
 
@@ -40,7 +40,7 @@ setup-bench: setup $(call with,bench)
 demo: $(call with,plot) $(NATIVE)
 	@$(BIN)/kinema demo
 
-# Two processes share the files of tests; WORKERS=0 runs all in one, for a debugger.
+# Two processes share the test files; WORKERS=0 runs all tests in one, for a debugger.
 WORKERS ?= 2
 test: setup lint
 	@echo "-- tests"
@@ -76,7 +76,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "Python's venv module is needed; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 
-# One set of packages: the extra `plot`, `test`, `bench` or `docs` with what Kinema itself depends on.
+# One set of packages: the extra `plot`, `test`, `bench` or `docs` and the dependencies of Kinema.
 $(VENV)/stamps/%-$(PACKAGES): | $(BIN)/python
 	@echo "-- installing packages: kinema[$*] (the first time fetches torch and takes some minutes)"
 	@$(PIP) setuptools
@@ -88,7 +88,7 @@ $(NATIVE): | $(call with,plot)
 	@$(BIN)/python setup.py --quiet build_native --inplace
 	@rm -f $(@D)/.stamp-* && touch $@
 
-# Pictures of docs/gallery.md are in git; they are drawn again when their program or the renderer changes.
+# The pictures of docs/gallery.md are in git; this target redraws them when their program or the renderer changes.
 $(GALLERY): | $(NATIVE)
 	@echo "-- drawing the gallery (about a minute)"
 	@$(BIN)/python docs/gallery.py

@@ -1,7 +1,7 @@
 """The build step: compiles the runtime and the shipped programs. Everything else is in pyproject.toml.
 
-KINEMA_MARCH         what to compile for: native (the default in place), or a level such as x86-64-v3 (the default
-                     for wheels on x86-64)
+KINEMA_MARCH         instruction set to compile for: native (the default in place), or a level such as x86-64-v3 (the
+                     default for wheels on x86-64)
 KINEMA_SKIP_NATIVE   1: install the Python files only; `python setup.py build_native --inplace` does the rest
 """
 
@@ -22,7 +22,7 @@ PORTABLE = {"x86_64": "x86-64-v3", "AMD64": "x86-64-v3", "aarch64": "armv8-a", "
 
 
 class build_native(Command):
-    """Compile the native code, into src/ for an editable install, otherwise into the folder a wheel is made of."""
+    """Compile the native code, into src/ for an editable install, otherwise into the folder of the wheel."""
 
     description = "compile the runtime and the shipped programs"
     user_options = [("inplace", "i", "compile into src/kinema/_native, for this machine")]
@@ -42,7 +42,7 @@ class build_native(Command):
         inplace = self.inplace or self.editable_mode
         os.environ.setdefault("KINEMA_MARCH", "native" if inplace else PORTABLE.get(platform.machine(), "native"))
         target = (ROOT / "src" if inplace else Path(self.build_lib).resolve()) / "kinema" / "_native"
-        # Here neither torch nor the installed package may be present: only src/, the standard library and numpy.
+        # Only src/, the standard library and numpy are available here: neither torch nor the installed package.
         sys.path.insert(0, str(ROOT / "src"))
         try:
             from kinema.errors import KinemaError
@@ -74,7 +74,7 @@ class build_with_native(build):
 
 
 class platform_wheel(bdist_wheel):
-    """The libraries are loaded with ctypes: bound to the platform, not to a version of Python."""
+    """Tag wheels by platform but not by Python version: ctypes loads the libraries."""
 
     def get_tag(self):
         return ("py3", "none", super().get_tag()[2])

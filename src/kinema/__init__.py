@@ -1,7 +1,7 @@
 """Kinema: a differentiable simulator. This page is the whole public API, in the order of the flow.
 
-Names are imported when they are first used, so `import kinema` is quick and needs neither torch nor numpy: the
-build step runs it where both are missing. A new name is entered twice, in `_API` and for type checkers below it.
+Names are imported at first use, so `import kinema` is quick and needs neither torch nor numpy: the build step runs
+without both. Enter a new name twice: in `_API`, and below it for type checkers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Modules that are part of the API as a whole, as in `kinema.lang.kernels.kernel`: name -> where it is.
+# Public modules, as in `kinema.lang.kernels.kernel`: name -> import path.
 _MODULES = {
     "lang": "kinema.lang",
     "math": "kinema.math",

@@ -50,7 +50,7 @@ class KinemaError(Exception):
 
 
 class KernelError(KinemaError):
-    """A kernel uses something that the kernel language does not have, or uses it wrongly.
+    """A kernel uses an unsupported construct, or a supported one wrongly.
 
     Args:
         what: What is wrong.
@@ -59,7 +59,7 @@ class KernelError(KinemaError):
         column: Column, counted from 1.
         source: The source line, shown with a caret under `column`.
         got: The offending value or type.
-        expected: What would have been accepted.
+        expected: What is accepted.
         fix: What to write instead.
     """
 
@@ -103,23 +103,23 @@ class BuildError(KinemaError):
 
 
 class CacheError(KinemaError):
-    """The folder of compiled code cannot be used."""
+    """The cache folder of compiled code is unusable."""
 
 
 class ProgramError(KinemaError):
-    """A step program does not fit together: unknown buffer, wrong role, missing adjoint."""
+    """A step program is inconsistent: unknown buffer, wrong role, missing adjoint."""
 
 
 class InputError(KinemaError):
-    """A value given by the caller does not fit: dtype, shape, device, range, not finite."""
+    """The caller passed an invalid value: wrong dtype, shape or device, out of range, not finite."""
 
 
 class ModelError(KinemaError):
-    """A scene, robot or model file is not usable: unphysical, inconsistent, malformed, unsupported."""
+    """A scene, robot or model file is invalid: unphysical, inconsistent, malformed, unsupported."""
 
 
 class StorageError(KinemaError):
-    """A saved file cannot be written, or not be read: missing, cut short, damaged, of another kind or version."""
+    """A saved file cannot be written or read: missing, truncated, damaged, of another kind or version."""
 
 
 class SimulationError(KinemaError):
@@ -128,7 +128,7 @@ class SimulationError(KinemaError):
     Args:
         what: What happened.
         worlds: Indices of the failed worlds in the flattened batch.
-        steps: For each of them, the first step whose end state is not finite.
+        steps: For each failed world, the first step whose end state is not finite.
         where: Where in the program, if known.
         fix: What to try.
     """
@@ -151,12 +151,12 @@ class SimulationError(KinemaError):
 
 
 class MemoryBudgetError(KinemaError):
-    """A rollout would need more memory than there is.
+    """A rollout would need more memory than is available.
 
     Args:
-        what: What was asked for.
+        what: What does not fit.
         needed: Predicted peak [bytes].
-        available: What may be used [bytes].
+        available: Memory that the rollout may use [bytes].
         fix: The checkpoint interval that fits.
     """
 
@@ -169,21 +169,21 @@ class MemoryBudgetError(KinemaError):
 
 
 class LeftOutWarning(UserWarning):
-    """A file was read, but not all that it says: what was left out or changed is listed, once for the file."""
+    """The reader left out or changed parts of a file; one warning per file lists them."""
 
 
 class UnsolvedWarning(UserWarning):
-    """The impulses of contacts, limits and loops were not found in some step: motion and gradients are off."""
+    """The solver of contacts, limits and loops did not converge in some step: motion and gradients are inaccurate."""
 
 
 class StabilityWarning(UserWarning):
-    """A time step is too long for something in the scene."""
+    """The time step is too long for something in the scene."""
 
 
 class EmptyImageWarning(UserWarning):
-    """The camera sees nothing: all images of a batch are the background alone, and their gradients are zero."""
+    """The camera sees nothing: all images of a batch show only the background, and their gradients are zero."""
 
 
 def _mebibytes(count: int) -> str:
-    """Bytes in MiB, with as many digits as it takes to see something."""
+    """Format a number of bytes in MiB, with two significant digits below 1 MiB."""
     return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count / 2**20:.2g} MiB"

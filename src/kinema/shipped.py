@@ -1,6 +1,6 @@
-"""The programs that come compiled with the package, and what can be seen of their kernels.
+"""Programs that ship compiled with the package, and functions that list and show their kernels.
 
-Runs where neither torch nor an installed Kinema is present: pip builds in isolation.
+Runs without torch and without an installed Kinema, because pip builds in isolation.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from kinema.simulation.links import TreeTables, report_poses
 from kinema.simulation.options import PLAIN
 from kinema.simulation.step import step_program
 
-STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate)  # those of images come with `programs`
+STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate)  # `kernels` adds those of images
 TOGETHER = ("stiffness", "damping"), ("kp", "kd")  # arguments of one kernel
-OF_SOLIDS = (), ("solid0_mu",), ("solid0_lam",), ("solid0_mu", "solid0_lam"), ("inv_mass",)  # what is learned of them
+OF_SOLIDS = (), ("solid0_mu",), ("solid0_lam",), ("solid0_mu", "solid0_lam"), ("inv_mass",)  # learned parameters
 
 
 def image_plans() -> Iterator[tuple[Program, Options]]:
-    """Images of one surface, sharp and soft, and of a scene on the ground, without and with shadows.
+    """Render programs: one surface, sharp and soft, and a scene on the ground, without and with shadows.
 
-    They are compiled in single precision, without gradients and with those to vertices, which move shadows on the
-    ground. Sizes do not matter: compiled code is the same for all of them.
+    Compiled in single precision, without gradients and with gradients to the vertices, which move shadows on the
+    ground. The compiled code does not depend on sizes.
     """
     alone = Look(coverage=False)
     scene = replace(alone, textured="some", specular=True, many=True)
@@ -80,7 +80,7 @@ def _image(look: Look, soft: bool = False) -> Program:
 
 
 def soft_program() -> Program:
-    """The step of a soft body on a plane and a sphere; its kernels are those of each of them alone, and of neither."""
+    """The step of a soft body on a plane and a sphere; its kernels serve scenes with one or neither of them as well."""
     scene = Scene()
     scene.add_ground()
     scene.add_body(Solid(SPHERE, (0.1,)), fixed=True)
@@ -89,7 +89,7 @@ def soft_program() -> Program:
 
 
 def pose_plans() -> Iterator[tuple[Program, Options]]:
-    """Poses of links, for images and losses: in double precision, without gradients and with those to coordinates."""
+    """Poses of links, for images and losses: double precision, without gradients and with gradients to coordinates."""
     program = Program("links")
     report_poses(program, TreeTables(program, next(_on_a_plane((arm(),)))[1].tree))
     for lanes in (analysis.ELEMENTS, analysis.WORLDS):
@@ -100,9 +100,8 @@ def pose_plans() -> Iterator[tuple[Program, Options]]:
 def robot_programs() -> list[Program]:
     """Steps of robots on a plane.
 
-    Kernels loop over tables, so that they are the same for all robots. These have, together, all shapes, limits and
-    actuators and none of these, contacts of all three ways to solve for them: few, more, and many possible ones, and
-    nothing to solve for.
+    Kernels loop over tables, so all robots share them. Together, these robots cover all shapes, limits and actuators
+    and their absence, the three contact solvers (for few, more and many candidates), and no constraints at all.
     """
     corners = np.vstack([np.zeros(3), np.eye(3)])
     tetrahedron = Mesh(corners, np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]))
@@ -115,7 +114,7 @@ def robot_programs() -> list[Program]:
 
 
 def _on_a_plane(robots: Iterable[Robot]) -> Iterator[tuple[Robot, SceneArrays]]:
-    """Robots, and each of them as the model of a scene with ground."""
+    """Yield each robot with the arrays of a scene that holds it and the ground."""
     for robot in robots:
         scene = Scene()
         scene.add_ground()
@@ -124,7 +123,7 @@ def _on_a_plane(robots: Iterable[Robot]) -> Iterator[tuple[Robot, SceneArrays]]:
 
 
 def jacobian_plans() -> Iterator[Plan]:
-    """Jacobians of these steps by the state and controls, in double precision."""
+    """Jacobians of robot steps with respect to state and controls, in double precision."""
     width = _width(8, analysis.WORLDS)
     for _, model in _on_a_plane((arm(), humanoid(), quadruped(), pendulum())):
         for acting in (("u",),) * (len(model.actuators) > 0) + (("tau",),):
@@ -134,10 +133,10 @@ def jacobian_plans() -> Iterator[Plan]:
 
 
 def robot_variants(program: Program) -> Iterator[Options]:
-    """What a robot's step is compiled for: one world in double precision, batches in both.
+    """Options that a robot's step is compiled for: one world in double precision, batches in both.
 
-    Gradients are those to the state alone; beside it to one kind of number or control, or to those that are often
-    learned together; to all controls, to all numbers of the model, and to all of these.
+    Gradients go to the state alone, or to the state and: one parameter or control; parameters often learned together;
+    all controls; all parameters of the model; all controls and parameters.
     """
     floats = [b for b in program.buffers.values() if "f" in b.kinds and b.name != "dt"]
     numbers, controls = ([b.name for b in floats if b.kind == kind] for kind in (PARAMETER, CONTROL))
@@ -150,9 +149,9 @@ def robot_variants(program: Program) -> Iterator[Options]:
 
 
 def soft_variants() -> Iterator[Options]:
-    """What a soft body's step is compiled for: one world and batches in both precisions.
+    """Options that a soft body's step is compiled for: one world and batches in both precisions.
 
-    Gradients are those to the state alone; beside it to one stiffness or both, or to masses.
+    Gradients go to the state alone, or to the state and one stiffness, both stiffnesses, or the masses.
     """
     for precision in (4, 8):
         for lanes in (analysis.ELEMENTS, analysis.WORLDS):
@@ -165,7 +164,7 @@ def _outputs(program: Program) -> frozenset[str]:
 
 
 def _width(precision: int, lanes: str) -> int:
-    """Numbers in a register of what is compiled now."""
+    """Lanes of a register of the current compile target."""
     return compiler.lanes_of_worlds(precision, compiler.target()) if lanes == analysis.WORLDS else cpu.lanes(precision)
 
 
@@ -207,7 +206,7 @@ def kernels() -> dict[str, Kernel]:
     for stage in STAGES:
         for module in pkgutil.walk_packages(stage.__path__, f"{stage.__name__}."):
             importlib.import_module(module.name)
-    list(image_plans()), soft_program()  # some kernels are made for what they are called with
+    list(image_plans()), soft_program()  # some kernels are specialised for their arguments
     return {kernel.name: kernel for home, kernel in sorted(REGISTRY.items()) if home.startswith("kinema.")}
 
 
@@ -219,7 +218,7 @@ def list_kernels() -> list[tuple[str, str]]:
 def show(
     name: str, *, adjoint: bool = False, tangent: bool = False, width: int | None = None, scalar: bool = False
 ) -> str:
-    """The C++ that is emitted for a kernel, float32.
+    """The C++ emitted for a kernel, float32.
 
     Args:
         name: Name of the kernel.
@@ -230,7 +229,7 @@ def show(
     """
     found = kernels()
     if name not in found:
-        raise KernelError(f"there is no kernel {name!r}", expected=", ".join(found))
+        raise KernelError(f"unknown kernel {name!r}", expected=", ".join(found))
     if width is not None and width not in (1, 2, 4, 8, 16):
         raise KernelError(f"kernels are emitted for 1, 2, 4, 8 or 16 lanes, not {width}")
     kernel = found[name]
@@ -242,7 +241,7 @@ def show(
 
 
 def _layouts(kernel: KernelIR) -> dict[ArrayRef, str]:
-    """The layouts a program would choose if nobody else used the arrays."""
+    """The layouts that a program would choose if no other kernel used the arrays."""
     uses = analysis.accesses(kernel, analysis.varying_values(kernel, analysis.ELEMENTS, set()))
     own = {a: {u.index for u in uses if u.array in (a, a.origin)} <= {"own"} for a in kernel.arrays}
     return {a: simd.PACKET if own[a] and len(a.kinds) > 1 else simd.AOS for a in kernel.arrays}

@@ -236,10 +236,10 @@ WRONG = {
     "a number beyond 32 bits": ("pin", lambda t: t.long() + 2**40, "does not fit into 32 bits", "2**31"),
     "wrong shape": ("x", lambda t: t[:, :2], "(5, 2)", "(*batch, 5, 3)"),
     "too few dimensions": ("x", lambda t: t[0], "(3)", "(*batch, 5, 3)"),
-    "wrong number of steps": ("push", lambda t: t[:2], "(2, 3)", "(*batch, 3, 3) (the first number is steps)"),
+    "wrong number of steps": ("push", lambda t: t[:2], "(2, 3)", "(*batch, 3, 3) (the axis after the batch is steps)"),
     "another device": ("inv_mass", lambda t: t.to("meta"), "on another device", "meta tensors have none"),
     "sparse": ("v", lambda t: SPARSE, "must be a dense tensor", ".to_dense()"),
-    "not a tensor": ("stiffness", lambda t: "stiff", "parameter 'stiffness' is no tensor", "str"),
+    "not a tensor": ("stiffness", lambda t: "stiff", "parameter 'stiffness' is not a tensor", "str"),
     "missing": ("inv_mass", None, "parameter 'inv_mass' is missing", "anchor, pin, inv_mass, stiffness"),
     "missing control": ("push", None, "control 'push' is missing", "push"),
     "other batches": ("v", lambda t: t.expand(4, *t.shape), "batch dimensions do not match", "x: (2,), v: (4,)"),
@@ -292,7 +292,7 @@ def test_unknown_names_are_refused(program: Program):
         run(program, {**inputs(), "pull": torch.zeros(3, 3)})
     with pytest.raises(InputError, match="no state or output 'speed'\n  expected: x, v, length"):
         run(program, inputs(), record=("x", "speed"))
-    with pytest.raises(InputError, match="state: give tensors by name\n  got: Tensor\n  expected: a dictionary"):
+    with pytest.raises(InputError, match="state: pass tensors by name\n  got: Tensor\n  expected: a dictionary"):
         rollout(program, 3, torch.zeros(5, 3))
     with pytest.raises(InputError, match="a rollout needs a Program"):
         rollout(swing, 3, {})

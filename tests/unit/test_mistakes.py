@@ -281,7 +281,7 @@ def uses_a_lambda(i: Index, x: Array[Float]):
     x[i] = f(x[i])
 
 
-@mistake("a string has no meaning", "numbers, True and False", at="'mode'")
+@mistake("a string is not supported", "numbers, True and False", at="'mode'")
 def uses_a_string(i: Index, x: Array[Float]):
     # fmt: off
     mode = 'mode'  # here
@@ -293,12 +293,12 @@ def uses_an_f_string(i: Index, x: Array[Float]):
     text = f"{x[i]}"  # here
 
 
-@mistake("a complex number has no meaning", "vec2", at="1j")
+@mistake("a complex number is not supported", "vec2", at="1j")
 def uses_a_complex_number(i: Index, x: Array[Float]):
     x[i] = 2.0 + 1j  # here
 
 
-@mistake("None has no meaning", "numbers, True and False", at="None")
+@mistake("None is not supported", "numbers, True and False", at="None")
 def uses_none(i: Index, x: Array[Float]):
     best = None  # here
 
@@ -387,7 +387,7 @@ def has_an_array_of_python_floats(i: Index, x: Array[float]):  # here
     x[i] = 1.0
 
 
-@mistake("'Arrray[Float]' has no meaning: name 'Arrray'", "imported or defined at the top", at="Arrray")
+@mistake("'Arrray[Float]' cannot be evaluated: name 'Arrray'", "imported or defined at the top", at="Arrray")
 def misspells_a_type(i: Index, x: Arrray[Float]):  # here
     x[i] = 1.0
 
@@ -490,7 +490,7 @@ def passes_an_array_for_a_value(i: Index, x: Array[Float], y: Array[Float]):
     y[i] = sin(x)  # here
 
 
-@mistake("norm has no meaning for Float", "Euclidean length", at="norm")
+@mistake("norm is not defined for Float", "Euclidean norm", at="norm")
 def takes_the_norm_of_a_number(i: Index, x: Array[Float]):
     x[i] = norm(x[i])  # here
 
@@ -534,7 +534,7 @@ def selects_arrays(i: Index, x: Array[Float], y: Array[Float]):
 # -- derivatives ------------------------------------------------------------------------------------------------
 
 
-@mistake("grad needs a function that returns one number; twice returns vec3", "one Float", at="grad")
+@mistake("grad needs a function that returns one scalar; twice returns vec3", "one Float", at="grad")
 def takes_the_gradient_of_a_vector(i: Index, v: Array[vec3]):
     v[i] = grad(twice)(v[i])  # here
 
@@ -550,7 +550,7 @@ def keeps_a_gradient(i: Index, x: Array[Float]):
     x[i] = g(x[i])
 
 
-@mistake("grad: double is given no argument 1", "counted from 0", at="1)")
+@mistake("grad: double got no argument 1", "counted from 0", at="1)")
 def takes_the_gradient_of_a_missing_argument(i: Index, x: Array[Float]):
     x[i] = grad(double, 1)(x[i])  # here
 
@@ -589,49 +589,49 @@ def indexes_a_matrix_once(i: Index, m: mat33, x: Array[Float]):
     x[i] = m[0][1]  # here
 
 
-@mistake("components are not assigned", "a = vec3(value, a.y, a.z)", at="x = 1.0")
+@mistake("components cannot be assigned", "a = vec3(value, a.y, a.z)", at="x = 1.0")
 def assigns_a_component(i: Index, v: Array[vec3]):
     a = v[i]
     a.x = 1.0  # here
 
 
-@mistake("components are not assigned", "a = vec3(a.x, value, a.z)", at="a[1]")
+@mistake("components cannot be assigned", "a = vec3(a.x, value, a.z)", at="a[1]")
 def assigns_a_component_by_index(i: Index, v: Array[vec3]):
     a = v[i]
     a[1] = 1.0  # here
 
 
-@mistake("components are not assigned", "v[i] = vec3(v[i].x, v[i].y, value)", at="z += 1.0")
+@mistake("components cannot be assigned", "v[i] = vec3(v[i].x, v[i].y, value)", at="z += 1.0")
 def adds_to_a_component(i: Index, v: Array[vec3]):
     v[i].z += 1.0  # here
 
 
-@mistake("vec3 * vec3 has no meaning", "dot(a, b), cross(a, b) or outer(a, b)", at="* v[i]")
+@mistake("vec3 * vec3 is not supported", "dot(a, b), cross(a, b) or outer(a, b)", at="* v[i]")
 def multiplies_vectors(i: Index, v: Array[vec3]):
     v[i] = v[i] * v[i]  # here
 
 
-@mistake("mat33 * mat33 has no meaning", "a @ b", at="* m")
+@mistake("mat33 * mat33 is not supported", "a @ b", at="* m")
 def multiplies_matrices_with_a_star(i: Index, m: mat33, v: Array[vec3]):
     v[i] = (m * m) @ v[i]  # here
 
 
-@mistake("vec3 @ mat33 has no meaning", "transpose(m) @ v", at="@ m")
+@mistake("vec3 @ mat33 is not supported", "transpose(m) @ v", at="@ m")
 def multiplies_a_vector_from_the_left(i: Index, m: mat33, v: Array[vec3]):
     v[i] = v[i] @ m  # here
 
 
-@mistake("mat22 @ vec3 has no meaning", "mat22 @ vec2", at="@ v")
+@mistake("mat22 @ vec3 is not supported", "mat22 @ vec2", at="@ v")
 def multiplies_a_matrix_of_another_size(i: Index, m: mat22, v: Array[vec3]):
     v[i] = m @ v[i]  # here
 
 
-@mistake("vec3 + Float has no meaning", "v + vec3(1.0, 1.0, 1.0)", at="+ 1.0")
+@mistake("vec3 + Float is not supported", "v + vec3(1.0, 1.0, 1.0)", at="+ 1.0")
 def adds_a_number_to_a_vector(i: Index, v: Array[vec3]):
     v[i] = v[i] + 1.0  # here
 
 
-@mistake("vec3 ** Int has no meaning", "dot(v, v)", at="** 2")
+@mistake("vec3 ** Int is not supported", "dot(v, v)", at="** 2")
 def squares_a_vector(i: Index, v: Array[vec3], x: Array[Float]):
     x[i] = v[i] ** 2  # here
 
@@ -656,7 +656,7 @@ def misspells_a_member(i: Index, mesh: Mesh, x: Array[Float]):
     x[i] = mesh.aera[i]  # here
 
 
-@mistake("members of a record are not assigned", "mesh.area[i] = ...", at="area")
+@mistake("members of a record cannot be assigned", "mesh.area[i] = ...", at="area")
 def assigns_a_member(i: Index, mesh: Mesh):
     mesh.area = 1.0  # here
 
@@ -666,7 +666,7 @@ def reads_a_missing_field(i: Index, x: Array[Float]):
     x[i] = Pair(1.0, 2.0).c  # here
 
 
-@mistake("Pair + Pair has no meaning", "a method __add__ in @struct Pair", at="+ Pair")
+@mistake("Pair + Pair is not supported", "a method __add__ in @struct Pair", at="+ Pair")
 def adds_structs_without_an_operator(i: Index, x: Array[Float]):
     p = Pair(1.0, 2.0) + Pair(3.0, 4.0)  # here
 
@@ -824,7 +824,7 @@ def assigns_to_an_array(i: Index, x: Array[Float]):
     x = 0.0  # here
 
 
-@mistake("Float has no parts to assign", "Array[...]", at="a[0]")
+@mistake("Float has no assignable parts", "Array[...]", at="a[0]")
 def stores_into_a_value(i: Index, a: Float):
     a[0] = 1.0  # here
 
@@ -840,7 +840,7 @@ def writes_all_elements_from_all(i: Index, x: Array[Float], y: Array[Float]):
         x[k] = y[k]  # here
 
 
-@mistake("+= on arrays is for Float elements", "counted[i] = n[i] + 1", at="n[i]")
+@mistake("+= on arrays needs Float elements", "counted[i] = n[i] + 1", at="n[i]")
 def counts_in_an_int_array(i: Index, n: Array[Int]):
     n[i] += 1  # here
 

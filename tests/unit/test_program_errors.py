@@ -85,14 +85,14 @@ WRONG: dict[str, tuple[Build, tuple[str, ...]]] = {
     # buffers
     "a name twice": (
         lambda p: (p.state("x", vec3, 4), p.scratch("x", Float)),
-        ("program 'p' has a buffer 'x' already", "use another name"),
+        ("program 'p' already has a buffer 'x'", "use another name"),
     ),
     "no name": (lambda p: p.scratch("", Float, 4), ("a buffer needs a name", "got: ''")),
     "a type for a name": (lambda p: p.scratch(Float, "x"), ("a buffer needs a name", "Float")),
-    "a Python type": (lambda p: p.parameter("k", float), ("float is no value type of the language", "fix: Float")),
-    "a tensor type": (lambda p: p.state("x", torch.Tensor, 4), ("Tensor is no value type", "vec3")),
-    "an array type": (lambda p: p.state("x", Array[Float], 4), ("Array[Float] is no value type", "vec3")),
-    "a kernel type": (lambda p: p.constant("x", float, [1.0]), ("float is no value type", "fix: Float")),
+    "a Python type": (lambda p: p.parameter("k", float), ("float is not a value type of the language", "fix: Float")),
+    "a tensor type": (lambda p: p.state("x", torch.Tensor, 4), ("Tensor is not a value type", "vec3")),
+    "an array type": (lambda p: p.state("x", Array[Float], 4), ("Array[Float] is not a value type", "vec3")),
+    "a kernel type": (lambda p: p.constant("x", float, [1.0]), ("float is not a value type", "fix: Float")),
     "Bool elements": (lambda p: p.parameter("on", Bool, 4), ("all Float or all Int", "got: Bool", "0 and 1")),
     "mixed elements": (lambda p: p.scratch("m", Mixed, 4), ("all Float or all Int", "got: Mixed", "two buffers")),
     "an Int state": (lambda p: p.state("n", Int, 4), ("state 'n' must be Float", "got: Int", "parameters")),
@@ -114,23 +114,23 @@ WRONG: dict[str, tuple[Build, tuple[str, ...]]] = {
     ),
     "a ragged constant": (
         lambda p: p.constant("c", Float, [[1.0], [1.0, 2.0]]),
-        ("the values of 'c' are no array of numbers",),
+        ("the values of 'c' are not an array of numbers",),
     ),
     "a constant of words": (lambda p: p.constant("c", Float, ["a"]), ("the values of 'c' are no", "list")),
-    "a table of reals": (lambda p: p.constant("n", Int, [0.5, 1.0]), ("'n' are no whole numbers of 32 bits",)),
-    "a table beyond 32 bits": (lambda p: p.constant("n", Int, [2**40]), ("'n' are no whole numbers of 32 bits",)),
+    "a table of reals": (lambda p: p.constant("n", Int, [0.5, 1.0]), ("'n' are not 32-bit integers",)),
+    "a table beyond 32 bits": (lambda p: p.constant("n", Int, [2**40]), ("'n' are not 32-bit integers",)),
     "an order that leaves one out": (
         lambda p: p.constant("c", Float, [1.0, 2.0, 3.0], order=[0, 1, 1]),
-        ("the order of 'c' is no permutation of its 3 elements", "packet_order"),
+        ("the order of 'c' is not a permutation of its 3 elements", "packet_order"),
     ),
     "an order of a single value": (
         lambda p: p.parameter("c", Float, order=[0]),
-        ("the order of 'c' is no permutation",),
+        ("the order of 'c' is not a permutation",),
     ),
     # moments
     "the next of a parameter": (
         lambda p: p.parameter("k", Float).next,
-        ("'k' is a parameter and has no next", "state('k', ...)"),
+        ("'k' is a parameter and has no .next", "state('k', ...)"),
     ),
     "the last of a state": (
         lambda p: p.state("x", vec3, 4).last,
@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[Build, tuple[str, ...]]] = {
         lambda p: p.call(half, p.parameter("k", Float)),
         ("the first argument of call is not a kernel", "got: half", "`@kernel` above `def half`"),
     ),
-    "a buffer for a kernel": (lambda p: p.call(p.parameter("k", Float)), ("is not a kernel", "give the kernel first")),
+    "a buffer for a kernel": (lambda p: p.call(p.parameter("k", Float)), ("is not a kernel", "pass the kernel first")),
     "a missing argument": (
         lambda p: p.call(copy, p.parameter("a", Float, 4), count=4),
         ("kernel copy takes 2 buffers, not 1", "got: a", "expected: a, b"),
@@ -160,15 +160,15 @@ WRONG: dict[str, tuple[Build, tuple[str, ...]]] = {
     ),
     "a buffer of another program": (
         lambda p: p.call(copy, Program("q").parameter("a", Float, 4), p.scratch("b", Float, 4), count=4),
-        ("argument 'a' of copy: <parameter a: Float[4]> belongs to another program than 'p'", "of its own"),
+        ("argument 'a' of copy: <parameter a: Float[4]> belongs to another program than 'p'", "a separate buffer"),
     ),
     "other elements": (
         lambda p: p.call(copy, p.parameter("a", vec3, 4), p.scratch("b", Float, 4), count=4),
-        ("argument 'a' of copy has other elements than 'a'", "got: vec3", "expected: Float"),
+        ("argument 'a' of copy and 'a' differ in element type", "got: vec3", "expected: Float"),
     ),
     "an Int table for Floats": (
         lambda p: p.call(copy, p.constant("n", Int, [1, 2]), p.scratch("b", Float, 2), count=2),
-        ("argument 'a' of copy has other elements than 'n'", "got: Int", "expected: Float"),
+        ("argument 'a' of copy and 'n' differ in element type", "got: Int", "expected: Float"),
     ),
     "an array for a value": (
         lambda p: p.call(
@@ -191,11 +191,11 @@ WRONG: dict[str, tuple[Build, tuple[str, ...]]] = {
     ),
     "an output that is read": (
         lambda p: p.call(copy, p.output("a", Float, 4), p.scratch("b", Float, 4), count=4),
-        ("copy reads the output 'a'", "a scratch buffer for what is read again"),
+        ("copy reads the output 'a'", "a scratch buffer for values that are read again"),
     ),
     "one buffer twice": (
         lambda p: p.call(copy, a := p.scratch("a", Float, 4), a, count=4),
-        ("copy is given 'a' as 'a' and as 'b', and writes to it", "another buffer"),
+        ("copy gets 'a' as 'a' and as 'b', and writes to it", "another buffer"),
     ),
     "no count": (
         lambda p: p.call(copy, p.parameter("a", Float, 4), p.scratch("b", Float, 4)),
@@ -286,7 +286,7 @@ INCOMPLETE: dict[str, tuple[Build, tuple[str, ...]]] = {
     "an output without contents": (unwritten_output, ("never writes the output 'y'", "or remove it")),
     "scratch that is read first": (
         scratch_read_first,
-        ("copy reads scratch 'a' before anything was written", "before it"),
+        ("copy reads scratch 'a' before anything was written", "earlier kernel"),
     ),
     "scratch that its writer reads first": (scratch_read_by_its_writer, ("halve reads scratch 'a' before",)),
     "a next state that is read first": (next_read_first, ("copy reads x.next before anything was written", "or x")),

@@ -1,4 +1,4 @@
-"""The kernel language: a typed Python subset turned into SIMD C++, forward and adjoint. Knows no physics."""
+"""The kernel language: a typed Python subset compiled to SIMD C++, forward and adjoint. Independent of physics."""
 
 from kinema.lang.kernels.kernel import Kernel, kernel
 from kinema.lang.language.functions import (

@@ -1,6 +1,6 @@
 """Rotations, spatial algebra and inertias, written in the kernel language as any user could.
 
-Where the operators of the adjoint articulated-body simulator are [Qiao et al. 2021, appendix G]:
+Operators of the adjoint articulated-body simulator [Qiao et al. 2021, appendix G] and their names here:
 
 | eq. | operator | here |
 |---|---|---|

@@ -1,8 +1,8 @@
 """Spatial inertias and the 6 x 6 dyads of articulated bodies [Featherstone 2008, ch. 2; Qiao et al. 2021, appendix G].
 
-`RigidInertia` has the ten numbers of a rigid body and is linear in them; `SymmetricDyad` is what remains symmetric when
-bodies are joined (articulated inertia); `Dyad` is any 6 x 6 matrix in 3 x 3 blocks, as in the paper. All take motions
-to forces with `@`, back with `solve`, and change coordinates with `shift`.
+`RigidInertia` holds the ten inertial parameters of a rigid body and is linear in them; `SymmetricDyad` is a symmetric
+6 x 6 matrix, such as an articulated inertia; `Dyad` is any 6 x 6 matrix in 3 x 3 blocks, as in the paper. All map
+motions to forces with `@`, forces to motions with `solve`, and change coordinates with `shift`.
 """
 
 from __future__ import annotations
@@ -106,14 +106,14 @@ class RigidInertia:
         return Force(self.I @ m.w + cross(self.h, m.v), self.mass * m.v - cross(self.h, m.w))
 
     def solve(self, f):
-        """The motion m with self @ m = f, by way of the centre of mass; infinite if mass or inertia there vanish."""
+        """The motion m with self @ m = f, solved at the centre of mass; infinite if mass or inertia vanish there."""
         c = self.h / self.mass
         central = (self.I - sym_parallel_axis(self.h, c)).matrix()
         w = inverse(central) @ (f.n - cross(c, f.f))
         return Motion(w, f.f / self.mass + cross(c, w))
 
     def shift(self, X: Transform):
-        """X^T I X: from B, where X_BA leads, to A; the other way it is shift(X.inverse()).
+        """X^T I X: an inertia in B to one in A, for X = X_BA; shift(X.inverse()) maps A to B.
 
         With g = E^T h: (mass, g + mass r, E^T I E - skew(r) skew(g) - skew(g + mass r) skew(r))
         [Featherstone 2008, eq. 2.66].
@@ -123,20 +123,20 @@ class RigidInertia:
         return RigidInertia(self.mass, h, self.I.congruence(X.E) + sym_parallel_axis(g + h, X.r))
 
     def dyad(self):
-        """The same as a symmetric dyad, to which bodies with joints can be added."""
+        """This inertia as a symmetric dyad, to which articulated inertias can be added."""
         return SymmetricDyad(self.I.matrix(), skew(self.h), identity33(self.mass))
 
 
 @func
 def rigid_inertia(mass: Float, com: vec3, I_com: Sym33):
-    """The inertia of a body from its mass [kg], centre of mass [m] and inertia about that [kg m^2] (Steiner)."""
+    """The inertia of a body from its mass [kg], centre of mass [m] and inertia about it [kg m^2] (Steiner)."""
     h = mass * com
     return RigidInertia(mass, h, I_com + sym_parallel_axis(h, com))
 
 
 @func
 def product_cotangent(a: Motion, b: Motion):
-    """Derivatives of a.(I @ b) with respect to the ten numbers of a rigid inertia I."""
+    """Derivatives of a.(I @ b) with respect to the ten parameters of a rigid inertia I."""
     x, y = a.w, b.w
     return RigidInertia(
         dot(a.v, b.v),
@@ -198,7 +198,7 @@ def symmetric_outer(f: Force):
 
 @struct
 class Dyad:
-    """Any 6 x 6 matrix [m11, m12; m21, m22], from motions to forces if nothing else is said."""
+    """Any 6 x 6 matrix [m11, m12; m21, m22], by default from motions to forces."""
 
     m11: mat33
     m12: mat33
@@ -253,9 +253,9 @@ class Dyad:
         return a.transpose().multiply(self.multiply(a))
 
     def shift(self, X: Transform):
-        """X^T D X: an inertia from B, where X_BA leads, to A [Qiao et al. 2021, eq. 52].
+        """X^T D X: an inertia in B to one in A, for X = X_BA [Qiao et al. 2021, eq. 52].
 
-        The same as self.congruence(dyad_of_transform(X)), block by block: all four are turned, then moved by r.
+        Equal to self.congruence(dyad_of_transform(X)), block by block: rotates all four blocks, then shifts them by r.
         """
         m11, m12 = congruence(X.E, self.m11), congruence(X.E, self.m12)
         m21, m22 = congruence(X.E, self.m21), congruence(X.E, self.m22)

@@ -1,8 +1,8 @@
-"""Quaternions (w, x, y, z) and the rotations they stand for.
+"""Quaternions (w, x, y, z) and the rotations they represent.
 
-A unit quaternion q_WB turns vectors of frame B into frame W: u_W = q_WB.rotate(u_B); `@` composes, q_WB @ q_BC.
-Everything is smooth: the exponential map is a power series of the squared angle near 0, so that values and
-derivatives are exact for a body at rest.
+A unit quaternion q_WB maps vectors from frame B to frame W: u_W = q_WB.rotate(u_B); `@` composes, q_WB @ q_BC.
+Everything is smooth: near 0 the exponential map is a power series of the squared angle, so values and derivatives
+are exact for a body at rest.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from kinema.lang import Float, cos, cross, dot, func, mat33, sin, sqrt, struct, 
 
 @struct
 class Quat:
-    """The quaternion w + x i + y j + z k, with v = (x, y, z): four numbers in the order w, x, y, z.
+    """The quaternion w + x i + y j + z k, with v = (x, y, z); components in the order w, x, y, z.
 
-    `+`, `-`, `*` and `/` by a number are those of four numbers; `@` is the quaternion product.
+    `+`, `-`, and `*` and `/` by a scalar act on components; `@` is the quaternion product.
     """
 
     w: Float
@@ -51,7 +51,7 @@ class Quat:
         return Quat(-dot(self.v, u), self.w * u + cross(self.v, u))
 
     def dot(self, other):
-        """Sum of the products of the four numbers."""
+        """Sum of the products of the four components."""
         return self.w * other.w + dot(self.v, other.v)
 
     def conjugate(self):
@@ -68,9 +68,9 @@ class Quat:
         return self / n if n > 0.0 else self * 0.0
 
     def rotate(self, u: vec3):
-        """The vector part of q (0, u) conj(q) for a unit quaternion: u + w t + v x t with t = 2 v x u.
+        """Rotate u: the vector part of q (0, u) conj(q) for a unit quaternion, u + w t + v x t with t = 2 v x u.
 
-        Gradients: those of this polynomial, which is `q.matrix() @ u` for every q.
+        Gradients: exact for this polynomial, which equals `q.matrix() @ u` for every q.
         """
         t = 2.0 * cross(self.v, u)
         return u + self.w * t + cross(self.v, t)
@@ -91,9 +91,9 @@ class Quat:
         )
 
     def integrate(self, w: vec3, dt: Float):
-        """The attitude after turning for a time dt [s] at the constant angular velocity w [rad/s] of the body's frame.
+        """The orientation after rotating for dt [s] at the constant angular velocity w [rad/s] in the body's frame.
 
-        q @ exp(w dt), which is unit if q is. For w in the frame of the world it is quat_exp(w * dt) @ q.
+        q @ exp(w dt), which is unit if q is. For w in the world frame use quat_exp(w * dt) @ q.
         """
         return self @ quat_exp(w * dt)
 
@@ -102,8 +102,8 @@ class Quat:
 def cos_sinc(s: Float):
     """cos(x) and sin(x) / x for x = sqrt(s), as functions of s = x^2 >= 0.
 
-    Both are entire functions of s. Below 1/4 eight terms of their power series leave less than 1e-18 of the values and
-    3e-17 of the derivatives, without a square root; from there on the closed form loses no more than 12 ulp.
+    Both are entire functions of s. Below 1/4, eight terms of the power series need no square root; the truncation
+    error is below 1e-18 for values and 3e-17 for derivatives. From 1/4 on, the closed form errs by at most 12 ulp.
     """
     if s < 0.25:
         c = 1.0 / 3628800.0 - s * (1.0 / 479001600.0 - s * (1.0 / 87178291200.0))
@@ -119,7 +119,7 @@ def cos_sinc(s: Float):
 def quat_exp(r: vec3):
     """The unit quaternion of the rotation vector r (axis times angle [rad]): (cos |r|/2, sin(|r|/2) r / |r|).
 
-    Gradients: exact everywhere, at r = 0 too.
+    Gradients: exact everywhere, including r = 0.
     """
     c, d = cos_sinc(0.25 * dot(r, r))
     return Quat(c, (0.5 * d) * r)
@@ -127,12 +127,12 @@ def quat_exp(r: vec3):
 
 @func
 def quat_from_axis_angle(axis: vec3, angle: Float):
-    """The unit quaternion that turns by `angle` [rad] about the unit vector `axis`."""
+    """The unit quaternion that rotates by `angle` [rad] about the unit vector `axis`."""
     half = 0.5 * angle
     return Quat(cos(half), sin(half) * axis)
 
 
 @func
 def quat_identity():
-    """The quaternion 1, no rotation."""
+    """The identity quaternion (1, 0, 0, 0)."""
     return Quat(1.0, vec3(0.0, 0.0, 0.0))

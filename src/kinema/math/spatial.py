@@ -1,8 +1,8 @@
 """Spatial vectors and transforms, angular part first [Featherstone 2008, ch. 2; Qiao et al. 2021, appendix G].
 
 Motions (velocities, accelerations, joint axes) and forces (wrenches, momenta) are different types: a motion times a
-force is a power, and the two change coordinates differently. Adjoints follow from the language; those that the paper
-prints for its equations 28 to 41 are tests of this file.
+force is a power, and the two change coordinates differently. The compiler derives the adjoints; tests compare them
+with the adjoints that the paper prints for its equations 28 to 41.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Motion:
         return dot(self.w, force.n) + dot(self.v, force.f)
 
     def crossm(self, other):
-        """Rate of change of a motion that moves along with this one [Qiao et al. 2021, eq. 38].
+        """Rate of change of a motion vector fixed in a frame that moves with this motion [Qiao et al. 2021, eq. 38].
 
         [w1 x w2; w1 x v2 + v1 x w2]
         """
         return Motion(cross(self.w, other.w), cross(self.w, other.v) + cross(self.v, other.w))
 
     def crossf(self, force):
-        """Rate of change of a force that moves along with this motion [Qiao et al. 2021, eq. 40].
+        """Rate of change of a force vector fixed in a frame that moves with this motion [Qiao et al. 2021, eq. 40].
 
         [w x n + v x f; w x f]
         """
@@ -88,7 +88,7 @@ class Force:
 class Transform:
     """A change of coordinates from frame A to frame B, the 6 x 6 matrix X_BA = [E, 0; -E skew(r), E].
 
-    E turns coordinates of A into those of B, and r is the position of B's origin in A [m]. Adjacent letters match:
+    E rotates coordinates of A to coordinates of B; r is the position of B's origin in A [m]. Adjacent letters match:
     X_CB @ X_BA = X_CA, m_B = X_BA.apply(m_A).
     """
 
@@ -100,7 +100,7 @@ class Transform:
         return Transform(self.E @ other.E, other.r + transpose(other.E) @ self.r)
 
     def inverse(self):
-        """The way back: (E^T, -E r)."""
+        """The inverse transform: (E^T, -E r)."""
         return Transform(transpose(self.E), -(self.E @ self.r))
 
     def apply(self, m):

@@ -1,1 +1,1 @@
-"""Programs as operations of torch: inputs, sweeps, rollouts."""
+"""Programs as torch operations: inputs, sweeps, rollouts."""

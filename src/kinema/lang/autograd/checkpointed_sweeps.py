@@ -1,7 +1,7 @@
 """Forward, reverse and tangent sweeps of a program over tensors, prepared once for all inputs of a form.
 
-Preparing decides which arrays travel where, with which shapes and strides. Running makes the tensors that are filled
-and hands addresses to one native call. Nothing of a run is kept here: several threads may run a sweep at once.
+Preparation decides the transfers of arrays, with their shapes and strides. A run allocates the result tensors and
+passes addresses to one native call. Sweeps keep no state of a run: several threads may run a sweep at once.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from kinema.lang.runtime.memory_layout import (
 )
 from kinema.lang.runtime.progress import Show
 
-# -- tensors that are read --------------------------------------------------------------------------------------
+# -- input tensors ----------------------------------------------------------------------------------------------
 
 
 class Source(NamedTuple):
-    """How a tensor is read.
+    """How a run reads a tensor.
 
     Attributes:
-        move: Where its numbers go.
-        offset: Bytes from its address to the first number.
-        copy: Makes a dense tensor of what is read, if strides cannot describe it.
+        move: The transfer of its values.
+        offset: Bytes from its address to the first value.
+        copy: Makes a dense copy, if strides cannot describe the values to read.
     """
 
     move: Move
@@ -61,7 +61,7 @@ class Source(NamedTuple):
 def _source(
     key: Key, buffer: Buffer, slots: int, tensor: Tensor, view: Callable[[Tensor], Tensor], slot: int | None = 0
 ) -> Source:
-    """How `view` of a tensor (*batch, [slots], *buffer shape) is read."""
+    """How a run reads `view` of a tensor (*batch, [slots], *buffer shape)."""
     seen = view(tensor.detach())
     offset, wide = seen.data_ptr() - tensor.data_ptr(), tensor.dtype == torch.int64
     if tensor.is_neg():
@@ -80,7 +80,7 @@ def _addresses(tensors: Sequence[Tensor]) -> list[int]:
 
 
 class Reading:
-    """Tensors that a run reads where they are."""
+    """Tensors that a run reads in place."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.moves = [source.move for source in sources]
@@ -89,7 +89,7 @@ class Reading:
         self._copies = [(i, source.copy) for i, source in enumerate(sources) if source.copy is not None]
 
     def addresses(self, tensors: Sequence[Tensor]) -> tuple[list[int], Sequence[Tensor]]:
-        """Addresses of what is read, and the tensors that must live until it was."""
+        """Addresses to read, and the tensors that must live until the run has read them."""
         if self._copies:
             tensors = list(tensors)
             for i, copy in self._copies:
@@ -99,7 +99,7 @@ class Reading:
 
 
 def _input(form: Form, buffer: Buffer, tensor: Tensor, shared: frozenset[str]) -> Source:
-    """How an input is read; those that worlds do not share are expanded to all worlds."""
+    """How a run reads an input; expands inputs that worlds do not share to all worlds."""
     full = tensor.shape if buffer.name in shared else form.full(buffer.name)
     slots = form.steps if buffer.kind == CONTROL else 1
     return _source((buffer.name, PRIMAL), buffer, slots, tensor, methodcaller("expand", full))
@@ -109,7 +109,7 @@ def _inputs(form: Form, tensors: Sequence[Tensor], shared: frozenset[str]) -> li
     return [_input(form, buffer, t, shared) for buffer, t in zip(form.inputs.values(), tensors, strict=True)]
 
 
-# -- tensors that are made --------------------------------------------------------------------------------------
+# -- result tensors ---------------------------------------------------------------------------------------------
 
 
 class Array(NamedTuple):
@@ -117,14 +117,14 @@ class Array(NamedTuple):
 
     move: Move
     shape: tuple[int, ...]
-    numbers: Any  # their type
+    numbers: Any  # scalar type
 
 
 class Filled:
     """Tensors that a run fills.
 
-    Memory of large ones is from numpy, which asks for huge pages; torch.zeros wakes its threads, which costs
-    milliseconds on a busy machine.
+    numpy allocates large ones, because it requests huge pages; torch.zeros wakes its threads, which costs milliseconds
+    on a busy machine.
     """
 
     def __init__(self, arrays: Sequence[Array]) -> None:
@@ -132,7 +132,7 @@ class Filled:
         self._shapes, self._numbers = [array.shape for array in arrays], [array.numbers for array in arrays]
         dtypes = [torch.from_numpy(np.empty(0, numbers)).dtype for numbers in self._numbers]
         self._bytes = [math.prod(a.shape) * dtype.itemsize for a, dtype in zip(arrays, dtypes, strict=True)]
-        # Strides are given as well: so torch has less to find out than in torch.empty, and takes half of the time.
+        # empty_strided takes half the time of torch.empty, which must work out the strides.
         self._small = [
             partial(torch.empty_strided, array.shape, _contiguous_strides(array.shape), dtype=dtype)
             for array, dtype in zip(arrays, dtypes, strict=True)
@@ -140,7 +140,7 @@ class Filled:
         ]
 
     def zeros(self) -> list[Tensor]:
-        """Fresh ones, for what is added to, or not set where worlds failed."""
+        """New zero tensors, for results that the run adds to, or does not set for failed worlds."""
         if self._small:
             made = self.empty()
             for tensor, size in zip(made, self._bytes, strict=True):
@@ -149,35 +149,35 @@ class Filled:
         return list(map(torch.from_numpy, map(np.zeros, self._shapes, self._numbers)))
 
     def empty(self) -> list[Tensor]:
-        """Fresh ones, for what is set everywhere."""
+        """New uninitialised tensors, for results that the run sets everywhere."""
         if self._small:
             return [make() for make in self._small]
         return list(map(torch.from_numpy, map(np.empty, self._shapes, self._numbers)))
 
 
-Integers = Any  # an array of ctypes: made several times faster than a tensor, which few of them become
+Integers = Any  # a ctypes array: several times faster to make than a tensor, and few become tensors
 
 
 def status_tensor(status: Integers, batch: tuple[int, ...]) -> Tensor:
-    """The status of all worlds as a tensor, in the same memory."""
+    """The status of all worlds as a tensor that shares its memory."""
     return torch.frombuffer(status, dtype=torch.int64).view(batch)
 
 
-# Bytes that are zeroed at once: the C library gives used memory again. More come as zeros from the system when they are
-# touched, in the huge pages that numpy asks for.
+# Up to this many bytes the run zeroes memory itself, because the C library reuses freed memory. Larger pieces come
+# zeroed from the system at first touch, in the huge pages that numpy requests.
 SMALL = 1 << 22
 
 
 class Piece:
-    """Memory that a forward sweep leaves to the reverse one, or to the user: owned and guarded by torch.
+    """Memory that a forward sweep leaves to the reverse sweep, or to the user: owned and guarded by torch.
 
     Args:
-        size: Its bytes.
-        zeros: How many of them, at its beginning, have to be zero.
-        dtype: Of torch's tensor.
+        size: Size [bytes].
+        zeros: Number of bytes at the beginning that must be zero.
+        dtype: Type of torch's tensor.
 
     Attributes:
-        unset: How many of its bytes the run has to zero.
+        unset: Number of bytes that the run must zero.
     """
 
     def __init__(self, size: int, zeros: int, dtype: torch.dtype) -> None:
@@ -186,16 +186,16 @@ class Piece:
         self.unset = zeros if self._set_later else 0
 
     def make(self) -> Tensor:
-        """A fresh one, aligned."""
+        """A new aligned piece."""
         if self._set_later:
             made = torch.empty_strided((self._count,), (1,), dtype=self._dtype)
-            if made.data_ptr() % ALIGNMENT == 0:  # so torch does on all systems that are known
+            if made.data_ptr() % ALIGNMENT == 0:  # true on all known systems
                 return made
         return torch.from_numpy(zeroed(self._size).bytes).view(self._dtype)
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """The same bytes at an aligned address: hooks of saved tensors may have moved them."""
+    """The same bytes at an aligned address: hooks for saved tensors may have moved them."""
     if tensor.data_ptr() % ALIGNMENT == 0 and tensor.is_contiguous():
         return tensor
     return torch.from_numpy(aligned(tensor.contiguous().view(torch.uint8).numpy(), 1).bytes)
@@ -208,8 +208,8 @@ def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 def _watched(
     prepared: Prepared, what: str, show: Show, arrays: Sequence[int], pieces: Sequence[int], status: Integers
 ) -> bool:
-    """Run, with progress shown; whether a world failed."""
-    if not show and prepared.setting.worlds * prepared.setting.steps == 1:  # over before anybody would look
+    """Run and show progress; returns whether a world failed."""
+    if not show and prepared.setting.worlds * prepared.setting.steps == 1:  # too short to poll
         return prepared.run(arrays, pieces, ctypes.addressof(status))
     watcher = progress.begin(what, prepared.setting.steps, show)
     try:
@@ -224,7 +224,7 @@ def _watched(
 
 
 class View(NamedTuple):
-    """A trajectory that is a view of the checkpoints themselves: which of them that are apart, shape and strides."""
+    """A trajectory that is a view of the checkpoints: index of its separate piece of memory, shape and strides."""
 
     number: int
     shape: tuple[int, ...]
@@ -238,8 +238,8 @@ class Ran(NamedTuple):
         outs: Final states, trajectories and outputs.
         kept: Memory that a reverse sweep needs; torch owns and guards it.
         status: Per world, -1 or the step in which it failed.
-        failed: Whether any has.
-        counts: Of all worlds one after the other, see `Form.counts`.
+        failed: Whether any world failed.
+        counts: Integers of `Form.counts`, world after world.
     """
 
     outs: list[Tensor]
@@ -257,11 +257,11 @@ class Forward:
         tensors: Inputs of this form.
         threads: Upper bound of worker threads.
         interval: Checkpoint interval; 0 keeps nothing.
-        direct: Names of controls that are read where they are.
+        direct: Names of controls that kernels read in place.
 
     Attributes:
-        read_again: Which inputs reverse sweeps read where they are, too: streamed ones, then direct ones.
-        there: Names of outputs that kernels write where the user gets them.
+        read_again: Indices of inputs that reverse sweeps also read in place: streamed ones, then direct ones.
+        there: Names of outputs that kernels write directly into the user's tensor.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class Forward:
         self._reverses: dict[Any, Reverse] = {}
 
     def _describe_outputs(self, compiled: Plan) -> list[Array | View]:
-        """Final states, trajectories and outputs; outputs alone of programs with a Jacobian."""
+        """Final states, trajectories and outputs; only outputs for programs with a Jacobian."""
         form, batch, steps = self.form, self.form.batch, self.form.steps
         last = steps if self.setting.interval == 1 else steps % 2
         states = form.states if form.program.pulls is None else []
@@ -322,7 +322,7 @@ class Forward:
         return outs
 
     def _describe_trajectory(self, compiled: Plan, number: int, buffer: Buffer) -> Array | View:
-        """All states; where the layout allows it a view of the checkpoints themselves, without a copy."""
+        """All states; if the layout allows it, a view of the checkpoints without a copy."""
         form, place = self.form, compiled.places[buffer.name]
         shape = (*form.batch, form.steps + 1, *buffer.shape)
         if self.streamed or place.layout != AOS or place.lanes > 1:
@@ -351,14 +351,14 @@ class Forward:
             counts = self._counts()
             arrays.append(ctypes.addressof(counts))
         failed = _watched(self.prepared, self.what, show, arrays, pieces, status)
-        del alive  # not before
+        del alive  # keeps copies of inputs alive until the call returns
         outs = self._with_views(made, kept) if self._views else made
         if self.keep and self.streamed:
             kept += outs[len(self.form.states) : len(self.form.states) + len(self.form.recorded)]
         return Ran(outs, kept if self.keep else [], status, failed, counts)
 
     def _with_views(self, made: Sequence[Tensor], kept: Sequence[Tensor]) -> list[Tensor]:
-        """All outputs, given those that are no views."""
+        """All outputs, given those that are not views."""
         left, apart = iter(made), kept[1:] if self.keep else kept
         return [
             next(left) if isinstance(out, Array) else apart[out.number].as_strided(out.shape, out.strides)
@@ -368,7 +368,7 @@ class Forward:
     def reverse(
         self, needs: Sequence[bool], read: Sequence[Tensor], kept: Sequence[Tensor], cotangents: Sequence[Any]
     ) -> Reverse:
-        """The reverse sweep for such cotangents; `needs`, from the second on, says which learned inputs get some."""
+        """The reverse sweep for such cotangents; `needs[1:]` marks the learned inputs that need a cotangent."""
         seen = [*kept[1:], *read, *cotangents] if self.streamed else cotangents
         key = (needs, *[None if t is None else (t.stride(), t.is_neg()) for t in seen])
         found = self._reverses.get(key)
@@ -379,7 +379,7 @@ class Forward:
 
 
 class Choice(NamedTuple):
-    """A forward sweep, and the memory that it was predicted to take."""
+    """A forward sweep, its checkpoint interval and its predicted memory."""
 
     sweep: Forward
     interval: int
@@ -387,7 +387,7 @@ class Choice(NamedTuple):
 
 
 class Planner:
-    """Picks the forward sweep for inputs of a form: what does not depend on the memory that is left is worked out once.
+    """Picks the forward sweep for inputs of a form; computes everything independent of the available memory once.
 
     Args:
         form: The form.
@@ -410,14 +410,14 @@ class Planner:
             and not t.is_neg()
             and t.dtype == form.dtype
         ]
-        self._intervals: dict[Any, tuple[int, int]] = {}  # and bytes, where they do not depend on what is left
+        self._intervals: dict[Any, tuple[int, int]] = {}  # interval and bytes, if independent of the available memory
         self._sweeps: dict[Any, Choice] = {}
 
     def choose(self, tensors: Sequence[Tensor], checkpoint: int | str, budget: int | None) -> Choice:
         """The sweep for these inputs.
 
         Raises:
-            MemoryBudgetError: There is too little memory.
+            MemoryBudgetError: Too little memory is available.
         """
         known = self._intervals.get((checkpoint, budget))
         interval, needed = self._interval(checkpoint, budget) if known is None else known
@@ -434,7 +434,7 @@ class Planner:
         return choice
 
     def _interval(self, checkpoint: int | str, budget: int | None) -> tuple[int, int]:
-        """The checkpoint interval, 0 to keep nothing, and the bytes that are needed."""
+        """The checkpoint interval, 0 to keep nothing, and the needed bytes."""
         recorded, steps = self.form.recorded, self.form.steps
         if not self.keep and not recorded:
             needed = self.others + 2 * self.state
@@ -454,7 +454,7 @@ class Planner:
 
 
 def planner_for(form: Form, tensors: Sequence[Tensor], threads: int) -> Planner:
-    """The planner of a form, kept by it."""
+    """The planner of a form; the form caches it."""
     found: Planner | None = form.prepared.get(threads)
     if found is None:
         found = keep_in(form.prepared, threads, lambda: Planner(form, tensors, threads))
@@ -469,10 +469,10 @@ class Reverse:
 
     Args:
         forward: The forward sweep.
-        needed: Which inputs get cotangents, in ascending order.
+        needed: Indices of the inputs that get cotangents, in ascending order.
         read: Inputs of `Forward.read_again`.
-        kept: What it kept.
-        cotangents: Of its outputs; None where there is none.
+        kept: Memory that the forward sweep kept.
+        cotangents: Cotangents of its outputs, or None.
     """
 
     def __init__(
@@ -493,7 +493,7 @@ class Reverse:
         wrt = frozenset(b.name for b in learned if b.kind != STATE)
         compiled = form.plan(wrt, frozenset(along), replay=not setting.whole)
         self._streamed = len(forward.controls)
-        first = states + len(form.recorded)  # of the outputs
+        first = states + len(form.recorded)  # index of the first output
         self._there = [first + form.output_names.index(name) for name in forward.there]
         self._dense = [c is not None and c.is_contiguous() and not c.is_neg() for c in cotangents]
         self._given = [i for i, c in enumerate(cotangents) if c is not None and i not in self._there]
@@ -506,13 +506,13 @@ class Reverse:
         made = [b for b in learned if b.name not in setting.direct]
         arrays = [(b, form.tail(b) if b.name in form.shared else form.full(b.name)) for b in made]
         self._made = Filled([Array(Move((b.name, ADJOINT)), shape, form.numbers) for b, shape in arrays])
-        # Cotangents of direct controls are written where the user gets them, whether or not these are needed.
+        # Kernels write cotangents of direct controls into the user's tensor, needed or not.
         direct = [(n, shape) for n, shape in zip(form.inputs, form.shapes, strict=True) if n in setting.direct]
         self._direct = [shape for _, shape in direct]
         pieces = KEPT + 1 + len(setting.apart) + 2 * len(setting.direct)
         given = dict.fromkeys(range(KEPT, pieces), 0)
         self.prepared = Prepared(compiled, setting, "reverse", self.reading.moves, self._made.moves, given)
-        # For each input: its place among what is made, those of the cotangent of its trajectory, and its shape.
+        # For each input: indices of its result and of the cotangent of its trajectory, and its shape.
         names = [b.name for b in made] + [n for n, _ in direct]
         self._gradients = [
             (names.index(b.name), along.get(b.name), form.shapes[i]) for b, i in zip(learned, needed, strict=True)
@@ -521,19 +521,19 @@ class Reverse:
         self._as_made = self._gradients == [(i, None, torch.Size(shape)) for i, shape in enumerate(shapes)]
 
     def _describe_trajectories(self, tensors: Sequence[Tensor]) -> list[Source]:
-        """Of streamed states: the forward sweep kept the user's trajectories, not states."""
+        """How to read streamed states: the forward sweep kept the user's trajectories instead of checkpoints."""
         form, slots = self.form, self.form.steps + 1
         named = zip(form.recorded, tensors, strict=True)
         return [_source((n, PRIMAL), form.program.buffers[n], slots, t, lambda t: t, None) for n, t in named]
 
     def _describe_cotangent(self, i: int, tensor: Any) -> Source:
-        """That of output number i: a final state, a trajectory or an output."""
+        """How to read the cotangent of result i: a final state, a trajectory or an output."""
         form, steps, batch = self.form, self.form.steps, len(self.form.batch)
         states, recorded = form.states, form.recorded
         if i < len(states):
             return _source((states[i].name, ADJOINT), states[i], 1, tensor, lambda t: t, steps % 2)
         i -= len(states)
-        if i < len(recorded):  # the first state is an input itself
+        if i < len(recorded):  # skip the first state, which is an input
             buffer = form.program.buffers[recorded[i]]
             return _source((recorded[i], SEED), buffer, steps, tensor, lambda t: t.narrow(batch, 1, steps), None)
         buffer = form.outputs[i - len(recorded)]
@@ -547,7 +547,7 @@ class Reverse:
         cotangents: Sequence[Any],
         show: Show,
     ) -> list[Tensor]:
-        """Cotangents of the inputs that are needed, given those of the outputs; no status if no world failed."""
+        """Cotangents of the needed inputs, given those of the outputs; `status` is None if no world failed."""
         split, streamed = len(kept) - self._trajectories, self._streamed
         arrays, alive = self.reading.addresses([*read[:streamed], *kept[split:], *[cotangents[i] for i in self._given]])
         memories = list(map(_aligned, (*kept[:split], *read[streamed:])))
@@ -560,19 +560,19 @@ class Reverse:
             made.append(torch.from_numpy(found.bytes.view(self.form.numbers).reshape(shape)))
         if self._there:
             read_there = [self._cotangent_of_output(i, cotangents[i]) for i in self._there]
-            primal = len(pieces) - len(self._direct)  # no reverse sweep looks at outputs themselves
+            primal = len(pieces) - len(self._direct)  # reverse sweeps do not read the values of outputs
             pieces[primal:primal] = [0] * len(read_there)
             pieces += _addresses(read_there)
             memories += read_there
         _watched(self.prepared, self.what, show, arrays, pieces, self._fine if status is None else status)
-        del alive, memories  # not before
+        del alive, memories  # alive until the call returns
         if self._as_made:
             return made
         right = None if status is None else status_tensor(status, self.form.batch) < 0
         return [self._gradient(made, right, cotangents, *g) for g in self._gradients]
 
     def _cotangent_of_output(self, i: int, given: Tensor | None) -> Tensor:
-        """That of an output that is read where it is: as it is, if it is dense; zeros if there is none."""
+        """The cotangent of an output that kernels read in place: made dense if necessary; zeros for None."""
         if given is None:
             form = self.form
             buffer = form.outputs[i - len(form.states) - len(form.recorded)]
@@ -588,9 +588,9 @@ class Reverse:
         along: int | None,
         shape: torch.Size,
     ) -> Tensor:
-        """The cotangent of one input, in its own shape; `along` is the place of that of its trajectory.
+        """The cotangent of one input, in its shape; `along` is the index of the cotangent of its trajectory.
 
-        `right` says which worlds did not fail; nothing if all of them.
+        `right` marks the worlds that did not fail; None if none failed.
         """
         found = made[place]
         if along is not None:
@@ -635,7 +635,7 @@ class Tangent:
         self.prepared = Prepared(compiled, setting, "tangent", moves, self._made.moves, finite=len(moves))
 
     def run(self, tensors: Sequence[Tensor], show: Show) -> Ran:
-        """Run all steps; `outs` are the final states and their tangents."""
+        """Run all steps; `outs` of the result are the final states and their tangents."""
         arrays, alive = self.reading.addresses(tensors)
         outs, status = self._made.empty(), self._status()
         arrays += _addresses(outs)

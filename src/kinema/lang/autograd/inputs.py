@@ -1,4 +1,4 @@
-"""What the tensors of a rollout mean for its program: names, types, shapes, batches. Checked once for all of a form."""
+"""Matches the tensors of a rollout to its program: names, types, shapes, batches. Checks each form once."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from kinema.lang.programs.plan import Options, Plan, checking
 from kinema.lang.programs.program import CONTROL, OUTPUT, PARAMETER, SCRATCH, STATE, Buffer, Program
 from kinema.lang.runtime.memory_layout import keep_in, plan_for
 
-LANE_BYTES = 1 << 20  # worlds share registers while a block's memory stays below this
+LANE_BYTES = 1 << 20  # worlds share registers if a block's memory is at most this
 
 Names = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]  # of states, parameters and controls
 KINDS = STATE, PARAMETER, CONTROL
 width_of = cache(cpu.lanes)  # elements that share registers
-world_width_of = cache(compiler.lanes_of_worlds)  # worlds that do
+world_width_of = cache(compiler.lanes_of_worlds)  # worlds that share registers
 
 
 class Inputs:
-    """Inputs of a program by their names, and what is recorded: all that repeated rollouts have in common but tensors.
+    """Inputs of a program by name, and its recorded results: everything that repeated rollouts share except tensors.
 
     Args:
         program: The program.
         steps: Number of steps.
-        record: Names of states and outputs that are wanted.
-        names: Of states, parameters and controls, in the order in which they are given.
-        shapes: Of outputs that are wanted in another one than (steps, *buffer shape), without the batch.
-        counts: Name of an output of integers that is wanted as such, not as a tensor.
+        record: Names of the recorded states and outputs.
+        names: Names of states, parameters and controls, in the caller's order.
+        shapes: Shapes of outputs that differ from (steps, *buffer shape), without the batch.
+        counts: Name of an integer output to return as a ctypes array instead of a tensor.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class Inputs:
         self.program, self.steps, self.shapes = program, steps, dict(shapes or {})
         self.given = [program.buffers[name] for kind in names for name in kind]
         buffers = program.buffers.values()
-        self.buffers = [b for kind in KINDS for b in buffers if b.kind == kind]  # the same in the program's order
+        self.buffers = [b for kind in KINDS for b in buffers if b.kind == kind]  # in the program's order
         order = [self.given.index(b) for b in self.buffers]
-        self._order = [] if order == sorted(order) else order  # of what is given, if it is another
+        self._order = [] if order == sorted(order) else order  # positions in `given`; empty if in order
         self.states = [b for b in buffers if b.kind == STATE]
         self.recorded = tuple(n for n in record if program.buffers[n].kind == STATE)
         self.outputs = [program.buffers[n] for n in record if program.buffers[n].kind == OUTPUT]
         self.counts = None if counts is None else program.buffers[counts]
         self._forms: dict[Any, Form] = {}
-        self._last: dict[Any, tuple[Callable[..., bool], Form]] = {}  # whether values look like the last, and its form
+        self._last: dict[Any, tuple[Callable[..., bool], Form]] = {}  # comparison with the last values, and their form
 
     def form(self, values: Sequence[Any]) -> tuple[Form, Sequence[Tensor]]:
-        """The form of values that are given in the order of the names, and their tensors in the program's order."""
+        """The form of values in the order of the names, and their tensors in the program's order."""
         found = self.last_form(values)
         if found is None:
             around = _around()
@@ -81,16 +81,16 @@ class Inputs:
         return found, self.ordered(values)
 
     def last_form(self, values: Sequence[Any]) -> Form | None:
-        """The last form, if it is that of these values, too."""
+        """The last form if these values share it, otherwise None."""
         alike, found = self._last.get(_around(), (None, None))
         return found if alike is not None and alike(*values) else None
 
     def ordered(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Tensors in the program's order, given in that of the names."""
+        """Reorder tensors from the order of the names to the program's order."""
         return [values[i] for i in self._order] if self._order else values
 
     def _as_tensors(self, values: Sequence[Any]) -> Sequence[Tensor]:
-        """Numpy arrays and plain numbers made tensors, dense ones."""
+        """Convert numpy arrays and plain numbers to dense tensors."""
         precision = _precision(self.given, values)
         made = []
         for buffer, value in zip(self.given, values, strict=True):
@@ -98,20 +98,20 @@ class Inputs:
             where = f"{buffer.kind} {buffer.name!r}"
             made.append(value if isinstance(value, Tensor) else _from_plain(where, value, wanted))
         if not all(tensor.layout is torch.strided for tensor in made):
-            Form(self, self.ordered(made), precision)  # says which
+            Form(self, self.ordered(made), precision)  # raises an error that names the input
         return made
 
 
 def inputs_of(program: Program, steps: int, record: tuple[str, ...], names: Names) -> Inputs:
-    """What rollouts with these names have in common, kept by the program."""
-    key = steps, record, names, len(program.buffers)  # it may have got new ones
+    """The `Inputs` that rollouts with these names share; the program caches them."""
+    key = steps, record, names, len(program.buffers)  # a program may get new buffers
     found: Inputs | None = program.inputs.get(key)
     if found is None:
         found = keep_in(program.inputs, key, lambda: Inputs(program, steps, record, names))
     return found
 
 
-Around = tuple[bool, int, int, bool]  # whether gradients are recorded, lanes of both kinds, whether builds are checked
+Around = tuple[bool, int, int, bool]  # gradients enabled, lanes of elements and of worlds, checked build
 
 
 def _around() -> Around:
@@ -119,7 +119,7 @@ def _around() -> Around:
 
 
 def _key_of(tensors: Sequence[Tensor], around: Around) -> tuple[Any, ...]:
-    """All that a form, and what is prepared for it, depend on."""
+    """Everything that a form and its prepared sweeps depend on."""
     return (around, *map(_seen, tensors), *map(_strides, tensors), *map(_negated, tensors))
 
 
@@ -128,9 +128,9 @@ _strides, _negated = Tensor.stride, Tensor.is_neg
 
 
 def _comparison(tensors: Sequence[Tensor]) -> Callable[..., bool]:
-    """Whether others have the same `_key_of`, where torch can tell: in a tenth of the time; holds no tensor.
+    """A test whether other tensors have the same `_key_of`, ten times faster, using torch's guards; holds no tensor.
 
-    It says no, too, where a tensor is given twice or has another class: then the key decides.
+    It also returns False if a tensor occurs twice or has another class: then the key decides.
     """
     if _GUARDS is None:
         return _never
@@ -143,34 +143,34 @@ def _never(*_: Tensor) -> bool:
     return False
 
 
-# What torch.compile compares inputs with is no public part of torch, and ends the process if it is called otherwise
-# than it expects: it is used with versions that it was tried with.
+# The guards of torch.compile are not public, and unexpected arguments crash the process: use them only with tested
+# versions of torch.
 _GUARDS: Any = torch._C._dynamo.guards if torch.__version__.startswith("2.13.") else None
 
 
 class Form:
-    """What inputs of certain types, shapes and strides, learned or not, mean for a program; making it checks them.
+    """Describes inputs of certain types, shapes, strides and `requires_grad` for a program; construction checks them.
 
-    It is kept with all that is prepared for such inputs, and holds no numbers.
+    The cached form also holds the sweeps prepared for such inputs, but no values.
 
     Args:
-        inputs: Their names.
-        tensors: Such inputs in the program's order.
-        precision: Type of all real numbers, and which input decided it.
+        inputs: Names of the inputs.
+        tensors: Example inputs in the program's order.
+        precision: Type of all real numbers, and the input that decided it.
 
     Attributes:
-        inputs: Buffers that are given, in the order of the tensors.
+        inputs: Input buffers by name, in the order of the tensors.
         shapes: Shapes of their tensors.
         batch: Batch dimensions of the rollout.
         worlds: Number of worlds.
         shared: Names of inputs that all worlds share.
         states: Buffers of the state.
-        recorded: Names of states whose trajectories are wanted.
-        outputs: Outputs that are wanted as tensors.
-        counts: The one that is wanted as integers.
+        recorded: Names of states whose trajectories are recorded.
+        outputs: Outputs returned as tensors.
+        counts: The output returned as a ctypes array of integers.
         dtype: float32 or float64.
-        learned: Which inputs require gradients.
-        prepared: What was prepared for these inputs.
+        learned: Indices of the inputs that require gradients.
+        prepared: Planners prepared for these inputs.
     """
 
     def __init__(self, inputs: Inputs, tensors: Sequence[Tensor], precision: tuple[torch.dtype, str]) -> None:
@@ -191,7 +191,7 @@ class Form:
         self.batch = common_batch(list(self.inputs), batches)
         self.worlds = math.prod(self.batch)
         if self.worlds < 1:
-            raise InputError("the batch is empty", got=self.batch, fix="leave the rollout out when there is no world")
+            raise InputError("the batch is empty", got=self.batch, fix="skip the rollout if the batch has no worlds")
         shares = zip(inputs.buffers, batches, strict=True)
         self.shared = frozenset(b.name for b, batch in shares if not batch and b.kind != STATE)
         learns = torch.is_grad_enabled()
@@ -199,12 +199,12 @@ class Form:
         self.prepared: dict[Any, Any] = {}
 
     def tensor(self, where: str, buffer: Buffer, value: Any) -> Tensor:
-        """A value given for a buffer as a dense CPU tensor of the right type and shape."""
+        """Check a value for a buffer and convert it to a dense CPU tensor of the right type and shape."""
         integer = "i" in buffer.kinds
         wanted = torch.int32 if integer else self.dtype
         tensor = value if isinstance(value, Tensor) else _from_plain(where, value, wanted)
         if tensor.device.type != "cpu":
-            fix = "give it values: meta tensors have none" if tensor.is_meta else ".cpu()"
+            fix = "a tensor with values: meta tensors have none" if tensor.is_meta else ".cpu()"
             raise InputError(f"{where} is on another device", got=tensor.device, expected="cpu", fix=fix)
         if tensor.layout != torch.strided:
             raise InputError(f"{where} must be a dense tensor", got=tensor.layout, fix=".to_dense()")
@@ -214,7 +214,7 @@ class Form:
         tail = self.tail(buffer)
         if tensor.ndim < len(tail) or tuple(tensor.shape[tensor.ndim - len(tail) :]) != tail:
             shape = ", ".join(map(str, ("*batch", *tail)))
-            steps = " (the first number is steps)" if buffer.kind == CONTROL else ""
+            steps = " (the axis after the batch is steps)" if buffer.kind == CONTROL else ""
             raise InputError(
                 f"{where} has the wrong shape",
                 got=f"({', '.join(map(str, tensor.shape))})",
@@ -223,7 +223,7 @@ class Form:
         return tensor
 
     def tail(self, buffer: Buffer) -> tuple[int, ...]:
-        """Shape of a buffer's tensor behind the batch dimensions."""
+        """Shape of a buffer's tensor after the batch dimensions."""
         return (self.steps, *buffer.shape) if buffer.kind == CONTROL else buffer.shape
 
     def full(self, name: str) -> tuple[int, ...]:
@@ -235,14 +235,14 @@ class Form:
         return tuple(tensor.shape[: tensor.ndim - len(self.tail(buffer))])
 
     def _lanes(self, program: Program, width: int) -> str:
-        """Worlds share registers when there are many small ones; otherwise elements do. Bits are the same."""
+        """What a lane is: worlds if they are many and small, otherwise elements. The bits are the same."""
         if program.pulls is not None:
             return COTANGENTS
         if not self.worlds >= width > 1:
             return ELEMENTS
         buffers = [b for b in program.buffers.values() if b.kind in (STATE, SCRATCH, PARAMETER)]
         size = sum(b.length * len(b.kinds) for b in buffers) * self.precision * width
-        # Worlds that share registers share the tables of indices too.
+        # Worlds that share registers also share integer tables.
         own_tables = any("i" in b.kinds and n not in self.shared for n, b in self.inputs.items())
         return ELEMENTS if size > LANE_BYTES or own_tables or program.lanes_are_elements else WORLDS
 
@@ -256,11 +256,11 @@ class Form:
 
 
 def named(kind: str, values: Any) -> Mapping[str, Any]:
-    """Values that were given by name, perhaps none."""
+    """Values by name; empty for None."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):
-        raise InputError(f"{kind}: give tensors by name", got=type(values).__name__, expected="a dictionary")
+        raise InputError(f"{kind}: pass tensors by name", got=type(values).__name__, expected="a dictionary")
     return values
 
 
@@ -290,7 +290,7 @@ def _check_names(program: Program, given: Names) -> None:
 
 
 def _precision(buffers: Sequence[Buffer], values: Sequence[Any]) -> tuple[torch.dtype, str]:
-    """The dtype of the rollout and the input it comes from: the first array of real numbers, states first."""
+    """The dtype of the rollout and the input that decides it: the first array of real numbers, states first."""
     for buffer, value in zip(buffers, values, strict=True):
         if "i" in buffer.kinds or not isinstance(value, (Tensor, np.ndarray)):
             continue
@@ -307,18 +307,18 @@ def _precision(buffers: Sequence[Buffer], values: Sequence[Any]) -> tuple[torch.
 
 
 def _from_plain(where: str, value: Any, wanted: torch.dtype) -> Tensor:
-    """A numpy array, a number or nested lists of numbers as a tensor; plain numbers take the dtype that is wanted."""
+    """Convert a numpy array, a number or nested lists of numbers to a tensor; plain numbers get the wanted dtype."""
     try:
         array = np.array(value)
         tensor = torch.from_numpy(array)
     except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{where} is no tensor", got=type(value).__name__, expected="a tensor of numbers") from None
+        raise InputError(f"{where} is not a tensor", got=type(value).__name__, expected="a tensor of numbers") from None
     plain = not isinstance(value, np.ndarray)
     return tensor.to(wanted) if plain and (wanted.is_floating_point or array.dtype.kind == "i") else tensor
 
 
 def common_batch(names: Sequence[str], batches: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The batch dimensions that all of these are broadcast to."""
+    """The batch dimensions that all inputs broadcast to."""
     different = {b for b in batches if b}
     if len(different) < 2:
         return different.pop() if different else ()

@@ -1,4 +1,4 @@
-"""Rollouts of a program as one torch operation: N steps in one native call, the adjoint in one more."""
+"""Rollouts of a program as one torch operation: N steps in one native call, the adjoint in another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kinema.lang.build import cpu
 from kinema.lang.programs.program import CONTROL, PARAMETER, STATE, Program
 from kinema.lang.runtime.memory_layout import keep_in
 
-RECOUNT = 1.0  # seconds after which the CPUs are counted again
+RECOUNT = 1.0  # seconds between counts of the CPUs
 
 
 @dataclass
@@ -31,13 +31,13 @@ class Rollout:
 
     Attributes:
         final: State after the last step, by name, shape (*batch, *buffer shape).
-        trajectory: States at times 0 ... steps for the names asked for, shape (*batch, steps + 1, ...).
+        trajectory: States at steps 0 ... `steps` by recorded name, shape (*batch, steps + 1, ...).
         outputs: Recorded outputs, shape (*batch, steps, ...).
         status: Per world -1, or the first step whose end state is not finite, shape batch, int64.
-        failed: Whether there is such a world.
+        failed: Whether any world became non-finite.
         steps: Number of steps.
-        interval: The checkpoint interval that was used.
-        bytes: Memory of the rollout that was predicted before it ran [bytes].
+        interval: The checkpoint interval of the rollout.
+        bytes: Predicted memory of the rollout [bytes].
     """
 
     final: dict[str, Tensor]
@@ -73,22 +73,22 @@ def rollout(
         parameters: Parameters by name; shared, shape (*buffer shape), or one per world, with batch dimensions.
         controls: Controls by name, shape (*batch, steps, *buffer shape), or without batch if shared.
         record: Names of states (gives trajectories) and outputs to keep per step.
-        checkpoint: Keep the state every so many steps for the reverse sweep; "auto" picks the smallest that fits.
-        memory_budget: Bytes the rollout may take; 80 % of the available memory by default.
+        checkpoint: Interval [steps] of the states kept for the reverse sweep; "auto" picks the smallest that fits.
+        memory_budget: Bytes that the rollout may take; 80 % of the available memory by default.
         threads: Worker threads; all CPUs of the process by default. No effect on any bit of the result.
-        on_failure: "raise" if a world becomes non-finite, or "status" to return with its status set.
+        on_failure: "raise" raises if a world becomes non-finite; "status" returns and sets its status.
         progress: Show progress of long rollouts, or a function of (steps done, steps).
 
     Returns:
         Final state, trajectories, outputs and status.
 
     Gradients:
-        Exact for the discrete steps, with respect to state, parameters and controls; a failed world contributes
-        nothing. Second derivatives and torch.func transforms are not available and raise.
+        Exact for the discrete steps, with respect to state, parameters and controls; failed worlds contribute nothing.
+        Second derivatives and torch.func transforms raise.
 
     Raises:
         InputError: A tensor has the wrong dtype, shape or device, or is not finite.
-        MemoryBudgetError: The rollout would not fit; names the checkpoint interval that does.
+        MemoryBudgetError: The rollout does not fit; the message names a checkpoint interval that does.
         SimulationError: A world became non-finite (with on_failure="raise").
     """
     if on_failure not in ("raise", "status"):
@@ -136,15 +136,15 @@ def run(
     progress: bool | Callable[[int, int], None] = False,
     form: Form | None = None,
 ) -> Run:
-    """`rollout` of values in the order of the names of `inputs`, without its checks of options.
+    """`rollout` of values in the order of the names of `inputs`, without checks of options.
 
-    `form` is that of the values, if it is known already.
+    Pass the `form` of the values if it is already known.
 
     Gradients:
-        Those of `rollout`.
+        As in `rollout`.
 
     Raises:
-        InputError, MemoryBudgetError: As `rollout`; worlds that fail are left to the caller.
+        InputError, MemoryBudgetError: As in `rollout`; the caller handles failed worlds.
     """
     _refuse_transforms()
     form, tensors = inputs.form(values) if form is None else (form, inputs.ordered(values))
@@ -185,7 +185,7 @@ def jvp(
         The final state and its tangent, by name.
 
     Gradients:
-        None are recorded: the results are plain tensors.
+        None: the results are detached.
 
     Raises:
         InputError, SimulationError: As in `rollout`.
@@ -207,7 +207,7 @@ def jvp(
 
 
 def _steps_of(program: Any, steps: Any) -> int:
-    """The number of steps; checks that it is a program that is given."""
+    """Check that `program` is a Program and `steps` a positive integer; returns the number of steps."""
     if not isinstance(program, Program):
         raise InputError("a rollout needs a Program", got=type(program).__name__)
     return positive("steps", steps)
@@ -223,18 +223,18 @@ def workers_of(threads: Any) -> int:
 def _inputs(
     program: Program, steps: int, record: tuple[str, ...], state: Any, parameters: Any, controls: Any
 ) -> tuple[Inputs, list[Any]]:
-    """What is given by name, and its values in their order."""
+    """The `Inputs` of the given names, and the values in the same order."""
     given = named(STATE, state), named(PARAMETER, parameters), named(CONTROL, controls)
     names = tuple(given[0]), tuple(given[1]), tuple(given[2])
     return inputs_of(program, steps, record, names), [value for one in given for value in one.values()]
 
 
 def _direction(form: Form, name: str, value: Any) -> Tensor:
-    """A tangent with all worlds."""
+    """A tangent, expanded to all worlds."""
     inputs = form.inputs
     if name not in inputs or "i" in inputs[name].kinds:
         possible = [n for n, buffer in inputs.items() if "f" in buffer.kinds]
-        raise InputError(f"there is no input {name!r} to take a tangent of", expected=", ".join(possible))
+        raise InputError(f"unknown input {name!r} of a tangent", expected=", ".join(possible))
     tensor = form.tensor(f"tangent of {name!r}", inputs[name], value).detach()
     batch = form.batch_of(inputs[name], tensor)
     if common_batch(["the inputs", f"tangent of {name!r}"], [form.batch, batch]) != form.batch:
@@ -243,7 +243,7 @@ def _direction(form: Form, name: str, value: Any) -> Tensor:
 
 
 def failure(form: Form, status: Integers) -> SimulationError:
-    """The error of worlds that became non-finite."""
+    """The error for non-finite worlds."""
     steps = np.array(status)
     failed = np.flatnonzero(steps >= 0)
     return SimulationError(
@@ -255,7 +255,7 @@ def failure(form: Form, status: Integers) -> SimulationError:
 
 
 class _Job:
-    """One rollout that torch may differentiate: its sweep, its inputs until it ran, and then how it ended."""
+    """One rollout that torch may differentiate: its sweep; its inputs until it runs, then its status."""
 
     __slots__ = ("counts", "failed", "progress", "status", "sweep", "tensors")
 
@@ -266,20 +266,20 @@ class _Job:
         self.failed = False
 
     def forward(self) -> Ran:
-        """Run; inputs that are needed again are torch's to keep."""
+        """Run, and release the inputs: torch keeps those that the reverse sweep needs."""
         ran = self.sweep.run(self.tensors, self.progress)
         _, _, self.status, self.failed, self.counts = ran
         self.tensors = ()
         return ran
 
     def ended(self) -> tuple[Integers, bool, Integers]:
-        """The status, which is the user's from now on, whether a world failed, only then it is kept, and counts."""
+        """The status, which the user now owns, whether a world failed (then the job keeps a copy), and counts."""
         status, self.status = self.status, copy(self.status) if self.failed else None
         return status, self.failed, self.counts
 
 
 class _RolloutFunction(torch.autograd.Function):
-    """One node of torch's graph per rollout; given are the inputs that require gradients."""
+    """One node of torch's graph per rollout; its inputs are those that require gradients."""
 
     @staticmethod
     def forward(ctx: Any, job: _Job, *learned: Tensor) -> Any:
@@ -287,8 +287,8 @@ class _RolloutFunction(torch.autograd.Function):
         ran = job.forward()
         ctx.job = job
         ctx.set_materialize_grads(False)
-        # Those that are learned, so that an edit of them is an error, as it is for other functions of torch.
-        # Trajectories can be views of what is kept: torch then notices edits in place.
+        # Save learned inputs, so that torch refuses in-place edits, as for other functions. Trajectories may be views
+        # of kept memory, so torch also detects in-place edits of them.
         ctx.save_for_backward(*learned, *again, *ran.kept)
         return tuple(ran.outs)
 
@@ -308,12 +308,12 @@ class _RolloutFunction(torch.autograd.Function):
         return tuple([next(left) if need else None for need in needs])
 
 
-# Without torch's search for transforms: these are refused.
+# Bypasses torch's search for transforms, which are refused anyway.
 _apply = super(torch.autograd.Function, _RolloutFunction).apply
 
 
 class _FirstOrderOnly(torch.autograd.Function):
-    """Passes a gradient on, and says clearly that it cannot be differentiated again."""
+    """Passes a gradient on and refuses, with a clear error, to differentiate it again."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:
@@ -323,7 +323,7 @@ class _FirstOrderOnly(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         raise KinemaError(
             "second derivatives of a rollout are not available",
-            fix="do not differentiate gradients of a rollout; for curvature take finite differences of gradients",
+            fix="do not differentiate gradients of a rollout; for curvature, use finite differences of gradients",
         )
 
 
@@ -335,7 +335,7 @@ def _refuse_transforms(*cotangents: Tensor | None) -> None:
     if _transforms_active() or [c for c in cotangents if c is not None and _is_batched(c)]:
         raise KinemaError(
             "torch.func transforms (vmap, grad, jvp, ...) and batched gradients do not work on rollouts",
-            fix="batches are leading dimensions; gradients come from backward(), directions from kinema.jvp",
+            fix="use leading dimensions for batches, backward() for gradients, kinema.jvp for directional derivatives",
         )
 
 
@@ -348,7 +348,7 @@ _counted = (-math.inf, 1)
 
 
 def _all_cpus() -> int:
-    """CPUs of this process, counted again now and then."""
+    """CPUs of this process, counted at most once per RECOUNT."""
     global _counted
     if time.monotonic() - _counted[0] > RECOUNT:
         _counted = (time.monotonic(), cpu.threads())
@@ -356,7 +356,7 @@ def _all_cpus() -> int:
 
 
 def positive(what: str, value: Any) -> int:
-    """A number of something, as a plain integer."""
+    """Check that a value is a positive integer; returns it as an int."""
     try:
         number = operator.index(value)
     except TypeError:

@@ -1,7 +1,8 @@
-"""Compiled code on disk, found by content. Safe against races, kills and damaged files.
+"""A cache of compiled code on disk, keyed by content. Safe against races, kills and damaged files.
 
-An entry is a folder named by its key. It is built in a temporary folder beside it and renamed when complete, so an
-entry is whole or absent. `manifest.json`, written last, holds the SHA-256 of every file and is checked on lookup.
+An entry is a folder named by its key. `publish` builds it in a temporary folder beside it and renames that when
+complete, so an entry is whole or absent. `manifest.json`, written last, holds the SHA-256 of every file; lookups check
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _STALE_SECONDS = 3600.0
 
 
 def folder() -> Path:
-    """The cache folder: $KINEMA_CACHE, else `kinema` in the user's cache folder. Need not exist."""
+    """The cache folder: $KINEMA_CACHE, else `kinema` in the user's cache folder. It need not exist."""
     chosen = os.environ.get("KINEMA_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -33,9 +34,9 @@ def folder() -> Path:
 
 
 def lookup(key: str) -> Path | None:
-    """Folder of the entry, if it is there and undamaged. Damaged entries are removed.
+    """Folder of the entry, or None if it is missing or damaged. Removes damaged entries.
 
-    Another process may clear the cache right after: callers that then miss a file call `publish` again.
+    Another process may clear the cache right afterwards: callers that then miss a file call `publish` again.
     """
     entry = folder() / _checked(key)
     if not os.path.isdir(entry):  # unlike Path.is_dir, also False where reading is forbidden
@@ -51,11 +52,11 @@ def publish(key: str, build: Callable[[Path], None]) -> Path:
 
     Args:
         key: Name of the entry: letters, digits, `.`, `_` and `-`.
-        build: Writes the files of the entry into the folder it is given. Its exceptions pass through, and nothing
-            of the failed attempt stays. When two processes build the same key, one result wins and both use it.
+        build: Writes the files of the entry into the given folder. Its exceptions pass through, and a failed attempt
+            leaves nothing behind. If two processes build the same key, one result wins and both use it.
 
     Raises:
-        CacheError: The cache folder cannot be written to.
+        CacheError: The cache folder is not writable.
     """
     found = lookup(key)
     if found is not None:
@@ -84,14 +85,14 @@ def entries() -> list[Path]:
 
 
 def size() -> int:
-    """Bytes that the cache takes on disk, unfinished builds included."""
+    """Bytes that the cache takes on disk, including unfinished builds."""
     return sum(_file_size(file) for path in _children() for file in path.rglob("*"))
 
 
 def clear() -> int:
     """Remove all entries and abandoned builds; returns the number of entries.
 
-    Libraries that a process has loaded stay usable in it. Builds that are under way are left alone.
+    Loaded libraries stay usable in their process. Builds in progress continue.
     """
     found = entries()
     for entry in found:
@@ -130,7 +131,7 @@ def _files(entry: Path) -> Iterator[Path]:
 def _digest(file: Path) -> str:
     digest = hashlib.sha256()
     with file.open("rb") as opened:
-        while part := opened.read(1 << 16):  # files of tens of megabytes are never held whole
+        while part := opened.read(1 << 16):  # bounds memory for files of tens of megabytes
             digest.update(part)
     return digest.hexdigest()
 
@@ -162,7 +163,7 @@ def _flush(path: Path) -> None:
 
 
 def _move_into_place(work: Path, entry: Path) -> Path:
-    # Renaming onto an entry fails; it is then a racing process's result, or damaged and removed by the look-up.
+    # Renaming onto an existing entry fails: a racing process made it, or it is damaged and the lookup removes it.
     for _ in range(10):
         try:
             work.rename(entry)
@@ -178,7 +179,7 @@ def _move_into_place(work: Path, entry: Path) -> Path:
 
 
 def _discard(entry: Path) -> None:
-    # First out of sight in one step, so that nobody meets a half-removed entry.
+    # Rename first, in one step, so that nobody sees a half-removed entry.
     name = f"{_TEMPORARY}{socket.gethostname()}-{os.getpid()}-old-{entry.name}-{time.monotonic_ns()}"
     aside = entry.parent / name
     try:
@@ -200,7 +201,7 @@ def _is_stale(work: Path) -> bool:
             return True
     except OSError:
         return False
-    # Process numbers mean something on their own machine only.
+    # Process ids are valid only on their own machine.
     owner = re.match(re.escape(f"{_TEMPORARY}{socket.gethostname()}-") + r"(\d+)-", work.name)
     return owner is not None and not _is_alive(int(owner[1]))
 
@@ -217,7 +218,7 @@ def _is_alive(pid: int) -> bool:
 
 def _unusable(problem: object) -> CacheError:
     return CacheError(
-        "the cache folder for compiled code cannot be used",
+        "the cache folder for compiled code is unusable",
         where=str(folder()),
         got=problem,
         expected="a folder that this user can write to",

@@ -1,4 +1,4 @@
-"""Compiles emitted C++ and loads it: shipped libraries first, then the user's cache, then the compiler."""
+"""Loads compiled C++: from the shipped libraries, else from the user's cache, else by running the compiler."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SOURCES = HERE / "native"
 SHIPPED = HERE.parent / "_native"
 
 COMMON = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-w"]
-# Kernels are vectorised by the emitter: the compiler's own vectorisers only take its packets apart.
+# The emitter vectorises kernels: the compiler's own vectorisers only break up its packets.
 KERNEL_FLAGS = ["-std=c++17", "-O3", *COMMON, "-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fvisibility=hidden"]
 RUNTIME_FLAGS = ["-std=c++20", "-O2", *COMMON, "-pthread"]
-# Long straight-line code: scheduling before register allocation, with an eye on pressure, gains 5 % (gcc 12, Zen 3).
+# Long straight-line code: pressure-aware scheduling before register allocation gains 5 % (gcc 12, Zen 3).
 GCC_ONLY = ["-fno-semantic-interposition", "-fschedule-insns", "-fsched-pressure", "-flive-range-shrinkage"]
 RUNTIME_FILES = ("runtime.cpp", "call.cpp", "layout.cpp")
 KERNEL_HEADERS = ("abi.h", "kernel.hpp", "simd.hpp", "simd_math.hpp", "simd_memory.hpp")
@@ -50,12 +50,12 @@ def compiler() -> str | None:
 
 
 def is_clang(program: str) -> bool:
-    """Whether a compiler is clang, which knows other flags than gcc does."""
+    """Whether a compiler is clang, whose flags differ from gcc's."""
     return os.path.basename(program).startswith("clang")
 
 
 def target() -> str:
-    """Instruction set that code is compiled for: $KINEMA_MARCH or 'native'."""
+    """Target instruction set: $KINEMA_MARCH or 'native'."""
     named = os.environ.get("KINEMA_MARCH", NATIVE)
     if named != NATIVE and named not in cpu.LEVELS:
         raise BuildError(
@@ -84,7 +84,7 @@ def key_of(text: str, flags: list[str]) -> str:
 
 
 def cached(key: str, march: str | None = None) -> str:
-    """Name of an entry in the user's cache, which machines may share: those with other CPU features have their own."""
+    """Name of an entry in the user's cache. Machines may share the cache; different CPU features give other names."""
     march = march or target()
     needed = hashlib.sha256(" ".join((march, *cpu.required(march))).encode())
     return f"{key}-{needed.hexdigest()[:8]}"
@@ -96,7 +96,7 @@ def library(text: str) -> ctypes.CDLL:
 
 
 def libraries(texts: list[str]) -> list[ctypes.CDLL]:
-    """The loaded libraries of several source files; missing ones are compiled side by side."""
+    """The loaded libraries of several source files; compiles missing ones in parallel."""
     keys = [key_of(text, KERNEL_FLAGS) for text in texts]
     paths = {key: find(key) for key in keys if key not in _LOADED}
     missing = [
@@ -111,20 +111,20 @@ def libraries(texts: list[str]) -> list[ctypes.CDLL]:
 
 
 def _publish_all(missing: list[tuple[str, str]]) -> dict[str, Path]:
-    """Compile (key, text) into the cache, side by side. After an error or Ctrl-C nothing more is begun."""
+    """Compile (key, text) into the cache in parallel. After an error or Ctrl-C, start no further job."""
     pool = ThreadPoolExecutor(max_workers=max(cpu.threads(), 1))
     try:
         jobs = {key: pool.submit(publish, key, text, KERNEL_FLAGS) for key, text in missing}
         done, _ = wait(jobs.values(), return_when=FIRST_EXCEPTION)
         for job in done:
-            job.result()  # raises what went wrong
+            job.result()  # raises the job's error
         return {key: job.result() for key, job in jobs.items()}
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def find(key: str) -> Path | None:
-    """Where a library is already built: shipped with the package, or in the cache; None if nowhere usable."""
+    """Folder of a library that is already built, shipped or in the cache; None if neither is usable."""
     shipped = SHIPPED / key
     if (shipped / LIBRARY).exists() and not _missing_features(shipped):
         return shipped
@@ -154,7 +154,7 @@ def publish(key: str, text: str, flags: list[str]) -> Path:
 
 
 def compile_into(folder: Path, text: str, flags: list[str], march: str | None = None) -> None:
-    """Compile a source text to `kernels.so` in a folder, with a note of what the CPU must have."""
+    """Compile a source text to `kernels.so` in a folder, and record the required CPU features."""
     source = folder / "kernels.cpp"
     source.write_text(text)
     before, include, _ = text.partition(f'#include "{HEADER}"')
@@ -166,10 +166,10 @@ def compile_into(folder: Path, text: str, flags: list[str], march: str | None = 
 
 @lru_cache(maxsize=8)
 def _use_header(before: str, flags: tuple[str, ...], march: str) -> list[str]:
-    """Flags that take `kernel.hpp` precompiled from the cache (g++ only): parsing it is most of a kernel's compilation.
+    """Flags that use a precompiled `kernel.hpp` from the cache (g++ only): parsing it dominates compile time.
 
-    The header is compiled at first use, with the lines that come before it in the source, as they decide what it
-    says. Where that fails, kernels are compiled without it.
+    Precompiles the header at first use, together with the preceding lines of the source, because they configure it.
+    If that fails, kernels compile without it.
     """
     program = compiler()
     if program is None or is_clang(program):
@@ -189,14 +189,14 @@ def _use_header(before: str, flags: tuple[str, ...], march: str) -> list[str]:
 
 
 def write_target(folder: Path, march: str | None = None) -> None:
-    """Note the CPU features that code compiled here may use."""
+    """Record the CPU features that code compiled here may use."""
     march = march or target()
     note = {"march": march, "features": list(cpu.required(march))}
     (folder / "target.json").write_text(json.dumps(note))
 
 
 def built_for(folder: Path) -> str | None:
-    """What the library in a folder was compiled for."""
+    """The instruction set that the library in a folder was compiled for."""
     try:
         return str(json.loads((folder / "target.json").read_text())["march"])
     except (OSError, ValueError, KeyError):
@@ -204,12 +204,12 @@ def built_for(folder: Path) -> str | None:
 
 
 def lanes_of_worlds(precision: int, march: str | None = None) -> int:
-    """Worlds that share registers, as many as these hold: nothing is gathered there.
+    """Number of worlds that share registers: the full register width, because such kernels gather nothing.
 
     Args:
         precision: Bytes of a Float, 4 or 8.
-        march: What code is compiled for. By default what the libraries that came with the package were compiled for,
-            so that they are found, or else what is compiled for now.
+        march: Instruction set. By default that of the shipped libraries, so that they are found, else the current
+            target.
     """
     shipped = SHIPPED / runtime_key()
     if march is None and (shipped / LIBRARY).exists() and not _missing_features(shipped):
@@ -218,7 +218,7 @@ def lanes_of_worlds(precision: int, march: str | None = None) -> int:
 
 
 def run_compiler(sources: list[str], output: Path, flags: list[str], march: str | None = None) -> None:
-    """Run the C++ compiler; its messages are part of the error."""
+    """Run the C++ compiler; an error includes its messages."""
     program = compiler()
     named = os.environ.get("CXX")
     if program is None and named:
@@ -229,7 +229,7 @@ def run_compiler(sources: list[str], output: Path, flags: list[str], march: str 
         )
     if program is None:
         raise BuildError(
-            "no C++ compiler was found, and this kernel is not compiled yet",
+            "found no C++ compiler, and this kernel is not compiled yet",
             fix="install g++ or clang++ (Debian: apt-get install g++), or name one in the environment variable CXX",
         )
     command = [program, *flags, f"-march={march or target()}", f"-I{SOURCES}", *sources, "-o", str(output)]
@@ -253,7 +253,7 @@ def _refuse_other_cpus(folder: Path) -> None:
             "a library was compiled for another CPU",
             where=str(folder),
             got=f"built for {built_for(folder)}; this machine lacks {', '.join(lacking)}",
-            fix="set KINEMA_MARCH to what this machine can do, or unset it",
+            fix="set KINEMA_MARCH to a level that this machine supports, or unset it",
         )
 
 

@@ -1,7 +1,7 @@
-"""What this machine's CPU can do, read without running any vector instruction.
+"""CPU features of this machine, read without running any vector instruction.
 
-Feature names are those of /proc/cpuinfo. A library records what it needs (`required`) when it is compiled, and is
-loaded only where nothing of that is `missing`.
+Feature names are those of /proc/cpuinfo. A library records its `required` features when it is compiled, and is loaded
+only where none of them is `missing`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ LEVELS = {
 
 _VECTOR_BYTES = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4": 64, "neon": 16}
 
-# Beyond the levels and the avx family, what -march=native may switch on and a compiler may use unasked.
+# Further features, beyond the levels and the avx family, that -march=native may enable and compilers may use.
 _NATIVE_EXTRA = {"adx", "fma4", "sse4a", "tbm", "xop", "sve", "sve2"}
 
-WIDEST = 32  # bytes of the vectors of elements, but for those of kernels that `analysis.shares_its_elements`
+WIDEST = 32  # bytes of vectors of elements, except in kernels with `analysis.shares_its_elements`
 
 
 def _cpuinfo() -> dict[str, str]:
@@ -63,7 +63,7 @@ def required(march: str) -> tuple[str, ...]:
     """Features that code compiled here with `-march=<march>` may use.
 
     Args:
-        march: A level of `LEVELS`, or "native": then the answer is what this machine has and compilers use.
+        march: A level of `LEVELS`, or "native" for the features of this machine that compilers use.
     """
     if march in LEVELS:
         return LEVELS[march]
@@ -74,7 +74,7 @@ def required(march: str) -> tuple[str, ...]:
 
 
 def missing(needed: Iterable[str]) -> list[str]:
-    """Which of the needed features this CPU lacks."""
+    """The needed features that this CPU lacks."""
     return sorted(set(needed) - features())
 
 
@@ -84,20 +84,20 @@ def meets(level: str) -> bool:
 
 
 def level() -> str:
-    """The highest level this CPU meets: "x86-64-v4" ... "x86-64", "neon" or "scalar"."""
+    """The highest level that this CPU supports: "x86-64-v4" ... "x86-64", "neon" or "scalar"."""
     found = [name for name in _VECTOR_BYTES if meets(name)]
     return found[-1] if found else "scalar"
 
 
 def vector_bytes(march: str) -> int:
-    """Bytes of the registers of code compiled here with `-march=<march>`, 0 without vectors."""
+    """Register width [bytes] of code compiled here with `-march=<march>`, 0 without vectors."""
     return _VECTOR_BYTES.get({"native": level(), "armv8-a": "neon"}.get(march, march), 0)
 
 
 def lanes(precision: int) -> int:
-    """Numbers in the vectors that kernels use where lanes are elements: the register's, but at most 32 bytes.
+    """Lanes of kernels whose lanes are elements: the register width, but at most 32 bytes.
 
-    Wider registers are left to the compiled code: its text is the same for all x86-64-v3 machines and up.
+    The compiled code decides about wider registers, so that its text is the same for all machines from x86-64-v3 on.
 
     Args:
         precision: Bytes of a Float, 4 or 8.
@@ -106,7 +106,7 @@ def lanes(precision: int) -> int:
 
 
 def affinity() -> int:
-    """CPUs this process may run on."""
+    """CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -123,7 +123,7 @@ def quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/se
         if controllers and "cpu" not in controllers.split(","):
             continue
         mounts = [root / controllers, root / "cpu"] if controllers else [root, root / "unified"]
-        # A limit anywhere between the group and the root holds.
+        # Limits of all groups up to the root apply.
         parts = Path(path).parts[1:]
         for mount in mounts:
             for depth in range(len(parts) + 1):
@@ -145,6 +145,6 @@ def _limit_of(group: Path) -> float | None:
 
 
 def threads() -> int:
-    """Threads worth starting: CPUs by affinity, and by quota if that is less."""
+    """Number of threads worth starting: CPUs by affinity, or by quota if that is less."""
     granted = quota()
     return affinity() if granted is None else max(1, min(affinity(), math.ceil(granted)))

@@ -2,8 +2,8 @@
 
 With G the gradient of f with respect to all its arguments (x, y), the adjoint of x -> df/dx with the cotangent w
 needs w^T dG/dx and w^T dG/dy. Second derivatives are symmetric: both are parts of the derivative of G in the direction
-(w, 0). Forward mode runs once through the function, with each number beside its rate, where reverse mode of a reverse
-sweep keeps the whole function alive.
+(w, 0). Forward mode runs through the function once, each value with its tangent; reverse mode of a reverse sweep would
+keep all intermediate values of the function alive.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ def append(b: Builder, name: str, block: Block, target: list[Value], adj: dict[V
     """Append a gradient; returns its scalars.
 
     Args:
-        b: Where to append.
+        b: Builder to append to.
         name: Name of the function.
         block: The function and its reverse sweep.
-        target: The argument's scalars.
-        adj: Derivatives, by value of the block.
+        target: Scalars of the argument.
+        adj: Derivative with respect to each value of the block.
     """
     zero = {kind: b.const(0, kind) for kind in "fib"}
     if not _is_plain(block):
@@ -38,12 +38,12 @@ def append(b: Builder, name: str, block: Block, target: list[Value], adj: dict[V
 
 
 def _is_plain(block: Block) -> bool:
-    """Whether it is a function of numbers with derivatives of its own: hand-written adjoints promise no symmetry."""
+    """Whether the block only computes scalars with derived adjoints: hand-written adjoints do not promise symmetry."""
     return all(isinstance(n, If) or (isinstance(n, Value) and n.op != "length") for n in ssa.walk(block))
 
 
 def _free_values(block: Block) -> list[Value]:
-    """Values that a block uses and does not define, without constants."""
+    """Values that a block uses but does not define, except constants."""
     nodes = list(ssa.walk(block))
     defined = {r for n in nodes for r in ssa.results(n)}
     return [v for n in nodes for v in ssa.uses(n) if v.op != "const" and v not in defined]

@@ -1,6 +1,6 @@
-"""The partial derivatives of the scalar operations: one rule per argument, used by reverse and by forward mode.
+"""Partial derivatives of the scalar operations: one rule per argument, for reverse and forward mode.
 
-`PARTIALS[op][i](b, args, out, g)` is g times d out / d args[i]. Singular points have the values stated in
+`PARTIALS[op][i](b, args, out, g)` is g times d out / d args[i]. At singular points it has the values stated in
 `functions`; safe operands keep the guarded expressions finite, so that they can be differentiated again.
 """
 
@@ -25,7 +25,7 @@ def _mul(b: Builder, *factors: Value) -> Value:
 
 
 def _guarded(b: Builder, ok: Value, denominator: Value, numerator: Callable[[Value], Value]) -> Value:
-    """numerator / denominator where ok, else 0; the denominator is made harmless elsewhere."""
+    """numerator / denominator where ok, else 0; a safe denominator replaces the given one there."""
     safe = b.op("select", ok, denominator, _c(b, 1.0), kind="f")
     return b.op("select", ok, numerator(safe), _c(b, 0.0), kind="f")
 
@@ -37,7 +37,7 @@ def _sqrt(b: Builder, args: tuple[Value, ...], out: Value, g: Value) -> Value:
 
 
 def _divided(b: Builder, args: tuple[Value, ...], out: Value, g: Value) -> Value:
-    """g / args[1], by the reciprocal: quotients with the same divisor share it, and it is often there already."""
+    """g / args[1] as a product with the reciprocal, which quotients with the same divisor share."""
     return b.op("mul", g, b.op("div", _c(b, 1.0), args[1]))
 
 

@@ -1,8 +1,8 @@
 """Reverse mode: the adjoint of a kernel as another kernel of the intermediate form.
 
-The adjoint recomputes what it needs (`replay`), then walks the nodes backwards (`sweep`). Arrays keep their final
-values, because every element is written before it is read; so nothing is taped but the history of loop-carried
-values that the reverse body really uses: one local array per value, removed again when nobody reads it.
+The adjoint recomputes the values it needs (`replay`), then walks the nodes backwards (`sweep`). Arrays keep their
+final values, because every element is written before it is read. The tape therefore holds only the history of
+loop-carried values that the reverse body uses: one local array per value, removed if nobody reads it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Adjoints = dict[Value, Value]
 
 
 class NoAdjoint(Exception):
-    """The adjoint cannot be formed; the message says why, `line` says where."""
+    """The adjoint cannot be formed; the message gives the reason, `line` the position."""
 
     def __init__(self, why: str, line: int = 0) -> None:
         super().__init__(why)
@@ -43,8 +43,8 @@ class NoAdjoint(Exception):
 def adjoint(kernel: KernelIR, wanted: Callable[[ArrayRef], bool]) -> KernelIR:
     """The adjoint kernel.
 
-    Its arrays are those of the kernel followed by a cotangent array for each Float array that is written or for
-    which `wanted` holds. Cotangents of what was written are read, those of what was read are accumulated.
+    It takes the arrays of the kernel, then a cotangent array for each Float array that is written or for which `wanted`
+    holds. It reads cotangents of written arrays and accumulates cotangents of read arrays.
     """
     cotangents: dict[ArrayRef, ArrayRef] = {}
     for array in kernel.arrays:
@@ -66,7 +66,7 @@ def adjoint(kernel: KernelIR, wanted: Callable[[ArrayRef], bool]) -> KernelIR:
 
 
 def sweep(builder: Builder, nodes: list[Any], adj: Adjoints) -> None:
-    """Reverse sweep over nodes that stand in the current block already (for `grad` inside a kernel)."""
+    """Reverse sweep over nodes that are already in the current block (for `grad` inside a kernel)."""
     for node in nodes:
         if not isinstance(node, (Value, If, Call, Load)):
             raise NoAdjoint("it contains a loop or a store; unroll the loop with static(...)", getattr(node, "line", 0))
@@ -141,7 +141,7 @@ def active_values(kernel: KernelIR, arrays: set[ArrayRef]) -> set[Value]:
 
 
 def overwriting(body: Block) -> set[Store]:
-    """Stores that replace what an earlier one left in the same element: that one then has no cotangent."""
+    """Stores that overwrite an earlier store to the same element: the earlier one then has no cotangent."""
     found: set[Store] = set()
 
     def visit(block: Block, before: list[Store]) -> list[Store]:
@@ -166,14 +166,14 @@ def overwriting(body: Block) -> set[Store]:
 
 
 class _Identity(dict[Value, Value]):
-    """Names of a sweep over nodes that need no replay: every value is itself."""
+    """Name map of a sweep over nodes that need no replay: the identity."""
 
     def __missing__(self, key: Value) -> Value:
         return key
 
 
 class _Reverse:
-    """State of one transformation: where it writes, and which arrays have cotangents."""
+    """State of one transformation: the builder it writes to, and the arrays with cotangents."""
 
     def __init__(self, builder: Builder, cotangents: dict[ArrayRef, ArrayRef], active: set[Value] | None) -> None:
         self.b, self.cotangents, self.active = builder, cotangents, active
@@ -188,7 +188,7 @@ class _Reverse:
         return v if v.op == "const" else names[v]
 
     def replay(self, nodes: list[Any], names: dict[Value, Value]) -> None:
-        """Copy forward nodes into the current block; stores only into local arrays that are declared among them."""
+        """Copy forward nodes into the current block, with stores only into local arrays declared among them."""
         own = {n.array for n in nodes if isinstance(n, Local)}
         self._replay(nodes, names, own)
 
@@ -220,7 +220,7 @@ class _Reverse:
                 self.replay_for(node, names, own)
 
     def local(self, array: ArrayRef) -> ArrayRef:
-        """The copy of a local array in the current replay; other arrays are themselves."""
+        """The copy of a local array in the current replay; any other array itself."""
         return self.local_names.get(array, array)
 
     def declare(self, node: Local, names: dict[Value, Value]) -> None:
@@ -256,7 +256,7 @@ class _Reverse:
         names.update({r[0]: f for r, f in zip(node.results, fresh, strict=True)})
 
     def replay_for(self, node: For, names: dict[Value, Value], own: set[ArrayRef]) -> None:
-        """Copy a loop, keeping the history of what it carries and counting iterations if it can break."""
+        """Copy a loop, store the history of its carried values, and count iterations if it can break."""
         b = self.b
         start, stop = self.get(names, node.start), self.get(names, node.stop)
         trips = b.op("max", b.op("sub", stop, start), b.const(0, "i"))
@@ -297,7 +297,7 @@ class _Reverse:
         adj[v] = self.b.op("add", adj[v], contribution) if v in adj else contribution
 
     def sweep(self, nodes: list[Any], names: dict[Value, Value], adj: Adjoints) -> None:
-        """Walk nodes backwards; on return `adj` holds the cotangents of values defined outside them."""
+        """Walk nodes backwards; afterwards `adj` holds the cotangents of values defined outside them."""
         for node in reversed(nodes):
             self.b.line = getattr(node, "line", 0)
             if isinstance(node, Value):
@@ -391,13 +391,13 @@ class _Reverse:
             self.add(adj, v, result)
 
     def sweep_for(self, node: For, names: dict[Value, Value], adj: Adjoints) -> None:
-        """The loop backwards: history gives what it carried, cotangents of outer values are carried sums."""
+        """The loop backwards: history restores its carried values; cotangents of outer values are carried sums."""
         b = self.b
         start, stop, count = self.get(names, node.start), self.get(names, node.stop), self.counts[id(node)]
         active = [
             k for k, c in enumerate(node.carried) if c[0].kind == "f" and (self.active is None or c[3] in self.active)
         ]
-        # Only what a cotangent reaches is carried back: not the best value of a search, of which the place is used.
+        # Carry back only values that a cotangent reaches: not the minimum of a search that uses only its index.
         kept = [k for k in active if node.carried[k][3] in adj]
         zero = b.const(0.0, "f")
         while True:
@@ -425,7 +425,7 @@ class _Reverse:
             kept = sorted(kept + more)
         seeds = {k: adj.pop(node.carried[k][3], zero) for k in kept}
         carried = []
-        results: list[tuple[Value, Value]] = []  # cotangents of what came from outside the loop
+        results: list[tuple[Value, Value]] = []  # cotangents of values from outside the loop
         for k in kept:
             out = b.result("f")
             carried.append((phis[k], seeds[k], local.pop(node.carried[k][0], zero), out))

@@ -96,7 +96,7 @@ class _Forward:
             self.b.append(Local(self.tangents[a], self.get(names, node.size), node.line))
 
     def _call(self, node: Call, names: dict[Value, Value], dots: dict[Value, Value]) -> None:
-        """Tangents of a kept call come from its ordinary body, which forward mode can always follow."""
+        """Derive the tangents of a kept call from its ordinary body, which forward mode always supports."""
         args = [self.get(names, a) for a in node.args]
         inner = dict(zip(node.function.params, args, strict=True))
         moving = {p: dots[a] for p, a in zip(node.function.params, node.args, strict=True) if a in dots}
@@ -160,7 +160,7 @@ class _Forward:
 
 
 def directional_derivative(function: Function, moving: int) -> Function:
-    """(params, rates of the first `moving` params) -> rates of results, the other params standing still."""
+    """(params, tangents of the first `moving` params) -> tangents of the results; the other tangents are zero."""
     builder = Builder()
     params = [Value("param", (), p.kind) for p in function.params]
     rates = [Value("param", (), p.kind) for p in function.params[:moving]]

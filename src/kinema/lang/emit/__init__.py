@@ -1,1 +1,1 @@
-"""C++ from the intermediate form: SIMD lanes, or any scalar type."""
+"""Emits C++ from the intermediate form: SIMD lanes, or any scalar type."""

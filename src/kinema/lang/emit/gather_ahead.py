@@ -1,9 +1,9 @@
-"""Gathers of the next packet, between the operations of this one.
+"""Software pipelining: gathers for the next packet, between the operations of this one.
 
-A packet first gathers rows and transposes them, then computes, then scatters. The times of the three add up: each is
-about as long as what a CPU looks ahead, so that shuffles and multiplications hardly overlap. Rows that a table names,
-of arrays that the kernel does not write, are known one packet ahead. They are gathered between the operations, and wait
-in a small array. No value changes by that. Numbers: decision 004.
+A packet first gathers rows and transposes them, then computes, then scatters. The three times add up: each phase is
+about as long as the CPU's reorder window, so shuffles and multiplications hardly overlap. Rows that a table names, of
+arrays that the kernel does not write, are known one packet ahead. The emitted code gathers them between the operations
+and keeps them in a small array. No value changes. Measurements: decision 004.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from kinema.lang.emit.text import AOS, PACKET
 from kinema.lang.ir import ssa
 from kinema.lang.ir.ssa import Load, Value
 
-WORK = 8  # operations for each gather of up to four numbers, below which there is too little to stand between
+WORK = 8  # least number of operations per gather of up to four scalars; with fewer, gathers do not overlap
 
-Key = tuple[Value, int]  # an entry of a table, and the numbers from one row to the next
+Key = tuple[Value, int]  # an entry of a table, and the row stride
 
 
 @dataclass(frozen=True)
 class _Gather:
-    """Up to four numbers of rows.
+    """A gather of up to four scalars per row.
 
     Attributes:
-        base: Where the first number of row 0 lies.
-        offsets: Which offsets, counted in packets of lanes.
-        first: Where the first number waits, counted in packets of lanes.
-        results: The numbers.
+        base: Address of the first scalar of row 0.
+        offsets: Position of the row offsets, in packets of lanes.
+        first: Position of the first waiting scalar, in packets of lanes.
+        results: The scalars.
     """
 
     base: str
@@ -38,7 +38,7 @@ class _Gather:
     results: list[Value]
 
     def text(self, offsets: str) -> str:
-        """C++ that gathers into the array of what waits."""
+        """C++ that gathers into the array of waiting scalars."""
         names = [f"v{c}" for c in range(max(len(self.results), 2))]
         call = f"rows{len(names)}({self.base}, {offsets} + {self.offsets} * W, {', '.join(names)});"
         kept = " ".join(f"store<F>(waiting + {self.first + c} * W, v{c});" for c in range(len(self.results)))
@@ -56,7 +56,7 @@ class Ahead(Memory):
         """Take early gathers out of the nodes of a packet.
 
         Returns:
-            The tables that name the rows, the other nodes, and the gathers to write before the node of a position.
+            The tables that name the rows, the other nodes, and the gathers to write before the node at each position.
         """
         self.before_loop, self.in_loop, self.end_of_loop = [], [], []
         entries = self.table_entries(nodes)
@@ -80,7 +80,7 @@ class Ahead(Memory):
         return rest, self.places(rest, gathers)
 
     def early_loads(self, nodes: list[Any], entries: dict[Value, tuple[Load, int]]) -> list[Load]:
-        """Gathers of rows that a table names, if there is enough to compute beside them."""
+        """Gathers of rows that a table names, if there are enough operations to overlap with."""
         if self.check or self.w == 1:
             return []
         written = {u.array for u in self.uses if u.kind != "load"}
@@ -99,7 +99,7 @@ class Ahead(Memory):
         return found if work >= WORK * sum(-(-len(n.results) // 4) for n in found) else []
 
     def table_entries(self, nodes: list[Any]) -> dict[Value, tuple[Load, int]]:
-        """What tables say about the own element: the load, and which of its numbers."""
+        """Table entries of the own element: the load, and the index of the scalar in it."""
         own = [n for n in nodes if isinstance(n, Load) and n.index is self.k.index]
         side_by_side = [n for n in own if self.layouts[n.array] == PACKET or len(n.results) == 1]
         return {r: (n, c) for n in side_by_side for c, r in enumerate(n.results) if r in self.tables}
@@ -107,7 +107,7 @@ class Ahead(Memory):
     def frame(
         self, numbers: dict[Key, int], entries: dict[Value, tuple[Load, int]], gathers: list[_Gather], size: int
     ) -> None:
-        """The lines around the loop; at the start of a packet, names for its offsets and for what has waited."""
+        """Set the lines around the loop; at the start of a packet, name its offsets and the waiting scalars."""
         count = len(numbers)
 
         def offsets(of: str) -> list[str]:
@@ -126,7 +126,7 @@ class Ahead(Memory):
             *("  " + line for line in [*offsets("offsets_now"), *(g.text("offsets_now") for g in gathers)]),
             "}",
         ]
-        # After the last packet there is none: its rows are gathered again, and nobody looks at them.
+        # The last packet has no successor: it gathers its own rows again, unused.
         self.in_loop = ["const int64_t coming = call->end - e0 > W ? e0 + W : e0;", *offsets("offsets_next")]
         self.end_of_loop = ["std::swap(offsets_now, offsets_next);"]
         for (index, padded), k in numbers.items():
@@ -138,7 +138,7 @@ class Ahead(Memory):
                 self.define(r, f"load<F>(waiting + {gather.first + c} * W)")
 
     def places(self, nodes: list[Any], gathers: list[_Gather]) -> dict[int, list[str]]:
-        """Before which node each gather stands: spread evenly, but after the last use of what it replaces."""
+        """Positions of the gathers: spread evenly, but after the last use of the scalars that they overwrite."""
         last: dict[Value, int] = {}
         for at, node in enumerate(nodes):
             for inner in (node, *(n for block in ssa.blocks_of(node) for n in ssa.walk(block))):

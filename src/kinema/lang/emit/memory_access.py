@@ -16,7 +16,7 @@ class Memory(Writer):
     def index(self, array: ArrayRef, index: Value, line: int) -> str:
         """The index expression, made safe in inactive lanes and checked in a checked build."""
         text = self.ref(index)
-        # Lanes beyond the last element hold zeros in tables, but what is computed there may point anywhere.
+        # Tables hold zeros in lanes beyond the last element, but computed indices there may point anywhere.
         mask = self.active() if self.by_element and index not in self.tables else self.mask
         if self.vector(index) and mask is not None and (index is not self.k.index or array.role == "local"):
             text = f"sel({mask}, {text}, splat<I>(0))"
@@ -45,15 +45,15 @@ class Memory(Writer):
             self.put(f"touched.read({base}, {text}, {padded}, {mask});")
 
     def stride(self, array: ArrayRef) -> int:
-        """Numbers from one element to the next."""
+        """The stride between elements, in scalars."""
         return len(array.kinds) if self.layouts.get(array) == DENSE else array.padded
 
     def are_triples(self, array: ArrayRef) -> bool:
-        """Whether elements are three numbers without padding: nothing beyond them may be touched."""
+        """Whether elements are three scalars without padding: code must not touch anything beyond them."""
         return self.stride(array) == 3
 
     def own_place(self, array: ArrayRef, component: int, first: str = "e0") -> str:
-        """Where a component of a packet of elements begins, of which `first` is the first, if they lie side by side."""
+        """Offset of a component of a packet that starts at element `first`, if its lanes are contiguous."""
         if self.layouts[array] != PACKET:
             return first
         return f"({first} & ~int64_t(15)) * {len(array.kinds)} + ({first} & 15) + {16 * component}"
@@ -111,7 +111,7 @@ class Memory(Writer):
                 self.put(f"const {kind} {name} = {base}[int64_t({text}) * {stride} + {c}];")
 
     def offset(self, index: str, padded: int) -> str:
-        """Name of the array of lane offsets of an index into padded elements; shared by all uses in scope."""
+        """Name of the array of lane offsets of an index into padded elements; all uses in scope share it."""
         key = (index, padded)
         found = next((scope[key] for scope in self.offsets if key in scope), None)
         if found is None:
@@ -121,7 +121,7 @@ class Memory(Writer):
         return found
 
     def quads(self, names: list[str], base: Any, call: str, stride: int | None, index: str) -> None:
-        """Loads of padded elements, four (or three, two) numbers at a time, transposed in registers."""
+        """Load padded elements, four (or three, two) scalars at a time, transposed in registers."""
         where = index if stride is None else f"{stride}{index}"
         for q in range(0, len(names), 4):
             part = names[q : q + 4]
@@ -230,7 +230,7 @@ class Memory(Writer):
                 self.put(f"{base}[{place}] {sign} {self.ref(v)};")
 
     def add_lanes(self, node: Store, text: str) -> None:
-        """An accumulating write of all lanes to one element: their sum is added."""
+        """Accumulate all lanes into one element: adds their sum."""
         array, values = node.array, [self.ref(v, True) for v in node.values]
         place = f"{self.array_names[array]} + int64_t({text}) * {array.padded}"
         if array.padded < 4 or "f" not in array.kinds:
@@ -244,7 +244,7 @@ class Memory(Writer):
 
     @cached_property
     def sums_wait(self) -> bool:
-        """Whether sums of lanes wait for the end of the packet: of wide kernels that add inside of loops."""
+        """Whether sums of lanes wait for the end of the packet: in wide kernels that add inside loops."""
         return self.wide and any(u.kind == "add" and u.index == "uniform" and u.in_loop for u in self.uses)
 
     def store_lanes(self, node: Store, text: str) -> None:
@@ -304,7 +304,7 @@ class Memory(Writer):
             self.put(f"put{size}({place}, {array.padded}, {', '.join(part)}, {full}, {mask});")
 
     def accumulate(self, node: Store) -> None:
-        """A sum over elements: added to one of sixteen partial sums, by the element's number."""
+        """Add to a sum over elements: to one of sixteen partial sums, by the index of the element."""
         index = node.index.attr
         key = (node.array, index)
         if key not in self.accumulators:
@@ -330,7 +330,7 @@ class Memory(Writer):
     # -- scattered writes ---------------------------------------------------------------------------------------
 
     def scatter(self, node: Store, text: str) -> None:
-        """Writes by varying index: at the end of the packet, element by element; inside loops at once."""
+        """Write at a varying index: element by element at the end of the packet; immediately inside loops."""
         if self.loops:
             self.scatter_now(node, text)
             return
@@ -351,7 +351,7 @@ class Memory(Writer):
         self.schedule_rows(node, index, mask)
 
     def kept_mask(self) -> str:
-        """Name of the bits of the lanes that act in this block, for the end of the packet: none where it is not run."""
+        """Name of the bit mask of this block's active lanes, for the end of the packet; 0 if the block did not run."""
         known = self.kept[-1]
         if "mask" not in known:
             known["mask"] = self.fresh("on")
@@ -360,7 +360,7 @@ class Memory(Writer):
         return known["mask"]
 
     def kept_offsets(self, index: str, padded: int) -> str:
-        """As `offset`, for the end of the packet."""
+        """Like `offset`, for the end of the packet."""
         known, scaled = self.kept[-1], f"{index} * splat<I>(U({padded}))" if padded > 1 else index
         if scaled not in known:
             known[scaled] = self.fresh("at")
@@ -397,7 +397,7 @@ class Memory(Writer):
         self.deferred.append((mask, "{ " + " ".join(writes) + " }"))
 
     def schedule_rows(self, node: Store, index: str, mask: str | None) -> None:
-        """The same for packets whose writes do not meet: row by row, while the values are in registers."""
+        """Write packets whose writes do not collide: row by row, while the values are in registers."""
         n = len(node.values)
         if mask or node.mode != "add" or n == 1 or "i" in node.array.kinds or not 1 < self.w <= GROUP or self.wide:
             self.only_lane_by_lane = True
@@ -416,7 +416,7 @@ class Memory(Writer):
         if self.only_lane_by_lane:
             return self.lane_by_lane()
         writes = " ".join(w for _, w in self.deferred)
-        # The unusual case is a function of its own, which takes no registers from the usual one.
+        # The rare case is a separate function, so that it takes no registers from the common one.
         return [
             "    if (__builtin_expect(full && apart(call, e0), 1)) {",
             *["      " + r for r in self.deferred_rows],
@@ -430,7 +430,7 @@ class Memory(Writer):
         ]
 
     def lane_by_lane(self) -> list[str]:
-        """The writes of all lanes of a packet, or of those that have any, one lane after the other."""
+        """The writes of a packet, lane by lane; skips lanes without writes."""
         masks = list(dict.fromkeys(on for on, _ in self.deferred if on))
         writes = " ".join(w for _, w in self.deferred)
         guarded = " ".join(f"if ({on} >> l & 1) {w}" if on else w for on, w in self.deferred)

@@ -1,8 +1,8 @@
 """Emits a kernel as a scalar C++ template over its number type: float, double, or the scalars of other AD libraries.
 
-The text is self-contained C++17 and several kernels can share a file. Mathematical functions are found by argument
-dependent lookup, so `T` may be `CppAD::AD<double>` or `ceres::Jet<double, N>`; branches and loops follow the values.
-At singular points (sqrt 0, acos 1, ...) such a type yields its own derivative, not the one Kinema states.
+The text is self-contained C++17; several kernels can share a file. Argument-dependent lookup finds the mathematical
+functions, so `T` may be `CppAD::AD<double>` or `ceres::Jet<double, N>`; branches and loops follow the values. At
+singular points (sqrt 0, acos 1, ...) such a type yields its own derivative, not the one Kinema defines.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def emit_scalar(kernel: KernelIR, name: str) -> str:
 
     Parameters: `long begin, long end` if the kernel has an Index; one pointer per array argument, T for arrays with
     Floats and int for others, const if it is only read; `long` lengths of the arrays whose len() is used. Arrays are
-    not padded: number c of element e is at e * numbers + c. Value arguments are arrays of length one.
+    not padded: scalar c of element e is at e * scalars + c. Value arguments are arrays of length one.
     """
     kernel = optimise.clean(kernel, inline=True, largest=math.inf)
     return PRELUDE + "\n" + _Emitter(kernel).run(name)
 
 
 def parameters(kernel: KernelIR) -> list[tuple[str, ArrayRef | None]]:
-    """C++ declarations of a kernel's parameters in order, with the array that a pointer or a length belongs to."""
+    """C++ declarations of a kernel's parameters in order, each with the array of its pointer or length."""
     written = {n.array for n in ssa.walk(kernel.body) if isinstance(n, Store)}
     measured = {n.attr for n in ssa.walk(kernel.body) if isinstance(n, Value) and n.op == "length"}
     found: list[tuple[str, ArrayRef | None]] = []
@@ -104,7 +104,7 @@ def _identifier(array: ArrayRef) -> str:
 
 
 class _Emitter:
-    """Writes the nodes of one kernel; every value has a name, results of branches and loops are variables."""
+    """Writes the nodes of one kernel: every value has a name; results of branches and loops are variables."""
 
     def __init__(self, kernel: KernelIR) -> None:
         self.k = kernel
@@ -180,13 +180,13 @@ class _Emitter:
         self.define(v, text)
 
     def place(self, node: Load | Store, c: int) -> str:
-        """Number c of an element in memory."""
+        """Scalar c of an element in memory."""
         n = len(node.array.kinds)
         index = self.ref(node.index) if n == 1 else f"{n} * long({self.ref(node.index)}) + {c}"
         return f"{self.array_names[node.array]}[{index}]"
 
     def _load(self, node: Load) -> None:
-        """Ints and Bools inside a Float array are stored as Floats, Bools elsewhere as int."""
+        """Convert for storage: Ints and Bools inside a Float array to Float, Bools elsewhere to int."""
         number = _number(node.array)
         for c, r in enumerate(node.results):
             text = self.place(node, c)
@@ -242,7 +242,7 @@ class _Emitter:
         self.put("}")
 
     def advance(self, node: For) -> None:
-        """Carried variables take their next values all at once."""
+        """Assign the next values of all carried variables at once."""
         variables = {c[0] for c in node.carried}
         moves = [(phi, following) for phi, _, following, _ in node.carried if following is not phi]
         texts = [self.ref(following) for _, following in moves]

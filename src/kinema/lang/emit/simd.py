@@ -1,7 +1,7 @@
 """Emits a kernel as SIMD C++: uniform values as scalars, varying values as vectors, varying control flow as masks.
 
-The meaning of a kernel is its body run for e = 0, 1, 2, ... in order. Lanes never change a bit of that: scattered
-writes of a packet happen element by element, sums use sixteen partial sums whatever the width.
+A kernel means its body run for e = 0, 1, 2, ... in order. Lanes never change a bit of the result: scattered writes of
+a packet happen element by element, and sums use sixteen partial sums for every width.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinema.lang.ir.ssa import ArrayRef, Block, Call, For, Function, If, KernelI
 
 @dataclass
 class Emitted:
-    """C++ text of one kernel and what a caller must know about it."""
+    """C++ text of one kernel and the facts that its caller needs."""
 
     symbol: str
     text: str
@@ -43,21 +43,21 @@ def emit(
     Args:
         kernel: The kernel, cleaned and with calls inlined.
         symbol: Name of the C function.
-        layouts: Memory layout per array argument: 'aos', 'dense' (without padding, for what is only set), 'packet' or
-            'lanes'.
-        lanes: What lanes are, see `analysis`.
+        layouts: Memory layout per array argument: 'aos', 'dense' (without padding, for arrays that are only set),
+            'packet' or 'lanes'.
+        lanes: What a lane is, see `analysis`.
         width: Number of lanes.
         precision: Bytes of a Float, 4 or 8.
         check: Emit index, order and finiteness checks.
-        first_site: Number of the first check site.
-        wide: Twice the lanes where registers have 64 bytes, for kernels that `analysis.shares_its_elements`.
+        first_site: Index of the first check site.
+        wide: Use twice the lanes where registers have 64 bytes; for kernels with `analysis.shares_its_elements`.
     """
     emitter = _Emitter(kernel, symbol, layouts, lanes, width, precision, check, first_site, wide)
     return emitter.run()
 
 
 def _sines_and_cosines(nodes: list[Any]) -> dict[Value, tuple[Value, Value]]:
-    """Sine and cosine of one angle, by the one that comes first: together they cost little more than one."""
+    """Pairs of sine and cosine of one angle, keyed by the first: together they cost little more than one."""
     found: dict[Value, dict[str, Value]] = {}
     for node in nodes:
         if isinstance(node, Value) and node.op in ("sin", "cos"):
@@ -94,7 +94,7 @@ class _Emitter(Ahead):
         return Emitted(self.symbol, "\n".join([*head, *body, "}", "}", ""]), self.sites)
 
     def refuse_shared_writes(self) -> None:
-        """Many elements setting one memory cell has no defined result."""
+        """Refuse kernels whose elements all set one memory cell: the result would be undefined."""
         for use in self.uses:
             if use.kind == "set" and use.index in ("const", "uniform"):
                 at = use.node.line - self.k.first_line
@@ -107,7 +107,7 @@ class _Emitter(Ahead):
                 )
 
     def refuse_crossing(self) -> None:
-        """What one element reads from another one of the same call would depend on the lanes, and has no adjoint."""
+        """Refuse reads of another element's write in the same call: they depend on the lanes and have no adjoint."""
         for use in self.uses:
             writes = [u for u in self.uses if u.array is use.array and u.kind != "load"]
             if use.kind == "load" and any((u.index, use.index) != ("own", "own") for u in writes):
@@ -121,10 +121,10 @@ class _Emitter(Ahead):
                 )
 
     def element_body(self) -> list[str]:
-        """Lanes are elements: a loop over packets; uniform values are computed once, before it."""
+        """Lanes are elements: emit a loop over packets; uniform values are computed once, before it."""
         written = {u.array for u in self.uses if u.kind != "load"}
         ahead: list[Any] = []
-        ready: set[Value] = set()  # what the nodes before the loop define
+        ready: set[Value] = set()  # values defined before the loop
         for node in self.k.body.nodes:
             if self.hoistable(node, written) and all(v.op == "const" or v in ready for v in ssa.uses(node)):
                 ahead.append(node)
@@ -175,7 +175,7 @@ class _Emitter(Ahead):
         return own and node.results[0] not in self.by_packet
 
     def world_body(self) -> list[str]:
-        """Lanes are worlds or cotangents (or one world and no element): a plain loop over elements, if any."""
+        """Lanes are worlds or cotangents (or one world and no Index): emit a plain loop over elements, if any."""
         active = "W" if self.lanes == COTANGENTS else "call->active"
         self.put(f"const M alive = mask_first<M>({active}); (void)alive;")
         self.put(f"const bool full = {active} >= W; (void)full;")
@@ -208,13 +208,13 @@ class _Emitter(Ahead):
         return lines
 
     def in_range(self, array: ArrayRef, index: int) -> str:
-        """A checked build has reported a sum beyond the end of its array, and leaves it out."""
+        """Guard of a sum: a checked build skips one beyond the end of its array, after reporting it."""
         return f"if ({index} < call->length[{self.k.arrays.index(array)}]) " if self.check else ""
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def block(self, nodes: list[Any], before: dict[int, list[str]] | None = None) -> None:
-        """The nodes in order; `before` has lines to write before the node of a position (or at the end)."""
+        """Emit the nodes in order; `before` has lines to write before the node at a position (or at the end)."""
         before = before or {}
         pairs = _sines_and_cosines(nodes)
         for at, node in enumerate(nodes):
@@ -244,7 +244,7 @@ class _Emitter(Ahead):
     # -- large functions ----------------------------------------------------------------------------------------
 
     def call(self, node: Call) -> None:
-        """A call of a function that is kept out of line: all lanes, mask first, results by reference."""
+        """Call an out-of-line function: all lanes, mask first, results by reference."""
         wide = self.w > 1
         outs = []
         for r in node.results:
@@ -256,11 +256,11 @@ class _Emitter(Ahead):
         self.put(f"{self.function_name(node.function)}(call, {', '.join(args)});")
 
     def function_name(self, function: Function) -> str:
-        """Name of the emitted function; its definition is emitted at first use."""
+        """Name of the emitted function; emits its definition at first use."""
         if function not in self.functions:
             name = f"{self.symbol}_{identifier(function.name)}{len(self.functions)}"
             text = self.function_text(function, name)
-            self.functions[function] = (name, text)  # after those that it calls
+            self.functions[function] = (name, text)  # after its callees
         return self.functions[function][0]
 
     def function_text(self, function: Function, name: str) -> str:
@@ -344,7 +344,7 @@ class _Emitter(Ahead):
         self.depth -= 1
 
     def loop(self, node: For) -> None:
-        """A loop; lanes that are done are masked when the bounds or a break differ between lanes."""
+        """Emit a loop; masks finished lanes if the bounds or a break differ between lanes."""
         alive = node.carried[node.alive] if node.alive is not None else None
         wide_var = self.vector(node.var)
         wide_alive = alive is not None and self.vector(alive[0])

@@ -1,4 +1,4 @@
-"""Writing C++ for lanes: names, types, literals, and the expressions of pure operations."""
+"""Writes C++ for lanes: names, types, literals, and the expressions of pure operations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _OF_INTS = {"add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "idiv": 
 
 @dataclass
 class Site:
-    """A place in the source that a checked build can name."""
+    """A source position that a checked build can report."""
 
     kernel: str
     file: str
@@ -103,12 +103,12 @@ class Writer:
         self.counter = 0
         self.loops = 0
         self.mask: str | None = None
-        self.deferred: list[tuple[str | None, str]] = []  # bits of lanes (None: all), writes of one of them
+        self.deferred: list[tuple[str | None, str]] = []  # lane bit mask (None: all), writes of one lane
         self.deferred_setup: list[str] = []
         self.deferred_rows: list[str] = []
         self.only_lane_by_lane = False
         self.hoisted: list[str] = []
-        self.kept: list[dict[str, str]] = [{}]  # of every block: what the end of the packet must know of it
+        self.kept: list[dict[str, str]] = [{}]  # per block: names that the end of the packet needs
         self.accumulators: dict[tuple[ArrayRef, int], str] = {}
         self.sites: list[Site] = []
         self.last_line = 0
@@ -134,7 +134,7 @@ class Writer:
         return self.w > 1 and v in self.varying
 
     def lanes_of(self, array: ArrayRef) -> str:
-        """How many numbers a local array has for each of an element: one per lane, or one for all of them."""
+        """Copies of each scalar in a local array: one per lane, or one for all lanes."""
         return "W" if self.apart is None or array in self.apart else "1"
 
     def type_of(self, kind: str, vector: bool) -> str:
@@ -169,7 +169,7 @@ class Writer:
         self.define(v, self.expression(v))
 
     def sine_and_cosine(self, sine: Value, cosine: Value) -> None:
-        """Both of one angle."""
+        """Emit sine and cosine of one angle."""
         wide = self.vector(sine)
         for v in (sine, cosine):
             self.names[v] = self.fresh()
@@ -186,7 +186,7 @@ class Writer:
             x, z = (f"-{a[0]}" if op == "fnma" else a[0]), (f"-{a[2]}" if op == "fms" else a[2])
             return f"fma({x}, {a[1]}, {z})"
         if op == "neg":
-            # Of a scalar fused multiply-add, gcc would make a negated one, whose zeros have the other sign.
+            # gcc would turn a scalar fused multiply-add into a negated one, whose zeros have the opposite sign.
             fused = v.args[0].op in ("fma", "fms", "fnma") and not wide and v.kind == "f"
             return f"flip_sign({a[0]})" if fused else f"-{a[0]}"
         if op in ("min", "max") and v.kind == "i":
@@ -216,7 +216,7 @@ class Writer:
         raise AssertionError(f"no emission for {op}")
 
     def promised(self, v: Value) -> str:
-        """`uniform(x)` and `shared(x)`: the first lane; of the former, a checked build compares the others."""
+        """`uniform(x)` and `shared(x)`: the first lane; for `uniform`, a checked build compares the other lanes."""
         x = self.ref(v.args[0])
         if not self.check or v.op == "shared":
             return self.of_first_lane(v.args[0]) or f"lane({x}, 0)"
@@ -224,12 +224,12 @@ class Writer:
         return f"checked_uniform(call, {x}, {self.active()}, e0, {self.site(array, v.line)})"
 
     def of_all_lanes(self, condition: Value) -> str:
-        """`everywhere(condition)`: that of the lanes that act here."""
+        """`everywhere(condition)`: whether it holds in all active lanes."""
         c = self.ref(condition)
         return f"all({c})" if self.mask is None else f"!any(mand({self.mask}, mnot({c})))"
 
     def of_first_lane(self, v: Value) -> str | None:
-        """An Int as a scalar, if it is computed from the element's number alone: dividing lanes is slow."""
+        """An Int as a scalar, if it depends on the element index alone: dividing lanes is slow."""
         if v is self.k.index:
             return "U(e0)"
         if v.op == "const" or not self.vector(v):
@@ -238,7 +238,7 @@ class Writer:
         return None if None in args else _OF_INTS[v.op].format(*args)
 
     def active(self) -> str:
-        """Mask of the lanes that act here."""
+        """Mask of the active lanes."""
         return "alive" if self.mask is None else f"mand({self.mask}, alive)"
 
     def site(self, array: ArrayRef, line: int) -> int:

@@ -1,1 +1,1 @@
-"""Python source to the intermediate form, or an error that says what to write."""
+"""Translates Python source to the intermediate form, or raises an error that says what to write instead."""

@@ -1,4 +1,4 @@
-"""Calls in a kernel's source: functions inlined with the types of their arguments, intrinsics, constructors, grad."""
+"""Calls in a kernel's source: inlines functions for the types of their arguments; intrinsics, constructors, grad."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from kinema.lang.language import functions, types
 from kinema.lang.language.functions import Intrinsic
 from kinema.lang.language.markers import Func
 
-MAX_DEPTH = 32  # nesting of functions; recursion cannot be inlined
+MAX_DEPTH = 32  # nesting of inlined functions; recursion is refused
 _LIBRARY = ("kinema.lang.", "kinema.math.")
 _SAME_TYPES = (functions.dot, functions.ddot, functions.outer)  # their arguments have the same type
 _CONVERSIONS = (float, types.Float, int, types.Int, bool, types.Bool)
 
 
 class Calls(Expressions):
-    """Translates calls; statements are in `frontend.Translator`."""
+    """Translates calls; `statements.Translator` translates statements."""
 
     def __init__(self, source: Source, builder: Builder, env: dict[str, Any], depth: int, in_kernel: bool) -> None:
         self.source, self.builder, self.env, self.depth, self.in_kernel = source, builder, env, depth, in_kernel
-        self.stores: dict[Store, KernelError] = {}  # what is wrong with a store if all elements do it
-        # Nodes of the functions inlined so far; of this kernel alone, so that it does not depend on others.
+        self.stores: dict[Store, KernelError] = {}  # errors of stores, raised if all elements execute them
+        # Node counts of the functions inlined so far; per kernel, so that kernels do not depend on each other.
         self.sizes: dict[tuple[Func, tuple[Any, ...]], int] = {}
 
     def body(self) -> Any:
-        """Translate the whole body; defined in `frontend`."""
+        """Translate the whole body; defined in `statements`."""
         raise AssertionError("overridden")
 
     # -- calls --------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class Calls(Expressions):
         if known or (isinstance(callee, type) and issubclass(callee, (types.Value, types.Record))):
             return
         if hasattr(callee, "python_function"):
-            hint = "a @func for what both need, or both kernels in the Program, one after the other"
+            hint = "a @func that both kernels call, or both kernels in the Program, one after the other"
             raise self.fail(node, f"{name!r} is a kernel, and kernels do not call kernels", hint)
         module = getattr(callee, "__module__", None) or ""
         if isinstance(callee, python_types.FunctionType) and not module.startswith(("numpy", "torch")):
@@ -121,13 +121,13 @@ class Calls(Expressions):
         return self.builder.op(name, *values)
 
     def constant(self, callee: Intrinsic, arguments: list[Any], node: ast.Call) -> Any:
-        """A scalar function of constants, done while translating."""
+        """A scalar function of constants, evaluated during translation."""
         if callee.__name__ in ("min", "max", "abs", "uniform", "shared") and all(isinstance(a, int) for a in arguments):
             return int(callee(*arguments))
         found = float(callee(*map(float, arguments)))
         if not math.isfinite(found) and all(map(math.isfinite, arguments)):
             what = f"{callee.__name__}({', '.join(map(str, arguments))}) is not a real number"
-            raise self.fail(node, what, "constants for which it is one")
+            raise self.fail(node, what, "constants with a real result")
         return found
 
     def select(self, arguments: list[Any], node: ast.Call) -> Any:
@@ -146,13 +146,13 @@ class Calls(Expressions):
         return symbols.rebuild(shape, picked)
 
     def length(self, arguments: list[Any], node: ast.Call) -> Any:
-        """len of an array (known when it runs), a vector, a matrix or a tuple (known now)."""
+        """len of an array (known at run time), or of a vector, matrix or tuple (known now)."""
         if len(arguments) == 1 and isinstance(arguments[0], ArrayTerm):
             if arguments[0].ref.role != "local":
                 return self.builder.op("length", kind="i", attr=arguments[0].ref)
             if arguments[0].size is not None:
                 return arguments[0].size
-            raise self.fail(node, "the length of this local array is not kept", "the size it was made with")
+            raise self.fail(node, "len does not work for this local array", "the size that local(...) got")
         if len(arguments) == 1 and isinstance(arguments[0], Compound) and issubclass(arguments[0].type, types._Numbers):
             return arguments[0].type.size
         if len(arguments) == 1 and isinstance(arguments[0], tuple):
@@ -193,7 +193,7 @@ class Calls(Expressions):
         return Compound(made, values)
 
     def bundle(self, made: type[types.Record], arguments: list[Any], node: ast.Call) -> RecordTerm:
-        """Lists(row, kind): arrays, numbers and records as one record, to hand them to functions together."""
+        """Lists(row, kind): arrays, scalars and records as one record, to pass them to functions together."""
         names = ", ".join(name for name, _ in made.members)
         if len(arguments) != len(made.members):
             what = f"{made.__name__} takes {_count(len(made.members), 'value')}, got {len(arguments)}"
@@ -205,7 +205,7 @@ class Calls(Expressions):
         return RecordTerm(made, members, made=True)
 
     def as_member(self, given: Any, wanted: type, place: Any, role: str) -> Any:
-        """What a record of a kernel holds: an array with such elements, such a record, or such a value."""
+        """Check and convert a member of a record: an array, a record or a value of the wanted type."""
         if issubclass(wanted, types.Record):
             fits = isinstance(given, RecordTerm) and given.type is wanted
         elif issubclass(wanted, types.Array):
@@ -260,7 +260,7 @@ class Calls(Expressions):
         return result
 
     def body_of(self, function: Func, source: Source, env: dict[str, Any], place: ast.AST) -> Any:
-        """The translated body; what goes wrong inside a function of the language is reported where it is called."""
+        """The translated body; errors inside a function of the language are reported at its call."""
         nested = type(self)(source, self.builder, dict(env), self.depth + 1, in_kernel=False)
         nested.stores, nested.sizes = self.stores, self.sizes
         try:
@@ -270,7 +270,7 @@ class Calls(Expressions):
             if inside or not function.__module__.startswith(_LIBRARY):
                 raise
             given = ", ".join(map(describe, env.values()))
-            what = f"{function.__name__} has no meaning for {given}: {error.what}"
+            what = f"{function.__name__} is not defined for {given}: {error.what}"
             hint = (function.__doc__ or "").partition("\n")[0]
             raise self.fail(place, what, f"{function.__name__}({', '.join(env)}): {hint}") from None
 
@@ -306,7 +306,7 @@ class Calls(Expressions):
         return function in getattr(self.builder, "opened", ())
 
     def keep_call(self, function: Func, arguments: list[Any], place: ast.AST) -> Any:
-        """A call of a function with its own adjoint: kept as a node, so that reverse mode finds it."""
+        """A call of a function with a hand-written adjoint: kept as a node, so that reverse mode finds it."""
         shapes = [symbols.structure(a) for a in arguments]
         if None in shapes:
             what = f"{function.__name__} has its own adjoint and takes values only, no arrays"
@@ -338,21 +338,21 @@ class Calls(Expressions):
         function, which = options[0], options[1] if len(options) > 1 else 0
         arguments = [self.expression(a) for a in node.args]
         if not isinstance(which, int) or not 0 <= which < len(arguments):
-            hint = "arguments counted from 0: grad(f, 1) is for the second"
-            raise self.fail(inner.args[-1], f"grad: {function.__name__} is given no argument {which!r}", hint)
+            hint = "arguments counted from 0: grad(f, 1) differentiates by the second"
+            raise self.fail(inner.args[-1], f"grad: {function.__name__} got no argument {which!r}", hint)
         target = arguments[which]
         shape: Any = "f" if is_number(target) else target.type if isinstance(target, Compound) else None
         if shape is None or symbols.structure(target) in ("i", "b") or "f" not in symbols.kinds(shape):
             hint = "Float(k)" if symbols.structure(target) == "i" else "an argument of Floats: Float, vec3, mat33, ..."
             raise self.fail(node.args[which], f"grad: {describe(target)} has no derivative", hint)
         b = self.builder
-        # Copies separate this use of the argument from all others.
+        # Copies separate this use of the argument from its other uses.
         copies = [b.op("copy", v, attr=object()) for v in symbols.scalars(target, shape, b)]
         arguments[which] = symbols.rebuild(shape, list(copies))
         block = b.push()
         energy = self.inline(function, arguments, node)
         if not is_number(energy):
-            what = f"grad needs a function that returns one number; {function.__name__} returns {describe(energy)}"
+            what = f"grad needs a function that returns one scalar; {function.__name__} returns {describe(energy)}"
             raise self.fail(node, what, "a @func of which every path returns one Float")
         adj: dict[Value, Value] = {}
         if isinstance(energy, Value) and energy.kind == "f":
@@ -385,7 +385,7 @@ def check_parameters(source: Source, name: str) -> None:
 
 
 def build_function(make: type[Calls], function: Func, shapes: list[Any]) -> tuple[Function, Any]:
-    """Translate a function for given argument shapes on its own; returns it and the shape of its result."""
+    """Translate a function for given argument shapes, out of line; returns it and the shape of its result."""
     builder = Builder()
     builder.opened = (function,)  # type: ignore[attr-defined]
     made, shape = _finish_function(make, function, shapes, builder)
@@ -407,7 +407,7 @@ def build_adjoint(
     for name, w, g in zip(function.parameters, wanted, [*got, *[()] * len(wanted)], strict=False):
         if len(w) != len(g) and "f" in w and g != ("f",):
             source = source_of(function.adjoint.python)
-            what = f"the adjoint of {function.__name__} returns {len(g)} numbers for {name!r}, which has {len(w)}"
+            what = f"the adjoint of {function.__name__} returns {len(g)} scalars for {name!r}, which has {len(w)}"
             fix = "return one cotangent per argument, each of the argument's type (0.0 for none)"
             raise KernelError(what, **source.place(source.tree), fix=fix)
     results: list[Value] = []

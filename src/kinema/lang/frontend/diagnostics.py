@@ -1,4 +1,4 @@
-"""What to write instead: suggestions for the messages of the translator."""
+"""Suggestions of what to write instead, for the messages of the translator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinema.lang.language import functions, types
 from kinema.lang.language.functions import Intrinsic
 from kinema.lang.language.markers import Func
 
-# Names that a kernel can import.
+# Names that kernels can import.
 LANGUAGE = sorted({n for n, f in vars(functions).items() if isinstance(f, (Intrinsic, Func))} | set(types.__all__))
 
 EXPRESSIONS: dict[type, tuple[str, str]] = {
@@ -75,11 +75,11 @@ def resembling(name: str, known: Iterable[str]) -> str:
 
 
 def for_name(name: str, known: Iterable[str]) -> str:
-    """For a name that is not defined."""
+    """For an undefined name."""
     if name in LANGUAGE:
         return f"{name}, after `from kinema.lang import {name}`"
     visible = [n for n in (*known, *LANGUAGE) if not n.startswith(("_", "%"))]
-    return resembling(name, visible) or "a name that the kernel or its module defines before"
+    return resembling(name, visible) or "a name that the kernel or its module defines earlier"
 
 
 def for_number(term: Any) -> str:
@@ -90,9 +90,9 @@ def for_number(term: Any) -> str:
         return f"one of its members: {', '.join(term.members)}"
     if isinstance(term, Compound):
         if issubclass(term.type, types._Matrix):
-            return "one of its numbers: m[0, 0]"
+            return "one of its entries: m[0, 0]"
         name = "v" if issubclass(term.type, types._Vector) else "s"
-        part = f"one of its numbers: {name}.{term.type.fields[0][0]}"  # type: ignore[attr-defined]
+        part = f"one of its components: {name}.{term.type.fields[0][0]}"  # type: ignore[attr-defined]
         return f"{part}, or norm(v)" if name == "v" else part
     if isinstance(term, tuple):
         return "one of its values, unpacked with `a, b = ...`"
@@ -105,7 +105,7 @@ def for_member(base: RecordTerm, name: str) -> str:
     if name == "adj":
         return f"an argument of type {kind}.adj, given as the record's .adj in the program"
     if kind.endswith(".adj"):
-        return f"one of {', '.join(base.members)}: what is not Float has no cotangent"
+        return f"one of {', '.join(base.members)}: only Float members have cotangents"
     return f"one of {', '.join(base.members)}"
 
 
@@ -123,7 +123,7 @@ def for_attribute(base: Any, name: str) -> str:
 
 
 def for_operands(op: str, method: str, left: Any, right: Any) -> str:
-    """For an operation that has no meaning for its operands."""
+    """For an operation that its operands do not support."""
     for term in (left, right):
         if not is_number(term) and not isinstance(term, Compound):
             return for_number(term)
@@ -138,7 +138,7 @@ def for_operands(op: str, method: str, left: Any, right: Any) -> str:
 
 
 def for_callee(name: str, callee: Any) -> str:
-    """For something that cannot be called in a kernel."""
+    """For something that kernels cannot call."""
     short = name.rpartition(".")[2]
     if "." not in name and short in _BUILTINS:
         return _BUILTINS[short]

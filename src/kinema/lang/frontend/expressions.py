@@ -44,7 +44,7 @@ _INT_LIMIT = 1 << 31
 
 
 class Place(NamedTuple):
-    """A place within a node: where its operator or attribute is."""
+    """A position within a node: that of its operator or attribute."""
 
     lineno: int
     col_offset: int
@@ -57,7 +57,7 @@ def method_of(python: Callable[..., Any]) -> Func:
 
 
 class Expressions:
-    """Translates expressions; calls are in `calls.Calls`, statements in `frontend.Translator`."""
+    """Translates expressions; `calls.Calls` translates calls, `statements.Translator` statements."""
 
     source: Source
     builder: Builder
@@ -76,7 +76,7 @@ class Expressions:
         return int(getattr(node, "lineno", 1)) + self.source.first_line - 1
 
     def operator_of(self, node: ast.AST) -> Any:
-        """Where the operator of a binary operation is, if it stands on the line where the left operand ends."""
+        """The position of the operator of a binary operation, if it is on the line where the left operand ends."""
         if not isinstance(node, (ast.BinOp, ast.Compare)):
             return node
         line, begin = node.left.end_lineno or 1, node.left.end_col_offset or 0
@@ -102,7 +102,7 @@ class Expressions:
         return found
 
     def as_kind(self, term: Any, kind: str, node: Any, role: str) -> Value:
-        """Convert a term to a scalar, or fail with what was expected."""
+        """Convert a term to a scalar, or fail and say what was expected."""
         wanted = symbols.KIND_NAMES[kind]
         if isinstance(term, Undefined):
             raise self.fail(node, term.reason)
@@ -119,7 +119,7 @@ class Expressions:
         return self.scalar(term, kind, node)
 
     def scalar(self, term: Any, kind: str, node: Any) -> Value:
-        """A number as a scalar of a kind that suits it."""
+        """A number as a scalar of its natural kind."""
         if kind == "i" and isinstance(term, int) and not -_INT_LIMIT <= term < _INT_LIMIT:
             raise self.fail(node, f"{term} does not fit into an Int of 32 bits", f"a Float: {float(term)!r}")
         return symbols.as_kind(term, kind, self.builder)
@@ -131,7 +131,7 @@ class Expressions:
             return node.value
         kinds: dict[type, str] = {str: "a string", bytes: "a string", complex: "a complex number"}
         hint = "two Floats, or vec2" if isinstance(node.value, complex) else "numbers, True and False"
-        raise self.fail(node, f"{kinds.get(type(node.value), repr(node.value))} has no meaning in a kernel", hint)
+        raise self.fail(node, f"{kinds.get(type(node.value), repr(node.value))} is not supported in a kernel", hint)
 
     def _name(self, node: ast.Name) -> Any:
         if node.id in self.env:
@@ -159,12 +159,12 @@ class Expressions:
         if getattr(value, "__hash__", None) is not None and value in functions.SYNONYMS:
             return functions.SYNONYMS[value]
         if isinstance(value, python_types.ModuleType) or callable(value):
-            return value  # functions that cannot be called are refused where they are called
+            return value  # calls refuse what kernels cannot call
         kind = f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
         raise self.fail(
             node,
             f"{name!r} is a {kind} of the surrounding Python",
-            f"an argument, e.g. `{name.lower()}: Array[Float]`; only numbers, functions and types come from outside",
+            f"an argument, e.g. `{name.lower()}: Array[Float]`; kernels see only outer numbers, functions and types",
         )
 
     # -- access -------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Expressions:
         raise self.fail(node, f"{describe(base)} has no attribute {node.attr!r}", hint)
 
     def member(self, term: Any) -> Any:
-        """A record's member: value arguments are read when they are used."""
+        """A record's member; reads value arguments at their use."""
         return term() if callable(term) and not isinstance(term, (Func, Intrinsic)) else term
 
     def field(self, base: Compound, node: ast.Attribute) -> Any:
@@ -275,7 +275,7 @@ class Expressions:
         return self.binary(node.op, left, right, node)
 
     def binary(self, op: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
-        """A binary operation on translated operands."""
+        """Apply a binary operation to translated operands."""
         if isinstance(op, ast.Pow):
             return self.power(left, right, node)
         if isinstance(op, ast.MatMult):
@@ -302,12 +302,12 @@ class Expressions:
         if op in ("mul", "div") and isinstance(vector, Compound) and is_number(scale):
             if issubclass(vector.type, types._Numbers) and symbols.structure(scale) != "b":
                 return Compound(vector.type, [self.scalar_arithmetic(op, a, scale, node) for a in vector.scalars])
-        what = f"{describe(left)} {_SYMBOLS[op]} {describe(right)} has no meaning"
+        what = f"{describe(left)} {_SYMBOLS[op]} {describe(right)} is not supported"
         hint = diagnostics.for_operands(op, _METHODS.get(op, "for it"), left, right)
         raise self.fail(self.operator_of(node), what, hint)
 
     def fold(self, op: str, left: Any, right: Any, node: ast.AST) -> Any:
-        """Arithmetic of constants, done while translating."""
+        """Arithmetic of constants, evaluated during translation."""
         self.refuse_zero(op, right, node)
         try:
             found = _FOLD[op](left, right)
@@ -315,7 +315,7 @@ class Expressions:
             found = None
         if found is None or isinstance(found, complex):
             what = f"{left} {_SYMBOLS[op]} {right} is not a real number"
-            raise self.fail(self.operator_of(node), what, "constants for which it is one")
+            raise self.fail(self.operator_of(node), what, "constants with a real result")
         return found
 
     def refuse_zero(self, op: str, right: Any, node: ast.AST) -> None:
@@ -324,10 +324,10 @@ class Expressions:
             raise self.fail(self.operator_of(node), "division by the constant 0", "a divisor that is not 0")
 
     def scalar_arithmetic(self, op: str, left: Any, right: Any, node: ast.AST) -> Value:
-        """Arithmetic of two scalars: Int with Int stays Int, otherwise Float."""
+        """Arithmetic of two scalars: Int with Int gives Int, otherwise Float."""
         kinds = {symbols.structure(left), symbols.structure(right)}
         if "b" in kinds:
-            hint = "`1.0 if condition else 0.0`; conditions are joined by `and`, `or`"
+            hint = "`1.0 if condition else 0.0`; join conditions with `and`, `or`"
             raise self.fail(self.operator_of(node), f"Bool cannot be used with {_SYMBOLS[op]}", hint)
         self.refuse_zero(op, right, node)
         if op in ("idiv", "imod") and "f" in kinds:
@@ -346,7 +346,7 @@ class Expressions:
         return None
 
     def inline(self, function: Func, arguments: list[Any], node: ast.AST | None = None) -> Any:
-        """Translate the body of a function in place; defined in `calls`."""
+        """Translate a function's body in place; defined in `calls`."""
         raise AssertionError("overridden")
 
     def matmul(self, left: Any, right: Any, node: ast.AST) -> Any:
@@ -354,7 +354,7 @@ class Expressions:
         method = self.operator_method("matmul", left, right, node)
         if method is not None:
             return method
-        what = f"{describe(left)} @ {describe(right)} has no meaning"
+        what = f"{describe(left)} @ {describe(right)} is not supported"
         if not (isinstance(left, Compound) and issubclass(left.type, types._Matrix) and isinstance(right, Compound)):
             vectors = all(isinstance(t, Compound) and issubclass(t.type, types._Vector) for t in (left, right))
             hint = "dot(a, b)" if vectors else "a matrix on the left: m @ v; v @ m is transpose(m) @ v"
@@ -382,7 +382,7 @@ class Expressions:
             return self.fold("pow", left, right, node)
         if not is_number(left) or not is_number(right):
             hint = "dot(v, v)" if isinstance(left, Compound) else "a Float to the power of a number"
-            raise self.fail(self.operator_of(node), f"{describe(left)} ** {describe(right)} has no meaning", hint)
+            raise self.fail(self.operator_of(node), f"{describe(left)} ** {describe(right)} is not supported", hint)
         if isinstance(right, int) and -8 <= right <= 8:
             if right == 0:
                 return 1.0
@@ -417,7 +417,7 @@ class Expressions:
         hint = "`-1.0 if condition else 0.0`" if is_number(operand) else diagnostics.for_number(operand)
         if isinstance(operand, Compound):
             hint = f"a method __neg__ in @struct {operand.type.__name__}"
-        raise self.fail(node, f"-{describe(operand)} has no meaning", hint)
+        raise self.fail(node, f"-{describe(operand)} is not supported", hint)
 
     def _compare(self, node: ast.Compare) -> Any:
         place = self.operator_of(node)
@@ -445,7 +445,7 @@ class Expressions:
         return self.all_of(tests, "and")
 
     def all_of(self, tests: list[Any], op: str) -> Any:
-        """Join truth values that have all been computed."""
+        """Join truth values, all of them computed."""
         result = tests[0]
         for test in tests[1:]:
             if isinstance(result, bool) and isinstance(test, bool):
@@ -487,5 +487,5 @@ class Expressions:
         return result
 
     def branch(self, cond: Value, then: Block, orelse: Block, results: list[tuple[Value, Value, Value]]) -> None:
-        """Append a branch; defined in `frontend`."""
+        """Append a branch; defined in `statements`."""
         raise AssertionError("overridden")

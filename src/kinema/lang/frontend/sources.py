@@ -1,4 +1,4 @@
-"""The Python source of kernels and functions, parsed, with places for error messages."""
+"""The parsed Python source of kernels and functions, with positions for error messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kinema.errors import KernelError
 class Source:
     """The parsed source of a Python function.
 
-    Lines and columns of `tree` count from the function's first line, which is `first_line` of the file; columns are
-    those of the file, also for an indented function.
+    Lines of `tree` count from the function's first line, which is line `first_line` of the file; columns count as in
+    the file, even for an indented function.
     """
 
     def __init__(self, python: Callable[..., Any]) -> None:
@@ -35,7 +35,7 @@ class Source:
     def _parse(self, name: str) -> ast.FunctionDef:
         text = "\n".join(self.lines)
         try:
-            if text[:1].isspace():  # in a block, where it keeps its columns
+            if text[:1].isspace():  # in a block, so that columns stay as they are
                 tree: Any = ast.parse("if True:\n" + text).body[0].body[0]  # type: ignore[attr-defined]
                 ast.increment_lineno(tree, -1)
             else:
@@ -74,7 +74,7 @@ class Source:
             return eval(found, self.globals) if isinstance(found, str) else found  # noqa: S307
         except Exception as error:
             fix = "a type that is imported or defined at the top of the file: Float, vec3, Array[Float], ..."
-            what = f"the annotation {ast.unparse(node)!r} has no meaning: {error}"
+            what = f"the annotation {ast.unparse(node)!r} cannot be evaluated: {error}"
             raise KernelError(what, **self.place(node), fix=fix) from None
 
 
@@ -82,7 +82,7 @@ _SOURCES: dict[Callable[..., Any], Source] = {}
 
 
 def source_of(python: Callable[..., Any]) -> Source:
-    """The parsed source, remembered."""
+    """The parsed source, cached."""
     if python not in _SOURCES:
         _SOURCES[python] = Source(python)
     return _SOURCES[python]

@@ -1,7 +1,7 @@
-"""From the Python source of a kernel to the intermediate form: statements, control flow and calls.
+"""Translates the Python source of a kernel to the intermediate form: statements, control flow and calls.
 
-Functions are inlined with the types of their arguments. Early returns and `break` split the path: what follows an
-`if` that leaves is translated once for each branch, so the result is structured control flow with nothing left over.
+Functions are inlined for the types of their arguments. Early returns and `break` split the path: statements after an
+`if` that leaves are translated once per branch, so the result is structured control flow.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from kinema.lang.language.markers import Func
 
 __all__ = ["Translator", "build_function", "source_of", "translate"]
 
-SPECULATE = 12  # an `if` of at most this many harmless operations is computed on both sides and selected
+SPECULATE = 12  # up to this many safe operations, both sides of an `if` are computed and one is selected
 
 
 class _Left:
-    """Outcome of statements that left their function or loop iteration; `value` is what was returned."""
+    """Outcome of statements that left their function or loop iteration; `value` is the returned value."""
 
     def __init__(self, value: Any = None) -> None:
         self.value = value
 
 
 class Translator(Calls):
-    """Translates one function body; a nested one is made for each inlined call."""
+    """Translates one function body; each inlined call has a nested translator."""
 
-    loops = 0  # that are open
+    loops = 0  # open loops
 
     # -- statements ---------------------------------------------------------------------------------------------
 
@@ -129,12 +129,12 @@ class Translator(Calls):
         wanted = self.source.annotation(node.annotation)
         if not types.is_value_type(wanted):
             raise self.fail(
-                node.annotation, f"{ast.unparse(node.annotation)!r} is no value type", "Float, Int, vec3, ..."
+                node.annotation, f"{ast.unparse(node.annotation)!r} is not a value type", "Float, Int, vec3, ..."
             )
         self.assign(node.target, self.coerced(value, wanted, node.value, ast.unparse(node.target)), node.value)
 
     def assign(self, target: ast.expr, value: Any, given: ast.expr) -> None:
-        """Bind a name, unpack a tuple or vector, or store into an array; `given` is where the value comes from."""
+        """Bind a name, unpack a tuple or vector, or store into an array; `given` is the node of the value."""
         if isinstance(target, ast.Name):
             self.refuse_rebinding(target)
             self.env[target.id] = value
@@ -147,7 +147,7 @@ class Translator(Calls):
             if starred is not None:
                 raise self.fail(starred, "* is not part of the kernel language", "one name for each value")
             if len(parts) != len(target.elts):
-                hint = "one name for each value; _ for those that are not needed"
+                hint = "one name for each value; _ for values you do not need"
                 raise self.fail(target, f"{len(target.elts)} names for {len(parts)} values", hint)
             for element, part in zip(target.elts, parts, strict=True):
                 self.assign(element, part, given)
@@ -168,22 +168,22 @@ class Translator(Calls):
             raise self.fail(target, what, hint)
 
     def not_assigned(self, target: ast.Attribute | ast.Subscript) -> tuple[str, str]:
-        """What is wrong with assigning to a part of a value, and what to write."""
+        """Why a part of a value cannot be assigned, and what to write instead."""
         base = self.expression(target.value)
         name = ast.unparse(target.value)
         if isinstance(base, RecordTerm) and isinstance(target, ast.Attribute):
             member = base.members.get(target.attr)
             hint = f"{name}.{target.attr}[i] = ..." if isinstance(member, ArrayTerm) else "a local name"
-            return "members of a record are not assigned", hint
+            return "members of a record cannot be assigned", hint
         if not isinstance(base, Compound):
             hint = "an argument of type Array[...]" if is_number(base) else diagnostics.for_number(base)
-            return f"{describe(base)} has no parts to assign", hint
+            return f"{describe(base)} has no assignable parts", hint
         at = ast.unparse(target.slice) if isinstance(target, ast.Subscript) else target.attr
         if issubclass(base.type, types._Matrix):
-            return "numbers of a matrix are not assigned", f"a new matrix: {name} = {base.type.__name__}(...)"
+            return "entries of a matrix cannot be assigned", f"a new matrix: {name} = {base.type.__name__}(...)"
         fields = [field for field, _ in base.type.fields]  # type: ignore[attr-defined]
         parts = [f"{name}.{f}" if at not in (f, str(k)) else "value" for k, f in enumerate(fields)]
-        return "components are not assigned", f"a new value: {name} = {base.type.__name__}({', '.join(parts)})"
+        return "components cannot be assigned", f"a new value: {name} = {base.type.__name__}({', '.join(parts)})"
 
     def store(self, target: ast.Subscript, value: Any, mode: str, given: ast.expr) -> None:
         """Write or add to one array element."""
@@ -194,7 +194,7 @@ class Translator(Calls):
         role = f"an element of {array.ref.name!r}"
         if mode == "add" and set(array.ref.kinds) != {"f"}:
             hint = f"a Float array, or another Int array: counted[i] = {array.ref.name}[i] + 1"
-            raise self.fail(target, f"+= on arrays is for Float elements, those of {array.ref.name!r} are Int", hint)
+            raise self.fail(target, f"+= on arrays needs Float elements; {array.ref.name!r} has Int elements", hint)
         if issubclass(array.element, types.Scalar):
             values = [self.as_kind(value, array.element.kind, given, role)]
         else:
@@ -229,7 +229,7 @@ class Translator(Calls):
         self.assign(node.target, self.binary(node.op, left, right, node), node.value)
 
     def peek(self, node: ast.expr) -> Any:
-        """The term of a name or record member without emitting anything; None if it is something else."""
+        """The term of a name or record member without emitting anything; None for other nodes."""
         if isinstance(node, ast.Name):
             return self.env.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -244,7 +244,7 @@ class Translator(Calls):
         cond = self.expression(node.test)
         if isinstance(cond, bool):
             taken = node.body if cond else node.orelse
-            leaves = _leaving(taken) is not None  # perhaps only on some path: then `rest` belongs to the others
+            leaves = _leaving(taken) is not None  # perhaps only on some paths: then `rest` belongs to the others
             return self.statements(taken + rest if leaves else taken), leaves
         condition = self.as_kind(cond, "b", node.test, "a condition")
         leaves = _leaving(node.body) is not None or _leaving(node.orelse) is not None
@@ -263,7 +263,7 @@ class Translator(Calls):
         return outcome, leaves
 
     def path(self, nodes: list[ast.stmt], env: dict[str, Any]) -> tuple[Block, _Left | None, dict[str, Any]]:
-        """Translate one branch in a block of its own, from a copy of the environment."""
+        """Translate one branch into its own block, from a copy of the environment."""
         self.env = dict(env)
         block = self.builder.push()
         left = self.statements(nodes)
@@ -302,7 +302,7 @@ class Translator(Calls):
         b: Any,
         results: list[tuple[Value, Value, Value]],
     ) -> Any:
-        """One term from the two of a branch; conversions are placed into the branches."""
+        """Merge the two terms of a branch into one; conversions go into the branches."""
         if a is b:
             return a
         try:
@@ -311,7 +311,7 @@ class Translator(Calls):
             raise self.fail(node, f"{what} is {error}", "values of the same type on both paths") from None
         if shape is None:
             hint = "elements: `x[i] if condition else y[i]`"
-            raise self.fail(node, f"{what} is {describe(a)} on one path and another one on the other", hint)
+            raise self.fail(node, f"{what} is {describe(a)} on one path and differs on the other", hint)
         sides = []
         for block, term in ((then, a), (orelse, b)):
             self.builder.push(block)
@@ -322,7 +322,7 @@ class Translator(Calls):
         return symbols.rebuild(shape, list(made))
 
     def branch(self, cond: Value, then: Block, orelse: Block, results: list[tuple[Value, Value, Value]]) -> None:
-        """Append an `If`; a short and harmless one is computed on both sides and selected."""
+        """Append an `If`; if it is short and safe, compute both sides and select."""
         nodes = then.nodes + orelse.nodes
         if len(nodes) <= SPECULATE and all(isinstance(n, Value) and n.op in TAME for n in nodes):
             self.builder.block.nodes.extend(nodes)
@@ -375,7 +375,7 @@ class Translator(Calls):
         return None
 
     def loop_hint(self, over: ast.expr) -> str:
-        """What to write instead of a loop over something else than a range."""
+        """What to write instead of a loop over something other than a range."""
         if isinstance(over, ast.Call) and ast.unparse(over.func) in ("enumerate", "zip", "reversed") and over.args:
             over = over.args[0]
         name = ast.unparse(over)
@@ -386,7 +386,7 @@ class Translator(Calls):
         return "`for k in static(n):` and an index k"
 
     def unroll(self, node: ast.For, bounds: list[Any]) -> None:
-        """`for k in static(...)`: the body once per value."""
+        """Translate `for k in static(...)`: the body once per value."""
         if not all(isinstance(b, int) for b in bounds):
             raise self.fail(node.iter, "the bounds of static(...) must be constant Ints", "range(...) for other loops")
         leaving = _leaving(node.body)
@@ -401,7 +401,7 @@ class Translator(Calls):
         self.env[node.target.id] = Undefined("is the variable of an unrolled loop that has ended")
 
     def loop(self, node: ast.For, bounds: list[Any]) -> None:
-        """`for i in range(...)`: a loop of the intermediate form; rebuilt if a carried value turns out to be Float."""
+        """Translate `for i in range(...)` to a loop; rebuild it if a carried value turns out to be Float."""
         step = bounds[2] if len(bounds) == 3 else 1
         first, last = (bounds[0], bounds[1]) if len(bounds) > 1 else (0, bounds[0])
         assert isinstance(node.iter, ast.Call)
@@ -431,7 +431,7 @@ class Translator(Calls):
                 return
             shapes = wanted
             self.builder.block.nodes.pop()
-        raise self.fail(node, "the types of this loop do not settle", "values of their final type before the loop")
+        raise self.fail(node, "the types of this loop keep changing", "values of their final type before the loop")
 
     def loop_once(
         self,
@@ -443,7 +443,7 @@ class Translator(Calls):
         names: list[str],
         shapes: list[Any],
     ) -> list[Any]:
-        """Append the loop, given the shapes of the carried values; returns the shapes they have after the body."""
+        """Append the loop for given shapes of the carried values; returns their shapes after the body."""
         b = self.builder
         var = b.result("i")
         self.env = dict(before)
@@ -484,14 +484,14 @@ class Translator(Calls):
         self.env.update(after)
         self.env.pop("%alive", None)
         gone = Undefined(f"is given a value only inside the loop in line {self.line_of(node)}")
-        # In order of appearance: the order of names decides that of emitted lines, by which libraries are found.
+        # In order of appearance: it decides the order of emitted lines, and libraries are found by their text.
         for name in (*_assigned(node.body), node.target.id):
             if name not in names:
                 self.env[name] = gone
         return found
 
     def count_of(self, start: Value, stop: Value, step: int) -> tuple[Value, Value, bool]:
-        """Bounds and direction for steps other than 1."""
+        """Bounds and direction of a loop with a step other than 1."""
         b = self.builder
         if step == -1:
             one = b.const(1, "i")
@@ -503,7 +503,7 @@ class Translator(Calls):
 
 
 def build_function(function: Func, shapes: list[Any]) -> tuple[Function, Any]:
-    """Translate a function for given argument shapes on its own; returns it and the shape of its result."""
+    """Translate a function for given argument shapes, out of line; returns it and the shape of its result."""
     return calls.build_function(Translator, function, shapes)
 
 
@@ -539,7 +539,7 @@ def translate(python: Callable[..., Any]) -> KernelIR:
 
 
 def _refuse_shared_writes(kernel: KernelIR, stores: dict[Store, KernelError]) -> None:
-    """Fail if all elements set the same array element; behind an `if` that differs between them it is allowed."""
+    """Fail if all elements set the same array element; an `if` that differs between elements may guard the store."""
     if kernel.index is None:
         return
     varying = analysis.varying_values(kernel, analysis.ELEMENTS, set())
@@ -556,7 +556,7 @@ def _refuse_shared_writes(kernel: KernelIR, stores: dict[Store, KernelError]) ->
 
 
 class _ValueArgument:
-    """A Float, vec3, ... argument: read from an array of length one when it is used."""
+    """A Float, vec3, ... argument: read from an array of length one at its use."""
 
     def __init__(self, translator: Translator, array: ArrayTerm) -> None:
         self.translator, self.array = translator, array
@@ -606,7 +606,7 @@ def _loaded(node: ast.expr) -> ast.expr:
 
 
 def _leaving(nodes: list[ast.stmt]) -> ast.stmt | None:
-    """The first return, or break or continue of the loop they are in, among statements."""
+    """The first return among statements, or the first break or continue of the enclosing loop."""
     for node in nodes:
         found: ast.AST | None = None
         if isinstance(node, (ast.Return, ast.Break, ast.Continue)):

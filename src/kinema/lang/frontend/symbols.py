@@ -1,4 +1,4 @@
-"""What a name can mean while a kernel is translated, and how two meanings are merged where paths meet."""
+"""Terms: the meanings of names during translation, and how two of them merge where paths join."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Compound:
 
 @dataclass
 class ArrayTerm:
-    """An array argument or local array; `size` is the length of a local one if it is known now."""
+    """An array argument or local array; `size` is the length of a local array if it is constant."""
 
     ref: ArrayRef
     element: type
@@ -29,7 +29,7 @@ class ArrayTerm:
 
 @dataclass
 class RecordTerm:
-    """A record: member name -> term; `made` in the kernel, or an argument."""
+    """A record: member name -> term; `made` in the kernel, otherwise an argument."""
 
     type: type
     members: dict[str, Any]
@@ -46,7 +46,7 @@ class BoundMethod:
 
 @dataclass
 class Undefined:
-    """A name that has no value here, and why."""
+    """A name without a value here, and the reason."""
 
     reason: str
 
@@ -59,7 +59,7 @@ KIND_NAMES = {"f": "Float", "i": "Int", "b": "Bool"}
 
 
 def describe(term: Any) -> str:
-    """The type of a term in the user's words."""
+    """The type of a term in the user's vocabulary."""
     if isinstance(term, Value):
         return KIND_NAMES[term.kind]
     if isinstance(term, bool):
@@ -94,7 +94,7 @@ def is_number(term: Any) -> bool:
 
 
 def structure(term: Any) -> Any:
-    """A hashable description of a mergeable term's shape, or None. Python ints are 'weak': they can become Float."""
+    """A hashable description of a mergeable term's shape, or None. Python ints are 'weak': they may become Float."""
     if isinstance(term, Value):
         return term.kind
     if isinstance(term, bool):
@@ -140,7 +140,7 @@ def _shape_name(shape: Any) -> str:
 
 
 def kinds(shape: Any) -> str:
-    """Scalar kinds of a settled shape."""
+    """Scalar kinds of a shape without weak integers."""
     if isinstance(shape, tuple):
         return "".join(kinds(s) for s in shape)
     return types.flatten(shape) if isinstance(shape, type) else shape

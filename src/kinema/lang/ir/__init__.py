@@ -1,1 +1,1 @@
-"""The intermediate form: typed scalar SSA of one element, its clean-up and its analysis."""
+"""The intermediate form: typed scalar SSA of one element, its optimisation and analysis."""

@@ -1,4 +1,4 @@
-"""Facts about a kernel that the emitter and the scheduler need: which values differ between lanes, how arrays are used.
+"""Analysis for the emitter and the scheduler: which values differ between lanes, how kernels use arrays.
 
 Lanes are elements of the kernel's domain, worlds, or cotangents of one world (rows of a Jacobian). A value is *uniform*
 if it is the same in all lanes, otherwise *varying*; inferred to a fixed point, since control flow carries it too.
@@ -28,25 +28,25 @@ def varying_values(
 
     Args:
         kernel: The kernel.
-        lanes: What lanes are.
+        lanes: What a lane is: ELEMENTS, WORLDS or COTANGENTS.
         per_lane: Arrays with a copy per lane (lanes are worlds or cotangents).
-        promises: Believe `uniform(...)`; without, the result is what depends on the element in any way.
-        varying_params: Parameters of a kept function, which differ between lanes.
+        promises: Trust `uniform(...)`; if False, the result holds every value that depends on the element at all.
+        varying_params: Varying parameters of an out-of-line function.
     """
     return _Varying(kernel, lanes, per_lane, promises, varying_params).values
 
 
 def varying_arrays(kernel: KernelIR, per_lane: set[ArrayRef]) -> set[ArrayRef]:
-    """Where lanes are cotangents: the arrays that need a copy per lane, local ones too, given those that have one."""
+    """Where lanes are cotangents: arrays, including local ones, that need a copy per lane, given known `per_lane`."""
     return _Varying(kernel, COTANGENTS, per_lane, True, ()).arrays
 
 
 class _Varying:
-    """What differs between lanes, found by passes over a kernel until nothing changes.
+    """Varying values and arrays, found by passes over a kernel until nothing changes.
 
     Attributes:
-        values: Values that do.
-        arrays: Arrays that do; local ones only where lanes are cotangents, they always do otherwise.
+        values: Varying values.
+        arrays: Varying arrays; local arrays only where lanes are cotangents, otherwise they always vary.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Access:
 
 
 def accesses(kernel: KernelIR, varying: set[Value]) -> list[Access]:
-    """All uses of array arguments, in order."""
+    """All accesses to array arguments, in order."""
     found: list[Access] = []
 
     def index_class(v: Value) -> str:
@@ -146,7 +146,7 @@ def accesses(kernel: KernelIR, varying: set[Value]) -> list[Access]:
 
 
 def reductions(uses: list[Access]) -> set[ArrayRef]:
-    """Arrays that are only accumulated into, at constant indices: sums over the elements."""
+    """Arrays that the kernel only accumulates into, at constant indices: sums over the elements."""
     by_array: dict[ArrayRef, list[Access]] = {}
     for use in uses:
         by_array.setdefault(use.array, []).append(use)
@@ -154,15 +154,15 @@ def reductions(uses: list[Access]) -> set[ArrayRef]:
 
 
 def shared_sums(uses: list[Access]) -> set[ArrayRef]:
-    """Arrays that are only accumulated into, at indices that all lanes of a packet share."""
+    """Arrays that the kernel only accumulates into, at indices that all lanes of a packet share."""
     others = {u.array for u in uses if u.kind != "add" or u.index not in ("const", "uniform")}
     return {u.array for u in uses if "f" in u.array.kinds} - others
 
 
 def scatter_indices(kernel: KernelIR, uses: list[Access], tables: dict[ArrayRef, Any], count: int) -> np.ndarray | None:
-    """The elements each e writes by a varying index: (count, writes), numbered across arrays; None if not known.
+    """Indices that each element e writes at varying indices: (count, writes), disjoint across arrays; None if unknown.
 
-    Known means: computed from e and integer tables alone, outside of loops. -1 stands for no write.
+    Indices are known if they depend on e and integer tables alone, outside of loops. -1 means no write.
     """
     columns: list[np.ndarray] = []
     offset = 0
@@ -183,7 +183,7 @@ def scatter_indices(kernel: KernelIR, uses: list[Access], tables: dict[ArrayRef,
 
 
 def _evaluate(kernel: KernelIR, index: Value, tables: dict[ArrayRef, Any], count: int) -> np.ndarray | None:
-    """Evaluate an Int expression for all elements with numpy, or None if it depends on anything but tables."""
+    """Evaluate an Int expression for all elements with numpy; None if it depends on anything but e and tables."""
     defined = {r: n for n in ssa.walk(kernel.body) for r in ssa.results(n)}
 
     def value(v: Value) -> np.ndarray | None:
@@ -219,10 +219,10 @@ _INTEGER: dict[str, Any] = {
 
 
 def order_needs_packets(kernel: KernelIR) -> bool:
-    """Whether elements meet inside a loop or by `uniform(...)`: then the order of additions follows the packets.
+    """Whether elements access shared memory in a loop or by `uniform(...)`: packets then decide the order of additions.
 
-    True if a kernel with Index, inside a loop or by an index that a packet shares, writes to, or reads a Float from, an
-    element that others may use too (the adjoint of such a read is a write).
+    True if a kernel with Index, inside a loop or by an index that a packet shares, writes or reads a Float element that
+    other elements may use (the adjoint of such a read is a write).
     """
     if kernel.index is None:
         return False
@@ -230,13 +230,13 @@ def order_needs_packets(kernel: KernelIR) -> bool:
     return any("f" in u.array.kinds and (u.in_loop and u.index != "own" or u.index == "uniform") for u in uses)
 
 
-MUCH = 64  # operations that are a long chain
+MUCH = 64  # operations of a long dependency chain
 
 
 def waits_for_results(kernel: KernelIR) -> bool:
-    """Whether a kernel is one long chain of results, or a loop of them over what lanes share, and gathers nothing.
+    """Whether latency limits a kernel: one long dependency chain, or a loop with uniform bounds, without gathers.
 
-    Twice the lanes are then two chains side by side, at hardly more than the cost of one.
+    Twice the lanes then run two chains side by side, at hardly more than the cost of one.
     """
     if kernel.index is None:
         return False
@@ -251,9 +251,9 @@ def waits_for_results(kernel: KernelIR) -> bool:
 
 
 def shares_its_elements(kernel: KernelIR) -> bool:
-    """Whether lanes share what a kernel reads and adds to, but for one gather at most: registers of any size suit it.
+    """Whether lanes share what a kernel reads and adds to, except for at most one gather: any register width suits it.
 
-    Inside of loops, such kernels add to elements of four numbers only, which can wait (`Later` of the native code).
+    Inside loops, such kernels add only to elements padded to four scalars, which `Later` of the native code delays.
     """
     if kernel.index is None:
         return False
@@ -273,10 +273,10 @@ def shares_its_elements(kernel: KernelIR) -> bool:
 
 
 def has_locals(block: Block) -> bool:
-    """Whether a block (not its nested ones) declares local arrays."""
+    """Whether a block, without its nested blocks, declares local arrays."""
     return any(isinstance(n, Local) for n in block.nodes)
 
 
 def cost(kernel: KernelIR) -> float:
-    """A rough estimate of nanoseconds per element with 8 lanes, to decide what is worth sharing between threads."""
+    """A rough estimate of nanoseconds per element with 8 lanes, to decide whether threads should share a call."""
     return 0.1 * sum(1 for n in ssa.walk(kernel.body)) + 0.5

@@ -1,8 +1,8 @@
-"""Clean-up of the intermediate form: shared loads, fused multiply-adds, nothing unused.
+"""Optimises the intermediate form: shares loads, fuses multiply-adds, removes dead code.
 
-`clean` runs on a kernel as translated, *before* differentiation, so that forward, replay and adjoint take the same
-decisions to the last bit, and again on derived kernels: there, operations that came from the forward program are
-frozen and keep their form.
+`clean` runs on a translated kernel *before* differentiation, so that forward, replay and adjoint take the same
+decisions to the last bit, and again on derived kernels, where operations of the forward program are frozen and keep
+their form.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from kinema.lang.ir import ssa
 from kinema.lang.ir.ssa import ArrayRef, Block, Builder, Call, For, Function, If, KernelIR, Load, Local, Store, Value
 
-LARGE = 400  # nodes: functions above are kept out of line where they are called again
+LARGE = 400  # nodes: larger functions stay out of line where they are called again
 
 
 def clean(kernel: KernelIR, inline: bool = False, largest: float = LARGE) -> KernelIR:
-    """Copies removed, loads shared, multiply-adds fused, dead code dropped.
+    """Remove copies and dead code, share loads, fuse multiply-adds.
 
     Args:
         kernel: The kernel; not changed.
-        inline: Dissolve kept calls of functions with at most `largest` nodes.
+        inline: Inline kept calls of functions with at most `largest` nodes.
         largest: See `inline`.
     """
     written = {n.array for n in ssa.walk(kernel.body) if isinstance(n, Store)}
@@ -36,8 +36,8 @@ def clean(kernel: KernelIR, inline: bool = False, largest: float = LARGE) -> Ker
 
 
 def gather_together(block: Block, own: Value | None, written: set[ArrayRef]) -> None:
-    """Loads from other elements by the same index follow each other: their addresses are worked out once."""
-    first: dict[Value, list[Any]] = {}  # an index -> its first load and those that join it
+    """Move loads from other elements with the same index next to each other: they share the address computation."""
+    first: dict[Value, list[Any]] = {}  # index -> all its loads, at the position of the first
     order: list[Any] = []
     for node in block.nodes:
         for inner in ssa.blocks_of(node):
@@ -64,7 +64,7 @@ def size(body: Block) -> int:
 
 
 def clean_function(function: Function) -> Function:
-    """Clean a kept function once; its operations are frozen, so that it rounds the same wherever it is used."""
+    """Clean a kept function once and freeze its operations, so that it rounds equally at every call."""
     copier = _Copier(set(), LARGE)
     names = {p: p for p in function.params}
     copier.nodes(function.body.nodes, names)
@@ -79,7 +79,7 @@ def clean_function(function: Function) -> Function:
 
 
 class _Copier:
-    """Copies a program through a fresh builder: folds, shares expressions and loads, removes 'copy'."""
+    """Copies a program through a fresh builder: folds constants, shares expressions and loads, removes 'copy'."""
 
     def __init__(self, written: set[ArrayRef], largest: float) -> None:
         self.b = Builder()
@@ -190,7 +190,7 @@ class _Copier:
 
 
 def fuse(body: Block, extra: list[Value] | None = None) -> None:
-    """a*b + c becomes one fused multiply-add where the product is used once, in the same block."""
+    """Fuse a*b + c into one multiply-add where the product is used once, in the same block."""
     count: Counter[Value] = Counter(extra or [])
     for node in ssa.walk(body):
         count.update(ssa.uses(node))
@@ -222,7 +222,7 @@ def fuse(body: Block, extra: list[Value] | None = None) -> None:
 
 
 def drop_dead(body: Block, results: list[Value] | None = None) -> None:
-    """Remove nodes whose results nobody uses; stores into local arrays that nobody reads go too."""
+    """Remove nodes with unused results, and stores into local arrays that nobody reads."""
     live = _Liveness(body)
     for value in results or []:
         live.value(value)
@@ -231,7 +231,7 @@ def drop_dead(body: Block, results: list[Value] | None = None) -> None:
 
 
 class _Liveness:
-    """Marks live values and nodes from the stores into arguments backwards."""
+    """Marks live values and nodes, backwards from the stores into arguments."""
 
     def __init__(self, body: Block) -> None:
         self.values: set[Value] = set()

@@ -1,8 +1,8 @@
 """The intermediate form: a kernel as the scalar program of one element.
 
 Values are in static single assignment form; control flow is structured (`For`, `If` own blocks). Differentiation
-works on this scalar program; lanes and masks come later, in the emitter. A `Builder` appends to the current
-block, folds constants and shares equal expressions, so the form is always clean.
+works on this scalar program; the emitter adds lanes and masks later. A `Builder` appends to the current block, folds
+constants and shares equal expressions, so the form is always clean.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FLOAT, INT, BOOL = "f", "i", "b"
 
 
 class Value:
-    """One scalar. Pure operations are their own node; results of nodes have op 'result'."""
+    """One scalar. A pure operation is its own node; results of other nodes have op 'result'."""
 
     __slots__ = ("args", "attr", "frozen", "kind", "line", "op")
 
@@ -58,7 +58,7 @@ class Load:
 
 @dataclass(eq=False)
 class Store:
-    """Write one element; mode 'set' or 'add'. Values may be None for scalars that are not touched (add only)."""
+    """Write one element; mode 'set' or 'add'. A value of None leaves its scalar untouched (add only)."""
 
     array: ArrayRef
     index: Value
@@ -80,8 +80,8 @@ class Local:
 class For:
     """`for var in range(start, stop)`, or downwards from stop-1 to start.
 
-    carried[k] = (phi, init, next, result). If `alive` is not None it is the position of a carried Bool: the loop
-    ends when it is false (a `break`).
+    carried[k] = (phi, init, next, result). If `alive` is not None, it is the position of a carried Bool: the loop ends
+    when that is false (a `break`).
     """
 
     var: Value
@@ -107,7 +107,7 @@ class If:
 
 @dataclass(eq=False)
 class Function:
-    """A function of the language as scalars in, scalars out; emitted out of line or called with its own adjoint."""
+    """A function of the language, scalars to scalars; emitted out of line, or called with its own adjoint."""
 
     name: str
     params: list[Value]
@@ -119,7 +119,7 @@ class Function:
 
 @dataclass(eq=False)
 class Call:
-    """A call that is kept: its function has a hand-written adjoint, or is large."""
+    """A call that is not inlined: its function has a hand-written adjoint, or is large."""
 
     function: Function
     args: list[Value]
@@ -148,10 +148,10 @@ class KernelIR:
 
 
 COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
-# Operations that cannot produce an infinite partial derivative from finite operands: safe to compute speculatively.
+# Operations whose partial derivatives are finite for finite operands: safe to compute speculatively.
 TAME = {"add", "sub", "mul", "fma", "neg", "min", "max", "abs", "sign", "select", "const", "and", "or", "not"}
 TAME |= COMPARISONS | {"tofloat", "sin", "cos", "tanh", "sigmoid", "floor", "detach"}
-COMMUTATIVE = {"add", "mul", "and", "or", "eq", "ne"}  # not min and max: on a tie the second argument counts
+COMMUTATIVE = {"add", "mul", "and", "or", "eq", "ne"}  # not min and max: on a tie they return the second argument
 
 _FOLD: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
@@ -189,18 +189,18 @@ class Builder:
         return self.blocks[-1]
 
     def push(self, block: Block | None = None) -> Block:
-        """Open a nested block; expressions of the outer ones stay visible inside."""
+        """Open a nested block; expressions of outer blocks stay visible inside."""
         self.blocks.append(block or Block())
         self.scopes.append({})
         return self.blocks[-1]
 
     def pop(self) -> Block:
-        """Close the nested block; its expressions are forgotten."""
+        """Close the nested block and forget its expressions."""
         self.scopes.pop()
         return self.blocks.pop()
 
     def append(self, node: Any) -> Any:
-        """Append a node that is not a pure operation."""
+        """Append an impure node."""
         self.block.nodes.append(node)
         return node
 
@@ -271,7 +271,7 @@ class Builder:
         return None
 
     def _move_sign(self, op: str, a: Value, b: Value) -> Value | None:
-        """Move negations outwards until a sum takes them in; exact, as rounding does not depend on the sign."""
+        """Move negations outwards until a sum absorbs them; exact, because rounding does not depend on the sign."""
         if op in ("mul", "div"):
             if a.op == "neg" and b.op == "neg":
                 return self.op(op, a.args[0], b.args[0])
@@ -297,7 +297,7 @@ def _is(v: Value, number: float) -> bool:
 
 
 def _is_doubled(v: Value) -> bool:
-    """2 x, as the tangents of squares have it: a sum of such is exactly 2 (x + ...)."""
+    """x of a value 2 x, as in tangents of squares: a sum of such values is exactly 2 (x + ...)."""
     return v.op == "mul" and v.kind == FLOAT and _is(v.args[1], 2.0)
 
 
@@ -311,7 +311,7 @@ def blocks_of(node: Any) -> tuple[Block, ...]:
 
 
 def uses(node: Any) -> list[Value]:
-    """The values a node reads, not counting those that its nested blocks read, but counting what they yield."""
+    """The values that a node reads, including the values that its nested blocks yield but not those they read."""
     if isinstance(node, Value):
         return list(node.args)
     if isinstance(node, Load):
@@ -328,7 +328,7 @@ def uses(node: Any) -> list[Value]:
 
 
 def results(node: Any) -> list[Value]:
-    """The values a node defines for what follows it."""
+    """The values that a node defines for later nodes."""
     if isinstance(node, Value):
         return [node]
     if isinstance(node, (Load, Call)):

@@ -1,4 +1,4 @@
-"""Kernels written in C++, for integer decisions that the language cannot say: sorting, lists of unknown length.
+"""Kernels written in C++, for integer algorithms that the language cannot express: sorting, lists of unknown length.
 
 ```python
 bins = cpp_kernel("bins", Path(__file__).parent / "native" / "bins.cpp", reads={"x": vec3}, writes={"bin": Int})
@@ -6,10 +6,10 @@ p.call(bins, x, bin)
 ```
 
 The file defines `template <class T> void bins(const kn_call* call)`, T the type of a Float; see `native/abi.h`. It runs
-once per world, with all its arrays element after element (numbers of an element padded as by `types.padded_size`).
+once per world, with all its arrays element after element (elements are padded to `types.padded_size` scalars).
 
 Gradients:
-    None: only integers are written.
+    None: the kernel writes only integers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CppKernel(Kernel):
     def __init__(self, name: str, file: Path, reads: Mapping[str, type], writes: Mapping[str, type]) -> None:
         for array, element in writes.items():
             if set(types.flatten(element)) != {"i"}:
-                fix = "write it in the language, which can differentiate it"
+                fix = "write it in the kernel language, which can differentiate it"
                 raise KernelError(f"kernel {name} is C++ and writes {array!r}, which is not Int", fix=fix)
         self.name, self.file = name, file
         self.parameters = [(n, types.Array.__class_getitem__(t)) for n, t in (*reads.items(), *writes.items())]
@@ -60,10 +60,10 @@ def cpp_kernel(name: str, file: Path, *, reads: Mapping[str, type], writes: Mapp
     """A kernel from a C++ file.
 
     Args:
-        name: Of the function template in the file.
-        file: The source.
-        reads: Arrays that it reads, by name, with the types of their elements; in the order of `call->array`.
-        writes: Arrays that it writes, after these; integers only.
+        name: Name of the function template in the file.
+        file: The C++ source.
+        reads: Arrays that the kernel reads: name -> element type, in the order of `call->array`.
+        writes: Arrays that it writes, after the arrays that it reads; integers only.
     """
     return CppKernel(name, file, reads, writes)
 
@@ -75,7 +75,7 @@ def _array(name: str, element: type, written: bool) -> ArrayRef:
 
 
 def _use(array: ArrayRef) -> Load | Store:
-    """What stands for the use of an array, so that programs know of it."""
+    """A placeholder node for the use of an array, so that programs see it."""
     zero = ssa.Builder().const(0, ssa.INT)
     if array.written:
         return Store(array, zero, [zero] * len(array.kinds), "set")

@@ -19,7 +19,7 @@ REGISTRY: dict[str, Kernel] = {}
 
 
 class Kernel:
-    """A kernel: run it in programs, inspect its forms, or step through it with `kernel.python(...)`."""
+    """A kernel: call it in programs, inspect its forms, or step through it with `kernel.python(...)`."""
 
     def __init__(self, python_function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, python_function)
@@ -40,12 +40,12 @@ class Kernel:
 
     @property
     def ir(self) -> KernelIR:
-        """The kernel in its intermediate form, cleaned; translated at first use."""
+        """The kernel in the intermediate form, cleaned; translated at first use."""
         return self._derive("forward", lambda: optimise.clean(statements.translate(self.python_function)))
 
     @functools.cached_property
     def parameters(self) -> list[tuple[str, Any]]:
-        """Names and types of the arguments, records whole, without the Index."""
+        """Names and types of the arguments, without the Index; a record counts as one."""
         source = statements.source_of(self.python_function)
         declared = [(a.arg, source.annotation(a.annotation)) for a in source.arguments]
         return [(name, kind) for name, kind in declared if kind is not types.Index]
@@ -56,30 +56,30 @@ class Kernel:
         return self.ir.arrays
 
     def forward(self) -> KernelIR:
-        """The form that is emitted: calls dissolved."""
+        """The form that is emitted: calls inlined."""
         return self._derive("emitted", lambda: optimise.clean(self.ir, inline=True))
 
     def adjoint(self, wanted: frozenset[str]) -> KernelIR:
-        """The adjoint kernel with cotangents for the named arguments (and all that are written)."""
+        """The adjoint kernel with cotangents for the named and all written arguments."""
 
         def make() -> KernelIR:
             try:
                 made = reverse.adjoint(self.ir, lambda a: a.name in wanted)
             except reverse.NoAdjoint as error:
                 raise self._no_adjoint(error) from None
-            # First without inlining: a call that only its own adjoint needed again is gone as a whole.
+            # First without inlining: removes whole calls whose value only their own adjoint recomputed.
             return optimise.clean(optimise.clean(made), inline=True)
 
         return self._derive(("adjoint", wanted), make)
 
     def pullback(self, *wanted: str) -> Kernel:
-        """The adjoint as a kernel of its own, for solvers that need products with derivatives.
+        """The adjoint as a separate kernel, for solvers that need vector-Jacobian products.
 
-        Its arguments are those of this kernel, then a cotangent, in the same order, for each Float argument that is
-        written (these are read) or that is named (these are added to). What was written is not written again.
+        It takes the arguments of this kernel, then in the same order one cotangent for each Float argument that is
+        written (the pullback reads it) or named (the pullback adds to it). It does not write the results again.
 
         Args:
-            wanted: Arguments that get a cotangent, of records as "record_member".
+            wanted: Arguments that get a cotangent; "record_member" for members of records.
         """
         made = object.__new__(Kernel)
         functools.update_wrapper(made, self.python_function)
@@ -89,19 +89,19 @@ class Kernel:
         return made
 
     def tangent(self, wanted: frozenset[str]) -> KernelIR:
-        """The kernel that also computes tangents, given those of the named arguments."""
+        """The kernel that also computes tangents, given the tangents of the named arguments."""
         return self._derive(
             ("tangent", wanted),
             lambda: optimise.clean(tangent.tangent(self.ir, lambda a: a.name in wanted), inline=True),
         )
 
     def python(self, *args: Any, count: int | None = None) -> None:
-        """Run the same source as plain Python, element by element; numpy arrays are changed in place.
+        """Run the same source as plain Python, element by element; writes into the numpy arrays in place.
 
         Args:
-            args: One per argument, without the Index: numpy arrays (n,), (n, numbers) or (n, 3, 3) for matrices,
-                numbers or sequences of numbers for value arguments, records that hold these.
-            count: Number of elements; by default the length of the first array that is indexed by the element.
+            args: One per argument, without the Index: numpy arrays (n,), (n, scalars) or (n, 3, 3) for matrices,
+                numbers or sequences of numbers for value arguments, records of these.
+            count: Number of elements; by default the length of the first array that the kernel indexes by the element.
         """
         plain.run(self, args, count)
 
@@ -120,18 +120,18 @@ class Kernel:
 
 
 def _standing_alone(ir: KernelIR) -> KernelIR:
-    """A derived kernel whose arrays are arguments like any others, with what it does to them."""
+    """A derived kernel as an ordinary one: its arrays are arguments, marked as read or written."""
     changed = {a: replace(a, origin=None, written=set(), read=False) for a in ir.arrays if a.origin or a.written}
     for node in walk(ir.body):
         if isinstance(node, Value) and node.op == "length" and node.attr in changed:
-            what = f"{ir.name} has no pullback: it asks for the length of {node.attr.name!r}, which it writes"
-            raise KernelError(what, fix="the length of another array of the same size")
+            what = f"{ir.name} has no pullback: it reads the length of {node.attr.name!r}, which it writes"
+            raise KernelError(what, fix="use the length of another array of the same size")
     body = _with_arrays(ir.body, changed)
     return replace(ir, arrays=[changed.get(a, a) for a in ir.arrays], body=body)
 
 
 def _with_arrays(body: Block, arrays: dict[ArrayRef, ArrayRef]) -> Block:
-    """The nodes with other arrays in place of these."""
+    """Copies of the nodes with replaced arrays."""
     nodes: list[Any] = []
     for node in body.nodes:
         if isinstance(node, For):
@@ -151,7 +151,7 @@ def _with_arrays(body: Block, arrays: dict[ArrayRef, ArrayRef]) -> Block:
 def kernel(python_function: Callable[..., Any]) -> Kernel:
     """Make a Python function a kernel.
 
-    With a first argument of type Index it runs for every element of a domain and lanes are elements; without one it
-    runs once per world. Arguments are typed: Array[...], Float, Int, vec3, structs or records.
+    With a first argument of type Index it runs once per element of a domain, and lanes are elements; without one it
+    runs once per world. Annotate every argument: Array[...], Float, Int, vec3, structs or records.
     """
     return Kernel(python_function)

@@ -1,7 +1,7 @@
-"""Kernels as plain Python on numpy scalars: slow, but `print` and debuggers work, and it is the oracle of tests.
+"""Kernels as plain Python on numpy scalars: slow, but `print` and debuggers work, and tests use it as an oracle.
 
 `run` calls the Python function of a kernel for one element after the other. Floats are numpy scalars of the arrays'
-precision, Ints are Python integers. Only `grad(f)` goes through the compiler: its derivative program is interpreted.
+precision, Ints are Python integers. Only `grad(f)` uses the compiler: it interprets the derivative program of f.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def run(kernel: Any, args: Sequence[Any], count: int | None) -> None:
 
 
 def _arrays(name: str, kind: Any, given: Any) -> Iterator[tuple[str, Any]]:
-    """The arrays of an argument, those of records under their dotted names."""
+    """The arrays of an argument; arrays of records have dotted names."""
     if issubclass(kind, types.Record):
         for member, part in kind.members:
             yield from _arrays(f"{name}.{member}", part, getattr(given, member))
@@ -62,7 +62,7 @@ def _precision(arrays: list[tuple[str, Any]]) -> type[np.floating[Any]]:
     found = {a.dtype.type: name for name, a in arrays if isinstance(a, np.ndarray) and a.dtype.kind == "f"}
     if len(found) > 1:
         got = ", ".join(f"{name}: {kind.__name__}" for kind, name in found.items())
-        raise InputError("arrays of different precision", got=got, fix="convert them to one dtype")
+        raise InputError("arrays differ in precision", got=got, fix="convert them to one dtype")
     return next(iter(found), np.float64)
 
 
@@ -71,7 +71,7 @@ def _wrap(name: str, kind: Any, given: Any) -> Any:
     if issubclass(kind, types.Record):
         if isinstance(given, types.Record) and not isinstance(given, kind):
             got, expected = type(given).__name__, kind.__name__
-            raise InputError(f"argument {name!r} is another record", got=got, expected=expected)
+            raise InputError(f"argument {name!r} has the wrong record type", got=got, expected=expected)
         return kind(**{m: _wrap(f"{name}.{m}", part, getattr(given, m)) for m, part in kind.members})
     if issubclass(kind, types.Array):
         return PlainArray(given, kind.element, name)
@@ -84,7 +84,7 @@ def _wrap(name: str, kind: Any, given: Any) -> Any:
 
 
 def _domain(tree: ast.FunctionDef, index: str, arrays: list[tuple[str, Any]]) -> int:
-    """The length of the first array that is indexed by the element itself."""
+    """The length of the first array that the kernel indexes by the element itself."""
     places = [n for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
     indexed = {ast.unparse(n.value) for n in places if isinstance(n.slice, ast.Name) and n.slice.id == index}
     for name, array in arrays:
@@ -94,13 +94,13 @@ def _domain(tree: ast.FunctionDef, index: str, arrays: list[tuple[str, Any]]) ->
 
 
 class PlainArray:
-    """A numpy array as an array of the language: elements are read and stored as values of their type."""
+    """A numpy array as an array of the language: reads and stores elements as values of their type."""
 
     def __init__(self, array: np.ndarray, element: type, name: str) -> None:
         self.array, self.element, self.name = array, element, name
         self.kinds = types.flatten(element)
         if not isinstance(array, np.ndarray):
-            raise InputError(f"argument {name!r} is an array", got=type(array).__name__, expected="a numpy array")
+            raise InputError(f"argument {name!r} must be an array", got=type(array).__name__, expected="a numpy array")
         if array.ndim == 0 or math.prod(array.shape[1:]) != len(self.kinds):
             shape = ", ".join(map(str, ("n", *types.shape_of(element))))
             raise InputError(f"array {name!r} of {element.__name__}", got=f"shape {array.shape}", expected=f"({shape})")
@@ -125,7 +125,7 @@ class PlainArray:
         if isinstance(value, types.Value) != issubclass(self.element, types.Value) or (
             isinstance(value, types.Value) and not isinstance(value, self.element)
         ):
-            raise TypeError(f"elements of {self.name!r} are {self.element.__name__}, got {type(value).__name__}")
+            raise TypeError(f"elements of {self.name!r} must be {self.element.__name__}, got {type(value).__name__}")
         numbers = [_STORED[k](x) for k, x in zip(self.kinds, types.scalars_of(value), strict=True)]
         self.array[self._checked(i)] = np.reshape(numbers, self.array.shape[1:])
 
@@ -150,11 +150,11 @@ _STORED: dict[str, Callable[[Any], Any]] = {"f": _same, "i": operator.index, "b"
 def plain_gradient(f: Any, argument: int = 0) -> Callable[..., Any]:
     """`grad(f, argument)` in plain Python: a function of the arguments of `f`."""
     if not isinstance(f, Func):
-        raise TypeError(f"grad takes a function decorated with @func, got {f!r}")
+        raise TypeError(f"grad takes a @func, got {f!r}")
 
     def derivative(*arguments: Any) -> Any:
         if not 0 <= argument < len(arguments):
-            raise TypeError(f"grad: there is no argument {argument}; {f.__name__} was given {len(arguments)}")
+            raise TypeError(f"grad: no argument {argument}; {f.__name__} got {len(arguments)}")
         given = list(arguments)
         if isinstance(given[argument], (int, float)):
             given[argument] = types.Float(given[argument])
@@ -171,7 +171,7 @@ def plain_gradient(f: Any, argument: int = 0) -> Callable[..., Any]:
 
 
 def _leaves(given: Any) -> Iterator[Any]:
-    """What the derivative program takes from an argument: Floats, the scalars of compounds, and arrays."""
+    """The inputs of the derivative program from an argument: Floats, the scalars of compounds, and arrays."""
     if isinstance(given, (tuple, types.Record)):
         parts = given if isinstance(given, tuple) else [getattr(given, name) for name, _ in given.members]
         for part in parts:
@@ -186,7 +186,7 @@ _CONSTANT = (bool, np.bool_, int, np.integer)  # part of the program itself, as 
 
 
 def _shape(given: Any) -> Any:
-    """A hashable description of an argument, from which its term can be made."""
+    """A hashable description of an argument, from which `grad` makes its term."""
     if isinstance(given, PlainArray):
         return PlainArray, given.element
     if isinstance(given, types.Record):
@@ -220,7 +220,7 @@ def _term(shape: Any, params: list[Value], arrays: list[ArrayRef]) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _derivative(f: Func, argument: int, shapes: tuple[Any, ...]) -> tuple[Function, list[ArrayRef]]:
-    """The program that computes the derivative from the numbers of all arguments, and the arrays it reads."""
+    """The program that computes the derivative from the scalars of all arguments, and the arrays it reads."""
     builder = Builder()
     params: list[Value] = []
     arrays: list[ArrayRef] = []
@@ -232,7 +232,7 @@ def _derivative(f: Func, argument: int, shapes: tuple[Any, ...]) -> tuple[Functi
     translator = statements.Translator(source, builder, {}, 0, in_kernel=False)
     energy = translator.inline(f, arguments)
     if not symbols.is_number(energy):
-        raise TypeError(f"grad needs a function that returns one number; {f.__name__} returns {describe(energy)}")
+        raise TypeError(f"grad needs a function that returns one scalar; {f.__name__} returns {describe(energy)}")
     adj = {symbols.as_kind(energy, "f", builder): builder.const(1.0, "f")}
     try:
         reverse.sweep(builder, builder.block.nodes[:], adj)
@@ -250,7 +250,7 @@ def _derivative(f: Func, argument: int, shapes: tuple[Any, ...]) -> tuple[Functi
 def interpret(
     function: Function, scalars: Sequence[Any], arrays: dict[ArrayRef, PlainArray] | None = None
 ) -> list[Any]:
-    """Evaluate a function of the intermediate form on numpy scalars; `arrays` are those it reads from outside."""
+    """Evaluate a function of the intermediate form on numpy scalars; `arrays` are the outer arrays that it reads."""
     real = next((type(s) for s in scalars if isinstance(s, np.floating)), types.precision.get())
     return _Interpreter(real, dict(arrays or {})).call(function, scalars)
 

@@ -1,11 +1,11 @@
 """The functions of the language.
 
-Scalar functions are intrinsics: an operation of the compiler with a plain Python twin. Everything on vectors and
-matrices is written in the language itself, so values and adjoints follow from the scalar ones.
+Scalar functions are intrinsics: an operation of the compiler with a plain Python twin. Functions of vectors and
+matrices are written in the language itself, so the compiler derives their adjoints from the scalar rules.
 
-At singular points the adjoint has a stated value: sqrt'(0) = 0 (hence norm'(0) = 0 and normalize'(0) = 0),
-asin'(+-1) = acos'(+-1) = 0, atan2'(0, 0) = 0, abs'(0) = 0, d pow(x, y)/dy = 0 for x <= 0. Everywhere else it is the
-true derivative. min, max and clamp give the whole cotangent to the argument they return (the second one on a tie).
+At singular points, adjoints are defined as sqrt'(0) = 0 (hence norm'(0) = 0 and normalize'(0) = 0),
+asin'(+-1) = acos'(+-1) = 0, atan2'(0, 0) = 0, abs'(0) = 0, d pow(x, y)/dy = 0 for x <= 0. Everywhere else they are the
+true derivatives. min, max and clamp pass the whole cotangent to the argument they return (the second one on a tie).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kinema.lang.language.types import Float, mat22, mat33, vec3
 
 
 class Intrinsic:
-    """A scalar function that the compiler knows; calling it evaluates it in plain Python."""
+    """A scalar function built into the compiler; calling it evaluates it in plain Python."""
 
     def __init__(self, name: str, arity: int, python: Callable[..., Any], doc: str) -> None:
         self.__name__, self.arity, self.python, self.__doc__ = name, arity, python, doc
@@ -51,7 +51,7 @@ def _sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x)) if x >= 0 else np.exp(x) / (1 + np.exp(x))
 
 
-sqrt = Intrinsic("sqrt", 1, np.sqrt, "Square root; its derivative at 0 is taken as 0.")
+sqrt = Intrinsic("sqrt", 1, np.sqrt, "Square root; derivative 0 at 0.")
 rsqrt = Intrinsic("rsqrt", 1, lambda x: 1 / np.sqrt(x), "1 / sqrt(x), correctly rounded steps.")
 sin = Intrinsic("sin", 1, np.sin, "Sine of an angle in radians.")
 cos = Intrinsic("cos", 1, np.cos, "Cosine of an angle in radians.")
@@ -74,31 +74,31 @@ uniform = Intrinsic(
     "uniform",
     1,
     lambda x: x,
-    "An Int that is the same for sixteen consecutive elements (from a multiple of 16 on), promised to the compiler: "
-    "loops over it need no masks, loads by it no gathers. The checked build tests the promise.",
+    "Promise the compiler that an Int is equal for sixteen consecutive elements (from a multiple of 16 on): loops over "
+    "it need no masks, loads indexed by it no gathers. The checked build tests the promise.",
 )
 shared = Intrinsic(
     "shared",
     1,
     lambda x: x,
-    "An Int that is the same in all lanes that run together, promised to the compiler: it was made of what all worlds "
-    "share and of `everywhere`. Loops over it need no masks, loads by it no gathers. Results must not depend on it.",
+    "Promise the compiler that an Int is equal in all lanes of a register: computed only from values that all worlds "
+    "share, and `everywhere`. Loops over it need no masks, loads no gathers. Results must not depend on it.",
 )
 everywhere = Intrinsic(
     "everywhere",
     1,
     lambda c: c,
-    "Whether a condition holds in all lanes that run together, to leave out work which would change nothing. Results "
-    "must not depend on it: which lanes run together depends on the machine and the batch.",
+    "Whether a condition holds in all lanes of a register; kernels use it to skip work that would change nothing. "
+    "Results must not depend on it: the lanes of a register depend on the machine and the batch.",
 )
 select = Intrinsic(
     "select",
     3,
     lambda c, a, b: a if c else b,
-    "a where c, else b. Both are computed; use `a if c else b` when the other one may be undefined.",
+    "a where c, else b. Both are evaluated; use `a if c else b` when the unused one may be undefined.",
 )
 
-# Names of other modules that mean the same.
+# Aliases from other modules.
 SYNONYMS: dict[Any, Intrinsic] = {
     math.sqrt: sqrt,
     math.sin: sin,
@@ -118,19 +118,19 @@ SYNONYMS: dict[Any, Intrinsic] = {
 }
 
 
-# What `local` and `grad` do in plain Python; `plain` puts it here, since it stands on the compiler.
+# Implementations of `local` and `grad` in plain Python; `plain` sets them, because it imports the compiler.
 PLAIN: dict[str, Callable[..., Any]] = {}
 
 
 def static(*bounds: int) -> range:
-    """A range that is unrolled when compiled: `for k in static(3)`. Bounds are constants."""
+    """A range that the compiler unrolls: `for k in static(3)`. Bounds are constants."""
     return range(*bounds)
 
 
 def local(element: type, size: int) -> Any:
     """A local array of `size` elements, zeroed, for use inside a kernel.
 
-    Gradients: exact; every element must be written before it is read, and not after.
+    Gradients: exact; write every element before you read it, and not after.
     """
     return PLAIN["local"](element, size)
 
@@ -138,8 +138,8 @@ def local(element: type, size: int) -> Any:
 def grad(f: Any, argument: int = 0) -> Any:
     """The derivative of a scalar function of the language with respect to one of its arguments.
 
-    Used inside kernels: `P = grad(energy)(F, mu, lam)`. The result has the type of that argument and can itself be
-    differentiated. In plain Python it is evaluated by compiling the function's own derivative program.
+    Use it inside kernels: `P = grad(energy)(F, mu, lam)`. The result has the type of that argument and is itself
+    differentiable. Plain Python interprets the derivative program of the function.
     """
     return PLAIN["grad"](f, argument)
 
@@ -161,13 +161,13 @@ def dot(a, b):
 
 @func
 def cross(a: vec3, b: vec3):
-    """Vector product in three dimensions."""
+    """Cross product in three dimensions."""
     return vec3(a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x)
 
 
 @func
 def norm(a):
-    """Euclidean length; its derivative at 0 is taken as 0."""
+    """Euclidean norm; derivative 0 at 0."""
     return sqrt(dot(a, a))
 
 

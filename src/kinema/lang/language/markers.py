@@ -1,4 +1,4 @@
-"""`@func` and `@adjoint_of`: functions of the language, callable in plain Python as they are."""
+"""`@func` and `@adjoint_of`: functions of the language, also callable in plain Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Func:
-    """A function of the language. Calling it runs it in plain Python; kernels inline it."""
+    """A function of the language. A call runs it in plain Python; kernels inline it."""
 
     __name__: str
 
@@ -28,9 +28,9 @@ class Func:
 
 
 def func(python: Callable[..., Any]) -> Func:
-    """Make a Python function usable in kernels. Annotations are optional; given ones are checked.
+    """Make a Python function usable in kernels. Annotations are optional; the compiler checks those present.
 
-    Several values are returned as a tuple. Functions may call functions and take arrays.
+    Return several values as a tuple. Functions may call functions and take arrays.
     """
     return Func(python)
 
@@ -38,7 +38,7 @@ def func(python: Callable[..., Any]) -> Func:
 def adjoint_of(target: Func) -> Callable[[Callable[..., Any]], Func]:
     """Declare a hand-written adjoint: it takes the arguments of `target`, then the cotangents of its results.
 
-    It returns one cotangent per argument (a tuple when there are several), 0.0 for those without:
+    It returns one cotangent per argument (a tuple if there are several), 0.0 for arguments without cotangent:
 
     ```python
     @adjoint_of(root)

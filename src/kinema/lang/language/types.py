@@ -1,7 +1,7 @@
 """The types of the kernel language, which are also its values in plain Python.
 
-A type is a class. `vec3`, `mat33` or a user's `@struct` describe to the compiler how many numbers a value has, and
-in `kernel.python(...)` their instances *are* the values, so the same source runs in both worlds.
+A type is a class. `vec3`, `mat33` or a user's `@struct` describe to the compiler the scalars of a value, and in
+`kernel.python(...)` their instances *are* the values, so the same source runs compiled and in plain Python.
 
 Every value type flattens to a tuple of scalars: Float `f`, Int `i` or Bool `b`. The compiler works on these.
 """
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-# What Float(...) makes of a Python number in plain Python; a run of a kernel sets it from its arrays.
+# Type of Float(...) in plain Python; a run of a kernel sets it from the dtype of its arrays.
 precision: ContextVar[type[np.floating[Any]]] = ContextVar("precision", default=np.float64)
 
 
@@ -98,7 +98,7 @@ class Value:
         return iter(self.parts)
 
     def __iadd__(self, other: Any) -> Any:
-        """Makes `array[i] += value` work for structs that have no `+`: number by number."""
+        """Make `array[i] += value` work for structs without `+`: scalar by scalar."""
         return self + other if hasattr(self, "__add__") else _elementwise(operator.iadd)(self, other)
 
     def __isub__(self, other: Any) -> Any:
@@ -263,7 +263,7 @@ class Array:
 
 
 def struct(cls: type) -> type:
-    """Declare a value type from annotated fields; its methods (operators too) are functions of the language.
+    """Declare a value type from annotated fields; its methods, including operators, are functions of the language.
 
     ```python
     @struct
@@ -296,7 +296,7 @@ def _part(i: int) -> property:
 
 
 class _Adjoint:
-    """`Bounds.adj` is the type of the cotangents of a record `Bounds`, `bounds.adj` those of a record of buffers."""
+    """For a record class `Bounds`, `Bounds.adj` is the type of its cotangents; `bounds.adj` holds those of `bounds`."""
 
     def __get__(self, given: Record | None, kind: Any) -> Any:
         made = _cotangent_type(kind)
@@ -312,11 +312,11 @@ class _Adjoint:
 
 
 class Record:
-    """Base of records: named arrays and numbers that travel together as one argument.
+    """Base of records: named arrays and scalars that form one argument.
 
     Attributes:
-        adj: The record of the cotangents of all that is Float; of the class, the type of that record, for adjoints
-            written by hand. What is a number has its cotangent in an array of one element, integers have none.
+        adj: The record of the cotangents of all Float members; on the class, the type of that record, for adjoints
+            written by hand. The cotangent of a scalar is an array of one element; integers have none.
     """
 
     members: ClassVar[tuple[tuple[str, type], ...]] = ()
@@ -334,7 +334,7 @@ class Record:
 
 
 def record(cls: type) -> type:
-    """Declare a record: a bundle of arrays and numbers passed as one kernel argument.
+    """Declare a record: a bundle of arrays and scalars passed as one kernel argument.
 
     ```python
     @record
@@ -343,7 +343,7 @@ def record(cls: type) -> type:
         volume: Array[Float]
     ```
 
-    An adjoint written by hand takes its cotangents as one argument, too:
+    An adjoint written by hand also takes the cotangents as one argument:
 
     ```python
     def forces_adjoint(mesh: TetMesh, f_adj: Array[vec3], mesh_adj: TetMesh.adj): ...
@@ -353,7 +353,7 @@ def record(cls: type) -> type:
     """
     members = tuple(_annotations(cls).items())
     if "adj" in dict(members):
-        raise TypeError(f"record {cls.__name__}: the name 'adj' is taken by its cotangents; use another one")
+        raise TypeError(f"record {cls.__name__}: the name 'adj' is reserved for cotangents; use another one")
     return _record_type(cls.__name__, members, {"__doc__": cls.__doc__, "__module__": cls.__module__})
 
 
@@ -363,17 +363,17 @@ def _record_type(name: str, members: tuple[tuple[str, type], ...], more: dict[st
 
 @functools.cache
 def _cotangent_type(kind: Any) -> Any:
-    """The record type of the cotangents: of arrays of Float the same arrays, of one Float an array of one element."""
+    """The record type of the cotangents: the same array for a Float array, an array of one element for a Float."""
     members = [(name, _cotangents(part)) for name, part in kind.members]
     if not any(part for _, part in members):
-        raise AttributeError(f"record {kind.__name__} has no cotangents: nothing in it is Float")
+        raise AttributeError(f"record {kind.__name__} has no cotangents: it has no Float member")
     found = tuple((name, part) for name, part in members if part is not None)
     doc = f"Cotangents of `{kind.__name__}`."
     return _record_type(f"{kind.__name__}.adj", found, {"__doc__": doc, "__module__": kind.__module__})
 
 
 def _cotangents(part: Any) -> type | None:
-    """The type of the cotangents of a record's member; None if it is not Float."""
+    """The cotangent type of a record's member; None if it is not Float."""
     if issubclass(part, Record):
         return _cotangent_type(part) if any(_cotangents(inner) for _, inner in part.members) else None
     element = part.element if issubclass(part, Array) else part
@@ -399,7 +399,7 @@ def flatten(t: type) -> str:
 
 
 def shape_of(t: type) -> tuple[int, ...]:
-    """Shape of one element in a user's array: () for scalars, (3, 3) for mat33, (numbers,) for others."""
+    """Shape of one element in a user's array: () for scalars, (3, 3) for mat33, (scalars,) for others."""
     if issubclass(t, Scalar):
         return ()
     if issubclass(t, _Matrix):
@@ -422,6 +422,6 @@ def from_scalars(t: type, scalars: Iterator[Any]) -> Any:
 
 
 def padded_size(t: type) -> int:
-    """Numbers one element takes in memory: 1, 2, or a multiple of four, so that lanes load whole quads."""
+    """Scalars that one element takes in memory: 1, 2, or a multiple of four, so that lanes load whole quads."""
     n = len(flatten(t))
     return n if n <= 2 else (n + 3) // 4 * 4

@@ -1,11 +1,12 @@
-// Numbers in bulk: copied, zeroed, and asked whether they are finite.
+// Bulk operations on memory: copy, zero, and test for non-finite values.
 #pragma once
 #include <stdint.h>
 #include <string.h>
 
 namespace kn {
 
-// memcpy, which on recent AMD processors (`rep movsb`) is 20 times slower if `to` is 1 .. 63 bytes past `from`, modulo 4096.
+// Replaces memcpy, which on recent AMD processors (`rep movsb`) is 20 times slower if `to` is 1 .. 63 bytes past
+// `from`, modulo 4096.
 inline void copy_bytes(char* to, const char* from, int64_t bytes) {
   typedef char Line __attribute__((vector_size(32)));
   for (; bytes >= 64; bytes -= 64, to += 64, from += 64) {
@@ -14,12 +15,12 @@ inline void copy_bytes(char* to, const char* from, int64_t bytes) {
     memcpy(&b, from + sizeof a, sizeof b);
     memcpy(to, &a, sizeof a);
     memcpy(to + sizeof a, &b, sizeof b);
-    asm volatile("" ::: "memory");  // or the compiler makes it a memcpy
+    asm volatile("" ::: "memory");  // keeps the compiler from making it a memcpy
   }
   memcpy(to, from, size_t(bytes));
 }
 
-// memset, which from 2 kB on (`rep stosb`) needs some 100 cycles to begin.
+// Replaces memset, which from 2 kB on (`rep stosb`) needs some 100 cycles to start.
 inline void zero_bytes(char* to, int64_t bytes) {
   typedef char Line __attribute__((vector_size(32)));
   const Line nothing = {};
@@ -27,12 +28,12 @@ inline void zero_bytes(char* to, int64_t bytes) {
   for (; bytes >= 64; bytes -= 64, to += 64) {
     memcpy(to, &nothing, sizeof nothing);
     memcpy(to + sizeof nothing, &nothing, sizeof nothing);
-    asm volatile("" ::: "memory");  // or the compiler makes it a memset
+    asm volatile("" ::: "memory");  // keeps the compiler from making it a memset
   }
   memset(to, 0, size_t(bytes));
 }
 
-// By the exponent bits, which touches no floating-point flag.
+// Tests the exponent bits, which sets no floating-point flag.
 template <class T>
 inline bool is_finite(T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
@@ -47,8 +48,8 @@ inline bool is_finite(T value) {
   }
 }
 
-// A non-finite number has a larger magnitude, as an integer, than any finite one. Of a double only the upper word
-// counts, so that one kind of maximum serves both types. The maximum is kept per 32-bit word.
+// A non-finite number has a larger magnitude, as an integer, than any finite one. For doubles only the upper word
+// counts, so one kind of maximum serves both types. Keeps a maximum per 32-bit word.
 template <class T>
 inline bool all_finite(const T* numbers, int64_t count) {
   typedef int32_t Words __attribute__((vector_size(32)));

@@ -1,6 +1,6 @@
-// One call from Python: what was prepared once, with the addresses of this time filled in. Packs, runs and unpacks.
+// One call from Python: a prepared run with the addresses of this call. Packs, runs and unpacks.
 //
-// The structures here are seen by nobody but Python (native.py mirrors them), so that they are not part of abi.h.
+// Only Python uses the structures of this file (native.py mirrors them), so abi.h does not declare them.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,27 +15,27 @@
 
 extern "C" {
 
-// How an array of the user travels.
+// How an array of the user is transferred.
 enum {
   KN_PACK = 0,     // copied to native memory before the run
-  KN_UNPACK,       // and back after it
-  KN_READ_THERE,   // not at all: native memory is the user's
+  KN_UNPACK,       // copied back after the run
+  KN_READ_THERE,   // not transferred: native memory is the user's
   KN_STREAM_FIRST  // KN_STREAM_FIRST + kn_stream.action: block by block, by the worker that runs the block
 };
 
 typedef struct kn_move {
-  kn_layout layout;     // without `user` and `status`; `native` is counted from the start of the piece
+  kn_layout layout;     // without `user` and `status`; `native` is an offset into the piece
   int32_t piece;        // of native memory
   int32_t how;          // see above
-  int32_t finite;       // refuse numbers of the user that are not
-  int32_t skip_failed;  // leave out worlds that have failed
+  int32_t finite;       // refuse non-finite values of the user
+  int32_t skip_failed;  // skip failed worlds
 } kn_move;
 
 typedef struct kn_prepared {
-  kn_program program;          // without status, streams, fault and poll; `base` is counted from the start of a piece
+  kn_program program;          // without status, streams, fault and poll; `base` is an offset into a piece
   const int32_t* piece_of;     // of each buffer
   const int64_t* piece_bytes;  // of each piece; -1: the caller gives its address
-  const int64_t* piece_zeros;  // bytes at its beginning that are to be zero
+  const int64_t* piece_zeros;  // bytes to zero at the beginning of each piece
   const kn_move* moves;
   int64_t steps;
   int64_t worker_stride;  // of streamed buffers
@@ -43,7 +43,7 @@ typedef struct kn_prepared {
   int32_t backward;
 } kn_prepared;
 
-// Answers of kn_run beside those of abi.h.
+// Return codes of kn_run besides those of abi.h.
 enum { KN_NOT_FINITE = 6, KN_WORLDS_FAILED = 7 };
 
 }  // extern "C"
@@ -62,10 +62,10 @@ struct Block {
   int64_t bytes = 0;
 };
 
-// Blocks of earlier calls of this thread, used again: pages of fresh memory cost more than most runs.
+// Reuses blocks of earlier calls of this thread: pages of fresh memory cost more than most runs.
 class Spare {
  public:
-  // Memory, the first bytes of it zero.
+  // Allocates memory and zeroes its first bytes.
   static Block take(int64_t bytes, int64_t zeros) {
     for (Block& block : spare()) {
       if (block.bytes < bytes || block.bytes > 2 * bytes) continue;
@@ -95,7 +95,7 @@ class Spare {
   }
 };
 
-// Pieces of native memory; those that nobody gave live as long as this.
+// Pieces of native memory; owns those that the caller did not give.
 class Pieces {
  public:
   Pieces(const kn_prepared& prepared, char* const* given) {
@@ -112,7 +112,7 @@ class Pieces {
   Pieces(const Pieces&) = delete;
   Pieces& operator=(const Pieces&) = delete;
 
-  // Constants are in a piece that starts at 0: integers, as null pointers have no neighbours.
+  // The piece of constants starts at 0; computed with integers, because null pointers allow no arithmetic.
   char* at(int32_t piece, const void* offset) const {
     return reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(start_[piece]) + reinterpret_cast<uintptr_t>(offset));
   }
@@ -128,7 +128,7 @@ class Pieces {
   std::vector<Block> own_;
 };
 
-// What went wrong with which array.
+// An error and its array.
 int64_t with_move(int answer, size_t move) { return answer | int64_t(move) << 8; }
 
 int64_t run(const kn_prepared& prepared, char* const* addresses, int64_t* status, kn_fault* fault,
@@ -172,11 +172,11 @@ int64_t run(const kn_prepared& prepared, char* const* addresses, int64_t* status
 
 extern "C" {
 
-// Runs what was prepared. Neither it nor anything it points to is changed: several threads may run it at once.
+// Runs a prepared run. Changes neither it nor anything it points to: several threads may run it at once.
 //   addresses  of the arrays of all moves, then of the pieces of memory that the caller gives
-//   status     per world; written by a forward run, read by a backward one
-// Gives an answer of abi.h or of above; KN_NOT_FINITE, KN_OUT_OF_RANGE and KN_BAD_LAYOUT are in its lowest 8 bits, with
-// the number of the move in the others.
+//   status     per world; a forward run writes it, a backward run reads it
+// Returns a code of abi.h or of this file. The lowest 8 bits hold KN_NOT_FINITE, KN_OUT_OF_RANGE and KN_BAD_LAYOUT; the
+// other bits then hold the index of the move.
 int64_t kn_run(const kn_prepared* prepared, char* const* addresses, int64_t* status, kn_fault* fault,
                int32_t (*poll)(int64_t)) {
   try {

@@ -1,4 +1,4 @@
-// What emitted kernels need beyond lanes: stores with tails, local arrays, sums, checks.
+// Support for emitted kernels besides lanes: stores with tails, local arrays, sums, checks.
 #pragma once
 #include "simd.hpp"
 #if KN_CHECK
@@ -33,14 +33,14 @@ KN_INLINE void poke_mask(U* p, M m) {
 
 // ---- gathered rows: the offsets of a packet's elements are computed once, for loads and for writes -------------
 
-// Kept in memory: scalar loads are cheaper than taking a vector apart, which compilers would otherwise do.
+// Stores offsets to memory: scalar loads are cheaper than extracting lanes, which compilers would otherwise do.
 template <class I>
 KN_INLINE void keep_offsets(element<I>* out, I offsets) {
   store<I>(out, offsets);
   asm("" : "+m"(*reinterpret_cast<element<I>(*)[width<I>]>(out)));
 }
 
-// The compiler moves no instruction across: it would put gathers back together that stand between operations.
+// A compiler barrier: otherwise the compiler would regroup gathers that are interleaved with operations.
 KN_INLINE void in_this_order() { asm volatile(""); }
 
 template <class T, class U, int W>
@@ -72,7 +72,7 @@ KN_INLINE void dense_rows3(const element<F>* base, const U* offset, F& a, F& b, 
   load_triples(row, a, b, c);
 }
 
-// Whether the scattered writes of a packet may come in any order.
+// Whether the scattered writes of a packet may run in any order.
 KN_INLINE bool apart(const kn_call* call, int64_t e0) { return call->apart && call->apart[e0 / KN_GROUP]; }
 
 template <int sign, class V>
@@ -115,7 +115,7 @@ KN_INLINE void add_rows2(element<F>* base, const U* offset, F a, F b) {
   }
 }
 
-// ---- own element: full packets are stored whole, tails lane by lane ------------------------------------------
+// ---- own element: stores full packets whole, tails lane by lane ----------------------------------------------
 
 template <class F, class M>
 KN_INLINE void put(element<F>* p, F v, bool full, M m) {
@@ -177,7 +177,7 @@ KN_INLINE T tree16(const T* a, int stride = 1) {
 // ---- checked build -------------------------------------------------------------------------------------------
 
 #if KN_CHECK
-// An index out of range is reported and replaced by 0, so that the run can end in order.
+// Reports an index out of range and replaces it by 0, so that the run can finish.
 template <class I, class M>
 inline I checked_index(const kn_call* call, I idx, int64_t length, M m, int64_t element, int32_t site) {
   for (int l = 0; l < width<I>; ++l) {
@@ -202,10 +202,10 @@ inline element<I> checked_uniform(const kn_call* call, I x, M m, int64_t element
       kn_report(call->fault, 4, site, element + l, call->world + l, lane(x, l), lane(x, 0));
   return lane(x, 0);
 }
-// Which elements of arrays this kernel has read; writing to one afterwards breaks the rule of reverse mode.
+// The elements that this kernel has read: a later write to one of them would break reverse mode.
 struct ReadSet {
   std::unordered_set<const void*> seen;
-  // `lanes` is 1, or the width where every lane has memory of its own (worlds).
+  // `lanes` is 1, or the width if every lane has separate memory (worlds).
   template <class T>
   static const void* place(const T* base, int64_t index, int padded, int lanes, int l) {
     return base + index * padded * lanes + (lanes > 1 ? l : 0);

@@ -1,4 +1,4 @@
-// Between a user's strided arrays and the layouts of native memory (abi.h: kn_layout).
+// Transfers between a user's strided arrays and the layouts of native memory (abi.h: kn_layout).
 #include <stdint.h>
 #include <string.h>
 
@@ -12,8 +12,8 @@
 namespace kn {
 namespace {
 
-// Where the numbers of elements are on both sides: number c of native element e is at start(e) + c * stride(), its user
-// element at user(e), or nowhere if that is negative. Constants where the compiler can know them.
+// Positions of scalars on both sides: scalar c of native element e is at start(e) + c * stride(), its user element at
+// user(e); a negative user(e) means none. Constant where the compiler can know them.
 class Places {
  public:
   explicit Places(const kn_layout& l) : elements_(l.elements), element_stride_(l.element_stride), order_(l.order) {}
@@ -38,7 +38,7 @@ struct Packets : Places {
   int64_t across() const { return user_stride; }
 };
 
-// Element after element, each with the worlds of the block innermost.
+// Element after element, with the worlds of the block innermost.
 struct Elements : Places {
   const int64_t n, p, lanes, user_stride;
   explicit Elements(const kn_layout& l)
@@ -50,7 +50,7 @@ struct Elements : Places {
   int64_t across() const { return user_stride; }
 };
 
-// N numbers in a row, padded to P, one world.
+// N contiguous scalars, padded to P, one world.
 template <int N, int P>
 struct Rows : Places {
   using Places::Places;
@@ -114,7 +114,7 @@ bool move_shape(const kn_layout& l, User* user, Native* native) {
   return true;
 }
 
-// The same numbers in the same order on both sides.
+// Whether both sides hold the same scalars in the same order.
 template <class User, class Native>
 bool is_plain_copy(const kn_layout& l) {
   return std::is_same_v<User, Native> && !l.packet && l.lanes == 1 && !l.order && l.padded == l.numbers &&
@@ -131,12 +131,13 @@ bool copy_slot(const kn_layout& l, void* user, Number* native) {
   return true;
 }
 
-// Three numbers without gaps on the user's side, padded to four on ours.
+// Whether elements are three scalars without gaps on the user's side, padded to four on the native side.
 bool are_triples(const kn_layout& l) {
   return are_rows<3, 4>(l) && !l.order && l.element_stride == 3 && l.elements > 0 && !l.add;
 }
 
-// As vectors of four: the last number of one is the first of the next, which comes after it. The last has no next.
+// Moves vectors of four: the fourth scalar belongs to the next element, whose move then overwrites it. The last element
+// has no next.
 template <bool Pack, class User, class Native>
 bool move_triples(const kn_layout& l, User* user, Native* native) {
   typedef User User4 __attribute__((vector_size(4 * sizeof(User))));
@@ -164,7 +165,7 @@ bool move_triples(const kn_layout& l, User* user, Native* native) {
   return true;
 }
 
-// The same numbers in the same order, with those of the other worlds of the block in between.
+// Whether both sides have the same order, with the other worlds of the block interleaved.
 template <class User, class Native>
 bool are_dense_lanes(const kn_layout& l) {
   return std::is_same_v<User, Native> && l.lanes > 1 && !l.order && l.padded == l.numbers &&
@@ -209,7 +210,7 @@ bool move_slot(const kn_layout& l, User* user, Native* native) {
   return move_shape<Pack, Elements>(l, user, native);
 }
 
-// All slots of one block. Every user number meets the worlds in ascending order (and for each world, the slots).
+// All slots of one block. Every user scalar is accessed by worlds in ascending order (and per world, by slots).
 template <bool Pack, class User, class Native>
 bool move_block(const kn_layout& l, int64_t block, char* native) {
   User* user = static_cast<User*>(l.user);

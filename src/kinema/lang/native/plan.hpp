@@ -1,6 +1,6 @@
-// An instruction list made ready to run: what never changes during a call is worked out once.
-//   Plan       the list with its costs, chunks and loops, and the phases of what workers do together; shared by all of them
-//   Frame      the addresses of all its arguments for one block, kept by each worker
+// An instruction list prepared to run: everything constant during a call is computed once.
+//   Plan       the list with its costs, chunks and loops, and the phases of shared work; shared by all workers
+//   Frame      the addresses of all its arguments for one block, one per worker
 //   Workspace  the memory of one worker
 #pragma once
 #include <stdint.h>
@@ -16,44 +16,44 @@ namespace kn {
 
 struct Op {
   const kn_instruction* source;
-  const int64_t* lengths;                       // of its arguments
+  const int64_t* lengths;                       // of the arguments
   int32_t first_ref, first_moving, end_moving;  // into the tables of the frame
-  int32_t partner;                              // LOOP: index of its END, END: index of its LOOP, SKIP: where it goes on
+  int32_t partner;                              // LOOP: index of its END, END: index of its LOOP, SKIP: its target
   int64_t chunks;                               // CALL: chunks of the domain
   int64_t area;                                 // CALL: bytes of the sums of one chunk, 0 without sums
-  int64_t bytes;                                // ZERO, COPY, ADD: how many
+  int64_t bytes;                                // ZERO, COPY, ADD: size
   bool shared;                                  // worth sharing among the workers
   bool whole;                                   // CALL: one kernel call does all of it
-  double nanoseconds;                           // estimate for running it once
-  int32_t segment;                              // that begins here, or -1
+  double nanoseconds;                           // estimated time of one run
+  int32_t segment;                              // the segment that begins here, or -1
 };
 
-// What workers do at the same time. A team meets after each phase.
+// Concurrent work. A team synchronises after each phase.
 struct Phase {
   enum Kind {
     alone,   // instructions first .. last-1, by one worker
-    chunks,  // of one colour of the call `first`
-    sums,    // of the chunks of the call `first` are added, by one worker
-    bytes,   // of the instruction `first` that moves them, by pages
-    search   // for numbers that are not finite in the state at the end of the step, by pages
+    chunks,  // chunks of one colour of the call `first`
+    sums,    // one worker adds the sums of the chunks of the call `first`
+    bytes,   // the instruction `first` moves bytes, by pages
+    search   // search for non-finite values in the end state, by pages
   };
   Kind kind;
   int32_t first, last, colour;
 };
 
-// Instructions first .. last-1, of which some are shared, without loops: one task of a team.
+// Instructions first .. last-1 without loops, some of them shared: one task of a team.
 struct Segment {
   int32_t first, last;
   int64_t first_phase, phases;
 };
 
-// Estimated nanoseconds of work between two meetings from which sharing it pays.
+// Least estimated work [ns] between two synchronisations for which sharing pays.
 struct Worth {
-  double team;  // some instruction must have as much, or all stay on one worker
-  double rest;  // the others, when there is a team
+  double team;  // at least one instruction must reach it, or all stay on one worker
+  double rest;  // for the other instructions, if there is a team
 };
 
-constexpr int64_t page = 4096;  // bytes of memory that one worker moves or looks through
+constexpr int64_t page = 4096;  // bytes of memory that one worker moves or searches
 inline int64_t pages(int64_t bytes) { return (bytes + page - 1) / page; }
 
 class Plan {
@@ -61,23 +61,23 @@ class Plan {
   std::vector<Op> ops;
   std::vector<int64_t> lengths;  // of the arguments of all instructions, one after the other
   int32_t moving = 0;            // number of arguments whose slot changes
-  int32_t most_refs = 0;         // arguments of one instruction, at most
-  int64_t area_bytes = 0;        // of all areas for sums that one call needs, at most
-  int64_t widest = 1;            // workers that can take part in a shared instruction, at most
-  double nanoseconds = 0;        // estimate for one step of one block
+  int32_t most_refs = 0;         // largest number of arguments of one instruction
+  int64_t area_bytes = 0;        // largest size of all sum areas of one call
+  int64_t widest = 1;            // largest number of workers of a shared instruction
+  double nanoseconds = 0;        // estimated time of one step of one block
   bool any_shared = false;
 
   std::vector<Segment> segments;
   std::vector<Phase> phases;   // of all segments
   std::vector<int64_t> items;  // of each phase
-  bool searches = false;       // the last segment ends with the search for numbers that are not finite
+  bool searches = false;       // the last segment ends with the search for non-finite values
 
   Plan(const kn_program& program, const kn_instruction* list, int32_t count, const Worth& worth) {
     ops.reserve(count);
     int64_t refs = 0;
     for (int32_t i = 0; i < count; ++i) refs += list[i].n_refs;
     lengths.reserve(size_t(refs));
-    double times = 1;  // how often the loops around the instruction run it
+    double times = 1;  // number of runs by the loops around the instruction
     for (int32_t i = 0; i < count; ++i) {
       const kn_instruction& in = list[i];
       Op op = {&in, nullptr, int32_t(lengths.size()), moving, moving, 0, 0, 0, 0, false, false, 0, -1};
@@ -111,7 +111,7 @@ class Plan {
       if (ops[i].shared) i = add_segment(i) - 1;
   }
 
-  // Lets the team of a forward run look for numbers that are not finite as soon as it has made them.
+  // Adds a phase to forward runs: the team searches the new state for non-finite values.
   void search_at_end(const kn_program& program) {
     if (segments.empty() || segments.back().last != int32_t(ops.size())) return;
     int64_t most = 0;
@@ -122,7 +122,7 @@ class Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  // Does an instruction use the state at the end of the step?
+  // Whether an instruction uses the end state of the step.
   bool uses_end_state(const kn_program& program) const {
     const auto is_state = [&](int32_t buffer) {
       return std::find(program.state, program.state + program.n_states, buffer) != program.state + program.n_states;
@@ -155,7 +155,7 @@ class Plan {
     return times;
   }
 
-  // Fills in chunks, areas and whether to share; returns the estimated time of running it once.
+  // Fills in chunks, areas and whether to share; returns the estimated time of one run.
   double estimate(Op& op, const Worth& worth) {
     const kn_instruction& in = *op.source;
     if (in.op != KN_OP_CALL) {
@@ -166,7 +166,7 @@ class Plan {
     op.chunks = (in.count + KN_CHUNK - 1) / KN_CHUNK;
     for (int32_t r = 0; in.partial && r < in.n_refs; ++r) op.area += area_of(in, r);
     area_bytes = std::max(area_bytes, op.area * op.chunks);
-    const double unknown = 10;  // ns per element when the emitter gave no estimate
+    const double unknown = 10;  // ns per element if the emitter gave no estimate
     const double time = double(in.count) * (in.cost > 0 ? in.cost : unknown);
     if (in.schedule && in.schedule->colours > 0) {
       int64_t most = 0;
@@ -177,8 +177,8 @@ class Plan {
     return time;
   }
 
-  // The segment that begins at a shared instruction; returns its end. Others that are short and lie between shared ones
-  // belong to it: helpers wait awake for the one that runs them.
+  // Adds the segment that begins at a shared instruction; returns its end. Includes short instructions between shared
+  // ones, which one worker runs while the helpers wait awake.
   int32_t add_segment(int32_t first) {
     constexpr double short_time = 10e3;
     int32_t last = first + 1;
@@ -216,7 +216,7 @@ class Plan {
     ++segments.back().phases;
   }
 
-  // Memory that lies side by side is zeroed at once.
+  // Joins the zeroing of contiguous memory.
   void join_zeros(const kn_program& program) {
     const auto of = [&](const Op& op) -> const kn_buffer& { return program.buffers[op.source->refs[0].buffer]; };
     const auto fixed_zero = [&](const Op& op) {
@@ -237,7 +237,7 @@ class Plan {
     const auto is_done = [](const Op& op) {
       return op.source->op == KN_OP_ZERO && op.bytes == 0 && op.end_moving == op.first_moving;
     };
-    std::vector<int32_t> number(ops.size());  // of each instruction among those that stay: loops know each other by it
+    std::vector<int32_t> number(ops.size());  // new index of each instruction; loops refer to each other by it
     int32_t kept = 0;
     for (size_t i = 0; i < ops.size(); ++i) number[i] = is_done(ops[i]) ? kept : kept++;
     for (Op& op : ops)
@@ -245,7 +245,7 @@ class Plan {
     ops.erase(std::remove_if(ops.begin(), ops.end(), is_done), ops.end());
   }
 
-  // Shares an instruction of which up to `width` workers could have a part, if its time between two meetings is worth it.
+  // Shares an instruction among up to `width` workers, if its time between two synchronisations is long enough.
   void share(Op& op, int64_t width, double time, const Worth& worth) {
     if (width < 2 || time < worth.rest) return;
     op.shared = true;
@@ -255,13 +255,13 @@ class Plan {
   }
 
  public:
-  // Bytes set aside for the sums of argument r: whole cache lines, so that workers do not disturb each other.
+  // Bytes reserved for the sums of argument r: whole cache lines, which avoid false sharing.
   static int64_t area_of(const kn_instruction& in, int32_t r) { return (int64_t(in.partial[r]) + 63) / 64 * 64; }
 };
 
 class Frame {
  public:
-  // Makes room for another plan; the only part that may throw.
+  // Reserves memory for another plan; the only part that may throw.
   void reserve(const Plan& plan) {
     first_ = nullptr;
     by_block_.clear();
@@ -271,7 +271,8 @@ class Frame {
     moving_.resize(plan.moving);
   }
 
-  // Addresses for one block and one worker's scratch; `call` knows the rest of a call. What blocks share is found once.
+  // Sets the addresses for one block and one worker's scratch; `call` holds the rest of a call. Addresses that blocks
+  // share are computed once.
   void bind(const kn_program& program, const Plan& plan, int64_t block, int64_t worker, kn_call call) {
     if (first_ != plan.ops.data()) find(program, plan, worker);
     for (const ByBlock& ref : by_block_) {
@@ -293,7 +294,7 @@ class Frame {
     return calls_[&op - first_];
   }
 
-  // The arguments of one instruction as they were last asked for.
+  // The arguments of one instruction as last computed by `arguments`.
   void** settled(const Op& op) { return arguments_.data() + op.first_ref; }
 
   // The arguments of one instruction at the current slots.
@@ -311,13 +312,13 @@ class Frame {
     int64_t stride;
     int32_t argument, slot;
   };
-  struct ByBlock {  // an argument whose address depends on the block
+  struct ByBlock {  // an argument with a different address per block
     char* base;
     int64_t stride;
-    int32_t argument, moving;  // its place in moving_, or -1
+    int32_t argument, moving;  // moving: its index in moving_, or -1
   };
 
-  // Addresses of all arguments at block 0, and which of them depend on the block.
+  // Computes the addresses of all arguments at block 0, and finds those that depend on the block.
   void find(const kn_program& program, const Plan& plan, int64_t worker) {
     int32_t moving = 0;
     first_ = plan.ops.data();
@@ -341,7 +342,7 @@ class Frame {
   const Op* first_ = nullptr;
 };
 
-// Memory that starts at a cache line and is not initialised.
+// Uninitialised memory, aligned to cache lines.
 class Block {
  public:
   Block() = default;
@@ -352,7 +353,7 @@ class Block {
   char* data() const { return data_; }
   int64_t size() const { return size_; }
 
-  // Room for `bytes`; the contents are lost. False (and nothing changed) when there is no memory.
+  // Reserves `bytes` and discards the contents. Returns false, and changes nothing, if memory is exhausted.
   bool make_room(int64_t bytes) {
     if (bytes <= size_) return true;
     const int64_t size = (bytes + 63) / 64 * 64;
@@ -369,7 +370,7 @@ class Block {
   int64_t size_ = 0;
 };
 
-// Frees the allocations that did not fit; each starts with the address of the next.
+// Frees the overflow allocations; each starts with the address of the next.
 inline void free_overflow(kn_arena& arena) {
   while (arena.overflow) {
     void* next = *static_cast<void**>(arena.overflow);
@@ -382,7 +383,7 @@ class Workspace {
  public:
   Frame forward, reverse;
   Block areas;                         // for sums over elements
-  std::vector<void*> chunk_arguments;  // arguments of one chunk, areas in place of the buffers it sums into
+  std::vector<void*> chunk_arguments;  // arguments of one chunk, with areas instead of the buffers that it sums into
   kn_arena arena = {};
   int64_t slots[KN_SLOTS];
 
@@ -393,8 +394,8 @@ class Workspace {
     arena.wanted = arena.size;
   }
 
-  // After a call that did not fit. A call may ask for the same memory many times over, so the arena at most doubles;
-  // if that was too little there is a next time.
+  // Grows the arena after an overflow. A call may request the same memory many times, so the arena at most doubles; if
+  // that is too little, the next call grows it again.
   void grow_arena() {
     free_overflow(arena);
     reserve_arena(std::min(arena.wanted, 2 * arena.size));

@@ -1,4 +1,4 @@
-// Threads: how many CPUs there are, the floating-point mode, and the pool of workers.
+// Threads: number of CPUs, floating-point mode, and the pool of workers.
 #pragma once
 #include <pthread.h>
 #include <signal.h>
@@ -49,7 +49,7 @@ inline int cpus_by_affinity() {
   return count > 0 ? count : 1;
 }
 
-// CPUs that a quota in one cgroup folder amounts to (rounded up), or `none`.
+// CPUs that the quota of one cgroup folder allows (rounded up), or `none`.
 inline int cpus_by_quota_file(const std::string& folder, int none) {
   double quota = -1, period = 0;
   std::string text;
@@ -63,7 +63,7 @@ inline int cpus_by_quota_file(const std::string& folder, int none) {
   return int((quota + period - 1) / period);
 }
 
-// The tightest quota of this process's cgroup and of the cgroups around it.
+// The tightest quota of this process's cgroup and its ancestors.
 inline int cpus_by_quota(int none) {
   int count = none;
   const auto visit = [&](const std::string& root, std::string path) {
@@ -95,7 +95,7 @@ inline int count_cpus() {
 
 // ---- the floating-point mode ----------------------------------------------------------------------------
 
-// Default rounding, no flushing of denormals, during the scope: callers may have set other modes for themselves.
+// Default rounding, no flushing of denormals, during the scope: callers may have set other modes.
 class FloatMode {
  public:
 #if defined(__x86_64__)
@@ -129,11 +129,11 @@ inline void pause() {
 #endif
 }
 
-// About what it costs to put a thread to sleep and wake it again on a virtual machine, and longer than the parts of a
-// step take: a worker that another one keeps waiting should not fall asleep before the next part.
+// About the cost of a thread's sleep and wake on a virtual machine, and longer than the parts of a step: a waiting
+// worker should not fall asleep before its next part.
 constexpr std::chrono::microseconds spin_time{30};
 
-// True as soon as ready(), false after `time`.
+// Waits awake: true as soon as ready(), false after `time`.
 template <class Ready>
 inline bool spin_until(Ready ready, std::chrono::microseconds time = spin_time) {
   const auto until = Clock::now() + time;
@@ -146,7 +146,7 @@ inline bool spin_until(Ready ready, std::chrono::microseconds time = spin_time) 
   return false;
 }
 
-// The same, leaving the CPU to others that want it.
+// Like `spin_until`, but yields the CPU to other threads.
 template <class Ready>
 inline bool yield_until(Ready ready) {
   constexpr std::chrono::microseconds time{500};
@@ -160,14 +160,14 @@ inline bool yield_until(Ready ready) {
 // ---- the pool -------------------------------------------------------------------------------------------
 
 // Threads that help a caller with its tasks. A task is a list of phases, a phase a number of items; a phase begins when
-// all items of the one before are done. Every worker has a share of each phase, always the same, so that its data stay
-// in its cache. Who has done its own waits for a moment, then takes from the others. So nobody waits for a helper that
-// has not begun, be it asleep or without a CPU: only for what a helper has taken and not finished.
+// all items of the previous phase are done. Every worker always has the same share of each phase, so that its data stay
+// in its cache. A worker that has finished its share waits for a moment, then steals from the others. So nobody waits
+// for a helper that has not begun, because it sleeps or has no CPU: only for parts that a helper has taken.
 //
-// A line of memory that travels from one CPU to another takes longer than hundreds of additions, so few do: one tells
-// of a new task, and then a line of each worker, with its count of what it has done, says when a phase is over. To
-// this end phases are numbered for the life of the pool, and each has the same number of tickets, whatever its items:
-// the sum of all counts tells how many phases are done.
+// Moving a cache line from one CPU to another takes longer than hundreds of additions, so few lines move: one announces
+// a new task, then one per worker counts its finished tickets and shows the end of a phase. Phases are therefore
+// numbered for the life of the pool, and each has the same number of tickets, whatever its items: the sum of all counts
+// gives the number of finished phases.
 class Pool {
  public:
   using Body = void (*)(void* context, int worker, int64_t phase, int64_t begin, int64_t end);
@@ -177,15 +177,15 @@ class Pool {
     void* context;
     const int64_t* items;  // of each phase
     int64_t phases;
-    int64_t grabs;  // in how many parts a worker takes its share
+    int64_t grabs;  // number of parts in which a worker takes its share
   };
 
-  // One caller at a time: true if it is you.
+  // Acquires the pool for one caller at a time; returns whether it succeeded.
   bool acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
   void release() { busy_.store(false, std::memory_order_release); }
 
-  // Makes sure of `workers` workers, the caller included, as far as the system allows; returns how many there are.
-  // With `spin` they wait awake for a few microseconds before they sleep: not for more workers than CPUs.
+  // Starts up to `workers` workers, including the caller, as far as the system allows; returns their number. With
+  // `spin` they wait awake for a few microseconds before they sleep: do not use it with more workers than CPUs.
   int prepare(int workers, bool spin) {
     workers = std::min(workers, most_workers);
     if (!seats_[0]) {
@@ -200,7 +200,7 @@ class Pool {
   }
 
   // Calls task.body(context, worker, phase, begin, end) for parts of 0 .. items[phase]-1, phase after phase, on the
-  // prepared workers, the caller being worker 0. While waiting for the last parts calls idle() about every `every`.
+  // prepared workers; the caller is worker 0. While it waits for the last parts, it calls idle() about every `every`.
   template <class Idle>
   void run(const Task& task, std::chrono::milliseconds every, Idle idle) {
     const uint64_t first = published_.load(std::memory_order_relaxed), end = first + uint64_t(task.phases);
@@ -216,7 +216,7 @@ class Pool {
     }
   }
 
-  // CPUs, counted again at most once a second.
+  // Number of CPUs, counted at most once a second.
   int cpus() {
     const auto now = Clock::now();
     if (cpus_ == 0 || now - counted_ > std::chrono::seconds(1)) {
@@ -236,18 +236,18 @@ class Pool {
  private:
   static constexpr int most_workers = 256;
   static constexpr int64_t tickets = 1024;  // of a phase; every worker has some
-  // How long a worker leaves the others alone with their shares: their data are in their caches.
+  // Time before a worker steals from the shares of others, whose data are in their caches.
   static constexpr std::chrono::microseconds patience{2};
 
   struct Seat {
-    alignas(64) std::atomic<uint64_t> claims{0};  // number of a phase, plus 1 (48 bits); tickets of this share not taken
-    alignas(64) std::atomic<uint64_t> done{0};    // tickets done by this worker, which alone writes here
-    bool impatient = false;                       // the others had not even begun when this worker had done its share
+    alignas(64) std::atomic<uint64_t> claims{0};  // phase number plus 1 (48 bits); remaining tickets of this share
+    alignas(64) std::atomic<uint64_t> done{0};    // tickets done by this worker, the only writer
+    bool impatient = false;                       // others had not even begun when this worker had finished its share
     alignas(64) std::atomic<bool> asleep{false};
     std::atomic<uint32_t> calls{0};
     std::thread thread;
 
-    // Either the caller sees that the helper sleeps, or the helper sees what was published before it does.
+    // Either the caller sees that the helper sleeps, or the helper sees the published task before it sleeps.
     void wake() {
       if (asleep.load() && asleep.exchange(false)) call();
     }
@@ -258,7 +258,7 @@ class Pool {
     }
   };
 
-  // Where the share of an owner begins, of `count` tickets or items in all.
+  // The start of an owner's share of `count` tickets or items.
   static int64_t share_begin(int64_t count, int64_t owner, int64_t owners) { return (count * owner + owners - 1) / owners; }
 
   static int workers_of(uint64_t shape) { return int(uint32_t(shape)); }
@@ -275,20 +275,20 @@ class Pool {
   // ---- work
 
   struct Part {
-    int64_t begin = 0, end = 0;  // tickets of the phase; none: nothing is left
+    int64_t begin = 0, end = 0;  // tickets of the phase; empty: nothing is left
     int64_t workers = 1;
-    bool first = false;  // of its share
+    bool first = false;  // the first part of its share
   };
 
-  // Takes a part of owner's share of a phase that is under way. A worker that holds a part (taken, not reported) keeps
-  // the phase from being over, so that it may read all that belongs to the task. Who holds none may be late, and read
-  // the shape of another task: it looks at the counts once more after that. If the phase is not over then, and the
-  // word of the share stays as it was, the part was there to be taken.
+  // Takes a part of the owner's share of a running phase. A worker that holds a part (taken, not reported) keeps the
+  // phase from ending, so it may read everything of the task. A worker without a part may be late and read the shape of
+  // another task, so it checks the counts again afterwards. If the phase is not over then, and the word of the share is
+  // unchanged, the claim is valid.
   Part claim(int worker, int owner, uint64_t phase, bool holds) {
     std::atomic<uint64_t>& claims = seats_[owner]->claims;
     const uint64_t shape = shape_.load(std::memory_order_acquire);
     const int64_t workers = workers_of(shape), at_once = int64_t(shape >> 32);
-    if (worker >= workers || owner >= workers) return {};  // the task is one of a smaller team
+    if (worker >= workers || owner >= workers) return {};  // the task belongs to a smaller team
     const int64_t begin = share_begin(tickets, owner, workers), end = share_begin(tickets, owner + 1, workers);
     uint64_t seen = claims.load(std::memory_order_acquire);
     for (;;) {
@@ -302,7 +302,7 @@ class Pool {
     }
   }
 
-  // The items of a part; only for who holds it.
+  // Runs the items of a part; only its holder may.
   void run_part(int worker, uint64_t phase, int owner, const Part& part) {
     const int64_t index = int64_t(phase - first_), items = task_.items[index];
     const int64_t first = share_begin(tickets, owner, part.workers);
@@ -314,7 +314,7 @@ class Pool {
     if (begin < end) task_.body(task_.context, worker, index, begin, end);
   }
 
-  // The worker's own share of a phase, then what others leave undone.
+  // Runs the worker's own share of a phase, then unclaimed parts of the others.
   void work(int worker, uint64_t phase) {
     Seat& seat = *seats_[worker];
     const int workers = workers_of(shape_.load(std::memory_order_acquire));
@@ -348,7 +348,7 @@ class Pool {
     const auto over = [&] { return is_over(phase); };
     if (over() || (spin_.load(std::memory_order_relaxed) && spin_until(over))) return;
     std::unique_lock<std::mutex> lock(mutex_);
-    caller_sleeps_.store(true);  // either a helper sees this, or the caller what the helper has done before
+    caller_sleeps_.store(true);  // either a helper sees this, or the caller sees the helper's report
     while (!last_done_.wait_for(lock, every, over)) {
       lock.unlock();
       idle();
@@ -357,7 +357,7 @@ class Pool {
     caller_sleeps_.store(false, std::memory_order_relaxed);
   }
 
-  // Waits for a phase after those before `next`; false at the end.
+  // Waits until phase `next` is published; false when the pool ends.
   bool wait_as_helper(Seat& seat, int worker, uint64_t next) {
     const auto takes_part = [&] { return worker < workers_of(shape_.load(std::memory_order_acquire)); };
     const auto ready = [&] { return quit_.load() || (published_.load() > next && takes_part()); };
@@ -383,11 +383,11 @@ class Pool {
       if (over() || (spin ? spin_until(over) : yield_until(over)))
         ++next;
       else
-        next = published_.load(std::memory_order_acquire);  // somebody has lost its CPU: rest until there is a new task
+        next = published_.load(std::memory_order_acquire);  // another worker has lost its CPU: sleep until the next task
     }
   }
 
-  // The handlers of signals belong to the caller's threads, except for faults of the worker itself.
+  // Leaves signals to the caller's threads, except for faults of the worker itself.
   bool add_thread() {
     sigset_t all, before;
     sigfillset(&all);
@@ -406,13 +406,13 @@ class Pool {
     return added;
   }
 
-  // What tells of a new task lies in one line of memory, with the task.
-  alignas(64) std::atomic<uint64_t> published_{0};  // phases, in all
-  std::atomic<uint64_t> shape_{0};                  // of the task: tickets that are taken at once (32 bits), workers
-  uint64_t first_ = 0;                              // phase of the task
+  // The announcement of a task shares one cache line with the task.
+  alignas(64) std::atomic<uint64_t> published_{0};  // number of phases so far
+  std::atomic<uint64_t> shape_{0};                  // of the task: tickets per part (32 bits), workers
+  uint64_t first_ = 0;                              // first phase of the task
   Task task_ = {};
 
-  alignas(64) std::array<std::unique_ptr<Seat>, most_workers> seats_;  // of fixed size, as helpers read it at any time
+  alignas(64) std::array<std::unique_ptr<Seat>, most_workers> seats_;  // of fixed size, because helpers read it at any time
   std::atomic<int> seated_{0};
   std::atomic<bool> quit_{false}, spin_{false}, caller_sleeps_{false};
 
@@ -424,14 +424,14 @@ class Pool {
   Clock::time_point counted_;
 };
 
-// The one T (a Pool, perhaps with more) of this process. A child of fork has none of its parent's threads: it forgets
-// the parent's T and makes its own when needed.
+// The only T (a Pool or a subclass) of this process. A forked child has none of its parent's threads: it drops the
+// parent's T and makes its own when needed.
 template <class T>
 class OfProcess {
  public:
   OfProcess() { pthread_atfork(nullptr, nullptr, [] { current_.store(nullptr); }); }
 
-  // A pool in use at exit is left alone: its threads end with the process, and joining them could take long.
+  // Leaks a pool in use at exit: its threads end with the process, and joining them could take long.
   ~OfProcess() {
     T* pool = current_.exchange(nullptr);
     if (pool && pool->acquire()) delete pool;

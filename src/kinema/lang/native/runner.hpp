@@ -16,9 +16,9 @@
 namespace kn {
 
 constexpr std::chrono::milliseconds poll_interval{50};
-constexpr int64_t grabs = 4;  // a compromise: taking a part costs some 20 ns, a slow worker's last part the others' time
+constexpr int64_t grabs = 4;  // a compromise: a part costs some 20 ns to take; the others wait for the slowest last part
 
-// Finds out when the next poll is due, reading the clock about every half millisecond, whatever a step takes.
+// Decides when the next poll is due; reads the clock about every half millisecond, however long a step takes.
 class Poller {
  public:
   bool due() {
@@ -39,7 +39,7 @@ class Poller {
   Clock::time_point last_look_ = Clock::now(), last_poll_ = last_look_;
 };
 
-// What all workers know. Either they run whole blocks, each its own, or (team) all help worker 0 with its block.
+// State that all workers share. Either each runs whole blocks of its own, or (team) all help worker 0 with its block.
 struct Run {
   const kn_program& program;
   const int64_t steps;
@@ -70,7 +70,7 @@ struct Run {
 
   bool faulty() const { return program.fault && __atomic_load_n(&program.fault->code, __ATOMIC_ACQUIRE) != 0; }
 
-  // Worker 0 only, as it enters Python.
+  // Worker 0 only, because it enters Python.
   void poll(int64_t steps_of_block) {
     const int64_t done = (blocks_done.load(std::memory_order_relaxed) * steps + steps_of_block) / program.blocks;
     if (program.poll(done) == 0) return;
@@ -118,7 +118,7 @@ class Runner {
     own_.forward.bind(program_, run_.forward, block, worker_, whole_call());
     own_.reverse.bind(program_, run_.reverse, block, worker_, whole_call());
     std::fill(slots_, slots_ + KN_SLOTS, 0);
-    // A descending loop whose iterations are not repeated before it runs all of them.
+    // Default for a descending loop whose forward loop is not replayed: it runs all iterations.
     for (const Plan* plan : {&run_.forward, &run_.reverse})
       for (const Op& op : plan->ops)
         if (op.source->op == KN_OP_LOOP) loop_slots(op)[2] = op.source->times;
@@ -168,8 +168,8 @@ class Runner {
     }
   }
 
-  // Computes the states that the steps begin .. end-1 start from once more, from their checkpoint; that at the end of
-  // the last one, too, if it is used. False when the run is to stop.
+  // Recomputes the start states of the steps begin .. end-1 from their checkpoint, and the end state of the last step
+  // if the reverse sweep uses it. Returns false if the run must stop.
   bool replay(int64_t begin, int64_t end) {
     copy_states(program_.state, 0, program_.checkpoint, begin / program_.interval);
     for (int64_t t = begin; t < end - !run_.reverse_uses_end; ++t) {
@@ -188,7 +188,7 @@ class Runner {
     slots_[KN_SLOT_ADJ_NEXT] = (t + 1) & 1;
   }
 
-  // At the end of a step: false when the run is to stop.
+  // Called at the end of a step; returns false if the run must stop.
   bool go_on(int64_t steps_done) {
     if (worker_ == 0 && program_.poll && run_.poller.due()) run_.poll(steps_done);
     if (run_.faulty()) run_.stop.store(true, std::memory_order_relaxed);
@@ -197,7 +197,7 @@ class Runner {
 
   // ---- teams
 
-  // body(begin, end) over the pages of a slot, by the team if there is one and they are many.
+  // Runs body(begin, end) over the pages of a slot; the team shares many pages.
   template <class Body>
   void share_pages(int64_t bytes, Body body) {
     if (!run_.team || bytes < 256 << 10) return body(0, bytes);
@@ -210,7 +210,7 @@ class Runner {
     run_.team->run({run_some, &some, &count, 1, grabs}, poll_interval, [] {});
   }
 
-  // All instructions of a segment, by the team.
+  // The team runs all instructions of a segment.
   void run_segment(const Plan& plan, Frame& frame, const Segment& segment) {
     for (int32_t i = segment.first; i < segment.last; ++i) frame.arguments(plan.ops[i], slots_);
     plan_ = &plan, frame_ = &frame, segment_ = &segment;
@@ -220,7 +220,7 @@ class Runner {
     run_.team->run({run_part, this, &plan.items[segment.first_phase], segment.phases, grabs}, poll_interval, [] {});
   }
 
-  // Items begin .. end-1 of a phase of the current segment; on any worker.
+  // Runs items begin .. end-1 of a phase of the current segment; on any worker.
   void run_part(int worker, int64_t index, int64_t begin, int64_t end) {
     const Phase& phase = plan_->phases[segment_->first_phase + index];
     const Op& op = plan_->ops[phase.first];
@@ -270,7 +270,7 @@ class Runner {
                   [&](int64_t begin, int64_t end) { search_state(i, begin, end); });
   }
 
-  // The bytes begin .. end-1 of a state at the end of the step, as far as it has them.
+  // Searches bytes begin .. end-1 of an end state, clipped to its size.
   void search_state(int32_t i, int64_t begin, int64_t end) {
     const char* state = state_address(program_.state[i], slots_[KN_SLOT_STATE_NEXT]);
     end = std::min(end, program_.buffers[program_.state[i]].bytes);
@@ -298,7 +298,7 @@ class Runner {
     }
   }
 
-  // Atomic, as members of the team may find the same world at the same time (in the same step).
+  // Atomic, because several workers of the team may find the same world in the same step.
   std::atomic_ref<int64_t> status(int64_t lane) const {
     return std::atomic_ref<int64_t>(program_.status[first_world_ + lane]);
   }
@@ -331,7 +331,7 @@ class Runner {
     }
   }
 
-  // A call or a move of bytes, all of it.
+  // Runs one whole instruction: a call or a move of bytes.
   void run_op(const Op& op, Frame& frame) {
     if (op.whole) return call_kernel(op, frame.call(op, slots_), worker_);
     void** arguments = frame.arguments(op, slots_);
@@ -359,7 +359,7 @@ class Runner {
       add_numbers(reinterpret_cast<double*>(to), reinterpret_cast<const double*>(from), bytes / 8);
   }
 
-  // Calls the kernel for chunks of one colour, or of all colours in their order; neighbours together.
+  // Calls the kernel for chunks of one colour, or of all colours in order; one call per run of neighbours.
   void call_chunks(const Op& op, void** arguments, int worker, const int32_t* chunk, const int32_t* end) {
     while (chunk < end) {
       const int64_t first = *chunk++;
@@ -369,8 +369,8 @@ class Runner {
     }
   }
 
-  // Calls the kernel for the chunks first .. last-1. Where it sums, every chunk has areas of its own, which are to be
-  // added in the order of the chunks.
+  // Calls the kernel for the chunks first .. last-1. If it sums, every chunk gets its own areas, to be added in the
+  // order of the chunks.
   void call_in_turn(const Op& op, void** arguments, int worker, int64_t first, int64_t last) {
     if (op.area == 0) return call_elements(op, arguments, worker, first, last);
     const kn_instruction& in = *op.source;
@@ -388,7 +388,7 @@ class Runner {
     }
   }
 
-  // A call of this block, of which the arguments and the elements are still to be said.
+  // A call of this block without its arguments and elements.
   kn_call whole_call() const {
     kn_arena* arena = program_.arenas ? &program_.arenas[worker_] : &own_.arena;
     return {nullptr, nullptr, 0, 0, active_, int32_t(first_world_), arena, program_.fault, nullptr};
@@ -409,7 +409,7 @@ class Runner {
   void call_kernel(const Op& op, const kn_call& call, int worker) {
     try {
       op.source->kernel(&call);
-    } catch (const std::bad_alloc&) {  // of the arena, perhaps in a thread where nobody else would catch it
+    } catch (const std::bad_alloc&) {  // of the arena; no one else would catch it in a helper thread
       run_.out_of_memory.store(true, std::memory_order_relaxed);
       run_.stop.store(true, std::memory_order_relaxed);
     }
@@ -440,7 +440,7 @@ class Runner {
 
   int64_t* loop_slots(const Op& op) { return slots_ + KN_SLOT_LOOP + 3 * op.source->loop; }
 
-  // False if there is no iteration to run.
+  // Returns false if the loop has no iteration to run.
   bool begin_loop(const Op& op, Frame& frame) {
     int64_t* slots = loop_slots(op);
     if (!op.source->descending) slots[2] = 0;
@@ -450,7 +450,7 @@ class Runner {
     return op.source->descending ? slots[1] > 0 : op.source->times > 0;
   }
 
-  // Goes on to the next iteration, if there is one.
+  // Advances to the next iteration; returns false if there is none.
   bool again(const Op& op, Frame& frame) {
     int64_t* slots = loop_slots(op);
     if (op.source->descending) {
@@ -465,13 +465,13 @@ class Runner {
     return true;
   }
 
-  // Is this the last of the iterations that a loop did?
+  // Whether this is the last iteration that the loop did.
   bool is_last(const Op& op) {
     const int64_t* slots = loop_slots(op);
     return slots[0] == slots[2] - 1;
   }
 
-  // Is the condition true in all worlds of the block? Worlds that were ready before must keep their values themselves.
+  // Whether the condition holds in all worlds of the block. Worlds that are ready earlier must keep their values.
   bool fulfilled(const void* condition) const {
     for (int32_t lane = 0; lane < active_; ++lane) {
       const bool yes = program_.precision == 4 ? static_cast<const float*>(condition)[lane] > 0
@@ -488,7 +488,7 @@ class Runner {
   const int worker_;
   int64_t block_ = 0, first_world_ = 0;
   int32_t active_ = 1;
-  const Plan* plan_ = nullptr;  // of the segment that the team runs
+  const Plan* plan_ = nullptr;  // the plan of the segment that the team runs
   Frame* frame_ = nullptr;
   const Segment* segment_ = nullptr;
 };

@@ -1,4 +1,4 @@
-// Runs step programs: forward, backward from checkpoints, on one or many workers, always with the same bits.
+// Runs step programs forward, and backward from checkpoints; the bits do not depend on the number of workers.
 #include <algorithm>
 #include <memory>
 #include <new>
@@ -12,9 +12,10 @@
 namespace kn {
 namespace {
 
-// Estimates are two to five times what fast machines need. With more workers than CPUs every task means sleeps and wakes.
+// Estimates are two to five times the times of fast machines. With more workers than CPUs, threads sleep and wake in
+// every task.
 constexpr Worth usual{16e3, 1e3}, crowded{100e3, 100e3};
-constexpr double worth_waking = 40e3;  // ns of work in the whole call from which waking a thread pays
+constexpr double worth_waking = 40e3;  // least work [ns] of a whole call for which waking a thread pays
 constexpr int64_t first_arena = 256 << 10;
 
 struct Engine : Pool {
@@ -22,7 +23,7 @@ struct Engine : Pool {
 };
 OfProcess<Engine> engine_of_process;
 
-// The pool for the time of one call, unless another thread has it.
+// Holds the pool during one call, unless another thread has it.
 struct Lease {
   Engine& engine;
   const bool granted;
@@ -44,13 +45,13 @@ void make_room(const Run& run, Workspace& workspace) {
   workspace.arena.used = 0;
 }
 
-// All blocks on the calling thread, with the help of run.team if there is one.
+// Runs all blocks on the calling thread, with the help of run.team if it is set.
 void run_blocks(Run& run) {
   Runner runner(run, 0);
   for (int64_t block = 0; block < run.program.blocks; ++block) runner.run_block(block);
 }
 
-// Blocks of other workers may take long: the caller goes on asking whether to stop.
+// Distributes blocks over workers. Their blocks may take long, so the caller continues to poll.
 void run_blocks_by_worker(Run& run, Pool& pool) {
   const auto run_some = [](void* run, int worker, int64_t, int64_t begin, int64_t end) {
     Runner runner(*static_cast<Run*>(run), worker);
@@ -62,7 +63,7 @@ void run_blocks_by_worker(Run& run, Pool& pool) {
   });
 }
 
-// Decides who works on what; never changes any bits.
+// Distributes the work; never changes any bits.
 void run_with_pool(Run& run, Engine& engine) {
   const kn_program& program = run.program;
   const bool many = program.workers > 1 && run.nanoseconds() >= worth_waking;

@@ -8,8 +8,8 @@
 // compiler vectors (I and M are the same type); beyond it they are a `Pair` of halves with the same operators.
 // (A compiler vector wider than the hardware lives in memory with gcc, and its comparisons become scalar loops.)
 //
-// One rule: every function gives the same bits for every W, compiler and CPU. Hence fma is always explicit, and emitted
-// code is compiled with -ffp-contract=off and never with -ffast-math.
+// One rule: every function gives the same bits for every W, compiler and CPU. Hence fma is always explicit, and kernels
+// compile with -ffp-contract=off and never with -ffast-math.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -50,7 +50,7 @@
 namespace kn {
 
 constexpr int hardware_bytes = KN_AVX512 ? 64 : KN_X86 ? 32 : 16;
-// Lanes of kernels that gain from registers of 64 bytes, given those of 32.
+// Lanes of kernels that gain from registers of 64 bytes, given the lanes of 32 bytes.
 constexpr int wide(int lanes) { return KN_AVX512 ? 2 * lanes : lanes; }
 
 // ---- types ------------------------------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ KN_INLINE F floor_(F a) {
 template <class F>
 KN_INLINE F rsqrt_(F a) { return splat<F>(1) / sqrt_(a); }
 
-// min and max as in `a < b ? a : b`: the second operand if one is NaN or both are zeros (as minps and maxps do).
+// min and max as in `a < b ? a : b`: the second operand if one is NaN or both are zeros (like minps and maxps).
 template <class F>
 KN_INLINE F min_(F a, F b) { return sel(a < b, a, b); }
 template <class F>
@@ -479,7 +479,7 @@ KN_INLINE float_of<I> to_float(I a) {
   }
 }
 
-// gcc 12 would make float(int(x)) into trunc(x), which gives -0 for what is 0 as an integer.
+// gcc 12 would replace float(int(x)) by trunc(x), which gives -0 where the integer is 0.
 template <class I>
 KN_INLINE I known_as_integer(I a) {
   if constexpr (is_scalar<I>) __asm__("" : "+r"(a));
@@ -537,7 +537,7 @@ KN_INLINE I idiv(I a, I b) {
   const I q = a / b;
   return q - (q * b != a && (a < 0) != (b < 0));
 }
-// Quotients of integers below 2^51 by way of doubles: exact, since a/b is an integer or at least 1/b away from one.
+// Quotients of integers below 2^51, computed in doubles: exact, as a/b is an integer or at least 1/b away from one.
 template <class F>
 KN_INLINE F floor_quotient(F a, F b) { return floor_(a / b); }
 template <class I, int... L>
@@ -576,8 +576,8 @@ KN_INLINE I imod(I a, I b) {
 
 // ---- the environment of a kernel --------------------------------------------------------------------------------
 
-// Round to nearest, no flushing of denormals, no traps, until the end of the scope. Threads of other libraries
-// (torch's flush-denormal setting) would otherwise change the bits.
+// Round to nearest, no flushing of denormals, no traps, until the end of the scope. Settings of other libraries
+// (torch's flush-denormal) would otherwise change the bits.
 struct FloatMode {
 #if defined(__x86_64__)
   unsigned saved = _mm_getcsr();
@@ -597,8 +597,8 @@ struct FloatMode {
   FloatMode& operator=(const FloatMode&) = delete;
 };
 
-// An allocation that did not fit into the arena. Each block of arena->overflow starts with a pointer to the next one
-// and is released with free().
+// An allocation that does not fit into the arena. Each block of arena->overflow starts with a pointer to the next one;
+// free() releases it.
 KN_OUTLINE void* arena_overflow(kn_arena* arena, int64_t bytes) {
   arena->wanted += bytes;
   void** block = (void**)__builtin_malloc(size_t(bytes) + 64 + sizeof(void*));
@@ -616,7 +616,7 @@ KN_INLINE T* arena_take(kn_arena* arena, int64_t count) {
   arena->used += bytes;
   return (T*)p;
 }
-// Gives back at its end all that was taken during the scope.
+// Releases, at its end, all memory taken during the scope.
 struct ArenaScope {
   kn_arena* arena;
   int64_t used;
@@ -626,7 +626,7 @@ struct ArenaScope {
   ArenaScope& operator=(const ArenaScope&) = delete;
 };
 
-// The first report wins. -1 claims the record while its fields are written; readers look after the call has ended.
+// The first report wins. -1 claims the record while its fields are written; readers wait until the call has ended.
 KN_OUTLINE void kn_report(kn_fault* fault, int32_t code, int32_t site, int64_t element, int64_t lane, int64_t index,
                           int64_t length) {
   int32_t none = 0;

@@ -3,10 +3,9 @@
 //   sin_ cos_ sincos_ tan_   within 4 ulp for |x| <= 1e5 (float) or 1e9 (double); lanes beyond are left to libm
 //   asin_ acos_ atan_ atan2_ exp_ log_ tanh_ sigmoid_ pow_   within 4 ulp everywhere
 //
-// Infinities, NaN, signed zeros and denormals behave as in C (the bits of a NaN itself are not specified). One
-// algorithm serves all widths, hence the same bits for all. But for exp_ and log_ they are not inlined: kernels that
-// use many of them stay small. Polynomials are minimax approximations (Remez exchange, relative error) on the intervals
-// stated.
+// Infinities, NaN, signed zeros and denormals behave as in C (the bits of a NaN are unspecified). One algorithm serves
+// all widths, hence equal bits. Except for exp_ and log_ they are not inlined: kernels that use many of them stay
+// small. Polynomials are minimax approximations (Remez exchange, relative error) on the stated intervals.
 #pragma once
 
 namespace kn {
@@ -17,7 +16,7 @@ struct Constants;
 template <>
 struct Constants<float> {
   static constexpr int mantissa = 23, bias = 127, tiny_places = 24;
-  static constexpr float round = 0x1.8p23f;  // adding it rounds to an integer, which then sits in the low bits
+  static constexpr float round = 0x1.8p23f;  // adding it rounds to an integer in the low bits
   static constexpr float two_to_mantissa = 0x1p23f, smallest_normal = 0x1p-126f;
   static constexpr float trig_limit = 1e5f, two_over_pi = 0x1.45f306p-1f;
   static constexpr float half_pi[] = {0x1.921fb6p+0f, -0x1.777a5cp-25f, -0x1.ee59dap-50f};
@@ -106,11 +105,11 @@ template <class F>
 KN_INLINE F from_word(word_of<F> a) { return bit_cast<F>(a); }
 
 template <class F>
-KN_INLINE F flip_sign(F a, word_of<F> sign) {  // if the highest bit of `sign` is set
+KN_INLINE F flip_sign(F a, word_of<F> sign) {  // negates a if the highest bit of `sign` is set
   return from_word<F>(to_word(a) ^ (sign & splat_word<F>(-0.0f)));
 }
 template <class F>
-KN_INLINE word_of<F> rounded_integer(F a) {  // of a number to which `round` was added
+KN_INLINE word_of<F> rounded_integer(F a) {  // a is a number plus `round`
   return to_word(a) - splat_word<F>(ConstantsOf<F>::round);
 }
 template <class F>
@@ -118,7 +117,7 @@ KN_INLINE F power_of_two(word_of<F> n) {  // for normal results
   return from_word<F>((n << ConstantsOf<F>::mantissa) + splat_word<F>(1));
 }
 
-// a * 2^n where the result may overflow or be denormal: in two steps, of which only the last one rounds.
+// a * 2^n where the result may overflow or be denormal: in two steps, only the last of which rounds.
 template <class F>
 KN_INLINE F scale(F a, F n) {
   const F round = splat<F>(ConstantsOf<F>::round);
@@ -126,7 +125,7 @@ KN_INLINE F scale(F a, F n) {
   return a * power_of_two<F>(half) * power_of_two<F>(whole - half);
 }
 
-// Replaces the lanes `which` by libm's answer.
+// Replaces the lanes `which` by libm's result.
 template <class F, class Function, class... X>
 KN_OUTLINE F by_libm(F result, mask_of<F> which, Function f, X... x) {
   for_active(which, [&](int l) { set_lane(result, l, f(lane(x, l)...)); });
@@ -152,7 +151,7 @@ struct LibmPow {
 // ---- trigonometry -----------------------------------------------------------------------------------------------
 
 // |x| = q pi/2 + r with |r| <= pi/4; sine and cosine of r. The multiples of pi/2 are subtracted in three parts; the
-// first subtraction is exact, since fma does not round the product.
+// first subtraction is exact, because fma does not round the product.
 template <class F>
 struct Reduced {
   word_of<F> quarter;  // q, in the low bits
@@ -290,7 +289,7 @@ KN_INLINE F exp_part(F x, F tail, F& n) {
 template <class F>
 KN_INLINE F exp_sum(F x, F tail) {
   using K = ConstantsOf<F>;
-  x = max_(splat<F>(K::exp_min), min_(splat<F>(K::exp_max), x));  // in this order NaN stays
+  x = max_(splat<F>(K::exp_min), min_(splat<F>(K::exp_max), x));  // this order preserves NaN
   F n;
   const F e = exp_part(x, tail, n);
   return scale(splat<F>(1) + e, n);
@@ -305,7 +304,7 @@ KN_OUTLINE F sigmoid_lanes(F x) {  // 1 / (1 + e^-x), without overflow
 }
 
 template <class F>
-KN_OUTLINE F tanh_lanes(F x) {  // from e = e^(2|x|) - 1, which is exact to the last bits for small x too
+KN_OUTLINE F tanh_lanes(F x) {  // from e = e^(2|x|) - 1, which is accurate to the last bits even for small x
   using K = ConstantsOf<F>;
   const F a = abs_(x), two = splat<F>(2);
   F n;
@@ -344,7 +343,7 @@ KN_INLINE F log_part(F x) {
 template <class F>
 KN_INLINE F log_lanes(F x) { return log_part(x); }
 
-// log x as a sum hi + lo of some 65 bits, since pow multiplies its absolute error by up to 745 / log x.
+// log x as a sum hi + lo of some 65 bits, because pow multiplies its absolute error by up to 745 / log x.
 template <class D>
 KN_INLINE D log_sum(D x, D& lo) {
   using K = Constants<double>;

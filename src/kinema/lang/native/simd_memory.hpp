@@ -25,7 +25,7 @@ KN_INLINE void store(element<F>* p, F v) {
     __builtin_memcpy(p, &v, sizeof v);
   }
 }
-// Masked stores touch active lanes only: neighbours may belong to another thread. Full masks are the common case.
+// Masked stores touch only active lanes: neighbours may belong to another thread. Full masks are the common case.
 template <class F, class M>
 KN_INLINE void store(element<F>* p, F v, M m) {
   if (all(m)) return store(p, v);
@@ -94,7 +94,7 @@ template <class I>
 KN_INLINE I gather_int(const int32_t* base, I idx) { return gather_any<I>(base, idx); }
 
 // ---- memory: padded elements ------------------------------------------------------------------------------------
-// An element is a row of numbers. W rows are loaded whole and transposed in registers, and the other way round.
+// An element is a row of scalars. Loads take W whole rows and transpose them in registers; stores do the reverse.
 
 template <class P, class I, int... L>
 KN_INLINE void row_pointers(P (&row)[sizeof...(L)], P base, int stride, I idx, std::integer_sequence<int, L...>) {
@@ -105,7 +105,7 @@ KN_INLINE void row_pointers(P (&row)[sizeof...(L)], P base, int stride, std::int
   ((row[L] = base + ptrdiff_t(L) * stride), ...);
 }
 
-// Transposes four by four lanes, by the shuffles that x86 has (within 128 bits, or of 128 bits as a whole).
+// Transposes four by four lanes, with the shuffles of x86 (within 128 bits, or of whole 128 bits).
 template <class V>
 KN_INLINE void transpose_4x4(V& a, V& b, V& c, V& d) {
   if constexpr (sizeof(element<V>) == 8) {
@@ -180,7 +180,7 @@ KN_INLINE void store_rows(element<F>* const* row, F a, F b, F c, F d) {
     store_rows(row + H, high(a), high(b), high(c), high(d));
   }
 }
-// Two rows of two floats, as one load each of a double.
+// Loads rows of two floats as one double each.
 KN_INLINE Vec<float, 4> load_pair(const float* p, const float* q) {
   double x, y;
   __builtin_memcpy(&x, p, sizeof x);
@@ -245,8 +245,8 @@ KN_INLINE void store_rows(element<F>* const* row, F a, F b) {
   }
 }
 
-// ---- memory: three numbers without padding ---------------------------------------------------------------------
-// Nothing beyond them is touched, as it may be the neighbour's, or nobody's.
+// ---- memory: three scalars without padding ---------------------------------------------------------------------
+// Touches nothing beyond them: it may belong to the neighbour, or be unmapped.
 
 template <class T>
 KN_INLINE Vec<T, 4> load_triple(const T* p) {
@@ -368,7 +368,7 @@ KN_INLINE void dense_load3(const element<F>* base, int stride, F& a, F& b, F& c)
   row_pointers(row, base, stride, Indices<width<F>>());
   load_triples(row, a, b, c);
 }
-// All lanes, one after the other: each but the last writes one number more, which the next one overwrites.
+// All lanes, one after the other: each except the last writes one extra scalar, which the next lane overwrites.
 template <class F>
 KN_INLINE void dense_store3(element<F>* base, F a, F b, F c) {
   constexpr int W = width<F>;
@@ -395,7 +395,7 @@ KN_INLINE void add2(T* p, const T* s) {
   store<V>(p, load<V>(p) + load<V>(s));
 }
 
-// *p += the active lanes one after the other in ascending order: this order is part of the contract of sums.
+// *p += the active lanes in ascending order: this order is part of the contract of sums.
 template <class F, int... L>
 KN_INLINE element<F> add_lanes(element<F> sum, F v, std::integer_sequence<int, L...>) {
   ((sum += lane(v, L)), ...);
@@ -406,7 +406,7 @@ KN_INLINE void accumulate(element<F>* p, F v) { *p = add_lanes(*p, v, Indices<wi
 // Inactive lanes add -0, which changes nothing (+0 would change a sum of -0).
 template <class F>
 KN_INLINE void accumulate(element<F>* p, F v, mask_of<F> m) { accumulate(p, sel(m, v, splat<F>(-0.0f))); }
-// Sums of four neighbouring lanes each, of a, b, c, d side by side: (l0 + l1) + (l2 + l3) in every 128 bits of floats.
+// Adds neighbouring lanes; applied twice to a, b, c, d it gives (l0 + l1) + (l2 + l3) of each, per 128 bits of floats.
 template <class F>
 KN_INLINE F add_neighbours(F a, F b) {
   if constexpr (width<F> == 8) {
@@ -417,7 +417,7 @@ KN_INLINE F add_neighbours(F a, F b) {
            __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
   }
 }
-// Sums over the active lanes of a, b, c, d, each as a tree.
+// Sums of a, b, c, d over the active lanes, each as a tree.
 template <class F, class M>
 KN_INLINE typename Lanes<element<F>, 4>::F sums4(F a, F b, F c, F d, M m) {
   using T = element<F>;
@@ -436,7 +436,7 @@ KN_INLINE typename Lanes<element<F>, 4>::F sums4(F a, F b, F c, F d, M m) {
     return load<typename Lanes<T, 4>::F>(rows);
   }
 }
-// The same for the halves of a vector of 64 bytes: each has the sums that it would have as a packet of its own.
+// Like sums4, for each half of a vector of 64 bytes: the same sums as for a separate packet.
 template <class T>
 struct Sums {
   typename Lanes<T, 4>::F first, second;
@@ -455,7 +455,7 @@ KN_INLINE Sums<element<F>> sums_of_halves(F a, F b, F c, F d, M m) {
   }
 }
 
-// p[0 .. 3] += sums over the active lanes of a, b, c, d: for elements that share an index.
+// p[0 .. 3] += sums of a, b, c, d over the active lanes, for elements that share an index.
 template <class F, class M>
 KN_INLINE void accumulate4(element<F>* p, F a, F b, F c, F d, M m) {
   using Row = typename Lanes<element<F>, 4>::F;
@@ -467,8 +467,8 @@ KN_INLINE void accumulate4(element<F>* p, F a, F b, F c, F d, M m) {
   }
 }
 
-// Sums inside of loops. Those of the second half of a vector of 64 bytes wait until the first half is done with the whole
-// packet: as if each were a packet of its own.
+// Sums inside loops. Those of the second half of a vector of 64 bytes wait until the first half has finished the whole
+// packet, as if each half were a separate packet.
 template <class F>
 class Later {
   using T = element<F>;

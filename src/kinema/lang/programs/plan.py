@@ -46,7 +46,7 @@ SEED = "seed"  # cotangents of a state's trajectory, one slot per step
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buffer lies in native memory: layout, elements allocated, numbers per element, lanes, bytes of a slot."""
+    """Native memory of a buffer: layout, allocated elements, scalars per element, lanes, bytes per scalar."""
 
     layout: str
     elements: int
@@ -71,7 +71,7 @@ class Instruction:
     schedule: Schedule | None = None
     partial: list[int] | None = None
     cost: float = 0.0
-    origin: tuple[KernelCall, KernelIR, str] | None = None  # CALL: what it was made from
+    origin: tuple[KernelCall, KernelIR, str] | None = None  # CALL: its call, kernel and form
     loop: int = 0
     times: int = 0
     descending: bool = False
@@ -81,7 +81,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Options:
-    """What a plan is made for."""
+    """Options of a plan."""
 
     precision: int = 4
     lanes: str = ELEMENTS
@@ -90,11 +90,11 @@ class Options:
     record: frozenset[str] = frozenset()
     seeds: frozenset[str] = frozenset()  # states whose trajectory has a cotangent
     check: bool = False
-    replay: bool = True  # whether the reverse sweep computes scratch anew; otherwise it finds that of the forward sweep
+    replay: bool = True  # whether the reverse sweep recomputes scratch; otherwise it finds that of the forward sweep
 
 
 class Plan:
-    """A program compiled for certain options. Lists are made when they are asked for."""
+    """A program compiled for certain options. It makes its lists on demand."""
 
     def __init__(self, prog: Program, options: Options) -> None:
         prog.check()
@@ -122,18 +122,18 @@ class Plan:
         packet = n > 1 and indices == {"own"} and buffer.kind in (PARAMETER, program.CONSTANT, SCRATCH)
         if packet:
             return Place(PACKET, elements, n, 1, item)
-        # What kernels fill and nobody reads can lie as users have it.
+        # Outputs that kernels fill and never read use the user's layout.
         filled = buffer.kind == OUTPUT and buffer.filled and kinds <= {"set"}
         if filled and not integer and n <= 4 and elements == buffer.length:
             return Place(DENSE, elements, n, 1, item)
         return Place(AOS, elements, types.padded_size(buffer.element), 1, item)
 
     def place(self, name: str, space: str) -> Place:
-        """Where a buffer, its cotangents or its tangents lie."""
+        """The place of a buffer, its cotangents or its tangents."""
         return self.places[name]
 
     def _uses(self) -> dict[str, tuple[set[str], set[str]]]:
-        """For every buffer how it is indexed, and what is done to it, see `analysis.Access`."""
+        """For every buffer, the kinds of its indices and accesses, see `analysis.Access`."""
         uses: dict[str, tuple[set[str], set[str]]] = {name: (set(), set()) for name in self.program.buffers}
         for call in every_call(self.program.nodes):
             kernel = call.kernel.forward()
@@ -145,11 +145,11 @@ class Plan:
         return uses
 
     def entry(self, name: str, space: str) -> int:
-        """Number of a buffer in the table of the runtime."""
+        """Index of a buffer in the table of the runtime."""
         return self.table.setdefault((name, space), len(self.table))
 
     def slot(self, ref: Ref, space: str) -> int:
-        """Which slot of its buffer a reference means."""
+        """The slot of a reference in its buffer."""
         buffer = ref.buffer
         if buffer.kind == STATE:
             if space == PRIMAL:
@@ -196,7 +196,7 @@ class Plan:
         needed: set[str] | None,
         ended: bool = False,
     ) -> None:
-        """Append nodes; with `needed`, only those that write a needed buffer; `ended` if the next state is known."""
+        """Append nodes, or only the nodes that write a buffer in `needed`; `ended` if the next state is known."""
         for node in nodes:
             if needed is not None and not _writes(node) & needed:
                 continue
@@ -220,10 +220,10 @@ class Plan:
                 )
 
     def _pullback(self, node: Pullback, out: list[Instruction]) -> None:
-        raise AssertionError("a program with a Jacobian has a plan of its own")
+        raise AssertionError("a program with a Jacobian needs a PullbackPlan")
 
     def _zero_first_iterates(self, loop: Loop, out: list[Instruction], started: set[Any], tangent: bool) -> None:
-        """Iterates that nothing was stored into before their loop start at zero."""
+        """Zero the iterates that have no initial value before their loop."""
         for buffer in self.program.buffers.values():
             if buffer.loop is loop and (buffer.name, "first") not in started:
                 for space in (PRIMAL, TANGENT) if tangent else (PRIMAL,):
@@ -240,12 +240,12 @@ class Plan:
         out.append(Instruction(native.OP_END))
 
     def _is_idle(self, call: KernelCall) -> bool:
-        """Whether a call only writes outputs that nobody wants."""
+        """Whether a call only writes outputs that are not recorded."""
         written = [r.buffer for a, r in zip(call.kernel.arrays, call.args, strict=True) if a.written]
         return bool(written) and all(b.kind == OUTPUT and b.name not in self.options.record for b in written)
 
     def _is_unwanted(self, node: Any) -> bool:
-        """Whether a part of a custom adjoint only adds to cotangents of inputs that nobody wants."""
+        """Whether a part of a custom adjoint only adds to cotangents of inputs that are not learned."""
         calls = every_call([node])
         written = [r for c in calls for a, r in zip(c.kernel.arrays, c.args, strict=True) if a.written]
         return all(
@@ -254,7 +254,7 @@ class Plan:
         )
 
     def _zero_sums(self, call: KernelCall, out: list[Instruction], started: set[Any], tangent: bool) -> None:
-        """Zero what is accumulated into without having been set."""
+        """Zero the buffers that the call accumulates into and that no call has set."""
         for array, ref in zip(call.kernel.arrays, call.args, strict=True):
             key = (ref.buffer.name, ref.moment)
             if not array.written or key in started or ref.cotangent:
@@ -272,14 +272,14 @@ class Plan:
         skipped: Loop | None = None,
         later: frozenset[str] = frozenset(),
     ) -> None:
-        """The adjoint of nodes: cotangents zeroed, what is needed replayed, then everything backwards.
+        """Append the adjoint of nodes: replay needed values, zero cotangents, then run everything backwards.
 
         Args:
             nodes: The nodes.
-            out: Instructions are appended to it.
+            out: The list to append to.
             top: Whether these are all nodes of a step.
-            skipped: The loop that they are the body of, if nothing is to be replayed for its last iteration.
-            later: Buffers that are written after these nodes.
+            skipped: The loop around the nodes, if its last iteration needs no replay.
+            later: Buffers that later nodes write.
         """
         if top:
             for name in sorted(self.options.seeds):
@@ -290,7 +290,7 @@ class Plan:
                     out.append(Instruction(native.OP_ZERO, [(self.entry(buffer.name, ADJOINT), native.SLOT_ADJ)]))
         if self.options.replay or not top:
             self._replay(nodes, out, top, skipped)
-        self._zero_cotangents(nodes, out)  # not before the replay, which would push it out of the cache
+        self._zero_cotangents(nodes, out)  # after the replay, which would evict them from the cache
         for place, node in reversed(list(enumerate(nodes))):
             if isinstance(node, KernelCall):
                 if not self._is_idle(node):
@@ -307,7 +307,7 @@ class Plan:
                 self._loop(node, out, [], True, lambda body, n=node, a=after: self._reverse_once(n, body, a))
 
     def _replay(self, nodes: list[Any], out: list[Instruction], top: bool, skipped: Loop | None) -> None:
-        """What the adjoint of nodes reads; not for the last iteration of a loop whose scratch is still there."""
+        """Recompute what the adjoint of nodes reads, except in the last iteration of a loop whose scratch is intact."""
         if skipped is None:
             self._forward(nodes, out, False, set(), self._needed(), ended=top)
             return
@@ -317,9 +317,9 @@ class Plan:
         skip.end = len(out)
 
     def _reverse_once(self, loop: Loop, out: list[Instruction], later: frozenset[str]) -> None:
-        """The adjoint of one iteration, which gives its iterates their cotangents.
+        """The adjoint of one iteration, including the cotangents of its iterates.
 
-        Scratch is that of the last iteration, which was replayed before, unless it is written `later`.
+        The loop ran forward before, so scratch still holds its last iteration, unless `later` nodes write it.
         """
         for buffer in self._iterates(loop):
             out.append(Instruction(native.OP_ZERO, [self.at(Ref(buffer), ADJOINT)]))
@@ -347,7 +347,7 @@ class Plan:
                         out.append(Instruction(native.OP_ZERO, [self.at(ref, ADJOINT)]))
 
     def _needed(self) -> set[str]:
-        """Scratch and iterates whose values the reverse sweep reads, and what these are computed from."""
+        """Scratch and iterates whose values the reverse sweep reads, and those they are computed from."""
         kinds = (SCRATCH, ITERATE)
         needed: set[str] = set()
         for node in every_node(self.program.nodes):
@@ -386,7 +386,7 @@ class Plan:
 
     @cached_property
     def _varying(self) -> set[str]:
-        """Buffers that depend on what derivatives are taken of; others have no cotangents and no tangents."""
+        """Buffers that depend on differentiated inputs; others have no cotangents and no tangents."""
         known = {b.name for b in self.program.buffers.values() if b.kind in (STATE, ITERATE)} | self.options.wrt
         while True:
             more = set(known)
@@ -407,7 +407,7 @@ class Plan:
 
     def _call(self, call: KernelCall) -> Instruction:
         kernel, refs = call.kernel.forward(), call.args
-        if any(r.cotangent for r in refs):  # an adjoint is given whole records, of which it needs some arrays
+        if any(r.cotangent for r in refs):  # an adjoint gets whole records but uses only some arrays
             kernel, refs = _pruned(kernel), list(_used(call).values())
         return self._instruction(call, kernel, "forward", [self.at(r, PRIMAL) for r in refs])
 
@@ -457,9 +457,9 @@ class Plan:
     # -- first writers ------------------------------------------------------------------------------------------
 
     def _set_instead_of_zero(self, made: list[Instruction]) -> list[Instruction]:
-        """Where the first call that uses zeroed cotangents adds to each once, it sets them and nothing is zeroed.
+        """Remove zeroing: where the first use adds once to each zeroed cotangent, it sets them instead.
 
-        Nor is anything zeroed that nobody uses.
+        Also remove the zeroing of unused buffers.
         """
         made = list(made)
         for zero in [i for i in made if i.op == native.OP_ZERO]:
@@ -504,7 +504,7 @@ class Plan:
         if whole and analysis.waits_for_results(kernel):
             width *= 2
         wide = whole and width * o.precision == cpu.WIDEST and analysis.shares_its_elements(kernel)
-        # The text is the same for every program; a checked one numbers its sites, program by program.
+        # All programs share the text; a checked build numbers its sites per program.
         known = (self._emitted if o.check else _EMITTED).setdefault(kernel, {})
         key = (call.kernel.name, form, tuple(layouts.values()), lanes, width, o.precision, wide)
         if key not in known:
@@ -523,7 +523,7 @@ class Plan:
         return known[key]
 
     def _lanes_of(self, kernel: KernelIR, layouts: dict[ArrayRef, str]) -> tuple[str, int]:
-        """What lanes are in a kernel, and how many there are."""
+        """The kind and number of lanes of a kernel."""
         o = self.options
         return o.lanes, o.width if o.lanes == WORLDS or kernel.index is not None else 1
 
@@ -535,19 +535,19 @@ class Plan:
         return list(dict.fromkeys(found))
 
     def address(self, symbol: tuple[str, str]) -> int:
-        """Address of a compiled kernel."""
+        """The address of a compiled kernel."""
         if symbol not in self._functions:
             function = getattr(compiler.library(symbol[0]), symbol[1])
             self._functions[symbol] = ctypes.cast(function, ctypes.c_void_p).value or 0
         return self._functions[symbol]
 
     def compile(self, lists: tuple[str, ...]) -> None:
-        """Compile and load everything that the named lists call, side by side."""
+        """Compile and load all kernels of the named lists, in parallel."""
         compiler.libraries(self.sources(lists))
 
 
 def _drop(made: list[Instruction], place: int) -> None:
-    """Take an instruction out."""
+    """Remove an instruction."""
     del made[place]
     for loop in made:
         loop.end -= int(loop.op in (native.OP_LOOP, native.OP_SKIP) and loop.end > place)
@@ -566,13 +566,13 @@ def _meets(made: list[Instruction], k: int, ref: tuple[int, int]) -> bool:
 
 
 def _setting(kernel: KernelIR, array: ArrayRef) -> KernelIR:
-    """The kernel with its one addition to an array made an assignment."""
+    """The kernel with its only addition to an array replaced by an assignment."""
     nodes = [replace(n, mode="set") if isinstance(n, Store) and n.array is array else n for n in kernel.body.nodes]
     return replace(kernel, body=Block(nodes))
 
 
 def _pruned(kernel: KernelIR) -> KernelIR:
-    """The kernel without arrays that it does not use, which then need no memory."""
+    """The kernel without unused arrays, which then need no memory."""
     if kernel not in _PRUNED:
         nodes = list(ssa.walk(kernel.body))
         used = {n.array for n in nodes if isinstance(n, (Load, Store))}
@@ -582,7 +582,7 @@ def _pruned(kernel: KernelIR) -> KernelIR:
 
 
 def _used(call: KernelCall) -> dict[ArrayRef, Ref]:
-    """What the arrays that the kernel of a call uses are in the program."""
+    """Buffers of the arrays that the kernel of a call uses."""
     used = _pruned(call.kernel.forward()).arrays
     return {a: r for a, r in zip(call.kernel.forward().arrays, call.args, strict=True) if a in used}
 
@@ -592,7 +592,7 @@ def checking() -> bool:
     return _getenv(b"KINEMA_CHECK") not in (None, b"", b"0")
 
 
-_getenv = ctypes.PyDLL(None).getenv  # for every rollout: os.environ takes 5 us to say that something is not set
+_getenv = ctypes.PyDLL(None).getenv  # called per rollout: os.environ takes 5 us for an unset variable
 _getenv.restype = ctypes.c_char_p
 
 
@@ -612,7 +612,7 @@ def _loads(kernel: KernelIR) -> list[Load]:
 
 
 def every_node(nodes: list[Any]) -> list[Any]:
-    """All nodes, those inside of loops and custom operations too."""
+    """All nodes, including those inside loops and custom operations."""
     found: list[Any] = []
     for node in nodes:
         found.append(node)
@@ -624,7 +624,7 @@ def every_node(nodes: list[Any]) -> list[Any]:
 
 
 def every_call(nodes: list[Any]) -> list[KernelCall]:
-    """All kernel calls, those of custom adjoints too."""
+    """All kernel calls, including those of custom adjoints."""
     found: list[KernelCall] = []
     for node in nodes:
         if isinstance(node, KernelCall):
@@ -638,7 +638,7 @@ def every_call(nodes: list[Any]) -> list[KernelCall]:
 
 
 def _derived_calls(nodes: list[Any]) -> list[KernelCall]:
-    """Calls whose adjoint is derived: not those of custom operations."""
+    """Calls with derived adjoints: all except those of custom operations."""
     found: list[KernelCall] = []
     for node in nodes:
         if isinstance(node, KernelCall):

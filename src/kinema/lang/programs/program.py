@@ -1,4 +1,4 @@
-"""Step programs: what one time step does, as a list of kernel calls over named buffers.
+"""Step programs: one time step as a list of kernel calls over named buffers.
 
 ```python
 p = Program("block")
@@ -9,8 +9,8 @@ p.call(solid_forces, mesh, x, mu, lam, alpha, f, count=tets)
 p.call(advance, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=n)
 ```
 
-State is double-buffered: a step reads `x` and writes `x.next`. Scratch lives for one step and is zero at its start if
-the first thing done to it is `+=`. Programs know no memory and no threads; `plan` compiles them, `rollout` runs them.
+State is double-buffered: a step reads `x` and writes `x.next`. Scratch lives for one step and starts at zero if its
+first access is `+=`. Programs are independent of memory and threads; `plan` compiles them, `rollout` runs them.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Buffer:
         kind: 'state', 'parameter', 'constant', 'control', 'scratch', 'output', 'iterate' or 'pulled' (see `pullback`).
         element: Type of an element.
         count: Number of elements; None for a single value.
-        values: Contents of a constant, shape (count, numbers).
-        order: Where native element i comes from in the user's order, or None: kernels see reordered elements.
+        values: Contents of a constant, shape (count, scalars).
+        order: Index of native element i in the user's order, or None: kernels see reordered elements.
         loop: The loop of an iterate.
-        source: What a pulled buffer is the derivative by.
-        filled: Whether it need not begin as zeros: kernels read no element of scratch before they wrote it in the same
-            step, and write every element of an output.
+        source: The buffer that a pulled buffer holds derivatives with respect to.
+        filled: Whether it needs no zeroing: kernels write every element of scratch in a step before they read it, and
+            write every element of an output.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Ref:
-    """A buffer at one moment: `now` or `next` of a state, an iteration of an iterate; `.adj` is its cotangent."""
+    """A buffer at one moment: state `now` or `next`, or an iteration of an iterate; `.adj` is its cotangent."""
 
     buffer: Buffer
     moment: str = "now"
@@ -104,7 +104,7 @@ class Ref:
     def next(self) -> Ref:
         """The state at the end of the step, or the iterate after this iteration."""
         if self.buffer.kind not in (STATE, ITERATE):
-            what = f"{self.buffer.name!r} is {_a(self.buffer.kind)} and has no next"
+            what = f"{self.buffer.name!r} is {_a(self.buffer.kind)} and has no .next"
             raise ProgramError(what, fix=f"declare it with state({self.buffer.name!r}, ...)")
         return replace(self, moment="next")
 
@@ -120,7 +120,7 @@ class Ref:
 
     @property
     def adj(self) -> Ref:
-        """The cotangent, for the adjoint part of a custom operation; that of a record of buffers is a record."""
+        """The cotangent, for the adjoint of a custom operation; for a record of buffers it is a record."""
         if "i" in self.buffer.kinds:
             what = f"{self.buffer!r} has no cotangent"
             raise ProgramError(what, got=self.buffer.element.__name__, expected="a buffer of Float")
@@ -161,7 +161,7 @@ class Loop:
     def __enter__(self) -> Loop:
         assert self.program is not None
         if self.body or any(self is node for node in self.program._open[-1]):
-            raise ProgramError("a loop is entered once", fix="make another one with repeat(...)")
+            raise ProgramError("a loop can be entered only once", fix="make another one with repeat(...)")
         self.program._open[-1].append(self)
         self.program._open.append(self.body)
         return self
@@ -173,10 +173,10 @@ class Loop:
 
 @dataclass(eq=False)
 class Custom:
-    """An operation with its own adjoint: reverse mode runs `adjoint` instead of deriving it.
+    """An operation with a hand-written adjoint: reverse mode runs `adjoint` instead of deriving it.
 
-    Where `replay` is not empty, derivatives run it in place of `forward`: it finds the same, and keeps what they need.
-    Where `again` is not empty, reverse mode runs it in place of both in a step whose end is known.
+    If `replay` is not empty, derivatives run it instead of `forward`: same results, and it stores what they need.
+    If `again` is not empty, reverse mode runs it instead of both in a step whose end state is known.
     """
 
     forward: list[Any] = field(default_factory=list)
@@ -187,13 +187,13 @@ class Custom:
 
 @dataclass(eq=False)
 class Pullback(Custom):
-    """The Jacobian of some results of all nodes before it, see `Program.pullback`.
+    """The Jacobian of results of all earlier nodes, see `Program.pullback`.
 
     Attributes:
-        rows: What is differentiated.
-        pulled: By name of an input the buffer of the derivatives by it.
-        width: Rows that share registers.
-        loop: Over packets of so many rows.
+        rows: Differentiated results.
+        pulled: Name of an input -> buffer of the derivatives with respect to it.
+        width: Rows per packet, which share registers.
+        loop: The loop over packets of rows.
     """
 
     rows: list[Ref] = field(default_factory=list)
@@ -203,12 +203,12 @@ class Pullback(Custom):
 
 
 class Builder(ABC):
-    """What nodes and buffers are added to: a `Program`, or a view of one that gives buffers other names or meanings.
+    """Receives nodes and buffers: a `Program`, or a view of one that gives buffers other names or meanings.
 
     Attributes:
-        name: Of the program.
-        buffers: All of its buffers by name, shared by all views of a program.
-        nodes: Where nodes are added.
+        name: Name of the program.
+        buffers: All buffers of the program by name, shared by all its views.
+        nodes: The list that new nodes are appended to.
     """
 
     name: str
@@ -219,11 +219,11 @@ class Builder(ABC):
 
     @abstractmethod
     def state(self, name: str, element: type, count: int | None = None) -> Ref:
-        """What a step turns into the next one: read `x`, write `x.next`."""
+        """A state: a step reads `x` and writes `x.next`."""
 
     @abstractmethod
     def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
-        """An input that holds for all steps."""
+        """An input that is constant over all steps."""
 
     @abstractmethod
     def constant(self, name: str, element: type, values: Any, order: Any = None) -> Ref:
@@ -242,7 +242,7 @@ class Builder(ABC):
         """A result per step."""
 
     def iterate(self, loop: Loop, name: str, element: type, count: int | None = None) -> Ref:
-        """A quantity that a loop improves: `.first` before it, `x` and `x.next` inside, `.last` after it."""
+        """A quantity that a loop updates: `.first` before it, `x` and `x.next` inside, `.last` after it."""
         if not isinstance(loop, Loop) or loop not in self._loops:
             fix = "`with p.repeat(n) as loop:`, and this loop as the first argument"
             raise ProgramError(f"iterate {name!r} needs a loop of this program", got=type(loop).__name__, fix=fix)
@@ -253,7 +253,7 @@ class Builder(ABC):
         if not isinstance(name, str) or not name:
             raise ProgramError("a buffer needs a name", got=repr(name), expected="a string")
         if name in self.buffers:
-            raise ProgramError(f"program {self.name!r} has a buffer {name!r} already", fix="use another name")
+            raise ProgramError(f"program {self.name!r} already has a buffer {name!r}", fix="use another name")
         if not types.is_value_type(element):
             raise _no_value_type(name, element)
         shown = element.__name__
@@ -269,7 +269,7 @@ class Builder(ABC):
         return Ref(buffer)
 
     def call(self, kernel: Kernel, *args: Any, count: int | None = None) -> None:
-        """Append a kernel call. Records are given as an instance of the record type holding buffers.
+        """Append a kernel call. Pass a record as an instance of the record type that holds buffers.
 
         Args:
             kernel: The kernel.
@@ -278,7 +278,7 @@ class Builder(ABC):
         """
         if not isinstance(kernel, Kernel):
             given = getattr(kernel, "__name__", None)
-            fix = f"`@kernel` above `def {given}`" if given else "give the kernel first, then its arguments"
+            fix = f"`@kernel` above `def {given}`" if given else "pass the kernel first, then its arguments"
             raise ProgramError("the first argument of call is not a kernel", got=given or repr(kernel), fix=fix)
         refs = list(flatten_arguments(args))
         arrays = kernel.arrays
@@ -289,7 +289,7 @@ class Builder(ABC):
                 f"kernel {kernel.name} takes {len(arrays)} buffers, not {len(refs)}",
                 got=given or "nothing",
                 expected=", ".join(a.name for a in arrays),
-                fix="the Index is not given: count= is its range" if len(refs) > len(arrays) else None,
+                fix="do not pass the Index: count= is its range" if len(refs) > len(arrays) else None,
             )
         for array, ref in zip(arrays, refs, strict=True):
             if not isinstance(ref, Ref):
@@ -313,11 +313,11 @@ class Builder(ABC):
         self._open[-1].append(KernelCall(kernel, refs, 1 if count is None else count))
 
     def _check_records(self, kernel: Kernel, args: tuple[Any, ...]) -> None:
-        """Records are those that a kernel declares: others may have as many members."""
+        """Refuse other record types than the kernel declares, even with the same number of members."""
         for (name, kind), given in zip(kernel.parameters, args, strict=False):
             if issubclass(kind, types.Record) and isinstance(given, types.Record) and not isinstance(given, kind):
                 raise ProgramError(
-                    f"argument {name!r} of {kernel.name} is another record",
+                    f"argument {name!r} of {kernel.name} has the wrong record type",
                     got=type(given).__name__,
                     expected=kind.__name__,
                     fix="its cotangents: the record's .adj" if kind is getattr(type(given), "adj", None) else None,
@@ -327,12 +327,12 @@ class Builder(ABC):
         buffer = ref.buffer
         role = f"argument {array.name!r} of {kernel.name}"
         if self.buffers.get(buffer.name) is not buffer:
-            fix = "declare a buffer of its own in this program"
+            fix = "declare a separate buffer in this program"
             raise ProgramError(f"{role}: {buffer!r} belongs to another program than {self.name!r}", fix=fix)
         if array.kinds != buffer.kinds:
             expected = _kinds_name(array.kinds)
             raise ProgramError(
-                f"{role} has other elements than {buffer.name!r}", got=buffer.element.__name__, expected=expected
+                f"{role} and {buffer.name!r} differ in element type", got=buffer.element.__name__, expected=expected
             )
         if array.is_value and buffer.count is not None and buffer.count != 1:
             fix = f"`{array.name}: Array[{buffer.element.__name__}]` in the kernel, or a buffer without a count"
@@ -342,18 +342,18 @@ class Builder(ABC):
             fix = f"pass {buffer.name}.next" if buffer.kind == STATE else "write to a scratch or output buffer"
             raise ProgramError(f"{kernel.name} writes to {array.name!r}, but {buffer!r} is read-only here", fix=fix)
         if buffer.kind == OUTPUT and array.read:
-            fix = "a scratch buffer for what is read again, and the output written last"
+            fix = "a scratch buffer for values that are read again, and a last kernel that writes the output"
             raise ProgramError(f"{kernel.name} reads the output {buffer.name!r}, which is only written", fix=fix)
 
     def _check_aliases(self, kernel: Kernel, refs: list[Ref]) -> None:
-        """Kernels count on it that what one argument writes is no other argument."""
+        """Refuse aliases: kernels assume that an argument they write is no other argument."""
         seen: dict[Ref, Any] = {}
         for array, ref in zip(kernel.arrays, refs, strict=True):
             first = seen.setdefault(ref, array)
             if first is not array and (array.written or first.written):
                 raise ProgramError(
-                    f"{kernel.name} is given {ref.name!r} as {first.name!r} and as {array.name!r}, and writes to it",
-                    fix="another buffer for what is written",
+                    f"{kernel.name} gets {ref.name!r} as {first.name!r} and as {array.name!r}, and writes to it",
+                    fix="another buffer for the written argument",
                 )
 
     def _check_own_lengths(self, kernel: Kernel, refs: list[Ref], count: int | None) -> None:
@@ -373,7 +373,7 @@ class Builder(ABC):
     def repeat(self, times: int) -> Loop:
         """A loop: nodes added inside `with p.repeat(n):` run `times` times per step.
 
-        To give an iterate its first value, make the loop before it is entered:
+        To give an iterate its initial value, make the loop before you enter it:
 
         ```python
         loop = p.repeat(20)
@@ -387,14 +387,14 @@ class Builder(ABC):
         return self._loop(_positive("repeat: the number of times", times), None)
 
     def until(self, condition: Ref, max: int, settled: bool = False) -> Loop:
-        """A loop that ends when `condition` holds a number > 0 after an iteration, at most after `max` of them.
+        """A loop that ends after the first iteration that leaves `condition` > 0, at most after `max` iterations.
 
         Args:
             condition: Scratch that the loop writes.
             max: Number of iterations.
-            settled: A promise: where the condition holds, further iterations change nothing, to the bit. Then worlds
-                may share registers, and the condition, written before the loop too, may hold before its first
-                iteration.
+            settled: Promise that further iterations change nothing, to the bit, where the condition holds. Then worlds
+                may share registers, and the condition, which must also be written before the loop, may hold before the
+                first iteration.
         """
         if not isinstance(condition, Ref) or condition.buffer.kinds != "f" or condition.buffer.kind != SCRATCH:
             got = repr(condition.buffer) if isinstance(condition, Ref) else type(condition).__name__
@@ -411,7 +411,7 @@ class Builder(ABC):
 
     @contextmanager
     def custom(self) -> Iterator[Custom]:
-        """An operation with its own adjoint: add its nodes inside, then those of the adjoint in `adjoint_of`."""
+        """An operation with a hand-written adjoint: add its nodes inside, then those of the adjoint in `adjoint_of`."""
         node = Custom()
         self._open[-1].append(node)
         self._open.append(node.forward)
@@ -428,16 +428,16 @@ class Builder(ABC):
 
     @contextmanager
     def replay_of(self, node: Custom) -> Iterator[None]:
-        """What derivatives run in place of a custom operation: kernels that find the same bits and keep more."""
+        """Kernels that derivatives run instead of a custom operation: they find the same bits and store more."""
         with self._part(node, "replay_of", "replay"):
             yield
 
     @contextmanager
     def again_of(self, node: Custom) -> Iterator[None]:
-        """What a reverse sweep runs in place of a custom operation: kernels that may read `x.next` of states.
+        """Kernels that a reverse sweep runs instead of a custom operation; they may read `x.next` of states.
 
-        They find the same to round-off, with less work, as the states at the end of the step tell what it led to. In
-        loops the operation itself is run.
+        They find the same results up to rounding error with less work, because the end state is known. Inside loops,
+        the reverse sweep runs the operation itself.
         """
         with self._part(node, "again_of", "again"):
             yield
@@ -463,21 +463,21 @@ class Program(Builder):
         self.nodes = []
         self._open = [self.nodes]
         self._loops = []
-        self.plans: dict[Any, Any] = {}  # what was compiled, by options
-        self.inputs: dict[Any, Any] = {}  # and what was prepared for inputs, by their names
+        self.plans: dict[Any, Any] = {}  # compiled plans, by options
+        self.inputs: dict[Any, Any] = {}  # prepared inputs, by their names
 
     def __reduce__(self) -> Any:
         raise ProgramError(
             f"program {self.name!r} cannot be pickled or copied: it holds compiled code",
-            fix="build it where it is used: send the function that makes it, and its arguments",
+            fix="build it where you use it: send the function that makes it, and its arguments",
         )
 
     def state(self, name: str, element: type, count: int | None = None) -> Ref:
-        """What a step turns into the next one: read `x`, write `x.next`."""
+        """A state: a step reads `x` and writes `x.next`."""
         return self._add(Buffer(name, STATE, element, count))
 
     def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
-        """An input that holds for all steps; shared by all worlds or one per world, differentiable."""
+        """An input that is constant over all steps; shared by all worlds or one per world, differentiable."""
         return self._add(Buffer(name, PARAMETER, element, count, order=_as_order(name, order, count)))
 
     def constant(self, name: str, element: type, values: Any, order: Any = None) -> Ref:
@@ -505,18 +505,18 @@ class Program(Builder):
         return self._add(Buffer(name, CONTROL, element, count, order=_as_order(name, order, count)))
 
     def scratch(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
-        """Intermediate results of one step; `filled` as in `Buffer`: a promise that saves time with much memory."""
+        """Intermediate results of one step; `filled` as in `Buffer`: a promise that saves the zeroing."""
         return self._add(Buffer(name, SCRATCH, element, count, filled=filled))
 
     def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
-        """A result per step, kept when it is named in `record=`; differentiable. `filled` as in `Buffer`."""
+        """A result per step, kept if `record=` names it; differentiable. `filled` as in `Buffer`."""
         return self._add(Buffer(name, OUTPUT, element, count, filled=filled))
 
     def pullback(self, rows: list[Ref], wrt: list[Ref], width: int) -> list[Ref]:
-        """Append the Jacobian of results of the nodes so far: a program with it is run for one step, without gradients.
+        """Append the Jacobian of results of the nodes so far. Such a program runs for one step, without gradients.
 
-        The rows of the Jacobian, of all numbers of `rows` one after the other, are cotangents that are pulled back
-        through the step `width` at a time, in lanes of registers; what the step computed is shared by all of them.
+        The program pulls cotangents back through the step, one for each scalar of `rows` in order, `width` at a time in
+        the lanes of registers; all rows share the values that the step computed.
 
         Args:
             rows: States at the end of the step, or scratch.
@@ -524,11 +524,11 @@ class Program(Builder):
             width: Lanes.
 
         Returns:
-            For each of `wrt` a buffer of Float that later kernels may read: the derivative of row r by number k of its
-            buffer is at ((r // width) * numbers + k) * width + r % width.
+            For each of `wrt` a Float buffer that later kernels may read: the derivative of row r by scalar k of its
+            buffer is at ((r // width) * scalars + k) * width + r % width.
         """
         if self.pulls is not None or self._loops or self._open[-1] is not self.nodes:
-            raise ProgramError("a Jacobian is that of a whole step without loops, and there is one", got=self.name)
+            raise ProgramError("a program has one Jacobian, of a whole step without loops", got=self.name)
         count = sum(r.buffer.length * len(r.buffer.kinds) for r in rows)
         loop = self._loop(-(-count // width), None)
         node = Pullback(rows=list(rows), width=width, loop=loop)
@@ -543,17 +543,17 @@ class Program(Builder):
 
     @property
     def loops(self) -> bool:
-        """Whether it has any, beside that over the rows of its Jacobian."""
+        """Whether the program has loops, except the loop over the rows of its Jacobian."""
         return len(self._loops) > (self.pulls is not None)
 
     @property
     def pulls(self) -> Pullback | None:
-        """Its Jacobian, if it has one."""
+        """The Jacobian of the program, or None."""
         return next((node for node in self.nodes if isinstance(node, Pullback)), None)
 
     @cached_property
     def lanes_are_elements(self) -> bool:
-        """Whether worlds may not share registers: bits would depend on the batch, or loops end at different times."""
+        """Whether worlds must not share registers: bits would depend on the batch, or loops end at different times."""
         if any(loop.condition and not loop.settled for loop in self._loops):
             return True
         if any(isinstance(c.kernel, CppKernel) for c in calls(self.nodes)):
@@ -582,7 +582,7 @@ class Program(Builder):
                 what = f"{ref.name}.next" if ref.moment == "next" else f"scratch {ref.name!r}"
                 raise ProgramError(
                     f"{call.kernel.name} reads {what} before anything was written to it in this step",
-                    fix="a kernel before it that stores into it" + (f", or {ref.name}" if ref.moment == "next" else ""),
+                    fix="an earlier kernel that stores into it" + (f", or {ref.name}" if ref.moment == "next" else ""),
                 )
             if array.written:
                 seen.add((ref.name, ref.moment))
@@ -593,7 +593,7 @@ class Program(Builder):
             if loop.condition is not None and loop.condition.name not in inside:
                 raise ProgramError(
                     f"the condition {loop.condition.name!r} of until(...) is not written in its loop",
-                    fix=f"a kernel in the loop that stores a number > 0 into {loop.condition.name!r} when it is ready",
+                    fix=f"a kernel in the loop that stores a number > 0 into {loop.condition.name!r} to end it",
                 )
 
 
@@ -607,7 +607,7 @@ def calls(nodes: list[Any]) -> Iterator[KernelCall]:
 
 
 def flatten_arguments(args: Any) -> Iterator[Any]:
-    """Arguments of a call one by one, members of records in their order."""
+    """Arguments of a call one by one, with the members of records in order."""
     for arg in args:
         if isinstance(arg, types.Record):
             yield from flatten_arguments(getattr(arg, name) for name, _ in arg.members)
@@ -616,9 +616,9 @@ def flatten_arguments(args: Any) -> Iterator[Any]:
 
 
 def _reads_first(kernel: Kernel, array: Any) -> bool:
-    """Whether the first thing a kernel does to an array is to read it.
+    """Whether a kernel reads an array before it writes to it.
 
-    A loop that reads what its earlier iterations wrote has the reading line first; only running it would tell.
+    Gives loops the benefit of the doubt: their reads may see writes of earlier iterations.
     """
     uses = [use for use in analysis.accesses(kernel.ir, set()) if use.array is array]
     if not uses or uses[0].kind != "load":
@@ -631,13 +631,13 @@ def _as_order(name: str, order: Any, count: int | None) -> np.ndarray | None:
         return None
     array = _numbers(name, order, np.int32)
     if count is None or array.ndim != 1 or sorted(array.tolist()) != list(range(count)):
-        fix = "order[i] is the element that comes i-th; schedule.packet_order makes one"
-        raise ProgramError(f"the order of {name!r} is no permutation of its {count} elements", fix=fix)
+        fix = "order[i] is the i-th element; schedule.packet_order makes one"
+        raise ProgramError(f"the order of {name!r} is not a permutation of its {count} elements", fix=fix)
     return array
 
 
 def _numbers(name: str, values: Any, dtype: type) -> np.ndarray:
-    """Values as an array of their own; integers are not rounded."""
+    """A new array of the values; refuses to round to integers."""
     try:
         given = np.array(values)
         array: np.ndarray = given.astype(dtype)
@@ -645,8 +645,8 @@ def _numbers(name: str, values: Any, dtype: type) -> np.ndarray:
     except (TypeError, ValueError, OverflowError, RuntimeError):
         given, same = np.array(None), False
     if not same or given.dtype.kind not in "biuf":
-        kind = "whole numbers of 32 bits" if dtype is np.int32 else "array of numbers"
-        raise ProgramError(f"the values of {name!r} are no {kind}", got=type(values).__name__)
+        kind = "32-bit integers" if dtype is np.int32 else "an array of numbers"
+        raise ProgramError(f"the values of {name!r} are not {kind}", got=type(values).__name__)
     return array
 
 
@@ -664,7 +664,7 @@ def _no_value_type(name: str, element: Any) -> ProgramError:
     plain: dict[Any, str] = {float: "Float", int: "Int", bool: "Int"}
     fix = plain.get(element, "Float, Int, vec2, vec3, mat33, ... or a @struct")
     shown = getattr(element, "__name__", repr(element))
-    return ProgramError(f"buffer {name!r}: {shown} is no value type of the language", fix=fix)
+    return ProgramError(f"buffer {name!r}: {shown} is not a value type of the language", fix=fix)
 
 
 def _a(kind: str) -> str:
@@ -676,5 +676,5 @@ _NAMES |= {"ii": "ivec2", "iii": "ivec3", "iiii": "ivec4"}
 
 
 def _kinds_name(kinds: str) -> str:
-    """The usual type with these numbers."""
-    return _NAMES.get(kinds, f"{len(kinds)} numbers")
+    """The usual type with these scalar kinds."""
+    return _NAMES.get(kinds, f"{len(kinds)} scalars")

@@ -1,8 +1,8 @@
-"""Compiles a program with a Jacobian: the step once, then its adjoint with lanes that are rows of the Jacobian.
+"""Compiles a program with a Jacobian: the step once, then its adjoint, whose lanes are rows of the Jacobian.
 
-What the step computes has one copy, which all rows share; cotangents, and what adjoints compute from them, have one per
-lane. Kernels of the step are compiled for elements, those of the adjoint for cotangents: what is uniform in them is
-computed once for all rows, such as the elimination of a contact problem.
+All rows share one copy of the values of the step; cotangents, and values that depend on them, have one copy per lane.
+In kernels of the step, lanes are elements; in kernels of the adjoint, lanes are cotangents. Adjoints compute uniform
+values once for all rows, such as the elimination of a contact problem.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kinema.lang.programs.plan import ADJOINT, PRIMAL, SEED, Instruction, Option
 from kinema.lang.programs.program import PULLED, STATE, Buffer, Custom, KernelCall, Program, Pullback, Ref
 from kinema.lang.runtime import native
 
-NEXT = "next"  # space of cotangents of the state at the end of the step
+NEXT = "next"  # space of the cotangents of the end state
 
 
 class PullbackPlan(Plan):
@@ -42,12 +42,12 @@ class PullbackPlan(Plan):
         place = super()._place(buffer, indices, kinds)
         if buffer.kind == PULLED:
             return replace(place, elements=buffer.length)
-        # Kernels of the adjoint read single elements.
+        # Kernels of the adjoint read single elements, not packets.
         packed = place.layout == PACKET
         return replace(place, layout=AOS, numbers=types.padded_size(buffer.element)) if packed else place
 
     def place(self, name: str, space: str) -> Place:
-        """Where a buffer or its cotangents lie."""
+        """The place of a buffer or its cotangents."""
         if space == PRIMAL and name not in self._per_lane:
             return self.places[name]
         buffer = self.program.buffers[name]
@@ -68,7 +68,7 @@ class PullbackPlan(Plan):
 
     @cached_property
     def _per_lane(self) -> set[str]:
-        """Scratch of adjoints that rows do not share: they store different numbers, or sums, into it."""
+        """Scratch of adjoints with a copy per row: rows store different values, or sums, into it."""
         calls = [call for node in self._before if isinstance(node, Custom) for call in every_call(node.adjoint)]
         found: set[str] = set()
         while True:
@@ -92,18 +92,18 @@ class PullbackPlan(Plan):
 
     def instructions(self, which: str) -> list[Instruction]:
         """The list 'forward'."""
-        assert which == "forward", "a program with a Jacobian has no derivatives itself"
+        assert which == "forward", "a program with a Jacobian is not differentiable"
         if which not in self._lists:
             self._lists[which] = self._set_instead_of_zero(super().instructions(which))
         return self._lists[which]
 
     def used(self, which: str) -> set[tuple[str, str]]:
-        """Names and spaces of the buffers that instructions use."""
+        """Names and spaces of the buffers that the instructions use."""
         keys = list(self.table)
         return {keys[entry] for instruction in self.instructions(which) for entry, _ in instruction.refs}
 
     def _pullback(self, node: Pullback, out: list[Instruction]) -> None:
-        """All packets of rows: seeds, then the adjoints of what they depend on."""
+        """Append the loop over packets of rows: seeds, then the adjoints of the nodes that they depend on."""
         assert node.loop is not None
         live = list(self._live(node))
         for one in live:
@@ -113,7 +113,7 @@ class PullbackPlan(Plan):
         self._loop(node.loop, out, [], False, lambda body: self._pull_once(node, live, body))
 
     def _is_shared(self, call: KernelCall) -> bool:
-        """Whether a part of an adjoint has nothing to do with cotangents."""
+        """Whether a part of an adjoint is independent of cotangents."""
         return not any(r.cotangent or r.buffer.name in self._per_lane for r in call.args)
 
     def _pull_once(self, node: Pullback, live: list[Any], out: list[Instruction]) -> None:

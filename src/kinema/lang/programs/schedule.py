@@ -1,4 +1,4 @@
-"""The order in which chunks of elements run: threads never write to the same place, bits never depend on them."""
+"""Schedules chunks of elements: threads never write to the same memory, and bits never depend on threads."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kinema.lang.ir import analysis
 from kinema.lang.ir.ssa import ArrayRef, KernelIR
 from kinema.lang.runtime.native import CHUNK, GROUP
 
-FEW_NUMBERS = 2048  # that every chunk has a copy of: zeroing and adding them must not cost more than a chunk
+FEW_NUMBERS = 2048  # scalars that each chunk may copy: zeroing and adding them must not cost more than the chunk
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Chunks by colour: those of one colour write to different elements and may run at the same time.
+    """Chunks by colour: chunks of one colour write to different elements and may run concurrently.
 
-    `apart` has a 1 for each group of elements whose scattered writes all go to different places.
+    `apart` has a 1 for each group of elements whose scattered writes never collide.
     """
 
     colour_start: np.ndarray
@@ -33,14 +33,14 @@ class Schedule:
 
 
 def sums_by_chunk(kernel: KernelIR, numbers: dict[ArrayRef, int], count: int) -> set[ArrayRef]:
-    """The arrays of which every chunk has a copy of its own to add to: sums over the elements.
+    """The arrays that each chunk sums into a private copy: sums over the elements.
 
-    Those at constant indices, and few numbers at indices that lanes share, where there are several chunks. It does not
-    depend on lanes or threads, nor do the bits.
+    With several chunks, these are sums at constant indices, and small sums at indices that lanes share. The choice does
+    not depend on lanes or threads, nor do the bits.
 
     Args:
         kernel: The kernel as emitted.
-        numbers: How many numbers each of its arrays has in one world.
+        numbers: Number of scalars of each of its arrays in one world.
         count: Number of elements.
     """
     if kernel.index is None:
@@ -58,7 +58,7 @@ def chunk_schedule(kernel: KernelIR, tables: dict[ArrayRef, Any], count: int, su
         kernel: The kernel as emitted.
         tables: Contents of the constant Int arrays, in native order.
         count: Number of elements.
-        sums: Arrays that chunks do not share, see `sums_by_chunk`.
+        sums: Arrays with a copy per chunk, see `sums_by_chunk`.
     """
     if kernel.index is None:
         return None
@@ -76,13 +76,13 @@ def chunk_schedule(kernel: KernelIR, tables: dict[ArrayRef, Any], count: int, su
 
 
 def _reads_what_others_write(uses: list[analysis.Access]) -> bool:
-    """Whether an element may read what another one writes in the same call."""
+    """Whether an element may read what another element writes in the same call."""
     written = {u.array for u in uses if u.kind != "load"}
     return any(u.kind == "load" and u.array in written and u.index != "own" for u in uses)
 
 
 def _colour(written: np.ndarray, count: int) -> np.ndarray:
-    """Greedy colouring of chunks: the lowest colour that no chunk with a common written element has."""
+    """Greedy colouring: each chunk gets the lowest colour without a chunk that writes to the same element."""
     chunks = -(-count // CHUNK)
     colours = np.zeros(chunks, np.int64)
     if written.shape[1] == 0:
@@ -101,7 +101,7 @@ def _colour(written: np.ndarray, count: int) -> np.ndarray:
 
 
 def _apart(written: np.ndarray, count: int) -> np.ndarray:
-    """For each group of elements: 1 if no place is written twice."""
+    """For each group of elements: 1 if its writes never collide."""
     groups, writes = -(-count // GROUP), written.shape[1]
     beyond = groups * GROUP - count
     nowhere = -1 - np.arange(beyond * writes).reshape(beyond, writes)  # all different
@@ -111,17 +111,17 @@ def _apart(written: np.ndarray, count: int) -> np.ndarray:
 
 
 def packet_order(indices: Any) -> np.ndarray:
-    """An order of elements in which the groups of a chunk write to different nodes, as far as possible.
+    """Order elements so that those of a group write to different nodes, as far as possible.
 
-    Lanes that write to the same node must wait for each other. Elements stay together in their chunk, which keeps the
-    locality of the given order; each goes to the emptiest group that has none of its nodes. Full chunks come in the
-    order in which they run, colour by colour: what is stored for elements is then read from beginning to end.
+    Lanes that write to the same node must wait for each other. Elements stay in their chunk, which keeps the locality
+    of the given order; each goes to the emptiest group without any of its nodes. Full chunks follow in execution order,
+    colour by colour, so that kernels read the data of elements from beginning to end.
 
     Args:
         indices: The nodes of each element, shape (elements, nodes per element).
 
     Returns:
-        order, with order[i] the element that comes i-th, shape (elements,).
+        order, with order[i] the i-th element, shape (elements,).
     """
     table = np.asarray(indices)
     order: list[int] = []
@@ -150,7 +150,7 @@ def packet_order(indices: Any) -> np.ndarray:
 
 
 def _by_colour(order: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """An order of elements, with its full chunks sorted by the colours that they have, and keep."""
+    """The order with its full chunks sorted by colour; the colours do not change."""
     full = len(order) // CHUNK
     if full < 2:
         return order

@@ -1,1 +1,1 @@
-"""Memory and execution of plans, behind the C interface of `lang/native`."""
+"""Memory and execution of plans, through the C interface of `lang/native`."""

@@ -1,6 +1,6 @@
-"""Runs of a plan: what depends on sizes is prepared once, a run adds addresses and calls the runtime once.
+"""Runs plans: preparation fixes everything that depends on sizes; a run adds addresses and calls the runtime once.
 
-Knows pointers and strides, not torch: `native.Layout` describes a user's array, whoever owns it.
+Uses pointers and strides, not torch: `native.Layout` describes a user's array, whoever owns it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kinema.lang.programs.program import CONTROL, OUTPUT, Buffer
 from kinema.lang.runtime import native
 from kinema.lang.runtime.memory_layout import CONSTANTS, RUN, WORKERS, Key, Setting, Sizes, arrangement_for
 
-_Where = ctypes.c_int64 * 4  # world, slot, element and number
+_Where = ctypes.c_int64 * 4  # world, slot, element and scalar
 
 
 class Move(NamedTuple):
-    """Between an array of the user and a buffer.
+    """A transfer between an array of the user and a buffer.
 
     Attributes:
         key: The buffer.
         slot: The slot of a state; None for all.
-        strides: Of worlds, slots, elements and numbers of the user's array; None if it is dense.
+        strides: Strides of worlds, slots, elements and scalars of the user's array; None if it is dense.
         wide: Whether its integers have 64 bits.
     """
 
@@ -37,17 +37,17 @@ class Move(NamedTuple):
 
 
 class Prepared:
-    """All runs of a plan whose arrays have the same shapes and strides; safe to run in several threads at once.
+    """All runs of a plan with equal shapes and strides of the arrays; several threads may run it at once.
 
     Args:
         compiled: The plan.
         setting: Sizes and settings.
         which: 'forward', 'tangent' (forward with tangents) or 'reverse'.
-        ins: Arrays that are read: all of the user's numbers in them must be finite where `finite` says so.
-        outs: Arrays that are filled; cotangents of failed worlds are left as they are, so these must be zero before.
-        given: Pieces of memory that the caller gives, see `arrange.KEPT`, and how many bytes of each are to be zeroed;
-            the others are zero and live for one run.
-        finite: How many of `ins`, the first ones, must be finite.
+        ins: Arrays that the run reads.
+        outs: Arrays that the run fills. It skips cotangents of failed worlds, so these must be zero before.
+        given: Pieces of memory from the caller, see `memory_layout.KEPT`, and the number of bytes to zero in each; the
+            other pieces start at zero and live for one run.
+        finite: The first `finite` of `ins` must be finite.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Prepared:
         self.plan, self.setting, self.which = compiled, setting, which
         known = self.arrangement = arrangement_for(compiled, setting, which)
         sizes = Sizes(compiled, setting, which == "reverse")
-        # Streamed cotangents that are not given are zero.
+        # Streamed cotangents without an array are zero.
         empty = known.streamed.difference(move.key for move in ins)
         zeros = [Move(key, None) for key in sorted(empty) if key[1] in (ADJOINT, SEED)]
         self.moves: Any = (native.Move * (len(ins) + len(outs) + len(zeros)))()
@@ -84,7 +84,7 @@ class Prepared:
         self._describe(given or {}, len(zeros))
 
     def _way(self, key: Key, action: int) -> int:
-        """How an array travels."""
+        """How an array is transferred."""
         if key in self.arrangement.streamed:
             return native.STREAM + action
         if action == native.UNPACK_AFTER:
@@ -93,7 +93,7 @@ class Prepared:
 
     def _describe(self, given: Mapping[int, int], unset: int) -> None:
         known, setting = self.arrangement, self.setting
-        direct = [0] * 2 * len(setting.direct)  # nothing of these is ever made here
+        direct = [0] * 2 * len(setting.direct)  # never allocated here
         sizes = [*known.pieces, *direct]
         sizes[CONSTANTS] = 0
         zeros = [given.get(i, size) for i, size in enumerate(sizes)]
@@ -113,7 +113,7 @@ class Prepared:
         self._call = compiler.runtime().kn_run
 
     def _end_of_unset(self) -> int:
-        """Bytes of what a run needs that have to be zero: not those of outputs, or their cotangents, that are set."""
+        """Bytes that must be zero before a run; excludes outputs, and cotangents of outputs, that the run sets."""
         buffers, named = self.plan.program.buffers, zip(self.named, self.moves, strict=True)
         filled = {m.key for m, out in named if out.how == native.PACK and buffers[m.key[0]].kind == OUTPUT}
         filled |= {(b.name, PRIMAL) for b in buffers.values() if b.kind == OUTPUT and b.filled}
@@ -121,13 +121,13 @@ class Prepared:
         return max([r.offset + r.size for key, r in regions if r.piece == RUN and key not in filled], default=0)
 
     def run(self, arrays: Sequence[int], pieces: Sequence[int], status: int, poll: int = 0) -> bool:
-        """Pack, run all steps, forward or in reverse, and unpack; whether a world failed.
+        """Pack, run all steps, forward or in reverse, and unpack; returns whether a world failed.
 
         Args:
             arrays: Addresses of the arrays of `ins` and `outs`.
-            pieces: Addresses of the pieces of memory that are given, in ascending order.
-            status: Address of the status of all worlds, 64-bit integers; written by a forward run.
-            poll: Address of a function that is asked every 50 ms whether to go on; see `native.Poll`.
+            pieces: Addresses of the given pieces of memory, in ascending order.
+            status: Address of the status of all worlds, 64-bit integers; a forward run writes it.
+            poll: Address of a function that the runtime calls every 50 ms to ask whether to go on; see `native.Poll`.
 
         Raises:
             KeyboardInterrupt: `poll` cancelled it.
@@ -150,11 +150,11 @@ class Prepared:
         raise self._refused(answer & 255, answer >> 8, arrays)
 
     def _refused(self, answer: int, move: int, arrays: Sequence[int]) -> InputError:
-        """The error of an array that cannot be used."""
+        """The error of an invalid array."""
         buffer = self.plan.program.buffers[self.named[move].key[0]]
         if answer != native.NOT_FINITE:
             return InputError(
-                f"{buffer.kind} {buffer.name!r} holds a number that does not fit into 32 bits",
+                f"{buffer.kind} {buffer.name!r} holds an integer that does not fit into 32 bits",
                 expected="-2**31 ... 2**31 - 1",
             )
         where, layout = _Where(), native.Layout.from_buffer_copy(self.moves[move].layout)
@@ -172,13 +172,13 @@ class Prepared:
             f"{buffer.kind} {buffer.name!r} is not finite",
             where=", ".join(parts) or None,
             expected="finite numbers",
-            fix="look for a division by zero, an overflow or a missing value in what computed it",
+            fix="look for a division by zero, an overflow or a missing value in the code that computed it",
         )
 
     def _fault(self, fault: native.Fault) -> KernelError:
         """The error of a checked build: kernel, element, source line."""
         site = self.plan.sites[fault.site]
-        # Kernels add the lane to both: packets of elements start at multiples of the width, so do blocks of worlds.
+        # Kernels add the lane to both: packets of elements and blocks of worlds start at multiples of the width.
         width = self.plan.options.width
         element, world = fault.element, fault.lane
         if self.arrangement.program.lanes > 1:

@@ -1,4 +1,4 @@
-"""How much memory a rollout takes, known before it runs, and which checkpoint interval fits a budget."""
+"""Predicts the memory of a rollout and finds the checkpoint interval that fits a budget."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 from kinema.errors import MemoryBudgetError
 
-SHARE = 0.8  # of the available memory that a rollout may take
-TRIFLE = 8 << 20  # bytes for which the system is not asked what is available
-FEW = 1 / 64  # of what was available up to a second ago: it is not asked again for less
+SHARE = 0.8  # fraction of the available memory that a rollout may take
+TRIFLE = 8 << 20  # bytes below which no check asks the system for the available memory
+FEW = 1 / 64  # fraction of the memory available at the last query; below it, no new query within RECHECK
 RECHECK = 1.0  # seconds
 
-_last = -math.inf, 0  # when the system was asked, and the bytes that were available
+_last = -math.inf, 0  # time of the last query, and the available bytes
 
 
 def available() -> int:
-    """Bytes this process can still get: the system's available memory, or less if a control group limits it."""
+    """Bytes that this process can still get: the system's available memory, or less if a control group limits it."""
     free = _meminfo("MemAvailable")
     for limit, used in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -31,7 +31,7 @@ def available() -> int:
 
 
 def _is_little(needed: int) -> bool:
-    """Whether there is certainly enough memory; asking takes longer than a small rollout."""
+    """Whether memory certainly suffices, without a query, which takes longer than a small rollout."""
     global _last
     if needed <= TRIFLE:
         return True
@@ -64,7 +64,7 @@ def _address_space() -> int:
 
 
 def checkpoint_bytes(state: int, steps: int, interval: int) -> int:
-    """Bytes of stored states: every `interval`-th one, and those of one segment while it is reversed."""
+    """Bytes of stored states: the checkpoints, and the states of one segment during its reverse sweep."""
     if interval == 1:
         return (steps + 1) * state
     return (math.ceil(steps / interval) + interval + 1 + 2) * state
@@ -82,14 +82,14 @@ def choose_interval(asked: int | str, state: int, steps: int, other: int, budget
     """The checkpoint interval to use.
 
     Args:
-        asked: A number, or "auto" for the smallest one within the budget.
+        asked: An interval, or "auto" for the smallest one within the budget.
         state: Bytes of the state of all worlds.
         steps: Number of steps.
         other: Bytes of everything else (inputs, outputs, cotangents, one step's scratch).
-        budget: Bytes that may be used; by default 80 % of what is available.
+        budget: Bytes that the rollout may use; by default 80 % of the available memory.
 
     Raises:
-        MemoryBudgetError: It does not fit; the message names the interval that would.
+        MemoryBudgetError: The interval does not fit; the message names the smallest one that does.
     """
     if budget is None and _is_little(other + checkpoint_bytes(state, steps, 1)):
         return 1 if asked == "auto" else int(asked)
@@ -118,7 +118,7 @@ def choose_interval(asked: int | str, state: int, steps: int, other: int, budget
 
 
 def require(needed: int, budget: int | None) -> None:
-    """Raise MemoryBudgetError if a rollout that keeps nothing needs more bytes than it may take."""
+    """Raise MemoryBudgetError if a rollout without checkpoints needs more bytes than it may use."""
     if budget is None and _is_little(needed):
         return
     limit = int(available() * SHARE) if budget is None else budget

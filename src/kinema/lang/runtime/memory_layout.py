@@ -1,4 +1,4 @@
-"""Where everything lies in the memory of a run, and what the runtime is told of it: all that depends on sizes only."""
+"""The memory layout of a run and its description for the runtime: everything that depends on sizes only."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from kinema.lang.programs.program import (
 from kinema.lang.programs.pullback_plan import PullbackPlan
 from kinema.lang.runtime import native
 
-CHECKPOINT = "checkpoint"  # space of the kept states when the interval is above 1
+CHECKPOINT = "checkpoint"  # space of the checkpoints if the interval is above 1
 ALIGNMENT = 64  # bytes: a cache line
-REMEMBERED = 64  # arrangements that are kept per plan, and the like
+REMEMBERED = 64  # cache size per owner: arrangements of a plan, and the like
 _CODES = {"float32": native.F32, "float64": native.F64, "int32": native.I32, "int64": native.I64}
 
 Key = tuple[str, str]  # name and space of a buffer
@@ -42,7 +42,7 @@ Made = TypeVar("Made")
 
 
 class Memory(NamedTuple):
-    """Bytes of a piece of memory and where they begin."""
+    """The bytes of a piece of memory and their address."""
 
     bytes: np.ndarray
     address: int
@@ -51,7 +51,7 @@ class Memory(NamedTuple):
 def zeroed(size: int) -> Memory:
     """Aligned memory, all zero."""
     raw: Any = np.zeros(size + ALIGNMENT, np.uint8)
-    address = ctypes.addressof(ctypes.c_uint8.from_buffer(raw))  # several times faster than numpy's own
+    address = ctypes.addressof(ctypes.c_uint8.from_buffer(raw))  # several times faster than numpy's `ctypes.data`
     start = -address % ALIGNMENT
     return Memory(raw[start : start + size], address + start)
 
@@ -69,12 +69,12 @@ def _address(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-# -- what is made once per program ------------------------------------------------------------------------------
+# -- made once per program --------------------------------------------------------------------------------------
 
 _TABLES: WeakKeyDictionary[Plan, dict[str, Any]] = WeakKeyDictionary()  # instruction lists in native form
-_CONSTANTS: WeakKeyDictionary[Program, dict[Any, Memory]] = WeakKeyDictionary()  # packed, and orders
+_CONSTANTS: WeakKeyDictionary[Program, dict[Any, Memory]] = WeakKeyDictionary()  # packed constants, and orders
 _ARRANGEMENTS: WeakKeyDictionary[Plan, dict[Any, Any]] = WeakKeyDictionary()  # by setting; and predicted bytes
-_lock = threading.RLock()  # translating and compiling is for one thread at a time; running is not
+_lock = threading.RLock()  # one thread at a time translates and compiles; runs need no lock
 
 
 def _forget_lock() -> None:
@@ -86,7 +86,7 @@ os.register_at_fork(after_in_child=_forget_lock)
 
 
 def keep_in(known: dict[Any, Any], key: Hashable, make: Callable[[], Made]) -> Made:
-    """What `make` makes, once per key, for all threads; the oldest are forgotten."""
+    """The result of `make`, cached by key for all threads; evicts the oldest entry."""
     with _lock:
         found: Made | None = known.get(key)
         if found is None:
@@ -100,13 +100,13 @@ def keep_in(known: dict[Any, Any], key: Hashable, make: Callable[[], Made]) -> M
 def _remembered(
     cache: WeakKeyDictionary[Any, dict[Any, Any]], owner: Any, key: Hashable, make: Callable[[], Made]
 ) -> Made:
-    """The same, per owner. It must not hold its owner."""
+    """Like `keep_in`, in a cache per owner. The cached value must not reference its owner."""
     with _lock:
         return keep_in(cache.setdefault(owner, {}), key, make)
 
 
 def plan_for(program: Program, options: Options) -> Plan:
-    """The plan of a program for these options, remembered by the program."""
+    """The plan of a program for these options; the program caches it."""
     found = program.plans.get(options)
     if found is None:
         with _lock:
@@ -133,7 +133,7 @@ def _table(compiled: Plan, which: str) -> Any:
 def _native_list(compiled: Plan, instructions: list[plan.Instruction]) -> Any:
     out = (native.Instruction * len(instructions))()
     for made, source in zip(out, instructions, strict=True):
-        # ctypes keeps alive what a pointer field was given.
+        # ctypes keeps the target of a pointer field alive.
         made.op, made.n_refs = source.op, len(source.refs)
         made.refs = (native.Ref * len(source.refs))(*[native.Ref(b, s) for b, s in source.refs])
         made.count, made.cost = source.count, source.cost
@@ -158,7 +158,7 @@ def _native_schedule(source: Any) -> native.Schedule:
 
 
 def _constant(compiled: Plan, buffer: Buffer) -> Memory:
-    """The packed contents of a constant: the same for all runs, so packed once."""
+    """The packed contents of a constant, cached: all runs share them."""
     place = compiled.places[buffer.name]
     packed = _CONSTANTS.setdefault(compiled.program, {})
     if (buffer.name, place) not in packed:
@@ -175,7 +175,7 @@ def _constant(compiled: Plan, buffer: Buffer) -> Memory:
 
 
 def _seeds(compiled: PullbackPlan, buffer: Buffer) -> Memory:
-    """Cotangents of the rows of a Jacobian for one of the buffers it has rows of: parts of the identity; made once."""
+    """Seed cotangents of the Jacobian's rows for one of its row buffers: parts of the identity; made once."""
     place = compiled.place(buffer.name, SEED)
     packed = _CONSTANTS.setdefault(compiled.program, {})
     if (buffer.name, place, SEED) not in packed:
@@ -196,7 +196,7 @@ def _seeds(compiled: PullbackPlan, buffer: Buffer) -> Memory:
 
 
 def _order(compiled: Plan, buffer: Buffer) -> Memory:
-    """Which of the user's elements each native one is, -1 for padding; made once."""
+    """Index of the user's element for each native element, -1 for padding; made once."""
     place = compiled.places[buffer.name]
     packed = _CONSTANTS.setdefault(compiled.program, {})
     if (buffer.name, place, "order") not in packed:
@@ -208,7 +208,7 @@ def _order(compiled: Plan, buffer: Buffer) -> Memory:
 
 
 def _describe(out: native.Layout, compiled: Plan, buffer: Buffer) -> None:
-    """What a transfer between a dense array of a user and one slot of a buffer depends on but sizes and addresses."""
+    """The layout of a transfer between a user's dense array and one slot of a buffer, without sizes and addresses."""
     place = compiled.places[buffer.name]
     out.elements, out.numbers = buffer.length, len(buffer.kinds)
     out.element_stride, out.number_stride = len(buffer.kinds), 1
@@ -220,11 +220,11 @@ def _describe(out: native.Layout, compiled: Plan, buffer: Buffer) -> None:
         out.order = ctypes.cast(_order(compiled, buffer).address, ctypes.POINTER(ctypes.c_int32))
 
 
-# -- what is made once per plan and setting ---------------------------------------------------------------------
+# -- made once per plan and setting -----------------------------------------------------------------------------
 
 
 class Setting(NamedTuple):
-    """What the memory of a run depends on, beside its plan.
+    """Settings that determine the memory of a run, besides its plan.
 
     Attributes:
         worlds: Number of worlds.
@@ -232,12 +232,12 @@ class Setting(NamedTuple):
         threads: Upper bound of worker threads.
         shared: Names of parameters and controls that all worlds share.
         interval: Checkpoint interval; 0 keeps nothing (no reverse).
-        apart: Names of states whose memory outlives the run on its own: their trajectories are views of it.
-        streamed: Whether arrays with numbers for every step and world are moved block by block while the program runs,
-            see `can_stream`; memory then holds those of one block per worker.
-        direct: Names of controls that are read where the user has them, and whose cotangents are written where the
-            user gets them, see `can_be_direct`; then of outputs, the other way round, see `direct_outputs`.
-        whole: Whether all that the one step computes is kept for a reverse sweep, see `can_be_whole`.
+        apart: Names of states in separate memory that outlives the run: their trajectories are views of it.
+        streamed: Whether arrays with values for every step and world are transferred block by block during the run, see
+            `can_stream`; memory then holds one block per worker.
+        direct: Names of controls that kernels read in the user's array, and whose cotangents they write into the
+            user's array, see `can_be_direct`; then of outputs, with reads and writes exchanged, see `direct_outputs`.
+        whole: Whether the run keeps everything that its only step computes for the reverse sweep, see `can_be_whole`.
     """
 
     worlds: int
@@ -252,7 +252,7 @@ class Setting(NamedTuple):
 
 
 def can_be_whole(program: Program, steps: int) -> bool:
-    """Whether scratch after the run is what the reverse sweep needs: of one step, without loops, never overwritten."""
+    """Whether the reverse sweep can use the scratch of the forward run: one step, no loops, never overwritten."""
     nodes = every_node(program.nodes)
     custom = [node for node in nodes if isinstance(node, Custom)]
     if steps > 1 or any(isinstance(node, Loop) for node in nodes) or any(node.replay for node in custom):
@@ -263,30 +263,31 @@ def can_be_whole(program: Program, steps: int) -> bool:
 
 
 def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:
-    """Whether a dense array of a control lies in memory as its buffer does."""
+    """Whether a dense array of a control has the layout of its buffer."""
     place = compiled.places[buffer.name]
     dense = place.layout == AOS and place.numbers == len(buffer.kinds) and place.elements == buffer.length
     return buffer.kind == CONTROL and worlds == 1 and place.lanes == 1 and dense and "f" in buffer.kinds
 
 
 def direct_outputs(compiled: Plan, outputs: Sequence[str], steps: int) -> tuple[str, ...]:
-    """Outputs that lie in memory as users have them, of one step whose reverse sweep does not compute them anew."""
+    """Outputs with the layout of the user's array, of one step whose reverse sweep does not recompute them."""
     if compiled.program.pulls is None and not can_be_whole(compiled.program, steps):
         return ()
     return tuple([name for name in outputs if compiled.places[name].layout == DENSE])
 
 
 def can_stream(compiled: Plan, recorded: Sequence[str], worlds: int) -> bool:
-    """Whether arrays may be moved block by block: several worlds, of which the user gets the states of all steps.
+    """Whether arrays may be transferred block by block: several worlds, and the user gets the states of all steps.
 
-    Where worlds do not share blocks there must be no states, which outlive the run on their own: images have none.
+    If worlds do not share blocks, the program must have no states, because recorded states lie in separate memory that
+    outlives the run; image programs have none.
     """
     states = {b.name for b in compiled.program.buffers.values() if b.kind == STATE}
     return states == set(recorded) and (compiled.options.lanes == plan.WORLDS or (worlds > 1 and not states))
 
 
 class Sizes:
-    """How many slots and copies the buffers of a run have."""
+    """Numbers of slots and copies of the buffers of a run."""
 
     def __init__(self, compiled: Plan, setting: Setting, reverse: bool = False) -> None:
         self.plan, self.setting = compiled, setting
@@ -316,15 +317,15 @@ class Sizes:
         return 1
 
     def per_worker(self, buffer: Buffer, space: str) -> bool:
-        """Whether there is one buffer per worker instead of one per block."""
+        """Whether the buffer has one copy per worker instead of one per block."""
         if self._unused(buffer) or self.is_streamed(buffer):
             return True
         if isinstance(self.plan, PullbackPlan) and (space != PRIMAL or buffer.kind == PULLED):
-            return space != SEED  # which is constant
+            return space != SEED  # seeds are constant
         return buffer.kind in (SCRATCH, ITERATE) and not (self.setting.whole and space == PRIMAL)
 
     def is_streamed(self, buffer: Buffer) -> bool:
-        """Whether a buffer is filled and emptied block by block."""
+        """Whether a buffer is transferred block by block."""
         setting = self.setting
         if not setting.streamed or buffer.name in (*setting.shared, *setting.direct) or self._unused(buffer):
             return False
@@ -334,12 +335,12 @@ class Sizes:
         return buffer.kind == OUTPUT and buffer.name not in self.plan.options.record
 
     def is_shared(self, buffer: Buffer, space: str) -> bool:
-        """Whether all worlds have the same numbers."""
+        """Whether all worlds share the values of a buffer."""
         seeded = space == SEED and isinstance(self.plan, PullbackPlan)
         return buffer.kind == CONSTANT or seeded or (space == PRIMAL and buffer.name in self.setting.shared)
 
     def blocks_of(self, buffer: Buffer, space: str) -> int:
-        """Copies of a buffer: one if all worlds share it, one per worker if it is scratch, else one per block."""
+        """Copies of a buffer: one if all worlds share it, one per worker for scratch, else one per block."""
         if self.per_worker(buffer, space):
             return self.setting.threads
         return 1 if self.is_shared(buffer, space) else self.blocks
@@ -349,13 +350,13 @@ class Sizes:
         return self.blocks_of(buffer, space) * self.slots(buffer, space) * self.plan.place(buffer.name, space).bytes
 
     def predicted(self, buffer: Buffer, space: str) -> int:
-        """The same, with the user's array where a buffer is streamed."""
+        """Like `bytes`, but with the size of the user's array for a streamed buffer."""
         streamed = self.is_streamed(buffer) * self.slots(buffer, space) * self.plan.place(buffer.name, space).bytes
         return self.bytes_of(buffer, space) + self.blocks * streamed
 
 
 def predicted_bytes(compiled: Plan, setting: Setting, keep: bool) -> tuple[int, int]:
-    """Bytes of one state of all worlds, and of everything else: primal buffers and, to `keep`, their cotangents."""
+    """Bytes of one state of all worlds, and of all other buffers; with `keep`, including their cotangents."""
 
     def add() -> tuple[int, int]:
         sizes, state, others = Sizes(compiled, setting), 0, 0
@@ -372,14 +373,14 @@ def predicted_bytes(compiled: Plan, setting: Setting, keep: bool) -> tuple[int, 
     return _remembered(_ARRANGEMENTS, compiled, (setting, keep), add)
 
 
-# Pieces of memory: constants, which have addresses of their own; what a run needs, for all workers and for each; what
-# a reverse sweep needs of it, followed by one piece for each state that is `apart`, for each array that is `direct`,
-# and for its cotangent.
+# Pieces of memory: constants, which keep their own addresses; memory of a run, shared and per worker; memory kept for a
+# reverse sweep, followed by one piece for each state that is `apart`, for each array that is `direct`, and for its
+# cotangent.
 CONSTANTS, RUN, WORKERS, KEPT = range(4)
 
 
 class Region(NamedTuple):
-    """Where a buffer is: in which piece of memory, how many bytes behind its address, and how many bytes it has."""
+    """The place of a buffer: its piece of memory, its offset [bytes] and its size [bytes]."""
 
     piece: int
     offset: int
@@ -387,7 +388,7 @@ class Region(NamedTuple):
 
 
 class Arrangement:
-    """Where everything lies in the memory of a run, and what the runtime is told, all but addresses.
+    """The memory layout of a run and its description for the runtime, except addresses.
 
     Args:
         compiled: The plan.
@@ -411,26 +412,26 @@ class Arrangement:
             self.regions[name, PRIMAL] = Region(len(self.pieces) + i, 0)
             if not isinstance(compiled, PullbackPlan):
                 self.regions[name, ADJOINT] = Region(len(self.pieces) + len(setting.direct) + i, 0)
-        # What is kept comes first and in the order of the program: forward and reverse sweep agree on its places.
+        # Kept buffers come first and in program order, so that forward and reverse sweep agree on their places.
         for buffer in buffers.values():
             if buffer.kind == STATE and not sizes.is_streamed(buffer):
                 own = KEPT + 1 + setting.apart.index(buffer.name) if buffer.name in setting.apart else KEPT
                 self._arrange(sizes, buffer, kept, own)
             if buffer.kind == SCRATCH and setting.whole and not buffer.filled:
                 self._arrange(sizes, buffer, PRIMAL, KEPT)
-        self.unset = self.pieces[KEPT:]  # bytes of what is kept that have to be zero: not those of inputs
+        self.unset = self.pieces[KEPT:]  # kept bytes that must be zero: all except inputs
         for buffer in buffers.values():
             given = buffer.kind in (PARAMETER, CONTROL) and not sizes.is_streamed(buffer)
             if given or (buffer.kind == SCRATCH and setting.whole and buffer.filled):
                 self._arrange(sizes, buffer, PRIMAL, KEPT)
 
         def is_last(key: Key) -> bool:
-            """Outputs that kernels fill, and cotangents of outputs, which if they are given need not be zeroed."""
+            """Outputs that kernels fill, and cotangents of outputs: they need no zeroing if the caller gives them."""
             buffer = buffers[key[0]]
             return buffer.kind == OUTPUT and (key[1] != PRIMAL or buffer.filled)
 
         named = (*_zeroed(compiled, which), *compiled.table, *_transferred(compiled, which))
-        self.zeros_of_worker = 0  # bytes of each worker that have to be zero
+        self.zeros_of_worker = 0  # bytes per worker that must be zero
         if isinstance(compiled, PullbackPlan):  # all cotangents are zeroed packet by packet
             for name, space in named:
                 if space == PRIMAL and buffers[name].source is None:
@@ -447,7 +448,7 @@ class Arrangement:
         self._describe(sizes, forward, reverse, numbers)
 
     def _arrange(self, sizes: Sizes, buffer: Buffer, space: str, piece: int) -> None:
-        """Give a buffer its place behind what the piece holds already."""
+        """Append a buffer to a piece of memory."""
         key = buffer.name, space
         if key in self.regions:
             return
@@ -457,7 +458,7 @@ class Arrangement:
         if space == SEED and isinstance(sizes.plan, PullbackPlan):
             self.regions[key] = Region(CONSTANTS, _seeds(sizes.plan, buffer).address)
             return
-        if buffer.source is not None:  # pulled: the same memory as that of the cotangents
+        if buffer.source is not None:  # pulled: shares memory with the cotangents
             self._arrange(sizes, buffer.source, ADJOINT, piece)
             self.regions[key] = self.regions[buffer.source.name, ADJOINT]
             return
@@ -468,7 +469,7 @@ class Arrangement:
         self.pieces[piece] += -(-size // ALIGNMENT) * ALIGNMENT
 
     def _describe(self, sizes: Sizes, forward: Any, reverse: Any, numbers: list[list[int]]) -> None:
-        """The native program and its table of buffers, with offsets in place of addresses."""
+        """The native program and its table of buffers, with offsets instead of addresses."""
         compiled, setting = sizes.plan, sizes.setting
         table: Any = (native.Buffer * len(compiled.table))()
         for out, key in zip(table, compiled.table, strict=True):
@@ -499,8 +500,8 @@ class Arrangement:
     def describe_transfer(self, out: native.Layout, sizes: Sizes, key: Key, slot: int | None) -> int:
         """Describe the transfer between a dense array of the user and a buffer; returns the piece of its memory.
 
-        All slots are moved, of states only `slot` unless it is None. Arrays of shared inputs have no worlds, and their
-        cotangents are added up over the worlds in ascending order.
+        Transfers all slots, or only `slot` of a state unless it is None. Arrays of shared inputs have no worlds; their
+        cotangents are summed over the worlds in ascending order.
         """
         (name, space), setting = key, sizes.setting
         buffer, place = sizes.plan.program.buffers[name], sizes.plan.places[name]
@@ -521,12 +522,12 @@ class Arrangement:
 
 
 def arrangement_for(compiled: Plan, setting: Setting, which: str) -> Arrangement:
-    """The arrangement of a plan and a setting, remembered by the plan."""
+    """The arrangement of a plan and a setting; the plan caches it."""
     return _remembered(_ARRANGEMENTS, compiled, (setting, which), lambda: Arrangement(compiled, setting, which))
 
 
 def _zeroed(compiled: Plan, which: str) -> Iterator[Key]:
-    """What is zeroed in each step, in this order: if it lies side by side, it is zeroed at once."""
+    """Buffers zeroed in each step, in this order: contiguous ones are zeroed at once."""
     keys = list(compiled.table)
     for instruction in compiled.instructions(which):
         if instruction.op == native.OP_ZERO:
@@ -534,7 +535,7 @@ def _zeroed(compiled: Plan, which: str) -> Iterator[Key]:
 
 
 def _transferred(compiled: Plan, which: str) -> list[Key]:
-    """What is packed or unpacked beside inputs, whether or not an instruction uses it."""
+    """Buffers that are packed or unpacked besides inputs, even if no instruction uses them."""
     o, buffers = compiled.options, compiled.program.buffers.values()
     states = [b.name for b in buffers if b.kind == STATE]
     made = o.record if which != "reverse" else ()

@@ -1,6 +1,6 @@
-"""The plain C boundary of emitted kernels and runtime, seen from Python.
+"""The C interface of emitted kernels and runtime, seen from Python.
 
-ctypes mirror of ``native/abi.h`` and ``native/call.cpp``, field by field the same as there, where they are explained;
+A ctypes mirror, field by field, of ``native/abi.h`` and ``native/call.cpp``, which explain the fields;
 :func:`load_runtime` refuses a library whose structures have other sizes. Standard library only.
 """
 
@@ -11,11 +11,11 @@ import os
 from ctypes import POINTER, c_double, c_int, c_int32, c_int64, c_uint8, c_void_p
 
 GROUP = 8
-"""Elements of a group: if their scattered writes do not meet, these may come in any order."""
+"""Elements of a group: if their scattered writes do not collide, the writes may run in any order."""
 PACKET = 16
-"""Elements whose numbers lie together in packet layout: the virtual width of all kernels."""
+"""Elements whose scalars are contiguous in packet layout: the virtual width of all kernels."""
 CHUNK = 256
-"""Elements a worker runs at a time; sums over elements are formed per chunk."""
+"""Elements that a worker runs at a time; each chunk forms its own sums over elements."""
 
 # Slots of a buffer (kn_ref.slot).
 SLOT_ZERO, SLOT_STEP, SLOT_STATE, SLOT_STATE_NEXT, SLOT_ADJ, SLOT_ADJ_NEXT, SLOT_LOOP = range(7)
@@ -24,16 +24,16 @@ MAX_LOOPS = 16
 # Instructions (kn_instruction.op).
 OP_CALL, OP_ZERO, OP_COPY, OP_ADD, OP_LOOP, OP_END, OP_SKIP = range(7)
 
-# Answers of the runtime.
+# Return codes of the runtime.
 DONE, CANCELLED, FAULT, NO_MEMORY, BAD_LAYOUT, OUT_OF_RANGE, NOT_FINITE, WORLDS_FAILED = range(8)
 
-# When an array is moved block by block (kn_stream.action).
+# When an array is transferred block by block (kn_stream.action).
 PACK_BEFORE, ZERO_BEFORE, UNPACK_AFTER = range(3)
 
-# How an array of the user travels (kn_move.how); streams come after these, in the order of their actions.
+# How an array of the user is transferred (kn_move.how); streams follow, in the order of their actions.
 PACK, UNPACK, READ_THERE, STREAM = range(4)
 
-# Types of numbers (kn_layout.dtype).
+# Scalar types (kn_layout.dtype).
 F32, F64, I32, I64 = range(4)
 
 
@@ -48,7 +48,7 @@ def slot_next_iteration(loop: int) -> int:
 
 
 def slot_iterations_done(loop: int) -> int:
-    """Slot of the number of iterations the loop has done."""
+    """Slot of the number of iterations that the loop has done."""
     return SLOT_LOOP + 3 * loop + 2
 
 
@@ -78,7 +78,7 @@ class Arena(ctypes.Structure):
 
 
 class Call(ctypes.Structure):
-    """What a kernel is given (``kn_call``)."""
+    """The argument of a kernel (``kn_call``)."""
 
     _fields_ = [
         ("array", POINTER(c_void_p)),
@@ -94,7 +94,7 @@ class Call(ctypes.Structure):
 
 
 class Buffer(ctypes.Structure):
-    """A buffer and where its blocks, workers and slots are (``kn_buffer``)."""
+    """A buffer with the strides of its blocks, workers and slots (``kn_buffer``)."""
 
     _fields_ = [
         ("base", c_void_p),
@@ -107,7 +107,7 @@ class Buffer(ctypes.Structure):
 
 
 class Ref(ctypes.Structure):
-    """A slot of a buffer as argument of an instruction (``kn_ref``)."""
+    """A slot of a buffer, argument of an instruction (``kn_ref``)."""
 
     _fields_ = [("buffer", c_int32), ("slot", c_int32)]
 
@@ -144,7 +144,7 @@ class Instruction(ctypes.Structure):
 
 
 class Layout(ctypes.Structure):
-    """A user's strided array beside its place in native memory (``kn_layout``)."""
+    """A user's strided array and its place in native memory (``kn_layout``)."""
 
     _fields_ = [
         ("user", c_void_p),
@@ -172,13 +172,13 @@ class Layout(ctypes.Structure):
 
 
 class Stream(ctypes.Structure):
-    """An array that is moved block by block (``kn_stream``)."""
+    """An array that is transferred block by block (``kn_stream``)."""
 
     _fields_ = [("layout", Layout), ("worker_stride", c_int64), ("action", c_int32)]
 
 
 Poll = ctypes.CFUNCTYPE(c_int32, c_int64)
-"""Type of ``kn_program.poll``: steps done -> 0 to go on. Keep a reference to it for as long as the program runs."""
+"""Type of ``kn_program.poll``: steps done -> 0 to go on. Keep a reference to it while the program runs."""
 
 
 class Program(ctypes.Structure):
@@ -211,7 +211,7 @@ class Program(ctypes.Structure):
 
 
 class Move(ctypes.Structure):
-    """An array of the user and how it travels (``kn_move``)."""
+    """An array of the user and its kind of transfer (``kn_move``)."""
 
     _fields_ = [
         ("layout", Layout),
@@ -223,7 +223,7 @@ class Move(ctypes.Structure):
 
 
 class Prepared(ctypes.Structure):
-    """A run, all but its addresses (``kn_prepared``)."""
+    """A run without its addresses (``kn_prepared``)."""
 
     _fields_ = [
         ("program", Program),
@@ -256,7 +256,7 @@ def _check_sizes(library: ctypes.CDLL, path: str) -> None:
 
 
 def load_runtime(path: str | os.PathLike[str]) -> ctypes.CDLL:
-    """Loads the runtime library; calls of its functions release the interpreter lock.
+    """Load the runtime library; calls of its functions release the interpreter lock.
 
     Args:
         path: The shared library built from the ``.cpp`` files in ``native``.
@@ -272,7 +272,7 @@ def load_runtime(path: str | os.PathLike[str]) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(os.fspath(path))
     prototypes = {
-        # By address: what is passed here is passed in every call.
+        # Arguments are addresses: every call passes them.
         "kn_run": (c_int64, [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p]),
         "kn_forward": (c_int, [POINTER(Program), c_int64]),
         "kn_backward": (c_int, [POINTER(Program), c_int64]),

@@ -1,4 +1,4 @@
-"""Progress of long native calls: a bar on a terminal, a line now and then elsewhere; and Ctrl-C."""
+"""Progress of long native calls: a bar on a terminal, an occasional line elsewhere; and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kinema.lang.runtime import native
 
 Show = bool | Callable[[int, int], None]  # whether to show progress, or a function of (steps done, steps)
 
-DELAY = 1.0  # seconds before anything is shown
+DELAY = 1.0  # seconds before the first output
 PERIOD = 10.0  # seconds between plain lines
 
 
 class Progress:
     """Watches native calls, one at a time.
 
-    The runtime calls `poll` every 50 ms in the calling thread. What is raised there, by Ctrl-C or by the user's
-    function, cancels the call and is kept in `error`, to be raised after it.
+    The runtime calls `poll` every 50 ms in the calling thread. An exception there, from Ctrl-C or the user's function,
+    cancels the call; `error` holds it until the call returns, to be raised then.
     """
 
     def __init__(self, what: str, steps: int, show: Show, unit: str = "steps") -> None:
@@ -36,15 +36,15 @@ class Progress:
         self.start(what, steps, show)
 
     def start(self, what: str, steps: int, show: Show) -> None:
-        """Begin to watch another call."""
+        """Start to watch another call."""
         self.what, self.steps, self.show = what, steps, show
         self.begin = self.last = time.monotonic()
 
     def _polls(self) -> Generator[int, int, None]:
-        """Given the steps done, yields 0 to go on or 1 to cancel.
+        """Receive the number of steps done; yield 0 to go on or 1 to cancel.
 
-        A generator, since Python handles signals when it enters a function, which would be outside of any `try` of a
-        plain callback; a generator is entered inside.
+        A generator, because Python handles signals on entry to a function, where no `try` of a plain callback would
+        catch them; Python enters a generator inside its `try`.
         """
         try:
             done = yield 0
@@ -53,7 +53,7 @@ class Progress:
                 done = yield 0
         except GeneratorExit:
             raise
-        except BaseException as error:  # native code cannot pass it on
+        except BaseException as error:  # native code cannot propagate it
             self.error = error
         while True:
             yield 1
@@ -64,7 +64,7 @@ class Progress:
         elif self.show and time.monotonic() - self.begin > DELAY and sys.stderr is not None:
             try:
                 self._draw(done)
-            except (OSError, ValueError):  # nobody reads standard error any more: no reason to stop
+            except (OSError, ValueError):  # standard error is closed: no reason to stop
                 self.show = False
 
     def close(self) -> None:
@@ -98,11 +98,11 @@ class Progress:
         self.bar.update(self.task, completed=done, rate=f"{rate:,.0f}")
 
 
-_idle: list[Progress] = []  # making one takes longer than a small rollout; list.pop and append are safe in threads
+_idle: list[Progress] = []  # construction takes longer than a small rollout; list.pop and append are thread-safe
 
 
 def begin(what: str, steps: int, show: Show) -> Progress:
-    """Watch a native call until `end`; nested calls and those of other threads have watchers of their own."""
+    """Watch a native call until `end`; nested calls and other threads get their own watchers."""
     try:
         found = _idle.pop()
     except IndexError:
@@ -113,7 +113,7 @@ def begin(what: str, steps: int, show: Show) -> Progress:
 
 
 def end(watcher: Progress) -> None:
-    """The native call is over."""
+    """Stop watching: the native call has returned."""
     if watcher.bar is not None:
         watcher.close()
     if watcher.error is None:  # otherwise it would cancel the next call too
