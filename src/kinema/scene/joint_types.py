@@ -32,8 +32,8 @@ class JointType:
         has_axis: Whether it rotates about or slides along `Joint.axis`.
         has_anchor: Whether it uses `Joint.anchor`.
         position: Whether its coordinates begin with the position of its link [m]: at roots only.
-        quaternion: Index of the first of its coordinates in its quaternion (w, x, y, z); None without a quaternion.
-            The rates of all other coordinates, except positions, are the velocities, one by one.
+        quaternion: Index of its first quaternion component (w, x, y, z) among its coordinates; None without one. The
+            rates of all other coordinates, except positions, are the velocities, one by one.
         limit: RANGE (lower and upper limit of the coordinate), ANGLE (upper limit of the rotation angle) or None.
         urdf: Names in URDF.
         mjcf: Name in MJCF.
