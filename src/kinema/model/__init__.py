@@ -1,1 +1,1 @@
-"""What a simulation knows: arrays and named parameters."""
+"""Compiled scenes: constant arrays, named parameters, and states."""

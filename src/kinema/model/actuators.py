@@ -1,4 +1,4 @@
-"""Actuators of a scene in arrays."""
+"""Arrays of actuators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNBOUNDED = 1e30
 
 @dataclass(eq=False)
 class ActuatorArrays:
-    """See `dynamics.actuators.Actuators`; shapes (n,).
+    """Arrays of `dynamics.actuators.Actuators`, shapes (n,).
 
     Attributes:
         names: "robot/actuator".
@@ -44,7 +44,7 @@ def find_actuators(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> ActuatorA
     """The actuators of all robots, in order.
 
     Raises:
-        ModelError: A name repeats, a joint is unknown or has no single coordinate, or the kind is unknown.
+        ModelError: A name is taken, a joint is unknown or has several coordinates, or the kind is unknown.
     """
     names: list[str] = []
     dofs: list[int] = []
@@ -64,7 +64,7 @@ def find_actuators(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> ActuatorA
             raise ModelError(f"actuator {name!r} is of unknown kind", got=actuator.kind, expected=", ".join(KINDS))
         names.append(name)
         dofs.append(int(tree.v_start[i]))
-    words = [actuator for _, actuator in found]
+    all_actuators = [actuator for _, actuator in found]
     efforts = [_effort(one, a.joint) for one, a in found]
 
     def numbers(values: Sequence[float]) -> np.ndarray:
@@ -74,13 +74,13 @@ def find_actuators(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> ActuatorA
         names,
         np.array(dofs, np.int32),
         tree.spring_coordinates()[dofs] if dofs else np.zeros(0, np.int32),
-        np.array([KINDS[a.kind] for a in words], np.int32),
-        numbers([a.gear for a in words]),
-        numbers([a.kp for a in words]),
-        numbers([a.kd for a in words]),
-        numbers([a.lower for a in words]),
-        numbers([a.upper for a in words]),
-        numbers([min(a.force, effort) for a, effort in zip(words, efforts, strict=True)]),
+        np.array([KINDS[a.kind] for a in all_actuators], np.int32),
+        numbers([a.gear for a in all_actuators]),
+        numbers([a.kp for a in all_actuators]),
+        numbers([a.kd for a in all_actuators]),
+        numbers([a.lower for a in all_actuators]),
+        numbers([a.upper for a in all_actuators]),
+        numbers([min(a.force, effort) for a, effort in zip(all_actuators, efforts, strict=True)]),
     )
 
 

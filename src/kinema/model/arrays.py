@@ -1,4 +1,4 @@
-"""A scene in arrays that do not change: what programs are made of. Knows no torch, as programs are shipped compiled."""
+"""Constant arrays of a scene, from which programs are built. Without torch, because programs ship compiled."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kinema.model.tree import TreeArrays, build_tree
 from kinema.model.visuals import VisualArrays, find_visuals
 from kinema.scene.scene import Contact, Scene
 
-FIXED_IMPULSES, CONTACT_IMPULSES = "fixed_impulses", "contact_impulses"  # state of a warm start
+FIXED_IMPULSES, CONTACT_IMPULSES = "fixed_impulses", "contact_impulses"  # warm start state
 
 
 class Precision(Protocol):
-    """A type of numbers, torch's or numpy's."""
+    """A floating-point dtype of torch or numpy."""
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number."""
+        """Bytes per number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +35,16 @@ class SceneArrays:
     Attributes:
         tree: Links, joints and bodies.
         gravity: [m/s^2], shape (3,).
-        dtype: Of its numbers in programs: of 8 or of 4 bytes.
-        contact: How things touch.
-        shapes: Shapes that collide.
-        candidates: Places where they may touch.
-        constraints: Followers, dry friction, limits and loops.
-        actuators: What controls drive.
+        dtype: Precision in programs: double or single.
+        contact: Contact law and solver.
+        shapes: Colliding shapes.
+        candidates: Contact candidates.
+        constraints: Mimic joints, dry friction, limits and loops.
+        actuators: Actuators.
         sites: Frames on bodies whose motion can be recorded.
-        matter: All that is soft.
-        visuals: What links look like.
-        forces: Laws of force of the user's own.
+        matter: Soft matter.
+        visuals: Rendered shapes.
+        forces: User-defined force laws.
     """
 
     tree: TreeArrays
@@ -62,12 +62,12 @@ class SceneArrays:
 
     @property
     def nq(self) -> int:
-        """Number of coordinates."""
+        """Number of generalised coordinates."""
         return self.tree.nq
 
     @property
     def nv(self) -> int:
-        """Number of velocities."""
+        """Number of generalised velocities."""
         return self.tree.nv
 
     @property
@@ -77,17 +77,17 @@ class SceneArrays:
 
     @property
     def joints(self) -> list[str]:
-        """Names of the joints that move, "robot/joint"."""
+        """Names of the moving joints, "robot/joint"."""
         return self.tree.joints
 
     @property
     def prescribed(self) -> list[str]:
-        """Names of the joints whose motion is given, in the order of `Control.motion`."""
+        """Names of the prescribed joints, in the order of `Control.motion`."""
         return [name for name, given in zip(self.tree.joints, self.tree.prescribed, strict=True) if given]
 
     @property
     def prescribed_velocities(self) -> int:
-        """Number of their velocities."""
+        """Number of velocities of prescribed joints."""
         return int(self.tree.dofs @ self.tree.prescribed)
 
     @property
@@ -97,12 +97,12 @@ class SceneArrays:
 
     @property
     def hard_candidates(self) -> int:
-        """Number of places where hard contacts may be; 0 if contacts are compliant."""
+        """Number of candidates of hard contact; 0 for compliant contact."""
         return len(self.candidates) if self.contact.hard else 0
 
     @property
     def kept_impulses(self) -> dict[str, int]:
-        """What a warm start adds to the state: numbers of impulses of fixed rows, and of all candidates."""
+        """Warm start impulses in the state: numbers of impulses of fixed rows, and of contact candidates."""
         if not self.contact.warm_start:
             return {}
         rows = self.constraints
@@ -111,10 +111,10 @@ class SceneArrays:
 
 
 def find_arrays(scene: Scene) -> SceneArrays:
-    """Turn a scene into arrays, in double precision if anything has joints, which are stiff, or nothing is soft.
+    """Turn a scene into arrays: in double precision with joints, which are stiff, or without soft matter.
 
     Raises:
-        ModelError: The scene does not fit together; says which part and what to change.
+        ModelError: The scene is inconsistent; names the part and what to change.
     """
     placed = scene.robots
     tree = build_tree(placed)

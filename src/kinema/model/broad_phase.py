@@ -1,4 +1,4 @@
-"""Colliding shapes of a scene in arrays, and the places where they may touch: candidates."""
+"""Broad phase at compile time: arrays of colliding shapes, contact pairs and their contact candidates."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class ShapeArrays:
 
     Attributes:
         names: "robot/body/shape".
-        kind: Words of the description.
+        kind: Kinds of the description.
         link, offset, rotation, size, reach: Shapes (n,), (n, 3), (n, 3, 3), (n, 3), (n,).
         friction, restitution: Coefficients, shape (n,).
-        hulls: Of those that touch something with their corners: convex hulls of meshes, prisms of cylinders, cubes of
-            boxes; None for the others. Filled by `find_candidates`.
-        meshes: Triangles of terrain; None for the others.
+        hulls: Polyhedra of shapes in pairs that need them: convex hulls of meshes, prisms of cylinders, cubes of
+            boxes; otherwise None. `find_candidates` fills them.
+        meshes: Triangles of terrain; otherwise None.
     """
 
     names: list[str]
@@ -62,16 +62,16 @@ class ShapeArrays:
 
 @dataclass(eq=False)
 class CandidateArrays:
-    """Places where shapes may touch. Shapes (n, ...).
+    """Contact candidates: possible contacts of shape pairs. Shapes (n, ...).
 
     Attributes:
         names: "robot/body/shape on robot/body/shape"; the ground is "ground".
         first, second: Links; one of them may be the world.
-        friction: Coefficient: the smaller one of the two shapes'.
-        restitution: Coefficient: the larger one.
+        friction: Coefficient: the smaller one of the two shapes.
+        restitution: Coefficient: the larger one of the two shapes.
         pairs: See `contact.collision.narrow_phase.Pairs`: arrays by name, by family.
-        knobs: See `contact.collision.terrain.Knobs`: arrays by name, by family and terrain; the families on terrain
-            have pairs for each terrain, as "ball_terrain 3" for the terrain that is shape 3.
+        knobs: See `contact.collision.terrain.Knobs`: arrays by name, by family and terrain; families on terrain have
+            separate pairs per terrain, as "ball_terrain 3" for the terrain with shape index 3.
     """
 
     names: list[str]
@@ -88,11 +88,11 @@ class CandidateArrays:
 
 @dataclass
 class Found:
-    """A shape, where it is, and what says which others it meets.
+    """A shape, its pose, and the data of its collision filter.
 
     Attributes:
-        root: Body that the tree of its own begins with.
-        exclude: Kinds of shapes that it does not meet.
+        root: Root body of its tree.
+        exclude: Shape kinds that it does not collide with.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Found:
 def find_shapes(
     tree: TreeArrays, placed: Sequence[PlacedRobot], ground: Ground | None, contact: Contact
 ) -> tuple[ShapeArrays, list[Found]]:
-    """All shapes that collide; the ground is a plane on the world."""
+    """All colliding shapes; the ground is a plane on the world."""
     found = list(_shapes(tree, placed))
     if ground is not None:
         plane = Shape(PLANE, pose=Pose((0.0, 0.0, ground.height)), group=ground.group)
@@ -142,7 +142,7 @@ def _shapes(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Iterator[Found]:
                     continue
                 name = f"{one.name}/{body.name}/{shape.name or number}"
                 if SHAPE_KINDS[shape.kind].concave and tree.body_link[b] != WORLD:
-                    what, fix = f"{shape.kind} {name!r} is on a body that moves", "hang it on the world, without joints"
+                    what, fix = f"{shape.kind} {name!r} is on a moving body", "a static body: no parent, no joints"
                     raise ModelError(what, fix=fix)
                 position = place + turn @ np.asarray(shape.pose.position, float)
                 rotation = turn @ rotation_matrix(shape.pose.rotation)
@@ -152,14 +152,14 @@ def _shapes(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Iterator[Found]:
 
 
 def _root(parent: dict[str, str | None], body: str) -> str:
-    """The first body of the tree that a body belongs to."""
+    """The root body of a body's tree."""
     while (up := parent[body]) is not None:
         body = up
     return body
 
 
 def _reach(shape: Shape) -> float:
-    """Radius of a ball about the shape's frame that holds it [m]; 0 for what has no end, whose pairs do not ask."""
+    """Bounding radius about the shape's origin [m]; 0 for unbounded shapes, whose pairs do not use it."""
     reach = SHAPE_KINDS[shape.kind].reach(shape)
     return reach if math.isfinite(reach) else 0.0
 
@@ -169,7 +169,7 @@ def _or(own: float | None, default: float) -> float:
 
 
 def hull_of(found: Found) -> Hull | None:
-    """The corners of a shape, for sizes of 1; None if it has none.
+    """The convex hull of a shape at unit sizes; None if it has none.
 
     Raises:
         ModelError: A mesh is flat.
@@ -185,7 +185,7 @@ def hull_of(found: Found) -> Hull | None:
 
 
 def add_hulls(shapes: ShapeArrays, found: list[Found]) -> None:
-    """Hulls of all meshes and cylinders, for what may touch any of them."""
+    """Add hulls of all meshes and cylinders, because particles may touch any of them."""
     for s, one in enumerate(found):
         if one.shape.kind in (MESH, CYLINDER) and shapes.hulls[s] is None:
             shapes.hulls[s] = hull_of(one)
@@ -193,12 +193,12 @@ def add_hulls(shapes: ShapeArrays, found: list[Found]) -> None:
 
 @dataclass(frozen=True)
 class Meeting:
-    """Two shapes that may meet, in the order of the table of pairs.
+    """A pair of shapes that may collide, in the order of the pair table.
 
     Attributes:
-        first, second: Numbers of the shapes.
-        family: How they touch; None if shapes of these kinds cannot.
-        cornered: Those of the two whose hulls are needed.
+        first, second: Shape indices.
+        family: Narrow phase of the pair; None if these kinds cannot collide.
+        cornered: Indices of the shapes that need a hull.
     """
 
     first: int
@@ -208,7 +208,7 @@ class Meeting:
 
 
 def find_meetings(tree: TreeArrays, found: list[Found]) -> Iterator[Meeting]:
-    """Pairs of shapes that nothing keeps apart."""
+    """Pairs of shapes that pass the collision filters."""
     for a, b in combinations(range(len(found)), 2):
         if not _meet(tree, found[a], found[b]):
             continue
@@ -221,10 +221,10 @@ def find_meetings(tree: TreeArrays, found: list[Found]) -> Iterator[Meeting]:
 
 
 def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -> CandidateArrays:
-    """Everything that may touch.
+    """Contact candidates of all pairs that may collide.
 
     Raises:
-        ModelError: Two shapes that may meet are of kinds that cannot touch each other.
+        ModelError: A pair passes the collision filters, but has kinds that cannot collide.
     """
     names: list[str] = []
     links: list[tuple[int, int]] = []
@@ -273,7 +273,7 @@ def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -
 
 
 def _knobs(shape: Shape, hull: Hull | None) -> list[Knob]:
-    """Round points of a shape: shares of its size, share of its radius, whether the size is (radius, half length)."""
+    """Spheres of a shape: centre over size, radius over its radius, whether its size is (radius, half length)."""
     kind = SHAPE_KINDS[shape.kind]
     if kind.ends:
         return [(end, 1.0, int(kind.axial)) for end in kind.ends]
@@ -282,7 +282,7 @@ def _knobs(shape: Shape, hull: Hull | None) -> list[Knob]:
 
 
 def _meet(tree: TreeArrays, a: Found, b: Found) -> bool:
-    """Whether two shapes may touch: their groups, the words of their robots, and joints between them decide."""
+    """Whether two shapes may collide, by their groups, the options of their robots, and the joints between them."""
     one, two = a.shape, b.shape
     if a.link == b.link or not (tree.yields[a.link] or tree.yields[b.link]):
         return False
@@ -298,12 +298,12 @@ def _meet(tree: TreeArrays, a: Found, b: Found) -> bool:
 
 
 def stands_by(a: Found, b: Found) -> bool:
-    """Whether one of two shapes stands in the world and belongs to no tree of the other's: a floor, a table."""
+    """Whether one of two shapes is static and outside the other's tree: a floor, a table."""
     return WORLD in (a.link, b.link) and (a.robot is not b.robot or a.root != b.root)
 
 
 def _parent(tree: TreeArrays, link: int) -> int:
-    """The link that a link hangs on, beyond joints of the same body; -1 above the world."""
+    """The parent body's link of a link, across intermediate joints of the same body; -1 for the world."""
     if link == WORLD:
         return -1
     up = int(tree.parent[link - 1])
@@ -314,20 +314,20 @@ def _parent(tree: TreeArrays, link: int) -> int:
 
 
 def _in_order(found: list[Found], a: int, b: int) -> tuple[int, int]:
-    """Two shapes in the order of the table of pairs."""
+    """Two shapes in the order of the pair table."""
     kinds = (found[a].shape.kind, found[b].shape.kind)
     return (b, a) if kinds not in PAIRS and kinds[::-1] in PAIRS else (a, b)
 
 
 def _cannot_touch(a: Found, b: Found) -> ModelError:
-    fixes = ["other shapes in their place", "Shape(collides=False)", "groups and masks that keep them apart"]
+    fixes = ["other shapes", "Shape(collides=False)", "groups and masks that exclude the pair"]
     if GROUND in (a.name, b.name):
         kind = a.shape.kind if b.name == GROUND else b.shape.kind
         fixes.insert(1, f"add_ground(exclude=[{kind!r}])")
     elif a.robot is b.robot and not stands_by(a, b):
         fixes.insert(1, "add_robot(self_collision=False)")
     return ModelError(
-        f"{a.shape.kind} {a.name!r} and {b.shape.kind} {b.name!r} may meet but cannot touch each other",
+        f"collision of {a.shape.kind} {a.name!r} and {b.shape.kind} {b.name!r} is not supported",
         expected=", ".join(f"{one} and {two}" for one, two in PAIRS),
         fix=", or ".join(fixes),
     )

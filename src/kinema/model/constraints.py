@@ -1,4 +1,4 @@
-"""Which rows the complementarity problem of a scene has, and which degrees of freedom they move."""
+"""Constraint rows of a scene (mimic joints, dry friction, limits, loops) and the degrees of freedom they involve."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kinema.model.tree import TreeArrays
 from kinema.scene.description import Closure, Joint, PlacedRobot, Pose, rotation_matrix
 from kinema.scene.joint_types import ANGLE, SINGLE, TYPES
 
-NO_LIMIT = 1e9  # stands for infinity among numbers that are learned
+NO_LIMIT = 1e9  # replaces infinity in learnable parameters
 
 
 @dataclass(eq=False)
 class SupportArrays:
-    """Lists of degrees of freedom, see `contact.solving.pgs.Supports`; each pair of ends is kept once."""
+    """Supports of constraints, lists of degrees of freedom, one per pair of ends; see `contact.solving.pgs.Supports`."""
 
     tree: TreeArrays
     numbers: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class SupportArrays:
         return self.of_dofs(self._last(first), self._last(second))
 
     def of_dofs(self, first: int, second: int = -1) -> int:
-        """The support of a constraint of two degrees of freedom; -1 for none."""
+        """The support of a constraint between two degrees of freedom; -1 for none."""
         found = self.numbers.get((first, second))
         if found is None:
             one, two = self._path(first), self._path(second)
@@ -49,7 +49,7 @@ class SupportArrays:
         return self.tree.above[begin : begin + int(self.tree.depth[dof]) + 1].tolist()
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """begin, first, count, common, dofs and widest."""
+        """Arrays begin, first, count, common, dofs and widest."""
         counts = [len(one) for one, _, _ in self.lists]
         return {
             "begin": np.cumsum([0, *counts])[:-1].astype(np.int32),
@@ -62,12 +62,12 @@ class SupportArrays:
 
 
 def find_groups(lists: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Groups of blocks, given their supports; a block is a single row, an equation or a contact.
+    """Groups (islands) of blocks, given their supports; a block is a single row, an equation or a contact.
 
-    Blocks that share a degree of freedom, directly or through others, are in the same group; each group is in ascending
-    order, and so are their first blocks.
+    Blocks that share a degree of freedom, directly or through others, are in the same group. Blocks within a group are
+    in ascending order, and groups are in the order of their first blocks.
     """
-    above: dict[int, int] = {}  # a tree of degrees of freedom for each group, made flatter with every search
+    above: dict[int, int] = {}  # union-find with path halving, over degrees of freedom
 
     def root(dof: int) -> int:
         while above.setdefault(dof, dof) != dof:
@@ -102,7 +102,7 @@ def group_tables(groups: Sequence[Sequence[int]], singles: int, equations: int) 
 
 
 def shared_dofs(lists: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """Degrees of freedom that every two supports of a group share, see `contact.dense.Matches`."""
+    """Shared degrees of freedom of every pair of supports in a group, see `contact.dense.Matches`."""
     pairs, start, first, second = [], [0], [], []
     for blocks in groups:
         pairs.append(len(start) - 1)
@@ -118,13 +118,13 @@ def shared_dofs(lists: Sequence[Sequence[int]], groups: Sequence[Sequence[int]])
 
 @dataclass(eq=False)
 class ConstraintArrays:
-    """Rows of joints and loops. Names are those of joints and closures, "robot/name"; arrays as in `contact.rows`.
+    """Constraint rows of joints and loops, named by joints and closures, "robot/name"; arrays as in `contact.rows`.
 
     Attributes:
-        followers: dof, leader, q, leader_q, multiplier, offset.
-        rubbing: dof, friction: dry friction of joints [N m, N].
-        limits: dof, q, lower, upper, ball: 1 for ball joints, which come last and have no use for `lower`.
-        loops: first, second, first_place, second_place, first_turn, second_turn, welded.
+        followers: Mimic joints: dof, leader, q, leader_q, multiplier, offset.
+        rubbing: Dry friction of joints: dof, friction [N m, N].
+        limits: Joint limits: dof, q, lower, upper, ball: 1 for ball joints, which come last and do not use `lower`.
+        loops: Loop closures: first, second, first_place, second_place, first_turn, second_turn, welded.
     """
 
     followers: dict[str, np.ndarray]
@@ -143,16 +143,16 @@ class ConstraintArrays:
 
     @property
     def equations(self) -> int:
-        """Number of triples of loops."""
+        """Number of three-row blocks of loops: one for connect, two for weld."""
         return int((1 + self.loops["welded"]).sum())
 
 
 def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> ConstraintArrays:
-    """Followers, dry friction, limits and loops of all robots.
+    """Mimic joints, dry friction, limits and loops of all robots.
 
     Raises:
-        ModelError: A joint or body is unknown, joints follow each other in a circle, a limit is on a free joint, or no
-            angle of a ball joint.
+        ModelError: A joint or body is unknown, mimic joints form a cycle, a free joint has a limit, or the limit of a
+            ball joint is not an angle.
     """
     followers: list[tuple[str, int, int, float, float]] = []
     rubbing: list[tuple[str, int, float]] = []
@@ -164,13 +164,13 @@ def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Constra
             name = f"{one.name}/{joint.name}"
             i = tree.joints.index(name)
             if joint.mimic is not None:
-                leader = _single(tree, f"{one.name}/{joint.mimic.joint}", f"{name!r} follows it")
-                follower = _single(tree, name, f"it follows {joint.mimic.joint!r}")
+                leader = _single(tree, f"{one.name}/{joint.mimic.joint}", f"{name!r} mimics it")
+                follower = _single(tree, name, f"it mimics {joint.mimic.joint!r}")
                 followers.append((name, follower, leader, joint.mimic.multiplier, joint.mimic.offset))
             if joint.prescribed:
                 if joint.mimic is not None:
-                    what = f"joint {name!r} is prescribed and follows {joint.mimic.joint!r}"
-                    raise ModelError(what, fix="one of the two; a joint may follow one that is prescribed")
+                    what = f"joint {name!r} is prescribed and mimics {joint.mimic.joint!r}"
+                    raise ModelError(what, fix="one of the two; a joint may mimic a prescribed joint")
                 continue
             if joint.friction > 0:
                 rubbing += [(name, int(tree.v_start[i]) + k, joint.friction) for k in range(int(tree.dofs[i]))]
@@ -187,7 +187,8 @@ def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Constra
             if ends[0].link == 0:
                 ends.reverse()
             if not any(tree.yields[end.link] for end in ends):
-                raise ModelError(f"loop {closure.name!r} of robot {one.name!r} holds nothing that a force could move")
+                what = f"loop {closure.name!r} of robot {one.name!r} connects only static or prescribed bodies"
+                raise ModelError(what)
             loops.append((f"{one.name}/{closure.name}", closure, ends[0], ends[1]))
     coordinate = tree.spring_coordinates()
     turning = dict(zip(tree.v_start.tolist(), tree.q_start.tolist(), strict=True))
@@ -240,36 +241,36 @@ class _End:
 
 
 def _refuse_circles(followers: list[tuple[str, int, int, float, float]]) -> None:
-    """Raise where joints follow each other, or one follows itself: nothing would say where they are."""
+    """Raise if mimic joints form a cycle, which would leave their coordinates undefined."""
     names, leaders = {f[1]: f[0] for f in followers}, {f[1]: f[2] for f in followers}
-    free: set[int] = set()  # of circles
+    free: set[int] = set()  # joints known not to be in a cycle
     for start in leaders:
         chain: list[int] = []
         at = start
         while at in leaders and at not in free:
             if at in chain:
                 got = " -> ".join(names[d] for d in [*chain[chain.index(at) :], at])
-                raise ModelError("joints follow each other in a circle", got=got, fix="let one of them follow none")
+                raise ModelError("joints mimic each other in a cycle", got=got, fix="remove one of the mimics")
             chain.append(at)
             at = leaders[at]
         free.update(chain)
 
 
 def _single(tree: TreeArrays, name: str, why: str) -> int:
-    """The degree of freedom of a joint that has one."""
+    """The degree of freedom of a joint with one coordinate."""
     if name not in tree.joints:
         raise ModelError(f"there is no joint {name!r}", expected=", ".join(tree.joints), fix=f"{why}: name another one")
     i = tree.joints.index(name)
     if not tree.types[i].is_single:
         expected = f"a {' or '.join(SINGLE)} joint"
-        raise ModelError(f"joint {name!r} has no single coordinate, but {why}", expected=expected)
+        raise ModelError(f"joint {name!r} does not have exactly one coordinate, but {why}", expected=expected)
     return int(tree.v_start[i])
 
 
 def _largest_angle(name: str, joint: Joint) -> float:
     if joint.lower not in (-math.inf, 0.0) or not 0 < joint.upper <= math.pi:
-        what, got = f"the limit of {joint.kind} joint {name!r} is no angle", f"{joint.lower:g} to {joint.upper:g}"
-        raise ModelError(what, got=got, expected="upper between 0 and pi, the largest angle of its turn, and no lower")
+        what, got = f"the limit of {joint.kind} joint {name!r} is not an angle", f"{joint.lower:g} to {joint.upper:g}"
+        raise ModelError(what, got=got, expected="upper, the largest rotation angle, between 0 and pi, and no lower")
     return joint.upper
 
 
@@ -280,7 +281,7 @@ def _end(tree: TreeArrays, one: PlacedRobot, closure: Closure, body: str | None,
         return _End(0, np.asarray(one.pose.position, float) + base @ place, base @ turn)
     name = f"{one.name}/{body}"
     if name not in tree.bodies:
-        raise ModelError(f"loop {closure.name!r} of robot {one.name!r} holds {body!r}, which it does not have")
+        raise ModelError(f"loop {closure.name!r} of robot {one.name!r} connects {body!r}, which does not exist")
     b = tree.bodies.index(name)
     R = tree.body_rotation[b]
     return _End(int(tree.body_link[b]), tree.body_offset[b] + R @ place, R @ turn)

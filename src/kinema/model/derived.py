@@ -1,4 +1,4 @@
-"""What steps of soft matter need, from the numbers that are learned."""
+"""Derived parameters of soft matter, from learnable parameters."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kinema.model.matter import OF_SKIN, MatterArrays
 
 
 def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor], changed: Collection[str]) -> dict[str, Tensor]:
-    """What steps need, from the numbers that are learned: masses of particles, numbers of each energy, of each skin.
+    """Derived parameters: inverse masses, parameters per energy, and skin parameters per particle.
 
     Args:
-        matter: The arrays.
-        arrays: `Model.resolve`.
-        changed: Names of arrays: what depends on others is left out.
+        matter: Arrays of soft matter.
+        arrays: Parameter arrays, as in `Model.resolve`.
+        changed: Names of changed arrays: computes only what depends on them.
 
     Gradients:
-        To all of them.
+        To all parameter arrays.
     """
     if not len(matter):
         return {}
@@ -35,14 +35,14 @@ def derived_numbers(matter: MatterArrays, arrays: dict[str, Tensor], changed: Co
     skins = [name for name in OF_SKIN if f"skin_{name}" in changed]
     if skins:
         skinned = [matter.names.index(name) for name in matter.owners["skin_radius"]]
-        row = np.searchsorted(skinned, matter.owner) % len(skinned)  # of each particle; any for those without
+        row = np.searchsorted(skinned, matter.owner) % len(skinned)  # per particle; arbitrary without a skin
         for name in skins:
             found[f"particle_{name}"] = arrays[f"skin_{name}"][..., torch.as_tensor(row)]
     return found
 
 
 def _inverse_masses(matter: MatterArrays, arrays: dict[str, Tensor]) -> Tensor:
-    """One over the mass of every particle [1/kg], zero where it is held."""
+    """Inverse mass of every particle [1/kg], zero for fixed ones."""
     mass = arrays["point_mass"]
     for solid in matter.solids:
         part = slice(solid.first, solid.first + len(solid.mesh.tets))
@@ -64,7 +64,7 @@ def _inverse_masses(matter: MatterArrays, arrays: dict[str, Tensor]) -> Tensor:
 
 
 def _lumped(mass: Tensor, weight: Tensor, corners: np.ndarray) -> Tensor:
-    """Masses with an equal weight at all corners of each element."""
+    """Add the weight of each element to all its corners."""
     batch = np.broadcast_shapes(mass.shape[:-1], weight.shape[:-1])
     mass, weight = mass.expand(*batch, -1), weight.expand(*batch, -1)
     for k in range(corners.shape[1]):
@@ -73,7 +73,7 @@ def _lumped(mass: Tensor, weight: Tensor, corners: np.ndarray) -> Tensor:
 
 
 def solver_scale(matter: MatterArrays, arrays: dict[str, Tensor], dt: float) -> Tensor:
-    """About one over the diagonal of the matrix of an implicit step [1/kg], for each particle; without gradient."""
+    """Approximate inverse diagonal of the implicit step's matrix [1/kg], per particle; without gradient."""
     numbers = {name: array.detach() for name, array in arrays.items()}
     inv_mass = numbers["inv_mass"]
     stiff = torch.zeros_like(inv_mass)

@@ -1,4 +1,4 @@
-"""Own laws of force in arrays: numbers of what they act on, and of their parameters."""
+"""Arrays of user-defined force laws: indices of their targets, and parameters."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ON_PARTICLES, ON_BODIES = (PARTICLES, PARTICLE_PAIRS), (BODIES, BODY_PAIRS)
 
 @dataclass(eq=False)
 class LawArrays:
-    """A law of force.
+    """A force law.
 
     Attributes:
-        name: In the scene.
+        name: Name in the scene.
         function: Force, or energy.
-        energy: Whether it is an energy.
+        energy: Whether the function is an energy.
         whole: Whether it returns a moment with the force.
-        kind: What it acts on: particles, joints, bodies, or pairs of particles or bodies.
-        first: Of every element a particle, a degree of freedom, or a frame: a body, or behind all bodies a site.
-        second: Of pairs the other end, of joints the coordinate; otherwise empty.
+        kind: Kind of target: particles, joints, bodies, or pairs of particles or bodies.
+        first: Index of every element: a particle, a degree of freedom, or a frame (bodies first, then sites).
+        second: Index of the other end of pairs, of the coordinate of joints; otherwise empty.
         owners: Names of the elements.
-        numbers: By name of an argument.
+        numbers: Parameters by argument name.
         reads_time: Whether it depends on time.
     """
 
@@ -50,7 +50,7 @@ class LawArrays:
 
 
 def find_forces(tree: TreeArrays, sites: SiteArrays, matter: MatterArrays, laws: Sequence[Law]) -> list[LawArrays]:
-    """The laws of a scene in arrays."""
+    """Arrays of all force laws of a scene."""
     return [_law(tree, sites, matter, law) for law in laws]
 
 

@@ -1,4 +1,4 @@
-"""Where the numbers of a joint, robot or actuator are: indices into the last axis of q, v and u, by name."""
+"""Indices of joints, robots and actuators in the last axis of q, v and u, by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinema.model.arrays import SceneArrays
 from kinema.scene.names import closest, is_pattern, listed, matcher
 
 Index = int | slice | list[int]
-"""Of the last axis of a tensor: one number, those of one thing, or those of several."""
+"""Index into the last axis of a tensor: one entry, a contiguous range, or a list of entries."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class ModelJoint:
     Attributes:
         name: "robot/joint".
         kind: revolute, prismatic, ball or free.
-        q: Where its coordinates are in q: a number, or a slice for ball and free joints.
-        v: Where its velocities are in v, likewise.
-        lower: Lower limit [rad or m], -inf if it has none.
-        upper: Upper limit; of a ball joint the largest angle of its turn [rad].
+        q: Index of its coordinates in q: an integer, or a slice for ball and free joints.
+        v: Index of its velocities in v, likewise.
+        lower: Lower limit [rad or m], -inf for none.
+        upper: Upper limit [rad or m], inf for none; for a ball joint the largest rotation angle.
     """
 
     name: str
@@ -41,7 +41,7 @@ def joint_named(model: SceneArrays, name: str) -> ModelJoint:
     """A joint by name.
 
     Raises:
-        InputError: There is none.
+        InputError: The model has no such joint.
     """
     if name not in model.joints:
         raise _unknown("joint", name, model.joints)
@@ -57,18 +57,18 @@ def joint_named(model: SceneArrays, name: str) -> ModelJoint:
 
 
 def coordinate_index(model: SceneArrays, name: str) -> Index:
-    """Coordinates of a joint, of a robot, or of all joints that match a pattern, in q."""
+    """Index into q of a joint, of a robot, or of all joints that match a pattern."""
     tree = model.tree
     return _index(model, "joint", name, tree.joints, tree.q_start, tree.coordinates)
 
 
 def velocity_index(model: SceneArrays, name: str) -> Index:
-    """Velocities of a joint, of a robot, or of all joints that match a pattern, in v."""
+    """Index into v of a joint, of a robot, or of all joints that match a pattern."""
     return _index(model, "joint", name, model.tree.joints, model.tree.v_start, model.tree.dofs)
 
 
 def control_index(model: SceneArrays, name: str) -> Index:
-    """Controls of an actuator, of a robot or of all actuators that match a pattern, in u; of a joint that has one."""
+    """Index into u of an actuator, of a robot, of all actuators that match a pattern, or of a joint's actuators."""
     names, one = model.actuators.names, np.ones(len(model.actuators), int)
     if name not in names and name in model.joints:
         dof = model.tree.v_start[model.joints.index(name)]
@@ -95,7 +95,7 @@ def _index(model: SceneArrays, kind: str, name: str, names: list[str], start: np
     rows = [i for i, one in enumerate(names) if one.startswith(f"{name}/")]
     if not rows:
         return slice(0, 0)
-    return slice(int(start[rows[0]]), int(start[rows[-1]] + size[rows[-1]]))  # robots are in one piece
+    return slice(int(start[rows[0]]), int(start[rows[-1]] + size[rows[-1]]))  # robots are contiguous
 
 
 def _one(start: int, size: int) -> int | slice:

@@ -1,7 +1,7 @@
-"""Mass and inertia that stay physical: ten numbers without bounds, the log-Cholesky parameters.
+"""Log-Cholesky parameters of mass and inertia: ten unconstrained numbers per body, always physical.
 
 A rigid body is a mass distribution. Its pseudo-inertia, the second moments of the homogeneous positions (x, y, z, 1)
-weighted by density, is a positive definite 4 x 4 matrix, and every such matrix is that of some body. It is written as
+weighted by density, is a positive definite 4 x 4 matrix, and every such matrix belongs to some body. It factorises as
 U U^T with
 
     U = exp(alpha) [exp(d1)  s12      s13      t1]
@@ -10,11 +10,11 @@ U U^T with
                    [0        0        0        1 ]
 
 [Rucker and Wensing 2022]. So exp(2 alpha) is the mass and t the centre of mass, and the upper left block S of
-U U^T, taken about the centre of mass, gives the inertia I = tr(S) 1 - S: its principal moments are positive and each
-is less than the sum of the others, whatever the ten numbers are.
+U U^T, taken about the centre of mass, gives the inertia I = tr(S) 1 - S: for any ten numbers, its principal moments
+are positive and each is less than the sum of the others.
 
-`from_log_cholesky(theta)` gives mass, centre of mass and inertia, `to_log_cholesky(mass, com, inertia)` the ten
-numbers, and `check_physical(mass, com, inertia)` says which body could not exist.
+`from_log_cholesky(theta)` computes mass, centre of mass and inertia, `to_log_cholesky(mass, com, inertia)` the ten
+numbers, and `check_physical(mass, com, inertia)` raises for the first non-physical body.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ NUMBERS = 10  # alpha, d1, d2, d3, s12, s23, s13, t1, t2, t3
 
 
 class Inertia(NamedTuple):
-    """Mass properties of bodies, as `Model.parameters` has them.
+    """Mass properties of bodies, as in `Model.parameters`.
 
     Attributes:
         mass: [kg], shape (*batch,).
         com: Centre of mass in the body's frame [m], shape (*batch, 3).
-        inertia: About the centre of mass along the body's axes, (xx, xy, xz, yy, yz, zz) [kg m^2], shape (*batch, 6).
+        inertia: About the centre of mass, in the body's axes, (xx, xy, xz, yy, yz, zz) [kg m^2], shape (*batch, 6).
     """
 
     mass: Tensor
@@ -44,7 +44,7 @@ class Inertia(NamedTuple):
 
 
 def from_log_cholesky(theta: Tensor) -> Inertia:
-    """Mass properties of physical bodies from any ten numbers each.
+    """Physical mass properties of bodies from ten unconstrained numbers each.
 
     ```python
     theta = kn.inertia.to_log_cholesky(*model.parameters("mass", "com", "inertia").values()).requires_grad_()
@@ -59,7 +59,7 @@ def from_log_cholesky(theta: Tensor) -> Inertia:
         Exact, everywhere.
 
     Raises:
-        InputError: It has not ten numbers in its last axis, or they are not floating-point numbers.
+        InputError: The last axis does not have ten entries, or the dtype is not floating-point.
     """
     if not isinstance(theta, Tensor) or not theta.is_floating_point() or theta.shape[-1:] != (NUMBERS,):
         got = f"{theta.dtype}, {tuple(theta.shape)}" if isinstance(theta, Tensor) else type(theta).__name__
@@ -67,7 +67,7 @@ def from_log_cholesky(theta: Tensor) -> Inertia:
     alpha, d1, d2, d3, s12, s23, s13 = theta[..., :7].unbind(-1)
     mass = (2 * alpha).exp()
     e1, e2, e3 = d1.exp(), d2.exp(), d3.exp()
-    # Squares of the widths: S / mass = U3 U3^T.
+    # Variances: S / mass = U3 U3^T.
     xx, yy, zz = e1 * e1 + s12 * s12 + s13 * s13, e2 * e2 + s23 * s23, e3 * e3
     xy, xz, yz = s12 * e2 + s13 * s23, s13 * e3, s23 * e3
     inertia = torch.stack([yy + zz, -xy, -xz, xx + zz, -yz, xx + yy], -1)
@@ -75,7 +75,7 @@ def from_log_cholesky(theta: Tensor) -> Inertia:
 
 
 def to_log_cholesky(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
-    """The ten numbers of physical bodies, shape (*batch, 10): the inverse of `from_log_cholesky`.
+    """Log-Cholesky parameters of physical bodies, shape (*batch, 10): the inverse of `from_log_cholesky`.
 
     Args:
         mass: [kg], shape (*batch,).
@@ -86,8 +86,8 @@ def to_log_cholesky(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
         Exact.
 
     Raises:
-        InputError: A body is not physical, or has no extent in some direction (a point, a plate of no thickness): says
-            which, and its principal moments.
+        InputError: A body is not physical, or has no extent in some direction (a point, a plate without thickness);
+            names the body and its principal moments.
     """
     _check_shapes(mass, com, inertia)
     batch = torch.broadcast_shapes(mass.shape, com.shape[:-1], inertia.shape[:-1])
@@ -105,9 +105,9 @@ def to_log_cholesky(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
 
 
 def check_physical(mass: Tensor, com: Tensor, inertia: Tensor) -> None:
-    """Raise InputError unless bodies could exist and extend in all directions.
+    """Raise InputError unless bodies are physical and extend in all directions.
 
-    The mass is positive, all is finite, and of the principal moments each is less than the sum of the other two.
+    The mass must be positive, all values finite, and each principal moment less than the sum of the other two.
 
     Args:
         mass: [kg], shape (*batch,).
@@ -120,7 +120,7 @@ def check_physical(mass: Tensor, com: Tensor, inertia: Tensor) -> None:
         safe = torch.where(finite.unsqueeze(-1), inertia, torch.zeros_like(inertia))
         matrix = safe[..., [0, 1, 2, 1, 3, 4, 2, 4, 5]].unflatten(-1, (3, 3))
         moments = torch.linalg.eigvalsh(matrix)
-        least = moments[..., 0] + moments[..., 1] - moments[..., 2]  # twice the smallest of the widths squared
+        least = moments[..., 0] + moments[..., 1] - moments[..., 2]  # twice the smallest second moment
         rounding = 8 * torch.finfo(inertia.dtype).eps * moments[..., 2].abs()
         fine = finite & (mass > 0) & (least > rounding)
         if bool(fine.all()):
@@ -130,14 +130,14 @@ def check_physical(mass: Tensor, com: Tensor, inertia: Tensor) -> None:
         shown = ", ".join(f"{x:.6g}" for x in moments.expand(*fine.shape, 3)[at].tolist())
         flat = finite & (mass > 0) & (least >= -rounding)
     what, got, fix = (
-        "no body has this mass and inertia",
+        "mass and inertia are not physical",
         f"mass {weight:.6g} kg, principal moments {shown} kg m^2",
         None,
     )
     if not finite.expand(fine.shape)[at]:
-        got = "numbers that are not finite"
+        got = "values that are not finite"
     elif flat.expand(fine.shape)[at]:
-        what, fix = "a body has no extent in some direction", "make it thicker: enlarge the smaller moments a little"
+        what, fix = "a body has no extent in some direction", "make it thicker: increase the smaller moments slightly"
     expected = "a positive mass, and each principal moment less than the sum of the other two"
     raise InputError(
         what, where=f"body {at[0] if len(at) == 1 else at}" if at else None, got=got, expected=expected, fix=fix

@@ -1,4 +1,4 @@
-"""Soft matter of a scene in arrays: particles, elements, springs, attachments, and the numbers of each."""
+"""Arrays of soft matter: particles, elements, springs, attachments, and their parameters."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ OF_SPRING = ("stiffness", "damping", "rest")
 
 @dataclass(eq=False)
 class SolidArrays:
-    """Tetrahedra of one energy, of one solid or several.
+    """Tetrahedra with the same energy, of one or several solids.
 
     Attributes:
-        energy: Of the elements; None is the default.
-        mesh: At rest, with numbers of particles as corners.
-        first: Number of their first element among all tetrahedra and triangles.
-        viscous: Whether any of them has viscosity.
+        energy: Elastic energy; None is the default.
+        mesh: Rest mesh, with particle indices as corners.
+        first: Index of its first element among all tetrahedra and triangles.
+        viscous: Whether any element has viscosity.
     """
 
     energy: Func | None
@@ -45,15 +45,15 @@ class SolidArrays:
 
 @dataclass(eq=False)
 class ClothArrays:
-    """All triangles.
+    """Triangles of all cloth.
 
     Attributes:
-        mesh: At rest, with numbers of particles as corners.
-        first: Number of the first one among all tetrahedra and triangles.
-        viscous: Whether any of them has viscosity.
-        bends: Whether any edge resists bending.
-        damped: Whether any edge is damped.
-        airy: Whether any of them has drag or lift.
+        mesh: Rest mesh, with particle indices as corners.
+        first: Index of its first triangle among all tetrahedra and triangles.
+        viscous: Whether any triangle has viscosity.
+        bends: Whether any edge has bending stiffness or damping.
+        damped: Whether any edge has bending damping.
+        airy: Whether any triangle has drag or lift.
     """
 
     mesh: TriArrays
@@ -66,7 +66,7 @@ class ClothArrays:
 
 @dataclass(eq=False)
 class PinArrays:
-    """Particles that move with links: their numbers, links, and places on them [m], shape (n, 3)."""
+    """Particles attached to moving links: their indices, links, and positions on the links [m], shape (n, 3)."""
 
     particle: np.ndarray
     link: np.ndarray
@@ -75,23 +75,23 @@ class PinArrays:
 
 @dataclass(eq=False)
 class MatterArrays:
-    """All that is soft.
+    """Arrays of all soft matter.
 
     Attributes:
-        names: Of the things in the scene.
-        owner: Of every particle, a number in `names`.
-        x, v: Where particles start [m], and how fast [m/s], shapes (n, 3).
-        held: 1 for particles that stay where they are, shape (n,).
-        touching: 1 for particles that touch shapes, shape (n,).
-        square: 1 for particles whose friction with shapes is within a square, 0 for a circle, shape (n,).
-        averaged: 1 for particles whose contact forces are means over the step, 0 for those at an instant, shape (n,).
+        names: Names of the soft objects.
+        owner: Index in `names` of every particle.
+        x, v: Initial positions [m] and velocities [m/s], shapes (n, 3).
+        held: 1 for particles fixed to the world, shape (n,).
+        touching: 1 for particles that collide with shapes, shape (n,).
+        square: 1 for particles with a square friction cone with shapes, 0 for a circular one, shape (n,).
+        averaged: 1 for contact forces averaged over the step, 0 for instantaneous ones, shape (n,).
         solids: Tetrahedra, by energy.
-        cloth: Triangles; None if there are none.
-        ends: Of springs, shape (springs, 2).
-        pins: Particles on links.
-        surface: What touches other soft things, or itself; None if nothing does.
-        numbers: Arrays of numbers by the name of the parameter.
-        owners: Names of the rows of each.
+        cloth: Triangles; None without cloth.
+        ends: Particle indices of springs, shape (springs, 2).
+        pins: Particles attached to moving links.
+        surface: Surface for contact between soft objects and self-contact; None without.
+        numbers: Parameter arrays by name.
+        owners: Row names of each parameter array.
     """
 
     names: list[str] = field(default_factory=list)
@@ -121,16 +121,16 @@ class MatterArrays:
         return sum(len(one.mesh.tets) for one in self.solids) + (len(self.cloth.mesh.triangles) if self.cloth else 0)
 
     def of_elements(self, name: str, numbers: Tensor) -> dict[str, Tensor]:
-        """Numbers of all elements, tetrahedra of each energy and triangles, as programs name them."""
+        """Split an element parameter into tetrahedra per energy and triangles, by their names in programs."""
         parts = {f"solid{k}_{name}": (one.first, len(one.mesh.tets)) for k, one in enumerate(self.solids)}
         if self.cloth is not None:
             parts[f"cloth_{name}"] = (self.cloth.first, len(self.cloth.mesh.triangles))
         return {key: numbers[..., first : first + count] for key, (first, count) in parts.items()}
 
     def particles(self, name: str) -> slice:
-        """The particles of a thing."""
+        """Slice of the particles of a soft object."""
         if name not in self.names:
-            raise InputError(f"there is nothing soft called {name!r}", expected=", ".join(self.names))
+            raise InputError(f"there is no soft object {name!r}", expected=", ".join(self.names))
         own = np.flatnonzero(self.owner == self.names.index(name))
         return slice(int(own[0]), int(own[-1]) + 1)
 
@@ -138,10 +138,10 @@ class MatterArrays:
 def find_matter(
     tree: TreeArrays, matter: Sequence[Matter], attachments: Sequence[Attachment], wind: Sequence[float]
 ) -> MatterArrays:
-    """Put all that is soft into arrays.
+    """Arrays of all soft matter.
 
     Raises:
-        ModelError: A mesh is degenerate, a number not usable, or a vertex attached twice.
+        ModelError: A mesh is degenerate, a parameter is invalid, or a vertex is attached twice.
     """
     if not matter:
         return MatterArrays()
@@ -171,7 +171,7 @@ def find_matter(
 
 
 def surface_of(matter: MatterArrays, rest: np.ndarray, slots: int) -> SurfaceArrays | None:
-    """The surface of all things with a thickness, from their other arrays."""
+    """The contact surface of all soft objects with a thickness, from the other arrays."""
     thickness = dict(zip(matter.owners["skin_thickness"], matter.numbers["skin_thickness"], strict=True))
     thick = np.array([thickness.get(name, 0.0) > 0 for name in matter.names])[matter.owner]
     triangles = np.zeros((0, 3), np.int32) if matter.cloth is None else matter.cloth.mesh.triangles
@@ -179,21 +179,21 @@ def surface_of(matter: MatterArrays, rest: np.ndarray, slots: int) -> SurfaceArr
 
 
 def _add(made: MatterArrays, name: str, parts: Sequence[tuple[str, Any]]) -> None:
-    """An array of numbers, with the names of those that its rows belong to."""
+    """Add a parameter array, with the owners of its rows."""
     if parts:
         made.numbers[name] = np.concatenate([np.asarray(values, float) for _, values in parts])
         made.owners[name] = [owner for owner, values in parts for _ in range(len(values))]
 
 
 def _spread(owner: str, name: str, given: Any, count: int, least: float = 0.0) -> np.ndarray:
-    """One number per element."""
+    """A parameter as one value per element."""
     try:
         values = np.asarray(given, float)
     except (TypeError, ValueError):
-        raise ModelError(f"{name} of {owner!r} is no number", got=repr(given)[:80]) from None
+        raise ModelError(f"{name} of {owner!r} is not numeric", got=repr(given)[:80]) from None
     if values.shape not in ((), (count,)) or not np.isfinite(values).all() or (values < least).any():
         got = f"shape {values.shape}" if values.shape not in ((), (count,)) else values.min()
-        expected = f"one finite number or {count}, not below {least:g}"
+        expected = f"one finite number or {count}, at least {least:g}"
         raise ModelError(f"{name} of {owner!r} is not usable", got=got, expected=expected)
     return np.broadcast_to(values, (count,))
 
@@ -227,7 +227,7 @@ def _add_elements(made: MatterArrays, matter: Sequence[Matter], starts: np.ndarr
 def _join(
     members: Sequence[tuple[Matter, int]], rows: dict[str, list[tuple[str, Any]]], check: Callable[..., Any]
 ) -> tuple[np.ndarray, bool]:
-    """Corners of the elements of several things as numbers of particles, and whether any has viscosity."""
+    """Particle indices of the elements of several soft objects, and whether any has viscosity."""
     for m, _ in members:
         try:
             check(m.rest, m.elements)
@@ -246,13 +246,13 @@ def _join(
                 f"mu = {mu[k]:g}, lam = {lam[k]:g} Pa in element {k}",
                 "lam > mu/8: the bulk modulus is lam - mu/8",
             )
-            raise ModelError(f"{m.name!r} would swell or collapse at rest", got=got, expected=expected)
+            raise ModelError(f"{m.name!r} is unstable at rest", got=got, expected=expected)
     viscous = any(np.any(np.asarray(m.material.viscosity) > 0) for m, _ in members)  # type: ignore[union-attr]
     return np.concatenate([m.elements + start for m, start in members]), viscous
 
 
 def _add_cloth(made: MatterArrays, sheets: Sequence[tuple[Matter, int]], mesh: TriArrays) -> tuple[bool, bool, bool]:
-    """Numbers of hinges and of the air; whether edges bend, whether they are damped, whether there is air."""
+    """Add bending and aerodynamic parameters; returns whether edges bend, bending is damped, and air acts."""
     owner = np.array([made.names[k] for k in made.owner[mesh.hinges[:, 0]]]) if len(mesh.hinges) else np.zeros(0, str)
     given: dict[str, list[tuple[str, Any]]] = {name: [] for name in (*OF_HINGE, *OF_AIR)}
     for m, _ in sheets:
@@ -280,8 +280,8 @@ def _add_springs(made: MatterArrays, matter: Sequence[Matter], starts: np.ndarra
             continue
         whole = pairs.ndim == 2 and pairs.shape[1] == 2 and np.issubdtype(pairs.dtype, np.integer)
         if not whole or (pairs < 0).any() or (pairs >= len(m.vertices)).any() or (pairs[:, 0] == pairs[:, 1]).any():
-            expected = f"two different particles of {len(m.vertices)} each, shape (n, 2)"
-            raise ModelError(f"springs of {m.name!r} have no such ends", got=pairs.shape, expected=expected)
+            expected = f"pairs of different particles, from 0 to {len(m.vertices) - 1}, shape (n, 2)"
+            raise ModelError(f"springs of {m.name!r} have invalid ends", got=pairs.shape, expected=expected)
         length = np.linalg.norm(m.rest[pairs[:, 0]] - m.rest[pairs[:, 1]], axis=1)
         given = {n: getattr(m.springs, n) for n in OF_SPRING} | ({"rest": length} if m.springs.rest is None else {})
         for name, values in given.items():
@@ -318,7 +318,7 @@ def _attach(
         links += [link] * len(at)
         places.append((made.x[at] - p[link]) @ R[link])
     if particles:
-        made.touching[np.concatenate(particles)] = 0  # a pinned vertex may be inside the shape of its link
+        made.touching[np.concatenate(particles)] = 0  # an attached vertex may be inside a shape of its link
         made.pins = PinArrays(
             np.concatenate(particles).astype(np.int32), np.array(links, np.int32), np.concatenate(places)
         )

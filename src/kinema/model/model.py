@@ -1,4 +1,4 @@
-"""A compiled scene: arrays that do not change, and the numbers that can be learned, by name."""
+"""A compiled scene: constant arrays, and learnable parameters by name."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ OF_JOINT = ("offset", "axis")
 OF_DOF = ("armature", "damping")
 OF_ACTUATOR = ("gear", "kp", "kd", "force")
 OF_CONTACT = ("erp", "cfm", "k_e", "k_d", "k_f", "limit_restitution")
-SPRINGS = f"only {' and '.join(SINGLE)} joints have springs; in place of a ball joint, take three revolute ones"
+SPRINGS = f"only {' and '.join(SINGLE)} joints have springs; replace a ball joint by three revolute ones"
 NUMPY = {torch.float64: np.float64, torch.float32: np.float32}
 _OF_NUMPY: dict[Any, torch.dtype] = {np.dtype(kind): dtype for dtype, kind in NUMPY.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model(SceneArrays):
-    """Arrays of a scene, and its numbers as tensors that can be learned.
+    """A compiled scene: its arrays, and its learnable parameters as tensors.
 
     Attributes:
-        dtype: torch.float64 or torch.float32, of all tensors that belong to it.
+        dtype: torch.float64 or torch.float32; precision of all its tensors.
     """
 
     dtype: torch.dtype
@@ -73,7 +73,7 @@ class Model(SceneArrays):
                 self._add(f"{law.name}/{name}", number.values, law.owners if number.each else [])
 
     def _add(self, name: str, values: Any, owners: list[str]) -> None:
-        """An array of the model; `owners` name its rows."""
+        """Add a parameter array; `owners` are the names of its rows."""
         if np.size(values):
             self._defaults[name] = torch.tensor(values, dtype=self.dtype)
             self._owners[name] = owners
@@ -84,14 +84,16 @@ class Model(SceneArrays):
 
     @property
     def parameter_names(self) -> list[str]:
-        """Names of all arrays of numbers that can be learned, see `parameters`."""
+        """Names of all parameter arrays, see `parameters`."""
         return list(self._defaults)
 
     def initial_state(self, **tensors: Any) -> State:
-        """The state as placed: joints at zero, free bodies and particles where they stand, joints at rest, no impulses.
+        """The initial state: joints at zero, free bodies and particles as placed.
+
+        Velocities are zero, except initial velocities of soft matter; warm start impulses are zero.
 
         Args:
-            tensors: In place of its own, as in `State.replace`: `model.initial_state(q=q)`.
+            tensors: Tensors to replace, as in `State.replace`: `model.initial_state(q=q)`.
         """
         placed: dict[str, Tensor] = {}
         if self.nv:
@@ -103,72 +105,81 @@ class Model(SceneArrays):
         return State(**placed).replace(**{n: as_part(n, given, self.dtype) for n, given in tensors.items()})
 
     def joint(self, name: str) -> ModelJoint:
-        """A joint by handle or name: where it is in q and v, its kind and its limits.
+        """A joint by handle or name: its indices in q and v, its kind and its limits.
 
         Raises:
-            InputError: There is no such joint.
+            InputError: The model has no such joint.
         """
         return joint_named(self, name)
 
     def q_index(self, name: str) -> Index:
-        """Where something is in q: `state.q[..., model.q_index("dog/fl_knee")]`.
+        """Index into q: `state.q[..., model.q_index("dog/fl_knee")]`.
 
         Args:
-            name: Handle or name of a joint ("dog/fl_knee"): a number, or a slice if it has several coordinates; of a
-                robot ("dog"): the slice of all its joints; or a pattern ("dog/*_knee"): a list of numbers.
+            name: Handle or name of a joint ("dog/fl_knee"), which gives an integer, or a slice for several coordinates;
+                of a robot ("dog"), which gives the slice of all its joints; or a pattern ("dog/*_knee"), which gives a
+                list of integers.
 
         Raises:
-            InputError: There is no such joint or robot.
+            InputError: The model has no such joint or robot.
         """
         return coordinate_index(self, name)
 
     def v_index(self, name: str) -> Index:
-        """Where something is in v, tau and joint accelerations; names as of `q_index`."""
+        """Index into v, tau and joint accelerations; names as in `q_index`."""
         return velocity_index(self, name)
 
     def u_index(self, name: str) -> Index:
-        """Where something is in u; names of actuators, robots or patterns, or of a joint that has an actuator."""
+        """Index into u; names of actuators, robots, patterns, or joints with an actuator."""
         return control_index(self, name)
 
     def x_index(self, name: str) -> slice:
-        """The particles of a solid, of cloth or of particles in x and xd: `state.x[..., model.x_index(cloth), :]`.
+        """Slice of a solid, cloth or particles in x and xd: `state.x[..., model.x_index(cloth), :]`.
 
         Raises:
-            InputError: Nothing soft has this name.
+            InputError: No soft object has this name.
         """
         return self.matter.particles(name)
 
     def zeros(self, *shape: int) -> Tensor:
-        """Zeros in the model's precision, from numpy's allocator: torch.zeros wakes its threads, if there are many."""
+        """Zeros in the model's precision, from numpy's allocator: torch.zeros may wake its thread pool."""
         return torch.from_numpy(np.zeros(shape, NUMPY[self.dtype]))
 
     def parameters(self, *paths: str, requires_grad: bool = False) -> dict[str, Tensor]:
-        """The named numbers, as fresh tensors to learn.
+        """Parameters by path, as new tensors.
 
-        A path is one number or row ("dog/trunk/mass"), a group of them, or a whole array ("mass"). Groups are all rows
-        of something that has some ("dog/damping": of all joints of dog; "dog/trunk/size": of all shapes of its trunk),
-        and all that match a pattern, in which * is any text and ? any character ("dog/*_knee/damping"). Of friction and
-        restitution, which belong to pairs of shapes, they are the pairs in which a shape of the group takes part:
-        "dog/friction", "dog/trunk/friction", "ground/friction". Groups have one row for each of their numbers; given
-        to `simulate`, one number or a row axis of length 1 holds for all of them. Exact names come first.
+        A path selects one row ("dog/trunk/mass"), a group of rows, or a whole array ("mass"). A group is a robot or
+        body ("dog/damping": all joints of dog; "dog/trunk/size": all shapes of its trunk), or a pattern, in which *
+        matches any text and ? any character ("dog/*_knee/damping"). Friction and restitution belong to contact pairs: a
+        group selects all pairs with one of its shapes, "dog/friction", "dog/trunk/friction", "ground/friction". A
+        group has one row per parameter; `simulate` broadcasts a single number, or a row axis of length 1, to all rows.
+        Exact names take precedence.
 
         Args:
-            paths: "robot/body/mass", ".../com", ".../inertia"; "robot/joint/offset", ".../axis", ".../armature",
-                ".../damping", ".../stiffness", ".../rest", ".../lower", ".../upper", ".../dry_friction";
-                "robot/actuator/gear", ".../kp", ".../kd", ".../force"; "robot/body/shape/size" (three numbers, see
-                `narrow_phase.Shapes`), ".../centre", "ground/centre"; "robot/body/shape on ground/friction",
-                ".../restitution", and so on for all `candidates.names`; "robot/site/place" [m], on its link; "gravity",
-                "contact/erp", "contact/cfm", "contact/limit_restitution"; of soft things, one number per element:
-                "solid/density", ".../mu", ".../lam", ".../viscosity", ".../activation"; per edge between triangles
-                "cloth/bending", ".../bending_damping", ".../fold"; per triangle "cloth/drag", ".../lift", and "wind"
-                [m/s]; per spring "particles/spring_stiffness", ".../spring_damping", ".../spring_rest"; per vertex
-                ".../point_mass";
-                one for each "solid/skin_radius", ".../skin_k_e", ".../skin_k_d", ".../skin_k_f", ".../skin_friction",
-                ".../skin_thickness"; of forces of `Scene.add_force` "force/argument", and where each element has its
-                own "force/robot/joint/argument", "force/ball/body on robot/body/argument", and so on;
-                or a whole array: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ..., of all that
-                have such a number (only revolute and prismatic joints have "stiffness" and "rest").
-            requires_grad: Whether they collect gradients.
+            paths: Paths of these parameters, or names of whole arrays.
+
+                - Per body: "robot/body/mass", ".../com", ".../inertia".
+                - Per joint: "robot/joint/offset", ".../axis", ".../armature", ".../damping", ".../stiffness",
+                  ".../rest", ".../lower", ".../upper", ".../dry_friction".
+                - Per actuator: "robot/actuator/gear", ".../kp", ".../kd", ".../force".
+                - Per shape: "robot/body/shape/size" (three numbers, see `narrow_phase.Shapes`), ".../centre",
+                  "ground/centre".
+                - Per contact pair: "robot/body/shape on ground/friction", ".../restitution", for all
+                  `candidates.names`.
+                - Per site: "robot/site/place" [m], on its link.
+                - Global: "gravity", "contact/erp", "contact/cfm", "contact/limit_restitution".
+                - Per element of soft matter: "solid/density", ".../mu", ".../lam", ".../viscosity", ".../activation".
+                - Per interior edge of cloth: "cloth/bending", ".../bending_damping", ".../fold".
+                - Per triangle of cloth: "cloth/drag", ".../lift"; and "wind" [m/s].
+                - Per spring: "particles/spring_stiffness", ".../spring_damping", ".../spring_rest".
+                - Per vertex: ".../point_mass".
+                - Per soft object: "solid/skin_radius", ".../skin_k_e", ".../skin_k_d", ".../skin_k_f",
+                  ".../skin_friction", ".../skin_thickness".
+                - Per force of `Scene.add_force`: "force/argument"; with one value per element,
+                  "force/robot/joint/argument", "force/ball/body on robot/body/argument", and so on.
+                - Whole arrays: "mass", "axis", "friction", ..., in the order of `bodies`, `joints`, ..., with a row for
+                  everything that has such a parameter (only revolute and prismatic joints have "stiffness" and "rest").
+            requires_grad: Whether the tensors require gradients.
         """
         found = {}
         for path in paths:
@@ -177,16 +188,16 @@ class Model(SceneArrays):
         return found
 
     def as_tensors(self, params: Mapping[str, Any] | None) -> dict[str, Tensor]:
-        """Given numbers as tensors of the model's precision and shape: numbers, lists and arrays are taken too.
+        """Parameters as tensors of the model's precision and shape, from numbers, lists, arrays or tensors.
 
-        One number is taken for all rows of its path, and so is a row axis of length 1; tensors keep their graph, and
+        Broadcasts a single number, or a row axis of length 1, to all rows of its path. Tensors keep their graph, and
         must have the model's precision.
 
         Raises:
-            InputError: A path is unknown, two paths overlap, or something is of the wrong type or shape.
+            InputError: A path is unknown, two paths overlap, or a value is of the wrong type or shape.
         """
         if params is not None and not isinstance(params, Mapping):
-            fix = "a dictionary, as model.parameters(path) gives it"
+            fix = "a dictionary like model.parameters(path)"
             got = type(params).__name__
             raise InputError("params is of the wrong type", got=got, expected="numbers or tensors by path", fix=fix)
         found = {}
@@ -201,7 +212,7 @@ class Model(SceneArrays):
                     given = torch.as_tensor(given, dtype=self.dtype)
                 except (TypeError, ValueError, RuntimeError):
                     got = type(given).__name__
-                    raise InputError(f"parameter {path!r} is no number", got=got, expected="numbers") from None
+                    raise InputError(f"parameter {path!r} is not numeric", got=got, expected="numbers") from None
             if given.dtype != self.dtype:
                 expected = f"a tensor of {self.dtype}"
                 raise InputError(f"parameter {path!r} has the wrong type", got=given.dtype, expected=expected)
@@ -218,19 +229,19 @@ class Model(SceneArrays):
         return found
 
     def resolve(self, params: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
-        """All arrays of the model, with the given numbers in place of the model's own.
+        """All parameter arrays of the model, with the given parameters in place of the model's own.
 
         Args:
-            params: By path, shaped as `parameters` gives them, with batch dimensions in front for one per world; or one
-                number for all of a path.
+            params: Values by path, shaped as in `parameters`, with leading batch dimensions for one value per world; or
+                one number for a whole path.
 
         Gradients:
             To every given tensor.
 
         Raises:
-            InputError: As `as_tensors`; or a number is one that there cannot be: a negative mass, size, friction or
-                damping, a restitution above 1. Where the model's own number is at such a bound, up to 0.001 beyond is
-                taken, for differences about it.
+            InputError: As `as_tensors`; or a value is out of range: a negative mass, size, friction or damping, a
+                restitution above 1. If the model's own value is at such a bound, values up to 0.001 beyond are allowed,
+                for finite differences.
         """
         arrays: dict[str, Tensor] = dict(self._defaults)
         changed: set[str] = set()
@@ -251,7 +262,7 @@ class Model(SceneArrays):
         return arrays | self._derived | derived_numbers(self.matter, arrays, changed)
 
     def over_time(self, params: Mapping[str, Any] | None) -> dict[str, Tensor] | None:
-        """Parameters of worlds as those of all times of their trajectories, whose axis of time is behind the batch."""
+        """Parameters per world, with a time axis of length 1 behind the batch, to broadcast over trajectories."""
         if not params:
             return None
         params = self.as_tensors(params)
@@ -260,13 +271,13 @@ class Model(SceneArrays):
 
     @cached_property
     def _derived(self) -> dict[str, Tensor]:
-        """What steps need beside the model's own numbers, for these."""
-        with torch.inference_mode(False):  # they outlive the mode in which they are first asked for
+        """Derived parameters of the model's own values."""
+        with torch.inference_mode(False):  # cached tensors may outlive an inference mode
             unused = {n: torch.zeros(1, dtype=self.dtype) for n in OF_SPRING if n not in self._defaults}
             return derived_numbers(self.matter, self._defaults, self._defaults) | unused
 
     def check_tensor(self, name: str, given: Tensor, *shape: int) -> None:
-        """Raise InputError unless `given` is a tensor of the model's precision, and of this shape behind the batch."""
+        """Raise InputError unless `given` is a tensor of the model's precision with this shape behind the batch."""
         if not isinstance(given, Tensor) or given.dtype != self.dtype:
             got = given.dtype if isinstance(given, Tensor) else type(given).__name__
             made = f"torch.as_tensor(..., dtype={self.dtype})"
@@ -278,24 +289,24 @@ class Model(SceneArrays):
 
     @cached_property
     def _quaternions(self) -> tuple[list[str], np.ndarray]:
-        """The joints that have one, and where its four numbers are in q, shape (joints, 4)."""
+        """Names of the joints with a quaternion, and its indices in q, shape (joints, 4)."""
         first = self.tree.quaternions
         return [self.tree.joints[i] for i in first], np.array([*first.values()], int)[:, None] + np.arange(4)
 
     @cached_property
     def quaternion_places(self) -> list[int]:
-        """Where quaternions begin in q."""
+        """Index in q of the first component of every quaternion."""
         return [int(first) for first in self._quaternions[1][:, 0]]
 
     def check_quaternions(self, q: Tensor) -> None:
-        """Raise InputError where the quaternion of a joint is zero: it is no rotation, and no step would turn it."""
+        """Raise InputError if the quaternion of a joint is zero: not a rotation, and no step would change it."""
         names, at = self._quaternions
         if q.ndim == 1 and self._are_turns(q.tolist()):
             return
         if names and not (turned := q.numpy(force=True)[..., at].any(-1)).all():
             *world, joint = (int(i) for i in np.argwhere(~turned)[0])
             where = f"world {', '.join(map(str, world))}, " if world else ""
-            fix = "begin with model.initial_state(); the identity is (1, 0, 0, 0)"
+            fix = "start from model.initial_state(); the identity is (1, 0, 0, 0)"
             where += f"joint {names[joint]!r}"
             raise InputError("the quaternion in q is zero", where=where, expected="(w, x, y, z) of any length", fix=fix)
 
@@ -304,7 +315,7 @@ class Model(SceneArrays):
         return all([any(q[first : first + 4]) for first in self.quaternion_places])
 
     def _locate(self, path: str) -> tuple[str, Any]:
-        """Array and index of a path."""
+        """Array and row index of a path."""
         if path not in self._places:
             try:
                 self._places[path] = find_place(path, self._defaults, self._owners)
@@ -317,27 +328,27 @@ class Model(SceneArrays):
 
 
 def expect_model(given: object) -> None:
-    """Raise InputError unless this is a model."""
+    """Raise InputError unless `given` is a model."""
     if not isinstance(given, Model):
         got = type(given).__name__
-        raise InputError("this is no model", got=got, expected="a Model", fix="model = kinema.compile(scene)")
+        raise InputError("not a model", got=got, expected="a Model", fix="model = kinema.compile(scene)")
 
 
 def compile(scene: Scene, dtype: torch.dtype | None = None) -> Model:
-    """Turn a scene into arrays.
+    """Compile a scene into a model.
 
     Args:
-        scene: What the user said.
-        dtype: torch.float64 (the default if anything has joints, which are stiff), or torch.float32 (the default for
-            soft matter alone).
+        scene: The scene.
+        dtype: torch.float64 (the default with joints, which are stiff), or torch.float32 (the default for soft matter
+            alone).
 
     Raises:
-        ModelError: The scene does not fit together; says which part and what to change.
+        ModelError: The scene is inconsistent; names the part and what to change.
     """
     if dtype not in (None, torch.float32, torch.float64):
-        raise InputError("a model is in single or double precision", got=dtype, expected="torch.float64 or float32")
+        raise InputError("unsupported dtype of a model", got=dtype, expected="torch.float64 or float32")
     if not isinstance(scene, Scene):
         fix = "scene = kinema.Scene(); scene.add_robot(...); kinema.compile(scene)"
-        raise ModelError("only scenes are compiled", got=type(scene).__name__, expected="a Scene", fix=fix)
+        raise ModelError("compile needs a scene", got=type(scene).__name__, expected="a Scene", fix=fix)
     arrays = find_arrays(scene)
     return Model(**{**vars(arrays), "dtype": dtype or _OF_NUMPY[arrays.dtype]})

@@ -1,8 +1,8 @@
-"""Paths of numbers that can be learned: "dog/trunk/mass", "dog/*/damping", "ground/friction", "gravity".
+"""Parameter paths: "dog/trunk/mass", "dog/*/damping", "ground/friction", "gravity".
 
-A path is an owner and the name of an array. The owner is that of rows exactly, or a group: something that has rows
-below it ("dog", "dog/trunk"), for friction and restitution any side of a contact pair, or a pattern with * and ?.
-Arrays of own forces are called "wind/drag", with the owner in the middle: "wind/kite/drag".
+A path is an owner and the name of an array. The owner is the exact name of a row, or a group: a prefix of row names
+("dog", "dog/trunk"), for friction and restitution either side of a contact pair, or a pattern with * and ?.
+Parameters of user-defined forces are arrays like "wind/drag", with the owner in the middle: "wind/kite/drag".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinema.errors import InputError
 from kinema.scene.names import closest, is_pattern, listed, matcher
 
 Place = tuple[str, Any]
-"""An array, and the index of rows in it: ... for all, a number for one, a slice or numbers for several."""
+"""An array, and the index of its rows: ... for all, an integer for one, a slice or a tensor for several."""
 
 ON = " on "  # between the two sides of a contact pair
 
@@ -32,12 +32,12 @@ RANGES = dict.fromkeys(
     ),
     _POSITIVE,
 ) | dict.fromkeys(("restitution", "contact/erp", "contact/limit_restitution"), _SHARE)
-"""Smallest and largest values of arrays that have some, beside that of masses."""
-SLACK = 1e-3  # by so much a number may be beyond its bound where the model's own is at it
+"""Bounds of parameter arrays, except masses."""
+SLACK = 1e-3  # how far a value may exceed its bound if the model's own value is at the bound
 
 
 def find_place(path: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Sequence[str]]) -> Place:
-    """Where the numbers of a path are.
+    """Array and rows of a path.
 
     Args:
         path: See above.
@@ -45,10 +45,10 @@ def find_place(path: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Seq
         owners: Owners of their rows.
 
     Returns:
-        The array and its rows. A path without pattern that has one row has no axis of rows.
+        The array and its rows. A path without a pattern that selects one row drops the row axis.
 
     Raises:
-        InputError: There is no such number.
+        InputError: The path is unknown.
     """
     if path in arrays:
         return path, ...
@@ -70,20 +70,20 @@ def find_place(path: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Seq
 
 
 def _array_and_owner(path: str, arrays: Mapping[str, Tensor]) -> tuple[str, str]:
-    """The two parts of a path; owners of numbers of a force are in the middle, "wind/kite/drag" in "wind/drag"."""
+    """Array and owner of a path; the owner of a force parameter is in the middle, "wind/kite/drag" in "wind/drag"."""
     owner, _, name = path.rpartition("/")
     force, _, element = owner.partition("/")
     return (f"{force}/{name}", element) if f"{force}/{name}" in arrays else (name, owner)
 
 
 def _path(owner: str, name: str) -> str:
-    """The path of an owner's number in an array, the other way round."""
+    """The path of an owner and an array: the inverse of `_array_and_owner`."""
     force, slash, argument = name.partition("/")
     return f"{force}/{owner}/{argument}" if slash else f"{owner}/{name}"
 
 
 def _belongs(owner: str) -> Callable[[str], bool]:
-    """Whether rows with a name belong to a group."""
+    """A predicate: whether a row name belongs to a group."""
     if is_pattern(owner):
         match = matcher(owner)
         return lambda name: any(match(one) for one in _groups(name))
@@ -91,12 +91,12 @@ def _belongs(owner: str) -> Callable[[str], bool]:
 
 
 def _sides(name: str) -> list[str]:
-    """The name, and those of both sides of a contact pair."""
+    """The name, and both sides of a contact pair."""
     return [name, *name.split(ON)] if ON in name else [name]
 
 
 def _groups(name: str) -> Iterator[str]:
-    """All owners that a row belongs to: "a/b/c" to "a/b/c", "a/b" and "a"."""
+    """All groups of a row name: "a/b/c", "a/b" and "a" for "a/b/c"."""
     for side in _sides(name):
         while side:
             yield side
@@ -113,29 +113,29 @@ def _refuse(path: str, name: str, arrays: Mapping[str, Tensor], owners: Mapping[
 
 
 def check_overlaps(places: Mapping[str, Place], arrays: Mapping[str, Tensor]) -> None:
-    """Raise InputError if two paths give the same number."""
+    """Raise InputError if two paths select the same row."""
     seen: dict[str, list[tuple[str, np.ndarray]]] = {}
     for path, (name, at) in places.items():
         rows = np.zeros(1, int) if arrays[name].ndim == 0 else np.atleast_1d(np.arange(len(arrays[name]))[at])
         for other, taken in seen.setdefault(name, []):
             if np.intersect1d(rows, taken).size:
                 what = f"parameters {other!r} and {path!r} overlap"
-                raise InputError(what, got=f"both give some of the same {name}", fix="give every number once")
+                raise InputError(what, got=f"both set some of the same {name}", fix="give every parameter once")
         seen[name].append((path, rows))
 
 
 def check_range(path: str, name: str, given: Tensor, default: Tensor) -> None:
-    """Raise InputError where a given number is one that its array cannot have.
+    """Raise InputError if a value is out of the range of its array.
 
     Args:
-        path: For messages.
-        name: Of the array.
-        given: Numbers, with batch dimensions in front.
-        default: The model's own. Many are at a bound (no armature, no damping, no bounce, sizes that a kind does not
-            have), and differences about them are how gradients are checked: so there, numbers SLACK beyond are taken.
+        path: Path, for messages.
+        name: Name of the array.
+        given: Values, with leading batch dimensions.
+        default: The model's own values. Many are at a bound (armature, damping or restitution of 0, unused sizes), and
+            gradient checks take finite differences about them: there, values up to SLACK beyond the bound are allowed.
     """
     if name == "mass" and bool(((given < 0) & (default > 0)).any()):
-        fix = "learn its logarithm, or all numbers of a body with kinema.inertia"
+        fix = "learn its logarithm, or all mass properties of a body with kinema.inertia"
         raise InputError(f"parameter {path!r} is negative", got=given.detach().min().item(), fix=fix)
     if name not in RANGES:
         return
@@ -143,12 +143,12 @@ def check_range(path: str, name: str, given: Tensor, default: Tensor) -> None:
     if bool((given < least - SLACK * (default == least)).any()):
         fix = "learn its logarithm, or clamp it after every update"
         raise InputError(
-            f"parameter {path!r} is negative", got=given.detach().min().item(), expected=_told(most), fix=fix
+            f"parameter {path!r} is negative", got=given.detach().min().item(), expected=_range(most), fix=fix
         )
     if most < math.inf and bool((given > most + SLACK * (default == most)).any()):
         got, fix = given.detach().max().item(), "clamp it after every update"
-        raise InputError(f"parameter {path!r} is above {most:g}", got=got, expected=_told(most), fix=fix)
+        raise InputError(f"parameter {path!r} is above {most:g}", got=got, expected=_range(most), fix=fix)
 
 
-def _told(most: float) -> str:
+def _range(most: float) -> str:
     return "0 or more" if most == math.inf else f"0 to {most:g}"

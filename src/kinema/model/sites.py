@@ -1,4 +1,4 @@
-"""Sites of a scene in arrays."""
+"""Arrays of sites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kinema.scene.description import PlacedRobot, rotation_matrix
 
 @dataclass(eq=False)
 class SiteArrays:
-    """See `dynamics.report.Sites`; shapes (n,), (n, 3), (n, 3, 3).
+    """Arrays of `dynamics.report.Sites`, shapes (n,), (n, 3), (n, 3, 3).
 
     Attributes:
         names: "robot/site".
@@ -30,7 +30,7 @@ class SiteArrays:
 
 
 def find_sites(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> SiteArrays:
-    """The sites of all robots, in the order of their bodies as given.
+    """The sites of all robots, in body order.
 
     Raises:
         ModelError: Two sites of a robot have the same name.
@@ -40,7 +40,7 @@ def find_sites(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> SiteArrays:
     names = [f"{robot}/{site.name}" for robot, _, site in found]
     for name in names:
         if names.count(name) > 1:
-            raise ModelError(f"two sites are called {name!r}", fix="names of sites are unique within a robot")
+            raise ModelError(f"two sites are called {name!r}", fix="site names must be unique within a robot")
     at = [bodies[f"{robot}/{body}"] for robot, body, _ in found]
     offset = [
         tree.body_offset[b] + tree.body_rotation[b] @ s.pose.position for b, (_, _, s) in zip(at, found, strict=True)

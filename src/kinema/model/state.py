@@ -1,4 +1,4 @@
-"""`State`: the independent coordinates of a model at one time, for one world or a batch."""
+"""`State`: the independent coordinates of a model at one time, for one world or a batch of worlds."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from torch.utils import _pytree
 from kinema.errors import InputError
 
 NUMBERS = frozenset((list, np.ndarray))
-"""Types that become tensors."""
+"""Types converted to tensors."""
 AXES = {"q": 1, "v": 1, "x": 2, "xd": 2, "impulses": 1}
-"""Number of axes behind the batch."""
+"""Number of axes behind the batch dimensions."""
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Independent coordinates of a model: all that a step needs, and nothing that follows from it.
+    """State of a model: its independent coordinates and velocities, without derived values.
 
-    What a model lacks is None: q and v without joints, x and xd without soft matter, impulses without a warm start.
-    What is None although the model has it is as placed when a run begins: joints at zero, free bodies where they stand,
-    all velocities of joints zero, no impulses.
+    Tensors that a model does not have are None: q and v without joints, x and xd without soft matter, impulses without
+    a warm start. A tensor that the model has but the state leaves None takes its initial value (see
+    `Model.initial_state`) when a rollout starts.
 
-    Lists and numpy arrays are taken, too, in double precision; `model.initial_state(x=array)` takes them in that of the
-    model.
+    Lists and numpy arrays become tensors in double precision; `model.initial_state(x=array)` converts them to the
+    model's precision.
 
-    A state is a value: it never changes, `replace` gives another one. It is a pytree of torch
-    (`torch.utils._pytree.tree_map(f, state)`), and `kinema.save` writes it.
+    A state is immutable; `replace` returns a new one. It is a torch pytree (`torch.utils._pytree.tree_map(f, state)`),
+    and `kinema.save` writes it.
 
     Attributes:
-        q: Joint coordinates [rad, m], quaternions (w, x, y, z), shape (*batch, nq).
-        v: Joint velocities [rad/s, m/s], shape (*batch, nv).
+        q: Generalised coordinates [rad, m], quaternions (w, x, y, z), shape (*batch, nq).
+        v: Generalised velocities [rad/s, m/s], shape (*batch, nv).
         x: Positions of particles (all vertices of soft matter) [m], shape (*batch, particles, 3).
         xd: Velocities of particles [m/s], shape (*batch, particles, 3).
-        impulses: Of the last step, where the model has `Contact(warm_start=True)` [N s], shape (*batch, count).
+        impulses: Warm start impulses of the last step, with `Contact(warm_start=True)` [N s], shape (*batch, count).
 
     Gradients:
-        Every method but `detach` and `save` passes them on.
+        Pass through every method except `detach`.
     """
 
     q: Tensor = None  # type: ignore[assignment]  # absent where the model has no joints
@@ -58,12 +58,12 @@ class State:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors that there are, by name."""
+        """The tensors that are not None, by name."""
         return {name: tensor for name in AXES if (tensor := getattr(self, name)) is not None}
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """Batch dimensions: those of all tensors together, () for one world."""
+        """Batch dimensions, broadcast over all tensors; () for one world."""
         shapes = {name: tuple(t.shape[: t.ndim - AXES[name]]) for name, t in self.tensors.items()}
         try:
             return np.broadcast_shapes(*shapes.values())
@@ -71,86 +71,86 @@ class State:
             raise InputError("batch dimensions of a state do not match", got=shapes, expected="equal ones") from None
 
     def map(self, f: Callable[[Tensor], Tensor]) -> State:
-        """The state whose tensors are `f` of these."""
+        """Apply `f` to every tensor."""
         return State(**{name: f(tensor) for name, tensor in self.tensors.items()})
 
     def to(self, *args: Any, **options: Any) -> State:
-        """As `torch.Tensor.to`, of every tensor: another precision or device."""
+        """Apply `torch.Tensor.to` to every tensor: another precision or device."""
         return self.map(lambda t: t.to(*args, **options))
 
     def detach(self) -> State:
-        """Without graph: gradients end here."""
+        """Detach every tensor from the graph: gradients stop here."""
         return self.map(Tensor.detach)
 
     def clone(self) -> State:
-        """With memory of its own."""
+        """Copy every tensor."""
         return self.map(Tensor.clone)
 
     def requires_grad_(self, requires_grad: bool = True) -> State:
-        """The same state, whose tensors collect gradients from now on."""
+        """Make every tensor require gradients, in place; returns the same state."""
         for tensor in self.tensors.values():
             tensor.requires_grad_(requires_grad)
         return self
 
     def replace(self, **tensors: Any) -> State:
-        """The state with these tensors in place of its own: `state.replace(q=...)`."""
+        """A state with some tensors replaced: `state.replace(q=...)`."""
         unknown = [name for name in tensors if name not in AXES]
         if unknown:
             raise InputError(f"a state has no {unknown[0]!r}", expected=", ".join(AXES))
         return replace(self, **tensors)
 
     def expand(self, *batch: int) -> State:
-        """The state as a batch of equal worlds, without copies."""
+        """Expand the state to a batch of equal worlds, without copies."""
         return State(**{n: t.expand(*batch, *t.shape[t.ndim - AXES[n] :]) for n, t in self.tensors.items()})
 
     def __getitem__(self, index: Any) -> State:
-        """Some worlds of a batch: `state[3]`, `state[mask]`, `state[::2]`."""
+        """Select worlds of a batch: `state[3]`, `state[mask]`, `state[::2]`."""
         batch = self.batch
         if not batch:
-            raise InputError("the state is of one world, and has no batch to index", got=index, fix="state.expand(n)")
+            raise InputError("the state has one world and no batch to index", got=index, fix="state.expand(n)")
         whole = self.expand(*batch)
         at = index if isinstance(index, tuple) else (index,)
         if any(one is Ellipsis for one in at):
-            fix = "leave it out: the axes behind the batch are kept whole"
-            raise InputError("a state is indexed over its batch", got="...", expected=f"at most {len(batch)}", fix=fix)
+            fix = "omit it: a state is indexed over its batch only, the other axes stay whole"
+            raise InputError("invalid index of a state", got="...", expected=f"at most {len(batch)} indices", fix=fix)
         try:
             torch.zeros(()).expand(batch)[at]
         except (IndexError, TypeError) as error:
-            raise InputError("there are no such worlds", got=str(error), expected=f"some of {batch}") from None
+            raise InputError("invalid index of a state", got=str(error), expected=f"worlds of {batch}") from None
         return whole.map(lambda t: t[at])
 
     def __len__(self) -> int:
-        """Worlds along the first axis of the batch."""
+        """Number of worlds along the first batch axis."""
         if not self.batch:
-            raise InputError("the state is of one world, and has no length")
+            raise InputError("the state has one world and no length")
         return self.batch[0]
 
     def __bool__(self) -> bool:
-        """True, also of one world: `state or other`."""
+        """Always True, so that `state or other` works."""
         return True
 
     def __iter__(self) -> Iterator[State]:
-        """The worlds along the first axis of the batch."""
+        """Iterate over the first batch axis."""
         return (self[i] for i in range(len(self)))
 
     @staticmethod
     def where(mask: Tensor, a: State, b: State) -> State:
-        """World by world, `a` where the mask is true, otherwise `b`: resets of some worlds of a batch.
+        """Select per world `a` where the mask is true, otherwise `b`: for example, to reset some worlds.
 
         Args:
-            mask: shape (*batch,), bool.
+            mask: Shape (*batch,), bool.
             a: A state.
-            b: Another one of the same model.
+            b: Another state of the same model.
 
         Gradients:
-            To the chosen ones.
+            To the selected worlds of each state.
         """
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
             got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
             raise InputError("mask has the wrong type", got=got, expected="a tensor of torch.bool, one per world")
         first, second = a.tensors, b.tensors
         if set(first) != set(second):
-            raise InputError("these are no states of one model", got=f"{sorted(first)} and {sorted(second)}")
+            raise InputError("the states have different tensors", got=f"{sorted(first)} and {sorted(second)}")
         chosen = {}
         for name, tensor in first.items():
             chosen[name] = torch.where(mask.reshape(*mask.shape, *[1] * AXES[name]), tensor, second[name])
@@ -158,15 +158,16 @@ class State:
 
     @staticmethod
     def stack(states: Sequence[State], dim: int = 0) -> State:
-        """States side by side as a batch; `dim` is one of its axes."""
+        """Stack states along a new batch axis `dim`."""
         if not states or any(set(one.tensors) != set(states[0].tensors) for one in states):
-            raise InputError("states that are stacked must be some of one model", got=f"{len(states)} states")
+            what = "stacked states must have the same tensors, and be at least one"
+            raise InputError(what, got=f"{len(states)} states")
         batches = {one.batch for one in states}
         if len(batches) > 1:
-            raise InputError("states that are stacked must have one batch", got=", ".join(map(str, sorted(batches))))
+            raise InputError("stacked states must have equal batches", got=", ".join(map(str, sorted(batches))))
         axes = 1 + len(states[0].batch)
         if not -axes <= dim < axes:
-            raise InputError("a state has no such axis", got=dim, expected=f"from {-axes} to {axes - 1}")
+            raise InputError("dim is out of range", got=dim, expected=f"from {-axes} to {axes - 1}")
         wholes = [one.expand(*one.batch).tensors for one in states]
         return State(**{n: torch.stack([whole[n] for whole in wholes], dim % axes) for n in wholes[0]})
 
@@ -177,10 +178,10 @@ class State:
 
 
 def as_part(name: str, given: Any, dtype: torch.dtype) -> Tensor:
-    """A part of a state as a tensor: lists and arrays in this precision, tensors as they are.
+    """Convert lists and arrays to tensors of this precision; returns tensors unchanged.
 
     Raises:
-        InputError: Something is no number.
+        InputError: A value is not numeric.
     """
     if type(given) not in NUMBERS:
         return given
@@ -188,12 +189,12 @@ def as_part(name: str, given: Any, dtype: torch.dtype) -> Tensor:
         return torch.tensor(np.asarray(given, np.float64), dtype=dtype)
     except (TypeError, ValueError, RuntimeError):
         got, fix = type(given).__name__, "torch.as_tensor(..., dtype=model.dtype), or torch.stack(tensors)"
-        raise InputError(f"{name} is no tensor and no numbers", got=got, fix=fix) from None
+        raise InputError(f"{name} is neither a tensor nor numeric", got=got, fix=fix) from None
 
 
 _pytree.register_pytree_node(
     State,
-    lambda state: (list(state.tensors.values()), tuple(state.tensors)),  # what is None is no leaf
+    lambda state: (list(state.tensors.values()), tuple(state.tensors)),  # None is not a leaf
     lambda values, names: State(**dict(zip(names, values, strict=True))),
     serialized_type_name="kinema.State",
     to_dumpable_context=list,

@@ -1,4 +1,4 @@
-"""Tetrahedral meshes as arrays: what a simulation of a soft body needs to know of its shape at rest."""
+"""Arrays of tetrahedral meshes: rest shapes, volumes, and a memory order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class TetArrays:
     """A tetrahedral mesh at rest.
 
     Attributes:
-        vertices: Positions at rest [m], shape (vertices, 3).
-        tets: Corners a, b, c, d of each element, with positive volume, shape (tets, 4), int32.
+        vertices: Rest positions [m], shape (vertices, 3).
+        tets: Vertex indices a, b, c, d of each element, with positive volume, shape (tets, 4), int32.
         rest_inverse: Inverse of the matrix with columns x_b - x_a, x_c - x_a, x_d - x_a [1/m], shape (tets, 3, 3).
         volume: Volume of each element [m^3], shape (tets,).
-        order: Which element comes i-th in memory, so that lanes of a packet share few vertices, shape (tets,).
+        order: Index of the i-th element in memory, so that lanes of a packet share few vertices, shape (tets,).
     """
 
     vertices: np.ndarray
@@ -42,16 +42,16 @@ def tet_mesh(vertices: Any, tets: Any, *, whole: bool = True) -> TetArrays:
     """Prepare a tetrahedral mesh.
 
     Args:
-        vertices: Positions at rest [m], shape (vertices, 3).
-        tets: Corners of each element, shape (tets, 4); d lies on the side of abc from which it is anticlockwise.
+        vertices: Rest positions [m], shape (vertices, 3).
+        tets: Vertex indices of each element, shape (tets, 4); seen from d, abc is anticlockwise.
         whole: Whether every vertex must belong to an element.
 
     Returns:
         The mesh with rest shapes, volumes and a packet order.
 
     Raises:
-        InputError: A shape is wrong, an index out of range, a vertex not finite or in no element, or an element
-            degenerate or inverted; names the first one.
+        InputError: A shape is wrong, an index is out of range, a vertex is not finite or unused, or an element is
+            degenerate or inverted; names the first.
     """
     x, t = checked_mesh(vertices, tets, 4, "element", "tets", whole)
     edges = np.swapaxes(x[t[:, 1:]] - x[t[:, :1]], 1, 2)
@@ -59,7 +59,7 @@ def tet_mesh(vertices: Any, tets: Any, *, whole: bool = True) -> TetArrays:
     size = np.linalg.norm(x[t][:, [0, 0, 0, 1, 1, 2]] - x[t][:, [1, 2, 3, 2, 3, 3]], axis=2).mean(axis=1) ** 3
     flat = np.abs(volume) <= FLATTEST * size
     refuse(flat, "element {} is degenerate: its corners lie in a plane", lambda e: f"volume {volume[e]:.3g} m^3")
-    swap = "exchange two of its corners"
+    swap = "swap two of its corners"
     refuse(volume < 0, "element {} is inverted", lambda e: f"volume {volume[e]:.3g} m^3", swap)
     t = np.ascontiguousarray(t, dtype=np.int32)
     return TetArrays(x, t, np.linalg.inv(edges), volume, packet_order(t))

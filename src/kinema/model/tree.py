@@ -1,4 +1,4 @@
-"""Robots in words become trees of links in arrays."""
+"""Arrays of kinematic trees, from robot descriptions."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from kinema.scene.joint_types import MOVING, NUMBERS, TYPES, JointType
 from kinema.scene.validate import check_robot
 
 OF_SPRING = ("stiffness", "rest")
-"""Numbers of springs, which joints with one coordinate have."""
+"""Spring parameters, of joints with one coordinate."""
 
 
 @dataclass(eq=False)
 class TreeArrays:
-    """The trees of a scene. Joint i moves link i + 1; link 0 is the world. Shapes: j joints, b bodies, n velocities.
+    """Kinematic trees. Joint i moves link i + 1; link 0 is the world. Shapes: j joints, b bodies, n velocities.
 
     Attributes:
         joints: Names, "robot/joint".
         bodies: Names, "robot/body".
-        parent, root, kind, q_start, v_start, dofs: See `kinematics.tree.Tree`, shape (j,); kinds are numbers of
+        parent, root, kind, q_start, v_start, dofs: See `kinematics.tree.Tree`, shape (j,); kinds are indices of
             `scene.joint_types.MOVING`.
         offset, rotation, axis: See `kinematics.tree.Joints`, shapes (j, 3), (j, 3, 3), (j, 3).
         body_link, body_offset, body_rotation: See `dynamics.articulated.Bodies`, shapes (b,), (b, 3), (b, 3, 3).
         mass, com, inertia: Shapes (b,), (b, 3), (b, 6).
         row, depth, last, above: See `kinematics.tree.Branches`, shapes (n,), (n,), (n,), (entries,).
-        armature, damping, stiffness, rest: Of each velocity's joint, shape (n,); those of springs are used for
-            joints with one coordinate.
-        q: Coordinates as placed, shape (nq,).
-        prescribed: 1 for joints whose motion is given, shape (j,).
+        armature, damping, stiffness, rest: Joint parameters per velocity, shape (n,); springs (stiffness, rest) apply
+            only to joints with one coordinate.
+        q: Initial coordinates, shape (nq,).
+        prescribed: 1 for prescribed joints, shape (j,).
     """
 
     joints: list[str] = field(default_factory=list)
@@ -81,42 +81,42 @@ class TreeArrays:
 
     @property
     def coordinates(self) -> np.ndarray:
-        """How many coordinates every joint has, shape (j,)."""
+        """Number of coordinates of every joint, shape (j,)."""
         return np.array([one.coordinates for one in self.types], np.int64)
 
     @cached_property
     def quaternions(self) -> dict[int, int]:
-        """By joints that have a quaternion, where it begins in q."""
+        """Index in q of the first quaternion component, by joints with a quaternion."""
         found = enumerate(zip(self.types, self.q_start.tolist(), strict=True))
         return {i: start + one.quaternion for i, (one, start) in found if one.quaternion is not None}
 
     @cached_property
     def plain_rates(self) -> tuple[np.ndarray, np.ndarray]:
-        """Coordinates whose rates are velocities, number by number, and these velocities."""
+        """Indices of coordinates whose rates are velocities, and indices of these velocities."""
         plain = [(i, k) for i, one in enumerate(self.types) if one.quaternion is None for k in range(one.velocities)]
         starts = ((int(self.q_start[i]) + k, int(self.v_start[i]) + k) for i, k in plain)
         first, second = np.array([*starts], np.int64).reshape(-1, 2).T
         return first, second
 
     def spring_coordinates(self) -> np.ndarray:
-        """The coordinate that a spring of each velocity's joint stretches; -1 where a joint has several."""
+        """Index of the coordinate that a spring acts on, per velocity; -1 for joints with several coordinates."""
         out = np.full(self.nv, -1, np.int32)
         single = np.array([one.is_single for one in self.types], bool)
         out[self.v_start[single]] = self.q_start[single]
         return out
 
     def spring_numbers(self) -> np.ndarray:
-        """For every velocity, which of the springs is its joint's; -1 where a joint has several coordinates."""
+        """Index of the joint's spring, per velocity; -1 for joints with several coordinates."""
         has = self.spring_coordinates() >= 0
         return np.where(has, np.cumsum(has) - 1, -1).astype(np.int32)
 
     def prescribed_numbers(self) -> np.ndarray:
-        """For every velocity, which of the given ones it is; -1 for those that forces change. Shape (n,)."""
+        """Index among the prescribed velocities, per velocity; -1 for velocities that forces change. Shape (n,)."""
         given = np.repeat(self.prescribed, self.dofs) > 0
         return np.where(given, np.cumsum(given) - 1, -1).astype(np.int32)
 
     def initial_poses(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rotations and positions [m] of all links as placed, shapes (j + 1, 3, 3) and (j + 1, 3)."""
+        """Initial rotations and positions [m] of all links, shapes (j + 1, 3, 3) and (j + 1, 3)."""
         R, p = np.tile(np.eye(3), (len(self.parent) + 1, 1, 1)), np.zeros((len(self.parent) + 1, 3))
         for i, (up, one) in enumerate(zip(self.parent, self.types, strict=True)):
             q = self.q[self.q_start[i] :]
@@ -129,7 +129,7 @@ class TreeArrays:
 
     @cached_property
     def yields(self) -> np.ndarray:
-        """Whether a force can move a link: not the world, nor what moves only as it is told. Shape (j + 1,)."""
+        """Whether forces can move a link: not the world, nor links on prescribed joints only. Shape (j + 1,)."""
         out = np.zeros(len(self.parent) + 1, bool)
         for i, parent in enumerate(self.parent):
             out[i + 1] = out[parent] or not self.prescribed[i]
@@ -140,8 +140,8 @@ def build_tree(placed: Sequence[PlacedRobot]) -> TreeArrays:
     """The arrays of all robots.
 
     Raises:
-        ModelError: A number or kind makes no sense, a parent is missing, names repeat, bodies hang on each other in
-            a circle, a free joint is not at a root, or a moving part has no mass.
+        ModelError: A value or kind is invalid, a parent is missing, a name is taken, bodies form a cycle, a free joint
+            is not at a root, or a moving part has no mass.
     """
     builder = _Builder()
     for one in placed:
@@ -180,7 +180,7 @@ class _Builder:
             if names.count(body.name) > 1:
                 raise ModelError(f"robot {robot.name!r} has two bodies {body.name!r}", where=robot.source or None)
             if body.parent is not None and body.parent not in names:
-                what = f"body {body.name!r} hangs on {body.parent!r}, which robot {robot.name!r} does not have"
+                what = f"the parent {body.parent!r} of body {body.name!r} does not exist in robot {robot.name!r}"
                 raise ModelError(what, where=robot.source or None)
             children.setdefault(body.parent, []).append(body)
         base = _Frame(0, np.asarray(placed.pose.position, float), rotation_matrix(placed.pose.rotation))
@@ -194,10 +194,10 @@ class _Builder:
         if done < len(robot.bodies):
             reached = {n.removeprefix(f"{placed.name}/") for n in self.body_names}
             stuck = ", ".join(sorted(set(names) - reached))
-            raise ModelError(f"bodies of robot {robot.name!r} hang on each other in a circle: {stuck}")
+            raise ModelError(f"bodies of robot {robot.name!r} form a cycle: {stuck}")
 
     def _body(self, robot: str, body: Body, parent: _Frame) -> _Frame:
-        """Adds a body with its joints; returns its frame."""
+        """Add a body with its joints; returns its frame."""
         frame = parent.then(body.pose.position, rotation_matrix(body.pose.rotation))
         for joint in body.joints:
             if not TYPES[joint.kind].velocities:
@@ -208,14 +208,14 @@ class _Builder:
         return frame
 
     def _joint(self, name: str, joint: Joint, frame: _Frame) -> _Frame:
-        """Adds a joint; `frame` is the body's before and the result after it, on the new link."""
+        """Add a joint; `frame` is the body's frame before it, the result the frame after it, on the new link."""
         if name in self.joint_names:
-            raise ModelError(f"two joints are called {name!r}", fix="joint names are unique within a robot")
+            raise ModelError(f"two joints are called {name!r}", fix="joint names must be unique within a robot")
         kind = TYPES[joint.kind]
         anchor = np.asarray(joint.anchor, float) if kind.has_anchor else np.zeros(3)
         if kind.position:
             if frame.link != 0:
-                fix = "use a ball and three prismatic joints, or hang the body on the world"
+                fix = "use a ball and three prismatic joints, or make the world its parent"
                 raise ModelError(f"free joint {name!r} is not at a root", fix=fix)
             self.q += [*frame.position, *_quaternion(frame.rotation)]
             at = _Frame(0, np.zeros(3), np.eye(3))
@@ -279,7 +279,7 @@ def _quaternion(R: np.ndarray) -> np.ndarray:
 
 
 def add_branches(tree: TreeArrays) -> None:
-    """Fill row, depth, last and above from parent, v_start and dofs."""
+    """Compute row, depth, last and above from parent, v_start and dofs."""
     above: list[list[int]] = []
     of_link: list[list[int]] = [[]]
     for i, parent in enumerate(tree.parent):
@@ -299,7 +299,7 @@ def add_branches(tree: TreeArrays) -> None:
 
 
 def _check_masses(tree: TreeArrays) -> None:
-    """Every joint must move something that resists: mass, inertia or a drive."""
+    """Raise for joints that move neither mass nor armature."""
     moved = np.zeros(len(tree.parent) + 1, bool)
     for link, mass in zip(tree.body_link, tree.mass, strict=True):
         moved[link] |= mass > 0
@@ -308,6 +308,6 @@ def _check_masses(tree: TreeArrays) -> None:
         d = tree.v_start[i]
         if not moved[i + 1] and not tree.prescribed[i] and not (tree.armature[d : d + tree.dofs[i]] > 0).all():
             raise ModelError(
-                f"joint {tree.joints[i]!r} moves nothing that has mass",
-                fix="give a body beyond it a mass and inertia, or the joint an armature",
+                f"joint {tree.joints[i]!r} moves no mass",
+                fix="give one of its descendant bodies a mass and inertia, or the joint an armature",
             )

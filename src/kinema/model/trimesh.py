@@ -1,4 +1,4 @@
-"""Triangle meshes as arrays: what a simulation of a thin shell needs to know of its shape at rest."""
+"""Arrays of triangle meshes: rest shapes, areas, hinges, and a memory order."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from kinema.errors import InputError
 from kinema.lang.programs.schedule import packet_order
 from kinema.model.mesh_checks import checked_mesh, refuse
 
-FLATTEST = 1e-6  # area over (mean edge)^2 below which a triangle counts as degenerate; 0.433 is a regular one
-SHARPEST = 1e-6  # [rad] a rest angle this close to half a turn has no sign
+FLATTEST = 1e-6  # area over (mean edge)^2, below which a triangle is degenerate; 0.433 for a regular one
+SHARPEST = 1e-6  # [rad] a rest angle this close to pi has no sign
 
 
 @dataclass(frozen=True)
 class TriArrays:
     """A triangle mesh at rest, and its hinges: the edges between two triangles.
 
-    A hinge (a, b, c, d) has the edge from a to b, c opposite in the triangle that runs along it from a to b, and d
-    opposite in the other one. Its angle is that between the normals of the two: 0 if they lie in a plane, positive
-    where the surface is convex seen from the side of the normals.
+    A hinge (a, b, c, d) has the edge from a to b, the vertex c opposite in the triangle that contains the edge from a
+    to b, and d opposite in the other one. Its angle is the dihedral angle between the two normals: 0 if coplanar,
+    positive if the surface is convex seen from the side of the normals.
 
     Attributes:
-        vertices: Positions at rest [m], shape (vertices, 3).
-        triangles: Corners a, b, c, anticlockwise seen from the side of the normal, shape (triangles, 3), int32.
-        rest_inverse: Inverse of the matrix with columns x_b - x_a, x_c - x_a, in axes of the triangle's own plane of
-            which the first points from a to b [1/m], shape (triangles, 2, 2).
+        vertices: Rest positions [m], shape (vertices, 3).
+        triangles: Vertex indices a, b, c, anticlockwise from the side of the normal, shape (triangles, 3), int32.
+        rest_inverse: Inverse of the matrix with columns x_b - x_a, x_c - x_a, in axes of the triangle's plane, the
+            first from a to b [1/m], shape (triangles, 2, 2).
         area: Area of each triangle [m^2], shape (triangles,).
-        order: Which triangle comes i-th in memory, so that lanes of a packet share few vertices, shape (triangles,).
-        hinges: The vertices a, b, c, d, shape (hinges, 4), int32.
-        hinge_angle: Angle at rest [rad], in (-pi, pi), shape (hinges,).
+        order: Index of the i-th triangle in memory, so that lanes of a packet share few vertices, shape (triangles,).
+        hinges: Vertex indices a, b, c, d, shape (hinges, 4), int32.
+        hinge_angle: Rest angle [rad], in (-pi, pi), shape (hinges,).
         hinge_weight: (edge length)^2 / (2 (area abc + area bad)) at rest [-], shape (hinges,).
         hinge_inverse_areas: 1 / (2 area) of abc and of bad at rest [1/m^2], shape (hinges, 2).
-        hinge_order: Which hinge comes i-th in memory, shape (hinges,).
+        hinge_order: Index of the i-th hinge in memory, shape (hinges,).
     """
 
     vertices: np.ndarray
@@ -57,7 +57,7 @@ class TriArrays:
 
     @cached_property
     def hinge_slopes(self) -> np.ndarray:
-        """Squares of the derivatives of the angle by the positions of a, b, c, d at rest [1/m^2], shape (hinges, 4)."""
+        """Squared gradients of the rest angle by the positions of a, b, c, d [1/m^2], shape (hinges, 4)."""
         a = self.vertices[self.hinges[:, 0]]
         b, c, d = (self.vertices[self.hinges[:, k]] - a for k in (1, 2, 3))
         length = np.linalg.norm(b, axis=1, keepdims=True)
@@ -69,20 +69,21 @@ class TriArrays:
 
 
 def tri_mesh(vertices: Any, triangles: Any, *, whole: bool = True) -> TriArrays:
-    """Prepare a triangle mesh. Borders and holes are fine; at most two triangles may meet at an edge.
+    """Prepare a triangle mesh. It may have boundaries and holes; at most two triangles may share an edge.
 
     Args:
-        vertices: Positions at rest [m], shape (vertices, 3).
-        triangles: Corners of each triangle, shape (triangles, 3); neighbours run along their edge in opposite ways.
+        vertices: Rest positions [m], shape (vertices, 3).
+        triangles: Vertex indices of each triangle, shape (triangles, 3), with consistent orientation: neighbours
+            contain their common edge in opposite directions.
         whole: Whether every vertex must belong to a triangle.
 
     Returns:
         The mesh with rest shapes, areas, hinges and packet orders.
 
     Raises:
-        InputError: A shape is wrong, an index out of range, a vertex not finite or in no triangle, a triangle
-            degenerate, more than two triangles meet at an edge, neighbours have opposite sides up, or lie on each
-            other at rest; names the first one.
+        InputError: A shape is wrong, an index is out of range, a vertex is not finite or unused, a triangle is
+            degenerate, more than two triangles share an edge, or neighbours have inconsistent orientation or are folded
+            onto each other at rest; names the first.
     """
     x, t = checked_mesh(vertices, triangles, 3, "triangle", "triangles", whole)
     corners = x[t]
@@ -95,8 +96,8 @@ def tri_mesh(vertices: Any, triangles: Any, *, whole: bool = True) -> TriArrays:
     hinges, sides = _hinges(t, len(x))
     angle = hinge_angles(x, hinges)
     onto = np.abs(angle) > np.pi - SHARPEST
-    unfold = "open the fold a little, or give the flat shape as rest shape"
-    message = "hinge {} is folded completely at rest: its triangles lie on each other"
+    unfold = "open the fold slightly, or use the flat shape as rest shape"
+    message = "hinge {} is completely folded at rest: its triangles lie on top of each other"
     refuse(onto, message, lambda h: f"triangles {sides[h].tolist()}", unfold)
     edge = np.linalg.norm(x[hinges[:, 1]] - x[hinges[:, 0]], axis=1)
     twice = 2 * area[sides]
@@ -137,7 +138,7 @@ def _hinges(t: np.ndarray, vertices: int) -> tuple[np.ndarray, np.ndarray]:
     start, end, opposite = t.ravel(), np.roll(t, -1, axis=1).ravel(), np.roll(t, -2, axis=1).ravel()
     owner = np.repeat(np.arange(len(t)), 3)
     edge = np.minimum(start, end).astype(np.int64) * vertices + np.maximum(start, end)
-    order = np.argsort(edge, kind="stable")  # of equal edges, that of the first triangle comes first
+    order = np.argsort(edge, kind="stable")  # equal edges in triangle order
     begin = np.flatnonzero(np.diff(edge[order], prepend=-1))
     count = np.diff(begin, append=len(order))
 
@@ -148,12 +149,12 @@ def _hinges(t: np.ndarray, vertices: int) -> tuple[np.ndarray, np.ndarray]:
             got = f"edge ({start[at[0]]}, {end[at[0]]}) of triangles {owner[at].tolist()}"
             raise InputError(message + more, got=got, fix=fix)
 
-    blame(count > 2, begin, begin + count, "more than two triangles meet at an edge", "split the vertices of the edge")
+    blame(count > 2, begin, begin + count, "more than two triangles share an edge", "split the vertices of the edge")
     begin = begin[count == 2]
     one, two = order[begin], order[begin + 1]
     turned, same = start[one] == start[two], opposite[one] == opposite[two]
-    turn = "exchange two corners of one of them"
-    blame(turned, begin, begin + 2, "neighbours have opposite sides up: both run along their edge the same way", turn)
+    turn = "swap two corners of one of them"
+    blame(turned, begin, begin + 2, "neighbouring triangles have inconsistent orientation", turn)
     blame(same, begin, begin + 2, "two triangles have the same corners", "remove one of them")
     near = np.argsort(one, kind="stable")  # neighbours in the mesh stay neighbours in memory
     one, two = one[near], two[near]

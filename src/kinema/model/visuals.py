@@ -1,4 +1,4 @@
-"""What a scene looks like: all shapes that are drawn, with their colours, in arrays."""
+"""Arrays of rendered shapes and their colours."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ PALETTE = (
     (0.445, 0.191, 0.362),
     (0.337, 0.178, 0.109),
 )
-"""Linear RGB of things that have no colour of their own, one after the other: blue, orange, green, red, teal, ..."""
-PALE = 0.6  # linear; every other body along a robot's limbs is mixed with it
+"""Default colours in turn, linear RGB: blue, orange, green, red, teal, ..."""
+PALE = 0.6  # linear grey, mixed into every other body along a robot's limbs
 EARTH = (0.42, 0.38, 0.31)
 
 
 @dataclass(eq=False)
 class VisualArrays:
-    """Shapes that are drawn. Shapes (n, ...).
+    """Rendered shapes. Shapes (n, ...).
 
     Attributes:
         names: "robot/body/shape"; the ground is "ground".
-        kind: Words of the description.
-        body: Numbers of bodies, -1 for the world.
+        kind: Kinds of the description.
+        body: Body indices, -1 for the world.
         offset, rotation, size: In the body's frame [m], see `Shape`; shapes (n, 3), (n, 3, 3), (n, 3).
         colour: Linear RGB, shape (n, 3).
-        shape: Number among the colliding shapes, whose size and place it shares then; -1 if it does not collide.
-        meshes: Triangles of meshes and terrain; None for the others.
+        shape: Index among the colliding shapes, with which it shares size and position; -1 if it does not collide.
+        meshes: Triangles of meshes and terrain; otherwise None.
     """
 
     names: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class VisualArrays:
 def find_visuals(
     tree: TreeArrays, placed: Sequence[PlacedRobot], ground: Ground | None, shapes: ShapeArrays
 ) -> VisualArrays:
-    """All shapes that are visible; a robot of which nothing is, is drawn as what collides."""
+    """All visible shapes; for a robot without visible shapes, its colliding shapes."""
     rows: list[tuple[str, int, Shape, tuple[float, ...]]] = []
     for number, one in enumerate(placed):
         some = any(shape.visible for body in one.robot.bodies for shape in body.shapes)
@@ -93,7 +93,7 @@ def find_visuals(
 
 
 def palette(number: int) -> tuple[float, float, float]:
-    """The colour of the n-th thing, linear RGB."""
+    """The n-th default colour, linear RGB."""
     return PALETTE[number % len(PALETTE)]
 
 

@@ -1,1 +1,1 @@
-"""What the user says: shapes, and what is made of them."""
+"""Scene description: shapes, bodies, joints, robots, soft matter, and the scene that holds them."""

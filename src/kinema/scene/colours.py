@@ -1,4 +1,4 @@
-"""Colours by name, as #rrggbb, or as numbers, all to linear RGBA."""
+"""Colours: names, #rrggbb and numbers to linear RGBA."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NAMES = {
     "tan": "#d2b48c",
     "beige": "#f5f5dc",
 }
-"""Names of colours as in CSS, in sRGB."""
+"""CSS colour names, in sRGB."""
 
 
 def rgba(colour: Colour) -> RGBA:
@@ -53,7 +53,7 @@ def rgba(colour: Colour) -> RGBA:
             to 1, which are linear RGB and opacity.
 
     Raises:
-        ModelError: There is no such colour.
+        ModelError: The colour is unknown.
     """
     if isinstance(colour, str):
         code = NAMES.get(colour.lower(), colour)
@@ -67,12 +67,12 @@ def rgba(colour: Colour) -> RGBA:
     except (TypeError, ValueError):
         numbers = []
     if len(numbers) not in (3, 4) or not all(math.isfinite(x) and 0 <= x <= 1 for x in numbers):
-        expected = 'linear RGB or RGBA from 0 to 1, "#rrggbb", or a name as "orange"'
+        expected = 'linear RGB or RGBA from 0 to 1, "#rrggbb", or a name like "orange"'
         raise ModelError("a colour is not usable", got=colour, expected=expected)
     red, green, blue, alpha = (*numbers, 1.0)[:4]
     return red, green, blue, alpha
 
 
 def _linear(x: float) -> float:
-    """Linear light of a number of sRGB [IEC 61966-2-1]."""
+    """Linear intensity of an sRGB value [IEC 61966-2-1]."""
     return x / 12.92 if x <= 0.04045 else float(((x + 0.055) / 1.055) ** 2.4)

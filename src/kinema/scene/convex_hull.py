@@ -1,7 +1,7 @@
-"""Convex hulls of points, as polyhedra with few corners and flat faces in one piece.
+"""Convex hulls of points, as polyhedra with few vertices and merged coplanar faces.
 
-Points are added one at a time, the one farthest outside first, until all are inside or the hull has as many corners as
-wanted: a hull that is cut short misses little [Barber et al. 1996]. Then triangles in one plane are joined.
+Quickhull adds points one at a time, the one farthest outside first, until all are inside or the hull has the requested
+number of vertices: early termination misses little [Barber et al. 1996]. Then it merges coplanar triangles.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kinema.errors import InputError
 
-FLAT = 1e-6  # share of the extent: points within it of a plane lie in it
+FLAT = 1e-6  # coplanarity tolerance, as a fraction of the extent
 
 Points = NDArray[np.float64]
 
@@ -24,12 +24,12 @@ class Hull:
     """A convex polyhedron.
 
     Attributes:
-        vertices: Corners [m], shape (corners, 3).
-        faces: Numbers of the corners of every face, counterclockwise seen from outside. The first three span the
-            largest triangle of any three in a row.
-        edges: Two corners and the two faces beside, the first of which runs from the first corner to the second;
+        vertices: [m], shape (corners, 3).
+        faces: Vertex indices of every face, counter-clockwise from outside. The first three span the largest triangle
+            of any three consecutive vertices.
+        edges: Two vertices and the two adjacent faces, the first of which runs from the first vertex to the second;
             shape (edges, 4).
-        missed: How far the farthest given point is outside [m].
+        missed: Distance of the farthest given point outside the hull [m].
     """
 
     vertices: Points
@@ -39,7 +39,7 @@ class Hull:
 
 
 def convex_hull(points: ArrayLike, most: int = 64) -> Hull:
-    """The convex hull of points [m], shape (points, 3), with at most so many corners.
+    """The convex hull of points [m], shape (points, 3), with at most `most` vertices.
 
     Raises:
         InputError: The points lie in one plane, or are not finite.
@@ -49,7 +49,7 @@ def convex_hull(points: ArrayLike, most: int = 64) -> Hull:
         raise InputError("points of a hull", got=f"shape {given.shape}", expected="(points, 3), finite")
     middle = 0.5 * (given.min(0) + given.max(0)) if len(given) else np.zeros(3)
     extent = float(np.abs(given - middle).max()) if len(given) else 0.0
-    # Points in one plane or on one line are told apart by a random shift far below what counts as flat.
+    # A random perturbation far below the tolerance breaks ties between coplanar or collinear points.
     x = (given - middle) / (extent or 1.0)
     x = x + 1e-3 * FLAT * np.random.default_rng(0).uniform(-1, 1, x.shape)
     triangles, missed = _triangles(x, most)
@@ -59,7 +59,7 @@ def convex_hull(points: ArrayLike, most: int = 64) -> Hull:
 def prism(sides: int) -> Hull:
     """A cylinder of radius 1 and half length 1 along z, as a prism.
 
-    Its corners and the middles of its sides are equally far from the circle.
+    Its corners lie as far outside the circle as the midpoints of its sides lie inside.
     """
     angle = (np.arange(sides) + 0.5) * 2 * np.pi / sides
     radius = 2 / (1 + np.cos(np.pi / sides))
@@ -73,7 +73,7 @@ def cube() -> Hull:
 
 
 def _triangles(x: Points, most: int) -> tuple[list[tuple[int, int, int]], float]:
-    """Triangles around the points, and how far the farthest point is outside."""
+    """Triangles of the hull, and the distance of the farthest point outside."""
     triangles = _tetrahedron(x)
     planes = [_plane(x, t) for t in triangles]
     heights = [x @ n - d for n, d in planes]
@@ -94,7 +94,7 @@ def _triangles(x: Points, most: int) -> tuple[list[tuple[int, int, int]], float]
 
 
 def _tetrahedron(x: Points) -> list[tuple[int, int, int]]:
-    """Four points that are far from each other, as triangles seen from outside."""
+    """The initial simplex: four points far from each other, as outward-facing triangles."""
     if len(x) >= 4:
         a = int(np.argmin(x[:, 0]))
         b = int(np.argmax(np.linalg.norm(x - x[a], axis=1)))
@@ -121,11 +121,11 @@ def _sides(t: tuple[int, ...]) -> Iterator[tuple[int, int]]:
 
 
 def _polyhedron(given: Points, x: Points, triangles: list[tuple[int, int, int]], missed: float) -> Hull:
-    """Triangles in one plane joined, corners that are in no corner left out, numbers from 0 on."""
+    """Merge coplanar triangles, drop vertices inside faces and edges, and renumber from 0."""
     area = [np.linalg.norm(np.cross(x[b] - x[a], x[c] - x[a])) for a, b, c in triangles]
     owner = {side: k for k, t in enumerate(triangles) for side in _sides(t)}
     face = np.full(len(triangles), -1)
-    # From the largest triangle on: what is beside a face and in its plane belongs to it.
+    # Grow faces from the largest triangle: adjacent coplanar triangles join the face.
     for seed in np.argsort(area)[::-1]:
         if face[seed] >= 0:
             continue
@@ -160,6 +160,6 @@ def _polyhedron(given: Points, x: Points, triangles: list[tuple[int, int, int]],
 
 
 def _largest_first(x: Points, loop: tuple[int, ...]) -> tuple[int, ...]:
-    """A loop turned so that its first three corners span the largest triangle of three in a row."""
+    """A loop rotated so that its first three vertices span the largest triangle of three consecutive ones."""
     turned = [loop[k:] + loop[:k] for k in range(len(loop))]
     return max(turned, key=lambda t: float(np.linalg.norm(np.cross(x[t[1]] - x[t[0]], x[t[2]] - x[t[0]]))))

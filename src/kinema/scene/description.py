@@ -1,8 +1,8 @@
-"""What a robot is, in words: bodies, joints, shapes, actuators. Readers and users make it, `compile` makes it arrays.
+"""Robot description: bodies, joints, shapes, actuators. Readers and users build it, `compile` turns it into arrays.
 
-Frames: every body has one; its pose is given in its parent's frame for joint coordinates of zero. The joints of a body
-move it relative to its parent, the first one first; each turns about (or slides along) an axis through an anchor, both
-given in the body's frame. Units: m, kg, s, rad. Quaternions (w, x, y, z).
+Frames: every body has one; its pose is given in its parent's frame at zero joint coordinates. The joints of a body
+move it relative to its parent, in order; each rotates about (or slides along) an axis through an anchor, both given in
+the body's frame. Units: m, kg, s, rad. Quaternions (w, x, y, z).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN = (
 
 
 def rotation_matrix(q: Sequence[float] | np.ndarray) -> np.ndarray:
-    """The matrix of a unit quaternion (w, x, y, z)."""
+    """The rotation matrix of a quaternion (w, x, y, z) of any length."""
     w, x, y, z = np.asarray(q, float) / np.linalg.norm(q)
     return np.array(
         [
@@ -45,7 +45,7 @@ def rotation_matrix(q: Sequence[float] | np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pose:
-    """Position [m] and unit quaternion of a frame in another."""
+    """Position [m] and orientation, a unit quaternion (w, x, y, z), of a frame in another."""
 
     position: Vector = (0.0, 0.0, 0.0)
     rotation: Quaternion = (1.0, 0.0, 0.0, 0.0)
@@ -53,9 +53,9 @@ class Pose:
 
 @dataclass(frozen=True)
 class MassProperties:
-    """Mass [kg], centre of mass [m] in the body's frame, inertia about it along the body's axes [kg m^2].
+    """Mass [kg], centre of mass [m] in the body's frame, inertia about it in the body's axes [kg m^2].
 
-    The inertia is (xx, xy, xz, yy, yz, zz), with xy the entry of the matrix (minus the product of inertia).
+    The inertia is (xx, xy, xz, yy, yz, zz); xy is the matrix entry (minus the product of inertia).
     """
 
     mass: float
@@ -65,7 +65,12 @@ class MassProperties:
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """Triangles: vertices [m], shape (n, 3), float64; faces, shape (m, 3), int32, counter-clockwise from outside."""
+    """A triangle mesh.
+
+    Attributes:
+        vertices: [m], shape (n, 3), float64.
+        faces: Vertex indices, counter-clockwise from outside, shape (m, 3), int32.
+    """
 
     vertices: np.ndarray
     faces: np.ndarray
@@ -73,7 +78,12 @@ class Mesh:
 
 @dataclass(frozen=True, eq=False)
 class Tets:
-    """Tetrahedra: vertices [m], shape (n, 3), float64; corners, shape (m, 4), int32, with positive volume."""
+    """A tetrahedral mesh.
+
+    Attributes:
+        vertices: [m], shape (n, 3), float64.
+        corners: Vertex indices of tetrahedra with positive volume, shape (m, 4), int32.
+    """
 
     vertices: np.ndarray
     corners: np.ndarray
@@ -84,18 +94,19 @@ class Shape:
     """A shape on a body.
 
     Attributes:
-        kind: plane (through the origin, outside is +z) · sphere (radius) · capsule (radius, half length along z,
-            caps not counted) · cylinder (radius, half length along z) · box (half sizes x, y, z) · mesh (its convex
+        kind: plane (through the origin, outside is +z) · sphere (radius) · capsule (radius, half length along z
+            without the caps) · cylinder (radius, half length along z) · box (half sizes x, y, z) · mesh (its convex
             hull collides, all of it is drawn) · terrain (all triangles collide; static only).
-        size: Numbers of the kind, in the order above [m].
-        pose: In the body's frame.
+        size: Dimensions of the kind, in the order above [m].
+        pose: Pose in the body's frame.
+        name: Name within the body; its index by default.
         mesh: Triangles of a mesh or terrain, scaled.
-        collides: Whether it takes part in contact.
-        visible: Whether it is drawn.
+        collides: Whether it collides.
+        visible: Whether it is rendered.
         friction: Coefficient of Coulomb friction; None takes the scene's.
         restitution: Coefficient of restitution; None takes the scene's.
-        group: Bits of the groups it belongs to.
-        mask: Bits of the groups it collides with; two shapes meet if each one's mask has a bit of the other's group.
+        group: Bits of its collision groups.
+        mask: Bits of the groups it collides with; two shapes collide if each mask shares a bit with the other's group.
         colour: Linear RGBA; None takes one from a palette.
     """
 
@@ -118,7 +129,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class Mimic:
-    """q = multiplier * q of another joint + offset."""
+    """A mimic constraint: q = multiplier * q of another joint + offset.
+
+    Attributes:
+        joint: Name of the other joint.
+        multiplier: [-], or the ratio of the units.
+        offset: [rad or m]
+    """
 
     joint: str
     multiplier: float = 1.0
@@ -130,22 +147,23 @@ class Joint:
     """A joint between a body and its parent (or the body's previous joint).
 
     Attributes:
-        kind: fixed · revolute (also continuous: no limits) · prismatic · ball · free (with the world as parent).
-        axis: Unit vector in the body's frame; for revolute and prismatic.
-        anchor: Point of the axis in the body's frame [m]; for revolute and ball.
+        name: Name within the robot.
+        kind: fixed · revolute (continuous without limits) · prismatic · ball · free (with the world as parent).
+        axis: Unit vector in the body's frame; revolute and prismatic joints only.
+        anchor: Point on the axis, or centre of a ball joint, in the body's frame [m].
         lower: Lower limit [rad or m], -inf for none.
-        upper: Upper limit; of a ball joint the largest angle of its turn [rad], about whatever axis.
-        effort: Largest torque or force of the actuators [N m or N].
-        velocity: Largest speed [rad/s or m/s]; noted, not enforced.
-        armature: Inertia of the drive, added to the diagonal of the mass matrix [kg m^2 or kg].
+        upper: Upper limit [rad or m]; for a ball joint the largest rotation angle, about any axis.
+        effort: Torque or force limit of the actuators [N m or N].
+        velocity: Speed limit [rad/s or m/s]; stored, not enforced.
+        armature: Rotor inertia, added to the diagonal of the mass matrix [kg m^2 or kg].
         damping: [N m s/rad or N s/m]
-        stiffness: Of a spring [N m/rad or N/m].
-        rest: Coordinate at which the spring is relaxed.
+        stiffness: Stiffness of the joint spring [N m/rad or N/m].
+        rest: Rest coordinate of the spring [rad or m].
         friction: Dry friction [N m or N].
-        mimic: Follows another joint.
-        prescribed: Moves as `simulate(motion=)` says, whatever pushes: forces, limits, springs, friction and actuators
-            do nothing to it. What it carries or hits feels it. Functions other than `simulate` and `step` take it for
-            a joint like others.
+        mimic: Mimic constraint to another joint.
+        prescribed: Prescribed joint: its motion is `simulate(motion=)`. Forces, limits, springs, friction and actuators
+            have no effect on it; it acts on the bodies that it carries or hits. Functions other than `simulate` and
+            `step` treat it as an ordinary joint.
     """
 
     name: str
@@ -167,7 +185,7 @@ class Joint:
 
 @dataclass(frozen=True)
 class Site:
-    """A frame on a body whose motion is of interest: the place of a sensor, a tool; its pose is in the body's frame."""
+    """A frame on a body, with its pose in the body's frame: a sensor mount, a tool."""
 
     name: str
     pose: Pose = Pose()
@@ -178,7 +196,17 @@ class Site:
 
 @dataclass(frozen=True)
 class Body:
-    """A rigid body; `parent` is the name of another body or None for the world, without joints it is fixed to it."""
+    """A rigid body.
+
+    Attributes:
+        name: Name within the robot.
+        parent: Name of the parent body; None for the world.
+        pose: Pose in the parent's frame at zero joint coordinates.
+        joints: Joints to the parent, in order; a body without joints is fixed to its parent.
+        mass: Mass, centre of mass and inertia; None for none.
+        shapes: Shapes for collision and rendering.
+        sites: Frames on the body.
+    """
 
     name: str
     parent: str | None = None
@@ -193,24 +221,25 @@ class Body:
         _expect_pose(owner, self.pose)
         if self.mass is not None and not isinstance(self.mass, MassProperties):
             fix = "kinema.MassProperties(mass, com, inertia), or Scene.add_body(shape, mass=...)"
-            raise ModelError(f"the mass of {owner} has no centre and no inertia", got=repr(self.mass), fix=fix)
+            raise ModelError(f"the mass of {owner} is not a MassProperties", got=repr(self.mass), fix=fix)
         for name, kind in (("joints", Joint), ("shapes", Shape), ("sites", Site)):
             object.__setattr__(self, name, _parts(f"{name} of {owner}", getattr(self, name), kind))
 
 
 @dataclass(frozen=True)
 class Actuator:
-    """What a control drives.
+    """An actuator: turns a control u into a joint torque or force.
 
     Attributes:
-        joint: The joint it acts on (revolute or prismatic).
+        name: Name within the robot.
+        joint: Name of the joint it drives (revolute or prismatic).
         kind: torque (gear * u) · position (kp (u - q) - kd v) · velocity (kd (u - v)).
         gear: [-]
         kp: [N m/rad or N/m]
         kd: [N m s/rad or N s/m]
-        lower: Smallest control.
-        upper: Largest control.
-        force: Largest torque or force [N m or N].
+        lower: Lower bound of the control.
+        upper: Upper bound of the control.
+        force: Torque or force limit [N m or N].
     """
 
     name: str
@@ -226,7 +255,16 @@ class Actuator:
 
 @dataclass(frozen=True)
 class Closure:
-    """Closes a loop: frames on two bodies (None: the world) that coincide, in position (connect) or fully (weld)."""
+    """A loop closure: frames on two bodies that coincide in position (connect) or in position and orientation (weld).
+
+    Attributes:
+        name: Name within the robot.
+        kind: connect · weld.
+        first: Name of a body; None for the world.
+        second: Name of the other body; None for the world.
+        first_pose: Frame on the first body.
+        second_pose: Frame on the second body.
+    """
 
     name: str
     kind: str
@@ -242,13 +280,16 @@ class Closure:
 
 @dataclass(frozen=True)
 class Robot:
-    """A tree (or several) of bodies.
+    """A robot: one or several kinematic trees, with actuators and loop closures.
 
     Attributes:
-        bodies: In any order; they are kept with parents before children.
-        excluded: Pairs of body names that never collide, beyond neighbours.
-        source: File it came from, for messages.
-        notes: What the reader left out, one line each.
+        name: Default name in a scene.
+        bodies: In any order; stored with parents before children.
+        actuators: Actuators, in the order of the controls.
+        closures: Loop closures.
+        excluded: Pairs of body names that never collide, besides neighbours.
+        source: Source file, for messages.
+        notes: Features of the file that the reader left out, one line each.
     """
 
     name: str
@@ -268,7 +309,7 @@ class Robot:
 
 @dataclass(frozen=True)
 class PlacedRobot:
-    """A robot in the scene: its name there, the pose of its roots [m, -], and whether its own links collide."""
+    """A robot in the scene: its name there, the pose of its root frame [m, -], and whether its own links collide."""
 
     name: str
     robot: Robot
@@ -277,7 +318,7 @@ class PlacedRobot:
 
 
 def _parents_first(bodies: tuple[Body, ...]) -> tuple[Body, ...]:
-    """The bodies in their order, but children behind their parents; those that hang on each other in a circle last."""
+    """The bodies in topological order, otherwise as given; bodies in a cycle last."""
     names = {body.name for body in bodies}
     placed: dict[str, Body] = {}
     waiting = list(bodies)
@@ -298,14 +339,14 @@ def _parents_first(bodies: tuple[Body, ...]) -> tuple[Body, ...]:
 def _expect_pose(owner: str, given: object) -> None:
     if not isinstance(given, Pose):
         fix = f"kinema.Pose({given!r})" if isinstance(given, tuple | list) and len(given) == 3 else None
-        raise ModelError(f"the pose of {owner} is no Pose", got=repr(given), expected="a kinema.Pose", fix=fix)
+        raise ModelError(f"the pose of {owner} is not a Pose", got=repr(given), expected="a kinema.Pose", fix=fix)
 
 
 def _parts(what: str, given: Iterable[Any], kind: type) -> tuple[Any, ...]:
-    """Parts as a tuple."""
+    """The parts as a tuple."""
     found = (given,) if isinstance(given, str | kind) or not isinstance(given, Iterable) else tuple(given)
     wrong = [one for one in found if not isinstance(one, kind)]
     if wrong or isinstance(given, kind):
         got, fix = repr(given)[:80], "put it in brackets: (one,)" if isinstance(given, kind) else None
-        raise ModelError(f"the {what} are no tuple of {kind.__name__}", got=got, fix=fix)
+        raise ModelError(f"the {what} are not a tuple of {kind.__name__}", got=got, fix=fix)
     return found

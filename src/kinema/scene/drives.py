@@ -1,4 +1,4 @@
-"""Drives: what moves the joints of a robot, said once for all of them or by patterns of their names."""
+"""Drives: actuators for all joints of a robot, or for those that match name patterns."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kinema.scene.names import closest, listed, matcher
 
 @dataclass(frozen=True)
 class Servo:
-    """A position servo: kp (u - q) - kd v; controls u are targets of joint coordinates [rad or m].
+    """A position servo (PD control): kp (u - q) - kd v; controls u are target joint coordinates [rad or m].
 
     Attributes:
         kp: [N m/rad or N/m]
         kd: [N m s/rad or N s/m]
-        force: Largest torque or force [N m or N]; the effort of the joint holds, too.
+        force: Torque or force limit [N m or N]; the joint's effort limit also applies.
     """
 
     kp: float
@@ -33,11 +33,11 @@ class Servo:
 
 @dataclass(frozen=True)
 class VelocityServo:
-    """A velocity servo: kd (u - v); controls u are targets of joint velocities [rad/s or m/s].
+    """A velocity servo: kd (u - v); controls u are target joint velocities [rad/s or m/s].
 
     Attributes:
         kd: [N m s/rad or N s/m]
-        force: Largest torque or force [N m or N]; the effort of the joint holds, too.
+        force: Torque or force limit [N m or N]; the joint's effort limit also applies.
     """
 
     kd: float
@@ -50,11 +50,11 @@ class VelocityServo:
 
 @dataclass(frozen=True)
 class Motor:
-    """A torque or force: gear * u.
+    """A torque or force motor: gear * u.
 
     Attributes:
-        gear: Torque or force per control [N m or N, for controls without unit].
-        force: Largest torque or force [N m or N]; the effort of the joint holds, too.
+        gear: Torque or force per unit of control [N m or N, for dimensionless controls].
+        force: Torque or force limit [N m or N]; the joint's effort limit also applies.
     """
 
     gear: float = 1.0
@@ -69,15 +69,15 @@ Drive = Servo | VelocityServo | Motor
 
 
 def driven(robot: Robot, drive: Drive | Mapping[str, Drive | None]) -> Robot:
-    """The robot with these drives on its revolute and prismatic joints, but those that mimic or are prescribed.
+    """The robot with these drives on its revolute and prismatic joints, except mimic and prescribed joints.
 
-    Actuators of these joints are replaced; the new ones have the names and the order of the joints, and stand behind
-    actuators of other joints. A limit of force that a replaced actuator had is kept if the drive has none.
+    New actuators replace those of the same joints; they have the names and the order of the joints, and come after
+    the actuators of other joints. A drive without a force limit keeps the limit of the actuator it replaces.
 
     Args:
         robot: The robot.
-        drive: For all joints, or by name of a joint or pattern ("*_knee"): the first that matches counts, None takes
-            actuators away, and joints that match none keep theirs.
+        drive: One for all joints, or a dictionary by joint name or pattern ("*_knee"): the first match wins, None
+            removes actuators, and joints without a match keep theirs.
 
     Raises:
         ModelError: A drive is of the wrong type, or a name or pattern matches no such joint.
@@ -94,7 +94,7 @@ def _can_be_driven(joint: Joint) -> bool:
 
 
 def _chosen(robot: str, joints: list[str], drive: Drive | Mapping[str, Drive | None]) -> dict[str, Drive | None]:
-    """The drive of each joint that has a new one, in the order of joints."""
+    """The new drive of each joint that gets one, in joint order."""
     table: Mapping[str, Drive | None] = drive if isinstance(drive, Mapping) else {"*": drive}
     if not isinstance(drive, Mapping):
         _check(drive)

@@ -1,6 +1,6 @@
-"""Own laws of force in words: functions of what they act on, of time, and of named numbers.
+"""User-defined force laws: functions of the state of their targets, of time, and of named parameters.
 
-The names of a function's arguments say what it reads: those of `GIVEN`, `time`, and for every other one a number.
+The names of a function's arguments select its inputs: those in `GIVEN`, `time`, and a parameter for every other one.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ GIVEN: dict[str, dict[str, type]] = {
     PARTICLE_PAIRS: {"d": vec3, "u": vec3},
     BODY_PAIRS: {"d": vec3, "u": vec3, "R1": mat33, "R2": mat33, "w1": vec3, "w2": vec3},
 }
-"""What laws may read, by what they act on: see `Scene.add_force`."""
+"""Inputs of force laws, by kind of target: see `Scene.add_force`."""
 
 POSITIONS = ("x", "q", "R", "d", "R1", "R2")
-"""What energies may depend on."""
+"""Inputs that energies may depend on."""
 
 RETURNED: dict[str, tuple[type, ...]] = {
     PARTICLES: (vec3,),
@@ -61,12 +61,12 @@ ENERGIES = {
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """A number of a law.
+    """A parameter of a force law.
 
     Attributes:
         kind: Float, vec3, ...
-        each: Whether every element has its own.
-        values: Shape of the kind, with an axis of elements before it if each has its own.
+        each: Whether every element has its own value.
+        values: Shape of the kind, with a leading axis of elements if each has its own value.
     """
 
     kind: type
@@ -76,15 +76,15 @@ class Number:
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A law of force.
+    """A force law.
 
     Attributes:
-        name: In the scene.
+        name: Name in the scene.
         function: Force, or energy.
-        energy: Whether it is an energy: forces are minus its derivatives.
-        targets: What it acts on.
+        energy: Whether the function is an energy: forces are its negative derivatives.
+        targets: The elements it acts on.
         whole: Whether it returns a moment with the force.
-        numbers: By name of an argument.
+        numbers: Parameters by argument name.
     """
 
     name: str
@@ -101,33 +101,33 @@ class Law:
 
 
 def chosen_function(law: Func | None, energy: Func | None) -> Func:
-    """The one of the two that is given.
+    """The force function or the energy function, whichever is given.
 
     Raises:
-        ModelError: None or both are, or it is no function of the language.
+        ModelError: Neither or both are given, or the function is not a `@func`.
     """
     given = [one for one in (law, energy) if one is not None]
     if len(given) != 1:
-        what = "a force is a law or an energy"
+        what = "a force is either a law or an energy"
         raise ModelError(what, got="both" if given else "none", expected="add_force(law, ...) or add_force(energy=...)")
     if not isinstance(given[0], Func):
         name = getattr(given[0], "__name__", None)
         fix = f"`@func` (from kinema.lang) above `def {name}(...):`" if name else None
-        raise ModelError("a law of force is a @func", got=name or type(given[0]).__name__, fix=fix)
+        raise ModelError("a force law must be a @func", got=name or type(given[0]).__name__, fix=fix)
     return given[0]
 
 
 def law_of_force(name: str, function: Func, energy: bool, targets: Targets, params: Mapping[str, Any] | None) -> Law:
-    """A law, whose function and numbers fit to what it acts on.
+    """The force law; checks its function and parameters against its targets.
 
     Raises:
-        ModelError: The function has other arguments, returns something else, or a number is missing or too many.
-        KernelError: Its body is not in the language.
+        ModelError: The function has the wrong arguments or return type, or a parameter is missing or unknown.
+        KernelError: Its body uses Python outside the language.
     """
     if name == "contact":
-        raise ModelError("the name 'contact' is taken by the numbers of Contact", expected="another name of the force")
+        raise ModelError("the name 'contact' is reserved for Contact parameters", expected="another name of the force")
     if params is not None and not isinstance(params, Mapping):
-        got, expected = type(params).__name__, "a dictionary of numbers by names of arguments"
+        got, expected = type(params).__name__, "a dictionary of values by argument name"
         raise ModelError(f"params of force {name!r} are of the wrong type", got=got, expected=expected)
     given = dict(params or {})
     _check_names(name, function, energy, targets.kind, given)
@@ -142,66 +142,66 @@ def _example(kind: str, energy: bool) -> str:
 
 
 def _check_names(name: str, function: Func, energy: bool, kind: str, params: dict[str, Any]) -> None:
-    """Raise ModelError unless all arguments are given, and all numbers are arguments."""
-    told, where = GIVEN[kind], f"force {name!r}, function {function.__name__!r}"
+    """Raise ModelError unless every argument is an input or a parameter, and every parameter is an argument."""
+    inputs, where = GIVEN[kind], f"force {name!r}, function {function.__name__!r}"
     arguments = function.parameters
-    known = f"{', '.join(told)}, {TIME}, and others that are in params"
-    own = listed((a for a in arguments if a not in (*told, TIME)), "no numbers")
+    known = f"{', '.join(inputs)}, {TIME}, and parameters in params"
+    own = listed((a for a in arguments if a not in (*inputs, TIME)), "no parameters")
     for one in params:
-        if one in told or one == TIME:
-            fix = "another name for that argument, if it is meant to be a number"
-            raise ModelError(f"params has {one!r}, which the simulation gives", where=where, expected=own, fix=fix)
+        if one in inputs or one == TIME:
+            fix = "rename that argument, if it is meant to be a parameter"
+            raise ModelError(f"params has {one!r}, which is an input of the law", where=where, expected=own, fix=fix)
         if one not in arguments:
-            what, near = f"params has {one!r}, which is no argument", closest(one, arguments)
+            what, near = f"params has {one!r}, which is not an argument", closest(one, arguments)
             raise ModelError(what, where=where, expected=own, fix=near)
     for one in arguments:
-        if one in told or one == TIME or one in params:
+        if one in inputs or one == TIME or one in params:
             continue
         others = [k for k, names in GIVEN.items() if one in names]
-        what = f"argument {one!r} is nothing that a law on {kind} reads, and no number of params"
+        what = f"argument {one!r} is neither an input of a law on {kind} nor in params"
         if others:
-            what += f": laws on {' and '.join(others)} read it"
+            what += f"; it is an input of laws on {' and '.join(others)}"
         fix = _example(kind, energy) if others else f"params={{{one!r}: 1.0}}"
         raise ModelError(what, where=where, got=f"{function.__name__}({', '.join(arguments)})", expected=known, fix=fix)
-    if energy and (wrong := [a for a in arguments if a in told and a not in POSITIONS]):
+    if energy and (wrong := [a for a in arguments if a in inputs and a not in POSITIONS]):
         what, fix = f"an energy depends on positions, not on {wrong[0]!r}", "a force: add_force(law, ...)"
-        raise ModelError(what, where=where, expected=listed(a for a in told if a in POSITIONS), fix=fix)
-    if energy and not any(a in POSITIONS for a in arguments if a in told):
-        what, expected = "the energy depends on no position", listed(a for a in told if a in POSITIONS)
+        raise ModelError(what, where=where, expected=listed(a for a in inputs if a in POSITIONS), fix=fix)
+    if energy and not any(a in POSITIONS for a in arguments if a in inputs):
+        what, expected = "the energy depends on no position", listed(a for a in inputs if a in POSITIONS)
         raise ModelError(what, where=where, expected=expected, fix=_example(kind, energy))
 
 
 def _kinds(name: str, function: Func, kind: str) -> dict[str, type]:
-    """Types of all arguments; numbers are of the type of their annotation, Float without one."""
-    source, told = source_of(function.python), {**GIVEN[kind], TIME: Float}
+    """Types of all arguments; a parameter has the type of its annotation, Float without one."""
+    source, inputs = source_of(function.python), {**GIVEN[kind], TIME: Float}
     found: dict[str, type] = {}
     for argument in source.arguments:
         annotated, one = source.annotation(argument.annotation), argument.arg
         where = f"force {name!r}, function {function.__name__!r}, argument {one!r}"
-        if one in told:
-            if annotated not in (None, told[one]):
+        if one in inputs:
+            if annotated not in (None, inputs[one]):
                 got = getattr(annotated, "__name__", repr(annotated))
-                raise ModelError("is of another type", where=where, got=got, expected=told[one].__name__)
-            found[one] = told[one]
+                raise ModelError("has the wrong type", where=where, got=got, expected=inputs[one].__name__)
+            found[one] = inputs[one]
             continue
         wanted = Float if annotated is None else annotated
         if not is_value_type(wanted) or set(flatten(wanted)) != {"f"}:
             got, expected = getattr(wanted, "__name__", repr(wanted)), "Float, vec2, vec3, vec4, mat22, mat33"
-            raise ModelError("is no number that can be learned", where=where, got=got, expected=expected)
+            raise ModelError("is not a differentiable type", where=where, got=got, expected=expected)
         found[one] = wanted
     return found
 
 
 def _number(name: str, key: str, kind: type, count: int, given: Any) -> Number:
-    """A number for all elements, or one for each."""
+    """A parameter: one value for all elements, or one per element."""
     where = f"force {name!r}, params[{key!r}]"
     try:
         values = np.array(given, float)
     except (TypeError, ValueError):
-        raise ModelError("is no number", where=where, got=repr(given)[:80]) from None
+        raise ModelError("is not numeric", where=where, got=repr(given)[:80]) from None
     shape = shape_of(kind)
     if values.shape not in (shape, (count, *shape)):
-        expected = f"{shape} for all, or {(count, *shape)}, one for each of {count}"
+        expected = f"{shape} for all elements, or {(count, *shape)}, one per element"
         raise ModelError("has the wrong shape", where=where, got=values.shape, expected=expected)
     if not np.isfinite(values).all():
         raise ModelError("is not finite", where=where, got=given)
@@ -209,7 +209,7 @@ def _number(name: str, key: str, kind: type, count: int, given: Any) -> Number:
 
 
 def _returned(name: str, function: Func, energy: bool, kind: str, kinds: list[type]) -> type:
-    """What a function of such arguments returns; raises ModelError unless it is a force, or an energy."""
+    """The return type of a function of such arguments; raises ModelError unless it is a force, or an energy."""
     _, shape = build_function(function, [_shape(one) for one in kinds])
     wanted = (Float,) if energy else RETURNED[kind]
     for one in wanted:
@@ -227,5 +227,5 @@ def _returned(name: str, function: Func, energy: bool, kind: str, kinds: list[ty
 
 
 def _shape(kind: type) -> Any:
-    """A type as the translator of functions names it."""
+    """The name of a type in the function translator."""
     return kind.kind if issubclass(kind, Scalar) else kind

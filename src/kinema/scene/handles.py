@@ -1,7 +1,7 @@
-"""Handles: what `Scene.add_robot` and its like return. A handle is the name of the thing, and knows its parts.
+"""Handles, the return values of `Scene.add_robot` and similar methods: the name of an object, and access to its parts.
 
-They are strings, so that they go wherever a name does: `scene.attach(cloth, [0], to=dog["trunk"])`,
-`model.q_index(dog)`, `params={f"{dog}/friction": 0.5}`, `path[dog["trunk"]]`, keys of dictionaries.
+Handles are strings and usable wherever a name is: `scene.attach(cloth, [0], to=dog["trunk"])`,
+`model.q_index(dog)`, `params={f"{dog}/friction": 0.5}`, `path[dog["trunk"]]`, dictionary keys.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from kinema.scene.names import closest, listed
 
 
 class Handle(str):
-    """The name of something in a scene, and of its part in the model: "dog", "dog/fl_knee"."""
+    """The name of an object in a scene or of one of its parts: "dog", "dog/fl_knee"."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """Its full name, as a plain string."""
+        """The full name, as a plain string."""
         return str(self)
 
 
 class MatterHandle(Handle):
-    """The name of something soft: a solid, cloth or particles. Its rows of x and xd are `model.x_index(handle)`."""
+    """The name of a soft object: a solid, cloth or particles. Its rows of x and xd are `model.x_index(handle)`."""
 
     __slots__ = ()
 
@@ -34,37 +34,37 @@ class MatterHandle(Handle):
 class RobotHandle(Handle):
     """The name of a robot in a scene. `dog["fl_knee"]` is the handle of a part, "dog/fl_knee".
 
-    Where its numbers are is known once the scene is compiled: `model.q_index(dog)`, `model.v_index(dog)` and
-    `model.u_index(dog)` are its slices of q, v and u.
+    Its slices of q, v and u exist once the scene is compiled: `model.q_index(dog)`, `model.v_index(dog)` and
+    `model.u_index(dog)`.
     """
 
     __slots__ = ("_robots",)
     _robots: Sequence[PlacedRobot]
 
     def __new__(cls, name: str, robots: Sequence[PlacedRobot] = ()) -> RobotHandle:
-        """The name of a robot, which is one of these."""
+        """The name of a robot among `robots`."""
         made = super().__new__(cls, name)
         made._robots = robots
         return made
 
     @property
     def joints(self) -> tuple[Handle, ...]:
-        """Its joints that move, by full name."""
+        """Handles of its moving joints."""
         return self._parts(joint.name for body in self._robot.bodies for joint in body.joints if joint.kind != FIXED)
 
     @property
     def bodies(self) -> tuple[Handle, ...]:
-        """Its bodies, by full name."""
+        """Handles of its bodies."""
         return self._parts(body.name for body in self._robot.bodies)
 
     @property
     def actuators(self) -> tuple[Handle, ...]:
-        """Its actuators, by full name."""
+        """Handles of its actuators."""
         return self._parts(actuator.name for actuator in self._robot.actuators)
 
     @property
     def sites(self) -> tuple[Handle, ...]:
-        """Its sites, by full name."""
+        """Handles of its sites."""
         return self._parts(site.name for body in self._robot.bodies for site in body.sites)
 
     @overload

@@ -1,7 +1,7 @@
-"""The types of joints, one row each: their coordinates, what they can have, their names in robot files.
+"""Table of joint types: coordinates, features, and names in robot files.
 
-Checks, readers, the model's arrays, storage and `kinema check` look a type up here; what it does to its link, as
-formulas, is in `kinematics/joint_types.py`.
+Checks, readers, the model's arrays, storage and `kinema check` look a type up here; its kinematics is in
+`kinematics/joint_types.py`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ IDENTITY = (1.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class JointType:
-    """What a type of joint is.
+    """A joint type.
 
-    A joint with one velocity can have a spring, an actuator and a leader that it follows.
+    A joint with one velocity can have a spring, an actuator and a mimic constraint.
 
     Attributes:
-        word: What `Joint.kind` says.
-        neutral: Coordinates that leave its link where it is; as many as it has.
-        motions: Of its velocities for neutral coordinates, from a unit axis: angular and linear part about the origin
-            of its link in the link's axes, shape (velocities, 6).
-        has_axis: Whether `Joint.axis` says what it turns about or slides along.
-        has_anchor: Whether `Joint.anchor` matters.
+        word: Value of `Joint.kind`.
+        neutral: Neutral coordinates, the identity transform; one per coordinate.
+        motions: Motion subspace at neutral coordinates from a unit axis: one row per velocity, angular and linear part
+            about the origin of its link in the link's axes, shape (velocities, 6).
+        has_axis: Whether it rotates about or slides along `Joint.axis`.
+        has_anchor: Whether it uses `Joint.anchor`.
         position: Whether its coordinates begin with the position of its link [m]: at roots only.
-        quaternion: Which of its coordinates its quaternion (w, x, y, z) begins with; None if it has none. The rates of
-            all coordinates that belong to no position and no quaternion are the velocities, one by one.
-        limit: RANGE (lower and upper, of the one coordinate), ANGLE (upper, of the turn) or None.
-        urdf: Its names in URDF.
-        mjcf: Its name in MJCF.
+        quaternion: Index of its first quaternion component (w, x, y, z) among its coordinates; None without one. The
+            rates of all other coordinates, except positions, are the velocities, one by one.
+        limit: RANGE (lower and upper limit of the coordinate), ANGLE (upper limit of the rotation angle) or None.
+        urdf: Names in URDF.
+        mjcf: Name in MJCF.
     """
 
     word: str
@@ -52,12 +52,12 @@ class JointType:
 
     @property
     def coordinates(self) -> int:
-        """How many it has."""
+        """Number of coordinates."""
         return len(self.neutral)
 
     @cached_property
     def velocities(self) -> int:
-        """How many it has."""
+        """Number of velocities (degrees of freedom)."""
         return len(self.motions(np.zeros(3)))
 
     @property
@@ -104,10 +104,10 @@ _ROWS = (
 )
 
 TYPES = {row.word: row for row in _ROWS}
-"""By `Joint.kind`."""
+"""Joint types by `Joint.kind`."""
 MOVING = tuple(row for row in _ROWS if row.velocities)
-"""Those that move, in the order of their numbers in arrays and kernels."""
+"""Moving joint types, in the order of their codes in arrays and kernels."""
 NUMBERS = {one.word: number for number, one in enumerate(MOVING)}
-"""Of those that move, by `Joint.kind`."""
+"""Codes of moving joint types, by `Joint.kind`."""
 SINGLE = tuple(one.word for one in MOVING if one.is_single)
-"""Those with one coordinate."""
+"""Joint types with one coordinate."""

@@ -1,4 +1,4 @@
-"""Mass properties of solid shapes, shapes between two points, and rotations: for building robots in Python."""
+"""Helpers to build robots in Python: mass properties of solid shapes, shapes between two points, rotations."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def mass_properties(*shapes: Shape, density: float = 1000.0, mass: float | None 
     Overlaps count twice; a mesh counts as its convex hull.
 
     Args:
-        shapes: In the body's frame.
+        shapes: Shapes in the body's frame.
         density: [kg/m^3]
-        mass: Of all of them together [kg], in place of the density.
+        mass: Total mass [kg], in place of the density.
 
     Returns:
         Mass, centre of mass and inertia in the body's frame.
 
     Raises:
-        InputError: There is no shape, a shape has no volume, or the mass is not positive.
+        InputError: No shape is given, a shape has no volume, or the mass is not positive.
     """
     parts = [weigh(shape) for shape in shapes]
     volume = sum(part for part, _, _ in parts)
@@ -42,7 +42,7 @@ def mass_properties(*shapes: Shape, density: float = 1000.0, mass: float | None 
         xx, xy, xz, yy, yz, zz = turned_inertia(moments, pose.rotation)
         arm = place - com
         total += np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-        total += part * (arm @ arm * np.eye(3) - np.outer(arm, arm))  # Steiner
+        total += part * (arm @ arm * np.eye(3) - np.outer(arm, arm))  # parallel axis theorem
     (xx, xy, xz), (_, yy, yz), (_, _, zz) = (scale * total).tolist()
     x, y, z = com.tolist()
     return MassProperties(scale * volume, (x, y, z), (xx, xy, xz, yy, yz, zz))
@@ -53,7 +53,7 @@ def capsule_between(start: Vector, end: Vector, radius: float, **options: object
 
     Args:
         start: [m]
-        end: [m], another point.
+        end: [m], different from `start`.
         radius: [m]
         options: Further attributes of `Shape`.
     """
@@ -61,7 +61,7 @@ def capsule_between(start: Vector, end: Vector, radius: float, **options: object
 
 
 def cylinder_between(start: Vector, end: Vector, radius: float, **options: object) -> Shape:
-    """A cylinder whose faces are centred at two points of the body's frame; arguments as of `capsule_between`."""
+    """A cylinder whose end faces are centred at two points of the body's frame; arguments as in `capsule_between`."""
     return _between(CYLINDER, start, end, radius, options)
 
 
@@ -73,10 +73,10 @@ def quaternion(angle: float, axis: str) -> Quaternion:
         axis: "x", "y" or "z".
 
     Raises:
-        InputError: There is no such axis.
+        InputError: The axis is unknown.
     """
     if axis not in ("x", "y", "z"):
-        raise InputError("a rotation has no such axis", got=repr(axis), expected="'x', 'y' or 'z'")
+        raise InputError("unknown rotation axis", got=repr(axis), expected="'x', 'y' or 'z'")
     x, y, z = (math.sin(angle / 2) * (axis == name) for name in "xyz")
     return math.cos(angle / 2), x, y, z
 
@@ -85,10 +85,10 @@ def _between(kind: str, start: Vector, end: Vector, radius: float, options: dict
     along = np.subtract(end, start)
     length = float(np.linalg.norm(along))
     if not 0 < length < math.inf:
-        raise InputError(f"a {kind} needs two ends", got=f"{start} and {end}", expected="two points")
-    x, y, z = (along if along[2] >= 0 else -along).tolist()  # either way round, it is the same shape
+        raise InputError(f"a {kind} needs two distinct ends", got=f"{start} and {end}", expected="two different points")
+    x, y, z = (along if along[2] >= 0 else -along).tolist()  # the shape is symmetric
     w = 1 + z / length
     norm = math.hypot(w, x / length, y / length)
-    rotation = (w / norm, -y / length / norm, x / length / norm, 0.0)  # turns z onto the line
+    rotation = (w / norm, -y / length / norm, x / length / norm, 0.0)  # rotates z onto the line
     a, b, c = (np.add(start, end) / 2).tolist()
     return Shape(kind, (radius, length / 2), Pose((a, b, c), rotation), **options)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""Soft matter in words: solids of tetrahedra, cloth of triangles, particles and springs, and how they touch.
+"""Description of soft matter: tetrahedral solids, cloth, particles and springs, and their contact parameters.
 
-A number of a material is one for all elements, or an array with one for each.
+A material parameter is one number for all elements, or an array with one per element.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ SOLID, CLOTH, PARTICLES = "solid", "cloth", "particles"
 
 @dataclass(frozen=True, eq=False)
 class Solid:
-    """What a solid is made of.
+    """Material of a solid.
 
     Attributes:
         density: [kg/m^3]
-        mu: Resistance to shear [Pa]. At rest the shear modulus is 3/4 mu, with the default energy.
-        lam: Resistance to a change of volume [Pa]. At rest the first Lame parameter is lam - 5/8 mu, and the bulk
-            modulus lam - mu/8, which must be positive: from E and nu, with G = E / (2 (1 + nu)), they are mu = 4/3 G
-            and lam = 2 G nu / (1 - 2 nu) + 5/6 G.
-        viscosity: Of the rate of strain [Pa s], as in a Kelvin-Voigt solid; turning costs nothing.
-        activation: Contraction of a muscle [-]: the volume at rest shrinks by this share; `simulate(activation=)` gives
-            it step by step.
-        energy: Density of energy [J/m^3], a `@func` of (F, mu, lam, activation); the stable neo-Hookean solid by
+        mu: Shear stiffness [Pa]. At rest the shear modulus is 3/4 mu, with the default energy.
+        lam: Volumetric stiffness [Pa]. At rest the first Lame parameter is lam - 5/8 mu, and the bulk modulus
+            lam - mu/8, which must be positive. From Young's modulus E and Poisson's ratio nu, with
+            G = E / (2 (1 + nu)): mu = 4/3 G and lam = 2 G nu / (1 - 2 nu) + 5/6 G.
+        viscosity: Kelvin-Voigt viscosity [Pa s], on the strain rate; rigid rotation dissipates nothing.
+        activation: Muscle activation [-]: fraction by which the rest volume contracts; `simulate(activation=)` sets
+            it per step.
+        energy: Elastic energy density [J/m^3], a `@func` of (F, mu, lam, activation); the stable neo-Hookean solid by
             default, see `dynamics.elastic.neo_hookean_solid`.
     """
 
@@ -50,19 +50,19 @@ class Solid:
 
 @dataclass(frozen=True, eq=False)
 class Cloth:
-    """What cloth is made of; numbers of triangles, and of the edges between two of them.
+    """Material of cloth: parameters of triangles, and of interior edges.
 
     Attributes:
         density: [kg/m^2]
-        mu: Resistance to shear [N/m].
-        lam: Resistance to a change of area [N/m].
-        viscosity: Of the rate of strain [N s/m].
-        activation: Contraction [-]: the area at rest shrinks by this share.
-        bending: Stiffness of edges [N m].
+        mu: Shear stiffness [N/m].
+        lam: Area stiffness [N/m].
+        viscosity: Kelvin-Voigt viscosity [N s/m], on the strain rate.
+        activation: Contraction [-]: fraction by which the rest area shrinks.
+        bending: Bending stiffness of edges [N m].
         bending_damping: [N m s]
-        fold: Activation of edges, added to half of the angle [rad].
-        drag: Coefficient of drag in wind, per area [kg/m^3].
-        lift: Coefficient of lift in wind, per area [kg/m^3].
+        fold: Bending activation of edges, added to half of the dihedral angle [rad].
+        drag: Drag coefficient in wind, per area [kg/m^3].
+        lift: Lift coefficient in wind, per area [kg/m^3].
     """
 
     density: Numbers = 0.2
@@ -82,10 +82,10 @@ class Springs:
     """Springs between particles.
 
     Attributes:
-        ends: Pairs of particles, shape (n, 2).
+        ends: Pairs of particle indices, shape (n, 2).
         stiffness: [N/m]
-        damping: Along the spring [N s/m].
-        rest: Length at rest [m]; the distance at the start by default.
+        damping: Damping along the spring [N s/m].
+        rest: Rest length [m]; the initial distance by default.
     """
 
     ends: Any = field(default_factory=lambda: np.zeros((0, 2), np.int32))
@@ -96,24 +96,25 @@ class Springs:
 
 @dataclass(frozen=True)
 class Skin:
-    """How vertices touch shapes: as balls, with springs and dampers and smooth friction, see `contact.compliant`.
+    """Contact parameters of vertices: compliant contact of balls with shapes and smooth friction.
 
-    With a thickness, vertices also touch triangles of soft things that have one, by the same law, see `contact.soft`.
+    The law is in `contact.compliant`. With a thickness, vertices also touch triangles of soft matter with a thickness,
+    by the same law, see `contact.soft`.
 
     Attributes:
         radius: [m]
         k_e: Stiffness [N/m].
         k_d: Damping while a vertex approaches [N s/m].
-        k_f: Friction per speed while it slides slowly [N s/m].
-        friction: Coefficient of Coulomb friction, whatever is touched.
-        cone: Friction with shapes within a smooth circle; otherwise within a square, along two directions across the
-            normal (x and y on level ground), each clamped, as in gradSim. Soft things always meet with the circle.
-        thickness: Distance that cloth and solids keep from themselves [m], and from each other the mean of both; 0 lets
-            them pass through each other. Best below the height of their triangles.
-        neighbours: Room for triangles near a vertex, and for half as many on average.
-        averaged: Forces are what acts during a step, from when contact begins on, so that gradients see when it does.
-            Without it they are those of gradSim, which jump by k_d times the speed when something touches: for
-            comparison with the paper only, as gradients are then wrong by factors, however short the step.
+        k_f: Viscous friction at low sliding speed [N s/m].
+        friction: Coefficient of Coulomb friction, regardless of the other surface.
+        cone: Smooth circular friction cone with shapes; otherwise a square one, with a clamp per tangent direction
+            (x and y on level ground), as in gradSim. Contact between soft matter always uses the circular cone.
+        thickness: Distance that cloth and solids keep from themselves [m]; between two of them, the mean of both. 0
+            disables the contact. Best below the height of their triangles.
+        neighbours: Capacity for triangles near a vertex; the average over vertices may reach half of it.
+        averaged: Average the contact force over a step, from the onset of contact on, so that gradients include the
+            time of contact. Otherwise forces are those of gradSim, which jump by k_d times the speed at the onset: only
+            for comparison with the paper, because gradients are then wrong by factors, however short the step.
     """
 
     radius: float = 0.0
@@ -130,7 +131,7 @@ class Skin:
         wrong = {n: x for n, x in vars(self).items() if not isinstance(x, SupportsFloat) or not 0 <= float(x) < np.inf}
         if wrong:
             name, value = next(iter(wrong.items()))
-            raise ModelError(f"Skin({name}=...) is not usable", got=value, expected="a finite number, not below 0")
+            raise ModelError(f"Skin({name}=...) is not usable", got=value, expected="a finite number, not negative")
         for name in ("cone", "averaged"):
             if not isinstance(getattr(self, name), bool):
                 got = getattr(self, name)
@@ -142,19 +143,19 @@ SKIN = Skin()
 
 @dataclass(frozen=True, eq=False)
 class Matter:
-    """Something soft in the scene.
+    """A soft object in the scene.
 
     Attributes:
-        name: In the scene.
+        name: Name in the scene.
         kind: solid, cloth or particles.
-        vertices: Where they start [m], shape (n, 3).
-        rest: Where they are at rest [m], shape (n, 3).
-        velocity: At the start [m/s], shape (n, 3).
-        elements: Corners of tetrahedra or triangles, shape (m, 4 or 3); empty for particles.
+        vertices: Initial positions [m], shape (n, 3).
+        rest: Rest positions [m], shape (n, 3).
+        velocity: Initial velocities [m/s], shape (n, 3).
+        elements: Vertex indices of tetrahedra or triangles, shape (m, 4 or 3); empty for particles.
         material: Solid, Cloth or None.
-        springs: Between its vertices.
-        mass: Of each vertex, beside that of the elements [kg], shape (n,).
-        skin: How it touches shapes; None if it passes through them.
+        springs: Springs between its vertices.
+        mass: Mass of each vertex, in addition to the mass of the elements [kg], shape (n,).
+        skin: Contact parameters; None disables contact.
     """
 
     name: str
@@ -171,7 +172,7 @@ class Matter:
 
 @dataclass(frozen=True, eq=False)
 class Attachment:
-    """Vertices of something soft that move with a body, or stay where they are (body None)."""
+    """Vertices of a soft object attached to a body, or to the world (body None)."""
 
     matter: str
     vertices: np.ndarray
@@ -179,10 +180,10 @@ class Attachment:
 
 
 def chosen_vertices(one: Matter, vertices: Any) -> np.ndarray:
-    """Numbers of vertices, from numbers or a mask with True for each.
+    """Vertex indices, from indices or a boolean mask.
 
     Raises:
-        ModelError: There is no such vertex.
+        ModelError: A vertex does not exist.
     """
     chosen, count = np.asarray(vertices), len(one.vertices)
     if chosen.dtype == bool and chosen.shape == (count,):
@@ -191,7 +192,7 @@ def chosen_vertices(one: Matter, vertices: Any) -> np.ndarray:
     if not fits or (chosen < 0).any() or (chosen >= count).any():
         got, expected = (
             f"{chosen.dtype} {chosen.shape}",
-            f"numbers from 0 to {count - 1}, or a mask of shape ({count},)",
+            f"indices from 0 to {count - 1}, or a mask of shape ({count},)",
         )
         raise ModelError(f"{one.name!r} has no such vertices", got=got, expected=expected)
     return chosen.astype(np.int32)

@@ -1,8 +1,8 @@
-"""Shapes by their names: `kn.Sphere(0.1)`, `kn.Box((0.2, 0.1, 0.05), friction=0.5, colour="orange")`.
+"""Shape constructors: `kn.Sphere(0.1)`, `kn.Box((0.2, 0.1, 0.05), friction=0.5, colour="orange")`.
 
 Sizes are HALF sizes, as in `Shape` and in MuJoCo: a box of half sizes (0.5, 0.5, 0.5) is a cube with sides of 1 m.
-Further arguments are those of `Shape`, and the same for all: pose, name, collides, visible, friction, restitution,
-group, mask, and colour, which may also be a name ("orange") or "#rrggbb".
+All take the other attributes of `Shape` as options: pose, name, collides, visible, friction, restitution, group, mask,
+and colour, which may also be a name ("orange") or "#rrggbb".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def Capsule(radius: float, half_length: float, **options: Any) -> Shape:
 
     Args:
         radius: [m]
-        half_length: From the middle to the centre of a cap, so without the cap itself [m].
+        half_length: From the middle to the centre of a cap, without the cap [m].
         options: Further attributes of `Shape`.
     """
     return _shape(CAPSULE, (radius, half_length), options)
@@ -60,7 +60,7 @@ def Box(half_sizes: Sequence[float], **options: Any) -> Shape:
     """A box along the axes of its frame.
 
     Args:
-        half_sizes: From the middle to the faces along x, y and z [m]: half of its lengths.
+        half_sizes: From the middle to the faces along x, y and z [m].
         options: Further attributes of `Shape`.
     """
     return _shape(BOX, half_sizes, options)
@@ -70,7 +70,7 @@ def Hull(geometry: Mesh | ArrayLike, **options: Any) -> Shape:
     """The convex hull of a mesh or of points, with at most 64 corners.
 
     Args:
-        geometry: A mesh, all of which is drawn; or points [m], shape (n, 3), whose hull is drawn.
+        geometry: A mesh, rendered as it is; or points [m], shape (n, 3), rendered as their hull.
         options: Further attributes of `Shape`.
 
     Raises:
@@ -80,7 +80,7 @@ def Hull(geometry: Mesh | ArrayLike, **options: Any) -> Shape:
 
 
 def Plane(**options: Any) -> Shape:
-    """A plane through the origin of its frame; +z is outside. For things that do not move: `add_body(fixed=True)`.
+    """A plane through the origin of its frame; +z is outside. For static bodies only: `add_body(fixed=True)`.
 
     Args:
         options: Further attributes of `Shape`.
@@ -98,7 +98,7 @@ def _shape(kind: str, size: Sequence[float], options: dict[str, Any], mesh: Mesh
     try:
         lengths = tuple(float(x) for x in size)
     except (TypeError, ValueError):
-        raise ModelError(f"the size of a {kind} is no list of numbers", got=size, expected="lengths [m]") from None
+        raise ModelError(f"the size of a {kind} is not a list of numbers", got=size, expected="lengths [m]") from None
     shape = Shape(kind, lengths, mesh=mesh, **options)
     check_shape(shape.name or kind, shape)
     return shape

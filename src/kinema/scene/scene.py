@@ -1,4 +1,4 @@
-"""`Scene`: robots, bodies and soft matter, where they stand, and how they touch. `kinema.compile` makes it a model."""
+"""`Scene`: robots, bodies and soft matter, their poses, and contact parameters. `kinema.compile` makes it a model."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ from kinema.scene.shape_kinds import SHAPE_KINDS
 
 @dataclass(frozen=True)
 class Ground:
-    """A horizontal plane that holds what touches it.
+    """A horizontal plane; solid below.
 
     Attributes:
         height: [m]
-        group: Bits of the groups it belongs to: shapes whose mask has none of them pass through.
-        exclude: Kinds of shapes that pass through.
+        group: Collision group bits: shapes whose mask has none of these bits pass through.
+        exclude: Shape kinds that pass through.
     """
 
     height: float = 0.0
@@ -79,11 +79,11 @@ PGS, NEWTON = "pgs", "newton"
 
 @dataclass(frozen=True)
 class Solver:
-    """A solver of hard contact, as far as words go; `simulation.solvers.SOLVERS` adds it to programs.
+    """Description of a solver for hard contact; `simulation.solvers.SOLVERS` adds its kernels to programs.
 
     Attributes:
-        exact: Whether its impulses solve the contact problem to round-off; otherwise they are those of `iterations`.
-        options: What it has of the options of `Contact` that only some solvers have.
+        exact: Whether it solves the contact problem to rounding error; otherwise it returns after `iterations`.
+        options: The solver-specific options of `Contact` that it supports.
     """
 
     exact: bool
@@ -95,53 +95,53 @@ SOLVERS = {NEWTON: Solver(exact=True), PGS: Solver(exact=False, options=("relaxa
 
 @dataclass(frozen=True)
 class Contact:
-    """How things touch, and how the impulses of contacts, limits and loops are found.
+    """Contact law and contact solver: parameters of contacts, joint limits and loop closures.
 
     Attributes:
-        law: "mlcp": contacts are hard, their impulses solve a complementarity problem together with limits and loops.
+        law: "mlcp": hard contact; impulses solve a mixed complementarity problem together with limits and loops.
             "compliant": contacts are springs and dampers with smooth friction [Jatavallabhula et al. 2021], soft,
             smooth, and stable only if dt is short for their stiffness; `cone`, `restitution`, `threshold` and
             `max_contacts` have no effect.
-        friction: Coefficient of Coulomb friction of shapes that have none of their own; of two, the smaller counts.
-        cone: Friction within a circle; otherwise within a square, along two directions: faster, and exact along them.
-            The problem of the square is always solved, that of the circle nearly always: see `Trajectory.residual`.
-        restitution: Share of the speed of an impact with which contacts bounce, of shapes that have none of their own;
-            of two, the larger counts. Impulses act from the time of the impact on, see
-            `kinema.contact.solving.impacts`.
-        limit_restitution: The same of limits of joints.
-        threshold: Speed from which on they bounce [m/s, rad/s]: not at all at this speed, with their restitution from
-            twice it on, and with a share that grows evenly in between.
-        time_of_impact: Contacts and limits without restitution are hit at their time of impact, too: the step is cut
-            there, and its rest begins anew. A step in which something is hit takes as long as two or three, others
-            some percent longer: a quarter in all for robots that run. Without it they are stopped where they touch,
-            and what pushes them away begins at the next step: right on average, but gradients are then steep for few
-            states and flat for the others wherever something is hit off its centre, or a joint comes back from its
-            limit. Restitution above zero has it always.
-        erp: Share of a depth, or of the error of a limit or loop, that is undone in a step.
-        max_correction_speed: Largest speed at which depths and violated limits are undone [m/s, rad/s].
-        cfm: Softness [1/kg], added to the diagonal of the problem: the only regularisation there is. It says how
-            redundant contacts share what they hold: a foot on two points, a box on four.
-        margin: Gap from which on contacts are not looked at [m].
-        solver: "newton": the contact problem of every step is solved: no impulse would change by more than 1e-12 of the
-            largest one (1e-5 in float32) if it were visited once more, and gradients are those of the solution. Where
-            that cannot be done `simulate` warns. "pgs": projected Gauss-Seidel of the paper, `iterations` of them,
-            converged or not; gradients are those of the iterations.
-        iterations: Of "pgs" in each step: each visits every constraint row once.
-        relaxation: Of "pgs": each visit of a contact goes so many times as far as would solve its row, the one that
-            presses and those of friction; between 0 and 2. (1, 1) is Gauss-Seidel. Where feet slide, (0.8, 1.4) may
-            need half the iterations; above 1, contacts that press and slide may never settle, and often do below 1.
-        tolerance: Of "pgs": iterations end early, after the first that changes no impulse by more than this share of
-            the largest one; 0: never. Gradients are those of the iterations that were done.
-        warm_start: Of "pgs": the first iteration of a step starts from the impulses of the last step, not from zero:
-            they are then part of the state, see `State.impulses`.
-        max_contacts: Number of contacts at a time for which there is room, where more are possible.
+        friction: Default coefficient of Coulomb friction of shapes; a pair uses the smaller one.
+        cone: Circular friction cone; otherwise a square one, with a bound per tangent direction: faster, and exact
+            along these two directions. The solver always solves the problem of the square, and nearly always that of the
+            circle: see `Trajectory.residual`.
+        restitution: Default coefficient of restitution of shapes; a pair uses the larger one. Impulses act from the
+            time of impact on, see `kinema.contact.solving.impacts`.
+        limit_restitution: Coefficient of restitution of joint limits.
+        threshold: Impact speed at which restitution sets in [m/s, rad/s]: zero up to this speed, the full coefficient
+            from twice this speed on, and a linear ramp between.
+        time_of_impact: Resolve the time of impact of contacts and limits without restitution as well: the step is cut
+            there, and the rest of it starts anew. A step with an impact costs as much as two or three steps, others
+            a few percent more: a quarter in total for running robots. Without it, impacts stop the motion at the
+            surface, and contact forces begin at the next step: right on average, but gradients are then steep for few
+            states and flat for the others wherever an impact is off-centre or a joint rebounds from its limit.
+            Restitution above zero always resolves the time of impact.
+        erp: Error reduction parameter: fraction of penetration, limit violation or loop error corrected per step.
+        max_correction_speed: Largest speed at which penetration and limit violation are corrected [m/s, rad/s].
+        cfm: Constraint force mixing [1/kg], added to the diagonal of the Delassus matrix: the only regularisation. It
+            determines how redundant contacts share a load: a foot on two points, a box on four.
+        margin: Contacts with a larger gap are ignored [m].
+        solver: "newton": solves the contact problem of every step: one more Gauss-Seidel update would change no impulse
+            by more than 1e-12 of the largest one (1e-5 in float32), and gradients are those of the solution.
+            `simulate` warns where the solver does not converge. "pgs": projected Gauss-Seidel as in the paper, with
+            `iterations` iterations, converged or not; gradients are those of the iterations.
+        iterations: PGS iterations per step; each updates every constraint row once.
+        relaxation: Of "pgs": over-relaxation (SOR) factors of normal and friction rows, between 0 and 2; (1, 1) is
+            Gauss-Seidel. Where feet slide, (0.8, 1.4) may need half the iterations; sliding contacts may never converge
+            with factors above 1, and often do with factors below 1.
+        tolerance: Of "pgs": stop after the first iteration that changes no impulse by more than this fraction of the
+            largest one; 0 never stops early. Gradients are those of the iterations that ran.
+        warm_start: Of "pgs": the first iteration of a step starts from the impulses of the last step, not from zero;
+            they become part of the state, see `State.impulses`.
+        max_contacts: Capacity: the most contacts that can be active at a time, where more are possible.
         k_e: Stiffness of compliant contacts [N/m].
-        k_d: Their damping while they approach [N s/m].
-        k_f: Their friction per speed while they slide slowly [N s/m].
-        averaged: Forces of compliant contacts are what acts during a step, from when contact begins on, so that
-            gradients see when it does. Without it they are those of gradSim, which jump by k_d times the speed when
-            something touches: for comparison with the paper only, as gradients are then wrong by factors, however
-            short the step.
+        k_d: Damping of compliant contacts while they approach [N s/m].
+        k_f: Viscous friction of compliant contacts at low sliding speed [N s/m].
+        averaged: Average the forces of compliant contacts over a step, from the onset of contact on, so that gradients
+            include the time of contact. Otherwise forces are those of gradSim, which jump by k_d times the speed at
+            the onset: only for comparison with the paper, because gradients are then wrong by factors, however short
+            the step.
     """
 
     law: str = MLCP
@@ -172,7 +172,7 @@ class Contact:
                 raise ModelError(f"unknown contact {what}", got=got, expected=" or ".join(map(repr, known)))
         far = tuple(self.relaxation) if isinstance(self.relaxation, (tuple, list)) else ()
         if len(far) != 2 or not all(isinstance(x, (int, float)) and 0 < x < 2 for x in far):
-            expected = "two numbers between 0 and 2: of normal and of friction rows"
+            expected = "two factors between 0 and 2: normal rows, friction rows"
             raise ModelError("Contact(relaxation=...) is not usable", got=self.relaxation, expected=expected)
         object.__setattr__(self, "relaxation", (float(far[0]), float(far[1])))
         for name in ("averaged", "time_of_impact"):
@@ -180,8 +180,8 @@ class Contact:
                 raise ModelError(
                     f"Contact({name}=...) is not usable", got=getattr(self, name), expected="True or False"
                 )
-        words = ("law", "solver", "relaxation", "averaged", "time_of_impact")
-        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in words}
+        checked = ("law", "solver", "relaxation", "averaged", "time_of_impact")
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in checked}
         most = {"erp": 1, "restitution": 1, "limit_restitution": 1}
         wrong = [n for n, x in numbers.items() if not _is_number(x) or not 0 <= x <= most.get(n, sys.float_info.max)]
         counts = [n for n in ("iterations", "max_contacts") if n not in wrong]
@@ -189,9 +189,9 @@ class Contact:
         if wrong:
             got = ", ".join(f"{n} = {numbers[n]!r}" for n in wrong)
             expected = (
-                "finite, not below 0; erp and restitutions at most 1; iterations and max_contacts whole, at least 1"
+                "finite, not negative; erp and restitutions at most 1; iterations and max_contacts integers, at least 1"
             )
-            raise ModelError("numbers of Contact are out of range", got=got, expected=expected)
+            raise ModelError("Contact parameters are out of range", got=got, expected=expected)
         for field in fields(self):
             having = [name for name, solver in SOLVERS.items() if field.name in solver.options]
             got = getattr(self, field.name)
@@ -206,22 +206,21 @@ class Contact:
 
     @property
     def exact(self) -> bool:
-        """Whether impulses solve the contact problem to round-off; otherwise they are those of `iterations`."""
+        """Whether impulses solve the contact problem to rounding error; otherwise the solver stops at `iterations`."""
         return SOLVERS[self.solver].exact
 
 
 class Scene:
-    """A scene: what is in it, and how things touch.
+    """A scene: robots, rigid bodies, soft matter, forces, and contact parameters.
 
     Args:
         gravity: [m/s^2]
-        contact: How things touch.
+        contact: Contact law and solver.
         wind: [m/s], for cloth with drag or lift.
-        friction: Coefficient of Coulomb friction of shapes that have none of their own: short for
-            `contact=Contact(friction=...)`.
+        friction: Default coefficient of Coulomb friction of shapes: short for `contact=Contact(friction=...)`.
 
     Raises:
-        ModelError: A number is not usable, or `friction` and `contact` say different things.
+        ModelError: A value is invalid, or `friction` contradicts `contact`.
     """
 
     def __init__(
@@ -245,34 +244,34 @@ class Scene:
         self.ground: Ground | None = None
 
     def add_ground(self, height: float = 0.0, *, group: int = 1, exclude: Sequence[str] = ()) -> None:
-        """Add a horizontal plane, called "ground" in names of parameters.
+        """Add a horizontal ground plane, called "ground" in parameter names.
 
         Args:
             height: [m]
-            group: Bits of the groups it belongs to.
-            exclude: Kinds of shapes that pass through it, as ["cylinder"].
+            group: Collision group bits.
+            exclude: Shape kinds that pass through it, as ["cylinder"].
 
         Raises:
-            ModelError: There is one already, the height is not finite, or a kind of shapes is unknown.
+            ModelError: The scene already has a ground, the height is not finite, or a shape kind is unknown.
         """
         if self.ground is not None:
-            raise ModelError("the scene has a ground already")
+            raise ModelError("the scene already has a ground")
         unknown = [exclude] if isinstance(exclude, str) else [kind for kind in exclude if kind not in SHAPE_KINDS]
         if unknown:
             expected = f"a list of {', '.join(SHAPE_KINDS)}"
-            raise ModelError("unknown kind of shapes in exclude", got=repr(exclude), expected=expected)
+            raise ModelError("unknown shape kind in exclude", got=repr(exclude), expected=expected)
         self.ground = Ground(_finite("height", (height,), 1)[0], group, tuple(exclude))
 
     def add_terrain(self, mesh: Mesh, name: str = "terrain", *, pos: Vector = (0.0, 0.0, 0.0)) -> RobotHandle:
-        """Add ground that is not flat: triangles that do not move; `shapes.height_field` makes some from heights.
+        """Add terrain: a static triangle mesh, for example from `shapes.height_field`.
 
         Args:
             mesh: Triangles, counter-clockwise from outside [m]; z is up.
-            name: In this scene.
-            pos: Of its frame [m].
+            name: Name in this scene.
+            pos: Position of its frame [m].
 
         Returns:
-            Its handle.
+            Handle of the terrain.
         """
         body = Body("ground", shapes=(Shape(TERRAIN, mesh=mesh),))
         return self.add_robot(Robot(name, (body,)), name, pos=pos)
@@ -291,28 +290,28 @@ class Scene:
         restitution: float | None = None,
         fixed: bool = False,
     ) -> RobotHandle:
-        """Add a rigid body that nothing holds, or that stays where it is.
+        """Add a free rigid body, or a fixed one.
 
         In the model it is a robot with one body, "name/body", and a free joint, "name/free".
 
         Args:
-            shapes: One or several, as `kinema.Sphere(0.05)`, in the body's frame.
-            name: In this scene; the kind of its only shape or "body" by default, numbered if taken.
-            mass: Of all shapes that collide (of all, if none does) together [kg].
-            density: Of these shapes [kg/m^3], in place of a mass; 1000 by default. Where they overlap it counts twice.
+            shapes: One or several shapes, as `kinema.Sphere(0.05)`, in the body's frame.
+            name: Name in this scene; by default the kind of its only shape, or "body", numbered if taken.
+            mass: Total mass of all colliding shapes (of all shapes, if none collides) [kg].
+            density: Density of these shapes [kg/m^3], in place of a mass; 1000 by default. Overlaps count twice.
             pos: Position of its frame [m].
             rot: Orientation of its frame, unit quaternion (w, x, y, z).
-            colour: Of shapes that have none of their own: a name ("orange"), "#rrggbb", or linear RGB(A).
-            friction: Coefficient of Coulomb friction of shapes that have none of their own; None takes the scene's.
-            restitution: Coefficient of restitution of shapes that have none of their own; None takes the scene's.
-            fixed: It does not move, and needs no mass.
+            colour: Default colour of its shapes: a name ("orange"), "#rrggbb", or linear RGB(A).
+            friction: Default coefficient of Coulomb friction of its shapes; None takes the scene's.
+            restitution: Default coefficient of restitution of its shapes; None takes the scene's.
+            fixed: Fix the body to the world; it then needs no mass.
 
         Returns:
-            Its handle.
+            Handle of the body.
 
         Raises:
-            ModelError: The name is taken, or a number is not usable.
-            InputError: There is no volume to have mass.
+            ModelError: The name is taken, or a value is invalid.
+            InputError: The shapes have no volume to give the body mass.
         """
         given = (shapes,) if isinstance(shapes, Shape) else tuple(shapes)
         wrong = [one for one in given if not isinstance(one, Shape)]
@@ -353,36 +352,36 @@ class Scene:
         """Add a robot.
 
         Args:
-            robot: From a reader or `kinema.shapes`, or the path of a .urdf or .xml (MJCF) file.
-            name: In this scene; the robot's own by default, numbered if taken.
+            robot: A `Robot` (from a reader or `kinema.shapes`), or the path of a .urdf or .xml (MJCF) file.
+            name: Name in this scene; the robot's own by default, numbered if taken.
             pos: Position of its root frame [m].
             rot: Orientation of its root frame, unit quaternion (w, x, y, z).
-            floating: Give roots without joints a free joint, so that nothing holds the robot. Those that have no mass
-                and carry nothing stand by: the floor of an MJCF file.
-            self_collision: Links of the robot collide with each other, neighbours and excluded pairs apart. With what
-                stands in the world and belongs to no tree of theirs, such as the floor of an MJCF file, they always do.
-            prescribed: Names of joints that move as `Control(motion=)` says, whatever pushes; see `Joint`.
-            drive: A `Servo`, `VelocityServo` or `Motor` for every revolute and prismatic joint, mimic and prescribed
-                ones apart, in place of actuators that they have; or several by names or patterns of joints, of which
-                the first that matches counts: `{"*_knee": kn.Servo(60, 2), "*": kn.Servo(40, 1)}`. They have the names
-                of their joints. Efforts of joints limit them, too.
-            reader: Options of the reader of the file, see `read_urdf` (roots, package_roots, meshes, repair) and
+            floating: Add a free joint to every root without joints (floating base). Roots without mass and without
+                children stay fixed if other bodies have mass: the floor of an MJCF file.
+            self_collision: Links of the robot collide with each other, except neighbours and excluded pairs. Links
+                always collide with static bodies outside their tree, such as the floor of an MJCF file.
+            prescribed: Names of prescribed joints, whose motion is `Control(motion=)`; see `Joint`.
+            drive: A `Servo`, `VelocityServo` or `Motor` for every revolute and prismatic joint except mimic and
+                prescribed joints, in place of the actuators of the file; or a dictionary by joint names or patterns,
+                the first match wins: `{"*_knee": kn.Servo(60, 2), "*": kn.Servo(40, 1)}`. Each new actuator has the
+                name of its joint. The effort limits of joints also apply.
+            reader: Options of the file reader, see `read_urdf` (roots, package_roots, meshes, repair) and
                 `read_mjcf` (roots, ignore).
 
         Returns:
-            Its handle: its name, with `.joints`, `.bodies`, `.actuators`, and `["part"]`.
+            Handle of the robot: its name, with `.joints`, `.bodies`, `.actuators`, and `["part"]`.
 
         Warns:
-            LeftOutWarning: Something in the file was left out; says what.
+            LeftOutWarning: The reader left out something in the file; says what.
 
         Raises:
-            ModelError: The file is refused, the name is taken, a number is not finite, there is no such joint, or the
+            ModelError: The file is refused, the name is taken, a value is not finite, a joint does not exist, or the
                 reader has no such option.
         """
         if not isinstance(robot, Robot):
             robot = _read(robot, reader)
         elif reader:
-            check_options(reader, ())  # a robot has been read already
+            check_options(reader, ())  # no file to read: no options
         name = self._new_name(name, robot.name)
         pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
         robot = _prescribed(set_free(robot) if floating else robot, prescribed)
@@ -391,19 +390,19 @@ class Scene:
         return RobotHandle(name, self.robots)
 
     def _new_name(self, wanted: str | None, default: str) -> str:
-        """A name that nothing in the scene has."""
+        """A name that is unique in the scene."""
         parts: list[Any] = [*self.robots, *self.matter, *self.forces]
         taken = [one.name for one in parts]
         if wanted is None:
             return next(n for k in range(len(taken) + 1) if (n := default + (f"_{k}" if k else "")) not in taken)
         if not isinstance(wanted, str) or not wanted or any(c in wanted for c in "/*?"):
-            raise ModelError("the name is not usable", got=repr(wanted), expected="a text without / * ?")
+            raise ModelError("the name is not usable", got=repr(wanted), expected="a non-empty string without / * ?")
         if wanted in taken:
             raise ModelError(f"the name {wanted!r} is taken", expected="a new one", fix=f"not one of {listed(taken)}")
         return str(wanted)
 
     def _find_body(self, name: str, why: str) -> tuple[int, str]:
-        """Number of a robot and name of its body, from "robot/body", or "robot" if it has only one."""
+        """Index of a robot and name of its body, from "robot/body", or "robot" if it has only one body."""
         owner, slash, part = str(name).partition("/")
         at = next((i for i, one in enumerate(self.robots) if one.name == owner), None)
         bodies = [b.name for b in self.robots[at].robot.bodies] if at is not None else []
@@ -426,22 +425,22 @@ class Scene:
         rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
         velocity: Any = (0.0, 0.0, 0.0),
     ) -> MatterHandle:
-        """Add a deformable solid.
+        """Add a deformable solid: a tetrahedral mesh.
 
         Args:
-            mesh: At rest, from `kinema.shapes` or `kinema.read_msh`.
-            name: In this scene; "solid" by default, numbered if taken.
-            material: What it is made of.
-            skin: How its vertices touch the shapes of the scene; None: they pass through.
-            pos: Where the origin of the mesh is put [m].
-            rot: How the mesh is turned about it, unit quaternion (w, x, y, z).
-            velocity: At the start [m/s], three numbers or three for every vertex.
+            mesh: Rest configuration, from `kinema.shapes` or `kinema.read_msh`.
+            name: Name in this scene; "solid" by default, numbered if taken.
+            material: Density, elasticity, damping, activation.
+            skin: Contact parameters of its vertices; None: no contact.
+            pos: Position of the mesh frame [m].
+            rot: Orientation of the mesh frame, unit quaternion (w, x, y, z).
+            velocity: Initial velocity [m/s], shape (3,) or (vertices, 3).
 
         Returns:
-            Its handle.
+            Handle of the solid.
 
         Raises:
-            ModelError: The name is taken, or a number is not usable.
+            ModelError: The name is taken, or a value is invalid.
         """
         _of_kind("the mesh of a solid", mesh, Tets)
         _of_kind("the material of a solid", material or Solid(), Solid)
@@ -463,19 +462,19 @@ class Scene:
         """Add cloth: triangles that resist stretching, and edges that resist bending.
 
         Args:
-            mesh: Triangles at rest; the angles between them are those at rest.
-            name: In this scene; "cloth" by default, numbered if taken.
-            material: What it is made of.
-            skin: How its vertices touch the shapes of the scene; None: they pass through.
-            pos: Where the origin of the mesh is put [m].
-            rot: How the mesh is turned about it, unit quaternion (w, x, y, z).
-            velocity: At the start [m/s], three numbers or three for every vertex.
+            mesh: Rest configuration; its dihedral angles are the rest angles.
+            name: Name in this scene; "cloth" by default, numbered if taken.
+            material: Density, elasticity, damping, bending, drag and lift.
+            skin: Contact parameters of its vertices; None: no contact.
+            pos: Position of the mesh frame [m].
+            rot: Orientation of the mesh frame, unit quaternion (w, x, y, z).
+            velocity: Initial velocity [m/s], shape (3,) or (vertices, 3).
 
         Returns:
-            Its handle.
+            Handle of the cloth.
 
         Raises:
-            ModelError: The name is taken, or a number is not usable.
+            ModelError: The name is taken, or a value is invalid.
         """
         _of_kind("the mesh of a cloth", mesh, Mesh)
         _of_kind("the material of a cloth", material or Cloth(), Cloth)
@@ -499,19 +498,19 @@ class Scene:
 
         Args:
             vertices: Positions [m], shape (n, 3).
-            name: In this scene; "particles" by default, numbered if taken.
-            mass: Of each [kg], a number or shape (n,).
-            springs: Between them.
-            skin: How they touch the shapes of the scene; None: they pass through.
-            pos: Where their origin is put [m].
-            rot: How they are turned about it, unit quaternion (w, x, y, z).
-            velocity: At the start [m/s], three numbers or three for every particle.
+            name: Name in this scene; "particles" by default, numbered if taken.
+            mass: Mass of each particle [kg], a number or shape (n,).
+            springs: Springs between the particles.
+            skin: Contact parameters of the particles; None: no contact.
+            pos: Position of their frame [m].
+            rot: Orientation of their frame, unit quaternion (w, x, y, z).
+            velocity: Initial velocity [m/s], shape (3,) or (n, 3).
 
         Returns:
-            Their handle.
+            Handle of the particles.
 
         Raises:
-            ModelError: The name is taken, or a number is not usable.
+            ModelError: The name is taken, or a value is invalid.
         """
         _of_kind("springs", springs or Springs(), Springs)
         none = np.zeros((0, 0), np.int32)
@@ -537,7 +536,7 @@ class Scene:
         rest = _array(f"vertices of {name!r}", vertices)
         if rest.ndim != 2 or rest.shape[1] != 3 or not len(rest):
             raise ModelError(f"vertices of {name!r} have the wrong shape", got=rest.shape, expected="(vertices, 3)")
-        if kind == PARTICLES and not np.isfinite(rest).all():  # meshes are looked at when they are compiled
+        if kind == PARTICLES and not np.isfinite(rest).all():  # compile checks meshes
             first = int(np.argmin(np.isfinite(rest).all(1)))
             raise ModelError(f"vertex {first} of {name!r} is not finite", got=rest[first])
         if skin is not None:
@@ -562,23 +561,23 @@ class Scene:
         return MatterHandle(name)
 
     def attach(self, matter: str, vertices: Any, to: str | None = None) -> None:
-        """Let vertices move with a body, or stay where they are.
+        """Attach vertices of soft matter to a body, or to the world.
 
-        What pulls at them pulls at the body. They have no mass of their own then: it is the body's that counts.
+        Forces on attached vertices act on the body. The vertices lose their own mass; only the body's mass counts.
 
         Args:
-            matter: Handle or name of something soft in the scene.
-            vertices: Their numbers, or a mask with True for each.
+            matter: Handle or name of soft matter in the scene.
+            vertices: Vertex indices, or a boolean mask.
             to: A body, "robot/body", or a robot with one body; None: the world.
 
         Raises:
-            ModelError: There is no such thing, vertex or body.
+            ModelError: The soft matter, a vertex or the body does not exist.
         """
         one = next((m for m in self.matter if m.name == matter), None)
         if one is None:
             names = [m.name for m in self.matter]
-            expected, fix = listed(names, "something soft in the scene"), closest(str(matter), names)
-            raise ModelError(f"there is no {matter!r} to attach", expected=expected, fix=fix)
+            expected, fix = listed(names, "a scene with soft matter"), closest(str(matter), names)
+            raise ModelError(f"there is no soft object {matter!r} to attach", expected=expected, fix=fix)
         chosen = chosen_vertices(one, vertices)
         body = None
         if to is not None:
@@ -599,52 +598,53 @@ class Scene:
         vertices: Any = None,
         params: Mapping[str, Any] | None = None,
     ) -> Handle:
-        """Add a force of your own: a `@func` of `kinema.lang`, which is called for every element that it acts on.
+        """Add a user-defined force: a `@func` of `kinema.lang`, evaluated for every element it acts on.
 
-        The names of its arguments say what it reads, in any order, all in world axes:
+        The names of its arguments select its inputs, in any order, all in world axes:
 
-        - of each of `particles`: x [m] and v [m/s]; it returns the force [N], a vec3.
-        - of each of `joints`, revolute or prismatic: q [rad, m] and v [rad/s, m/s]; it returns a Float [N m, N].
-        - of each of `bodies`, or sites on them: the position x [m] and the velocity v [m/s] of its origin, its rotation
+        - `particles`: position x [m] and velocity v [m/s]; it returns the force [N], a vec3.
+        - `joints`, revolute or prismatic: q [rad, m] and v [rad/s, m/s]; it returns a generalised force, a
+          Float [N m, N].
+        - `bodies`, or sites on them: the position x [m] and the velocity v [m/s] of its origin, its rotation
           R (mat33, from its axes to the world's) and its angular velocity w [rad/s]; it returns the force [N] at that
           origin, a vec3, or a `kinema.math.Force(moment, force)` about it.
         - `between` two particles, bodies or sites: d [m], from the first to the second, and u [m/s], the velocity of
-          the second less that of the first, of bodies also R1, w1, R2 and w2; it returns what acts on the first, as
+          the second relative to the first, for bodies also R1, w1, R2 and w2; it returns the force on the first, as
           above. The opposite acts on the second: a vec3 at its own origin, a `Force` about the point of the first.
-        - `time` [s]: that of `simulate(time=...)` and the steps since then.
-        - All others are numbers in `params`: Float, or what their annotation says (vec3, ...). They are learned as
-          "name/argument", those of one element as "name/element/argument", see `Model.parameters`.
+        - `time` [s]: `simulate(time=...)` plus the time since the start of the rollout.
+        - All other arguments are parameters in `params`: Float, or the type of their annotation (vec3, ...). They are
+          learnable as "name/argument", those of one element as "name/element/argument", see `Model.parameters`.
 
-        Joints and bodies feel it explicitly: evaluated at the start of a step (with "rk4" in each stage, at its time;
-        after an impact within the step, there). Particles feel it like any other force: at the start of explicit steps,
-        at the end of implicit ones, which are made for forces that damp or have an energy, and raise where they find no
-        step. Bounds of time steps, and their warnings, do not know it: a stiff or strongly damping force needs a short
-        step (or `substeps`) where it is explicit.
+        The force on joints and bodies is explicit: evaluated at the start of a step (with "rk4" in each stage, at its
+        time; after an impact within the step, at the impact). The force on particles is treated like any other: at the
+        start of explicit steps, at the end of implicit ones, which are made for damping forces and forces with an
+        energy, and raise where they do not converge. Time step bounds and their warnings ignore this force: a stiff
+        or strongly damping force needs a short step (or `substeps`) where it is explicit.
 
         Args:
-            law: The force.
-            name: In this scene; that of the function by default, numbered if taken.
-            energy: In place of a force, an energy [J] that depends on positions (x, q, R, d, R1, R2), time and numbers:
-                forces, and moments, are minus its derivatives.
-            particles: Soft things, by handle, name or pattern, or a list of them.
-            joints: Joints, or robots for all of theirs, likewise.
-            bodies: Bodies that move, robots for all of theirs, or sites, likewise.
-            between: Two ends, each a body or a site, or a list of as many as at the other end (or one); or each
-                something soft. To tie a body to particles, `attach` a particle to it.
-            vertices: Of one of `particles`, numbers or a mask; `between` soft things, a pair of numbers for each
-                force, shape (n, 2).
-            params: By argument a number for all elements, or one for each.
+            law: The force function.
+            name: Name in this scene; the function's name by default, numbered if taken.
+            energy: In place of a force, a potential energy [J] of positions (x, q, R, d, R1, R2), time and parameters:
+                forces and moments are its negative derivatives.
+            particles: Soft matter, by handle, name or pattern, or a list of them.
+            joints: Joints, or robots for all their joints, likewise.
+            bodies: Moving bodies, robots for all their bodies, or sites, likewise.
+            between: Two ends, each a body or a site, or a list of them (of equal lengths, or one); or both
+                soft matter. To connect a body to particles, `attach` a particle to it.
+            vertices: Indices or a mask for a single entry of `particles`; for `between` soft matter, pairs of indices,
+                shape (n, 2).
+            params: Parameters by argument name: one value for all elements, or one per element.
 
         Returns:
-            Its handle.
+            Handle of the force.
 
         Gradients:
-            Exact, to the state, the numbers and the time.
+            Exact, to the state, the parameters and the time.
 
         Raises:
-            ModelError: There is no such thing, the function has other arguments or returns something else, or a number
-                is missing, unknown or not usable.
-            KernelError: The function uses what is not part of the language; says where.
+            ModelError: A target does not exist, the function has the wrong arguments or return type, or a parameter
+                is missing, unknown or invalid.
+            KernelError: The function uses Python outside the language; says where.
         """
         function = chosen_function(law, energy)
         name = self._new_name(name, function.__name__)
@@ -661,27 +661,26 @@ class Scene:
         pos: Vector = (0.0, 0.0, 0.0),
         rot: Quaternion = (1.0, 0.0, 0.0, 0.0),
     ) -> Handle:
-        """Add a frame to a body of a robot that is in the scene: the place of a sensor, a tool.
+        """Add a site, a frame on a body: a sensor mount, a tool.
 
         Args:
             body: "robot/body", the robot's name in this scene and the body's; or a robot with one body.
-            name: Of the site, new to the robot.
+            name: Name of the site, unique in the robot.
             pos: Position in the body's frame [m].
             rot: Orientation in the body's frame, unit quaternion (w, x, y, z).
 
         Returns:
-            Its handle, "robot/name".
+            Handle of the site, "robot/name".
 
         Raises:
-            ModelError: There is no such body, the name is taken, or a number is not usable.
+            ModelError: The body does not exist, the name is taken, or a value is invalid.
         """
         at, part = self._find_body(body, "for a site")
         owner, bodies = self.robots[at].name, self.robots[at].robot.bodies
         taken = [site.name for one in bodies for site in one.sites]
         if name in taken or not name:
-            raise ModelError(
-                f"the name {name!r} of a site of robot {owner!r} is not usable", expected=f"a new one; has {taken}"
-            )
+            what, where = f"the site name {name!r} is empty or taken", f"robot {owner!r}"
+            raise ModelError(what, where=where, expected=f"a new name; has {taken}")
         site = Site(name, Pose(_finite("pos", pos, 3), _unit("rot", rot)))
         changed = tuple(replace(b, sites=(*b.sites, site)) if b.name == part else b for b in bodies)
         self.robots[at] = replace(self.robots[at], robot=replace(self.robots[at].robot, bodies=changed))
@@ -689,38 +688,38 @@ class Scene:
 
 
 def reader_of(path: str) -> Callable[..., Robot]:
-    """The reader of a robot file, by the end of its name.
+    """The reader of a robot file, by its suffix.
 
     Raises:
-        ModelError: There is none.
+        ModelError: The suffix is unknown.
     """
     if path.endswith(".urdf"):
         return read_urdf
     if path.endswith((".xml", ".mjcf")):
         return read_mjcf
-    raise ModelError(f"{path!r} is of no known kind", expected="a .urdf file, or an .xml file in MJCF")
+    raise ModelError(f"unknown file type: {path!r}", expected="a .urdf file, or an .xml file in MJCF")
 
 
 def options_of(read: Callable[..., Robot]) -> list[str]:
-    """Names of the options of a reader that `add_robot` passes on."""
+    """Names of the reader options that `add_robot` passes on."""
     keywords = [n for n, p in inspect.signature(read).parameters.items() if p.kind is p.KEYWORD_ONLY]
     return [name for name in keywords if name != "floating"]
 
 
 def check_options(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise ModelError if an option is none of the reader's."""
+    """Raise ModelError for options that the reader does not have."""
     own = [n for n, p in inspect.signature(Scene.add_robot).parameters.items() if p.kind is p.KEYWORD_ONLY]
     for name in given:
         if name not in known:
             expected = ", ".join(own) + (f"; of the reader: {', '.join(known)}" if known else "")
-            what = f"a robot that is added has no option {name!r}"
+            what = f"add_robot has no option {name!r}"
             raise ModelError(what, expected=expected, fix=closest(name, [*own, *known]))
 
 
 def _read(given: object, options: Mapping[str, Any]) -> Robot:
     if not isinstance(given, str | os.PathLike):
         expected = "a Robot, or the path of a .urdf or .xml file"
-        raise ModelError("this is no robot", got=type(given).__name__, expected=expected)
+        raise ModelError("not a robot", got=type(given).__name__, expected=expected)
     path = os.fspath(given)
     read = reader_of(path)
     check_options(options, options_of(read))
@@ -728,17 +727,20 @@ def _read(given: object, options: Mapping[str, Any]) -> Robot:
 
 
 def _with_friction(contact: Contact, friction: float | None) -> Contact:
-    """The contact with this friction, unless it has another one already."""
+    """The contact with this friction; raises if the contact sets another one."""
     if friction is None or friction == contact.friction:
         return contact
     if contact.friction != Contact.friction:
         got = f"friction {friction} and contact.friction {contact.friction}"
-        raise ModelError("the scene has two frictions", got=got, fix="give one of them")
+        raise ModelError("friction is given twice", got=got, fix="give one of them")
     return replace(contact, friction=friction)
 
 
 def set_free(robot: Robot) -> Robot:
-    """The robot with a free joint at every root that has none; beside bodies that have mass, a floor stays a floor."""
+    """The robot with a free joint at every root without joints.
+
+    Roots without mass and children stay fixed if other bodies have mass: the floor of an MJCF file.
+    """
     carrying = {body.parent for body in robot.bodies}
     heavy = any(body.mass is not None for body in robot.bodies)
     roots = [body for body in robot.bodies if body.parent is None and not body.joints]
@@ -778,7 +780,7 @@ def _array(what: str, given: Any) -> np.ndarray:
     try:
         return np.asarray(given, np.float64)
     except (TypeError, ValueError):
-        raise ModelError(f"{what}: these are no numbers", got=repr(given)[:80]) from None
+        raise ModelError(f"{what}: not numeric", got=repr(given)[:80]) from None
 
 
 def _finite(name: str, given: tuple[float, ...], count: int) -> tuple:
@@ -796,5 +798,5 @@ def _unit(name: str, given: tuple[float, ...]) -> tuple:
     length = math.sqrt(sum(x * x for x in values))
     if abs(length - 1) > 1e-6:
         fix = "divide it by its length" if length else "the identity is (1, 0, 0, 0)"
-        raise ModelError(f"{name} is no unit quaternion (w, x, y, z)", got=f"length {length:.6g}", fix=fix)
+        raise ModelError(f"{name} is not a unit quaternion (w, x, y, z)", got=f"length {length:.6g}", fix=fix)
     return tuple(x / length for x in values)

@@ -1,7 +1,7 @@
-"""The kinds of shapes, one row each: their sizes, mass, extent, corners, and names in robot files.
+"""Table of shape kinds: sizes, mass, extent, convex hull, and names in robot files.
 
 Checks, mass properties, readers, the model's arrays, storage and `kinema check` look a kind up here. Its triangles are
-in `rendering/triangles.py`; which kinds touch each other is in `model/broad_phase.py`.
+in `rendering/triangles.py`; the table of colliding pairs is in `model/broad_phase.py`.
 """
 
 from __future__ import annotations
@@ -27,30 +27,29 @@ from kinema.scene.description import (
     Vector,
 )
 
-SIDES = 24  # of the prism that stands for a cylinder against all but planes
+SIDES = 24  # of the prism that approximates a cylinder against everything except planes
 
 Solid = tuple[float, np.ndarray, np.ndarray]
-"""Of a solid of density 1: volume [m^3], centre [m] and inertia about it [m^5], in its frame."""
+"""A solid of density 1: volume [m^3], centre of mass [m] and inertia about it [m^5], in the shape's frame."""
 
 
 @dataclass(frozen=True)
 class ShapeKind:
-    """What a kind of shape is.
+    """A shape kind.
 
     Attributes:
-        word: What `Shape.kind` says.
-        sizes: What the numbers of `Shape.size` are, all of them [m].
-        reach: Radius of a ball about the shape's frame that holds it [m]; infinite for what has no end.
-        solid: What it weighs; None for what has no inside.
-        corners: Its convex hull, for sizes of 1; None for what is round or has no hull.
-        ends: Centres of the round ends as shares of its size, whose radius is its first number; none for what has
-            corners.
+        word: Value of `Shape.kind`.
+        sizes: Meaning of the entries of `Shape.size`, all in [m].
+        reach: Bounding radius about the origin of the shape's frame [m]; infinite for unbounded shapes.
+        solid: Volume, centre of mass and inertia at density 1; None for shapes without volume.
+        corners: Convex hull at unit sizes; None for round shapes and shapes without a hull.
+        ends: Centres of the round ends as multiples of its size, with its first size as radius; empty for polyhedra.
         axial: Whether its sizes are a radius and a half length along z: they scale x, y and z by radius, radius and
             half length.
-        meshed: Whether it is made of triangles, `Shape.mesh`; its size is (1, 1, 1) then.
-        concave: Whether all its triangles collide, not their convex hull: only on what stands still.
-        urdf: Its name in URDF, if it is a shape with sizes there.
-        mjcf: Its name in MJCF.
+        meshed: Whether its geometry is `Shape.mesh`; its size is then (1, 1, 1).
+        concave: Whether all its triangles collide, not their convex hull: only on static bodies.
+        urdf: Name in URDF, if it is a primitive there.
+        mjcf: Name in MJCF.
     """
 
     word: str
@@ -67,7 +66,7 @@ class ShapeKind:
 
 
 def three_sizes(shape: Shape) -> tuple[float, ...]:
-    """Its sizes as three numbers."""
+    """The sizes of a shape, padded to three numbers; (1, 1, 1) for meshes."""
     return (1.0, 1.0, 1.0) if SHAPE_KINDS[shape.kind].meshed else (*shape.size, 0.0, 0.0, 0.0)[:3]
 
 
@@ -115,7 +114,7 @@ def _rod(shape: Shape) -> Solid:
 
 
 def _polyhedron(shape: Shape) -> Solid:
-    """Of the convex hull: the sum of tetrahedra over its faces."""
+    """Mass properties of the convex hull, summed over the tetrahedra of its faces."""
     hull = _hull(shape)
     first, volume, moment, second = hull.vertices[0], 0.0, np.zeros(3), np.zeros((3, 3))
     for face in hull.faces:
@@ -167,14 +166,14 @@ _ROWS = (
 )
 
 SHAPE_KINDS = {row.word: row for row in _ROWS}
-"""By `Shape.kind`."""
+"""Shape kinds by `Shape.kind`."""
 
 
 def weigh(shape: Shape) -> Solid:
-    """Of the shape with density 1: volume [m^3], centre [m] and inertia about it [m^5], in the shape's frame.
+    """Mass properties at density 1: volume [m^3], centre of mass [m] and inertia about it [m^5], in the shape's frame.
 
     Raises:
-        InputError: It has no inside.
+        InputError: The shape has no volume.
     """
     solid = SHAPE_KINDS[shape.kind].solid if shape.kind in SHAPE_KINDS else None
     if solid is None:

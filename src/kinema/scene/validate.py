@@ -1,4 +1,4 @@
-"""Whether the words about a robot make sense: numbers that are finite and possible, kinds that exist."""
+"""Validation of robot descriptions: finite values within their ranges, known kinds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAY_BE_INFINITE = ("effort", "velocity")
 
 
 def check_robot(name: str, robot: Robot) -> None:
-    """Raise ModelError unless all numbers and kinds of a robot can be simulated; says which part has which value.
+    """Raise ModelError for invalid values or kinds in a robot; the message names the part and the value.
 
-    Names and the tree that they make are looked at when the tree is built.
+    `model.tree` checks names and topology.
 
     Args:
-        name: Of the robot in its scene, for messages.
-        robot: From words or a reader.
+        name: Name of the robot in its scene, for messages.
+        robot: From Python or a reader.
     """
     for body in robot.bodies:
         _check_body(f"{name}/{body.name}", body)
@@ -51,18 +51,18 @@ def _check_mass(name: str, mass: MassProperties) -> None:
     _check_not_negative(f"the mass of body {name!r}", mass.mass)
     _check_finite(f"the centre of mass of body {name!r}", mass.com, 3)
     _check_finite(f"the inertia of body {name!r}", mass.inertia, 6)
-    if any(mass.inertia):  # otherwise a point
+    if any(mass.inertia):  # otherwise a point mass
         xx, xy, xz, yy, yz, zz = mass.inertia
         try:
             physical_inertia(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), f"body {name!r}", thin=True)
         except ModelError as error:
-            error.fix = "correct the numbers, or take them from shapes: kinema.mass_properties(...)"
+            error.fix = "correct the inertia, or compute it from shapes: kinema.mass_properties(...)"
             raise
 
 
 def _check_joint(name: str, joint: Joint) -> None:
     if joint.kind not in TYPES:
-        fix = "kind='revolute', and no limits" if joint.kind in ("continuous", "hinge") else None
+        fix = "kind='revolute', without limits" if joint.kind in ("continuous", "hinge") else None
         raise ModelError(f"joint {name!r} is of unknown kind", got=joint.kind, expected=", ".join(TYPES), fix=fix)
     kind = TYPES[joint.kind]
     if kind.has_axis and (len(joint.axis) != 3 or not 0 < np.linalg.norm(joint.axis) < np.inf):
@@ -76,16 +76,16 @@ def _check_joint(name: str, joint: Joint) -> None:
             f"{joint.kind} joint {name!r} has a spring, which only {' and '.join(SINGLE)} joints can have",
             got=f"stiffness {joint.stiffness:g}",
             expected="stiffness 0",
-            fix="three revolute joints in its place, each with a spring, or torques given to simulate",
+            fix="replace it by three revolute joints with springs, or pass torques to simulate",
         )
     if kind.limit == RANGE:
         _check_range(f"the limits of joint {name!r}", joint.lower, joint.upper)
     if joint.mimic is not None:
-        _check_finite(f"what joint {name!r} follows", (joint.mimic.multiplier, joint.mimic.offset), 2)
+        _check_finite(f"the mimic of joint {name!r}", (joint.mimic.multiplier, joint.mimic.offset), 2)
 
 
 def check_shape(name: str, shape: Shape) -> None:
-    """Raise ModelError unless a shape is of a known kind, with numbers that are possible; `name` is for messages."""
+    """Raise ModelError for an unknown shape kind or invalid values; `name` is for messages."""
     if shape.kind not in SHAPE_KINDS:
         raise ModelError(f"shape {name!r} is of unknown kind", got=shape.kind, expected=", ".join(SHAPE_KINDS))
     _check_pose(f"the pose of shape {name!r}", shape.pose)
@@ -109,11 +109,11 @@ def _check_mesh(name: str, mesh: Mesh | None) -> None:
         raise ModelError(f"{name} has no triangles", fix="Shape(..., mesh=kinema.read_obj(...))")
     vertices, faces = np.asarray(mesh.vertices), np.asarray(mesh.faces)
     if vertices.ndim != 2 or vertices.shape[1] != 3 or not len(vertices) or not np.isfinite(vertices).all():
-        got = vertices.shape if np.isfinite(vertices).all() else "numbers that are not finite"
+        got = vertices.shape if np.isfinite(vertices).all() else "values that are not finite"
         raise ModelError(f"the vertices of {name} are not usable", got=got, expected="finite, shape (vertices, 3)")
     if faces.ndim != 2 or faces.shape[1] != 3 or (faces.size and not 0 <= faces.min() <= faces.max() < len(vertices)):
         got = f"shape {faces.shape}, {len(vertices)} vertices"
-        raise ModelError(f"the faces of {name} are not usable", got=got, expected="numbers of vertices, (faces, 3)")
+        raise ModelError(f"the faces of {name} are not usable", got=got, expected="vertex indices, shape (faces, 3)")
 
 
 def _check_actuator(name: str, actuator: Actuator) -> None:
@@ -153,6 +153,6 @@ def _check_not_negative(what: str, given: float, infinite: bool = False) -> None
 
 def _check_range(what: str, lower: float, upper: float) -> None:
     if not lower <= upper or lower == math.inf or upper == -math.inf:
-        problem = "are upside down" if lower > upper else "are not usable"
+        problem = "are reversed" if lower > upper else "are not usable"
         expected = "lower <= upper; -inf and inf for none"
         raise ModelError(f"{what} {problem}", got=f"lower {lower:g}, upper {upper:g}", expected=expected)

@@ -1,1 +1,1 @@
-"""Models, trajectories and dictionaries of tensors in files."""
+"""Save and load models, states, trajectories and dictionaries of tensors."""

@@ -1,9 +1,8 @@
-"""`save` and `load`: objects as tensors and a description.
+"""`save` and `load`: objects as tensors and a JSON description.
 
-The description is JSON. Texts, numbers and None stand for themselves, everything else is an object with one entry that
-says what it is: {"tensor": name}, {"array": name}, {"float": "inf"}, {"dtype": "float64"}, {"list": [...]},
-{"tuple": [...]}, {"dict": {...}} or a class of the list below with its fields. Reading it makes objects of these
-classes and nothing else.
+The description stores strings, numbers and None directly, and everything else as an object with one entry whose key is
+the type: {"tensor": name}, {"array": name}, {"float": "inf"}, {"dtype": "float64"}, {"list": [...]}, {"tuple": [...]},
+{"dict": {...}} or a class in `CLASSES` with its fields. `load` creates objects of these classes and nothing else.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ CLASSES: dict[str, type[Any]] = {
         Trajectory,
     )
 }
-"""What a file may hold beside tensors, texts, numbers, lists and dictionaries."""
+"""Classes that a file may contain, besides tensors, strings, numbers, lists and dictionaries."""
 
 TORCH = {
     "F64": torch.float64,
@@ -107,27 +106,26 @@ DEEPEST = 50  # levels of nesting
 
 
 def save(path: str | os.PathLike[str], thing: Saved) -> None:
-    """Write a model, a state, a trajectory or a dictionary to one file in the safetensors format.
+    """Save a model, a state, a trajectory or a dictionary to one file in the safetensors format.
 
-    The file is complete or absent: until it is on the disk, whatever had its name stays. It keeps every bit.
+    Writing is atomic: an existing file stays until the new one is complete on disk. Values are exact to the bit.
 
     Args:
-        path: Where, for example "walk.safetensors".
-        thing: A Model, a State, a Trajectory, or a dictionary with names as keys of tensors, arrays, numbers, texts,
-            None, and lists, tuples and dictionaries of those; models, states and trajectories can be parts of it.
+        path: The file, for example "walk.safetensors".
+        thing: A Model, a State, a Trajectory, or a dictionary with string keys and values that are tensors, arrays,
+            numbers, strings, None, models, states, trajectories, or lists, tuples and dictionaries of these.
 
     Gradients:
-        Detached: tensors are saved as numbers.
+        Detached: saves only the values of tensors.
 
     Raises:
-        InputError: There is something in it that cannot be saved, as the functions of own forces and energies; says
-            where.
-        ModelError: The arrays of a model do not fit together.
+        InputError: A part cannot be saved, such as the functions of user-defined forces and energies; says where.
+        ModelError: The arrays of a model are inconsistent.
         StorageError: The file cannot be written.
     """
     if not isinstance(thing, Model | State | Trajectory | Mapping):
         what = "a Model, a State, a Trajectory or a dictionary"
-        raise InputError("this cannot be saved", got=type(thing).__name__, expected=what)
+        raise InputError("this object cannot be saved", got=type(thing).__name__, expected=what)
     writer = _Writer()
     described = writer.describe(thing, "", 0)
     texts = {"format": FORMAT, "version": VERSION, "object": json.dumps(described, separators=(",", ":"))}
@@ -135,11 +133,10 @@ def save(path: str | os.PathLike[str], thing: Saved) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read what `save` wrote, exact to the bit; tensors do not require gradients.
+    """Load a file written by `save`, exact to the bit; tensors do not require gradients.
 
-    Nothing in a file is executed. A file is refused if it is cut short, was changed by as little as a bit, claims
-    sizes that it does not have, is of another version, or holds unknown classes or a model whose arrays do not fit
-    together.
+    Loading executes no code from the file. It refuses a file that is truncated, corrupted by as little as one bit, of
+    another version, or that declares wrong sizes, unknown classes or a model with inconsistent arrays.
 
     Args:
         path: The file.
@@ -153,26 +150,26 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise StorageError("was not saved by Kinema", where=name, got=texts.get("format"), expected=FORMAT)
     if texts.get("version") != VERSION:
         raise StorageError(
-            "is of a version that this Kinema does not know",
+            "has an unsupported format version",
             where=name,
             got=texts.get("version"),
             expected=VERSION,
-            fix="the Kinema that saved it, or a newer one",
+            fix="use the version of Kinema that saved it, or a newer one",
         )
     try:
         reader = _Reader(tensors)
         found = reader.build(parse(texts["object"]), "", 0)
         if not isinstance(found, Model | State | Trajectory | dict) or reader.tensors:
-            raise ValueError(f"it holds a {type(found).__name__} and {len(reader.tensors)} tensors beside it")
+            raise ValueError(f"it contains a {type(found).__name__} and {len(reader.tensors)} unused tensors")
         return found
     except KinemaError as error:
-        raise StorageError(f"holds what cannot be used: {error}", where=name) from None
+        raise StorageError(f"has invalid content: {error}", where=name) from None
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise StorageError("has a damaged description", where=name, got=str(error)[:200]) from None
 
 
 class _Writer:
-    """Describes objects and collects their tensors, named by the way to them."""
+    """Describes objects and collects their tensors, named by their path."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Stored] = {}
@@ -207,15 +204,15 @@ class _Writer:
             return {type(thing).__name__: self._entries(given, path, depth)}
         if isinstance(thing, Func | LawArrays):
             got = f"@func {thing.__name__}" if isinstance(thing, Func) else f"force {thing.name!r}"
-            fix = "save states and parameters, and make the model again from its scene"
-            raise InputError("cannot be saved: files hold no code", where=path, got=got, fix=fix)
-        known = "tensors, arrays, numbers, texts, None, lists, tuples, dictionaries, " + ", ".join(CLASSES)
+            fix = "save states and parameters, and compile the model again from its scene"
+            raise InputError("cannot be saved: files contain no code", where=path, got=got, fix=fix)
+        known = "tensors, arrays, numbers, strings, None, lists, tuples, dictionaries, " + ", ".join(CLASSES)
         raise InputError("cannot be saved", where=path or "thing", got=type(thing).__name__, expected=known)
 
     def _entries(self, given: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:
         for key in given:
             if not isinstance(key, str):
-                raise InputError("cannot be saved", where=_join(path, repr(key)), expected="names as keys")
+                raise InputError("cannot be saved", where=_join(path, repr(key)), expected="strings as keys")
             _text(key, path)
         return {key: self.describe(one, _join(path, key), depth + 1) for key, one in given.items()}
 
@@ -242,7 +239,7 @@ def _text(text: str, path: str) -> str:
 def _of_tensor(tensor: Tensor, path: str) -> Stored:
     if tensor.dtype not in OF_TORCH or tensor.layout != torch.strided or tensor.device.type == "meta":
         got, known = f"{tensor.dtype}, {tensor.layout}, {tensor.device}", ", ".join(map(str, OF_TORCH))
-        raise InputError("a tensor cannot be saved", where=path, got=got, expected=f"a dense one of {known}")
+        raise InputError("a tensor cannot be saved", where=path, got=got, expected=f"a dense tensor of {known}")
     plain = tensor.detach().resolve_neg().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
         return Stored("BF16", plain.view(torch.int16).numpy().view(np.uint16))
@@ -258,18 +255,18 @@ def _of_array(array: np.ndarray, path: str) -> Stored:
 
 
 class _Reader:
-    """Makes objects from their description. Every tensor is used once."""
+    """Builds objects from their description. Every tensor is used once."""
 
     def __init__(self, tensors: dict[str, Stored]) -> None:
         self.tensors = tensors
 
     def build(self, node: Any, path: str, depth: int) -> Any:
-        """The object that a description at a path stands for."""
+        """The object of a description at a path."""
         if depth > DEEPEST:
             raise ValueError(f"nested more than {DEEPEST} levels deep")
         if not isinstance(node, dict):
             if isinstance(node, list):
-                raise ValueError(f"{path or 'the whole'} is a list that does not say what it is")
+                raise ValueError(f"{path or 'the root'} is a list without a type")
             return node
         ((kind, inside),) = node.items()
         if kind == "tensor":
@@ -281,17 +278,17 @@ class _Reader:
             return stored.array
         if kind == "float":
             if inside not in ("inf", "-inf", "nan"):
-                raise ValueError(f"{path} is no number")
+                raise ValueError(f"{path} is not a number")
             return float(inside)
         if kind == "dtype":
             return PRECISIONS[inside]
         if kind in ("list", "tuple"):
             if not isinstance(inside, list):
-                raise ValueError(f"{path} is no {kind}")
+                raise ValueError(f"{path} is not a {kind}")
             made = [self.build(one, _join(path, str(i)), depth + 1) for i, one in enumerate(inside)]
             return made if kind == "list" else tuple(made)
         if kind != "dict" and kind not in CLASSES:
-            raise ValueError(f"{path or 'the whole'} is of unknown class {kind[:80]!r}")
+            raise ValueError(f"{path or 'the root'} is of unknown class {kind[:80]!r}")
         entries = {name: self.build(one, _join(path, name), depth + 1) for name, one in inside.items()}
         return entries if kind == "dict" else self._object(CLASSES[kind], entries)
 
@@ -309,16 +306,16 @@ class _Reader:
     @staticmethod
     def _tensor(stored: Stored) -> Tensor:
         if stored.dtype not in TORCH:
-            raise ValueError(f"torch has no {stored.dtype}")
+            raise ValueError(f"torch does not support {stored.dtype}")
         if stored.dtype == "BF16":
             return torch.from_numpy(stored.array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(stored.array)
 
 
 def check(thing: Any) -> None:
-    """Raise InputError or ModelError unless the fields of an object of CLASSES are of their types and make sense."""
+    """Raise InputError or ModelError unless the fields of an object of CLASSES have valid types and values."""
     hints = typing.get_type_hints(type(thing))
-    absent = isinstance(thing, State)  # what the model lacks
+    absent = isinstance(thing, State)  # its tensors may be None
     for field in fields(thing):
         if field.name.startswith("_"):
             continue
@@ -331,7 +328,7 @@ def check(thing: Any) -> None:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type."""
+    """Whether a value matches a type annotation."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return any(_fits(value, one) for one in inner)

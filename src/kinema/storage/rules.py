@@ -1,4 +1,4 @@
-"""What arrays of a model must be: of a type and a shape, within bounds."""
+"""Rules for arrays of a model: dtype, shape, bounds."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from kinema.errors import ModelError
 
 
 def require(fine: object, what: str) -> None:
-    """Raise ModelError unless something holds."""
+    """Raise ModelError unless a condition holds."""
     if not fine:
-        raise ModelError(f"the arrays of the model do not fit together: {what}")
+        raise ModelError(f"the arrays of the model are inconsistent: {what}")
 
 
 def require_indices(what: str, array: np.ndarray, shape: tuple[int, ...], below: int) -> None:
-    """Whole numbers from 0 on, below a bound."""
+    """Require integers from 0 to below a bound."""
     require(array.dtype == np.int32 and array.shape == shape, what)
     require(((array >= 0) & (array < below)).all(), what)
 
 
 def require_reals(what: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Finite numbers; whole ones where the user gave no others."""
+    """Require finite numbers; int64 is allowed, for values given as integers."""
     require(array.dtype in (np.float64, np.int64) and array.shape == shape and np.isfinite(array).all(), what)

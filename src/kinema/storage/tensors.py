@@ -1,9 +1,9 @@
-"""Files in the safetensors format, written whole or not at all and read with suspicion.
+"""Files in the safetensors format: atomic writes, and reads that validate everything.
 
-A file is the length of its header (8 bytes, little-endian), the header (JSON, padded with blanks to a multiple of 8
-bytes) and the numbers (little-endian, without gaps, the widest types first, so that all are aligned). The header gives
-type, shape and place of every tensor; its entry `__metadata__` holds texts, among them a SHA-256 of the whole file in
-which the digest itself is replaced by zeros.
+A file is the length of its header (8 bytes, little-endian), the header (JSON, padded with spaces to a multiple of 8
+bytes) and the data (little-endian, without gaps, the widest types first, so that all are aligned). The header contains
+type, shape and offset of every tensor; its entry `__metadata__` contains strings, including a SHA-256 of the whole file
+with zeros in place of the digest.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from kinema.errors import InputError, StorageError
 METADATA = "__metadata__"
 LONGEST_HEADER = 100_000_000  # bytes; also the limit of the safetensors package
 MOST_AXES = 32
-LARGEST = 2**62  # bytes that the nonzero axes of a tensor span
+LARGEST = 2**62  # bytes of a tensor, counting only nonzero axes
 ZEROS = "0" * 64
 
 DTYPES = {
     "F64": "<f8",
     "F32": "<f4",
     "F16": "<f2",
-    "BF16": "<u2",  # numpy has none: its bits
+    "BF16": "<u2",  # raw bits, because numpy has no bfloat16
     "I64": "<i8",
     "I32": "<i4",
     "I16": "<i2",
@@ -43,30 +43,30 @@ DTYPES = {
     "U8": "|u1",
     "BOOL": "|b1",
 }
-"""How the numbers of a type lie in the file."""
+"""numpy dtypes of the types in a file."""
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """An array with its type in the format, one of DTYPES."""
+    """An array with its type name in the format, one of DTYPES."""
 
     dtype: str
     array: np.ndarray
 
 
 def write(path: str, tensors: Mapping[str, Stored], texts: Mapping[str, str]) -> None:
-    """Write a file; what was there before stays until the new one is complete and on the disk.
+    """Write a file; an existing file stays until the new one is complete on disk.
 
     Args:
-        path: Where; a link is followed.
-        tensors: By name; `__metadata__` is no name.
-        texts: For the header, beside the digest.
+        path: The file; follows symbolic links.
+        tensors: Tensors by name, except `__metadata__`.
+        texts: Strings for the header, besides the digest.
 
     Raises:
         InputError: The header would be too long.
         StorageError: The file cannot be written.
     """
-    # Without gaps and with wide types first, every tensor starts at a multiple of its own width.
+    # Without gaps and with wide types first, every tensor is aligned to its own width.
     order = sorted(tensors, key=lambda name: -tensors[name].array.itemsize)
     arrays = [np.ascontiguousarray(tensors[n].array, DTYPES[tensors[n].dtype]) for n in order]
     entries: dict[str, Any] = {METADATA: {"sha256": ZEROS, **texts}}
@@ -93,23 +93,22 @@ def write(path: str, tensors: Mapping[str, Stored], texts: Mapping[str, str]) ->
             "cannot be written",
             where=path,
             got=error.strerror or error,
-            expected="a folder that exists, can be written to and has room",
+            expected="an existing, writable folder with enough space",
         ) from error
 
 
 def read(path: str) -> tuple[dict[str, Stored], dict[str, str]]:
-    """Read a file: its tensors, and the texts of its header.
+    """Read a file: its tensors, and the strings of its header.
 
-    Nothing is allocated that the size of the file does not warrant, and nothing is returned before the digest was
-    found right.
+    Allocates no more than the size of the file, and returns only after it has verified the digest.
 
     Raises:
-        StorageError: The file cannot be read, is cut short, damaged or of another kind.
+        StorageError: The file cannot be read, is truncated, damaged or of another format.
     """
     try:
-        # Reading a pipe would wait, and a device may never end.
+        # Never read a pipe or device: it could block or never end.
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise StorageError("is no file", where=path)
+            raise StorageError("is not a regular file", where=path)
         with open(path, "rb") as file:
             return _read(path, file)
     except OSError as error:
@@ -117,7 +116,7 @@ def read(path: str) -> tuple[dict[str, Stored], dict[str, str]]:
 
 
 class _Digest:
-    """SHA-256 of a file from its header on, with zeros in place of the digest."""
+    """SHA-256 of a file, starting with its header, with zeros in place of the digest."""
 
     def __init__(self, header: bytes) -> None:
         self.hash = hashlib.sha256(len(header).to_bytes(8, "little") + header)
@@ -135,7 +134,7 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def _replace(path: str, parts: list[bytes | memoryview]) -> None:
-    """Put a file in place of another in one step."""
+    """Replace a file atomically."""
     folder = os.path.dirname(path)
     aside = os.path.join(folder, f".kinema-{os.getpid()}-{secrets.token_hex(8)}.tmp")
     try:
@@ -151,7 +150,7 @@ def _replace(path: str, parts: list[bytes | memoryview]) -> None:
         if os.path.exists(aside):
             os.unlink(aside)
         raise
-    # The name, too, must reach the disk.
+    # Flush the directory entry as well.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -167,51 +166,51 @@ def _read(path: str, file: BinaryIO) -> tuple[dict[str, Stored], dict[str, str]]
     start = file.read(8)
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length > min(size - 8, LONGEST_HEADER):
-        raise refuse("is cut short, or no safetensors file", got=f"{size} bytes, a header of {length}")
+        raise refuse("is truncated, or not a safetensors file", got=f"{size} bytes, a header of {length}")
     header = file.read(length)
     try:
         entries = parse(header.decode())
         texts, places = _layout(entries, size - 8 - length)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise refuse("has a damaged header", got=_brief(error)) from None
-    told = texts.get("sha256", "").encode()
-    if len(told) != len(ZEROS) or header.count(told) != 1:
+    stated = texts.get("sha256", "").encode()
+    if len(stated) != len(ZEROS) or header.count(stated) != 1:
         raise refuse("was not saved by Kinema", expected="a header with a SHA-256", fix="kinema.save(path, thing)")
-    digest = _Digest(header.replace(told, ZEROS.encode()))
+    digest = _Digest(header.replace(stated, ZEROS.encode()))
     tensors: dict[str, Stored] = {}
     for name, (dtype, shape) in places.items():
         array = np.empty(shape, DTYPES[dtype])
         if array.nbytes and file.readinto(_bytes(array)) != array.nbytes:  # type: ignore[attr-defined]
-            raise refuse("became shorter while it was read")
+            raise refuse("was truncated while it was read")
         digest.update(array)
         tensors[name] = Stored(dtype, array.astype(array.dtype.newbyteorder("="), copy=False))
-    if digest.text.encode() != told:
-        raise refuse("is damaged", got=f"SHA-256 {digest.text}", expected=told.decode(), fix="restore it from a copy")
+    if digest.text.encode() != stated:
+        raise refuse("is damaged", got=f"SHA-256 {digest.text}", expected=stated.decode(), fix="restore it from a copy")
     if any((s.array.view(np.uint8) > 1).any() for s in tensors.values() if s.dtype == "BOOL"):
-        raise refuse("has truth values that are neither true nor false")
+        raise refuse("has boolean values other than 0 and 1")
     return tensors, texts
 
 
 def parse(text: str) -> Any:
-    """JSON, without its ambiguities: names that repeat, and numbers that are none."""
+    """Parse JSON; refuses duplicate keys, NaN and infinity."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise ValueError("a name comes twice")
+            raise ValueError("duplicate key")
         return found
 
     def never(word: str) -> Any:
-        raise ValueError(f"{word} is no number of JSON")
+        raise ValueError(f"{word} is not a JSON number")
 
     return json.loads(text, object_pairs_hook=once, parse_constant=never)
 
 
 def _layout(entries: Any, size: int) -> tuple[dict[str, str], dict[str, tuple[str, tuple[int, ...]]]]:
-    """Texts, and type and shape of every tensor in the order of the file; together they take `size` bytes."""
+    """Strings, and type and shape of every tensor in file order; together the tensors take `size` bytes."""
     texts = entries.pop(METADATA, {})
     if not all(isinstance(x, str) for x in texts.values()):
-        raise ValueError(f"{METADATA} holds more than texts")
+        raise ValueError(f"{METADATA} contains values that are not strings")
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
@@ -228,7 +227,7 @@ def _layout(entries: Any, size: int) -> tuple[dict[str, str], dict[str, tuple[st
         found[name] = dtype, tuple(shape)
         end = stop
     if end != size:
-        raise ValueError(f"the numbers take {end} bytes, there are {size}")
+        raise ValueError(f"the tensors take {end} bytes, the file has {size}")
     return texts, found
 
 

@@ -1,4 +1,4 @@
-"""Whether the arrays of a model fit together: native code trusts their shapes and indices, a file is not trusted."""
+"""Validation of model arrays from untrusted files: native code relies on their shapes and indices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kinema.storage.validate_matter import check_matter
 
 
 def check_model(model: Model) -> None:
-    """Raise ModelError unless shapes, types and ranges of all arrays are as `compile` makes them."""
+    """Raise ModelError unless shapes, dtypes and ranges of all arrays could come from `compile`."""
     require(model.dtype in (torch.float32, torch.float64), "dtype")
     require_reals("gravity", model.gravity, (3,))
     _check_tree(model)

@@ -1,4 +1,4 @@
-"""Whether the arrays of soft matter fit together: meshes are made again from their corners and compared."""
+"""Validation of arrays of soft matter: rebuilds meshes from their corners and compares them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinema.storage.rules import require, require_indices, require_reals
 
 
 def check_matter(model: Model) -> None:
-    """Raise ModelError unless all arrays of soft matter are as `compile` makes them."""
+    """Raise ModelError unless all arrays of soft matter could come from `compile`."""
     matter = model.matter
     count, things = len(matter.x), len(matter.names)
     for name in ("x", "v"):
@@ -45,7 +45,7 @@ def check_matter(model: Model) -> None:
 
 
 def _check_surface(matter: MatterArrays) -> None:
-    """What touches other soft things is what meshes and skins make."""
+    """The contact surface equals the one rebuilt from meshes and skins."""
     surface = matter.surface
     assert surface is not None
     require_reals("surface", surface.rest, (len(matter), 3))
@@ -58,19 +58,19 @@ def _check_surface(matter: MatterArrays) -> None:
 
 
 def _check_mesh(mesh: Any, make: Callable[..., Any], corners: np.ndarray, count: int) -> None:
-    """The mesh is what its corners make."""
+    """The mesh equals the one rebuilt from its corners."""
     require_reals("vertices", mesh.vertices, (count, 3))
     require(corners.dtype == np.int32, "corners")
     try:
         again = make(mesh.vertices, corners, whole=False)
     except InputError as error:
-        raise ModelError(f"the arrays of the model do not fit together: {error}") from None
+        raise ModelError(f"the arrays of the model are inconsistent: {error}") from None
     for field in fields(mesh):
         require(np.array_equal(getattr(mesh, field.name), getattr(again, field.name)), field.name)
 
 
 def _check_numbers(matter: MatterArrays) -> None:
-    """Every number that a step needs is there, as often as it must be."""
+    """All parameters that a step needs are present, with the right shapes."""
     wanted: dict[str, tuple[int, ...]] = {}
     if len(matter):
         wanted["point_mass"] = (len(matter),)

@@ -1,1 +1,1 @@
-"""Readers of model files: strict, bounded in memory, without torch; every refusal is a ModelError with its place."""
+"""Readers of model files: strict, bounded in memory, without torch; every refusal is a ModelError with a location."""

@@ -1,4 +1,4 @@
-"""Which files a model may read, and how much of them."""
+"""File access of model readers: allowed folders, size limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN = 80  # characters of a file's content that a message quotes
 
 
 def short(text: object) -> str:
-    """A quotation for a message, cut if it is long."""
+    """A quotation for a message, truncated if long."""
     shown = repr(text[: SHOWN + 1]) if isinstance(text, str) else str(text)
     return shown if len(shown) <= SHOWN else shown[: SHOWN - 4] + " ..."
 
@@ -24,15 +24,15 @@ def read_bytes(path: str | os.PathLike[str], limit: int, where: str | None = Non
 
     Args:
         path: The file.
-        limit: Largest size that is read [bytes].
-        where: What a message calls the file; its path if None.
+        limit: Maximum size [bytes].
+        where: Name of the file in messages; its path if None.
 
     Raises:
-        ModelError: There is no such file, it cannot be read, is not a regular file, or is larger than `limit`.
+        ModelError: The file does not exist, cannot be read, is not a regular file, or is larger than `limit`.
     """
     name = where or os.fspath(path)
     try:
-        # A pipe or device could block or never end, so it is not even opened.
+        # Never open a pipe or device: it could block or never end.
         if not os.path.isfile(path):
             what = "is not a regular file" if os.path.exists(path) else "there is no such file"
             raise ModelError(what, where=name, fix="give the path of a file")
@@ -47,11 +47,11 @@ def read_bytes(path: str | os.PathLike[str], limit: int, where: str | None = Non
 
 @dataclass(frozen=True)
 class Places:
-    """Folders whose files a model may name; symbolic links are followed before a path is judged.
+    """Folders whose files a model may refer to; symbolic links are resolved before the check.
 
     Attributes:
         folder: The model's own folder, resolved; relative names start here.
-        roots: Further folders, resolved.
+        roots: Additional folders, resolved.
         packages: Folders of `package://name/...`, resolved.
     """
 
@@ -71,7 +71,7 @@ class Places:
         Raises:
             InputError: A root is not a folder.
         """
-        # Iterating a lone string would make a root of each of its letters, "/" among them.
+        # Iterating over a single string would make every letter a root, including "/".
         if isinstance(roots, (str, os.PathLike)):
             roots = (roots,)
         named = tuple((name, os.path.realpath(folder)) for name, folder in (packages or {}).items())
@@ -83,11 +83,11 @@ class Places:
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        """All folders below which files may lie."""
+        """All folders below which the model may read files."""
         return (self.folder, *self.roots, *(folder for _, folder in self.packages))
 
     def candidates(self, name: str, where: str) -> list[str]:
-        """Paths, not yet judged, that a name in a model file may stand for.
+        """Unchecked paths that a name in a model file may refer to.
 
         Raises:
             ModelError: The name is empty or a URL.
@@ -101,7 +101,7 @@ class Places:
             package, _, inner = rest.partition("/")
             if package in dict(self.packages):
                 return [os.path.join(dict(self.packages)[package], inner.lstrip("/"))]
-            # Without a declared package: a folder of that name in a root, or a root of that name.
+            # Undeclared package: a folder of that name in a root, or a root of that name.
             tops = (self.folder, *self.roots)
             found = [os.path.join(top, package, inner.lstrip("/")) for top in tops]
             return found + [os.path.join(top, inner.lstrip("/")) for top in tops if os.path.basename(top) == package]
@@ -113,14 +113,14 @@ class Places:
         return [os.path.join(folder, rest) for folder in (self.folder, *self.roots)]
 
     def find(self, name: str, where: str) -> Path:
-        """The file that a name in a model file stands for.
+        """The file that a name in a model file refers to.
 
         Args:
             name: As written: relative, absolute, `package://` or `file://`.
-            where: Place of the name, for messages.
+            where: Location of the name, for messages.
 
         Raises:
-            ModelError: It is a URL, lies outside the allowed folders, or does not exist.
+            ModelError: The name is a URL, or the file lies outside the allowed folders or does not exist.
         """
         tried = list(dict.fromkeys(os.path.realpath(path) for path in self.candidates(name, where)))
         inside = [path for path in tried if any(is_below(path, root) for root in self.allowed)]
@@ -145,7 +145,7 @@ class Places:
 
 
 def warn_of(notes: Sequence[str], file: str) -> None:
-    """Warn the caller of a reader once of all that was left out of a file, or changed; not if there are no notes."""
+    """Issue one warning with all notes on what a reader left out or changed; none without notes."""
     if notes:
         warnings.warn(f"{file}: {'; '.join(notes)}", LeftOutWarning, stacklevel=3)
 

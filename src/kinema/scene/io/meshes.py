@@ -15,7 +15,7 @@ from kinema.scene.description import Mesh, Vector
 from kinema.scene.io.files import read_bytes, short
 from kinema.scene.io.xml import LARGEST_NUMBER
 
-LARGEST_FILE = 64 * 2**20  # bytes; what is read from them stays below 1 GB
+LARGEST_FILE = 64 * 2**20  # bytes; the parsed content stays below 1 GB
 LONGEST_LINE = 2**20  # bytes of a line, or corners of a face
 MOST_VERTICES = 2**31 - 1  # indices are int32
 FORMATS = (".obj", ".stl")
@@ -23,7 +23,7 @@ STL_HEADER = 84  # bytes: a comment of 80 and the number of triangles
 _FACET = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])  # 50 bytes
 
 _CORNER = re.compile(rb"([+-]?\d{1,20})(?:/[+-]?\d*){0,2}")
-# Keywords of OBJ that say nothing about the triangles.
+# OBJ keywords without effect on the triangles.
 OBJ_IGNORED = frozenset(
     b"vt vn vp g o s l p usemtl mtllib mg bevel c_interp d_interp lod shadow_obj trace_obj maplib usemap".split()
 )
@@ -32,23 +32,22 @@ OBJ_IGNORED = frozenset(
 def read_mesh(path: str | os.PathLike[str], *, name: str | None = None, ignored: set[str] | None = None) -> Mesh:
     """Triangles of an OBJ or STL file, in the file's units.
 
-    Faces without three different corners and vertices that no triangle uses are left out; equal corners of an STL file
-    become one vertex.
+    Drops faces without three different corners and unused vertices; merges equal corners of an STL file.
 
     Args:
-        path: The file; its ending says what it is.
-        name: What messages call it; its path if None.
-        ignored: Takes the keywords that were read over.
+        path: The file; its suffix selects the format.
+        name: Name of the file in messages; its path if None.
+        ignored: Collects the ignored keywords.
 
     Raises:
-        ModelError: The ending is unknown, the file is malformed or cut off, an index is out of range, a vertex is not
-            finite, or there is no triangle.
+        ModelError: The suffix is unknown, the file is malformed or truncated, an index is out of range, a vertex is not
+            finite, or the mesh has no triangles.
     """
     shown = name or os.fspath(path)
     ending = os.path.splitext(os.fspath(path))[1].lower()
     if ending not in FORMATS:
         raise ModelError(
-            "this kind of mesh file is not read",
+            "unsupported mesh format",
             where=shown,
             got=short(ending),
             expected=" or ".join(FORMATS),
@@ -59,24 +58,24 @@ def read_mesh(path: str | os.PathLike[str], *, name: str | None = None, ignored:
 
 
 def read_obj(path: str | os.PathLike[str]) -> Mesh:
-    """Read the triangles of an OBJ file, for cloth or terrain, in the file's units; polygons become fans.
+    """Read the triangles of an OBJ file, for cloth or terrain, in the file's units; polygons become triangle fans.
 
-    Texture coordinates, normals, materials and groups are read over. Faces without three different corners and
-    vertices that no triangle uses are left out; the others keep their order.
+    Ignores texture coordinates, normals, materials and groups. Drops faces without three different corners and unused
+    vertices; the others keep their order.
 
     Args:
-        path: The file, whatever its ending.
+        path: The file, with any suffix.
 
     Raises:
-        ModelError: The file is malformed or cut off, an index is out of range, a vertex is not finite, or there is no
-            triangle; says on which line.
+        ModelError: The file is malformed or truncated, an index is out of range, a vertex is not finite, or the mesh
+            has no triangles; names the line.
     """
     name = os.fspath(path)
     return parse_obj(read_bytes(path, LARGEST_FILE, name), name)
 
 
 def scaled(mesh: Mesh, scale: Vector) -> Mesh:
-    """A mesh with x, y, z multiplied; a mirrored one keeps its outside."""
+    """A mesh scaled along x, y, z; mirrored faces are reversed, so that they stay counter-clockwise from outside."""
     faces = mesh.faces if np.prod(np.sign(scale)) > 0 else np.ascontiguousarray(mesh.faces[:, ::-1])
     return Mesh(mesh.vertices * np.asarray(scale), faces)
 
@@ -86,12 +85,12 @@ def parse_obj(data: bytes, name: str, ignored: set[str] | None = None) -> Mesh:
 
     Args:
         data: Content of the file.
-        name: What messages call it.
-        ignored: Takes the keywords that were read over.
+        name: Name of the file in messages.
+        ignored: Collects the ignored keywords.
     """
-    vertices, faces, lines = array("d"), array("i"), array("i")  # lines: of each triangle
+    vertices, faces, lines = array("d"), array("i"), array("i")  # lines: one per triangle
     others: set[bytes] = set()
-    begun: list[bytes] = []  # words of lines that end with a backslash and are continued
+    begun: list[bytes] = []  # words of continued lines, which end with a backslash
     number = 0
     for number, line in enumerate(io.BytesIO(data), 1):
         if len(line) > LONGEST_LINE or len(begun) > LONGEST_LINE:
@@ -108,7 +107,7 @@ def parse_obj(data: bytes, name: str, ignored: set[str] | None = None) -> Mesh:
             vertices.extend(_vertex(words[1:], name, number))
         elif keyword == b"f":
             corners = [_corner(word, len(vertices) // 3, name, number) for word in words[1:]]
-            # Points and edges draw nothing and are left out, but the last line may be one that was cut.
+            # Skip points and edges, but the last line may be a truncated face.
             if len(corners) < 3 and not line.endswith(b"\n"):
                 raise _error("a face has fewer than 3 corners: the file is cut off", name, number, got=len(corners))
             for second, third in zip(corners[1:], corners[2:], strict=False):
@@ -117,7 +116,7 @@ def parse_obj(data: bytes, name: str, ignored: set[str] | None = None) -> Mesh:
         elif keyword in OBJ_IGNORED:
             others.add(keyword)
         else:
-            what = "not a keyword of polygons in OBJ"
+            what = "not an OBJ keyword for polygons"
             raise _error(what, name, number, got=_text(keyword), fix="export the mesh again, as polygons")
     if begun:
         raise _error("the last line ends with a backslash: the file is cut off", name, number)
@@ -138,11 +137,11 @@ def parse_stl(data: bytes, name: str) -> Mesh:
 
     Args:
         data: Content of the file.
-        name: What messages call it.
+        name: Name of the file in messages.
     """
     count = int.from_bytes(data[STL_HEADER - 4 : STL_HEADER], "little") if len(data) >= STL_HEADER else 0
     size = STL_HEADER + _FACET.itemsize * count
-    # Many binary files begin with "solid" too, so the size decides first.
+    # Many binary files also begin with "solid", so check the size first.
     if len(data) >= STL_HEADER and size == len(data):
         read = np.frombuffer(data, _FACET, count, STL_HEADER)["corners"]
         with np.errstate(invalid="ignore"):
@@ -163,15 +162,15 @@ def parse_stl(data: bytes, name: str) -> Mesh:
             expected=f"{size} bytes for {count} triangles, or an ASCII file that begins with `solid`",
             fix="export the mesh again, or take a whole copy of the file",
         )
-    # Adding zero makes -0 and 0 equal.
+    # Adding zero turns -0 into 0.
     points, index = np.unique(corners.reshape(-1, 3) + 0.0, axis=0, return_inverse=True)
     return _mesh(points, index.reshape(-1, 3), name)
 
 
 def _ascii_corners(data: bytes, name: str) -> array[float]:
-    """Coordinates of an ASCII STL file, nine for each triangle."""
+    """Coordinates of an ASCII STL file, nine per triangle."""
     found = array("d")
-    # What may come next: the grammar of the format is this cycle.
+    # The grammar: keywords that may follow each keyword.
     follows = {
         b"solid": (b"facet", b"endsolid"),
         b"facet": (b"outer",),
@@ -190,7 +189,7 @@ def _ascii_corners(data: bytes, name: str) -> array[float]:
         keyword = words[0].lower()
         if keyword not in allowed:
             expected = " or ".join(word.decode() for word in allowed)
-            raise _error("a line is out of place", name, number, got=_text(words[0]), expected=expected)
+            raise _error("unexpected keyword", name, number, got=_text(words[0]), expected=expected)
         allowed = follows[keyword]
         if keyword == b"vertex":
             if len(words) != 4:
@@ -203,7 +202,7 @@ def _ascii_corners(data: bytes, name: str) -> array[float]:
 
 
 def _vertex(words: Sequence[bytes], name: str, line: int) -> tuple[float, float, float]:
-    """Position of a vertex; a weight or a colour may follow it."""
+    """Position of a vertex; ignores a weight or a colour behind it."""
     text = b" ".join(words)
     if len(words) not in (3, 4, 6, 7):
         raise _error("a vertex needs 3 numbers", name, line, got=_text(text))
@@ -212,8 +211,8 @@ def _vertex(words: Sequence[bytes], name: str, line: int) -> tuple[float, float,
             raise ValueError
         x, y, z = float(words[0]), float(words[1]), float(words[2])
     except ValueError:
-        raise _error("a vertex is not made of numbers", name, line, got=_text(text)) from None
-    # Written so that NaN fails.
+        raise _error("a vertex is not numeric", name, line, got=_text(text)) from None
+    # NaN fails this comparison.
     if not (abs(x) <= LARGEST_NUMBER and abs(y) <= LARGEST_NUMBER and abs(z) <= LARGEST_NUMBER):
         expected = f"numbers up to {LARGEST_NUMBER:g}"
         raise _error("a vertex is not finite or too large", name, line, got=_text(text), expected=expected)
@@ -221,11 +220,11 @@ def _vertex(words: Sequence[bytes], name: str, line: int) -> tuple[float, float,
 
 
 def _corner(word: bytes, count: int, name: str, line: int) -> int:
-    """Index of a corner from 0; `count` vertices were read so far, from which negative ones count back."""
+    """Zero-based index of a corner; negative indices count back from the `count` vertices read so far."""
     match = _CORNER.fullmatch(word)
     index = int(match[1]) if match else 0
     if index == 0:
-        expected = "v, v/vt, v//vn or v/vt/vn with whole numbers, v not 0"
+        expected = "v, v/vt, v//vn or v/vt/vn with integers, v not 0"
         raise _error("a corner of a face is malformed", name, line, got=_text(word), expected=expected)
     if -index > count or index > MOST_VERTICES:
         raise _error(f"vertex {index} does not exist", name, line, expected=f"-{count} to -1, or a number from 1")
@@ -233,7 +232,7 @@ def _corner(word: bytes, count: int, name: str, line: int) -> int:
 
 
 def _mesh(points: np.ndarray, triangles: np.ndarray, name: str) -> Mesh:
-    """A mesh of the triangles that have three corners, and of the vertices they use."""
+    """A mesh of the triangles with three different corners, and of the vertices they use."""
     a, b, c = triangles.T
     kept = triangles[(a != b) & (b != c) & (c != a)]
     if len(kept) == 0:

@@ -1,22 +1,23 @@
-"""MJCF, the model files of MuJoCo: MuJoCo compiles the file, this reads what it compiled into a `Robot`.
+"""MJCF, the model format of MuJoCo: MuJoCo compiles the file, and this reader turns the mjModel into a `Robot`.
 
 Coordinates. MuJoCo's `qpos` of a hinge or slide joint equals its attribute `ref` in the pose of the file; here
-q = qpos - ref, zero in the pose of the file, so limits and spring rests are those of the file minus `ref`. Quaternions
-of ball joints are the same. A free joint's q is the pose in the world in both; the body's pose is where it starts.
+q = qpos - ref, zero in the pose of the file, so limits and spring rests are reduced by `ref`. Quaternions of ball
+joints are the same. A free joint's q is the pose in the world in both; the body's pose is the initial one.
 
-Controls. A motor's control is MuJoCo's. A position or velocity actuator takes the wanted coordinate or speed of its
-joint: for MuJoCo's control u it is u / gear - ref or u / gear; limits and gains are converted, a note says so.
+Controls. A motor's control is MuJoCo's. The control of a position or velocity actuator is the target coordinate or
+velocity of its joint: for MuJoCo's control u it is u / gear - ref or u / gear; the reader converts limits and gains,
+and adds a note.
 
-Collisions. In MuJoCo two shapes meet if the contype of one has a bit of the other's conaffinity; here both masks must
-agree. Groups are therefore made anew: shapes that meet the same others share a group, and group 1 is what MuJoCo's
-defaults (contype = conaffinity = 1) are, so that a floor from elsewhere meets what a floor of the file would. Shapes of
-the world, and of bodies that stand still on it, meet all that moves, as in MuJoCo, but for links of a tree that begins
-with such a body; these, and links among each other, meet with `add_robot(self_collision=True)`. A file with a floor
-needs no `add_ground`.
+Collisions. In MuJoCo two shapes collide if the contype of one shares a bit with the conaffinity of the other; here both
+masks must agree. The reader therefore assigns new groups: shapes that collide with the same shapes share a group, and
+group 1 stands for MuJoCo's defaults (contype = conaffinity = 1), so that a floor from elsewhere collides like a floor
+of the file. Shapes of the world and of static bodies collide with everything that moves, as in MuJoCo, except links of
+a tree whose root is such a body; these, and links among each other, collide with `add_robot(self_collision=True)`. A
+file with a floor needs no `add_ground`.
 
-Not read, as the scene says it: time step, integrator, gravity, softness of constraints (solref, solimp). What would
-act and has no place in a `Robot` is refused, or left out with a note when the caller lists it in `ignore`; what does
-nothing to the motion is left out with a note.
+The reader ignores settings that belong to the scene: time step, integrator, gravity, softness of constraints (solref,
+solimp). It refuses features that affect the motion and that a `Robot` cannot express, or leaves them out with a note if
+the caller lists them in `ignore`; it leaves out features without effect on the motion with a note.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from kinema.scene.io.xml import LARGEST_FILE, LARGEST_NUMBER, Element, parse_xml
 from kinema.scene.joint_types import TYPES
 from kinema.scene.shape_kinds import SHAPE_KINDS
 
-OLDEST = 4  # version of MuJoCo whose arrays are read
+OLDEST = 4  # oldest supported major version of MuJoCo
 MOST_FILES = 256  # XML files of one model
 MOST_COPIES = 1000  # <replicate>; MuJoCo's time grows with the square
 GROUPS = 16  # bits of a shape's group
@@ -58,7 +59,7 @@ IGNORABLE = {
 JOINTS = {one.mjcf: one for one in TYPES.values() if one.mjcf}
 SHAPES = {one.mjcf: one for one in SHAPE_KINDS.values() if one.mjcf}
 
-# Attributes (up to an underscore) that make MuJoCo allocate or compute, with their largest values.
+# Attributes (up to an underscore) that make MuJoCo allocate or compute, with upper bounds.
 LARGEST = {
     **{"nrow": 2048, "ncol": 2048, "width": 8192, "height": 65536, "params": 512},  # terrains, images, built-in meshes
     **{"dim": 10_000, "nsample": 10_000, "nkey": 10_000, "nuser": 1000, "nuserdata": 1_000_000},
@@ -71,7 +72,7 @@ UNSUPPORTED = {
     "plugin": "plugins",
     "extension": "plugins",
 }
-# Arrays of MuJoCo that are read.
+# Arrays of mjModel that the reader uses.
 NUMBERS = [
     *("body_pos", "body_quat", "body_ipos", "body_iquat", "body_mass", "body_inertia", "jnt_pos", "jnt_axis"),
     *("jnt_range", "jnt_stiffness", "jnt_actfrcrange", "dof_armature", "dof_damping", "dof_frictionloss"),
@@ -85,8 +86,8 @@ NOT_NEGATIVE = {
     *("actuator_armature", "actuator_damping", "geom_size", "geom_friction"),
 }
 FOLDERS = ("assetdir", "meshdir", "texturedir")
-SECTIONS = ("actuator", "equality", "tendon", "contact")  # whose elements have names of one kind
-NAMES = ("name", "class", "childclass", "model", "file")  # attributes that may read "nan" and mean a word
+SECTIONS = ("actuator", "equality", "tendon", "contact")  # whose elements share one namespace
+NAMES = ("name", "class", "childclass", "model", "file")  # text attributes, where "nan" is a name
 
 
 def read_mjcf(
@@ -98,21 +99,21 @@ def read_mjcf(
     """Read an MJCF model.
 
     Args:
-        path_or_text: A file, or the text of a model (begins with "<") that names no other files.
-        roots: Folders, beyond the model's own, from which included files, meshes and images may come.
-        ignore: What to leave out with a note instead of refusing the model: names of `IGNORABLE`, such as "fluid".
+        path_or_text: A file, or the text of a model (begins with "<") that refers to no other files.
+        roots: Folders, in addition to the model's own, for included files, meshes and images.
+        ignore: Features to leave out with a note instead of raising: names of `IGNORABLE`, such as "fluid".
 
     Returns:
         The robot [m, kg, s, rad]: a tree for each child of the world, and a body "world" with the world's shapes
-        and sites if it has any. Elements without a name get one. `notes` says what was left out.
+        and sites, if any. Unnamed elements get a name. `notes` lists everything left out.
 
     Warns:
-        LeftOutWarning: There are notes; lists them.
+        LeftOutWarning: Lists the notes, if any.
 
     Raises:
-        ModelError: The file cannot be read, is malformed, reaches for files elsewhere, is refused by MuJoCo, or holds
-            what a robot cannot express; or MuJoCo is not installed, or too old.
-        InputError: `ignore` has a name that does not exist.
+        ModelError: The file cannot be read, is malformed, refers to files outside its folders, does not compile in
+            MuJoCo, or uses features that a robot cannot express; or MuJoCo is not installed, or too old.
+        InputError: `ignore` has an unknown name.
     """
     ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     for name in ignore:
@@ -145,7 +146,7 @@ def _import_mujoco(source: str) -> Any:
 
 
 def _compile(mujoco: Any, source: str, text: str | None, one_file: bool) -> tuple[Any, list[str]]:
-    """MuJoCo's model and its warnings, which it would otherwise write to a file in the working directory."""
+    """MuJoCo's model and its warnings, which MuJoCo would otherwise write to a file in the working directory."""
     warnings: list[str] = []
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(warnings.append)
@@ -163,11 +164,11 @@ def _compile(mujoco: Any, source: str, text: str | None, one_file: bool) -> tupl
 
 
 class _Scan:
-    """Reads the XML of a model before MuJoCo does: which files it would open, how much it would allocate.
+    """Scans the XML of a model before MuJoCo does, to check the files it would open and the memory it would allocate.
 
     Attributes:
         files: The XML files of the model, resolved.
-        places: Places of named elements for messages, by kind and name.
+        places: Locations of named elements for messages, by kind and name.
     """
 
     def __init__(self, source: str, roots: Iterable[str | os.PathLike[str]]) -> None:
@@ -175,23 +176,23 @@ class _Scan:
         self.allowed = Places.of(source, roots).allowed
         self.files: set[str] = set()
         self.places: dict[tuple[str, str], str] = {}
-        # Which folder MuJoCo starts from depends on how a file came in, so all of them are considered.
+        # MuJoCo's search folder depends on how a file was included, so consider all of them.
         self._folders: set[str] = set()
-        self._inner = {""}  # meshdir and the like
-        self._references: list[tuple[Element, str]] = []  # with the file that is named
+        self._inner = {""}  # meshdir and similar
+        self._references: list[tuple[Element, str]] = []  # with the file they refer to
 
     def text(self, data: str) -> None:
-        """Check a model that is not in a file, so that it has no folder."""
+        """Check a model given as text, which has no folder."""
         self._check(parse_xml(data.encode(errors="surrogatepass"), self.source), main=True)
         for element, name in self._references:
-            what = f"<{element.tag}> names a file, and a text has no folder"
-            raise element.error(what, got=short(name), fix="give the model as a file")
+            what = f"<{element.tag}> refers to a file, but a text has no folder"
+            raise element.error(what, got=short(name), fix="pass the model as a file")
 
     def file(self, main: str) -> None:
-        """Check a model file and all that it includes."""
+        """Check a model file and all files that it includes."""
         self._read(main, None)
         done = -1
-        while done < len(self.files):  # each may bring folders in which the others' files are looked for
+        while done < len(self.files):  # each may add search folders for the others
             done = len(self.files)
             for element, name in list(self._references):
                 for file in self._find(element, name):
@@ -208,12 +209,12 @@ class _Scan:
         self._check(root, main=named_by is None or named_by.tag == "model")
 
     def _check(self, root: Element, main: bool) -> None:
-        """Check the elements of one file, and remember the files that they name."""
+        """Check the elements of one file, and record the files they refer to."""
         if main and root.tag == "robot":
             raise root.error("this is a URDF model", fix="read it with read_urdf")
         if main and root.tag != "mujoco":
-            raise root.error("this is no MJCF model", got=f"<{root.tag}>", expected="<mujoco>")
-        stack = [(root, 1)]  # with the number of copies that <replicate> makes
+            raise root.error("not an MJCF model", got=f"<{root.tag}>", expected="<mujoco>")
+        stack = [(root, 1)]  # with the number of copies from <replicate>
         while stack:
             element, copies = stack.pop()
             tag, attributes, parent = element.tag, element.attributes, element.parent
@@ -222,7 +223,7 @@ class _Scan:
             if tag == "replicate":
                 copies *= max(1, int(element.number("count", 1, most=MOST_COPIES)))
                 if copies > MOST_COPIES:
-                    raise element.error("too many copies, counting nested ones", expected=f"at most {MOST_COPIES}")
+                    raise element.error("too many copies, including nested ones", expected=f"at most {MOST_COPIES}")
             for name, value in attributes.items():
                 _check_numbers(element, name, value)
                 if name.startswith("file"):
@@ -237,11 +238,11 @@ class _Scan:
     def _find(self, element: Element, name: str) -> list[str]:
         """The files that MuJoCo might open for a name in the model; all must be inside the allowed folders."""
         if "://" in name:
-            raise element.error("a URL is not followed", got=short(name), expected="a file")
+            raise element.error("URLs are not supported", got=short(name), expected="a file")
         plain = name.replace("\\", "/")
         names = {plain, plain.rpartition("/")[2]}  # the second with strippath
         tried = {os.path.join(folder, inner, n) for folder in self._folders for inner in self._inner for n in names}
-        tried |= {os.path.normpath(file) for file in tried}  # the same unless links are on the way
+        tried |= {os.path.normpath(file) for file in tried}  # the same unless the path contains symbolic links
         inside = {file for file in tried if any(is_below(os.path.realpath(file), top) for top in self.allowed)}
         if not inside or any(os.path.lexists(file) for file in tried - inside):
             raise element.error(
@@ -266,7 +267,7 @@ def _check_numbers(element: Element, name: str, value: str) -> None:
     for word in value.split():
         try:
             number = float(word)
-        except ValueError:  # MuJoCo says whether a word may stand here
+        except ValueError:  # MuJoCo checks words
             continue
         if not math.isfinite(number):
             raise element.error(f"{name} is not finite", got=short(value), expected="finite numbers")
@@ -275,15 +276,15 @@ def _check_numbers(element: Element, name: str, value: str) -> None:
 
 
 class _Reader:
-    """Turns a compiled model into a description; `m` is MuJoCo's mjModel, whose names for arrays are used as they are.
+    """Turns a compiled model into a robot description; `m` is MuJoCo's mjModel, with MuJoCo's array names.
 
     Args:
         mujoco: The module.
         model: The compiled model.
         source: File, for messages.
         places: "file:line" of named elements.
-        ignore: What to leave out instead of refusing.
-        warnings: What MuJoCo said while it compiled.
+        ignore: Features to leave out instead of raising.
+        warnings: MuJoCo's warnings from the compilation.
     """
 
     def __init__(
@@ -306,7 +307,7 @@ class _Reader:
         self.meshes: dict[tuple[str, int], kd.Mesh] = {}
 
     def robot(self) -> kd.Robot:
-        """The whole description."""
+        """The robot description."""
         m = self.m
         self._check_numbers()
         self._refuse_medium_and_others()
@@ -338,7 +339,7 @@ class _Reader:
     # -- names and messages --------------------------------------------------------------------------------------
 
     def _names(self, kind: str, count: int, fallback: Any) -> list[str]:
-        """Names of all elements of a kind; those without one get one that no other has."""
+        """Names of all elements of a kind; unnamed elements get a unique name."""
         object_type = getattr(self.mj.mjtObj, f"mjOBJ_{kind.upper()}")
         given = [self.mj.mj_id2name(self.m, object_type, i) for i in range(count)]
         taken = {name for name in given if name}
@@ -361,7 +362,7 @@ class _Reader:
         return f"{kind} {names[kind][i]!r}" if names[kind][i] else f"{kind} {i} (no name)"
 
     def _refuse(self, feature: str, what: str, element: str = "", **parts: Any) -> None:
-        """Raise, or take a note if the caller wants the feature left out."""
+        """Raise, or add a note if the caller ignores the feature."""
         if feature in self.ignore:
             self.notes.append(f"left out: {what}")
             return
@@ -383,7 +384,7 @@ class _Reader:
     # -- what a robot cannot express -----------------------------------------------------------------------------
 
     def _check_numbers(self) -> None:
-        """Numbers can also come from meshes and images, or overflow while MuJoCo combines them; it lets signs pass."""
+        """Check mjModel: values also come from meshes and images or overflow, and MuJoCo does not check signs."""
         m = self.m
         for array in NUMBERS:
             values = np.asarray(getattr(m, array))
@@ -401,11 +402,11 @@ class _Reader:
         m, opt = self.m, self.m.opt
         if opt.density > 0 or opt.viscosity > 0:
             got = f"density {opt.density:g} kg/m^3, viscosity {opt.viscosity:g} Pa s"
-            self._refuse("fluid", f"the model moves in a fluid ({got})", got=got, expected="none")
+            self._refuse("fluid", f"the model has a fluid medium ({got})", got=got, expected="none")
         for b in np.flatnonzero(m.body_gravcomp):
             element = self._element("body", int(b))
             self._refuse("gravcomp", f"{element} has gravity compensation", element, got=m.body_gravcomp[b])
-        if m.nflex or m.nplugin:  # the scan finds them first, unless MuJoCo makes them of something else
+        if m.nflex or m.nplugin:  # the scan finds them first, unless MuJoCo generates them from other elements
             raise ModelError("deformable bodies and plugins are not supported", where=self.source)
         if opt.enableflags & int(self.mj.mjtEnableBit.mjENBL_OVERRIDE):
             self._refuse("contact", "contact parameters are overridden for all shapes", got='<flag override="enable"/>')
@@ -423,10 +424,10 @@ class _Reader:
                 if np.any(getattr(m, f"tendon_{word}")[t]):
                     acts.append(word)
             if acts:
-                what, where = f"tendon {name!r} acts", f"tendon {name!r}"
+                what, where = f"tendon {name!r} exerts forces", f"tendon {name!r}"
                 self._refuse("tendons", what, where, got=", ".join(acts), expected="a tendon that is only measured")
             else:
-                self.notes.append(f"left out: tendon {name!r}, which does not act")
+                self.notes.append(f"left out: tendon {name!r}, which exerts no force")
 
     def _note_the_rest(self) -> None:
         m, opt = self.m, self.m.opt
@@ -439,10 +440,10 @@ class _Reader:
             if count:
                 self.notes.append(f"left out: {count} {word}{'s' if count > 1 else ''}")
         for b in np.flatnonzero(np.asarray(m.body_mocapid) >= 0):
-            self.notes.append(f"body {self.body_names[b]!r} is moved by the user in MuJoCo; here it stands still")
+            self.notes.append(f"body {self.body_names[b]!r} is a mocap body in MuJoCo; here it is static")
         margins = int(np.count_nonzero(m.geom_margin) + np.count_nonzero(m.geom_gap) + np.count_nonzero(m.jnt_margin))
         if margins:
-            self.notes.append(f"left out: margins and gaps of contacts and limits, {margins} in all")
+            self.notes.append(f"left out: {margins} margins and gaps of contacts and limits")
         if np.any(m.geom_priority):
             self.notes.append("left out: contact priorities of shapes")
         if np.any(np.asarray(m.geom_condim) > 3):
@@ -467,14 +468,14 @@ class _Reader:
         lower, upper = (-math.inf, math.inf) if no_limits else (float(r) - reference for r in m.jnt_range[j])
         armature, damping = float(m.dof_armature[d]), float(m.dof_damping[d])
         polynomial = np.any(m.dof_dampingpoly[d])
-        for i in self._actuators_of(j):  # what drives a joint may bring its own
+        for i in self._actuators_of(j):  # actuators may add their own
             gear = float(m.actuator_gear[m.actuator_outadr[i], 0])
             armature += gear**2 * float(m.actuator_armature[i])
             damping += gear**2 * float(m.actuator_damping[i])
             polynomial |= np.any(m.actuator_dampingpoly[i])
         stiffness = 0.0 if self._disabled("spring") else float(m.jnt_stiffness[j])
         if polynomial or np.any(m.jnt_stiffnesspoly[j]) or m.jnt_springyield[j]:
-            what = f"{element} has a spring or damper that is not linear"
+            what = f"{element} has a nonlinear spring or damper"
             self._refuse("springs", what, element, fix="keep the first coefficient, and no springyield")
         if stiffness and not kind.is_single:
             what, expected = f"{element} has a spring and is {kind.word}", "springs of hinge and slide joints"
@@ -485,7 +486,7 @@ class _Reader:
             low, effort = (float(f) for f in m.jnt_actfrcrange[j])
             if low != -effort:
                 expected = "a range symmetric about 0"
-                what = f"{element} limits the actuators' force on one side more than on the other"
+                what = f"{element} has an asymmetric actuator force range"
                 self._refuse("actuators", what, element, got=f"{low:g} {effort:g}", expected=expected)
                 effort = math.inf
         return kd.Joint(
@@ -524,7 +525,7 @@ class _Reader:
         made = SHAPES[kind]
         mesh = self._mesh(m.geom_dataid[g]) if kind == "mesh" else None
         mesh = self._terrain(m.geom_dataid[g]) if kind == "hfield" else mesh
-        # A material gives its colour to geoms that have MuJoCo's default one.
+        # A material sets the colour of geoms that have MuJoCo's default colour.
         rgba, plain = np.asarray(m.geom_rgba[g]), tuple(m.geom_rgba[g]) == (0.5, 0.5, 0.5, 1.0)
         if m.geom_matid[g] >= 0 and plain:
             rgba, plain = m.mat_rgba[m.geom_matid[g]], False
@@ -553,7 +554,7 @@ class _Reader:
         return self.meshes["mesh", i]
 
     def _terrain(self, i: int) -> kd.Mesh:
-        """A height field as two triangles for each cell, split where MuJoCo splits it; its base is left out."""
+        """A height field as two triangles per cell, split along MuJoCo's diagonal, without the base."""
         if ("hfield", i) not in self.meshes:
             m = self.m
             rows, columns, first = int(m.hfield_nrow[i]), int(m.hfield_ncol[i]), int(m.hfield_adr[i])
@@ -569,13 +570,13 @@ class _Reader:
     # -- contact -------------------------------------------------------------------------------------------------
 
     def _groups(self) -> tuple[np.ndarray, np.ndarray]:
-        """Group and mask of every geom, shape (ngeom,) each: bits such that the same geoms meet as in MuJoCo."""
+        """Group and mask bits of every geom, shape (ngeom,) each, such that the same geoms collide as in MuJoCo."""
         m = self.m
         group, mask = np.ones(m.ngeom, dtype=np.int64), np.zeros(m.ngeom, dtype=np.int64)
         if self._disabled("contact", "constraint"):
             return group, mask
         in_pair = {int(g) for g in (*m.pair_geom1, *m.pair_geom2)}
-        # Row 0 stands for shapes from elsewhere, which MuJoCo's defaults describe.
+        # Row 0 stands for shapes from elsewhere, with MuJoCo's defaults.
         keys = [(1, 1, -1)]
         keys += [
             (int(m.geom_contype[g]), int(m.geom_conaffinity[g]), g if g in in_pair else -1) for g in range(m.ngeom)
@@ -589,14 +590,14 @@ class _Reader:
             i, j = (index[keys[1 + int(g)]] for g in (m.pair_geom1[p], m.pair_geom2[p]))
             meet[i, j] = meet[j, i] = True
             self._check_pair(p)
-        # Those that meet the same ones are one group; those that meet none need no group.
+        # Geoms that collide with the same geoms share a group; geoms that never collide need none.
         rows = {row: None for row in map(bytes, meet)}
         used = [row for row in rows if any(row)]
         if len(used) > GROUPS:
             raise ModelError(
-                "the collision groups (contype, conaffinity, pairs) are too many",
+                "too many collision groups (contype, conaffinity, pairs)",
                 where=self.source,
-                got=f"{len(used)} kinds of shapes that meet different others",
+                got=f"{len(used)} groups of shapes with different collision partners",
                 expected=f"at most {GROUPS}",
             )
         bit = {row: 1 << i for i, row in enumerate(used)}
@@ -622,12 +623,12 @@ class _Reader:
             parts: dict[str, Any] = {
                 "got": pair,
                 "expected": f"{own:g}, the larger of both",
-                "fix": "give the friction to the geoms",
+                "fix": "set the friction on the geoms",
             }
             self._refuse("contact", f"{what} has its own friction", **parts)
 
     def _filtered(self, first: int, second: int) -> bool:
-        """Whether MuJoCo never lets two bodies collide because of how they are joined."""
+        """Whether MuJoCo's parent and weld filters exclude a pair of bodies."""
         m = self.m
         one, two = int(m.body_weldid[first]), int(m.body_weldid[second])
         if one == two:
@@ -636,16 +637,16 @@ class _Reader:
         return not self._disabled("filterparent") and 0 not in (one, two) and (one == above[1] or two == above[0])
 
     def _neighbours(self, first: int, second: int) -> bool:
-        """Whether one of two bodies is the other's parent; the world is nobody's."""
+        """Whether one of two bodies is the other's parent; the world does not count."""
         parent = self.m.body_parentid
         return 0 not in (first, second) and bool(parent[first] == second or parent[second] == first)
 
     def _excluded(self, shapes: list[list[kd.Shape]]) -> frozenset[frozenset[str]]:
-        """Pairs that never collide: the file's, and MuJoCo's own beyond neighbours and bodies that stand still."""
+        """Pairs that never collide: those of the file, and MuJoCo's own except neighbours and static bodies."""
         m, names = self.m, self.body_names
         signatures = (int(s) for s in m.exclude_signature)
         pairs = {frozenset((names[s >> 16], names[s & 0xFFFF])) for s in signatures if s >> 16 != s & 0xFFFF}
-        by_weld: dict[int, list[int]] = {}  # solid bodies that move as one; 0 stands still
+        by_weld: dict[int, list[int]] = {}  # colliding bodies welded together; 0 is static
         for b in range(m.nbody):
             if any(shape.collides for shape in shapes[b]):
                 by_weld.setdefault(int(m.body_weldid[b]), []).append(b)
@@ -700,14 +701,14 @@ class _Reader:
             self._refuse("actuators", f"{element} is not supported: {problem}", element, expected=expected)
             return None
         if (scale, shift) != (1.0, 0.0):
-            self.notes.append(f"{element}: the control here is MuJoCo's times {scale:g} minus {shift:g}")
+            self.notes.append(f"{element}: the control is MuJoCo's times {scale:g} minus {shift:g}")
         if m.actuator_ctrllimited[m.actuator_ctrladr[i]] and not self._disabled("clampctrl"):
             lower, upper = sorted(float(u) * scale - shift for u in m.actuator_ctrlrange[m.actuator_ctrladr[i]])
             actuator = replace(actuator, lower=lower, upper=upper)
         return actuator
 
     def _problem_of_actuator(self, i: int) -> str:
-        """Why an actuator cannot be expressed, whatever its numbers; empty if it can."""
+        """The reason why an actuator type is unsupported; empty if it is supported."""
         m = self.m
         if (target := self._word("Trn", m.actuator_trntype[i])) not in ("joint", "jointinparent"):
             return f"it drives a {target}"
@@ -749,18 +750,18 @@ class _Reader:
         return tuple(closures), mimics
 
     def _problem_of_coupling(self, e: int, leaders: dict[int, int]) -> str:
-        """Why a coupling of joints cannot be expressed; empty if it can."""
+        """The reason why a joint coupling is unsupported; empty if it is supported."""
         m = self.m
         j, leader = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
         if leader < 0:
-            return "it holds a joint at a constant; remove the joint instead"
+            return "it locks a joint at a constant; remove the joint instead"
         if np.any(m.eq_data[e, 2:5]):
             return "its polynomial is not linear"
         if j in leaders:
-            return f"{self._element('joint', j)} already follows another joint"
+            return f"{self._element('joint', j)} already mimics another joint"
         while leader in leaders:
             leader = leaders[leader]
-        return "joints follow each other in a circle" if leader == j else ""
+        return "joints mimic each other in a cycle" if leader == j else ""
 
     def _closure(self, e: int, weld: bool) -> kd.Closure:
         m = self.m
@@ -769,11 +770,11 @@ class _Reader:
         if self._word("Obj", m.eq_objtype[e]) == "site":
             poses = [_pose(m.site_pos[s], m.site_quat[s]) for s in (first, second)]
             first, second = int(m.site_bodyid[first]), int(m.site_bodyid[second])
-        elif weld:  # anchor on the second body, then pose of it on the first
+        elif weld:  # anchor on the second body, then its pose on the first
             poses = [_pose(data[3:6], data[6:10]), kd.Pose(_vector(data[:3]))]
         else:
             poses = [kd.Pose(_vector(data[:3])), kd.Pose(_vector(data[3:6]))]
-        if weld and data[10] == 0:  # torquescale: no torque, so only the positions are held
+        if weld and data[10] == 0:  # torquescale 0: no torque, so only positions are constrained
             weld = False
         one, two = (self.body_names[b] if b else None for b in (first, second))
         return kd.Closure(self.equality_names[e], "weld" if weld else "connect", one, two, *poses)

@@ -1,6 +1,6 @@
-"""Tetrahedra from MSH files of Gmsh, versions 2.2 and 4.1, text and binary: strict, and bounded by the file's size.
+"""Tetrahedra from Gmsh MSH files, versions 2.2 and 4.1, text and binary: strict, with memory bounded by the file size.
 
-The formats are those of the Gmsh reference manual, sections "MSH file format" and "MSH file format version 2".
+Formats: Gmsh reference manual, sections "MSH file format" and "MSH file format version 2".
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kinema.scene.io.files import read_bytes, short, warn_of
 from kinema.scene.io.tets import usable_tets
 from kinema.scene.io.xml import LARGEST_NUMBER, close_to
 
-LARGEST_FILE = 64 * 2**20  # bytes: 1.4 million tetrahedra; what is made from them stays below 1 GB
+LARGEST_FILE = 64 * 2**20  # bytes: 1.4 million tetrahedra; the parsed content stays below 1 GB
 LONGEST_LINE = 2**16  # bytes
 LARGEST_TAG = 2**62
-MOST_DIGITS = 18  # of a whole number in a text file, so that it is below the largest
+MOST_DIGITS = 18  # of an integer in a text file, so that it fits into 64 bits
 VERSIONS = (b"2.2", b"4.1")
 TETRAHEDRON = 4
 HIGHER_ORDER = {11: 10, 29: 20, 30: 35, 31: 56}  # nodes of tetrahedra with curved edges
-# Of each other kind: what it is called, and its number of nodes.
+# Name and number of nodes of all other element types.
 OTHERS = {
     15: ("points", 1),
     **{kind: ("lines", nodes) for kind, nodes in ((1, 2), (8, 3), (26, 4), (27, 5), (28, 6))},
@@ -36,7 +36,7 @@ OTHERS = {
     **{kind: ("prisms", nodes) for kind, nodes in ((6, 6), (13, 18), (18, 15))},
     **{kind: ("pyramids", nodes) for kind, nodes in ((7, 5), (14, 14), (19, 13))},
 }
-# Sections that say nothing about the tetrahedra.
+# Sections without effect on the tetrahedra.
 SKIPPED = (
     *("PhysicalNames", "Entities", "PartitionedEntities", "Periodic", "GhostElements", "Parametrizations"),
     *("NodeData", "ElementData", "ElementNodeData", "InterpolationScheme", "Comments"),
@@ -44,22 +44,22 @@ SKIPPED = (
 
 
 def read_msh(path: str | os.PathLike[str], *, repair: bool = False) -> Tets:
-    """Read the tetrahedra of an MSH file of Gmsh, version 2.2 or 4.1, text or binary, in the file's units.
+    """Read the tetrahedra of a Gmsh MSH file, version 2.2 or 4.1, text or binary, in the file's units.
 
-    Elements of other kinds (the triangles of the surface, mostly) are left out, and listed in a warning; so are nodes
-    that no tetrahedron uses. Groups, entities and data are not read.
+    Leaves out other element types (mostly surface triangles), listed in a warning, and unused nodes. Ignores groups,
+    entities and data.
 
     Args:
         path: The file.
-        repair: Whether inverted elements are turned, and those dropped that are degenerate or there twice; a warning
-            says how many. Otherwise they are refused.
+        repair: Whether to flip inverted elements and drop degenerate and duplicate ones, with a warning that counts
+            them. Otherwise such elements raise.
 
     Returns:
-        Tetrahedra in the order of the file, vertices in that of their nodes.
+        Tetrahedra and vertices in file order.
 
     Raises:
-        ModelError: The file is malformed, cut off, of another version, or has no tetrahedra, tetrahedra of higher
-            order, or some that cannot be simulated; says where, by line or byte, and which element.
+        ModelError: The file is malformed, truncated or of another version, or has no tetrahedra, higher-order
+            tetrahedra, or elements that are not usable; names the line or byte, and the element.
     """
     shown = os.fspath(path)
     tets, notes = parse_msh(read_bytes(path, LARGEST_FILE), shown, repair=repair)
@@ -68,12 +68,12 @@ def read_msh(path: str | os.PathLike[str], *, repair: bool = False) -> Tets:
 
 
 def parse_msh(data: bytes, name: str, *, repair: bool = False) -> tuple[Tets, list[str]]:
-    """Tetrahedra of an MSH file, and what was left out or repaired.
+    """Tetrahedra of an MSH file, and notes on elements left out or repaired.
 
     Args:
         data: Content of the file.
-        name: What messages call it.
-        repair: As of `read_msh`.
+        name: Name of the file in messages.
+        repair: As in `read_msh`.
     """
     mesh = _Contents(_Source(data, name))
     mesh.read()
@@ -88,7 +88,7 @@ def parse_msh(data: bytes, name: str, *, repair: bool = False) -> tuple[Tets, li
 
 
 class _Source:
-    """The bytes of a file, a place in them, and how numbers are written."""
+    """The bytes of a file, a read position, and the number format."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self.data, self.name = data, name
@@ -98,11 +98,11 @@ class _Source:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing but blanks follows."""
+        """Whether only white space follows."""
         return len(self.data) - self.at < LONGEST_LINE and not self.data[self.at :].strip()
 
     def place(self, at: int | None = None) -> str:
-        """For messages: the current line or byte, or another one."""
+        """Location for messages: the current line or byte, or another one."""
         if self.binary:
             return f"{self.name}: byte {self.at if at is None else at}"
         return f"{self.name}:{max(self.line if at is None else at, 1)}"
@@ -111,7 +111,7 @@ class _Source:
         return ModelError(what, where=self.place(at), **parts)  # type: ignore[arg-type]
 
     def words(self, what: str) -> list[bytes]:
-        """Words of the next line that has some; `what` was expected there."""
+        """Words of the next line that is not blank; messages say that `what` was expected there."""
         while self.at < len(self.data):
             end = self.data.find(b"\n", self.at, self.at + LONGEST_LINE)
             if end < 0 and len(self.data) - self.at > LONGEST_LINE:
@@ -127,14 +127,14 @@ class _Source:
         raise self.error("the file is cut off", expected=what, fix="take a whole copy of the file, or export it again")
 
     def integers(self, what: str, count: int) -> list[int]:
-        """Whole numbers of the next line."""
+        """Integers of the next line."""
         return self.parsed(self.words(what), what, count)
 
     def parsed(self, words: list[bytes], what: str, count: int | None = None) -> list[int]:
-        """Whole numbers, from words that were read."""
+        """Integers, from words."""
         if count is not None and len(words) != count:
             raise self.error(f"expected {what}", got=_text(words), expected=f"{count} numbers")
-        # isdigit knows ASCII only, and refuses what int() takes for digits: underscores, spaces.
+        # bytes.isdigit accepts ASCII digits only, while int() also accepts underscores and spaces.
         if not b"".join(words).isdigit() or max(map(len, words)) > MOST_DIGITS:
             for word in words:
                 digits = word[1:] if word[:1] in (b"-", b"+") else word
@@ -148,21 +148,21 @@ class _Source:
                 raise ValueError
             return [float(word) for word in words]
         except ValueError:
-            raise self.error(f"{what} is not made of numbers", got=_text(words)) from None
+            raise self.error(f"{what} is not numeric", got=_text(words)) from None
 
     def take(self, kind: np.dtype, count: int, what: str) -> np.ndarray:
-        """Binary numbers; they are counted against the rest of the file before anything is made."""
+        """Binary numbers; checks their count against the rest of the file before it allocates."""
         self.check_rest(kind.itemsize * count, f"{count} of {what}")
         found = np.frombuffer(self.data, kind, count, self.at)
         self.at += kind.itemsize * count
         return found
 
     def kind(self, *fields: tuple[str, str, int]) -> np.dtype:
-        """A binary record: name, kind and number of each field, in the file's byte order."""
+        """A binary record: name, type and count of each field, in the file's byte order."""
         return np.dtype([(name, self.order + letter, (count,)) for name, letter, count in fields])
 
     def whole(self, letters: str, what: str) -> tuple[int, ...]:
-        """A few binary numbers, by their letters in `struct`."""
+        """A few binary numbers, by their `struct` format."""
         kind = self.order + letters
         size = struct.calcsize(kind)
         self.check_rest(size, what)
@@ -180,10 +180,10 @@ class _Source:
 
 
 class _Rows:
-    """Rows of numbers that grow, without an object for each: files may have many small blocks.
+    """A growing table of numbers, without an object per row: files may have many small blocks.
 
     Attributes:
-        tags: Of each row.
+        tags: Tag of each row.
         values: Numbers of all rows.
         at: Line or byte of each row.
     """
@@ -192,18 +192,18 @@ class _Rows:
         self.tags, self.values, self.at = array("q"), array(letter), array("q")
 
     def add(self, tags: object, values: object, at: object) -> None:
-        """Add rows, from anything that numpy takes."""
+        """Add rows, from array-likes."""
         for column, given in ((self.tags, tags), (self.values, values), (self.at, at)):
             column.frombytes(np.asarray(given, column.typecode).tobytes())
 
     def arrays(self, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tags, values in rows of `width`, and places."""
+        """Tags, values in rows of `width`, and locations."""
         tags, values, at = (np.frombuffer(c, c.typecode) for c in (self.tags, self.values, self.at))
         return tags, values.reshape(-1, width), at
 
 
 class _Contents:
-    """What a file holds, while it is read."""
+    """The content of a file, while it is read."""
 
     def __init__(self, source: _Source) -> None:
         self.source = source
@@ -236,7 +236,7 @@ class _Contents:
                 continue
             else:
                 fix = close_to(name, ("Nodes", "Elements", *SKIPPED))
-                raise s.error("this section is not one of the format", got=short("$" + name), fix=fix)
+                raise s.error("unknown section", got=short("$" + name), fix=fix)
             self.expect_end(name)
         for name in ("Nodes", "Elements"):
             if name not in seen:
@@ -253,7 +253,7 @@ class _Contents:
             raise s.error("the format needs three numbers", got=_text(words), expected="such as 4.1 0 8")
         if words[0] not in VERSIONS:
             fix = "export it with Mesh.MshFileVersion = 4.1"
-            raise s.error("this version of MSH is not read", got=_text(words[:1]), expected="2.2 or 4.1", fix=fix)
+            raise s.error("unsupported MSH version", got=_text(words[:1]), expected="2.2 or 4.1", fix=fix)
         if words[1] not in (b"0", b"1"):
             raise s.error("the file type is unknown", got=_text(words[1:2]), expected="0 for text, 1 for binary")
         if words[2] != b"8":
@@ -273,14 +273,14 @@ class _Contents:
         s = self.source
         words = s.words("a section")
         if len(words) != 1 or not words[0].startswith(b"$") or words[0].startswith(b"$End"):
-            raise s.error("a section does not begin here", got=_text(words), expected="such as $Nodes")
+            raise s.error("expected a section", got=_text(words), expected="such as $Nodes")
         return words[0][1:].decode("ascii", "replace")
 
     def expect_end(self, name: str) -> None:
         s = self.source
         words = s.words(f"$End{name}")
         if words != [b"$End" + name.encode()]:
-            what = f"the section ${name} does not end where it should: a count is wrong, or a line too many"
+            what = f"the section ${name} does not end here: a count is wrong, or there is an extra line"
             raise s.error(what, got=_text(words), expected=f"$End{name}")
 
     def skip(self, name: str) -> None:
@@ -333,7 +333,7 @@ class _Contents:
         self.nodes.add(tags, points, at)
 
     def block_of_nodes(self, size: int, further: int) -> None:
-        """Nodes of version 4.1: all tags, then all coordinates, with `further` ones on their curve or surface."""
+        """Nodes of version 4.1: all tags, then all coordinates, with `further` parametric ones each."""
         s = self.source
         if s.binary:
             names = s.take(np.dtype(s.order + "u8"), size, "tags of nodes")
@@ -437,11 +437,11 @@ class _Contents:
         if kind == TETRAHEDRON:
             return 4
         if kind in HIGHER_ORDER:
-            what = f"tetrahedra of higher order, with {HIGHER_ORDER[kind]} nodes, are not read"
+            what = f"higher-order tetrahedra, with {HIGHER_ORDER[kind]} nodes, are not supported"
             fix = "export it with Mesh.ElementOrder = 1"
             raise self.source.error(what, got=f"elements of kind {kind}", expected="4 nodes, kind 4", fix=fix)
         if kind not in OTHERS:
-            raise self.source.error("this kind of element is unknown", got=kind, expected="4 for tetrahedra")
+            raise self.source.error("unknown element type", got=kind, expected="4 for tetrahedra")
         return OTHERS[kind][1]
 
     def keep(self, kind: int, tags: np.ndarray, corners: np.ndarray, at: object, found: int) -> None:
@@ -458,7 +458,7 @@ class _Contents:
     # Checks.
 
     def counts(self, what: str, count: int) -> Sequence[int]:
-        """Counts at the beginning of a section: a line, or in binary files of version 4.1 numbers of 8 bytes."""
+        """Counts at the beginning of a section: a line of text, or 8-byte integers in binary files of version 4.1."""
         s = self.source
         values: Sequence[int]
         values = s.whole(f"{count}Q", what) if s.binary and self.version == 4 else s.integers(what, count)
@@ -472,14 +472,14 @@ class _Contents:
             raise self.source.error(f"a block has a wrong number of {what}", got=size, expected=expected)
 
     def check_tags(self, tags: np.ndarray, begin: int, stride: int) -> None:
-        """Refuse tags of 64 bits that a signed number cannot hold."""
+        """Refuse 64-bit tags that do not fit into a signed integer."""
         large = np.asarray((tags > LARGEST_TAG).any(axis=tuple(range(1, tags.ndim))))
         if large.any():
             first = int(np.argmax(large))
             raise self.source.error("a tag is far too large", at=begin + stride * first, got=tags[first])
 
     def line(self, i: int, count: int, what: str, section: str) -> list[bytes]:
-        """The next line of a section that should hold `count` of something, of which i are read."""
+        """The next line of a section with `count` entries, of which i have been read."""
         s = self.source
         words = s.words(f"{what} {i + 1} of {count}")
         if words[0].startswith(b"$"):
@@ -491,7 +491,7 @@ class _Contents:
     # The whole.
 
     def resolved(self) -> tuple[np.ndarray, np.ndarray]:
-        """Points, shape (n, 3), and corners of tetrahedra as indices of them, shape (m, 4)."""
+        """Points, shape (n, 3), and tetrahedra as indices of points, shape (m, 4)."""
         s = self.source
         if len(self.elements.tags) == 0:
             got = ", ".join(f"{count} {what}" for what, count in self.others.items()) or "no elements"
@@ -517,7 +517,7 @@ class _Contents:
         return points, order[found]
 
     def check_unique(self, what: str, tags: np.ndarray, order: np.ndarray, at: np.ndarray) -> None:
-        """Refuse tags below 1 and those that are there twice."""
+        """Refuse duplicate tags, and tags below 1."""
         if len(tags) and tags[order[0]] < 1:
             expected = "1 or more"
             raise self.source.error(
@@ -527,11 +527,11 @@ class _Contents:
         if len(same):
             again = int(order[same[0] + 1])
             raise self.source.error(
-                f"{what} {tags[again]} is there twice", at=int(at[again]), fix="number them differently"
+                f"{what} {tags[again]} is defined twice", at=int(at[again]), fix="give each its own tag"
             )
 
     def element_place(self, i: int) -> str:
-        """Where the i-th tetrahedron stands."""
+        """Location of the i-th tetrahedron."""
         tag, at = self.elements.tags[i], self.elements.at[i]
         return f"{self.source.place(at)}: element {tag}, number {self.index[i]} of the file from 0"
 

@@ -1,4 +1,4 @@
-"""Arithmetic of poses and inertias that readers share. Quaternions (w, x, y, z)."""
+"""Arithmetic of poses and inertias, shared by the readers. Quaternions (w, x, y, z)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from kinema.errors import ModelError
 from kinema.scene.description import Pose, Quaternion
 
-FLATTEST = 1e-9  # smallest over largest principal moment below which an inertia counts as singular
-TRIANGLE = 1e-2  # a principal moment may exceed the sum of the others by this part of it: two digits in a file
+FLATTEST = 1e-9  # smallest over largest principal moment, below which an inertia is singular
+TRIANGLE = 1e-2  # relative tolerance of the triangle inequality: files may have only two digits
 REPAIRED = 1e-3  # smallest over largest second moment after a repair
 
 
 def product(p: Quaternion, q: Quaternion) -> Quaternion:
-    """Hamilton product: the rotation q, then p."""
+    """Hamilton product: first the rotation q, then p."""
     a, b, c, d = p
     w, x, y, z = q
     return (
@@ -27,7 +27,7 @@ def product(p: Quaternion, q: Quaternion) -> Quaternion:
 
 
 def rpy_quaternion(roll: float, pitch: float, yaw: float) -> Quaternion:
-    """Rz(yaw) Ry(pitch) Rx(roll) [rad]: turns about the fixed axes x, y, z in this order."""
+    """Rz(yaw) Ry(pitch) Rx(roll) [rad]: rotations about the fixed axes x, y, z in this order."""
     about_x = (math.cos(roll / 2), math.sin(roll / 2), 0.0, 0.0)
     about_y = (math.cos(pitch / 2), 0.0, math.sin(pitch / 2), 0.0)
     about_z = (math.cos(yaw / 2), 0.0, 0.0, math.sin(yaw / 2))
@@ -53,26 +53,26 @@ def composed(outer: Pose, inner: Pose) -> Pose:
 
 
 def turned_inertia(inertia: np.ndarray, rotation: Quaternion) -> tuple[float, float, float, float, float, float]:
-    """R I R^T as (xx, xy, xz, yy, yz, zz): an inertia along the axes of a frame, from one turned against it."""
+    """R I R^T as (xx, xy, xz, yy, yz, zz): an inertia in the axes of the outer frame, from a rotated frame."""
     R = matrix(rotation)
     t = R @ inertia @ R.T
     return float(t[0, 0]), float(t[0, 1]), float(t[0, 2]), float(t[1, 1]), float(t[1, 2]), float(t[2, 2])
 
 
 def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False, thin: bool = False) -> np.ndarray:
-    """An inertia that a body can have: positive definite, no principal moment above the sum of the others.
+    """Check or repair an inertia: positive definite, with no principal moment above the sum of the others.
 
     Args:
-        inertia: About the centre of mass [kg m^2], shape (3, 3), symmetric and finite.
-        where: Its place, for messages.
-        repair: Whether one that no body has is replaced by the nearest possible. Negative moments stay refused.
-        thin: Whether a principal moment may be zero, as that of a rod without thickness.
+        inertia: Inertia about the centre of mass [kg m^2], shape (3, 3), symmetric and finite.
+        where: Location for messages.
+        repair: Whether to replace a non-physical inertia by the nearest physical one. Negative moments still raise.
+        thin: Whether a principal moment may be zero, as for a rod without thickness.
 
     Returns:
         The inertia itself, or the repaired one.
 
     Raises:
-        ModelError: No body has it.
+        ModelError: The inertia is not physical.
     """
     moments, axes = np.linalg.eigh(inertia)
     a, b, c = (float(moment) for moment in moments)
@@ -81,7 +81,7 @@ def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False, t
     if not singular and a + b >= c * (1 - TRIANGLE):
         return inertia
     if repair and not negative:
-        # Second moments, the integrals of x^2 dm along the principal axes, are what cannot be negative.
+        # An inertia is physical if its second moments, the integrals of x^2 dm along principal axes, are positive.
         second = (a + b + c) / 2 - moments
         second = np.maximum(second, REPAIRED * second.max())
         return np.asarray(axes @ np.diag(second.sum() - second) @ axes.T)
@@ -89,8 +89,8 @@ def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False, t
         what = "the inertia is not positive definite"
         expected = "none below zero" if thin else f"all above {FLATTEST:g} of the largest"
     else:
-        what = "the inertia breaks the triangle inequality: no body has it"
+        what = "the inertia violates the triangle inequality"
         expected = f"the largest at most the sum of the others, within {TRIANGLE:.0%} of it"
     got = f"principal moments {a:.6g}, {b:.6g}, {c:.6g} kg m^2"
-    fix = "correct the numbers" + ("" if negative else ", or pass repair=True to take the nearest possible inertia")
+    fix = "correct the inertia" + ("" if negative else ", or pass repair=True to use the nearest physical one")
     raise ModelError(what, where=where, got=got, expected=expected, fix=fix)

@@ -1,4 +1,4 @@
-"""Tetrahedra inside a closed surface, by fTetWild."""
+"""Tetrahedral meshing of closed surfaces with fTetWild."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from kinema.scene.description import Mesh, Tets
 from kinema.scene.io.tets import usable_tets
 from kinema.scene.io.xml import LARGEST_NUMBER
 
-COARSEST = 20  # edges along the diagonal of the surface's box, if no size is given
-FURTHEST = 1e-3  # of the new surface from the given one, as a share of that diagonal
+COARSEST = 20  # edges along the diagonal of the bounding box, by default
+FURTHEST = 1e-3  # distance of the new surface from the given one, as a fraction of that diagonal
 
 
 def tetrahedralise(mesh: Mesh, *, size: float | None = None) -> Tets:
     """Fill a closed surface with tetrahedra, by fTetWild [Hu, Schneider, Wang, Zorin, Panozzo 2020].
 
-    The surface is cut anew: its vertices are not kept, and it moves by up to 1e-3 of the diagonal of its box. The
-    method is random: another call gives another mesh, so keep the one that you work with. It takes seconds, during
-    which the process works in a temporary folder, as fTetWild writes a file where it is.
+    The surface is remeshed: its vertices change, and it moves by up to 1e-3 of its bounding box diagonal. The method is
+    not deterministic: save the mesh if you need it again. It takes seconds, during which the working directory of the
+    process is a temporary folder, because fTetWild writes a file there.
 
     Args:
         mesh: The surface: closed, with faces anticlockwise from outside; parts of it may touch or intersect.
-        size: Wanted length of edges [m]; a twentieth of the diagonal of the surface's box by default. On average they
-            become 1.1 to 1.5 times as long.
+        size: Target edge length [m]; a twentieth of the bounding box diagonal by default. The mean edge becomes 1.1
+            to 1.5 times as long.
 
     Returns:
-        Tetrahedra that fill what the surface encloses.
+        Tetrahedra that fill the surface.
 
     Raises:
-        InputError: The surface is open or turned inside out, not finite, or the size not positive.
-        ModelError: There was no volume to fill, or fTetWild is not installed.
+        InputError: The surface is open, inside out or not finite, or the size is not positive.
+        ModelError: fTetWild found no volume to fill, or is not installed.
     """
     points, faces = np.asarray(mesh.vertices, np.float64), np.asarray(mesh.faces)
     if points.ndim != 2 or points.shape[1] != 3 or faces.ndim != 2 or faces.shape[1] != 3 or len(faces) == 0:
         got = f"vertices {points.shape}, faces {faces.shape}"
-        raise InputError("this is no surface of triangles", got=got, expected="(n, 3) and (m, 3), m at least 1")
+        raise InputError("not a triangle mesh", got=got, expected="(n, 3) and (m, 3), m at least 1")
     if not (np.abs(points) <= LARGEST_NUMBER).all():
         raise InputError("a vertex is not finite or too large", expected=f"up to {LARGEST_NUMBER:g} m")
     if not np.issubdtype(faces.dtype, np.integer) or faces.min() < 0 or faces.max() >= len(points):
-        raise InputError("a face names a vertex that does not exist", expected=f"whole numbers, 0 to {len(points) - 1}")
+        raise InputError("a face refers to a vertex that does not exist", expected=f"integers, 0 to {len(points) - 1}")
     _refuse_open(faces)
     a, b, c = (points[faces[:, i]] for i in range(3))
     volume = float(np.einsum("ij,ij->", a - points[0], np.cross(b - points[0], c - points[0])) / 6)
     if volume <= 0:
-        fix = "turn all faces: Mesh(mesh.vertices, mesh.faces[:, ::-1])"
+        fix = "flip all faces: Mesh(mesh.vertices, mesh.faces[:, ::-1])"
         raise InputError("the surface is inside out, or encloses nothing", got=f"volume {volume:.3g} m^3", fix=fix)
     used = points[np.unique(faces)]
     diagonal = float(np.linalg.norm(used.max(axis=0) - used.min(axis=0)))
     edge = diagonal / COARSEST if size is None else float(size)
     if not 0 < edge < math.inf:
-        raise InputError("edges cannot have this size", got=size, expected="positive and finite [m]")
+        raise InputError("invalid edge size", got=size, expected="positive and finite [m]")
     try:
         import pytetwild
     except ImportError as error:
@@ -68,21 +68,21 @@ def tetrahedralise(mesh: Mesh, *, size: float | None = None) -> Tets:
             np.ascontiguousarray(faces, np.int32),
             edge_length_abs=min(edge, diagonal),
             epsilon=FURTHEST,
-            coarsen=True,  # otherwise edges stay as short as the first cut made them
+            coarsen=True,  # otherwise edges stay as short as in the first subdivision
             num_threads=1,
         )
     if len(corners) == 0:
         raise ModelError(
             "fTetWild found nothing to fill", got=f"a volume of {volume:.3g} m^3", fix="give a smaller size"
         )
-    # Its tetrahedra are mirrored to ours.
+    # fTetWild orients tetrahedra the other way.
     mirrored = np.asarray(corners, np.int64)[:, [0, 1, 3, 2]]
     return usable_tets(np.asarray(vertices, np.float64), mirrored, "element {} of fTetWild".format)[0]
 
 
 @contextmanager
 def _elsewhere() -> Iterator[None]:
-    """In a folder of its own, for what fTetWild leaves behind."""
+    """Work in a temporary folder, where fTetWild writes its files."""
     here = os.getcwd()
     with TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -93,7 +93,7 @@ def _elsewhere() -> Iterator[None]:
 
 
 def _refuse_open(faces: np.ndarray) -> None:
-    """Each edge must be walked as often in one direction as in the other."""
+    """Raise unless every edge occurs equally often in both directions."""
     edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]]).astype(np.int64)
     low, high = edges.min(axis=1), edges.max(axis=1)
     _, index = np.unique(np.stack([low, high], axis=1), axis=0, return_inverse=True)
@@ -104,6 +104,6 @@ def _refuse_open(faces: np.ndarray) -> None:
         raise InputError(
             "the surface is not closed",
             got=f"{int((balance != 0).sum())} loose edges, the first between vertices {low[first]} and {high[first]}",
-            expected="each edge belongs to two faces that walk it in opposite directions",
-            fix="close the holes, join vertices at the same place, and turn faces that look inwards",
+            expected="each edge belongs to two faces, in opposite directions",
+            fix="close the holes, merge vertices at the same position, and flip faces that face inwards",
         )

@@ -1,4 +1,4 @@
-"""What a mesh of tetrahedra must be, whoever made it."""
+"""Checks and repairs of tetrahedral meshes from any source."""
 
 from __future__ import annotations
 
@@ -10,38 +10,42 @@ import numpy as np
 from kinema.errors import ModelError
 from kinema.scene.description import Tets
 
-FLATTEST = 1e-6  # volume over (mean edge)^3 up to which an element counts as degenerate; 0.118 is a regular one
+FLATTEST = 1e-6  # volume over (mean edge)^3, up to which an element is degenerate; 0.118 for a regular one
 
 
 @dataclass(frozen=True)
 class Repairs:
-    """How many elements were changed."""
+    """Numbers of repaired elements: inverted, degenerate, duplicate."""
 
     turned: int = 0
     flat: int = 0
     doubled: int = 0
 
     def __str__(self) -> str:
-        done = ((self.turned, "inverted turned"), (self.flat, "degenerate dropped"), (self.doubled, "doubled dropped"))
+        done = (
+            (self.turned, "inverted flipped"),
+            (self.flat, "degenerate dropped"),
+            (self.doubled, "duplicates dropped"),
+        )
         return ", ".join(f"{count} {what}" for count, what in done if count)
 
 
 def usable_tets(
     points: np.ndarray, corners: np.ndarray, place: Callable[[int], str], *, repair: bool = False
 ) -> tuple[Tets, Repairs]:
-    """A mesh that can be simulated: no element degenerate, inverted or there twice, no vertex without an element.
+    """A mesh without degenerate, inverted or duplicate elements, and without unused vertices.
 
     Args:
         points: [m], shape (points, 3), finite.
-        corners: Indices of points, all of them there, shape (tets, 4).
-        place: Where an element came from, for messages.
-        repair: Whether inverted elements are turned, and degenerate and doubled ones dropped.
+        corners: Valid indices of points, shape (tets, 4).
+        place: Origin of an element, for messages.
+        repair: Whether to flip inverted elements and drop degenerate and duplicate ones.
 
     Returns:
-        The mesh, without the points that no element uses, and what was repaired.
+        The mesh, without unused points, and the repairs.
 
     Raises:
-        ModelError: There is no element, or one is not usable; names the first.
+        ModelError: The mesh has no element, or an element is not usable; names the first.
     """
     volume, flat = _volumes(points, corners)
     inverted = (volume < 0) & ~flat
@@ -51,10 +55,10 @@ def usable_tets(
     doubled &= ~flat
     if not repair:
         drop = "pass repair=True to drop such elements"
-        _refuse(flat, "degenerate: its corners lie in a plane", volume, place, f"mend the mesh, or {drop}")
-        _refuse(inverted, "inverted", volume, place, "exchange two of its corners, or pass repair=True")
-        # Gmsh writes a volume of two groups twice, in version 2.2.
-        _refuse(doubled, "there twice: an earlier one has the same corners", volume, place, drop)
+        _refuse(flat, "degenerate: its corners lie in a plane", volume, place, f"fix the mesh, or {drop}")
+        _refuse(inverted, "inverted", volume, place, "swap two of its corners, or pass repair=True")
+        # In version 2.2, Gmsh writes a volume in two groups twice.
+        _refuse(doubled, "a duplicate: an earlier one has the same corners", volume, place, drop)
     made = corners.copy()
     made[inverted] = made[inverted][:, [0, 1, 3, 2]]
     kept = made[~(flat | doubled)]
@@ -69,7 +73,7 @@ def usable_tets(
 
 
 def _volumes(points: np.ndarray, corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Volumes [m^3] and which are degenerate, shape (tets,) each."""
+    """Volumes [m^3], and a mask of degenerate elements, shape (tets,) each."""
     a, b, c, d = (points[corners[:, i]] for i in range(4))
     volume = np.einsum("ij,ij->i", b - a, np.cross(c - a, d - a)) / 6
     edges = sum(np.linalg.norm(q - p, axis=1) for p, q in ((a, b), (a, c), (a, d), (b, c), (b, d), (c, d)))
@@ -78,7 +82,7 @@ def _volumes(points: np.ndarray, corners: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _refuse(bad: np.ndarray, what: str, volume: np.ndarray, place: Callable[[int], str], fix: str) -> None:
-    """Raise for the first element that is marked."""
+    """Raise for the first bad element."""
     if bad.any():
         first = int(np.argmax(bad))
         more = f" ({int(bad.sum())} of {len(bad)} are)" if bad.sum() > 1 else ""

@@ -1,7 +1,7 @@
-"""Robots from URDF files: complete for what can be simulated, strict about the rest.
+"""Robots from URDF files: reads everything that the simulator supports, strict about the rest.
 
-What URDF and its tools know and a simulation does not need is ignored and noted; what nobody knows is refused, since it
-is usually a typing error. Colours are taken as linear.
+The reader ignores and notes known elements that a simulation does not need; it refuses unknown ones, which are usually
+typing errors. It takes colours as linear.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from kinema.scene.io.xml import Element, close_to, read_xml
 from kinema.scene.joint_types import RANGE, SINGLE, TYPES
 from kinema.scene.shape_kinds import SHAPE_KINDS
 
-MOST_VERTICES = 20_000_000  # of all meshes of a robot together, so that one file used often cannot fill the memory
-NO_INERTIA = 1e-15  # m^2 of gyration: below it, an inertia is what rounding left of zero
-SHORTEST_AXIS = 1e-6  # below it an axis counts as zero
+MOST_VERTICES = 20_000_000  # of all meshes of a robot together, so that repeated meshes cannot fill the memory
+NO_INERTIA = 1e-15  # m^2, squared radius of gyration below which an inertia is a rounding error of zero
+SHORTEST_AXIS = 1e-6  # length below which an axis is zero
 
 KINDS = {word: one.word for one in TYPES.values() for word in one.urdf}
 _PRIMITIVES = {one.urdf: one.word for one in SHAPE_KINDS.values() if one.urdf}
 
 
 class _Rule:
-    """Words inside an element: attributes and children that are read, and (after a bar) those that are ignored."""
+    """Attributes and children of an element that are read, and (after a bar) ignored."""
 
     def __init__(self, attributes: str = "", children: str = "") -> None:
         read, _, ignored = attributes.partition("|")
@@ -88,26 +88,27 @@ def read_urdf(
 ) -> Robot:
     """Read a robot from a URDF file.
 
-    The frame of a body is that of its link, so a joint's anchor is the body's origin and the pose of the body is the
-    origin of the joint. Fixed joints become bodies without joints. Each joint of one degree of freedom that does not
-    mimic another gets a torque actuator of its name, limited by its effort.
+    Body frames are link frames, so a joint's anchor is the body's origin and the pose of the body is the joint origin.
+    Fixed joints become bodies without joints. Each joint with one degree of freedom, except mimic joints, gets a torque
+    actuator of the same name, limited to the joint's effort.
 
     Args:
         path: The file.
-        roots: Folders, beside the file's own, whose files the model may read.
+        roots: Folders, in addition to the file's own, from which the model may read files.
         package_roots: Folder of each package in `package://name/...`.
-        meshes: "required" refuses a mesh file that is missing or of an unknown kind; "skip" leaves its shape out.
-        floating: Whether the root link is free, by a joint named "root"; otherwise it is fixed to the world.
-        repair: Whether an inertia that no body can have is changed to the nearest that one can, and noted.
+        meshes: "required" raises for a missing or unsupported mesh file; "skip" leaves its shape out.
+        floating: Whether the root link has a free joint, named "root"; otherwise it is fixed to the world.
+        repair: Whether to replace a non-physical inertia by the nearest physical one, and note it.
 
     Returns:
-        The robot, bodies in depth-first order, with notes on all that was left out.
+        The robot, bodies in depth-first order, with notes on everything left out.
 
     Warns:
-        LeftOutWarning: There are notes; lists them.
+        LeftOutWarning: Lists the notes, if any.
 
     Raises:
-        ModelError: The file is malformed, inconsistent, unphysical or names what may not be read; says where.
+        ModelError: The file is malformed, inconsistent, non-physical or refers to files outside its folders; says
+            where.
         InputError: An argument is wrong.
     """
     if meshes not in ("required", "skip"):
@@ -124,7 +125,7 @@ def read_urdf(
 
 
 class _Reader:
-    """What is shared while one file is read: allowed folders, meshes and notes."""
+    """Reader of one file, with its allowed folders, meshes and notes."""
 
     def __init__(self, places: Places, shown_folder: str, skip_meshes: bool, repair: bool) -> None:
         self.places = places
@@ -141,7 +142,7 @@ class _Reader:
     # Words and notes.
 
     def check_words(self, root: Element) -> None:
-        """Refuse unknown elements and attributes; note the ones that are known to be harmless."""
+        """Refuse unknown elements and attributes; note the ignored ones."""
         waiting = [root]
         while waiting:
             element = waiting.pop()
@@ -204,7 +205,7 @@ class _Reader:
         self.read_materials(root)
         kinds = {name: self.kind(joint) for name, joint in joints.items()}
         mimics = _mimics(joints, kinds)
-        still: dict[str, Pose] = {}  # poses in the world of links that cannot move
+        still: dict[str, Pose] = {}  # world poses of static links
         bodies, actuators = [], []
         for name in order:
             link, joint = links[name], above.get(name)
@@ -215,7 +216,7 @@ class _Reader:
                 bodies.append(Body(name, None, Pose(), made, mass, shapes))
                 if floating and "root" in joints:
                     fix = "rename it, or pass floating=False"
-                    raise joints["root"].error("its name is that of the free joint of the root link", fix=fix)
+                    raise joints["root"].error("the free joint of the root link has the same name", fix=fix)
                 if not floating:
                     still[name] = Pose()
                 continue
@@ -227,7 +228,7 @@ class _Reader:
                     still[name] = composed(still[parent], pose)
             elif kind == description.FREE:
                 if parent not in still:
-                    what = "a floating joint must hang on the world, or on links fixed to it"
+                    what = "the parent of a floating joint must be fixed to the world"
                     raise joint.error(what, got=f"link {short(parent)}, which moves", fix=_FLOATS)
                 made = (Joint(joint.string("name"), kind),)
                 bodies.append(Body(name, None, composed(still[parent], pose), made, mass, shapes))
@@ -244,15 +245,15 @@ class _Reader:
         """Kind of a joint in the description."""
         word = joint.string("type")
         if word == "planar":
-            fix = "write two prismatic joints and a continuous one, with links of no mass between"
-            raise joint.error("planar joints are not simulated", fix=fix)
+            fix = "write two prismatic joints and a continuous one, with massless links between"
+            raise joint.error("planar joints are not supported", fix=fix)
         if word not in KINDS:
             expected = ", ".join(KINDS)
-            raise joint.error("unknown type of joint", got=short(word), expected=expected, fix=close_to(word, KINDS))
+            raise joint.error("unknown joint type", got=short(word), expected=expected, fix=close_to(word, KINDS))
         return KINDS[word]
 
     def joint(self, joint: Element, kind: str, mimic: Mimic | None) -> Joint:
-        """A joint that moves; its axis is given in the frame of the child link."""
+        """A moving joint; its axis is in the frame of the child link."""
         name, word = joint.string("name"), joint.string("type")
         made = Joint(name, kind, mimic=mimic)
         dynamics = joint.child("dynamics")
@@ -262,7 +263,7 @@ class _Reader:
         limit = joint.child("limit")
         if TYPES[kind].limit != RANGE:
             if limit is not None and {"lower", "upper", "twist"} & limit.attributes.keys():
-                raise limit.error(f"limits of a {word} joint are not simulated", fix="delete lower, upper and twist")
+                raise limit.error(f"limits of a {word} joint are not supported", fix="delete lower, upper and twist")
             return made
         axis = joint.child("axis")
         direction = axis.numbers("xyz", 3) if axis is not None else (1.0, 0.0, 0.0)
@@ -277,7 +278,7 @@ class _Reader:
             raise joint.error(
                 f"a {word} joint needs <limit>",
                 expected='<limit lower="..." upper="..." effort="..." velocity="..."/>',
-                fix='write type="continuous" if it turns freely' if word == "revolute" else _SLIDES,
+                fix='write type="continuous" if it rotates freely' if word == "revolute" else _SLIDES,
             )
         return self.limited(made, limit, word)
 
@@ -291,21 +292,21 @@ class _Reader:
         velocity = limit.number("velocity", math.inf, infinite=True, least=0)
         joint = replace(joint, effort=effort, velocity=velocity)
         if effort == 0 and joint.mimic is None:
-            self.note("effort limit of 0, so the actuator does nothing, at joints", joint.name)
+            self.note("effort limit of 0, so the actuator has no effect, at joints", joint.name)
         lower = limit.number("lower", 0.0, infinite=True)
         upper = limit.number("upper", 0.0, infinite=True)
         if word == "continuous":
             if "lower" in limit.attributes or "upper" in limit.attributes:
-                self.note("limits of position ignored at continuous joints", joint.name)
+                self.note("position limits ignored at continuous joints", joint.name)
             return joint
         if "lower" not in limit.attributes and "upper" not in limit.attributes:
-            fix = 'write type="continuous" if it turns freely' if word == "revolute" else _SLIDES
-            raise limit.error("lower and upper are missing, which would hold the joint at 0", fix=fix)
+            fix = 'write type="continuous" if it rotates freely' if word == "revolute" else _SLIDES
+            raise limit.error("lower and upper are missing, which would lock the joint at 0", fix=fix)
         if lower > upper:
-            fix = 'exchange them; for no limits write lower="-inf" upper="inf"'
+            fix = 'swap them; for no limits write lower="-inf" upper="inf"'
             raise limit.error("lower is above upper", got=f"lower {lower:g}, upper {upper:g}", fix=fix)
         if lower == math.inf or upper == -math.inf:
-            raise limit.error("the limits leave no position", got=f"lower {lower:g}, upper {upper:g}")
+            raise limit.error("the limits allow no position", got=f"lower {lower:g}, upper {upper:g}")
         return replace(joint, lower=lower, upper=upper)
 
     # Masses.
@@ -337,7 +338,7 @@ class _Reader:
     # Shapes.
 
     def read_materials(self, root: Element) -> None:
-        """Colours by name; one inside a visual can be used by others."""
+        """Colours by name; materials defined in a visual are visible to all others."""
         visuals = [visual for link in root.all("link") for visual in link.all("visual")]
         found = root.all("material") + [material for visual in visuals for material in visual.all("material")]
         for material in found:
@@ -349,11 +350,11 @@ class _Reader:
         rgba = element.numbers("rgba", 4)
         clipped = tuple(min(max(value, 0.0), 1.0) for value in rgba)
         if clipped != rgba:
-            self.ignore("part of a colour beyond 0 to 1", element)
+            self.ignore("colour components outside 0 to 1", element)
         return clipped
 
     def shapes(self, link: Element) -> tuple[Shape, ...]:
-        """Shapes of a link: visuals are drawn, collisions collide."""
+        """Shapes of a link: visuals are rendered, collisions collide."""
         found = []
         for visual in link.all("visual"):
             shape = self.geometry(visual)
@@ -408,7 +409,7 @@ class _Reader:
         else:
             size = element.number("radius"), element.number("length") / 2
         if min(size) <= 0:
-            if owner.tag == "visual" and min(size) == 0:  # a habit of hiding things
+            if owner.tag == "visual" and min(size) == 0:  # a common way to hide a visual
                 self.ignore("visual of size 0", element)
                 return None
             got = ", ".join(f"{word} {short(text)}" for word, text in element.attributes.items())
@@ -425,7 +426,7 @@ class _Reader:
         try:
             if ending not in FORMATS:
                 raise element.error(
-                    "this kind of mesh file is not read",
+                    "unsupported mesh format",
                     got=short(file),
                     expected=" or ".join(FORMATS),
                     fix="convert it to OBJ or STL",
@@ -454,12 +455,12 @@ class _Reader:
         return mesh
 
     def shown(self, path: str) -> str:
-        """A path for messages, relative to the model where it is below it."""
+        """A path for messages, relative to the model's folder if below it."""
         inner = os.path.relpath(path, self.places.folder)
         return path if inner.startswith("..") else os.path.join(self.shown_folder, inner)
 
 
-_FLOATS = "hang it on the root link and read with floating=False, or make it the root of a file of its own"
+_FLOATS = "make the root link its parent and read with floating=False, or make it the root of its own file"
 _SLIDES = 'write <limit lower="-inf" upper="inf" effort="..."/> if it slides freely'
 
 
@@ -475,7 +476,7 @@ def _by_name(elements: list[Element]) -> dict[str, Element]:
 
 
 def _tree(root: Element, links: dict[str, Element], joints: dict[str, Element]) -> tuple[dict[str, Element], list[str]]:
-    """The joint above each link but the root, and the links depth first, parents before children."""
+    """The parent joint of every link except the root, and the links depth first, parents before children."""
     above: dict[str, Element] = {}
     below: dict[str, list[str]] = {name: [] for name in links}
     parent_of: dict[str, str] = {}
@@ -503,7 +504,7 @@ def _tree(root: Element, links: dict[str, Element], joints: dict[str, Element]) 
         order.append(name)
         waiting.extend(reversed(below[name]))
     if len(order) < len(links):
-        # Above a link that no top reaches is a cycle: go up until a link comes again.
+        # The ancestors of an unreached link contain a cycle: go up until a link repeats.
         reached, path = set(order), dict[str, None]()
         name = next(name for name in links if name not in reached)
         while name not in path:
@@ -517,13 +518,13 @@ def _tree(root: Element, links: dict[str, Element], joints: dict[str, Element]) 
         )
     if len(tops) > 1:
         names = ", ".join(short(name) for name in tops[:8])
-        fix = "connect them with joints (type fixed, for instance)"
+        fix = "connect them with joints (of type fixed, for example)"
         raise links[tops[1]].error("a second root link: no joint has it as child", got=names, fix=fix)
     return above, order
 
 
 def _mimics(joints: dict[str, Element], kinds: dict[str, str]) -> dict[str, Mimic]:
-    """What each mimic joint follows, chains resolved to the joint that moves by itself."""
+    """The mimic constraint of every mimic joint, with chains resolved to the joint at their end."""
     found: dict[str, Mimic] = {}
     for name, joint in joints.items():
         element = joint.child("mimic")
@@ -544,7 +545,7 @@ def _mimics(joints: dict[str, Element], kinds: dict[str, str]) -> dict[str, Mimi
             if name in chain:
                 circle = [*chain][[*chain].index(name) :]
                 got = " -> ".join(short(joint) for joint in [*circle, name][:20])
-                raise joints[name].required("mimic").error("joints mimic each other in a circle", got=got)
+                raise joints[name].required("mimic").error("joints mimic each other in a cycle", got=got)
             chain[name] = None
             name = found[name].joint
         for name in reversed(chain):
@@ -554,7 +555,7 @@ def _mimics(joints: dict[str, Element], kinds: dict[str, str]) -> dict[str, Mimi
                 offset = mimic.multiplier * further.offset + mimic.offset
                 mimic = Mimic(further.joint, mimic.multiplier * further.multiplier, offset)
             if not (math.isfinite(mimic.multiplier) and math.isfinite(mimic.offset)):
-                raise joints[name].required("mimic").error("the multipliers of the joints it follows overflow")
+                raise joints[name].required("mimic").error("the product of the multipliers overflows")
             resolved[name] = mimic
     return resolved
 
@@ -562,7 +563,7 @@ def _mimics(joints: dict[str, Element], kinds: dict[str, str]) -> dict[str, Mimi
 def _bits(element: Element, name: str, default: int) -> int:
     value = element.number(name, default, least=0, most=2**31 - 1)
     if value != int(value):
-        raise element.error(f"{name} is not a whole number", got=short(element.attributes[name]))
+        raise element.error(f"{name} is not an integer", got=short(element.attributes[name]))
     return int(value)
 
 

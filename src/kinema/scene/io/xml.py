@@ -1,4 +1,4 @@
-"""Strict XML over expat: elements with the line they stand on; what a model file never needs is refused."""
+"""Strict XML parser over expat: elements with line numbers; refuses features that no model file needs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Element:
     """An element of a document.
 
     Attributes:
-        tag: Its name, with the prefix if it has one.
-        attributes: Values by name, in the order of the file.
-        children: Elements inside, in the order of the file.
+        tag: Tag name, with its prefix if any.
+        attributes: Values by name, in file order.
+        children: Child elements, in file order.
         text: Characters directly inside.
         line: Line of its start, counted from 1.
-        file: What messages call the file.
-        parent: The element around it.
+        file: Name of the file in messages.
+        parent: The enclosing element.
     """
 
     tag: str
@@ -48,7 +48,7 @@ class Element:
 
     @property
     def where(self) -> str:
-        """Place for messages: `robot.urdf:12 <mass> of link 'a'`."""
+        """Location for messages: `robot.urdf:12 <mass> of link 'a'`."""
         place = f"{self.file}:{self.line} <{short(self.tag)[1:-1]}>"
         if "name" in self.attributes:
             return f"{place} {short(self.attributes['name'])}"
@@ -66,21 +66,21 @@ class Element:
         return [child for child in self.children if child.tag == tag]
 
     def child(self, tag: str) -> Element | None:
-        """The child with a tag, None without one; two are refused."""
+        """The child with a tag, None without one; raises for two."""
         found = self.all(tag)
         if len(found) > 1:
             raise found[1].error(f"a second <{tag}>", expected=f"one <{tag}> in <{self.tag}>", fix="delete one of them")
         return found[0] if found else None
 
     def required(self, tag: str, fix: str | None = None) -> Element:
-        """The child with a tag, which must be there."""
+        """The child with a tag; raises if missing."""
         found = self.child(tag)
         if found is None:
             raise self.error(f"<{tag}> is missing", fix=fix or f"add <{tag} .../> inside <{self.tag}>")
         return found
 
     def string(self, name: str) -> str:
-        """A text attribute, which must be there and not blank."""
+        """A text attribute; raises if missing or blank."""
         value = self.attributes.get(name)
         if value is None or not value.strip():
             state = "missing" if value is None else "empty"
@@ -88,7 +88,7 @@ class Element:
         return value
 
     def numbers(self, name: str, count: int, default: Sequence[float] | None = None) -> tuple[float, ...]:
-        """An attribute of `count` finite numbers; without a default it must be there."""
+        """An attribute of `count` finite numbers; required without a default."""
         return self._numbers(name, count, default, label=name, infinite=False)
 
     def number(
@@ -102,16 +102,16 @@ class Element:
         above: float | None = None,
         most: float | None = None,
     ) -> float:
-        """An attribute of one number; without a default it must be there.
+        """An attribute of one number; required without a default.
 
         Args:
             name: The attribute.
-            default: Its value where it is not written.
-            label: What messages call it; its name if None.
-            infinite: Whether `inf` and `-inf` may be written, and any magnitude.
-            least: Smallest value.
-            above: Value that must be exceeded.
-            most: Largest value.
+            default: Its value if missing.
+            label: Name of the attribute in messages; `name` if None.
+            infinite: Whether to allow `inf`, `-inf` and any magnitude.
+            least: Inclusive lower bound.
+            above: Exclusive lower bound.
+            most: Inclusive upper bound.
         """
         label = label or name
         value = self._numbers(name, 1, None if default is None else (default,), label=label, infinite=infinite)[0]
@@ -135,7 +135,7 @@ class Element:
         text = self.string(name)
         if "$" in text:
             fix = "expand the file with xacro first"
-            raise self.error(f"{label} has a placeholder instead of a value", got=short(text), fix=fix)
+            raise self.error(f"{label} is a placeholder, not a value", got=short(text), fix=fix)
         words = text.split()
         amount = "one number" if count == 1 else f"{count} numbers"
         if len(words) != count:
@@ -155,8 +155,8 @@ class Element:
 
 
 def close_to(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant, as the fix of a message."""
-    # Cut, since the search takes long for many or long words.
+    """A fix that suggests the closest known word, None if none is close."""
+    # Bounded, because the search is slow for many or long words.
     found = difflib.get_close_matches(word[:64], sorted(known)[:1000], n=1)
     return f"did you mean {found[0]!r}?" if found else None
 
@@ -166,7 +166,7 @@ def read_xml(path: str | os.PathLike[str]) -> Element:
 
     Raises:
         ModelError: The file is missing, larger than 64 MB, not UTF-8 or not well-formed, declares a document type or
-            entities, is nested more than 256 deep, or has more than a million elements.
+            entities, nests elements more than 256 deep, or has more than a million elements.
     """
     name = os.fspath(path)
     return parse_xml(read_bytes(path, LARGEST_FILE), name)
@@ -177,10 +177,10 @@ def parse_xml(data: bytes, name: str) -> Element:
 
     Args:
         data: The document, in UTF-8.
-        name: What messages call it.
+        name: Name of the document in messages.
     """
     _check_utf8(data, name)
-    # The name overrules a declared encoding, which could otherwise be one that hides what is read.
+    # This encoding overrides a declared one, which could otherwise hide content.
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     builder = _Builder(parser, name, ascii_only=data.isascii())
@@ -203,11 +203,11 @@ def parse_xml(data: bytes, name: str) -> Element:
 _FIXES = {
     expat.errors.codes[
         expat.errors.XML_ERROR_MISPLACED_XML_PI
-    ]: "delete what stands before <?xml ...?>, blank lines too",
-    expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]: "delete what stands after the last end tag",
-    expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS]: "the file is empty or cut off; take a whole copy",
+    ]: "delete everything before <?xml ...?>, including blank lines",
+    expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]: "delete everything after the last end tag",
+    expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS]: "the file is empty or truncated; use a complete copy",
     expat.errors.codes[expat.errors.XML_ERROR_UNDEFINED_ENTITY]: "write the character itself instead of the entity",
-    expat.errors.codes[expat.errors.XML_ERROR_TAG_MISMATCH]: "close the element that was opened last",
+    expat.errors.codes[expat.errors.XML_ERROR_TAG_MISMATCH]: "close the most recently opened element",
 }
 
 
@@ -223,12 +223,12 @@ def _check_utf8(data: bytes, name: str) -> None:
     zero = data.find(b"\0")
     if zero >= 0:
         line = data.count(b"\n", 0, zero) + 1
-        fix = "delete the zero bytes, or take a whole copy of the file"
+        fix = "delete the zero bytes, or use a complete copy of the file"
         raise ModelError("a zero byte in the text", where=f"{name}:{line}", fix=fix)
 
 
 class _Builder:
-    """Handlers of the parser, with the path of open elements instead of recursion."""
+    """Parser callbacks, with a stack of open elements instead of recursion."""
 
     def __init__(self, parser: Any, name: str, *, ascii_only: bool) -> None:
         self.parser = parser
@@ -236,7 +236,7 @@ class _Builder:
         self.ascii_only = ascii_only
         self.root: Element | None = None
         self.open: list[Element] = []
-        self.texts: list[list[str]] = []  # of the open elements; joined at their ends, for linear time
+        self.texts: list[list[str]] = []  # text of the open elements; joined at their end tags, for linear time
         self.count = 0
 
     def here(self) -> str:
@@ -245,13 +245,13 @@ class _Builder:
     def declaration(self, version: str, encoding: str | None, standalone: int) -> None:
         known = encoding is None or encoding.lower() in ("utf-8", "utf8") or self.ascii_only
         if not known:
-            raise ModelError("an encoding that is not read", where=self.here(), got=short(encoding), expected="UTF-8")
+            raise ModelError("unsupported encoding", where=self.here(), got=short(encoding), expected="UTF-8")
 
     def refuse_declarations(self, *_: object) -> None:
         raise ModelError(
-            "a document type or entity is declared; neither is read, since they can hide files and huge texts",
+            "document types and entities are not supported: they can include files and expand to huge texts",
             where=self.here(),
-            fix="delete <!DOCTYPE ...> and write out what the entities stand for",
+            fix="delete <!DOCTYPE ...> and write out the entities",
         )
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:

@@ -1,10 +1,10 @@
 """Procedural robots and meshes: `kn.shapes.quadruped()`, `kn.shapes.block((4, 4, 4), 0.1)`.
 
 - Robots: ant, arm (with a gripper), golfer and golf_ball, humanoid, pendulum, quadruped, racecar, random_tree
-- Solids, in tetrahedra: ball, beam, block, gear; surface finds the outer triangles of any of them
-- Cloth and shells, in triangles: rolled_sheet, sheet, walker (flat, on legs)
+- Tetrahedral solids: ball, beam, block, gear; surface extracts their boundary triangles
+- Cloth and shells, triangle meshes: rolled_sheet, sheet, walker (flat, on legs)
 - Terrain: height_field
-- TOUCH: where along x the golf ball touches the golfer's club [m]
+- TOUCH: x coordinate at which the golf ball touches the golfer's club [m]
 """
 
 from kinema.scene.shapes.ant import ant as ant

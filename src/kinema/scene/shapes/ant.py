@@ -8,25 +8,26 @@ from kinema.scene.description import FREE, REVOLUTE, SPHERE, Actuator, Body, Joi
 from kinema.scene.mass_properties import capsule_between, mass_properties, quaternion
 
 TORSO, THICK = 0.15, 0.04  # m: radii of the torso and of the legs
-THIGH, SHIN = 0.25, 0.40  # m: from the torso's middle to where the leg bends, and from there to the foot's middle
+THIGH, SHIN = 0.25, 0.40  # m: centre of the torso to knee, knee to centre of the foot
 SLOPE = math.radians(55)  # of the shins below the horizontal, at zero
-HEIGHT = SHIN * math.sin(SLOPE) + THICK  # m: of the torso's middle
+HEIGHT = SHIN * math.sin(SLOPE) + THICK  # m: centre of the torso
 
 
 def ant(name: str = "ant", density: float = 300.0, gear: float = 15.0, damping: float = 0.2) -> Robot:
     """A ball with four legs of two hinges each: 14 degrees of freedom, 9 bodies, 7.9 kg.
 
-    The robot's origin is on the ground below the torso. At zero the feet touch the ground, 0.479 m from the middle
-    under the diagonals, and the torso's middle is 0.368 m up. Hinges "hip_*" turn a leg about z within 0.6 rad,
-    "knee_*" bends its shin within 0.7 rad; positive lifts the foot. All shapes collide: a sphere and eight capsules.
+    The robot's origin is on the ground below the torso. At zero the feet touch the ground, 0.479 m from the origin
+    along the diagonals, and the torso's centre is at height 0.368 m. Hinges "hip_*" rotate a leg about z within
+    0.6 rad, "knee_*" bend its shin within 0.7 rad; positive lifts the foot. All shapes collide: a sphere and eight
+    capsules.
 
-    Each hinge has a torque actuator of its name with controls from -1 to 1.
+    Each hinge has a torque actuator of the same name with controls from -1 to 1.
 
     Args:
-        name: Of the robot.
-        density: Of all parts [kg/m^3].
+        name: Name of the robot.
+        density: Density of all parts [kg/m^3].
         gear: Torque for a control of 1 [N m]; at the default density, standing takes 4 N m at each knee.
-        damping: Of the hinges [N m s/rad].
+        damping: Joint damping [N m s/rad].
     """
     ball = Shape(SPHERE, (TORSO,), name="torso")
     bodies = [

@@ -1,4 +1,4 @@
-"""A seven-joint arm with a gripper, of the size of a Panda."""
+"""A seven-joint arm with a gripper, the size of a Panda."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ BASE, SHOULDER = 0.16, 0.17  # m: floor to first joint, first joint to shoulder
 UPPER, FORE = 0.40, 0.40  # m: shoulder to elbow, elbow to wrist; a roll joint is in the middle of each
 FLANGE, PALM, PAD = 0.10, 0.10, 0.05  # m: wrist to hand, height of the hand, height of a finger
 HEIGHT = BASE + SHOULDER + UPPER + FORE + FLANGE + PALM + PAD  # m
-OPENING = 0.04  # m: of each finger
+OPENING = 0.04  # m: stroke of each finger
 THICK = 0.006  # m: half the thickness of a finger
 
-# Of each link: from its joint to the next [m], radius [m], mass [kg]; axis, limit [rad], effort [N m], speed [rad/s].
+# Per link: distance to the next joint [m], radius [m], mass [kg]; axis, limit [rad], effort [N m], speed [rad/s].
 # Rolls (z) and bends (y) alternate: shoulder 1 and 2, elbow 3 and 4, wrist 5 to 7.
 _LINKS = (
     (SHOULDER, 0.065, 3.0, "z", 2.9, 90.0, 2.2),
@@ -29,16 +29,16 @@ def arm(name: str = "arm", damping: float = 0.5) -> Robot:
     """A base on the floor, seven links on hinges and two fingers: 9 degrees of freedom, 10 bodies, 17.5 kg.
 
     The robot's origin is on the floor, z up. At zero it stands straight, 1.38 m tall, with the fingers closed on top;
-    hinges "joint1" to "joint7" turn about z, y, z, y, z, y, z, and a positive bend leans it towards +x. "finger_left"
-    slides along +y, "finger_right" along -y, each by up to 4 cm to open; where the pads meet is the middle of the hand.
-    Its torques can hold it stretched out level, with 1 kg in the hand. Links
-    1 to 6 collide as capsules, the hand and the pads as boxes, the base as a cylinder.
+    hinges "joint1" to "joint7" rotate about z, y, z, y, z, y, z, and a positive bend leans it towards +x. "finger_left"
+    slides along +y, "finger_right" along -y, each by up to 4 cm to open; the pads meet in the middle of the hand.
+    The effort limits suffice to hold it stretched out horizontally with 1 kg in the hand. Links 1 to 6 collide as
+    capsules, the hand and the pads as boxes, the base as a cylinder.
 
-    Each joint has a torque actuator of its name, limited as the joint is.
+    Each joint has a torque actuator of the same name, limited to the joint's effort.
 
     Args:
-        name: Of the robot.
-        damping: Of the hinges [N m s/rad].
+        name: Name of the robot.
+        damping: Damping of the hinges [N m s/rad].
     """
     foot = cylinder_between((0.0, 0.0, 0.0), (0.0, 0.0, BASE), 0.08)
     bodies = [Body("base", None, Pose(), (), mass_properties(foot, mass=3.0), (foot,))]
@@ -70,7 +70,7 @@ def arm(name: str = "arm", damping: float = 0.5) -> Robot:
         bodies.append(Body(f"finger_{side}", "hand", top, (slide,), mass_properties(pad, density=2700.0), (pad,)))
     joints = [joint for body in bodies for joint in body.joints]
     drives = tuple(Actuator(j.name, j.name, lower=-j.effort, upper=j.effort, force=j.effort) for j in joints)
-    # The ends of capsules reach into the next link but one; the fingers meet.
+    # Capsule ends overlap the next link but one; the fingers touch.
     names = [body.name for body in bodies[:-2]]
     passing = [frozenset(pair) for pair in zip(names, names[2:], strict=False)]
     passing.append(frozenset(("finger_left", "finger_right")))

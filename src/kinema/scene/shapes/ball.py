@@ -1,4 +1,4 @@
-"""A ball of tetrahedra in layers."""
+"""A ball of tetrahedra in concentric layers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from kinema.scene.mesh_sizes import cells, lengths, point
 
 
 def ball(radius: float, layers: int, centre: Sequence[float] = (0.0, 0.0, 0.0)) -> Tets:
-    """A ball cut into 20 pyramids over the faces of an icosahedron, and each of these into layers^3 tetrahedra.
+    """A ball cut into 20 pyramids over the faces of an icosahedron, and each pyramid into layers^3 tetrahedra.
 
-    The pyramids are nearly regular tetrahedra, so all parts are well shaped for any number of layers. Vertices lie on
-    concentric spheres: the one in the middle, 12 around it, ... and 10 layers^2 + 2 on the surface.
+    The pyramids are nearly regular tetrahedra, so all elements are well shaped for any number of layers. Vertices lie
+    on concentric spheres: one at the centre, 12 around it, ... and 10 layers^2 + 2 on the surface.
 
     Args:
         radius: [m]
-        layers: Of tetrahedra from the centre to the surface.
+        layers: Number of layers from the centre to the surface.
         centre: [m]
 
     Returns:
-        20 layers^3 tetrahedra with 20 layers^2 triangles as surface. Their volume misses that of the ball by a share
-        of 0.55 / layers^2.
+        20 layers^3 tetrahedra with 20 layers^2 surface triangles. The relative error of their volume is
+        0.55 / layers^2.
 
     Raises:
-        InputError: The radius is not positive, there is no layer, or the centre is not finite.
+        InputError: The radius is not positive, the number of layers is below 1, or the centre is not finite.
     """
     (n,) = cells("a ball", (layers,), (1,))
     (size,) = lengths("a ball", radius)
     middle = point("a ball", centre)
     directions, pyramids = _icosahedron()
     steps, cut = _cut_tetrahedron(n)
-    # A vertex is a sum of n corners of its pyramid, the centre among them: how often each, is its name in all pyramids
+    # A vertex is a sum of n pyramid corners, the centre included: their multiplicities identify it in all pyramids
     # that share it.
     names = np.zeros((len(pyramids), len(steps), len(directions)), np.int32)
     names[np.arange(len(pyramids))[:, None, None], np.arange(len(steps))[:, None], pyramids[:, None]] = steps[:, 1:]
@@ -50,7 +50,7 @@ def ball(radius: float, layers: int, centre: Sequence[float] = (0.0, 0.0, 0.0)) 
 
 
 def _icosahedron() -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors to its corners, shape (12, 3), and its faces, shape (20, 3), anticlockwise from outside."""
+    """Unit vectors to its vertices, shape (12, 3), and its faces, shape (20, 3), anticlockwise from outside."""
     golden = (1 + math.sqrt(5)) / 2
     flat = np.array([(0.0, a, b * golden) for a in (-1, 1) for b in (-1, 1)])
     corners = np.concatenate([np.roll(flat, shift, axis=1) for shift in range(3)]) / math.hypot(1, golden)
@@ -67,14 +67,14 @@ def _icosahedron() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cut_tetrahedron(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a tetrahedron into n^3 of equal volume, whose traces on its four faces are regular.
+    """Subdivide a tetrahedron into n^3 of equal volume, with a regular subdivision of its four faces.
 
-    Of the integer points n >= x >= y >= z >= 0, which span a tetrahedron, and of the cubes between them cut along
-    (1, 1, 1) into six, those parts that lie inside [Freudenthal 1942].
+    The Kuhn (Freudenthal) subdivision [Freudenthal 1942]: integer points n >= x >= y >= z >= 0 span a tetrahedron; each
+    unit cube is cut along (1, 1, 1) into six, and the parts inside are kept.
 
     Returns:
-        For each point how many n-ths of each corner it is made of, shape (points, 4), and corners of the parts, shape
-        (n^3, 4), with the same sense as the whole.
+        Barycentric coordinates of the points times n, shape (points, 4), and point indices of the parts, shape
+        (n^3, 4), with the orientation of the whole.
     """
     grid = np.stack(np.meshgrid(*[np.arange(n + 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
     inside = (grid[:, 0] >= grid[:, 1]) & (grid[:, 1] >= grid[:, 2])

@@ -9,26 +9,26 @@ import numpy as np
 from kinema.scene.description import Tets
 from kinema.scene.mesh_sizes import cells, lengths, point
 
-# Corner 4k + 2j + i of a cube sits at (i, j, k). Two mirrored cuts into five, all with positive volume; in
-# alternation the diagonals of neighbouring cubes meet.
+# Corner 4k + 2j + i of a cube is at (i, j, k). Two mirrored cuts into five tetrahedra of positive volume; they
+# alternate, so that the face diagonals of neighbouring cubes match.
 _CUT_EVEN = ((0, 1, 2, 4), (3, 2, 1, 7), (5, 4, 7, 1), (6, 4, 2, 7), (1, 2, 4, 7))
 _CUT_ODD = ((1, 3, 0, 5), (2, 0, 3, 6), (4, 0, 6, 5), (7, 3, 5, 6), (0, 5, 3, 6))
-# Faces of the tetrahedron (a, b, c, d), seen from outside anticlockwise.
+# Faces of the tetrahedron (a, b, c, d), anticlockwise from outside.
 _FACES = ((0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3))
 
 
 def block(
     cubes: tuple[int, int, int], edge: float | Sequence[float], centre: Sequence[float] = (0.0, 0.0, 0.0)
 ) -> Tets:
-    """Cut a block of cubes, or of bricks, into five tetrahedra each.
+    """A block of cubes or bricks, each cut into five tetrahedra.
 
     Args:
         cubes: Number of cubes along x, y and z.
-        edge: Edge of a cube [m], or the three edges of a brick.
-        centre: Middle of the block [m].
+        edge: Edge length of a cube [m], or the three edge lengths of a brick.
+        centre: Centre of the block [m].
 
     Returns:
-        5 * nx * ny * nz tetrahedra; vertices follow each other along z, then y, then x.
+        5 * nx * ny * nz tetrahedra; vertex indices run along z first, then y, then x.
 
     Raises:
         InputError: A number of cubes is below 1, an edge is not positive, or the centre is not finite.
@@ -48,13 +48,13 @@ def block(
 
 
 def surface(tets: np.ndarray) -> np.ndarray:
-    """The triangles that belong to one tetrahedron only, anticlockwise seen from outside.
+    """Boundary triangles of a tetrahedral mesh, anticlockwise from outside.
 
     Args:
-        tets: Corners, shape (tets, 4), with positive volume.
+        tets: Vertex indices, shape (tets, 4), with positive volume.
 
     Returns:
-        Corners of the triangles, shape (triangles, 3), in the order of the tetrahedra.
+        Vertex indices of the triangles, shape (triangles, 3), in the order of the tetrahedra.
     """
     faces = np.asarray(tets)[:, _FACES].reshape(-1, 3)
     _, first, count = np.unique(np.sort(faces, axis=1), axis=0, return_index=True, return_counts=True)

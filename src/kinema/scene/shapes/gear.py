@@ -1,4 +1,4 @@
-"""A gear of tetrahedra: a ring with teeth outside."""
+"""A gear of tetrahedra: a ring with external teeth."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from kinema.errors import InputError
 from kinema.scene.description import Tets
 from kinema.scene.mesh_sizes import cells, lengths
 
-# Corner 4k + 2j + i of a brick is i steps along its first axis, j along its second, k along its third. All six parts
-# have the diagonal from 0 to 7, so bricks that are stacked in the same sense fit.
+# Corner 4k + 2j + i of a brick is i steps along its first axis, j along its second, k along its third. All six
+# tetrahedra share the diagonal from 0 to 7, so bricks of the same orientation match.
 _CUT = ((0, 1, 3, 7), (0, 1, 7, 5), (0, 2, 7, 3), (0, 2, 6, 7), (0, 4, 5, 7), (0, 4, 7, 6))
-RING, TOOTH = 2, 2  # bricks along the radius, of the ring and of a tooth
-TIP = 0.6  # width of a tooth's tip, as a share of the angle of its foot
+RING, TOOTH = 2, 2  # radial bricks of the ring and of a tooth
+TIP = 0.6  # angular width of a tooth's tip relative to its foot
 
 
 def gear(
     radius: float, hole: float, width: float, *, teeth: int = 16, axial: int = 2, depth: float | None = None
 ) -> Tets:
-    """A gear about z, with z = 0 in its middle; bricks are cut into six.
+    """A gear about z, with z = 0 in its middle; six tetrahedra per brick.
 
-    The ring has two sectors for each tooth, one below it and one below the gap; the middle of the first tooth is on
-    the x axis. A tooth narrows from one sector to 0.6 of one. Sides of ring and teeth are flat, and the corners of the
-    tips lie on the circle of `radius`.
+    The ring has two sectors per tooth, one below it and one below the gap; the first tooth is centred on the x axis. A
+    tooth narrows from one sector to 0.6 of one. Sides of ring and teeth are flat, and the corners of the tips lie on
+    the circle of `radius`.
 
     Args:
-        radius: Of the tips [m].
+        radius: Radius of the tips [m].
         hole: Radius of the hole [m].
-        width: Along z [m].
-        teeth: Their number, at least 3.
-        axial: Bricks along z.
-        depth: Height of the teeth [m]; by default two fifths of what is between hole and tips.
+        width: Size along z [m].
+        teeth: Number of teeth, at least 3.
+        axial: Number of bricks along z.
+        depth: Height of the teeth [m]; by default two fifths of `radius - hole`.
 
     Returns:
         36 * teeth * axial tetrahedra: 1,152 by default.
@@ -46,7 +46,7 @@ def gear(
         got = f"hole {inner:g}, depth of teeth {high:g}, radius {tip:g}"
         raise InputError("hole and teeth do not fit into the gear", got=got, expected="hole + depth < radius [m]")
     sectors = 2 * count
-    # In the plane: rings of the body one after the other, then for each tooth its two rows of two.
+    # Vertices in the plane: the rings, then the rows of teeth, two vertices per tooth and row.
     half = np.pi / sectors
     angle = half * (2 * np.arange(sectors) - 1)
     ring = [_polar(r, angle) for r in np.linspace(inner, foot, RING + 1)]
@@ -60,7 +60,7 @@ def gear(
     feet = np.stack([ring_number[-1, 0::2], ring_number[-1, 1::2]], axis=1).ravel()
     rows = np.vstack([feet, (RING + 1) * sectors + np.arange(TOOTH * sectors).reshape(TOOTH, sectors)])
     here, there = ring_number, np.roll(ring_number, -1, axis=1)
-    # Corners of quadrilaterals: (inner, outer) at an angle, then at the next.
+    # Quadrilaterals: (inner, outer) at one angle, then at the next.
     quads = [np.stack([here[:-1], here[1:], there[:-1], there[1:]], axis=-1).reshape(-1, 4)]
     low, next_ = rows[:, 0::2], rows[:, 1::2]
     quads.append(np.stack([low[:-1], low[1:], next_[:-1], next_[1:]], axis=-1).reshape(-1, 4))

@@ -1,4 +1,4 @@
-"""A golf swing in a plane: a linkage with a club, and a ball."""
+"""A planar golf swing: a linkage with a club, and a ball."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from kinema.scene.mass_properties import capsule_between, mass_properties
 
 TORSO, ARM, CLUB = 0.20, 0.60, 1.00  # m: neck to shoulder, shoulder to wrist, wrist to club head
 HEAD, GAP = 0.03, 0.005  # m: radius of the club head, its gap above the ground
-BALL, BALL_MASS = 0.021335, 0.04593  # m, kg: half the least diameter and the largest mass that the rules allow
-HUB = TORSO + ARM + CLUB + HEAD + GAP  # m: height of the hinge that stays in place
+BALL, BALL_MASS = 0.021335, 0.04593  # m, kg: smallest radius and largest mass within the rules of golf
+HUB = TORSO + ARM + CLUB + HEAD + GAP  # m: height of the fixed hinge
 TOUCH = math.sqrt((HEAD + BALL) ** 2 - (HEAD + GAP - BALL) ** 2)  # m: from head to ball along x when they touch
 
 
 def golfer(name: str = "golfer", damping: float = 0.1) -> Robot:
-    """Torso, arm and club on three hinges that swing in the plane of x and z: 3 degrees of freedom, 17.9 kg.
+    """Torso, arm and club on three hinges that swing in the xz plane: 3 degrees of freedom, 17.9 kg.
 
-    The robot's origin is on the ground, below the hinge "spine" that stays in place 1.835 m above it; "shoulder" and
-    "wrist" follow. At zero all hang straight down and the head of the club, a ball of 3 cm and 0.2 kg, is 5 mm above
-    the ground at x = 0. Hinges turn about -y: a positive angle swings towards +x, a negative one is the backswing.
-    Put the `golf_ball` at pos=(TOUCH, 0, 0) for the club to meet it there. Only the head collides.
+    The robot's origin is on the ground, 1.835 m below the fixed hinge "spine"; then come "shoulder" and "wrist". At
+    zero all links hang straight down and the club head, a ball of radius 3 cm and 0.2 kg, is 5 mm above the ground at
+    x = 0. Hinges rotate about -y: a positive angle swings towards +x, a negative one is the backswing. Place the
+    `golf_ball` at pos=(TOUCH, 0, 0), where the hanging club touches it. Only the head collides.
 
-    Each hinge has a torque actuator of its name.
+    Each hinge has a torque actuator of the same name.
 
     Args:
-        name: Of the robot.
-        damping: Of the hinges [N m s/rad].
+        name: Name of the robot.
+        damping: Joint damping [N m s/rad].
     """
     parts = (
         ("torso", "spine", HUB, TORSO, 0.06, 12.0, 200.0),
@@ -46,10 +46,12 @@ def golfer(name: str = "golfer", damping: float = 0.1) -> Robot:
 
 
 def golf_ball(name: str = "golf_ball") -> Robot:
-    """A ball of 46 g and 4.27 cm on a free joint, touching the ground at the robot's origin: 6 degrees of freedom.
+    """A ball of 46 g and diameter 4.27 cm with a free joint, touching the ground at the robot's origin.
+
+    It has 6 degrees of freedom.
 
     Args:
-        name: Of the robot.
+        name: Name of the robot.
     """
     ball = Shape(SPHERE, (BALL,), name="ball", friction=0.3, restitution=0.8, colour=(1.0, 1.0, 1.0, 1.0))
     place = Pose((0.0, 0.0, BALL))

@@ -1,4 +1,4 @@
-"""Terrain from heights over a grid."""
+"""Terrain from heights on a grid."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from kinema.scene.description import Mesh
 
 
 def height_field(heights: ArrayLike, width: float, depth: float) -> Mesh:
-    """Triangles over a rectangle, two to a cell.
+    """A height field over a rectangle centred at the origin, two triangles per cell.
 
     Args:
-        heights: [m], shape (rows, columns), at least 2 by 2; rows follow each other along y, columns along x.
-        width: Of the rectangle along x [m], centred at the origin.
-        depth: Along y [m].
+        heights: [m], shape (rows, columns), at least 2 by 2; rows advance along y, columns along x.
+        width: Size of the rectangle along x [m].
+        depth: Size of the rectangle along y [m].
 
     Raises:
-        InputError: The heights are no finite table, or a length is not positive.
+        InputError: The heights are not a finite array of this shape, or a length is not positive.
     """
     z = np.asarray(heights, np.float64)
     if z.ndim != 2 or min(z.shape) < 2 or not np.isfinite(z).all():
         raise InputError("heights", got=f"shape {z.shape}", expected="(rows, columns), at least (2, 2), all finite")
     if not (0 < width < np.inf and 0 < depth < np.inf):
-        raise InputError("a height field has a width and a depth", got=f"{width}, {depth}", expected="positive [m]")
+        raise InputError("width and depth of a height field", got=f"{width}, {depth}", expected="positive [m]")
     rows, columns = z.shape
     x, y = np.meshgrid(np.linspace(-width / 2, width / 2, columns), np.linspace(-depth / 2, depth / 2, rows))
     number = np.arange(rows * columns).reshape(rows, columns)

@@ -1,4 +1,4 @@
-"""A person of capsules and spheres."""
+"""A humanoid of capsules and spheres."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def humanoid(name: str = "humanoid", density: float = 1000.0, damping: float = 1
     shoulder_*_spread, _swing   positive outwards, arm forward
     elbow_*                     positive bends
 
-    All shapes collide. The soles are two capsules each, so that a foot stands on four points.
+    All shapes collide. Each sole has two capsules, so that a foot stands on four points.
 
-    Each hinge has a torque actuator of its name with controls from -1 to 1, of which 1 is the joint's effort.
+    Each hinge has a torque actuator of the same name; a control of 1 is the joint's effort, -1 its negative.
 
     Args:
-        name: Of the robot.
-        density: Of all parts [kg/m^3].
-        damping: Of the hinges [N m s/rad].
+        name: Name of the robot.
+        density: Density of all parts [kg/m^3].
+        damping: Joint damping [N m s/rad].
     """
 
     def body(part: str, parent: str | None, place: Vector, joints: tuple[Joint, ...], *shapes: Shape) -> Body:
@@ -42,7 +42,7 @@ def humanoid(name: str = "humanoid", density: float = 1000.0, damping: float = 1
     def limb(length: float, radius: float) -> Shape:
         return capsule_between((0.0, 0.0, 0.0), (0.0, 0.0, -length), radius)
 
-    forward = (0.0, -1.0, 0.0)  # what hangs down swings to +x
+    forward = (0.0, -1.0, 0.0)  # a hanging limb swings to +x
     waist = (
         hinge("waist_turn", (0.0, 0.0, 1.0), -0.8, 0.8, 60.0),
         hinge("waist_bend", (0.0, 1.0, 0.0), -0.5, 1.3, 100.0),
@@ -62,7 +62,7 @@ def humanoid(name: str = "humanoid", density: float = 1000.0, damping: float = 1
         body("torso", "pelvis", (0.0, 0.0, 0.10), waist, belly, chest, head),
     ]
     for side, y in (("left", 1.0), ("right", -1.0)):
-        out = (y, 0.0, 0.0)  # what hangs down spreads from the middle
+        out = (y, 0.0, 0.0)  # a hanging limb spreads outwards
         hip = (
             hinge(f"hip_{side}_spread", out, -0.4, 0.8, 80.0),
             hinge(f"hip_{side}_turn", (0.0, 0.0, y), -0.6, 0.8, 60.0),

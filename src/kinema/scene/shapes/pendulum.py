@@ -1,4 +1,4 @@
-"""Pendulums of any number of links."""
+"""Pendulums with any number of links."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ def pendulum(
     damping: float = 0.0,
     name: str = "pendulum",
 ) -> Robot:
-    """A chain of rods or of point masses that swings in the plane of x and z.
+    """A chain of rods or of point masses that swings in the xz plane.
 
-    The robot's origin is the first pivot. At zero the chain hangs straight down, so its lowest point is the sum of the
-    lengths below (and `radius` more with point masses, whose bobs are drawn). Hinges turn about +y: a positive angle
-    swings a link towards -x. Nothing of it collides.
+    The robot's origin is the first pivot. At zero the chain hangs straight down: its lowest point is the sum of the
+    lengths below the pivot (plus `radius` with point masses, rendered as bobs). Hinges rotate about +y: a positive
+    angle swings a link towards -x. The pendulum does not collide.
 
-    A single rod swings as one of moment m (l^2 / 3 + radius^2 / 4) about its pivot, a point mass as one of m l^2.
+    The moment of inertia about the pivot of a single link is m (l^2 / 3 + radius^2 / 4) for a rod, m l^2 for a point
+    mass.
 
     Args:
         links: Number of links, bodies "link0", "link1", ... with joints "hinge0", "hinge1", ...
-        length: Of a link, or of each of them, from pivot to pivot [m].
-        mass: Of a link, or of each of them [kg].
-        point: Whether the mass of a link is a point at its lower end rather than a uniform cylinder.
-        radius: Of the rods, or of the bobs that are drawn for point masses [m].
-        damping: Of the hinges [N m s/rad].
-        name: Of the robot.
+        length: Length of every link, or one per link, from pivot to pivot [m].
+        mass: Mass of every link, or one per link [kg].
+        point: Whether the mass of a link is a point at its lower end, not a uniform cylinder.
+        radius: Radius of the rods, or of the rendered bobs of point masses [m].
+        damping: Joint damping [N m s/rad].
+        name: Name of the robot.
 
     Raises:
-        InputError: The numbers do not fit together.
+        InputError: A length or mass is not positive, or their number is not the number of links.
     """
     lengths, masses = _each("length", length, links), _each("mass", mass, links)
     bodies = []
@@ -60,6 +61,6 @@ def _each(what: str, given: float | Sequence[float], links: int) -> list[float]:
     values = [float(x) for x in np.ravel(given)] * (links if np.ndim(given) == 0 else 1)
     if links < 1 or len(values) != links or not all(0 < x < float("inf") for x in values):
         raise InputError(
-            f"{what} does not fit a pendulum of {links} links", got=given, expected="a positive number, or one for each"
+            f"{what} does not fit a pendulum of {links} links", got=given, expected="a positive number, or one per link"
         )
     return values

@@ -1,4 +1,4 @@
-"""A quadruped of the size of a Laikago."""
+"""A quadruped, the size of a Laikago."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FOOT = 0.02  # m
 def quadruped(name: str = "quadruped", stiffness: float = 100.0, damping: float = 2.0, collides: bool = False) -> Robot:
     """Trunk, four legs of hip, thigh and shank, and a ball for each foot: 18 degrees of freedom, 13 bodies, 20 kg.
 
-    Springs hold the legs bent, so that it stands by itself. Only its feet collide by default.
+    Joint springs keep the legs bent, so that it stands without control. Only its feet collide by default.
 
     Args:
-        name: Of the robot.
-        stiffness: Of the joints' springs [N m/rad].
-        damping: Of the joints [N m s/rad].
-        collides: Trunk and legs collide as well.
+        name: Name of the robot.
+        stiffness: Stiffness of the joint springs [N m/rad].
+        damping: Joint damping [N m s/rad].
+        collides: Whether trunk and legs collide as well.
     """
     trunk = Shape(BOX, (TRUNK[0] / 2, TRUNK[1] / 2, TRUNK[2] / 2), collides=collides)
     bodies = [Body("trunk", None, Pose((0.0, 0.0, 0.45)), (Joint("root", FREE),), _brick(12.0, *TRUNK), (trunk,))]

@@ -1,4 +1,4 @@
-"""A racing car of a tenth of the size, with steering."""
+"""A 1:10 racing car with steering."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from kinema.scene.description import BOX, CYLINDER, FREE, REVOLUTE, SPHERE, Actu
 from kinema.scene.mass_properties import cylinder_between, mass_properties
 
 CHASSIS = (0.40, 0.16, 0.06)  # m
-CLEARANCE = 0.03  # m: of the chassis above the ground
-WHEELBASE, TRACK = 0.32, 0.24  # m: between axles, between the middles of the wheels of one
+CLEARANCE = 0.03  # m: ground clearance of the chassis
+WHEELBASE, TRACK = 0.32, 0.24  # m: between axles, between wheel centres of one axle
 RADIUS, WIDTH = 0.05, 0.045  # m: of a wheel
 LOCK = 0.45  # rad
 
@@ -17,24 +17,24 @@ def racecar(name: str = "racecar", wheels: str = SPHERE, damping: float = 1e-3) 
     """A free chassis, steered front wheels and rear wheels: 12 degrees of freedom, 5 bodies, 4.4 kg.
 
     The robot's origin is on the ground below the middle of the chassis, x forward, y to the left, z up. At zero the
-    wheels touch the ground and point ahead. Front wheels have two joints, "steer_*" about z within 0.45 rad (positive
-    is to the left) and then "roll_*" about y; rear wheels have the second only (positive is forward).
+    wheels touch the ground and point forward. Front wheels have two joints, "steer_*" about z within 0.45 rad (positive
+    is to the left) and then "roll_*" about y; rear wheels have only "roll_*" (positive is forward).
 
-    Wheels touch the ground as spheres of their radius, which is exact while they are upright on a plane, or as the
-    cylinders that are drawn; the ground must be able to hold those. The chassis, a box, collides too.
+    Wheels collide as spheres of the same radius, which is exact while they are upright on a plane, or as the rendered
+    cylinders, if the ground collides with cylinders. The chassis collides as a box.
 
-    Actuators: "steer_left" and "steer_right" take the wanted angle [rad], "drive_*" of the four wheels a torque [N m].
+    Actuators: "steer_left" and "steer_right" take a target angle [rad], "drive_*" of the four wheels a torque [N m].
 
     Args:
-        name: Of the robot.
-        wheels: "sphere" or "cylinder", how wheels collide.
-        damping: Of the axles [N m s/rad].
+        name: Name of the robot.
+        wheels: Collision shape of the wheels, "sphere" or "cylinder".
+        damping: Damping of the axles [N m s/rad].
 
     Raises:
-        InputError: Wheels have no such shape.
+        InputError: The wheel shape is unknown.
     """
     if wheels not in (SPHERE, CYLINDER):
-        raise InputError("a wheel cannot be of this shape", got=repr(wheels), expected=f"{SPHERE!r} or {CYLINDER!r}")
+        raise InputError("unknown wheel shape", got=repr(wheels), expected=f"{SPHERE!r} or {CYLINDER!r}")
     box = Shape(BOX, (CHASSIS[0] / 2, CHASSIS[1] / 2, CHASSIS[2] / 2), name="chassis")
     height = CLEARANCE + CHASSIS[2] / 2
     bodies = [

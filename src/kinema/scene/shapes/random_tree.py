@@ -1,4 +1,4 @@
-"""Random robots, for tests and for learning that must not depend on one design."""
+"""Random robots, for tests and for learning across designs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def random_tree(
     fixed: float = 0.1,
     double: float = 0.1,
 ) -> Robot:
-    """A tree of bodies with random masses, places and joints.
+    """A kinematic tree with random masses, poses and joints.
 
     Args:
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
         bodies: Number of bodies.
         kinds: Joint kinds to draw from.
-        floating: Whether the root has a free joint, otherwise it hangs on the world.
-        fixed: Probability of a body that is fixed to its parent.
-        double: Probability of a second joint on a body whose first is no ball.
+        floating: Whether the root has a free joint; otherwise it is attached to the world.
+        fixed: Probability that a body is fixed to its parent.
+        double: Probability of a second joint on a body whose first joint is not a ball joint.
 
     Returns:
-        Bodies of 0.5 to 2 kg with inertias that some mass distribution has, some decimetres apart.
+        Bodies of 0.5 to 2 kg with physical inertias, a few decimetres apart.
     """
     random = np.random.default_rng(seed)
     made: list[Body] = []

@@ -11,23 +11,23 @@ from kinema.errors import InputError
 from kinema.scene.description import Mesh
 from kinema.scene.mesh_sizes import cells, lengths, point
 
-WHOLE = 1e-12  # how close to a full turn an angle counts as one, relative
+WHOLE = 1e-12  # relative tolerance within which an angle is a full turn
 
 
 def sheet(width: float, depth: float, squares: Sequence[int], centre: Sequence[float] = (0.0, 0.0, 0.0)) -> Mesh:
     """A rectangle in the xy plane, facing +z; the diagonals of neighbouring cells alternate.
 
     Args:
-        width: Along x [m].
-        depth: Along y [m].
+        width: Size along x [m].
+        depth: Size along y [m].
         squares: Number of cells along x and y.
-        centre: Middle of the rectangle [m].
+        centre: Centre of the rectangle [m].
 
     Returns:
-        2 * nx * ny triangles; vertices follow each other along y, then x.
+        2 * nx * ny triangles; vertex indices run along y first, then x.
 
     Raises:
-        InputError: A length is not positive, a number of cells below 1, or the centre not finite.
+        InputError: A length is not positive, a number of cells is below 1, or the centre is not finite.
     """
     nx, ny = cells("a sheet", squares, (1, 1))
     wide, deep = lengths("a sheet", width, depth)
@@ -40,24 +40,24 @@ def sheet(width: float, depth: float, squares: Sequence[int], centre: Sequence[f
 
 
 def rolled_sheet(radius: float, length: float, squares: Sequence[int], angle: float = 2 * math.pi) -> Mesh:
-    """A part of the shell of a cylinder about y, facing outwards, or all of it.
+    """A cylindrical shell about y, facing outwards, closed or an arc.
 
-    All vertices lie on the cylinder. Unrolled, it is a rectangle up to the length of the chords.
+    All vertices lie on the cylinder. Unrolled, it is a rectangle, up to the difference between arcs and chords.
 
     Args:
         radius: [m]
-        length: Along y [m]; y = 0 is in the middle.
+        length: Size along y [m]; y = 0 is in the middle.
         squares: Number of cells around (at least 3 for a full turn) and along y.
-        angle: Of the part [rad], at most 2 pi, for which the ends are joined; its middle is at +z.
+        angle: Angle of the arc [rad], centred at +z; 2 pi joins the ends.
 
     Returns:
-        2 * around * along triangles; vertices follow each other along y, then around.
+        2 * around * along triangles; vertex indices run along y first, then around.
 
     Raises:
-        InputError: A length is not positive, a number of cells too small, or the angle not in (0, 2 pi].
+        InputError: A length is not positive, a number of cells is too small, or the angle is not in (0, 2 pi].
     """
     if not 0 < angle <= 2 * math.pi * (1 + WHOLE):
-        raise InputError("a sheet cannot be rolled by this angle", got=angle, expected="above 0, at most 2 pi [rad]")
+        raise InputError("invalid angle of a rolled sheet", got=angle, expected="above 0, at most 2 pi [rad]")
     closed = angle >= 2 * math.pi * (1 - WHOLE)
     around, along = cells("a rolled sheet", squares, (3 if closed else 1, 1))
     r, long = lengths("a rolled sheet", radius, length)
@@ -72,14 +72,14 @@ def rolled_sheet(radius: float, length: float, squares: Sequence[int], angle: fl
 
 
 def grid_triangles(number: np.ndarray, filled: np.ndarray | None = None) -> np.ndarray:
-    """Triangles of a grid, two to a cell, with alternating diagonals.
+    """Triangles of a grid, two per cell, with alternating diagonals.
 
     Args:
-        number: Of the vertices, shape (nx + 1, ny + 1).
-        filled: Which cells there are, shape (nx, ny); all if None.
+        number: Vertex indices, shape (nx + 1, ny + 1).
+        filled: Mask of the cells to triangulate, shape (nx, ny); all if None.
 
     Returns:
-        Shape (2 * cells, 3), int32, anticlockwise where the first axis is x and the second y.
+        Shape (2 * cells, 3), int32, anticlockwise if the first axis is x and the second y.
     """
     a, b, c, d = (part.ravel() for part in (number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]))
     even = np.stack([a, b, c, a, c, d], axis=1)

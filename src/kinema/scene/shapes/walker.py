@@ -13,29 +13,29 @@ from kinema.scene.shapes.sheet import grid_triangles
 
 
 def walker(edge: float, body: Sequence[int] = (10, 3), leg: Sequence[int] = (2, 3), legs: int = 2) -> Mesh:
-    """A slab with legs below it, in the xz plane, cut into squares and these into two triangles.
+    """A slab with legs in the xz plane: a grid of squares, two triangles each.
 
-    The legs are spread evenly, the outer ones at the ends of the slab. Feet are at z = 0, x = 0 is in the middle.
-    Faces look to -y, so that x and z are to the right and up for who looks at them.
+    The legs are evenly spaced, the outer ones at the ends of the slab. Feet are at z = 0, x = 0 is in the middle.
+    Faces face -y; seen from there, x points right and z up.
 
     Args:
-        edge: Of a square [m].
-        body: Squares of the slab along x and z.
-        leg: Squares of a leg along x and z.
-        legs: Their number, at least 2.
+        edge: Edge length of a square [m].
+        body: Number of squares of the slab along x and z.
+        leg: Number of squares of a leg along x and z.
+        legs: Number of legs, at least 2.
 
     Returns:
-        2 (body + legs) triangles: of the squares of the slab and of all legs.
+        2 triangles for every square of the slab and of the legs.
 
     Raises:
-        InputError: The edge is not positive, a number is too small, or legs have no gap between them.
+        InputError: The edge is not positive, a number is too small, or there is no gap between the legs.
     """
     (size,) = lengths("a walker", edge)
     (long, thick), (wide, high) = cells("the slab", body, (1, 1)), cells("a leg", leg, (1, 1))
     (count,) = cells("a walker", (legs,), (2,))
     starts = np.linspace(0, long - wide, count).round().astype(int)
     if np.diff(starts).min() <= wide:
-        fix = "make the slab longer, or take fewer or thinner legs"
+        fix = "a longer slab, or fewer or thinner legs"
         raise InputError(
             "there is no gap between the legs", got=f"slab {long}, {count} legs of {wide} squares", fix=fix
         )
