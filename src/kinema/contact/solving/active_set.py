@@ -198,7 +198,7 @@ def classify(listed, cone, known, x, w, marks):
 
 @func
 def guess(listed, cone, part, number, marks):
-    """Guess an active set: in guess 1 all contacts stick; in later ones each sticks, slides in some direction, or opens.
+    """Guess an active set: in guess 1 all contacts stick; in later ones each sticks, slides some way, or is open.
 
     Lanes with `number` 0 keep theirs. Guesses are quasi-random, drawn by the index of the row and not by its place in
     the list, which depends on the other lanes.
@@ -302,8 +302,9 @@ def turned(listed, cone, f, turn, x):
 
 @func
 def turned_column(first, n, base, j, kind, A, mu, marks, column):
-    """Column j of an island's matrix for the cone: a normal column includes the friction tied to it; friction columns
-    are rotated along and across the direction of sliding.
+    """Column j of an island's matrix, for the cone.
+
+    A normal column includes the friction tied to it; friction columns are along or across the direction of sliding.
     """
     f, what, state, turn = first + j, shared(kind[first + j]), marks.state, marks.turn
     if what == NORMAL:
@@ -373,7 +374,7 @@ def reduce_island(e, listed, cone, A, cfm, more, own, mu, marks, system):
 
 @func
 def eliminate(count, singular, system, right, keep):
-    """Solve G x = right in place by Gaussian elimination without pivoting; unknowns whose pivot is rounding error are 0.
+    """Solve G x = right in place, by elimination without pivoting; unknowns with a pivot of rounding error are 0.
 
     keep: Whether G becomes its factors, for `solve_again` and `solve_transposed`; a compile-time constant.
     """
@@ -477,7 +478,7 @@ def friction_within(cone, x1, x2, bound):
 
 @func
 def change_at(f, listed, cone, known, x, w):
-    """The largest change of an impulse [N s] that one more update of a row, or of a contact's three rows, would make."""
+    """The largest change of an impulse [N s] that one more update of a row, or a contact's three, would make."""
     inverse, change, what = known.inverse, 0.0, shared(listed.kind[f])
     if what == SINGLE:
         change = abs(max(min(x[f] - w[f] * inverse[f], known.upper[f]), known.lower[f]) - x[f])
