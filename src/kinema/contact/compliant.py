@@ -16,7 +16,7 @@ the slope of this function. For this reason the force is a mean over the step th
 contact. With the displacement w = dt |v_n| along the normal in a step, (x)_0^w = min(max(x, 0), w), (x)+ = max(x, 0),
 
     h = (d + w/2)_0^w,    f_press = k_e (h^2 / (2 w) + (d - w/2)+)      mean over a step centred now: k_e d if d > w/2
-    s = (d)_0^w / w,      f_damp  = k_d |v_n| s                         fraction of the last step in contact, approach
+    s = (d)_0^w / w,      f_damp  = k_d |v_n| s                         contact fraction of last step, approach
     f_n = f_press + f_damp
 
 Semi-implicit Euler and implicit steps pair a position with the velocity that led to it: the step began at x - dt v, and
