@@ -24,8 +24,8 @@ half of the next step ends at about x + dt v / 2. So an approach to depth d diss
 whenever the step begins. Friction acts for the same fraction: k_f s in place of k_f, with
 b = mu (k_e ((d)+ - (1 - s) (d)_0^w / 2) + f_damp), the normal force within that fraction, at most mu f_n. During
 separation, s = h / w and b = mu f_n. For depths of w and more this is the law above. The mean force is continuous in
-positions and velocities; its slopes are at most about k_e, k_d / dt and k_f / dt. Contact begins at a gap of w/2. dt = 0
-selects the instantaneous law above.
+positions and velocities; its slopes are at most about k_e, k_d / dt and k_f / dt. Contact begins at a gap of w/2. With
+dt = 0 the force is the instantaneous law above.
 """
 
 from kinema.contact.collision.narrow_phase import FAR, Touch

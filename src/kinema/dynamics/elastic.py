@@ -67,7 +67,7 @@ def viscous_stress(F: mat33, dF: mat33, strength: Float):
 
 @func
 def edges_of(x, corners: ivec4):
-    """Differences of positions [m] or velocities [m/s] along a tetrahedron's edges from its first corner, as columns."""
+    """Differences of positions [m] or velocities [m/s] from a tetrahedron's first corner to the others, as columns."""
     a, b, c, d = corners
     xa = x[a]
     return columns(x[b] - xa, x[c] - xa, x[d] - xa)

@@ -205,8 +205,8 @@ def bending_mode(b: vec3, c: vec3, d: vec3, inverse_areas: vec2):
         phi = atan2(e.(N_1 x N_2), N_1.N_2)
         dphi/dc = -|b| N_1/|N_1|^2,  dphi/dd = -|b| N_2/|N_2|^2,  dphi/db = (e.c) N_1/|N_1|^2 + (e.d) N_2/|N_2|^2
 
-    Normals are divided by their length at rest, so that squared areas of mm^2 do not underflow. A collapsed triangle has
-    no angle; COLLAPSED bounds the derivatives without adding a moment.
+    Normals are divided by their length at rest, so that squared areas of mm^2 do not underflow. A collapsed triangle
+    has no angle; COLLAPSED bounds the derivatives without adding a moment.
     """
     first, second = cross(b, c) * inverse_areas.x, cross(d, b) * inverse_areas.y
     e = normalize(b)
