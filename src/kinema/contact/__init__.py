@@ -1,1 +1,1 @@
-"""Contact: penalty forces of particles against shapes."""
+"""Contact: collision detection, contact solvers, and compliant contact of links and particles."""

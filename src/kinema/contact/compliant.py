@@ -1,31 +1,31 @@
-"""Compliant contact: penalty forces of particles, and of links, with smooth-cone friction.
+"""Compliant contact: penalty forces of particles and of links, with smooth-cone friction.
 
-The law is gradSim's, with four numbers k_e, k_d, k_f and mu [Jatavallabhula et al. 2021, appendix]. For a particle at
-depth d > 0 with unit normal n and velocity v, v_n = n.v and v_t = v - n v_n:
+The law is that of gradSim, with four parameters k_e, k_d, k_f and mu [Jatavallabhula et al. 2021, appendix]. For a
+particle at depth d > 0 with unit normal n and velocity v, v_n = n.v and v_t = v - n v_n:
 
     f_n = k_e d - k_d min(v_n, 0)
     f   = n f_n - k_f v_t b / sqrt(b^2 + k_f^2 |v_t|^2 + eps^2),    b = mu f_n
 
-The normal force never pulls, and is damped only while the particle approaches. Friction is a smooth cone in place of
-gradSim's clamp per axis, which is `box_force`: -k_f v_t for slow sliding (sticking creeps), -b v_t/|v_t| for fast
-sliding, below b always. eps = 1e-12 N keeps it finite where b and v_t vanish together.
+The normal force never pulls, and is damped only while the particle approaches. Friction is a smooth cone instead of
+gradSim's clamp per axis, which is `box_force`: -k_f v_t for slow sliding (so sticking contacts creep), -b v_t/|v_t| for
+fast sliding, and always below b. eps = 1e-12 N keeps it finite where b and v_t vanish together.
 
-That force jumps by k_d |v_n| when a particle touches. The place of the first step inside then decides how much it
-feels, the motion is a discontinuous function of where it began, and its derivative, however exact, is not the slope
-that this function has. So a force is what acts during a step, for the share of it that there is contact. With the way
-w = dt |v_n| along the normal in a step, (x)_0^w = min(max(x, 0), w) and (x)+ = max(x, 0),
+This instantaneous force jumps by k_d |v_n| at touchdown. The total damping then depends on where the first step inside
+the surface lands, so the motion is a discontinuous function of the initial state, and even its exact derivative is not
+the slope of this function. For this reason the force is a mean over the step that counts the fraction of the step in
+contact. With the displacement w = dt |v_n| along the normal in a step, (x)_0^w = min(max(x, 0), w), (x)+ = max(x, 0),
 
-    h = (d + w/2)_0^w,    f_press = k_e (h^2 / (2 w) + (d - w/2)+)      mean over the step around now: k_e d if d > w/2
-    s = (d)_0^w / w,      f_damp  = k_d |v_n| s                         share of the way that led here, approaching
+    h = (d + w/2)_0^w,    f_press = k_e (h^2 / (2 w) + (d - w/2)+)      mean over a step centred now: k_e d if d > w/2
+    s = (d)_0^w / w,      f_damp  = k_d |v_n| s                         contact fraction of last step, approach
     f_n = f_press + f_damp
 
-Velocities of semi-implicit Euler, and of implicit steps, are those of the way that led to the positions they come with:
-x - dt v is where a step began, and x + dt v / 2 where about the next half of one ends. All damping of an approach is
-therefore exactly k_d d as an impulse, whenever the step begins. Friction acts for the same share: k_f s in place of
-k_f, with b = mu (k_e ((d)+ - (1 - s) (d)_0^w / 2) + f_damp), what presses in that share, at most mu f_n. When things
-separate, s = h / w and b = mu f_n. From a depth of w on this is the law above. It is continuous in positions and
-velocities; its slopes are at most about k_e, k_d / dt and k_f / dt. A body is pressed already where the gap is less
-than w/2, so that contacts are looked at from there on. dt = 0 stands for the law above, as it is at an instant.
+Semi-implicit Euler and implicit steps pair a position with the velocity that led to it: the step began at x - dt v, and
+half of the next step ends at about x + dt v / 2. So an approach to depth d dissipates exactly the impulse k_d d,
+whenever the step begins. Friction acts for the same fraction: k_f s in place of k_f, with
+b = mu (k_e ((d)+ - (1 - s) (d)_0^w / 2) + f_damp), the normal force within that fraction, at most mu f_n. During
+separation, s = h / w and b = mu f_n. For depths of w and more this is the law above. The mean force is continuous in
+positions and velocities; its slopes are at most about k_e, k_d / dt and k_f / dt. Contact begins at a gap of w/2. With
+dt = 0 the force is the instantaneous law above.
 """
 
 from kinema.contact.collision.narrow_phase import FAR, Touch
@@ -48,18 +48,18 @@ from kinema.lang import (
 from kinema.math import Force, Motion
 
 TINY_FORCE = 1e-12  # [N], eps of the friction law; its cube must be a float32
-TINY_WAY = 1e-12  # [m], the least way of a step along the normal
+TINY_WAY = 1e-12  # [m], the smallest displacement along the normal in a step
 
 
 @func
 def reach_of(v: vec3, dt: Float):
-    """Gap [m] below which something that moves at v [m/s] may be pressed in a step: at least dt |v| / 2."""
+    """Gap [m] below which a point with relative velocity v [m/s] may be in contact in a step: at least dt |v| / 2."""
     return 0.5 * dt * (abs(v.x) + abs(v.y) + abs(v.z))
 
 
 @func
 def normal_force(depth: Float, v_n: Float, dt: Float, k_e: Float, k_d: Float):
-    """Force along the normal [N], what of it rubs [N], and the share of the step in which it does [-]."""
+    """Normal force [N], the part of it that bounds friction [N], and the fraction of the step with friction [-]."""
     way = max(dt * abs(v_n), TINY_WAY)
     inside = clamp(depth + 0.5 * way, 0.0, way)
     share = inside / way
@@ -76,9 +76,9 @@ def normal_force(depth: Float, v_n: Float, dt: Float, k_e: Float, k_d: Float):
 
 @func
 def penalty_force(depth: Float, n: vec3, v: vec3, dt: Float, k_e: Float, k_d: Float, k_f: Float, mu: Float):
-    """Force [N] on a particle at `depth` [m] under a surface with unit normal n, below 0 for a gap, moving at v [m/s].
+    """Force [N] on a particle at `depth` [m] below a surface with unit normal n (< 0 for a gap) with velocity v [m/s].
 
-    Mean over a step of dt [s]; with dt = 0 the force at an instant, for a depth above 0.
+    The force is the mean over a step of dt [s]; for dt = 0 the instantaneous force, for depths above 0.
     """
     v_n = dot(n, v)
     v_t = v - n * v_n
@@ -90,9 +90,9 @@ def penalty_force(depth: Float, n: vec3, v: vec3, dt: Float, k_e: Float, k_d: Fl
 
 @func
 def box_force(depth: Float, n: vec3, v: vec3, dt: Float, k_e: Float, k_d: Float, k_f: Float, mu: Float):
-    """As `penalty_force`, with friction in a box: -clamp(k_f v_t, -b, b) along each of two axes across n.
+    """`penalty_force` with box friction: -clamp(k_f v_t, -b, b) along each of two axes orthogonal to n.
 
-    The axes are those of Duff et al. [2017]: x and y for n = z. They turn with n, but jump where n.z changes its sign.
+    The axes follow Duff et al. [2017]: x and y for n = z. They rotate with n, but jump where n.z changes its sign.
     """
     f_n, rubs, share = normal_force(depth, dot(n, v), dt, k_e, k_d)
     b, k = mu * rubs, k_f * share
@@ -105,7 +105,7 @@ def box_force(depth: Float, n: vec3, v: vec3, dt: Float, k_e: Float, k_d: Float,
 
 @record
 class Ends:
-    """What touches what, by candidate: links, and the last degrees of freedom that move them, -1 for the world."""
+    """The two links of each candidate, and the last degrees of freedom that move them, -1 for the world."""
 
     first: Array[Int]
     second: Array[Int]
@@ -115,13 +115,13 @@ class Ends:
 
 @record
 class LinkLaw:
-    """The law of contacts of links.
+    """The contact law of links.
 
-    dt: Time over which forces are means [s]; 0 for those at an instant.
+    dt: Time over which forces are averaged [s]; 0 for instantaneous forces.
     k_e: Stiffness [N/m].
     k_d: Damping [N s/m].
-    k_f: Slow friction [N s/m].
-    friction: Coefficient mu [-], one per candidate.
+    k_f: Viscous friction at low sliding speed [N s/m].
+    friction: Coefficient of friction mu [-], one per candidate.
     """
 
     dt: Float
@@ -133,7 +133,7 @@ class LinkLaw:
 
 @func
 def meet(tree, ends, c, point: vec3, p, V):
-    """Arms of a point [m] about the origins of both trees, and how fast the first link moves there past the second."""
+    """Arms of a point [m] about the origins of both trees, and the relative velocity of the first link there [m/s]."""
     one, two, arm, other = ends.first[c], ends.second[c], point, point
     if one > 0:
         arm = point - p[tree.root[one - 1]]
@@ -144,7 +144,7 @@ def meet(tree, ends, c, point: vec3, p, V):
 
 @func
 def link_force(tree, ends, touch, law, c, p, V):
-    """Force [N] of a candidate on its first link, its arms [m] about the origins of both trees; whether it presses."""
+    """Whether a candidate is in contact, its force [N] on the first link, its arms [m] about both trees' origins."""
     presses = False
     arm, other, f = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
     if touch.gap[c] < FAR:
@@ -157,7 +157,7 @@ def link_force(tree, ends, touch, law, c, p, V):
 
 @func
 def add_push(branches, S, last, push: Force, sign: Float, drive):
-    """Add what a force does to the joints above a link."""
+    """Add `sign` times the generalised force of a wrench on a link, for the joints above the link."""
     if last >= 0:
         begin = branches.row[last]
         for t in range(branches.depth[last] + 1):
@@ -177,12 +177,12 @@ def link_contact(
     V: Array[Motion],
     drive: Array[Float],
 ):
-    """Adds to `drive` what the contacts of links do to the joints [N m, N], equal and opposite on both links.
+    """Add the generalised forces [N m, N] of link contacts to `drive`, equal and opposite on both links.
 
-    Means over the time of the law, see `penalty_force`; with 0 at an instant.
+    Forces are means over the law's dt, see `penalty_force`; for dt = 0 they are instantaneous.
 
     Gradients:
-        Exact, of a force that is continuous where the candidates are; with dt = 0 it jumps where contact begins.
+        Exact, of a force that is continuous wherever the candidates are; for dt = 0 it jumps where contact begins.
     """
     for c in range(len(ends.first)):
         presses, f, arm, other = link_force(tree, ends, touch, law, c, p, V)

@@ -1,6 +1,6 @@
-"""Wrenches of contacts and loops on links: what their impulses are as forces, for reports.
+"""Contact and loop wrenches on links: their impulses as mean forces, for reports.
 
-A wrench is in world axes about the origin of the link's tree, as all spatial vectors are.
+A wrench is in world axes about the origin of the link's tree, like all spatial vectors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kinema.math import Force, Motion
 
 @func
 def add_wrench(tree, p, link, point: vec3, moment: vec3, f: vec3, push):
-    """Add a moment [N m] and a force [N] at a point [m] to what acts on a link; the world feels nothing."""
+    """Add a moment [N m] and a force [N] at a point [m] to the wrench on a link; the world is skipped."""
     if link > 0:
         push[link] += Force(moment + cross(point - p[tree.root[link - 1]], f), f)
 
@@ -33,7 +33,7 @@ def contact_wrenches(
     p: Array[vec3],
     push: Array[Force],
 ):
-    """Adds the mean force of every contact over the step, equal and opposite on both links."""
+    """Add the mean force of every contact over the step, equal and opposite on both links."""
     for c in range(triples[0] - equations):
         r = singles + 3 * (equations + c)
         slide, across = tangents(touch.normal[c])
@@ -54,7 +54,7 @@ def loop_wrenches(
     p: Array[vec3],
     push: Array[Force],
 ):
-    """Adds the mean force of every loop, and the moment of a weld, on both links, each at its own frame."""
+    """Add the mean force of every loop, and the moment of a weld, on both links, each at its own frame."""
     for i in range(len(loops.first)):
         r = singles + 3 * loops.start[i]
         f = vec3(impulse[r], impulse[r + 1], impulse[r + 2]) / dt
@@ -76,7 +76,7 @@ def compliant_wrenches(
     V: Array[Motion],
     push: Array[Force],
 ):
-    """Adds the forces of compliant contacts, those that `compliant.link_contact` turns into forces of joints."""
+    """Add the forces of compliant contacts, the same that `compliant.link_contact` projects to generalised forces."""
     for c in range(len(ends.first)):
         presses, f, _, _ = link_force(tree, ends, touch, law, c, p, V)
         if presses:

@@ -1,1 +1,1 @@
-"""Forces of matter: elastic solids; more kinds of matter are files of this stage."""
+"""Dynamics: equations of motion of trees of links, and forces on joints, bodies, particles and smoke."""

@@ -1,20 +1,20 @@
-"""Accelerations of trees of links in time that grows with their number: the articulated-body algorithm.
+"""Articulated-body algorithm (ABA): accelerations of trees of links in linear time.
 
     (M(q) + diagonal) a = force - bias(q, v)        [Featherstone 2008, ch. 7]
 
 All spatial vectors of a link are about its own origin, in world axes: from link to link only the origin moves, by
-r = p - p_parent, and long chains keep their digits (about one origin for all, a thousand links lose one or two
-more). For the same reason the bias is not brought to the joints first: `link_wrenches` finds the wrench F that moves
-each link as if its joints did not accelerate, and the solution takes it on from there. Each degree of freedom counts as
-a joint of its own, with nothing between those of a ball or a free body, so that only numbers are divided by.
+r = p - p_parent, so that long chains stay accurate (about one common origin, a thousand links would cost one or two
+more digits). For the same reason the algorithm does not project the bias to the joints first: `link_wrenches` computes
+the wrench F that moves each link if its joints do not accelerate, and the solution propagates F along the tree. Each
+degree of freedom counts as a joint of its own, with massless links between those of a ball joint or a free body, so
+that all divisions are by scalars.
 
-The adjoint needs no derivative of the factors. With b = (M + diagonal)^-1 a_adj, found with those of the solution, and
-the motions of the links that b and a are, B = sum of S b and W = sum of S a down from the root, all derivatives are
-those of
+The adjoint needs no derivative of the factors. With b = (M + diagonal)^-1 a_adj, solved with the same factors, and the
+motions of the links due to b and a, B = sum of S b and W = sum of S a from the root on, all derivatives are those of
 
     - sum over links of B.(I W + F)  +  sum over degrees of freedom of b (force - diagonal a)
 
-with a and b held: sums of wrenches up the tree, as in inverse dynamics.
+for constant a and b: sums of wrenches up the tree, as in inverse dynamics.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class OwnLinks:
     S: Motions of the degrees of freedom, about the origin of their tree.
     p: Origins [m].
     inertia: Inertias.
-    F: Wrenches that move the links along if no joint accelerates, against gravity.
+    F: Wrenches that move the links against gravity if no joint accelerates.
     """
 
     S: Array[Motion]
@@ -59,11 +59,11 @@ class OwnLinks:
 
 @record
 class Articulated:
-    """What the solution finds of each degree of freedom.
+    """The factors and the solution, per degree of freedom.
 
-    U, inverse: The factors: what the links below it resist its motion with, and 1 over the number that is along the
-        motion itself.
-    W: Acceleration of its link, as far as those up to it move it.
+    U, inverse: The factors: the articulated inertia of its link times its motion, U = A S, and
+        1 / D = 1 / (S.U + diagonal).
+    W: Acceleration of its link due to this degree of freedom and all above it.
     """
 
     U: Array[Force]
@@ -73,7 +73,7 @@ class Articulated:
 
 @struct
 class Hung:
-    """What a link and all that hangs on it resist with: the symmetric matrix [I, H; H^T, M] from motions to forces."""
+    """Articulated-body inertia of a link and its subtree: the symmetric matrix [I, H; H^T, M], motions to forces."""
 
     I: Sym33
     H: mat33
@@ -87,7 +87,7 @@ class Hung:
         return Force(self.I @ m.w + self.H @ m.v, transpose(self.H) @ m.w + self.M @ m.v)
 
     def released(self, U: Force, inverse: Float):
-        """Without what a joint takes away that is free to move, A - U U^T / D [Featherstone 2008, eq. 7.43]."""
+        """The inertia across a joint that is free to move, A - U U^T / D [Featherstone 2008, eq. 7.43]."""
         n, f, a, b = U.n, U.f, U.n * inverse, U.f * inverse
         x, y, z = columns_of(self.H)
         return Hung(
@@ -97,7 +97,7 @@ class Hung:
         )
 
     def about(self, r: vec3):
-        """The same about the point from which this origin is r away: X^T A X with X m = [w; v - r x w].
+        """The inertia about the point from which this origin is at r: X^T A X with X m = [w; v - r x w].
 
         With s = skew(r) and K = H + s M it is [I - K s + s H^T, K; K^T, M].
         """
@@ -114,26 +114,26 @@ class Hung:
 
 @func
 def rigid(body: RigidInertia):
-    """A rigid body alone."""
+    """Articulated-body inertia of a single rigid body."""
     m, h = body.mass, body.h
     return Hung(body.I, mat33(0.0, -h.z, h.y, h.z, 0.0, -h.x, -h.y, h.x, 0.0), Sym33(m, 0.0, 0.0, m, 0.0, m))
 
 
 @func
 def motion_at(m: Motion, r: vec3):
-    """A motion about a point that is r away."""
+    """A motion about a point at r."""
     return Motion(m.w, m.v + cross(m.w, r))
 
 
 @func
 def force_from(f: Force, r: vec3):
-    """A force, given about a point that is r away, about this one."""
+    """A force given about a point at r, about this origin."""
     return Force(f.n + cross(r, f.f), f.f)
 
 
 @kernel
 def own_inertias(bodies: Bodies, R: Array[mat33], inertia: Array[RigidInertia]):
-    """Inertia of every link about its own origin, in world axes."""
+    """Compute the inertia of every link about its own origin, in world axes."""
     for b in range(len(bodies.link)):
         link = bodies.link[b]
         if link > 0:
@@ -146,7 +146,7 @@ def own_inertias(bodies: Bodies, R: Array[mat33], inertia: Array[RigidInertia]):
 
 @kernel
 def link_wrenches(tree: Tree, links: OwnLinks, gravity: vec3, v: Array[Float], V: Array[Motion], A: Array[Motion]):
-    """Velocities and accelerations of the links if no joint accelerates, and with them the wrenches F."""
+    """Compute the velocities and accelerations of the links if no joint accelerates, and from them the wrenches F."""
     S, p, inertia = links.S, links.p, links.inertia
     V[0] = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
     A[0] = Motion(vec3(0.0, 0.0, 0.0), -gravity)
@@ -165,7 +165,7 @@ def link_wrenches(tree: Tree, links: OwnLinks, gravity: vec3, v: Array[Float], V
 
 @func
 def sweep_down(tree, links, solved, left, a, W):
-    """From the roots on: a = (left - U.before) / D, where `before` is how what it hangs on moves; W = before + S a."""
+    """From the roots on: a = (left - U.before) / D and W = before + S a, with the parent's acceleration `before`."""
     S, p, U, inverse = links.S, links.p, solved.U, solved.inverse
     for i in range(len(tree.parent)):
         d, up = tree.v_start[i], tree.parent[i]
@@ -189,11 +189,11 @@ def accelerations(
     solved: Articulated,
     a: Array[Float],
 ):
-    """a = (M + diagonal)^-1 (force - what the wrenches F of the links ask of the joints)."""
+    """a = (M + diagonal)^-1 (force - the projection of the links' wrenches F to the joints)."""
     S, p, inertia, F = links.S, links.p, links.inertia, links.F
     U, inverse = solved.U, solved.inverse
     n = len(a)
-    # From the leaves on: U = A S, 1 / D = 1 / (S.U), left = force - S.pull.
+    # From the leaves on: U = A S, 1 / D = 1 / (S.U + diagonal), left = force - S.pull.
     hung, pull, left = local(Hung, n), local(Force, n), local(Float, n)
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j
@@ -230,9 +230,9 @@ def accelerations_adjoint(
     diagonal_adj: Array[Float],
     force_adj: Array[Float],
 ):
-    """The solution for a_adj with the same factors, then sums of wrenches up the tree (see the top of this file).
+    """Solve for a_adj with the same factors, then sum wrenches up the tree (see the top of this file).
 
-    b: The solution; B the motions of links that it is, as W are those of a.
+    b is the solution, and B are the motions of the links due to b, as W are those due to a.
     """
     S, p, inertia, F = links.S, links.p, links.inertia, links.F
     U, inverse, W = solved.U, solved.inverse, solved.W
@@ -255,7 +255,7 @@ def accelerations_adjoint(
     for k in range(n):
         force_adj[k] += b[k]
         diagonal_adj[k] -= b[k] * a[k]
-    # Wrenches of the links that accelerate by a and by b, summed up the tree: of_a with F, of_b without.
+    # Wrenches that accelerate the links by a and by b, summed up the tree: of_a with F, of_b without.
     of_a, of_b = local(Force, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j

@@ -1,12 +1,12 @@
-"""Actuators: forces on joints that follow a control."""
+"""Actuators: generalised forces on joints, driven by controls."""
 
 from __future__ import annotations
 
 from kinema.lang import Array, Float, Int, abs, clamp, kernel, max, min, record
 from kinema.model.actuators import POSITION, TORQUE
 
-FADE = 0.5  # share of the bound beyond which a servo is a constant force, and no longer implicit
-TINY = 1e-12  # [N m, N], the least range in which it fades: a bound may be 0
+FADE = 0.5  # excess over the bound, relative to it, at which a servo is a constant force and no longer implicit
+TINY = 1e-12  # [N m, N], the smallest range of this fading: a bound may be 0
 
 
 @record
@@ -15,9 +15,9 @@ class Actuators:
 
     dof, q: The degree of freedom and its coordinate.
     kind: TORQUE (gear * u), POSITION (kp (u - q) - kd v) or VELOCITY (kd (u - v)).
-    gear: [N m, N] per unit of control
-    kp: [N m/rad, N/m]
-    kd: [N m s/rad, N s/m]
+    gear: Force per unit of control [N m, N].
+    kp: Position gain [N m/rad, N/m].
+    kd: Velocity gain [N m s/rad, N s/m].
     lower, upper: Bounds of the control u.
     force: Bound of the force [N m, N].
     """
@@ -43,13 +43,14 @@ def actuate(
     drive: Array[Float],
     resist: Array[Float],
 ):
-    """Adds the force of every actuator to `drive`, and what it adds to the diagonal of the mass matrix to `resist`.
+    """Add the force of every actuator to `drive`, and its addition to the diagonal of the mass matrix to `resist`.
 
-    Servos act at the end of the step, as springs and dampers do, so that they may be stiff: force - stiff * a, with
-    the acceleration a of the step. One that would exceed its bound, for the velocity at the start, gives its bound.
-    What is implicit then fades with what is beyond the bound. As a switch it would change the force by stiff * a, and
-    a servo that leaves its bound would do so in one step or in the next; so it does as from the time when
-    force - stiff * a passes the bound, if that changes in a step by the range of the fading, and else about then.
+    Servos are implicit, like springs and dampers, so that they may be stiff: their force is force - stiff * a, with the
+    acceleration a of the step. A servo whose force, for the velocity at the start of the step, exceeds its bound exerts
+    the bound. Its implicit part fades with the excess over the bound: a switch would change the force by stiff * a, and
+    a servo would leave its bound in one step or in the next, discontinuously. With the fading it leaves the bound when
+    force - stiff * a passes the bound, exactly if this value changes by the range of the fading in a step, else about
+    then.
     """
     for i in range(len(actuators.dof)):
         d, kp, kd = actuators.dof[i], actuators.kp[i], actuators.kd[i]

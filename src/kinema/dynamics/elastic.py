@@ -1,9 +1,9 @@
 """Deformable solids of constant-strain tetrahedra. A material is an energy; its force follows.
 
 With the edges E of an element, E_0 at rest and its volume V at rest, F = E E_0^-1, and the forces on its corners are
-minus the derivatives of V psi(F) by their positions. Viscosity is that of a Kelvin-Voigt solid: with the rate of strain
-D = (F^T dF/dt + dF/dt^T F) / 2, which does not see turning, they are minus those of V eta D:D by the velocities. Forces
-of an element have no sum and no moment.
+minus the derivatives of V psi(F) by their positions. Viscous forces are those of a Kelvin-Voigt solid: minus the
+derivatives of V eta D:D by the velocities, with the strain rate D = (F^T dF/dt + dF/dt^T F) / 2, which is invariant to
+rotation. The forces of an element have zero sum and zero moment.
 """
 
 from functools import cache
@@ -43,7 +43,7 @@ class TetMesh:
 def neo_hookean(F: mat33, mu: Float, lam: Float, alpha: Float):
     """Energy density [J/m^3] of the stable neo-Hookean solid [Smith et al. 2018, eq. 13], with true tr(F^T F).
 
-    mu/2 (I_C - 3) + lambda/2 (J - alpha)^2 - mu/2 log(I_C + 1); at rest without force for alpha = 1 + 3 mu/(4 lambda).
+    mu/2 (I_C - 3) + lambda/2 (J - alpha)^2 - mu/2 log(I_C + 1); for alpha = 1 + 3 mu/(4 lambda) the force at rest is 0.
     """
     I_C = trace(transpose(F) @ F)
     return 0.5 * mu * (I_C - 3.0) + 0.5 * lam * (det(F) - alpha) ** 2 - 0.5 * mu * log(I_C + 1.0)
@@ -51,7 +51,7 @@ def neo_hookean(F: mat33, mu: Float, lam: Float, alpha: Float):
 
 @func
 def neo_hookean_solid(F: mat33, mu: Float, lam: Float, activation: Float):
-    """`neo_hookean` that is at rest without force, less the share `activation` of its volume [-]: a muscle.
+    """`neo_hookean` with zero force at rest for activation 0; `activation` [-] contracts its volume, as in a muscle.
 
     alpha = 1 + 3 mu/(4 lambda) - activation
     """
@@ -67,7 +67,7 @@ def viscous_stress(F: mat33, dF: mat33, strength: Float):
 
 @func
 def edges_of(x, corners: ivec4):
-    """Edges of a tetrahedron from its first corner, as columns; of positions [m] or velocities [m/s]."""
+    """Differences of positions [m] or velocities [m/s] from a tetrahedron's first corner to the others, as columns."""
     a, b, c, d = corners
     xa = x[a]
     return columns(x[b] - xa, x[c] - xa, x[d] - xa)
@@ -75,7 +75,7 @@ def edges_of(x, corners: ivec4):
 
 @func
 def pull_corners(f, corners: ivec4, P: mat33, rest_inverse: mat33):
-    """Add the forces [N] of a tetrahedron, minus the derivatives of its energy by positions; P [J] is that by F."""
+    """Add the forces [N] of a tetrahedron, from the derivative P [J] of its energy by F."""
     a, b, c, d = corners
     gb, gc, gd = columns_of(P @ transpose(rest_inverse))
     f[b] -= gb
@@ -86,7 +86,7 @@ def pull_corners(f, corners: ivec4, P: mat33, rest_inverse: mat33):
 
 @cache
 def solid_kernels(energy: Func) -> tuple[Any, Any]:
-    """Kernels of tetrahedra with an energy density psi(F, mu, lam, activation) [J/m^3]: without and with viscosity."""
+    """Kernels of tetrahedra with the energy density psi(F, mu, lam, activation) [J/m^3], without and with viscosity."""
 
     @func
     def element_energy(F: mat33, volume: Float, mu: Float, lam: Float, activation: Float):
@@ -102,7 +102,7 @@ def solid_kernels(energy: Func) -> tuple[Any, Any]:
         activation: Array[Float],
         f: Array[vec3],
     ):
-        """Elastic forces [N], added to those of the particles."""
+        """Add elastic forces [N] to the particles."""
         corners, rest_inverse = mesh.vertices[e], mesh.rest_inverse[e]
         F = edges_of(x, corners) @ rest_inverse
         P = grad(element_energy)(F, mesh.volume[e], mu[e], lam[e], activation[e])
@@ -120,7 +120,7 @@ def solid_kernels(energy: Func) -> tuple[Any, Any]:
         viscosity: Array[Float],
         f: Array[vec3],
     ):
-        """Elastic and viscous forces [N], added to those of the particles."""
+        """Add elastic and viscous forces [N] to the particles."""
         corners, rest_inverse, volume = mesh.vertices[e], mesh.rest_inverse[e], mesh.volume[e]
         F, dF = edges_of(x, corners) @ rest_inverse, edges_of(v, corners) @ rest_inverse
         P = grad(element_energy)(F, volume, mu[e], lam[e], activation[e])

@@ -1,4 +1,4 @@
-"""Forces of joints: what drives them, their springs and dampers, and wrenches on bodies."""
+"""Generalised forces on joints: drives, springs and dampers, and wrenches on bodies."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from kinema.math import Force, Motion
 
 @record
 class Springs:
-    """Springs of revolute and prismatic joints, and dampers of all.
+    """Springs of revolute and prismatic joints, and dampers of all joints.
 
-    spring: Number of the spring of each degree of freedom, -1 where there is none (free and ball joints).
-    coordinate: What each spring stretches: number of the coordinate in q.
-    stiffness: Of each spring [N m/rad, N/m].
-    rest: Coordinate at which each spring is without force [rad, m].
-    damping: Of each degree of freedom [N m s/rad, N s/m].
+    spring: Index of the spring of each degree of freedom, -1 without a spring (free and ball joints).
+    coordinate: Index in q of the coordinate that each spring acts on.
+    stiffness: Stiffness of each spring [N m/rad, N/m].
+    rest: Coordinate at which each spring has zero force [rad, m].
+    damping: Damping of each degree of freedom [N m s/rad, N s/m].
     """
 
     spring: Array[Int]
@@ -39,13 +39,13 @@ def net_forces(
     net: Array[Float],
     diagonal: Array[Float],
 ):
-    """Force on each degree of freedom, and what belongs on the diagonal of the mass matrix.
+    """Net force on each degree of freedom, and the addition to the diagonal of the mass matrix.
 
-    Springs and dampers act at the end of the step, with v' = v + dt a and q' = q + dt v':
+    Springs and dampers are implicit: they act at the end of the step, with v' = v + dt a and q' = q + dt v':
 
         (M + dt d + dt^2 k + resist) a = tau + drive - bias - k (q - rest + dt v) - d v
 
-    so that they may be as stiff as they like; `drive` and `resist` are those of actuators and wrenches.
+    So their stiffness does not limit the time step. Actuators and wrenches provide `drive` and `resist`.
     """
     for i in range(len(tau)):
         resisting = springs.damping[i]
@@ -61,11 +61,11 @@ def net_forces(
 
 @record
 class Loaded:
-    """Bodies that wrenches act on.
+    """Bodies with external wrenches.
 
-    link: Their links.
+    link: Link of each body.
     last: Last degree of freedom that moves the link.
-    offset: Of the body's origin in the link's frame [m].
+    offset: Position of the body's origin in the link's frame [m].
     """
 
     link: Array[Int]
@@ -84,7 +84,7 @@ def apply_wrenches(
     S: Array[Motion],
     drive: Array[Float],
 ):
-    """Adds what a moment [N m] and a force [N] at a body's origin, in world axes, do to the joints."""
+    """Add the generalised forces of a moment [N m] and a force [N] at each body's origin, in world axes."""
     for i in range(len(loaded.link)):
         link = loaded.link[i]
         arm = p[link] + R[link] @ loaded.offset[i] - p[tree.root[link - 1]]
@@ -97,7 +97,7 @@ def apply_wrenches(
 
 @kernel
 def push_joints(tree: Tree, S: Array[Motion], push: Array[Force], drive: Array[Float]):
-    """Adds what a moment [N m] about the origin of its tree and a force [N] on every link do to the joints."""
+    """Add the generalised forces of a moment [N m] about the tree's origin and a force [N] on every link."""
     whole = local(Force, len(push))
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j

@@ -1,6 +1,7 @@
-"""Kernels of own laws of force: each calls a function of the user for all of its elements.
+"""Kernels of user-defined force laws: each calls a function of the user for all of its elements.
 
-The text of a kernel follows from what the law acts on and what its function reads. A law of one particle, for example:
+The text of a kernel depends on the law's target and on the arguments of its function. A law for single particles, for
+example:
 
     def wind_on_particles(e: Index, first: Array[Int], v: Array[vec3], time: Float, number_k: Float, f: Array[vec3]):
         i = first[e]
@@ -53,7 +54,7 @@ READ: dict[str, dict[str, str]] = {
         "w2": "velocity[j].w",
     },
 }
-"""What the arguments of laws are in kernels, by what laws act on."""
+"""Expressions of the arguments of laws in kernels, by target."""
 
 ARRAYS = {
     PARTICLES: {"x": "vec3", "v": "vec3"},
@@ -63,7 +64,7 @@ ARRAYS = {
 ARRAYS |= {PARTICLE_PAIRS: ARRAYS[PARTICLES], BODY_PAIRS: ARRAYS[BODIES]}
 
 Numbers = tuple[tuple[str, type, bool], ...]
-"""Of the numbers of a law: name of the argument, type, and whether each element has its own."""
+"""Parameters of a law: name of the argument, type, and whether each element has its own value."""
 
 
 @func
@@ -74,9 +75,9 @@ def zero_vector():
 
 @func
 def moment_of(R: mat33, slope: mat33):
-    """Moment [N m] on a body with rotation R of an energy, whose derivative by R is given.
+    """Moment [N m] on a body with rotation R, from the derivative `slope` of an energy by R.
 
-    With dR/dt = skew(w) R the energy grows by w . sum_k r_k x g_k, over the columns of both.
+    With dR/dt = skew(w) R the energy changes at the rate w . sum_k r_k x g_k, summed over the columns of R and slope.
     """
     a, b, c = columns_of(R)
     along_a, along_b, along_c = columns_of(slope)
@@ -85,13 +86,13 @@ def moment_of(R: mat33, slope: mat33):
 
 @func
 def opposite(push: Force, d: vec3):
-    """The opposite of a wrench about a point, about another one that is d [m] from it."""
+    """The opposite wrench, about a point at d [m] from the point of the given wrench."""
     return Force(cross(d, push.f) - push.n, -push.f)
 
 
 @kernel
 def place_offsets(site: Array[Int], fixed: Array[vec3], place: Array[vec3], offset: Array[vec3]):
-    """Where frames are on their links [m]: sites (number >= 0) where they may be learned to be, bodies as they are."""
+    """Positions of frames on their links [m]: sites (index >= 0) from `place`, which can be learned, bodies fixed."""
     for k in range(len(site)):
         offset[k] = place[site[k]] if site[k] >= 0 else fixed[k]
 
@@ -100,7 +101,7 @@ def place_offsets(site: Array[Int], fixed: Array[vec3], place: Array[vec3], offs
 def push_frames(
     tree: Tree, link: Array[Int], p: Array[vec3], position: Array[vec3], wrench: Array[Force], push: Array[Force]
 ):
-    """Adds moments [N m] about the origins of frames and forces [N] to what acts on their links."""
+    """Add moments [N m] about the origins of frames and forces [N] to the wrenches on their links."""
     for k in range(len(link)):
         if link[k] > 0:
             arm = position[k] - p[tree.root[link[k] - 1]]
@@ -109,13 +110,13 @@ def push_frames(
 
 @kernel
 def time_after(time: Float, share: Float, dt: Float, later: Array[Float]):
-    """The time [s] after some steps dt, or a share of one."""
+    """The time [s] after `share` steps dt; `share` may be a fraction."""
     later[0] = time + share * dt
 
 
 @kernel
 def time_before_end(time: Float, dt: Float, left: Float, later: Array[Float]):
-    """The time [s] within a step, of which so much is left [s]."""
+    """The time [s] within a step of which `left` [s] remain."""
     later[0] = time + (dt - left)
 
 
@@ -125,15 +126,15 @@ def law_kernel(law: Func, kind: str, energy: bool, whole: bool, numbers: Numbers
 
     Args:
         law: Function of the user.
-        kind: What it acts on.
-        energy: Whether it is an energy.
-        whole: Whether it returns a moment with the force.
-        numbers: Its numbers.
+        kind: Target of the law.
+        energy: Whether the function is an energy.
+        whole: Whether the function returns a moment with the force.
+        numbers: Parameters of the law.
 
     Returns:
-        A kernel with arguments first and second (numbers of elements; of pairs of particles ends), x and v of
-        particles, q and v of joints, or position, rotation and velocity of frames, time, number_... and what it adds
-        to: f, drive or wrench. Those that it does not need, it does not have.
+        A kernel with the arguments first and second (indices of elements; ends for pairs of particles), x and v of
+        particles, q and v of joints, or position, rotation and velocity of frames, time, number_... and the output
+        f, drive or wrench. Arguments that the law does not need are absent.
     """
     each = {name: own for name, _, own in numbers}
     reading = READ[kind] | {TIME: TIME} | {n: f"number_{n}[e]" if own else f"number_{n}" for n, own in each.items()}
@@ -183,7 +184,7 @@ def _on_joints(law: Func, given: str, energy: bool, whole: bool) -> list[str]:
 
 
 def _moment(law: Func, by: str, at: str, given: str) -> str:
-    """The moment of an energy, by a rotation."""
+    """The moment of an energy, from its derivative by a rotation."""
     return f"moment_of(rotation[{at}], {_slope(law, by, given)})" if by in law.parameters else "zero_vector()"
 
 
@@ -211,7 +212,7 @@ def _between_bodies(law: Func, given: str, energy: bool, whole: bool) -> list[st
 
 
 def _compiled(name: str, text: str, law: Func, types: dict[str, type]) -> Kernel:
-    """A kernel from its text, which is kept where the language looks for sources."""
+    """Compile a kernel from its text; `linecache` stores the text for the frontend."""
     file = f"<{name} {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     words = (Array, Float, Index, Int, ivec2, mat22, mat33, vec2, vec3, vec4, Force, Motion)

@@ -1,11 +1,11 @@
-"""Joints whose motion is given: others feel them, nothing moves them.
+"""Prescribed joints: their motion is given and acts on the other joints, but no force changes it.
 
-With the accelerations a_k of such degrees of freedom known, those of the others, a_f, solve
+With the known accelerations a_k of prescribed degrees of freedom, the accelerations a_f of the free ones solve
 
     M_ff a_f = net_f - M_fk a_k
 
-The right-hand side is inverse dynamics with a_k in place. In M, rows and columns of prescribed degrees of freedom are
-those of the unit matrix: the factors keep their places along the branches, and nothing passes through these.
+The right-hand side is inverse dynamics with a_k. Rows and columns of prescribed degrees of freedom in M become those of
+the identity: the factors keep their sparsity along the branches, and prescribed entries decouple.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from kinema.lang import Array, Float, Int, kernel
 def given_accelerations(
     tree: Tree, number: Array[Int], motion: Array[Float], v: Array[Float], dt: Float, given: Array[Float]
 ):
-    """Accelerations that bring prescribed velocities to `motion` at the end of the step; zero for the others.
+    """Accelerations that bring prescribed velocities to `motion` at the end of the step; zero for free joints.
 
-    number: Of each degree of freedom in `motion`, or -1.
+    number: Index of each degree of freedom in `motion`, or -1.
     """
     for i in range(len(tree.parent)):
         d = tree.v_start[i]
@@ -42,7 +42,7 @@ def hold(
     M_held: Array[Float],
     held: Array[Float],
 ):
-    """The mass matrix and the forces with equations `a = given` in place of those of prescribed degrees of freedom."""
+    """Replace the equations of prescribed degrees of freedom in the mass matrix and the forces by a = given."""
     for d in range(len(branches.row)):
         begin, depth = branches.row[d], branches.depth[d]
         for t in range(depth):

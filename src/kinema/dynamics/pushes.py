@@ -1,11 +1,11 @@
-"""Forces on particles from outside."""
+"""External forces on particles."""
 
 from kinema.lang import Array, Index, kernel, vec3
 
 
 @kernel
 def push_particles(i: Index, push: Array[vec3], f: Array[vec3]):
-    """Adds a given force [N] to those of every particle.
+    """Add an external force [N] to every particle.
 
     Gradients:
         Exact.

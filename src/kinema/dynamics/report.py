@@ -1,4 +1,4 @@
-"""Numbers of a step as outputs."""
+"""Outputs of a step: copies and derived quantities for reports and sensors."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from kinema.math import Force, Motion, RigidInertia
 
 @kernel
 def report_numbers(numbers: Array[Float], start: Int, out: Array[Float]):
-    """A copy of some numbers, from `start` on."""
+    """Copy values from `start` on."""
     for i in range(len(out)):
         out[i] = numbers[start + i]
 
 
 @kernel
 def report_integers(numbers: Array[Int], out: Array[Int]):
-    """A copy."""
+    """Copy integers."""
     for i in range(len(out)):
         out[i] = numbers[i]
 
 
 @func
 def positive_zero(x: Float):
-    """x, and 0 for -0: the sign of an impulse of zero depends on the worlds that run along. Its derivative is 1."""
+    """x, with 0 for -0: the sign of a zero impulse depends on the other lanes. The derivative is 1."""
     return 0.0 - (0.0 - x)
 
 
 @kernel
 def report_impulses(impulse: Array[Float], start: Int, out: Array[Float]):
-    """Impulses of rows, from row `start` on."""
+    """Copy the impulses of rows, from row `start` on."""
     for i in range(len(out)):
         out[i] = positive_zero(impulse[start + i])
 
@@ -40,7 +40,7 @@ def report_impulses(impulse: Array[Float], start: Int, out: Array[Float]):
 def report_contact_impulses(
     impulse: Array[Float], start: Int, triples: Array[Int], equations: Int, surface: Array[Int], out: Array[Float]
 ):
-    """Impulses of contacts, from row `start` on, as numbers of their candidates; zero for the others."""
+    """Scatter the impulses of contacts, from row `start` on, to their candidates; zero for the other candidates."""
     for i in range(len(out)):
         out[i] = 0.0
     for c in range(triples[0] - equations):
@@ -50,7 +50,7 @@ def report_contact_impulses(
 
 @kernel
 def report_vectors(vectors: Array[vec3], out: Array[vec3]):
-    """A copy."""
+    """Copy vectors."""
     for i in range(len(out)):
         out[i] = vectors[i]
 
@@ -82,8 +82,8 @@ def report_bodies(
 class Sites:
     """Frames on links.
 
-    link: The link; 0 for those that never move.
-    offset, rotation: Of the frame in the link's [m, -].
+    link: Link of each site; 0 for fixed sites.
+    offset, rotation: Pose of the site's frame in the link's frame [m, -].
     """
 
     link: Array[Int]
@@ -93,7 +93,7 @@ class Sites:
 
 @func
 def arm_to(tree, p, link, place: vec3):
-    """From the origin of a link's tree to a point [m]; the world's origin for the world."""
+    """Vector from the origin of the link's tree, or from the world's origin for the world, to a point [m]."""
     arm = place
     if link > 0:
         arm = place - p[tree.root[link - 1]]
@@ -130,7 +130,7 @@ def report_sites(
 def link_accelerations(
     tree: Tree, S: Array[Motion], V: Array[Motion], gravity: vec3, acceleration: Array[Float], A: Array[Motion]
 ):
-    """Spatial acceleration of every link less gravity, from `acceleration` (dv/dt) [Featherstone 2008, ch. 5]."""
+    """Spatial acceleration of every link minus gravity, from `acceleration` (dv/dt) [Featherstone 2008, ch. 5]."""
     A[0] = Motion(vec3(0.0, 0.0, 0.0), -gravity)
     for i in range(len(tree.parent)):
         d, up = tree.v_start[i], tree.parent[i]
@@ -162,7 +162,7 @@ def report_accelerations(
 def report_imu(
     tree: Tree, sites: Sites, R: Array[mat33], p: Array[vec3], V: Array[Motion], A: Array[Motion], imu: Array[Motion]
 ):
-    """What an inertial sensor at every site reads, in its axes: rate of turn and specific force [rad/s, m/s^2]."""
+    """IMU reading at every site, in its axes: angular velocity and specific force [rad/s, m/s^2]."""
     for s in range(len(sites.link)):
         link = sites.link[s]
         inward = transpose(R[link] @ sites.rotation[s])
@@ -174,7 +174,7 @@ def report_imu(
 def loaded_wrenches(
     tree: Tree, loaded: Loaded, wrench: Array[Force], R: Array[mat33], p: Array[vec3], push: Array[Force]
 ):
-    """Adds a moment [N m] and a force [N] at each loaded body's origin to what acts on its link."""
+    """Add a moment [N m] and a force [N] at each loaded body's origin to the wrench on its link."""
     for i in range(len(loaded.link)):
         link = loaded.link[i]
         arm = arm_to(tree, p, link, p[link] + R[link] @ loaded.offset[i])
@@ -183,7 +183,7 @@ def loaded_wrenches(
 
 @kernel
 def link_wrenches(felt: Array[Force], push: Array[Force]):
-    """Adds what soft matter, or an own law, does to every link to what acts on it."""
+    """Add the wrenches of soft matter, or of a user-defined law, to the wrenches on the links."""
     for i in range(len(felt)):
         push[i] += felt[i]
 
@@ -199,9 +199,9 @@ def joint_loads(
     F: Array[Force],
     load: Array[Force],
 ):
-    """Moment about the link's origin and force with which each joint moves its link [N m, N].
+    """Moment about the link's origin and force that each joint exerts on its link [N m, N].
 
-    What the links beyond the joint need for their acceleration, less what pushes them from outside.
+    It is the wrench that accelerates all links beyond the joint, minus the external wrenches on them.
     """
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j

@@ -1,24 +1,26 @@
-"""Dynamics of trees of links [Featherstone 2008]: inverse dynamics, mass matrix, its factors.
+"""Dynamics of trees of links [Featherstone 2008]: inverse dynamics (RNEA), mass matrix (CRBA), and its factors.
 
     M(q) dv/dt + bias(q, v) = tau
 
-Bias forces by the recursive Newton-Euler algorithm (ch. 5), M by composite bodies (ch. 6), M = L^T D L along the
-branches of the tree (ch. 8). A row of M, L and U = D L holds the entries of one degree of freedom d for those on the
-way from the root to it, so that entry (d, e) is number row[d] + depth[e]: nothing else is ever different from zero.
+Bias forces come from the recursive Newton-Euler algorithm (RNEA, ch. 5), M from the composite-rigid-body algorithm
+(CRBA, ch. 6), and M = L^T D L is factorised along the branches of the tree (ch. 8). A row of M, L and U = D L holds the
+entries of one degree of freedom d for the degrees of freedom from the root to d, so that entry (d, e) has the index
+row[d] + depth[e]; all other entries are always zero.
 
 Adjoints are written by hand. Inverse dynamics is a sum over links: with the cotangents g of the joint forces and the
-motions X = sum of S g down from the root,
+motions X = sum of S g from the root on,
 
     sum of g tau = sum over links of X.(I A + V x* I V)
 
-so that its adjoint is inverse dynamics once more: motions X from the root on, forces B that the accelerations A pass
-back to it. What the compiler makes of it adds to each of them in memory, and takes twice the time.
+so that its adjoint is inverse dynamics again: motions X from the root on, and forces B back to it, the cotangents of
+the accelerations A. The generated adjoint accumulates each of them in memory, and takes twice the time.
 
-Accelerations a = M^-1 (net + impulses / dt) that a step ends with need no adjoint of M or of its factors: with s the
-cotangent of net, that of M is -s a^T, and so s tau for the accelerations `acceleration` + a has all of it.
+The final accelerations of a step, a = M^-1 (net + impulses / dt), need no adjoint of M or of its factors: with the
+cotangent s of net, the cotangent of M is -s a^T, so the adjoint of s tau at the accelerations `acceleration` + a
+includes all of it.
 
-The inertia of a body about its tree's origin is R I R^T + m (c^2 1 - c c^T). With the symmetric cotangent G of it, that
-of R is 2 G R I, that of c is 2 m (tr(G) c - G c).
+The inertia of a body about its tree's origin is R I R^T + m (c^2 1 - c c^T). With its symmetric cotangent G, the
+cotangent of R is 2 G R I, and the cotangent of c is 2 m (tr(G) c - G c).
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ from kinema.math import Force, Motion, RigidInertia, Sym33, product_cotangent, r
 class Bodies:
     """Rigid bodies, each fixed to a link.
 
-    link: The link; 0 for bodies that never move.
-    offset, rotation: Of the body's frame in the link's [m, -].
-    apart: 1 where the two frames differ.
-    mass: [kg]
+    link: Link of each body; 0 for fixed bodies.
+    offset, rotation: Pose of the body's frame in the link's frame [m, -].
+    apart: 1 if the two frames differ.
+    mass: Mass [kg].
     com: Centre of mass in the body's frame [m].
-    inertia: About the centre of mass along the body's axes [kg m^2].
+    inertia: Inertia about the centre of mass along the body's axes [kg m^2].
     """
 
     link: Array[Int]
@@ -51,12 +53,12 @@ class Bodies:
 
 @record
 class MovingLinks:
-    """Links that move, all about the origin of their tree.
+    """Moving links, all about the origin of their tree.
 
     S: Motions of the degrees of freedom.
     V: Velocities of the links.
-    inertia: Of the links.
-    gravity: [m/s^2]
+    inertia: Inertias of the links.
+    gravity: Gravity [m/s^2].
     """
 
     S: Array[Motion]
@@ -67,7 +69,7 @@ class MovingLinks:
 
 @func
 def body_pose(tree, bodies, R, p, b, link):
-    """Axes of a body, and its centre of mass from its tree's origin [m]."""
+    """Axes of a body, and its centre of mass relative to its tree's origin [m]."""
     R_WB, origin = R[link], p[link] - p[tree.root[link - 1]]
     if bodies.apart[b] > 0:
         R_WB = R[link] @ bodies.rotation[b]
@@ -77,7 +79,7 @@ def body_pose(tree, bodies, R, p, b, link):
 
 @func
 def twice(I_adj):
-    """2 G, of which G is symmetric: its numbers off the diagonal stand for two entries each."""
+    """2 G as a symmetric matrix: each off-diagonal component of the cotangent stands for two entries."""
     return Sym33(2.0 * I_adj.xx, I_adj.xy, I_adj.xz, 2.0 * I_adj.yy, I_adj.yz, 2.0 * I_adj.zz)
 
 
@@ -89,7 +91,7 @@ def steiner_pull(I_adj, G2, centre):
 
 @kernel
 def link_inertias(tree: Tree, bodies: Bodies, R: Array[mat33], p: Array[vec3], inertia: Array[RigidInertia]):
-    """Inertia of every link about its tree's origin, in world axes."""
+    """Compute the inertia of every link about its tree's origin, in world axes."""
     for b in range(len(bodies.link)):
         link = bodies.link[b]
         if link > 0:
@@ -155,9 +157,9 @@ def bias_forces(
     F: Array[Force],
     tau: Array[Float],
 ):
-    """Joint forces that give `acceleration` (dv/dt): inverse dynamics; with 0, the bias."""
+    """Inverse dynamics: the joint forces for `acceleration` (dv/dt); for 0, the bias."""
     S, V, inertia = links.S, links.V, links.inertia
-    # From the root on: accelerations, and the forces that give them to each link [Featherstone 2008, sec. 5.3].
+    # From the root on: accelerations, and the forces that cause them on each link [Featherstone 2008, sec. 5.3].
     A[0] = Motion(vec3(0.0, 0.0, 0.0), -links.gravity)
     for i in range(len(tree.parent)):
         d, up = tree.v_start[i], tree.parent[i]
@@ -166,7 +168,7 @@ def bias_forces(
             rate = rate + S[k] * acceleration[k]
         A[i + 1] = rate
         F[i + 1] += inertia[i + 1] @ rate + V[i + 1].crossf(inertia[i + 1] @ V[i + 1])
-    # Back to it: the share of each joint, and the rest for the link it hangs on.
+    # Back to the root: the component of each joint, and the wrench on its parent link.
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j
         d = tree.v_start[i]
@@ -188,14 +190,14 @@ def bias_forces_adjoint(
     links_adj: MovingLinks.adj,
     acceleration_adj: Array[Float],
 ):
-    """With h = I V and Z = X x V, the term X.(V x* h) is Z.h; the rate of V is V_up x V.
+    """Adjoint of `bias_forces`. With h = I V and Z = X x V, the term X.(V x* h) is Z.h; the rate of V is V_up x V.
 
-    further: Accelerations beyond `acceleration` at which the adjoint is taken; A and F are without them.
+    further: The adjoint is evaluated at `acceleration` + `further`; A and F do not include `further`.
     """
     S, V, inertia = links.S, links.V, links.inertia
     X, B = local(Motion, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)
-    W, G = local(Motion, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)  # what these add to A and F
-    # From the root on: X = sum of S g, and the wrenches that X, V and the accelerations meet in each link.
+    W, G = local(Motion, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)  # of `further`: shares of A and F
+    # From the root on: X = sum of S g, and the wrenches of X, V and the accelerations on each link.
     for i in range(len(tree.parent)):
         d = tree.v_start[i]
         x, rate = X[tree.parent[i]], W[tree.parent[i]]
@@ -210,7 +212,7 @@ def bias_forces_adjoint(
         passed = inertia[i + 1] @ turning - x.crossf(inertia[i + 1] @ V[i + 1])
         links_adj.V[i + 1] += Motion(passed.n, passed.f)
         links_adj.inertia[i + 1] += product_cotangent(x, A[i + 1] + rate) + product_cotangent(turning, V[i + 1])
-    # Back to it: what each joint's motions and accelerations take of them, and the rest for the link it hangs on.
+    # Back to the root: cotangents of each joint's motions and accelerations, and the wrenches on its parent link.
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j
         d, up, back = tree.v_start[i], tree.parent[i], B[i + 1]
@@ -236,10 +238,10 @@ def mass_matrix(
     composite: Array[RigidInertia],
     M: Array[Float],
 ):
-    """The rows of the mass matrix [kg m^2, kg m, kg], with the inertia of the drives on the diagonal."""
+    """Compute the rows of the mass matrix [kg m^2, kg m, kg], with the armature on the diagonal."""
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j
-        # Inertia of all that hangs on joint i [Featherstone 2008, sec. 6.2].
+        # Composite inertia of the subtree of joint i [Featherstone 2008, sec. 6.2].
         composite[i + 1] += inertia[i + 1]
         whole = composite[i + 1]
         composite[tree.parent[i]] += whole
@@ -254,9 +256,9 @@ def mass_matrix(
 
 @kernel
 def factorise(M: Array[Float], factors: Factors):
-    """M = L^T D L with L = 1 on and D = U on the diagonal, U = D L [Featherstone 2008, sec. 8.5]; root = D^-1/2.
+    """Factorise M = L^T D L with L = 1 on and D = U on the diagonal, U = D L [Featherstone 2008, sec. 8.5].
 
-    Left-looking: each entry is computed once, from those of the degrees of freedom below.
+    root = D^-1/2. Left-looking: each entry is computed once, from the rows of the degrees of freedom below.
     """
     branches, U, L, root = factors.branches, factors.U, factors.L, factors.root
     for j in range(len(branches.row)):
@@ -276,16 +278,16 @@ def factorise(M: Array[Float], factors: Factors):
 
 @kernel
 def factorise_adjoint(factors: Factors, factors_adj: Factors.adj, M_adj: Array[Float]):
-    """The same in reverse, from the root on, row after row of the degrees of freedom below.
+    """Adjoint of `factorise`, from the root on, row by row of the degrees of freedom below.
 
-    What the compiler makes of `factorise` follows its columns, and takes twice the time.
+    The generated adjoint follows the columns, and takes twice the time.
     """
     branches, U, L, root = factors.branches, factors.U, factors.L, factors.root
     U_adj, L_adj = factors_adj.U, factors_adj.L
     found = local(Float, len(branches.row))  # cotangents of the entries of one row
     for i in range(len(branches.row)):
         begin, depth, last = branches.row[i], branches.depth[i], branches.last[i]
-        # Of the row itself: L = U / D off the diagonal, root = D^-1/2 on it.
+        # The row itself: L = U / D off the diagonal, root = D^-1/2 on it.
         scale = root[i] * root[i]
         at_diagonal = U_adj[begin + depth] - 0.5 * scale * (root[i] * factors_adj.root[i])
         for t in range(depth):
@@ -307,7 +309,7 @@ def factorise_adjoint(factors: Factors, factors_adj: Factors.adj, M_adj: Array[F
 
 @kernel
 def solve(factors: Factors, b: Array[Float], y: Array[Float], x: Array[Float]):
-    """x = M^-1 b; y = D^-1 L^-T b on the way."""
+    """x = M^-1 b, with the intermediate result y = D^-1 L^-T b."""
     branches, U, L = factors.branches, factors.U, factors.L
     for j in range(len(branches.row)):
         i = len(branches.row) - 1 - j
@@ -332,9 +334,9 @@ def solve_adjoint(
     net_adj: Array[Float],
     diagonal_adj: Array[Float],
 ):
-    """The adjoint of a = (M + diagonal)^-1 net without that of M, which `bias_forces_adjoint` counts.
+    """Adjoint of a = (M + diagonal)^-1 net, except for M, which `bias_forces_adjoint` includes.
 
-    whole: The accelerations of the step, those of its impulses included.
+    whole: The accelerations of the step, including its impulses.
     """
     branches, U, L = factors.branches, factors.U, factors.L
     dofs = len(branches.row)
@@ -360,7 +362,7 @@ def solve_adjoint(
 
 @kernel
 def dense_matrix(branches: Branches, M: Array[Float], dense: Array[Float]):
-    """The rows along the branches as a full symmetric matrix, row by row."""
+    """Expand the rows along the branches to a full symmetric matrix."""
     n = len(branches.row)
     for d in range(n):
         begin, depth = branches.row[d], branches.depth[d]
@@ -373,6 +375,6 @@ def dense_matrix(branches: Branches, M: Array[Float], dense: Array[Float]):
 
 @kernel
 def add_scaled(x: Array[Float], scale: Array[Float], y: Array[Float], out: Array[Float]):
-    """x + scale * y, number by number."""
+    """x + scale * y, element by element."""
     for d in range(len(x)):
         out[d] = x[d] + scale[d] * y[d]

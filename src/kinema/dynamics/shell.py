@@ -1,35 +1,37 @@
-"""Thin shells: membranes of constant-strain triangles, hinges between them, and the air they move through.
+"""Thin shells: membranes of constant-strain triangles, hinges between them, and aerodynamic forces.
 
 Membrane. With the edges E = (x_b - x_a, x_c - x_a) of a triangle, E_0 at rest in its own plane and its area A at rest,
 F = E E_0^-1 is a 3 x 2 matrix, and the forces on the corners are minus the derivatives of A psi(F) by their positions.
-Viscosity is that of a Kelvin-Voigt solid: with D = (F^T dF/dt + dF/dt^T F) / 2, which does not see turning, they are
-minus the derivatives of A eta D:D by the velocities.
+Viscous forces are those of a Kelvin-Voigt solid: minus the derivatives of A eta D:D by the velocities, with the strain
+rate D = (F^T dF/dt + dF/dt^T F) / 2, which is invariant to rotation.
 
 Bending. A hinge is an edge between two triangles, phi the signed angle between their normals, phi_0 at rest, and
-w = |edge|^2 / (|N_1| + |N_2|) at rest, where N are normals as long as twice the area:
+w = |edge|^2 / (|N_1| + |N_2|) at rest, where the length of a normal N is twice the area:
 
     f_i = -(k_b w sin((phi - phi_0)/2 + fold) + k_d w dphi/dt) dphi/dx_i
 
-The directions dphi/dx_i, the sine and the weight are those of [Bridson et al. 2003]; gradSim's alpha is fold - phi_0/2
-[Jatavallabhula et al. 2021, appendix]. Bridson takes the weight from the current shape, and then no energy belongs to
-the force. With the weight at rest the elastic force is minus the gradient of
+The directions dphi/dx_i, the sine and the weight follow [Bridson et al. 2003]; gradSim's alpha is fold - phi_0/2
+[Jatavallabhula et al. 2021, appendix]. Bridson computes the weight from the current shape, which makes the force
+non-conservative. With the weight at rest the elastic force is minus the gradient of
 
     U = 2 k_b w (1 - cos((phi - phi_0)/2 + fold)),   for small angles k_b w (phi - phi_0 + 2 fold)^2 / 4
 
-Without fold it always goes back to rest, since |phi - phi_0| < 2 pi. Damping takes the power k_d w (dphi/dt)^2; the
-time of relaxation is 2 k_d / k_b on every mesh. Rolled to a cylinder of radius R, a mesh of equal equilateral triangles
-has the energy D / (2 R^2) per area with D = k_b / 4, whatever the direction. A mesh of squares with parallel diagonals
-has the same D if its sides or its diagonals stay straight, and D = 3 k_b / 4 if it is rolled along its diagonals.
+Without fold the force always points towards rest, since |phi - phi_0| < 2 pi. Damping dissipates the power
+k_d w (dphi/dt)^2; the relaxation time is 2 k_d / k_b on every mesh. Rolled to a cylinder of radius R, a mesh of equal
+equilateral triangles has the energy D / (2 R^2) per area with D = k_b / 4, in every direction. A mesh of squares with
+parallel diagonals has the same D if its sides or its diagonals stay straight, and D = 3 k_b / 4 if it is rolled along
+its diagonals.
 
-Air. A triangle of area A (now), with unit normal n and the mean velocity v of its corners, meets the wind u = wind - v:
+Air. A triangle of current area A, with unit normal n and the mean velocity v of its corners, has the relative wind
+u = wind - v:
 
     f = c_D A sqrt((1 - s^2)(n.u)^2 + s^2 |u|^2) u + c_L A (n.u) (|u| n - (n.u) u/|u|)
 
-Drag is along the wind, c_D times the area that it sees; an edge-on triangle still has the share s = 0.01 of it, which
-makes it smooth there. Lift is perpendicular to the wind, c_L A |u|^2 sin(a) cos(a) at the angle of attack a. Each
-corner takes a third. n and -n are the same.
+Drag acts along the wind and is c_D times the projected area; an edge-on triangle keeps the fraction s = 0.01 of it,
+which makes the force smooth there. Lift is perpendicular to the wind, c_L A |u|^2 sin(a) cos(a) at the angle of attack
+a. Each corner takes a third. n and -n give the same force.
 
-Forces of a membrane or a hinge have no sum and no moment.
+The forces of a membrane or a hinge have zero sum and zero moment.
 """
 
 from functools import cache
@@ -60,9 +62,9 @@ from kinema.lang import (
 )
 from kinema.lang.language.markers import Func
 
-COLLAPSED = 1e-12  # [-] added to the square of the two areas of a hinge, relative to rest: keeps its mode finite
+COLLAPSED = 1e-12  # [-] added to the squared product of a hinge's areas relative to rest: keeps its mode finite
 EDGE_ON = 0.01  # [-] s of the drag law
-TINY_SPEED = 1e-6  # [m/s] |u| is sqrt(u.u + TINY_SPEED^2) in the air's law: finite derivatives where u = 0
+TINY_SPEED = 1e-6  # [m/s] |u| is sqrt(u.u + TINY_SPEED^2) in the law of air: finite derivatives where u = 0
 
 
 @struct
@@ -105,13 +107,13 @@ class Hinges:
 
 @func
 def neo_hookean_membrane(F: mat32, mu: Float, lam: Float, activation: Float):
-    """Energy per area [J/m^2] of a neo-Hookean membrane, less the share `activation` of its area [-].
+    """Energy per area [J/m^2] of a neo-Hookean membrane; `activation` [-] contracts its area.
 
     psi = mu/2 (tr F^T F - 2) + lambda/2 (J - alpha)^2,  J = |F_x x F_y|,  alpha = 1 + mu/lambda - activation
 
     At rest F^T F = 1, so that J = 1 and dJ/dF = F, and dpsi/dF = (mu + lambda (1 - alpha)) F = lambda activation F: 0
     without activation. For small strains e, psi = mu e:e + (lambda - mu)/2 (tr e)^2: mu resists shear, and lambda a
-    change of area. J has no sign: a membrane may turn over. At J = 0, dJ/dF is taken as 0.
+    change of area. J has no sign: a membrane may flip over. At J = 0, dJ/dF is defined as 0.
     """
     alpha = 1.0 + mu / lam - activation
     J = norm(cross(F.x, F.y))
@@ -128,7 +130,7 @@ def viscous_tension(F: mat32, dF: mat32, strength: Float):
 
 @func
 def edges_of(x, corners: ivec3):
-    """Edges of a triangle from its first corner, as columns; of positions [m] or velocities [m/s]."""
+    """Differences of positions [m] or velocities [m/s] along a triangle's edges from its first corner, as columns."""
     a, b, c = corners
     xa = x[a]
     return mat32(x[b] - xa, x[c] - xa)
@@ -136,7 +138,7 @@ def edges_of(x, corners: ivec3):
 
 @func
 def pull_corners(f, corners: ivec3, P: mat32, rest_inverse: mat22):
-    """Add the forces [N] of a triangle, minus the derivatives of its energy by positions; P [J] is that by F."""
+    """Add the forces [N] of a triangle, from the derivative P [J] of its energy by F."""
     a, b, c = corners
     g = P @ transpose(rest_inverse)
     f[b] -= g.x
@@ -146,7 +148,7 @@ def pull_corners(f, corners: ivec3, P: mat32, rest_inverse: mat22):
 
 @cache
 def membrane_kernels(energy: Func) -> tuple[Any, Any]:
-    """Kernels of triangles with an energy per area psi(F, mu, lam, activation) [J/m^2]: without and with viscosity."""
+    """Kernels of triangles with the energy per area psi(F, mu, lam, activation) [J/m^2], without and with viscosity."""
 
     @func
     def element_energy(F: mat32, area: Float, mu: Float, lam: Float, activation: Float):
@@ -162,7 +164,7 @@ def membrane_kernels(energy: Func) -> tuple[Any, Any]:
         activation: Array[Float],
         f: Array[vec3],
     ):
-        """Elastic forces [N], added to those of the particles. x [m], mu and lam [N/m], activation [-]."""
+        """Add elastic forces [N] to the particles. x [m], mu and lam [N/m], activation [-]."""
         corners, rest_inverse = mesh.vertices[e], mesh.rest_inverse[e]
         F = edges_of(x, corners) @ rest_inverse
         P = grad(element_energy)(F, mesh.area[e], mu[e], lam[e], activation[e])
@@ -180,7 +182,7 @@ def membrane_kernels(energy: Func) -> tuple[Any, Any]:
         viscosity: Array[Float],
         f: Array[vec3],
     ):
-        """Elastic and viscous forces [N], added to those of the particles. v [m/s], viscosity [N s/m]."""
+        """Add elastic and viscous forces [N] to the particles. v [m/s], viscosity [N s/m]."""
         corners, rest_inverse, area = mesh.vertices[e], mesh.rest_inverse[e], mesh.area[e]
         F, dF = edges_of(x, corners) @ rest_inverse, edges_of(v, corners) @ rest_inverse
         P = grad(element_energy)(F, area, mu[e], lam[e], activation[e])
@@ -197,14 +199,14 @@ def membrane_kernels(energy: Func) -> tuple[Any, Any]:
 def bending_mode(b: vec3, c: vec3, d: vec3, inverse_areas: vec2):
     """The angle of a hinge [rad] and its derivatives by the positions of b, c and d [1/m].
 
-    b, c and d are seen from a [m]; the derivative by the position of a is minus the sum of theirs. With N_1 = b x c,
-    N_2 = d x b and e = b/|b|:
+    b, c and d are relative to a [m]; the derivative by the position of a is minus the sum of the others. With
+    N_1 = b x c, N_2 = d x b and e = b/|b|:
 
         phi = atan2(e.(N_1 x N_2), N_1.N_2)
         dphi/dc = -|b| N_1/|N_1|^2,  dphi/dd = -|b| N_2/|N_2|^2,  dphi/db = (e.c) N_1/|N_1|^2 + (e.d) N_2/|N_2|^2
 
-    Normals are divided by their length at rest: areas of mm^2 must not underflow when they are squared. A triangle that
-    has no area left has no angle; COLLAPSED bounds the derivatives, without adding a moment.
+    Normals are divided by their length at rest, so that squared areas of mm^2 do not underflow. A collapsed triangle
+    has no angle; COLLAPSED bounds the derivatives without adding a moment.
     """
     first, second = cross(b, c) * inverse_areas.x, cross(d, b) * inverse_areas.y
     e = normalize(b)
@@ -235,13 +237,13 @@ def hinge_forces(
     fold: Array[Float],
     f: Array[vec3],
 ):
-    """Elastic forces [N] of all hinges, added to those of the particles. x [m], bending k_b [N m], fold [rad].
+    """Add the elastic forces [N] of all hinges to the particles. x [m], bending k_b [N m], fold [rad].
 
     Gradients:
-        Exact, with respect to all numbers, also where the hinge is flat. Folded completely (phi = pi), force and
-        derivative are finite, those of phi = pi or of phi = -pi: a hinge that is pushed through itself jumps from one
-        to the other, and its force from k_b w sin(pi/2 + ...) to k_b w sin(-pi/2 + ...). Without rest angle and fold
-        the energy is the same on both sides, and greatest there. The derivative does not see the jump.
+        Exact, with respect to all arguments, also where the hinge is flat. For a completely folded hinge (phi = pi),
+        force and derivative are finite: their values at phi = pi or at phi = -pi. A hinge pushed through itself jumps
+        from one to the other, and its force from k_b w sin(pi/2 + ...) to k_b w sin(-pi/2 + ...). Without rest angle
+        and fold the energy is the same on both sides, and maximal there. The derivative does not include the jump.
     """
     corners = hinges.vertices[h]
     a, b, c, d = corners
@@ -262,7 +264,7 @@ def damped_hinge_forces(
     damping: Array[Float],
     f: Array[vec3],
 ):
-    """Elastic and damping forces [N] of all hinges; see `hinge_forces`. v [m/s], damping k_d [N m s]."""
+    """Add the elastic and damping forces [N] of all hinges; see `hinge_forces`. v [m/s], damping k_d [N m s]."""
     corners = hinges.vertices[h]
     a, b, c, d = corners
     xa, va = x[a], v[a]
@@ -278,7 +280,7 @@ def damped_hinge_forces(
 
 @func
 def air_force(normal: vec3, u: vec3, drag: Float, lift: Float):
-    """Force [N] of the wind u [m/s] on a triangle; `normal` is as long as twice its area [m^2]."""
+    """Force [N] of the relative wind u [m/s] on a triangle; the length of `normal` is twice its area [m^2]."""
     length = norm(normal)
     n = normalize(normal)
     across = dot(n, u)
@@ -299,14 +301,14 @@ def air_forces(
     lift: Array[Float],
     f: Array[vec3],
 ):
-    """Drag and lift [N] of all triangles, added to the forces of their vertices.
+    """Add the drag and lift [N] of all triangles to their vertices.
 
     x [m], v [m/s], wind [m/s], the coefficients drag and lift per area [kg/m^3]: half the density of air times the c_D
-    of a plate, about 0.6 * 1.2. Terminal speed of a sheet of rho [kg/m^2] that falls flat: sqrt(rho g / drag).
+    of a plate, about 0.6 * 1.2. A sheet of rho [kg/m^2] that falls flat has the terminal speed sqrt(rho g / drag).
 
     Gradients:
-        Exact, with respect to all numbers. Smooth where the wind is 0 (derivative 0, to TINY_SPEED) or edge-on. A
-        triangle without area has no force and no derivative.
+        Exact, with respect to all arguments. Smooth where the wind is 0 (derivative 0, to TINY_SPEED) or edge-on. A
+        triangle without area has zero force and zero derivative.
     """
     a, b, c = vertices[e]
     xa = x[a]

@@ -1,26 +1,26 @@
-"""Smoke in a plane: transport along a velocity, and the projection to velocities without divergence.
+"""Smoke in a plane: advection, and the projection to divergence-free velocities.
 
-Cells are squares on a staggered grid (MAC) [Harlow and Welch 1965]: a cell holds its density, the x-velocity in the
-middle of its left face and the y-velocity in the middle of its lower face. Then the divergence of the gradient is the
-compact five-point Laplacian, and what the projection leaves is the rounding of its solver; with all numbers in the
-middle of cells, the wide Laplacian leaves a checkerboard. Faces beyond the last cell are those of the first one: the
-same face in a periodic box, and a wall, where the velocity is 0, in a closed one.
+Cells are squares on a staggered grid (MAC) [Harlow and Welch 1965]: a cell holds its density, the x-velocity at the
+centre of its left face and the y-velocity at the centre of its lower face. Then the divergence of the gradient is the
+compact five-point Laplacian, and the projection leaves a divergence of the order of rounding error; on a collocated
+grid, the wide Laplacian leaves a checkerboard. Faces beyond the last cell wrap to those of the first one: the same face
+in a periodic box, and a wall, where the velocity is 0, in a closed one.
 
-Transport is semi-Lagrangian [Stam 1999]: with positions in cells and r = dt / width of a cell,
+Advection is semi-Lagrangian [Stam 1999]: with positions in cells and r = dt / width of a cell,
 
     s'(y) = s(y - r u(y)),    s between cells by bilinear interpolation
 
-which is stable for any step and does not keep sums: y - r u(y) changes areas by r^2 det(grad u). Densities can be
-exchanged through faces instead, which does.
+which is stable for any step but does not conserve sums: y - r u(y) changes areas by r^2 det(grad u). The alternative
+for densities, exchange through faces, conserves them.
 
-The pressure follows from L p = D w, with L the Laplacian, D the divergence and w the velocity before. L = L_x + L_y has
-the eigenvectors Q_x^T Q_y of its directions, cosines or Fourier modes with eigenvalues l:
+The pressure follows from L p = D w, with L the Laplacian, D the divergence and w the velocity before the projection.
+L = L_x + L_y has the eigenvectors Q_x^T Q_y of both directions, cosines or Fourier modes with eigenvalues l:
 
     p = Q_x^T ((Q_x (D w) Q_y^T) / (l_x + l_y)) Q_y
 
-which is four products of matrices, exact but for rounding. The constant mode has l = 0 and is left out. The projection
-w - G p is symmetric, since D = -G^T: its adjoint is itself. Matrices are stored as blocks of four rows: element
-k P + j holds rows 4 k, ..., 4 k + 3 of column j.
+which is a direct solve: four matrix products, exact up to rounding error. The constant mode has l = 0 and is omitted.
+The projection w - G p is symmetric, since D = -G^T: it is its own adjoint. Matrices are stored as blocks of four rows:
+element k P + j holds rows 4 k, ..., 4 k + 3 of column j.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Cells:
 
     Attributes:
         size: Number of cells along x and y.
-        wraps: 1 for directions that are periodic.
-        at: Number of a cell along x and y.
+        wraps: 1 for periodic directions.
+        at: Index of each cell along x and y.
         free_x: 0 for cells whose left face is a wall, else 1.
         free_y: 0 for cells whose lower face is a wall, else 1.
-        beside: Cells to the left, to the right, below and above, beyond the last one the first.
-        across: Cells above the left one and below the right one.
+        beside: Neighbours to the left, to the right, below and above; after the last cell comes the first.
+        across: Neighbours above the left one and below the right one.
     """
 
     size: ivec2
@@ -51,14 +51,14 @@ class Cells:
     across: Array[ivec2]
 
 
-# -- transport -----------------------------------------------------------------------------------------------------
+# -- advection -----------------------------------------------------------------------------------------------------
 
 
 @func
 def spread(x: Float, size: Int, wraps: Int, top: Int):
-    """The two samples around x, and the share of the second; samples are at 0, 1, ..., those beyond the last wrap.
+    """The two samples around x and the weight of the second; samples are at 0, 1, ..., and wrap after the last one.
 
-    Without `wraps`, x is kept between 0 and top. An x that is not finite gives a share that is not, and valid samples.
+    Without `wraps`, x is clamped to [0, top]. A non-finite x gives valid samples and a non-finite weight.
     """
     n = Float(size)
     last = n if wraps > 0 else Float(top)
@@ -71,7 +71,7 @@ def spread(x: Float, size: Int, wraps: Int, top: Int):
 
 @func
 def sample(cells, field, x: Float, y: Float, top_x: Int, top_y: Int):
-    """A field between its samples."""
+    """Bilinear interpolation of a field."""
     i, i2, a = spread(x, cells.size.x, cells.wraps.x, top_x)
     j, j2, b = spread(y, cells.size.y, cells.wraps.y, top_y)
     rows = cells.size.y
@@ -90,11 +90,11 @@ def carry_velocity(
     u_to: Array[Float],
     v_to: Array[Float],
 ):
-    """The velocity (u, v) [m/s] carried along itself for a step; rate = dt / width of a cell [s/m].
+    """Advect the velocity (u, v) [m/s] by itself for a step; rate = dt / width of a cell [s/m].
 
     Gradients:
-        Exact with respect to u and v, through the interpolation weights too; where a point comes from the border of
-        two cells, those of one side. A point that would come from beyond a wall comes from the wall.
+        Exact with respect to u and v, including the interpolation weights; one-sided where a departure point is on the
+        border of two cells. A departure point beyond a wall is clamped to the wall.
     """
     x, y = cells.at[i]
     left, right, below, above = cells.beside[i]
@@ -110,7 +110,7 @@ def carry_velocity(
 def carry_density(
     i: Index, cells: Cells, d: Array[Float], u: Array[Float], v: Array[Float], rate: Float, d_to: Array[Float]
 ):
-    """A density d carried along (u, v) for a step; arguments and gradients as for `carry_velocity`."""
+    """Advect a density d by (u, v) for a step; arguments and gradients as for `carry_velocity`."""
     x, y = cells.at[i]
     _, right, _, above = cells.beside[i]
     fx = Float(x) - rate * 0.5 * (u[i] + u[right])
@@ -120,7 +120,7 @@ def carry_density(
 
 @func
 def crossing(velocity: Float, before: Float, behind: Float):
-    """What crosses a face: velocity times the density that it comes from."""
+    """Upwind flux through a face: velocity times the density on the upstream side."""
     return velocity * (before if velocity > 0.0 else behind)
 
 
@@ -128,13 +128,14 @@ def crossing(velocity: Float, before: Float, behind: Float):
 def exchange_density(
     i: Index, cells: Cells, d: Array[Float], u: Array[Float], v: Array[Float], rate: Float, d_to: Array[Float]
 ):
-    """A density d after cells have exchanged what crosses their faces in a step (upwind): the sum is kept.
+    """Advect a density d by upwind fluxes through the faces of cells, which conserves its sum.
 
-    Where (u, v) has no divergence, what is constant stays so. Densities stay between the least and the largest one as
-    long as less than a cell leaves it: rate times the sum of what flows out <= 1. Arguments as for `carry_velocity`.
+    If (u, v) is divergence-free, a constant density stays constant. Densities stay between the smallest and the largest
+    one if at most a cell's content flows out of it in a step: rate times the sum of outward velocities <= 1. Arguments
+    as for `carry_velocity`.
 
     Gradients:
-        Exact; where nothing crosses a face, those of one side.
+        Exact; one-sided where the velocity through a face is 0.
     """
     left, right, below, above = cells.beside[i]
     in_x = crossing(u[i], d[left], d[i]) - crossing(u[right], d[i], d[right])
@@ -147,14 +148,14 @@ def exchange_density(
 
 @kernel
 def push(i: Index, fx: Array[Float], fy: Array[Float], dt: Float, u: Array[Float], v: Array[Float]):
-    """Adds accelerations (fx, fy) [m/s^2] of faces, for a step dt [s]; walls are the projection's."""
+    """Add accelerations (fx, fy) [m/s^2] of faces, for a step dt [s]; the projection handles walls."""
     u[i] += dt * fx[i]
     v[i] += dt * fy[i]
 
 
 @kernel
 def lift(i: Index, cells: Cells, d: Array[Float], buoyancy: Float, dt: Float, v: Array[Float]):
-    """Adds the acceleration [m/s^2] upwards of buoyancy times density, for a step dt [s]."""
+    """Add the upward acceleration [m/s^2], buoyancy times density, for a step dt [s]."""
     below = cells.beside[i].z
     v[i] += dt * buoyancy * (0.5 * (d[i] + d[below]))
 
@@ -164,7 +165,7 @@ def lift(i: Index, cells: Cells, d: Array[Float], buoyancy: Float, dt: Float, v:
 
 @kernel
 def diverge(i: Index, cells: Cells, u: Array[Float], v: Array[Float], out: Array[Float]):
-    """What flows out of a cell, in units of velocity; nothing through walls."""
+    """Divergence of a cell in units of velocity; the velocity through walls is 0."""
     _, right, _, above = cells.beside[i]
     out_x = u[right] * cells.free_x[right] - u[i] * cells.free_x[i]
     out_y = v[above] * cells.free_y[above] - v[i] * cells.free_y[i]
@@ -173,14 +174,14 @@ def diverge(i: Index, cells: Cells, u: Array[Float], v: Array[Float], out: Array
 
 @kernel
 def pack(e: Index, members: Array[ivec4], a: Array[Float], out: Array[vec4]):
-    """A field in blocks of four rows."""
+    """Pack a field into blocks of four rows."""
     i, j, k, l = members[e]
     out[e] = vec4(a[i], a[j], a[k], a[l])
 
 
 @kernel
 def multiply(e: Index, columns: Int, blocks: Int, Q: Array[vec4], X: Array[vec4], out: Array[vec4]):
-    """Q X in blocks; element 4 (k blocks + m) + r of Q has the numbers 4 m, ..., 4 m + 3 of row 4 k + r."""
+    """Q X in blocks; element 4 (k blocks + m) + r of Q holds the entries 4 m, ..., 4 m + 3 of row 4 k + r."""
     k = uniform(e // columns)
     j = e - k * columns
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
@@ -196,14 +197,14 @@ def multiply(e: Index, columns: Int, blocks: Int, Q: Array[vec4], X: Array[vec4]
 
 @kernel
 def scale(e: Index, by: Array[vec4], X: Array[vec4], out: Array[vec4]):
-    """Each number times its own."""
+    """Element-wise product of `by` and X."""
     x, s = X[e], by[e]
     out[e] = vec4(x.x * s.x, x.y * s.y, x.z * s.z, x.w * s.w)
 
 
 @kernel
 def unpack(e: Index, places: Array[ivec4], X: Array[vec4], out: Array[Float]):
-    """Blocks of four rows as a field; each number that belongs to no cell has a place of its own behind them."""
+    """Unpack blocks of four rows into a field; padding entries have places of their own after the cells."""
     i, j, k, l = places[e]
     x = X[e]
     out[i] = x.x
@@ -222,7 +223,7 @@ def subtract_gradient(
     u_to: Array[Float],
     v_to: Array[Float],
 ):
-    """Adds (u, v) less the gradient of p to (u_to, v_to); nothing at walls."""
+    """Add (u, v) minus the gradient of p to (u_to, v_to), except at walls."""
     left, _, below, _ = cells.beside[i]
     u_to[i] += (u[i] - (p[i] - p[left])) * cells.free_x[i]
     v_to[i] += (v[i] - (p[i] - p[below])) * cells.free_y[i]

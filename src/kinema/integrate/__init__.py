@@ -1,1 +1,1 @@
-"""Time integration."""
+"""Time integration of joints and particles, substeps, and the Jacobian of a step."""

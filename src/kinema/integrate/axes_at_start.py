@@ -1,4 +1,4 @@
-"""Velocities at the end of a time step, seen from its start."""
+"""Velocities at the end of a time step, in the axes at its start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kinema.math import quat_exp
 
 @kernel
 def velocities_in_first_axes(tree: Tree, v_next: Array[Float], dt: Float, v: Array[Float]):
-    """The velocities v in the axes at the start of a step that `joints.advance_coordinates` turned into v_next."""
+    """Invert the axes of `joints.advance_coordinates`: from v_next to the velocities v in the axes at the start."""
     for i in range(len(tree.parent)):
         d = tree.v_start[i]
         for k in range(tree.dofs[i]):

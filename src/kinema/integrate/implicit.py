@@ -2,32 +2,33 @@
 
     m (x' - x - dt v) = dt^2 (f(x', v') + m g),    v' = (x' - x) / dt
 
-The linear systems of its steps, and the one of the adjoint, have the matrix
+The linear systems of its steps, and of the adjoint, have the matrix
 
     A^T = m - dt^2 (df/dx)^T - dt (df/dv)^T
 
-whose products with vectors are those of reverse mode, so that no matrix is formed. Forces of solids, cloth and springs
-come from energies: A is symmetric but for friction, and the residual is minus the gradient of a potential. So a step of
-Newton's method is found by conjugate gradients with A^T, which stop where the potential bends down [Nocedal and Wright
-2006, alg. 7.1]; it is halved until it does not lead far beyond the least value on its way. The adjoint is exact,
-friction included: its system is solved by BiCGSTAB [van der Vorst 1992]. `scale` is about one over the diagonal of A.
+Reverse mode computes its products with vectors, so that no matrix is formed. Forces of solids, cloth and springs come
+from energies: A is symmetric except for friction, and the residual is minus the gradient of a potential. So conjugate
+gradients with A^T compute a step of Newton's method and stop at negative curvature of the potential [Nocedal and Wright
+2006, alg. 7.1]; a line search halves the step until it does not end far beyond the minimum along it. The adjoint is
+exact, including friction: BiCGSTAB solves its system [van der Vorst 1992]. The preconditioner `scale` is about one over
+the diagonal of A.
 
-All vectors have one entry per particle; particles that are not `free` are where they are told. Sums over particles have
-the weight 1/m: the squared length of a residual is that of a displacement times mass.
+All vectors have one entry per particle; particles that are not `free` have prescribed positions. Sums over particles
+have the weight 1/m: the squared norm of a residual is that of a displacement times mass.
 """
 
 from __future__ import annotations
 
 from kinema.lang import Array, Float, Index, Int, abs, dot, kernel, min, norm, record, sqrt, vec3
 
-LEAST = 1e-5  # [m], smaller displacements are found as precisely as this one: to 1e-15 m, about that of positions
-ROUNDED = 100.0  # times the precision of a step may be lost to rounding
-UNTRUE = 1e8  # times the wanted square: a solution of the adjoint's system that is left with more is no solution
+LEAST = 1e-5  # [m], smaller displacements have the absolute precision of this one: 1e-15 m, about that of positions
+ROUNDED = 100.0  # largest residual that rounding error explains, relative to the precision of a step
+UNTRUE = 1e8  # largest squared residual of an adjoint's solution, relative to the required one
 
 
 @record
 class Step:
-    """What a step starts from: free (1) or told (0), x [m], v [m/s], inv_mass [1/kg], gravity [m/s^2], dt [s]."""
+    """Start of a step: free (1) or prescribed (0), x [m], v [m/s], inv_mass [1/kg], gravity [m/s^2], dt [s]."""
 
     free: Array[Int]
     x: Array[vec3]
@@ -39,7 +40,7 @@ class Step:
 
 @kernel
 def guess(i: Index, step: Step, held: Array[Int], y: Array[vec3], size: Array[Float]):
-    """Where particles would go without forces, and the squared size of a displacement times mass [kg m^2]."""
+    """Initial guess y: positions without forces; and the squared norm of a displacement times mass [kg m^2]."""
     y[i] = step.x[i] if held[i] > 0 else step.x[i] + step.v[i] * step.dt
     if step.free[i] > 0:
         far = step.dt * (norm(step.v[i]) + step.dt * norm(step.gravity)) + LEAST
@@ -48,7 +49,7 @@ def guess(i: Index, step: Step, held: Array[Int], y: Array[vec3], size: Array[Fl
 
 @kernel
 def begin_evaluation(i: Index, step: Step, y: Array[vec3], u: Array[vec3], f: Array[vec3]):
-    """Velocities that lead to y, and forces at zero."""
+    """Set the velocities that lead to y, and clear the forces."""
     u[i] = (y[i] - step.x[i]) / step.dt
     f[i] = vec3(0.0, 0.0, 0.0)
 
@@ -57,7 +58,8 @@ def begin_evaluation(i: Index, step: Step, y: Array[vec3], u: Array[vec3], f: Ar
 def residual(
     i: Index, step: Step, y: Array[vec3], f: Array[vec3], r: Array[vec3], size: Array[Float], far: Array[Float]
 ):
-    """What is missing to the equation, its squared size, and that of the displacement."""
+    """The residual of the step's equation, its squared norm, and that of the displacement."""
+    # dt^2 (f + m g) - m (y - x - dt v)
     lack = vec3(0.0, 0.0, 0.0)
     if step.free[i] > 0:
         w = step.inv_mass[i]
@@ -70,13 +72,13 @@ def residual(
 
 @kernel
 def clear_number(a: Array[Float]):
-    """0."""
+    """a = 0."""
     a[0] = 0.0
 
 
 @kernel
 def clear_numbers(a: Array[Float], b: Array[Float]):
-    """0 twice."""
+    """a = 0, b = 0."""
     a[0] = 0.0
     b[0] = 0.0
 
@@ -95,7 +97,7 @@ def copy_vector(i: Index, a: Array[vec3], b: Array[vec3]):
 
 @kernel
 def copy_vectors(i: Index, a: Array[vec3], b: Array[vec3], a_to: Array[vec3], b_to: Array[vec3]):
-    """Both."""
+    """a_to = a, b_to = b."""
     a_to[i] = a[i]
     b_to[i] = b[i]
 
@@ -113,7 +115,7 @@ def begin_solution(
     found: Array[vec3],
     rho: Array[Float],
 ):
-    """The residual is the first direction; nothing is found yet."""
+    """Start BiCGSTAB: the residual is the first direction, the solution is zero."""
     first[i] = r[i]
     p[i] = r[i]
     found[i] = vec3(0.0, 0.0, 0.0)
@@ -131,7 +133,7 @@ def begin_product(
     by_x: Array[vec3],
     by_v: Array[vec3],
 ):
-    """scaled = scale p; the cotangent of forces whose pullback is to be added to by_x and by_v."""
+    """scaled = scale p; `pull` is the cotangent of the forces, whose pullback adds to by_x and by_v."""
     to = p[i] * scale[i]
     scaled[i] = to
     pull[i] = to * (-dt * dt)
@@ -152,6 +154,7 @@ def end_product(
     with_itself: Array[Float],
 ):
     """The product A^T scaled, and its dot products with another vector and with itself."""
+    # m scaled, minus dt^2 (df/dx)^T scaled, minus dt (df/dv)^T scaled
     made = vec3(0.0, 0.0, 0.0)
     if step.free[i] > 0:
         w = step.inv_mass[i]
@@ -163,7 +166,7 @@ def end_product(
 
 @kernel
 def ratio(above: Array[Float], below: Array[Float], out: Array[Float]):
-    """above / below, 0 where that has no meaning."""
+    """above / below; 0 if `below` is 0 or NaN."""
     out[0] = above[0] / below[0] if abs(below[0]) > 0.0 else 0.0
 
 
@@ -177,7 +180,7 @@ def half_step(
     found: Array[vec3],
     scaled: Array[vec3],
 ):
-    """The residual after a step along the direction."""
+    """The residual after a step along the direction (BiCG)."""
     s[i] = r[i] - product[i] * alpha[0]
     found[i] += scaled[i] * alpha[0]
 
@@ -196,7 +199,7 @@ def whole_step(
     rho: Array[Float],
     size: Array[Float],
 ):
-    """The residual after a step along itself, its product with the first one, and its squared size."""
+    """The residual after a step along itself (minimal residual), its product with the first one, its squared norm."""
     left = s[i] - product[i] * omega[0]
     found[i] += scaled[i] * omega[0]
     r[i] = left
@@ -215,7 +218,7 @@ def judge_solution(
     beta: Array[Float],
     done: Array[Float],
 ):
-    """How much of the old direction stays; done if the residual is small enough, or nothing moves."""
+    """The factor beta of the old direction; done if the residual is small enough, or at a breakdown."""
     stuck = abs(rho[0] * omega[0]) <= 0.0
     beta[0] = 0.0 if stuck else rho_next[0] / rho[0] * (alpha[0] / omega[0])
     done[0] = 1.0 if stuck or size[0] <= wanted[0] else 0.0
@@ -231,7 +234,7 @@ def turn_direction(
     beta: Array[Float],
     p_next: Array[vec3],
 ):
-    """The next direction."""
+    """The next direction of BiCGSTAB."""
     p_next[i] = r[i] + (p[i] - product[i] * omega[0]) * beta[0]
 
 
@@ -240,7 +243,7 @@ def turn_direction(
 
 @kernel
 def begin_search(size: Array[Float], of_step: Array[Float], wanted: Array[Float], length: Array[Float]):
-    """How small the residual of the linear system is to be, squared: ever smaller shares; first a whole step."""
+    """Required squared residual of the linear system, superlinear as Newton's method converges; full step length."""
     wanted[0] = size[0] * min(0.01, sqrt(size[0] / of_step[0]))
     length[0] = 1.0
 
@@ -255,7 +258,7 @@ def begin_gradients(
     found: Array[vec3],
     slope: Array[Float],
 ):
-    """The first direction is that of the residual, scaled; nothing is found yet."""
+    """Start conjugate gradients: the preconditioned residual is the first direction, the solution is zero."""
     to = right[i] * scale[i]
     left[i] = right[i]
     p[i] = to
@@ -265,7 +268,7 @@ def begin_gradients(
 
 @kernel
 def begin_bending(i: Index, p: Array[vec3], dt: Float, pull: Array[vec3], by_x: Array[vec3], by_v: Array[vec3]):
-    """The cotangent of forces whose pullback is to be added to by_x and by_v."""
+    """Set `pull`, the cotangent of the forces, whose pullback adds to by_x and by_v."""
     pull[i] = p[i] * (-dt * dt)
     by_x[i] = vec3(0.0, 0.0, 0.0)
     by_v[i] = vec3(0.0, 0.0, 0.0)
@@ -281,7 +284,8 @@ def end_bending(
     product: Array[vec3],
     bend: Array[Float],
 ):
-    """The product A^T p, and how the potential bends along p."""
+    """The product A^T p, and the curvature of the potential along p."""
+    # m p, minus dt^2 (df/dx)^T p, minus dt (df/dv)^T p
     made = vec3(0.0, 0.0, 0.0)
     if step.free[i] > 0:
         made = p[i] / step.inv_mass[i] + by_x[i] + by_v[i] / step.dt
@@ -293,7 +297,7 @@ def end_bending(
 def judge_bending(
     slope: Array[Float], bend: Array[Float], first: Array[Float], alpha: Array[Float], down: Array[Float]
 ):
-    """How far to go along p; where the potential bends down, nowhere, but along the first p as far as it is long."""
+    """Step length along p. At negative curvature: 0, or 1 along the first p, given by `first`."""
     falls = bend[0] <= 0.0
     down[0] = 1.0 if falls else 0.0
     alpha[0] = first[0] if falls else slope[0] / bend[0]
@@ -313,7 +317,7 @@ def follow_gradients(
     slope: Array[Float],
     size: Array[Float],
 ):
-    """The next residual, its scaled and its weighted square."""
+    """The next residual, and its preconditioned and its weighted squared norm."""
     rest = left[i] - product[i] * alpha[0]
     found[i] += p[i] * alpha[0]
     left_next[i] = rest
@@ -331,7 +335,7 @@ def judge_gradients(
     beta: Array[Float],
     done: Array[Float],
 ):
-    """How much of the old direction stays; done if the residual is small enough, or the potential bends down."""
+    """The factor beta of the old direction; done if the residual is small enough, or at negative curvature."""
     stuck = slope[0] <= 0.0
     beta[0] = 0.0 if stuck else slope_next[0] / slope[0]
     done[0] = 1.0 if stuck or down[0] > 0.0 or size[0] <= wanted[0] else 0.0
@@ -341,13 +345,13 @@ def judge_gradients(
 def next_gradient(
     i: Index, scale: Array[Float], left: Array[vec3], p: Array[vec3], beta: Array[Float], p_next: Array[vec3]
 ):
-    """The next direction."""
+    """The next direction of conjugate gradients."""
     p_next[i] = left[i] * scale[i] + p[i] * beta[0]
 
 
 @kernel
 def try_step(i: Index, y: Array[vec3], towards: Array[vec3], length: Array[Float], out: Array[vec3]):
-    """y and a part of the way that Newton's method proposes."""
+    """y plus `length` times the step of Newton's method."""
     out[i] = y[i] + towards[i] * length[0]
 
 
@@ -355,7 +359,7 @@ def try_step(i: Index, y: Array[vec3], towards: Array[vec3], length: Array[Float
 def slopes_along(
     i: Index, towards: Array[vec3], r: Array[vec3], r_next: Array[vec3], slope: Array[Float], slope_next: Array[Float]
 ):
-    """How the potential falls along the way, at its start and at its end."""
+    """Minus the directional derivative of the potential along the step, at its start and at its end."""
     slope[0] += dot(towards[i], r[i])
     slope_next[0] += dot(towards[i], r_next[i])
 
@@ -370,7 +374,7 @@ def judge_step(
     shorter: Array[Float],
     accepted: Array[Float],
 ):
-    """A step is accepted unless the potential rises at its end as it fell at its start, and the residual grew."""
+    """Accept a step unless at its end the potential rises over half as fast as it fell, and the residual grew."""
     fine = slope_next[0] >= -0.5 * slope[0] or size_next[0] <= size[0]
     accepted[0] = 1.0 if fine else 0.0
     shorter[0] = 0.5 * length[0]
@@ -386,9 +390,10 @@ def judge_state(
     done: Array[Float],
     lack: Array[Float],
 ):
-    """Done if the residual is below a share of the displacement, or if it cannot be made shorter.
+    """Done if the residual is below `precision` relative to the displacement, or if no step reduces it.
 
-    What is missing then is no fault if rounding explains it: forces of stiff elements are differences of large ones.
+    The reported residual `lack` is 0 if rounding error explains it: forces of stiff elements are differences of large
+    numbers.
     """
     missing = sqrt(size[0] / (of_step[0] + far[0]))
     done[0] = 1.0 if missing <= precision or accepted[0] <= 0.0 else 0.0
@@ -397,7 +402,7 @@ def judge_state(
 
 @kernel
 def end_step(i: Index, step: Step, held: Array[Int], y: Array[vec3], x_next: Array[vec3], v_next: Array[vec3]):
-    """The state at the end."""
+    """The state at the end of the step."""
     x_next[i] = y[i]
     v_next[i] = step.v[i] * 0.0 if held[i] > 0 else (y[i] - step.x[i]) / step.dt
 
@@ -409,7 +414,7 @@ def end_step(i: Index, step: Step, held: Array[Int], y: Array[vec3], x_next: Arr
 def begin_adjoint(
     i: Index, step: Step, x_adj: Array[vec3], v_adj: Array[vec3], share: Float, r: Array[vec3], wanted: Array[Float]
 ):
-    """Cotangents of x' by themselves and by v', and how small the residual of the linear system is to be."""
+    """Cotangents of x', including those through v', and the required squared residual of the linear system."""
     right = vec3(0.0, 0.0, 0.0)
     if step.free[i] > 0:
         right = x_adj[i] + v_adj[i] / step.dt
@@ -419,7 +424,7 @@ def begin_adjoint(
 
 @kernel
 def judge_adjoint(size: Array[Float], wanted: Array[Float], trust: Array[Float]):
-    """1, or not a number where the system was not solved: nobody shall take what was found for a gradient."""
+    """1, or NaN if the system was not solved, so that its result cannot pass for a gradient."""
     trust[0] = 1.0
     if size[0] > UNTRUE * wanted[0]:
         trust[0] = (size[0] - size[0]) / (wanted[0] - wanted[0])
@@ -435,7 +440,7 @@ def begin_last_product(
     by_x: Array[vec3],
     by_v: Array[vec3],
 ):
-    """The cotangent of forces at the end of the step."""
+    """Set `pull`, the cotangent of the forces at the end of the step."""
     pull[i] = found[i] * (dt * dt * trust[0])
     by_x[i] = vec3(0.0, 0.0, 0.0)
     by_v[i] = vec3(0.0, 0.0, 0.0)
@@ -458,8 +463,9 @@ def end_adjoint(
     inv_mass_adj: Array[Float],
     gravity_adj: Array[vec3],
 ):
-    """Cotangents of what the step started from."""
+    """Cotangents of the state at the start of the step, of inverse masses and of gravity."""
     dt = step.dt
+    # Free particles by the implicit function theorem; held ones stay; prescribed ones move with their velocity.
     if step.free[i] > 0:
         heavy = found[i] * (trust[0] / step.inv_mass[i])
         x_adj[i] += heavy - (by_v[i] + v_next_adj[i]) / dt

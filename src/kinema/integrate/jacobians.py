@@ -1,14 +1,14 @@
 """The Jacobian of a step in tangent space, from the derivatives of its velocities.
 
-A tangent of coordinates q is a velocity over one second in the axes at q. `joints.advance_coordinates` gives q' and v'
-as functions of q and the velocities v at the end of the step in the axes at its start; with derivatives of v known,
-those of q' and v' follow joint by joint. Of a joint that turns by R = exp(dt w), in the axes after it:
+A tangent of coordinates q is a velocity over one second in the axes at q. `joints.advance_coordinates` computes q' and
+v' from q and the velocities v at the end of the step in the axes at its start; given the derivatives of v, the
+derivatives of q' and v' follow joint by joint. For a joint that rotates by R = exp(dt w), in the axes after the step:
 
     angular tangent   R^T a + dt J w*                   J: right Jacobian of the exponential at dt w
     linear tangent    R^T (l + dt (a x u + u*))         a, l: tangents of q; w*, u*: changes of w and u
     linear velocity   R^T u* - (dt J w*) x (R^T u)
 
-Derivatives are given packet by packet, as `Program.pullback` leaves them.
+The derivatives are stored in packets, as `Program.pullback` writes them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kinema.math.quaternion import cos_sinc
 
 @func
 def cubic_rest(s: Float):
-    """(x - sin x) / x^3 for x = sqrt(s): below 1/4 a power series, as the closed form loses digits there."""
+    """(x - sin x) / x^3 for x = sqrt(s); for s < 1/4 a power series, because the closed form cancels there."""
     if s < 0.25:
         c = 1.0 / 39916800.0 - s * (1.0 / 6227020800.0 - s * (1.0 / 1307674368000.0))
         return 1.0 / 6.0 - s * (1.0 / 120.0 - s * (1.0 / 5040.0 - s * (1.0 / 362880.0 - s * c)))
@@ -53,7 +53,7 @@ def right_jacobian(r: vec3):
 
 @kernel
 def turns_of_step(tree: Tree, v: Array[Float], dt: Float, back: Array[mat33], right: Array[mat33]):
-    """Of every joint that turns freely: R^T of its turn in the step, and dt times the right Jacobian."""
+    """For every joint with a quaternion: R^T of its rotation in the step, and dt times the right Jacobian."""
     for i in range(len(tree.parent)):
         if has_quaternion(tree.kind[i]):
             d = tree.v_start[i]
@@ -66,7 +66,7 @@ def turns_of_step(tree: Tree, v: Array[Float], dt: Float, back: Array[mat33], ri
 def tangent_columns(
     tree: Tree, q: Array[Float], width: Int, coordinates: Int, pulled: Array[Float], tangent: Array[Float]
 ):
-    """Derivatives by tangents from those by coordinates: of quaternions of any length, which steps normalise."""
+    """Derivatives by tangents from derivatives by coordinates; quaternions of any length, which steps normalise."""
     dofs = len(tangent) // (len(pulled) // coordinates)
     for packet in range(len(pulled) // (coordinates * width)):
         for i in range(len(tree.parent)):
@@ -82,7 +82,7 @@ def tangent_columns(
                 for l in range(width):
                     c = place + linear + l
                     by = vec3(pulled[c + width], pulled[c + 2 * width], pulled[c + 3 * width])
-                    # The transpose of q (0, a) / 2: of Quat.mul_vec.
+                    # Transpose of q (0, a) / 2, Quat.mul_vec.
                     a = 0.5 * (w * by - pulled[c] * v + cross(by, v))
                     for k in static(3):
                         tangent[to + k * width + l] = a[k]
@@ -97,13 +97,13 @@ def tangent_columns(
 
 @func
 def pulled_at(pulled, width, columns, row, column):
-    """The derivative of a row by a column."""
+    """The derivative of row `row` by column `column`."""
     return pulled[(row // width * columns + column) * width + row % width]
 
 
 @func
 def three_pulled(pulled, width, columns, row, column):
-    """The same of three rows."""
+    """The derivatives of three consecutive rows by a column."""
     return vec3(
         pulled_at(pulled, width, columns, row, column),
         pulled_at(pulled, width, columns, row + 1, column),
@@ -113,7 +113,7 @@ def three_pulled(pulled, width, columns, row, column):
 
 @func
 def put_three(jacobian, size, row, column, numbers):
-    """Set three rows of a column."""
+    """Store three consecutive rows of a column."""
     jacobian[row * size + column] = numbers.x
     jacobian[(row + 1) * size + column] = numbers.y
     jacobian[(row + 2) * size + column] = numbers.z
@@ -134,11 +134,11 @@ def motion_rows(
     pulled: Array[Float],
     jacobian: Array[Float],
 ):
-    """Rows of q' and v' in some columns of the Jacobian.
+    """Rows of q' and v' in a range of columns of the Jacobian.
 
     own: 1 for the columns of tangents of q.
-    columns: How many they are; `first` is the first of them among the `size` columns of the Jacobian.
-    pulled: Derivatives of v by them.
+    columns: Number of columns in the range; `first` is the first of them among the `size` columns of the Jacobian.
+    pulled: Derivatives of v by these columns.
     """
     dofs = len(v)
     for i in range(len(tree.parent)):
@@ -184,7 +184,7 @@ def plain_rows(
     pulled: Array[Float],
     jacobian: Array[Float],
 ):
-    """Rows of numbers that are their own tangents: `count` of them from `start` on, to the row `to` of the Jacobian."""
+    """Copy `count` rows of variables that are their own tangents, from row `start` to row `to` of the Jacobian."""
     for r in range(count):
         for k in range(columns):
             jacobian[(to + r) * size + first + k] = pulled_at(pulled, width, columns, start + r, k)

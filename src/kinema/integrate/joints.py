@@ -1,8 +1,8 @@
 """Joint coordinates and velocities over a time step.
 
-The velocity of a free body is in the body's own axes, which turn. Within a step all velocities are in the axes at its
-start, where the linear part changes by the acceleration of the body's origin, w x v included; at the end it is put
-into the new axes. A body that nothing pushes keeps its speed to rounding.
+The velocity of a free rigid body is in the body's own axes, which rotate. Within a step all velocities are in the axes
+at its start, where the linear part changes by the acceleration of the body's origin, including w x v; the end of the
+step transforms it to the new axes. A body without forces keeps its speed up to rounding error.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from kinema.math import Quat, quat_exp
 
 @record
 class Course:
-    """How joints go on within a step.
+    """Motion of the joints within a step.
 
     v: Velocities.
-    line: Velocities that coordinates follow, those at the end of the step.
-    rate: By how much v changes per second.
+    line: Velocities that the coordinates follow: those at the end of the step.
+    rate: Change of v per second.
     """
 
     v: Array[Float]
@@ -29,13 +29,13 @@ class Course:
 
 @func
 def three_at(x, at):
-    """Three numbers that follow each other."""
+    """Three consecutive entries."""
     return vec3(x[at], x[at + 1], x[at + 2])
 
 
 @func
 def unit_quaternion(q, at):
-    """The rotation that four coordinates are."""
+    """The unit quaternion of four consecutive coordinates."""
     return Quat(q[at], three_at(q, at + 1)).normalized()
 
 
@@ -52,7 +52,7 @@ def advance_velocities(tree: Tree, v: Array[Float], acceleration: Array[Float], 
 def mean_accelerations(
     acceleration: Array[Float], v_free: Array[Float], v_end: Array[Float], dt: Float, mean: Array[Float]
 ):
-    """dv/dt over a step in which impulses changed the velocities from v_free to v_end."""
+    """Mean dv/dt over a step in which impulses changed the velocities from v_free to v_end."""
     for k in range(len(mean)):
         mean[k] = acceleration[k] + (v_end[k] - v_free[k]) / dt
 
@@ -61,7 +61,7 @@ def mean_accelerations(
 def advance_coordinates(
     tree: Tree, q: Array[Float], v: Array[Float], dt: Float, q_next: Array[Float], v_next: Array[Float]
 ):
-    """q' = q (+) dt v: turns by the exponential of the angular velocity, so that quaternions stay unit.
+    """q' = q (+) dt v: rotates by the exponential of the angular velocity, so that quaternions stay unit.
 
     v is in the axes at the start of the step, v_next in those at its end.
     """
@@ -85,14 +85,14 @@ def advance_coordinates(
             q_next[turning] = turned.w
             for k in static(3):
                 q_next[turning + 1 + k] = turned.v[k]
-                v_next[d + k] = v[d + k]  # an angular velocity is the same in axes that turned about it
+                v_next[d + k] = v[d + k]  # an angular velocity is the same in axes rotated about it
 
 
 @kernel
 def falling_rates(tree: Tree, number: Array[Int], gravity: vec3, q: Array[Float], rate: Array[Float]):
-    """Accelerations of free bodies by gravity, in their axes; zero for all that hangs on something or is prescribed.
+    """Accelerations of free rigid bodies by gravity, in their axes; zero for all other and for prescribed joints.
 
-    number: Of each degree of freedom among those that are prescribed, or -1.
+    number: Index of each degree of freedom among the prescribed ones, or -1.
     """
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
@@ -115,7 +115,7 @@ def advance_along_line(
     q_next: Array[Float],
     next: Course,
 ):
-    """q' = q (+) time line, v' = v + time rate: a part of a step; without time nothing changes.
+    """q' = q (+) time line, v' = v + time rate over a part of a step; for time 0 nothing changes.
 
     whole: 1 if the step ends here: v' = line.
     q_next, next: Coordinates there, and the course in the axes there.
@@ -142,14 +142,14 @@ def advance_along_line(
             q_next[turning] = turned.w if lasts != 0.0 else q[turning]
             for k in static(3):
                 q_next[turning + 1 + k] = turned.v[k] if lasts != 0.0 else q[turning + 1 + k]
-            # Velocities, angular part first, in axes that turned.
+            # Velocities, angular part first, in the rotated axes.
             for part in range(tree.dofs[i] // 3):
                 m = d + 3 * part
                 along, change = three_at(line, m), three_at(rate, m)
                 now = three_at(v, m) + lasts * change
                 if whole[0] > 0.0:
                     now = along
-                if part > 0 or whole[0] <= 0.0:  # an angular velocity is the same in axes that turned about it
+                if part > 0 or whole[0] <= 0.0:  # an angular velocity is the same in axes rotated about it
                     now = turn.rotate_inverse(now)
                 along = turn.rotate_inverse(along)
                 change = turn.rotate_inverse(change)
@@ -161,7 +161,7 @@ def advance_along_line(
 
 @kernel
 def choose_line(again: Array[Float], before: Course, after: Course, chosen: Course):
-    """The line that is followed further where nothing was hit yet (again > 0), that after an impact otherwise."""
+    """Continue the previous line where no row was hit yet (again > 0), else follow the line after the impact."""
     for k in range(len(before.v)):
         chosen.v[k] = before.v[k] if again[0] > 0.0 else after.v[k]
         chosen.line[k] = before.line[k] if again[0] > 0.0 else after.line[k]
@@ -187,7 +187,7 @@ def accelerations_through_impacts(
     dt: Float,
     mean: Array[Float],
 ):
-    """Mean dv/dt over a step from its two ends, in the axes at its start, as forces and impulses give it."""
+    """Mean dv/dt over a step from its two ends, in the axes at its start, due to forces and impulses."""
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
         if not has_quaternion(tree.kind[i]):

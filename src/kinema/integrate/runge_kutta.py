@@ -1,8 +1,8 @@
 """The classical Runge-Kutta method of fourth order for joint coordinates and velocities.
 
-A quaternion obeys dq/dt = q (0, w) / 2, an equation between four numbers that keeps its length, so that the method is
-applied to them as they are, and brings the result back to unit length: it is off by O(dt^5), and order four stays. All
-rates depend on the direction of a quaternion only, so that scaling it between stages changes nothing.
+A quaternion obeys dq/dt = q (0, w) / 2, an equation in four components that conserves its length. So the method
+integrates the components and normalises the result: its length is off by O(dt^5), which preserves order four. All rates
+depend only on the direction of a quaternion, so that scaling it between stages changes nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kinema.math import Quat
 
 @func
 def quat_at(q, at):
-    """Four numbers of an array."""
+    """Load a quaternion from four consecutive entries."""
     return Quat(q[at], vec3(q[at + 1], q[at + 2], q[at + 3]))
 
 
 @func
 def put_quat(out, at, value: Quat):
-    """Write four numbers of an array."""
+    """Store a quaternion in four consecutive entries."""
     out[at] = value.w
     out[at + 1] = value.v.x
     out[at + 2] = value.v.y
@@ -59,7 +59,7 @@ def advance_along(
     q_next: Array[Float],
     v_next: Array[Float],
 ):
-    """Coordinates and velocities after a share of the step dt [s] along dq/dt and dv/dt, quaternions of unit length."""
+    """Coordinates and velocities after a fraction of the step dt [s] along dq/dt and dv/dt, with unit quaternions."""
     h = share * dt
     for i in range(len(tree.parent)):
         at, d = tree.q_start[i], tree.v_start[i]
@@ -81,6 +81,6 @@ def advance_along(
 def mean_of_stages(
     first: Array[Float], second: Array[Float], third: Array[Float], fourth: Array[Float], mean: Array[Float]
 ):
-    """(k1 + 2 k2 + 2 k3 + k4) / 6, number by number."""
+    """(k1 + 2 k2 + 2 k3 + k4) / 6, element by element."""
     for i in range(len(mean)):
         mean[i] = (first[i] + 2.0 * (second[i] + third[i]) + fourth[i]) / 6.0

@@ -44,7 +44,7 @@ def advance_carried(
     x_next: Array[vec3],
     v_next: Array[vec3],
 ):
-    """The same where particles may be pinned to links (number >= 0): those go on with the velocity they have."""
+    """`advance_particles` with particles pinned to links (pinned >= 0), which keep their velocity."""
     velocity = accelerated(v[i], f[i], inv_mass[i], gravity, dt)
     velocity = v[i] if pinned[i] >= 0 else velocity
     v_next[i] = velocity

@@ -1,7 +1,7 @@
-"""Copies of states, and what the outputs of several short steps are for a long one.
+"""Substeps: copies of states, and the outputs of a step as weighted sums over its substeps.
 
-Of every kind of element there is a kernel; they differ in nothing else. With the weights 1 and 1 an output is the sum
-over the short steps, with 1/n and 1/n their mean, with 1 and 0 that of the first.
+Each element type has its own kernel; the kernels differ in nothing else. The weights (first, later) = (1, 1) give the
+sum of an output over the substeps, (1/n, 1/n) its mean, and (1, 0) its value in the first substep.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from kinema.math import Motion
 
 @kernel
 def count_up(now: Array[Float], after: Array[Float]):
-    """The number of the next short step."""
+    """Index of the next substep."""
     after[0] = now[0] + 1.0
 
 
 @kernel
 def keep_worst(i: Index, part: Array[Float], now: Array[Float], after: Array[Float]):
-    """The largest number so far."""
+    """Maximum so far."""
     after[i] = max(now[i], part[i])
 
 
@@ -98,7 +98,7 @@ def gather_mat33s(
 
 
 COPIES: dict[int, Kernel] = {1: copy_floats, 3: copy_vec3s, 6: copy_motions, 9: copy_mat33s}
-"""By the size of an element."""
+"""Copy kernels by the size of an element."""
 
 SUMS: dict[int, Kernel] = {1: gather_floats, 3: gather_vec3s, 6: gather_motions, 9: gather_mat33s}
-"""Likewise."""
+"""Kernels of weighted sums by the size of an element."""

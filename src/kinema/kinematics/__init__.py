@@ -1,1 +1,1 @@
-"""Where things are and how fast they move: trees of links."""
+"""Kinematics: poses and velocities of trees of links."""

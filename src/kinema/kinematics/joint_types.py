@@ -1,12 +1,13 @@
-"""What each type of joint does to its link, as functions of kernels: pose, motions, velocities, and their adjoints.
+"""Formulas of each joint type, as functions of kernels: pose, motions, velocities, and their adjoints.
 
-`scene/joint_types.py` has one row for each type. A type that is added there has its formulas here: `pose_in_joint`,
-`put_motions` and `own_motion`, and the adjoint below each of them. Steps, Jacobians and storage ask the questions on
-top and have loops over coordinates and velocities; they do not know types.
+`scene/joint_types.py` has one row per type. A new type adds its row there and its formulas here: `pose_in_joint`,
+`put_motions` and `own_motion`, and the adjoint below each of them. Steps, Jacobians and storage call the predicates at
+the top and loop over coordinates and velocities; they do not depend on types.
 
-Two things hold for all of them. The rates of coordinates are velocities, number by number, but for the position and the
-quaternion of a joint that has them: those move with the velocities of the link in its own axes, angular part first.
-And the motions S of a joint keep their components in the axes of its link, so that the rate of S v is V x (S v).
+Two properties hold for all types. The rate of each coordinate is the corresponding velocity, except for the position
+and the quaternion of a joint that has them: these move with the velocities of the link in its own axes, angular part
+first. And the motions S of a joint have constant components in the axes of its link, so that the rate of S v is
+V x (S v).
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ def has_position(kind: Int):
 
 @func
 def has_quaternion(kind: Int):
-    """Whether a joint has a quaternion, for its first three velocities."""
+    """Whether a joint has a quaternion, which moves with its first three velocities."""
     return kind == BALL or kind == FREE  # noqa: SIM109
 
 
 @func
 def quaternion_at(kind: Int, at: Int):
-    """Where the quaternion of a joint begins, whose coordinates begin at `at`."""
+    """Index of the first component of a joint's quaternion; the joint's coordinates begin at `at`."""
     return at + 3 if has_position(kind) else at
 
 
@@ -89,7 +90,7 @@ def pose_in_joint(kind: Int, axis: vec3, q, at: Int):
 
 @func
 def put_coordinates_adjoint(kind: Int, at: Int, d: Int, q, S, R_WJ: mat33, n: vec3, f: vec3, q_adj):
-    """Cotangents of the coordinates: of the moment n about the link's origin and the force f, in world axes."""
+    """Cotangents of the coordinates, from the moment n about the link's origin and the force f, in world axes."""
     if kind == REVOLUTE:
         q_adj[at] += dot(S[d].w, n)
     elif kind == PRISMATIC:
@@ -103,7 +104,7 @@ def put_coordinates_adjoint(kind: Int, at: Int, d: Int, q, S, R_WJ: mat33, n: ve
             q_adj[at + 2] += push.z
         given = Quat(q[turning], vec3(q[turning + 1], q[turning + 2], q[turning + 3]))
         size = given.dot(given)
-        scale = 2.0 / size if size > 0.0 else 0.0  # (0, turn) @ q is at a right angle to q
+        scale = 2.0 / size if size > 0.0 else 0.0  # (0, turn) @ q is orthogonal to q
         q_adj[turning] -= scale * dot(turn, given.v)
         along = scale * (given.w * turn + cross(turn, given.v))
         q_adj[turning + 1] += along.x
@@ -116,7 +117,7 @@ def put_coordinates_adjoint(kind: Int, at: Int, d: Int, q, S, R_WJ: mat33, n: ve
 
 @func
 def put_motions(kind: Int, axis: vec3, R_WJ: mat33, R_WL: mat33, arm: vec3, d: Int, S):
-    """The motions S of the joint's velocities, from d on, about the point that the link's origin is `arm` away from."""
+    """Store the motions S of the joint's velocities, from d on; the link's origin is at `arm` from their origin."""
     if kind == REVOLUTE:
         w = R_WJ @ axis
         S[d] = Motion(w, cross(arm, w))
@@ -135,10 +136,10 @@ def put_motions(kind: Int, axis: vec3, R_WJ: mat33, R_WL: mat33, arm: vec3, d: I
 
 @func
 def motions_adjoint(kind: Int, d: Int, S, S_adj, arm: vec3, n: vec3):
-    """What cotangents of motions do: the moment n on the link with theirs, a moment on the axis, a force on the arm.
+    """Convert cotangents of motions: the moment n on the link plus theirs, a moment on the axis, a force on the arm.
 
-    The axis of a joint that has one does not move with the joint itself, but with the link it hangs on; motions that
-    are columns of the link's rotation turn with it.
+    The axis of a joint does not move with the joint's own link, but with the parent link; motions that are columns of
+    the link's rotation rotate with the link.
     """
     of_axis, of_arm = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
     if kind == REVOLUTE:
@@ -159,9 +160,9 @@ def motions_adjoint(kind: Int, d: Int, S, S_adj, arm: vec3, n: vec3):
 
 @func
 def unit_axis_adjoint(kind: Int, at: Int, d: Int, q, S, S_adj, arm: vec3, load: Force):
-    """Cotangent of a unit axis in world axes, from those of its motions and from the load on its joint.
+    """Cotangent of a unit axis in world axes, from the cotangents of its motions and from the load on its joint.
 
-    A change da of a unit axis a turns what it moves by sin(q) da + (1 - cos(q)) a x da.
+    A change da of a unit axis a rotates the link by sin(q) da + (1 - cos(q)) a x da.
     """
     of_axis = vec3(0.0, 0.0, 0.0)
     if kind == REVOLUTE:
@@ -174,7 +175,7 @@ def unit_axis_adjoint(kind: Int, at: Int, d: Int, q, S, S_adj, arm: vec3, load: 
 
 @func
 def own_motion(kind: Int, number: Int, S: Motion):
-    """The motion of a velocity, `number` within its joint, about the origin of the link, which turning leaves there."""
+    """The motion of velocity `number` of a joint about the link's origin, which rotations of the joint do not move."""
     return Motion(S.w, S.v if slides(kind, number) else vec3(0.0, 0.0, 0.0))
 
 
@@ -186,13 +187,13 @@ def own_motion_adjoint(kind: Int, number: Int, back: Motion):
 
 @func
 def slides(kind: Int, number: Int):
-    """Whether a velocity, `number` within its joint, turns nothing."""
+    """Whether velocity `number` of a joint is linear."""
     return kind == PRISMATIC or (kind == FREE and number >= 3)
 
 
 @func
 def axes_rate(kind: Int, number: Int, d: Int, v: Array[Float]):
-    """w x v of a free body, for its number-th velocity: what the turning of its own axes adds to its acceleration."""
+    """Component of w x v of a free body for velocity `number`: the acceleration due to the rotation of its own axes."""
     extra = 0.0
     if has_position(kind) and number >= 3:
         turning = cross(vec3(v[d], v[d + 1], v[d + 2]), vec3(v[d + 3], v[d + 4], v[d + 5]))

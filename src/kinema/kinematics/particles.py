@@ -1,4 +1,4 @@
-"""Particles that move with links."""
+"""Particles pinned to links."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from kinema.math import Force, Motion
 
 @record
 class Pins:
-    """Particles on links.
+    """Pins of particles to links.
 
-    number: Of every particle, which pin holds it; -1 for those that are free.
-    particle: Of every pin, its particle.
-    link: Its link.
-    place: Where it is on the link [m], in the link's axes.
+    number: Index of the pin of every particle; -1 for free particles.
+    particle: Particle of every pin.
+    link: Link of every pin.
+    place: Position of every pin in the link's frame [m].
     """
 
     number: Array[Int]
@@ -35,7 +35,7 @@ def carry_particles(
     x_now: Array[vec3],
     v_now: Array[vec3],
 ):
-    """Positions [m] and velocities [m/s] of particles: those of the links for pins, their own for the others."""
+    """Positions [m] and velocities [m/s] of particles: pinned particles move with their links, free ones as given."""
     k = pins.number[i]
     at, moving = x[i], v[i]
     if k >= 0:
@@ -48,7 +48,7 @@ def carry_particles(
 
 @kernel
 def pull_links(pins: Pins, root: Array[Int], p: Array[vec3], x: Array[vec3], force: Array[vec3], push: Array[Force]):
-    """Adds the forces [N] on pinned particles to what pushes their links."""
+    """Add the forces [N] on pinned particles to the wrenches on their links."""
     for k in range(len(pins.particle)):
         link, i = pins.link[k], pins.particle[k]
         push[link] += Force(cross(x[i] - p[root[link - 1]], force[i]), force[i])

@@ -1,13 +1,14 @@
 """Kinematics of trees of links: poses, joint axes, velocities.
 
 Link 0 is the world. All spatial vectors of a tree are in world axes about one point, the origin of the tree's root
-link at this instant: no frames change from link to link, and nothing depends on where the tree stands.
+link at this instant: no frames change from link to link, and results do not depend on the position of the tree.
 
-The adjoint of `place_links` works by wrenches. A cotangent of the pose of a link, seen as what small displacements of
-the link change, is a wrench: a moment about its origin and a force, in world axes. What hangs on a link moves with it,
-so wrenches are summed from the leaves to the roots, and each coordinate of a joint takes its share of what hangs on it.
-With a cotangent G of a rotation R the moment is the sum of c x g over their columns, as a small turn w changes c by
-w x c. What the compiler makes of `place_links` multiplies cotangents of rotations from link to link, in twice the time.
+The adjoint of `place_links` propagates wrenches. A cotangent of the pose of a link, expressed for small displacements
+of the link, is a wrench: a moment about its origin and a force, in world axes. The subtree of a link moves with it, so
+the adjoint sums wrenches from the leaves to the roots, and each coordinate of a joint takes its component of the
+subtree's wrench. For a cotangent G of a rotation R the moment is the sum of c x g over their columns, because a small
+rotation w changes c by w x c. The generated adjoint multiplies cotangents of rotations from link to link, and takes
+twice the time.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ from kinema.math import Force, Motion
 class Tree:
     """Topology, links in depth-first order; link i + 1 belongs to joint i.
 
-    parent: Link that joint i hangs on; 0 is the world.
+    parent: Parent link of joint i; 0 is the world.
     root: First link of the tree that link i + 1 belongs to.
-    kind: Numbers of `scene.joint_types.MOVING`.
-    q_start, v_start: Where the joint's coordinates and velocities begin.
-    dofs: Its number of velocities.
+    kind: Joint types, as numbered by `scene.joint_types.MOVING`.
+    q_start, v_start: Index of the joint's first coordinate and first velocity.
+    dofs: Number of velocities of the joint.
     """
 
     parent: Array[Int]
@@ -65,10 +66,10 @@ class Tree:
 class Branches:
     """Degrees of freedom along the branches.
 
-    row: Where the row of a degree of freedom begins.
-    depth: Number of those above it.
-    last: Last one below it (or itself): depth-first order makes subtrees ranges.
-    above: All rows, one after the other: the degrees of freedom from the root to the row's own.
+    row: Offset of the row of each degree of freedom.
+    depth: Number of degrees of freedom above it.
+    last: Last degree of freedom below it (or itself): depth-first order makes subtrees ranges.
+    above: All rows, concatenated: the degrees of freedom from the root to the row's own.
     """
 
     row: Array[Int]
@@ -79,10 +80,10 @@ class Branches:
 
 @record
 class Factors:
-    """The mass matrix M = L^T D L along the branches: entry (d, e) of L and U is number row[d] + depth[e].
+    """The mass matrix M = L^T D L along the branches: entry (d, e) of L and U has the index row[d] + depth[e].
 
     U: D L.
-    L: With ones on the diagonal.
+    L: Unit lower triangular factor.
     root: D^-1/2.
     """
 
@@ -96,10 +97,10 @@ class Factors:
 class Joints:
     """Geometry of the joints.
 
-    offset: Of the joint from its parent link [m], in the parent's frame.
-    rotation: Of the joint's frame in the parent's [-].
-    turned: 1 where that is not the identity; products with the identity are left out.
-    axis: Direction in the joint's frame, of any length but 0.
+    offset: Position of the joint in its parent link's frame [m].
+    rotation: Rotation matrix of the joint's frame in the parent's frame [-].
+    turned: 1 if `rotation` is not the identity; products with the identity are skipped.
+    axis: Direction in the joint's frame, of any non-zero length.
     """
 
     offset: Array[vec3]
@@ -110,7 +111,7 @@ class Joints:
 
 @record
 class Poses:
-    """Where the links are.
+    """Poses of the links and motions of the degrees of freedom.
 
     R, p: Pose R_WL, p_WL of every link [-, m].
     S: Motion of every degree of freedom [-, m].
@@ -132,7 +133,7 @@ def joint_frame(joints, R, up: Int, i: Int):
 
 @func
 def moment_of(R: mat33, R_adj: mat33):
-    """Moment of the cotangent of a rotation."""
+    """Moment that corresponds to the cotangent of a rotation."""
     a, b, c = columns_of(R)
     x, y, z = columns_of(R_adj)
     return cross(a, x) + cross(b, y) + cross(c, z)
@@ -140,9 +141,9 @@ def moment_of(R: mat33, R_adj: mat33):
 
 @kernel
 def place_links(tree: Tree, joints: Joints, q: Array[Float], poses: Poses):
-    """Poses of the links and motions of the degrees of freedom.
+    """Compute the poses of the links and the motions of the degrees of freedom.
 
-    The velocity of a free or ball joint is that of its link in the link's own axes, angular part first.
+    The velocity of a free or ball joint is the link's velocity in the link's own axes, angular part first.
     """
     R, p, S = poses.R, poses.p, poses.S
     R[0] = identity33(1.0)
@@ -156,7 +157,7 @@ def place_links(tree: Tree, joints: Joints, q: Array[Float], poses: Poses):
         p_WL = p[up] + R[up] @ joints.offset[i] + R_WJ @ shift
         R[i + 1] = R_WL
         p[i + 1] = p_WL
-        # Motions of its degrees of freedom, about the origin of the tree's root link.
+        # Motions of the joint's degrees of freedom, about the origin of the tree's root link.
         put_motions(tree.kind[i], axis, R_WJ, R_WL, p_WL - p[tree.root[i]], d, S)
 
 
@@ -170,13 +171,13 @@ def place_links_adjoint(
     load: Array[Force],
     q_adj: Array[Float],
 ):
-    """Cotangents of the coordinates; load[i] is what turns and pushes joint i."""
+    """Cotangents of the coordinates; load[i] is the wrench on joint i."""
     R, p, S, S_adj = poses.R, poses.p, poses.S, poses_adj.S
     hung = local(Force, len(tree.parent) + 1)
     for j in range(len(tree.parent)):
         i = len(tree.parent) - 1 - j
         up, root, at, d = tree.parent[i], tree.root[i], tree.q_start[i], tree.v_start[i]
-        # All that hangs on this link, and the cotangents of its own pose and motions.
+        # The wrench of the link's subtree, and the cotangents of its own pose and motions.
         arm = p[i + 1] - p[root]
         n = hung[i + 1].n + moment_of(R[i + 1], poses_adj.R[i + 1])
         f = hung[i + 1].f + poses_adj.p[i + 1]
@@ -184,19 +185,19 @@ def place_links_adjoint(
         if root <= i:  # the root has no arm
             f = f + of_arm
             hung[root] += Force(vec3(0.0, 0.0, 0.0), -of_arm)
-        # The share of the joint's coordinates.
-        R_WJ = identity33(1.0)  # where it is not needed
+        # The components of the joint's coordinates.
+        R_WJ = identity33(1.0)  # unused without a quaternion
         if has_quaternion(tree.kind[i]):
             R_WJ = joint_frame(joints, R, up, i)
         put_coordinates_adjoint(tree.kind[i], at, d, q, S, R_WJ, n, f, q_adj)
-        # The rest is passed to the link that this one hangs on.
+        # The wrench on the parent link.
         load[i] = Force(n, f)
         hung[up] += Force(n + of_axis + cross(p[i + 1] - p[up], f), f)
 
 
 @kernel
 def joint_offsets_adjoint(tree: Tree, R: Array[mat33], load: Array[Force], offset_adj: Array[vec3]):
-    """Cotangents of where joints are on their parent link."""
+    """Cotangents of the joints' positions on their parent links."""
     for i in range(len(tree.parent)):
         offset_adj[i] += transpose(R[tree.parent[i]]) @ load[i].f
 
@@ -211,7 +212,7 @@ def joint_axes_adjoint(
     load: Array[Force],
     axis_adj: Array[vec3],
 ):
-    """Cotangents of axes of any length."""
+    """Cotangents of the joints' axes, which need not be unit vectors."""
     R, p, S, S_adj = poses.R, poses.p, poses.S, poses_adj.S
     for i in range(len(tree.parent)):
         if has_axis(tree.kind[i]):
@@ -223,7 +224,7 @@ def joint_axes_adjoint(
 
 @kernel
 def link_velocities(tree: Tree, S: Array[Motion], v: Array[Float], V: Array[Motion]):
-    """Velocity of every link: that of its parent and that of its joint."""
+    """Velocity of every link: the sum of its parent's and its joint's velocity."""
     V[0] = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
     for i in range(len(tree.parent)):
         d = tree.v_start[i]
@@ -237,7 +238,7 @@ def link_velocities(tree: Tree, S: Array[Motion], v: Array[Float], V: Array[Moti
 def report_links(
     R: Array[mat33], p: Array[vec3], S: Array[Motion], R_out: Array[mat33], p_out: Array[vec3], S_out: Array[Motion]
 ):
-    """Poses and joint motions as outputs."""
+    """Copy poses and joint motions to outputs."""
     for i in range(len(R)):
         R_out[i] = R[i]
         p_out[i] = p[i]

@@ -1,1 +1,1 @@
-"""Collision detection: the narrow phase, pair by pair of shape kinds."""
+"""Collision detection: the narrow phase, one kernel per pair of shape kinds."""

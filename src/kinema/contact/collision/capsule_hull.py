@@ -1,8 +1,8 @@
 """Capsules against convex hulls, in the frame of the hull: the centre line q + s u, |s| <= h, against faces and edges.
 
-If the line stays outside, the nearest features are an end and the face it is over, or the line and an edge. If it goes
-through, it leaves along the axis of least overlap: a normal of a face, or the product of the line and an edge between
-a face that looks along the line and one that looks back.
+If the line stays outside, the nearest features are an end of the line and the face below it, or the line and an edge.
+If it intersects the hull, the normal is the axis of least overlap: a face normal, or the cross product of the line and
+a silhouette edge: one of its faces looks along the line, the other one looks back.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from kinema.lang import (
     vec3,
 )
 
-BIAS = 1e-3  # of the lesser reach: by so much an edge must be better than a face
-PARALLEL = 1e-6  # square of the sine of an angle: a line and an edge below it are parallel
+BIAS = 1e-3  # margin by which an edge must be better than a face, relative to the smaller reach
+PARALLEL = 1e-6  # square of the sine of the angle below which a line and an edge are parallel
 
 
 @func
 def line_over_faces(hulls, i, scale: vec3, q: vec3, u: vec3, h: Float):
-    """The face that the line is highest over, how high its lower end is [m], and whether the line meets the hull."""
+    """The face over which the line's lower end is highest, its height [m], and whether the line intersects the hull."""
     best, face = -1e30, hulls.face_start[i]
     low, high = -h, h
     for k in range(hulls.face_count[i]):
@@ -66,14 +66,14 @@ def line_over_faces(hulls, i, scale: vec3, q: vec3, u: vec3, h: Float):
 
 @func
 def edge_segment(hulls, e, scale: vec3):
-    """Middle [m], unit direction and half length [m] of an edge."""
+    """Midpoint [m], unit direction and half length [m] of an edge."""
     x, y = times(scale, hulls.vertex[hulls.edge_from[e]]), times(scale, hulls.vertex[hulls.edge_to[e]])
     return 0.5 * (x + y), normalize(y - x), 0.5 * norm(y - x)
 
 
 @func
 def nearest_edge(hulls, i, scale: vec3, q: vec3, u: vec3, h: Float):
-    """The edge of shape i's hull that is nearest to the line, the first one on a tie."""
+    """The edge of shape i's hull nearest to the line, the first one on a tie."""
     best, edge = 1e30, hulls.edge_start[i]
     for k in range(hulls.edge_count[i]):
         e = hulls.edge_start[i] + k
@@ -87,7 +87,7 @@ def nearest_edge(hulls, i, scale: vec3, q: vec3, u: vec3, h: Float):
 
 @func
 def across_edge(hulls, e, scale: vec3, q: vec3, u: vec3):
-    """A line across an edge: s on it [m], its distance along the common normal out of the hull [m], the normal."""
+    """A line against an edge: s on the line [m], distance along the common normal out of the hull [m], the normal."""
     c, along, _ = edge_segment(hulls, e, scale)
     n1, _ = face_plane(hulls, hulls.edge_left[e], scale)
     n2, _ = face_plane(hulls, hulls.edge_right[e], scale)
@@ -100,7 +100,7 @@ def across_edge(hulls, e, scale: vec3, q: vec3, u: vec3):
 
 @func
 def leaving_edge(hulls, i, scale: vec3, q: vec3, u: vec3):
-    """The edge across which a line through the hull leaves soonest, and how far it is from there [m], negative."""
+    """The silhouette edge of least overlap with a line through the hull, and the distance [m], negative."""
     best, edge = -1e30, hulls.edge_start[i]
     for k in range(hulls.edge_count[i]):
         e = hulls.edge_start[i] + k
@@ -117,7 +117,7 @@ def leaving_edge(hulls, i, scale: vec3, q: vec3, u: vec3):
 
 @func
 def face_along(hulls, i, scale: vec3, n: vec3):
-    """The face of shape i's hull whose normal is nearest to a direction."""
+    """The face of shape i's hull whose normal is closest to a direction."""
     best, face = -2.0, hulls.face_start[i]
     for k in range(hulls.face_count[i]):
         m, _ = face_plane(hulls, hulls.face_start[i] + k, scale)
@@ -128,7 +128,7 @@ def face_along(hulls, i, scale: vec3, n: vec3):
 
 @func
 def line_over_face(hulls, f, scale: vec3, n: vec3, q: vec3, u: vec3, h: Float):
-    """Where the line is over face f with normal n: lower and upper s [m], crossed if nowhere."""
+    """The part of the line over face f with normal n: lower and upper s [m], lower > upper if empty."""
     low, high = -h, h
     for k in range(hulls.corner_count[f]):
         x = times(scale, hulls.vertex[hulls.corner[hulls.corner_start[f] + k]])
@@ -149,8 +149,9 @@ def touch_capsule_hull(
 ):
     """A capsule against a hull, two candidates, as for a box.
 
-    If the centre line stays outside: the place nearest to the hull, and the other end of what is over the face there.
-    If it goes through the hull: the two ends of what is over the face by which it leaves, or one place at an edge.
+    If the centre line stays outside: the point nearest to the hull, and the other end of the line's part over the face
+    there. If it intersects the hull: both ends of the line's part over the face of least overlap, or one point at an
+    edge.
 
     Gradients:
         Exact for the features found, also with respect to the scale of the hull.
@@ -168,6 +169,7 @@ def touch_capsule_hull(
             s = -positive(dot(n, u)) * h
             distance = dot(n, q + s * u) - offset
             two = True
+            # Through the hull: the face or the edge of least overlap.
             if through:
                 e, edge_height = leaving_edge(hulls, b, scale, q, u)
                 if edge_height > height + TINY + BIAS * min(shapes.reach[a], shapes.reach[b]):
@@ -177,6 +179,7 @@ def touch_capsule_hull(
                     low, high = line_over_face(hulls, f, scale, n, q, u, h)
                     s = low
                     distance = dot(n, q + s * u) - offset
+            # Outside: the lower end over the face, or the nearest edge and the face along its normal.
             else:
                 if height <= 0.0 or beside_face(hulls, f, scale, n, q + s * u):
                     e = nearest_edge(hulls, b, scale, q, u, h)
@@ -187,6 +190,7 @@ def touch_capsule_hull(
                         distance, n = norm(d), direction(d)
                         f = face_along(hulls, b, scale, n)
             put_ball(touch, at, R2, p2, q + s * u, distance, n, r)
+            # The other end of the part over the face.
             other = s
             n, offset = face_plane(hulls, f, scale)
             if two:

@@ -1,9 +1,10 @@
-"""Convex polyhedra against each other: separating axes over faces and pairs of edges, then a polygon.
+"""Convex polyhedra against each other: separating axes over faces and pairs of edges, then a contact polygon.
 
-The normal is the axis along which the hulls are farthest apart or overlap least: a normal of a face, or the product of
-two edges whose arcs of normals cross, so that they span a face of the Minkowski difference [Gregorius 2013]. Later
-kinds of axes (faces of the first hull, of the second, edges) must be better by BIAS. As for boxes, places are corners
-of what two faces share, seen along the normal: of two edges, those beside them.
+The normal is the axis along which the hulls are farthest apart or overlap least: a face normal, or the cross product of
+two edges whose arcs on the Gauss map cross, so that they span a face of the Minkowski difference [Gregorius 2013]. The
+order is faces of the first hull, faces of the second, edges; an axis of a later kind must be better by BIAS. As for
+boxes, the candidates are corners of the intersection of two faces, seen along the normal; for two edges, of faces
+adjacent to them.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ from kinema.lang import (
 )
 
 HULL_CANDIDATES = 8
-BIAS = 1e-3  # of the lesser reach: by so much an axis of a later kind must be better
-PARALLEL = 1e-6  # square of the sine of an angle: edges below it are parallel
-GROWN = 1e-6  # share of the reach by which the reference face is grown, so that equal faces share their corners
-STEEP = 1e-2  # cosine between a face and the normal: faces beside the edge of a blade are taken as if they had it
-MOST = 64  # corners of a polygon before eight of them are chosen
+BIAS = 1e-3  # margin by which an axis of a later kind must be better, relative to the smaller reach
+PARALLEL = 1e-6  # square of the sine of the angle below which edges are parallel
+GROWN = 1e-6  # growth of the reference face relative to the smaller reach, so that equal faces share their corners
+STEEP = 1e-2  # smallest cosine between a face and the normal, a lower bound for the faces beside a sharp edge
+MOST = 64  # corners of a polygon before eight of them are selected
 
 
 @func
 def best_face(hulls, a, scale_a: vec3, b, scale_b: vec3, C: mat33, t: vec3):
-    """The face of hull a over which hull b is highest, and the height of its lowest corner [m].
+    """The face of hull a over which hull b is highest, and the height of b's lowest corner there [m].
 
     C = R_a^T R_b, t = R_a^T (p_b - p_a).
     """
@@ -72,7 +73,7 @@ def best_face(hulls, a, scale_a: vec3, b, scale_b: vec3, C: mat33, t: vec3):
 
 @func
 def best_edges(hulls, a, scale_a: vec3, b, scale_b: vec3, C: mat33, t: vec3):
-    """The edges of hulls a and b along whose common normal b is farthest from a, and how far [m]."""
+    """The edges of hulls a and b along whose common normal b is farthest from a, and that distance [m]."""
     best, edge_a, edge_b = -1e30, hulls.edge_start[a], hulls.edge_start[b]
     normals = local(vec3, hulls.face_count[b])
     for k in range(hulls.face_count[b]):
@@ -102,7 +103,7 @@ def best_edges(hulls, a, scale_a: vec3, b, scale_b: vec3, C: mat33, t: vec3):
 
 @func
 def against(hulls, b, scale_b: vec3, way: vec3):
-    """The face of hull b that looks most against a direction."""
+    """The face of hull b most opposed to a direction."""
     best, face = 1e30, hulls.face_start[b]
     for k in range(hulls.face_count[b]):
         m, _ = face_plane(hulls, hulls.face_start[b] + k, scale_b)
@@ -130,12 +131,12 @@ def put_polygon(
     mirror: Float,
     overlap,
 ):
-    """Write corners of what face f of hull a and the face of hull b against it share, seen along n.
+    """Store corners of the intersection of face f of hull a and the opposing face of hull b, seen along n.
 
-    Pose R, p [m] and scale are given for both; the reference face is grown by `grown` [m]; `mirror` is 1 if hull a is
-    the second one, else -1; `overlap` says whether the hulls do. The unit normal n points out of hull a, whose farthest
-    place along it is `on` [m]; both are in the frame of a. If there are more than eight corners, the one with the least
-    gap is taken, and those that are farthest along seven directions.
+    Both hulls have a pose R, p [m] and a scale; the reference face grows by `grown` [m]; `mirror` is 1 if hull a is the
+    second one, else -1; `overlap` is whether the hulls overlap. The unit normal n points out of hull a, whose farthest
+    point along it is `on` [m]; both are in the frame of a. From more than eight corners the function selects the one
+    with the smallest gap and the farthest ones along seven directions.
     """
     C, t = transpose(Ra) @ Rb, transpose(Ra) @ (pb - pa)
     up, offset = face_plane(hulls, f, scale_a)
@@ -151,6 +152,7 @@ def put_polygon(
     ey = cross(up, ex)
     found = local(vec3, MOST)  # (x, y, gap) along the axes ex, ey of the face, and n
     count = 0
+    # Edges of the incident face g, clipped to the reference face f.
     for k in range(hulls.corner_count[g]):
         x = C @ times(scale_b, hulls.vertex[hulls.corner[hulls.corner_start[g] + k]]) + t
         step = C @ times(scale_b, hulls.vertex[next_corner(hulls, g, k)]) + t - x
@@ -173,9 +175,10 @@ def put_polygon(
                 gap = (dot(up, z) - offset) / n_up
                 found[count] = vec3(dot(ex, z - gap * n), dot(ey, z - gap * n), gap)
                 count = count + 1
+    # Corners of the reference face inside the incident face.
     for k in range(hulls.corner_count[f]):
         x = times(scale_a, hulls.vertex[hulls.corner[first + k]])
-        # Along n, the incident face is above the corner by
+        # Height of the incident face over the corner, along n.
         gap = (level - dot(m, x)) / dot(m, n)
         inside = True
         for j in range(hulls.corner_count[g]):
@@ -187,7 +190,7 @@ def put_polygon(
             count = count + 1
     lift = offset
     if count == 0 and overlap:
-        # Deep overlaps may meet beside the reference face: then the deepest corner is the place.
+        # Deeply overlapping hulls may meet beside the reference face: use the deepest corner.
         deepest, lowest = -1, 1e30
         way = times(scale_b, transpose(C) @ n)
         for k in range(hulls.vertex_count[b]):
@@ -200,6 +203,7 @@ def put_polygon(
         found[0] = vec3(dot(ex, x), dot(ey, x), gap)
         lift = dot(up, x)
         count = 1
+    # Select at most eight corners.
     taken = local(Int, HULL_CANDIDATES)
     for c in range(HULL_CANDIDATES):
         chosen = c
@@ -225,9 +229,9 @@ def put_polygon(
 
 @func
 def edge_normal(hulls, e, g, scale_a: vec3, scale_b: vec3, C: mat33):
-    """Unit normal of edges e of hull a and g of hull b out of a, the face of a beside e that looks most along it.
+    """Common normal of edges e of hull a and g of hull b, out of a; the face of a beside e most aligned with it.
 
-    And a place of the edge [m]; all in the frame of a, C = R_a^T R_b.
+    Also returns a point of the edge [m]; all in the frame of a, C = R_a^T R_b.
     """
     x = times(scale_a, hulls.vertex[hulls.edge_from[e]])
     along = times(scale_a, hulls.vertex[hulls.edge_to[e]]) - x

@@ -1,7 +1,7 @@
 """Convex polyhedra: tables of their corners, faces and edges, and polyhedra against planes and spheres.
 
-A hull's corners are scaled by its size: a box is a cube, and a cylinder (against all but planes) a prism, each scaled.
-All searches are over the features of one hull at a time, in its own frame.
+The size of a shape scales the corners of its hull: a box is a scaled cube, and a cylinder (except against planes) a
+scaled prism. Every search loops over the features of one hull, in its own frame.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from kinema.lang import (
 from kinema.scene.convex_hull import Hull
 
 PLANE_CANDIDATES = 4
-TILT = 0.05  # slope up to which a hull that is about to tip finds its places on a plane
+TILT = 0.05  # slope up to which a tipping hull still finds all its candidates on a plane
 STEEP = 1.0 / TILT
 
 
 @record
 class Hulls:
-    """Corners, faces and edges of all hulls, and where those of a shape are; shapes without a hull have none.
+    """Corners, faces and edges of all hulls, and their ranges per shape; the ranges of shapes without a hull are empty.
 
-    vertex_start, vertex_count, face_start, face_count, edge_start, edge_count: By shape.
-    cylinder: 1 for shapes whose size is (radius, half length), 0 for the scale along x, y, z; by shape.
-    vertex: Corners, before they are scaled [m].
-    corner_start, corner_count: Of a face in `corner`.
-    corner: Numbers of vertices around faces, counterclockwise from outside; the first three are not on a line.
-    edge_from, edge_to: Numbers of the vertices of an edge.
-    edge_left, edge_right: Numbers of the faces beside it; the left one runs along it forwards.
+    vertex_start, vertex_count, face_start, face_count, edge_start, edge_count: Range of each shape.
+    cylinder: Per shape, 1 if its size is (radius, half length), 0 if its size is the scale along x, y, z.
+    vertex: Corners before scaling [m].
+    corner_start, corner_count: Range of each face in `corner`.
+    corner: Vertex indices around the faces, counterclockwise from outside; the first three are not collinear.
+    edge_from, edge_to: Vertex indices of each edge.
+    edge_left, edge_right: Indices of the adjacent faces; the left one runs along the edge forwards.
     """
 
     vertex_start: Array[Int]
@@ -107,16 +107,16 @@ def hull_tables(hulls: Sequence[Hull | None], cylinders: Sequence[bool]) -> dict
 
 @func
 def hull_scale(shapes, hulls, i):
-    """Factors of the corners of a shape's hull along x, y and z [-]; of a prism [m]."""
+    """Scale of a shape's hull along x, y and z [-]; of a prism [m]."""
     size = shapes.size[i]
     return select(hulls.cylinder[i] == 1, vec3(size.x, size.x, size.y), size)
 
 
 @func
 def face_plane(hulls, f, scale: vec3):
-    """Unit normal of a face, out of the hull, and its offset along it [m].
+    """Unit normal of a face, out of the hull, and the face's offset along it [m].
 
-    A face that the scale leaves without area has the normal that it has before it is scaled.
+    A face whose scaled area is zero has the normal of the unscaled face.
     """
     c = hulls.corner_start[f]
     a, b, d = hulls.vertex[hulls.corner[c]], hulls.vertex[hulls.corner[c + 1]], hulls.vertex[hulls.corner[c + 2]]
@@ -128,13 +128,13 @@ def face_plane(hulls, f, scale: vec3):
 
 @func
 def next_corner(hulls, f, k):
-    """Number of the vertex after corner k of a face."""
+    """Index of the vertex after corner k of a face."""
     return hulls.corner[hulls.corner_start[f] + select(k + 1 == hulls.corner_count[f], 0, k + 1)]
 
 
 @func
 def highest_face(hulls, i, scale: vec3, q: vec3):
-    """The face of shape i's hull that q [m] is highest over, the first one on a tie, and the height [m]."""
+    """The face of shape i's hull over which q [m] is highest, the first one on a tie, and the height [m]."""
     best, face = -1e30, hulls.face_start[i]
     for k in range(hulls.face_count[i]):
         f = hulls.face_start[i] + k
@@ -147,7 +147,7 @@ def highest_face(hulls, i, scale: vec3, q: vec3):
 
 @func
 def beside_face(hulls, f, scale: vec3, n: vec3, q: vec3):
-    """Whether q [m] is not above the face f with normal n, seen along n."""
+    """Whether q [m] is outside of face f with normal n, seen along n."""
     beside = False
     for k in range(hulls.corner_count[f]):
         x = times(scale, hulls.vertex[hulls.corner[hulls.corner_start[f] + k]])
@@ -168,7 +168,7 @@ def from_edge(hulls, e, scale: vec3, q: vec3):
 
 @func
 def nearest_edge(hulls, i, scale: vec3, q: vec3):
-    """The edge of shape i's hull that is nearest to q [m], the first one on a tie."""
+    """The edge of shape i's hull nearest to q [m], the first one on a tie."""
     best, edge = 1e30, hulls.edge_start[i]
     for k in range(hulls.edge_count[i]):
         e = hulls.edge_start[i] + k
@@ -180,9 +180,9 @@ def nearest_edge(hulls, i, scale: vec3, q: vec3):
 
 @func
 def hull_feature(hulls, i, scale: vec3, q: vec3):
-    """What of shape i's hull is nearest to q [m]: the number of a face, and of an edge, -1 if the face itself is.
+    """The feature of shape i's hull nearest to q [m]: the index of a face, and of an edge or -1 for the face itself.
 
-    Inside it is the nearest face. Corners are ends of edges.
+    For q inside the hull it is the nearest face. Corners count as ends of edges.
     """
     face, height = highest_face(hulls, i, scale, q)
     n, _ = face_plane(hulls, face, scale)
@@ -208,9 +208,9 @@ def from_hull(hulls, face, edge, scale: vec3, q: vec3):
 def touch_sphere_hull(
     shapes: Shapes, pairs: Pairs, hulls: Hulls, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch
 ):
-    """A sphere against a hull, one candidate: the place of the hull that is nearest to the centre.
+    """A sphere against a hull, one candidate: the point of the hull nearest to the centre.
 
-    If the centre is inside, it is pushed out through the nearest face.
+    If the centre is inside, the normal is that of the nearest face.
 
     Gradients:
         Exact for the face, edge or corner found; also with respect to the scale of the hull.
@@ -231,7 +231,7 @@ def touch_sphere_hull(
 
 @func
 def lowest_corner(hulls, a, scale: vec3, up: vec3):
-    """Number of the corner of shape a's hull that is lowest along `up`, the first one on a tie."""
+    """Index of the corner of shape a's hull that is lowest along `up`, the first one on a tie."""
     tall, lowest, found = times(scale, up), 1e30, hulls.vertex_start[a]
     for k in range(hulls.vertex_count[a]):
         height = dot(tall, hulls.vertex[hulls.vertex_start[a] + k])
@@ -242,9 +242,9 @@ def lowest_corner(hulls, a, scale: vec3, up: vec3):
 
 @func
 def far_corner(hulls, a, scale: vec3, up: vec3, first):
-    """Number of the corner that is low and farthest from the corner `first`, or `first` if none is farther than TINY.
+    """Index of a low corner far from the corner `first`, or `first` if none is farther than TINY.
 
-    How far is a level distance [m], less STEEP times the height over `first`.
+    It maximises the horizontal distance [m] minus STEEP times the height over `first`.
     """
     x1, best, found = times(scale, hulls.vertex[first]), TINY, first
     for k in range(hulls.vertex_count[a]):
@@ -258,7 +258,7 @@ def far_corner(hulls, a, scale: vec3, up: vec3, first):
 
 @func
 def side_corners(hulls, a, scale: vec3, up: vec3, first, side: vec3):
-    """The same for corners that are far along `side`, a level direction, and for those far against it."""
+    """Indices of a low corner far along `side`, a horizontal direction, and of one far against it; see `far_corner`."""
     x1, left, right, at_left, at_right = times(scale, hulls.vertex[first]), TINY, TINY, first, first
     for k in range(hulls.vertex_count[a]):
         d = times(scale, hulls.vertex[hulls.vertex_start[a] + k]) - x1
@@ -274,10 +274,10 @@ def side_corners(hulls, a, scale: vec3, up: vec3, first, side: vec3):
 def low_corners(
     shapes: Shapes, pairs: Pairs, hulls: Hulls, R: Array[mat33], p: Array[vec3], margin: Float, corner: Array[Int]
 ):
-    """Numbers of four corners of each hull over a plane, -1 where there is none: its lowest, and three far apart.
+    """Indices of four corners of each hull over a plane: the lowest one and three far apart; -1 if one does not exist.
 
-    The second is far from the first, the third and fourth are far from their line, on both sides of it. A corner
-    counts as near by its height over the lowest one, times STEEP.
+    The second is far from the first; the third and fourth are far from the line through both, one on each side. A
+    corner's distance is reduced by STEEP times its height over the lowest corner.
     """
     for i in range(len(pairs.first)):
         a, at = pairs.first[i], PLANE_CANDIDATES * i

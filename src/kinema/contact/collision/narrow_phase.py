@@ -1,9 +1,9 @@
-"""Collision between pairs of shapes: what all families share.
+"""Narrow phase: records and functions that all families of shape pairs share.
 
-A family is one kernel for pairs of two kinds of shapes. For every pair it writes a fixed number of candidates, places
-where the two may touch. A search that needs no derivative finds which features of the shapes (faces, edges, corners)
-are nearest; gap, point and normal are then formed from these features, and their derivative is exact for them. Where
-the choice of features changes, the derivative jumps; where two choices are equally near, the first one is taken.
+A family is one kernel for pairs of two kinds of shapes. For every pair it writes a fixed number of contact candidates:
+places where the two shapes may touch. A search without derivatives finds the nearest features of the shapes (faces,
+edges, corners); gap, point and normal are then computed from these features, with exact derivatives. Where the selected
+features change, the derivative jumps; if two choices are equally near, the search takes the first one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TINY = 1e-9  # [m], lengths below it have no direction; its square is a float32
 class Shapes:
     """All colliding shapes of a scene.
 
-    link: The link it is on; 0 is the world.
-    offset: Of the shape's frame in the link's [m].
-    rotation: Of the shape's frame in the link's [-].
-    size: Sphere (radius, 0, 0), capsule and cylinder (radius, half length along z, 0), box (half of its edges) [m];
-        hull (scale of its vertices) [-]; plane (unused; its outside is +z).
-    reach: Radius of a ball about the shape's frame that holds it [m].
+    link: Link of each shape; 0 is the world.
+    offset: Origin of the shape's frame in the link's frame [m].
+    rotation: Rotation matrix of the shape's frame in the link's frame [-].
+    size: Sphere (radius, 0, 0), capsule and cylinder (radius, half length along z, 0), box (half extents) [m]; hull
+        (scale of its vertices) [-]; plane (unused; its outside is +z).
+    reach: Radius of a bounding sphere about the origin of the shape's frame [m].
     """
 
     link: Array[Int]
@@ -37,8 +37,8 @@ class Shapes:
 class Pairs:
     """Pairs of one family.
 
-    first, second: Numbers of shapes, in the order of the kinds in the name of the kernel.
-    start: Where the candidates of the pair begin in `Touch`.
+    first, second: Indices of shapes, in the order of the kinds in the name of the kernel.
+    start: Index of the pair's first candidate in `Touch`.
     """
 
     first: Array[Int]
@@ -48,7 +48,7 @@ class Pairs:
 
 @record
 class Touch:
-    """Candidates: places where two shapes may touch.
+    """Contact candidates: places where two shapes may touch.
 
     gap: Signed distance [m], negative where they overlap, FAR for a candidate that does not exist.
     point: Midway between the two surfaces, in world axes [m].
@@ -69,7 +69,7 @@ def place(shapes, i, R, p):
 
 @func
 def within_reach(shapes, i, j, p_i: vec3, p_j: vec3, margin: Float):
-    """Whether the balls about two shapes are nearer than the margin [m]."""
+    """Whether the bounding spheres of two shapes are nearer than the margin [m]."""
     d = p_i - p_j
     span = shapes.reach[i] + shapes.reach[j] + margin
     return dot(d, d) < span * span
@@ -77,7 +77,7 @@ def within_reach(shapes, i, j, p_i: vec3, p_j: vec3, margin: Float):
 
 @func
 def put(touch, at, gap: Float, point: vec3, normal: vec3):
-    """Write a candidate."""
+    """Store a candidate."""
     touch.gap[at] = gap
     touch.point[at] = point
     touch.normal[at] = normal
@@ -85,7 +85,7 @@ def put(touch, at, gap: Float, point: vec3, normal: vec3):
 
 @func
 def put_none(touch, at):
-    """Write a candidate that does not exist."""
+    """Store a candidate that does not exist."""
     put(touch, at, FAR, vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 1.0))
 
 
@@ -104,19 +104,19 @@ def positive(x: Float):
 
 @func
 def pick(v: vec3, k):
-    """Component k of a vector, for a k that is known only when running."""
+    """Component k of a vector, for a k known only at run time."""
     return select(k == 0, v.x, select(k == 1, v.y, v.z))
 
 
 @func
 def turn(v: vec3, k):
-    """Components k + 1, k + 2, k of a vector (modulo 3): axis k becomes z."""
+    """Components k + 1, k + 2, k of a vector (modulo 3), so that axis k becomes z."""
     return select(k == 0, vec3(v.y, v.z, v.x), select(k == 1, vec3(v.z, v.x, v.y), v))
 
 
 @func
 def turn_columns(m: mat33, k):
-    """Columns k + 1, k + 2, k of a matrix (modulo 3), three vectors: axis k becomes z."""
+    """Columns k + 1, k + 2, k of a matrix (modulo 3) as three vectors, so that axis k becomes z."""
     x, y, z = columns_of(m)
     a = select(k == 0, y, select(k == 1, z, x))
     b = select(k == 0, z, select(k == 1, x, y))
@@ -131,7 +131,7 @@ def unit(k, length: Float):
 
 @func
 def widest(v: vec3):
-    """Number of the largest component, the first one on a tie."""
+    """Index of the largest component, the first one on a tie."""
     k = select(v.y > v.x, 1, 0)
     return select(v.z > max(v.x, v.y), 2, k)
 
@@ -144,5 +144,5 @@ def signs(v: vec3):
 
 @func
 def times(a: vec3, b: vec3):
-    """Products of components."""
+    """Component-wise product."""
     return vec3(a.x * b.x, a.y * b.y, a.z * b.z)

@@ -1,7 +1,7 @@
-"""The table of shape pairs: which kinds of shapes collide, by which kernel, and at how many places.
+"""The table of shape pairs: which kinds of shapes collide, with which kernel, and with how many contact candidates.
 
-Its order within a pair is that of the kernel's first and second shape. A new pair is a kernel in a file of this folder
-and a line of `PAIRS`; detection, files and `kinema check` read the table.
+The two kinds of a pair are in the order of the kernel's first and second shape. To add a pair, write a kernel in a file
+of this folder and add a line to `PAIRS`; detection, files and `kinema check` read the table.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Family:
 
     Attributes:
         kernel: `touch_...(shapes, pairs, <tables>, R, p, margin, touch)`; it writes all candidates of every pair.
-        candidates: Places per pair where the two may touch; on terrain, per round point of the first shape.
-        hulls: Whether it takes the table `Hulls`.
-        terrain: Whether it takes the tables `Knobs` and `Terrain`; its pairs are of one terrain.
-        search: A kernel with the same arguments, but for `touch`, that finds `candidates` numbers of features per pair,
-            for kernels that are differentiated and must not search: these take the numbers in place of the margin.
+        candidates: Contact candidates per pair; on terrain, per round point of the first shape.
+        hulls: Whether the kernel takes the table `Hulls`.
+        terrain: Whether the kernel takes the tables `Knobs` and `Terrain`; all its pairs share one terrain.
+        search: A kernel with the same arguments except `touch` that finds `candidates` feature indices per pair, for
+            differentiated kernels without a search of their own; these take the indices instead of the margin.
     """
 
     kernel: Kernel
@@ -46,7 +46,7 @@ class Family:
 
     @property
     def name(self) -> str:
-        """Of the kernel, without "touch_"."""
+        """The kernel's name without "touch_"."""
         return self.kernel.name.removeprefix("touch_")
 
 
@@ -84,6 +84,6 @@ PAIRS = {
     (CYLINDER, TERRAIN): _CORNER_TERRAIN,
     (MESH, TERRAIN): _CORNER_TERRAIN,
 }
-"""Kinds of shapes that collide, and how."""
+"""The family of each pair of shape kinds that collide."""
 
 FAMILIES = {family.name: family for family in PAIRS.values()}

@@ -1,6 +1,6 @@
-"""Solid shapes against planes: balls at the places of a shape that are lowest over the plane.
+"""Solid shapes against planes: candidates are spheres at the lowest points of a shape over the plane.
 
-The second shape of a pair is a plane: the half space z < 0 of its frame is solid. Balls have radius 0 at corners.
+The second shape of a pair is a plane: the half space z < 0 of its frame is solid. Spheres at corners have radius 0.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from kinema.lang import (
     vec3,
 )
 
-STANDING = 1e-3  # sine of the tilt below which a cylinder stands
-SINE = 0.8660254037844386  # of a third of a turn; the cosine is -1/2
+STANDING = 1e-3  # sine of the tilt below which a cylinder stands upright
+SINE = 0.8660254037844386  # of 120 degrees; the cosine is -1/2
 
 
 @func
 def put_over(touch, at, x: vec3, r: Float, n: vec3, p_WP: vec3):
-    """Write the candidate of a ball at x of radius r [m] over the plane through p_WP [m] with unit normal n."""
+    """Store the candidate of a sphere at x of radius r [m] over the plane through p_WP [m] with unit normal n."""
     gap = dot(n, x - p_WP) - r
     put(touch, at, gap, x - (r + 0.5 * gap) * n, n)
 
 
 @func
 def over_plane(shapes, pairs, i, R, p, margin: Float):
-    """Pose R1, p1 [m] of the first shape, normal n and a point [m] of the plane, and whether they are near."""
+    """Pose R1, p1 [m] of the first shape, normal and a point [m] of the plane, and whether the shape is near."""
     a = pairs.first[i]
     R1, p1 = place(shapes, a, R, p)
     R2, p2 = place(shapes, pairs.second[i], R, p)
@@ -90,9 +90,9 @@ def touch_capsule_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[
 
 @kernel
 def touch_box_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch):
-    """A box over a plane, four candidates: the corners of the face that looks most against the plane.
+    """A box over a plane, four candidates: the corners of the face that faces the plane most directly.
 
-    The lowest corner, and both ends of an edge on which the box stands, are among them.
+    They include the lowest corner, and both ends of an edge on which the box stands.
 
     Gradients:
         Exact.
@@ -114,14 +114,16 @@ def touch_box_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3
 
 @kernel
 def touch_cylinder_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch):
-    """A cylinder over a plane, four candidates: the lowest places of both rims, and two more of the lower rim.
+    """A cylinder over a plane, four candidates: the lowest points of both rims, and two more of the lower rim.
 
-    It rolls on the first two, and stands on the lowest one and those a third of a turn away from it. Within 1 mrad of
-    upright the lowest place is taken where x of the cylinder's frame meets the rim, so that standing cylinders rest on
-    three fixed places; they are higher than the rim's lowest by at most 2e-3 radii.
+    The cylinder rolls on the first two, and stands on the lowest point and the two points of the same rim at 120
+    degrees from it. Within 1 mrad of upright the point where the x axis of the cylinder's frame meets the rim replaces
+    the lowest point, so that a standing cylinder rests on three fixed points; they are at most 2e-3 radii higher than
+    the lowest point of the rim.
 
     Gradients:
-        Exact for the places found; that of the lowest places grows as the cylinder becomes upright, to 1000 radii.
+        Exact for the points found; the derivatives of the lowest points grow as the cylinder becomes upright, up to
+        1000 radii.
     """
     for i in range(len(pairs.first)):
         R1, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)

@@ -1,8 +1,8 @@
 """Spheres and capsules against each other: segments with a radius.
 
 A sphere is a capsule of half length 0. The closest points of two segments, x1 = c1 + s u1 and x2 = c2 + t u2 with unit
-directions, follow in closed form [Ericson 2005, sec. 5.1.9]: s from both lines, clamped, t nearest to it, clamped, and
-s nearest to that. Each clamp passes its derivative on, so that of the closest points is exact.
+directions, have a closed form [Ericson 2005, sec. 5.1.9]: clamp s of the closest points of both lines, clamp t closest
+to it, and clamp s closest to that. Clamps propagate derivatives, so the derivatives of the closest points are exact.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ PARALLEL = 1e-6  # square of the sine of an angle: segments below it are paralle
 
 @func
 def closest_points(d: vec3, u1: vec3, h1: Float, u2: vec3, h2: Float):
-    """Closest points of two segments: s along u1 and t along u2 [m] from their middles, which are d = c1 - c2 apart.
+    """Closest points of two segments: s along u1 and t along u2 [m] from their centres, with d = c1 - c2.
 
-    Of parallel segments that lie side by side the lower end (along u1) of what they share is taken.
+    For parallel segments side by side it is the lower end (along u1) of their overlap.
     """
     b, e, f = dot(u1, u2), dot(u1, d), dot(u2, d)
     w = cross(u1, u2)
@@ -32,10 +32,10 @@ def closest_points(d: vec3, u1: vec3, h1: Float, u2: vec3, h2: Float):
 
 @func
 def other_end(d: vec3, u1: vec3, h1: Float, u2: vec3, h2: Float, s: Float):
-    """The end of what two segments share, seen along u1, that is farther from s: s and t there, and its length [m].
+    """The end of the overlap of two segments, along u1, that is farther from s: s and t there, and its length [m].
 
-    What they share is where points of one are beside points of the other; its length is negative if there is none.
-    The end is an end of one of the segments, with the point of the other that is closest to it.
+    The overlap is the part where points of one segment are beside points of the other; without an overlap its length is
+    negative. Its end is an end of one of the segments, paired with the closest point of the other.
     """
     b, e, f = dot(u1, u2), dot(u1, d), dot(u2, d)
     side = 1.0 if b >= 0.0 else -1.0
@@ -49,7 +49,7 @@ def other_end(d: vec3, u1: vec3, h1: Float, u2: vec3, h2: Float, s: Float):
 
 @func
 def put_balls(touch, at, x1: vec3, r1: Float, x2: vec3, r2: Float):
-    """Write the candidate of two balls: centres x1, x2 [m], radii [m]."""
+    """Store the candidate of two spheres: centres x1, x2 [m], radii [m]."""
     d = x1 - x2
     n = direction(d)
     put(touch, at, norm(d) - r1 - r2, 0.5 * (x1 + x2 + (r2 - r1) * n), n)
@@ -61,7 +61,7 @@ def touch_sphere_round(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[v
 
     Gradients:
         Exact. Where the centre lines meet (closer than 1e-9 m), the normal is +z with derivative 0 and the gap has
-        no derivative with respect to poses. Capsules within 1 mrad of parallel touch at one end of what they share.
+        no derivative with respect to poses. Capsules within 1 mrad of parallel touch at one end of their overlap.
     """
     for i in range(len(pairs.first)):
         a, b = pairs.first[i], pairs.second[i]
@@ -78,10 +78,10 @@ def touch_sphere_round(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[v
 
 @kernel
 def touch_capsule_capsule(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch):
-    """Two capsules: their closest points, and the end of what they share that is farther from these.
+    """Two capsules, two candidates: their closest points, and the end of their overlap that is farther from these.
 
-    The second candidate lets a capsule rest along another. It is a ball at an end of one capsule against the other
-    one, so it is a true distance at any angle. It does not exist if no part of one is beside the other.
+    The second candidate lets a capsule rest along another. It is the sphere at an end of one capsule against the other
+    capsule, and so a true distance at any angle. It does not exist if no part of one capsule is beside the other.
 
     Gradients:
         Exact, as for `touch_sphere_round`.

@@ -1,12 +1,12 @@
 """Spheres and capsules against boxes, in the frame of the box.
 
-The nearest point of a box to the centre line of a capsule, x = q + s u with |s| <= h, is where the convex function
+The point of a capsule's centre line x = q + s u, |s| <= h, that is nearest to a box minimises the convex function
 
     phi(s)^2 = sum_k max(|x_k| - half_k, 0)^2
 
-is least. Its slope is piecewise linear and grows, and bends where the line crosses the plane of a face. A search among
-these at most six places leaves one piece, with known faces outside of which the line is there; on it the least value
-follows in closed form, and so does its derivative.
+Its slope is piecewise linear and increasing, with kinks where the line crosses the plane of a face. Bisection over
+these kinks, at most six, leaves one piece, on which the set of faces that the line is outside of is known; there the
+minimum has a closed form, and so does its derivative.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from kinema.lang import (
     vec3,
 )
 
-PARALLEL = 1e-6  # square of the sine of an angle: a centre line and an edge below it are parallel
-BIAS = 1e-3  # of the least half size of a box
-STEEP = 1e-9  # sine of an angle: below it a line does not cross a plane
+PARALLEL = 1e-6  # square of the sine of the angle below which a centre line and an edge are parallel
+BIAS = 1e-3  # relative to the smallest half extent of a box
+STEEP = 1e-9  # sine of the angle below which a line does not cross a plane
 
 
 @func
 def box_surface(q: vec3, half: vec3):
-    """Signed distance [m] of a point q from the surface of a box, and the unit normal at the nearest place.
+    """Signed distance [m] of a point q from the surface of a box, and the unit normal at the nearest point.
 
-    Inside, and within TINY of an edge or corner, it is that of the nearest face.
+    Inside, and within TINY of an edge or corner, both belong to the nearest face.
     """
     side = signs(q)
     e = times(side, q) - half
@@ -73,19 +73,19 @@ def box_surface(q: vec3, half: vec3):
 
 @func
 def put_ball(touch, at, R_WB: mat33, p_WB: vec3, x: vec3, distance: Float, n: vec3, r: Float):
-    """Write the candidate of a ball at x of radius r [m] whose centre is at a distance [m] along n from a box."""
+    """Store the candidate of a sphere at x of radius r [m] whose centre has a distance [m] along n from a box."""
     put(touch, at, distance - r, p_WB + R_WB @ (x - 0.5 * (distance + r) * n), R_WB @ n)
 
 
 @kernel
 def touch_sphere_box(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch):
-    """A sphere against a box, one candidate: the place of the box that is nearest to the centre.
+    """A sphere against a box, one candidate: the point of the box nearest to the centre.
 
-    If the centre is inside, it is pushed out through the nearest face, the first of x, y, z on a tie.
+    If the centre is inside, the normal points out of the nearest face, the first of x, y, z on a tie.
 
     Gradients:
-        Exact. The normal's jumps where the nearest feature changes, from face to edge to corner, and on the planes
-        inside the box where two faces are equally near.
+        Exact. The derivative of the normal jumps where the nearest feature changes, from face to edge to corner, and on
+        the planes inside the box where two faces are equally near.
     """
     for i in range(len(pairs.first)):
         a, b = pairs.first[i], pairs.second[i]
@@ -107,12 +107,13 @@ def outside(x: vec3, half: vec3):
 
 @func
 def nearest_to_box(q: vec3, u: vec3, h: Float, half: vec3):
-    """Where the segment q + s u, |s| <= h, is nearest to a box: s [m], and the vector from the box to it [m].
+    """The point of the segment q + s u, |s| <= h, nearest to a box: s [m], and the vector from the box to it [m].
 
-    The vector is 0 if they meet. Along a face or edge (on a piece on which the distance does not change) the lower end
-    of the piece is taken.
+    The vector is 0 if they intersect. Along a face or edge (a piece of constant distance) s is the lower end of the
+    piece.
     """
     low, high = -h, h
+    # Bisection over the kinks of phi^2.
     for k in static(3):
         for side in static(-1, 2, 2):
             if abs(u[k]) > STEEP:
@@ -122,6 +123,7 @@ def nearest_to_box(q: vec3, u: vec3, h: Float, half: vec3):
                         low = s
                     else:
                         high = s
+    # The faces that the line is outside of on this piece, and the minimum there.
     x = q + 0.5 * (low + high) * u
     side = signs(x)
     e = times(side, x) - half
@@ -137,7 +139,7 @@ def nearest_to_box(q: vec3, u: vec3, h: Float, half: vec3):
 
 @func
 def over_face(q: vec3, u: vec3, h: Float, half: vec3):
-    """Where the segment q + s u is over the face z of a box: lower and upper s [m], crossed if nowhere."""
+    """The part of the segment q + s u over the face z of a box: lower and upper s [m], lower > upper if empty."""
     low, high = -h, h
     for k in static(2):
         if abs(u[k]) > STEEP:
@@ -150,9 +152,9 @@ def over_face(q: vec3, u: vec3, h: Float, half: vec3):
 
 @func
 def crossing_axis(q: vec3, u: vec3, h: Float, half: vec3):
-    """The axis along which a segment that meets a box leaves it soonest: faces are 0, 1, 2, edges 3, 4, 5.
+    """The axis of least overlap of a segment that intersects a box: faces are 0, 1, 2, edges 3, 4, 5.
 
-    An edge must be better than the faces by BIAS: lines along a face do not switch between it and its edges.
+    An edge must be better than the faces by BIAS, so that lines along a face do not switch between it and its edges.
     """
     best, axis = -1e30, 0
     bias = TINY + BIAS * min(half.x, half.y, half.z)
@@ -172,7 +174,7 @@ def crossing_axis(q: vec3, u: vec3, h: Float, half: vec3):
 
 @func
 def cross_edge(q: vec3, u: vec3, half: vec3, k):
-    """A line against the edge k of a box that it passes: s on the line [m], the distance [m], negative, the normal."""
+    """A line against the edge k of a box: s on the line [m], the distance along the normal [m] (< 0), the normal."""
     along = unit(k, 1.0)
     w = cross(u, along)
     n = w * (positive(dot(q, w)) / norm(w))
@@ -186,9 +188,9 @@ def cross_edge(q: vec3, u: vec3, half: vec3, k):
 def touch_capsule_box(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3], margin: Float, touch: Touch):
     """A capsule against a box, two candidates.
 
-    If the centre line stays outside: the place nearest to the box, and the other end of what is over the same face,
-    so that the capsule rests on it. If the centre line goes through the box: the two ends of what is over the face
-    through which it leaves soonest, or one place at an edge.
+    If the centre line stays outside: the point nearest to the box, and the other end of the line's part over the same
+    face, so that the capsule rests on it. If the centre line intersects the box: both ends of the line's part over the
+    face of least overlap, or one point at an edge.
 
     Gradients:
         Exact for the features found. A capsule that lies along an edge, over no face, has one candidate.
@@ -207,10 +209,12 @@ def touch_capsule_box(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[ve
             through = distance <= TINY
             way = widest(vec3(abs(out.x), abs(out.y), abs(out.z)))
             side = positive(pick(out, way))
+            # The axis of the face: of least overlap if the line intersects the box, else along the normal.
             if through:
                 way = crossing_axis(q, u, h, half)
                 side = positive(pick(q, way))
             two = way < 3
+            # Both ends of the part over the face, or one point at an edge.
             if two:
                 low, high = over_face(turn(q, way), turn(u, way), h, turn(half, way))
                 if through:

@@ -1,11 +1,12 @@
-"""Round points against terrain: triangles that do not move, found by a grid seen from above.
+"""Round points against terrain: fixed triangles, found by a grid in the horizontal plane.
 
-Points are balls on shapes: the centre of a sphere, the ends of a capsule, corners of boxes and hulls (of radius 0).
-Each is a pair of its own. Triangles are listed by the cells of a grid in x and y of the terrain's frame, with all that
-are within a stated distance of a cell in its list, so that a point looks at one cell only.
+Round points are spheres on shapes: the centre of a sphere, the ends of a capsule, corners of boxes and hulls (with
+radius 0). Each forms a pair of its own. A grid in x and y of the terrain's frame lists in every cell all triangles
+within a given distance of the cell, so that a point searches a single cell.
 
-Outside is where triangles are counterclockwise. Whether a point nearest to an edge or corner is outside is decided by
-the sum of the normals around it [Baerentzen and Aanaes 2005]. At the border of the terrain every point is outside.
+The outside is where triangles are counterclockwise. For a point nearest to an edge or corner, the sum of the normals
+around that feature decides whether it is outside [Baerentzen and Aanaes 2005]. At the border of the terrain every point
+is outside.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ from kinema.lang import (
 )
 from kinema.scene.description import Mesh
 
-VALLEY = 0.9  # cosine of the angle between two faces from which on a ball can lie on both
-PLANE = 1.0 - 1e-6  # cosine of the angle between two faces below which they are one
+VALLEY = 0.9  # cosine of the smallest angle between two faces for which a sphere touches both
+PLANE = 1.0 - 1e-6  # cosine of the angle below which two faces are coplanar
 
 
 @record
 class Knobs:
     """The round point of every pair, on its first shape.
 
-    at: Position in the shape's frame, as shares of its size along x, y, z [-].
-    swell: Radius as a share of the first number of the size [-]: 1 for spheres and capsules, 0 for corners.
-    capsule: 1 if the size is (radius, half length): shares are then of radius, radius and half length.
+    at: Position in the shape's frame, as multiples of its size along x, y, z [-].
+    swell: Radius as a multiple of the first component of the size [-]: 1 for spheres and capsules, 0 for corners.
+    capsule: 1 if the size is (radius, half length): `at` then multiplies radius, radius and half length.
     """
 
     at: Array[vec3]
@@ -56,18 +57,18 @@ class Knobs:
 
 @record
 class Terrain:
-    """Triangles and where to find them.
+    """Triangles, and the grid that finds them.
 
-    vertex: [m], in the terrain's frame.
-    corner: Numbers of vertices, three to a triangle, counterclockwise from outside.
+    vertex: Vertices in the terrain's frame [m].
+    corner: Vertex indices, three per triangle, counterclockwise from outside.
     edge_normal: Sum of the normals beside the edges 0-1, 1-2, 2-0 of every triangle [-]; 0 at the border.
     vertex_normal: Sum of the normals around vertices, weighted by angles [-]; 0 at the border.
-    cell_start: Where the list of a cell begins in `listed`; cell x + columns * y, and one more.
-    listed: Numbers of triangles.
-    columns, rows: Of the grid.
+    cell_start: Offset in `listed` of cell x + columns * y; the last entry is the length of `listed`.
+    listed: Triangle indices.
+    columns, rows: Number of cells along x and y.
     left, below: Corner of the grid [m].
     cell: Width of a cell [m].
-    depth: How deep a point may be under a triangle to be pushed out [m].
+    depth: Largest depth under a triangle at which a point is still in contact [m].
     """
 
     vertex: Array[vec3]
@@ -88,9 +89,9 @@ def terrain_tables(mesh: Mesh, around: float, cell: float | None = None) -> dict
     """Arrays of `Terrain` by name.
 
     Args:
-        mesh: Triangles, counterclockwise from outside; x and y are seen from above.
-        around: From how far triangles are found, at least radius and margin [m]; also the depth.
-        cell: Width of a cell [m]; by default about that of a triangle, and not below `around`.
+        mesh: Triangles, counterclockwise from outside; x and y are horizontal.
+        around: Distance within which triangles are found, at least radius plus margin [m]; also the depth.
+        cell: Width of a cell [m]; by default about the width of a triangle, and at least `around`.
     """
     x, faces = np.asarray(mesh.vertices, np.float64), np.asarray(mesh.faces, np.int64)
     corners = x[faces]
@@ -149,7 +150,7 @@ def triangle_vertex(terrain, f, k):
 
 @func
 def nearest_feature(terrain, f, q: vec3):
-    """What of triangle f is nearest to q [m]: 0 the face, 1-3 an edge, 4-6 a corner; and the squared distance [m^2]."""
+    """Feature of triangle f nearest to q [m]: 0 the face, 1-3 an edge, 4-6 a corner; and the squared distance [m^2]."""
     x, y, z = triangle_vertex(terrain, f, 0), triangle_vertex(terrain, f, 1), triangle_vertex(terrain, f, 2)
     n = normalize(cross(y - x, z - x))
     inside = dot(cross(n, y - x), q - x) > 0.0 and dot(cross(n, z - y), q - y) > 0.0
@@ -189,13 +190,13 @@ def from_feature(terrain, f, feature, q: vec3):
 
 @func
 def within(terrain, distance: Float, far: Float):
-    """Whether a signed distance [m] counts: less than `far` over the surface, and not deeper than is looked for."""
+    """Whether a signed distance [m] is in contact range: less than `far`, and not deeper than the terrain's depth."""
     return distance > -terrain.depth and distance < far
 
 
 @func
 def nearest_triangle(terrain, q: vec3, far: Float):
-    """The nearest triangle to q [m] and its feature, -1 if q is not within `far` [m] of it."""
+    """The triangle nearest to q [m] and its nearest feature; -1 if q is not within `far` [m] of it."""
     nearest, triangle, found = 1e30, -1, 0
     column, row = Int(floor((q.x - terrain.left) / terrain.cell)), Int(floor((q.y - terrain.below) / terrain.cell))
     if column >= 0 and column < terrain.columns and row >= 0 and row < terrain.rows:
@@ -214,10 +215,10 @@ def nearest_triangle(terrain, q: vec3, far: Float):
 
 @func
 def valley_faces(terrain, q: vec3, far: Float, distance: Float, n: vec3):
-    """The nearest triangles to q [m] that face another place across a valley, a steep and a shallow one; -1 if none.
+    """The triangles nearest to q [m] across a steep and across a shallow valley from the contact point; -1 if none.
 
-    The other place is at a distance [m] along n. q is over the triangle, and the other place is in front of it: on a
-    ridge, it is behind it. Triangles in a plane with the place are none of them.
+    The contact point is at q minus the distance [m] times n. q projects onto such a triangle, and the contact point is
+    in front of it; on a ridge it would be behind it. Triangles coplanar with the contact point are excluded.
     """
     nearest_steep, steep, nearest_shallow, shallow = 1e30, -1, 1e30, -1
     column, row = Int(floor((q.x - terrain.left) / terrain.cell)), Int(floor((q.y - terrain.below) / terrain.cell))
@@ -239,10 +240,10 @@ def valley_faces(terrain, q: vec3, far: Float, distance: Float, n: vec3):
 
 @func
 def from_valley(terrain, f, feature, beside, q: vec3):
-    """As `from_feature`, with the edge of triangle f rounded off where another one rises beside it, unless that is -1.
+    """`from_feature`, rounded at the edge of triangle f where triangle `beside` rises next to it (-1: no rounding).
 
-    From where q is over both faces on, the distance is a smooth least of both. Over the border of the other face it is
-    1 / cos of the angle between the faces as far from it as from f, and the other one has no share yet.
+    Where q is over both faces, the distance is a smooth minimum of both. At the border of the other face, q is farther
+    from it than from f by the factor 1 / cos of the angle between the faces, and its weight is still 0.
     """
     distance, n = from_feature(terrain, f, feature, q)
     if beside >= 0 and feature == 0 and distance > 0.0:
@@ -273,16 +274,16 @@ def touch_ball_terrain(
     margin: Float,
     touch: Touch,
 ):
-    """A ball on a shape against terrain, two candidates: the nearest place, and another face in a steep valley.
+    """A round point of a shape against terrain, two candidates: the nearest point, and another face in a steep valley.
 
-    The second is the nearest triangle that the centre is over, whose normal is more than 26 degrees away from that of
-    the first, and that has the first place in front of it: a ball in a valley rests on both sides. Faces beside each
-    other in a plane do not count twice, nor do both sides of a ridge. Valleys of less than 26 degrees are rounded off,
-    see `from_valley`: a ball at the bottom is higher by 1/8 of its radius times the square of the angle.
+    The second candidate is the nearest triangle below the centre whose normal differs by more than 26 degrees from the
+    first normal and that has the first contact point in front of it: a ball in a valley rests on both sides. Coplanar
+    neighbours do not count twice, nor do both sides of a ridge. Valleys of less than 26 degrees are rounded, see
+    `from_valley`: a ball at the bottom is higher by 1/8 of its radius times the square of the angle.
 
     Gradients:
-        Exact for the faces, edge or corner found, also with respect to the vertices of the terrain. The normal turns
-        without a jump over edges of up to 26 degrees, but for corners of the terrain where three faces rise.
+        Exact for the faces, edge or corner found, also with respect to the vertices of the terrain. The normal rotates
+        without a jump over edges of up to 26 degrees, except at corners of the terrain where three faces rise.
     """
     for i in range(len(pairs.first)):
         a, at = pairs.first[i], pairs.start[i]
@@ -317,7 +318,7 @@ def touch_corner_terrain(
     margin: Float,
     touch: Touch,
 ):
-    """A corner of a shape against terrain, one candidate: the nearest place.
+    """A corner of a shape against terrain, one candidate: the nearest point.
 
     Gradients:
         Exact, as for `touch_ball_terrain`.

@@ -1,17 +1,18 @@
-"""Particles, as balls with a radius, in compliant contact with all shapes of a scene, still or moving with links.
+"""Particles, as spheres with a radius, in compliant contact with all shapes of a scene, fixed or moving with links.
 
-The force on a particle is `penalty_force` of its depth and of its velocity relative to the shape. It acts at the centre
-of the ball, and its opposite on the shape along the same line: forces and moments of particles and links cancel.
+The force on a particle is `penalty_force` of its depth and of its velocity relative to the shape. The force acts at the
+particle's centre, and the opposite force acts on the shape along the same line, so that forces and moments of particles
+and links cancel.
 
-A step places the shapes, calls one kernel per kind of shape, and carries to the links what the shapes have felt:
+A step places the shapes, calls one kernel per kind of shape, and adds the forces on the shapes to their links:
 
     p.call(place_shapes, shapes, frames, seen, placed)
     p.call(particle_kernels()[BOX], shapes, which, seen, placed, skin, dt, x, v, f, press, count=particles)
     p.call(push_links, shapes, frames, placed, press, push)
 
-`seen` and `placed` hold the same numbers. What touches is found with `seen`, which is never differentiated, and forces
-are formed with `placed`: the reverse sweep adds to cotangents of shapes only where particles touch, which makes it
-several times faster.
+`seen` and `placed` hold the same values. The search for contacts reads `seen`, which is never differentiated; forces
+read `placed`. So the adjoint adds to the cotangents of shapes only where particles touch, which makes it several times
+faster.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE
 
 @record
 class Skin:
-    """How particles touch, one number per particle.
+    """Contact parameters, one entry per particle.
 
-    radius: [m]
+    radius: Radius [m].
     k_e: Stiffness [N/m].
     k_d: Damping [N s/m].
-    k_f: Slow friction [N s/m].
-    friction: Coefficient mu [-].
-    touching: 0 for particles that pass through everything.
+    k_f: Viscous friction at low sliding speed [N s/m].
+    friction: Coefficient of friction mu [-].
+    touching: 0 for particles without contact, else 1.
     """
 
     radius: Array[Float]
@@ -71,7 +72,7 @@ class Skin:
 
 @record
 class Frames:
-    """Where links are and how they move, link 0 is the world.
+    """Poses and velocities of links; link 0 is the world.
 
     root: First link of the tree that link i + 1 belongs to.
     R, p: Poses R_WL [-], p_WL [m].
@@ -86,7 +87,7 @@ class Frames:
 
 @record
 class Placed:
-    """Shapes in the world.
+    """Shapes in world axes.
 
     R, p: Poses R_WS [-], p_WS [m].
     V: Velocities, world axes, about p.
@@ -101,7 +102,7 @@ class Placed:
 
 @func
 def put_placed(placed, j, R: mat33, p: vec3, V: Motion, size: vec3):
-    """Write one shape."""
+    """Store one shape."""
     placed.R[j] = R
     placed.p[j] = p
     placed.V[j] = V
@@ -110,7 +111,7 @@ def put_placed(placed, j, R: mat33, p: vec3, V: Motion, size: vec3):
 
 @kernel
 def place_shapes(shapes: Shapes, frames: Frames, seen: Placed, placed: Placed):
-    """Places all shapes twice, to find what touches and to be differentiated.
+    """Place all shapes twice: `seen` for the search, `placed` for the forces.
 
     Gradients:
         Exact, of `placed`.
@@ -128,9 +129,9 @@ def place_shapes(shapes: Shapes, frames: Frames, seen: Placed, placed: Placed):
 
 @kernel
 def push_links(shapes: Shapes, frames: Frames, placed: Placed, press: Array[Force], push: Array[Force]):
-    """Adds what shapes feel, `press` about their own origins, to the wrenches of their links about the trees' origins.
+    """Add the wrenches on shapes, `press` about their own origins, to those on their links about the trees' origins.
 
-    Nothing is added for the world.
+    Shapes of the world are skipped.
 
     Gradients:
         Exact.
@@ -144,14 +145,14 @@ def push_links(shapes: Shapes, frames: Frames, placed: Placed, press: Array[Forc
 
 @func
 def plane_distance(R: mat33, d: vec3, size: vec3):
-    """Signed distance [m] from a plane and its unit normal, world axes; d [m] from a point of it."""
+    """Signed distance [m] from a plane and its unit normal, world axes; d [m] starts at a point of the plane."""
     _, _, n = columns_of(R)
     return dot(n, d), n
 
 
 @func
 def round_distance(R: mat33, d: vec3, size: vec3):
-    """Signed distance [m] from a sphere or capsule and unit normal, +z on the centre line; d [m] from its middle."""
+    """Signed distance [m] from a sphere or capsule, unit normal (+z on the centre line); d [m] starts at its centre."""
     _, _, u = columns_of(R)
     out = d - clamp(dot(u, d), -size.y, size.y) * u
     return norm(out) - size.x, direction(out)
@@ -159,14 +160,14 @@ def round_distance(R: mat33, d: vec3, size: vec3):
 
 @func
 def box_distance(R: mat33, d: vec3, size: vec3):
-    """Signed distance [m] from a box and the unit normal; d [m] from its middle. Inside, that of the nearest face."""
+    """Signed distance [m] from a box and unit normal, inside of the nearest face; d [m] starts at its centre."""
     distance, n = box_surface(transpose(R) @ d, size)
     return distance, R @ n
 
 
 @func
 def round_reach(size: vec3):
-    """Radius [m] of a ball about a sphere or capsule."""
+    """Radius [m] of the bounding sphere of a sphere or capsule."""
     return size.x + size.y
 
 
@@ -184,21 +185,21 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
             shapes, which, seen, placed, skin, dt, x, v, f, press
 
         and after `which` the tables `hulls: Hulls` for cylinders (prisms, as for rigid spheres) and meshes, or
-        `terrain: Terrain`, whose tables must reach as far as the largest radius and way of a step. `which` are the
-        numbers of the shapes; `dt` [s] is the time over which forces are means, 0 for those at an instant; `x` [m], `v`
-        [m/s] and `f` [N] belong to the particles, `press` to all shapes. Forces are added to `f`, their opposites to
-        `press`, moments about `placed.p`; shapes of the world feel nothing.
+        `terrain: Terrain`, whose tables must reach as far as the largest radius plus the largest displacement in a
+        step. `which` holds the indices of the shapes; forces are means over `dt` [s], or instantaneous for dt = 0;
+        `x` [m], `v` [m/s] and `f` [N] belong to the particles, `press` to all shapes. The kernel adds forces to `f` and
+        the opposite wrenches about `placed.p` to `press`, except for shapes of the world.
 
     Gradients:
-        Exact, with respect to everything but tables, for the features found; see the families of rigid spheres for
-        what jumps. The force of a feature is continuous where contact begins and ends, but with dt = 0. Where the
-        centre of a ball is on the centre line of a sphere or capsule, the normal is +z, and normal and depth have
-        derivative 0.
+        Exact, with respect to everything except the tables, for the features found; the families of rigid spheres
+        document the discontinuities. The force of a feature is continuous where contact begins and ends, except for
+        dt = 0. If the particle's centre is on the centre line of a sphere or capsule, the normal is +z, and normal and
+        depth have derivative 0.
     """
 
     @func
     def reach(i, j, away: vec3, shapes, seen, skin, dt: Float, v):
-        """Distance [m] from shape j below which particle i may be pressed in a step."""
+        """Distance [m] from shape j below which particle i may touch it in a step."""
         velocity = v[i]
         if shapes.link[j] > 0:
             V = seen.V[j]
@@ -207,7 +208,7 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
 
     @func
     def touch(i, j, depth: Float, n: vec3, d: vec3, shapes, placed, skin, dt: Float, v, f, press):
-        """Add the force on particle i, which is d [m] from the origin of shape j."""
+        """Add the contact force on particle i, at the position d [m] from the origin of shape j."""
         velocity = v[i]
         if shapes.link[j] > 0:
             V = placed.V[j]
@@ -218,7 +219,7 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
             press[j] -= Force(cross(d, force), force)
 
     def against(surface: Func, size: Func | None = None) -> Kernel:
-        """The kernel of a kind of shape with its own signed distance, within a ball of `size` if it has an end."""
+        """The kernel of a kind of shape with a signed distance; `size` is its bounding radius, None for planes."""
         endless = size is None
         around = size or round_reach
 
@@ -236,14 +237,14 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
             f: Array[vec3],
             press: Array[Force],
         ):
-            """Particles against planes, spheres and capsules, or boxes."""
+            """Contact of particles with planes, spheres and capsules, or boxes."""
             if skin.touching[i] > 0:
                 at, radius = x[i], skin.radius[i]
                 for k in range(len(which)):
                     j = which[k]
                     away = at - seen.p[j]
                     far = reach(i, j, away, shapes, seen, skin, dt, v)
-                    span = around(seen.size[j]) + far  # as large as it is now: sizes can be learned
+                    span = around(seen.size[j]) + far  # the current size: sizes can be learned
                     if endless or dot(away, away) < span * span:
                         distance, _ = surface(seen.R[j], away, seen.size[j])
                         if distance < far:
@@ -268,7 +269,7 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
         f: Array[vec3],
         press: Array[Force],
     ):
-        """Particles against convex meshes and the prisms of cylinders."""
+        """Contact of particles with convex meshes and the prisms of cylinders."""
         if skin.touching[i] > 0:
             at, radius = x[i], skin.radius[i]
             for k in range(len(which)):
@@ -301,7 +302,7 @@ def particle_kernels(law: Func = penalty_force) -> dict[str, Kernel]:
         f: Array[vec3],
         press: Array[Force],
     ):
-        """Particles against terrain, as `touch_ball_terrain`: in a valley, against two of its faces."""
+        """Contact of particles with terrain, as in `touch_ball_terrain`: in a valley, with two of its faces."""
         if skin.touching[i] > 0:
             at, radius = x[i], skin.radius[i]
             for k in range(len(which)):

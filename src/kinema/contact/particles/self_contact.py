@@ -1,38 +1,38 @@
-"""Soft things against each other and against themselves: vertices near triangles, in compliant contact.
+"""Contact between deformable objects and self-contact: vertices against triangles, compliant.
 
-A vertex p and a triangle T are in contact while their distance is below D, the mean of the thicknesses of both. The
-force is that of `penalty_force` of the depth D - d(p, T), along the line from the nearest place of T to p: both sides
-of a triangle push away from it. So that neighbouring triangles do not count twice where their nearest places are the
-same, edges and corners are taken off and put back by inclusion and exclusion [Li et al. 2023]:
+A vertex p and a triangle T are in contact while their distance is below D, the mean of both thicknesses. The force is
+`penalty_force` of the depth D - d(p, T), along the line from the nearest point of T to p: both sides of a triangle
+repel. Neighbouring triangles with a common nearest point must not count twice, so inclusion-exclusion subtracts edges
+and adds corners [Li et al. 2023]:
 
     f = sum_T f(p, T) - sum_e (m_e - 1) f(p, e) + sum_v c_v f(p, v),    c_v = 1 - n_v + sum_(e at v) (m_e - 1)
 
-with the number m_e of triangles at an edge and n_v at a vertex. On a flat or convex surface this is the force of its
-nearest place alone; in a valley both sides push; everywhere it is continuous. Every triangle carries its share of the
-terms of its edges and corners.
+with m_e triangles at an edge and n_v triangles at a vertex. On a flat or convex surface this is the force of the
+nearest point alone; in a valley both sides push; the force is continuous everywhere. Every triangle evaluates its share
+of the terms of its edges and corners.
 
-Forces and moments cancel. What is along the normal acts on the corners with the weights of the nearest place. Friction
-is that of the velocity relative to the triangle as it carries a point at p along: with the barycentric coordinates w_k
-of p in its plane, their gradients g_k, the height h of p over the plane and its normal N,
+Forces and moments cancel. The normal force acts on the corners with the weights of the nearest point. Friction depends
+on the velocity of p relative to a point at p that moves rigidly with the triangle: with the barycentric coordinates w_k
+of p in the plane, their gradients g_k, the height h of p over the plane and its normal N,
 
     v_T = sum_k w_k v_k - h g_k (N.v_k)
 
-which vanishes relative to p in every rigid motion of both; its transpose gives the forces on the corners.
+which equals the velocity of p in every common rigid motion; its transpose gives the forces on the corners.
 
-A vertex touches no triangle of its own thing that is nearer than D at rest. Contact does not know sides: what has
-passed through a triangle is pushed on to the other side.
+A vertex does not touch triangles of its own object that are nearer than D at rest. Contact does not distinguish sides:
+a vertex that has tunnelled through a triangle is pushed away on the wrong side.
 
-A step finds the pairs from positions and velocities at its start, and then forms forces. Pairs are near if their
-distance is below D and what they may approach each other in half a step. The search is not differentiated:
+A step finds the pairs from positions and velocities at its start, and then computes forces. A pair is near if its
+distance is below D plus the largest approach in half a step. The search is not differentiated:
 
     p.call(bound_triangles, ...); p.call(measure_cells, ...); p.call(choose_buckets, ...); p.call(sort_triangles, ...)
     p.call(sort_boxes, ...); p.call(find_triangles, ...); p.call(gather_pairs, ...)
     p.call(pair_forces, surface, pairs, skin, dt, x, v, f, count=room)
 
-Triangles are sorted by the cell of a grid that the low corner of their box is in, cells by number into a table of
-buckets: any size of the world has room, cells that share a bucket only cost time. A cell is as wide as the largest box
-and the distance of contact on both sides, so that a vertex looks into eight. One triangle that is much larger than the
-others makes the search slow.
+Triangles are sorted by the grid cell that contains the lower corner of their bounding box, and cells are hashed into a
+table of buckets: the world may have any size, and cells that share a bucket only cost time. A cell is as wide as the
+largest bounding box plus the contact distance on both sides, so that a vertex searches eight cells. One triangle much
+larger than the others makes the search slow.
 """
 
 from __future__ import annotations
@@ -66,22 +66,22 @@ from kinema.lang import (
 )
 from kinema.lang.kernels.kernel import Kernel
 
-BOXES = 64  # room for triangles whose boxes are near a vertex, at least, and at least four times that for triangles
-MOST_BUCKETS = 1 << 16  # the product of two is an Int
-ROUNDING = 1.001  # cells are this much wider than they must be
-FARTHEST = 1e9  # cells from the origin, beyond which all are one
+BOXES = 64  # capacity for triangles whose boxes are near a vertex: at least this, and at least four times the slots
+MOST_BUCKETS = 1 << 16  # so that a product of two bucket numbers fits an Int
+ROUNDING = 1.001  # cells are wider than necessary by this factor
+FARTHEST = 1e9  # largest cell index: all cells farther from the origin are one
 
 
 @record
 class Surface:
-    """What can touch.
+    """Vertices and triangles that can touch.
 
-    vertex: Numbers of particles.
-    corner: Of triangles, numbers of particles.
-    edge_share: Of the edges 0-1, 1-2, 2-0 of every triangle, its share of -(m_e - 1) [-].
-    corner_share: Of its corners, its share of c_v [-].
-    owner: Of every particle, the thing it belongs to.
-    rest: Of every particle, the place at rest [m].
+    vertex: Particle index of each vertex.
+    corner: Particle indices of the corners of each triangle.
+    edge_share: The triangle's share of -(m_e - 1) for its edges 0-1, 1-2, 2-0 [-].
+    corner_share: The triangle's share of c_v for its corners [-].
+    owner: Object that each particle belongs to.
+    rest: Rest position of each particle [m].
     """
 
     vertex: Array[Int]
@@ -94,14 +94,14 @@ class Surface:
 
 @record
 class SoftSkin:
-    """How particles touch, one number per particle.
+    """Contact parameters, one entry per particle.
 
-    thickness: [m]
+    thickness: Thickness [m].
     k_e: Stiffness [N/m].
     k_d: Damping [N s/m].
-    k_f: Slow friction [N s/m].
-    friction: Coefficient mu [-].
-    averaged: 1 for forces that are means over the step, 0 for those at an instant.
+    k_f: Viscous friction at low sliding speed [N s/m].
+    friction: Coefficient of friction mu [-].
+    averaged: 1 for forces averaged over the step, 0 for instantaneous forces.
     """
 
     thickness: Array[Float]
@@ -114,14 +114,14 @@ class SoftSkin:
 
 @record
 class Cells:
-    """Triangles by cells.
+    """The hash grid of triangles.
 
-    low, high: Corners of the box around every triangle [m].
-    width: Of a cell, and how far is searched [m].
-    bucket: Of every triangle.
-    start: Where the list of a bucket begins in `listed`, and one more.
-    listed: Numbers of triangles.
-    row, layer: Buckets from a cell to the next along y and z.
+    low, high: Lower and upper corner of the bounding box of every triangle [m].
+    width: Width of a cell, and the search distance [m].
+    bucket: Bucket of every triangle.
+    start: Offset of each bucket in `listed`; the last entry is the number of triangles.
+    listed: Triangle indices, sorted by bucket.
+    row, layer: Difference of buckets between neighbouring cells along y and z.
     """
 
     low: Array[vec3]
@@ -136,14 +136,14 @@ class Cells:
 
 @record
 class Boxes:
-    """Boxes around triangles [m], in the order of `Cells.listed`."""
+    """Bounding boxes of triangles [m], in the order of `Cells.listed`."""
 
     low: Array[vec3]
     high: Array[vec3]
 
 
 def bucket_tables(triangles: int) -> dict[str, int]:
-    """Number of buckets, and the buckets from a cell to the next along y and z: eight neighbours have eight buckets."""
+    """Number of buckets, and the differences of buckets along y and z, which give eight neighbours eight buckets."""
     buckets = min(max(triangles // 2, 8), MOST_BUCKETS)
     row = max(int(buckets**0.45), 2)
     return {"buckets": buckets, "row": row, "layer": min(max(int(buckets**0.85), row + 2), buckets - row - 2)}
@@ -154,7 +154,7 @@ def bucket_tables(triangles: int) -> dict[str, int]:
 
 @kernel
 def bound_triangles(t: Index, corner: Array[ivec3], x: Array[vec3], low: Array[vec3], high: Array[vec3]):
-    """A box around every triangle."""
+    """Compute the bounding box of every triangle."""
     i, j, k = corner[t]
     a, b, c = x[i], x[j], x[k]
     low[t] = vec3(min(a.x, b.x, c.x), min(a.y, b.y, c.y), min(a.z, b.z, c.z))
@@ -172,9 +172,10 @@ def measure_cells(
     high: Array[vec3],
     width: Array[Float],
 ):
-    """Cells are as wide as the largest box and, on both sides, the distance of the search.
+    """Compute the cell width: the largest bounding box plus the search distance on both sides.
 
-    That is `wide` thicknesses and what two vertices with velocities v [m/s] may approach each other in half of dt [s].
+    The search distance is `wide` thicknesses plus the largest approach of two vertices with velocities v [m/s] in half
+    of dt [s].
     """
     largest, thickest, slowest, fastest = 0.0, 0.0, v[vertex[0]], v[vertex[0]]
     for t in range(len(low)):
@@ -192,19 +193,19 @@ def measure_cells(
 
 @func
 def cell_of(x: Float, width: Float):
-    """Number of the cell of a coordinate [m] along its axis."""
+    """Index of the cell of a coordinate [m] along its axis."""
     return Int(clamp(floor(x / width), -FARTHEST, FARTHEST))
 
 
 @func
 def under(a: vec3, b: vec3):
-    """Whether all of a is below b."""
+    """Whether every component of a is below that of b."""
     return a.x < b.x and a.y < b.y and a.z < b.z
 
 
 @func
 def bucket_of(cells, q: vec3):
-    """Where the cell of q [m] is listed."""
+    """Bucket of the cell that contains q [m]."""
     width, buckets = cells.width[0], len(cells.start) - 1
     column, row, layer = cell_of(q.x, width), cell_of(q.y, width), cell_of(q.z, width)
     return (column % buckets + (row % buckets) * cells.row + (layer % buckets) * cells.layer) % buckets
@@ -212,13 +213,13 @@ def bucket_of(cells, q: vec3):
 
 @kernel
 def choose_buckets(t: Index, cells: Cells):
-    """The bucket of every triangle, by the low corner of its box."""
+    """Find the bucket of every triangle, by the lower corner of its bounding box."""
     cells.bucket[t] = bucket_of(cells, cells.low[t])
 
 
 @kernel
 def sort_triangles(bucket: Array[Int], start: Array[Int], listed: Array[Int]):
-    """Lists of triangles by bucket, each in their order."""
+    """Sort triangles by bucket: a counting sort, stable within each bucket."""
     buckets = len(start) - 1
     place = local(Int, buckets)
     for t in range(len(bucket)):
@@ -238,7 +239,7 @@ def sort_triangles(bucket: Array[Int], start: Array[Int], listed: Array[Int]):
 
 @kernel
 def sort_boxes(k: Index, cells: Cells, boxes: Boxes):
-    """Boxes in the order of the lists."""
+    """Copy the bounding boxes in the order of the lists."""
     t = cells.listed[k]
     boxes.low[k] = cells.low[t]
     boxes.high[k] = cells.high[t]
@@ -246,7 +247,7 @@ def sort_boxes(k: Index, cells: Cells, boxes: Boxes):
 
 @func
 def nearest_on_edge(q: vec3, a: vec3, along: vec3):
-    """How far along an edge from a, from 0 to 1, its nearest place to q is."""
+    """Parameter, from 0 at a to 1, of the point of an edge nearest to q."""
     return clamp(dot(q - a, along) / max(dot(along, along), TINY * TINY), 0.0, 1.0)
 
 
@@ -273,7 +274,7 @@ def search_kernel(slots: int) -> Kernel:
     """The kernel that finds triangles near vertices.
 
     Args:
-        slots: Most triangles near a vertex.
+        slots: Largest number of triangles near a vertex.
     """
     most = max(BOXES, 4 * slots)
 
@@ -291,17 +292,17 @@ def search_kernel(slots: int) -> Kernel:
         near: Array[Int],
         found: Array[Int],
     ):
-        """Triangles near vertex i: their number, and `slots` of them.
+        """Find the triangles near vertex i: their number, and the first `slots` of them.
 
-        They are nearer than `wide` times the distance of contact and what they may approach in half of dt [s].
-
-        If more boxes than there is room for are near, the number is beyond the slots too.
+        A triangle is near within `wide` times the contact distance plus the largest approach in half of dt [s]. If more
+        bounding boxes are near than fit the buffer, the number also exceeds the slots.
         """
         p = surface.vertex[i]
         q, own, thick, buckets, farthest = x[p], surface.owner[p], thickness[p], len(cells.start) - 1, cells.width[1]
         reach = vec3(farthest, farthest, farthest)
         below, above = q - reach, q + reach
         first = bucket_of(cells, below - vec3(1.0, 1.0, 1.0) * (cells.width[0] - 2.0 * farthest))
+        # Broad phase: bounding boxes in the eight neighbouring cells.
         boxed = local(Int, most)
         candidates = 0
         for n in range(8):
@@ -311,6 +312,7 @@ def search_kernel(slots: int) -> Kernel:
                     if candidates < most:
                         boxed[candidates] = cells.listed[k]
                     candidates = candidates + 1
+        # Distances; triangles of the vertex's own object must not be near at rest.
         mine = local(Int, slots)
         count = select(candidates > most, slots + candidates - most, 0)
         for k in range(min(candidates, most)):
@@ -348,9 +350,9 @@ def gather_pairs(
     pairs: Array[Int],
     missed: Array[Float],
 ):
-    """All pairs of a vertex and a triangle, in the order of vertices; `missed` counts what had no room.
+    """Gather all pairs of a vertex and a triangle, in the order of vertices; `missed` counts the overflow.
 
-    missed: Triangles beyond the slots of the vertex that has most, and pairs beyond all.
+    missed: The largest number of triangles beyond a vertex's slots, and the number of pairs beyond the capacity.
     """
     count, most, lost = 0, 0, 0
     for i in range(len(vertex)):
@@ -388,14 +390,14 @@ def pair_forces(
     v: Array[vec3],
     f: Array[vec3],
 ):
-    """Contact forces [N] of pairs of a vertex and a triangle, added to those of the particles.
+    """Add the contact forces [N] of pairs of a vertex and a triangle to those of the particles.
 
-    The numbers of the law are those of the vertex; the distance is the mean of its thickness and the triangle's.
+    The vertex provides the parameters of the law; the contact distance is the mean of its and the triangle's thickness.
 
     Gradients:
-        Exact, with respect to x, v and all numbers of the skin, for the pairs found, of a continuous force; where it is
-        not averaged, it jumps by k_d |v_n| where contact begins, which derivatives do not see. Where a vertex is on a
-        triangle, it is pushed to the side of its normal.
+        Exact, with respect to x, v and all parameters of the skin, for the pairs found, of a continuous force. A force
+        that is not averaged jumps by k_d |v_n| where contact begins; the derivative does not include this jump. A
+        vertex exactly on a triangle is pushed to the side of its normal.
     """
     if e < pairs[0]:
         p, t = pair[e]
@@ -411,7 +413,7 @@ def pair_forces(
         m = cross(b, c)
         size = max(norm(m), TINY * TINY)
         N = m / size
-        # Gradients of the barycentric coordinates, and the point p seen by the triangle.
+        # Gradients of the barycentric coordinates, the coordinates and height of p, and v_T.
         gb, gc = cross(c, N) / size, cross(N, b) / size
         ga = -(gb + gc)
         wb, wc = dot(gb, q), dot(gc, q)
@@ -421,6 +423,7 @@ def pair_forces(
         carried = sum_of(vec3(wa, wb, wc), va, vb, vc) - h * sum_of(vec3(na, nb, nc), ga, gb, gc)
         slide = vp - carried
 
+        # The nearest point on each edge, and the nearest edge.
         side = N if h >= 0.0 else -N
         inside = wa > 0.0 and wb > 0.0 and wc > 0.0
         along = nearest_on_edge(q, b * 0.0, b)
@@ -436,9 +439,9 @@ def pair_forces(
             nearest = 1
         if d2 < d0 and d2 < d1:
             nearest = 2
+        # The terms of the face, the edges and the corners, each with its share.
         total, on_a, on_b, on_c, dragged = zero, zero, zero, zero, zero
         for n in static(7):
-            # The face; edges; corners.
             if n == 0:
                 w, share = vec3(wa, wb, wc), select(inside, 1.0, 0.0)
             elif n < 4:
@@ -460,6 +463,7 @@ def pair_forces(
                 total = total + force
                 dragged = dragged + (force - pushed)
                 on_a, on_b, on_c = on_a + w.x * pushed, on_b + w.y * pushed, on_c + w.z * pushed
+        # The force on the vertex, and the opposite force on the corners.
         f[p] += total
         f[i] -= on_a + wa * dragged - N * (h * dot(ga, dragged))
         f[j] -= on_b + wb * dragged - N * (h * dot(gb, dragged))

@@ -1,6 +1,6 @@
-"""Which rows are at a bound, and the linear system of the others: the parts of Newton's method in `newton`.
+"""The active set: which rows are at a bound, and the linear system of the free rows, for Newton's method in `newton`.
 
-Rows are those that `delassus` lists; x is the impulse of each, w its velocity.
+All functions work on the rows that `delassus` lists; x is the impulse of each row, w its velocity.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from kinema.lang import (
     sqrt,
 )
 
-FIXED, FREE, LOWER, UPPER = 0, 1, 2, 3  # a row: at zero, with w = 0, at its lower or its upper bound
+FIXED, FREE, LOWER, UPPER = 0, 1, 2, 3  # state of a row: zero impulse, w = 0, at its lower bound, at its upper bound
 
 
 @record
 class Known:
-    """What is known of the listed rows.
+    """Data of the listed rows.
 
-    part: 1 for those that take part, 0 for those that do so in other lanes only.
-    goal: Velocities without impulses, less those wanted.
+    part: 1 for rows that take part in this lane, 0 for rows that take part in other lanes only.
+    goal: Velocities without impulses minus target velocities.
     lower, upper: Bounds.
-    mu: Friction, at the first row of a contact.
+    mu: Coefficient of friction, at the normal row of a contact.
     inverse: 1 / (diagonal + cfm).
     """
 
@@ -50,11 +50,11 @@ class Known:
 
 @record
 class Marks:
-    """What the listed rows do.
+    """The active set of the listed rows.
 
-    state: Free, or at which bound.
-    soft: What is added to the diagonal.
-    turn: Of a contact the direction in which its friction pushes, at its first and second row.
+    state: FREE, or the bound where the row is.
+    soft: Compliance added to the diagonal.
+    turn: Direction in which the friction of a contact pushes: its two components at the first and second row.
     """
 
     state: Array[Int]
@@ -66,10 +66,10 @@ class Marks:
 class System:
     """The linear system of the free rows of an island.
 
-    free: Their numbers within the island.
+    free: Index of each free row within the island.
     G: The matrix.
-    pivot: Of each its diagonal without what is tied to it; once eliminated, 1 over its pivot.
-    column: Room for a column.
+    pivot: Diagonal of each free row without the friction tied to it; after the elimination the inverse pivot.
+    column: Workspace for a column.
     """
 
     free: Array[Int]
@@ -80,9 +80,9 @@ class System:
 
 @func
 def row_inverses(listed, cone, cfm, A, known):
-    """1 / (diagonal + cfm) of every row, 0 of rows that take no part.
+    """Compute 1 / (diagonal + cfm) of every row; 0 for rows that take no part.
 
-    With the cone, the two rows of friction have one over the largest eigenvalue of their block.
+    With the cone, the two friction rows use the largest eigenvalue of their 2 x 2 block.
     """
     kind, part, inverse = listed.kind, known.part, known.inverse
     for e in range(listed.islands):
@@ -103,16 +103,18 @@ def row_inverses(listed, cone, cfm, A, known):
 
 @func
 def sweep(listed, cone, A, cfm, known, x):
-    """Visit every row once; contacts are visited whole."""
+    """One PGS iteration: update every row once, the three rows of a contact together."""
     goal, inverse = known.goal, known.inverse
     for e in range(listed.islands):
         first, base = shared(listed.begin[e]), shared(listed.matrix[e])
         n = shared(listed.begin[e + 1]) - first
         for i in range(n):
             f, at, what = first + i, base + i * n, shared(listed.kind[first + i])
+            # Single rows and equations.
             if what <= REST:
                 w = goal[f] + cfm * x[f] + product(n, at, A, first, x)
                 x[f] = max(min(x[f] - w * inverse[f], known.upper[f]), known.lower[f])
+            # Contacts: the normal row, then friction within the pyramid row by row, within the cone both rows together.
             elif what == NORMAL:
                 l0, l1, l2 = x[f], x[f + 1], x[f + 2]
                 w0, w1, w2 = three_products(n, at, A, first, x)
@@ -138,16 +140,18 @@ def sweep(listed, cone, A, cfm, known, x):
 
 @func
 def classify(listed, cone, known, x, w, marks):
-    """What each row does: free or at which bound, how soft it is, and per contact the direction of its first friction.
+    """Determine the active set: the state of each row, its compliance, and the direction of friction of each contact.
 
-    A row is at a bound if a visit would take it there or beyond.
+    A row is at a bound if a row update without the clamp would reach or pass it.
     """
     inverse, state, soft, turn = known.inverse, marks.state, marks.soft, marks.turn
     for f in range(listed.count):
         what = shared(listed.kind[f])
+        # Equations are always free.
         if what > SINGLE and what < NORMAL:
             state[f] = FREE
             soft[f] = 0.0
+        # Single rows: free, or at a bound.
         elif what == SINGLE:
             to, at = x[f] - w[f] * inverse[f], FREE
             if to <= known.lower[f]:
@@ -156,6 +160,7 @@ def classify(listed, cone, known, x, w, marks):
                 at = UPPER
             state[f] = at
             soft[f] = 0.0
+        # Contacts: open; or closed, and each direction of friction is free or at a bound.
         elif what == NORMAL:
             x0 = x[f] - w[f] * inverse[f]
             x1, x2 = x[f + 1] - w[f + 1] * inverse[f + 1], x[f + 2] - w[f + 2] * inverse[f + 2]
@@ -194,10 +199,10 @@ def classify(listed, cone, known, x, w, marks):
 
 @func
 def guess(listed, cone, part, number, marks):
-    """Guess number 1: all contacts stick. Further ones: each sticks, slides one way or another, or is open.
+    """Guess an active set: in guess 1 all contacts stick; in later ones each sticks, slides some way, or is open.
 
-    Only where `number` is not 0. Drawn by the number of the row, not by its place in the list, which depends on what
-    worlds in other lanes have.
+    Lanes with `number` 0 keep theirs. Guesses are quasi-random, drawn by the index of the row and not by its place in
+    the list, which depends on the other lanes.
     """
     for f in range(listed.count):
         if shared(listed.kind[f]) == NORMAL:
@@ -224,7 +229,7 @@ def guess(listed, cone, part, number, marks):
 
 @func
 def one_of(draw, low, high, rest):
-    """LOWER or UPPER with these shares, else `rest`, by the fraction of a number."""
+    """LOWER with probability `low`, UPPER with probability `high`, else `rest`, by the fractional part of `draw`."""
     share = draw - floor(draw)
     found = rest
     if share < low:
@@ -236,7 +241,7 @@ def one_of(draw, low, high, rest):
 
 @func
 def tied(state):
-    """The sign of friction as a share of its bound, 0 if it is free."""
+    """Sign of a friction row at its bound: 1 at the upper, -1 at the lower bound, 0 if it is free."""
     sign = 0.0
     if state == UPPER:
         sign = 1.0
@@ -247,7 +252,7 @@ def tied(state):
 
 @func
 def snap(listed, cone, known, marks, x, change):
-    """Impulses at bounds get their value; `change` is what that changes."""
+    """Set impulses at bounds to the value of the bound; `change` stores the differences."""
     state, turn = marks.state, marks.turn
     for f in range(listed.count):
         what = shared(listed.kind[f])
@@ -264,6 +269,7 @@ def snap(listed, cone, known, marks, x, change):
         elif what == NORMAL:
             n0 = 0.0 if state[f] == FIXED else x[f]
             n1, n2, bound = x[f + 1], x[f + 2], known.mu[f] * n0
+            # Cone: rotate friction to the direction of sliding, and back afterwards.
             if cone > 0:
                 along, across = turn[f], turn[f + 1]
                 turned = along * x[f + 1] + across * x[f + 2]
@@ -284,7 +290,7 @@ def snap(listed, cone, known, marks, x, change):
 
 @func
 def turned(listed, cone, f, turn, x):
-    """A number of row f as seen along and across the direction of sliding, for rows of friction of the cone."""
+    """Entry f of x; for friction rows of the cone its component along or across the direction of sliding."""
     kind = listed.kind
     found = x[f]
     if cone > 0 and shared(kind[f]) == FRICTION:
@@ -297,7 +303,10 @@ def turned(listed, cone, f, turn, x):
 
 @func
 def turned_column(first, n, base, j, kind, A, mu, marks, column):
-    """Column j of the matrix of an island, with what is tied to its row, or along or across a direction of sliding."""
+    """Column j of an island's matrix, for the cone.
+
+    A normal column includes the friction tied to it; friction columns are along or across the direction of sliding.
+    """
     f, what, state, turn = first + j, shared(kind[first + j]), marks.state, marks.turn
     if what == NORMAL:
         tie1, tie2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
@@ -320,16 +329,17 @@ def turned_column(first, n, base, j, kind, A, mu, marks, column):
 
 @func
 def reduce_island(e, listed, cone, A, cfm, more, own, mu, marks, system):
-    """The linear system of the free rows of an island; returns their number.
+    """Form the linear system of the free rows of an island; returns the number of free rows.
 
-    A row that is free in some lanes only is an equation x = 0 in the others.
+    A row that is free in some lanes only becomes the equation x = 0 in the others.
 
-    more, own: Softness beyond cfm, as a share of `own`.
+    more, own: Extra compliance beyond cfm: `more` times the diagonal `own`.
     """
     first, base = shared(listed.begin[e]), shared(listed.matrix[e])
     n = shared(listed.begin[e + 1]) - first
     state, free, G = marks.state, system.free, system.G
     count = 0
+    # Rows that are free in any lane.
     for i in range(n):
         if not everywhere(state[first + i] != FREE):
             free[count] = i
@@ -337,7 +347,7 @@ def reduce_island(e, listed, cone, A, cfm, more, own, mu, marks, system):
     for q in range(count):
         j = shared(free[q])
         f, what = first + j, shared(listed.kind[first + j])
-        # Column j, with the columns of friction that is tied to its row.
+        # Column j, plus the columns of the friction tied to its row.
         if cone == 0:
             c1, c2, also = 0.0, 0.0, 0
             if what == NORMAL:
@@ -356,7 +366,7 @@ def reduce_island(e, listed, cone, A, cfm, more, own, mu, marks, system):
                 i = shared(free[p])
                 entry = turned(listed, cone, first + i, marks.turn, system.column)
                 G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
-        # Softness on the diagonal; 1 where the row is free in other lanes only.
+        # Compliance on the diagonal; 1 where the row is free in other lanes only.
         yields, here = cfm + more * own[f] + marks.soft[f], q * count + q
         system.pivot[q] = select(state[f] == FREE, A[base + j * n + j] + yields, 1.0)
         G[here] = select(state[f] == FREE, G[here] + yields, 1.0)
@@ -365,11 +375,12 @@ def reduce_island(e, listed, cone, A, cfm, more, own, mu, marks, system):
 
 @func
 def eliminate(count, singular, system, right, keep):
-    """Solve G x = right in place, without exchanges of rows; unknowns whose pivot is round-off are 0.
+    """Solve G x = right in place, by elimination without pivoting; unknowns with a pivot of rounding error are 0.
 
-    keep: Whether G becomes its factors, for `solve_again` and `solve_transposed`; a constant.
+    keep: Whether G becomes its factors, for `solve_again` and `solve_transposed`; a compile-time constant.
     """
     G, own = system.G, system.pivot
+    # Forward elimination.
     for p in range(count):
         pivot, row = G[p * count + p], p * count
         kept = abs(pivot) > singular * own[p]
@@ -384,6 +395,7 @@ def eliminate(count, singular, system, right, keep):
                 for j in range(p + 1, count):
                     G[to + j] = G[to + j] - factor * G[row + j]
                 right[i] = right[i] - factor * right[p]
+    # Back substitution.
     for back in range(count):
         p = count - 1 - back
         sum = right[p]
@@ -425,7 +437,7 @@ def solve_transposed(count, system, right):
 
 @func
 def move(first, count, listed, cone, mu, marks, free, step, x):
-    """Change the impulses of free rows, and friction that is tied to them."""
+    """Add `step` to the impulses of the free rows and update the friction tied to them."""
     kind, state, turn = listed.kind, marks.state, marks.turn
     for q in range(count):
         j = shared(free[q])
@@ -454,7 +466,7 @@ def move(first, count, listed, cone, mu, marks, free, step, x):
 
 @func
 def change_at(f, listed, cone, known, x, w):
-    """The largest change of an impulse [N s] if a row, or the three of a contact, were visited once more."""
+    """The largest change of an impulse [N s] that one more update of a row, or a contact's three, would make."""
     inverse, change, what = known.inverse, 0.0, shared(listed.kind[f])
     if what == SINGLE:
         change = abs(max(min(x[f] - w[f] * inverse[f], known.upper[f]), known.lower[f]) - x[f])
@@ -470,7 +482,7 @@ def change_at(f, listed, cone, known, x, w):
 
 @func
 def largest_change(listed, cone, known, x, w):
-    """The largest change of an impulse [N s] if each were visited once more."""
+    """The largest change of an impulse [N s] that one more update of any row would make."""
     worst = 0.0
     for f in range(listed.count):
         worst = max(worst, change_at(f, listed, cone, known, x, w))
@@ -479,7 +491,7 @@ def largest_change(listed, cone, known, x, w):
 
 @func
 def largest(count, x):
-    """The size of the largest of some numbers."""
+    """The largest magnitude of the first `count` entries."""
     found = 0.0
     for f in range(count):
         found = max(found, abs(x[f]))

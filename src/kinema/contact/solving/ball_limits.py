@@ -1,7 +1,8 @@
-"""Limits of ball joints: the angle by which one is turned, about whatever axis, has a largest value.
+"""Limits of ball joints: an upper bound on the rotation angle, about any axis.
 
-The angle changes at the speed of turning about its axis, which is the same in the link's axes and its parent's. So the
-row is -axis, and its gap what is left of the angle, which is treated as that of any limit (see `rows`).
+The angle changes at the angular velocity about the rotation axis; the axis has the same components in the frames of the
+link and of its parent. So the row's Jacobian is -axis, and its gap is the largest angle minus the angle. The gap enters
+b as for every limit (see `constraint_rows`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from kinema.math import Quat
 class BallLimits:
     """Ball joints with limits.
 
-    dof, q: The first of their degrees of freedom and coordinates.
-    number: Of the limit among all.
+    dof, q: Indices of the first degree of freedom and the first coordinate of each joint.
+    number: Index of the limit among all limits.
     """
 
     dof: Array[Int]
@@ -27,7 +28,7 @@ class BallLimits:
 
 @func
 def axis_and_angle(turn: Quat):
-    """Axis and angle [rad], of at most half a turn, of a unit quaternion; x for no turn at all."""
+    """Axis and angle [rad], at most pi, of a unit quaternion; the axis of the identity is x."""
     way = 1.0 if turn.w >= 0.0 else -1.0
     length = sqrt(dot(turn.v, turn.v))
     axis, angle = vec3(1.0, 0.0, 0.0), 0.0
@@ -53,11 +54,11 @@ def ball_limit_rows(
     lower: Array[Float],
     upper: Array[Float],
 ):
-    """A row per ball joint whose angle is at most `largest` [rad]; those of all limits begin at row `start`."""
+    """One row per ball joint whose angle is at most `largest` [rad]; the rows of all limits begin at row `start`."""
     for i in range(len(limits.dof)):
         r, at, d = start + limits.number[i], limits.q[i], limits.dof[i]
         axis, angle = axis_and_angle(Quat(q[at], vec3(q[at + 1], q[at + 2], q[at + 3])).normalized())
-        end = supports.count[support[r]] - 3  # the last of the support are those of the joint
+        end = supports.count[support[r]] - 3  # the joint's three are the last of the support
         to = r * supports.widest
         for t in range(end):
             J[to + t] = 0.0
@@ -72,7 +73,7 @@ def ball_limit_rows(
 
 @kernel
 def ball_limit_gaps(limits: BallLimits, largest: Array[Float], start: Int, q: Array[Float], gap: Array[Float]):
-    """What is left of the angles [rad]; those of all limits begin at row `start`."""
+    """Gaps [rad]: largest angles minus angles; the gaps of all limits begin at row `start`."""
     for i in range(len(limits.dof)):
         at = limits.q[i]
         _, angle = axis_and_angle(Quat(q[at], vec3(q[at + 1], q[at + 2], q[at + 3])).normalized())

@@ -1,20 +1,20 @@
 """Constraint rows: Jacobians J, velocities b and bounds of contacts, limits, dry friction, mimic joints and loops.
 
-A row's Jacobian has an entry for every degree of freedom of its support, which leads from the root to one link and
-on to another (see `pgs.Supports`). b is its velocity at the end of the step without impulses, less the target velocity:
+The Jacobian of a row has one entry per degree of freedom of its support, from the root to a first link and on to a
+second (see `pgs.Supports`). b is the row's velocity at the end of the step without impulses minus its target velocity:
 
     b = J v_free - v_target                                                                                  (1)
 
-With the error e [m, rad] of an equation, the time step dt and the error reduction parameter (ERP) erp, and with the gap
-g [m, rad] of a contact or limit:
+For an equation with the error e [m, rad] and a contact or limit with the gap g [m, rad], with the time step dt and the
+error reduction parameter (ERP) erp:
 
     v_target = -erp e / dt                             an equation: mimic joints, loops                      (2)
-    v_target = -g / dt                                 an open gap: it may be closed in this step, no more   (3)
-    v_target = min(-erp g / dt, max_correction_speed)  a depth, g < 0: a share erp of it is undone           (4)
+    v_target = -g / dt                                 an open gap: the step may close it, but not pass it   (3)
+    v_target = min(-erp g / dt, max_correction_speed)  penetration, g < 0: the step corrects a fraction erp  (4)
     v_target = 0                                       dry friction, both directions of sliding              (5)
 
-Without restitution (3) is what an impulse at the time of impact does: it ends on the surface, and the next step takes
-the rest of its speed. What bounces is left out of the problem and is the matter of `impacts`.
+Without restitution (3) has the effect of an impulse at the time of impact: the step ends on the surface, and the next
+step removes the remaining speed. Rows with restitution do not take part in this problem; `impacts` handles them.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from kinema.lang import (
 )
 from kinema.math import Motion
 
-FAST = 100.0  # [rad/s, m/s], limits whose b is at least this are inactive
+FAST = 100.0  # [rad/s, m/s] limits whose b is at least this are inactive
 UNBOUNDED = 1e30  # [N s, N m s]
 
 
 @record
 class Sides:
-    """What touches what, contact by contact.
+    """The two links of each contact.
 
     first, second: Links; one of them may be 0, the world.
-    surface: Number of the candidate it comes from, which has the coefficient of friction.
+    surface: Index of the candidate that became the contact; it selects the coefficient of friction.
     """
 
     first: Array[Int]
@@ -63,12 +63,12 @@ class Sides:
 
 @record
 class Law:
-    """How errors of constraints are undone.
+    """How constraint errors are corrected.
 
     step: Time step [s]; `dt` of the rows may be a part of it.
-    erp: Error reduction parameter (ERP): share of an error that is undone in a step [-].
-    max_correction_speed: Largest speed at which depths and violated limits are undone [m/s, rad/s].
-    margin: Gap from which on contacts are inactive [m].
+    erp: Error reduction parameter (ERP): fraction of an error corrected per step [-].
+    max_correction_speed: Largest speed that corrects penetration and violated limits [m/s, rad/s].
+    margin: Contacts with at least this gap are inactive [m].
     """
 
     step: Float
@@ -79,7 +79,7 @@ class Law:
 
 @func
 def tangents(normal: vec3):
-    """Two unit vectors that make a right-handed frame with a normal; x and y for a normal along z."""
+    """Two unit tangents that form a right-handed frame with the normal; x and y for a normal along z."""
     along = vec3(1.0, 0.0, 0.0) if abs(normal.x) < 0.9 else vec3(0.0, 1.0, 0.0)
     slide = normalize(along - dot(along, normal) * normal)
     return slide, cross(normal, slide)
@@ -87,7 +87,7 @@ def tangents(normal: vec3):
 
 @func
 def tangents_adjoint(normal: vec3, slide: vec3, slide_adj: vec3, across_adj: vec3):
-    """Cotangent of the normal, from those of its two tangents."""
+    """Cotangent of the normal, from the cotangents of its two tangents."""
     along = vec3(1.0, 0.0, 0.0) if abs(normal.x) < 0.9 else vec3(0.0, 1.0, 0.0)
     share = dot(along, normal)
     to_slide = slide_adj + cross(across_adj, normal)
@@ -97,7 +97,7 @@ def tangents_adjoint(normal: vec3, slide: vec3, slide_adj: vec3, across_adj: vec
 
 @func
 def closing_speed(law: Law, gap: Float, dt: Float):
-    """-v_target of a gap [m/s, rad/s]: what closes it within the step (3), or undoes a share of a depth (4)."""
+    """-v_target of a gap [m/s, rad/s]: the speed that closes it within the step (3) or corrects penetration (4)."""
     speed = gap / dt
     if gap < 0.0:
         speed = max(law.erp * gap / law.step, -law.max_correction_speed)
@@ -106,7 +106,7 @@ def closing_speed(law: Law, gap: Float, dt: Float):
 
 @func
 def arm_of(tree, p, link, place: vec3):
-    """From the origin of a link's tree to a point [m]; the point itself for the world."""
+    """Vector from the origin of the link's tree to a point [m]; the point itself for the world."""
     arm = place
     if link > 0:
         arm = place - p[tree.root[link - 1]]
@@ -115,11 +115,11 @@ def arm_of(tree, p, link, place: vec3):
 
 @func
 def motion_per_dof(supports, block, t, d, S, arm: vec3, other: vec3):
-    """Speed and spin of a point of the first link past one of the second, per unit of a degree of freedom.
+    """Relative linear and angular velocity of a point of the first link against one of the second, per unit of a dof.
 
-    Degree of freedom d, number t of a support, moves the first link if it leads to it, the second if it leads to that.
+    Degree of freedom d, entry t of a support, moves the links whose path from the root contains it.
 
-    arm, other: The points, from the origins of the links' trees [m].
+    arm, other: The two points, from the origins of the links' trees [m].
     """
     speed, spin = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
     if t < supports.first[block]:
@@ -148,7 +148,7 @@ def contact_jacobian(
     S: Array[Motion],
     J: Array[Float],
 ):
-    """Three rows per contact: along the normal and two directions of sliding."""
+    """Three rows per contact: along the normal and along two tangents."""
     for c in range(shared(triples[0]) - equations):
         block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
@@ -181,9 +181,9 @@ def contact_jacobian_adjoint(
     p_adj: Array[vec3],
     S_adj: Array[Motion],
 ):
-    """The same in reverse; sums for a contact's frame and arms stay in registers.
+    """Adjoint of `contact_jacobian`; the sums for a contact's frame and arms stay in registers.
 
-    Contacts without cotangents, as of those without impulses, are left out.
+    Contacts whose cotangents are all zero, such as contacts without impulses, are skipped.
     """
     for c in range(shared(triples[0]) - equations):
         block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
@@ -195,7 +195,7 @@ def contact_jacobian_adjoint(
             one, two, normal = shared(sides.first[c]), shared(sides.second[c]), touch.normal[c]
             slide, across = tangents(normal)
             arm, other = arm_of(tree, p, one, touch.point[c]), arm_of(tree, p, two, touch.point[c])
-            # Reverse of J = (normal, slide, across) . speed, entry by entry.
+            # Adjoint of J = (normal, slide, across) . speed, entry by entry.
             n_adj, slide_adj, across_adj = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
             arm_adj, other_adj = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
             for t in range(supports.count[block]):
@@ -210,7 +210,7 @@ def contact_jacobian_adjoint(
                     other_adj = other_adj - cross(speed_adj, S[d].w)
                     S_adj[d] -= Motion(cross(other, speed_adj), speed_adj)
                 n_adj, slide_adj, across_adj = n_adj + g0 * speed, slide_adj + g1 * speed, across_adj + g2 * speed
-            # Reverse of the arms and of the frame.
+            # Adjoint of the arms and of the frame.
             if one > 0:
                 p_adj[tree.root[one - 1]] -= arm_adj
             if two > 0:
@@ -237,11 +237,11 @@ def contact_velocities(
     active: Array[Float],
     mu: Array[Float],
 ):
-    """b of contacts (1), whether they are active, and their coefficients of friction."""
+    """b of contacts (1), their activity flags and their coefficients of friction."""
     for c in range(shared(triples[0]) - equations):
         block, r = shared(support[singles + equations + c]), singles + 3 * (equations + c)
         begin, to, wide = supports.begin[block], r * supports.widest, supports.widest
-        # J v_free of the three rows, less the target velocities (3), (4) and (5)
+        # J v_free of the three rows minus the target velocities (3), (4) and (5)
         b0, b1, b2 = 0.0, 0.0, 0.0
         for t in range(supports.count[block]):
             d = supports.dofs[begin + t]
@@ -258,7 +258,7 @@ def contact_velocities(
 
 @record
 class Candidates:
-    """Links and supports of all candidates: those that are near become contacts."""
+    """Links and supports of all candidates; candidates with a gap below the margin become contacts."""
 
     first: Array[Int]
     second: Array[Int]
@@ -279,9 +279,10 @@ def pick_contacts(
     triples: Array[Int],
     missed: Array[Float],
 ):
-    """Contacts are the candidates with a gap below the margin, in their order; `missed` counts those without room.
+    """Turn candidates with a gap below the margin into contacts, in their order; `missed` counts those without space.
 
-    Of worlds that run together, those of any of them: all take the same way through memory. `active` tells them apart.
+    A candidate becomes a contact in all lanes if it is near in any lane, so that all lanes access the same memory;
+    `active` distinguishes the lanes.
 
     fixed: Supports of the rows before the contacts.
     """
@@ -311,7 +312,7 @@ def pick_contacts(
 
 @kernel
 def clear(one: Array[Float], other: Array[Float]):
-    """Zeros in two arrays: bounds of rows that do not exist."""
+    """Set two arrays to zero: the bounds of rows that do not exist."""
     for i in range(len(one)):
         one[i] = 0.0
         other[i] = 0.0
@@ -319,11 +320,11 @@ def clear(one: Array[Float], other: Array[Float]):
 
 @record
 class Followers:
-    """Joints that follow others: q = multiplier * q_leader + offset.
+    """Mimic joints: q = multiplier * q_leader + offset.
 
-    dof, leader: Their degrees of freedom.
-    q, leader_q: Their coordinates.
-    multiplier, offset: [-], [rad, m]
+    dof, leader: Degrees of freedom of the mimic joint and of its leader.
+    q, leader_q: Coordinates of the mimic joint and of its leader.
+    multiplier, offset: Multiplier [-] and offset [rad, m].
     """
 
     dof: Array[Int]
@@ -353,7 +354,7 @@ def follower_rows(
     for i in range(len(followers.dof)):
         r = start + i
         begin, k = supports.begin[support[r]], followers.multiplier[i]
-        # J: 1 for the joint, -multiplier for its leader
+        # J: 1 for the mimic joint, -multiplier for its leader
         for t in range(supports.count[support[r]]):
             d = supports.dofs[begin + t]
             entry = 0.0
@@ -371,7 +372,7 @@ def follower_rows(
 
 @func
 def one_entry(supports, block, r, entry: Float, J):
-    """The Jacobian of a row that concerns only the last degree of freedom of its support."""
+    """Write the Jacobian of a row whose only non-zero entry belongs to the last degree of freedom of its support."""
     last = supports.count[block] - 1
     for t in range(last):
         J[r * supports.widest + t] = 0.0
@@ -392,7 +393,7 @@ def dry_friction_rows(
     lower: Array[Float],
     upper: Array[Float],
 ):
-    """A row per degree of freedom with dry friction [N m, N], from row `start` on: target velocity zero (5)."""
+    """One row per degree of freedom with dry friction [N m, N], from row `start` on, with target velocity zero (5)."""
     for i in range(len(dof)):
         r = start + i
         one_entry(supports, support[r], r, 1.0, J)
@@ -406,7 +407,7 @@ class Limits:
     """Degrees of freedom with limits.
 
     dof, q: The degree of freedom and its coordinate.
-    lower, upper: [rad, m]
+    lower, upper: Limits [rad, m].
     """
 
     dof: Array[Int]
@@ -430,9 +431,9 @@ def limit_rows(
     lower: Array[Float],
     upper: Array[Float],
 ):
-    """A row per limited degree of freedom, for the nearer limit, from row `start` on.
+    """One row per limited degree of freedom, for the nearer limit, from row `start` on.
 
-    It keeps the gap open (3), (4); its impulse pushes away from the limit.
+    The row keeps the gap open (3), (4); its impulse pushes away from the limit.
     """
     for i in range(len(limits.dof)):
         r = start + i
@@ -461,13 +462,13 @@ def limit_gaps(limits: Limits, start: Int, q: Array[Float], gap: Array[Float]):
 
 @record
 class Loops:
-    """Closed loops: a frame on a first link and one on a second coincide.
+    """Loop closures: the origins of a frame on a first link and a frame on a second link coincide.
 
     first, second: Links; the second may be 0, the world.
-    first_place, second_place: Of the frames' origins on the links [m].
-    first_turn, second_turn: Of the frames on the links [-].
-    welded: 1 if their axes coincide too: three equations more.
-    start: The first triple of each.
+    first_place, second_place: Positions of the frames in their links [m].
+    first_turn, second_turn: Rotation matrices of the frames in their links [-].
+    welded: 1 if the axes of the frames also coincide, which adds three equations.
+    start: Index of the first triple of each loop.
     """
 
     first: Array[Int]
@@ -496,14 +497,14 @@ def loop_rows(
     J: Array[Float],
     b: Array[Float],
 ):
-    """Three rows per loop along the world's axes, and three more for the angles of a weld; from triple `start` on."""
+    """Three rows per loop along the world axes, and three more for the rotation of a weld, from triple `start` on."""
     for i in range(len(loops.first)):
         one, two, wide = loops.first[i], loops.second[i], supports.widest
         block, r = support[singles + loops.start[i]], singles + 3 * loops.start[i]
         begin = supports.begin[block]
         here, there = p[one] + R[one] @ loops.first_place[i], p[two] + R[two] @ loops.second_place[i]
         arm, other = arm_of(tree, p, one, here), arm_of(tree, p, two, there)
-        # J: how fast the frames part, and turn past each other; J v_free on the way
+        # J: relative linear and angular velocity of the frames; J v_free in the same pass
         moving, turning = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
         for t in range(supports.count[block]):
             d = supports.dofs[begin + t]
@@ -522,7 +523,7 @@ def loop_rows(
         b[r] = apart.x
         b[r + 1] = apart.y
         b[r + 2] = apart.z
-        # and with the angle between the frames, for small ones half the sum of the axes' cross products
+        # and with the rotation vector between the frames, for small angles half the sum of the axes' cross products
         if loops.welded[i] > 0:
             x, y, z = columns_of(R[one] @ loops.first_turn[i])
             x_to, y_to, z_to = columns_of(R[two] @ loops.second_turn[i])

@@ -1,7 +1,7 @@
-"""Which rows of the complementarity problem meet each other, and their matrices A = Y Y^T, island by island.
+"""Islands of the complementarity problem, and the Delassus matrix A = Y Y^T of each island.
 
 A block is a single row or three rows: three equations, or a contact. Rows that share no degree of freedom, directly or
-through others, are on different islands. Lists of blocks and rows are the same in all lanes that run together.
+through other rows, are on different islands. All lanes of a register share the lists of blocks and rows.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from kinema.contact.solving.mass_scaling import put_three, three_of
 from kinema.lang import Array, Int, func, identity33, min, outer, record, rows_of, shared, static, transpose, vec3
 
-# What a row is: single, the first and the other two of three equations, the same of a contact.
+# Kind of a row: single, the first or a later one of three equations, the normal or a friction row of a contact.
 SINGLE, EQUATION, REST, NORMAL, FRICTION = 0, 1, 2, 3, 4
 
 
 @record
 class Listed:
-    """The rows that take part, those of an island after each other.
+    """The rows that take part, sorted by island.
 
-    islands, count: How many islands, and rows.
-    row: Number of each row.
-    kind: What it is.
-    begin: The first row of each island in the list, and one more.
-    matrix: Where the matrix of each island begins.
+    islands, count: Number of islands and of rows.
+    row: Index of each row in `pgs.Rows`.
+    kind: Kind of each row: SINGLE, EQUATION, REST, NORMAL or FRICTION.
+    begin: Offset of each island in the list; the last entry is `count`.
+    matrix: Offset of the matrix of each island.
     """
 
     islands: Int
@@ -43,13 +43,13 @@ def first_row(rows, block):
 
 @func
 def root_of(supports, here):
-    """The first degree of freedom of the tree of a support's first link."""
+    """The first degree of freedom on the path to a support's first link."""
     return supports.dofs[supports.begin[here]]
 
 
 @func
 def other_root(supports, here):
-    """The same of its second link."""
+    """The first degree of freedom on the path to a support's second link."""
     at = supports.begin[here]
     if supports.common[here] == 0 and supports.first[here] < supports.count[here]:
         at = at + supports.first[here]
@@ -58,15 +58,16 @@ def other_root(supports, here):
 
 @func
 def find_islands(rows, supports, takes, label, island, block, start):
-    """Lists the blocks that take part, those of an island after each other; returns the number of islands.
+    """List the blocks that take part, sorted by island; returns the number of islands.
 
-    takes: Of each block, 1 if it takes part in any lane.
-    label: Room for a number per degree of freedom.
-    island: Room for a number per block.
+    takes: 1 for each block that takes part in any lane.
+    label: Workspace, one entry per degree of freedom.
+    island: Workspace, one entry per block.
     block: The list.
-    start: Where each island begins in the list, and one more.
+    start: Offset of each island in the list; the last entry is the length of the list.
     """
     every, count = rows.singles + shared(rows.triples[0]), 0
+    # Each tree starts as an island of its own, labelled by its first degree of freedom.
     for k in range(every):
         island[k] = -1
         if shared(takes[k]) > 0:
@@ -75,7 +76,7 @@ def find_islands(rows, supports, takes, label, island, block, start):
             label[one] = one
             label[two] = two
             count = count + 1
-    # A block joins the trees of its two ends: both have the smaller label, until none changes.
+    # A block joins the trees of its two links: both take the smaller label, until no label changes.
     for _ in range(count):
         changed = 0
         for k in range(every):
@@ -89,6 +90,7 @@ def find_islands(rows, supports, takes, label, island, block, start):
                     label[two] = min(smaller, larger)
         if changed == 0:
             break
+    # The label of each block, then the blocks in the order of the first block of their island.
     islands, placed = 0, 0
     for k in range(every):
         if shared(takes[k]) > 0:
@@ -109,12 +111,9 @@ def find_islands(rows, supports, takes, label, island, block, start):
 
 @func
 def list_rows(rows, islands, block, start, row, kind, begin, matrix):
-    """Lists the rows of the listed blocks, islands after each other; returns their number and that of all entries.
+    """List the rows of the listed blocks, sorted by island; returns the number of rows and of all matrix entries.
 
-    row: Number of each.
-    kind: What it is.
-    begin: The first row of each island in the list, and one more.
-    matrix: Where the matrix of each island begins.
+    row, kind, begin, matrix: As in `Listed`.
     """
     count, size = 0, 0
     for e in range(islands):
@@ -150,9 +149,11 @@ def home_of(rows, r):
 
 @func
 def form_matrices(rows, supports, listed, Y, spread, A):
-    """A = Y Y^T of each island. `spread` has a zero vector per degree of freedom, before and after.
+    """Form A = Y Y^T of each island.
 
-    A row, or three, is spread over the degrees of freedom; then each row before it takes the entries of its support.
+    One row, or three, is scattered to a dense vector; each row before it then multiplies the entries of its support.
+
+    spread: Workspace, one vector per degree of freedom, zero before and after the call.
     """
     row, kind, wide = listed.row, listed.kind, supports.widest
     for e in range(listed.islands):
@@ -162,10 +163,11 @@ def form_matrices(rows, supports, listed, Y, spread, A):
             what, r = shared(kind[first + i]), shared(row[first + i])
             here, y = home_of(rows, r), r * wide
             at, own = supports.begin[here], supports.count[here]
+            # A single row against the single rows before it.
             if what == SINGLE:
                 for t in range(own):
                     spread[supports.dofs[at + t]] = vec3(Y[y + t], 0.0, 0.0)
-                for j in range(i + 1):  # single rows are the first of an island
+                for j in range(i + 1):  # single rows come first on an island
                     q = shared(row[first + j])
                     there, entry = home_of(rows, q), 0.0
                     to, other = supports.begin[there], q * wide
@@ -173,6 +175,7 @@ def form_matrices(rows, supports, listed, Y, spread, A):
                         entry = entry + Y[other + t] * spread[supports.dofs[to + t]].x
                     A[base + i * n + j] = entry
                     A[base + j * n + i] = entry
+            # A triple, at its first row, against all rows before it.
             elif what % 2 == 1:
                 for t in range(own):
                     spread[supports.dofs[at + t]] = three_of(Y, y + t, wide)
@@ -192,6 +195,7 @@ def form_matrices(rows, supports, listed, Y, spread, A):
                             block = block + outer(spread[supports.dofs[to + t]], three_of(Y, other + t, wide))
                         put_block(A, base + i * n + j, n, block)
                         put_block(A, base + j * n + i, n, transpose(block))
+            # Clear the scattered entries.
             if what % 2 == 1 or what == SINGLE:
                 for t in range(own):
                     spread[supports.dofs[at + t]] = vec3(0.0, 0.0, 0.0)
@@ -199,7 +203,7 @@ def form_matrices(rows, supports, listed, Y, spread, A):
 
 @func
 def put_block(A, at, n, block):
-    """Store a 3 x 3 block whose first entry is number `at` of a matrix with rows of n."""
+    """Store a 3 x 3 block at offset `at` of a matrix whose rows have n entries."""
     x, y, z = rows_of(block)
     put_three(A, at, 1, x)
     put_three(A, at + n, 1, y)
@@ -208,7 +212,7 @@ def put_block(A, at, n, block):
 
 @func
 def product(n, at, A, start, x):
-    """A row of a matrix times a vector. One sum: rows of other worlds, which are zero here, change no bit of it."""
+    """A row of a matrix times a vector, as one running sum: the zero entries of other lanes' rows change no bit."""
     sum = 0.0
     for k in range(n):
         sum = sum + A[at + k] * x[start + k]

@@ -1,28 +1,29 @@
-"""Impacts: what is hit within a step, when, and what that does to velocities.
+"""Impacts: times of impact within a step, and the velocities after each impact.
 
-Contacts and limits that will be hit fast do not take part in the problem of a step (see `rows`). With the velocities v'
-that the other impulses leave at its end, a row's speed is u = J v', along the straight line that the step follows; from
-a gap g it is hit after the time g / -u. The first of all rows that are hit ends a *phase*: coordinates are moved along
-the line until then, velocities by that share of their change. There, impulses act in no time, and the rest of the step
-is a phase of its own: forces, masses, Jacobians and gaps are those of the pose and the velocities after the impact. So
-an impact at the end of one step and an impact at the start of the next have the same consequences, whatever else acts,
-and nothing jumps as it moves from the one into the other. A row that bends away from its line is not yet touched when
-the phase ends: it goes on, and finds it again, nearer by the square. One that bends towards it was passed.
+Contacts and limits that close fast and reach their surface within the step do not take part in the step's problem (see
+`constraint_rows`). With the velocities v' that the other impulses give the end of the step, a row has the speed
+u = J v', and the step follows a straight line; from a gap g the time of impact is g / -u. The earliest impact ends a
+*phase*: coordinates move along the line until then, and velocities change by the same fraction of their change in the
+step. The impact itself is instantaneous, and the rest of the step is a phase of its own, with the forces, masses,
+Jacobians and gaps at the pose and the velocities after the impact. So an impact at the end of one step and an impact at
+the start of the next have the same consequences, whatever else acts: results are continuous as an impact passes from
+one step into the other. If a row's gap curves away from the line, the row does not touch yet when the phase ends: the
+phase goes on to the next estimate, whose gap is quadratically smaller. If it curves towards the surface, the row has
+passed it slightly and is hit at once.
 
-In no time, rows that touch and close faster than the threshold are hit: their speed u, that of the path u + f dt / 2,
-becomes
+At an impact, rows that touch and close faster than a threshold are hit: their speed u changes to u' with
 
     u' + f dt / 2 = -e (u + f dt / 2)
 
-f is the row's acceleration by gravity, of bodies that fall: velocities of steps are ahead of the path that positions
-follow, whose velocity at a step is v + f dt / 2. So a ball with e = 1 keeps its energy, to rounding. (With all forces
-in place of f, those of stiff dampers, which change from step to step, would bring jumps back.) All rows that are hit
-make one problem, the same as that of a step. Friction meets the speed of sliding. What holds without restitution
-(loops, followers, contacts and limits that touch) holds through impacts; dry friction of joints, bounded by its force,
-does nothing in no time. An impact may cause others at the same pose: of balls in a row that touch, each hits the next,
-in rounds.
+f is the row's acceleration by gravity, for falling bodies: the path of the positions has the velocity v + f dt / 2 at a
+step with the velocity v. So a ball with e = 1 conserves its energy up to rounding error. (With all
+forces in place of f, stiff dampers, whose forces change from step to step, would make results discontinuous again.) All
+rows that are hit form one complementarity problem of the same kind as the step's. Friction acts against the sliding
+velocity. Constraints without restitution (loops, mimic joints, touching contacts and limits) hold through impacts; dry
+friction of joints is a bounded force and has no impulse at an instant. An impact may cause further impacts at the same
+pose: in a row of touching balls each hits the next, in rounds.
 
-Restitution begins at the threshold: a share of it counts, which grows from 0 there to 1 at twice the threshold.
+Restitution sets in gradually: its effective fraction grows from 0 at the threshold speed to 1 at twice the threshold.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from kinema.contact.solving.newton import Report
 from kinema.contact.solving.pgs import Rows, Supports, row_velocity
 from kinema.lang import Array, Float, Int, everywhere, func, kernel, max, record, shared, static
 
-FOREVER = 1e30  # a bound that no impulse meets
+FOREVER = 1e30  # a bound that no impulse reaches
 
 
 @record
 class Bounce:
-    """What is hit, and from what on.
+    """Restitution, and the thresholds of impacts.
 
-    contacts: Coefficients of restitution by candidate [-].
-    limits: That of limits [-].
-    threshold: Speed from which on they bounce [m/s, rad/s].
-    slow: Acceleration [m/s^2, rad/s^2]: what is slower than it makes within a step is not hit.
-    near: Gap from which on something touches [m, rad].
-    least: Restitution above which rows are hit [-]: below 0 those without any are, too.
+    contacts: Coefficient of restitution of each candidate [-].
+    limits: Coefficient of restitution of limits [-].
+    threshold: Closing speed above which rows bounce [m/s, rad/s].
+    slow: Acceleration [m/s^2, rad/s^2]: rows that close slower than `slow * step` are not hit.
+    near: Rows with at most this gap touch [m, rad].
+    least: Rows with restitution above this are hit [-]; a negative value includes rows without restitution.
     step: Time step [s].
-    phases: Of a step, at most.
-    short: The share of a step that the problem of a phase is made for at least.
+    phases: Largest number of phases per step.
+    short: Smallest length of the problem of a phase after an impact, as a fraction of the step [-].
     """
 
     contacts: Array[Float]
@@ -63,7 +64,7 @@ class Bounce:
 
 @record
 class Limited:
-    """Rows of limits among the single rows: the first; those before are `followers` equations, then dry friction."""
+    """Order of the single rows: `followers` equations of mimic joints, dry friction, limits from row `first` on."""
 
     followers: Int
     first: Int
@@ -71,10 +72,10 @@ class Limited:
 
 @record
 class Held:
-    """What holds rows that can be hit.
+    """Whether rows that can be hit take part in a problem.
 
-    active: Of triples, 1 or 0 for contacts that are left alone.
-    upper: Bounds of single rows.
+    active: Per triple, 0 for inactive contacts, else 1.
+    upper: Upper bounds of single rows; 0 for inactive limits.
     """
 
     active: Array[Float]
@@ -85,12 +86,12 @@ class Held:
 class Hittable:
     """All rows at a pose; limits and contacts among them can be hit.
 
-    rows, supports, limited: Which there are.
-    bounce: When they are hit.
+    rows, supports, limited: The rows and their degrees of freedom.
+    bounce: Restitution and thresholds.
     surface: The candidate of each contact.
     J: Jacobians.
-    gap, near: Gaps of single rows, and of contacts [m, rad].
-    held: What holds them.
+    gap, near: Gaps of single rows and of contacts [m, rad].
+    held: Which rows are active.
     """
 
     rows: Rows
@@ -108,11 +109,11 @@ class Hittable:
 class Phase:
     """A part of a step.
 
-    begins: 1 where it begins here, 0 in worlds that are done with the step, or are still in the phase before.
-    length: How long it may last: what is left of the step [s]; where nothing begins, any time.
-    last: 1 if nothing ends it early.
-    again: 1 where the phase before goes on, as what it ended for is not touched yet,
-    further: and for how long [s].
+    begins: 1 if the phase begins here; 0 in worlds that have finished the step or are still in the previous phase.
+    length: Largest duration, the rest of the step [s]; arbitrary where no phase begins.
+    last: 1 if no impact can end the phase early.
+    again: 1 if the previous phase goes on, because the row that ended it does not touch yet.
+    further: Duration of that continuation [s].
     """
 
     begins: Array[Float]
@@ -126,12 +127,12 @@ class Phase:
 class Outcome:
     """How a phase ends.
 
-    time: How long it lasts [s]; 0 in worlds that do not move.
-    share: Of the impulses of its problem that act [-].
+    time: Duration of the phase [s]; 0 in worlds that do not move.
+    share: Fraction of the impulses of its problem that act [-].
     whole: 1 if it lasts until the end of the step.
-    rate: By how much velocities change per second.
-    left: What is left of the step then [s].
-    hit, done: 1 and 0 if something is hit, otherwise 0 and 1.
+    rate: Change of the velocities per second.
+    left: Rest of the step after the phase [s].
+    hit, done: 1 and 0 if an impact ends the phase, otherwise 0 and 1.
     """
 
     time: Array[Float]
@@ -145,11 +146,11 @@ class Outcome:
 
 @record
 class Struck:
-    """The problem of what is hit in no time.
+    """The complementarity problem of an impact.
 
-    b: Velocities of rows, less those after the impact.
+    b: Velocities of rows before minus after the impact.
     active, lower, upper: Bounds.
-    triples, sweeps: How many there are; none if nothing is hit in any world that runs along.
+    triples, sweeps: Number of triples and of PGS iterations; 0 if no row is hit in any lane.
     """
 
     b: Array[Float]
@@ -165,8 +166,8 @@ class Round:
     """A round of impacts at a pose.
 
     v: Velocities.
-    sum: Impulses of all rounds [N s].
-    hit: 1 where something is hit.
+    sum: Impulses of all rounds so far [N s].
+    hit: 1 if a row is hit.
     """
 
     v: Array[Float]
@@ -176,7 +177,7 @@ class Round:
 
 @func
 def share_of(restitution: Float, speed: Float, threshold: Float):
-    """The share of its restitution with which a row bounces [-]: none at the threshold, all at twice that speed."""
+    """Effective fraction of a row's restitution [-]: 0 at the threshold speed, 1 at twice the threshold."""
     over, found = -speed - threshold, 0.0
     if restitution > 0.0 and over > 0.0:
         found = 1.0
@@ -187,10 +188,10 @@ def share_of(restitution: Float, speed: Float, threshold: Float):
 
 @func
 def speed_after(restitution: Float, threshold: Float, speed: Float, ahead: Float):
-    """The speed of what is hit, after it [m/s].
+    """The speed of a row after its impact [m/s].
 
-    speed: Before.
-    ahead: How far speeds are ahead of the path.
+    speed: Speed before the impact.
+    ahead: f dt / 2, by which the path's speed differs from the row's.
     """
     share = share_of(restitution, speed, threshold)
     return max(-share * (ahead + restitution * (speed + ahead)), 0.0)
@@ -198,23 +199,23 @@ def speed_after(restitution: Float, threshold: Float, speed: Float, ahead: Float
 
 @func
 def time_until(bounce, gap: Float, speed: Float):
-    """When a row with this gap and this speed, below 0, is hit [s]; what was passed, as rows bend, is hit now."""
+    """Time of impact of a row with this gap and this speed < 0 [s]; 0 if the row has passed its surface."""
     return gap / -speed if gap > -bounce.near else 0.0
 
 
 @func
 def is_hit(bounce, restitution: Float, gap: Float, speed: Float):
-    """Whether a row is hit in no time."""
+    """Whether a row is hit at this instant."""
     fast = restitution > bounce.least and speed < -bounce.slow * bounce.step
     return fast and gap <= bounce.near
 
 
 @func
 def will_be_hit(bounce, phase, restitution: Float, gap: Float, before: Float, after: Float):
-    """1 if a row is hit within a phase, and not slowly, where nothing holds it; 0 otherwise.
+    """1 if a row without an impulse is hit within a phase, and not slowly; 0 otherwise.
 
-    before, after: Its speed at the start and at the end of the phase. What only forces would bring near is not hit:
-        the impulses that hold other rows may keep it away.
+    before, after: Its speed at the start and, without impulses, at the end of the phase. A row that only forces would
+        close is not hit: the impulses of other rows may keep it open.
     """
     found = 0.0
     if restitution > bounce.least and (phase.last[0] <= 0.0 or restitution > 0.0):
@@ -225,7 +226,7 @@ def will_be_hit(bounce, phase, restitution: Float, gap: Float, before: Float, af
 
 @kernel
 def follow_contacts(all: Touch, surface: Array[Int], triples: Array[Int], equations: Int, near: Touch):
-    """Contacts where they are now: those of the candidates that were picked."""
+    """Update gaps, points and normals of the contacts from the candidates they came from."""
     for c in range(triples[0] - equations):
         near.gap[c] = all.gap[surface[c]]
         near.point[c] = all.point[surface[c]]
@@ -234,13 +235,13 @@ def follow_contacts(all: Touch, surface: Array[Int], triples: Array[Int], equati
 
 @func
 def last_of(at):
-    """One more than the number of the last row that can be hit, see `row_at`; the first is that of the first limit."""
+    """End of the indices of rows that can be hit, see `row_at`; they begin with the first limit."""
     return at.rows.singles + shared(at.rows.triples[0]) - at.rows.equations
 
 
 @func
 def row_at(at, k):
-    """Number k of the rows that can be hit, limits and then contacts: its row, support, gap and restitution."""
+    """Row, support, gap and restitution of the k-th row that can be hit; limits come first, then contacts."""
     rows = at.rows
     r, block, gap, restitution = k, k, 0.0, at.bounce.limits
     if k < rows.singles:
@@ -255,7 +256,7 @@ def row_at(at, k):
 
 @func
 def bound_at(at, held, k):
-    """What holds number k of the rows that can be hit: nothing, where it is 0."""
+    """Upper bound or activity of the k-th row that can be hit; 0 if it is inactive."""
     found = 0.0
     if k < at.rows.singles:
         found = held.upper[k]
@@ -266,17 +267,18 @@ def bound_at(at, held, k):
 
 @kernel
 def leave_out(at: Hittable, phase: Phase, v: Array[Float], v_free: Array[Float], held: Held):
-    """Contacts and limits that will be hit have no impulse in the problem of a phase.
+    """Remove contacts and limits that will be hit from the problem of a phase.
 
-    In the last phase of a step, what has no restitution has: it is stopped where it touches.
+    In the last phase of a step, rows without restitution stay in the problem, which stops them at their surface.
 
-    v, v_free: Velocities at its start, and at its end without impulses.
+    v, v_free: Velocities at the start of the phase, and at its end without impulses.
     """
     rows, limited = at.rows, at.limited
     for i in range(limited.first):
         held.upper[i] = at.held.upper[i]
     for c in range(rows.equations):
         held.active[c] = 1.0
+    # Limits and contacts: bound 0 if they will be hit.
     for k in range(limited.first, last_of(at)):
         r, here, gap, restitution = row_at(at, k)
         bound, after = bound_at(at, at.held, k), row_velocity(here, at.supports, at.J, r, v_free)
@@ -292,14 +294,14 @@ def leave_out(at: Hittable, phase: Phase, v: Array[Float], v_free: Array[Float],
 
 @kernel
 def leave_out_adjoint(limited: Limited, held_adj: Held.adj, upper_adj: Array[Float]):
-    """Bounds of dry friction are passed on; whether something is left out has no derivative, nor have its bounds."""
+    """Pass on the cotangents of the bounds of dry friction; the removal of rows and their bounds has no derivative."""
     for i in range(limited.followers, limited.first):
         upper_adj[i] += held_adj.upper[i]
 
 
 @func
 def earlier(bounce, gap, speed, length, first):
-    """The time after which a row is hit if that is before `first`, which otherwise [s]."""
+    """The smaller of `first` and the row's time of impact, if the row is hit within `length` [s]."""
     found = first
     if speed < 0.0 and gap + length * speed < 0.0:
         time = time_until(bounce, gap, speed)
@@ -310,7 +312,7 @@ def earlier(bounce, gap, speed, length, first):
 
 @func
 def is_first(bounce, gap, speed, length, first):
-    """Whether a row is hit together with the first."""
+    """Whether a row is hit together with the first one."""
     return speed < 0.0 and gap + length * speed < 0.0 and gap + first * speed <= bounce.near
 
 
@@ -324,16 +326,18 @@ def end_phase(
     left_before: Array[Float],
     outcome: Outcome,
 ):
-    """When a phase ends: as soon as something is hit that was left out of its problem, or at the end of the step.
+    """Find the end of a phase: the first impact of a row removed from its problem, or the end of the step.
 
-    Of rows that are hit together it is the mean of their times, so that it has a derivative where all are the same.
+    If several rows are hit together, the phase ends at the mean of their times, which is differentiable where all are
+    equal.
 
-    held: What holds rows in its problem.
-    v, v_end: Velocities at its start, and at the end of the step if nothing is hit.
-    left_before: What was left of the step before [s].
+    held: Which rows are active in the phase's problem.
+    v, v_end: Velocities at the start of the phase, and at the end of the step without an impact.
+    left_before: Rest of the step before the phase [s].
     """
     bounce, length = at.bounce, phase.length[0]
     first, sum, count = length, 0.0, 0.0
+    # The earliest time of impact, then the mean over all rows that are hit together.
     for together in static(2):
         for k in range(at.limited.first, last_of(at)):
             bound, now = bound_at(at, at.held, k), bound_at(at, held, k)
@@ -347,6 +351,7 @@ def end_phase(
                         sum, count = sum + time_until(bounce, gap, speed), count + 1.0
     if count > 0.0:
         first = sum / count
+    # A phase that begins here; the continuation of the previous one; or a world that has finished the step.
     lasts, part, ends, rest, some = 0.0, 0.0, 0.0, 0.0, 0.0
     if phase.begins[0] > 0.0:
         lasts, part, ends = left_before[0], 1.0, 1.0
@@ -379,15 +384,16 @@ def begin_phase(
     quiet: Array[Float],
     number_next: Array[Float],
 ):
-    """What follows on a phase that ended where something seemed hit: an impact, and the next phase, or more of it.
+    """Decide what follows a phase that ended at an estimated impact: the impact and a new phase, or a continuation.
 
-    v, line: Velocities, and what coordinates follow.
-    hit, left: From the phase before.
-    number: Of this one, from 0 on.
-    struck, quiet: 1 and 0 if something is hit, otherwise 0 and 1.
+    v, line: Velocities, and the velocities that the coordinates follow.
+    hit, left: `Outcome` of the previous phase.
+    number: Index of this phase, from 0 on.
+    struck, quiet: 1 and 0 if a row is hit, otherwise 0 and 1.
     """
     bounce = at.bounce
     some, first, rest = 0.0, left[0], left[0]
+    # Is a row hit now? If not, when is the next one?
     for k in range(at.limited.first, last_of(at)):
         r, here, gap, restitution = row_at(at, k)
         speed = row_velocity(here, at.supports, at.J, r, line)
@@ -412,9 +418,9 @@ def begin_phase(
 
 @func
 def next_time(bounce, restitution: Float, gap: Float, now: Float, speed: Float, first: Float):
-    """The time after which a row is hit along a line if that is before `first`, which otherwise [s].
+    """The smaller of `first` and the row's time of impact along the line [s].
 
-    now, speed: Its speed, and that of the line.
+    now, speed: The row's speed, and its speed along the line.
     """
     found = first
     if restitution > bounce.least and now < -bounce.slow * bounce.step and speed < 0.0:
@@ -426,7 +432,7 @@ def next_time(bounce, restitution: Float, gap: Float, now: Float, speed: Float, 
 
 @func
 def sliding(here, supports, J, r, v):
-    """Speeds of a contact in both directions of sliding, from its first row r."""
+    """Sliding speeds of a contact along both tangents, from its first row r."""
     return row_velocity(here, supports, J, r + 1, v), row_velocity(here, supports, J, r + 2, v)
 
 
@@ -441,12 +447,12 @@ def struck_rows(
     hit: Array[Float],
     struck: Struck,
 ):
-    """The problem of what is hit now; without rows and sweeps if there is nothing, in no world that runs along.
+    """Set up the problem of an impact; without rows and PGS iterations if no row is hit in any lane.
 
     v: Velocities now.
     falling: Accelerations by gravity.
-    pressed: Impulses before the impact: what had one touches, even if it strayed from its line.
-    hit: 1 if something is hit now, otherwise 0.
+    pressed: Impulses before the impact: a row with an impulse touches, even if its gap has drifted open.
+    hit: 1 if a row is hit now, otherwise 0.
     """
     rows, supports, limited, bounce, J = at.rows, at.supports, at.limited, at.bounce, at.J
     found = hit[0]
@@ -455,13 +461,13 @@ def struck_rows(
         first, end, visits = rows.singles, shared(rows.triples[0]), sweeps
     struck.triples[0] = end
     struck.sweeps[0] = visits
-    # Equations hold, dry friction does nothing in no time.
+    # Equations hold; dry friction has no impulse at an instant.
     for i in range(limited.first):
         struck.b[i] = 0.0
         holds = FOREVER if i < limited.followers and found > 0.0 else 0.0
         struck.lower[i] = -holds
         struck.upper[i] = holds
-    # Limits that are hit, or touch without restitution: u' + f dt / 2 = -e (u + f dt / 2).
+    # Limits that are hit or touch without restitution: u' + f dt / 2 = -e (u + f dt / 2).
     for i in range(limited.first, rows.singles):
         wanted, bound = 0.0, 0.0
         if i < first:
@@ -477,7 +483,7 @@ def struck_rows(
         struck.active[c] = 1.0
         for k in range(3):
             struck.b[rows.singles + 3 * c + k] = 0.0
-    # Contacts likewise; friction meets the speed of sliding.
+    # Contacts likewise; friction acts against the sliding velocity.
     for c in range(rows.equations, end):
         r, here, e = rows.singles + 3 * c, shared(rows.support[rows.singles + c]), 0.0
         e = bounce.contacts[shared(at.surface[c - rows.equations])]
@@ -499,7 +505,7 @@ def struck_rows(
 
 @func
 def hit_now(at, v):
-    """1 if some row is hit in no time, otherwise 0."""
+    """1 if any row is hit at this instant, otherwise 0."""
     found = 0.0
     for k in range(at.limited.first, last_of(at)):
         r, here, gap, restitution = row_at(at, k)
@@ -511,10 +517,10 @@ def hit_now(at, v):
 
 @kernel
 def end_round(at: Hittable, now: Round, v_after: Array[Float], impulse: Array[Float], next: Round, quiet: Array[Float]):
-    """What an impact did, where there was one, and whether that caused another.
+    """Apply an impact where there is one, and find out whether it causes another.
 
-    v_after, impulse: Velocities after it, and its impulses [N s].
-    quiet: 1 if nothing is hit any more: there is no further round.
+    v_after, impulse: Velocities after the impact, and its impulses [N s].
+    quiet: 1 if no row is hit any more: no further round follows.
     """
     hit = now.hit[0]
     more = hit * hit_now(at, v_after)
@@ -528,7 +534,7 @@ def end_round(at: Hittable, now: Round, v_after: Array[Float], impulse: Array[Fl
 
 @kernel
 def begin_sum(rows: Rows, impulse: Array[Float], share: Array[Float], sum: Array[Float]):
-    """The part of the impulses of a problem that acted until something was hit [N s]."""
+    """The fraction of a problem's impulses that acted before the first impact [N s]."""
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
         sum[r] = share[0] * impulse[r]
 
@@ -542,21 +548,21 @@ def add_to_sum(
     in_no_time: Array[Float],
     sum: Array[Float],
 ):
-    """Impulses so far, of impacts, and of the phase after them [N s]."""
+    """Sum the impulses so far, of the impacts, and of the phase after them [N s]."""
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
         sum[r] = before[r] + in_no_time[r] + (share[0] * impulse[r] if share[0] != 0.0 else 0.0)
 
 
 @kernel
 def choose_impulses(rows: Rows, again: Array[Float], before: Array[Float], impulse: Array[Float], chosen: Array[Float]):
-    """Impulses of the phase that things are in: of the one before where it goes on (again > 0)."""
+    """Impulses of the current phase: those of the previous phase where it goes on (again > 0)."""
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
         chosen[r] = before[r] if again[0] > 0.0 else impulse[r]
 
 
 @kernel
 def add_report(one: Report, other: Report, both: Report):
-    """The worse of two problems, and the sum of their iterations."""
+    """The report of the problem with the larger residual, with the iterations of both."""
     worse = other.residual[0] > one.residual[0]
     both.residual[0] = other.residual[0] if worse else one.residual[0]
     both.unsolved_at[0] = other.unsolved_at[0] if worse else one.unsolved_at[0]

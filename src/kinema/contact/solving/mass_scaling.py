@@ -1,6 +1,6 @@
-"""Rows in the scale of the mass matrix: with M = L^T D L, Y = D^-1/2 L^-T J^T gives J M^-1 J^T = Y Y^T.
+"""Constraint rows scaled by the mass matrix: with M = L^T D L, Y = D^-1/2 L^-T J^T gives J M^-1 J^T = Y Y^T.
 
-A row has entries along the branches of its two links, and so does its row of Y.
+A row has entries along the branches of its two links; the corresponding row of Y has the same sparsity.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from kinema.lang import Array, Float, dot, func, kernel, local, record, shared, 
 
 @record
 class Scaled:
-    """Rows in the scale of the mass matrix.
+    """Constraint rows scaled by the mass matrix.
 
-    H: L^-T J^T, on the way.
+    H: L^-T J^T, an intermediate result.
     Y: D^-1/2 L^-T J^T.
     """
 
@@ -24,13 +24,13 @@ class Scaled:
 
 @func
 def three_of(x, at, wide):
-    """Entries of three rows, one below the other."""
+    """Load one column of three consecutive rows."""
     return vec3(x[at], x[at + wide], x[at + 2 * wide])
 
 
 @func
 def put_three(x, at, wide, value: vec3):
-    """Store entries of three rows."""
+    """Store one column of three consecutive rows."""
     x[at] = value.x
     x[at + wide] = value.y
     x[at + 2 * wide] = value.z
@@ -38,14 +38,14 @@ def put_three(x, at, wide, value: vec3):
 
 @func
 def scale_row(supports, here, at, factors, J, scaled):
-    """The row that begins at `at`, with the support `here`, from its last entry on: H = L^-T J^T by substitution."""
+    """Scale the row at offset `at` with support `here`: H = L^-T J^T by back substitution, last entry first."""
     begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
     row, L, H, count = factors.branches.row, factors.L, scaled.H, supports.count[here]
     for s in range(count):
         t = count - 1 - s
         depth, last = t, first  # along the first branch
         if t >= first:
-            depth = t - first + common  # on the way to the second link alone
+            depth = t - first + common  # on the branch of the second link alone
             last = count
         entry = J[at + t]
         for u in range(t + 1, last):
@@ -59,16 +59,17 @@ def scale_row(supports, here, at, factors, J, scaled):
 
 @func
 def scale_row_adjoint(supports, here, at, factors, H, Y_adj, from_, x, factors_adj, J_adj):
-    """The cotangent of a row of J is L^-1 D^-1/2 times that of Y, found from the root on; x is room for that of H.
+    """Adjoint of `scale_row`: J_adj += L^-1 D^-1/2 Y_adj by forward substitution, from the root on.
 
-    from_: Where the cotangent of the row of Y begins.
+    from_: Offset of the row's cotangent in Y_adj.
+    x: Workspace: the cotangent of the row of H.
     """
     begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
     L = factors.L
     for t in range(supports.count[here]):
         d, depth = supports.dofs[begin + t], t if t < first else t - first + common
         row = factors.branches.row[d]
-        bend = depth if t < first else common  # up to there the entries above are the first of the support
+        bend = depth if t < first else common  # up to here the ancestors are the first entries of the support
         h, a = H[at + t], Y_adj[from_ + t] * factors.root[d]
         factors_adj.root[d] += Y_adj[from_ + t] * h
         for s in range(bend):
@@ -83,7 +84,7 @@ def scale_row_adjoint(supports, here, at, factors, H, Y_adj, from_, x, factors_a
 
 @func
 def scale_three(supports, here, at, factors, J, scaled):
-    """The same as `scale_row` of three rows at once."""
+    """`scale_row` of three rows at once."""
     begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
     row, L, H, count, wide = factors.branches.row, factors.L, scaled.H, supports.count[here], supports.widest
     for s in range(count):
@@ -104,7 +105,7 @@ def scale_three(supports, here, at, factors, J, scaled):
 
 @func
 def scale_three_adjoint(supports, here, at, factors, H, Y_adj, from_, x, factors_adj, J_adj):
-    """The same as `scale_row_adjoint` of three rows at once."""
+    """`scale_row_adjoint` of three rows at once."""
     begin, first, common = supports.begin[here], supports.first[here], supports.common[here]
     L, wide = factors.L, supports.widest
     for t in range(supports.count[here]):
@@ -129,7 +130,7 @@ def scale_three_adjoint(supports, here, at, factors, H, Y_adj, from_, x, factors
 
 @kernel
 def scale_rows(rows: Rows, supports: Supports, factors: Factors, J: Array[Float], scaled: Scaled):
-    """All rows of H and Y."""
+    """Compute all rows of H and Y."""
     for r in range(rows.singles):
         scale_row(supports, shared(rows.support[r]), r * supports.widest, factors, J, scaled)
     for c in range(shared(rows.triples[0])):
@@ -147,9 +148,9 @@ def scale_rows_adjoint(
     factors_adj: Factors.adj,
     J_adj: Array[Float],
 ):
-    """The same in reverse.
+    """Adjoint of `scale_rows`.
 
-    What the compiler makes of `scale_rows` adds to each of these numbers many times in memory: three times slower.
+    Written by hand: the generated adjoint accumulates every entry in memory many times and is three times slower.
     """
     wide, H, Y_adj = supports.widest, scaled.H, scaled_adj.Y
     x, xs = local(Float, wide), local(vec3, wide)
@@ -163,7 +164,7 @@ def scale_rows_adjoint(
 
 @func
 def velocity_from(factors, i, z, dv):
-    """Entry i of dv = L^-1 D^-1/2 z, from those above it."""
+    """Entry i of dv = L^-1 D^-1/2 z, from the entries of its ancestors."""
     branches = factors.branches
     begin = branches.row[i]
     found = z[i] * factors.root[i]
@@ -174,7 +175,7 @@ def velocity_from(factors, i, z, dv):
 
 @func
 def velocities_from(factors, z, dv):
-    """dv = L^-1 D^-1/2 z: what impulses with z = Y^T impulse do to velocities."""
+    """dv = L^-1 D^-1/2 z: the velocity change due to impulses with z = Y^T impulse."""
     for i in range(len(factors.branches.row)):
         dv[i] = velocity_from(factors, i, z, dv)
 
@@ -190,7 +191,7 @@ def velocity_change(factors: Factors, z: Array[Float], v_free: Array[Float], dv:
 
 @kernel
 def velocity_change_adjoint(factors: Factors, v_end_adj: Array[Float], z_adj: Array[Float], v_free_adj: Array[Float]):
-    """Cotangents of z and v_free, where those of the mass matrix come from the whole motion."""
+    """Cotangents of z and v_free alone; the adjoint of the whole motion computes the cotangents of the mass matrix."""
     branches = factors.branches
     dofs = len(branches.row)
     rest = local(Float, dofs)

@@ -1,33 +1,37 @@
-"""The complementarity problem of `mlcp`, solved to round-off by Newton's method, and the derivative of its solution.
+"""Newton's method for the complementarity problem of `pgs`, converged to rounding error, and its implicit derivative.
 
-Few rows take part: equations, dry friction, and what would come too near without impulses. Their matrix A = Y Y^T is
-formed, island by island: rows that share no degree of freedom, directly or through others, do not meet. A few sweeps of
-Gauss-Seidel make a guess. It says which rows are at a bound, and with that known the problem is linear: rows at a bound
-have its value, friction that slides is tied to its normal impulse, all others have w = 0; elimination solves that, and
-the solution is the next guess. Rows that then come too near take part as well, and it is done again.
+Few rows take part: equations, dry friction, and contacts and limits that would penetrate without impulses. Newton's
+method forms the Delassus matrix A = Y Y^T of each island; rows that share no degree of freedom, directly or through
+other rows, are on different islands. A few PGS iterations give an initial guess, which determines the active set: the
+rows at a bound. For a given active set the problem is linear: rows at a bound have the value of the bound, sliding
+friction is tied to its normal impulse, all other rows have w = 0. Elimination solves it; the solution is the next
+guess. Rows that penetrate with these impulses then join the problem, which is solved again.
 
-Guesses may go round in circles. With the pyramid of friction, a path of solutions is then followed from a problem that
-nothing resists to this one (`principal_pivots`): but for rounding it always ends at a solution, in tens of
-eliminations. With the cone, all contacts that stick are the second guess. What these leave (rounding of single
-precision, the cone) is made softer, until it is solved, and harder again from solution to solution. Where that ends,
-impulses are held where they are: of a problem with more softness h, and b - h lambda in place of b, lambda is a
-solution if it is one of the problem itself [a proximal step]; h shrinks with success, which moves lambda on. At last
-guesses are drawn, always the same ones; with the cone, the first of them is the path's.
+The guesses may cycle. With the friction pyramid, the solver then follows a path of solutions from a problem without
+active rows to this one (`principal_pivots`): except for rounding error the path always ends at a solution, after tens
+of eliminations. With the cone, the second guess is that all contacts stick. If the problem is still unsolved (rounding
+error of single precision, the cone), the solver adds compliance until it finds a solution, and reduces the compliance
+from solution to solution. If this fails, the solver takes proximal steps: a problem with the extra compliance h and
+b - h lambda in place of b has the solution lambda if lambda also solves the original problem; h shrinks with every
+success, which moves lambda towards the solution. The last resort is a fixed sequence of quasi-random guesses, for the cone
+after the solution of the pyramid's path.
 
-A pivot that is round-off leaves its impulse as it is: impulses that others can take over, as those of redundant
-contacts, stay where the sweeps left them.
+A pivot within rounding error leaves its impulse unchanged: impulses that other rows can take over, such as those of
+redundant contacts, keep their values from PGS.
 
-A contact that slides with the cone of friction is seen along the direction d in which friction pushes and across it:
-along, friction is tied, d lambda_d = mu d lambda_n; across, w = -|w| lambda_t / (mu lambda_n) gives
+For a contact that slides with the friction cone, the equations are written along the direction d in which friction
+pushes and along e across it. Along d friction is tied, d lambda_d = mu d lambda_n; across,
+w = -|w| lambda_t / (mu lambda_n) gives
 
     d w_e + soft d lambda_e = 0,    soft = |w| / (mu lambda_n)
 
-The derivative is that of the implicit function: with E the columns of the free rows (with what is tied to them) and
-W = A + cfm, impulses move by E x, where (W E)_free x = -(dW lambda + db + ...)_free. Its transpose is one more
-elimination, and neither sweeps nor guesses are differentiated.
+The derivative follows from the implicit function theorem: with E the columns of the free rows (including the friction
+tied to them) and W = A + cfm, impulses change by E x, where (W E)_free x = -(dW lambda + db + ...)_free. The adjoint
+is one more elimination, with the transpose; it differentiates neither PGS iterations nor guesses.
 
-Worlds of a batch run in lanes. Which rows take part is known to all lanes of a register, so that all of them take the
-same way through memory; each has its own marks, and those that are done wait. So a world has the bits of a run alone.
+Worlds of a batch run in lanes. All lanes of a register share the list of rows that take part, so that they access the
+same memory; each lane has its own active set, and lanes that have converged wait. So a world gives the same bits in a
+batch as alone.
 """
 
 from __future__ import annotations
@@ -98,11 +102,11 @@ from kinema.lang import (
 class Problem:
     """The complementarity problem, see `pgs`.
 
-    rows, supports, bounds: Its rows, where they have entries, and the bounds of their impulses.
-    active: Of triples, 1, or 0 for contacts that are left alone.
-    cone: 1 for the cone of friction, 0 for the pyramid.
+    rows, supports, bounds: The rows, the degrees of freedom they couple, and the bounds of their impulses.
+    active: Per triple, 0 for inactive contacts, else 1.
+    cone: 1 for the friction cone, 0 for the pyramid.
     J: Jacobians of the rows.
-    b: Velocities of the rows without impulses, less those wanted.
+    b: Velocities of the rows without impulses minus target velocities.
     """
 
     rows: Rows
@@ -118,7 +122,7 @@ class Problem:
 class Impulses:
     """The solution.
 
-    impulse: Of all rows [N s].
+    impulse: Impulses of all rows [N s].
     z: Y^T impulse.
     """
 
@@ -130,7 +134,7 @@ class Impulses:
 class Multipliers:
     """The solution of the adjoint problem.
 
-    exact: The impulses: those known from the motion alone are refined, as the elimination is at hand.
+    exact: The impulses, refined by the same elimination if they were recomputed from the motion.
     u: Cotangents of w in the free rows.
     pull: Y^T u + the cotangent of z.
     """
@@ -142,11 +146,11 @@ class Multipliers:
 
 @record
 class Report:
-    """What a solver tells of a problem.
+    """A solver's report on a problem.
 
-    residual: The largest change of an impulse if it were visited once more, as a share of the largest impulse [-].
-    unsolved_at: If that is too much, a degree of freedom of the body or joint where it is.
-    iterations: How many it took: eliminations of Newton's method, sweeps of PGS.
+    residual: The largest change of an impulse by one more row update, relative to the largest impulse [-].
+    unsolved_at: If the residual is too large, a degree of freedom of the body or joint with the largest change.
+    iterations: Eliminations of Newton's method, or PGS iterations.
     """
 
     residual: Array[Float]
@@ -156,19 +160,20 @@ class Report:
 
 @record
 class Effort:
-    """How hard `newton_impulses` tries.
+    """Tolerances and limits of `newton_impulses`.
 
-    precision: Largest error of an impulse as a share of the largest impulse [-].
-    accepted: The same after three failures in a row: what round-off allows of rows of very unlike masses [-].
-    singular: Pivots below this share of their diagonal are round-off [-].
-    softer: Softness after a failure, ten times as much after a further one [-]: of single rows as a share of their own
-        diagonal, as those of light joints may be a million times as large as others; of contacts and equations as a
-        share of their mean diagonal.
-    held: The least softness that holds impulses [-].
-    yielding: Softness of the path of solutions, likewise: without it, pivots of redundant contacts are round-off [-].
-    sweeps: Before the first elimination.
-    steps: Eliminations before that is a failure.
-    most: Eliminations in all, at most.
+    precision: Largest error of an impulse, relative to the largest impulse [-].
+    accepted: The same after three failures in a row, which rounding error allows for very different masses [-].
+    singular: A pivot below this fraction of its diagonal is rounding error [-].
+    softer: Extra compliance after a failure, ten times as much after each further failure [-]. It is relative to the
+        row's own diagonal for single rows, whose diagonals for light joints may be a million times larger than others,
+        and relative to their mean diagonal for contacts and equations.
+    held: Smallest extra compliance of proximal steps [-].
+    yielding: Extra compliance of the path of solutions, measured alike: without it, the pivots of redundant contacts
+        are rounding error [-].
+    sweeps: PGS iterations before the first elimination.
+    steps: Eliminations after which an attempt fails.
+    most: Largest number of eliminations in total.
     """
 
     precision: Float
@@ -184,7 +189,7 @@ class Effort:
 
 @func
 def gather(problem, listed, mine, known):
-    """What is known of the listed rows, but for their inverses."""
+    """Gather the data of the listed rows, except their inverses."""
     rows, bounds = problem.rows, problem.bounds
     for f in range(listed.count):
         r, what = shared(listed.row[f]), shared(listed.kind[f])
@@ -215,18 +220,18 @@ def add_rows(rows, supports, listed, Y, x, z):
 
 @func
 def find_impulses(problem, factors, effort, wanted, scaled, found):
-    """The impulses that solve the problem; they are zero where `wanted` is 0, not 1.
+    """Find the impulses that solve the problem, in lanes where `wanted` is 1; in lanes where it is 0 they are zero.
 
-    Returns what is left, where, and how many eliminations it took, as `Report` says.
+    Returns the residual, where it is, and the number of eliminations, see `Report`.
     """
     rows, supports, bounds, active, cone = problem.rows, problem.supports, problem.bounds, problem.active, problem.cone
     J, b, Y = problem.J, problem.b, scaled.Y
     dofs, wide, every = len(factors.root), supports.widest, rows.singles + 3 * shared(rows.triples[0])
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     mine, takes, ready = local(Float, blocks), local(Int, blocks), local(Int, blocks)
-    # Local arrays begin as zeros. Impulses change from round to round; what is stored for others is written once.
+    # Local arrays start as zeros. Impulses stay local from round to round and are written to `found` once.
     spread, dv, z, impulse = local(vec3, dofs), local(Float, dofs), local(Float, dofs), local(Float, every)
-    # First guess of who takes part: equations, dry friction, and what closes without impulses.
+    # Rows that take part at first: equations, dry friction, and contacts and limits that close without impulses.
     for i in range(rows.singles):
         comes = b[i] < 0.0 and bounds.upper[i] > 0.0
         mine[i] = 1.0 if comes or bounds.lower[i] != 0.0 else 0.0
@@ -237,8 +242,9 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             inside = 1.0 if active[k - rows.singles] > 0.0 and b[r] < 0.0 else 0.0
         mine[k] = inside
     open, worst, work, where = wanted, 0.0, 0.0, 0.0
-    # As long as further rows come too near with the impulses found, these take part as well.
+    # Repeat as long as the impulses make further rows penetrate, which then take part.
     for _ in range(blocks + 1):
+        # Scale the rows that are new.
         for k in range(blocks):
             takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
             if shared(takes[k]) > shared(ready[k]):
@@ -269,7 +275,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         gather(problem, listed, mine, known)
         form_matrices(rows, supports, listed, Y, spread, A)
         row_inverses(listed, cone, bounds.cfm, A, known)
-        # Diagonals, by which softness is measured: of contacts and equations their mean, of single rows their own.
+        # The diagonals that scale extra compliance: the mean one for contacts and equations, their own for single rows.
         total, parts, threes, least = 0.0, 0.0, 0.0, 1e30
         for f in range(count):
             x[f] = impulse[shared(row[f])]
@@ -284,12 +290,13 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         for f in range(count):
             if shared(kind[f]) != SINGLE:
                 own[f] = unit
+        # PGS iterations for the initial guess.
         for _ in range(effort.sweeps):
             sweep(listed, cone, A, bounds.cfm, known, x)
         more, good, ratio, used, done, failed, held = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0
         tries, fresh, follows, followed = 0.0, 0.0, 0.0, 0.0
         if open == 0.0 or parts == 0.0 or not largest(count, x) < 1e30:
-            done = 1.0  # a world that is not finite is lost, and should cost no time
+            done = 1.0  # a world with non-finite impulses has no solution: stop at once
         for f in range(count):
             anchor[f] = x[f]
             answer[f] = x[f]
@@ -297,7 +304,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         for _ in range(effort.most):
             if everywhere(done == 1.0):
                 break
-            # Which rows are at a bound, and with their impulses there, an elimination per island for all others.
+            # The active set; impulses at bounds get their values, and one elimination per island gives all others.
             classify(listed, cone, known, x, w, marks)
             if not everywhere(fresh == 0.0):
                 guess(listed, cone, part, fresh, marks)
@@ -306,6 +313,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             for e in range(islands):
                 first, base = shared(begin[e]), shared(matrix[e])
                 m = shared(begin[e + 1]) - first
+                # The change of w due to impulses that moved to their bounds.
                 for j in range(m):
                     if not everywhere(change[first + j] == 0.0):
                         d = change[first + j]
@@ -315,12 +323,12 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                 unknown = reduce_island(e, listed, cone, A, bounds.cfm, more, own, mu, marks, system)
                 for q in range(unknown):
                     f = first + shared(free[q])
-                    # Friction across the cone's direction of sliding is softened about the impulses where that acts.
+                    # The compliance across the cone's direction of sliding acts on the whole impulse.
                     bent = turned(listed, cone, f, turn, w) + soft[f] * turned(listed, cone, f, turn, x)
                     right[q] = select(state[f] == FREE, -bent, 0.0)
                 eliminate(unknown, effort.singular, system, right, False)
                 move(first, unknown, listed, cone, mu, marks, free, right, x)
-            # How much is left: of the problem itself, and of the softer one that is being solved.
+            # The error of the problem itself, and of the problem with extra compliance that is being solved.
             row_velocities(listed, A, bounds.cfm, plain, x, w)
             tall = largest(count, x)
             missing = largest_change(listed, cone, known, x, w)
@@ -333,14 +341,15 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
             if failed > 2.0:  # in a row
                 share = effort.accepted
             used = used + 1.0
-            # Solved; or solved with that softness, and then with less; or after too many guesses, with more.
             if done == 0.0:
                 work = work + 1.0
+                # Solved.
                 if missing <= share * tall:
                     done = 1.0
                     worst = missing / tall if tall > 0.0 else 0.0
                     for f in range(count):
                         answer[f] = x[f]
+                # Solved with this extra compliance: go on with less.
                 elif error <= share * tall:
                     used, failed = 0.0, 0.0
                     worst = missing / tall
@@ -353,6 +362,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                     for f in range(count):
                         anchor[f] = x[f]
                         answer[f] = x[f]
+                # Failed: the path of solutions, then new guesses, more compliance, or proximal steps.
                 elif used >= effort.steps:
                     used = 0.0
                     failed = failed + 1.0
@@ -375,6 +385,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                         more = effort.softer
                     for f in range(count):
                         x[f] = anchor[f]
+            # The path of solutions, in the lanes whose first attempt failed.
             if not everywhere(follows == 0.0):
                 for e in range(islands):
                     arrived, pivots = follow_path(
@@ -397,11 +408,12 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                         for f in range(shared(begin[e]), shared(begin[e + 1])):
                             x[f] = path.x[f]
                 follows = 0.0
+            # Velocities of the next problem, if it changed in any lane.
             if not everywhere(used > 0.0):
                 row_velocities(listed, A, bounds.cfm, plain, x, w)
                 for f in range(count):
                     w[f] = w[f] + more * own[f] * (x[f] - held * anchor[f])
-        # What was not solved: by how much, and where.
+        # Unsolved lanes: the residual, and where it is.
         if not everywhere(done == 1.0):
             row_velocities(listed, A, bounds.cfm, plain, answer, w)
             missing, tall, spot = 0.0, largest(count, answer), 0.0
@@ -412,17 +424,18 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                     spot = 1.0 * end_of(supports, home_of(rows, shared(row[f])))
             if done == 0.0:
                 worst, where = missing / max(missing, tall), spot
+        # The impulses of this round, and z.
         if open == 1.0:
             for f in range(count):
                 impulse[shared(row[f])] = answer[f]
             for d in range(dofs):
                 z[d] = 0.0
             add_rows(rows, supports, listed, Y, answer, z)
-        # Rows that come too near with these impulses.
+        # Rows that close with these impulses.
         further = 0.0
         if not everywhere(open == 0.0 or parts == 0.0):
             velocities_from(factors, z, dv)
-            slow = effort.precision * largest(count, answer) * least  # of the heaviest: one visit would do it
+            slow = effort.precision * largest(count, answer) * least  # of the heaviest row, by the tolerated error
             for k in range(blocks):
                 near = 0.0
                 if k < rows.singles:
@@ -451,7 +464,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
 def newton_impulses(
     problem: Problem, factors: Factors, effort: Effort, scaled: Scaled, found: Impulses, report: Report
 ):
-    """The impulses that solve the problem; `scaled` has the rows that take part."""
+    """Find the impulses that solve the problem; `scaled` receives the rows that take part."""
     left = find_impulses(problem, factors, effort, 1.0, scaled, found)
     report.residual[0], report.unsolved_at[0], report.iterations[0] = left
 
@@ -468,11 +481,11 @@ def newton_impulses_adjoint(
     multipliers: Multipliers,
     problem_adj: Problem.adj,
 ):
-    """The derivative of the implicit function.
+    """Adjoint of the solution by the implicit function theorem.
 
-    What that means for the rows is left to `newton_rows_adjoint` or `newton_jacobian_adjoint`.
+    `newton_rows_adjoint` or `newton_jacobian_adjoint` then computes the cotangents of the rows' Jacobians.
 
-    bounded: Bounds of so many single rows, the first ones, have a derivative.
+    bounded: The bounds of the first `bounded` single rows have a derivative.
     """
     rows, supports, bounds, cone, J, b = (
         problem.rows,
@@ -490,7 +503,7 @@ def newton_impulses_adjoint(
     mine, takes = local(Float, blocks), local(Int, blocks)
     spread, felt_z = local(vec3, dofs), local(Float, dofs)
     dv, felt_dv = local(Float, dofs), local(Float, dofs)
-    # Rows that have an impulse, or always take part; their islands and matrices.
+    # Rows that have an impulse or always take part; their islands and matrices.
     for d in range(dofs):
         felt_z[d] = z_adj[d]
     for i in range(rows.singles):
@@ -516,7 +529,7 @@ def newton_impulses_adjoint(
     gather(problem, listed, mine, known)
     form_matrices(rows, supports, listed, Y, spread, A)
     row_inverses(listed, cone, bounds.cfm, A, known)
-    # Their velocities, which say what is at a bound; their impulses' cotangents, those through z included.
+    # Their velocities, which determine the active set, and the cotangents of their impulses, including those through z.
     for f in range(count):
         r = shared(row[f])
         here, at = home_of(rows, r), r * wide
@@ -530,7 +543,7 @@ def newton_impulses_adjoint(
         given[f] = wanted
     classify(listed, cone, known, x, w, marks)
     row_velocities(listed, A, bounds.cfm, goal, x, off)
-    # (W E)_free dx = -off refines the impulses x; its transpose with -(E^T given)_free gives u in the free rows.
+    # (W E)_free dx = -off refines the impulses x; the transpose with -(E^T given)_free gives u in the free rows.
     for e in range(islands):
         first = shared(begin[e])
         wanted = reduce_island(e, listed, cone, A, bounds.cfm, 0.0, inverse, mu, marks, system)
@@ -548,6 +561,7 @@ def newton_impulses_adjoint(
         move(first, wanted, listed, cone, mu, marks, free, right, x)
         for q in range(wanted):
             y[first + shared(free[q])] = other[q]
+    # Cone: rotate u back to the tangents, then pull = Y^T u + z_adj.
     if cone > 0:
         for f in range(count):
             if shared(kind[f]) == NORMAL:
@@ -560,7 +574,7 @@ def newton_impulses_adjoint(
     for r in range(rows.singles + 3 * shared(rows.triples[0])):
         u[r] = 0.0
         exact[r] = 0.0
-    # b gets u, cfm u . lambda; what is left of the impulses' cotangents is felt by what they are tied to.
+    # Cotangents: u of b, u . lambda of cfm; the rest of the impulses' cotangents goes to the bounds of tied rows.
     softness = 0.0
     for f in range(count):
         r = shared(row[f])
@@ -575,6 +589,7 @@ def newton_impulses_adjoint(
             felt = felt + Y[at + t] * felt_z[supports.dofs[to + t]]
         given[f] = felt
     bounds_adj.cfm[0] += softness
+    # Rows at a bound, and friction at mu times the normal impulse.
     for f in range(count):
         r, what = shared(row[f]), shared(kind[f])
         if what == SINGLE:
@@ -586,7 +601,7 @@ def newton_impulses_adjoint(
             first, second = turned(listed, cone, f + 1, turn, given), turned(listed, cone, f + 2, turn, given)
             slides = tied(state[f + 1]) * first + tied(state[f + 2]) * second
             bounds_adj.mu[(r - rows.singles) // 3] += x[f] * slides
-    # Single rows without an impulse are at their lower bound, or at the upper one where both are zero.
+    # Single rows without an impulse are at their lower bound, or at the upper one if both are zero.
     if bounded > 0:
         velocities_from(factors, z, dv)
         velocities_from(factors, felt_z, felt_dv)
@@ -644,9 +659,10 @@ def newton_jacobian_adjoint(
     multipliers: Multipliers,
     J_adj: Array[Float],
 ):
-    """Cotangents of the rows' Jacobians alone, where those of the mass matrix come from the whole motion.
+    """Cotangents of the rows' Jacobians alone; the adjoint of the whole motion computes those of the mass matrix.
 
-    Of M dv = J^T lambda and w = b + J dv + cfm lambda, with the multipliers s = M^-1 (cotangent of dv + J^T u) and u.
+    They follow from M dv = J^T lambda and w = b + J dv + cfm lambda, with the multipliers
+    s = M^-1 (cotangent of dv + J^T u) and u.
     """
     dofs, exact, u = len(found.z), multipliers.exact, multipliers.u
     dv, s = local(Float, dofs), local(Float, dofs)

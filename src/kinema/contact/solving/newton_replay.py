@@ -1,13 +1,12 @@
-"""The impulses of a step whose motion is known, for reverse sweeps: found row by row, without Newton's method.
+"""Impulses of a step whose motion is known, for the adjoint: recomputed row by row, without Newton's method.
 
-With softness cfm > 0 velocities tell impulses. Of a row with the velocity y = b + J dv, cfm lambda left out, the
-problem of `mlcp` says that w = y + cfm lambda is 0 unless lambda is at a bound; so lambda = -y / cfm, moved to the
-nearest bound if it is beyond. That magnifies the round-off of velocities by 1 / cfm: with 1e-6 / kg impulses are right
-to 1e-10 to 1e-7. This is enough to see which rows are at a bound, and `newton_impulses_adjoint` takes the rest of the
-way.
+With cfm > 0 velocities determine impulses. For a row with the velocity y = b + J dv, without the term cfm lambda, the
+problem of `pgs` requires w = y + cfm lambda = 0 unless lambda is at a bound; so lambda = -y / cfm, clamped to the
+bounds. The division by cfm magnifies the rounding error of velocities: with cfm = 1e-6 / kg impulses have errors of
+1e-10 to 1e-7. This precision suffices to determine the active set; `newton_impulses_adjoint` then refines the impulses.
 
-Impulses count as found if they explain the motion: M dv = J^T lambda. In worlds where they do not (nothing is soft,
-links are very light, the step was not solved) Newton's method runs again.
+The impulses are accepted if they explain the motion: M dv = J^T lambda. In worlds where they do not (cfm is 0, links
+are very light, the step was not solved), Newton's method runs again.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from kinema.lang import Array, Float, abs, everywhere, func, kernel, local, max,
 
 @record
 class Trust:
-    """When impulses explain a motion.
+    """Tolerances within which impulses explain a motion.
 
-    share: Largest part of the change of momentum that they may leave unexplained [-].
-    noise: The same as a part of all momentum: less than that is round-off [-].
+    share: Largest unexplained momentum, relative to the change of momentum [-].
+    noise: Largest unexplained momentum, relative to the total momentum: less is rounding error [-].
     """
 
     share: Float
@@ -46,7 +45,7 @@ def scaled_motion(factors, dv, z):
 
 @func
 def momentum_of(factors, z, momentum):
-    """L^T D^1/2 z = M dv, added to `momentum`."""
+    """Add L^T D^1/2 z = M dv to `momentum`."""
     branches = factors.branches
     for i in range(len(branches.row)):
         begin, own = branches.row[i], z[i] / factors.root[i]
@@ -57,7 +56,7 @@ def momentum_of(factors, z, momentum):
 
 @func
 def soft_impulses(problem, dv, x):
-    """The impulses x that rows have by their velocities after the step."""
+    """Compute the impulses x of the rows from their velocities after the step: -y / cfm, clamped."""
     rows, supports, bounds, cone, J, b = (
         problem.rows,
         problem.supports,
@@ -67,12 +66,14 @@ def soft_impulses(problem, dv, x):
         problem.b,
     )
     blocks, contacts, hard = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations, 1.0 / bounds.cfm
+    # Single rows.
     for i in range(rows.singles):
         lower, upper, to = bounds.lower[i], bounds.upper[i], 0.0
         if not everywhere(lower == 0.0 and upper == 0.0):
             y = b[i] + row_velocity(shared(rows.support[i]), supports, J, i, dv)
             to = max(min(-hard * y, upper), lower)
         x[i] = to
+    # Triples: the normal impulse first, then friction within its bounds.
     for k in range(rows.singles, blocks):
         here, r = shared(rows.support[k]), first_row(rows, k)
         x0, x1, x2 = 0.0, 0.0, 0.0
@@ -93,7 +94,7 @@ def soft_impulses(problem, dv, x):
 
 @func
 def unexplained(rows, supports, root, J, x, momentum):
-    """The entries of M dv - J^T x, summed in the scale of the mass matrix; `momentum` is M dv, and lost."""
+    """Sum of the magnitudes of M dv - J^T x, scaled by the mass matrix; overwrites `momentum`, which is M dv."""
     for k in range(rows.singles + shared(rows.triples[0])):
         here, r = shared(rows.support[k]), first_row(rows, k)
         if not everywhere(x[r] == 0.0):
@@ -101,7 +102,7 @@ def unexplained(rows, supports, root, J, x, momentum):
             if k >= rows.singles:
                 add_row(here, supports, J, r + 1, -x[r + 1], momentum)
                 add_row(here, supports, J, r + 2, -x[r + 2], momentum)
-    sum = 0.0  # not the largest: it would pass over what is no number
+    sum = 0.0  # a sum and not a maximum, which would skip NaN
     for d in range(len(root)):
         sum = sum + abs(momentum[d]) * root[d]
     return sum
@@ -118,16 +119,17 @@ def newton_impulses_again(
     scaled: Scaled,
     found: Impulses,
 ):
-    """What `newton_impulses` gives for derivatives, from the velocities at the end of the step.
+    """Recompute the results of `newton_impulses` for its adjoint, from the velocities at the end of the step.
 
-    v_free, v_end: Without and with impulses.
-    scaled: Of rows with an impulse, and of those that always take part.
+    v_free, v_end: Velocities without and with impulses.
+    scaled: Scaled rows, of the rows with an impulse and the rows that always take part.
     """
     rows, supports, bounds, root, J = problem.rows, problem.supports, problem.bounds, factors.root, problem.J
     dofs, count = len(found.z), len(found.impulse)
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
     dv, swing, momentum, x = local(Float, dofs), local(Float, dofs), local(Float, dofs), local(Float, count)
     fast, change = 0.0, 0.0
+    # The motion as z = D^1/2 L dv and as the momentum M dv.
     for d in range(dofs):
         dv[d] = v_end[d] - v_free[d]
         fast = max(fast, abs(v_end[d]) / root[d])
@@ -135,10 +137,11 @@ def newton_impulses_again(
     momentum_of(factors, swing, momentum)
     for d in range(dofs):
         change = max(change, abs(swing[d]))
-    # Impulses by the velocities of their rows: do they explain the change of momentum?
+    # Impulses from the velocities of their rows; do they explain the change of momentum?
     soft_impulses(problem, dv, x)
     left = unexplained(rows, supports, root, J, x, momentum)
     lost = 0.0 if left <= trust.share * change + trust.noise * fast else 1.0
+    # In lanes where they do not, Newton's method runs again.
     if not everywhere(lost == 0.0):
         size = count * supports.widest
         own_scaled = Scaled(local(Float, size), local(Float, size))
@@ -149,6 +152,7 @@ def newton_impulses_again(
                 x[r] = own.impulse[r]
             for d in range(dofs):
                 swing[d] = own.z[d]
+    # The results, and the scaled rows that the adjoint reads.
     for d in range(dofs):
         found.z[d] = swing[d]
     for r in range(rows.singles + 3 * shared(rows.triples[0])):

@@ -1,7 +1,7 @@
-"""Impulses of constraints as a mixed linear complementarity problem, by projected Gauss-Seidel (PGS).
+"""Constraint impulses: a mixed linear complementarity problem (MLCP), solved by projected Gauss-Seidel (PGS).
 
-For constraint rows with impulses lambda, the Delassus matrix A = J M^-1 J^T and b the velocity of the rows without
-impulses, less the velocity that they shall have:
+With the impulses lambda of the constraint rows, the Delassus matrix A = J M^-1 J^T, and b the velocity of the rows
+without impulses minus their target velocity:
 
     w = A lambda + b + cfm lambda                                                                            (1)
     a single row:        lower <= lambda <= upper, w >= 0 where lambda = lower, w <= 0 where lambda = upper, else w = 0
@@ -9,25 +9,25 @@ impulses, less the velocity that they shall have:
     a contact:           its normal row with the bounds 0 and infinity; then two rows of friction, each with the bounds
                          -+ mu lambda_n (a pyramid), or both together within a circle of radius mu lambda_n (the cone)
 
-A is never formed. With M = L^T D L the rows Y = D^-1/2 L^-T J^T give A = Y Y^T, and sweeps keep
+PGS never forms A. With M = L^T D L the rows Y = D^-1/2 L^-T J^T give A = Y Y^T, and PGS maintains
 
     z = Y^T lambda                                                                                           (2)
 
-a number per degree of freedom. A visit of row r reads z where the row has entries, moves lambda_r to its bounds and
-changes z in the same places, with `inverse` the over-relaxation factor of the row over (A_rr + cfm):
+with one entry per degree of freedom. The update of row r reads z where the row has entries, clamps lambda_r to its
+bounds and changes z at the same entries; `inverse` is the over-relaxation factor of the row over (A_rr + cfm):
 
     w_r = Y_r z + b_r + cfm lambda_r                                                                         (3)
     lambda_r' = clamp(lambda_r - inverse_r w_r)                                                              (4)
     z' = z + Y_r (lambda_r' - lambda_r)                                                                      (5)
 
-So the cost is that of the entries, and constraints that share nothing do not see each other. The three rows of an
-equation or a contact are visited together: their velocities (3) are found at once, and what a row changes for the next
-one is added by the entries A_01, A_02, A_12 between them, `Gram.cross`.
+So an iteration costs as much as Y has entries, and constraints without common degrees of freedom do not interact. The
+three rows of an equation or a contact are updated together: their velocities (3) are computed at once, and the
+off-diagonal entries A_01, A_02, A_12, `Gram.cross`, add the effect of an earlier row on a later one.
 
-The reverse goes back over the sweeps that were done, so it is the derivative of what was computed, of the impulses at
-the start too. It passes through every clamp as it was: what a clamped row of friction would get goes to its normal
-impulse and to mu [Qiao et al. 2021, sec. 4.3; their algorithm 1 leaves the clamps out]. It takes the impulses of all
-sweeps from `history` and finds z again by going back.
+The adjoint reverses the PGS iterations that ran. So it is the derivative of the computed impulses, also with respect
+to the initial impulses, not of the exact solution. It passes through every clamp with its recorded state: the cotangent
+of a friction row at its bound goes to the normal impulse and to mu [Qiao et al. 2021, sec. 4.3; their algorithm 1 omits
+the clamps]. It reads the impulses of all iterations from `history` and reconstructs z in reverse.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from functools import cache
 
 from kinema.lang import Array, Float, Int, Kernel, abs, func, kernel, local, max, min, record, select, sqrt
 
-IMMOVABLE = 1e-20  # what an impulse of 1 changes along a row that nothing can move, at most
+IMMOVABLE = 1e-20  # [1/kg] a row is immovable if A_rr + cfm is at most this
 
 
 @record
 class Rows:
-    """Which rows there are: single ones first, then triples, of which the first are equations, the others contacts.
+    """The constraint rows: single rows first, then triples; the first triples are equations, the others contacts.
 
-    singles, equations: How many.
-    triples: How many, equations and contacts together (one number).
-    support: Of every single row and every triple, a number in `Supports`.
+    singles, equations: Number of single rows and of equation triples.
+    triples: Number of triples, equations and contacts together, shape (1).
+    support: Index in `Supports` of every single row and every triple.
     """
 
     singles: Int
@@ -56,14 +56,14 @@ class Rows:
 
 @record
 class Supports:
-    """Degrees of freedom that a constraint moves: from the root to a first link, then others to a second link.
+    """Degrees of freedom that a constraint couples: from the root to a first link, then the others to a second link.
 
-    begin: Where the list begins in `dofs`.
-    first: How many lead to the first link.
-    count: How many there are.
-    common: How many of the first lead to the second link too.
+    begin: Offset of each list in `dofs`.
+    first: Number of degrees of freedom from the root to the first link.
+    count: Number of degrees of freedom in the list.
+    common: Number of degrees of freedom that both links share.
     dofs: The lists.
-    widest: Length of the longest.
+    widest: Length of the longest list.
     """
 
     begin: Array[Int]
@@ -78,9 +78,9 @@ class Supports:
 class Bounds:
     """Bounds of impulses.
 
-    lower, upper: Of single rows [N s].
+    lower, upper: Bounds of single rows [N s].
     mu: Coefficient of friction of triples [-].
-    cfm: Softness [1/kg].
+    cfm: Constraint force mixing (CFM), the compliance of all rows [1/kg].
     """
 
     lower: Array[Float]
@@ -91,11 +91,11 @@ class Bounds:
 
 @record
 class Gram:
-    """Of the Delassus matrix A = Y Y^T what a visit needs.
+    """The entries of the Delassus matrix A = Y Y^T that row updates need.
 
-    An inactive contact has zero inverse of its normal row: zero impulse. With the cone, the two rows of friction take a
-    step along the gradient together, so that they end up against the direction of sliding: both have one over the
-    largest eigenvalue of their block, and A_12 counts as 0.
+    An inactive contact has a zero inverse for its normal row, and so zero impulse. With the cone, the two friction rows
+    take one gradient step together and converge to the direction opposite to sliding: both use the inverse of the
+    largest eigenvalue of their 2 x 2 block, and A_12 is set to 0.
 
     inverse: Over-relaxation factor / (A_rr + cfm) of every row.
     cross: A_01, A_02, A_12 of every triple.
@@ -107,7 +107,7 @@ class Gram:
 
 @func
 def support_of(rows, r):
-    """Number of the support of row r."""
+    """Index of the support of row r."""
     block = r
     if r >= rows.singles:
         block = rows.singles + (r - rows.singles) // 3
@@ -122,7 +122,7 @@ def end_of(supports, here):
 
 @func
 def row_velocity(support, supports, Y, r, z):
-    """Y_r z: what impulses do to a row's velocity."""
+    """Y_r z: the velocity change of a row due to impulses with z = Y^T lambda."""
     begin, at, found = supports.begin[support], r * supports.widest, 0.0
     for t in range(supports.count[support]):
         found = found + Y[at + t] * z[supports.dofs[begin + t]]
@@ -139,12 +139,12 @@ def add_row(support, supports, Y, r, factor, z):
 
 @func
 def diagonal_inverse(diagonal):
-    """1 / diagonal, and 0 (with derivative 0) for a row that nothing can move: it then has no impulse."""
+    """1 / diagonal; 0, with derivative 0, for an immovable row, which then has no impulse."""
     movable = diagonal > IMMOVABLE
     return select(movable, 1.0 / select(movable, diagonal, 1.0), 0.0)
 
 
-# -- what visits need of the Delassus matrix ---------------------------------------------------------------------------
+# -- entries of the Delassus matrix ------------------------------------------------------------------------------------
 
 
 @kernel
@@ -158,7 +158,7 @@ def gram(
     inverse: Array[Float],
     cross: Array[Float],
 ):
-    """Fills `Gram`, without over-relaxation; of contacts, `active` is 1, or 0 for those that are inactive."""
+    """Fill `Gram`, without over-relaxation; `active` is 0 for inactive contacts, 1 for the others."""
     # Single rows: A_ii.
     for i in range(rows.singles):
         own = 0.0
@@ -179,7 +179,7 @@ def gram(
             a11 = a11 + y1 * y1
             a12 = a12 + y1 * y2
             a22 = a22 + y2 * y2
-        # The cone: the largest eigenvalue of the 2 x 2 block of friction for both rows.
+        # Cone: both friction rows use the largest eigenvalue of their 2 x 2 block.
         if cone > 0 and c >= rows.equations:
             half = 0.5 * (a11 - a22)
             a11 = 0.5 * (a11 + a22) + sqrt(half * half + a12 * a12)
@@ -198,7 +198,7 @@ def gram(
 
 @kernel
 def relax(rows: Rows, relaxation: Array[Float], inverse: Array[Float], relaxed: Array[Float]):
-    """Over-relaxation factor per row: the inverses of contacts times that of normal rows and that of friction."""
+    """Multiply the inverses of contact rows by their over-relaxation factors: one for normal, one for friction rows."""
     fixed = rows.singles + 3 * rows.equations
     for r in range(fixed):
         relaxed[r] = inverse[r]
@@ -209,20 +209,21 @@ def relax(rows: Rows, relaxation: Array[Float], inverse: Array[Float], relaxed: 
         relaxed[r + 2] = relaxation[1] * inverse[r + 2]
 
 
-# -- sweeps ------------------------------------------------------------------------------------------------------------
+# -- PGS iterations ----------------------------------------------------------------------------------------------------
 
 
 @func
 def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, history, sums):
-    """Visit every row once; returns the largest change of an impulse [N s].
+    """One PGS iteration: update every row once; returns the largest change of an impulse [N s].
 
-    Impulses before the sweep are in `history` from `old` on, those after it from `new` on; `sums` is z.
+    `history` holds the impulses before the iteration from `old` on and the new ones from `new` on; `sums` is z.
     """
     wide, largest = supports.widest, 0.0
+    # Single rows.
     for i in range(rows.singles):
         begin, count = supports.begin[rows.support[i]], supports.count[rows.support[i]]
         before = history[old + i]
-        # (3), (4), (5) of a single row
+        # (3), (4), (5)
         w = b[i] + bounds.cfm * before
         for t in range(count):
             w = w + Y[i * wide + t] * sums[supports.dofs[begin + t]]
@@ -232,16 +233,17 @@ def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, history, sums):
         largest = max(largest, abs(change))
         for t in range(count):
             sums[supports.dofs[begin + t]] += Y[i * wide + t] * change
+    # Triples: equations and contacts.
     for c in range(rows.triples[0]):
         block, r = rows.support[rows.singles + c], rows.singles + 3 * c
         begin, count = supports.begin[block], supports.count[block]
         first, second, third = r * wide, (r + 1) * wide, (r + 2) * wide
         l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
-        # (3) of the three rows, for impulses 0 of the rows before them
+        # (3) of the three rows, without the impulses of the earlier rows of the triple
         w0 = b[r] + bounds.cfm * l0
         w1 = b[r + 1] + bounds.cfm * l1 - gram.cross[3 * c] * l0
         w2 = b[r + 2] + bounds.cfm * l2 - gram.cross[3 * c + 1] * l0 - gram.cross[3 * c + 2] * l1
-        w0_odd, w1_odd, w2_odd = 0.0, 0.0, 0.0  # two sums each: half the time to wait
+        w0_odd, w1_odd, w2_odd = 0.0, 0.0, 0.0  # two partial sums per row halve the chain of dependent additions
         for k in range(count // 2):
             t = 2 * k
             even, odd = sums[supports.dofs[begin + t]], sums[supports.dofs[begin + t + 1]]
@@ -257,7 +259,7 @@ def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, history, sums):
             w0 = w0 + Y[first + t] * even
             w1 = w1 + Y[second + t] * even
             w2 = w2 + Y[third + t] * even
-        # (4): the normal row, then friction within mu times its impulse: the pyramid row by row, the cone at once
+        # (4): the normal row, then friction within mu times its impulse; pyramid: row by row, cone: both rows together
         i1, i2 = gram.inverse[r + 1], gram.inverse[r + 2]
         x1 = l1 - (w1 + w1_odd) * i1
         x2 = l2 - (w2 + w2_odd) * i2
@@ -277,7 +279,7 @@ def sweep(rows, supports, bounds, gram, cone, Y, b, old, new, history, sums):
                 scale = bound / length if length > bound else 1.0
                 n1 = n1 * scale
                 n2 = n2 * scale
-        # (5)
+        # the new impulses, and (5)
         history[new + r] = n0
         history[new + r + 1] = n1
         history[new + r + 2] = n2
@@ -312,15 +314,16 @@ def sweep_adjoint(
     upper_adj,
     mu_adj,
 ):
-    """The reverse of `sweep`: the last visit first; `sums` goes back to z before the sweep.
+    """Adjoint of `sweep`, the last row update first; `sums` returns to z before the iteration.
 
-    Of each row: l, n its impulse before and after the visit, x the one before the clamp, x = l - w inverse, d = n - l.
-    Cotangents: g of n, f of x, u of w, p of d; `impulse_adj` holds those of impulses, `sums_adj` those of z.
+    Each row has its impulse l before and n after the update, x = l - w inverse before the clamp, and d = n - l.
+    Cotangents: g of n, f of x, u of w, p of d; `impulse_adj` of the impulses, `sums_adj` of z.
 
     Returns:
         The cotangent of cfm.
     """
     wide, cfm_adj = supports.widest, 0.0
+    # Triples, the last one first.
     for k in range(rows.triples[0]):
         c = rows.triples[0] - 1 - k
         block, r = rows.support[rows.singles + c], rows.singles + 3 * c
@@ -331,7 +334,7 @@ def sweep_adjoint(
         l0, l1, l2 = history[old + r], history[old + r + 1], history[old + r + 2]
         n0, n1, n2 = history[new + r], history[new + r + 1], history[new + r + 2]
         d0, d1, d2 = n0 - l0, n1 - l1, n2 - l2
-        # Reverse of (5): p = Y z_adj; z before the visit.
+        # Adjoint of (5): p = Y z_adj; z before the update.
         p0, p1, p2 = 0.0, 0.0, 0.0
         for t in range(count):
             d = supports.dofs[begin + t]
@@ -339,7 +342,7 @@ def sweep_adjoint(
             p1 = p1 + Y[second + t] * sums_adj[d]
             p2 = p2 + Y[third + t] * sums_adj[d]
             sums[d] -= Y[first + t] * d0 + Y[second + t] * d1 + Y[third + t] * d2
-        # Reverse of the clamps of (4), the last row first: what friction at its bound would get goes to the bound.
+        # Adjoint of the clamps of (4), the last row first: at its bound, friction passes its cotangent to the bound.
         contact = c >= rows.equations
         bound, bound_adj = bounds.mu[c] * n0, 0.0
         g1, f2 = impulse_adj[r + 1] + p1, impulse_adj[r + 2] + p2
@@ -367,7 +370,7 @@ def sweep_adjoint(
                     bound_adj = along
                     g1 = (g1 - along * x1 / length) * (bound / length)
                     f2 = (f2 - along * x2 / length) * (bound / length)
-                elif bound <= 0.0:  # zero normal impulse and zero sliding, as over a body that falls from rest
+                elif bound <= 0.0:  # zero normal impulse and zero sliding, as under a body that falls from rest
                     g1 = 0.0
                     f2 = 0.0
         u2 = -f2 * i2
@@ -385,7 +388,7 @@ def sweep_adjoint(
         if contact and n0 <= 0.0:
             f0 = 0.0
         u0 = -f0 * i0
-        # Reverse of x = l - w inverse, and of (3).
+        # Adjoint of x = l - w inverse, and of (3).
         impulse_adj[r] = f0 - p0 + bounds.cfm * u0
         impulse_adj[r + 1] = f1 - p1 - x12 * u2 + bounds.cfm * u1
         impulse_adj[r + 2] = f2 - p2 + bounds.cfm * u2
@@ -410,11 +413,12 @@ def sweep_adjoint(
             Y_adj[third + t] += d2 * sums_adj[d] + u2 * sums[d]
         for t in range(count):
             sums_adj[supports.dofs[begin + t]] += Y[first + t] * u0 + Y[second + t] * u1 + Y[third + t] * u2
+    # Single rows, the last one first.
     for k in range(rows.singles):
         i = rows.singles - 1 - k
         begin, count, at = supports.begin[rows.support[i]], supports.count[rows.support[i]], i * wide
         before, after = history[old + i], history[new + i]
-        # Reverse of (5), of the clamp of (4), and of (3).
+        # Adjoint of (5), of the clamp of (4), and of (3).
         p = 0.0
         for t in range(count):
             d = supports.dofs[begin + t]
@@ -443,7 +447,7 @@ def sweep_adjoint(
 
 @func
 def largest_impulse(start, count, impulse):
-    """The size of the largest of some [N s]."""
+    """The largest magnitude of `count` impulses from `start` on [N s]."""
     found = 0.0
     for r in range(count):
         found = max(found, abs(impulse[start + r]))
@@ -452,12 +456,12 @@ def largest_impulse(start, count, impulse):
 
 @cache
 def gauss_seidel(stops: bool) -> tuple[Kernel, Kernel]:
-    """The kernels of projected Gauss-Seidel and of its reverse.
+    """The kernels of projected Gauss-Seidel (PGS) and of its adjoint.
 
     Args:
-        stops: Whether sweeps end by the tolerance. Otherwise all are done, and kernels need no masks for worlds that
-            have stopped before the others in their registers: a tenth of the instructions of a batch forward, and a
-            sixth in reverse.
+        stops: Whether PGS stops at the tolerance. Otherwise every iteration runs, and the kernels need no masks for
+            lanes that stop before the others: this saves a tenth of the instructions of a batch forward, and a sixth in
+            the adjoint.
     """
 
     @kernel
@@ -478,17 +482,18 @@ def gauss_seidel(stops: bool) -> tuple[Kernel, Kernel]:
         done: Array[Int],
         iterations: Array[Float],
     ):
-        """Impulses after all sweeps, or after the first that changes none by `tolerance` of the largest; z of them.
+        """Run PGS for `sweeps` iterations, or until none changes by more than `tolerance` times the largest impulse.
 
-        start: Impulses before the first sweep [N s].
-        history: (sweeps + 1) times as many numbers as there are rows: the impulses before, between and after sweeps.
-        done, iterations: The number of sweeps that were done.
+        start: Impulses before the first iteration [N s].
+        history: Impulses before the first and after each iteration, shape (rows * (sweeps + 1)).
+        z: Y^T impulse.
+        done, iterations: Number of iterations that ran.
         """
         n, every = len(b), rows.singles + 3 * rows.triples[0]
         sums = local(Float, len(z))
         for d in range(len(z)):
             sums[d] = 0.0
-        # (2) at the start
+        # (2) of the initial impulses
         for r in range(every):
             history[r] = start[r]
             add_row(support_of(rows, r), supports, Y, r, start[r], sums)
@@ -531,7 +536,7 @@ def gauss_seidel(stops: bool) -> tuple[Kernel, Kernel]:
         mu_adj: Array[Float],
         cfm_adj: Array[Float],
     ):
-        """The sweeps that were done in reverse, and then z = Y^T start."""
+        """Adjoint of the PGS iterations that ran, and of z = Y^T start."""
         n, every = len(b), rows.singles + 3 * rows.triples[0]
         sums, sums_adj, impulse_adj = local(Float, len(z)), local(Float, len(z)), local(Float, n)
         count, total = sweeps, 0.0
@@ -567,7 +572,7 @@ def gauss_seidel(stops: bool) -> tuple[Kernel, Kernel]:
                 mu_adj,
             )
         cfm_adj[0] += total
-        # Reverse of (2) at the start.
+        # Adjoint of (2) of the initial impulses.
         for r in range(every):
             here, given = support_of(rows, r), impulse_adj[r]
             for t in range(supports.count[here]):

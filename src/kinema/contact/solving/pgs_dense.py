@@ -1,18 +1,19 @@
-"""Projected Gauss-Seidel with the Delassus matrix A = Y Y^T at hand, for few rows: the pyramid of friction, from zero.
+"""Projected Gauss-Seidel (PGS) on a dense Delassus matrix A = Y Y^T, for few rows, cold start, pyramid of friction.
 
-The problem, the order of visits and the clamps are those of `pgs`, whose equations are cited here; impulses differ by
-round-off. It is an algorithm of its own for speed: in `pgs` a visit passes over the entries of a row twice, to read z
-and to change it, and waits for the visit before it wherever both share a degree of freedom. Here a visit is one product
-of a row with the latest impulses,
+The problem, the order of row updates and the clamps are the same as in `pgs`, whose equations this module cites; the
+impulses of both differ by rounding error. This variant exists for speed. In `pgs` a row update passes over the entries
+of its row twice, to read z and to change it, and waits for the previous update if both share a degree of freedom. Here
+a row update is one dot product with the latest impulses,
 
     lambda_r' = clamp(sum of B_rj lambda_j - inverse_r b_r + (1 - relaxation) lambda_r),   B_rj = -inverse_r A_rj    (6)
 
-over all j but r, with the columns in the order in which visits follow each other, so that both are read in one stream.
-Rows of B are as long as a group has rows: that pays for a few dozen of them, see `DENSE` in
-`simulation.constraints`. In the
-reverse a visit is one product with a column of B, and the cotangent of A is summed over all sweeps at the end.
+over all j != r. B stores its columns in the order of the updates, so that B and the impulses are read sequentially. A
+row of B is as long as its group has rows, which pays off for a few dozen rows, see `DENSE` in `simulation.constraints`.
+In the adjoint, a row update is one dot product with a column of B; the cotangent of A is summed over all PGS iterations
+at the end.
 
-Rows that share no degree of freedom, directly or through others, are in different groups, each with its own matrix.
+Rows that share no degree of freedom, directly or through other rows, are in different groups. Each group has its own
+matrix.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from kinema.lang import (
     vec3,
 )
 
-TOGETHER = 5  # sweeps from one check of convergence to the next
+TOGETHER = 5  # PGS iterations between two checks of convergence
 
 
 @record
 class Groups:
-    """Rows that are solved apart from others. Those of a group follow each other: single rows, equations, contacts.
+    """Groups of rows, solved independently. A group lists its single rows, then its equations, then its contacts.
 
-    start: The first row of each group in this order, and one more.
-    singles, equations: How many single rows and equations there are in each.
-    matrix: Where its matrix begins.
-    row: The number of each row.
-    largest: Most rows of a group.
+    start: Index of the first row of each group in this order; the last entry is the number of rows.
+    singles, equations: Number of single rows and of equation triples of each group.
+    matrix: Offset of the matrix of each group.
+    row: Index of each listed row in `Rows`.
+    largest: Number of rows of the largest group.
     """
 
     start: Array[Int]
@@ -61,11 +62,11 @@ class Groups:
 
 @record
 class Matches:
-    """Degrees of freedom that two supports share.
+    """Degrees of freedom that the supports of two blocks share.
 
-    pairs: Where the pairs of blocks of each group begin in `start`: i and j <= i, number i (i + 1) / 2 + j.
-    start: Where the list of a pair begins, and one more.
-    first, second: Where they are in the supports of i and of j.
+    pairs: Offset of each group in `start`; blocks i and j <= i have the index i (i + 1) / 2 + j.
+    start: Offset of the list of each pair; the last entry is the length of all lists.
+    first, second: Positions of the shared degrees of freedom in the supports of i and of j.
     """
 
     pairs: Array[Int]
@@ -76,7 +77,7 @@ class Matches:
 
 @func
 def put_block(A, at, n, block: mat33):
-    """Write three entries of each of three rows, from `at` on; rows have n entries."""
+    """Store a 3 x 3 block at offset `at` of a matrix whose rows have n entries."""
     x, y, z = rows_of(block)
     put_three(A, at, x)
     put_three(A, at + n, y)
@@ -85,7 +86,7 @@ def put_block(A, at, n, block: mat33):
 
 @func
 def put_three(A, at, x: vec3):
-    """Write three numbers, from `at` on."""
+    """Store three consecutive entries at offset `at`."""
     A[at] = x.x
     A[at + 1] = x.y
     A[at + 2] = x.z
@@ -103,11 +104,11 @@ def row_matrix(
     A: Array[Float],
     inverse: Array[Float],
 ):
-    """A = Y Y^T of each group, row by row, and 1 / (diagonal + cfm); 0 for the normal rows of inactive contacts."""
+    """Form A = Y Y^T of each group and 1 / (A_rr + cfm) of each row; 0 for the normal rows of inactive contacts."""
     for g in range(len(groups.singles)):
         base, singles, whole, pairs = groups.start[g], groups.singles[g], groups.matrix[g], matches.pairs[g]
         n = groups.start[g + 1] - base
-        # Single rows with those before them.
+        # Single rows against the single rows before them.
         for i in range(singles):
             at = groups.row[base + i] * widest
             for j in range(i + 1):
@@ -119,11 +120,12 @@ def row_matrix(
                     A[whole + j * n + i] = entry
                 else:
                     inverse[groups.row[base + i]] = diagonal_inverse(entry + cfm)
+        # Triples: equations and contacts.
         for c in range((n - singles) // 3):
             r = singles + 3 * c
             number = groups.row[base + r]
             at, row, first = number * widest, whole + r * n, pairs + (singles + c) * (singles + c + 1) // 2
-            # A triple with single rows: 3 x 1 blocks, and 1 x 3 across the diagonal.
+            # A triple against single rows: 3 x 1 blocks, and their transposes across the diagonal.
             for j in range(singles):
                 other, pair, column = groups.row[base + j] * widest, first + j, vec3(0.0, 0.0, 0.0)
                 for m in range(matches.start[pair], matches.start[pair + 1]):
@@ -133,7 +135,7 @@ def row_matrix(
                 A[row + n + j] = column.y
                 A[row + 2 * n + j] = column.z
                 put_three(A, whole + j * n + r, column)
-            # A triple with those before it and with itself: 3 x 3 blocks.
+            # A triple against the triples before it and itself: 3 x 3 blocks.
             for e in range(c + 1):
                 q = singles + 3 * e
                 other, pair = groups.row[base + q] * widest, first + singles + e
@@ -144,6 +146,7 @@ def row_matrix(
                     y = vec3(Y[u], Y[u + widest], Y[u + 2 * widest])
                     block = block + outer(x, y)
                 put_block(A, row + q, n, block)
+                # Off the diagonal the transpose; on the diagonal the inverses.
                 if e < c:
                     put_block(A, whole + q * n + r, n, transpose(block))
                 else:
@@ -157,10 +160,10 @@ def row_matrix(
 
 @func
 def turned(n, r, width, by_row, A, start, inverse, at, out):
-    """Rows r to r + width - 1 of B (6), or with `by_row` False of its transpose: entries of -A times inverses.
+    """Write rows r to r + width - 1 of B (6), or of its transpose if not `by_row`, in the order of the updates.
 
-    A begins at `start`. The columns follow each other as the rows are visited: from the one after these rows on, round
-    and round, and at last their own; `width` numbers, one per row, for each.
+    A begins at `start`. The columns are rotated: first the column after these rows, then cyclically all others, last
+    their own. Each column stores `width` entries, one per row.
     """
     for k in range(n):
         j = r + width + k if r + width + k < n else r + width + k - n
@@ -171,7 +174,7 @@ def turned(n, r, width, by_row, A, start, inverse, at, out):
 
 @func
 def times_three(i, j, k, matrix, x, y, z, a0, a1, a2):
-    """Three columns of a triple, which begin at i, j and k, times three numbers, added to the sums of its rows."""
+    """Add three columns of a triple, at offsets i, j and k, times x, y and z to the sums of its three rows."""
     a0 = a0 + matrix[i] * x + matrix[j] * y + matrix[k] * z
     a1 = a1 + matrix[i + 1] * x + matrix[j + 1] * y + matrix[k + 1] * z
     a2 = a2 + matrix[i + 2] * x + matrix[j + 2] * y + matrix[k + 2] * z
@@ -180,7 +183,7 @@ def times_three(i, j, k, matrix, x, y, z, a0, a1, a2):
 
 @func
 def times_all(count, at, matrix, start, x, a0, a1, a2):
-    """As many columns as `count` says times x, from `start` on."""
+    """Add `count` columns of a triple, at offset `at`, times x from `start` on to the sums of its three rows."""
     whole = count // 3
     for k in range(whole):
         t, i = start + 3 * k, at + 9 * k
@@ -194,7 +197,7 @@ def times_all(count, at, matrix, start, x, a0, a1, a2):
 
 @func
 def rests(is_equation, rest):
-    """1 - relaxation of the rows of a triple, of the first one and the other two: 0 for equations."""
+    """1 - relaxation of the first row and of the other two rows of a triple; 0 for equations."""
     press, slide = rest[0], rest[1]
     if is_equation:
         press, slide = 0.0, 0.0
@@ -203,7 +206,7 @@ def rests(is_equation, rest):
 
 @func
 def prepare(rows, groups, bounds, g, A, inverse, b, single, triple, alone, diagonal, slip):
-    """Rows of B, -inverse b and the coefficients of friction of group g (6)."""
+    """Prepare group g for (6): the rows of B, -inverse b and the coefficients of friction."""
     base, singles = groups.start[g], groups.singles[g]
     n = groups.start[g + 1] - base
     for i in range(n):
@@ -218,14 +221,15 @@ def prepare(rows, groups, bounds, g, A, inverse, b, single, triple, alone, diago
 
 @func
 def sweep(groups, bounds, g, rest, single, triple, alone, slip, x, old):
-    """Visits all rows of group g. Their impulses before it are in x from `old` on, those after it follow.
+    """One PGS iteration: update all rows of group g.
 
-    So the latest impulses of all other rows follow each other, from the last sweep's to this one's.
+    x holds the impulses before the iteration from `old` on and the new ones right after them. So the latest impulses of
+    all other rows are consecutive: first the old ones of the later rows, then the new ones of the earlier rows.
     """
     base, singles = groups.start[g], groups.singles[g]
     n = groups.start[g + 1] - base
     new = old + n
-    # Single rows.
+    # Single rows: (6), clamped to their bounds.
     for i in range(singles):
         found, number = 0.0, groups.row[base + i]
         if bounds.upper[number] > bounds.lower[number]:
@@ -234,7 +238,7 @@ def sweep(groups, bounds, g, rest, single, triple, alone, slip, x, old):
                 found = found + single[i * n + k] * x[old + i + 1 + k]
             found = max(min(found, bounds.upper[number]), bounds.lower[number])
         x[new + i] = found
-    # Triples. Impulses of the one visited just before are at hand: from memory they would come late.
+    # Triples. The impulses p of the triple before stay in registers: a load would have to wait for their store.
     near = 3 if n >= 6 else 0
     far = n - 3 - near
     p0, p1, p2 = 0.0, 0.0, 0.0
@@ -242,16 +246,17 @@ def sweep(groups, bounds, g, rest, single, triple, alone, slip, x, old):
         r, at, own = singles + 3 * c, 3 * c * n, 3 * c * n + 3 * (n - 3)
         l0, l1, l2 = x[old + r], x[old + r + 1], x[old + r + 2]
         press, slide = rests(c < groups.equations[g], rest)
-        # (6) of three rows, with what the two rows after a row left, without what the rows before it find
+        # (6) of the three rows, with the old impulses of the later rows of the triple
         a0 = alone[r] + press * l0 + triple[own + 3] * l1 + triple[own + 6] * l2
         a1, a2 = alone[r + 1] + slide * l1 + triple[own + 7] * l2, alone[r + 2] + slide * l2
+        # all other blocks, the triple before as the last one
         a0, a1, a2 = times_all(far, at, triple, old + r + 3, x, a0, a1, a2)
         if near > 0:
             if c == 0:
                 p0, p1, p2 = x[new + r - 3], x[new + r - 2], x[new + r - 1]
             i = at + 3 * far
             a0, a1, a2 = times_three(i, i + 3, i + 6, triple, p0, p1, p2, a0, a1, a2)
-        # what the rows before a row found, and the clamps: friction within mu times the normal impulse
+        # the new impulses of the earlier rows of the triple, then the clamps: friction within mu times the normal one
         if c < groups.equations[g]:
             p0 = a0
             p1 = a1 + triple[own + 1] * p0
@@ -280,11 +285,11 @@ def dense_gauss_seidel(
     triple: Array[Float],
     impulse: Array[Float],
 ):
-    """Impulses after a number of sweeps from zero; sweeps that would change nothing are left out.
+    """Impulses after `sweeps` PGS iterations from zero; a group stops early once an iteration changes no impulse.
 
-    rest: 1 - relaxation of contacts, of normal rows and of those of friction.
+    rest: 1 - relaxation of normal rows and of friction rows.
     inverse: Relaxation / (A_rr + cfm) of every row.
-    single, triple: Room for the rows of B of one group.
+    single, triple: Workspace: the rows of B of one group.
     """
     largest = groups.largest
     alone, diagonal, slip = local(Float, largest), local(Float, largest), local(Float, largest)
@@ -294,6 +299,7 @@ def dense_gauss_seidel(
         prepare(rows, groups, bounds, g, A, inverse, b, single, triple, alone, diagonal, slip)
         for i in range(n):
             latest[i] = 0.0
+        # PGS iterations in blocks of TOGETHER; stop if the last iteration of a block changed no impulse.
         for part in range((sweeps + TOGETHER - 1) // TOGETHER):
             count = min(sweeps - TOGETHER * part, TOGETHER)
             for s in range(count):
@@ -324,10 +330,11 @@ def dense_gauss_seidel_history(
     history: Array[Float],
     impulse: Array[Float],
 ):
-    """`dense_gauss_seidel` to the same bits, and the impulses before, between and after its sweeps.
+    """`dense_gauss_seidel`, bit for bit, which also stores the impulses of every PGS iteration for the adjoint.
 
-    history has (sweeps + 1) times as many numbers as there are rows. All sweeps are done: where impulses have settled,
-    their derivatives may not.
+    No group stops early: derivatives may still change after the impulses have converged.
+
+    history: Impulses before the first and after each iteration, shape (rows * (sweeps + 1)).
     """
     largest = groups.largest
     alone, diagonal, slip = local(Float, largest), local(Float, largest), local(Float, largest)
@@ -360,10 +367,10 @@ def sweeps_adjoint(
     lower_adj,
     upper_adj,
 ):
-    """The sweeps of group g in reverse: each row takes its column of B times what visits after it passed on.
+    """Adjoint of the PGS iterations of group g: each row multiplies its column of B by the cotangents of later updates.
 
     single, triple: Rows of the transpose of B.
-    sum_adj: Cotangents of the sums of all visits, before the clamp (6); those after the last sweep are 0.
+    sum_adj: Cotangents of the sums of all updates, before the clamp (6); 0 after the last iteration.
     """
     base, singles = groups.start[g], groups.singles[g]
     n, begin = groups.start[g + 1] - base, base * (sweeps + 1)
@@ -380,26 +387,26 @@ def sweeps_adjoint(
             r, row, own = singles + 3 * c, 3 * c * n, 3 * c * n + 3 * (n - 3)
             n0, n1, n2 = history[found + r], history[found + r + 1], history[found + r + 2]
             u0, u1, u2 = sum_adj[new + r], sum_adj[new + r + 1], sum_adj[new + r + 2]
-            # from the same rows in the sweep after this one
+            # from the same rows in the next iteration, or from the result
             press, slide = rests(c < groups.equations[g], rest)
             a0, a1 = press * u0, triple[own + 1] * u0 + slide * u1
             a2 = triple[own + 2] * u0 + triple[own + 5] * u1 + slide * u2
             if back == 0:
                 number = groups.row[base + r]
                 a0, a1, a2 = impulse_adj[number], impulse_adj[number + 1], impulse_adj[number + 2]
-            # from all other rows
+            # from all other blocks, the triple after this one as the last one
             a0, a1, a2 = times_all(far, row + 3 * near, triple, at + r + 3 + near, sum_adj, a0, a1, a2)
             if near > 0:
                 if k == 0:
                     p0, p1, p2 = sum_adj[at + r + 3], sum_adj[at + r + 4], sum_adj[at + r + 5]
                 a0, a1, a2 = times_three(row + 6, row + 3, row, triple, p2, p1, p0, a0, a1, a2)
-            # from the rows of the triple after a row, through their clamps
+            # from the later rows of the triple, through their clamps
             if c < groups.equations[g]:
                 p2 = a2
                 p1 = a1 + triple[own + 7] * p2
                 p0 = a0 + triple[own + 6] * p2 + triple[own + 3] * p1
             else:
-                # choices instead of branches: which rows slide changes from sweep to sweep
+                # selects instead of branches: which rows slide changes from iteration to iteration
                 bound = slip[c] * n0
                 p2 = a2 if abs(n2) < bound else 0.0
                 by_second = a2 - p2 if n2 >= bound else p2 - a2
@@ -433,19 +440,19 @@ def sweeps_adjoint(
 
 @func
 def sum_products(groups, g, sweeps, rest, history, sum_adj, totals, kept, product):
-    """Sums over all sweeps, of group g: of cotangents of sums, and of their products with the impulses they read.
+    """Sum over all PGS iterations of group g: the cotangents of sums (6), and their products with the impulses read.
 
-    A row read what this sweep had found of the rows before it, and what the last one had left of those after it. Few
-    numbers at a time, so that sums stay in registers.
+    A row reads the new impulses of earlier rows and the old impulses of later rows. Every loop over iterations sums few
+    entries, which stay in registers.
 
-    totals: Of the cotangents of each row's sum.
-    product: Row by column; on the diagonal with what the row became itself.
-    kept: Through `rest`, with what the row was.
+    totals: Sum of the cotangents of each row.
+    product: Sum of cotangent times impulse, row by column; the diagonal uses the new impulse of the row itself.
+    kept: Sum of cotangent times (1 - relaxation) times the old impulse of the row.
     """
     base, singles = groups.start[g], groups.singles[g]
     n, begin = groups.start[g + 1] - base, base * (sweeps + 1)
     count = (n - singles) // 3
-    # Single rows.
+    # Single rows against all rows.
     for i in range(singles):
         total = 0.0
         for s in range(sweeps):
@@ -460,7 +467,7 @@ def sum_products(groups, g, sweeps, rest, history, sum_adj, totals, kept, produc
     for c in range(count):
         r = singles + 3 * c
         to = r * n
-        # A triple with single rows: 3 x 1 blocks.
+        # A triple against single rows: 3 x 1 blocks.
         for j in range(singles):
             column = vec3(0.0, 0.0, 0.0)
             for s in range(sweeps):
@@ -469,7 +476,7 @@ def sum_products(groups, g, sweeps, rest, history, sum_adj, totals, kept, produc
             product[to + j] = column.x
             product[to + n + j] = column.y
             product[to + 2 * n + j] = column.z
-        # A triple with triples: 3 x 3 blocks.
+        # A triple against triples: 3 x 3 blocks.
         for e in range(count):
             q = singles + 3 * e
             seen, block = begin + n + q if e <= c else begin + q, mat33(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -478,7 +485,7 @@ def sum_products(groups, g, sweeps, rest, history, sum_adj, totals, kept, produc
                 u = vec3(sum_adj[t], sum_adj[t + 1], sum_adj[t + 2])
                 block = block + outer(u, vec3(history[at], history[at + 1], history[at + 2]))
             put_block(product, to + q, n, block)
-        # Within a triple, a row read of the rows after it what the last sweep had left.
+        # Within a triple, a row reads the old impulses of the later rows.
         press, slide = rests(c < groups.equations[g], rest)
         w0, w1, w2, a01, a02, a12 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         k0, k1, k2 = 0.0, 0.0, 0.0
@@ -516,11 +523,11 @@ def dense_gauss_seidel_adjoint(
     upper_adj: Array[Float],
     mu_adj: Array[Float],
 ):
-    """The sweeps of `dense_gauss_seidel_history` in reverse, and the cotangent of A from the sums over all of them.
+    """Adjoint of `dense_gauss_seidel_history`; the cotangent of A is summed over all PGS iterations at the end.
 
-    single, triple: Room for the rows of the transpose of B of one group.
-    sum_adj: Room for the cotangents of the sums of all visits of one group, (sweeps + 1) times its rows.
-    product: Room for as many numbers as A has of one group.
+    single, triple: Workspace: the rows of the transpose of B of one group.
+    sum_adj: Workspace: the cotangents of the sums of all updates of one group, (sweeps + 1) times its rows.
+    product: Workspace: as many entries as A has in one group.
     """
     largest = groups.largest
     diagonal, slip, slip_adj = local(Float, largest), local(Float, largest), local(Float, largest)
@@ -531,14 +538,16 @@ def dense_gauss_seidel_adjoint(
         count = (n - singles) // 3
         for i in range(n):
             diagonal[i] = inverse[groups.row[base + i]]
-            sum_adj[sweeps * n + i] = 0.0  # no visit read the impulses after the last sweep
+            sum_adj[sweeps * n + i] = 0.0  # no update reads the impulses after the last iteration
         for c in range(count):
             slip[c] = bounds.mu[(groups.row[base + singles + 3 * c] - rows.singles) // 3]
             slip_adj[c] = 0.0
+        # The rows of the transpose of B.
         for i in range(singles):
             turned(n, i, 1, False, A, groups.matrix[g], diagonal, i * n, single)
         for c in range(count):
             turned(n, singles + 3 * c, 3, False, A, groups.matrix[g], diagonal, 3 * c * n, triple)
+        # The iterations in reverse, and the sums over them.
         sweeps_adjoint(
             groups,
             bounds,

@@ -1,4 +1,4 @@
-"""Warm start of projected Gauss-Seidel: the impulses of the last step, to start the sweeps of this one from."""
+"""Warm start of projected Gauss-Seidel (PGS): the impulses of the last step are the initial guess of this step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def recall_impulses(
     contacts: Array[Float],
     start: Array[Float],
 ):
-    """The impulses of the last step, for the rows of this one; zero for inactive contacts.
+    """Assign the impulses of the last step to the rows of this step; inactive contacts start from zero.
 
     surface: The candidate of each contact.
-    active: Of equations and contacts, 0 for those that are inactive.
+    active: Per equation and contact, 0 if it is inactive.
     fixed: Impulses of the rows before the contacts [N s].
-    contacts: Of all candidates, three each [N s].
+    contacts: Impulses of all candidates, three each [N s].
     """
     first = rows.singles + 3 * rows.equations
     for r in range(first):

@@ -1,4 +1,4 @@
-"""Prescribed joints in constraint rows: their velocity enters, impulses do not."""
+"""Prescribed joints in constraint rows: their velocities enter b, but impulses do not change them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from kinema.lang import Array, Float, Int, kernel, shared
 
 @kernel
 def hold_rows(rows: Rows, supports: Supports, number: Array[Int], J: Array[Float], J_held: Array[Float]):
-    """The rows' Jacobians with zeros for prescribed degrees of freedom, whose velocities are in b already.
+    """The rows' Jacobians with zeros for prescribed degrees of freedom; b already includes their velocities.
 
-    number: Of each degree of freedom among those that are prescribed, or -1.
+    number: Index of each degree of freedom among the prescribed ones, or -1.
     """
     wide = supports.widest
     for r in range(rows.singles + 3 * shared(rows.triples[0])):

@@ -1,17 +1,18 @@
-"""The complementarity problem of an island by principal pivots: a path of solutions that ends at one, always.
+"""Principal pivoting for the complementarity problem of an island: a path of solutions that always ends at a solution.
 
-With a share t of a covering vector d > 0 added to the velocities of contacts and bounded rows,
+The path adds t times a covering vector d > 0 to the velocities of contacts and bounded rows:
 
-    w = W lambda + b + t d,    W = A + cfm,
+    w = W lambda + b + t d,    W = A + cfm
 
-all contacts are open and all bounded impulses at their lower bounds if t is large. As t shrinks, the solution moves
-along a line that bends where a row reaches a bound or leaves it; there t may have to grow for a while. The path has an
-end: impulses could only grow without one along lambda with lambda.(W lambda + t d) = lambda.w <= 0, as friction takes
-power, while d.lambda >= 0 and W is positive definite. So t reaches 0, and what is found is a solution [Cottle, Pang,
-Stone 1992, sec. 4.5]. Different d for each row keep two rows from changing at once.
+For large t all contacts are open and all bounded impulses are at their lower bounds. As t shrinks, the solution moves
+along a piecewise linear path with a kink where a row reaches or leaves a bound; after a kink t may grow for a while.
+The path is finite: impulses could only diverge along a ray lambda with lambda.(W lambda + t d) = lambda.w <= 0, because
+friction dissipates power, but d.lambda >= 0 and W is positive definite. So t reaches 0, where the point of the path
+solves the problem [Cottle, Pang, Stone 1992, sec. 4.5]. Each row has a different entry of d, so that no two rows change
+at the same t.
 
-A row at its lower bound is LOWER, and a contact that is open FIXED; friction at a bound is tied to its normal impulse,
-see `active_set`. Friction is within the pyramid. Worlds in lanes have paths of their own; those that are done wait.
+A row at its lower bound is LOWER, an open contact FIXED; friction at a bound is tied to its normal impulse, see
+`active_set`. Friction is within the pyramid. Each lane follows its own path; lanes that have arrived wait.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from kinema.contact.solving.delassus import FRICTION, NORMAL, SINGLE, product
 from kinema.lang import Array, Float, everywhere, floor, func, max, record, select, shared, sqrt
 
 NEVER = 1e30
-FAR = 1e29  # bounds beyond are those of rows without bounds, such as mimic joints
+FAR = 1e29  # a row whose bounds are larger is unbounded, such as a mimic joint
 
 
 @record
 class Path:
-    """Of the listed rows.
+    """The current point of the path, for the listed rows.
 
-    x, w: Impulses and velocities where the path is.
-    dx, dw: By how much they change with t.
-    right: Room for a number per row.
+    x, w: Impulses and velocities.
+    dx, dw: Their derivatives by t.
+    right: Workspace, one entry per row.
     """
 
     x: Array[Float]
@@ -51,7 +52,7 @@ class Path:
 
 @func
 def covering(f, listed, known):
-    """The covering vector of row f: another number for each row, and the same one whatever rows are listed with it.
+    """Entry of the covering vector for row f: different for each row, and independent of the other listed rows.
 
     Equations, friction, and rows that take no part have 0.
     """
@@ -65,13 +66,13 @@ def covering(f, listed, known):
 
 @func
 def normal_of(listed, f):
-    """The normal row of a row of friction."""
+    """The normal row of a friction row."""
     return f - 1 if shared(listed.kind[f - 1]) == NORMAL else f - 2
 
 
 @func
 def room_to(state, f, listed, known, marks, path):
-    """How far row f is from going to a state, and by how much that changes with t."""
+    """Distance of row f from the transition to a state, and its derivative by t."""
     what, value, rate = shared(listed.kind[f]), path.w[f], path.dw[f]
     if state == FREE:
         if marks.state[f] == UPPER:
@@ -93,14 +94,16 @@ def room_to(state, f, listed, known, marks, path):
 
 @func
 def find_line(e, listed, A, cfm, more, own, singular, t, known, marks, system, path):
-    """Impulses and velocities of these states at t, and their derivatives by t."""
+    """Solve for the impulses and velocities of the current active set at t, and their derivatives by t."""
     first, base = shared(listed.begin[e]), shared(listed.matrix[e])
     n = shared(listed.begin[e + 1]) - first
+    # Velocities with the impulses so far.
     for i in range(n):
         f, at = first + i, base + i * n
         pushed = product(n, at, A, first, path.x) + (cfm + more * own[f]) * path.x[f]
         path.w[f] = known.goal[f] + pushed + t * covering(f, listed, known)
         path.dx[f] = 0.0
+    # Impulses of the free rows with w = 0, and with the same factors their derivatives by t.
     unknown = reduce_island(e, listed, 0, A, cfm, more, own, known.mu, marks, system)
     for q in range(unknown):
         f = first + shared(system.free[q])
@@ -112,6 +115,7 @@ def find_line(e, listed, A, cfm, more, own, singular, t, known, marks, system, p
         path.right[q] = select(marks.state[f] == FREE, -covering(f, listed, known), 0.0)
     solve_again(unknown, system, path.right)
     move(first, unknown, listed, 0, known.mu, marks, system.free, path.right, path.dx)
+    # Velocities with the new impulses, and their derivatives by t.
     for i in range(n):
         f, at, d = first + i, base + i * n, covering(first + i, listed, known)
         soft = cfm + more * own[f]
@@ -121,14 +125,15 @@ def find_line(e, listed, A, cfm, more, own, singular, t, known, marks, system, p
 
 @func
 def follow_path(e, listed, A, cfm, more, own, singular, most, follows, known, marks, system, path):
-    """Follow the path of an island to its end, where `follows` is 1, not 0.
+    """Follow the path of an island to its end, in lanes where `follows` is 1.
 
-    more, own: Softness beyond cfm, as a share of `own`.
+    more, own: Extra compliance beyond cfm: `more` times the diagonal `own`.
 
-    Returns whether it got there, with the solution in `path.x`, and in how many pivots.
+    Returns whether the path arrived at t = 0, with the solution in `path.x`, and the number of pivots.
     """
     first = shared(listed.begin[e])
     end = shared(listed.begin[e + 1])
+    # The active set for large t.
     for f in range(first, end):
         what, at = shared(listed.kind[f]), FIXED
         takes = follows == 1.0 and known.inverse[f] > 0.0
@@ -146,7 +151,7 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, known, ma
         if everywhere(going == 0.0):
             break
         find_line(e, listed, A, cfm, more, own, singular, t, known, marks, system, path)
-        if begun == 0:  # so large a t that nothing wants to move
+        if begun == 0:  # start at the smallest t with all w >= 0
             for f in range(first, end):
                 d = covering(f, listed, known)
                 if marks.state[f] != FREE and d > 0.0:
@@ -154,12 +159,12 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, known, ma
             for f in range(first, end):
                 path.w[f] = path.w[f] + t * covering(f, listed, known)
             begun = 1
-        # The way along the path on which the row that changed last goes on.
+        # The direction along the path in which the row that changed last keeps its new state.
         for f in range(first, end):
             value, rate = room_to(before, f, listed, known, marks, path)
             if last == f:
                 way = select(rate > 0.0, 1.0, -1.0)
-        # The next row that changes, and to what.
+        # The next row that changes its state, and its new state.
         least, chosen, to = NEVER, -1, FIXED
         for f in range(first, end):
             what, state = shared(listed.kind[f]), marks.state[f]
@@ -180,6 +185,7 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, known, ma
                             least = length
                             chosen = f
                             to = next
+        # Move to the next kink, or to the end at t = 0; give up where no row changes and t would grow for ever.
         over = way < 0.0 and t <= least
         length = select(over, t, least)
         if going == 1.0:
@@ -199,7 +205,7 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, known, ma
                     marks.state[f] = FIXED
         else:
             chosen = -1
-        # A contact that closes slides against its motion; one that opens has no impulse.
+        # Change the state of that row. A contact that closes slides against its motion; one that opens has no impulse.
         for f in range(first, end):
             what = shared(listed.kind[f])
             if chosen == f:

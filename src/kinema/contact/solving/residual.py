@@ -1,4 +1,4 @@
-"""Residual of impulses: how far they are from a solution of the complementarity problem of `pgs`."""
+"""Residual of impulses: their distance from a solution of the complementarity problem of `pgs`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ def residual(
     left: Array[Float],
     place: Array[Float],
 ):
-    """The largest change of an impulse, (4) of `pgs`, that one more visit of a row would make.
+    """The largest change of an impulse, (4) of `pgs`, that one more row update would make.
 
-    left: That as a share of the largest impulse.
-    place: A degree of freedom of the body or joint where that is.
+    left: The residual: that change relative to the largest impulse [-].
+    place: A degree of freedom of the body or joint with the largest change.
     """
     worst, at, wide = 0.0, 0.0, supports.widest
+    # Single rows.
     for i in range(rows.singles):
         here = rows.support[i]
         begin = supports.begin[here]
@@ -37,6 +38,7 @@ def residual(
         if change > worst:
             worst = change
             at = 1.0 * end_of(supports, here)
+    # Triples: equations and contacts.
     for c in range(rows.triples[0]):
         here, r = rows.support[rows.singles + c], rows.singles + 3 * c
         begin = supports.begin[here]
@@ -51,7 +53,7 @@ def residual(
         n0 = impulse[r] - w0 * inverse[r]
         n1 = impulse[r + 1] - w1 * inverse[r + 1]
         n2 = impulse[r + 2] - w2 * inverse[r + 2]
-        # Friction within mu times the normal impulse as it is: all rows of a contact are visited from the same state.
+        # Friction within mu times the current normal impulse: all rows of a contact are updated from the same state.
         if c >= rows.equations:
             n0 = max(n0, 0.0)
             bound = bounds.mu[c] * impulse[r]
