@@ -81,7 +81,7 @@ def surfaces_of(
     model = what.model
     if model is None:
         fix = "draw the model that was given to simulate: render(model, state=path.states)"
-        raise InputError("the trajectory does not know its model", got="one that was loaded from a file", fix=fix)
+        raise InputError("the trajectory has no model", got="one that was loaded from a file", fix=fix)
     if what.states is None:
         fix = "simulate with RunOptions(checkpoint=1), the default, or draw its end: render(path.model, state=path.end)"
         raise InputError("the trajectory keeps only its end", fix=fix)
