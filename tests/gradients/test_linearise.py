@@ -551,7 +551,7 @@ def test_what_is_refused(one: Callable):
     model, state = pressed(quadruped())
     pair = torch.zeros(2, model.nv, dtype=torch.float64)
     for told, given, control in (
-        ("this is no state", state.q, None),
+        ("the state has the wrong type", state.q, None),
         ("q has the wrong shape", state.replace(q=state.v), None),
         ("q has the wrong shape", kn.State(torch.tensor(0.0, dtype=torch.float64)), None),
         ("v has the wrong type", state.replace(v=state.v.float()), None),

@@ -196,10 +196,10 @@ HINGE = {"kind": "revolute", "axis": (0.0, 1.0, 0.0)}
     [
         ({"upper": 1.0}, (), False, "1 limited joints"),
         ({"friction": 1.0}, (), False, "1 degrees of freedom with dry friction"),
-        ({"mimic": Mimic("other")}, (), False, "1 joints that follow others"),
+        ({"mimic": Mimic("other")}, (), False, "1 mimic joints"),
         ({}, (Closure("c", "connect", "b", None),), False, "1 closed loops"),
-        ({"prescribed": True}, (), False, "1 joints whose motion is given"),
-        ({}, (), True, "1 places of hard contact"),
+        ({"prescribed": True}, (), False, "1 prescribed joints"),
+        ({}, (), True, "1 hard contact pairs"),
     ],
 )
 def test_constraints_are_refused(joint, closures, ground, told):

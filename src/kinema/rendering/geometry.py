@@ -141,7 +141,7 @@ def _coordinates(model: Model, state: State | None) -> tuple[Tensor, Tensor]:
     """Coordinates of joints and positions of particles, as placed where they are not given."""
     if state is not None and not isinstance(state, State):
         fix = "kinema.State(q=..., x=...)" if isinstance(state, Tensor) else "model.initial_state()"
-        raise InputError("this is no state", got=type(state).__name__, expected="a State", fix=fix)
+        raise InputError("the state has the wrong type", got=type(state).__name__, expected="a State", fix=fix)
     nothing = {"q": torch.zeros(0, dtype=model.dtype), "x": torch.zeros(0, 3, dtype=model.dtype)}
     found = nothing | model.initial_state().tensors | (state.tensors if state is not None else {})
     q, x = found["q"], found["x"]
