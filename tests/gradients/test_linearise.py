@@ -576,7 +576,7 @@ def test_what_is_refused(one: Callable):
         ("this is no model", {"model": kn.Scene()}),
         ("dt is not usable", {"dt": 0.0}),
         ("substeps is not usable", {"substeps": 0}),
-        ("no such integrator", {"integrator": "leapfrog"}),
+        ("unknown integrator", {"integrator": "leapfrog"}),
         ("no parameter 'r/tail/mass'", {"params": {"r/tail/mass": 1.0}}),
         ("batch dimensions do not match", {"params": {"gravity": pair[:, :3]}}),
     ):

@@ -229,7 +229,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         render(surface, camera, outputs=("rbg",))
     with pytest.raises(InputError, match="means over pixels"):
         render(surface, camera, outputs=("depth",), options=RenderOptions(supersample=2))
-    with pytest.raises(InputError, match="name no vertex"):
+    with pytest.raises(InputError, match="name missing vertices"):
         render(Surface(surface.vertices, surface.faces + 1), camera, outputs=("rgb", "alpha"), options=on_black())
     with pytest.raises(InputError, match="no triangles"):
         render(Surface(surface.vertices, surface.faces[:, :2]), camera, outputs=("rgb", "alpha"), options=on_black())

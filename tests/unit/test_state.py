@@ -304,8 +304,11 @@ def test_what_is_no_state(given):
 
 
 WRONG_STATES: dict[str, tuple[Any, str]] = {
-    "a tensor": (torch.zeros(2, dtype=F64), r"no state.*got: Tensor.*fix: kinema.State\(q=..., v=...\)"),
-    "a pair": ((0.0, 0.0), r"no state.*got: tuple.*fix: model.initial_state\(\)"),
+    "a tensor": (
+        torch.zeros(2, dtype=F64),
+        r"the state has the wrong type.*got: Tensor.*fix: kinema.State\(q=..., v=...\)",
+    ),
+    "a pair": ((0.0, 0.0), r"the state has the wrong type.*got: tuple.*fix: model.initial_state\(\)"),
     "a word": (kn.State("up"), r"q has the wrong type.*got: str.*fix: torch.as_tensor\(..., dtype=torch.float64\)"),  # type: ignore[arg-type]
     "too many numbers": (kn.State([0.0, 0.0, 0.0]), r"q has the wrong shape.*got: \(3,\)"),  # type: ignore[arg-type]
     "one number": (kn.State(torch.tensor(0.0, dtype=F64)), r"q has the wrong shape.*got: \(\).*\(\*batch, 2\)"),
@@ -426,9 +429,9 @@ WRONG_CONTROLS: dict[str, tuple[Callable[[], Any], str]] = {
     "a dictionary": (lambda: {"one": 1.0}, "u is not numeric.*got: dict"),
     "wrenches as a tensor": (
         lambda: kn.Control(wrenches=torch.zeros(STEPS, 6, dtype=F64)),  # type: ignore[arg-type]
-        "by name of a body.*got: Tensor.*a dictionary.*robot/body",
+        "by body name.*got: Tensor.*a dictionary.*robot/body",
     ),
-    "wrenches as a list": (lambda: kn.Control(wrenches=[HAND]), "by name of a body.*got: list"),  # type: ignore[arg-type]
+    "wrenches as a list": (lambda: kn.Control(wrenches=[HAND]), "by body name.*got: list"),  # type: ignore[arg-type]
     "half a wrench": (lambda: kn.Control(wrenches={HAND: [0.0, 0.0, 1.0]}), f"wrench on '{HAND}' has the wrong shape"),
     "a wrench of words": (lambda: kn.Control(wrenches={HAND: "up"}), f"wrench on '{HAND}' is not numeric"),
     "a wrench on nothing": (lambda: kn.Control(wrenches={"arm/foot": 1.0}), f"no body 'arm/foot'.*{HAND}"),

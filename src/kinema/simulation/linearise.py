@@ -152,8 +152,7 @@ def _by_copies(
 ) -> Linearised:
     """Both Jacobians from copies of each world, one per row: each copy is differentiated with respect to one output.
 
-    Args:
-        words: Further arguments of `step`.
+    words: Further arguments of `step`.
     """
     given = {n: t.detach() for n, t in start_tensors(model, state).items()}
     if model.nv:
