@@ -261,7 +261,7 @@ def test_doubled_vertices_have_no_outline_between_them():
 def test_what_is_refused():
     made = model()
     for outputs in ("heat", ()):
-        with pytest.raises(InputError, match="no such output"):
+        with pytest.raises(InputError, match="unknown output"):
             kn.render(made, seen(), outputs=outputs)
     for option, value in (
         ("supersample", 0),
