@@ -82,11 +82,12 @@ class PhaseEnd:
 class Impacts:
     """A step in phases.
 
-    rows: All rows at the start of the step.
-    free: The motion of the step without impulses.
-    again: Computes the free motion at later poses.
-    sweeps: Number of PGS iterations.
-    summed: Whether to sum the impulses of a step.
+    Args:
+        rows: All rows at the start of the step.
+        free: The motion of the step without impulses.
+        again: Computes the free motion at later poses.
+        sweeps: Number of PGS iterations.
+        summed: Whether to sum the impulses of a step.
     """
 
     def __init__(self, rows: RowSet, free: FreeMotion, again: Free, sweeps: Ref, summed: bool) -> None:
