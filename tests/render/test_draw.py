@@ -227,7 +227,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         render([], camera, outputs=("rgb", "alpha"), options=on_black())
     with pytest.raises(InputError, match="unknown output"):
         render(surface, camera, outputs=("rbg",))
-    with pytest.raises(InputError, match="means over pixels"):
+    with pytest.raises(InputError, match="supersampling cannot"):
         render(surface, camera, outputs=("depth",), options=RenderOptions(supersample=2))
     with pytest.raises(InputError, match="name missing vertices"):
         render(Surface(surface.vertices, surface.faces + 1), camera, outputs=("rgb", "alpha"), options=on_black())

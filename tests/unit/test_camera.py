@@ -108,7 +108,7 @@ def test_parts_that_do_not_fit_are_refused():
         Camera.look_at(EYE, EYE)
     with pytest.raises(InputError, match="focal length is not positive"):
         replace(seen, focal=-seen.focal)
-    with pytest.raises(InputError, match="no rotation"):
+    with pytest.raises(InputError, match="not a rotation"):
         replace(seen, R=1.1 * seen.R)
     with pytest.raises(InputError, match="reflection"):
         replace(seen, R=-seen.R)
