@@ -199,7 +199,7 @@ HINGE = {"kind": "revolute", "axis": (0.0, 1.0, 0.0)}
         ({"mimic": Mimic("other")}, (), False, "1 mimic joints"),
         ({}, (Closure("c", "connect", "b", None),), False, "1 closed loops"),
         ({"prescribed": True}, (), False, "1 prescribed joints"),
-        ({}, (), True, "1 hard contact pairs"),
+        ({}, (), True, "1 candidates of hard contacts"),
     ],
 )
 def test_constraints_are_refused(joint, closures, ground, told):

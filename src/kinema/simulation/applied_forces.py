@@ -28,7 +28,7 @@ class AppliedForces:
         force: Generalised forces [N m, N].
         resist: The actuators' contribution to the diagonal of the mass matrix.
         loaded: Bodies with wrenches, and the wrenches.
-        soft: Compliant contacts: the links of each pair, the contact points, and the law.
+        soft: Compliant contacts: the links of each candidate, the contact points, and the law.
         felt: Wrench of soft matter on every link.
         own: Wrench of user force laws on every link.
     """
@@ -59,7 +59,7 @@ def apply_forces(
         loaded: Names of bodies with wrenches.
         dt: Time at the end of which servo forces are evaluated [s]; 0 makes them explicit.
         zero: Zeros, one per degree of freedom.
-        touch: Contact pairs.
+        touch: Contact candidates.
         felt: Wrench of soft matter on every link.
         time: Time for user force laws; None if no law reads it.
     """

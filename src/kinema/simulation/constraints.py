@@ -42,7 +42,7 @@ from kinema.simulation.parts import Part
 from kinema.simulation.tree_dynamics import Prescribed
 
 DENSE = 48  # rows of a group; PGS forms the Delassus matrices if no group has more
-FEW = 24  # contact pairs; with more, PGS iterates only over the near ones
+FEW = 24  # contact candidates; with more, PGS iterates only over the near ones
 
 
 def bounces(model: SceneArrays) -> bool:
@@ -59,13 +59,13 @@ class Constraints:
         program: Receives constants and parameters.
         model: The model.
         dt: Time step.
-        margin: Gap below which contact pairs are near [m].
+        margin: Gap below which contact candidates are near [m].
         bouncing: Whether restitution is given at run time, and counts although the model has none.
 
     Attributes:
         rows: Capacity in rows; 0 if there are no constraints.
-        candidates: Number of hard contact pairs.
-        picked: Whether only near pairs become contacts; otherwise all pairs do.
+        candidates: Number of candidates of hard contacts.
+        picked: Whether only near candidates become contacts; otherwise all do.
         bounces: Whether contacts or limits are resolved at their time of impact.
         dense: Whether PGS forms the Delassus matrices of groups.
         starts: Whether PGS has a warm start or a tolerance.
@@ -155,7 +155,7 @@ class Constraints:
 
     @property
     def no_surface(self) -> Ref:
-        """Placeholder for the contact pairs of contacts if there are none."""
+        """Placeholder for the candidates of contacts if there are none."""
         return Part(self.program, "constraints").constant("no_surface", Int, [0])
 
 
@@ -164,9 +164,9 @@ class Contacts:
     """Contacts of a step.
 
     Attributes:
-        touch: All contact pairs.
-        near: The pairs that became contacts.
-        sides: Links of the contacts, and their pairs.
+        touch: All candidates.
+        near: The candidates that became contacts.
+        sides: Links of the contacts, and their candidates.
     """
 
     touch: Touch
@@ -220,12 +220,12 @@ class RowSet:
 
     @property
     def surface(self) -> Any:
-        """The contact pair of each contact."""
+        """The candidate of each contact."""
         return self.constraints.no_surface if self.contacts is None else self.contacts.sides.surface
 
 
 def choose_contacts(constraints: Constraints, touch: Touch | None) -> Contacts | None:
-    """The pairs that become contacts: all of them, or the near ones."""
+    """The candidates that become contacts: all of them, or the near ones."""
     c = constraints
     if touch is None or not c.contacts:
         return None

@@ -1,4 +1,4 @@
-"""Collision detection in step programs: gaps, points and normals of all contact pairs."""
+"""Collision detection in step programs: gaps, points and normals of all contact candidates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEEP = 0.05  # [m], penetration up to which terrain contacts are detected
 
 
 def touch_buffers(p: Builder, name: str, count: int) -> Touch:
-    """Buffers for `count` contact pairs."""
+    """Buffers for `count` contact candidates."""
     return Touch(
         gap=p.scratch(f"{name}_gap", Float, count),
         point=p.scratch(f"{name}_point", vec3, count),
@@ -89,15 +89,15 @@ def scenery(program: Builder, model: SceneArrays) -> Scenery:
 
 
 def detect(links: Links, model: SceneArrays, margin: Ref) -> Touch | None:
-    """The narrow phase: gap, point and normal of all contact pairs, by family, in the order of `model.candidates`.
+    """The narrow phase: gap, point and normal of all contact candidates, by family, in the order of `model.candidates`.
 
     Args:
         links: Poses of the links.
         model: The model.
-        margin: Gap above which the narrow phase skips a pair [m].
+        margin: Gap above which the narrow phase skips candidates [m].
 
     Returns:
-        Contact pairs; None if the model has none.
+        Contact candidates; None if the model has none.
     """
     p, candidates = links.program, model.candidates
     if not len(candidates):
@@ -130,7 +130,7 @@ def _tables(around: Scenery, family: Family, name: str, terrain: str) -> tuple[A
 
 
 def record_touch(p: Builder, touch: Touch | None, count: int, names: Sequence[str]) -> None:
-    """Add the requested outputs of contact pairs: gap, point and normal."""
+    """Add the requested outputs of contact candidates: gap, point and normal."""
     for name in (n for n in ("gap", "point", "normal") if n in names):
         if touch is None:
             raise InputError(f"record: there is no {name!r}", expected="a model with a contact")

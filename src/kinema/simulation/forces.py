@@ -87,7 +87,7 @@ def free_motion(
         inertial: Inertial forces at this state.
         loaded: Names of bodies with wrenches.
         dt: Time at the end of which springs, dampers and servos are evaluated [s]; 0 makes them explicit.
-        touch: Contact pairs, for compliant contacts.
+        touch: Contact candidates, for compliant contacts.
         felt: Wrench of soft matter on every link; None if there is none.
         time: Time of this state, for user force laws; None if no law reads it.
         whole: As in `accelerate`.

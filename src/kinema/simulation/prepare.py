@@ -79,7 +79,7 @@ _LIMITS: WeakKeyDictionary[Model, _Limited] = WeakKeyDictionary()
 
 
 def _needless(model: Model) -> tuple[str, ...]:
-    """Checked outputs that cannot fail: the buffers hold all contacts if they hold all contact pairs."""
+    """Checked outputs that cannot fail: the buffers hold all contacts if they hold all candidates."""
     return ("missed",) if len(model.candidates) <= model.contact.max_contacts else ()
 
 

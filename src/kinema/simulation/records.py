@@ -55,7 +55,7 @@ def record(
         names: Names of recorded quantities, from RECORDS.
         links: Links at the start of the step.
         model: The model.
-        touch: Contact pairs there.
+        touch: Contact candidates there.
         end: The end of the step; None without constraints.
         mean: Mean accelerations dv/dt of the step, including impulses.
         dt: Time step.

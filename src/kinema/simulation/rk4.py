@@ -72,7 +72,7 @@ def _add_step(p: Builder, model: SceneArrays, options: StepOptions) -> None:
 def _refuse_constraints(model: SceneArrays) -> None:
     fixed = model.constraints
     found = {
-        "hard contact pairs": model.hard_candidates,
+        "candidates of hard contacts": model.hard_candidates,
         "limited joints": len(fixed.limit_names),
         "degrees of freedom with dry friction": len(fixed.rubbing_names),
         "mimic joints": len(fixed.follower_names),

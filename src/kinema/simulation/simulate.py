@@ -64,7 +64,7 @@ def simulate(
         time: Initial time [s], a number or a tensor of shape (*batch,); only forces of `Scene.add_force` read it.
         record: Names of quantities to store in each step.
 
-            Of each contact pair, in the order of `model.candidates.names`: "impulse" along the normal and the two
+            Of each contact candidate, in the order of `model.candidates.names`: "impulse" along the normal and the two
             tangents [N s], shape (*batch, steps, candidates, 3); "gap" [m], "point" [m] and "normal" at the start of
             the step. "limit_impulse" of each limited joint [N m s, N s]. "iterations" of the contact solver, shape
             (*batch, steps, 1).
