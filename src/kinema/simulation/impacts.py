@@ -51,7 +51,7 @@ NEAR = {8: 1e-9, 4: 1e-5}  # [m, rad] likewise: smaller gaps touch
 SLOW = 10.0  # [m/s^2, rad/s^2]: velocities that such accelerations cause within a step belong to resting contacts
 NONE = -1.0  # below every coefficient of restitution
 ITERATIONS = "record_iterations"
-TOLD = ("residual", "unsolved_at", ITERATIONS)  # reports of solvers
+REPORTS = ("residual", "unsolved_at", ITERATIONS)  # reports of solvers
 COURSE = ("v", "line", "rate")  # velocities, velocities of the coordinates, and rate of change of velocities
 
 Free = Callable[[Links, Ref], tuple[FreeMotion, Ref]]
@@ -140,12 +140,12 @@ class Impacts:
         self.loop = loop = p.until(self.done, self.phases, settled=True)
         sizes = {"q": rows.links.arrays.nq, **dict.fromkeys(COURSE, self.nv), "presses": c.rows}
         sizes |= {"sum": c.rows} if self.summed else {}
-        sizes |= dict.fromkeys(("left", "hit", *TOLD), 1)
+        sizes |= dict.fromkeys(("left", "hit", *REPORTS), 1)
         self.kept = kept = {n: p.iterate(loop, f"{n} through impacts", Float, k) for n, k in sizes.items()}
         yes, none = p.constant("begins", Float, [1.0]), p.constant("nothing", Float, [0.0])
         first = Phase(begins=yes, length=c.dt, last=none, again=none, further=none)
         left = (c.dt, kept["left"].first, kept["hit"].first)
-        held = Part(p, "held", {n: kept[n].first for n in TOLD})
+        held = Part(p, "held", {n: kept[n].first for n in REPORTS})
         ended = self._phase(held, rows, self.free, v_free, first, left, step)
         line = Course(v=rows.links.v, line=ended.v_end, rate=ended.rate)
         then = Course(v=kept["v"].first, line=kept["line"].first, rate=kept["rate"].first)
@@ -156,9 +156,9 @@ class Impacts:
             p.call(begin_sum, c.count, ended.impulse, ended.share, kept["sum"].first)
         with loop:
             self._after_impact()
-        outputs = {n: p.output(n, Float, 1) for n in TOLD if n != ITERATIONS or self._counts or c.starts}
+        outputs = {n: p.output(n, Float, 1) for n in REPORTS if n != ITERATIONS or self._counts_iterations or c.starts}
         outputs.setdefault(ITERATIONS, p.scratch("no_output", Float, 1))
-        self._tell({n: kept[n].last for n in TOLD}, dict.fromkeys(TOLD, none), outputs)
+        self._combine_reports({n: kept[n].last for n in REPORTS}, dict.fromkeys(REPORTS, none), outputs)
         return kept["q"].last, kept["v"].last, kept["sum"].last if self.summed else ended.impulse
 
     def _phase(
@@ -213,12 +213,12 @@ class Impacts:
         gaps = find_gaps(at.program, at)
         hittable = self._hittable(at, gaps)
         phase, struck, quiet = self._begin(at, hittable)
-        v, in_no_time, told = self._strike(at, weighed, hittable, struck, quiet)
+        v, in_no_time, reports = self._strike(at, weighed, hittable, struck, quiet)
         length: Any = phase.length
         moving = links.moving(v)
         free, v_free = self.again(moving, length)
         rest = find_rows(Part(p, "rest", {}), c.later, moving, contacts, v_free, length)
-        held, then = self._told(rest.program, "held")
+        held, then = self._reporting_part(rest.program, "held")
         left = (kept["left"], kept["left"].next, kept["hit"].next)
         ended = self._phase(held, rest, free, v_free, phase, left)
         before = Course(v=kept["v"], line=kept["line"], rate=kept["rate"])
@@ -230,9 +230,9 @@ class Impacts:
         self._press(phase.again, kept["presses"], ended.impulse, kept["presses"].next)
         if self.summed:
             p.call(add_to_sum, c.count, ended.impulse, ended.share, kept["sum"], in_no_time, kept["sum"].next)
-        both = {n: p.scratch(f"{n}_so_far", Float, 1) for n in TOLD}
-        self._tell({n: kept[n] for n in TOLD}, told, both)
-        self._tell(both, then, {n: kept[n].next for n in TOLD})
+        both = {n: p.scratch(f"{n}_so_far", Float, 1) for n in REPORTS}
+        self._combine_reports({n: kept[n] for n in REPORTS}, reports, both)
+        self._combine_reports(both, then, {n: kept[n].next for n in REPORTS})
 
     def _begin(self, at: RowSet, hittable: Hittable) -> tuple[Phase, Ref, Ref]:
         """The phase that begins at a pose, whether it begins with an impact, and whether it begins without one."""
@@ -276,12 +276,12 @@ class Impacts:
         fixed = hold(at, self.free.prescribed)
         Y = None if c.model.contact.exact else scale(fixed, factors)
         loop = p.until(quiet, ROUNDS, settled=True)
-        sizes = {"v": self.nv, "sum": c.rows, **dict.fromkeys(("hit", *TOLD), 1)}
+        sizes = {"v": self.nv, "sum": c.rows, **dict.fromkeys(("hit", *REPORTS), 1)}
         kept = {n: p.iterate(loop, f"{n} of rounds", Float, k) for n, k in sizes.items()}
         v, sums, now = kept["v"], kept["sum"], kept["hit"]
         p.call(COPIES[1], self.kept["v"], v.first, count=self.nv)
         p.call(COPIES[1], struck, now.first, count=1)
-        inside, told = self._told(p, "hit")
+        inside, reports = self._reporting_part(p, "hit")
         triples, visits = (p.scratch(n, Int, 1) for n in ("triples_hit", "visits"))
         lower, upper = (inside.scratch(n, Float, max(c.singles, 1)) for n in ("lower", "upper"))
         hit = replace(
@@ -300,8 +300,8 @@ class Impacts:
             after = solve(hit, factors, v, visits, Y=Y)
             rounds = Round(v=v, sum=sums, hit=now), Round(v=v.next, sum=sums.next, hit=now.next)
             p.call(end_round, hittable, rounds[0], after.v_end, after.impulse, rounds[1], quiet)
-            self._tell({n: kept[n] for n in TOLD}, told, {n: kept[n].next for n in TOLD})
-        return v.last, sums.last, {n: kept[n].last for n in TOLD}
+            self._combine_reports({n: kept[n] for n in REPORTS}, reports, {n: kept[n].next for n in REPORTS})
+        return v.last, sums.last, {n: kept[n].last for n in REPORTS}
 
     def _weighed(self, links: Links) -> Factors:
         """Factors of the mass matrix alone: springs and dampers have no effect in an instant."""
@@ -315,22 +315,24 @@ class Impacts:
         with self.program.adjoint_of(node):
             pass
 
-    def _told(self, p: Builder, name: str) -> tuple[Part, dict[str, Ref]]:
+    def _reporting_part(self, p: Builder, name: str) -> tuple[Part, dict[str, Ref]]:
         """A part of a program that solves a problem, and the solver's report."""
-        told = {n: p.scratch(f"{n} of {name}", Float, 1) for n in TOLD}
-        if not self._counts:
-            told[ITERATIONS] = p.constant("no_iterations", Float, [0.0])
-        return Part(p, name, told), told
+        reports = {n: p.scratch(f"{n} of {name}", Float, 1) for n in REPORTS}
+        if not self._counts_iterations:
+            reports[ITERATIONS] = p.constant("no_iterations", Float, [0.0])
+        return Part(p, name, reports), reports
 
     @property
-    def _counts(self) -> bool:
+    def _counts_iterations(self) -> bool:
         """Whether the solver reports its number of iterations."""
         return self.constraints.model.contact.exact
 
-    def _tell(self, one: dict[str, Ref], other: dict[str, Ref], both: dict[str, Ref]) -> None:
+    def _combine_reports(self, one: dict[str, Ref], other: dict[str, Ref], both: dict[str, Ref]) -> None:
         """Combine two reports: the larger residual, and the sum of iterations."""
         p = self.program
         with p.custom() as node:
-            p.call(add_report, *(Report(**{n.removeprefix("record_"): x[n] for n in TOLD}) for x in (one, other, both)))
+            p.call(
+                add_report, *(Report(**{n.removeprefix("record_"): x[n] for n in REPORTS}) for x in (one, other, both))
+            )
         with p.adjoint_of(node):
             pass
