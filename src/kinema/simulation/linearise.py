@@ -150,7 +150,7 @@ def _by_copies(
     time: float | Tensor,
     words: Mapping[str, Any],
 ) -> Linearised:
-    """Both Jacobians from copies of each world, one per row: each copy is differentiated with respect to one output.
+    """Both Jacobians from copies of each world, one per row: each copy yields the derivatives of one output.
 
     words: Further arguments of `step`.
     """

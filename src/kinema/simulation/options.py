@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to execute a run; options never change its results.
+    """How to execute a run; options never change the computed values.
 
     Attributes:
         checkpoint: Interval of steps at which states are kept for the backward pass; "auto" picks the smallest interval
