@@ -11,7 +11,7 @@ import torch
 import kinema as kn
 
 TARGET = torch.tensor([2.2, 0.3], dtype=torch.float64)  # x and y [m]; the nominal swing throws to (1.85, 0)
-RADIUS, DT, SWING, RELEASE, END = 0.015, 1e-3, 1200, 540, 1400  # [m], [s], the others in steps
+RADIUS, DT, SWING, RELEASE, END = 0.015, 1e-3, 1200, 540, 1400  # [m], [s], others in steps
 SWINGS = [[0.0, -0.7, 0.0, -0.9, 0.0, -0.5, 0.0], [0.0, 0.5, 0.0, 0.6, 0.0, 0.6, 0.0]]  # hinges: from, to [rad]
 
 scene = kn.Scene()

@@ -15,7 +15,7 @@ import kinema as kn
 
 FOV, SIZE = 0.6, (96, 72)  # [rad], [pixels]
 NOISE = 0.02  # standard deviation; white is 1
-SOFT, SHARP = 1e-4, 1e-6  # sigma of outlines at first and at last: about 0.4 and 0.04 pixels
+SOFT, SHARP = 1e-4, 1e-6  # initial and final sigma of outlines: about 0.4 and 0.04 pixels
 camera = kn.Camera.look_at((0.4, -1.7, 0.9), (0.0, 0.0, 0.12), fov=FOV, size=SIZE)
 EYES = torch.tensor([[0.9, -1.8, 0.6], [-0.2, -1.8, 0.7], [0.2, -2.1, 1.2]])  # [m]
 AIMS = torch.tensor([[0.1, 0.0, 0.2], [0.1, 0.0, 0.1], [-0.1, 0.0, 0.2]])  # [m]
@@ -43,7 +43,7 @@ def photograph() -> Tensor:
 def fit(iterations: int = 90) -> list[tuple[Tensor, kn.Camera]]:
     """Run Adam; return the losses and cameras of each iteration.
 
-    R and t are the pose of the world in the camera's frame. A rotation of R alone is one about the world's origin,
+    R and t are the pose of the world in camera axes. A rotation of R alone is a rotation about the world's origin,
     which keeps the scene in the image; a rotation about the camera would not.
     """
     observed = photograph()

@@ -36,8 +36,8 @@ def closed_form(car: str) -> float:
         return 2 * (SPEED * TIME - TARGET[car]) / (9.81 * TIME**2)
     body = MODEL[car].parameters("mass", "inertia", "armature")
     M, axle = body["mass"].sum().item(), body["inertia"][1, 3] + body["armature"][-1]  # about y, and its drive
-    share = 1 / (1 + M * RADIUS**2 / (4 * axle.item()))  # m / (M + m): of the speed, lost once the wheels roll
-    rolling = (TARGET[car] - SPEED * (1 - share) * TIME) * 2 / (SPEED * share)  # time at which they do [s]
+    share = 1 / (1 + M * RADIUS**2 / (4 * axle.item()))  # m / (M + m): fraction of speed lost before wheels roll
+    rolling = (TARGET[car] - SPEED * (1 - share) * TIME) * 2 / (SPEED * share)  # time when they begin to roll [s]
     return SPEED * share / (9.81 * rolling)
 
 

@@ -12,8 +12,8 @@ import torch
 
 import kinema as kn
 
-TARGET, DT, TIME, HIT = 4.0, 1e-3, 4.0, 0.5  # [m], [s], [s], [s]: the end, and the impact
-BACK = torch.tensor([-0.2, -0.2, -0.2], dtype=torch.float64)  # angles of the hinges at the start [rad]
+TARGET, DT, TIME, HIT = 4.0, 1e-3, 4.0, 0.5  # [m], [s], [s] duration, [s] time of impact
+BACK = torch.tensor([-0.2, -0.2, -0.2], dtype=torch.float64)  # initial angles of the hinges [rad]
 STEPS, SWING = round(TIME / DT), round(2 * HIT / DT)
 
 scene = kn.Scene(contact=kn.Contact(restitution=0.6))

@@ -9,13 +9,13 @@ import torch
 
 import kinema as kn
 
-SIDE, HEIGHT, WIDTH = 0.08, 0.20, 0.060  # of the cube, of its middle and between its sides at the end [m]
+SIDE, HEIGHT, WIDTH = 0.08, 0.20, 0.060  # side of the cube, final height of its centre, final width [m]
 DT, PARTS, LONG = 2.5e-4, 20, 200  # [s], intervals, steps in each
 GAP = 0.005  # between cube and fingers at the start [m]
 
 
 def gripper() -> kn.Robot:
-    """A hand on a vertical rail, and two fingers on the hand; x = 0 is in the middle between them."""
+    """A hand on a vertical rail, and two fingers on the hand; x = 0 is midway between them."""
     palm, pad = kn.Box((0.10, 0.03, 0.015), collides=False), kn.Box((0.01, 0.045, 0.045), name="pad")
     rail = kn.Joint("lift", "prismatic", (0.0, 0.0, 1.0), damping=10.0)
     place = kn.Pose((0.0, 0.0, 0.12))

@@ -4,7 +4,7 @@ A known impulse throws the mallet; a lighter one flies and rotates faster. Gradi
 rasteriser, the kinematics and 300 time steps to the mass, for five videos at once. The task is Table 1 of gradSim
 [Jatavallabhula et al. 2021], with a relative error of 9.0e-5 there. Common to both: a free body, hit off its centre,
 masses and initial guesses from 0.2 kg to 0.3 kg, a camera 8 m away and 30 degrees up, 30 images per second for a
-second, of which every fifth is compared. Different here: gravity is an acceleration, so that a fall says nothing about
+second, of which every fifth is compared. Different here: gravity is an acceleration, so that a fall does not depend on
 the mass; the inertia follows the mass, and the moment of the impulse is right; videos have 64 x 64 pixels of 8 bits;
 L-BFGS replaces 30 steps of gradient descent; one shape with five masses replaces five shapes.
 """

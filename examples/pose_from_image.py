@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 import kinema as kn
 
 SIZE = (96, 96)  # [pixels]
-SOFT, SHARP = 1e-4, 1e-7  # sigma of outlines at first and at last: about 0.4 and 0.01 pixels
+SOFT, SHARP = 1e-4, 1e-7  # initial and final sigma of outlines: about 0.4 and 0.01 pixels
 NOISE = 0.02  # standard deviation; white is 1
 POSITION, GUESS = torch.tensor([[0.01, 0.0, -0.01], [-0.01, 0.03, 0.01]])  # [m]
 AXIS, ANGLE = torch.tensor([0.6, -0.64, 0.48]), math.radians(60)  # rotation of the guess

@@ -19,7 +19,7 @@ BOX = kn.SmokeBox((48, 48), 1.0)
 
 
 def blob() -> Tensor:
-    """A round blob of density 1 in the middle."""
+    """A round blob of density 1 at the centre of the box."""
     x, y = BOX.centres(torch.float32)
     return torch.sigmoid((0.25 - (x - 0.5).hypot(y - 0.5)) / 0.02)[None]
 

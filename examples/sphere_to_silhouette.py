@@ -13,8 +13,8 @@ from torch import Tensor
 import kinema as kn
 
 VIEWS, SMOOTH = 8, 10.0  # cameras, lambda
-WIDE, THIN = 1e-3, 1e-5  # sigma of the soft edges at first and at last: about 1 and 0.1 pixels
-# Middles and half axes of ellipsoids [m]: body, head, ears, feet and tail.
+WIDE, THIN = 1e-3, 1e-5  # initial and final sigma of soft edges: about 1 and 0.1 pixels
+# Centres and half axes of ellipsoids [m]: body, head, ears, feet and tail.
 RABBIT = (
     ((0.0, 0.0, -0.25), (0.62, 0.45, 0.5)),
     ((0.5, 0.0, 0.3), (0.36, 0.3, 0.32)),

@@ -2,7 +2,7 @@
 
 A globe stands on a plate. The texture of the globe, 32 x 64 texels, and the colours of the plate's 289 vertices are
 unknown; shapes, light and cameras are known. Twelve images with noise (seed 0) show them from all sides, and all are
-fitted at once. Shading is modelled: where there is less light, a pixel says less about its texel.
+fitted at once. Shading is modelled: in less light, a pixel holds less information on its texel.
 """
 
 import math
@@ -76,7 +76,7 @@ def fit(iterations: int = 30) -> tuple[Tensor, Tensor, list[float]]:
 def errors(texture: Tensor, colours: Tensor) -> tuple[float, float, float]:
     """RMS errors of texels that cover 2 pixels or more in all, of vertices likewise, and of a new view."""
     truth = [x.requires_grad_() for x in painted()]
-    seen(*truth).sum().backward()  # its gradient is the number of pixels that each one covers, times their light
+    seen(*truth).sum().backward()  # its gradient: the number of pixels each one covers, times their light
     off = [(a - b)[b.grad > 2.0].square().mean().sqrt().item() for a, b in zip((texture, colours), truth, strict=True)]
     return off[0], off[1], (seen(texture, colours, unseen) - seen(*truth, unseen)).square().mean().sqrt().item()
 

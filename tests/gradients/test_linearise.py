@@ -551,7 +551,7 @@ def test_what_is_refused(one: Callable):
     model, state = pressed(quadruped())
     pair = torch.zeros(2, model.nv, dtype=torch.float64)
     for told, given, control in (
-        ("this is no state", state.q, None),
+        ("the state has the wrong type", state.q, None),
         ("q has the wrong shape", state.replace(q=state.v), None),
         ("q has the wrong shape", kn.State(torch.tensor(0.0, dtype=torch.float64)), None),
         ("v has the wrong type", state.replace(v=state.v.float()), None),
@@ -563,7 +563,7 @@ def test_what_is_refused(one: Callable):
         ("the model has no tetrahedra and no triangles", state, kn.Control(activation=[0.1])),
         ("tau has the wrong shape", state, kn.Control(tau=[1.0, 2.0])),
         ("tau has the wrong type", state, kn.Control(tau=pair.float())),
-        ("tau is no tensor and no numbers", state, kn.Control(tau="strong")),
+        ("tau is not numeric", state, kn.Control(tau="strong")),
         ("the wrench on 'r/trunk' has the wrong shape", state, kn.Control(wrenches={"r/trunk": [1.0, 2.0]})),
         ("there is no body 'r/tail'", state, kn.Control(wrenches={"r/tail": torch.zeros(6, dtype=torch.float64)})),
         ("batch dimensions do not match", state, kn.Control(tau=pair)),
@@ -576,11 +576,11 @@ def test_what_is_refused(one: Callable):
         ("this is no model", {"model": kn.Scene()}),
         ("dt is not usable", {"dt": 0.0}),
         ("substeps is not usable", {"substeps": 0}),
-        ("no such integrator", {"integrator": "leapfrog"}),
+        ("unknown integrator", {"integrator": "leapfrog"}),
         ("no parameter 'r/tail/mass'", {"params": {"r/tail/mass": 1.0}}),
         ("batch dimensions do not match", {"params": {"gravity": pair[:, :3]}}),
     ):
         with pytest.raises(kn.InputError, match=told):
             one(**({"model": model, "state": state, "dt": DT} | words))
-    with pytest.raises(kn.InputError, match=r"(?s)wrenches are given by name of a body.*got: list"):
+    with pytest.raises(kn.InputError, match=r"(?s)wrenches must be a dictionary by body name.*got: list"):
         kn.Control(wrenches=[1.0])

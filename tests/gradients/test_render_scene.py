@@ -261,7 +261,7 @@ def test_doubled_vertices_have_no_outline_between_them():
 def test_what_is_refused():
     made = model()
     for outputs in ("heat", ()):
-        with pytest.raises(InputError, match="no such output"):
+        with pytest.raises(InputError, match="unknown output"):
             kn.render(made, seen(), outputs=outputs)
     for option, value in (
         ("supersample", 0),
@@ -276,7 +276,7 @@ def test_what_is_refused():
         kn.RenderOptions(ground=-1.0)
     with pytest.raises(InputError, match="(?s)options has the wrong type.*RunOptions"):
         kn.render(made, seen(), options=kn.RunOptions())
-    with pytest.raises(InputError, match=r"(?s)no state.*Tensor.*State\(q="):
+    with pytest.raises(InputError, match=r"(?s)the state has the wrong type.*Tensor.*State\(q="):
         kn.render(made, seen(), state=torch.zeros(2, dtype=F64))
     with pytest.raises(InputError, match="no foreground"):
         kn.render(made, seen(), outputs=("rgb", "depth"), options=kn.RenderOptions(soft=kn.Soft()))

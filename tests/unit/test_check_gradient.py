@@ -184,7 +184,7 @@ def test_single_precision():
         ({"f": lambda x: torch.stack([x, x])}, "f returns something else"),
         ({"f": lambda x: x.sum(), "batched": True}, "f returns something else"),
         ({"f": lambda x: (x, x, x)}, "f returns something else"),
-        ({"f": lambda x: (x, 3)}, "path of f is something else"),
+        ({"f": lambda x: (x, 3)}, "path of f has the wrong type"),
     ],
 )
 def test_bad_input_is_refused(words: dict[str, Any], message: str):
@@ -196,7 +196,7 @@ def test_bad_input_is_refused(words: dict[str, Any], message: str):
 def test_it_prints_plain_lines_or_a_table(monkeypatch: pytest.MonkeyPatch):
     report = check(lambda x: (3 * x).sin() + 0.05 * (x > X + PLACE))
     plain = str(report)
-    assert plain.splitlines()[0] == "gradient over +-0.1: look at the findings" and "jump: along x" in plain
+    assert plain.splitlines()[0] == "gradient over +-0.1: see the findings" and "jump: along x" in plain
     assert "mean gradient" in plain.splitlines()[1] and plain.splitlines()[2].split()[0] == "x"
     monkeypatch.setattr("kinema.fit.gradient_report.Console", lambda: Console(force_terminal=True, width=140))
     assert "┃" in str(report) and "jump: along x" in str(report)

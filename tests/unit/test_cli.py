@@ -126,8 +126,8 @@ def test_check_shows_joints_actuators_loops_and_pairs():
     assert tables["joints"][1][-1] == "2 one +0.1"
     assert tables["actuators"] == [["servo", "one", "position", "kp 3, kd 0.5", "-inf .. 1", "inf"]]
     assert tables["closed loops"] == [["tie", "connect", "c", "world"]]
-    assert tables["shapes that collide"][0][1:4] == ["sphere", "0.1", "0.5"]
-    assert tables["what may touch"] == [
+    assert tables["colliding shapes"][0][1:4] == ["sphere", "0.1", "0.5"]
+    assert tables["contact pairs"] == [
         ["with the ground", "box and plane", "2", "8", "-"],
         ["with the ground", "sphere and plane", "2", "2", "-"],
         ["with itself", "box and box", "1", "8", "-"],
@@ -136,15 +136,15 @@ def test_check_shows_joints_actuators_loops_and_pairs():
     ]
     assert tables["bodies"][0][-1] == "0.98 x 0.077 x 0.077"
     assert not found.refused and not found.odd and "warnings" not in tables
-    assert ["sites", "2"] in rows_of(with_sites(chain(), "s", "t"))[0]["in all"]
+    assert ["sites", "2"] in rows_of(with_sites(chain(), "s", "t"))[0]["summary"]
 
 
-def test_check_shows_what_stands_by():
+def test_check_shows_static_bodies():
     """A floor of the robot's own file; what it cannot touch is refused whether links collide with each other or not."""
     robot = chain(Shape("sphere", (0.1,)))
     floor = Body("world", shapes=(Shape("plane"),))
     tables, found = rows_of(replace(robot, bodies=(*robot.bodies, floor)))
-    assert tables["what may touch"][1] == ["with what stands by", "sphere and plane", "2", "2", "-"]
+    assert tables["contact pairs"][1] == ["with static bodies", "sphere and plane", "2", "2", "-"]
     assert not found.refused
     sheet = chain(Shape("plane"))
     _, found = rows_of(replace(sheet, bodies=(*sheet.bodies, floor)))

@@ -178,7 +178,7 @@ MISUSED: dict[str, tuple[Callable[[], kn.Model], dict[str, Any], tuple[str, ...]
         {"u": kn.Control(activation=[0.0])},
         ("activation has the wrong shape", "(1,)", "5"),
     ),
-    "words for activation": (alone, {"u": kn.Control(activation=["much"])}, ("activation is no tensor", "list")),
+    "words for activation": (alone, {"u": kn.Control(activation=["much"])}, ("activation is not numeric", "list")),
     "activation of particles": (
         points,
         {"u": kn.Control(activation=zeros(2, 2))},
@@ -196,7 +196,7 @@ MISUSED: dict[str, tuple[Callable[[], kn.Model], dict[str, Any], tuple[str, ...]
         {"u": kn.Control(forces=[0.0])},
         ("forces has the wrong shape", "(1,)", "8, 3"),
     ),
-    "words for forces": (alone, {"u": kn.Control(forces=["much"])}, ("forces is no tensor", "list")),
+    "words for forces": (alone, {"u": kn.Control(forces=["much"])}, ("forces is not numeric", "list")),
     "forces on robots": (
         robot,
         {"u": kn.Control(forces=zeros(2, 0, 3))},

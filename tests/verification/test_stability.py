@@ -250,7 +250,7 @@ def test_the_bound_counts_the_worst_of_all_pairs():
 
 
 def test_a_long_step_is_warned_of():
-    """The warning names the element and the step that would hold; below it there is none."""
+    """The warning names the element and the step that would be stable; below it there is none."""
     scene = kn.Scene()
     mesh = block((2, 1, 1), 0.1)
     mesh.vertices[mesh.vertices[:, 0] > 0.05, 0] -= 0.05  # the second cube is thin

@@ -109,5 +109,5 @@ def test_without_states_the_error_says_how_to_get_a_name(standing):
     model, given = standing
     v = given["v"].clone()
     v[0, 0] = 1e300
-    with pytest.raises(kn.SimulationError, match="checkpoint=1 tells which joint"):
+    with pytest.raises(kn.SimulationError, match="checkpoint=1, to learn which joint"):
         run(model, given | {"v": v}, kn.RunOptions(checkpoint=4))

@@ -1,1 +1,1 @@
-"""The command line and its work."""
+"""The commands of the command line."""

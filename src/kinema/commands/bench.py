@@ -1,4 +1,4 @@
-"""Benchmarks against peers. They live in the project folder, not in the installed package."""
+"""Benchmarks against peers. They are part of the repository, not of the installed package."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Table = tuple[str, list[str], list[list[str]]]
 
 
 def project_folder() -> Path:
-    """The project folder that holds `benchmarks/`: the working directory, or where this source tree lies."""
+    """The project folder with `benchmarks/`: the working directory, or the location of this source tree."""
     for folder in (Path.cwd(), Path(__file__).resolve().parents[3]):
         if (folder / "benchmarks" / "kernels" / "run.py").exists():
             return folder
     raise KinemaError(
-        "the benchmarks are not here",
+        "benchmarks not found",
         expected="a folder `benchmarks` in the working directory",
         fix="run this in a clone of the project, after `make setup-bench`",
     )
@@ -32,7 +32,7 @@ def run_kernels(*, quick: bool = False) -> dict[str, Any]:
         quick: Fewer sizes and repetitions.
 
     Returns:
-        One object with `rows`, `ratios` and what the machine is.
+        A dictionary with `rows`, `ratios` and the machine.
     """
     return _module("benchmarks.kernels.run").main(json=False, quick=quick)
 
@@ -44,7 +44,7 @@ def run_articulated(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]
         quick: Fewer steps and repetitions.
 
     Returns:
-        One object with `rows`, `ratios` and more, and the same as tables for people.
+        A dictionary with `rows`, `ratios` and more, and the same as printable tables.
     """
     result = _module("benchmarks.articulated.run").measure(quick=quick)
     return result, _module("benchmarks.articulated.report").tables(result)
@@ -57,20 +57,20 @@ def run_deformable(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]]
         quick: One small block and one small cloth.
 
     Returns:
-        One object with `rows`, `ratios` and more, and the same as tables for people.
+        A dictionary with `rows`, `ratios` and more, and the same as printable tables.
     """
     result = _module("benchmarks.deformable.run").measure(quick=quick)
     return result, _module("benchmarks.deformable.report").tables(result)
 
 
 def run_render(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]]:
-    """Time images of spheres and their gradients side by side with other renderers; progress goes to standard error.
+    """Time rendering of spheres and its gradients side by side with other renderers; progress goes to standard error.
 
     Args:
         quick: One small sphere.
 
     Returns:
-        One object with `rows`, `ratios` and more, and the same as tables for people.
+        A dictionary with `rows`, `ratios` and more, and the same as printable tables.
     """
     result = _module("benchmarks.render.run").measure(quick=quick)
     return result, _module("benchmarks.render.report").tables(result)

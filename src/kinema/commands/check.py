@@ -1,4 +1,4 @@
-"""`kinema check FILE`: what a robot file holds, and whether it makes sense."""
+"""`kinema check FILE`: the contents of a robot file, and whether they are plausible."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from kinema.scene.shape_kinds import SHAPE_KINDS
 
 Rows = list[list[str]]
 Maker = Callable[[TreeArrays, Sequence[PlacedRobot]], object]
-WIDE = 10.0  # [m]: bodies of robots are smaller
-NARROWEST = 1e-4  # smallest moment over the largest
+WIDE = 10.0  # [m], an upper bound on the size of bodies
+NARROWEST = 1e-4  # smallest plausible ratio of principal moments
 
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to say about a robot.
+    """Findings about a robot.
 
     Attributes:
         tables: Title, columns and rows.
         refused: Why `kinema.compile` would refuse it on the ground; empty if it would not.
-        odd: What is possible but rarely meant, and what only holds with self-collision.
+        odd: Possible but implausible properties, and errors that only concern self-collision.
     """
 
     tables: list[tuple[str, tuple[str, ...], Rows]]
@@ -58,9 +58,9 @@ def read(path: Path, floating: bool = False, **options: Any) -> Robot:
 
     Args:
         path: A .urdf or .xml (MJCF) file.
-        floating: Whether nothing holds the root.
-        options: Of `read_urdf` (roots, package_roots, meshes, repair) or `read_mjcf` (roots, ignore). Meshes of a .urdf
-            file that are missing are left out and noted unless `meshes` says otherwise.
+        floating: Whether the root moves freely.
+        options: Of `read_urdf` (roots, package_roots, meshes, repair) or `read_mjcf` (roots, ignore). By default,
+            missing meshes of a .urdf file are omitted and listed; `meshes` changes this.
 
     Raises:
         ModelError: The file is refused, or its reader has no such option.
@@ -70,16 +70,16 @@ def read(path: Path, floating: bool = False, **options: Any) -> Robot:
     if reader is read_urdf:
         options = {"meshes": "skip"} | options
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeftOutWarning)  # the report lists the notes
+        warnings.simplefilter("ignore", LeftOutWarning)  # the report lists them
         robot = reader(path, **options)
     return set_free(robot) if floating else robot
 
 
 def report(robot: Robot) -> Report:
-    """Everything about a robot, in tables; empty ones are left out.
+    """Tables of everything about a robot, without empty ones.
 
     Raises:
-        ModelError: Its bodies make no tree, or a part that moves has no mass.
+        ModelError: Its bodies do not form a tree, or a moving part has no mass.
     """
     tree = build_tree([_placed(robot)])
     meetings = _Meetings(robot, tree)
@@ -87,29 +87,29 @@ def report(robot: Robot) -> Report:
     odd = [text for body in robot.bodies for text in _odd(body)]
     odd += [f"with self_collision: {text}" for text in meetings.refused_with_itself]
     tables = [
-        ("bodies", ("body", "parent", "mass [kg]", "principal moments [kg m^2]", "like a box of [m]"), bodies(robot)),
+        ("bodies", ("body", "parent", "mass [kg]", "principal moments [kg m^2]", "equivalent box [m]"), bodies(robot)),
         (
             "joints",
-            ("joint", "body", "kind", "axis", "limits [rad, m]", "effort", "damping", "dry friction", "follows"),
+            ("joint", "body", "kind", "axis", "limits [rad, m]", "effort", "damping", "dry friction", "mimics"),
             joints(robot),
         ),
         ("actuators", ("actuator", "joint", "kind", "gains", "control", "force"), actuators(robot)),
         ("closed loops", ("loop", "kind", "first", "second"), loops(robot)),
-        ("shapes that collide", ("shape", "kind", "size [m]", "friction", "bounce", "group", "mask"), shapes(robot)),
-        ("what may touch", ("", "kinds", "pairs", "contacts at most", "refused"), meetings.rows()),
-        ("in all", ("", ""), summary(robot, tree)),
+        ("colliding shapes", ("shape", "kind", "size [m]", "friction", "bounce", "group", "mask"), shapes(robot)),
+        ("contact pairs", ("", "kinds", "pairs", "max contacts", "refused"), meetings.rows()),
+        ("summary", ("", ""), summary(robot, tree)),
         ("warnings", ("", ""), _warnings(robot, refused, odd)),
     ]
     return Report([(title, columns, rows) for title, columns, rows in tables if rows], refused, odd)
 
 
 def bodies(robot: Robot) -> Rows:
-    """Name, parent, mass, principal moments of every body, and the box that has them."""
+    """Name, parent, mass and principal moments of every body, and its equivalent box."""
     return [[b.name, b.parent or "-", *_mass(b)] for b in robot.bodies]
 
 
 def joints(robot: Robot) -> Rows:
-    """Name, kind, axis, limits, damping, dry friction and leader of every joint that moves."""
+    """Name, kind, axis, limits, damping, dry friction and mimicked joint of every moving joint."""
     found = [(b, j) for b in robot.bodies for j in b.joints if j.kind != FIXED]
     return [
         [
@@ -131,12 +131,12 @@ def actuators(robot: Robot) -> Rows:
 
 
 def loops(robot: Robot) -> Rows:
-    """Name, kind and the two bodies of every closure."""
+    """Name, kind and the two bodies of every loop closure."""
     return [[c.name, c.kind, c.first or "world", c.second or "world"] for c in robot.closures]
 
 
 def shapes(robot: Robot) -> Rows:
-    """Kind, size, friction, restitution and groups of every shape that collides."""
+    """Kind, size, friction, restitution and groups of every colliding shape."""
     found = [(f"{b.name}/{s.name or i}", s) for b in robot.bodies for i, s in enumerate(b.shapes) if s.collides]
     return [[name, s.kind, _size(s), *_surface(s), f"{s.group:#x}", f"{s.mask:#x}"] for name, s in found]
 
@@ -157,7 +157,7 @@ def summary(robot: Robot, tree: TreeArrays) -> Rows:
         ["actuators", str(len(robot.actuators))],
         ["closed loops", str(len(robot.closures))],
         ["sites", str(sum(len(b.sites) for b in robot.bodies))],
-        ["shapes", f"{sum(s.collides for b in robot.bodies for s in b.shapes)} that collide"],
+        ["shapes", f"{sum(s.collides for b in robot.bodies for s in b.shapes)} colliding"],
     ]
 
 
@@ -165,7 +165,7 @@ def summary(robot: Robot, tree: TreeArrays) -> Rows:
 
 
 class _Meetings:
-    """Pairs of shapes that may meet: with the ground, with what stands by, and with each other under self-collision."""
+    """Contact pairs: with the ground, with static bodies, and among the robot's own links under self-collision."""
 
     def __init__(self, robot: Robot, tree: TreeArrays) -> None:
         _, self.found = find_shapes(tree, [_placed(robot, True)], Ground(), Contact())
@@ -179,7 +179,7 @@ class _Meetings:
 
     def _add(self, meeting: Meeting) -> None:
         a, b = self.found[meeting.first], self.found[meeting.second]
-        where = "with what stands by" if stands_by(a, b) else "with itself"
+        where = "with static bodies" if stands_by(a, b) else "with itself"
         where = "with the ground" if GROUND in (a.name, b.name) else where
         key = where, f"{a.shape.kind} and {b.shape.kind}"
         self.counts[key] += 1
@@ -197,7 +197,7 @@ class _Meetings:
             self.places[key] += family.candidates * knobs
 
     def _flat(self, shape: int) -> str:
-        """Why a shape has no hull, found out once."""
+        """Why a shape has no convex hull; cached."""
         if shape not in self.flat:
             try:
                 hull = hull_of(self.found[shape])
@@ -218,7 +218,7 @@ class _Meetings:
 
     @property
     def refused_always(self) -> list[str]:
-        return self._reasons("with the ground") + self._reasons("with what stands by")
+        return self._reasons("with the ground") + self._reasons("with static bodies")
 
     @property
     def refused_with_itself(self) -> list[str]:
@@ -233,7 +233,7 @@ def _placed(robot: Robot, self_collision: bool = False) -> PlacedRobot:
 
 
 def _refusals(robot: Robot, tree: TreeArrays) -> list[str]:
-    """What `compile` says of limits, followers, loops, actuators and sites."""
+    """Errors of `compile` about limits, mimic joints, loops, actuators and sites."""
     found = []
     makers: Sequence[Maker] = (find_constraints, find_actuators, find_sites)
     for make in makers:
@@ -245,7 +245,7 @@ def _refusals(robot: Robot, tree: TreeArrays) -> list[str]:
 
 
 def _warnings(robot: Robot, refused: list[str], odd: list[str]) -> Rows:
-    told = [("refused", refused), ("odd", odd), ("left out", list(robot.notes))]
+    told = [("refused", refused), ("implausible", odd), ("omitted", list(robot.notes))]
     return [[kind, text] for kind, texts in told for text in texts]
 
 
@@ -259,7 +259,7 @@ def _principal(body: Body) -> np.ndarray:
 
 
 def _box(body: Body) -> np.ndarray:
-    """Sides of the box of uniform density with this mass and these moments, m (a^2 + b^2) / 12 [m]."""
+    """Sides of the uniform box with this mass and these moments, m (a^2 + b^2) / 12 [m]."""
     assert body.mass is not None
     moments = _principal(body)
     return np.sqrt(np.maximum(6 / body.mass.mass * (moments.sum() - 2 * moments), 0.0))
@@ -274,20 +274,20 @@ def _mass(body: Body) -> tuple[str, str, str]:
 
 
 def _odd(body: Body) -> list[str]:
-    """What is possible but rarely meant."""
+    """Implausible but possible mass properties."""
     if body.mass is None or body.mass.mass == 0:
         return []
     moments, mass, found = _principal(body), body.mass.mass, []
     if moments[-1] <= 0:
-        return [f"{body.name} has mass but no inertia: a point"]
+        return [f"{body.name} has mass but no inertia: a point mass"]
     size = math.sqrt(5 * moments[-1] / mass)  # radius of a ball of this mass and inertia is sqrt(5/2 I / m)
     told = f"an inertia of {moments[-1]:.3g} kg m^2 for {mass:.3g} kg"
     extent = max((_extent(s) for s in body.shapes), default=math.inf)
     if size > WIDE:
-        found.append(f"{body.name}: {told} is that of a body {size:.0f} m wide")
+        found.append(f"{body.name}: {told} belongs to a body {size:.0f} m wide")
     # No point of a body is farther from its centre of mass than the body is wide, so neither is sqrt(I / m).
     elif math.sqrt(moments[-1] / mass) > 2 * extent:
-        found.append(f"{body.name}: {told} is that of a larger body than its shapes, which reach {extent:.2g} m")
+        found.append(f"{body.name}: {told} belongs to a larger body than its shapes, which reach {extent:.2g} m")
     if moments[0] + moments[1] < 0.999 * moments[2]:
         shown = ", ".join(f"{x:.3g}" for x in moments)
         found.append(f"{body.name}: no mass distribution has the principal moments {shown}")
@@ -297,11 +297,11 @@ def _odd(body: Body) -> list[str]:
 
 
 def _extent(shape: Shape) -> float:
-    """How far a shape reaches from the origin of its body [m]."""
+    """Largest distance of a shape's points from the origin of its body [m]."""
     return math.hypot(*shape.pose.position) + SHAPE_KINDS[shape.kind].reach(shape)
 
 
-# -- words -----------------------------------------------------------------------------------------------------------
+# -- texts -----------------------------------------------------------------------------------------------------------
 
 
 def _axis(joint: Joint) -> str:

@@ -1,4 +1,4 @@
-"""The command line. Each command imports what it needs when it runs, so that `kinema --help` is quick."""
+"""The command line. Each command imports its modules when it runs, so that `kinema --help` is quick."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cache_info() -> int:
 
 
 def cache_clear() -> int:
-    """Remove all compiled kernels; they are compiled again when next used."""
+    """Remove all compiled kernels; they are compiled again on next use."""
     from kinema.lang.build import cache
 
     print(f"removed {cache.clear()} entries from {cache.folder()}")
@@ -47,7 +47,7 @@ def cache_clear() -> int:
 
 
 def kernels_list() -> int:
-    """List the kernels that come with Kinema."""
+    """List the kernels shipped with Kinema."""
     from kinema import shipped
 
     _print_table("kernels", ("name", "what it does"), shipped.list_kernels())
@@ -61,13 +61,13 @@ def kernels_show(
     width: int = 0,
     scalar: bool = False,
 ) -> int:
-    """Print the C++ that is emitted for a kernel.
+    """Print the C++ emitted for a kernel.
 
     Args:
         name: Name of the kernel, see `kinema kernels list`.
-        adjoint: Show the reverse sweep.
-        tangent: Show the forward derivative.
-        width: Lanes of a register; 0 is this machine's.
+        adjoint: Show the adjoint (reverse mode).
+        tangent: Show the tangent (forward mode).
+        width: SIMD lanes per register; 0 is this machine's number.
         scalar: Show the `template <class T>` scalar form instead of the SIMD form.
     """
     from kinema import shipped
@@ -81,7 +81,7 @@ def bench_kernels(json: bool = False, quick: bool = False) -> int:
 
     Args:
         json: Print one JSON object on standard output.
-        quick: Fewer sizes and repetitions, to see that it runs.
+        quick: Fewer sizes and repetitions, as a smoke test.
     """
     from kinema.commands import bench
 
@@ -101,7 +101,7 @@ def bench_articulated(json: bool = False, quick: bool = False) -> int:
 
     Args:
         json: Print one JSON object on standard output.
-        quick: Fewer steps and repetitions, to see that it runs.
+        quick: Fewer steps and repetitions, as a smoke test.
     """
     from kinema.commands import bench
 
@@ -119,7 +119,7 @@ def bench_deformable(json: bool = False, quick: bool = False) -> int:
 
     Args:
         json: Print one JSON object on standard output.
-        quick: Fewer sizes and repetitions, to see that it runs.
+        quick: Fewer sizes and repetitions, as a smoke test.
     """
     from kinema.commands import bench
 
@@ -133,11 +133,11 @@ def bench_deformable(json: bool = False, quick: bool = False) -> int:
 
 
 def bench_render(json: bool = False, quick: bool = False) -> int:
-    """Time images of spheres, forward and backward, side by side with other renderers.
+    """Time rendering of spheres, forward and backward, side by side with other renderers.
 
     Args:
         json: Print one JSON object on standard output.
-        quick: One small sphere, to see that it runs.
+        quick: One small sphere, as a smoke test.
     """
     from kinema.commands import bench
 
@@ -154,7 +154,7 @@ def demo(out: Path = Path("out/demo")) -> int:
     """Drop a soft block on a sphere and recover its stiffness from its final shape.
 
     Args:
-        out: Folder for the picture.
+        out: Folder for the figure.
     """
     from kinema.commands import demo
 
@@ -163,13 +163,13 @@ def demo(out: Path = Path("out/demo")) -> int:
 
 
 def verify(full: bool = False, only: str | None = None, json: bool = False) -> int:
-    """Run the checks of the installed package and print a table of them.
+    """Run the checks of the installed package and print them as a table.
 
     Args:
         full: Many more random cases, among them 5,000 trees against Pinocchio and MuJoCo if these are installed;
             takes about ten minutes.
-        only: One row: gradients, modes, bits, overflow, finite, impacts, trees, images or memory.
-        json: Print one JSON object on standard output; with --only impacts all that was measured, of all scenes.
+        only: One check: gradients, modes, bits, overflow, finite, impacts, trees, images or memory.
+        json: Print one JSON object on standard output; with --only impacts, all measurements of all scenes.
     """
     from kinema.verification import impacts, verify
 
@@ -194,18 +194,18 @@ def check(
     repair: bool = False,
     ignore: tuple[str, ...] = (),
 ) -> int:
-    """Print what a robot file (URDF or MJCF) holds: bodies, joints, actuators, shapes, what may touch, warnings.
+    """Print the contents of a robot file (URDF or MJCF): bodies, joints, actuators, shapes, contact pairs, warnings.
 
     The exit code is 1 if `kinema.compile` would refuse the robot on the ground, 2 if the file cannot be read.
 
     Args:
         file: The file.
-        floating: Nothing holds the root.
-        roots: Folders, beside the file's own, whose files it may read.
+        floating: Give the robot a free root.
+        roots: Further folders, besides the file's own, whose files it may read.
         package_roots: URDF: folders of packages, as NAME=FOLDER.
-        meshes: URDF: refuse mesh files that are missing, or leave them out, the default.
-        repair: URDF: change inertias that no body can have to the nearest possible ones.
-        ignore: MJCF: what to leave out instead of refusing the model, as "fluid".
+        meshes: URDF: refuse missing mesh files, or omit them (the default).
+        repair: URDF: change non-physical inertias to the nearest physical ones.
+        ignore: MJCF: elements to omit instead of refusing the model, such as "fluid".
     """
     from kinema.commands import check
 
@@ -241,7 +241,7 @@ _GROUP_HELP = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 fine, 1 a check failed, 2 an error."""
+    """Run one command; returns the exit code: 0 success, 1 a check failed, 2 an error."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if arguments == ["--version"]:
         print(f"kinema {kinema.__version__}")
@@ -258,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader, `head` for one, has seen enough; keep Python from complaining at exit.
+        # The reader, such as `head`, has closed the pipe; keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 

@@ -1,4 +1,4 @@
-"""`kinema demo`: a soft block falls on a dome; its stiffness is recovered from its final shape by gradient."""
+"""`kinema demo`: a soft block falls on a dome; gradients recover its stiffness from its final shape."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from kinema.simulation.trajectory import Trajectory
 
 DURATION = 0.3  # [s]
 DENSITY = 200.0  # [kg/m^3]
-TRUE = (1500.0, 4000.0)  # mu and lam [Pa] of the block that is observed
-GUESS = (4000.0, 12000.0)  # where the search starts [Pa]
-DOME = 0.25  # radius [m] of the sphere, whose centre is on the ground
+TRUE = (1500.0, 4000.0)  # mu and lam [Pa] of the observed block
+GUESS = (4000.0, 12000.0)  # initial guess [Pa]
+DOME = 0.25  # radius [m] of the sphere, centred on the ground
 BLOCK = 0.5  # width [m]
-DROP = 0.1  # height of fall [m]
-OFFSET = (0.03, 0.02)  # the block does not fall straight on the dome [m]
-# Without damping: its share of the force would change slope at touch, and make the loss a little rough.
+DROP = 0.1  # drop height [m]
+OFFSET = (0.03, 0.02)  # of the block from the axis of the dome [m]
+# Without damping: the slope of the damping force jumps at touch, which would roughen the loss a little.
 SKIN = Skin(radius=0.0, k_e=2000.0, k_d=0.0, k_f=10.0, friction=0.6)
 
 
@@ -57,14 +57,14 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Result:
-    """What a demo found.
+    """Results of a demo.
 
     Attributes:
         iterations: One row per iteration; the last one is evaluated at the recovered stiffness.
         gradient_error: Largest relative difference to central differences, at the start.
-        on_sphere: Most vertices that touch the sphere at a time.
-        on_ground: Most vertices that touch the ground at a time.
-        steps_per_second: Of a rollout forward and backward.
+        on_sphere: Largest number of vertices that touch the sphere at a time.
+        on_ground: Largest number of vertices that touch the ground at a time.
+        steps_per_second: Speed of a rollout, forward and backward.
         picture: The PNG file, or None without matplotlib.
     """
 
@@ -77,7 +77,7 @@ class Result:
 
 
 class Drop:
-    """A block above a dome on the ground, and the path of its fall."""
+    """A block above a dome on the ground, and its fall."""
 
     def __init__(self, cubes: tuple[int, int, int], steps: int) -> None:
         edge = BLOCK / cubes[0]
@@ -91,7 +91,7 @@ class Drop:
         self.steps = steps
 
     def run(self, mu: Any, lam: Any) -> Trajectory:
-        """Let it fall; mu and lam [Pa] are one number each."""
+        """Simulate the fall; mu and lam [Pa] are scalars."""
         stiffness = {"block/mu": mu, "block/lam": lam}
         dt, quiet = DURATION / self.steps, RunOptions(progress=False)
         return simulate(self.model, steps=self.steps, dt=dt, params=stiffness, options=quiet)
@@ -102,7 +102,7 @@ class Drop:
         return (self.run(mu, lam).end.x - target).square().sum(-1).mean()
 
     def touching(self, x: Tensor) -> tuple[int, int]:
-        """The most vertices that touch the sphere, and the ground, at any time of a trajectory."""
+        """The largest numbers of vertices that touch the sphere, and the ground, at any time of a trajectory."""
         return int((x.norm(dim=-1) < DOME).sum(-1).max()), int((x[..., 2] < 0.0).sum(-1).max())
 
 
@@ -122,10 +122,10 @@ def make_folder(out: Path) -> None:
 
 
 def run(out: Path, cubes: tuple[int, int, int] = (10, 10, 3), steps: int = 1200, iterations: int = 25) -> Result:
-    """Drop a block, then find its stiffness from where its vertices end, starting from a wrong guess.
+    """Drop a block, then recover its stiffness from the final positions of its vertices, from a wrong guess.
 
     Args:
-        out: Folder for the picture, made if it does not exist.
+        out: Folder for the figure, created if it does not exist.
         cubes: Number of cubes of the block along x, y and z, five tetrahedra each.
         steps: Number of time steps.
         iterations: Number of iterations of the optimiser.
@@ -134,8 +134,8 @@ def run(out: Path, cubes: tuple[int, int, int] = (10, 10, 3), steps: int = 1200,
         The iterations, the error of the gradient, contact counts and the picture.
 
     Raises:
-        InputError: The folder cannot be written to; said before anything is computed.
-        SimulationError: The block touches nothing, so that its gradient would show nothing of contact.
+        InputError: The folder cannot be written to; raised before any computation.
+        SimulationError: The block touches nothing, so that its gradient would not test contact.
     """
     make_folder(out)
     console = Console(highlight=False)
@@ -179,7 +179,7 @@ def run(out: Path, cubes: tuple[int, int, int] = (10, 10, 3), steps: int = 1200,
 
 
 def _fit(drop: Drop, target: Tensor, iterations: int) -> Iterator[Iteration]:
-    """Adam on the logarithms of mu and lam; the last row only evaluates."""
+    """Adam on the logarithms of mu and lam; the last row is only evaluated."""
     unknown = torch.tensor(GUESS, dtype=torch.float64).log().requires_grad_()
     optimiser = torch.optim.Adam([unknown], lr=0.4, betas=(0.5, 0.8))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, iterations, eta_min=0.02)
@@ -236,7 +236,7 @@ COLOURS = {
 
 
 def _draw(drop: Drop, states: dict[str, Tensor], rows: list[Iteration], out: Path) -> Path | None:
-    """States side by side, drawn by Kinema, and the course of the fit."""
+    """States side by side, rendered by Kinema, and the progress of the fit."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

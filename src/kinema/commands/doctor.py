@@ -1,4 +1,4 @@
-"""What Kinema finds on this machine, as lines of (name, value)."""
+"""The environment of Kinema on this machine, as lines of (name, value)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def facts() -> list[tuple[str, str]]:
         ("CPU", f"{cpu.model_name()}, level {cpu.level()}"),
         ("CPU features", _features()),
         ("lanes", f"{cpu.lanes(4)} x float32, {cpu.lanes(8)} x float64"),
-        ("of batches", f"{compiler.lanes_of_worlds(4)} x float32, {compiler.lanes_of_worlds(8)} x float64"),
+        ("lanes of batches", f"{compiler.lanes_of_worlds(4)} x float32, {compiler.lanes_of_worlds(8)} x float64"),
         ("threads", _threads()),
         ("native code", _native()),
         ("cache", cache_line()),
@@ -46,8 +46,8 @@ def _version(package: str) -> str:
 def _compilers() -> str:
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     found = [f"{path} ({_first_line(path)})" for name in names if (path := shutil.which(name))]
-    # Shipped programs need none.
-    needed = f"none ({' or '.join(names)} is needed for kernels of your own, and for steps that are not shipped)"
+    # Shipped programs need no compiler.
+    needed = f"none ({' or '.join(names)} is needed for user kernels, and for steps that are not shipped)"
     return ", ".join(found) or needed
 
 
@@ -61,7 +61,7 @@ def _first_line(compiler: str) -> str:
 
 def _features() -> str:
     wanted = sorted(f for f in cpu.features() if f in ("fma", "f16c", "bmi2", "asimd") or f.startswith(("avx", "sve")))
-    return " ".join(wanted) or "none that matter"
+    return " ".join(wanted) or "none of those used"
 
 
 def _threads() -> str:

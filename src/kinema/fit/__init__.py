@@ -1,1 +1,1 @@
-"""Losses, and what fits models to observations."""
+"""Losses and gradient checks for fitting models to observations."""

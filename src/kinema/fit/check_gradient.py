@@ -1,4 +1,4 @@
-"""`check_gradient`: is the gradient of a loss the slope that an optimiser will meet?"""
+"""`check_gradient`: whether the gradient of a loss is the slope that an optimiser meets."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from kinema.fit.gradient_report import (
 from kinema.simulation.cotangents import state_cotangents
 from kinema.simulation.trajectory import Trajectory
 
-FEW, RANDOM = 4, 3  # up to so many coordinates each is a direction; otherwise so many random ones
+FEW, RANDOM = 4, 3  # with up to FEW coordinates, each is a direction; otherwise RANDOM random ones
 TOLERANCE = 0.02  # of mean gradients
-NARROW = 5.0  # a kink that is so many times as large as any slope between samples is the side of a ramp
-GROWN, STEEP = 1e4, 100.0  # factors from which on gradients are said to explode: backwards in time, over the curve
+NARROW = 5.0  # a kink larger than any slope between samples by this factor is the side of a ramp
+GROWN, STEEP = 1e4, 100.0  # factors above which gradients explode: backwards in time, over the curve
 
 
 def check_gradient(
@@ -50,39 +50,39 @@ def check_gradient(
 ) -> GradientCheck:
     """Compare the gradient of a loss with central differences, and with secants over a window.
 
-    A central difference of tiny length sees the same side of every switch as the gradient: it finds wrong derivatives.
-    Over a window the mean of the gradients is the secant, (f(end) - f(start)) / width, unless the loss jumps somewhere.
-    Jumps are located by bisection, and if f gives a path, also the step that they come from.
+    A central difference over a tiny step sees the same side of every switch as the gradient: it detects wrong
+    derivatives. Over a window, the mean of the gradients equals the secant, (f(end) - f(start)) / width, unless the
+    loss jumps within it. Bisection locates jumps and, if f returns a path, the time step that causes them.
 
     Args:
-        f: A loss: takes a tensor like x and returns one number with a gradient, or that and a path: the `Trajectory` it
-            was found from, or a list of tensors, the states at successive times.
+        f: A loss: takes a tensor like x and returns a scalar with a gradient, or a pair of that and a path: the
+            `Trajectory` of the simulation, or a list of tensors, the states at successive times.
         x: The point, float64 or float32.
-        window: Half of the width to look at, in the units of x: as far as an optimiser may go in a few steps.
-        batched: f takes many points at once, shape (n, *x.shape), and returns n numbers, and a path of n worlds: then
-            all samples are one native call.
-        directions: Ways through x, shape (n, *x.shape); by default all coordinates if x has at most 4, otherwise 3
-            random ones.
-        samples: Along each direction; odd, at least 9.
-        seed: Of random directions.
+        window: Half the width of the window, in the units of x: as far as an optimiser may go in a few iterations.
+        batched: f takes n points at once, shape (n, *x.shape), and returns n losses, and a path of n worlds: then all
+            samples are one native call.
+        directions: Directions from x, shape (n, *x.shape); by default all coordinates if x has at most 4, otherwise 3
+            random directions.
+        samples: Number of samples along each direction; odd, at least 9.
+        seed: Seed of random directions.
 
     Returns:
-        All that was seen; `print` it for a table, `plot` it for a picture.
+        A report; `print` it for a table, `plot` it for a figure.
 
     Gradients:
-        None: the report has plain numbers. f is differentiated once at each sample.
+        None: the report holds plain numbers. f is differentiated once at each sample.
 
     Raises:
-        InputError: x, window, directions or samples are not usable, or f does not return what it should. Samples at
-            which f is not finite, or raises SimulationError, are counted instead.
+        InputError: x, window, directions or samples are not usable, or f returns something else. Samples at which f is
+            not finite, or raises SimulationError, are counted instead.
     """
     if not isinstance(x, Tensor) or x.dtype not in (torch.float64, torch.float32) or not x.numel():
         got = f"{x.dtype}, shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        raise InputError("x is not usable", got=got, expected="a tensor of float64 or float32 with numbers in it")
+        raise InputError("x is not usable", got=got, expected="a nonempty tensor of float64 or float32")
     if not bool(x.isfinite().all()):
         raise InputError("x is not finite", got=x.detach(), expected="finite numbers")
     if isinstance(window, bool) or not isinstance(window, int | float) or not 0 < window < math.inf:
-        raise InputError("window is not usable", got=repr(window), expected="half of a width, positive")
+        raise InputError("window is not usable", got=repr(window), expected="half the width of the window, positive")
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 9 or samples % 2 == 0:
         raise InputError("samples is not usable", got=repr(samples), expected="an odd number, at least 9")
     x = x.detach()
@@ -96,15 +96,15 @@ def check_gradient(
     lines = tuple(look_along(sampler, way, name, window, samples) for way, name in zip(ways, names, strict=True))
     findings = [found for line in lines for found in _judge(line, window, x.dtype)]
     if growth is not None and not growth.factor < GROWN:
-        what = f"going back in time the gradient grows by {growth.factor:.1e}, most over step {growth.steepest}, "
+        what = f"backwards in time the gradient grows by {growth.factor:.1e}, most over step {growth.steepest}, "
         what += f"and is largest in {growth.where[growth.largest]}"
-        advice = "Converge the solver of contacts, shorten the horizon or cut it into pieces, or add damping there"
+        advice = "Let the contact solver converge, shorten the horizon or cut it into pieces, or add damping there"
         findings.append(Finding(EXPLOSION, what, advice))
     return GradientCheck(x, float(window), lines, growth, tuple(findings))
 
 
 def _directions(x: Tensor, given: Tensor | None, seed: int) -> tuple[list[Tensor], list[str]]:
-    """Unit vectors shaped like x, and what to call them."""
+    """Unit vectors shaped like x, and their names."""
     if given is not None:
         if not isinstance(given, Tensor) or given.shape[1:] != x.shape or not len(given) or given.ndim != x.ndim + 1:
             got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
@@ -125,7 +125,7 @@ def _directions(x: Tensor, given: Tensor | None, seed: int) -> tuple[list[Tensor
 
 
 def _growth(sampler: Sampler) -> Growth | None:
-    """The gradient by the states on the way back, at x."""
+    """Growth of the cotangents of the states backwards in time, at x."""
     leaf = sampler.x[None].clone().requires_grad_()
     try:
         loss, path = sampler.call(leaf)
@@ -151,7 +151,7 @@ def _growth(sampler: Sampler) -> Growth | None:
 
 
 def _cotangents(loss: Tensor, path: Path) -> dict[str, Tensor]:
-    """The derivative of the loss by the states at all times, shape (times, numbers)."""
+    """Derivatives of the loss with respect to the states at all times, shape (times, entries)."""
     if isinstance(path, Trajectory):
         found, batch = state_cotangents(loss, path), path.status.ndim
         return {n: t.flatten(0, batch).flatten(1) for n, t in found.items()}
@@ -163,11 +163,11 @@ def _cotangents(loss: Tensor, path: Path) -> dict[str, Tensor]:
     return {"state": torch.stack([row.flatten() for row in rows])}
 
 
-# -- judgement --------------------------------------------------------------------------------------------------------
+# -- findings ---------------------------------------------------------------------------------------------------------
 
 
 def _judge(line: Line, window: float, dtype: torch.dtype) -> list[Finding]:
-    """What is wrong along a direction."""
+    """Findings along a direction."""
     found: list[Finding] = []
     if line.lost:
         what = f"along {line.name} {line.lost} of {len(line.s)} samples have a loss or gradient that is not finite"
@@ -177,8 +177,8 @@ def _judge(line: Line, window: float, dtype: torch.dtype) -> list[Finding]:
     if wrong:
         what = f"along {line.name} the gradient at x is {line.gradient:.5g}, a central difference {line.difference:.5g}"
         kinked = any(abs(switch.at) <= 1e-6 * window for switch in line.kinks)
-        why = "Look for what is detached, rounded or done in place on the way"
-        found.append(Finding(WRONG, what, "x lies on a kink: the gradient is that of one side" if kinked else why))
+        why = "Look for detached, rounded or in-place operations on the way"
+        found.append(Finding(WRONG, what, "x lies on a kink: the gradient is one-sided" if kinked else why))
     if line.jumps:
         largest = max(line.jumps, key=lambda jump: abs(jump.size))
         found.append(Finding(JUMP, _of_jump(line, largest), _advise(largest)))
@@ -189,26 +189,26 @@ def _judge(line: Line, window: float, dtype: torch.dtype) -> list[Finding]:
         largest = max(steep, key=lambda kink: abs(kink.size))
         what = f"along {line.name} the slope reaches {abs(largest.size):.3g} in a strip at {largest.at:.6g}, between "
         what += f"samples no more than {steepest:.3g}"
-        advice = "Single gradients elsewhere do not see it: let what switches there act from when it switches"
+        advice = "Gradients at other points miss it: let the event act from its own time on, not for whole steps"
         found.append(Finding(RAMP, what, advice))
     missed = abs(line.mean_gradient - line.secant)
     if line.secant_error > TOLERANCE and missed > line.sampling_error + 8 * line.noise / window:
         what = f"along {line.name} the mean gradient is {line.mean_gradient:.4g} and the secant {line.secant:.4g}"
-        advice = "The loss jumps on the way: an optimiser that follows these gradients meets another slope"
+        advice = "The loss jumps on the way: an optimiser that follows these gradients meets a different slope"
         if steep and not line.jumps:
-            advice = "Samples miss the strips in which it changes: see the ramps"
+            advice = "Samples miss the strips in which the loss changes: see the ramps"
         elif wrong or not (line.jumps or line.unexplained):
-            advice = "Something that moves the loss has no gradient"
+            advice = "Part of the computation changes the loss but has no gradient"
         found.append(Finding(SECANT, what, advice))
     largest_slope = float(torch.nan_to_num(line.slopes.abs(), posinf=0.0).max())
     if largest_slope > STEEP * steepest > 0:
         what = f"along {line.name} gradients reach {largest_slope:.1e}, and slopes between samples {steepest:.1e}"
-        advice = "Converge the solver, shorten the horizon, or add damping: single gradients say nothing here"
+        advice = "Let the solver converge, shorten the horizon, or add damping: single gradients are meaningless here"
         found.append(Finding(EXPLOSION, what, advice))
     moved = float(torch.nan_to_num(line.values - line.values[0]).abs().max())
     if 8 * line.noise / float(line.s[1] - line.s[0]) > 0.1 * line.scale and moved > 8 * line.noise:
-        what = f"along {line.name} the loss has noise of {line.noise:.1e}, which hides how samples differ"
-        advice = "Use float64" if dtype == torch.float32 else "Take what is random out of the loss, or a larger window"
+        what = f"along {line.name} the loss has noise of {line.noise:.1e}, which hides differences between samples"
+        advice = "Use float64" if dtype == torch.float32 else "Remove randomness from the loss, or use a larger window"
         found.append(Finding(NOISE, what, advice))
     if relative(line.sampling_error, line.scale) > 0.1:
         what = f"along {line.name} the mean gradient changes by {line.sampling_error:.2g} with half of the samples"
@@ -217,12 +217,12 @@ def _judge(line: Line, window: float, dtype: torch.dtype) -> list[Finding]:
     if mild:
         at = ", ".join(f"{kink.at:.4g}" for kink in mild[:4])
         what = f"along {line.name} the slope changes at {at}"
-        found.append(Finding(KINK, what, "Nothing to mend: descent passes kinks"))
+        found.append(Finding(KINK, what, "Nothing to fix: gradient descent passes kinks"))
     return found
 
 
 def _of_jump(line: Line, jump: Switch) -> str:
-    several = f", the largest of {len(line.jumps)} jumps that were located" if len(line.jumps) > 1 else ""
+    several = f", the largest of {len(line.jumps)} located jumps" if len(line.jumps) > 1 else ""
     what = f"along {line.name} the loss jumps by {jump.size:.3g} at {jump.at:.6g}{several}"
     if jump.step is not None:
         when = "" if jump.time is None else f" ({jump.time:.4g} s)"
@@ -232,8 +232,8 @@ def _of_jump(line: Line, jump: Switch) -> str:
 
 def _advise(jump: Switch) -> str:
     if jump.step is None:
-        return "Return the path beside the loss to see which step it comes from"
+        return "Return the path together with the loss to locate the time step"
     return (
-        "Something switches in that step: let it act from when it switches, not for whole steps (contact: a law "
-        "that is continuous at touch); if a body lands on another side or misses, the motion itself is discontinuous"
+        "An event switches in that step: let it act from its own time on, not for whole steps (contact: a law that is "
+        "continuous at touch); if a body lands on another side or misses, the motion itself is discontinuous"
     )

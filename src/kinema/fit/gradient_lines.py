@@ -14,30 +14,30 @@ from kinema.fit.gradient_report import JUMP, KINK, Line, Switch
 from kinema.simulation.trajectory import Trajectory
 
 Path = Trajectory | Sequence[Tensor]
-LENGTHS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of central differences, as shares of the window
-NEAR = 7  # samples for noise
-HALVINGS, MOST = 28, 8  # of an interval with a switch; switches that are located
+LENGTHS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of central differences, relative to the window
+NEAR = 7  # samples for noise estimation
+HALVINGS, MOST = 28, 8  # bisections of an interval with a switch; most switches to locate
 
 # -- samples ----------------------------------------------------------------------------------------------------------
 
 
 class Sampler:
-    """Values and gradients of a loss at many points; as float64, not a number where there is none."""
+    """Values and gradients of a loss at many points, in float64; NaN where evaluation fails."""
 
     def __init__(self, f: Callable[[Tensor], Any], x: Tensor, batched: bool) -> None:
         self.f, self.x, self.batched = f, x, batched
-        self.rounding = 0.0  # of the loss, relative
-        # How far x can be told apart from its neighbours.
+        self.rounding = 0.0  # relative rounding error of the loss
+        # Smallest distance between distinguishable points near x.
         self.least = 8 * torch.finfo(x.dtype).eps * max(float(x.abs().max()), torch.finfo(x.dtype).tiny)
 
     def points(self, way: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Points along a direction, and where they are after rounding."""
+        """Points along a direction, and their rounded positions on it."""
         shape = (-1, *[1] * self.x.ndim)
         points = (self.x.double() + s.reshape(shape) * way.double()).to(self.x.dtype)
         return points, ((points.double() - self.x.double()) * way.double()).reshape(len(points), -1).sum(1)
 
     def along(self, way: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Samples along a direction: where, values, slopes."""
+        """Samples along a direction: positions, values, slopes."""
         points, at = self.points(way, s)
         values, gradients = self.many(points)
         return at, values, (gradients * way.double()).reshape(len(points), -1).sum(1)
@@ -48,7 +48,7 @@ class Sampler:
             try:
                 return self._batch(points)
             except SimulationError:
-                pass  # one by one, so that only those that fail are lost
+                pass  # one by one, to discard only samples that fail
         values, gradients = [], []
         for point in points:
             try:
@@ -70,7 +70,7 @@ class Sampler:
         return loss.detach().double(), torch.zeros_like(points).double() if gradient is None else gradient.double()
 
     def call(self, points: Tensor) -> tuple[Tensor, Path | None]:
-        """The loss of each of some points, one point if f is not batched, and the path, of worlds if it is."""
+        """Losses at points (at a single point if f is not batched), and the path (of a batch of worlds if it is)."""
         if not self.batched and len(points) != 1:
             raise AssertionError("one by one")
         found = self.f(points if self.batched else points[0])
@@ -78,12 +78,12 @@ class Sampler:
         if isinstance(found, tuple):
             if len(found) != 2:
                 raise InputError(
-                    "f returns something else", got=f"{len(found)} things", expected="loss, or loss and path"
+                    "f returns something else", got=f"{len(found)} values", expected="loss, or loss and path"
                 )
             found, path = found
             if not isinstance(path, Trajectory | list | tuple):
                 expected = "a Trajectory, or a list of states"
-                raise InputError("the path of f is something else", got=type(path).__name__, expected=expected)
+                raise InputError("the path of f has the wrong type", got=type(path).__name__, expected=expected)
         wanted = len(points) if self.batched else 1
         if not isinstance(found, Tensor) or found.numel() != wanted or not found.is_floating_point():
             got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
@@ -93,7 +93,7 @@ class Sampler:
         return found.reshape(-1), path
 
     def states(self, points: Tensor) -> tuple[list[dict[str, Tensor]], Path] | None:
-        """States of the path at each of some points: by name, shape (times, ...); None without a path."""
+        """States of the path for each point: by name, shape (times, ...); None without a path."""
         found: list[dict[str, Tensor]] = []
         path: Path | None = None
         with torch.no_grad():
@@ -115,7 +115,7 @@ def _states_of(path: Path) -> dict[str, Tensor]:
 
 
 def name_of(path: Path, part: str, index: int) -> str:
-    """What a number of the state belongs to: a joint, or something soft."""
+    """The joint or soft matter that an entry of the state belongs to."""
     model = path.model if isinstance(path, Trajectory) else None
     if model is None:
         return f"{part}[{index}]"
@@ -130,7 +130,7 @@ def name_of(path: Path, part: str, index: int) -> str:
 
 
 def look_along(sampler: Sampler, way: Tensor, name: str, window: float, samples: int) -> Line:
-    """Everything along one direction, the samples as one batch."""
+    """All measurements along one direction, with the samples as one batch."""
     lengths = torch.tensor([max(share * window, 8 * sampler.least) for share in LENGTHS], dtype=torch.float64)
     spacing = max(1e-7 * window, 4 * sampler.least)
     near = spacing * (torch.arange(NEAR, dtype=torch.float64) - NEAR // 2)
@@ -152,7 +152,7 @@ def look_along(sampler: Sampler, way: Tensor, name: str, window: float, samples:
 
 
 def _noise(values: Tensor) -> float:
-    """Standard deviation of what differs between neighbours at random [More and Wild 2011]: tables of differences."""
+    """Standard deviation of random differences between neighbours, from difference tables [More and Wild 2011]."""
     found, table = [], values
     for order in range(1, 5):
         table = table[1:] - table[:-1]
@@ -163,7 +163,7 @@ def _noise(values: Tensor) -> float:
 
 
 def _difference(s: Tensor, values: Tensor, noise: float) -> tuple[float, float]:
-    """The central difference whose own error is smallest, and that error."""
+    """The central difference with the smallest error estimate, and that estimate."""
     slopes = (values[0] - values[1]) / (s[0] - s[1])
     rounding = 2 * noise / (s[0] - s[1])
     cut = (slopes[:-1] - slopes[1:]).abs() + rounding[:-1]
@@ -172,7 +172,7 @@ def _difference(s: Tensor, values: Tensor, noise: float) -> tuple[float, float]:
 
 
 def means(s: Tensor, values: Tensor, slopes: Tensor) -> tuple[float, float]:
-    """Secant and mean gradient over all neighbours that are finite."""
+    """Secant and mean gradient over all pairs of finite neighbours."""
     wide = s[1:] - s[:-1]
     rises, areas = values[1:] - values[:-1], 0.5 * wide * (slopes[1:] + slopes[:-1])
     fine = rises.isfinite() & areas.isfinite()
@@ -181,7 +181,7 @@ def means(s: Tensor, values: Tensor, slopes: Tensor) -> tuple[float, float]:
 
 
 def _gaps(s: Tensor, values: Tensor, slopes: Tensor, noise: float) -> tuple[Tensor, int]:
-    """By how much the difference of neighbours misses their gradients, and how many miss by more than curvature may.
+    """Mismatch between differences of neighbours and their gradients, and how often it exceeds what curvature allows.
 
     Where slopes go from a to b without a jump, f rises by h (a + b) / 2, give or take h |b - a| / 2 if they do so
     monotonically; the neighbours' changes allow for a bend between the samples.
@@ -197,7 +197,7 @@ def _gaps(s: Tensor, values: Tensor, slopes: Tensor, noise: float) -> tuple[Tens
 def _locate(
     sampler: Sampler, way: Tensor, s: Tensor, values: Tensor, slopes: Tensor, gaps: Tensor, noise: float, window: float
 ) -> tuple[Switch, ...]:
-    """Halve the neighbours that fit least until a jump, a kink, or nothing is left of them."""
+    """Bisect the neighbours with the largest mismatch until a jump, a kink, or nothing is left."""
     bend = torch.nan_to_num((slopes[1:] - slopes[:-1]).abs(), posinf=0.0)
     rises = torch.nan_to_num((values[1:] - values[:-1]).abs(), posinf=0.0)
     wide = s[1:] - s[:-1]
@@ -221,7 +221,7 @@ def _locate(
         upper = _score(middle, high) > _score(low, middle)
         low = torch.where(open_ & upper, middle, low)
         high = torch.where(open_ & ~upper, middle, high)
-        # A kink's share halves each time, that of smooth curvature is a quarter.
+        # A kink's mismatch halves with each bisection, that of smooth curvature quarters.
         smooth |= (number >= 4) & (_score(low, high) < 3.0**-number * first)
     found = [_switch(low[:, i], high[:, i], noise) for i in range(len(left)) if not smooth[i]]
     kept = sorted((switch for switch in found if switch is not None), key=lambda switch: switch.at)
@@ -229,14 +229,14 @@ def _locate(
 
 
 def _score(low: Tensor, high: Tensor) -> Tensor:
-    """How badly ends of intervals (where, value, slope) fit a smooth curve."""
+    """Mismatch of the ends of intervals (position, value, slope) with a smooth curve."""
     wide = high[0] - low[0]
     gap = high[1] - low[1] - 0.5 * wide * (high[2] + low[2])
     return torch.nan_to_num(gap.abs() + 0.25 * wide * (high[2] - low[2]).abs())
 
 
 def _switch(low: Tensor, high: Tensor, noise: float) -> Switch | None:
-    """What is left of an interval."""
+    """The jump or kink in a bisected interval; None if there is neither."""
     (a, f_a, g_a), (b, f_b, g_b) = low.tolist(), high.tolist()
     gap, steepest = f_b - f_a - 0.5 * (b - a) * (g_a + g_b), max(abs(g_a), abs(g_b))
     at, within = 0.5 * (a + b), 0.5 * (b - a)
@@ -248,7 +248,7 @@ def _switch(low: Tensor, high: Tensor, noise: float) -> Switch | None:
 
 
 def _traced(sampler: Sampler, way: Tensor, switch: Switch) -> Switch:
-    """A jump, with the step in which the states of its two sides part."""
+    """A jump, with the time step in which the states of its two sides diverge."""
     if switch.kind != JUMP:
         return switch
     sides = torch.tensor([switch.at - switch.within, switch.at + switch.within], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What `check_gradient` found: data, a table, a picture."""
+"""The result of `check_gradient`: data, a table, a figure."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ HARMLESS = (KINK, COARSE)
 
 @dataclass(frozen=True)
 class Switch:
-    """A place where the loss jumps, or its slope does.
+    """A point at which the loss jumps, or its slope does.
 
     Attributes:
         kind: "jump" or "kink".
-        at: Where, along the direction from x.
-        within: It lies no farther than this from there.
-        size: Of a jump, by how much the loss rises; of a kink, the slope.
-        step: Of a jump, the step in which the states of its two sides part; None without a path.
-        time: Likewise, the end of that step [s]; None if the path does not say.
-        where: Likewise, the joint or soft thing whose state parts most.
+        at: Position along the direction from x.
+        within: Uncertainty of that position.
+        size: For a jump, the rise of the loss; for a kink, the rise of the slope.
+        step: For a jump, the time step in which the states of its two sides diverge; None without a path.
+        time: For a jump, the end of that step [s]; None if the path has no times.
+        where: For a jump, the joint or soft matter whose state diverges most.
     """
 
     kind: str
@@ -52,22 +52,22 @@ class Switch:
 
 @dataclass(frozen=True)
 class Line:
-    """What was seen along one direction.
+    """Measurements along one direction.
 
     Attributes:
-        direction: Of unit length, shaped like x.
-        name: Of the direction.
-        s: Samples, along the direction from x, shape (samples,).
-        values: The loss there.
-        slopes: Its gradient there, along the direction.
-        gradient: At x, along the direction.
+        direction: Unit vector, shaped like x.
+        name: Name of the direction.
+        s: Positions of samples along the direction from x, shape (samples,).
+        values: Loss at the samples.
+        slopes: Directional derivatives at the samples.
+        gradient: Directional derivative at x.
         difference: Central difference at x.
-        difference_error: How exact that is, from noise and from differences of other lengths.
+        difference_error: Its error estimate, from noise and from differences over other lengths.
         secant: (f(end) - f(start)) / width.
-        mean_gradient: Mean of the slopes over the window (trapezoids).
-        sampling_error: Of that mean: the difference to that of every second sample.
+        mean_gradient: Mean of the slopes over the window (trapezoidal rule).
+        sampling_error: Error estimate of that mean: its difference to the mean of every second sample.
         noise: Standard deviation of the loss that no change of x explains.
-        switches: The largest jumps and kinks, by place.
+        switches: The largest jumps and kinks, in order of position.
         unexplained: Number of neighbours whose difference does not fit the gradients at both.
         lost: Number of samples at which the loss or its gradient is not finite.
     """
@@ -100,7 +100,7 @@ class Line:
 
     @property
     def scale(self) -> float:
-        """What errors of means are compared with: the secant, or a tenth of the mean size of slopes, or noise."""
+        """Reference for errors of means: the secant, or a tenth of the mean size of slopes, or noise."""
         sizes = self.slopes[self.slopes.isfinite()].abs()
         noise = 8 * self.noise / float(self.s[-1] - self.s[0])
         return max(abs(self.secant), 0.1 * float(sizes.mean()) if len(sizes) else 0.0, noise)
@@ -113,15 +113,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Growth:
-    """How large the gradient is on its way backwards in time, at x.
+    """Size of the gradient at x backwards in time.
 
     Attributes:
-        norms: Of the derivative of the loss by the whole state at times 0 ... steps, shape (steps + 1,).
-        where: For each of these, the joint or soft thing with the largest part.
-        largest: Step at whose start it is largest.
-        steepest: Step over which it grows most, backwards.
-        factor: Its largest norm over its first one, from the end.
-        dt: Time step [s]; None if the path does not say.
+        norms: Norms of the derivative with respect to the whole state at times 0 ... steps, shape (steps + 1,).
+        where: For each of these, the joint or soft matter with the largest part.
+        largest: Step at whose start the norm is largest.
+        steepest: Step over which the norm grows most, backwards.
+        factor: The largest norm over the norm at the end.
+        dt: Time step [s]; None if the path has no times.
     """
 
     norms: Tensor
@@ -134,7 +134,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was found: its kind, what exactly, and what can be done."""
+    """A finding: its kind, a description, and advice."""
 
     kind: str
     what: str
@@ -147,10 +147,10 @@ class GradientCheck:
 
     Attributes:
         x: The point.
-        window: Half of the width that was looked at.
-        lines: One for each direction.
-        growth: Backwards in time; None without a path.
-        findings: What is wrong, or worth knowing.
+        window: Half the width of the window.
+        lines: Measurements along each direction.
+        growth: Size of the gradient backwards in time; None without a path.
+        findings: Problems, and remarks.
     """
 
     x: Tensor
@@ -161,13 +161,13 @@ class GradientCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found but kinks and too few samples."""
+        """Whether there are no findings except kinks and too few samples."""
         return all(found.kind in HARMLESS for found in self.findings)
 
     def __str__(self) -> str:
         columns = ("along", "gradient", "difference", "mean gradient", "secant", "error", "sampling", "jumps", "kinks")
         rows = [_row(line) for line in self.lines]
-        title = f"gradient over +-{self.window:.4g}: {'ok' if self.ok else 'look at the findings'}"
+        title = f"gradient over +-{self.window:.4g}: {'ok' if self.ok else 'see the findings'}"
         notes = [f"{found.kind}: {found.what}. {found.advice}" for found in self.findings]
         if self.growth is not None:
             notes.insert(0, _grown(self.growth))
@@ -187,7 +187,7 @@ class GradientCheck:
         """Draw the loss over the window, with gradients as tangents and jumps marked.
 
         Args:
-            file: Of the picture; its ending is the format.
+            file: File name; its suffix is the format.
 
         Returns:
             The file.
@@ -198,7 +198,7 @@ class GradientCheck:
         try:
             from matplotlib.figure import Figure
         except ImportError:
-            raise InputError("a picture needs matplotlib", fix="pip install 'kinema[plot]'") from None
+            raise InputError("plots need matplotlib", fix="pip install 'kinema[plot]'") from None
         panels = len(self.lines) + (self.growth is not None)
         columns = min(panels, 3)
         height = math.ceil(panels / columns)
@@ -208,7 +208,7 @@ class GradientCheck:
             draw_line(axis, line)
         if self.growth is not None:
             axes[-1].semilogy(self.growth.norms.clamp(min=1e-300), color="#33679f")
-            axes[-1].set(title="size of the gradient by the state", xlabel="step")
+            axes[-1].set(title="norm of the gradient by state", xlabel="step")
             axes[-1].grid(alpha=0.25)
         path = Path(file)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ class GradientCheck:
 
 
 def relative(error: float, scale: float) -> float:
-    """An error as a share of a scale; 0 if there is none of either."""
+    """An error relative to a scale; 0 if both are zero."""
     return error / scale if scale > 0 else 0.0 if error == 0 else math.inf
 
 
@@ -242,7 +242,7 @@ def _grown(growth: Growth) -> str:
 
 
 def draw_line(axis: object, line: Line) -> None:
-    """Draw the loss along a direction into axes of matplotlib; a tangent at every second sample or so."""
+    """Plot the loss along a direction into axes of matplotlib, with tangents at about every second sample."""
     s, values, slopes = line.s, line.values, line.slopes
     half = 0.4 * float(s[-1] - s[0]) / min(len(s) - 1, 32)
     draw: Sequence[int] = range(0, len(s), max(1, (len(s) - 1) // 32))

@@ -1,4 +1,4 @@
-"""How far images are from a target."""
+"""Losses that compare images with a target."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def pixel_loss(images: Tensor, target: Tensor, *, frames: str | int = ALL) -> Te
     Args:
         images: Shape (*batch, time, height, width, channels).
         target: Likewise; the batch broadcasts.
-        frames: "all" of them, "ends": the first and the last, or a number n: every n-th, from the first on.
+        frames: "all"; "ends", the first and the last; or a number n, every n-th frame beginning with the first.
 
     Returns:
-        One number for each of the batch, shape (*batch,).
+        One loss per world, shape (*batch,).
 
     Gradients:
         Exact to images and target.
 
     Raises:
-        InputError: The shapes do not fit, or there are no such frames.
+        InputError: The shapes do not match, or the frames are invalid.
     """
     images, target = _chosen(images, target, frames, 4)
     return (images - target).square().mean((-4, -3, -2, -1))
@@ -40,16 +40,16 @@ def silhouette_loss(masks: Tensor, target: Tensor, *, frames: str | int = ALL) -
     Args:
         masks: Coverage in [0, 1], shape (*batch, time, height, width), as the output "alpha" of `render`.
         target: Likewise; the batch broadcasts.
-        frames: As of `pixel_loss`.
+        frames: As in `pixel_loss`.
 
     Returns:
-        Shape (*batch,), 0 for equal hard masks and 1 for those that nowhere meet.
+        Shape (*batch,), 0 for equal binary masks and 1 for disjoint ones.
 
     Gradients:
-        Exact to both. Zero where masks nowhere meet and nothing is soft: begin with wide edges, or `pyramid_loss`.
+        Exact to both. Zero for disjoint masks with sharp edges: begin with wide soft edges, or with `pyramid_loss`.
 
     Raises:
-        InputError: The shapes do not fit or are those of images, or there are no such frames.
+        InputError: The shapes do not match or are those of images, or the frames are invalid.
     """
     if masks.ndim > 3 and masks.shape[-1] in (3, 4) and masks.shape[-2] > 4:
         got, expected = tuple(masks.shape), "(*batch, time, height, width)"
@@ -64,15 +64,15 @@ def silhouette_loss(masks: Tensor, target: Tensor, *, frames: str | int = ALL) -
 
 
 def pyramid_loss(images: Tensor, target: Tensor, *, levels: int = 4, frames: str | int = ALL) -> Tensor:
-    """Mean squared difference of pixels, of the images and of ever more blurred and smaller ones: the mean over levels.
+    """Mean squared difference of pixels over an image pyramid: the mean over blurred and halved levels.
 
-    On coarse levels things that are some pixels apart still overlap, so that the gradient knows the way to the target.
+    On coarse levels, objects that are some pixels apart still overlap, so that the gradient points to the target.
 
     Args:
         images: Shape (*batch, time, height, width, channels).
         target: Likewise; the batch broadcasts.
-        levels: Number of sizes, each half of the one before: width and height are at least 2^(levels - 1).
-        frames: As of `pixel_loss`.
+        levels: Number of levels, each half the size of the previous one: width and height are at least 2^(levels - 1).
+        frames: As in `pixel_loss`.
 
     Returns:
         Shape (*batch,).
@@ -84,7 +84,7 @@ def pyramid_loss(images: Tensor, target: Tensor, *, levels: int = 4, frames: str
     smallest = min(images.shape[-3:-1])
     if not isinstance(levels, int) or levels < 1 or smallest < 2 ** (levels - 1):
         got, expected = f"{levels} levels of images of {smallest} pixels", "at least one pixel on the last level"
-        raise InputError("there are no such levels", got=got, expected=expected)
+        raise InputError("levels is not usable", got=got, expected=expected)
     batch, (height, width) = images.shape[:-3], images.shape[-3:-1]
     # Blurring is linear: the difference is blurred once, not both images.
     difference = (images - target).movedim(-1, -3).reshape(-1, 1, height, width)
@@ -97,7 +97,7 @@ def pyramid_loss(images: Tensor, target: Tensor, *, levels: int = 4, frames: str
 
 
 def _halved(images: Tensor) -> Tensor:
-    """Blurred images, every other pixel of them; beyond the border, pixels are those of the border."""
+    """Blur images and keep every other pixel; border pixels extend beyond the border."""
     weights = torch.tensor(BINOMIAL, dtype=images.dtype)
     kernel = torch.outer(weights, weights)[None, None] / weights.sum() ** 2
     padded = torch.nn.functional.pad(images, (2, 2, 2, 2), mode="replicate")
@@ -105,7 +105,7 @@ def _halved(images: Tensor) -> Tensor:
 
 
 def _chosen(images: Tensor, target: Tensor, frames: str | int, inner: int) -> tuple[Tensor, Tensor]:
-    """The frames that count, of both, with a common batch."""
+    """The selected frames of both, with a common batch."""
     axes = ("time", "height", "width", "channels")[:inner]
     if images.ndim < inner or images.shape[-inner:] != target.shape[-inner:]:
         got, expected = f"{tuple(images.shape)} and {tuple(target.shape)}", f"(*batch, {', '.join(axes)}) of both"
@@ -114,7 +114,7 @@ def _chosen(images: Tensor, target: Tensor, frames: str | int, inner: int) -> tu
         images, target = torch.broadcast_tensors(images, target)
     except RuntimeError:
         got = f"{tuple(images.shape)} and {tuple(target.shape)}"
-        raise InputError("images and target are of different batches", got=got) from None
+        raise InputError("batch dimensions of images and target do not match", got=got) from None
     axis, count = images.ndim - inner, images.shape[-inner]
     if frames == ALL:
         return images, target
@@ -123,5 +123,5 @@ def _chosen(images: Tensor, target: Tensor, frames: str | int, inner: int) -> tu
     elif isinstance(frames, int) and frames >= 1:
         at = torch.arange(0, count, frames)
     else:
-        raise InputError("there are no such frames", got=repr(frames), expected=f"{ALL!r}, {ENDS!r}, or every n-th")
+        raise InputError("frames is not usable", got=repr(frames), expected=f"{ALL!r}, {ENDS!r}, or every n-th")
     return images.index_select(axis, at), target.index_select(axis, at)

@@ -11,30 +11,30 @@ from torch import Tensor
 
 from kinema.errors import InputError
 
-TURNED = 1e-3  # how far R R^T may be from the identity: rounding, or steps of an optimiser
-SHORTEST_VIEW = 1e-12  # below it, eye and target are one point [m]
-ALONG = 1e-5  # sine of the least angle between the view and up
+TURNED = 1e-3  # largest accepted deviation of R R^T from the identity: rounding error, or steps of an optimiser
+SHORTEST_VIEW = 1e-12  # at smaller distances, eye and target coincide [m]
+ALONG = 1e-5  # sine of the smallest accepted angle between the view and up
 
 
 @dataclass(frozen=True)
 class Camera:
     """A pinhole camera by extrinsics and intrinsics, OpenCV convention: p_C = R p_W + t; u = f_x x / z + c_x.
 
-    Pixel (i, j), column and row, covers [i, i + 1] x [j, j + 1]: its centre is at (i + 1/2, j + 1/2). Cameras
-    of other renderers: `kinema.conventions`.
+    Pixel (i, j), column and row, covers [i, i + 1] x [j, j + 1], with its centre at (i + 1/2, j + 1/2). For cameras of
+    other renderers, see `kinema.conventions`.
 
     Attributes:
-        R: Rotation from the world to the camera, shape (*batch, 3, 3).
-        t: The world's origin in the camera [m], shape (*batch, 3).
+        R: Rotation from world to camera axes, shape (*batch, 3, 3).
+        t: Position of the world's origin in camera axes [m], shape (*batch, 3).
         focal: Focal lengths f_x and f_y [pixels], shape (*batch, 2).
         centre: Principal point c_x and c_y [pixels], shape (*batch, 2).
-        width: Of the image [pixels].
-        height: Of the image [pixels].
-        near: Faces with a corner that is nearer along the view are not drawn [m].
-        far: Nor those with one that is farther [m].
+        width: Width of the image [pixels].
+        height: Height of the image [pixels].
+        near: Faces with a corner at a smaller depth are not drawn [m].
+        far: Faces with a corner at a larger depth are not drawn [m].
 
     Raises:
-        InputError: A shape or size is wrong, R is no rotation, or a focal length is not positive.
+        InputError: A shape or size is wrong, R is not a rotation, or a focal length is not positive.
     """
 
     R: Tensor
@@ -60,7 +60,7 @@ class Camera:
         except RuntimeError:
             got = ", ".join(f"{n} {tuple(getattr(self, n).shape)}" for n in ("R", "t", "focal", "centre"))
             expected = "leading dimensions that broadcast"
-            raise InputError("the parts of a camera are of different batches", got=got, expected=expected) from None
+            raise InputError("the batch dimensions of a camera do not match", got=got, expected=expected) from None
         for name in ("width", "height"):
             size = getattr(self, name)
             if not isinstance(size, int) or size < 1:
@@ -73,7 +73,7 @@ class Camera:
             off = (self.R @ self.R.transpose(-1, -2) - torch.eye(3, dtype=self.R.dtype)).abs().max().item()
             if not off < TURNED:
                 fix = "Camera.look_at makes one"
-                raise InputError("R of a camera is no rotation", got=f"R R^T is off by {off:.2g}", fix=fix)
+                raise InputError("R of a camera is not a rotation", got=f"R R^T is off by {off:.2g}", fix=fix)
             if not bool((torch.linalg.det(self.R) > 0).all()):
                 fix = "flip the image instead: image.flip(-2)"
                 raise InputError("R of a camera is a reflection", got="a determinant of -1", expected="1", fix=fix)
@@ -102,23 +102,23 @@ class Camera:
         far: float = 1000.0,
         dtype: torch.dtype = torch.float32,
     ) -> Camera:
-        """A camera at `eye` that looks at `target`, which it sees in the middle of the image.
+        """A camera at `eye` that looks at `target`, in the centre of the image.
 
         Args:
             eye: Position of the camera [m], shape (*batch, 3).
-            target: What is in the middle [m], shape (*batch, 3).
-            up: What is up in the image, shape (*batch, 3); not along the view.
+            target: Point in the centre of the image [m], shape (*batch, 3).
+            up: World direction that points up in the image, shape (*batch, 3); not parallel to the view.
             fov: Angle of view across the short side of the image [rad], shape (*batch,).
             size: Width and height [pixels].
-            near: What is nearer along the view is not drawn [m].
-            far: Nor what is farther [m].
-            dtype: Type of numbers, if no tensor is given.
+            near: Smallest depth that is drawn [m].
+            far: Largest depth that is drawn [m].
+            dtype: Precision, if no tensor is given.
 
         Gradients:
             Exact to eye, target, up and fov.
 
         Raises:
-            InputError: The target is at the eye, the view is along `up`, or the angle is not between 0 and pi.
+            InputError: The target is at the eye, the view is parallel to `up`, or the angle is not between 0 and pi.
         """
         given = [x.dtype for x in (eye, target, up, fov) if isinstance(x, Tensor) and x.is_floating_point()]
         for other in given:
@@ -132,7 +132,7 @@ class Camera:
                 raise InputError("the angle of view is not usable", got=got, expected="0 < fov < pi [rad]", fix=fix)
             view = to - at
             if not bool((view.norm(dim=-1) > SHORTEST_VIEW).all()):
-                raise InputError("the camera looks at where it is", got=f"eye = target = {at.flatten()[:3].tolist()}")
+                raise InputError("target is its own position", got=f"eye = target = {at.flatten()[:3].tolist()}")
             across = torch.linalg.cross(view, upwards).norm(dim=-1)
             if not bool((across > ALONG * view.norm(dim=-1) * upwards.norm(dim=-1)).all()):
                 fix = "another up, as in up=(0.0, 1.0, 0.0)"
@@ -159,26 +159,26 @@ class Camera:
         size: tuple[int, int] = (256, 256),
         margin: float = 0.1,
     ) -> Camera:
-        """A camera that sees all points, as near as it can be without turning.
+        """A camera in a given direction that sees all points from as near as possible.
 
         Args:
-            points: In the world [m], shape (..., 3).
+            points: Positions in the world [m], shape (..., 3).
             direction: From the points to the camera, in the world; any length.
-            up: What is up in the image.
+            up: World direction that points up in the image.
             fov: Angle of view across the short side of the image [rad].
             size: Width and height [pixels].
-            margin: Room left free, as a share of the image.
+            margin: Empty margin, as a fraction of the image.
 
         Gradients:
-            Detached: the camera does not follow what it sees.
+            Detached: the camera does not depend on the points.
         """
         seen = points.detach().reshape(-1, 3)
         middle = 0.5 * (seen.amin(0) + seen.amax(0))
         back = torch.nn.functional.normalize(torch.as_tensor(direction, dtype=seen.dtype), dim=0)
         first = cls.look_at(middle + back, middle, up=up, fov=fov, size=size)
-        x, y, z = (first.R @ (seen - middle).T).unbind(0)  # z: behind the middle
+        x, y, z = (first.R @ (seen - middle).T).unbind(0)  # z: depth beyond the middle
         wide = first.focal[0] / (0.5 * size[0] * (1.0 - margin)), first.focal[1] / (0.5 * size[1] * (1.0 - margin))
-        # The middle is put between the sides of the image for points at their mean depth; then back until all are in.
+        # Centre the points between the sides of the image at their mean depth; then move back until all are in view.
         shift = torch.stack([0.5 * (x.amin() + x.amax()), 0.5 * (y.amin() + y.amax()), torch.zeros_like(x[0])])
         target = middle + first.R.T @ shift
         away = torch.maximum(((x - shift[0]).abs() * wide[0] - z).amax(), ((y - shift[1]).abs() * wide[1] - z).amax())
@@ -190,10 +190,10 @@ class Camera:
         )
 
     def project(self, points: Tensor) -> Tensor:
-        """Where points are in the image, and how far along the view.
+        """Image coordinates and depth of points.
 
         Args:
-            points: In the world [m], shape (*batch, points, 3); the batch broadcasts with that of the camera.
+            points: Positions in the world [m], shape (*batch, points, 3); the batch broadcasts with the camera's.
 
         Returns:
             u and v [pixels] and the depth z [m], shape (*batch, points, 3).
@@ -206,7 +206,7 @@ class Camera:
         return torch.stack([u, v, z.expand_as(u)], dim=-1)
 
     def to_screen(self, points: Tensor) -> Tensor:
-        """As `project`, in screen units: the short side of the image is [-1, 1], the origin in its middle.
+        """Like `project`, in screen units: the short side of the image is [-1, 1], with the origin at its centre.
 
         Gradients:
             Exact to points and camera; infinite at z = 0.
@@ -216,7 +216,7 @@ class Camera:
         return torch.stack([(u - 0.5 * self.width) * scale, (v - 0.5 * self.height) * scale, z], dim=-1)
 
     def resized(self, width: int, height: int) -> Camera:
-        """The camera with another number of pixels and the same view, stretched if the shape of the image changes."""
+        """The same view with other numbers of pixels; stretched if the aspect ratio changes."""
         factor = torch.tensor([width / self.width, height / self.height], dtype=self.focal.dtype)
         return replace(self, focal=self.focal * factor, centre=self.centre * factor, width=width, height=height)
 

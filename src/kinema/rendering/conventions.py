@@ -1,4 +1,4 @@
-"""Cameras of other renderers, and theirs from ours: OpenGL, pytorch3d, SoftRas and DIB-R as gradSim has them.
+"""Conversion to and from cameras of other renderers: OpenGL, pytorch3d, and SoftRas and DIB-R as in gradSim.
 
 | | camera axes | angle | image |
 |---|---|---|---|
@@ -8,7 +8,7 @@
 | SoftRas | x = up x forward, y up, z forward; x is drawn to the right: **mirrored** | half of it | square, [-1, 1] |
 | DIB-R | x right, y up, z backward; p_C = R (p_W - eye) | whole, across the height | [-1, 1] on both axes |
 
-SoftRas draws what a mirror shows. No camera does; `image.flip(-2)` (along the width) is the same picture.
+SoftRas renders mirror images. No camera does; `image.flip(-2)` (along the width) gives the same picture.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OpenGLCamera(NamedTuple):
 
 
 class Pytorch3dCamera(NamedTuple):
-    """`PerspectiveCameras` in NDC: R (*batch, 3, 3), T, focal_length and principal_point, (*batch, 3, 2 and 2)."""
+    """`PerspectiveCameras` in NDC: R (*batch, 3, 3), T (*batch, 3), focal_length and principal_point (*batch, 2)."""
 
     R: Tensor
     T: Tensor
@@ -64,8 +64,8 @@ def from_opengl(
         view: World to eye, for column vectors, shape (*batch, 4, 4).
         projection: Eye to clip space, shape (*batch, 4, 4); perspective, without skew.
         size: Width and height of the viewport [pixels].
-        near: What is nearer is not drawn [m]; not taken from the projection.
-        far: Nor what is farther [m].
+        near: Smallest depth that is drawn [m]; not taken from the projection.
+        far: Largest depth that is drawn [m].
 
     Gradients:
         Exact to both matrices.
@@ -123,21 +123,21 @@ def from_pytorch3d(
     Args:
         R: Shape (*batch, 3, 3), for row vectors.
         T: Shape (*batch, 3) [m].
-        size: Width and height [pixels]; pytorch3d's `image_size` is the other way round.
+        size: Width and height [pixels]; pytorch3d's `image_size` has the opposite order.
         fov: Angle of view [degrees], with aspect_ratio 1.
-        focal_length: In NDC, shape (*batch, 2), in place of the angle.
-        principal_point: In NDC, shape (*batch, 2); the middle by default.
-        near: What is nearer is not drawn [m].
-        far: Nor what is farther [m].
+        focal_length: In NDC, shape (*batch, 2), instead of the angle.
+        principal_point: In NDC, shape (*batch, 2); the centre by default.
+        near: Smallest depth that is drawn [m].
+        far: Largest depth that is drawn [m].
 
     Gradients:
         Exact to all tensors.
 
     Raises:
-        InputError: Neither an angle nor a focal length is given, or both are.
+        InputError: Neither or both of angle and focal length are given.
     """
     if (fov is None) == (focal_length is None):
-        raise InputError("a camera of pytorch3d has an angle or a focal length", expected="fov= or focal_length=")
+        raise InputError("a pytorch3d camera needs an angle or a focal length", expected="fov= or focal_length=")
     if fov is not None:
         one = 1.0 / torch.tan(0.5 * torch.deg2rad(torch.as_tensor(fov, dtype=R.dtype)))
         focal_length = torch.stack([one, one], -1)
@@ -151,7 +151,7 @@ def from_pytorch3d(
 
 
 def to_pytorch3d(camera: Camera) -> Pytorch3dCamera:
-    """What `PerspectiveCameras(R=, T=, focal_length=, principal_point=, in_ndc=True)` takes.
+    """Arguments of `PerspectiveCameras(R=, T=, focal_length=, principal_point=, in_ndc=True)`.
 
     Gradients:
         Exact.
@@ -174,16 +174,16 @@ def from_softras(
     near: float = 0.01,
     far: float = 1000.0,
 ) -> Camera:
-    """A camera from `look_at` of SoftRas and gradSim; its image is theirs, mirrored: `image.flip(-2)`.
+    """A camera from `look_at` of SoftRas and gradSim; `image.flip(-2)` mirrors its image to match theirs.
 
     Args:
-        eye: [m], shape (*batch, 3).
-        at: Point in the middle [m], shape (*batch, 3).
-        up: Shape (*batch, 3).
-        size: Width and height, which are equal [pixels].
+        eye: Position of the camera [m], shape (*batch, 3).
+        at: Point in the centre of the image [m], shape (*batch, 3).
+        up: Direction that points up, shape (*batch, 3).
+        size: Width and height, which must be equal [pixels].
         viewing_angle: Half the angle of view [degrees].
-        near: What is nearer is not drawn [m].
-        far: Nor what is farther [m].
+        near: Smallest depth that is drawn [m].
+        far: Largest depth that is drawn [m].
 
     Gradients:
         Exact to all tensors.
@@ -193,20 +193,20 @@ def from_softras(
 
 
 def to_softras(camera: Camera) -> SoftRasCamera:
-    """What `look_at` of SoftRas takes; images come out mirrored.
+    """Arguments of SoftRas' `look_at`, whose images are mirrored.
 
     Gradients:
         Exact.
 
     Raises:
-        InputError: The image is not square, or its middle is not the principal point.
+        InputError: The image is not square, or its principal point is not at the centre.
     """
     middle = _half((camera.width, camera.height), camera.centre.dtype)
     plain = torch.allclose(camera.centre.detach(), middle.expand_as(camera.centre))
     square = camera.width == camera.height and torch.allclose(camera.focal[..., 0].detach(), camera.focal[..., 1])
     if not (plain and square):
         got = f"{camera.width} x {camera.height}, focal {camera.focal.tolist()}, centre {camera.centre.tolist()}"
-        raise InputError("SoftRas has square images, with the principal point in the middle", got=got)
+        raise InputError("SoftRas needs a square image with the principal point at its centre", got=got)
     angle = torch.rad2deg(torch.atan(0.5 * camera.width / camera.focal[..., 0]))
     return SoftRasCamera(camera.eye, camera.eye + camera.R[..., 2, :], -camera.R[..., 1, :], angle)
 
@@ -220,15 +220,15 @@ def from_dibr(
     near: float = 0.01,
     far: float = 1000.0,
 ) -> Camera:
-    """A camera from one of DIB-R in gradSim and kaolin: x_ndc = P_x x / (P_z z), y likewise.
+    """A camera from one of DIB-R in gradSim and kaolin: x_ndc = P_x x / (P_z z), likewise y.
 
     Args:
         rotation: World to camera, shape (*batch, 3, 3).
-        position: Of the camera [m], shape (*batch, 3).
+        position: Position of the camera [m], shape (*batch, 3).
         projection: (1 / (aspect tan(fovy / 2)), 1 / tan(fovy / 2), -1), shape (*batch, 3).
         size: Width and height [pixels].
-        near: What is nearer is not drawn [m].
-        far: Nor what is farther [m].
+        near: Smallest depth that is drawn [m].
+        far: Largest depth that is drawn [m].
 
     Gradients:
         Exact to all tensors.
@@ -241,18 +241,18 @@ def from_dibr(
 
 
 def to_dibr(camera: Camera) -> DibrCamera:
-    """What DIB-R takes.
+    """Arguments of DIB-R's renderer.
 
     Gradients:
         Exact.
 
     Raises:
-        InputError: The middle of the image is not the principal point.
+        InputError: The principal point is not at the centre of the image.
     """
     half = _half((camera.width, camera.height), camera.focal.dtype)
     if not torch.allclose(camera.centre.detach(), half.expand_as(camera.centre)):
         got, expected = camera.centre.tolist(), half.tolist()
-        raise InputError("DIB-R has the principal point in the middle", got=got, expected=expected)
+        raise InputError("DIB-R needs the principal point at the centre of the image", got=got, expected=expected)
     turn = _axes(1.0, -1.0, -1.0, camera.R)
     scale = camera.focal / half
     projection = torch.cat([scale, -torch.ones_like(scale[..., :1])], -1)

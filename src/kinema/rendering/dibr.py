@@ -1,15 +1,15 @@
-"""Images with sharp insides and soft outlines, one lane per pixel [Chen et al. 2019].
+"""Images with sharp faces and soft outlines, one lane per pixel [Chen et al. 2019].
 
-A pixel that a face covers shows the nearest one, whose attributes are interpolated. Elsewhere, with d the distance on
-the screen to a face, and for covered pixels with d the distance to a silhouette edge in front of them:
+A covered pixel shows the nearest face, with interpolated attributes. With d the distance on the screen to a face (for
+uncovered pixels) or to a silhouette edge in front of the covering face (for covered pixels):
 
     D     = exp(-d^2 / sigma)                    where d^2 < CUT sigma
     alpha = 1 - prod (1 - D)
     image = alpha colour(nearest point) + (1 - alpha) behind
 
-behind is the background, or what covers the pixel. So the image is continuous where outlines move over pixels, and its
-derivative knows of it. Which face is nearest was decided before (`screen.visible`) or is decided here by comparing; the
-derivative is that of what was decided.
+behind is the background, or the face that covers the pixel. The image is therefore continuous where outlines move over
+pixels, and so its derivative includes their motion. `screen.visible` or the kernels here choose the nearest face by
+comparison; the derivative is exact for this choice.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def pixel_kernels(look: Look) -> tuple[Any, Any]:
         rgb: Array[vec3],
         alpha: Array[Float],
     ):
-        """Uncovered pixels with faces in reach: the nearest one lends its colour.
+        """Uncovered pixels with faces in reach: they take the colour of the nearest one.
 
         Gradients:
             Exact for this face and for `clear`.
@@ -113,10 +113,10 @@ def pixel_kernels(look: Look) -> tuple[Any, Any]:
         sigma: Float,
         rgb: Array[vec3],
     ):
-        """Covered pixels of packets near silhouette edges in front of them, which fade over what covers the pixels.
+        """Covered pixels near silhouette edges in front of them; these edges fade over the covering face.
 
         Gradients:
-            Exact for the face and the edges; which edges are in front, has none.
+            Exact for the face and the edges; the choice of edges in front has none.
         """
         slot = uniform(p // PACKET)
         packet = near.packet[slot]
@@ -173,7 +173,7 @@ def empty_pixels(p: Index, face: Array[Int], background: vec3, rgb: Array[vec3])
 
 @kernel
 def settled_coverage(p: Index, face: Array[Int], alpha: Array[Float]):
-    """Coverage of pixels that are covered, or far from all faces."""
+    """Coverage of pixels that are covered by a face, or far from all faces."""
     if face[p] != -1:
         alpha[p] = 1.0 if face[p] >= 0 else 0.0
 
@@ -187,7 +187,7 @@ def foreground_kernels(look: Look) -> tuple[Any, Any]:
 
     @kernel
     def foreground_depth(p: Index, view: View, face: Array[Int], drawn: Drawn, depth: Array[Float]):
-        """Depth [m] of what covers a pixel, 0 where nothing does."""
+        """Depth [m] of the face that covers a pixel; 0 where none does."""
         z = 0.0
         f = face[p]
         if f >= 0:
@@ -199,7 +199,7 @@ def foreground_kernels(look: Look) -> tuple[Any, Any]:
 
     @kernel
     def foreground_normals(p: Index, view: View, face: Array[Int], drawn: Drawn, normal: Array[vec3]):
-        """Unit normal, in the world, of what covers a pixel; 0 where nothing does."""
+        """Unit normal, in the world, of the face that covers a pixel; 0 where none does."""
         n = vec3(0.0, 0.0, 0.0)
         f = face[p]
         if f >= 0:
@@ -216,7 +216,7 @@ def foreground_kernels(look: Look) -> tuple[Any, Any]:
 
 @kernel
 def foreground_weights(p: Index, view: View, face: Array[Int], drawn: Corners, weights: Array[vec3]):
-    """Perspective-correct barycentric coordinates of what covers a pixel; 0 where nothing does."""
+    """Perspective-correct barycentric coordinates of the face that covers a pixel; 0 where none does."""
     q = vec3(0.0, 0.0, 0.0)
     f = face[p]
     if f >= 0:
@@ -236,7 +236,7 @@ def foreground_faces(p: Index, face: Array[Int], index: Array[Int]):
 
 @cache
 def averages(times: int) -> tuple[Any, Any]:
-    """Kernels of the mean over times x times pixels, of colours and of numbers."""
+    """Kernels of the mean over times x times pixels, for colours and for scalars."""
     TIMES, SHARE = times, 1.0 / times**2
 
     @kernel
@@ -255,7 +255,7 @@ def averages(times: int) -> tuple[Any, Any]:
 
     @kernel
     def mean_numbers(p: Index, size: ivec2, fine: Array[Float], alpha: Array[Float]):
-        """Means of numbers."""
+        """Means of scalars."""
         stride = (size.x + PACKET - 1) // PACKET * PACKET
         fine_stride = (TIMES * size.x + PACKET - 1) // PACKET * PACKET
         row = p // stride

@@ -27,27 +27,27 @@ from kinema.rendering.topology import Topology, topology_of
 
 OUTPUTS = ("rgb", "alpha", "depth", "face", "normal")
 FIRST_ROOM = (64, 64, 512, 16, 64)  # see Shape
-SOFT_SPARE = 8  # how much longer the list of pixels of soft faces is than there are any, see touched.cpp
+SOFT_SPARE = 8  # spare room in the list of pixels of soft faces, see touched.cpp
 
-Style = tuple[tuple[str, ...], int, bool, bool, bool]  # outputs, supersample, whether it is soft, edges, perspective
+Style = tuple[tuple[str, ...], int, bool, bool, bool]  # outputs, supersample, soft, edges, perspective
 
 
 def draw(
     surfaces: Sequence[Surface], camera: Camera, outputs: tuple[str, ...], options: RenderOptions
 ) -> dict[str, Tensor]:
-    """Images of surfaces by name of an output.
+    """Images of surfaces, by output name.
 
     Args:
         surfaces: At least one. Batch dimensions of all tensors are broadcast to one batch of images.
-        camera: Where they are seen from.
+        camera: The camera.
         outputs: Some of OUTPUTS, each once, see `render`, and "weights": perspective-correct barycentric coordinates.
-        options: How they are drawn.
+        options: Options of rendering.
 
     Gradients:
         See `render`.
 
     Warns:
-        EmptyImageWarning: No image has anything in it; seen as a warning of what the caller's caller did.
+        EmptyImageWarning: All images are empty; reported at the caller of the calling function.
     """
     lights, soft, background, sigma = options.lights, options.soft, options.background, options.sigma
     style = outputs, options.supersample, soft is not None, options.edges, options.perspective
@@ -77,14 +77,14 @@ def draw(
 
 
 class Image(NamedTuple):
-    """What was drawn by name of an output, and whether faces cover any pixel of any image of the batch."""
+    """Images by output name, and whether faces cover any pixel of any image of the batch."""
 
     outputs: dict[str, Tensor]
     is_covered: bool
 
 
 def _is_empty(outputs: dict[str, Tensor]) -> bool:
-    """Whether images without a covered pixel have no soft outlines, either."""
+    """Whether images without a covered pixel also have no soft outlines."""
     if "alpha" in outputs:
         return not bool(outputs["alpha"].any())
     if "rgb" in outputs:
@@ -93,7 +93,7 @@ def _is_empty(outputs: dict[str, Tensor]) -> bool:
 
 
 def _why_empty(surfaces: Sequence[Surface], camera: Camera) -> str:
-    """What is wrong with a camera that sees nothing; a text that is the same for the next image."""
+    """Why a camera sees nothing; the same text for each image of a sequence."""
     with torch.no_grad():
         seen = [camera.project(s.vertices.to(camera.R.dtype)).reshape(-1, 3) for s in surfaces]
     u, v, z = torch.cat(seen).unbind(-1)
@@ -113,16 +113,16 @@ def _why_empty(surfaces: Sequence[Surface], camera: Camera) -> str:
 
 
 class View:
-    """What was made of a camera, lights, materials and numbers, for more images of vertices that have moved.
+    """Prepared tensors of a camera, lights, materials and options, for further images of moving vertices.
 
-    It has the tensors that were given, which show what is done to them later, and some that were made of plain numbers;
-    what torch makes of tensors, it makes again for every image.
+    It holds the given tensors, whose versions reveal later edits, and tensors made of plain numbers. Tensors computed
+    from tensors are computed again for every image.
 
     Args:
-        drawing: The way to draw.
-        parameters: All that it takes.
-        surfaces: What was drawn.
-        found_by: What else it is found by; all of this stays alive, so that ids stay theirs.
+        drawing: The program that draws.
+        parameters: All its parameters.
+        surfaces: The surfaces it drew.
+        found_by: Further objects that identify it; it keeps them all alive, so that their ids stay valid.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class View:
         self._colours = list(parameters).index("colours") if made else None
 
     def draw(self, surfaces: Sequence[Surface], threads: int | None) -> Image | None:
-        """An image; None if tensors do not look as before, so that it cannot be known whether all else still holds."""
+        """An image; None if the layout of tensors changed, so that the prepared tensors may no longer be valid."""
         values = [_joined([s.vertices for s in surfaces], surfaces[0].vertices.dtype), *self._others]
         if self._colours is not None:
             values[self._colours] = _colours(self._drawing.look, surfaces)
@@ -151,9 +151,9 @@ def _identity(surface: Surface) -> tuple[Any, ...]:
 
 
 def _lasts(parameters: dict[str, Tensor], view: Sequence[Any], materials: Sequence[Material]) -> bool:
-    """Whether a `View` can hold these parameters and what they come from, camera, lights, softness, background, sigma.
+    """Whether a `View` can hold these parameters and their sources: camera, lights, softness, background, sigma.
 
-    It must hold no copies of tensors, which may change later, no graphs of torch, and no textures, which are large.
+    It must hold no copies of tensors, which may change later, no autograd graphs, and no textures, which are large.
     """
     *objects, background, sigma = view
     fields = [x for one in (*objects, *materials) if one is not None for x in vars(one).values()]
@@ -182,7 +182,7 @@ def _drawing_of(surfaces: Sequence[Surface], camera: Camera, lights: Lights, sty
 
 
 class Kind(NamedTuple):
-    """What programs are made for, of one surface; texture: height and width."""
+    """Properties of a surface that programs are compiled for; texture: height and width."""
 
     vertices: int
     lit: bool
@@ -208,7 +208,7 @@ def _kind_of(surface: Surface) -> Kind:
 
 
 class Ready(NamedTuple):
-    """A program that is ready to be run: room in its lists, names of its parameters, its inputs."""
+    """A program that is ready to run: room in its lists, names of its parameters, its inputs."""
 
     room: tuple[int, ...]
     names: tuple[str, ...]
@@ -216,14 +216,14 @@ class Ready(NamedTuple):
 
 
 class Drawing:
-    """A way to draw faces: its program, remembered with all that is prepared for its inputs.
+    """A program that draws given faces, cached with the preparation of its inputs.
 
     Args:
         topology: The faces.
-        kinds: Of the surfaces.
+        kinds: Properties of the surfaces.
         view: Width and height of the image [pixels], near and far [m].
         lights: Numbers of directional lights and of point lights.
-        style: What is drawn, and how.
+        style: Outputs and options.
     """
 
     def __init__(
@@ -252,20 +252,20 @@ class Drawing:
             soft=soft,
         )
         self._topology, self._shape = topology, shape
-        self._size = width, height, supersample, soft  # what room depends on
-        self._spare = SOFT_SPARE if soft else 0  # room that a list of no pixels needs
+        self._size = width, height, supersample, soft  # determine the room
+        self._spare = SOFT_SPARE if soft else 0  # room that even an empty list needs
         self._columns = None if row_length(width) == width else width
         self._ready: Ready | None = None
 
     def draw(self, parameters: dict[str, Tensor], threads: int | None) -> Image:
-        """Run the program, with as much room in its lists as it turns out to need."""
+        """Run the program, with larger lists if they turn out to be too short."""
         if self._ready is None:
             room = self._topology.room.get(self._size, self._shape.room)
             self._ready = self._prepare(room, tuple(parameters))
         return self._draw(self._ready, list(parameters.values()), None, threads)
 
     def draw_again(self, values: Sequence[Tensor], threads: int | None) -> Image | None:
-        """The same for parameters in their order; None if they do not look like the last ones."""
+        """The same for parameters in their order; None if their layout differs from the last one."""
         ready = self._ready
         form = None if ready is None else ready.inputs.last_form(values)
         return None if ready is None or form is None else self._draw(ready, values, form, threads)
@@ -304,7 +304,7 @@ def _quantifier(flags: Sequence[bool]) -> str:
 def _look(
     kinds: Sequence[Kind], lights: tuple[int, int], edges: bool, perspective: bool, outputs: Sequence[str]
 ) -> Look:
-    """What is known when compiling; what does not matter has always the same value."""
+    """The options that kernels are compiled for; irrelevant ones have a fixed value."""
     colours, normals = "rgb" in outputs, "normal" in outputs
     lit = _quantifier([kind.lit for kind in kinds]) if colours else "none"
     return Look(
@@ -331,7 +331,7 @@ def _of_vertices(material: Material, vertices: int) -> bool:
 
 
 def _parameters(look: Look, surfaces: Sequence[Surface], camera: Camera, options: RenderOptions) -> dict[str, Tensor]:
-    """The parameters of the program, in its order: any other would cost a little more."""
+    """The parameters of the program, in its order: any other order would cost a little time."""
     materials, dtype = [s.material for s in surfaces], surfaces[0].vertices.dtype
     lights, soft = options.lights, options.soft
     given = {
@@ -371,7 +371,7 @@ def _parameters(look: Look, surfaces: Sequence[Surface], camera: Camera, options
 
 
 def _colours(look: Look, surfaces: Sequence[Surface]) -> Tensor:
-    """Of all vertices, shape (*batch, vertices, 3), or of all surfaces, shape (*batch, surfaces, 3)."""
+    """Colours of all vertices, shape (*batch, vertices, 3), or of all surfaces, shape (*batch, surfaces, 3)."""
     if look.vertex_colours:
         parts = [_vertex_colours(s) for s in surfaces]
     else:
@@ -387,7 +387,7 @@ def _vertex_colours(surface: Surface) -> Tensor:
 
 
 def _joined(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """Arrays (*batch, n, numbers) of all surfaces one after the other."""
+    """Arrays (*batch, n, channels) of all surfaces, concatenated."""
     if len(parts) == 1:
         return parts[0]
     batch = torch.broadcast_shapes(*(t.shape[:-2] for t in parts))

@@ -1,12 +1,12 @@
-"""Faces as their pixels see them: what is interpolated is linear on the screen.
+"""Planes of faces: attributes that are linear on the screen.
 
 With A the value of an attribute at a point and z its depth, A / z (A itself without perspective) is
 
     at + x (u - u_0) + y (v - v_0)
 
-at the point (u, v) of the screen. (u_0, v_0) is the first corner of the face, taken as a constant: `at` knows that
-the corner moves. Planes are made once for every face that has pixels of its own, lanes being faces; the adjoint of a
-pixel is then three sums per number, which faces hand on to their corners.
+at the point (u, v) of the screen. (u_0, v_0) is the first corner of the face, taken as a constant: `at` includes the
+derivative for its motion. Planes are computed once for every face that has pixels of its own, with faces as lanes; the
+adjoint of a pixel is then three sums per entry, which faces pass on to their corners.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kinema.rendering.shading import Light, unit
 class Inside:
     """Covered pixels (column, row), in packets of one face each; column -1: no pixel.
 
-    The faces that have packets, and for every packet the number of its face among them; -1: unused.
+    Also the faces that have packets, and for every packet the index of its face among them; -1: unused.
     """
 
     column: Array[Int]
@@ -37,7 +37,7 @@ class Inside:
 
 @record
 class Planes:
-    """Of faces with packets: first corner on the screen; planes of normal and 1, of colour, of uv, of the place [m]."""
+    """For faces with packets: first corner on the screen; planes of normal and 1, of colour, of uv, of position [m]."""
 
     origin: Array[vec2]
     normal_at: Array[vec4]
@@ -55,7 +55,7 @@ class Planes:
 
 
 def scratch_planes(p: Program, look: Look, faces: int) -> Planes:
-    """Room for the planes of so many faces, and next to none for those that the look does not need."""
+    """Buffers for the planes of `faces` faces; planes that the look does not need get minimal buffers."""
     needs = needs_of(look)
     lit, textured = look.lit != "none", look.textured != "none"
     wanted = {"normal": lit or needs.depth, "colour": look.vertex_colours, "uv": textured, "place": needs.place}
@@ -76,7 +76,7 @@ def with_one(normal: vec3, w: Float):
 
 @struct
 class Slope:
-    """Derivatives of the weights of the second and third corner by x and y of the screen."""
+    """Derivatives of the weights of the second and third corner with respect to x and y of the screen."""
 
     bx: Float
     by: Float
@@ -86,7 +86,7 @@ class Slope:
 
 @func
 def plane(a: Any, b: Any, c: Any, slope: Slope, moved: vec2):
-    """Through the values at corners: value at the origin, which is `moved` from the first one; slopes in x and y."""
+    """The plane through the values at corners: value at the origin, `moved` from the first one; slopes in x and y."""
     ab, ac = b - a, c - a
     x, y = ab * slope.bx + ac * slope.cx, ab * slope.by + ac * slope.cy
     return a + x * moved.x + y * moved.y, x, y
@@ -94,7 +94,7 @@ def plane(a: Any, b: Any, c: Any, slope: Slope, moved: vec2):
 
 @cache
 def inside_kernels(look: Look) -> tuple[Any, Any]:
-    """The kernel of the planes of faces, and that of pixels that a face colours alone."""
+    """The kernel of the planes of faces, and the kernel of pixels with a single face."""
     functions = point_functions(look)
     finish_of, side_of, turn_of, shade = functions.finish_of, functions.side_of, functions.turn_of, functions.shade
     PERSPECTIVE, VERTEX_COLOURS = look.perspective, look.vertex_colours

@@ -1,4 +1,4 @@
-"""Points of faces: what is known of a face, its value at a point, and the colour of that point."""
+"""Points of faces: the data of a face, interpolation at a point, and the colour of that point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinema.rendering.shading import Light, lighting, texel, tinted, unit
 
 @dataclass(frozen=True)
 class Look:
-    """What is known when a pixel kernel is compiled: what its surfaces have, all or some of them, and its lights."""
+    """Compile-time options of pixel kernels: features that all or some surfaces have, lights, and outputs."""
 
     lit: str = "all"  # or "some", "none"
     smooth: str = "all"
@@ -28,17 +28,17 @@ class Look:
     points: int = 0
     edges: bool = True
     perspective: bool = True
-    colours: bool = True  # whether they are wanted
-    coverage: bool = True  # whether it is wanted
-    normals: bool = False  # whether they are wanted
+    colours: bool = True  # whether they are needed
+    coverage: bool = True  # whether it is needed
+    normals: bool = False  # whether they are needed
 
 
 @record
 class Drawn:
     """Triangles of all surfaces. Per face: corners, surface. Per vertex: on the screen, in the world [m], normal, uv.
 
-    `colours` are those of vertices or of surfaces. Per surface: traits (lit, smooth, textured, two-sided; 0 or 1),
-    place of its texture (first texel, width, height), material.
+    `colours` are per vertex or per surface. Per surface: traits (lit, smooth, textured, two-sided; 0 or 1), texture
+    (first texel, width, height), material.
     """
 
     corners: Array[ivec3]
@@ -58,7 +58,7 @@ class Drawn:
 
 @struct
 class Finish:
-    """A surface: its number, diffuse, specular, shininess."""
+    """A surface: its index, diffuse, specular, shininess."""
 
     s: Int
     diffuse: Float
@@ -68,9 +68,9 @@ class Finish:
 
 @struct
 class Side:
-    """A face in the world: its surface; place [m], normal, colour and uv of its corners.
+    """A face in the world: its surface; position [m], normal, colour and uv of its corners.
 
-    Where colours are those of surfaces, ca is that of the face.
+    With colours per surface, ca is the colour of the face.
     """
 
     finish: Finish
@@ -111,15 +111,15 @@ def edge_weights(at: vec2, side: Int, a: vec3, b: vec3, c: vec3):
 
 
 class PointFunctions(NamedTuple):
-    """Functions of the language for one look.
+    """Kernel functions for one look.
 
     Attributes:
-        finish_of: What is known of the surface of a face.
-        side_of: What is known of a face and its corners.
-        turn_of: -1 for a face whose normals look away from the camera and are to be turned, otherwise 1.
+        finish_of: Data of the surface of a face.
+        side_of: Data of a face and its corners.
+        turn_of: -1 for a face whose normals must be flipped to face the camera, otherwise 1.
         normal_of: Unit normal of a point.
-        shade: Colour of a point, given its colour without light, its normal and so on.
-        colour_of: Colour of a point, given its place on the screen.
+        shade: Colour of a point, from its unlit colour, its normal and so on.
+        colour_of: Colour of a point, from its position on the screen.
     """
 
     finish_of: Func
@@ -135,8 +135,8 @@ class Needs:
     """What the colours of points depend on.
 
     Attributes:
-        depth: The depth of the point: colours and textures are interpolated in perspective, point lights are near.
-        place: The place of the point, without perspective.
+        depth: Depth of the point: for perspective interpolation of colours and textures, and for point lights.
+        place: Position of the point, without perspective.
     """
 
     depth: bool
@@ -166,7 +166,7 @@ def point_functions(look: Look) -> PointFunctions:
 
     @func
     def finish_of(drawn: Drawn, f: Int):
-        """What is known of the surface of face f; zero where the look does not ask for it."""
+        """Data of the surface of face f; zero where the look does not need it."""
         s = 0
         if MANY:
             s = drawn.surface[f]
@@ -179,7 +179,7 @@ def point_functions(look: Look) -> PointFunctions:
 
     @func
     def side_of(drawn: Drawn, f: Int):
-        """What is known of face f and its corners; zero where the look does not ask for it."""
+        """Data of face f and its corners; zero where the look does not need it."""
         i, j, l = drawn.corners[f]
         zero, none = vec3(0.0, 0.0, 0.0), vec2(0.0, 0.0)
         finish = finish_of(drawn, f)
@@ -209,7 +209,7 @@ def point_functions(look: Look) -> PointFunctions:
 
     @func
     def turn_of(drawn: Drawn, s: Int, a: vec3, b: vec3, c: vec3):
-        """-1 for a face of surface s that is seen from behind and has two sides, otherwise 1."""
+        """-1 for a back face of a two-sided surface s, otherwise 1."""
         turn = 1.0
         if TWO_SIDED:
             turned = cross2(flat(b) - flat(a), flat(c) - flat(a)) > 0.0
@@ -220,7 +220,7 @@ def point_functions(look: Look) -> PointFunctions:
 
     @func
     def normal_of(drawn: Drawn, side: Side, q: vec3, a: vec3, b: vec3, c: vec3):
-        """Unit normal in the world, of a point with interpolation weights q, which may have any sum."""
+        """Unit normal in the world of a point with interpolation weights q, which need not be normalised."""
         n = unit(side.na * q.x + side.nb * q.y + side.nc * q.z)
         if TWO_SIDED:
             n = n * turn_of(drawn, side.finish.s, a, b, c)
@@ -240,9 +240,9 @@ def point_functions(look: Look) -> PointFunctions:
         z: Float,
         p: vec3,
     ):
-        """Colour towards the camera of a point that is seen at `at`.
+        """Colour towards the camera of a point at `at` on the screen.
 
-        Given are its surface, own colour, unit normal, uv, depth z [m] in perspective, otherwise its place p [m].
+        Depends on its surface, own colour, unit normal, uv, and, in perspective, depth z [m], otherwise position p [m].
         """
         base, s = colour, finish.s
         if TEXTURED:
@@ -254,7 +254,7 @@ def point_functions(look: Look) -> PointFunctions:
                 base = tinted(base, texel(drawn.texture, first, width, height, uv))
         seen = base
         if LIT:
-            # Seen in perspective, the direction to the camera is that of the pixel's ray, whatever its depth.
+            # In perspective, the direction to the camera is along the pixel's ray, whatever the depth.
             place, v = p, vec3(0.0, 0.0, 0.0)
             if PERSPECTIVE and (SPECULAR or POINTS > 0):
                 ray = ray_of(view, lens, at)
@@ -274,7 +274,7 @@ def point_functions(look: Look) -> PointFunctions:
     def colour_of(
         drawn: Drawn, light: Light, view: View, lens: vec4, side: Side, at: vec2, w: vec3, a: vec3, b: vec3, c: vec3
     ):
-        """Colour towards the camera, of the point of a face seen at `at`, where its coordinates are w."""
+        """Colour towards the camera of the point of a face at `at` on the screen, with coordinates w."""
         u, q, z = w, w, 1.0
         if PERSPECTIVE:
             u = vec3(w.x * a.z, w.y * b.z, w.z * c.z)

@@ -1,4 +1,4 @@
-"""Images and videos in files. Tensors hold linear RGB, files sRGB; nowhere else does one become the other."""
+"""Image and video files. Tensors hold linear RGB, files hold sRGB; only this module converts between them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from kinema.errors import InputError, StorageError
 from kinema.rendering.png import decode_png, encode_png
 
 VIDEOS = (".mp4", ".gif", ".mov", ".webm", ".mkv", ".avi")
-QUALITY = 17  # of H.264, "constant rate factor": hardly to be told from the original
+QUALITY = 17  # of H.264, "constant rate factor": visually almost lossless
 PathLike = str | os.PathLike[str]
 
 
 def to_srgb(linear: Tensor) -> Tensor:
-    """Linear light to what screens are sent, both in [0, 1] [IEC 61966-2-1]; clamped.
+    """Convert linear RGB to sRGB, both in [0, 1] [IEC 61966-2-1]; clamps values.
 
     Gradients:
-        Exact; zero where values are clamped.
+        Exact; zero for clamped values.
     """
     x = linear.clamp(0.0, 1.0)
     return torch.where(x <= 0.0031308, 12.92 * x, 1.055 * x.clamp_min(0.0031308) ** (1 / 2.4) - 0.055)
 
 
 def to_linear(srgb: Tensor) -> Tensor:
-    """What screens are sent to linear light, both in [0, 1] [IEC 61966-2-1].
+    """Convert sRGB to linear RGB, both in [0, 1] [IEC 61966-2-1].
 
     Gradients:
         Exact.
@@ -42,7 +42,7 @@ def to_linear(srgb: Tensor) -> Tensor:
 
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Images with another number of pixels: means where it gets smaller, linear between pixels where it gets larger.
+    """Resize images: averages pixels when shrinking, interpolates linearly when enlarging.
 
     Args:
         images: Linear, shape (*batch, height, width, channels).
@@ -64,11 +64,11 @@ def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def write_image(path: PathLike, image: Tensor) -> None:
-    """Write one image to a PNG file; values are clamped to [0, 1].
+    """Write one image to a PNG file; clamps values to [0, 1].
 
     Args:
-        path: Name of the file, with .png; its folder is made if it does not exist.
-        image: Linear RGB or RGBA, shape (height, width, 3 or 4), or grey, (height, width), as a mask or a depth.
+        path: File name, with .png; missing folders are created.
+        image: Linear RGB or RGBA, shape (height, width, 3 or 4), or a grey mask or depth, (height, width).
 
     Gradients:
         Detached.
@@ -92,23 +92,23 @@ def write_image(path: PathLike, image: Tensor) -> None:
 
 
 def write_video(path: PathLike, images: Tensor, fps: float = 30.0) -> None:
-    """Write images to an MP4 (H.264) or GIF file, by the extra `video`.
+    """Write images to an MP4 (H.264) or GIF file; needs the extra `video`.
 
     Args:
-        path: Name of the file, with .mp4 or .gif; its folder is made if it does not exist.
-        images: Linear RGB, shape (time, height, width, 3); MP4 leaves out the last row or column of odd sizes.
+        path: File name, with .mp4 or .gif; missing folders are created.
+        images: Linear RGB, shape (time, height, width, 3); MP4 omits the last row or column of odd sizes.
         fps: Images per second.
 
     Gradients:
         Detached.
 
     Raises:
-        InputError: The images have the wrong type or shape, or the kind of file is not known.
+        InputError: The images have the wrong type or shape, or the file format is unknown.
         StorageError: imageio-ffmpeg is not installed, or the file cannot be written.
     """
     ending = Path(path).suffix.lower()
     if ending not in (".mp4", ".gif"):
-        raise InputError("this kind of video is not written", got=os.fspath(path), expected="a name with .mp4 or .gif")
+        raise InputError("unsupported video format", got=os.fspath(path), expected="a name with .mp4 or .gif")
     _expect_values(images)
     if images.ndim != 4 or images.shape[-1] != 3 or not len(images):
         raise InputError("a video has the wrong shape", got=tuple(images.shape), expected="(time, height, width, 3)")
@@ -135,16 +135,16 @@ def write_video(path: PathLike, images: Tensor, fps: float = 30.0) -> None:
 def read_images(
     path: PathLike, *, size: tuple[int, int] | None = None, every: int = 1, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Read images: a PNG file, a folder of them in the order of their names (2 before 10), or a video.
+    """Read images: a PNG file, a folder of PNG files in natural order (2 before 10), or a video.
 
     Args:
         path: The file or folder; videos need the extra `video`.
-        size: Width and height that the images are resized to [pixels]; they stay as they are by default.
-        every: Only every so many images.
-        dtype: Of the result.
+        size: Width and height to resize images to [pixels]; unchanged by default.
+        every: Read every n-th image only.
+        dtype: Dtype of the result.
 
     Returns:
-        Linear RGB, shape (time, height, width, 3); an alpha channel is left out, see `read_masks`.
+        Linear RGB, shape (time, height, width, 3), without an alpha channel, see `read_masks`.
 
     Raises:
         StorageError: There is no such file, it cannot be read, or images of one folder have different sizes.
@@ -155,16 +155,16 @@ def read_images(
 def read_masks(
     path: PathLike, *, size: tuple[int, int] | None = None, every: int = 1, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Read masks, as `read_images`: alpha where images have it, otherwise grey values (the mean of RGB).
+    """Read masks, like `read_images`: the alpha channel if there is one, otherwise grey values (the mean of RGB).
 
     Returns:
-        Shape (time, height, width), in [0, 1]; shares of coverage, so that nothing is converted from sRGB.
+        Coverage in [0, 1], shape (time, height, width), not converted from sRGB.
     """
     return _read(path, size, every, dtype, _mask).squeeze(-1)
 
 
 def _expect_values(images: object) -> None:
-    """Raise for what are no values from 0 to 1, such as bytes, of which nearly all would be white."""
+    """Raise for values that are not floats from 0 to 1, such as bytes, which would nearly all be white."""
     if not isinstance(images, Tensor) or not (images.is_floating_point() or images.dtype == torch.bool):
         got = images.dtype if isinstance(images, Tensor) else type(images).__name__
         fix = "read_images gives linear RGB for the bytes of files"
@@ -172,7 +172,7 @@ def _expect_values(images: object) -> None:
 
 
 def _bytes(images: Tensor, grey: int) -> np.ndarray:
-    """sRGB in 8 bits; grey values (masks, depths) and alpha stay as they are."""
+    """sRGB in 8 bits; grey values (masks, depths) and alpha are not converted."""
     values = images.detach().cpu().to(torch.float32)
     values = values.unsqueeze(-1) if grey else values
     if values.ndim < 3 or values.shape[-1] not in (1, 3, 4) or not values.numel():
@@ -222,7 +222,7 @@ def _frames(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _counting(path: Path) -> list[tuple[int, str]]:
-    """Sorts img2 before img10."""
+    """Sort key: img2 before img10."""
     parts = re.split(r"(\d+)", path.name)
     return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
 
@@ -247,7 +247,7 @@ def _ffmpeg() -> ModuleType:
 
 
 def _colour(pixels: Tensor) -> Tensor:
-    """RGB of grey, grey and alpha, RGB or RGBA."""
+    """RGB from grey, grey and alpha, RGB or RGBA."""
     return pixels[..., :1].expand(*pixels.shape[:-1], 3) if pixels.shape[-1] < 3 else pixels[..., :3]
 
 

@@ -1,7 +1,7 @@
-"""Everything in a scene as surfaces, placed by its kinematics: links with their shapes, soft matter, the ground.
+"""Surfaces of everything in a scene, placed by its kinematics: bodies with their shapes, soft matter, the ground.
 
-Triangles are made once for a model; each call places them. Their tensors of faces stay the same from call to call:
-by them the renderer knows again what it has drawn before.
+A model's triangles are built once; each call places them. The tensors of faces stay the same from call to call, so that
+the renderer recognises what it has drawn before.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from kinema.scene.shapes.block import surface as outside
 from kinema.simulation.robot_dynamics import BodyPoses, forward_kinematics
 
 OF_SHAPES, RADIUS = ("size", "centre"), "skin_radius"
-GEOMETRY = frozenset(("offset", "axis", *OF_SHAPES, RADIUS))  # names of the parameters that are seen
-SHINE = 0.06  # of things that have no material given
-PARTICLE = 0.02  # radius of particles without a skin, as a share of the extent of all of them
+GEOMETRY = frozenset(("offset", "axis", *OF_SHAPES, RADIUS))  # names of the parameters that affect images
+SHINE = 0.06  # specular share of default materials
+PARTICLE = 0.02  # radius of particles without a skin, relative to the extent of all of them
 
 
 @dataclass(eq=False)
 class _Part:
-    """What is drawn of a body: its shapes as one surface.
+    """The surface of a body: all its shapes together.
 
     Attributes:
         name: "robot/body".
-        body: Its number.
-        shapes: Triangles of each shape, and its number among the visuals.
+        body: Index of the body.
+        shapes: Triangles of each shape, and its index among the visuals.
         vertices: In the body's frame [m].
         faces, points: See `Surface`.
         colour: Linear RGB, shape (3,) or (vertices, 3).
@@ -57,10 +57,10 @@ class _Part:
 
 @dataclass(eq=False)
 class _Soft:
-    """What is drawn of something soft: particle of each vertex.
+    """The surface of soft matter: the particle of each vertex.
 
-    Of particles alone, `ball` has the vertices of unit balls around them, whose radius [m] is that of the skin with the
-    number `skin`, if there is one.
+    For bare particles, `ball` has the vertices of unit balls around them; the skin with the index `skin`, if there is
+    one, gives their radius [m].
     """
 
     name: str
@@ -98,7 +98,7 @@ def model_surfaces(
     ground: bool | float = True,
     dtype: torch.dtype = torch.float32,
 ) -> list[Surface]:
-    """Surfaces of all bodies, soft things and planes of a model, in this order; see `surfaces_of`."""
+    """Surfaces of all bodies, soft matter and planes of a model, in this order; see `surfaces_of`."""
     plan = _PLANS.get(model)
     if plan is None:
         plan = _PLANS[model] = _plan(model)
@@ -133,15 +133,15 @@ def model_surfaces(
 
 
 def name_of(path: str) -> str:
-    """The name of a parameter's array."""
+    """The name of the array that a parameter belongs to."""
     return str(path).rpartition("/")[2]
 
 
 def _coordinates(model: Model, state: State | None) -> tuple[Tensor, Tensor]:
-    """Coordinates of joints and positions of particles, as placed where they are not given."""
+    """Joint coordinates and positions of particles; omitted ones are those of the model's initial state."""
     if state is not None and not isinstance(state, State):
         fix = "kinema.State(q=..., x=...)" if isinstance(state, Tensor) else "model.initial_state()"
-        raise InputError("this is no state", got=type(state).__name__, expected="a State", fix=fix)
+        raise InputError("the state has the wrong type", got=type(state).__name__, expected="a State", fix=fix)
     nothing = {"q": torch.zeros(0, dtype=model.dtype), "x": torch.zeros(0, 3, dtype=model.dtype)}
     found = nothing | model.initial_state().tensors | (state.tensors if state is not None else {})
     q, x = found["q"], found["x"]
@@ -157,7 +157,7 @@ def _placed(vertices: Tensor, R: Tensor, p: Tensor) -> Tensor:
 
 
 def _plane_pose(model: Model, number: int, poses: BodyPoses | None) -> tuple[Tensor, Tensor]:
-    """Of a plane among the visuals, in the world."""
+    """Pose in the world of a plane among the visuals."""
     visuals, tree = model.visuals, model.tree
     R, p = torch.as_tensor(visuals.rotation[number]), torch.as_tensor(visuals.offset[number])
     body = int(visuals.body[number])
@@ -171,7 +171,7 @@ def _plane_pose(model: Model, number: int, poses: BodyPoses | None) -> tuple[Ten
 
 
 def _resized(model: Model, part: _Part, numbers: dict[str, Tensor]) -> Tensor:
-    """Vertices in the body's frame, with sizes and places of colliding shapes from the parameters."""
+    """Vertices in the body's frame, with sizes and positions of colliding shapes from the parameters."""
     visuals, tree = model.visuals, model.tree
     R, p = (torch.as_tensor(a[part.body], dtype=model.dtype) for a in (tree.body_rotation, tree.body_offset))
     pieces = []
@@ -189,7 +189,7 @@ def _resized(model: Model, part: _Part, numbers: dict[str, Tensor]) -> Tensor:
 
 
 def _pinned(model: Model, plan: _Plan, x: Tensor, R: Tensor, p: Tensor) -> Tensor:
-    """Particles with those that move with bodies where these are."""
+    """Particles, with pinned ones moved to their bodies."""
     at = torch.as_tensor(model.matter.pins.particle.astype(np.int64))
     turn, place = R.index_select(-3, plan.pin_body), p.index_select(-2, plan.pin_body)
     held = place + (turn @ plan.pin_place.to(turn.dtype).unsqueeze(-1)).squeeze(-1)
@@ -200,7 +200,7 @@ def _pinned(model: Model, plan: _Plan, x: Tensor, R: Tensor, p: Tensor) -> Tenso
 def _soft_surface(
     one: _Soft, x: Tensor, materials: Mapping[str, Material] | None, dtype: torch.dtype, radii: Tensor | None
 ) -> Surface:
-    """Something soft as a surface; `radii` are those of all skins, in place of the model's own."""
+    """The surface of soft matter; `radii` replace the radii of all skins."""
     vertices = x.index_select(-2, one.particle)
     if one.ball is not None:
         radius = torch.tensor(one.radius, dtype=torch.float64)
@@ -213,7 +213,7 @@ def _soft_surface(
 
 
 def _material(name: str, colour: Tensor, materials: Mapping[str, Material] | None, dtype: torch.dtype) -> Material:
-    """What is given for a thing or its robot; otherwise its own colour."""
+    """The material given for an object or its robot; otherwise one of its own colour."""
     for key in (name, name.partition("/")[0]):
         if materials and key in materials:
             return materials[key]
@@ -315,14 +315,14 @@ def _particles(name: str, own: np.ndarray, matter: MatterArrays, skin: int | Non
 
 
 def _flat(x: np.ndarray) -> np.ndarray:
-    """Places in a texture: along the two longest sides of the box around all vertices as placed."""
+    """Texture coordinates: along the two longest sides of the bounding box of all vertices in the initial state."""
     low, high = x.min(0), x.max(0)
     first, second = sorted(np.argsort(high - low)[1:])
     return np.stack([(x[:, a] - low[a]) / max(high[a] - low[a], 1e-300) for a in (first, second)], 1)
 
 
 def _pins(model: Model) -> tuple[Tensor, Tensor]:
-    """Of particles that move with links: a body of the link, and places in its frame [m]."""
+    """For pinned particles: a body of the link, and positions in its frame [m]."""
     pins, tree = model.matter.pins, model.tree
     bodies = np.array([int(np.flatnonzero(tree.body_link == link)[0]) for link in pins.link], np.int64)
     if not len(bodies):

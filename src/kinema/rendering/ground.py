@@ -1,4 +1,4 @@
-"""Planes are drawn as a finite piece of chequered ground, and shadows on it."""
+"""Finite chequered ground for planes, and shadows on it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kinema.rendering.triangles import grid
 TILES = 16  # along each side
 TEXELS = 16  # along the side of a tile
 LIGHT, DARK = 0.62, 0.46  # linear grey of tiles
-SHADE = 0.45  # of the light that is left in a shadow
-ABOVE = 2e-3  # height of shadows above the ground, as a share of a tile
+SHADE = 0.45  # fraction of the light that remains in a shadow
+ABOVE = 2e-3  # height of shadows above the ground, relative to the side of a tile
 
 
 @dataclass(eq=False)
@@ -26,9 +26,9 @@ class GroundPlan:
     """Triangles of the ground of a model.
 
     Attributes:
-        middle: Of the piece that is drawn, in the plane [m], shape (3,).
+        middle: Centre of the drawn square, in the plane [m], shape (3,).
         tile: Side of a tile that suits the scene [m].
-        vertices: In tiles about the middle, shape (n, 3).
+        vertices: In tiles relative to the centre, shape (n, 3).
         faces: Shape (m, 3).
         uv: Shape (n, 2).
     """
@@ -41,7 +41,7 @@ class GroundPlan:
     textures: dict[torch.dtype, Tensor] = field(default_factory=dict)
 
     def surface(self, R: Tensor, p: Tensor, tile: float | None, dtype: torch.dtype) -> Surface:
-        """The ground with its frame at (R, p), with tiles of a size [m]."""
+        """The ground with its frame at (R, p) and tiles of a given side [m]."""
         side = self.tile if tile is None else tile
         flat = (side * self.vertices + torch.round(self.middle / side) * side).to(dtype)
         vertices = flat @ R.to(dtype).transpose(-1, -2) + p.to(dtype).unsqueeze(-2)
@@ -76,10 +76,10 @@ def checker(dtype: torch.dtype, light: float = LIGHT, dark: float = DARK) -> Ten
 
 
 def shadows_of(surfaces: Sequence[Surface], lights: Lights) -> list[Surface]:
-    """Shadows of all surfaces on the ground among them, if there is one, of the first directional light.
+    """Shadows of all surfaces on the ground, if it is among them, from the first directional light.
 
-    Each vertex is moved along the light onto the ground, where the surface shows the ground, darker. A shadow does not
-    end where the ground does, nor at what is below it.
+    Each vertex is projected along the light onto the ground; the shadow surface shows the ground, darker. Shadows
+    extend beyond the edge of the ground, and include the straight projection of parts below it.
 
     Gradients:
         Exact to vertices, the direction of the light and the ground.
@@ -98,7 +98,7 @@ def shadows_of(surfaces: Sequence[Surface], lights: Lights) -> list[Surface]:
         if one is ground:
             continue
         height = ((one.vertices - origin.unsqueeze(-2)) * normal.unsqueeze(-2)).sum(-1, keepdim=True)
-        # What is below the ground is put straight onto it: it casts no shadow of its own.
+        # Vertices below the ground are projected straight onto it, independent of the light.
         way = height.clamp_min(0.0) / sinks.unsqueeze(-2)
         flat = one.vertices - way * toward.unsqueeze(-2) - height.clamp_max(0.0) * normal.unsqueeze(-2)
         inside = flat - origin.unsqueeze(-2)
@@ -113,6 +113,6 @@ def shadows_of(surfaces: Sequence[Surface], lights: Lights) -> list[Surface]:
 
 
 def _round_length(length: float) -> float:
-    """1, 2 or 5 times a power of ten, not above a length."""
+    """1, 2 or 5 times a power of ten, at most `length`."""
     power = 10.0 ** math.floor(math.log10(length))
     return max(k for k in (1.0, 2.0, 5.0) if k * power <= length * (1 + 1e-9)) * power

@@ -42,25 +42,26 @@ from kinema.rendering.rasteriser import (
 from kinema.rendering.shading import Light, directions_to_lights
 from kinema.rendering.softras import call_soft_kernels
 
-ROOM = 5  # numbers of `Shape.room`
+ROOM = 5  # length of `Shape.room`
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a program is made for, beside the faces.
+    """Properties that a program is built for, besides the faces.
 
     Attributes:
-        look: What its kernels are compiled for.
+        look: Compile-time options of its kernels.
         size: Width and height of the image [pixels].
-        near: Faces with a corner that is nearer are not drawn [m].
-        far: Nor those with one that is farther [m].
+        near: Faces with a corner at a smaller depth are not drawn [m].
+        far: Faces with a corner at a larger depth are not drawn [m].
         vertices: Number of vertices.
-        traits: Of each surface: lit, smooth, textured, two-sided; 0 or 1.
-        textures: Of each surface: width and height of its texture, (0, 0) without.
-        room: In lists of `screen.visible`: packets inside; packets outside, their faces; packets at rims, their edges.
-        outputs: Names of what is drawn.
-        times: Every pixel is the mean of times x times.
-        soft: Whether the image is that of `softras`; then room is that of the pixels of all faces.
+        traits: For each surface: lit, smooth, textured, two-sided; 0 or 1.
+        textures: For each surface: width and height of its texture, (0, 0) without.
+        room: Capacity of the lists of `screen.visible`: packets inside; packets outside, their faces; packets at rims,
+            their edges.
+        outputs: Output names.
+        times: Supersampling: every pixel is the mean of times x times.
+        soft: Whether to draw a soft image, see `softras`; room is then the capacity for the pixels of all faces.
     """
 
     look: Look
@@ -78,7 +79,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Faces:
-    """Of all surfaces together: corners (faces, 3), surface (faces,), and `screen.rings`; int32."""
+    """Faces of all surfaces: corners (faces, 3), surface (faces,), and `screen.rings`; int32."""
 
     corners: np.ndarray
     surface: np.ndarray
@@ -88,10 +89,10 @@ class Faces:
 def image_program(faces: Faces, shape: Shape) -> Program:
     """A program whose one step draws an image: vertices to the screen, lists, pixels.
 
-    Its parameters are vertices, R, t, focal, centre, sigma, those of `softras.call_soft_kernels`, and what the look
-    needs of background, colours, uv, texture, diffuse, specular, shininess, ambient, directions, direction_colours,
-    points and point_colours. Its outputs are those of the shape, row by row of `row_length(width)`, and `needed`, the
-    room that the lists would have had to have.
+    Its parameters are vertices, R, t, focal, centre, sigma, those of `softras.call_soft_kernels`, and whichever of
+    background, colours, uv, texture, diffuse, specular, shininess, ambient, directions, direction_colours, points and
+    point_colours the look needs. Its outputs are those of the shape, row by row of `row_length(width)`, and `needed`,
+    the capacity that the lists need.
     """
     p = Program("image")
     look, size = shape.look, tuple(shape.times * n for n in shape.size)
@@ -176,7 +177,7 @@ def image_program(faces: Faces, shape: Shape) -> Program:
 def _call_outside_coverage(
     p: Program, look: Look, view: View, near: Outside, drawn: Drawn, screen: Ref, sigma: Ref, clear: Ref, best: Ref
 ) -> None:
-    """What uncovered pixels see of the background; the adjoint goes over the lists once, by hand."""
+    """The share of the background in uncovered pixels; the hand-written adjoint traverses the lists once."""
     corners: Any = drawn.corners
     count, faces = clear.buffer.length, corners.buffer.length
     parts = {name: p.scratch(f"outline_{name}", vec4, faces) for name in ("first", "second", "third")}
@@ -234,7 +235,7 @@ def _light(p: Program, look: Look) -> Light:
 
 
 def _given(p: Program, name: str, element: type, count: int, used: bool) -> Ref:
-    """A parameter, or a zero in place of what is not used."""
+    """A parameter, or zero in place of an unused one."""
     if used:
         return p.parameter(name, element, count)
     zero: dict[type, Any] = {vec3: [(0.0, 0.0, 0.0)], vec2: [(0.0, 0.0)], Float: [0.0]}
@@ -242,7 +243,7 @@ def _given(p: Program, name: str, element: type, count: int, used: bool) -> Ref:
 
 
 def _image(p: Program, name: str, element: type, pixels: int, shape: Shape) -> Ref:
-    """An output, or memory for an image that is averaged, or for none."""
+    """An output, a buffer for an image that is averaged, or an empty one."""
     if name not in shape.outputs:
         return p.scratch(f"no_{name}", element, 1)
     if shape.times == 1:
@@ -262,7 +263,7 @@ def _average(p: Program, shape: Shape, size: Any, rgb: Ref, alpha: Ref) -> None:
 
 
 def _near(p: Program, name: str, packets: int, entries: int) -> Near:
-    """Lists of what is near packets of pixels, with room for so many packets and entries."""
+    """Lists of faces near packets of pixels, with a capacity of `packets` and `entries`."""
     return Near(
         packet=p.scratch(f"{name}_packet", Int, packets),
         start=p.scratch(f"{name}_start", Int, packets + 1),

@@ -1,4 +1,4 @@
-"""`RenderOptions`: how an image is made; what is drawn, and from where, are arguments of `render`."""
+"""`RenderOptions`: how to render. What to draw, and from where, are arguments of `render`."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ DEFAULT_LIGHTS = Lights()
 
 @dataclass(frozen=True, eq=False)
 class RenderOptions:
-    """How an image is made. To change some of them: `dataclasses.replace(options, shadows=True)`.
+    """How to render. To change some options: `dataclasses.replace(options, shadows=True)`.
 
     Attributes:
-        materials: Of models and trajectories, by "robot/body", "robot", or the name of something soft, in place of its
-            colour.
-        ground: Of models and trajectories, False leaves planes out; a number is the side of their tiles [m].
-        dtype: Of what is drawn from models and trajectories, whatever their own is; float64 to check gradients.
-            Surfaces are drawn in the precision of their vertices.
-        shadows: Draw shadows on the ground, of the first directional light, see `shadows_of`.
-        lights: The light on everything.
-        background: Linear RGB behind everything, shape (*batch, 3).
-        sigma: Squared width of soft outlines on the screen, whose short side is 2 long; 1e-7 is sharp.
+        materials: For models and trajectories: materials by "robot/body", "robot", or the name of soft matter, in place
+            of its colour.
+        ground: For models and trajectories: False omits planes; a number is the side of their tiles [m].
+        dtype: Precision for models and trajectories, whatever their own is; float64 to check gradients. Surfaces are
+            drawn in the precision of their vertices.
+        shadows: Whether to draw shadows on the ground, from the first directional light, see `shadows_of`.
+        lights: Lights of the scene.
+        background: Linear RGB of the background, shape (*batch, 3).
+        sigma: Squared width of soft outlines on the screen, whose short side has the length 2; 1e-7 is sharp.
         edges: Whether outlines also fade over other faces behind them, and not only over the background.
-        perspective: Attributes of faces are interpolated in space; otherwise linearly on the screen.
-        soft: Draw faces that are soft all over, so that what is behind shines through, with this softness of
-            occlusion, and `sigma` for that of edges, see `softras`; outputs are "rgb", "rgba" and "alpha", and `edges`
-            and `perspective` have no effect. By default faces are sharp inside, with soft outlines, see `dibr`.
-        supersample: Each pixel is the mean of so many pixels across and down; for "rgb", "rgba" and "alpha" only.
-        threads: Worker threads, which share the images of a batch; all CPUs by default. No effect on any bit.
+        perspective: Whether to interpolate attributes of faces perspective-correctly; otherwise linearly on the screen.
+        soft: Draw soft, translucent faces, see `softras`: the softness of occlusion; `sigma` is the softness of edges.
+            Outputs are "rgb", "rgba" and "alpha", and `edges` and `perspective` have no effect. By default faces are
+            sharp, with soft outlines, see `dibr`.
+        supersample: Number of samples per pixel in each direction, which are averaged; for "rgb", "rgba" and "alpha"
+            only.
+        threads: Number of worker threads, which share the images of a batch; all CPUs by default. Results are bitwise
+            independent of it.
 
     Raises:
-        InputError: Something has the wrong type, or is not positive.
+        InputError: An option has the wrong type, or is not positive.
     """
 
     materials: Mapping[str, Material] = field(default_factory=dict)
@@ -63,7 +65,7 @@ class RenderOptions:
         if not isinstance(self.materials, Mapping):
             _wrong_type("materials", self.materials, "a dictionary", '{"robot/body": kinema.Material(...)}')
         if not isinstance(self.supersample, int) or self.supersample < 1:
-            raise InputError("supersample is a number of pixels", got=self.supersample, expected="1, 2, 3, ...")
+            raise InputError("supersample is not usable", got=self.supersample, expected="1, 2, 3, ...")
         if not isinstance(self.sigma, Tensor) and not self.sigma > 0.0:
             fix = "1e-7 for sharp ones"
             raise InputError("sigma of outlines is not positive", got=self.sigma, expected="> 0", fix=fix)

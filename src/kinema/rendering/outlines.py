@@ -1,4 +1,4 @@
-"""What uncovered pixels see of the background beside the outlines of faces, and its adjoint, one lane per pixel."""
+"""Share of the background beside the outlines of faces in uncovered pixels, and its adjoint, one lane per pixel."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ def flat(p: vec3):
 
 @func
 def along(at: vec2, a: vec2, b: vec2):
-    """How far along the segment from a to b its point nearest to `at` is, 0 ... 1."""
+    """Position, 0 ... 1, on the segment from a to b of its point nearest to `at`."""
     edge = b - a
     return clamp(dot(at - a, edge) * (1.0 / dot(edge, edge)), 0.0, 1.0)
 
 
 @func
 def squared_distance(at: vec2, a: vec2, b: vec2, t: Float):
-    """From `at` to the point (1 - t) a + t b: the same to the last bit for all edges that have it as an end."""
+    """From `at` to the point (1 - t) a + t b; bitwise equal for all edges with this end point."""
     to = a * (1.0 - t) + b * t - at
     return dot(to, to)
 
 
 @record
 class Outlines:
-    """Of every face its corners on the screen, each with the edge that begins there over its squared length."""
+    """For every face, its corners on the screen, each with the edge that begins there over its squared length."""
 
     first: Array[vec4]
     second: Array[vec4]
@@ -79,7 +79,7 @@ class Outlines:
 
 @func
 def corner_and_edge(a: vec2, b: vec2):
-    """a, and the edge to b over its squared length; no edge where there is none."""
+    """a, and the edge to b over its squared length; zero for an edge of zero length."""
     edge = b - a
     square = dot(edge, edge)
     along = edge * select(square > 0.0, 1.0 / square, 0.0)
@@ -98,7 +98,7 @@ def outlines_of_faces(f: Index, faces: Corners, outlines: Outlines):
 
 @func
 def along_edge(at: vec2, corner: vec4):
-    """How far along the edge that begins at a corner its point nearest to `at` is, 0 ... 1."""
+    """Position, 0 ... 1, on the edge that begins at a corner of its point nearest to `at`."""
     return clamp((at.x - corner.x) * corner.z + (at.y - corner.y) * corner.w, 0.0, 1.0)
 
 
@@ -110,7 +110,7 @@ def start_of(corner: vec4):
 
 @func
 def nearest_edge(at: vec2, first: vec4, second: vec4, third: vec4):
-    """Of the edges of a triangle the nearest to `at`: squared distance, how far along it that is, first corner."""
+    """The edge of a triangle nearest to `at`: squared distance, position on the edge, first corner."""
     a, b, c = start_of(first), start_of(second), start_of(third)
     t, tb, tc = along_edge(at, first), along_edge(at, second), along_edge(at, third)
     d = squared_distance(at, a, b, t)
@@ -125,13 +125,13 @@ def nearest_edge(at: vec2, first: vec4, second: vec4, third: vec4):
 
 @func
 def share_past(d: Float, sharp: Float):
-    """1 - D, what passes an edge at squared distance d; never 0, so that it can be divided by."""
+    """1 - D, the share that passes an edge at squared distance d; positive, so that it can be a divisor."""
     return max(1.0 - exp(-d * sharp), LEAST)
 
 
 @cache
 def outside_kernel(two_sided: str) -> Any:
-    """The kernel of what uncovered pixels see of the background; `two_sided` as in `Look`."""
+    """The kernel for the share of the background in uncovered pixels; `two_sided` as in `Look`."""
     SOLID, SOME_SOLID = two_sided == "all", two_sided == "some"
 
     @kernel
@@ -149,7 +149,7 @@ def outside_kernel(two_sided: str) -> Any:
         """prod (1 - D) over the faces in reach, and the nearest of them, front faces first, as 3 face + edge, or -1.
 
         Gradients:
-            Those of `clear` by `outside_screen` and `outside_sigma`, for these faces.
+            Of `clear`, by `outside_screen` and `outside_sigma`, for these faces.
         """
         slot = uniform(p // PACKET)
         column, row = near.column[p], near.row[p]
@@ -196,7 +196,7 @@ def outside_screen(
     clear_adj: Array[Float],
     screen_adj: Array[vec3],
 ):
-    """The adjoint of `outside_coverage` for the corners; a distance needs none of its nearest point."""
+    """The adjoint of `outside_coverage` for the corners; nearest points need no derivative."""
     slot = uniform(p // PACKET)
     column, row = near.column[p], near.row[p]
     grid = grid_of(view)

@@ -1,4 +1,4 @@
-"""PNG files of 8 bits per channel, written and read with zlib alone [ISO/IEC 15948:2004]."""
+"""PNG files with 8 bits per channel, written and read with zlib alone [ISO/IEC 15948:2004]."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kinema.errors import StorageError
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type: grey, RGB, palette, grey and alpha, RGB and alpha
-MOST_BYTES = 1 << 30  # of an image, so that a small file cannot fill the memory
+MOST_BYTES = 1 << 30  # of an image, so that a small malicious file cannot fill the memory
 
 
 def encode_png(pixels: np.ndarray) -> bytes:
-    """The bytes of a file.
+    """Encode an image as a PNG file.
 
     Args:
         pixels: uint8, shape (height, width, channels) with 1 (grey), 3 (RGB) or 4 (RGBA) channels; sRGB.
     """
     height, width, channels = pixels.shape
     kind = {1: 0, 3: 2, 4: 6}[channels]
-    # Each row as the difference to the one above (filter 2), which is mostly zeros in drawn images.
+    # Each row as the difference to the row above (filter 2), which is mostly zeros in rendered images.
     above = np.zeros_like(pixels)
     above[1:] = pixels[:-1]
     rows = np.empty((height, 1 + width * channels), np.uint8)
@@ -37,11 +37,11 @@ def decode_png(data: bytes, where: str) -> np.ndarray:
     """Pixels of a file: uint8, shape (height, width, channels) with 1, 2 (grey and alpha), 3 or 4 channels; sRGB.
 
     Args:
-        data: The file.
-        where: Its name, for messages.
+        data: The file's contents.
+        where: File name, for messages.
 
     Raises:
-        StorageError: It is no PNG file, damaged, too large, or has 16 bits per channel or interlaced rows.
+        StorageError: It is not a PNG file, damaged, too large, or has 16 bits per channel or interlaced rows.
     """
     chunks = _chunks(data, where)
     if "IHDR" not in chunks or len(chunks["IHDR"]) != 13:
@@ -49,7 +49,7 @@ def decode_png(data: bytes, where: str) -> np.ndarray:
     width, height, bits, kind, _, _, interlaced = struct.unpack(">IIBBBBB", chunks["IHDR"])
     if bits != 8 or kind not in CHANNELS or interlaced:
         got = f"{bits} bits, colour type {kind}" + (", interlaced" if interlaced else "")
-        raise StorageError("this kind of PNG file is not read", where=where, got=got, expected="8 bits, not interlaced")
+        raise StorageError("unsupported kind of PNG file", where=where, got=got, expected="8 bits, not interlaced")
     channels = CHANNELS[kind]
     size = height * (1 + width * channels)
     if not 0 < size <= MOST_BYTES:
@@ -71,7 +71,7 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 
 def _chunks(data: bytes, where: str) -> dict[str, bytes]:
-    """Contents by name; those of one name are joined."""
+    """Contents by chunk name; chunks of the same name are joined."""
     if not data.startswith(SIGNATURE):
         raise StorageError("not a PNG file", where=where)
     found: dict[str, bytes] = {}
@@ -94,7 +94,7 @@ def _chunks(data: bytes, where: str) -> dict[str, bytes]:
 
 
 def _coloured(pixels: np.ndarray, chunks: dict[str, bytes], where: str) -> np.ndarray:
-    """Colours of a palette in place of their numbers."""
+    """Colours of a palette in place of indices."""
     palette = np.frombuffer(chunks.get("PLTE", b""), np.uint8)
     if len(palette) % 3 or not len(palette) or pixels.max() >= len(palette) // 3:
         raise StorageError("the palette of the PNG file is damaged", where=where)
@@ -108,7 +108,7 @@ def _coloured(pixels: np.ndarray, chunks: dict[str, bytes], where: str) -> np.nd
 
 
 def _unfilter(rows: np.ndarray, channels: int, where: str) -> np.ndarray:
-    """Rows without their filters."""
+    """Rows with their filters undone."""
     made = np.zeros((len(rows), rows.shape[1] - 1), np.uint8)
     above = np.zeros(rows.shape[1] - 1, np.uint8)
     for number, row in enumerate(rows):
@@ -128,7 +128,7 @@ def _unfilter(rows: np.ndarray, channels: int, where: str) -> np.ndarray:
 
 
 def _predicted(line: np.ndarray, above: np.ndarray, channels: int, paeth: bool) -> np.ndarray:
-    """A row of differences to the mean of left and above, or to that neighbour which is nearest to their plane."""
+    """A row from differences to the mean of left and above, or to the Paeth predictor."""
     out, given, up = bytearray(len(line) + channels), line.tobytes(), bytes(channels) + above.tobytes()
     for i, value in enumerate(given):
         left, over = out[i], up[i + channels]

@@ -1,8 +1,8 @@
-"""From the world to the screen: vertices, their normals, and which faces decide the colour of a pixel.
+"""From the world to the screen: vertices, their normals, and the faces that determine the colour of each pixel.
 
-On the screen x points right, y down, and the short side of the image is [-1, 1]; z is one over the depth along the
-view [1/m], which is linear on the screen.
-Pixels lie row by row, rows filled up to a multiple of `PACKET`, so that sixteen neighbours in a row share their lists.
+On the screen x points right, y down, and the short side of the image is [-1, 1]; z is the inverse depth [1/m], which is
+linear on the screen. Pixels are stored row by row, with rows padded to a multiple of `PACKET`, so that sixteen
+neighbours in a row share their lists.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from kinema.lang import (
 from kinema.lang.kernels.cpp_kernel import cpp_kernel
 
 PACKET = 16  # pixels of a row that share their lists of faces
-CUT = math.log(1e4 - 1)  # d^2 / sigma beyond which an edge is not felt [Liu et al. 2019: dist_eps = 1e-4]
+CUT = math.log(1e4 - 1)  # d^2 / sigma beyond which an edge has no effect [Liu et al. 2019: dist_eps = 1e-4]
 
 
 @record
 class View:
     """A camera: p_C = R p_W + t, u = f_x x / z + c_x; nearest and farthest depth [m].
 
-    size is (width, height) of the camera, pixels those of the image that is drawn, which may be finer.
+    size is (width, height) of the camera; pixels of the rendered image, which may be finer.
     """
 
     R: mat33
@@ -56,7 +56,7 @@ class View:
 
 
 def row_length(width: int) -> int:
-    """Pixels of a row in memory."""
+    """Stored pixels per row."""
     return -(-width // PACKET) * PACKET
 
 
@@ -74,7 +74,7 @@ def stride_of(width: Int):
 
 @func
 def on_screen(p: vec3, view: View):
-    """Where a point in the camera's axes is on the screen; 0 if it is not between `near` and `far`."""
+    """Position on the screen of a point in camera axes; 0 if it is not between `near` and `far`."""
     scale = 2.0 / Float(min(view.size.x, view.size.y))
     half = vec2(0.5 * Float(view.size.x), 0.5 * Float(view.size.y))
     if p.z >= view.near and p.z <= view.far:
@@ -100,7 +100,7 @@ def on_grid(grid: vec3, column: Int, row: Int):
 
 @func
 def pixel_at(view: View, p: Int):
-    """Centre on the screen of the pixel at place p in memory."""
+    """Centre on the screen of the pixel at index p in memory."""
     stride = (view.pixels.x + PACKET - 1) // PACKET * PACKET
     row = p // stride
     return on_grid(grid_of(view), p - row * stride, row)
@@ -108,7 +108,7 @@ def pixel_at(view: View, p: Int):
 
 @func
 def lens_of(view: View):
-    """(m, n, p, q): a point that is seen at (x, y) lies at (m x + n, p y + q, 1) z in the camera's axes."""
+    """(m, n, p, q): a point at (x, y) on the screen has the position (m x + n, p y + q, 1) z in camera axes."""
     half = 0.5 * Float(min(view.size.x, view.size.y))
     u, v = 1.0 / view.focal.x, 1.0 / view.focal.y
     x, y = 0.5 * Float(view.size.x) - view.centre.x, 0.5 * Float(view.size.y) - view.centre.y
@@ -117,19 +117,19 @@ def lens_of(view: View):
 
 @func
 def ray_of(view: View, lens: vec4, at: vec2):
-    """The points seen at `at` are eye_of(view) + z ray, z the depth [m]; in the world."""
+    """Direction in the world: points at `at` on the screen are eye_of(view) + z ray, with the depth z [m]."""
     return transpose(view.R) @ vec3(lens.x * at.x + lens.y, lens.z * at.y + lens.w, 1.0)
 
 
 @func
 def eye_of(view: View):
-    """The camera's place in the world [m]."""
+    """Position of the camera in the world [m]."""
     return -(transpose(view.R) @ view.t)
 
 
 @kernel
 def vertices_on_screen(i: Index, vertices: Array[vec3], view: View, screen: Array[vec3]):
-    """Vertices [m] in the world to the screen.
+    """Project vertices [m] from the world to the screen.
 
     Gradients:
         Exact; none for vertices that are not between `near` and `far`, whose faces are not drawn.
@@ -154,7 +154,7 @@ def vertex_normals(i: Index, sums: Array[vec3], normals: Array[vec3]):
     normals[i] = normalize(sums[i])
 
 
-# C++, since lists whose length is known only at run time are made, and a z-buffer is written where others read.
+# C++, because it builds lists whose length is known only at run time, and writes a z-buffer that it also reads.
 visible = cpp_kernel(
     "visible",
     Path(__file__).parent / "native" / "visible.cpp",
@@ -185,7 +185,7 @@ visible = cpp_kernel(
 
 
 def rings(faces: np.ndarray) -> np.ndarray:
-    """For every side of every face the next one at the same edge, as 3 * face + first corner; around to itself.
+    """For every edge of every face, the next face at the same edge, as 3 * face + first corner; cyclic.
 
     Args:
         faces: Corners of the triangles, shape (faces, 3).
@@ -207,6 +207,6 @@ def rings(faces: np.ndarray) -> np.ndarray:
 
 
 def joined_faces(parts: Sequence[np.ndarray], vertices: Sequence[int]) -> np.ndarray:
-    """Faces of several surfaces, their vertices counted one surface after the other."""
+    """Concatenated faces of several surfaces, with vertices numbered one surface after the other."""
     first = np.cumsum([0, *vertices[:-1]])
     return np.concatenate([part + at for part, at in zip(parts, first, strict=True)]).astype(np.int32)

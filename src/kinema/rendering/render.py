@@ -24,8 +24,8 @@ from kinema.simulation.smoke import SmokeTrajectory
 from kinema.simulation.trajectory import Trajectory
 
 WITH_ALPHA = "rgba"
-MEANS = ("rgb", "alpha")  # outputs of soft images, and of images whose pixels are means
-SHOWN = ("q", "x")  # parts of a state that are seen
+MEANS = ("rgb", "alpha")  # outputs of soft and of supersampled images
+SHOWN = ("q", "x")  # parts of a state that affect images
 
 Drawn = Surface | Sequence[Surface] | Model | Trajectory | SmokeTrajectory
 
@@ -43,25 +43,25 @@ def surfaces_of(
 ) -> list[Surface]:
     """Everything in a scene as triangles, placed by its kinematics.
 
-    Bodies are drawn as their visible shapes (a robot without any as what collides), in their own colours or those of a
-    palette; planes as chequered ground; solids by their outside, cloth from both sides, particles as small balls; smoke
-    as a picture in the plane of x and z.
+    Bodies are drawn as their visible shapes (a robot without visible shapes as its colliding ones), in their own or
+    palette colours; planes as chequered ground; solids by their surface; cloth with both sides; particles as small
+    balls; smoke as a picture in the x-z plane.
 
     Args:
-        what: A model, a trajectory, or smoke over time.
-        state: Of a model, its state, or a batch of them, such as `path.states[::10]`; as placed by default.
-        every: Of a trajectory, one image for so many steps; all by default. The first is that of the start.
-        fps: Of a trajectory, so many images per second, each of the nearest step, in place of `every`.
-        params: Numbers in place of the model's own, as given to `simulate`: offsets and axes of joints, of shapes that
-            collide "robot/body/shape/size" and ".../centre", and "particles/skin_radius". Of a trajectory, those of its
-            run by default.
-        materials: By "robot/body", "robot", or the name of something soft, in place of its colour.
-        ground: False leaves planes out; a number is the side of their tiles [m].
-        dtype: Of what is drawn, whatever the model has; float64 to check gradients.
+        what: A model, a trajectory, or a smoke trajectory.
+        state: For a model: its state, or a batch of states such as `path.states[::10]`; the initial state by default.
+        every: For a trajectory: draw every n-th step, beginning with the initial state; 1 by default.
+        fps: For a trajectory: images per second, each of the nearest step, instead of `every`.
+        params: Parameter values that replace the model's own, as in `simulate`: offsets and axes of joints; sizes and
+            centres of colliding shapes, "robot/body/shape/size" and ".../centre"; "particles/skin_radius". For a
+            trajectory, the parameters of its run by default.
+        materials: By "robot/body", "robot", or the name of soft matter, in place of its colour.
+        ground: False omits planes; a number is the side of their tiles [m].
+        dtype: Precision of the surfaces, whatever the model's is; float64 to check gradients.
 
     Returns:
-        One surface for each body, soft thing and plane; shapes of vertices (*batch, time, vertices, 3) of trajectories,
-        (*batch, vertices, 3) of models, (vertices, 3) of what stands still.
+        One surface for each body, soft object and plane; vertices have the shape (*batch, time, vertices, 3) for
+        trajectories, (*batch, vertices, 3) for models, and (vertices, 3) for static objects.
 
     Gradients:
         Exact to states, params and smoke.
@@ -81,7 +81,7 @@ def surfaces_of(
     model = what.model
     if model is None:
         fix = "draw the model that was given to simulate: render(model, state=path.states)"
-        raise InputError("the trajectory does not know its model", got="one that was loaded from a file", fix=fix)
+        raise InputError("the trajectory has no model", got="one that was loaded from a file", fix=fix)
     if what.states is None:
         fix = "simulate with RunOptions(checkpoint=1), the default, or draw its end: render(path.model, state=path.end)"
         raise InputError("the trajectory keeps only its end", fix=fix)
@@ -105,46 +105,45 @@ def render(
     size: tuple[int, int] = (256, 256),
     options: RenderOptions = DEFAULT,
 ) -> Any:
-    """Draw surfaces, a model, or a trajectory.
+    """Render surfaces, a model, or a trajectory.
 
     Args:
-        what: One surface or several, a model, a trajectory, or smoke over time. Batch dimensions of all tensors are
+        what: One or more surfaces, a model, a trajectory, or a smoke trajectory. Batch dimensions of all tensors are
             broadcast to one batch of images.
-        camera: Where it is seen from; leading dimensions broadcast with those of what is drawn, time being the last of
-            them. By default one that sees everything but the ground.
-        state: Of a model, its state, or a batch of them, such as `path.states[::10]`; as placed by default.
-        every: Of a trajectory, one image for so many steps; all by default. The first is that of the start.
-        fps: Of a trajectory, so many images per second, each of the nearest step, in place of `every`.
-        params: Numbers in place of the model's own, as given to `simulate`, see `surfaces_of`. Of a trajectory, those
-            of its run by default.
-        outputs: One of these, or several:
+        camera: The camera; its batch dimensions broadcast with those of the surfaces, where time is the last. The
+            default sees everything except the ground.
+        state: For a model: its state, or a batch of states such as `path.states[::10]`; the initial state by default.
+        every: For a trajectory: draw every n-th step, beginning with the initial state; 1 by default.
+        fps: For a trajectory: images per second, each of the nearest step, instead of `every`.
+        params: Parameter values that replace the model's own, as in `simulate`, see `surfaces_of`. For a trajectory,
+            the parameters of its run by default.
+        outputs: One or more of:
             "rgb": linear RGB, shape (*batch, height, width, 3);
             "alpha": coverage, 0 to 1, shape (*batch, height, width);
             "rgba": both, shape (*batch, height, width, 4);
-            "depth": along the view [m], 0 where nothing is, shape (*batch, height, width);
-            "face": index of the nearest face among all faces, -1 where none is, int32, shape (*batch, height, width);
-            "normal": unit normal in the world, 0 where nothing is, shape (*batch, height, width, 3).
+            "depth": along the view [m], 0 for background, shape (*batch, height, width);
+            "face": index of the nearest face among all faces, -1 for background, int32, shape (*batch, height, width);
+            "normal": unit normal in the world, 0 for background, shape (*batch, height, width, 3).
         size: Width and height of the image [pixels], if no camera is given.
         options: Materials, ground, shadows, lights, background, softness, supersampling, precision, threads.
 
     Returns:
-        The output, or several of them by name. Of a trajectory, the batch is (*batch, time).
+        The output, or several outputs by name. For a trajectory, their batch is (*batch, time).
 
     Gradients:
-        Exact for the faces and edges that each pixel chose, with respect to states, params and all tensors of surfaces,
-        camera, lights, background and sigma; that of R for turns of the camera (R is taken to be a rotation). Not seen
-        by it: coverage jumps by 1e-4 where a face comes within sqrt(CUT sigma) of a pixel, colours jump where the
-        nearest face of an uncovered pixel changes, and beside a corner of an outline in front of a covered pixel, where
-        the line of its second edge passes the pixel and the corner counts twice. Creases between two faces that are
-        seen stay sharp. With edges=False, outlines in front of other faces are missing: there the colour of a pixel
-        jumps when an outline passes it, and no vertex or camera feels that; the outlines before the background are as
-        ever.
+        Exact for the faces and edges that each pixel selects, to states, params and all tensors of surfaces, camera,
+        lights, background and sigma; the gradient of R covers rotations of the camera (R is assumed to be a rotation).
+        Gradients miss jumps: coverage jumps by 1e-4 where a face comes within sqrt(CUT sigma) of a pixel; colours jump
+        where the nearest face of an uncovered pixel changes, and beside a corner of an outline in front of a covered
+        pixel, where the line of its second edge passes the pixel and the corner counts twice. Creases between two
+        visible faces stay sharp. With edges=False, outlines in front of other faces have no gradient: the colour of a
+        pixel jumps when such an outline passes it; outlines in front of the background are unaffected.
 
     Warns:
-        EmptyImageWarning: Nothing is seen in any of the images.
+        EmptyImageWarning: All images are empty.
 
     Raises:
-        InputError: Something is unknown, or does not fit together.
+        InputError: A name is unknown, or arguments do not fit together.
     """
     if not isinstance(options, RenderOptions):
         got, fix = type(options).__name__, "kinema.RenderOptions(...)"
@@ -166,19 +165,19 @@ def render(
 
 @lru_cache
 def _needed(wanted: str | tuple[str, ...], supersample: int, soft: bool) -> tuple[str, ...]:
-    """What must be drawn for these outputs, each once, if they make sense."""
+    """Outputs that must be drawn for the requested ones, each once, if the request is valid."""
     names = (wanted,) if isinstance(wanted, str) else wanted
     known = (*OUTPUTS, WITH_ALPHA)
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        raise InputError("there is no such output", got=unknown or "none", expected=", ".join(known))
+        raise InputError("unknown output", got=unknown or "none", expected=", ".join(known))
     needed = tuple(dict.fromkeys(n for name in names for n in (MEANS if name == WITH_ALPHA else (name,))))
     sharp = ", ".join(n for n in needed if n not in MEANS)
     if sharp and soft:
         raise InputError("a soft image has no foreground", got=sharp, expected="rgb, alpha", fix="draw it without soft")
     if sharp and supersample > 1:
         fix = "draw it without supersample"
-        raise InputError("means over pixels make no sense", got=sharp, expected="rgb, alpha", fix=fix)
+        raise InputError("supersampling cannot average this output", got=sharp, expected="rgb, alpha", fix=fix)
     return needed
 
 
@@ -209,19 +208,19 @@ def _surfaces(
 
 
 def _camera(surfaces: Sequence[Surface], size: tuple[int, int]) -> Camera:
-    """One that sees all but the ground."""
+    """A camera that sees everything except the ground."""
     seen = [s.vertices.reshape(-1, 3) for s in surfaces if s.name != "ground"] or [s.vertices for s in surfaces]
     points = torch.cat([one.reshape(-1, 3) for one in seen])
-    if bool((points[:, 1] == points[0, 1]).all()):  # a picture in the plane of x and z
+    if bool((points[:, 1] == points[0, 1]).all()):  # a picture in the x-z plane
         return Camera.around(points, direction=(0.0, -1.0, 0.0), size=size, margin=-0.01)  # without its border
     return Camera.around(points, size=size)
 
 
 def _frames(states: Tensor, axis: int, dt: float, every: int | None, fps: float | None) -> Tensor:
-    """States at the times of images."""
+    """States at the times of the images."""
     steps = states.shape[axis] - 1
     if every is not None and fps is not None:
-        raise InputError("images are given by steps or by time", got="every and fps", expected="one of them")
+        raise InputError("every and fps exclude each other", got="every and fps", expected="one of them")
     if fps is not None:
         if not 0 < fps <= 1.0000001 / dt:
             raise InputError("fps is not usable", got=fps, expected=f"above 0, at most {1 / dt:.6g}: one per step")

@@ -3,8 +3,8 @@
     base   = colour * texture(uv)
     colour = base (ambient + diffuse sum_l max(n.l, 0) L_l) + specular sum_l max(r.v, 0)^shininess L_l
 
-n is the normal, l points to the light, r = 2 (n.l) n - l is its mirror image, v points to the camera. Nothing is
-clamped: files do that.
+n is the normal, l points to the light, r = 2 (n.l) n - l is the mirror image of l, v points to the camera. Values are
+not clamped: only files do that.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from kinema.lang import (
 )
 from kinema.lang.language.markers import Func
 
-SMALLEST = 1e-36  # squared length of a vector that has a direction
+SMALLEST = 1e-36  # smallest squared length of a vector with a direction
 
 
 @record
 class Light:
-    """Light from everywhere; directions to directional lights (unit vectors); point lights [m]; linear RGB."""
+    """Ambient light; directions to directional lights (unit vectors); point lights [m]; linear RGB."""
 
     ambient: vec3
     directions: Array[vec3]
@@ -51,19 +51,19 @@ class Light:
 
 @kernel
 def directions_to_lights(k: Index, shining: Array[vec3], directions: Array[vec3]):
-    """Unit vectors to directional lights, given where they shine to."""
+    """Unit vectors to directional lights, from the directions in which they shine."""
     directions[k] = -normalize(shining[k])
 
 
 @func
 def tinted(colour: vec3, by: vec3):
-    """Red times red, green times green, blue times blue."""
+    """Component-wise product of two colours."""
     return vec3(colour.x * by.x, colour.y * by.y, colour.z * by.z)
 
 
 @func
 def unit(a: vec3):
-    """a / |a|, and 0 (with derivative 0) where |a|^2 is no normal number of 32 bits."""
+    """a / |a|, and 0 (with derivative 0) where |a|^2 is not a normal float32 number."""
     square = dot(a, a)
     return a * select(square > SMALLEST, rsqrt(max(square, SMALLEST)), 0.0)
 
@@ -78,7 +78,7 @@ def power(x: Float, y: Float):
 def texel(texture: Array[vec3], first: Int, width: Int, height: Int, uv: vec2):
     """Bilinear value of a texture whose rows, from the top, begin at texture[first].
 
-    Texel centres are at (i + 1/2) / size; beyond those at the border its value goes on; v points upwards.
+    Texel centres are at (i + 1/2) / size; border values extend beyond the outermost ones; v points upwards.
     """
     x = clamp(uv.x * Float(width) - 0.5, 0.0, Float(width - 1))
     y = clamp((1.0 - uv.y) * Float(height) - 0.5, 0.0, Float(height - 1))
@@ -99,12 +99,12 @@ def mirrored(n: vec3, l: vec3, facing: Float, v: vec3, shininess: Float):
 
 @cache
 def lighting(directional: int, points: int, specular: bool) -> Func:
-    """The function of a colour in the light of so many lights; without highlights if nothing is specular."""
+    """The function that lights a colour, for given numbers of lights; without highlights if nothing is specular."""
     DIRECTIONAL, POINTS, SPECULAR = directional, points, specular
 
     @func
     def lit(base: vec3, n: vec3, p: vec3, v: vec3, light: Light, diffuse: Float, specular: Float, shininess: Float):
-        """Colour of a point p [m] with unit normal n, seen from the direction v; p counts for point lights only."""
+        """Colour of a point p [m] with unit normal n, seen from the direction v; only point lights use p."""
         scattered, shine = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
         for k in static(DIRECTIONAL + POINTS):
             to_light, of_light = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
@@ -144,7 +144,7 @@ def point_kernel(directional: int, points: int) -> Any:
         """Colours of points [m] with unit normals, seen by a camera at `eye` [m].
 
         Gradients:
-            Exact, but where a light begins to reach a point.
+            Exact, except where a light begins to reach a point.
         """
         v = unit(eye - positions[i])
         colours[i] = lit(base[i], normals[i], positions[i], v, light, diffuse, specular, shininess)

@@ -1,4 +1,4 @@
-"""Smoke as a textured square in the plane of x and z."""
+"""Smoke as a textured square in the x-z plane."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kinema.simulation.smoke import SmokeBox
 
 SMOKE = "smoke"
 PAPER = 0.01  # linear grey without smoke
-INKS = ((0.9, 0.9, 0.9), (0.9, 0.32, 0.06), (0.08, 0.42, 0.85), (0.35, 0.75, 0.15))  # of kinds, one after the other
+INKS = ((0.9, 0.9, 0.9), (0.9, 0.32, 0.06), (0.08, 0.42, 0.85), (0.35, 0.75, 0.15))  # of channels, in order
 
 _FACES: Tensor = torch.tensor([[0, 1, 2], [0, 2, 3]], dtype=torch.int32)
 
@@ -23,16 +23,16 @@ def smoke_surface(
     paper: Tensor | None = None,
     ink: Tensor | None = None,
 ) -> Surface:
-    """The box as a picture that stands upright: x to the right, y up along the world's z.
+    """The box as an upright picture: x to the right, y up along the world's z.
 
-    colour = paper + sum over kinds of density (ink - paper), not clamped.
+    colour = paper + sum over channels of density (ink - paper), not clamped.
 
     Args:
         box: The box.
-        density: Shape (*batch, kinds, nx, ny), see `SmokeBox`.
-        dtype: Of the surface.
+        density: Shape (*batch, channels, nx, ny), see `SmokeBox`.
+        dtype: Precision of the surface.
         paper: Linear RGB without smoke, shape (3,); nearly black by default.
-        ink: Linear RGB where the density is 1, shape (kinds, 3); white, orange, blue and green by default.
+        ink: Linear RGB where the density is 1, shape (channels, 3); white, orange, blue and green by default.
 
     Gradients:
         Exact to the density and both colours.

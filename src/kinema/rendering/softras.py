@@ -1,7 +1,7 @@
-"""Soft images: silhouettes and colours that vary smoothly with the triangles, whatever their order [Liu et al. 2019].
+"""Soft images: silhouettes and colours that vary smoothly with the triangles in any depth order [Liu et al. 2019].
 
-A fragment is a pixel with a face that touches it: one that it lies in, or whose edge is within d^2 < CUT sigma. With d
-the distance on the screen to the nearest edge (segment), s = +1 inside and -1 outside, w the barycentric coordinates:
+A fragment is a pixel with a face that covers it, or an edge of which is within d^2 < CUT sigma. With d the distance on
+the screen to the nearest edge (segment), s = +1 inside and -1 outside, w the barycentric coordinates:
 
     D     = sigmoid(s d^2 / sigma)                                      coverage
     alpha = 1 - prod (1 - D) = 1 - exp(-sum log(1 + exp(s d^2 / sigma)))
@@ -13,9 +13,9 @@ the distance on the screen to the nearest edge (segment), s = +1 inside and -1 o
 C is the shaded colour at the point of the face with the coordinates a_i, corrected for perspective. Coordinates are
 clipped first and corrected after it: the same where all w_i >= 0, and stable on faces seen from the side.
 
-All of it is sums over fragments. Lanes are pieces of faces, up to LONGEST pixels each, and add to their pixels. The
-depths z are compared with that of the front fragment of a pixel, or of the background if that is in front: no
-exponential overflows, and the result does not depend on it. Fragments below exp(-NEGLIGIBLE) of that are not shaded.
+Everything is a sum over fragments. Lanes are pieces of faces, up to LONGEST pixels each, which add to their pixels.
+Depths z are relative to the front fragment of a pixel, or to the background if it is in front: no exponential
+overflows, and the result does not depend on this. Fragments below exp(-NEGLIGIBLE) of the front are not shaded.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
 
 BACKGROUND_DEPTH = 1e-3  # eps, in units of zn
 LONGEST = 32  # pixels of a piece
-SOFT_ROOM = (4096,)  # pixels of all faces, at first
-NOWHERE = 1e30  # a depth [m] that nothing has
-NEGLIGIBLE = 50.0  # exp(-50) = 2e-22, beside a coverage of 1e-4 at least
+SOFT_ROOM = (4096,)  # initial capacity for the pixels of all faces
+NOWHERE = 1e30  # a depth [m] beyond everything
+NEGLIGIBLE = 50.0  # exp(-50) = 2e-22, compared with a coverage of at least 1e-4
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ class Soft:
     """Softness of occlusion in a soft image.
 
     Attributes:
-        gamma: In units of zn: fragments that are gamma (far - near) apart differ in weight by the factor e.
-        near: Depth at which zn is 1 [m]; what is nearer has zn > 1.
-        far: Depth at which zn is 0 [m]; the background lies a thousandth of the way before it, and hides the rest.
+        gamma: In units of zn: fragments at depths gamma (far - near) apart differ in weight by the factor e.
+        near: Depth at which zn is 1 [m]; nearer points have zn > 1.
+        far: Depth at which zn is 0 [m]; the background lies 0.001 (far - near) in front of it and hides what is beyond.
 
     Raises:
-        InputError: gamma is not positive, or near is not before far; numbers in tensors are not looked at.
+        InputError: gamma is not positive, or near is not smaller than far; values in tensors are not checked.
     """
 
     gamma: Tensor | float = 1e-4
@@ -92,7 +92,7 @@ class Soft:
         if isinstance(self.gamma, plain) and not self.gamma > 0.0:
             raise InputError("gamma of a soft image is not positive", got=self.gamma, expected="> 0, such as 1e-4")
         if isinstance(self.near, plain) and isinstance(self.far, plain) and not self.near < self.far:
-            raise InputError("depths of a soft image are in no order", got=(self.near, self.far), expected="near < far")
+            raise InputError("near and far of a soft image are off", got=(self.near, self.far), expected="near < far")
 
 
 @record
@@ -107,14 +107,14 @@ class Softness:
 
 @record
 class Touched:
-    """Pixels (column, row) that faces touch; pieces of this list (face, begin, end); how many sixteens of pieces."""
+    """Pixels (column, row) that faces touch; pieces of this list (face, begin, end); number of batches of 16 pieces."""
 
     pixels: Array[ivec2]
     pieces: Array[ivec3]
     batches: Array[Int]
 
 
-# C++, since lists whose length is known only at run time are made.
+# C++, because it builds lists whose length is known only at run time.
 touched_pixels = cpp_kernel(
     "touched",
     Path(__file__).parent / "native" / "touched.cpp",
@@ -125,7 +125,7 @@ touched_pixels = cpp_kernel(
 
 @struct
 class Outline:
-    """Of a face on the screen: 1 / twice its area; its edges, and 1 / their squared lengths."""
+    """A face on the screen: 1 / twice its area; its edges, and 1 / their squared lengths."""
 
     share: Float
     ab: vec2
@@ -136,7 +136,7 @@ class Outline:
 
 @func
 def outline_of(a: vec2, b: vec2, c: vec2):
-    """What all pixels of a face share; edges have no derivative, see `to_outline_adjoint`."""
+    """Quantities that all pixels of a face share; edges have no derivative, see `to_outline_adjoint`."""
     ab, bc, ca = b - a, c - b, a - c
     share = 1.0 / cross2(ab, c - a)
     over = vec3(1.0 / dot(ab, ab), 1.0 / dot(bc, bc), 1.0 / dot(ca, ca))
@@ -151,20 +151,20 @@ def fixed2(a: vec2):
 
 @func
 def weights(pa: vec2, pb: vec2, pc: vec2, share: Float):
-    """Barycentric coordinates of a pixel, by the ways from it to the corners; as `points.inner_weights`."""
+    """Barycentric coordinates of a pixel, from the vectors to the corners; as `points.inner_weights`."""
     return vec3(cross2(pb, pc) * share, cross2(pc, pa) * share, cross2(pa, pb) * share)
 
 
 @func
 def nearest_on_edge(pa: vec2, edge: vec2, over: Float):
-    """The nearest point on an edge that begins at pa, seen from a pixel, and how far along that is, 0 ... 1."""
+    """The nearest point on an edge that begins at pa, relative to a pixel, and its position on the edge, 0 ... 1."""
     t = clamp(dot(pa, edge) * -over, 0.0, 1.0)
     return pa + edge * t, t
 
 
 @func
 def to_outline(pa: vec2, pb: vec2, pc: vec2, outline: Outline):
-    """Squared distance of a pixel to the nearest edge of a triangle, by the ways from it to the corners."""
+    """Squared distance of a pixel to the nearest edge of a triangle, from the vectors to the corners."""
     ab, _ = nearest_on_edge(pa, outline.ab, outline.over.x)
     bc, _ = nearest_on_edge(pb, outline.bc, outline.over.y)
     ca, _ = nearest_on_edge(pc, outline.ca, outline.over.z)
@@ -173,7 +173,7 @@ def to_outline(pa: vec2, pb: vec2, pc: vec2, outline: Outline):
 
 @adjoint_of(to_outline)
 def to_outline_adjoint(pa: vec2, pb: vec2, pc: vec2, outline: Outline, adj: Float):
-    """The nearest point minimises the distance: it moves with the ends of its edge as if t stood still."""
+    """The nearest point minimises the distance: it moves with the ends of its edge as if t were constant."""
     ab, t_ab = nearest_on_edge(pa, outline.ab, outline.over.x)
     bc, t_bc = nearest_on_edge(pb, outline.bc, outline.over.y)
     ca, t_ca = nearest_on_edge(pc, outline.ca, outline.over.z)
@@ -219,20 +219,20 @@ def coverage_of(x: Float):
 
 @adjoint_of(coverage_of)
 def coverage_of_adjoint(x: Float, adj: Float):
-    """The derivative of a sigmoid, by itself."""
+    """The derivative of a sigmoid."""
     coverage = coverage_of(x)
     return adj * coverage * (1.0 - coverage)
 
 
 @func
 def background_depth(soft: Softness):
-    """Where zn is that of the background [m]."""
+    """Depth [m] at which zn equals that of the background."""
     return soft.far - BACKGROUND_DEPTH * (soft.far - soft.near)
 
 
 @func
 def steepness(soft: Softness):
-    """Change of log g with depth [1/m]."""
+    """Derivative of log g with respect to depth [1/m]."""
     return 1.0 / (soft.gamma * (soft.far - soft.near))
 
 
@@ -251,8 +251,8 @@ def depth_of(w: vec3, a: vec3, b: vec3, c: vec3):
 
 @kernel
 def hidden_depths(soft: Softness, hidden: Array[vec2]):
-    """How far behind the first face of a pixel, and at which depth [m], nothing shows."""
-    behind = (NEGLIGIBLE + 1.0) * soft.gamma * (soft.far - soft.near)  # a little more: the kernels decide again
+    """Depth [m] behind the front face of a pixel, and absolute depth [m], beyond which nothing shows."""
+    behind = (NEGLIGIBLE + 1.0) * soft.gamma * (soft.far - soft.near)  # with a margin: the kernels decide exactly
     hidden[0] = vec2(behind, background_depth(soft))
 
 
@@ -276,7 +276,7 @@ def soft_fronts(
         i, j, l = corners[f]
         a, b, c = screen[i], screen[j], screen[l]
         pa, pb, pc = flat(a) - at, flat(b) - at, flat(c) - at
-        # As `depth_of` the clipped coordinates; their scale does not matter, their sign does.
+        # As `depth_of` at the clipped coordinates; only their sign matters, not their scale.
         w = weights(pa, pb, pc, select(cross2(pb - pa, pc - pa) < 0.0, -1.0, 1.0))
         u = vec3(max(w.x, 0.0), max(w.y, 0.0), max(w.z, 0.0))
         front = min(front, (u.x + u.y + u.z) / (u.x * a.z + u.y * b.z + u.z * c.z))
@@ -296,7 +296,7 @@ def silhouette_fragments(
     """Fragments of all faces, lanes are pieces of faces: sums of log(1 / (1 - D)).
 
     Gradients:
-        As those of `soft_fragments`.
+        As in `soft_fragments`.
     """
     sharp, stride, grid = 1.0 / sigma, stride_of(view.pixels.x), grid_of(view)
     for batch in range(touched.batches[0]):
@@ -341,8 +341,8 @@ def fragment_kernel(look: Look) -> Any:
         g is relative to the front of the pixel.
 
         Gradients:
-            Exact for given lists. Leaving out a face at d^2 = CUT sigma changes coverage by 1e-4, which the derivative
-            does not see. On ties of two edges d^2 follows one of them.
+            Exact for given lists. Coverage jumps by 1e-4 where a face enters the list at d^2 = CUT sigma, which the
+            derivative misses. Where two edges are equally near, d^2 follows one of them.
         """
         sharp, stride = 1.0 / soft.sigma, stride_of(view.pixels.x)
         grid, lens = grid_of(view), lens_of(view)
@@ -370,7 +370,7 @@ def fragment_kernel(look: Look) -> Any:
                         coverage = coverage_of(x)
                     w = clipped(w)
                     score = (detach(fronts[p]) - depth_of(w, a, b, c)) * steep
-                    if not COVERAGE or score > -NEGLIGIBLE:  # otherwise nothing else is listed
+                    if not COVERAGE or score > -NEGLIGIBLE:  # otherwise lists hold no others
                         g = coverage * exp(score)
                         seen = flat(a) * w.x + flat(b) * w.y + flat(c) * w.z
                         colour = colour_of(drawn, light, view, lens, side, seen, w, a, b, c) * g
@@ -417,19 +417,19 @@ def call_soft_kernels(
     alpha: Ref,
     room: int,
 ) -> None:
-    """Add what draws a soft image: for colours the parameters gamma, soft_near and soft_far; an output `needed`.
+    """Add the kernels of a soft image; for colours, the parameters gamma, soft_near and soft_far; an output `needed`.
 
     Args:
         p: The program.
-        look: What its surfaces have, and whether colours and coverage are wanted.
+        look: Compile-time options: features of its surfaces, and whether colours and coverage are needed.
         view: The camera.
         drawn: The surfaces.
         light: The light.
         sigma: Squared width of soft edges.
-        background: Colour behind.
-        rgb: Where colours go.
-        alpha: Where coverage goes.
-        room: Length of the list of pixels of all faces; `needed` says whether it was enough.
+        background: Colour of the background.
+        rgb: Output for colours.
+        alpha: Output for coverage.
+        room: Capacity of the list of pixels of all faces; `needed` is the capacity that it needs.
     """
     width, height = view.pixels.buffer.values[0]
     pixels = row_length(width) * height
@@ -447,7 +447,7 @@ def call_soft_kernels(
     touched = _lists(p, view, drawn, sigma, hidden, first, room)
     if look.colours:
         fronts, sums = p.scratch("fronts", Float, pixels), p.scratch("fragment_sums", vec4, pixels)
-        with p.custom():  # without adjoint: images do not depend on what depths are compared with
+        with p.custom():  # without adjoint: images do not depend on the reference depth
             p.call(soft_fronts, view, soft, first, drawn.corners, drawn.screen, fronts, count=pixels)
         given = (view, soft, touched, fronts, drawn, light, sums, opacity)
         p.call(fragment_kernel(look), *given, count=PACKET)
@@ -461,7 +461,7 @@ def call_soft_kernels(
 def _lists(p: Program, view: View, drawn: Drawn, sigma: Ref, hidden: Ref, first: Ref, room: int) -> Touched:
     """Pixels of every face, and the front face of every pixel."""
     faces = drawn.corners.buffer.length
-    # Of every face one piece may be short; the last sixteen are filled up.
+    # Each face may have one short piece; the last batch of sixteen is padded.
     pieces = p.scratch("pieces", ivec3, faces + room // LONGEST + PACKET)
     touched = Touched(pixels=p.scratch("touched", ivec2, room), pieces=pieces, batches=p.scratch("batches", Int, 1))
     lists = (touched.pixels, touched.pieces, touched.batches, first, p.output("needed", Int))

@@ -1,4 +1,4 @@
-"""The stages of an image as functions of their own: rasterise, normals, interpolate, shade; tensors in and out."""
+"""The stages of rendering as separate functions: rasterise, normals, interpolate, shade; tensors in and out."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from kinema.rendering.topology import topology_of
 
 @dataclass(frozen=True)
 class Raster:
-    """What covers the pixels of an image.
+    """The faces that cover the pixels of an image.
 
     Attributes:
-        face: Index of the nearest face, -1 where there is none, shape (*batch, height, width), int32.
-        weights: Its perspective-correct barycentric coordinates, else 0, shape (*batch, height, width, 3).
-        depth: Along the view [m], 0 where there is none, shape (*batch, height, width).
+        face: Index of the nearest face, -1 for background, shape (*batch, height, width), int32.
+        weights: Its perspective-correct barycentric coordinates, 0 for background, shape (*batch, height, width, 3).
+        depth: Along the view [m], 0 for background, shape (*batch, height, width).
     """
 
     face: Tensor
@@ -47,31 +47,31 @@ def rasterise(
     Args:
         vertices: Positions in the world [m], shape (*batch, vertices, 3).
         faces: Corners of the triangles, counter-clockwise seen from outside, shape (faces, 3).
-        camera: Where they are seen from.
-        two_sided: Both sides of a face are seen; otherwise only its front.
-        threads: Worker threads; all CPUs by default.
+        camera: The camera.
+        two_sided: Whether both sides of a face are visible; otherwise only its front.
+        threads: Number of worker threads; all CPUs by default.
 
     Returns:
         Faces, coordinates and depths.
 
     Gradients:
-        Those of weights and depth are exact for the faces found, with respect to vertices and camera. That a pixel may
-        get another face is not seen: `render` has soft outlines for that.
+        Exact for weights and depth of the faces found, to vertices and camera. They miss that a pixel may get another
+        face: `render` has soft outlines for that.
     """
     surface = Surface(vertices, faces, Material(lit=False), two_sided=two_sided)
     return Raster(**draw([surface], camera, ("face", "weights", "depth"), RenderOptions(edges=False, threads=threads)))
 
 
 def interpolate(attributes: Tensor, faces: Tensor, raster: Raster) -> Tensor:
-    """Attributes of vertices at the pixels.
+    """Interpolate attributes of vertices at the pixels.
 
     Args:
-        attributes: Shape (*batch, vertices, numbers).
-        faces: The triangles that were rasterised, shape (faces, 3).
-        raster: What covers the pixels.
+        attributes: Shape (*batch, vertices, channels).
+        faces: The rasterised triangles, shape (faces, 3).
+        raster: The result of `rasterise`.
 
     Returns:
-        Shape (*batch, height, width, numbers), 0 where nothing is.
+        Shape (*batch, height, width, channels), 0 for background.
 
     Gradients:
         Exact to attributes and weights.
@@ -85,23 +85,23 @@ def interpolate(attributes: Tensor, faces: Tensor, raster: Raster) -> Tensor:
 
 
 def vertex_normals(vertices: Tensor, faces: Tensor, *, threads: int | None = None) -> Tensor:
-    """Unit normals of vertices, as smooth surfaces have them.
+    """Unit normals of vertices, for smooth surfaces.
 
-    n = s / |s|, s = sum (b - a) x (c - a) over the faces at a vertex: means weighted by area.
+    n = s / |s|, s = sum (b - a) x (c - a) over the faces at a vertex: an area-weighted mean.
 
     Args:
         vertices: Positions [m], shape (*batch, vertices, 3).
         faces: Corners of the triangles, counter-clockwise seen from outside, shape (faces, 3).
-        threads: Worker threads; all CPUs by default.
+        threads: Number of worker threads; all CPUs by default.
 
     Returns:
-        Shape (*batch, vertices, 3); 0 where a vertex has no face, or its faces cancel out.
+        Shape (*batch, vertices, 3); 0 where a vertex has no face, or the normals of its faces cancel.
 
     Gradients:
         Exact to vertices; 0 where the normal is.
 
     Raises:
-        InputError: Faces are no triangles, or name a vertex that is not there.
+        InputError: Faces are not triangles, or contain an invalid vertex index.
     """
     topology, count = topology_of([Surface(vertices, faces)]), vertices.shape[-2]
     key = "normals", count
@@ -111,7 +111,7 @@ def vertex_normals(vertices: Tensor, faces: Tensor, *, threads: int | None = Non
 
 
 def normals_program(corners: np.ndarray, vertices: int) -> Program:
-    """A program whose one step finds the normals of so many vertices."""
+    """A program whose step computes the normals of vertices."""
     p = Program("normals")
     places, faces = p.parameter("vertices", vec3, vertices), p.constant("corners", ivec3, corners)
     sums, normals = p.scratch("sums", vec3, vertices), p.output("normals", vec3, vertices)
@@ -132,24 +132,24 @@ def shade(
     shininess: Tensor | float = 32.0,
     threads: int | None = None,
 ) -> Tensor:
-    """Colours of points in the light [Phong 1975], see `shading`.
+    """Colours of lit points [Phong 1975], see `shading`.
 
     Args:
-        colours: Linear RGB without light, shape (points, 3); all arguments may have batch dimensions before.
+        colours: Unlit linear RGB, shape (points, 3); all arguments may have leading batch dimensions.
         normals: Unit normals, shape (points, 3).
         positions: In the world [m], shape (points, 3).
-        eye: The camera's place in the world [m], shape (3,).
-        lights: The light.
-        diffuse: Share of the light that is scattered evenly.
-        specular: Share that is mirrored.
-        shininess: Exponent of the mirrored share.
-        threads: Worker threads; all CPUs by default.
+        eye: Position of the camera in the world [m], shape (3,).
+        lights: The lights.
+        diffuse: Diffuse reflectance.
+        specular: Specular reflectance.
+        shininess: Exponent of specular reflection.
+        threads: Number of worker threads; all CPUs by default.
 
     Returns:
         Linear RGB, shape (*batch, points, 3).
 
     Gradients:
-        Exact to all tensors, but where a light begins to reach a point.
+        Exact to all tensors, except where a light begins to reach a point.
     """
     lights, dtype = Lights() if lights is None else lights, colours.dtype
     if colours.ndim < 2 or colours.shape[-1] != 3:
@@ -175,7 +175,7 @@ def shade(
 
 @lru_cache(maxsize=64)
 def shading_program(count: int, directional: int, points: int) -> Program:
-    """A program whose one step shades `count` points."""
+    """A program whose step shades `count` points."""
     p = Program("shading")
 
     def lamps(name: str, number: int) -> Ref:

@@ -1,4 +1,4 @@
-"""What is drawn: triangles with a material, and the light on them. Colours are linear RGB; sRGB is for files only."""
+"""Surfaces: triangles with materials, and lights. Colours are linear RGB; only files hold sRGB."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kinema.errors import InputError
 
 @dataclass(frozen=True)
 class Material:
-    """How a surface answers light: colour = ambient + diffuse + specular [Phong 1975].
+    """How a surface reflects light: colour = ambient + diffuse + specular [Phong 1975].
 
     Attributes:
-        colour: Linear RGB, shape (*batch, 3), or of every vertex (*batch, vertices, 3); times the texture, if there is
-            one. Where the two cannot be told apart, since the last batch dimension is the number of vertices, colours
-            are those of vertices; as many images in one colour each: `colours[:, None].expand(-1, vertices, 3)`.
-        texture: Linear RGB in rows from the top, shape (*batch, height, width, 3), read bilinearly at `Surface.uv`.
-        diffuse: Share of the light that is scattered evenly [-].
-        specular: Share that is mirrored around the direction of reflection [-], white.
-        shininess: Exponent of the mirrored share [-].
-        lit: False draws the colour as it is, without light.
+        colour: Linear RGB, shape (*batch, 3), or per vertex (*batch, vertices, 3); multiplied by the texture, if there
+            is one. If the last batch dimension equals the number of vertices, the shape is ambiguous and colours are
+            per vertex; for a batch of uniform colours use `colours[:, None].expand(-1, vertices, 3)`.
+        texture: Linear RGB in rows from the top, shape (*batch, height, width, 3), sampled bilinearly at `Surface.uv`.
+        diffuse: Diffuse reflectance [-].
+        specular: Specular reflectance, white [-].
+        shininess: Exponent of specular reflection [-].
+        lit: False draws the plain colour, without light.
 
     Raises:
         InputError: Colour or texture have the wrong type or shape.
@@ -56,16 +56,17 @@ class Surface:
 
     Attributes:
         vertices: Positions in the world [m], shape (*batch, vertices, 3).
-        faces: Corners of the triangles, counter-clockwise seen from outside, shape (faces, 3), integers. Give the
-            same tensor again: programs are found by it at once, for another one by its numbers.
-        material: How it answers light.
-        uv: Where vertices lie in the texture, u to the right and v upwards in [0, 1], shape (*batch, vertices, 2).
-        smooth: Normals interpolated between vertices (area-weighted means of their faces), or one per face.
-        two_sided: Both sides are drawn, the normal turned to the camera, as for cloth; otherwise only front faces.
+        faces: Corners of the triangles, counter-clockwise seen from outside, shape (faces, 3), integers. Reuse the same
+            tensor: the renderer finds its programs by tensor identity at once, and by comparing values otherwise.
+        material: How the surface reflects light.
+        uv: Texture coordinates of vertices, u to the right and v upwards in [0, 1], shape (*batch, vertices, 2).
+        smooth: Whether normals are interpolated between vertices (area-weighted means of their faces), or one per face.
+        two_sided: Whether to draw both sides, with the normal turned to the camera, as for cloth; otherwise only front
+            faces.
         name: For error messages and masks.
-        points: Where vertices are doubled, at creases of normals or seams of textures: the number of the point that
-            each one is, shape (vertices,), integers. Faces that meet at the same points are neighbours, and no outline
-            is seen between them. None: each vertex is a point of its own.
+        points: If vertices are doubled, at creases of normals or seams of textures: the index of each vertex's point,
+            shape (vertices,), integers. Faces that share points are neighbours, without an outline between them. None:
+            each vertex is its own point.
 
     Raises:
         InputError: The material has a texture, and uv is missing.
@@ -82,19 +83,20 @@ class Surface:
 
     def __post_init__(self) -> None:
         if self.material.texture is not None and self.uv is None:
-            fix = "uv=..., a place in the texture for every vertex"
-            raise InputError(f"{self.name!r} has a texture, and no uv to read it at", fix=fix)
+            fix = "uv=..., texture coordinates of every vertex"
+            raise InputError(f"{self.name!r} has a texture, and no uv to sample it at", fix=fix)
 
 
 @dataclass(frozen=True)
 class Lights:
-    """The light on a scene, linear RGB.
+    """Lights of a scene, linear RGB.
 
     Attributes:
-        ambient: Light from everywhere, shape (*batch, 3).
-        directions: Where directional lights shine to, in the world, shape (*batch, directional lights, 3); any length.
+        ambient: Ambient light, shape (*batch, 3).
+        directions: World directions in which directional lights shine, shape (*batch, directional lights, 3); any
+            length.
         direction_colours: Their colours, shape (*batch, directional lights, 3).
-        points: Positions of point lights in the world [m], shape (*batch, point lights, 3); not weaker with distance.
+        points: Positions of point lights in the world [m], shape (*batch, point lights, 3); no falloff with distance.
         point_colours: Their colours, shape (*batch, point lights, 3).
     """
 
@@ -106,7 +108,7 @@ class Lights:
 
     @classmethod
     def studio(cls) -> Lights:
-        """Light for pictures: a warm key light from the left above, a weak cold one from the right."""
+        """Lights for pictures: a warm key light from the upper left, a weak cold one from the right."""
         return cls(
             ambient=torch.full((3,), 0.3),
             directions=torch.tensor([[0.5, 0.75, -1.1], [-0.9, 0.3, -0.35]]),

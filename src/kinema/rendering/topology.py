@@ -1,4 +1,4 @@
-"""Faces of all surfaces together, remembered with the programs that draw them."""
+"""Faces of all surfaces together, cached with the programs that draw them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from kinema.rendering.surface import Surface
 
 
 class Topology:
-    """Faces of all surfaces together, and what was prepared to draw them.
+    """Faces of all surfaces together, and the preparation for drawing them.
 
     Args:
-        corners: Of all faces, shape (faces, 3).
+        corners: Corners of all faces, shape (faces, 3).
         owners: The surface of each face, shape (faces,).
-        points: As `corners`, with the points that the vertices are: neighbours are faces that share these.
+        points: Like `corners`, with the points of the vertices: faces that share points are neighbours.
 
     Attributes:
-        room: In lists, by the size of the image: as much as it turned out to need.
-        drawings: Ways to draw them, by what they are made for.
+        room: Capacities of lists, by the size of the image: as large as they turned out to be needed.
+        drawings: Prepared programs, by the properties they are built for.
     """
 
     def __init__(self, corners: np.ndarray, owners: np.ndarray, points: np.ndarray) -> None:
@@ -36,23 +36,23 @@ class Topology:
         self._programs: dict[Shape, Program] = {}
 
     def program(self, shape: Shape) -> Program:
-        """The program that draws them in this shape."""
+        """The program that draws them with these properties."""
         return keep_in(self._programs, shape, lambda: image_program(self.faces, shape))
 
     def forget(self, shape: Shape) -> None:
-        """This program has too little room."""
+        """Forget a program whose lists are too short."""
         self._programs.pop(shape, None)
 
 
-_SEEN: dict[Any, tuple[Topology, list[Any]]] = {}  # by identity; the tensors stay alive, so that their ids stay theirs
-_TOPOLOGIES: dict[Any, Topology] = {}  # by numbers
+_SEEN: dict[Any, tuple[Topology, list[Any]]] = {}  # by identity; keeps the tensors alive, so that ids stay valid
+_TOPOLOGIES: dict[Any, Topology] = {}  # by values
 
 
 def topology_of(surfaces: Sequence[Surface]) -> Topology:
-    """The topology of surfaces, found by the identity of their tensors of faces, else by the numbers in these."""
+    """The topology of surfaces, found by the identity of their tensors of faces, else by their values."""
     try:
         key = tuple(map(_identity, surfaces))
-    except RuntimeError:  # tensors of the inference mode do not say whether they were edited
+    except RuntimeError:  # inference tensors do not track edits
         return _same_numbers(surfaces)
     found = _SEEN.get(key)
     if found is None:
@@ -66,16 +66,16 @@ def _identity(surface: Surface) -> tuple[int, ...]:
 
 
 def _same_numbers(surfaces: Sequence[Surface]) -> Topology:
-    """The topology with the numbers of these surfaces; they are checked."""
+    """The topology with the same values as these surfaces; checks them."""
     parts = [s.faces.detach().cpu().numpy() for s in surfaces]
     counts = [s.vertices.shape[-2] for s in surfaces]
     for surface, faces, count in zip(surfaces, parts, counts, strict=True):
         if faces.ndim != 2 or faces.shape[1] != 3 or len(faces) == 0 or faces.dtype.kind not in "iu":
             got = f"{faces.dtype} of shape {tuple(faces.shape)}"
-            raise InputError(f"faces of {surface.name!r} are no triangles", got=got, expected="integers (faces, 3)")
+            raise InputError(f"faces of {surface.name!r} are not triangles", got=got, expected="integers (faces, 3)")
         if faces.min() < 0 or faces.max() >= count:
             got = f"{int(faces.min())} ... {int(faces.max())}"
-            raise InputError(f"faces of {surface.name!r} name no vertex", got=got, expected=f"0 ... {count - 1}")
+            raise InputError(f"faces of {surface.name!r} name missing vertices", got=got, expected=f"0 ... {count - 1}")
     pairs = zip(surfaces, parts, strict=True)
     merged = [faces if s.points is None else s.points.detach().cpu().numpy()[faces] for s, faces in pairs]
     owners = np.repeat(np.arange(len(parts)), [len(faces) for faces in parts]).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Triangles of shapes; vertices are linear in the numbers of a shape's size, so that sizes have gradients."""
+"""Triangles of shapes; vertices are linear in a shape's size parameters, so that sizes have gradients."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, SPHERE, Mesh
 
-SIDES = 32  # of what is round
-CREASE = np.cos(np.radians(40.0))  # faces that meet at a larger angle have an edge between them
+SIDES = 32  # of a circle
+CREASE = np.cos(np.radians(40.0))  # faces that meet at a larger angle have a sharp edge between them
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class Triangles:
     Attributes:
         basis: Shape (vertices, 3, 3).
         faces: Corners, counter-clockwise seen from outside, shape (faces, 3).
-        points: Number of the point that each vertex is, see `Surface.points`, shape (vertices,).
+        points: Index of the point of each vertex, see `Surface.points`, shape (vertices,).
     """
 
     basis: np.ndarray
@@ -29,7 +29,7 @@ class Triangles:
 
 
 def triangles_of(kind: str, mesh: Mesh | None = None) -> Triangles:
-    """Triangles of a shape of the description, but planes; see `Shape.size`."""
+    """Triangles of a shape, except planes; see `Shape.size`."""
     if mesh is not None:
         source, faces = split_creases(mesh.vertices, mesh.faces)
         return Triangles(mesh.vertices[source][:, :, None] * np.eye(3), faces, source)
@@ -37,7 +37,7 @@ def triangles_of(kind: str, mesh: Mesh | None = None) -> Triangles:
 
 
 def split_creases(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Double vertices where faces meet at an edge, so that each has the normal of its side.
+    """Double vertices where faces meet at a sharp edge, so that each copy has the normal of its side.
 
     Args:
         vertices: At rest [m], shape (vertices, 3).
@@ -50,7 +50,7 @@ def split_creases(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, 
     corner = np.asarray(vertices, float)[faces]
     normal = np.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
     normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-300)
-    # Sides as (lower vertex, higher vertex, face, where the lower one is in the face, where the higher one is).
+    # Edges as (lower vertex, higher vertex, face, corner of the lower one, corner of the higher one).
     face = np.repeat(np.arange(len(faces)), 3)
     start, end = np.tile([0, 1, 2], len(faces)), np.tile([1, 2, 0], len(faces))
     ends = np.stack([faces[face, start], faces[face, end]], 1)
@@ -64,7 +64,7 @@ def split_creases(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, 
     flat = (normal[face[one]] * normal[face[two]]).sum(1) > CREASE
     one, two = one[flat], two[flat]
     first, second = np.concatenate([low[one], high[one]]), np.concatenate([low[two], high[two]])
-    # Corners of one vertex that smooth edges connect get the lowest number of them.
+    # Corners of one vertex that are connected by smooth edges get the lowest index among them.
     label = np.arange(3 * len(faces))
     while True:
         lowest = np.minimum(label[first], label[second])
@@ -120,7 +120,7 @@ def small_ball() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ball() -> tuple[np.ndarray, np.ndarray]:
-    """A unit ball by circles of latitude; vertices from the lower pole to the upper one."""
+    """A unit ball from circles of latitude; vertices from the lower pole to the upper one."""
     rows = SIDES // 2
     angle = np.pi * (np.arange(1, rows) / rows - 0.5)
     turn = 2 * np.pi * np.arange(SIDES) / SIDES
@@ -156,7 +156,7 @@ def _of_radius(unit: np.ndarray) -> np.ndarray:
 
 
 def _capsule() -> Triangles:
-    """Two halves of a ball, the equator in both."""
+    """Two halves of a ball, each with its own equator."""
     unit, _ = _ball()
     equator = 1 + (SIDES // 4 - 1) * SIDES
     half = unit[: equator + SIDES], unit[equator:]
@@ -191,4 +191,4 @@ TRIANGLES: dict[str, Callable[[], Triangles]] = {
     CYLINDER: _cylinder,
     BOX: _box,
 }
-"""Of kinds of shapes without triangles of their own, and with an end."""
+"""Builders by kind of shape, for finite shapes that are not meshes."""

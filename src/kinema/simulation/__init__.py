@@ -1,1 +1,1 @@
-"""Steps and rollouts: the composition of physics, nothing else."""
+"""Time stepping: composes detection, dynamics, contact and integration into steps and rollouts."""

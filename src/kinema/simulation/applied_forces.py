@@ -1,4 +1,4 @@
-"""Forces of actuators, wrenches, own laws and compliant contacts in step programs."""
+"""Applied forces in step programs: actuators, wrenches, user force laws and compliant contacts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class AppliedForces:
     """Applied forces on the joints.
 
     Attributes:
-        force: On each degree of freedom [N m, N].
-        resist: What actuators add to the diagonal of the mass matrix.
-        loaded: Bodies that wrenches act on, and the wrenches.
-        soft: Compliant contacts: ends, places, and the law.
-        felt: What soft matter does to every link.
-        own: What own laws on bodies do to every link.
+        force: Generalised forces [N m, N].
+        resist: The actuators' contribution to the diagonal of the mass matrix.
+        loaded: Bodies with wrenches, and the wrenches.
+        soft: Compliant contacts: the links of each candidate, the contact points, and the law.
+        felt: Wrench of soft matter on every link.
+        own: Wrench of user force laws on every link.
     """
 
     force: Ref
@@ -51,17 +51,17 @@ def apply_forces(
     felt: Ref | None,
     time: Ref | None,
 ) -> AppliedForces:
-    """Forces of actuators, wrenches, own laws, compliant contacts and soft matter on the joints.
+    """Forces of actuators, wrenches, user force laws, compliant contacts and soft matter on the joints.
 
     Args:
-        links: At a state.
+        links: Links at a state.
         model: The model.
-        loaded: Names of bodies that wrenches act on.
-        dt: Time until the end of which servos act [s]: with 0 they act at once.
+        loaded: Names of bodies with wrenches.
+        dt: Time at the end of which servo forces are evaluated [s]; 0 makes them explicit.
         zero: Zeros, one per degree of freedom.
-        touch: Where shapes touch.
-        felt: What soft matter does to every link.
-        time: For own laws; None if none reads it.
+        touch: Contact candidates.
+        felt: Wrench of soft matter on every link.
+        time: Time for user force laws; None if no law reads it.
     """
     p, tree, actuators = links.program, model.tree, model.actuators
     soft = not model.contact.hard and len(model.candidates) > 0
@@ -100,16 +100,16 @@ def apply_forces(
 
 
 def _compliant_contact(links: Links, model: SceneArrays, touch: Touch, force: Ref) -> tuple[Any, ...]:
-    """Adds its forces; returns what they follow from."""
+    """Add compliant contact forces; returns the arguments that they depend on."""
     p, tree, candidates = links.program, model.tree, model.candidates
-    last = np.concatenate([[-1], tree.v_start + tree.dofs - 1])  # of each link
+    last = np.concatenate([[-1], tree.v_start + tree.dofs - 1])  # last degree of freedom of each link
     ends = Ends(
         first=p.constant("end_first", Int, candidates.first),
         second=p.constant("end_second", Int, candidates.second),
         first_last=p.constant("end_first_last", Int, last[candidates.first]),
         second_last=p.constant("end_second_last", Int, last[candidates.second]),
     )
-    # Of the whole step also where servos act at once: a mean over no time would be the force at an instant.
+    # Means over the whole step also where servos are explicit: dt = 0 would give the force at an instant.
     step = Ref(p.buffers["dt"]) if model.contact.averaged else p.constant("instant", Float, 0.0)
     law = LinkLaw(
         dt=step,

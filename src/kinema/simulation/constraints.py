@@ -41,34 +41,34 @@ from kinema.simulation.links import Links
 from kinema.simulation.parts import Part
 from kinema.simulation.tree_dynamics import Prescribed
 
-DENSE = 48  # rows of a group: with so few in all of them, their matrices are formed
-FEW = 24  # candidates of a group: sweeps look at so many in every step; of more, only at those that are near
+DENSE = 48  # rows of a group; PGS forms the Delassus matrices if no group has more
+FEW = 24  # contact candidates; with more, PGS iterates only over the near ones
 
 
 def bounces(model: SceneArrays) -> bool:
-    """Whether contacts or limits of a model are hit at their time of impact."""
+    """Whether contacts or limits of a model are resolved at their time of impact."""
     contact, all_of_them = model.contact, model.contact.time_of_impact
     contacts = model.hard_candidates > 0 and (all_of_them or bool((model.candidates.restitution > 0).any()))
     return contacts or (bool(model.constraints.limit_names) and (all_of_them or contact.limit_restitution > 0))
 
 
 class Constraints:
-    """The constraints of a model in a program: what does not depend on the state.
+    """The constraints of a model in a program: everything that does not depend on the state.
 
     Args:
-        program: Where constants and parameters are added.
+        program: Receives constants and parameters.
         model: The model.
         dt: Time step.
-        margin: Gap below which contacts are near [m].
+        margin: Gap below which contact candidates are near [m].
         bouncing: Whether restitution is given at run time, and counts although the model has none.
 
     Attributes:
-        rows: Number of rows there is room for; 0 if there are no constraints.
+        rows: Capacity in rows; 0 if there are no constraints.
         candidates: Number of candidates of hard contacts.
-        picked: Whether contacts are the candidates that are near; otherwise all of them are.
-        bounces: Whether something is hit at its time of impact.
+        picked: Whether only near candidates become contacts; otherwise all do.
+        bounces: Whether contacts or limits are resolved at their time of impact.
         dense: Whether PGS forms the Delassus matrices of groups.
-        starts: Whether PGS starts from given impulses, or ends by its tolerance.
+        starts: Whether PGS has a warm start or a tolerance.
     """
 
     def __init__(self, program: Builder, model: SceneArrays, dt: Ref, margin: Ref, bouncing: bool = False) -> None:
@@ -122,7 +122,7 @@ class Constraints:
 
     @property
     def ends_the_step(self) -> bool:
-        """Whether impulses of an exact solver are all that M and the forces do not say of a step's velocities."""
+        """Whether M, the forces and the impulses of an exact solver fully determine the velocities after a step."""
         return self.rows > 0 and self.model.contact.exact and not self.model.tree.prescribed.any()
 
     def _is_small(self, blocks: Sequence[int]) -> bool:
@@ -134,7 +134,7 @@ class Constraints:
         """The support of every single row and every triple."""
         fixed, candidates = self.model.constraints, self.model.candidates
         followers, loops = fixed.followers, fixed.loops
-        limits = fixed.limits["dof"] + 2 * fixed.limits["ball"]  # the last of a joint
+        limits = fixed.limits["dof"] + 2 * fixed.limits["ball"]  # the last degree of freedom of a joint
         found = [support.of_dofs(int(d), int(e)) for d, e in zip(followers["dof"], followers["leader"], strict=True)]
         found += [support.of_dofs(int(d)) for d in (*fixed.rubbing["dof"], *limits)]
         for one, two, welded in zip(loops["first"], loops["second"], loops["welded"], strict=True):
@@ -144,7 +144,7 @@ class Constraints:
 
     @cached_property
     def later(self) -> Constraints:
-        """The same constraints after an impact: PGS starts from nothing and forms no Delassus matrices there."""
+        """The same constraints after an impact: PGS starts cold and forms no Delassus matrices there."""
         there = copy(self)
         there.dense = there.starts = False
         return there
@@ -155,7 +155,7 @@ class Constraints:
 
     @property
     def no_surface(self) -> Ref:
-        """Stands for the candidates of contacts where there are none."""
+        """Placeholder for the candidates of contacts if there are none."""
         return Part(self.program, "constraints").constant("no_surface", Int, [0])
 
 
@@ -164,9 +164,9 @@ class Contacts:
     """Contacts of a step.
 
     Attributes:
-        touch: Of all candidates.
-        near: Of those that are contacts.
-        sides: Their links and candidates.
+        touch: All candidates.
+        near: The candidates that became contacts.
+        sides: Links of the contacts, and their candidates.
     """
 
     touch: Touch
@@ -179,18 +179,18 @@ class RowSet:
     """Rows of the complementarity problem at one pose.
 
     Attributes:
-        program: Where more is added.
-        constraints: Whose rows they are.
-        links: At that pose.
-        dt: Time that velocities are for.
-        contacts: None if there are none.
+        program: Receives further nodes.
+        constraints: The constraints that the rows belong to.
+        links: Links at that pose.
+        dt: Length of the time step that the velocities end.
+        contacts: Contacts; None if there are none.
         J: Jacobians.
-        b: Velocities of rows at the end without impulses, less those they shall have.
-        lower: Bounds of single rows.
-        upper: Bounds of single rows.
-        active: Of triples, whether they press.
-        mu: Of triples.
-        count: How many rows there are.
+        b: Row velocities at the end of the step without impulses, minus target velocities.
+        lower: Lower bounds of single rows.
+        upper: Upper bounds of single rows.
+        active: For each triple, whether it is active.
+        mu: Coefficients of friction of triples.
+        count: Numbers of rows.
         loops: Table of loops; None if there are none.
     """
 
@@ -225,7 +225,7 @@ class RowSet:
 
 
 def choose_contacts(constraints: Constraints, touch: Touch | None) -> Contacts | None:
-    """The candidates that are contacts: all of them, or those that are near."""
+    """The candidates that become contacts: all of them, or the near ones."""
     c = constraints
     if touch is None or not c.contacts:
         return None
@@ -254,12 +254,12 @@ def find_rows(
     """All rows at a pose.
 
     Args:
-        program: Where they are added.
+        program: Receives the rows.
         constraints: Their constraints.
-        links: At the pose.
-        contacts: Which are near now.
-        v_free: Velocities at the end without impulses.
-        dt: Time until the end.
+        links: Links at the pose.
+        contacts: Contacts at the pose.
+        v_free: Velocities at the end of the step without impulses.
+        dt: Time until the end of the step.
     """
     p, c = program, constraints
     numbers = {"J": c.rows * c.wide, "b": c.rows}
@@ -346,7 +346,7 @@ def _limit_tables(p: Builder, c: Constraints) -> tuple[Limits | None, BallLimits
 
 
 def find_gaps(p: Builder, rows: RowSet) -> tuple[Ref, Any]:
-    """Gaps of single rows, of which limits have one, and of contacts [rad, m]."""
+    """Gaps of single rows (only limits have gaps) and of contacts [rad, m]."""
     c, q = rows.constraints, rows.links.q
     limits = len(c.model.constraints.limit_names)
     none = p.constant("no_gap", Float, [0.0])
@@ -362,7 +362,7 @@ def find_gaps(p: Builder, rows: RowSet) -> tuple[Ref, Any]:
 
 
 def hold(rows: RowSet, prescribed: Prescribed | None) -> RowSet:
-    """The rows with a Jacobian that is zero for prescribed joints: no impulse moves them."""
+    """The rows with zero Jacobian entries for prescribed joints: impulses do not move them."""
     if prescribed is None:
         return rows
     p, c = rows.program, rows.constraints

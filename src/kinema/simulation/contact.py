@@ -1,4 +1,4 @@
-"""Contact, limits and loops in step programs: the velocities at the end of a step, with all impulses."""
+"""Contact, limits and loops in step programs: the velocities at the end of a step, after all impulses."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Ended:
     """The end of a step.
 
     Attributes:
-        v: Velocities, in the axes at the start of the step; with impacts in those at its end.
+        v: Velocities in the axes at the start of the step; with impacts, in the axes at its end.
         impulse: Impulses of all rows.
-        rows: The rows at the start of the step.
-        q: Coordinates, if there were impacts within the step; None: they follow from v.
+        rows: Rows at the start of the step.
+        q: Coordinates, if impacts within the step were resolved; None if they follow from v.
     """
 
     v: Ref
@@ -37,14 +37,14 @@ class Ended:
 def constrain(
     rows: RowSet, free: FreeMotion, v_free: Ref, whole: Ref | None, time: Ref | None, options: StepOptions
 ) -> Ended:
-    """Find the impulses of all rows: in one problem at the end of the step, or through impacts within it.
+    """Find the impulses of all rows: from one problem at the end of the step, or through impacts within it.
 
     Args:
-        rows: At the start of the step.
+        rows: Rows at the start of the step.
         free: The motion without impulses.
-        v_free: Its velocities at the end.
+        v_free: Velocities at the end of the step without impulses.
         whole: As in `accelerate`.
-        time: At the start of the step; None if no own law reads it.
+        time: Time at the start of the step; None if no user force law reads it.
         options: Optional features of the step.
     """
     c, links, model = rows.constraints, rows.links, rows.constraints.model

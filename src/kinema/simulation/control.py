@@ -1,4 +1,4 @@
-"""`Control`: all that acts on a model from outside, step by step."""
+"""`Control`: the external inputs of a model in each step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinema.model.model import Model
 from kinema.model.state import State
 
 AXES = {"u": 1, "tau": 1, "motion": 1, "forces": 2, "activation": 1}
-"""Number of axes behind batch and steps."""
+"""Number of axes after batch and steps."""
 
 LACKS = {
     "u": ("the model has no actuators", "leave u out, or give the robot actuators"),
@@ -24,27 +24,27 @@ LACKS = {
     "forces": ("the model has no particles", "leave it out"),
     "activation": ("the model has no tetrahedra and no triangles", "leave it out"),
 }
-"""Where there is nothing to act on: what, and what to do."""
+"""By control: what the model lacks, and the fix."""
 
 
 @dataclass(frozen=True, eq=False)
 class Control:
-    """What acts on a model in each step; what is left out is zero.
+    """External inputs of a model in each step; omitted ones are zero.
 
-    Numbers, lists and numpy arrays are taken, too. What has no axis of steps holds for all of them, and one number
-    holds for all actuators, joints or elements. Rows of two axes are those of steps, also in a batch of worlds. For
-    `step` and `linearise`, there is no axis of steps.
+    Accepts tensors, numpy arrays, lists and numbers. An input without an axis of steps is constant over all steps, and
+    a single number holds for all actuators, joints or elements. The rows of a two-dimensional input are steps, also in
+    a batch of worlds. For `step` and `linearise`, omit the axis of steps.
 
     Attributes:
-        u: Controls of the actuators, shape (*batch, steps, actuators), in the order of `model.actuators.names`.
-        tau: Generalised force of each degree of freedom [N m, N], shape (*batch, steps, nv).
+        u: Actuator controls, shape (*batch, steps, actuators), in the order of `model.actuators.names`.
+        tau: Generalised forces, shape (*batch, steps, nv) [N m, N].
         motion: Velocities of the prescribed joints at the end of each step, in the axes at its start, shape
             (*batch, steps, velocities), in the order of `model.prescribed`.
-        wrenches: By name of a body, a moment [N m] and a force [N] at its origin, in world axes, shape
+        wrenches: By body name, a moment [N m] and a force [N] at the body's origin, in world axes, shape
             (*batch, steps, 6).
-        forces: External force on every particle [N], shape (*batch, steps, particles, 3).
-        activation: Contraction of every tetrahedron and triangle [-], shape (*batch, steps, elements), in the order of
-            the parameter "activation", which holds by default.
+        forces: External force on each particle [N], shape (*batch, steps, particles, 3).
+        activation: Contraction of each tetrahedron and triangle [-], shape (*batch, steps, elements), in the order of
+            the parameter "activation", which is the default.
     """
 
     u: Any = None
@@ -59,18 +59,18 @@ class Control:
             object.__setattr__(self, "wrenches", {})
         if not isinstance(self.wrenches, Mapping):
             got, fix = type(self.wrenches).__name__, '{"robot/body": tensor of shape (*batch, steps, 6)}'
-            raise InputError("wrenches are given by name of a body", got=got, expected="a dictionary", fix=fix)
+            raise InputError("wrenches must be a dictionary by body name", got=got, expected="a dictionary", fix=fix)
 
     @staticmethod
     def of(given: Any) -> Control:
-        """A control, or the controls of the actuators as one."""
+        """A control; anything else becomes the controls of the actuators."""
         return given if isinstance(given, Control) else Control(u=given)
 
     def as_tensors(self, model: Model) -> Control:
-        """All that is given as tensors, without an axis of steps: those of a single step.
+        """The same inputs as tensors of a single step, without an axis of steps.
 
         Raises:
-            InputError: Something is of the wrong type or shape, or the model has nothing that it could act on.
+            InputError: An input has the wrong type or shape, or the model has nothing that it acts on.
         """
         shapes = _shapes(model, self)
         given = {n: as_tensor(model, n, getattr(self, n), shape) for n, shape in shapes.items()}
@@ -78,13 +78,13 @@ class Control:
         return Control(**given, wrenches=wrenches)
 
     def with_axis(self) -> Control:
-        """Tensors with one more axis behind the batch, of length one: that of steps, or of copies of a world."""
+        """Tensors with an axis of length one after the batch: for steps, or for copies of a world."""
         given = {n: t.unsqueeze(-1 - axes) for n, axes in AXES.items() if (t := getattr(self, n)) is not None}
         return Control(**given, wrenches={n: w.unsqueeze(-2) for n, w in self.wrenches.items()})
 
 
 class _Acting(NamedTuple):
-    """What acts on a model: shapes in one step of one world, and zeros of one step for what programs always have."""
+    """Inputs of a model: shapes in one step of one world, and zeros for the inputs that every program reads."""
 
     shapes: dict[str, tuple[int, ...]]
     zeros: dict[str, Tensor]
@@ -110,10 +110,10 @@ def _acting(model: Model) -> _Acting:
 
 
 def _shapes(model: Model, control: Control) -> dict[str, tuple[int, ...]]:
-    """Shapes of what is given, in one step of one world; wrenches apart.
+    """Shapes of the given inputs, in one step of one world; without wrenches.
 
     Raises:
-        InputError: The model has nothing that it could act on.
+        InputError: The model has nothing that an input acts on.
     """
     given = {n: shape for n, shape in _acting(model).shapes.items() if getattr(control, n) is not None}
     for name, shape in given.items():
@@ -123,29 +123,29 @@ def _shapes(model: Model, control: Control) -> dict[str, tuple[int, ...]]:
 
 
 def _refuse_worlds(name: str, given: Tensor, steps: int) -> None:
-    """Raise InputError: rows are as many as worlds, and not as many as steps."""
+    """Raise InputError if the number of rows is the number of worlds and not the number of steps."""
     worlds, *row = given.shape
     numbers = ", ".join(map(str, row))
     raise InputError(
-        f"{name} has a row for each world, where one for each step is expected",
+        f"{name} has a row for each world instead of a row for each step",
         got=f"{tuple(given.shape)}: {worlds} worlds, {steps} steps",
         expected=f"({steps}, {numbers}), the same for all worlds, or ({worlds}, {steps}, {numbers})",
-        fix=f"for rows of worlds that hold in all steps: torch.stack([rows] * {steps}, 1)",
+        fix=f"if each world's row is constant over steps: torch.stack([rows] * {steps}, 1)",
     )
 
 
 def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
-    """A tensor with the numbers of one step in its last axes; one number is taken for all of them.
+    """A tensor with the given values of one step in its last axes; a single number is broadcast.
 
     Raises:
-        InputError: It has another precision or shape, or is no number.
+        InputError: It has the wrong precision or shape, or is not numeric.
     """
     if not isinstance(given, Tensor):
         try:
             given = torch.as_tensor(given, dtype=model.dtype)
         except (TypeError, ValueError, RuntimeError):
             got = type(given).__name__
-            raise InputError(f"{name} is no tensor and no numbers", got=got, expected=f"{model.dtype}") from None
+            raise InputError(f"{name} is not numeric", got=got, expected=f"{model.dtype}") from None
     if given.ndim == 0 and given.dtype == model.dtype:
         return given.expand(shape)
     model.check_tensor(name, given, *shape)
@@ -153,17 +153,17 @@ def as_tensor(model: Model, name: str, given: Any, shape: tuple[int, ...]) -> Te
 
 
 def control_tensors(model: Model, control: Control, steps: int | None, state: State | None = None) -> dict[str, Tensor]:
-    """Controls of a step program by name, with an axis of steps; for None, they are those of one step, without it.
+    """Controls of a step program by name, with an axis of steps; without it if `steps` is None.
 
     Args:
         model: The model.
-        control: What acts on it.
-        steps: How many steps there are.
-        state: At the start: its worlds may be taken for steps.
+        control: The inputs.
+        steps: Number of steps; None for a single one.
+        state: Initial state: used to detect rows of worlds given in place of rows of steps.
 
     Raises:
-        InputError: Something is of the wrong type or shape, one row for each world stands where rows of steps belong,
-            or the model has nothing that it could act on.
+        InputError: An input has the wrong type or shape, has a row for each world instead of a row for each step, or
+            the model has nothing that it acts on.
     """
 
     def over_steps(name: str, given: Any, shape: tuple[int, ...]) -> Tensor:

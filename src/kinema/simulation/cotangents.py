@@ -1,4 +1,4 @@
-"""How a loss depends on the states in between: the gradient on its way backwards in time, step by step."""
+"""Cotangents of the states: the gradient of a loss with respect to every state in between, backwards in time."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from kinema.simulation.trajectory import Trajectory
 
 
 def state_cotangents(loss: Tensor, path: Trajectory) -> dict[str, Tensor]:
-    """Derivatives of a loss by the states at all times: each state as if it were given, and the rest followed from it.
+    """Derivatives of a loss with respect to the state at each time, where later states follow from that state.
 
-    lambda_k = dl/ds_k + A_k^T lambda_{k+1} with A_k = d s_{k+1} / d s_k. The rollout keeps no cotangents, so its steps
-    are taken once more, one by one: they have the same bits.
+    lambda_k = dl/ds_k + A_k^T lambda_{k+1} with A_k = d s_{k+1} / d s_k. The rollout keeps no cotangents, so the steps
+    are run again one by one, with bitwise equal results.
 
     Args:
-        loss: A number, from the path; for a batch of worlds the sum of theirs.
-        path: With the states of all steps (checkpoint=1), as `simulate` returned it.
+        loss: A scalar that depends on the path; for a batch of worlds, the sum over worlds.
+        path: As returned by `simulate`, with the states of all steps (checkpoint=1).
 
     Returns:
-        For each of "q", "v", "x", "xd" that there is, a tensor shaped like that of the path.
+        For each of "q", "v", "x", "xd" that the model has, a tensor of the shape of the path's.
 
     Gradients:
         None are recorded. The loss keeps its graph.
 
     Raises:
-        InputError: The path was loaded or copied, or lacks the states in between.
+        InputError: The path is loaded or copied, or lacks the states in between.
     """
     given = path._given
     whole = path.states.tensors if path.states is not None else {}
@@ -64,7 +64,7 @@ def state_cotangents(loss: Tensor, path: Trajectory) -> dict[str, Tensor]:
 
 
 def _by(loss: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What the loss itself reads of these tensors; zero where nothing."""
+    """Derivatives of the loss with respect to the tensors that it reads directly; zero for others."""
     asked = {n: t for n, t in tensors.items() if t.requires_grad}
     if not asked or not loss.requires_grad:
         return {n: torch.zeros_like(t) for n, t in tensors.items()}
@@ -77,7 +77,7 @@ Link = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]
 
 
 def _links(path: Trajectory, steps: int, record: tuple[str, ...]) -> list[Link]:
-    """Every step alone: its state at the start, at the end, and what it records."""
+    """Each step by itself: its state at the start and at the end, and its recorded quantities."""
     given = path._given
     assert given is not None
     parameters = {n: t.detach() for n, t in given.parameters.items()}

@@ -1,4 +1,4 @@
-"""Where the shapes of a scene may touch, in step programs."""
+"""Collision detection in step programs: gaps, points and normals of all contact candidates."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from kinema.model.arrays import SceneArrays
 from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.simulation.links import Links
 
-DEEP = 0.05  # [m], how far below a terrain points are still found
+DEEP = 0.05  # [m], penetration up to which terrain contacts are detected
 
 
 def touch_buffers(p: Builder, name: str, count: int) -> Touch:
-    """Room for so many places."""
+    """Buffers for `count` contact candidates."""
     return Touch(
         gap=p.scratch(f"{name}_gap", Float, count),
         point=p.scratch(f"{name}_point", vec3, count),
@@ -34,10 +34,10 @@ def touch_buffers(p: Builder, name: str, count: int) -> Touch:
 
 
 class Scenery:
-    """Tables of the shapes of a model in a program, each made when it is first asked for.
+    """Tables of the shapes of a model in a program, each built on first use.
 
     Args:
-        program: Where they are added.
+        program: Receives the tables.
         model: The model.
     """
 
@@ -66,7 +66,7 @@ class Scenery:
         return Hulls(**{n: p.constant(f"hull_{n}", vec3 if n == "vertex" else Int, x) for n, x in arrays.items()})
 
     def terrain(self, shape: int) -> Terrain:
-        """Triangles of a terrain; what touches it is looked for within the largest radius and the margin."""
+        """Triangles of a terrain; the broad phase searches within the largest radius plus the margin."""
         if shape not in self._terrains:
             p, model, shapes, mesh = self.program, self.model, self.model.shapes, self.model.shapes.meshes[shape]
             assert mesh is not None
@@ -84,20 +84,20 @@ _SCENERIES: WeakKeyDictionary[Builder, Scenery] = WeakKeyDictionary()
 
 
 def scenery(program: Builder, model: SceneArrays) -> Scenery:
-    """The tables of shapes in a program, the same for all that ask."""
+    """The tables of shapes of a program, built once and shared."""
     return _SCENERIES.setdefault(program, Scenery(program, model))
 
 
 def detect(links: Links, model: SceneArrays, margin: Ref) -> Touch | None:
-    """The narrow phase: gap, point and normal of all candidates, family by family, in the order of `model.candidates`.
+    """The narrow phase: gap, point and normal of all contact candidates, by family, in the order of `model.candidates`.
 
     Args:
-        links: Where they are.
+        links: Poses of the links.
         model: The model.
-        margin: Gap from which on candidates are not looked at [m].
+        margin: Gap above which the narrow phase skips candidates [m].
 
     Returns:
-        None if nothing can touch.
+        Contact candidates; None if the model has none.
     """
     p, candidates = links.program, model.candidates
     if not len(candidates):
@@ -119,7 +119,7 @@ def detect(links: Links, model: SceneArrays, margin: Ref) -> Touch | None:
 
 
 def _tables(around: Scenery, family: Family, name: str, terrain: str) -> tuple[Any, ...]:
-    """What kernels of a family take beside shapes and pairs."""
+    """Further arguments of a family's kernels, after shapes and pairs."""
     if family.hulls:
         return (around.hulls,)
     if not family.terrain:
@@ -130,7 +130,7 @@ def _tables(around: Scenery, family: Family, name: str, terrain: str) -> tuple[A
 
 
 def record_touch(p: Builder, touch: Touch | None, count: int, names: Sequence[str]) -> None:
-    """Outputs of candidates: gap, point and normal, those that are asked for."""
+    """Add the requested outputs of contact candidates: gap, point and normal."""
     for name in (n for n in ("gap", "point", "normal") if n in names):
         if touch is None:
             raise InputError(f"record: there is no {name!r}", expected="a model with a contact")

@@ -1,4 +1,4 @@
-"""What went wrong in a run, as errors."""
+"""Checks after a run: errors and warnings that say what went wrong, and where."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from kinema.errors import SimulationError, UnsolvedWarning
 from kinema.model.model import Model
 from kinema.scene.scene import NEWTON
 
-SOLVED = {8: 1e-8, 4: 1e-4}  # by the bytes of a number: what Newton's method leaves at most, a share of an impulse
-SETTLED = 0.01  # the same of sweeps: above it they do not settle
-EXPLODED = 1e8  # a gradient so large, through steps that were not solved, is that of the sweeps and not of the motion
+SOLVED = {8: 1e-8, 4: 1e-4}  # by itemsize of the dtype: largest accepted relative residual of Newton's method
+SETTLED = 0.01  # largest accepted relative residual of PGS; above it the iterations do not converge
+EXPLODED = 1e8  # gradients above it, through unsolved steps, follow the iterations and not the motion
 
 
 def trusted(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Inputs of implicit steps, whose gradients raise SimulationError if they are not finite."""
+    """Inputs of implicit steps whose gradients raise SimulationError if they are not finite."""
     return {name: _Trusted.apply(t) if t.requires_grad else t for name, t in inputs.items()}
 
 
 class _Trusted(torch.autograd.Function):
-    """A tensor as it is; where the adjoint of an implicit step was not solved, its gradient is not a number."""
+    """The identity; its gradient is NaN where the adjoint of an implicit step was not solved."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class _Trusted(torch.autograd.Function):
 
 
 def caller() -> int:
-    """How far up the stack of a function that warns the code of the user is, for `stacklevel`."""
+    """Stack depth of the user's code above a function that warns, for `stacklevel`."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "kinema":
         level, frame = level + 1, frame.f_back
@@ -59,12 +59,12 @@ def _any_positive(numbers: Tensor) -> bool:
 
 
 def check_finite(model: Model, status: Tensor, trajectory: Mapping[str, Tensor]) -> None:
-    """Raise if worlds became non-finite; says what did in the one that was the first.
+    """Raise if worlds became non-finite; names the fastest element of the world that failed first.
 
     Args:
         model: The model.
-        status: Per world, -1 or the step.
-        trajectory: States over time by name; without them, nothing is named.
+        status: Per world, -1 or the step that failed.
+        trajectory: States over time by name; without them, the error names no element.
     """
     steps = status.numpy().reshape(-1)
     failed = np.flatnonzero(steps >= 0)
@@ -78,7 +78,7 @@ def check_finite(model: Model, status: Tensor, trajectory: Mapping[str, Tensor])
     if len(model.matter):
         advice.append("substeps, or softer material")
     if not states:
-        advice.append("checkpoint=1 tells which joint or particle it is")
+        advice.append("checkpoint=1, to learn which joint or particle it is")
     advice.append('on_failure="status" returns the other worlds')
     raise SimulationError(
         f"{len(failed)} of {len(steps)} worlds became non-finite",
@@ -90,7 +90,7 @@ def check_finite(model: Model, status: Tensor, trajectory: Mapping[str, Tensor])
 
 
 def _worst(model: Model, states: Mapping[str, np.ndarray], step: int) -> str:
-    """What is not finite at the end of a step; where much is at once, what was the fastest at its start."""
+    """Names the non-finite element at the end of a step; of several, the fastest at the start of the step."""
     found: list[tuple[float, str]] = []
     if model.nv:
         tree, joints = model.tree, np.arange(len(model.joints))
@@ -113,12 +113,12 @@ def _worst(model: Model, states: Mapping[str, np.ndarray], step: int) -> str:
 
 
 def check_outputs(model: Model, outputs: Mapping[str, Tensor], on_failure: str) -> str | None:
-    """Raise or warn if a run whose states are finite went wrong; returns what to say of gradients.
+    """Raise or warn if a run with finite states went wrong; returns an explanation for gradients that explode.
 
     Args:
         model: The model.
-        outputs: Those that are looked at, see `prepare.CHECKED`, as far as there are such.
-        on_failure: Of `RunOptions`.
+        outputs: Checked outputs, see `prepare.CHECKED`, as far as the program has them.
+        on_failure: See `RunOptions`.
     """
     check_room(model, outputs.get("missed"))
     check_pairs(model, outputs.get("missed_pairs"))
@@ -128,7 +128,7 @@ def check_outputs(model: Model, outputs: Mapping[str, Tensor], on_failure: str) 
 
 
 def check_room(model: Model, missed: Tensor | None) -> None:
-    """Raise if there were more contacts than there was room for."""
+    """Raise if the buffers could not hold all contacts."""
     if missed is None or not _any_positive(missed):
         return
     step = int((missed.squeeze(-1) > 0).reshape(-1, missed.shape[-2]).any(0).nonzero()[0])
@@ -139,7 +139,7 @@ def check_room(model: Model, missed: Tensor | None) -> None:
 
 
 def check_pairs(model: Model, missed: Tensor | None) -> None:
-    """Raise if more vertices and triangles of soft things were near each other than there was room for."""
+    """Raise if the buffers could not hold all near pairs of vertices and triangles of soft matter."""
     if missed is None or not _any_positive(missed):
         return
     assert model.matter.surface is not None
@@ -148,18 +148,18 @@ def check_pairs(model: Model, missed: Tensor | None) -> None:
     slots, pairs = missed.detach().reshape(-1, 2).amax(0).tolist()
     wanted = max(surface.slots + slots, surface.slots * (1.0 + pairs / surface.room))
     raise SimulationError(
-        f"more soft triangles are near vertices than there is room for, first in step {step}",
+        f"more soft triangles are near vertices than the buffers hold, first in step {step}",
         fix=f"Skin(neighbours={math.ceil(wanted)}) or more, or a smaller thickness",
     )
 
 
 def check_solved(model: Model, residual: Tensor, place: Tensor) -> str | None:
-    """Warn if the impulses of a step were not found; returns what to say of gradients.
+    """Warn if the contact solver did not converge; returns an explanation for gradients that explode.
 
     Args:
         model: The model.
-        residual: Of every step, a share of its largest impulse, shape (*batch, steps, 1).
-        place: A degree of freedom where that is, the same shape.
+        residual: Residual of every step, relative to its largest impulse, shape (*batch, steps, 1).
+        place: Degree of freedom with the largest residual, same shape.
     """
     limit = SOLVED[model.dtype.itemsize] if model.contact.exact else SETTLED
     if residual.numel() == 1 and residual.item() <= limit:
@@ -174,17 +174,17 @@ def check_solved(model: Model, residual: Tensor, place: Tensor) -> str | None:
     first = int((left > limit).any(0).argmax())
     found = (
         f"the contact problem was not solved in {int((left > limit).sum())} steps, first in step {first}; worst is "
-        f"{where}at {joint!r}: one more visit would change an impulse by {left[world, step]:.2g} of the largest"
+        f"{where}at {joint!r}: one more iteration would change an impulse by {left[world, step]:.2g} of the largest"
     )
     fix = "a larger Contact(cfm=...), or a shorter dt"
     if not model.contact.exact:
         fix = f"Contact(solver={NEWTON!r}), more iterations, or a relaxation below 1 where contacts slide"
-    warnings.warn(f"{found}. Motion and gradients are off. Fix: {fix}", UnsolvedWarning, stacklevel=caller())
+    warnings.warn(f"{found}. Motion and gradients are inaccurate. Fix: {fix}", UnsolvedWarning, stacklevel=caller())
     return f"{found}. Fix: {fix}"
 
 
 class _Bounded(torch.autograd.Function):
-    """Inputs as they are; an error if gradients grew beyond all measure in steps whose contacts were not solved."""
+    """The identity; raises if gradients explode in steps whose contact problem was not solved."""
 
     @staticmethod
     def forward(ctx: Any, why: list[str | None], tensor: Tensor) -> Tensor:
@@ -198,27 +198,27 @@ class _Bounded(torch.autograd.Function):
 
 
 def refuse_exploded(why: str | None, gradient: Tensor) -> None:
-    """Raise if a gradient grew beyond all measure, and `why` says why that may be."""
+    """Raise if a gradient exploded and `why` explains it."""
     if why is not None and not float(gradient.abs().max()) < EXPLODED:
         what = f"a gradient of {float(gradient.abs().max()):.2g} has no meaning: {why}"
         raise SimulationError(what, fix="as said; or on_failure='status', which gives the gradient as it is")
 
 
 def bounded(inputs: dict[str, Tensor], why: list[str | None]) -> dict[str, Tensor]:
-    """Inputs of a run whose gradients raise SimulationError if they explode and `why`, known after it, says why."""
+    """Inputs of a run whose gradients raise SimulationError if they explode and `why`, set after it, explains that."""
     if not any(t.requires_grad for t in inputs.values()):
         return inputs
     return {n: _Bounded.apply(why, t) if t.requires_grad else t for n, t in inputs.items()}
 
 
 def check_particles(lack: Tensor | None) -> None:
-    """Raise if an implicit step was not solved."""
+    """Raise if an implicit step did not converge."""
     if lack is None or not _any_positive(lack):
         return
     failed = (lack.detach().squeeze(-1) > 0).reshape(-1, lack.shape[-2])
     step = int(failed.any(0).nonzero()[0])
     raise SimulationError(
-        f"implicit step {step} of the particles was not found: {float(lack.detach().max()):.2g} of it is missing",
-        fix="a shorter dt, less Skin(friction=...) and k_f, or own forces that damp or have an energy; "
+        f"implicit step {step} of the particles did not converge: relative residual {float(lack.detach().max()):.2g}",
+        fix="a shorter dt, less Skin(friction=...) and k_f, or user forces that damp or have an energy; "
         "or on_failure='status' to go on with that error",
     )

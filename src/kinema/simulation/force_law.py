@@ -1,4 +1,4 @@
-"""A law of force on particles, as a kernel in step programs."""
+"""A force law of particles, as a kernel in step programs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ForceLaw:
     """A kernel that adds forces to particles.
 
     Attributes:
-        kernel: With arguments x and v of particles, f for forces and perhaps press, what shapes feel.
-        arguments: Of (x, v, f, press).
-        count: Number of its elements.
+        kernel: With arguments x and v of particles, f for forces and optionally press, the wrenches on shapes.
+        arguments: Returns the kernel's arguments from (x, v, f, press).
+        count: Number of elements.
     """
 
     kernel: Kernel

@@ -1,4 +1,4 @@
-"""Forces on all joints in step programs, and the motion they cause without impulses."""
+"""Forces on all joints in step programs, and the free motion (without impulses)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Inertial:
     """Inertial forces.
 
     Attributes:
-        bias: Forces that keep joints from accelerating, or let prescribed ones accelerate as they must.
-        prescribed: Joints whose motion is given; None if there are none.
+        bias: Forces at zero acceleration, or at the given accelerations of prescribed joints.
+        prescribed: Prescribed joints; None if there are none.
         zero: A zero for every degree of freedom.
     """
 
@@ -38,9 +38,9 @@ class FreeMotion:
 
     Attributes:
         a: Accelerations dv/dt.
-        net: Forces, less bias.
-        factors: Of the mass matrix; None if the articulated-body algorithm did without.
-        prescribed: Joints whose motion is given.
+        net: Forces minus bias.
+        factors: Factors of the mass matrix; None if the articulated-body algorithm does not form them.
+        prescribed: Prescribed joints.
         applied: Applied forces.
     """
 
@@ -52,11 +52,11 @@ class FreeMotion:
 
 
 def inertial_forces(links: Links, dt: Ref, *, hard: bool, whole: Ref | None = None) -> Inertial:
-    """Coriolis, centrifugal and gravity forces, with prescribed joints accelerating as they must.
+    """Coriolis, centrifugal and gravity forces, with the accelerations of prescribed joints.
 
     Args:
-        links: At a state.
-        dt: Time at the end of which prescribed joints have the given velocities [s].
+        links: Links at a state.
+        dt: Time after which prescribed joints reach the given velocities [s].
         hard: Whether there are constraints, which need the factors of the mass matrix.
         whole: As in `accelerate`.
     """
@@ -79,17 +79,17 @@ def free_motion(
     time: Ref | None,
     whole: Ref | None = None,
 ) -> FreeMotion:
-    """Accelerations by all forces but impulses.
+    """Accelerations by all forces, without impulses.
 
     Args:
-        links: At a state.
+        links: Links at a state.
         model: The model.
         inertial: Inertial forces at this state.
-        loaded: Names of bodies that wrenches act on.
-        dt: Time at the end of which springs, dampers and servos act [s]; with 0 they act at once.
-        touch: Where shapes touch, for compliant contacts.
-        felt: What soft matter does to every link; None if nothing does.
-        time: At this state, for own laws; None if none reads it.
+        loaded: Names of bodies with wrenches.
+        dt: Time at the end of which springs, dampers and servos are evaluated [s]; 0 makes them explicit.
+        touch: Contact candidates, for compliant contacts.
+        felt: Wrench of soft matter on every link; None if there is none.
+        time: Time of this state, for user force laws; None if no law reads it.
         whole: As in `accelerate`.
     """
     p, tree = links.program, model.tree
@@ -111,7 +111,7 @@ def free_velocities(links: Links, free: FreeMotion, dt: Ref) -> Ref:
 
 
 def _springs(p: Builder, tree: TreeArrays) -> Springs:
-    """Springs and dampers of all joints. Arrays of no springs have one entry that is not used, as kernels want them."""
+    """Springs and dampers of all joints. Kernels need arrays of one entry at least: it is unused without springs."""
     number = tree.spring_numbers()
     stretched = tree.spring_coordinates()[number >= 0].tolist()
     return Springs(

@@ -1,4 +1,4 @@
-"""Impacts in step programs: phases of a step, each of which ends where something is hit."""
+"""Impacts in step programs: splits a step into phases, each of which ends at a time of impact."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from kinema.simulation.parts import Part
 from kinema.simulation.solvers import WholeStep, scale, solve
 from kinema.simulation.tree_dynamics import Factors, weigh
 
-PHASES = 8  # of a step after its first impact; what is hit in the last one waits for the next step
-FEW, FEWER = 8, 2  # so many trees have all phases, more have fewer: of many bodies, one is hit in most steps
+PHASES = 8  # of a step after its first impact; impacts of the last phase wait for the next step
+FEW, FEWER = 8, 2  # up to FEW trees have all phases, more have FEWER: with many bodies, one is hit in most steps
 ROUNDS = 8  # of impacts at one pose
-SHORT = {8: 1e-9, 4: 1e-5}  # by the bytes of a Float: the share of a step that problems are made for at least
-NEAR = {8: 1e-9, 4: 1e-5}  # [m, rad] likewise: what is so near touches
-SLOW = 10.0  # [m/s^2, rad/s^2]: speeds that forces make within a step are those of contacts that stay, not of impacts
-NONE = -1.0  # less than no restitution
+SHORT = {8: 1e-9, 4: 1e-5}  # by itemsize of Float: shortest time that a problem is posed for, as a share of the step
+NEAR = {8: 1e-9, 4: 1e-5}  # [m, rad] likewise: smaller gaps touch
+SLOW = 10.0  # [m/s^2, rad/s^2]: velocities that such accelerations cause within a step belong to resting contacts
+NONE = -1.0  # below every coefficient of restitution
 ITERATIONS = "record_iterations"
-TOLD = ("residual", "unsolved_at", ITERATIONS)  # outputs of solvers
-COURSE = ("v", "line", "rate")  # velocities, what coordinates follow, and by how much velocities change
+REPORTS = ("residual", "unsolved_at", ITERATIONS)  # reports of solvers
+COURSE = ("v", "line", "rate")  # velocities, velocities of the coordinates, and rate of change of velocities
 
 Free = Callable[[Links, Ref], tuple[FreeMotion, Ref]]
-"""The motion of links without impulses over a time, and its velocities at the end."""
+"""The free motion of links (without impulses) over a time, and the velocities at its end."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class PhaseEnd:
     """The end of a phase.
 
     Attributes:
-        v_end: Velocities at the end of the step, if nothing were hit.
-        time: How long the phase lasts [s].
-        share: Of the impulses of its problem that act [-].
+        v_end: Velocities at the end of the step if there were no impact.
+        time: Length of the phase [s].
+        share: Fraction of the impulses of its problem that act [-].
         whole: Whether it lasts until the end of the step.
-        rate: By how much velocities change per second.
+        rate: Rate of change of velocities.
         impulse: Impulses of its problem.
     """
 
@@ -85,9 +85,9 @@ class Impacts:
     Args:
         rows: All rows at the start of the step.
         free: The motion of the step without impulses.
-        again: Finds it at later poses.
+        again: Computes the free motion at later poses.
         sweeps: Number of PGS iterations.
-        summed: Whether somebody asks for the impulses of a step.
+        summed: Whether to sum the impulses of a step.
     """
 
     def __init__(self, rows: RowSet, free: FreeMotion, again: Free, sweeps: Ref, summed: bool) -> None:
@@ -132,20 +132,20 @@ class Impacts:
         """Coordinates and velocities at the end of the step, and its impulses.
 
         Args:
-            v_free: Velocities at its end, without impulses and impacts.
-            step: Its whole motion.
+            v_free: Velocities at the end of the step, without impulses and impacts.
+            step: The motion of the whole step.
         """
         rows, c, p = self.start, self.constraints, self.program
         self.done = p.scratch("done_with_step", Float, 1)
         self.loop = loop = p.until(self.done, self.phases, settled=True)
         sizes = {"q": rows.links.arrays.nq, **dict.fromkeys(COURSE, self.nv), "presses": c.rows}
         sizes |= {"sum": c.rows} if self.summed else {}
-        sizes |= dict.fromkeys(("left", "hit", *TOLD), 1)
+        sizes |= dict.fromkeys(("left", "hit", *REPORTS), 1)
         self.kept = kept = {n: p.iterate(loop, f"{n} through impacts", Float, k) for n, k in sizes.items()}
         yes, none = p.constant("begins", Float, [1.0]), p.constant("nothing", Float, [0.0])
         first = Phase(begins=yes, length=c.dt, last=none, again=none, further=none)
         left = (c.dt, kept["left"].first, kept["hit"].first)
-        held = Part(p, "held", {n: kept[n].first for n in TOLD})
+        held = Part(p, "held", {n: kept[n].first for n in REPORTS})
         ended = self._phase(held, rows, self.free, v_free, first, left, step)
         line = Course(v=rows.links.v, line=ended.v_end, rate=ended.rate)
         then = Course(v=kept["v"].first, line=kept["line"].first, rate=kept["rate"].first)
@@ -156,9 +156,9 @@ class Impacts:
             p.call(begin_sum, c.count, ended.impulse, ended.share, kept["sum"].first)
         with loop:
             self._after_impact()
-        outputs = {n: p.output(n, Float, 1) for n in TOLD if n != ITERATIONS or self._counts or c.starts}
+        outputs = {n: p.output(n, Float, 1) for n in REPORTS if n != ITERATIONS or self._counts_iterations or c.starts}
         outputs.setdefault(ITERATIONS, p.scratch("no_output", Float, 1))
-        self._tell({n: kept[n].last for n in TOLD}, dict.fromkeys(TOLD, none), outputs)
+        self._combine_reports({n: kept[n].last for n in REPORTS}, dict.fromkeys(REPORTS, none), outputs)
         return kept["q"].last, kept["v"].last, kept["sum"].last if self.summed else ended.impulse
 
     def _phase(
@@ -171,17 +171,17 @@ class Impacts:
         left: tuple[Ref, Ref, Ref],
         step: WholeStep | None = None,
     ) -> PhaseEnd:
-        """Solve the problem of a phase, without what will be hit, and find out when that is.
+        """Solve the problem of a phase for resting contacts, and find the next time of impact.
 
         Args:
-            program: Where the problem is solved.
+            program: Receives the problem.
             rows: All rows at the start of the phase.
             free: The motion without impulses.
             v_free: Velocities at the end of the step, without impulses.
             phase: The phase.
-            left: What is left of the step at its start; what is left after it, and whether something is hit, are
-                stored.
-            step: Of the first phase, the motion of the whole step.
+            left: Remaining time of the step before the phase; outputs for the remaining time after it and for whether
+                it ends with an impact.
+            step: For the first phase, the motion of the whole step.
         """
         p, c, v = rows.program, self.constraints, rows.links.v
         at = self._hittable(rows, find_gaps(program, rows))
@@ -204,7 +204,7 @@ class Impacts:
         return PhaseEnd(v_end=found.v_end, impulse=found.impulse, **ends)
 
     def _after_impact(self) -> None:
-        """An impact, and the phase after it; or more of the phase before, if what it ended for is not touched."""
+        """An impact and the phase after it; or the rest of the last phase, if nothing touches where it ended."""
         c, p, kept = self.constraints, Part(self.program, "impact", {}), self.kept
         links = Links(p, self.start.links.tables, kept["q"], kept["v"])
         contacts = self._contacts(links)
@@ -213,12 +213,12 @@ class Impacts:
         gaps = find_gaps(at.program, at)
         hittable = self._hittable(at, gaps)
         phase, struck, quiet = self._begin(at, hittable)
-        v, in_no_time, told = self._strike(at, weighed, hittable, struck, quiet)
+        v, in_no_time, reports = self._strike(at, weighed, hittable, struck, quiet)
         length: Any = phase.length
         moving = links.moving(v)
         free, v_free = self.again(moving, length)
         rest = find_rows(Part(p, "rest", {}), c.later, moving, contacts, v_free, length)
-        held, then = self._told(rest.program, "held")
+        held, then = self._reporting_part(rest.program, "held")
         left = (kept["left"], kept["left"].next, kept["hit"].next)
         ended = self._phase(held, rest, free, v_free, phase, left)
         before = Course(v=kept["v"], line=kept["line"], rate=kept["rate"])
@@ -230,12 +230,12 @@ class Impacts:
         self._press(phase.again, kept["presses"], ended.impulse, kept["presses"].next)
         if self.summed:
             p.call(add_to_sum, c.count, ended.impulse, ended.share, kept["sum"], in_no_time, kept["sum"].next)
-        both = {n: p.scratch(f"{n}_so_far", Float, 1) for n in TOLD}
-        self._tell({n: kept[n] for n in TOLD}, told, both)
-        self._tell(both, then, {n: kept[n].next for n in TOLD})
+        both = {n: p.scratch(f"{n}_so_far", Float, 1) for n in REPORTS}
+        self._combine_reports({n: kept[n] for n in REPORTS}, reports, both)
+        self._combine_reports(both, then, {n: kept[n].next for n in REPORTS})
 
     def _begin(self, at: RowSet, hittable: Hittable) -> tuple[Phase, Ref, Ref]:
-        """The phase that begins at a pose, and whether something is hit there, or nothing."""
+        """The phase that begins at a pose, whether it begins with an impact, and whether it begins without one."""
         p, kept = at.program, self.kept
         names = ("begins", "length", "last", "again", "further")
         phase = Phase(**{n: p.scratch(n, Float, 1) for n in names})
@@ -261,14 +261,14 @@ class Impacts:
     def _strike(
         self, at: RowSet, factors: Factors, hittable: Hittable, struck: Ref, quiet: Ref
     ) -> tuple[Ref, Ref, dict[str, Ref]]:
-        """Velocities after all that is hit at a pose, its impulses, and what the solver tells.
+        """Velocities after all impacts at a pose, their impulses, and the solver's report.
 
         Args:
             at: All rows at that pose.
-            factors: Of the mass matrix there.
-            hittable: The same, with their gaps.
-            struck: Whether something is hit.
-            quiet: Whether nothing is hit any more.
+            factors: Factors of the mass matrix there.
+            hittable: The same rows, with their gaps.
+            struck: Whether there is an impact.
+            quiet: Whether there are no further impacts.
         """
         c, p, links = self.constraints, at.program, at.links
         falling = p.scratch("falling", Float, self.nv)
@@ -276,12 +276,12 @@ class Impacts:
         fixed = hold(at, self.free.prescribed)
         Y = None if c.model.contact.exact else scale(fixed, factors)
         loop = p.until(quiet, ROUNDS, settled=True)
-        sizes = {"v": self.nv, "sum": c.rows, **dict.fromkeys(("hit", *TOLD), 1)}
+        sizes = {"v": self.nv, "sum": c.rows, **dict.fromkeys(("hit", *REPORTS), 1)}
         kept = {n: p.iterate(loop, f"{n} of rounds", Float, k) for n, k in sizes.items()}
         v, sums, now = kept["v"], kept["sum"], kept["hit"]
         p.call(COPIES[1], self.kept["v"], v.first, count=self.nv)
         p.call(COPIES[1], struck, now.first, count=1)
-        inside, told = self._told(p, "hit")
+        inside, reports = self._reporting_part(p, "hit")
         triples, visits = (p.scratch(n, Int, 1) for n in ("triples_hit", "visits"))
         lower, upper = (inside.scratch(n, Float, max(c.singles, 1)) for n in ("lower", "upper"))
         hit = replace(
@@ -300,37 +300,39 @@ class Impacts:
             after = solve(hit, factors, v, visits, Y=Y)
             rounds = Round(v=v, sum=sums, hit=now), Round(v=v.next, sum=sums.next, hit=now.next)
             p.call(end_round, hittable, rounds[0], after.v_end, after.impulse, rounds[1], quiet)
-            self._tell({n: kept[n] for n in TOLD}, told, {n: kept[n].next for n in TOLD})
-        return v.last, sums.last, {n: kept[n].last for n in TOLD}
+            self._combine_reports({n: kept[n] for n in REPORTS}, reports, {n: kept[n].next for n in REPORTS})
+        return v.last, sums.last, {n: kept[n].last for n in REPORTS}
 
     def _weighed(self, links: Links) -> Factors:
-        """Factors of the mass matrix alone: in no time, springs and dampers do nothing."""
+        """Factors of the mass matrix alone: springs and dampers have no effect in an instant."""
         p = Part(links.program, "weighed", {})
         return weigh(links, self.free.net, links.armature, self.free.prescribed, p)[0]
 
     def _press(self, again: Any, before: Ref, impulse: Ref, chosen: Ref) -> None:
-        """Keep the impulses of a phase, which say what touches: nothing that has a derivative."""
+        """Keep the impulses of a phase, which decide what touches; they have no derivative."""
         with self.program.custom() as node:
             self.program.call(choose_impulses, self.constraints.count, again, before, impulse, chosen)
         with self.program.adjoint_of(node):
             pass
 
-    def _told(self, p: Builder, name: str) -> tuple[Part, dict[str, Ref]]:
-        """A part of a program in which a problem is solved, and what the solver tells there."""
-        told = {n: p.scratch(f"{n} of {name}", Float, 1) for n in TOLD}
-        if not self._counts:
-            told[ITERATIONS] = p.constant("no_iterations", Float, [0.0])
-        return Part(p, name, told), told
+    def _reporting_part(self, p: Builder, name: str) -> tuple[Part, dict[str, Ref]]:
+        """A part of a program that solves a problem, and the solver's report."""
+        reports = {n: p.scratch(f"{n} of {name}", Float, 1) for n in REPORTS}
+        if not self._counts_iterations:
+            reports[ITERATIONS] = p.constant("no_iterations", Float, [0.0])
+        return Part(p, name, reports), reports
 
     @property
-    def _counts(self) -> bool:
-        """Whether the solver says of every problem how many iterations it took."""
+    def _counts_iterations(self) -> bool:
+        """Whether the solver reports its number of iterations."""
         return self.constraints.model.contact.exact
 
-    def _tell(self, one: dict[str, Ref], other: dict[str, Ref], both: dict[str, Ref]) -> None:
-        """The worse of two problems, and the sum of iterations."""
+    def _combine_reports(self, one: dict[str, Ref], other: dict[str, Ref], both: dict[str, Ref]) -> None:
+        """Combine two reports: the larger residual, and the sum of iterations."""
         p = self.program
         with p.custom() as node:
-            p.call(add_report, *(Report(**{n.removeprefix("record_"): x[n] for n in TOLD}) for x in (one, other, both)))
+            p.call(
+                add_report, *(Report(**{n.removeprefix("record_"): x[n] for n in REPORTS}) for x in (one, other, both))
+            )
         with p.adjoint_of(node):
             pass

@@ -49,21 +49,21 @@ from kinema.lang.programs.program import CONSTANT, Builder, Ref, flatten_argumen
 from kinema.math import Force
 from kinema.simulation.force_law import ForceLaw
 
-PRECISION = 1e-10  # of a step, as a share of the displacement
-ADJOINT = 1e-12  # of the adjoint's linear system, as a share of its right side
-NEWTON, TRIES, ITERATIONS = 60, 12, 1000  # at most
+PRECISION = 1e-10  # of a step, relative to the displacement
+ADJOINT = 1e-12  # of the adjoint's linear system, relative to its right-hand side
+NEWTON, TRIES, ITERATIONS = 60, 12, 1000  # limits on Newton steps, line search trials and CG iterations
 
 
 class ImplicitProgram:
     """An implicit step of all particles.
 
     Args:
-        program: Where it is added.
+        program: Receives the step.
         count: Number of particles.
-        step: What the step starts from.
-        held: 1 for particles that stay where they are.
+        step: The state at its start.
+        held: 1 for fixed particles.
         laws: The forces.
-        shapes: Number of shapes that feel forces; 0 if nothing is touched.
+        shapes: Number of shapes that feel forces; 0 if none do.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ImplicitProgram:
             self.pressed = program.scratch("tried_press", Force, shapes)
 
     def add(self, x_next: Ref, v_next: Ref) -> None:
-        """Add the step, and its adjoint."""
+        """Add the step and its adjoint."""
         with self.program.custom() as node:
             self._newton(x_next, v_next)
         with self.program.adjoint_of(node):
@@ -139,7 +139,7 @@ class ImplicitProgram:
         self._each(end_step, step, self.held, y, x_next, v_next)
 
     def _descend(self, y: Ref, u: Ref, right: Ref, wanted: Ref, found: Ref) -> None:
-        """A step of Newton's method by conjugate gradients, from the derivatives of forces at y and u."""
+        """A Newton step by conjugate gradients, with the derivatives of forces at y and u."""
         p, step = self.program, self.step
         names = ("left", "left_next", "p", "p_next", "Ap", "pull", "by_x", "by_v")
         left, left_next, d, d_next, Ad, pull, by_x, by_v = self._vectors("descent", *names)
@@ -164,7 +164,7 @@ class ImplicitProgram:
             p.call(clear_number, first)
 
     def _solve(self, y: Ref, u: Ref, right: Ref, wanted: Ref, found: Ref, size: Ref) -> None:
-        """A^T found = right, with the derivatives of forces at y and u; `size` is what is left, squared."""
+        """Solve A^T found = right, with the derivatives of forces at y and u; `size` is the squared residual."""
         p, step = self.program, self.step
         names = ("left", "first", "p", "p_next", "scaled", "scaled_s", "s", "Ap", "As", "pull", "by_x", "by_v")
         left, first, d, d_next, scaled, scaled_s, s, Ad, As, pull, by_x, by_v = self._vectors("solve", *names)
@@ -194,7 +194,7 @@ class ImplicitProgram:
             p.call(copy_number, rho_next, rho)
 
     def _pull_back(self, y: Ref, u: Ref, pull: Ref, by_x: Ref, by_v: Ref, everything: bool = False) -> None:
-        """Add (df/dx)^T pull and (df/dv)^T pull; with `everything` also to the cotangents of all other inputs."""
+        """Add (df/dx)^T pull and (df/dv)^T pull; with `everything`, also add to the cotangents of all other inputs."""
         given = {"x": by_x, "v": by_v, "f": pull, "press": self.of_shapes}
         for law in self.laws:
             arguments = law.arguments(y, u, pull, self.of_shapes)

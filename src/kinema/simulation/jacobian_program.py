@@ -1,4 +1,4 @@
-"""The step of a scene and its Jacobian in tangent space, as a program."""
+"""A step and its Jacobian in tangent space, as one program."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kinema.simulation.step import step_program
 def jacobian_program(
     model: SceneArrays, options: StepOptions, acting: tuple[str, ...], width: int | None = None
 ) -> Program | None:
-    """A step with the outputs jacobian_A and jacobian_B, row by row; None where it has loops, or impacts at their time.
+    """A step with outputs jacobian_A and jacobian_B, row by row; None for steps with loops or impacts at their time.
 
     Args:
         model: The model.
-        options: Of the step.
-        acting: Names of the controls that B has columns of, in their order.
-        width: Rows that share registers; as many as these hold by default.
+        options: Options of the step.
+        acting: Names of the controls that B has columns of, in order.
+        width: Rows that share SIMD registers; as many as fit by default.
     """
     p = step_program(model, options, "linearised step")
     motion = next((c for c in p.nodes if isinstance(c, KernelCall) and c.kernel is advance_coordinates), None)
@@ -54,7 +54,7 @@ class _Jacobian:
         self._fill("jacobian_B", pulled, controls)
 
     def _prepare(self, pulled: dict[str, Ref]) -> None:
-        """Turns of the step, and derivatives by tangents of q in place of those by q."""
+        """Rotations of the step, and derivatives with respect to tangents of q in place of those for q."""
         p, joints = self.program, self.tree[0].buffer.length
         self.turns = p.scratch("turned_back", mat33, joints), p.scratch("right_jacobian", mat33, joints)
         p.call(turns_of_step, *self.tree, self.v, self.dt, *self.turns)

@@ -1,4 +1,4 @@
-"""`linearise`: the Jacobians of a step in tangent space, for iLQR, MPC and controllers."""
+"""`linearise`: Jacobians of a step in tangent space, for iLQR, MPC and controllers."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ COLUMNS = ("u", "tau", "motion")
 class Linearised(NamedTuple):
     """Jacobians of a step: ds' = A ds + B du.
 
-    ds stacks the tangents of a state: of q (nv numbers, as velocities over one second), v, then, if there is soft
-    matter, x and xd (3 per particle), and impulses of a warm start; n numbers in all.
+    ds stacks the tangents of a state, n entries in all: of q (nv entries, as velocities over one second) and v; with
+    soft matter, x and xd (3 per particle); with a warm start, the impulses.
 
     Attributes:
         A: Shape (*batch, n, n).
@@ -64,18 +64,18 @@ def linearise(
     integrator: str = "euler",
     options: RunOptions = DEFAULT,
 ) -> Linearised:
-    """The Jacobians of a step by state and controls, in tangent space: `A, B = kn.linearise(...)`.
+    """Jacobians of a step with respect to state and controls, in tangent space: `A, B = kn.linearise(...)`.
 
-    A world is run once. The rows of its Jacobian are then pulled back through the step side by side in the lanes of
-    registers; they share all that the step computed. Only for implicit and Runge-Kutta steps, substeps and impacts at
-    their time is a world run and differentiated once for each of its n outputs.
+    Each world is simulated once; a reverse pass then pulls back the rows of its Jacobian side by side in SIMD lanes,
+    which share the intermediate values of the step. With implicit or Runge-Kutta steps, substeps or impacts at their
+    time, each world is instead simulated and differentiated once for each of its n outputs.
 
     Args:
         model: The model.
         state: Before the step, of one world or a batch.
-        u: Controls of the actuators, shape (*batch, actuators), or a `Control`, as in `step`. The columns of B are
-            those of u; of a `Control`, those of its u, tau and motion that are given, side by side in this order;
-            without actuators and without u, those of tau.
+        u: Actuator controls, shape (*batch, actuators), or a `Control`, as in `step`. The columns of B belong to u. For
+            a `Control`, they belong to whichever of its u, tau and motion are given, side by side in this order; if the
+            model has no actuators and u is omitted, to tau.
         dt: Time step [s].
         substeps: As in `simulate`.
         params: As in `simulate`.
@@ -87,7 +87,7 @@ def linearise(
         None are recorded.
 
     Raises:
-        InputError: As `step`; or batches do not match.
+        InputError: As in `step`; or batch dimensions do not match.
     """
     expect_model(model)
     check_substeps(substeps)
@@ -105,14 +105,14 @@ def linearise(
     found = _pulled(model, linear, (states, arrays, controls), options)
     if model.nv:
         model.check_quaternions(states["q"])  # now that the run has accepted the tensor
-    if found is None:  # a world is not finite: a plain step says where
+    if found is None:  # a world is not finite: a plain step reports where
         step(model, state, control, params=params, time=time, **words)
         raise SimulationError("the Jacobian of a step is not finite", fix="a shorter dt")
     return found
 
 
 def _pulled(model: Model, step: Step, groups: tuple[dict[str, Tensor], ...], options: RunOptions) -> Linearised | None:
-    """Both Jacobians by the program that pulls back their rows; None if that failed."""
+    """Both Jacobians by the program that pulls back their rows; None if it failed."""
     names = tuple(groups[0]), tuple(groups[1]), tuple(groups[2])
     inputs = step.program.inputs.get(names)
     if inputs is None:
@@ -135,7 +135,7 @@ def _pulled(model: Model, step: Step, groups: tuple[dict[str, Tensor], ...], opt
 
 
 def _inputs(step: Step, names: Names) -> Inputs:
-    """What is given to the program, and what is wanted of it."""
+    """Inputs of the program, and its outputs."""
     sizes = {n: step.program.buffers[n].length for n in ("jacobian_A", "jacobian_B") if n in step.program.buffers}
     rows = math.isqrt(sizes["jacobian_A"])
     return Inputs(step.program, 1, (*sizes, *step.checked), names, {n: (rows, x // rows) for n, x in sizes.items()})
@@ -150,9 +150,9 @@ def _by_copies(
     time: float | Tensor,
     words: Mapping[str, Any],
 ) -> Linearised:
-    """Both Jacobians from copies of a world, one for each row, which are differentiated for their own output.
+    """Both Jacobians from copies of each world, one per row: each copy yields the derivatives of one output.
 
-    words: The other arguments of `step`.
+    words: Further arguments of `step`.
     """
     given = {n: t.detach() for n, t in start_tensors(model, state).items()}
     if model.nv:
@@ -195,14 +195,14 @@ def _by_copies(
 
 
 def _columns(model: Model) -> tuple[str, ...]:
-    """The controls that B has columns of where none are given."""
+    """The default controls that B has columns of."""
     return ("u",) if len(model.actuators) else ("tau",) if model.nv else ()
 
 
 def _common_batch(
     model: Model, state: State, control: Control, numbers: Mapping[str, Tensor], time: float | Tensor
 ) -> tuple[int, ...]:
-    """Batch dimensions of all that is given."""
+    """Batch dimensions of all inputs."""
     batches = {"state": state.batch}
     batches |= {n: tuple(t.shape[:-axes]) for n, axes in CONTROLS.items() if (t := getattr(control, n)) is not None}
     batches |= {f"wrench on {n!r}": tuple(t.shape[:-1]) for n, t in control.wrenches.items()}
@@ -211,7 +211,7 @@ def _common_batch(
     try:
         return tuple(torch.broadcast_shapes(*batches.values()))
     except RuntimeError:
-        raise InputError("batch dimensions do not match", got=batches, expected="equal or absent ones") from None
+        raise InputError("batch dimensions do not match", got=batches, expected="equal dimensions, or none") from None
 
 
 def _axes_of_batch(model: Model, name: str, tensor: Tensor) -> int:
@@ -220,7 +220,7 @@ def _axes_of_batch(model: Model, name: str, tensor: Tensor) -> int:
 
 
 def _per_output(model: Model, name: str, tensor: Tensor) -> Tensor:
-    """A parameter that, if worlds have their own, is the same for all outputs of a world."""
+    """A parameter with an axis for outputs, if it has one for worlds: its values are the same for all outputs."""
     worlds = _axes_of_batch(model, name, tensor)
     return tensor.unsqueeze(worlds) if worlds else tensor
 
@@ -231,7 +231,7 @@ def _tangents(model: Model, after: State, counts: Mapping[str, int]) -> Tensor:
     for name in counts:
         tensor = after.tensors[name]
         if name == "q":
-            projection = inverse_rates(model, tensor.detach()[..., :1, :])  # of all copies the same
+            projection = inverse_rates(model, tensor.detach()[..., :1, :])  # the same for all copies
             flat.append((projection @ tensor.unsqueeze(-1)).squeeze(-1))
         else:
             flat.append(tensor.flatten(-2) if name in ("x", "xd") else tensor)

@@ -33,10 +33,10 @@ def _differ(arrays: np.ndarray, from_what: np.ndarray | float) -> np.ndarray:
 
 
 class TreeTables:
-    """Constants and parameters of all trees in a program: what does not depend on the state.
+    """Constants and parameters of all trees in a program: everything that does not depend on the state.
 
     Args:
-        program: Where they are added.
+        program: Receives the tables.
         arrays: The model's trees.
     """
 
@@ -71,32 +71,32 @@ class TreeTables:
 
     @cached_property
     def branches(self) -> Branches:
-        """Paths from the roots: as many numbers as the mass matrix has, so only where something needs them."""
+        """Paths from the roots, added on first use: they have as many entries as the mass matrix."""
         names = ("row", "depth", "last", "above")
         return Branches(**{name: self.program.constant(name, Int, getattr(self.arrays, name)) for name in names})
 
     def places(self, sites: int) -> Ref:
-        """Where all sites are on their links, only where something needs them."""
+        """Poses of all sites on their links, added on first use."""
         if self._places is None:
             self._places = self.program.parameter("place", vec3, sites)
         return self._places
 
 
 class Links:
-    """The links of all trees at one state: where they are, how joints move them, velocities and inertias.
+    """The links of all trees at one state: poses, motion subspaces, velocities and inertias.
 
-    Velocities and inertias are added to the program when they are first asked for.
+    Velocities and inertias are added to the program on first use.
 
     Args:
-        program: Where they are added.
+        program: Receives the kinematics.
         tables: What does not depend on the state.
         q: Joint coordinates.
-        v: Joint velocities; None where nobody asks for velocities.
+        v: Joint velocities; None if no velocities are needed.
 
     Attributes:
         R: Rotations of links, R_WL.
         p: Positions of links [m].
-        S: Motions of degrees of freedom about the origin of their tree.
+        S: Motion subspaces of the degrees of freedom, about the origin of their tree.
     """
 
     def __init__(self, program: Builder, tables: TreeTables, q: Ref, v: Ref | None = None) -> None:
@@ -160,7 +160,7 @@ class Links:
 
 
 def report_poses(p: Builder, tables: TreeTables) -> None:
-    """Adds outputs of all links at the coordinates q: rotations, positions [m], and motions of degrees of freedom."""
+    """Add outputs of all links at the coordinates q: rotations, positions [m], and motion subspaces."""
     arrays, count = tables.arrays, len(tables.arrays.parent) + 1
     links = Links(p, tables, p.parameter("q", Float, arrays.nq))
     rotations, positions = p.output("rotations", mat33, count), p.output("positions", vec3, count)

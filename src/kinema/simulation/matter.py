@@ -1,7 +1,7 @@
-"""Soft matter in step programs: where particles are, the forces on them and on links, and how they move.
+"""Soft matter in step programs: positions of particles, forces on them and on links, and their integration.
 
-An explicit step evaluates forces at its start and then moves particles. An implicit step finds where particles move by
-their forces at its end: these are known afterwards, and links feel them.
+An explicit step evaluates forces at its start and then moves particles. An implicit step solves for the positions at
+its end; the forces at its end then act on links.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from kinema.simulation.particle_laws import Laws, Moment, find_laws
 
 @dataclass(frozen=True)
 class Particles:
-    """Particles of a scene in a step, and the laws of the forces on them.
+    """Particles of a scene in a step, and their force laws.
 
     Attributes:
-        program: Where they are.
+        program: The step program.
         model: The model.
-        links: Where links are and how they move; None if nothing has joints.
-        start: Positions and velocities at the start of the step: those of pinned particles are where their links are.
-        end: Those at its end, which `advance` or `advance_implicitly` stores.
-        pins: Particles on links; None if there are none.
-        laws: Forces.
+        links: The links; None if the model has no joints.
+        start: Positions and velocities at the start of the step; pinned particles move with their links.
+        end: The same at its end, written by `advance` or `advance_implicitly`.
+        pins: Pinned particles; None if there are none.
+        laws: Force laws.
         inv_mass: [1/kg]
         gravity: [m/s^2]
         dt: Time step.
@@ -56,13 +56,13 @@ class Particles:
 
     @property
     def push_links(self) -> bool:
-        """Whether links feel something of them."""
+        """Whether particles exert forces on links."""
         return self.links is not None and (self.laws.touched is not None or self.pins is not None)
 
 
 @dataclass(frozen=True)
 class Forces:
-    """Forces on all particles [N], and what shapes feel of them, about their own origins [N m, N]; None without any."""
+    """Forces on all particles [N], and wrenches on shapes about their own origins [N m, N]; None if there are none."""
 
     on_particles: Ref
     on_shapes: Ref | None
@@ -71,17 +71,17 @@ class Forces:
 def place_particles(
     p: Builder, model: SceneArrays, links: Links | None, dt: Ref, time: Ref | None, options: StepOptions
 ) -> Particles:
-    """Particles, and what they touch, at the start of a step.
+    """Particles and their contact shapes at the start of a step.
 
     Args:
         p: The program.
         model: The model.
-        links: Where links are and how they move; None if nothing has joints.
+        links: The links; None if the model has no joints.
         dt: Time step.
-        time: At its start, for own laws; None if none reads it.
+        time: Time at the start of the step, for user force laws; None if no law reads it.
         options: Optional features of the step.
     """
-    if time is not None and options.implicit:  # forces are those at the end of the step
+    if time is not None and options.implicit:  # forces are evaluated at the end of the step
         time = later(p, "the end", time, p.constant("whole step", Float, 1.0), dt)
     count = len(model.matter)
     x, v = p.state("x", vec3, count), p.state("xd", vec3, count)
@@ -105,7 +105,7 @@ def place_particles(
 
 
 def _carried(p: Builder, matter: MatterArrays, links: Links, own: Moment) -> tuple[Pins, Moment]:
-    """Pinned particles are where their links are."""
+    """Place pinned particles on their links."""
     arrays, count = matter.pins, len(matter)
     number = np.full(count, -1, np.int32)
     number[arrays.particle] = np.arange(len(arrays.particle))
@@ -134,10 +134,10 @@ def forces_at(particles: Particles, at: Moment) -> Forces:
 
 
 def push_on_links(particles: Particles, at: Moment, forces: Forces) -> Ref | None:
-    """What links feel of particles that touch them or are pinned to them, at the moment of these forces.
+    """Wrenches on links from particles that touch them or are pinned to them, from these forces.
 
     Returns:
-        A moment about the origin of its tree and a force for each link [N m, N]; None if links feel nothing.
+        Moments about the origin of each link's tree, and forces [N m, N]; None if particles exert none on links.
     """
     p, links, touched, pins = particles.program, particles.links, particles.laws.touched, particles.pins
     if links is None or not particles.push_links:
@@ -161,7 +161,7 @@ def advance(particles: Particles, forces: Forces) -> None:
 
 
 def advance_implicitly(particles: Particles) -> Moment:
-    """An implicit step by the forces at its end, which is returned."""
+    """An implicit step by the forces at its end; returns the end."""
     p, matter = particles.program, particles.model.matter
     free = np.ones(len(matter), np.int32)
     free[matter.held > 0] = 0

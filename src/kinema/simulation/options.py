@@ -1,4 +1,4 @@
-"""Options of runs: what a user may set, and what the program of a step is made for."""
+"""Options of runs: `RunOptions` for users, and the features a step program is built with."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run is executed; no number of its result depends on it.
+    """How to execute a run; options never change the computed values.
 
     Attributes:
-        checkpoint: Keep the state every so many steps for gradients; "auto" picks the smallest interval that fits into
-            memory. Only with 1 (the default) is the trajectory returned; otherwise only its end.
-        memory_budget: Bytes that the run may take; 80 % of the available memory by default.
-        threads: Worker threads; all CPUs by default. No bit of the result depends on it.
-        on_failure: "raise" if a world becomes non-finite, or "status".
-        progress: Show progress of runs that last longer than a second, or a function of (steps done, steps).
+        checkpoint: Interval of steps at which states are kept for the backward pass; "auto" picks the smallest interval
+            that fits into memory. Only 1 (the default) returns the whole trajectory; other intervals return its end.
+        memory_budget: Bytes that the run may use; 80 % of the available memory by default.
+        threads: Number of worker threads; all CPUs by default. Results are bitwise independent of it.
+        on_failure: "raise" raises an error if a world becomes non-finite; "status" reports it in the status instead.
+        progress: Whether to show the progress of runs that last longer than a second, or a function of (steps done,
+            steps).
     """
 
     checkpoint: int | str = 1
@@ -31,13 +32,13 @@ class StepOptions:
     """Optional features of a step program.
 
     Attributes:
-        loaded: Names of bodies that wrenches act on.
-        record: Outputs, of RECORDS.
+        loaded: Names of bodies with wrenches.
+        record: Names of recorded outputs, from RECORDS.
         activated: Whether the activation of tetrahedra and triangles is a control.
         pushed: Whether forces on particles are a control.
         implicit: Whether particles take implicit steps.
-        bouncing: Whether restitution is given, and counts although the model has none.
-        substeps: How many short steps it is made of.
+        bouncing: Whether restitution is given at run time, and counts although the model has none.
+        substeps: Number of substeps.
     """
 
     loaded: tuple[str, ...] = ()

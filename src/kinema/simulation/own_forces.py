@@ -1,4 +1,4 @@
-"""Own laws of force in step programs, and the time that they read."""
+"""User force laws in step programs, and the time that they read."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def time_of_step(p: Builder, model: SceneArrays, dt: Ref) -> Ref | None:
 
 
 def later(p: Builder, name: str, time: Ref, share: Ref, dt: Ref) -> Ref:
-    """The time after some steps, or a share of one."""
+    """The time after a number of steps, or after a fraction of one."""
     found = p.scratch(f"time of {name}", Float, 1)
     p.call(time_after, time, share, dt, found)
     return found
 
 
 def before_end(p: Builder, time: Ref, dt: Ref, left: Ref) -> Ref:
-    """The time within a step, of which so much is left."""
+    """The time within a step at which `left` of it remains."""
     found = p.scratch("time within the step", Float, 1)
     p.call(time_before_end, time, dt, left, found)
     return found
 
 
 def laws_on_particles(p: Builder, model: SceneArrays, time: Ref | None) -> list[ForceLaw]:
-    """Laws on particles, at a time."""
+    """User force laws on particles, at a time."""
     return [_on_particles(p, law, time) for law in model.forces if law.kind in ON_PARTICLES]
 
 
@@ -57,16 +57,16 @@ def acts_on_links(model: SceneArrays) -> bool:
 
 
 def push_by_laws(links: Links, model: SceneArrays, time: Ref | None, drive: Ref) -> Ref | None:
-    """Add the forces of laws on joints and bodies.
+    """Add the forces of user force laws on joints and bodies.
 
     Args:
-        links: At a state.
+        links: Links at a state.
         model: The model.
-        time: There.
-        drive: Forces on degrees of freedom.
+        time: Time of this state.
+        drive: Generalised forces, added to.
 
     Returns:
-        What acts on each link, a moment about the origin of its tree and a force; None without laws on bodies.
+        The wrench on each link, about the origin of its tree; None if no law acts on bodies.
     """
     p = links.program
     for law in model.forces:
@@ -77,7 +77,7 @@ def push_by_laws(links: Links, model: SceneArrays, time: Ref | None, drive: Ref)
 
 
 def _push_bodies(links: Links, model: SceneArrays, time: Ref | None, drive: Ref) -> Ref | None:
-    """Place the frames that laws on bodies act on, and add what wrenches there do to the joints."""
+    """Place the frames of laws on bodies, and add the joint forces of their wrenches."""
     laws = [law for law in model.forces if law.kind in ON_BODIES]
     if not laws:
         return None
@@ -116,7 +116,7 @@ def _on_particles(p: Builder, law: LawArrays, time: Ref | None) -> ForceLaw:
 
 
 def _arguments(law: LawArrays, inputs: dict[str, Ref], x: Ref, v: Ref, f: Ref, press: Any) -> tuple[Any, ...]:
-    """Arguments of a kernel of particles."""
+    """Arguments of a particle kernel."""
     return tuple(_in_order(law, {**inputs, "x": x, "v": v, "f": f}))
 
 
@@ -134,7 +134,7 @@ def _in_order(law: LawArrays, known: dict[str, Ref]) -> list[Ref]:
 
 
 def _inputs(p: Builder, law: LawArrays, time: Ref | None, order: np.ndarray | None = None) -> dict[str, Ref]:
-    """Time and numbers of a law."""
+    """Time and parameters of a law."""
     found = {} if time is None else {TIME: time}
     for name, number in law.numbers.items():
         count, own = (len(law), order) if number.each else (None, None)

@@ -1,4 +1,4 @@
-"""Laws of force on particles in step programs: solids, cloth, springs, given forces, contact."""
+"""Force laws of particles in step programs: solids, cloth, springs, given forces, contact."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ from kinema.simulation.force_law import ForceLaw
 from kinema.simulation.links import Links
 from kinema.simulation.own_forces import laws_on_particles
 
-WIDE = 2.0  # distances of contact in which implicit steps look for pairs, which may be nearer at their end
+WIDE = 2.0  # contact distances searched by the broad phase of implicit steps, as pairs may approach until their end
 
-Number = Callable[[str], Ref]  # a number of the skin of every particle, by its name
+Number = Callable[[str], Ref]  # a skin parameter of every particle, by name
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Touched:
-    """What particles touch: shapes, the links that carry them, and where they are."""
+    """Shapes that particles may touch: the shapes, the links that carry them, and their poses."""
 
     shapes: Shapes
     frames: Frames
@@ -77,7 +77,7 @@ class Touched:
 
 @dataclass(frozen=True)
 class Laws:
-    """All forces on particles: their laws, and what particles touch; None if there is nothing."""
+    """All force laws of particles, and the shapes that they may touch; None if there are none."""
 
     all: tuple[ForceLaw, ...]
     touched: Touched | None
@@ -95,18 +95,18 @@ def find_laws(
     pushed: bool,
     implicit: bool,
 ) -> Laws:
-    """All laws of force on particles, and where shapes are at the start of a step.
+    """All force laws of particles, and the poses of shapes at the start of a step.
 
     Args:
         p: The program.
         model: The model.
-        links: Where links are and how they move; None if nothing has joints.
-        start: Particles at the start of the step, from which pairs that may touch are found.
+        links: The links; None if the model has no joints.
+        start: Particles at the start of the step, for the broad phase.
         dt: Time step.
-        time: At which laws act, for own ones; None if none reads it.
+        time: Time at which laws are evaluated, for user force laws; None if no law reads it.
         activated: Whether the activation of elements is a control.
         pushed: Whether forces on particles are a control.
-        implicit: Whether pairs must be those that touch at the end of the step, too.
+        implicit: Whether the broad phase must also find pairs that touch at the end of the step.
     """
     matter, count = model.matter, len(model.matter)
 
@@ -166,7 +166,7 @@ def _cloth(p: Builder, cloth: ClothArrays, activated: bool) -> Iterator[ForceLaw
 def _elements(
     p: Builder, name: str, kernels: tuple[Kernel, Kernel], table: Any, order: np.ndarray, viscous: bool, activated: bool
 ) -> ForceLaw:
-    """Elastic forces, or elastic and viscous ones."""
+    """Elastic forces, with or without viscosity."""
     elastic, viscoelastic = kernels
     numbers, count = [], len(order)
     for n in ("mu", "lam", "activation", "viscosity")[: 3 + viscous]:
@@ -203,7 +203,7 @@ def _springs(p: Builder, matter: MatterArrays) -> ForceLaw:
 
 
 def _place(p: Builder, model: SceneArrays, links: Links | None) -> tuple[Placed, Touched]:
-    """Where all shapes are, for the search and for forces."""
+    """Poses of all shapes, for the broad phase and for forces."""
     shapes, number = scenery(p, model).shapes, len(model.shapes.names)
     frames = _frames_of_links(links) if links is not None else _frame_of_world(p)
     seen, placed = (
@@ -235,7 +235,7 @@ def _frame_of_world(p: Builder) -> Frames:
 def _contact_with_shapes(
     p: Builder, model: SceneArrays, number: Number, seen: Placed, touched: Touched, dt: Ref
 ) -> Iterator[ForceLaw]:
-    """A law for each kind of shapes and each law of contact."""
+    """A force law for each kind of shape and each contact law."""
     kinds_of, around, count = model.shapes.kind, scenery(p, model), len(model.matter)
     contacts = list(_contact_laws(p, model.matter, number, dt))
     for kinds in ((PLANE,), (SPHERE, CAPSULE), (BOX,), (CYLINDER, MESH), (TERRAIN,)):
@@ -253,14 +253,14 @@ def _contact_with_shapes(
 
 
 def _touching(where: tuple[Any, ...], x: Ref, v: Ref, f: Ref, press: Any) -> tuple[Any, ...]:
-    """Arguments of a kernel of contact."""
+    """Arguments of a contact kernel."""
     return *where, x, v, f, press
 
 
 def _contact_laws(
     p: Builder, matter: MatterArrays, number: Number, dt: Ref
 ) -> Iterator[tuple[dict[str, Kernel], Skin, Ref]]:
-    """Kernels of contact with shapes, skins of those whose law they have, and the time that forces are means of."""
+    """Kernels of contact with shapes, the skins that use each law, and the time over which forces are averaged."""
     numbers = {n: number(n) for n in OF_SKIN if n != "thickness"}
     averages = matter.averaged[matter.touching > 0].all()
     at_once = dt if averages else p.constant("instant_of_particles", Float, 0.0)
@@ -272,22 +272,22 @@ def _contact_laws(
                 yield particle_kernels(law), Skin(**numbers, touching=touching), dt if averaged else at_once
 
 
-# -- contact of soft things ----------------------------------------------------------------------------------------
+# -- contact of soft matter -----------------------------------------------------------------------------------------
 
 
 def _contact_of_soft_things(
     p: Builder, matter: MatterArrays, arrays: SurfaceArrays, number: Number, start: Moment, dt: Ref, reach: float
 ) -> ForceLaw:
-    """Contact of soft things with each other and themselves, for the pairs that are near at the start of a step.
+    """Contact of soft matter with itself, for the pairs that the broad phase finds at the start of a step.
 
     Args:
         p: The program.
-        matter: All that is soft.
-        arrays: What of it touches.
-        number: Numbers of skins.
-        start: Where particles are.
+        matter: All soft matter.
+        arrays: Its contact surface.
+        number: Skin parameters by name.
+        start: Particles at the start of the step.
         dt: Time step.
-        reach: Distances of contact in which pairs are looked for.
+        reach: Search radius of the broad phase, in contact distances.
     """
     vertices, triangles = len(arrays.vertex), len(arrays.corner)
     surface = Surface(
@@ -329,5 +329,5 @@ def _contact_of_soft_things(
         missed = p.output("missed_pairs", Float, 2)
         p.call(gather_pairs, surface.vertex, near, found, slots, pair, pairs, missed)
     with p.adjoint_of(search):
-        pass  # which pairs are near has no derivative
+        pass  # the choice of near pairs has no derivative
     return ForceLaw(pair_forces, lambda x, v, f, _: (surface, pair, pairs, skin, dt, x, v, f), arrays.room)

@@ -1,4 +1,4 @@
-"""A part of a step that is added to a program more than once: poses after an impact, stages of Runge-Kutta."""
+"""Parts of a step that a program contains more than once: poses after an impact, stages of Runge-Kutta."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from kinema.lang.programs.program import Builder, Ref
 
 
 class Part(Builder):
-    """A program as one of several parts of a step sees it: its scratch has names of its own.
+    """A view of the program for one of several parts of a step: its scratch buffers have their own names.
 
-    Inputs, and constants that are the same, are shared with the whole.
+    It shares inputs and equal constants with the whole program.
 
     Args:
         whole: The program that nodes and buffers are added to.
-        name: Of the part.
-        outputs: Where it stores some outputs, by name; others are scratch. None: its outputs are those of the whole.
+        name: Name of the part.
+        outputs: Buffers for its outputs, by name; unlisted outputs become scratch. None: the outputs of the whole
+            program.
     """
 
     def __init__(self, whole: Builder, name: str, outputs: dict[str, Ref] | None = None) -> None:
@@ -25,22 +26,22 @@ class Part(Builder):
         self.buffers, self.nodes, self._open, self._loops = whole.buffers, whole.nodes, whole._open, whole._loops
 
     def state(self, name: str, element: type, count: int | None = None) -> Ref:
-        """A state of the whole."""
+        """A state of the whole program."""
         known = self.buffers.get(name)
         return self.whole.state(name, element, count) if known is None else Ref(known)
 
     def parameter(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
-        """A parameter of the whole."""
+        """A parameter of the whole program."""
         known = self.buffers.get(name)
         return self.whole.parameter(name, element, count, order) if known is None else Ref(known)
 
     def control(self, name: str, element: type, count: int | None = None, order: Any = None) -> Ref:
-        """A control of the whole."""
+        """A control of the whole program."""
         known = self.buffers.get(name)
         return self.whole.control(name, element, count, order) if known is None else Ref(known)
 
     def constant(self, name: str, element: type, values: Any, order: Any = None) -> Ref:
-        """A constant of the whole; one of this part if there is another one of that name."""
+        """A constant of the whole program; a constant of this part if the whole has a different one of that name."""
         known, given = self.buffers.get(name), np.asarray(values)
         if known is None:
             return self.whole.constant(name, element, values, order)
@@ -54,7 +55,7 @@ class Part(Builder):
         return self.whole.scratch(f"{name} of {self.part}", element, count, filled)
 
     def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
-        """What this part has to say to an output of the step."""
+        """An output of this part: its own buffer, an output of the whole program, or scratch."""
         if self.outputs is None:
             return self.whole.output(name, element, count, filled)
         return self.outputs.get(name) or self.scratch(name, element, count, filled)

@@ -1,4 +1,4 @@
-"""Projected Gauss-Seidel (PGS) in step programs: over the Delassus matrix of few rows, or without it from any start."""
+"""Projected Gauss-Seidel (PGS) in step programs: on the Delassus matrix for few rows, else matrix-free."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from kinema.simulation.constraints import RowSet
 
 
 def sweep(rows: RowSet, Y: Ref, cone: Ref, sweeps: Ref, z: Ref, impulse: Ref) -> None:
-    """Impulses of all rows after a number of sweeps, z = Y^T impulse, and the residual.
+    """Impulses of all rows after a number of PGS iterations, z = Y^T impulse, and the residual.
 
     Args:
         rows: The rows.
-        Y: The rows in the scale of the mass matrix.
-        cone: 1 for the cone of friction, 0 for the pyramid.
-        sweeps: Their number.
-        z: Is filled.
-        impulse: Is filled.
+        Y: The rows scaled by the mass matrix, see `solvers.scale`.
+        cone: 1 for the friction cone, 0 for the pyramid.
+        sweeps: Number of iterations.
+        z: Output.
+        impulse: Output.
     """
     p, c = rows.program, rows.constraints
     inverse = p.scratch("inverse", Float, c.rows)
@@ -44,7 +44,7 @@ def sweep(rows: RowSet, Y: Ref, cone: Ref, sweeps: Ref, z: Ref, impulse: Ref) ->
     else:
         _over_entries(rows, Y, inverse, cone, sweeps, z, impulse)
     found = (Y, rows.b, z, impulse, *(p.output(n, Float, 1) for n in ("residual", "unsolved_at")))
-    with p.custom() as node:  # it says how good the impulses are, and has no derivative
+    with p.custom() as node:  # the residual has no derivative
         p.call(residual, rows.count, c.supports, rows.bounds, inverse, cone, *found)
     with p.adjoint_of(node):
         pass
@@ -66,7 +66,7 @@ def _relaxed(rows: RowSet, inverse: Ref) -> Ref:
     return relaxed
 
 
-# -- over the entries of rows ------------------------------------------------------------------------------------------
+# -- matrix-free -------------------------------------------------------------------------------------------------------
 
 
 def _over_entries(rows: RowSet, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, z: Ref, impulse: Ref) -> None:
@@ -96,7 +96,7 @@ def _over_entries(rows: RowSet, Y: Ref, inverse: Ref, cone: Ref, sweeps: Ref, z:
 
 
 def _start(rows: RowSet, kept: dict[str, Ref]) -> Ref:
-    """Impulses before the first sweep: those of the last step, which are state, or zero."""
+    """Impulses before the first iteration: a state, from the last step (warm start), or zero."""
     p, c = rows.program, rows.constraints
     start, first = p.scratch("start", Float, c.rows), c.singles + 3 * c.equations
     zero = p.constant("no_impulse", Float, np.zeros(max(first, 3 * c.candidates)))
@@ -105,7 +105,7 @@ def _start(rows: RowSet, kept: dict[str, Ref]) -> Ref:
     return start
 
 
-# -- over the Delassus matrix ------------------------------------------------------------------------------------------
+# -- on the Delassus matrix --------------------------------------------------------------------------------------------
 
 
 def _over_matrix(rows: RowSet, Y: Ref, inverse: Ref, sweeps: Ref, impulse: Ref) -> None:

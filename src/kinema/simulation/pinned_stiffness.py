@@ -1,14 +1,14 @@
-"""How stiff what is pinned to links is for them.
+"""Stiffness that links feel from elements pinned to them.
 
 A pinned vertex moves with its link, which feels the forces on it. Let an element have corners on a link and others,
-with the gradients g_f of their shape functions. A rigid motion strains nothing, so that the element feels a motion of
-the link as if the others moved the opposite way: with the Jacobian J_f of a point of the link at each of them,
+with the gradients g_f of their shape functions. A rigid motion causes no strain, so that moving the link strains the
+element as much as moving the other corners the opposite way: with the Jacobian J_f of a point of the link at each,
 
     energy <= 1/2 k sum_f |J_f q|^2,    k = volume (lam + 2 mu) times the largest eigenvalue of sum_f g_f g_f^T
 
 and likewise for viscosity, springs and hinges. The largest eigenvalue of M^-1 sum k J_f^T J_f, with the mass matrix M
-of the tree, bounds the squared frequency of links between vertices that stand still. That of links and vertices
-together is at most the sum of both. What an element feels of n links is at most n times the sum over them.
+of the tree, bounds the squared frequency of links between fixed vertices. The squared frequency of links and vertices
+together is at most the sum of both bounds. For an element on n links, the bound is n times the sum over them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from torch import Tensor
 from kinema.model.matter import MatterArrays
 from kinema.model.tree import TreeArrays
 
-TINY = 1e-12  # of the mean of the diagonal of M, added to it: links without mass
+TINY = 1e-12  # of the mean diagonal entry, added to the diagonal of M for links without mass
 
 
 @dataclass(frozen=True)
 class _Grip:
-    """What holds points to links: links, numbers of particles, shape (n,), k [N/m] and c [N s/m], shape (*batch, n)."""
+    """Points held by links: links and particles, shape (n,), k [N/m] and c [N s/m], shape (*batch, n)."""
 
     link: np.ndarray
     particle: np.ndarray
@@ -38,7 +38,7 @@ class _Grip:
 
 @dataclass(frozen=True)
 class Carried:
-    """Bounds w^2 [1/s^2] and c [1/s] of each tree that something is pinned to, and the body that carries most of it."""
+    """Bounds w^2 [1/s^2] and c [1/s] of each tree with pinned vertices, and its body with the most of them."""
 
     stiff: Tensor
     rate: Tensor
@@ -46,12 +46,12 @@ class Carried:
 
 
 def carried_bounds(matter: MatterArrays, tree: TreeArrays, numbers: dict[str, Tensor]) -> Carried | None:
-    """Bounds of links between vertices that stand still; None if nothing is pinned to what forces can move.
+    """Bounds for links between fixed vertices; None if no vertex is pinned to a link that forces can move.
 
     Args:
         matter: The soft matter.
-        tree: Its links, in the pose in which they are placed.
-        numbers: `Model.resolve`, without gradients, in double precision; of several worlds, the worst counts.
+        tree: Its links, in their initial pose.
+        numbers: `Model.resolve`, without gradients, in double precision; with several worlds, the worst counts.
     """
     pins = matter.pins
     if not len(pins.particle):
@@ -91,7 +91,7 @@ def carried_bounds(matter: MatterArrays, tree: TreeArrays, numbers: dict[str, Te
 
 
 def _grips(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Grip]:
-    """All elements, springs and hinges between links and other vertices, and what touches pinned vertices."""
+    """All elements, springs and hinges between links and other vertices, and contacts of pinned vertices."""
     link_of = np.zeros(len(matter), np.int64)
     link_of[matter.pins.particle] = matter.pins.link
     meshes = [(one.first, one.mesh.tets, one.mesh.volume, one.mesh.rest_inverse) for one in matter.solids]
@@ -146,7 +146,7 @@ def _at_others(corners: np.ndarray, link: np.ndarray, others: np.ndarray, k: Ten
 
 
 def _link_jacobians(tree: TreeArrays, R: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Jacobians of the angular velocity of every link and of the velocity of its origin, shapes (links, 3, nv)."""
+    """Jacobians of each link's angular velocity and of the velocity of its origin, shapes (links, 3, nv)."""
     turning, shifting = (np.zeros((len(p), 3, tree.nv)) for _ in range(2))
     for i, up in enumerate(tree.parent):
         d, link = tree.v_start[i], i + 1
@@ -166,7 +166,7 @@ def _mass_matrix(
     shifting: np.ndarray,
     numbers: dict[str, Tensor],
 ) -> Tensor:
-    """The mass matrix of all trees as placed, drives included, shape (*batch, nv, nv)."""
+    """The mass matrix of all trees in the initial pose, with the inertia of drives, shape (*batch, nv, nv)."""
     link = tree.body_link
     R_WB = torch.as_tensor(R[link] @ tree.body_rotation)
     origin = torch.as_tensor(np.einsum("bij,bj->bi", R[link], tree.body_offset))

@@ -1,4 +1,4 @@
-"""What a run of a step is given: the program of the step, its states at the start, parameters and controls."""
+"""Inputs of a run: the program of the step, initial states, parameters and controls."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ CHECKED = ("residual", "unsolved_at", "missed", "missed_pairs", "unsolved_partic
 
 @dataclass(frozen=True)
 class Step:
-    """The step of a model, and what does not change between calls of it.
+    """The step of a model, and everything that does not change between calls.
 
     Attributes:
         program: The step.
         parameters: Names of its parameters.
-        checked: Outputs that are looked at after a run.
-        impulses: States of a warm start, and how many numbers they have.
-        plain: By time step, its parameters where none are given.
+        checked: Outputs that are checked after a run.
+        impulses: States of a warm start, and their lengths.
+        plain: By time step, the default parameters.
     """
 
     program: Program
@@ -57,7 +57,7 @@ class Step:
     plain: dict[float, dict[str, Tensor]] = field(default_factory=dict)
 
     def states_of(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """States of the program from all tensors of a state."""
+        """States of the program from the tensors of a state."""
         impulses = tensors.pop("impulses", None)
         if impulses is None:
             return tensors
@@ -69,7 +69,7 @@ _STEPS: WeakKeyDictionary[Model, dict[Key, Step | None]] = WeakKeyDictionary()
 
 
 class _Limited(NamedTuple):
-    """The longest stable step with these parameters: their paths, what they were and which version of it."""
+    """The longest stable step with given parameters: their paths, values and tensor versions."""
 
     params: list[tuple[str, ref[Tensor], int]]
     limit: StepLimit | None
@@ -79,16 +79,14 @@ _LIMITS: WeakKeyDictionary[Model, _Limited] = WeakKeyDictionary()
 
 
 def _needless(model: Model) -> tuple[str, ...]:
-    """Of what is checked, what cannot go wrong: there is room for all contacts if all candidates touch."""
+    """Checked outputs that cannot fail: the buffers hold all contacts if they hold all candidates."""
     return ("missed",) if len(model.candidates) <= model.contact.max_contacts else ()
 
 
 def check_names(model: Model, integrator: str, options: StepOptions) -> None:
-    """Raise InputError if there is no such integrator, record or body."""
+    """Raise InputError if the integrator, a record or a body is unknown."""
     if integrator not in INTEGRATORS:
-        raise InputError(
-            "there is no such integrator", got=repr(integrator), expected=" or ".join(map(repr, INTEGRATORS))
-        )
+        raise InputError("unknown integrator", got=repr(integrator), expected=" or ".join(map(repr, INTEGRATORS)))
     for name in options.record:
         if name not in RECORDS:
             raise InputError(f"record: there is no {name!r}", expected=", ".join(RECORDS))
@@ -99,7 +97,7 @@ def check_names(model: Model, integrator: str, options: StepOptions) -> None:
 
 
 def step_of(model: Model, integrator: str, options: StepOptions) -> Step:
-    """The step of a model, kept for the next call."""
+    """The step of a model, cached for the next call."""
     known = _STEPS.setdefault(model, {})
     key = integrator, options, None
     found = known.get(key)
@@ -110,7 +108,7 @@ def step_of(model: Model, integrator: str, options: StepOptions) -> Step:
 
 
 def linear_step_of(model: Model, integrator: str, options: StepOptions, acting: tuple[str, ...]) -> Step | None:
-    """The step with its Jacobians by state and acting controls; None if there is no such program."""
+    """The step with its Jacobians with respect to state and controls; None if there is no such program."""
     known = _STEPS.setdefault(model, {})
     key = integrator, options, acting
     if key not in known:
@@ -132,7 +130,7 @@ def _made(model: Model, program: Program) -> Step:
 def features(
     control: Control, params: Mapping[str, Tensor], record: tuple[str, ...], integrator: str, substeps: int
 ) -> StepOptions:
-    """What the step program must have."""
+    """Features that the step program needs."""
     acting = control.wrenches or control.activation is not None or control.forces is not None
     if integrator == EULER and substeps == 1 and not (acting or params or record):
         return PLAIN
@@ -150,7 +148,7 @@ def features(
 def parameters_of(
     model: Model, step: Step, given: Mapping[str, Tensor], integrator: str, dt: float, substeps: int
 ) -> dict[str, Tensor]:
-    """Parameters of the step program; warns of steps that are too long."""
+    """Parameters of the step program; warns if the step is too long."""
     short = dt / substeps
     if not given and not len(model.matter):
         return step.plain.get(short) or keep_in(step.plain, short, lambda: _arrays(model, step, model.resolve(), short))
@@ -166,19 +164,19 @@ def parameters_of(
 
 
 def _arrays(model: Model, step: Step, numbers: Mapping[str, Tensor], short: float) -> dict[str, Tensor]:
-    """Those of them that the program has, and its time step."""
+    """Values of the program's parameters, and its time step."""
     with torch.inference_mode(False):  # it may outlive the mode
         given = {**numbers, "dt": torch.from_numpy(np.array(short, NUMPY[model.dtype]))}
     return {n: given[n] for n in step.parameters if n in given}
 
 
 def _is_bouncy(params: Mapping[str, Tensor]) -> bool:
-    """Whether coefficients of restitution are given that are not zero, or shall have a gradient."""
+    """Whether coefficients of restitution are given that are nonzero or require a gradient."""
     return any(t.requires_grad or bool(t.any()) for path, t in params.items() if path.endswith("restitution"))
 
 
 def time_of(dt: object) -> float:
-    """A time step as a plain number."""
+    """A time step as a float."""
     if isinstance(dt, Tensor) and dt.requires_grad:
         raise InputError("dt has no gradient", got="a tensor that requires one", fix="dt=dt.item()")
     if isinstance(dt, Tensor) and dt.numel() == 1:
@@ -189,13 +187,13 @@ def time_of(dt: object) -> float:
 
 
 def times_of(model: Model, start: float | Tensor, dt: float, steps: int) -> dict[str, Tensor]:
-    """The control of a step program with the times at which steps begin [s]; nothing if no force reads it.
+    """The control of a step program with the start times of steps [s]; empty if no force reads the time.
 
     Args:
         model: The model.
-        start: Of the first one, a number or a tensor of shape (*batch,).
+        start: Start time of the first step, a number or a tensor of shape (*batch,).
         dt: Time step [s].
-        steps: Their number.
+        steps: Number of steps.
     """
     if isinstance(start, Tensor):
         if start.dtype != model.dtype:
@@ -213,20 +211,20 @@ def times_of(model: Model, start: float | Tensor, dt: float, steps: int) -> dict
 
 
 def check_substeps(substeps: object) -> None:
-    """Raise InputError unless this is a number of substeps."""
+    """Raise InputError unless this is a valid number of substeps."""
     if isinstance(substeps, bool) or not isinstance(substeps, int) or substeps < 1:
         raise InputError("substeps is not usable", got=substeps, expected="a positive integer")
 
 
 def start_tensors(model: Model, state: State | None) -> dict[str, Tensor]:
-    """All tensors of a state at the start, as placed where they are not given.
+    """All tensors of the initial state; omitted ones are those of the model's initial state.
 
     Raises:
-        InputError: Something is of the wrong type or shape, or the model has no such part.
+        InputError: A tensor has the wrong type or shape, or the model has no such part.
     """
     if state is not None and not isinstance(state, State):
         fix = "kinema.State(q=..., v=...)" if isinstance(state, Tensor) else "model.initial_state()"
-        raise InputError("this is no state", got=type(state).__name__, expected="a State", fix=fix)
+        raise InputError("the state has the wrong type", got=type(state).__name__, expected="a State", fix=fix)
     shapes = _state_shapes(model)
     states = {}
     for name, tensor in ({} if state is None else state.tensors).items():
@@ -235,11 +233,11 @@ def start_tensors(model: Model, state: State | None) -> dict[str, Tensor]:
             states[name] = tensor
         elif not isinstance(tensor, Tensor) or 0 not in tensor.shape:
             lacks = {"x": "particles", "xd": "particles", "impulses": "warm start"}.get(name, "joints")
-            warm = "Contact(solver='pgs', warm_start=True), and something that touches, a limit or a loop"
+            warm = "Contact(solver='pgs', warm_start=True), and a contact, a limit or a loop"
             fix = f"leave it out, or {warm}" if name == "impulses" else "leave it out"
             raise InputError(f"the model has no {lacks}", got=name, fix=fix)
     if not shapes:
-        raise InputError("the model has nothing that moves", fix="add a robot with a joint, or something soft")
+        raise InputError("the model has no moving part", fix="add a robot with a joint, or soft matter")
     return states if len(states) == len(shapes) else model.initial_state().tensors | states
 
 
@@ -247,7 +245,7 @@ _SHAPES: WeakKeyDictionary[Model, dict[str, tuple[int, ...]]] = WeakKeyDictionar
 
 
 def _state_shapes(model: Model) -> dict[str, tuple[int, ...]]:
-    """Shapes of the parts of a state that a model has."""
+    """Shapes of the parts of a model's state."""
     found = _SHAPES.get(model)
     if found is None:
         particles, impulses = (len(model.matter), 3), sum(model.kept_impulses.values())
@@ -259,21 +257,21 @@ def _state_shapes(model: Model) -> dict[str, tuple[int, ...]]:
 def _warn_of_long_steps(
     model: Model, params: Mapping[str, Tensor], numbers: dict[str, Tensor], dt: float, substeps: int
 ) -> None:
-    """Warn of steps that are too long for what is soft."""
+    """Warn of steps that are too long for soft matter."""
     if not len(model.matter):
         return
     limit, short = _limit(model, params, numbers), dt / substeps
     if limit is not None and short > limit.dt:
         warnings.warn(
             f"a step of {short:.3g} s is too long for {limit.element}, which is stable up to {limit.dt:.3g} s at rest: "
-            f"substeps={math.ceil(dt / limit.dt)} would hold",
+            f"substeps={math.ceil(dt / limit.dt)} would be stable",
             StabilityWarning,
             stacklevel=caller(),
         )
 
 
 def _limit(model: Model, params: Mapping[str, Tensor], numbers: dict[str, Tensor]) -> StepLimit | None:
-    """The longest stable step; found again only if other parameters are given, or they were edited."""
+    """The longest stable step; computed again only if parameters are replaced or were edited."""
     known = _LIMITS.get(model)
     if known is not None and len(known.params) == len(params):
         seen = zip(known.params, params.items(), strict=True)

@@ -1,4 +1,4 @@
-"""What a step can report: contacts, limits, bodies, sites and joints; what nobody asks for costs nothing."""
+"""Recorded quantities of a step: contacts, limits, bodies, sites and joints; unrequested ones cost nothing."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def record(
     """Add outputs of a step.
 
     Args:
-        names: What to record, of RECORDS.
-        links: At the start of the step.
+        names: Names of recorded quantities, from RECORDS.
+        links: Links at the start of the step.
         model: The model.
-        touch: Where shapes touch there.
+        touch: Contact candidates there.
         end: The end of the step; None without constraints.
-        mean: Mean dv/dt of the step, impulses included.
+        mean: Mean accelerations dv/dt of the step, including impulses.
         dt: Time step.
         applied: Applied forces.
     """
@@ -95,7 +95,7 @@ def _record_impulses(p: Builder, model: SceneArrays, end: Ended | None, names: S
 
 
 def _sites(links: Links, model: SceneArrays, names: Sequence[str]) -> Sites | None:
-    """Frames of sensors, if something of them is asked for."""
+    """Frames of sensors, if any of their quantities is recorded."""
     p = links.program
     asked = [n for n in names if n in (*OF_SITES, "imu")]
     if not asked:
@@ -152,7 +152,7 @@ def _record_accelerations(
 
 
 def _external_wrenches(links: Links, dt: Ref, applied: AppliedForces, end: Ended | None) -> Ref:
-    """What acts on each link from outside, gravity apart."""
+    """External wrench on each link, without gravity."""
     p, count = links.program, len(links.arrays.parent) + 1
     contacts = end is not None and end.rows.contacts is not None
     loops = end is not None and end.rows.loops is not None

@@ -1,4 +1,4 @@
-"""One step of a smooth scene as a program, by the classical Runge-Kutta method."""
+"""A step of a smooth scene as a program, by the classical Runge-Kutta method."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kinema.simulation.substeps import whole_program
 
 
 def rk4_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "rk4") -> Program:
-    """One step of fourth order: all forces are evaluated at four stages, as they are there; controls hold for the step.
+    """A fourth-order step: evaluates all forces explicitly at four stages; controls are constant within the step.
 
     Args:
-        model: A model without contacts that are hard, limits, dry friction, followers and loops.
-        options: Optional features; outputs are those at the start of the step.
+        model: A model without hard contacts, limits, dry friction, mimic joints and loops.
+        options: Optional features; outputs refer to the start of the step.
         name: Name of the program.
 
     Returns:
         A program with the same states, controls and parameters as `step_program`.
 
     Raises:
-        InputError: The model has constraints that impulses hold.
+        InputError: The model has constraints, prescribed joints or soft matter.
     """
     _refuse_constraints(model)
     return whole_program(name, model, options, _add_step)
@@ -72,18 +72,18 @@ def _add_step(p: Builder, model: SceneArrays, options: StepOptions) -> None:
 def _refuse_constraints(model: SceneArrays) -> None:
     fixed = model.constraints
     found = {
-        "places of hard contact": model.hard_candidates,
+        "candidates of hard contacts": model.hard_candidates,
         "limited joints": len(fixed.limit_names),
         "degrees of freedom with dry friction": len(fixed.rubbing_names),
-        "joints that follow others": len(fixed.follower_names),
+        "mimic joints": len(fixed.follower_names),
         "closed loops": len(fixed.loop_names),
-        "joints whose motion is given": len(model.prescribed),
+        "prescribed joints": len(model.prescribed),
         "particles of soft matter": len(model.matter),
     }
     if any(found.values()):
         raise InputError(
-            "the integrator 'rk4' is for smooth scenes of bodies, and this one has more",
+            "the integrator 'rk4' supports smooth scenes of bodies only",
             got=", ".join(f"{n} {what}" for what, n in found.items() if n),
             expected="none of them",
-            fix="integrator='euler', or leave them out; Contact(law='compliant') makes contacts smooth",
+            fix="integrator='euler', or omit them; Contact(law='compliant') makes contacts smooth",
         )

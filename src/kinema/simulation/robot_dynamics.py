@@ -1,7 +1,7 @@
-"""The classical functions of robot dynamics, differentiable, for one world or a batch.
+"""Standard algorithms of robot dynamics, differentiable, for one world or a batch.
 
-Velocities of free and ball joints are those of their link in the link's own axes, angular part first; forces and
-accelerations likewise. Spatial quantities that are returned are in world axes, angular part first.
+Velocities, forces and accelerations of free and ball joints refer to their link and are in the link's own axes, angular
+part first. Spatial quantities are returned in world axes, angular part first.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def forward_kinematics(model: Model, q: Tensor, params: Params | None = None) ->
     Args:
         model: The model.
         q: Coordinates, shape (*batch, nq).
-        params: Numbers in place of the model's own, see `Model.parameters`.
+        params: Parameter values that replace the model's own, see `Model.parameters`.
 
     Gradients:
-        Exact, to q (quaternions are normalised first: nothing flows along them) and to the joints' offsets and axes.
+        Exact, to q (quaternions are normalised first: gradients along them are zero) and to joint offsets and axes.
     """
     return _body_poses(model, _links(model, q, params))
 
@@ -74,7 +74,7 @@ def body_jacobian(model: Model, q: Tensor, body: str, params: Params | None = No
 
 
 def centre_of_mass(model: Model, q: Tensor, params: Params | None = None) -> Tensor:
-    """Centre of mass of all bodies that move [m], shape (*batch, 3).
+    """Centre of mass of all moving bodies [m], shape (*batch, 3).
 
     Gradients:
         Exact, to q, offsets, axes, masses and centres of mass.
@@ -86,14 +86,14 @@ def centre_of_mass(model: Model, q: Tensor, params: Params | None = None) -> Ten
 def momentum(model: Model, q: Tensor, v: Tensor, about: Tensor | None = None, params: Params | None = None) -> Tensor:
     """Momentum of all bodies in world axes, shape (*batch, 6): angular [kg m^2/s], then linear [kg m/s].
 
-    The inertia of drives (armature) has no part in it.
+    It does not include the inertia of drives (armature).
 
     Args:
         model: The model.
         q: Coordinates, shape (*batch, nq).
         v: Velocities, shape (*batch, nv).
-        about: Point that the angular part is about [m], shape (*batch, 3); the centre of mass by default.
-        params: Numbers in place of the model's own, see `Model.parameters`.
+        about: Reference point of the angular momentum [m], shape (*batch, 3); the centre of mass by default.
+        params: Parameter values that replace the model's own, see `Model.parameters`.
 
     Gradients:
         Exact, to q, v, the point, offsets, axes, masses, centres of mass and inertias.
@@ -109,7 +109,7 @@ def momentum(model: Model, q: Tensor, v: Tensor, about: Tensor | None = None, pa
 
 
 def potential_energy(model: Model, q: Tensor, params: Params | None = None) -> Tensor:
-    """Energy of gravity, -m g.c over all bodies that move [J], shape (*batch,); springs are not part of it.
+    """Gravitational energy, -m g.c over all moving bodies [J], shape (*batch,), without the energy of springs.
 
     Gradients:
         Exact, to q, offsets, axes, masses, centres of mass and gravity.
@@ -120,20 +120,20 @@ def potential_energy(model: Model, q: Tensor, params: Params | None = None) -> T
 
 
 def kinetic_energy(model: Model, q: Tensor, v: Tensor, params: Params | None = None) -> Tensor:
-    """v.M(q) v / 2 [J], shape (*batch,); drives included.
+    """v.M(q) v / 2 [J], shape (*batch,); including the inertia of drives.
 
     Gradients:
-        Exact, to q, v and every geometric and inertial number.
+        Exact, to q, v and every geometric and inertial parameter.
     """
     model.check_tensor("v", v, model.nv)
     return 0.5 * (v * (mass_matrix(model, q, params) @ v.unsqueeze(-1)).squeeze(-1)).sum(-1)
 
 
 def mass_matrix(model: Model, q: Tensor, params: Params | None = None) -> Tensor:
-    """The mass matrix M(q), drives included, shape (*batch, nv, nv) [kg m^2, kg m, kg].
+    """The mass matrix M(q), including the inertia of drives, shape (*batch, nv, nv) [kg m^2, kg m, kg].
 
     Gradients:
-        Exact, to q and every geometric and inertial number.
+        Exact, to q and every geometric and inertial parameter.
     """
 
     def build(p: Program, tables: TreeTables) -> None:
@@ -145,13 +145,13 @@ def mass_matrix(model: Model, q: Tensor, params: Params | None = None) -> Tensor
 
 
 def inverse_dynamics(model: Model, q: Tensor, v: Tensor, acceleration: Tensor, params: Params | None = None) -> Tensor:
-    """Joint forces tau = M(q) a + bias(q, v) that give an acceleration, shape (*batch, nv) [N m, N].
+    """Generalised forces tau = M(q) a + bias(q, v) of a given acceleration, shape (*batch, nv) [N m, N].
 
-    The bias is made of Coriolis, centrifugal and gyroscopic forces and gravity. Springs, dampers and friction of the
-    joints are not part of it; the inertia of their drives is part of M.
+    The bias consists of Coriolis, centrifugal and gyroscopic forces and gravity. It does not include springs, dampers
+    and friction of the joints; M includes the inertia of their drives.
 
     Gradients:
-        Exact, to q, v, acceleration, gravity and every geometric and inertial number.
+        Exact, to q, v, acceleration, gravity and every geometric and inertial parameter.
     """
 
     def build(p: Program, tables: TreeTables) -> None:
@@ -164,12 +164,12 @@ def inverse_dynamics(model: Model, q: Tensor, v: Tensor, acceleration: Tensor, p
 
 
 def forward_dynamics(model: Model, q: Tensor, v: Tensor, tau: Tensor, params: Params | None = None) -> Tensor:
-    """Accelerations M(q)^-1 (tau - bias(q, v)), shape (*batch, nv) [rad/s^2, m/s^2].
+    """Generalised accelerations M(q)^-1 (tau - bias(q, v)), shape (*batch, nv) [rad/s^2, m/s^2].
 
-    The inverse of `inverse_dynamics`: springs, dampers and friction of the joints are not part of it.
+    The inverse of `inverse_dynamics`: it does not include springs, dampers and friction of the joints.
 
     Gradients:
-        Exact, to q, v, tau, gravity and every geometric and inertial number.
+        Exact, to q, v, tau, gravity and every geometric and inertial parameter.
     """
 
     def build(p: Program, tables: TreeTables) -> None:
@@ -201,7 +201,7 @@ def _evaluate(
     inputs: Mapping[str, Tensor],
     params: Params | None,
 ) -> dict[str, Tensor]:
-    """The outputs of a program that is run for one step; it is made at the first call for this model."""
+    """Outputs of a program, run for one step; the program is built at the first call for a model."""
     expect_model(model)
     known = _PROGRAMS.setdefault(model, {})
     if name not in known:
@@ -220,7 +220,7 @@ def _evaluate(
 
 
 def _links(model: Model, q: Tensor, params: Params | None) -> dict[str, Tensor]:
-    """Poses of links and motions of degrees of freedom."""
+    """Poses of links and motion subspaces of degrees of freedom."""
     return _evaluate(model, "links", report_poses, {"q": q}, params)
 
 
@@ -233,7 +233,7 @@ def _body_poses(model: Model, links: dict[str, Tensor]) -> BodyPoses:
 
 
 def _centres(model: Model, q: Tensor, params: Params | None) -> tuple[Tensor, Tensor]:
-    """Masses and centres of mass in the world of the bodies that move."""
+    """Masses of all moving bodies, and their centres of mass in the world."""
     poses, arrays = forward_kinematics(model, q, params), model.resolve(params)
     centres = poses.position + (poses.rotation @ arrays["com"].unsqueeze(-1)).squeeze(-1)
     moving = torch.tensor(model.tree.body_link > 0)

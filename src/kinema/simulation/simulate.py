@@ -1,4 +1,4 @@
-"""`simulate` and `step`: a model over time, differentiable, for one world or a batch."""
+"""`simulate` and `step`: differentiable time stepping of a model, for one world or a batch."""
 
 from __future__ import annotations
 
@@ -49,62 +49,72 @@ def simulate(
 
     Args:
         model: The model.
-        state: At the start, for one world or a batch; `model.initial_state()` by default, also for what it lacks.
-        u: Controls of the actuators in each step, shape (*batch, steps, actuators), in the order of
-            `model.actuators.names`, without steps if they are constant; or a `Control`: forces on joints, bodies and
-            particles, motion of prescribed joints. Zero by default.
+        state: Initial state, for one world or a batch. Omitted parts, or the whole state, default to
+            `model.initial_state()`.
+        u: Actuator controls in each step, shape (*batch, steps, actuators), in the order of `model.actuators.names`;
+            without steps if they are constant. Pass a `Control` to also apply forces to joints, bodies and particles,
+            or to move prescribed joints. Zero by default.
         steps: Number of steps.
         dt: Time step [s].
         substeps: Substeps per step, of dt / substeps each. Inputs are constant within a step, and only whole steps are
-            stored. Of what is recorded, impulses and iterations are summed over substeps; accelerations, IMU readings
-            and joint loads are means; the rest is that of the first substep.
-        params: Numbers in place of the model's own, by path, see `Model.parameters`; with batch dimensions, one per
-            world.
-        time: At the start [s], a number or a tensor of shape (*batch,); only forces of `Scene.add_force` read it.
-        record: What to keep of each step. Of every contact candidate, in the order of `model.candidates.names`:
-            "impulse" along its normal and two directions of sliding [N s], shape (*batch, steps, candidates, 3), "gap"
-            [m], "point" [m] and "normal" at the start of the step. "limit_impulse" of every limited joint [N m s, N s].
-            "iterations" of the contact solver, shape (*batch, steps, 1).
-            Of all bodies, at the start of the step: "position" [m] and "rotation", shapes (*batch, steps, bodies, 3
-            and 3, 3), and "velocity", angular and linear, of their origins in world axes [rad/s, m/s], shape
-            (*batch, steps, bodies, 6); of all sites, in the order of `model.sites.names`, likewise "site_position",
-            "site_rotation" and "site_velocity". With the accelerations dv/dt = (v' - v) / dt of the step, impulses of
-            contacts, limits and loops included, at the pose and the velocity of its start: "acceleration" of all
-            bodies, angular and that of their origins (the rate of "velocity", centripetal part included) in world axes
-            [rad/s^2, m/s^2]; "imu" of all sites, angular rate and specific force (acceleration less gravity, so +g
-            upwards at rest) in the site's axes [rad/s, m/s^2], shape (*batch, steps, sites, 6); "joint_load" of
-            all joints, the moment about the origin of the joint's link (for revolute and ball joints a point of the
-            axis) and the force with which the parent moves the link through the joint, motors, springs and limits
-            included, in world axes [N m, N], shape (*batch, steps, joints, 6). Fixed joints have none.
-        integrator: "euler": semi-implicit Euler, first order, implicit in springs, dampers and servos of joints, with
-            hard contact, limits and loops. "implicit": the same, but particles take implicit steps, found by Newton's
-            method to 1e-10 of their displacement, or up to 1e-8 where rounding stops it, in float64 only: stable for
-            stiff matter at long steps, and damped by them; there may be no such step where a force jumps, as with
-            Skin(averaged=False, k_d=...). "rk4": the classical Runge-Kutta method, fourth order but where contacts
-            begin and end, for scenes without constraints and soft matter; all forces are explicit: dt must be shorter
-            than about 2.7 over the highest frequency [rad/s] of springs, dampers, servos and compliant contacts, and a
-            small part of a turn. Controls are constant within a step.
-        options: How the run is executed: checkpoints, threads, memory, failures.
+            stored. `record` sums impulses and iterations over substeps, averages accelerations, IMU readings and joint
+            loads, and stores everything else from the first substep.
+        params: Parameter values that replace the model's own, by path, see `Model.parameters`; with batch dimensions,
+            one value per world.
+        time: Initial time [s], a number or a tensor of shape (*batch,); only forces of `Scene.add_force` read it.
+        record: Names of quantities to store in each step.
+
+            Of each contact candidate, in the order of `model.candidates.names`: "impulse" along the normal and the two
+            tangents [N s], shape (*batch, steps, candidates, 3); "gap" [m], "point" [m] and "normal" at the start of
+            the step. "limit_impulse" of each limited joint [N m s, N s]. "iterations" of the contact solver, shape
+            (*batch, steps, 1).
+
+            Of each body, at the start of the step: "position" [m] and "rotation", shapes (*batch, steps, bodies, 3)
+            and (*batch, steps, bodies, 3, 3); "velocity", the angular velocity and the velocity of the origin in world
+            axes [rad/s, m/s], shape (*batch, steps, bodies, 6). Likewise of each site, in the order of
+            `model.sites.names`: "site_position", "site_rotation" and "site_velocity".
+
+            From the accelerations dv/dt = (v' - v) / dt of the step, including impulses of contacts, limits and loops,
+            at the pose and velocity at its start: "acceleration" of each body, angular and linear (the rate of
+            "velocity", centripetal part included), in world axes [rad/s^2, m/s^2]; "imu" of each site, the angular
+            velocity and the specific force (acceleration minus gravity, so +g upwards at rest) in the site's axes
+            [rad/s, m/s^2], shape (*batch, steps, sites, 6); "joint_load" of each joint, the moment about the origin of
+            the joint's link (a point on the axis of revolute joints, the centre of ball joints) and the force that the
+            parent applies to the link through the joint, including motors, springs and limits, in world axes [N m, N],
+            shape (*batch, steps, joints, 6). Fixed joints have no load.
+        integrator: "euler" is semi-implicit Euler: first order, implicit in springs, dampers and servos of joints, with
+            hard contact, limits and loops.
+
+            "implicit" also takes implicit steps of particles, in float64 only. Newton's method solves them to 1e-10 of
+            the displacement, or to 1e-8 where rounding error prevents more. They are stable for stiff soft matter at
+            long steps, but damp it. A step may have no solution where a force is discontinuous, as with
+            Skin(averaged=False, k_d=...).
+
+            "rk4" is the classical Runge-Kutta method, for scenes without constraints and soft matter: fourth order
+            except where contacts begin or end. It treats all forces explicitly: dt must be shorter than about 2.7 over
+            the highest frequency [rad/s] of springs, dampers, servos and compliant contacts, and a small part of a
+            turn. Controls are constant within a step.
+        options: How to execute the run: checkpoints, threads, memory, failures.
 
     Gradients:
         Exact for the discrete steps and the solution of the contact problem (with solver="pgs", for its iterations),
-        from states and all that is recorded to the state, controls, params and time; at a switch (a point that just
-        touches or just slides) those of one side. What bounces does so at its time of impact within the step, so that
-        gradients through bounces are the slopes of the motion, to the first order of dt; coefficients of restitution
-        that are exactly zero have the gradient zero.
+        from states and all recorded quantities to the initial state, controls, params and time; one-sided at a switch
+        (a point that just touches or just slides). Contacts and limits with restitution are resolved at their time of
+        impact within the step, so that gradients through bounces are derivatives of the motion, to first order in dt.
+        Coefficients of restitution that are exactly zero get zero gradients.
         Where the adjoint of an implicit step cannot be solved, backward() raises; with on_failure="status" the gradient
-        is not a number.
+        is NaN.
 
     Warns:
-        StabilityWarning: dt is too long for something soft; names the element and the step that would hold.
-        UnsolvedWarning: The impulses of some step do not solve the contact problem; names the step and the joint.
+        StabilityWarning: dt is too long for some soft matter; names the element and the step that would be stable.
+        UnsolvedWarning: The solver did not converge to the impulses of some step; names the step and the joint.
 
     Raises:
         InputError: A tensor has the wrong type or shape, a quaternion is zero, a name is unknown, dt is not positive,
-            or the integrator cannot do what the scene has.
-        SimulationError: A world became non-finite, there was no room for all contacts, an implicit step did not
-            converge, or, from backward(), its adjoint, or gradients explode in steps whose contact problem was not
-            solved; with on_failure="status" only the second raises.
+            or the integrator does not support a feature of the scene.
+        SimulationError: A world became non-finite, the buffers could not hold all contacts, or an implicit step did not
+            converge; from backward(): the adjoint of an implicit step did not converge, or gradients explode through
+            steps whose contact problem was not solved. With on_failure="status", only full buffers raise.
     """
     expect_model(model)
     kept = (record,) if isinstance(record, str) else tuple(record)

@@ -1,4 +1,4 @@
-"""`simulate_smoke`: steps of smoke in a box of square cells, differentiable, for one box or a batch."""
+"""`simulate_smoke`: smoke in a box of square cells, differentiable, for one box or a batch."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from kinema.simulation.options import RunOptions
 
 DEFAULT = RunOptions()
 FLOW = ("u", "v")  # states of the program that are velocities
-LANES = 16  # elements that `uniform` promises to be alike
+LANES = 16  # elements per group in which `uniform` values are equal
 
 
 @dataclass(frozen=True)
 class SmokeBox:
-    """A box of square cells that smoke moves in.
+    """A box of square cells that contains smoke.
 
-    Fields over the cells have the shape (..., nx, ny): x to the right, y up. A velocity has the shape (..., 2, nx, ny):
-    entry [0, i, j] is the x-velocity in the middle of the left face of cell (i, j), [1, i, j] the y-velocity in the
-    middle of its lower face. The right and the upper faces of the last cells are the first faces of a periodic
-    direction, and walls of a closed one, where the first faces are walls too and hold 0.
+    Fields over the cells have the shape (..., nx, ny): x to the right, y up. Velocities are staggered, with the shape
+    (..., 2, nx, ny): entry [0, i, j] is the x-velocity at the centre of the left face of cell (i, j), [1, i, j] the
+    y-velocity at the centre of its lower face. The right and upper faces of the last cells coincide with the first
+    faces in a periodic direction. In a closed direction they are walls, and so are the first faces, which hold 0.
 
     Attributes:
         cells: Number of cells along x and y, at least 2 each.
-        width: Length of the box along x [m]; its height follows, cells are squares.
-        periodic: Whether what leaves on one side comes in on the other; otherwise there are walls, along which smoke
-            slides. One for both directions, or one each.
+        width: Length of the box along x [m]; its height follows, because cells are square.
+        periodic: Whether the box is periodic; otherwise it has walls with free slip. One value for both directions, or
+            one each.
     """
 
     cells: tuple[int, int]
@@ -82,17 +82,17 @@ class SmokeBox:
         return self.periodic
 
     def centres(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-        """x and y of the middles of cells [m], shapes (nx, ny)."""
+        """x and y of the cell centres [m], shapes (nx, ny)."""
         x, y = ((torch.arange(n, dtype=dtype) + 0.5) * self.cell for n in self.cells)
         return tuple(torch.meshgrid(x, y, indexing="ij"))  # type: ignore[return-value]
 
     def divergence(self, velocity: Tensor) -> Tensor:
-        """What flows out of each cell, per area [1/s], shape (..., nx, ny), of a velocity [m/s]."""
+        """Divergence of a velocity [m/s] in each cell [1/s], shape (..., nx, ny)."""
         u, v = self._inside(velocity).unbind(-3)
         return (u.roll(-1, -2) - u + v.roll(-1, -1) - v) / self.cell
 
     def project(self, velocity: Tensor, threads: int | None = None) -> Tensor:
-        """The nearest velocity without divergence, and without flow through walls; shape (..., 2, nx, ny).
+        """The nearest velocity without divergence and without flow through walls, shape (..., 2, nx, ny).
 
         Gradients:
             Exact; the projection is its own adjoint.
@@ -106,7 +106,7 @@ class SmokeBox:
         return _fields(self, run.final, FLOW)
 
     def _inside(self, velocity: Tensor) -> Tensor:
-        """The velocity with 0 at walls."""
+        """The velocity, with 0 at walls."""
         free = torch.ones(2, *self.cells, dtype=velocity.dtype)
         if not self.wraps[0]:
             free[0, 0] = 0.0
@@ -132,12 +132,12 @@ class SmokeState:
 class SmokeTrajectory:
     """Smoke over time.
 
-    `path.density` and `path.velocity` are the fields of all states, with time behind the batch; `path.state(k)` is one
-    of them.
+    `path.density` and `path.velocity` are the fields of all states, with the axis of time after the batch;
+    `path.state(k)` is one of them.
 
     Attributes:
-        end: The last state; its gradient costs less than that of all states.
-        status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
+        end: The last state; cheaper to differentiate than all states.
+        status: Per world, -1 or the first step that ended non-finite, shape (*batch,).
         dt: Time step [s].
         box: The box.
     """
@@ -150,7 +150,7 @@ class SmokeTrajectory:
 
     @property
     def whole(self) -> bool:
-        """Whether all states were kept, as they are with `RunOptions(checkpoint=1)`, the default."""
+        """Whether all states were kept, as with `RunOptions(checkpoint=1)`, the default."""
         return bool(self._recorded)
 
     @cached_property
@@ -207,39 +207,37 @@ def simulate_smoke(
     conserve: bool = False,
     options: RunOptions = DEFAULT,
 ) -> SmokeTrajectory:
-    """Run smoke for a number of steps: incompressible, without viscosity of its own.
+    """Simulate smoke for a number of steps: incompressible, without explicit viscosity.
 
-    A step carries the velocity along itself (semi-Lagrangian, bilinear), adds force and buoyancy, takes out the
-    divergence, and carries the densities along the new velocity. It is stable for any dt; its interpolation damps
-    velocities and blurs densities as a viscosity of about |u| width / 2 (1 - |u| dt / width) would, with the width of a
-    cell.
+    A step advects the velocity (semi-Lagrangian, bilinear), adds force and buoyancy, projects the velocity to zero
+    divergence, and advects the densities with the new velocity. It is stable for any dt. Its interpolation damps
+    velocities and blurs densities as a viscosity of about |u| h / 2 (1 - |u| dt / h) would, with the width h of a cell.
 
-    The divergence that is left is that of rounding: in boxes of 110 x 110 cells at most 1e-14 (1e-5 in float32) of the
+    The remaining divergence is rounding error: in boxes of 110 x 110 cells at most 1e-14 (1e-5 in float32) of the
     largest velocity per width of a cell.
 
     Args:
         box: The box.
-        density: Densities at the start, shape (*batch, channels, nx, ny); its type is the precision.
-        velocity: Velocity at the start [m/s], shape (*batch, 2, nx, ny), see `SmokeBox`; at rest by default. Its
-            divergence is taken out first, as by `SmokeBox.project`.
-        force: Acceleration of each face in each step [m/s^2], shape (*batch, steps, 2, nx, ny); none by default.
-        buoyancy: Acceleration upwards per density [m/s^2], a number, or shape (*batch, channels); none by default.
+        density: Initial densities, shape (*batch, channels, nx, ny); its dtype is the precision of the run.
+        velocity: Initial velocity [m/s], shape (*batch, 2, nx, ny), see `SmokeBox`; zero by default. It is projected to
+            zero divergence first, as by `SmokeBox.project`.
+        force: Acceleration of each face in each step [m/s^2], shape (*batch, steps, 2, nx, ny); zero by default.
+        buoyancy: Upward acceleration per density [m/s^2], a number, or shape (*batch, channels); zero by default.
         steps: Number of steps.
         dt: Time step [s].
-        conserve: Let cells exchange what crosses their faces, so that mass is kept to rounding; then dt must be so
-            short that no cell loses more than it has, which is dt (|u| + |v|) < width of a cell. By default densities
-            are carried back for any dt, and mass drifts, by some per cent in 100 steps of half a cell, less with
-            shorter ones. What is constant stays so in both cases.
-        options: How the run is executed: checkpoints, memory, threads, failures, progress.
+        conserve: Advect densities by fluxes through the faces, which conserves mass to rounding error. dt must then be
+            so short that no cell loses more than it has: dt (|u| + |v|) < width of a cell. The default is
+            semi-Lagrangian: it allows any dt, but mass drifts by some per cent in 100 steps of half a cell, less with
+            shorter steps. Both preserve constant densities.
+        options: How to execute the run: checkpoints, memory, threads, failures, progress.
 
     Gradients:
-        Exact for the discrete steps, with respect to density, velocity, force and buoyancy. Interpolation has a kink
-        where a point comes from the middle of a cell, between two others, as all points do in smoke at rest; the
-        gradient there is that of one side.
+        Exact for the discrete steps, to density, velocity, force and buoyancy. Interpolation has a kink where a point
+        comes from the centre of a cell, as all points do in smoke at rest; the gradient there is one-sided.
 
     Warns:
-        StabilityWarning: With `conserve`, a cell lost more than it had; names the step that would hold. Seen at the
-            start and at the end only if there is no trajectory.
+        StabilityWarning: With `conserve`, a cell lost more than it had; names the step that would be stable. Checked
+            at the start and at the end only if there is no trajectory.
 
     Raises:
         InputError: A tensor has the wrong type or shape, or dt is not positive.
@@ -291,7 +289,7 @@ def simulate_smoke(
 
 
 def _names(channels: int) -> list[str]:
-    """States of the program that are densities."""
+    """States of the program that hold densities."""
     return [f"density_{c}" for c in range(channels)]
 
 
@@ -302,7 +300,7 @@ def _fields(box: SmokeBox, states: Mapping[str, Tensor], names: Sequence[str]) -
 
 def _warn_of_long_steps(box: SmokeBox, u: Tensor, v: Tensor, dt: float) -> None:
     """Warn if a cell loses more than it has."""
-    fastest = float(sum(speed.abs().max() for w in (u, v) for speed in w.aminmax()))  # at least what leaves a cell
+    fastest = float(sum(speed.abs().max() for w in (u, v) for speed in w.aminmax()))  # bounds the outflow
     if not fastest * dt > box.cell:
         return
     u, v = (w.unflatten(-1, box.cells) for w in (u, v))
@@ -310,7 +308,7 @@ def _warn_of_long_steps(box: SmokeBox, u: Tensor, v: Tensor, dt: float) -> None:
     fastest = float(out.nan_to_num(0.0).max())
     if fastest * dt > box.cell:
         warnings.warn(
-            f"a step of {dt:.3g} s is too long for conserve=True, {box.cell / fastest:.3g} s would hold: "
+            f"a step of {dt:.3g} s is too long for conserve=True, {box.cell / fastest:.3g} s would be stable: "
             "a cell loses more than it has",
             StabilityWarning,
             stacklevel=3,
@@ -318,12 +316,12 @@ def _warn_of_long_steps(box: SmokeBox, u: Tensor, v: Tensor, dt: float) -> None:
 
 
 def _check(name: str, tensor: Any, like: Tensor, tail: tuple[int | None, ...]) -> None:
-    """Raise if a tensor has another type than `like`, or does not end in `tail`, where None is any number."""
+    """Raise if a tensor has another dtype than `like`, or a shape that does not end in `tail` (None: any length)."""
     if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.float32, torch.float64):
         got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
         raise InputError(f"{name} is not usable", got=got, expected="a tensor of float32 or float64")
     if tensor.dtype != like.dtype:
-        raise InputError(f"{name} has another type than density", got=tensor.dtype, expected=like.dtype)
+        raise InputError(f"{name} has another dtype than density", got=tensor.dtype, expected=like.dtype)
     shape = tuple(tensor.shape)
     fits = len(shape) >= len(tail) and all(
         t is None or s == t for s, t in zip(shape[len(shape) - len(tail) :], tail, strict=True)
@@ -338,7 +336,7 @@ def _check(name: str, tensor: Any, like: Tensor, tail: tuple[int | None, ...]) -
 
 @lru_cache(maxsize=32)
 def smoke_program(box: SmokeBox, channels: int, forced: bool, lifted: bool, conserve: bool) -> Program:
-    """The step of smoke: states density_0, ..., u and v (nx ny numbers each), parameters rate and dt, see `push`."""
+    """The step of smoke: states density_0, ..., u and v (nx ny entries each), parameters rate and dt, see `push`."""
     p = Program("smoke")
     n = box.cells[0] * box.cells[1]
     cells = _cells(p, box)
@@ -359,7 +357,7 @@ def smoke_program(box: SmokeBox, channels: int, forced: bool, lifted: bool, cons
 
 @lru_cache(maxsize=32)
 def _projection_program(box: SmokeBox) -> Program:
-    """One step takes the divergence out of u and v."""
+    """A program whose step projects u and v to zero divergence."""
     p = Program("smoke_projection")
     u, v = (p.state(name, Float, box.cells[0] * box.cells[1]) for name in FLOW)
     _Projection(p, box, _cells(p, box)).add((u, v), (u.next, v.next))
@@ -390,9 +388,9 @@ class _Direction:
     """One direction of the projection: products of its eigenvectors with fields, in blocks of four rows.
 
     Args:
-        program: Where it is added.
+        program: Receives the products.
         box: The box.
-        axis: 0 for x, 1 for y: rows of blocks are along it, columns across.
+        axis: 0 for x, 1 for y: rows of blocks lie along it, columns across.
     """
 
     def __init__(self, program: Program, box: SmokeBox, axis: int) -> None:
@@ -418,7 +416,7 @@ class _Direction:
         self.numbers = [program.constant(f"{n}_{name}", Int, getattr(self, n)) for n in ("columns", "blocks")]
 
     def in_blocks(self, matrix: np.ndarray) -> np.ndarray:
-        """A matrix of 4 blocks x columns numbers as elements of four rows."""
+        """A matrix of 4 blocks x columns entries as elements of four rows."""
         return matrix.reshape(self.blocks, 4, self.columns).swapaxes(1, 2).reshape(-1, 4)
 
     def pack(self, field: Ref, to: Ref) -> None:
@@ -430,7 +428,7 @@ class _Direction:
         self.program.call(multiply, *self.numbers, matrix, blocks, to, count=self.count)
 
     def unpack(self, blocks: Ref, to: Ref) -> None:
-        """Blocks as a field, which has room for `spare` numbers more."""
+        """Blocks as a field with a capacity of `spare` more entries."""
         self.program.call(unpack, self.places, blocks, to, count=self.count)
 
 
@@ -438,7 +436,7 @@ class _Projection:
     """The projection of velocities, for the step and its adjoint.
 
     Args:
-        program: Where it is added.
+        program: Receives the projection.
         box: The box.
         cells: Its tables.
     """
@@ -454,14 +452,14 @@ class _Projection:
         self.share = program.constant("share", vec4, self.y.in_blocks(share))
 
     def add(self, flow: tuple[Ref, Ref], to: tuple[Ref, Ref]) -> None:
-        """Add the projection of a velocity, and its adjoint, which is the same."""
+        """Add the projection of a velocity, and its adjoint, the projection itself."""
         with self.program.custom() as node:
             self._add("flow", flow, to)
         with self.program.adjoint_of(node):
             self._add("adjoint", (to[0].adj, to[1].adj), (flow[0].adj, flow[1].adj))
 
     def _add(self, prefix: str, flow: tuple[Ref, Ref], to: tuple[Ref, Ref]) -> None:
-        """The projection of a velocity, added to another."""
+        """Add the projection of a velocity to another velocity."""
         p, x, y = self.program, self.x, self.y
         field = p.scratch(f"{prefix}_field", Float, self.count + max(x.spare, y.spare))
         one, two = (p.scratch(f"{prefix}_{name}", vec4, max(x.count, y.count)) for name in ("one", "two"))
@@ -481,7 +479,7 @@ class _Projection:
 
 
 def eigenvectors(cells: int, periodic: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvectors (rows) and eigenvalues of minus the Laplacian [-1, 2, -1] of cells in a line."""
+    """Eigenvectors (rows) and eigenvalues of the negative Laplacian [-1, 2, -1] of cells in a line."""
     k = np.arange(cells)
     # Angles are reduced as integers: cosines of large ones would lose digits.
     if periodic:

@@ -34,27 +34,27 @@ from kinema.simulation.constraints import RowSet
 from kinema.simulation.pgs import sweep
 from kinema.simulation.tree_dynamics import Factors
 
-# By the bytes of a Float:
-PRECISION = {8: 1e-13, 4: 1e-5}  # of the solver "newton", as a share of the largest impulse
-ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where round-off allows no more
-SINGULAR = {8: 1e-12, 4: 1e-5}  # pivots below these are round-off
-SOFTER = {8: 1e-2, 4: 1e-2}  # after a failure, as a share of diagonals
-HELD = {8: 1e-13, 4: 1e-6}  # the least softness that holds impulses
-YIELDING = {8: 0.0, 4: 1e-4}  # of paths of solutions
-TRUSTED = {8: {"share": 1e-6, "noise": 1e-13}}  # impulses that a known motion tells; in float32 it tells too little
+# By itemsize of Float:
+PRECISION = {8: 1e-13, 4: 1e-5}  # of the solver "newton", relative to the largest impulse
+ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where rounding error prevents more
+SINGULAR = {8: 1e-12, 4: 1e-5}  # smaller pivots are rounding error
+SOFTER = {8: 1e-2, 4: 1e-2}  # regularisation after a failure, relative to the diagonal
+HELD = {8: 1e-13, 4: 1e-6}  # the least regularisation that keeps impulses unique
+YIELDING = {8: 0.0, 4: 1e-4}  # of solution paths
+TRUSTED = {8: {"share": 1e-6, "noise": 1e-13}}  # impulses recovered from a known motion; float32 is too imprecise
 EFFORT = {"sweeps": 2, "steps": 8, "most": 600}  # of that solver
 
 
 @dataclass(frozen=True)
 class WholeStep:
-    """What Newton's method may know of a step that its impulses end.
+    """What Newton's method may use of a step that ends with its impulses.
 
     Attributes:
-        v: Velocities at its start.
-        v_free: At its end, without impulses.
+        v: Velocities at the start of the step.
+        v_free: Velocities at its end, without impulses.
         a: Accelerations without impulses.
-        acceleration: Is filled by the adjoint with the acceleration of the whole step, impulses included; None if
-            somebody asks for accelerations without impulses.
+        acceleration: Written by the adjoint: the acceleration of the whole step, including impulses; None if
+            accelerations without impulses are needed.
     """
 
     v: Ref
@@ -65,13 +65,13 @@ class WholeStep:
 
 @dataclass(frozen=True)
 class SolverInput:
-    """What a solver is given.
+    """Arguments of a solver.
 
     Attributes:
         rows, factors, Y, sweeps, step: As for `solve`.
-        cone: 1 for the cone of friction, 0 for the pyramid.
-        z: Is filled with Y^T impulse.
-        impulse: Is filled with the impulses of all rows.
+        cone: 1 for the friction cone, 0 for the pyramid.
+        z: Output, Y^T impulse.
+        impulse: Output, the impulses of all rows.
     """
 
     rows: RowSet
@@ -86,7 +86,7 @@ class SolverInput:
 
 @dataclass(frozen=True)
 class Solution:
-    """Impulses of all rows, z = Y^T impulse, and the velocities after them."""
+    """Impulses of all rows, z = Y^T impulse, and the velocities after the impulses."""
 
     impulse: Ref
     z: Ref
@@ -96,15 +96,15 @@ class Solution:
 def solve(
     rows: RowSet, factors: Factors, v: Ref, sweeps: Ref, *, Y: Ref | None = None, step: WholeStep | None = None
 ) -> Solution:
-    """Impulses of all rows, and velocities after them.
+    """Impulses of all rows, and the velocities after them.
 
     Args:
         rows: The rows.
-        factors: Of the mass matrix.
+        factors: Factors of the mass matrix.
         v: Velocities without impulses.
         sweeps: Number of PGS iterations.
-        Y: The rows in the scale of the mass matrix, if they are known; Newton's method scales rows itself.
-        step: If the step may end with these impulses.
+        Y: The scaled rows, see `scale`, if known; Newton's method computes its own.
+        step: The step, if it may end with these impulses.
     """
     p, contact = rows.program, rows.constraints.model.contact
     cone, z = p.constant("cone", Int, int(contact.cone)), p.scratch("z", Float, rows.links.arrays.nv)
@@ -198,4 +198,4 @@ SOLVERS: dict[str, Callable[[SolverInput], None]] = {
     NEWTON: lambda x: _newton(x.rows, x.factors, x.cone, x.z, x.impulse, x.step),
     PGS: _pgs,
 }
-"""How a solver is added to a program; `scene.scene.SOLVERS` says which options it has."""
+"""Adds each solver to a program; `scene.scene.SOLVERS` lists its options."""

@@ -1,4 +1,4 @@
-"""How long an explicit step may be before soft matter blows up.
+"""The longest explicit step that is stable for soft matter.
 
 With a stiffness and a damping that give vibrations at most the squared frequency w^2 [1/s^2] and the rate c [1/s],
 semi-implicit Euler is stable while dt^2 w^2 + 2 dt c <= 4. No element of a mesh vibrates faster with its neighbours
@@ -8,22 +8,22 @@ sum g g^T,
 
     w^2 <= n (lam + 2 mu) s / rho,    c <= 2 n viscosity s / rho
 
-at rest; compressed elements are stiffer. Springs and hinges have no mass: each gets an equal part of that of a vertex.
-Links that vertices are pinned to have bounds of their own, see `simulation.pinned_stiffness`. A vertex in contact with
-a shape has 2 k_e / m and k_d / m along the normal, and across it k_f / m. The 2 is for touching and leaving. With dt^2
-k_e / m = a, a bounce takes from the logarithm of the speed, on average over the places where it may begin, 0 to 0.038
-up to a = 2.9; at a = 3.5 it adds 0.05 and at 3.9 0.09, up to 0.48 in the worst place: an undamped contact would be
-stable at rest up to a = 4. Where forces are not averaged, it adds up to 0.016 until a = 2, 0.16 at 3 and 0.35 at 4, and
-0.2 to 1.1 in the worst place. With soft things it is four times as much, as layers whose vertices touch each other's
-triangles approach with half of their mass and twice k_e. Elements, springs, hinges, pins and contacts act together: of
-each kind the worst one counts, and their sum is to be at most 4.
+at rest; compressed elements are stiffer. Springs and hinges have no mass: each gets an equal part of a vertex's mass.
+Links with pinned vertices have their own bounds, see `simulation.pinned_stiffness`. A vertex in contact with a shape
+has 2 k_e / m and k_d / m along the normal, and across it k_f / m. The 2 accounts for touching and leaving. With dt^2
+k_e / m = a, a bounce takes from the logarithm of the speed, on average over the positions where it may begin, 0 to
+0.038 up to a = 2.9; at a = 3.5 it adds 0.05 and at 3.9 0.09, up to 0.48 in the worst position: an undamped contact
+would be stable at rest up to a = 4. Where forces are not averaged, it adds up to 0.016 until a = 2, 0.16 at 3 and 0.35
+at 4, and 0.2 to 1.1 in the worst position. Between soft bodies it is four times as much, as layers whose vertices touch
+each other's triangles approach with half of their mass and twice k_e. Elements, springs, hinges, pins and contacts act
+together: the worst one of each kind counts, and their sum must be at most 4.
 
-Friction is a damper, k_f / m, as long as it is slow, and mu times the normal force at most. Beyond dt = 2 m / k_f
-vertices that should stop sliding tremble, with forces as large as if k_e and k_d were 1 + mu times as large; they blow
-up where these would. The bound takes what allows the longer step: k_f, or 1 + mu.
+Slow friction is a damper, k_f / m; its force is at most mu times the normal force. Beyond dt = 2 m / k_f vertices that
+should stop sliding tremble, with forces as large as if k_e and k_d were 1 + mu times as large; they become unstable
+where these would. The bound takes whichever allows the longer step: k_f, or 1 + mu.
 
-What is not seen: links that are lighter than the vertices that touch them, and turn so that they carry pinned vertices
-with less inertia than as they are placed.
+The bound ignores two cases: links that are lighter than the vertices that touch them, and links that turn so that they
+carry pinned vertices with less inertia than in the initial pose.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from kinema.model.model import Model
 from kinema.simulation.pinned_stiffness import carried_bounds
 
 LONGEST = 1e6  # [s]
-TOUCH = 2.0  # of k_e, for vertices that touch and leave
+TOUCH = 2.0  # factor of k_e, for vertices that touch and leave
 
 
 @dataclass(frozen=True)
 class StepLimit:
-    """The longest stable step [s], and the element that needs it."""
+    """The longest stable step [s], and the element that limits it."""
 
     dt: float
     element: str
@@ -54,7 +54,7 @@ class StepLimit:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Bounds w^2 and c of all elements of a kind, the worst of all worlds, and their names."""
+    """Bounds w^2 and c of all elements of a kind in the worst world, and their names."""
 
     stiff: Tensor
     rate: Tensor
@@ -66,7 +66,7 @@ class _Kind:
 
 
 def step_limit(model: Model, arrays: dict[str, Tensor]) -> StepLimit | None:
-    """A step at which everything soft is stable near rest; None if nothing soft bounds it.
+    """The longest step that is stable for all soft matter near rest; None if there is no bound.
 
     Args:
         model: The model.
@@ -78,10 +78,10 @@ def step_limit(model: Model, arrays: dict[str, Tensor]) -> StepLimit | None:
     kinds = [kind for find in finders for kind in find(matter, numbers)]
     carried = carried_bounds(matter, model.tree, numbers)
     if carried is not None:
-        kinds.append(_Kind(carried.stiff, carried.rate, lambda k: f"what is pinned to {carried.bodies[k]!r}"))
+        kinds.append(_Kind(carried.stiff, carried.rate, lambda k: f"the vertices pinned to {carried.bodies[k]!r}"))
     if not kinds:
         return None
-    # The largest dt^2 w^2 + 2 dt c of a kind is convex in dt: the steps of the worst fall until these stay the same.
+    # The largest dt^2 w^2 + 2 dt c of a kind is convex in dt: iterate with the worst elements until they stay the same.
     dt = LONGEST
     while True:
         worst = [(float(kind.stiff[k]), float(kind.rate[k]), kind, k) for kind in kinds for k in (kind.worst(dt),)]
@@ -94,7 +94,7 @@ def step_limit(model: Model, arrays: dict[str, Tensor]) -> StepLimit | None:
 
 
 def _solved(stiff: float, rate: float) -> float:
-    """The step with dt^2 stiff + 2 dt rate = 4 [s]."""
+    """The step dt [s] with dt^2 stiff + 2 dt rate = 4."""
     return 4.0 / max(rate + math.sqrt(rate**2 + 4.0 * stiff), 1e-300)
 
 
@@ -151,7 +151,7 @@ def _vertices(matter: MatterArrays, numbers: dict[str, Tensor], weight: np.ndarr
     light = numbers["inv_mass"] * torch.as_tensor(weight)
     k_e, k_d, k_f, mu = (numbers[f"particle_{n}"] for n in ("k_e", "k_d", "k_f", "friction"))
     stiff, rate, slow, mu = torch.broadcast_tensors(TOUCH * k_e * light, k_d * light, k_f * light, mu)
-    # Friction as the damper k_f, or as a force of mu times the normal one: what allows the longer step.
+    # Friction as the damper k_f, or as a force of mu times the normal force: whichever allows the longer step.
     stiffer, faster = (1.0 + mu) * stiff, (1.0 + mu) * rate
     damper = torch.maximum(rate + (rate**2 + 4.0 * stiff).sqrt(), 2.0 * slow)
     bounded = faster + (faster**2 + 4.0 * stiffer).sqrt() < damper
@@ -163,13 +163,13 @@ def _vertices(matter: MatterArrays, numbers: dict[str, Tensor], weight: np.ndarr
 
 
 def _shared(matter: MatterArrays, numbers: dict[str, Tensor], corners: np.ndarray) -> Tensor:
-    """One over the mass that each element has of its corners, if all that meet there have the same."""
+    """The inverse of each element's share of the mass of its corners, if all elements at a corner share alike."""
     meeting = np.bincount(corners.ravel(), minlength=len(matter))
     return (numbers["inv_mass"] * torch.as_tensor(meeting))[..., torch.as_tensor(corners.astype(np.int64))]
 
 
 def _kind(stiff: Tensor, rate: Tensor, name: Callable[[int], str]) -> _Kind:
-    """The worst of all worlds."""
+    """The maximum over all worlds."""
     stiff, rate = (b.reshape(-1, b.shape[-1]).amax(0).clamp(min=0) for b in torch.broadcast_tensors(stiff, rate))
     return _Kind(stiff, rate, name)
 

@@ -41,12 +41,11 @@ def step_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "
         name: Name of the program.
 
     Returns:
-        A program with the state q, v, and x, xd of particles [m, m/s]; the controls tau (a force per degree of freedom
-        [N m, N]), u (of the actuators, if there are any), motion (of prescribed joints, if there are any), wrench
-        (moment and force on each loaded body [N m, N]) and particle_push (a force on every particle [N]), if they are
-        asked for, and time (at which the step begins [s]), if a force reads it; the parameters that `Model.resolve`
-        gives and dt, that of a substep, all differentiable; the output
-        residual [-] where there are constraints, and record_... for what is recorded.
+        A program with the states q, v, and x, xd of particles [m, m/s]; the controls tau (generalised forces [N m, N])
+        and, where present or requested, u (of actuators), motion (of prescribed joints), wrench (moment and force on
+        each loaded body [N m, N]), particle_push (force on each particle [N]) and time (at the start of the step [s],
+        if a force reads it); the parameters of `Model.resolve` and dt, the length of a substep; all of them
+        differentiable; the output residual [-] if there are constraints, and record_... for recorded quantities.
     """
     return whole_program(name, model, options, _add_step)
 
@@ -63,7 +62,7 @@ def _add_step(p: Builder, model: SceneArrays, options: StepOptions) -> None:
 
 
 def _add_step_of_particles(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None, options: StepOptions) -> None:
-    """A step of soft matter alone: by the forces at its start, or implicitly, by those at its end."""
+    """A step of soft matter alone: explicit, by the forces at its start, or implicit, by the forces at its end."""
     particles = place_particles(p, model, None, dt, time, options)
     if options.implicit:
         advance_implicitly(particles)
@@ -72,7 +71,7 @@ def _add_step_of_particles(p: Builder, model: SceneArrays, dt: Ref, time: Ref | 
 
 
 def _add_step_of_links(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None, options: StepOptions) -> None:
-    """A step of all that has joints, and of soft matter that touches it or is pinned to it."""
+    """A step of all jointed bodies, and of soft matter that touches them or is pinned to them."""
     q, v = p.state("q", Float, model.tree.nq), p.state("v", Float, model.tree.nv)
     margin = p.constant("margin", Float, model.contact.margin)
     constraints = Constraints(p, model, dt, margin, options.bouncing)
@@ -88,7 +87,7 @@ def _add_step_of_links(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None
     touch = detect(links, model, margin)
     contacts = choose_contacts(constraints, touch)
 
-    # 3. forces, and the motion without impulses
+    # 3. forces, and the free motion (without impulses)
     hard = constraints.rows > 0
     inertial = inertial_forces(links, dt, hard=hard, whole=whole)
     pull, felt = _forces_of_matter(particles, options.implicit) if particles is not None else (None, None)
@@ -121,9 +120,10 @@ def _add_step_of_links(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None
 
 
 def _forces_of_matter(particles: Particles, implicit: bool) -> tuple[Forces | None, Ref | None]:
-    """Forces of soft matter that still have to move it, and what links feel.
+    """Forces that `advance` applies to soft matter, and the forces of soft matter on links.
 
-    An explicit step has forces at its start. An implicit one moves particles first: links feel the forces at its end.
+    An explicit step evaluates both at its start. An implicit step moves particles here, and returns only the forces on
+    links, at its end.
     """
     if not implicit:
         forces = forces_at(particles, particles.start)

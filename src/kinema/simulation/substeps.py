@@ -1,4 +1,4 @@
-"""Several short steps in the program of a long one."""
+"""Substeps: several short steps in the program of a long one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kinema.model.arrays import SceneArrays
 from kinema.simulation.options import StepOptions
 
 Add = Callable[[Builder, SceneArrays, StepOptions], None]
-"""Adds the step of a model to a program."""
+"""A function that adds the step of a model to a program."""
 
 SUM = ("impulse", "limit_impulse", "iterations")
 MEAN = ("acceleration", "imu", "joint_load")
 
 
 def whole_program(name: str, model: SceneArrays, options: StepOptions, add: Add) -> Program:
-    """The program of a step, which is one or several short ones."""
+    """The program of a step, made of one or several substeps."""
     program = Program(name)
     if options.substeps == 1:
         add(program, model, options)
@@ -31,7 +31,7 @@ def whole_program(name: str, model: SceneArrays, options: StepOptions, add: Add)
 
 
 class Substeps(Builder):
-    """A program as each of its substeps sees it: states are iterates of a loop, and outputs are gathered over it.
+    """A view of the program for its substeps: states are iterates of a loop, which accumulates outputs.
 
     ```python
     inside = Substeps(whole, options)
@@ -39,12 +39,12 @@ class Substeps(Builder):
     inside.close()
     ```
 
-    Of what is recorded, impulses and iterations are summed, accelerations, what sensors feel of them and loads are
-    means, and the rest is that of the first substep; of what tells how well a step was solved, the worst counts.
+    Of recorded quantities, it sums impulses and iterations, averages accelerations, sensor readings that depend on them
+    and loads, and keeps the others from the first substep; of residuals, it keeps the largest.
 
     Args:
         whole: The program of the long step.
-        options: With the number of substeps, and what is recorded.
+        options: The number of substeps, and the recorded quantities.
     """
 
     def __init__(self, whole: Program, options: StepOptions) -> None:
@@ -57,7 +57,7 @@ class Substeps(Builder):
         self.gathered: list[tuple[Ref, Ref, Ref]] = []
 
     def state(self, name: str, element: type, count: int | None = None) -> Ref:
-        """A state, at the start of this substep; `.next` is at its end."""
+        """A state at the start of this substep; `.next` is at its end."""
         inside = self.whole.iterate(self.loop, f"{name} in substeps", element, count)
         self.states.append((self.whole.state(name, element, count), inside))
         return inside
@@ -79,16 +79,16 @@ class Substeps(Builder):
         return self.whole.scratch(name, element, count, filled)
 
     def output(self, name: str, element: type, count: int | None = None, filled: bool = False) -> Ref:
-        """What this substep adds to an output."""
+        """The contribution of this substep to an output."""
         if name.startswith("record_") and name.removeprefix("record_") not in self.options.record:
-            return self.scratch(name, element, count, filled)  # nobody asks for it
+            return self.scratch(name, element, count, filled)  # not recorded
         part = self.scratch(f"{name} of a substep", element, count, filled)
         so_far = self.whole.iterate(self.loop, f"{name} in substeps", element, count)
         self.gathered.append((self.whole.output(name, element, count, filled), part, so_far))
         return part
 
     def close(self) -> None:
-        """Put the substeps into the whole step."""
+        """Add the loop over substeps to the whole step."""
         p = self.whole
         for state, inside in self.states:
             self._copy(state, inside.first)

@@ -1,4 +1,4 @@
-"""The tangent space of joint coordinates: nv numbers where quaternions have four for three directions.
+"""The tangent space of joint coordinates: nv entries, with three for each quaternion in place of four.
 
 A displacement d of q is a velocity over one second: q (+) d = advance(q, v = d, dt = 1). With q' = G(q) d, the Jacobian
 of a map q -> q* in tangent space is G(q*)^+ (dq*/dq) G(q).
@@ -21,17 +21,17 @@ def normalised(model: Model, q: Tensor) -> Tensor:
 
 
 def rates(model: Model, q: Tensor) -> Tensor:
-    """G with dq/dt = G(q) v, shape (*batch, nq, nv); quaternions must have unit length."""
+    """The matrix G in dq/dt = G(q) v, shape (*batch, nq, nv); quaternions must have unit length."""
     return _blocks(model, q, 0.5)
 
 
 def inverse_rates(model: Model, q: Tensor) -> Tensor:
-    """G^+, shape (*batch, nv, nq): tangents of displacements of q that keep quaternions at unit length."""
+    """G^+, shape (*batch, nv, nq): the tangents of displacements of q that keep quaternions at unit length."""
     return _blocks(model, q, 2.0).transpose(-1, -2)
 
 
 def _blocks(model: Model, q: Tensor, scale: float) -> Tensor:
-    """Rows of coordinates, columns of velocities; columns of a quaternion have length `scale`."""
+    """A matrix with rows for coordinates and columns for velocities; a quaternion's columns have length `scale`."""
     tree = model.tree
     made = q.new_zeros(*q.shape, model.nv)
     coordinates, velocities = tree.plain_rates
@@ -48,7 +48,7 @@ def _blocks(model: Model, q: Tensor, scale: float) -> Tensor:
 
 
 def _rotation(w: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    """Matrices of unit quaternions, shape (*batch, 3, 3)."""
+    """Rotation matrices of unit quaternions, shape (*batch, 3, 3)."""
     rows = [
         1 - 2 * (y * y + z * z),
         2 * (x * y - w * z),

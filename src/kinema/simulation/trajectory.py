@@ -18,7 +18,7 @@ from kinema.simulation.robot_dynamics import BodyPoses, forward_kinematics
 
 
 class Given(NamedTuple):
-    """What a trajectory was made from: the step, its state at the start, parameters and controls, by name."""
+    """Inputs of the run: its program, initial state, parameters and controls, by name."""
 
     program: Program
     states: dict[str, Tensor]
@@ -27,7 +27,7 @@ class Given(NamedTuple):
     params: dict[str, Tensor]
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        """Copies of a trajectory, in memory or in files, are without it."""
+        """Copies of a trajectory, in memory or in files, do not hold them."""
         return type(None), ()
 
 
@@ -41,14 +41,14 @@ class BodyMotion:
 
 @dataclass(frozen=True)
 class MatterMotion:
-    """Something soft over time: positions x [m] and velocities xd [m/s], shape (*batch, steps + 1, vertices, 3)."""
+    """Soft matter over time: positions x [m] and velocities xd [m/s], shape (*batch, steps + 1, vertices, 3)."""
 
     x: Tensor
     xd: Tensor
 
 
 class Recorded(dict[str, Tensor]):
-    """What `record` asked for, by name."""
+    """Recorded quantities, by name."""
 
     def __missing__(self, name: str) -> Tensor:
         fix = f"simulate(..., record=[{name!r}])"
@@ -59,18 +59,18 @@ class Recorded(dict[str, Tensor]):
 class Trajectory:
     """States over time.
 
-    `path.q`, `path.v`, `path.x` and `path.xd` are the tensors of all states, with time behind the batch;
-    `path.state(k)` is one of them, `path["dog/trunk"]` the motion of a body or of something soft.
+    `path.q`, `path.v`, `path.x` and `path.xd` are the tensors of all states, with the axis of time after the batch;
+    `path.state(k)` is one of them, `path["dog/trunk"]` the motion of a body or of soft matter.
 
     Attributes:
-        end: The last state; its gradient costs less than that of all states.
-        states: States at times 0, dt, ..., steps * dt, with shape (*batch, steps + 1) as their batch; None unless
+        end: The last state; cheaper to differentiate than all states.
+        states: States at times 0, dt, ..., steps * dt, batched by (*batch, steps + 1); None unless
             `RunOptions(checkpoint=1)`, the default.
-        status: Per world, -1 or the first step whose end was not finite, shape (*batch,).
+        status: Per world, -1 or the first step that ended non-finite, shape (*batch,).
         dt: Time step [s].
-        residual: Where there are constraints, how far each step's impulses are from the solution: the change of an
-            impulse by one more iteration, as a share of the largest [-], shape (*batch, steps); without gradient.
-        recorded: What `record` asked for, by name.
+        residual: With constraints, the relative residual of each step's contact problem: the change of an impulse by
+            one more iteration, relative to the largest impulse [-], shape (*batch, steps); without gradient.
+        recorded: Recorded quantities, by name.
     """
 
     end: State
@@ -80,19 +80,19 @@ class Trajectory:
     residual: Tensor | None = None
     recorded: dict[str, Tensor] = field(default_factory=Recorded)
     _model: Model | None = field(default=None, repr=False)
-    _given: ClassVar[Given | None] = None  # set beside the fields: it is no part of the result
+    _given: ClassVar[Given | None] = None  # set beside the fields, because it is not part of the result
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "recorded", Recorded(self.recorded))  # of a file, it is a plain dictionary
+        object.__setattr__(self, "recorded", Recorded(self.recorded))  # files store a plain dictionary
 
     @property
     def model(self) -> Model | None:
-        """The model; None if the trajectory was loaded from a file, which does not hold it."""
+        """The model; None if the trajectory was loaded from a file: files do not store it."""
         return self._model
 
     @property
     def params(self) -> dict[str, Tensor]:
-        """Numbers in place of the model's own that `simulate` was given, with their graph; none of a copy of a path."""
+        """The parameter values passed to `simulate`, with their graph; empty for a copy of a trajectory."""
         return {} if self._given is None else self._given.params
 
     @property
@@ -129,8 +129,7 @@ class Trajectory:
     def state(self, k: int) -> State:
         """The state after `k` steps; -1 is the last one.
 
-        Warm-start impulses are known at the end only: other states are without them, so that a run that begins there
-        begins without a warm start.
+        Only the last state has warm-start impulses: a run that starts from another one starts cold.
         """
         steps = self.steps
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not -steps - 1 <= k <= steps:
@@ -140,19 +139,19 @@ class Trajectory:
         return State(**{n: t.select(t.ndim - 1 - AXES[n], int(k)) for n, t in self._whole().tensors.items()})
 
     def __getitem__(self, name: str) -> BodyMotion | MatterMotion:
-        """The motion of a body ("robot/body") or of something soft, by name.
+        """The motion of a body ("robot/body") or of soft matter, by name.
 
         Gradients:
-            To the states; of bodies also to offsets and axes of joints that were given to `simulate`.
+            Exact, to the states; for bodies also to offsets and axes of joints in `params` of `simulate`.
         """
         model = self._model
         if model is None:
-            raise InputError("the trajectory does not know its model", got="one that was loaded from a file")
+            raise InputError("the trajectory has no model", got="one that was loaded from a file")
         if name in model.matter.names:
             mine = torch.from_numpy(model.matter.owner == model.matter.names.index(name))
             return MatterMotion(self.x[..., mine, :], self.xd[..., mine, :])
         own = [body for body in model.bodies if body.startswith(f"{name}/")]
-        if len(own) == 1:  # a robot with one body stands for it
+        if len(own) == 1:  # the name of a robot with a single body names the body
             name = own[0]
         if name not in model.bodies:
             expected = ", ".join((*model.bodies, *model.matter.names))

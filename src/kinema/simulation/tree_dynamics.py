@@ -33,13 +33,13 @@ from kinema.model.tree import TreeArrays
 from kinema.simulation.links import Links
 
 DEEP = 64.0
-"""Mean square of the number of degrees of freedom from the root to each, from which on the articulated-body algorithm
-is used: of chains with more than 13 hinges, and of trees with 2^9 hinges of which each carries two.
+"""Threshold for the articulated-body algorithm: mean square number of degrees of freedom from the root to each one;
+exceeded by chains of more than 13 hinges and by trees of 2^9 hinges of which each carries two.
 
-The factors of the mass matrix take time in proportion to it, the algorithm to none. Measured, forward and backward
-together, factors over algorithm, for one world and for 64 at once: chains of 8 hinges (26) 0.97 and 1.05, of 10 (38)
-1.0 and 1.2, of 14 (72) 1.1 and 1.2, of 20 (144) 1.25 and 1.5, of 30 (315) 1.6 and 1.6; trees of 31 hinges (18) 0.95 and
-0.98, of 127 (38) 1.0 and 1.0, of 511 (66) 1.1 and 1.1.
+Factorising the mass matrix takes time in proportion to this number; the articulated-body algorithm does not. Measured
+forward and backward together, time of the factors over time of the algorithm, for one world and for 64 at once: chains
+of 8 hinges (26) 0.97 and 1.05, of 10 (38) 1.0 and 1.2, of 14 (72) 1.1 and 1.2, of 20 (144) 1.25 and 1.5, of 30 (315)
+1.6 and 1.6; trees of 31 hinges (18) 0.95 and 0.98, of 127 (38) 1.0 and 1.0, of 511 (66) 1.1 and 1.1.
 """
 
 
@@ -50,11 +50,11 @@ def articulated_pays(tree: TreeArrays) -> bool:
 
 @dataclass(frozen=True)
 class Prescribed:
-    """Joints whose motion is given.
+    """Prescribed joints.
 
     Attributes:
-        number: Of each degree of freedom among those that are prescribed, or -1.
-        acceleration: Of the prescribed ones; zero for the others.
+        number: Index of each degree of freedom among the prescribed ones, or -1.
+        acceleration: Accelerations of the prescribed degrees of freedom; zero for the others.
     """
 
     number: Ref
@@ -66,8 +66,8 @@ class Bias:
     """Coriolis, centrifugal and gravity forces.
 
     Attributes:
-        force: On each degree of freedom [N m, N]; zero where the articulated-body algorithm counts them link by link.
-        articulated: The links for that algorithm, with the wrenches on them; None where M has factors.
+        force: Generalised forces [N m, N]; zero if the articulated-body algorithm includes them link by link.
+        articulated: The links of that algorithm, with their wrenches; None if M is factorised.
     """
 
     force: Ref
@@ -78,10 +78,10 @@ def inverse_dynamics(links: Links, acceleration: Ref, tau: Ref, further: Ref | N
     """tau = M a + bias(q, v).
 
     Args:
-        links: At a state.
+        links: Links at a state.
         acceleration: a.
-        tau: Is stored.
-        further: An acceleration that its adjoint adds to a: that of the whole step, see `accelerate`.
+        tau: Output.
+        further: An acceleration that the adjoint adds to a: the acceleration of the whole step, see `accelerate`.
     """
     p, count = links.program, len(links.arrays.parent) + 1
     A, F = p.scratch("A", Motion, count), p.scratch("F", Force, count)
@@ -95,7 +95,7 @@ def inverse_dynamics(links: Links, acceleration: Ref, tau: Ref, further: Ref | N
 
 
 def mass_matrix(links: Links, diagonal: Ref, program: Builder | None = None) -> Ref:
-    """Rows of M along the branches, with something on the diagonal: the drives' inertia, or more."""
+    """Rows of M along the branches, with a diagonal added: the inertia of drives, or more."""
     p = program or links.program
     M, composite = (
         p.scratch("M", Float, len(links.arrays.above)),
@@ -121,7 +121,7 @@ def factors_of(links: Links, M: Ref, program: Builder | None = None) -> Factors:
 def weigh(
     links: Links, net: Ref, diagonal: Ref, prescribed: Prescribed | None, program: Builder | None = None
 ) -> tuple[Factors, Ref]:
-    """Factors of M + diagonal, and net; where joints are prescribed, of the matrix and forces that keep to that."""
+    """Factors of M + diagonal, and net; with prescribed joints, of the system constrained to their accelerations."""
     p = program or links.program
     M = mass_matrix(links, diagonal, p)
     if prescribed is not None:
@@ -132,7 +132,7 @@ def weigh(
 
 
 def prescribe(links: Links, dt: Ref) -> Prescribed | None:
-    """Accelerations of the joints whose motion is given, as a control; None if there are none."""
+    """Accelerations of prescribed joints, from a control; None if there are none."""
     p, arrays = links.program, links.arrays
     if not arrays.prescribed.any():
         return None
@@ -144,12 +144,12 @@ def prescribe(links: Links, dt: Ref) -> Prescribed | None:
 
 
 def bias(links: Links, at: Ref, *, articulated: bool, further: Ref | None = None) -> Bias:
-    """Joint forces that keep joints from accelerating.
+    """Generalised forces at zero acceleration.
 
     Args:
-        links: At a state.
-        at: A zero for every degree of freedom, or its acceleration if that is prescribed.
-        articulated: Whether accelerations are found by the articulated-body algorithm: there are no factors of M then.
+        links: Links at a state.
+        at: For every degree of freedom, zero or its prescribed acceleration.
+        articulated: Whether the articulated-body algorithm finds the accelerations, without factors of M.
         further: As in `inverse_dynamics`.
     """
     p, count = links.program, len(links.arrays.parent) + 1
@@ -175,21 +175,21 @@ def accelerate(
     prescribed: Prescribed | None = None,
     whole: Ref | None = None,
 ) -> Factors | None:
-    """a = (M + diagonal)^-1 net, where net is without what `of` counts link by link.
+    """a = (M + diagonal)^-1 net, where net excludes the wrenches in `of.articulated`.
 
     Args:
-        links: At a state.
-        net: Forces without bias.
-        diagonal: Is added to M.
-        a: Is stored.
+        links: Links at a state.
+        net: Forces minus bias.
+        diagonal: Added to M.
+        a: Output.
         of: The bias.
-        prescribed: Joints whose motion is given.
-        whole: The acceleration of the whole step, impulses included, which who finds them fills in its adjoint
-            [m/s^2]. With it the adjoint needs no derivative of the factors: right if velocities end as M says they do
-            with all impulses, and nothing else asks for accelerations or velocities without impulses.
+        prescribed: Prescribed joints.
+        whole: The acceleration of the whole step, including impulses, filled in by the adjoint of the solver [m/s^2].
+            The adjoint then needs no derivative of the factors. Valid if M and all impulses determine the velocities at
+            the end, and nothing else reads accelerations or velocities without impulses.
 
     Returns:
-        The factors; None if the articulated-body algorithm did without.
+        The factors; None if the articulated-body algorithm does not form them.
     """
     p, n = links.program, links.arrays.nv
     if of.articulated is None:

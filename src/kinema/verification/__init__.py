@@ -1,1 +1,1 @@
-"""What verifies the engine: closed forms, twins in other engines, random scenes, secants, convergence."""
+"""Verification of the engine: closed forms, twins in other engines, random scenes, secants, convergence."""

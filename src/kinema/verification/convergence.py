@@ -1,17 +1,17 @@
-"""Does the contact solver reach the solution, and differentiate it, on robots nobody tuned it for?
+"""Convergence of the contact solver, and accuracy of its gradients, on robots it was not tuned for.
 
 Every robot of `legged` stands, and slides with three speeds in eight headings, all as one batch, for 50 steps under
-small random forces. What is looked at does not trust the solver:
+small random forces. The checks do not rely on the solver:
 
-- *Residual.* Every step is posed once more, and with A = Y Y^T, b and the bounds as the solver gets them the conditions
-  of `contact.solving.pgs` are evaluated here: by how much an impulse would change if it alone were set to what solves
-  its row, over the largest impulse of the step. Zero means solved, whoever solved it.
-- *Gradients* of a random combination of the coordinates at the end with respect to the forces, the velocities at the
-  start, masses and friction. They are compared with those of Newton's method, and these, along a direction in each of
-  the four, with central differences of its rollouts. Where these cannot tell (the loss of a robot with light links
-  scatters by 4e-11, and a contact may begin or end within the shortest difference), with polynomials fitted to the loss
-  on both sides of the start, above, and below it. A robot that slides may have several solutions; differences are those
-  of the one that was found.
+- *Residual.* Every step is assembled once more. With A = Y Y^T, b and the bounds as passed to the solver, this module
+  evaluates the conditions of `contact.solving.pgs`: how much an impulse would change if it alone were set to solve its
+  row, relative to the largest impulse of the step. Zero means solved, by any solver.
+- *Gradients* of a random combination of the final coordinates to the forces, the initial velocities, masses and
+  friction. They are compared with the gradients of Newton's method, and these, along a direction in each of the four
+  inputs, with central differences of its rollouts. Where these are inconclusive (the loss of a robot with light links
+  scatters by 4e-11, and a contact may begin or end within the shortest difference), they are compared with polynomials
+  fitted to the loss on both sides of the start, above, and below it. A sliding robot may have several solutions;
+  differences belong to the one that was found.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ FORCE = 0.05  # standard deviation of the forces, per kilogram of the robot [N m
 RESIDUAL = {torch.float64: 1e-8, torch.float32: 1e-4}
 """Largest residual of a step, relative to its largest impulse."""
 GRADIENT = 1e-5
-"""Largest relative difference of gradients from those of the solution."""
+"""Largest accepted relative difference of gradients from the gradients of the solution."""
 GROWTH = 100.0
-"""Gradients may be so many times as long as those of the solution."""
+"""Largest accepted ratio of the norms of gradients to those of the solution."""
 LENGTHS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
-"""Of differences, as shares of what is moved; the best counts: switches spoil long ones, rounding short ones."""
+"""Of differences, relative to the input; the best counts: switches spoil long ones, rounding errors short ones."""
 ROUNDING = 1e-15
-"""Of a loss, relative: a few units in the last place. The longest difference tells no slope better than that allows,
-which matters to gradients that are nearly zero, as that to the friction of feet that stick."""
-NOTHING = 1e-12  # impulses below this share of the weight's are none
+"""Relative rounding error of a loss: a few units in the last place. It limits the accuracy of the longest difference,
+which matters for gradients that are nearly zero, such as the gradient to the friction of sticking feet."""
+NOTHING = 1e-12  # impulses below this fraction of the weight's count as zero
 WINDOWS = tuple(10.0 ** (-k / 2) for k in range(2, 15))
-"""Of fits, as shares of what is moved, likewise the best."""
+"""Of fits, relative to the input; likewise the best counts."""
 FITTED, DEGREES = 257, (1, 2, 3)  # samples and degrees of fits
 
 
 @dataclass
 class Outcome:
-    """What was seen of one robot.
+    """Measurements for one robot.
 
     Attributes:
-        residual: Of the worst step of all starts, relative to its largest impulse.
+        residual: Largest relative residual of all steps and starts.
         gradient: Largest relative difference of a gradient from that of the solution, over starts and inputs.
-        growth: Largest ratio of their lengths.
+        growth: Largest ratio of their norms.
         differences: Largest relative difference of a slope from central differences, over starts and inputs.
-        pressing: Share of steps in which something pressed.
-        failed: What went wrong, in words.
+        pressing: Fraction of steps with nonzero contact impulses.
+        failed: Descriptions of failures.
     """
 
     residual: float = math.nan
@@ -80,16 +80,16 @@ class Outcome:
 
 
 def check(full: bool = False, contact: Contact | None = None) -> dict[str, Any]:
-    """Check the solver of a contact.
+    """Check a contact solver.
 
     Args:
-        full: All robots that are installed, and single precision too; otherwise a few, in seconds.
-        contact: How contacts are solved; the default one if not given.
+        full: All installed robots, in single precision as well; otherwise a few, in seconds.
+        contact: Contact options; the default ones if omitted.
 
     Returns:
-        {"robots": how many, "worst_residual": relative, "worst_gradient_error": relative, "failed": [what and why]}.
-        Residuals are those in double precision. The worst is None if a robot raised, so that it has none, or if a
-        number is not finite.
+        {"robots": number, "worst_residual": relative, "worst_gradient_error": relative, "failed": [descriptions]}.
+        Residuals are in double precision. The worst is None if a robot raised an error and so has none, or if a value
+        is not finite.
     """
     contact = contact or Contact()
     outcomes, failed = [], []
@@ -109,7 +109,7 @@ def check(full: bool = False, contact: Contact | None = None) -> dict[str, Any]:
 
 
 def examine(source: legged.Source, contact: Contact, dtype: torch.dtype = torch.float64) -> Outcome:
-    """Look at one robot; gradients are looked at in double precision."""
+    """Measure one robot; gradients are measured in double precision."""
     seen = Outcome()
     try:
         made = source.stand(contact, dtype)
@@ -130,15 +130,15 @@ def examine(source: legged.Source, contact: Contact, dtype: torch.dtype = torch.
 
 
 def residuals(model: Model, path: Trajectory, tau: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """How far the impulses of every step are from a solution, relative to the largest one of that step.
+    """Residuals of the impulses of every step, relative to the largest impulse of that step.
 
     Args:
         model: The model.
         path: A batch of trajectories with all states.
-        tau: The forces that they had, shape (starts, steps, nv).
+        tau: Their generalised forces, shape (starts, steps, nv).
 
     Returns:
-        Residuals and whether there were impulses at all, both of shape (starts, steps).
+        Residuals, and whether there were impulses at all, both of shape (starts, steps).
     """
     q, v = (x[:, :-1].detach().flatten(0, 1) for x in (path.q, path.v))
     problem = pose(model, q, v, tau.flatten(0, 1).unsqueeze(1), path.dt)
@@ -150,15 +150,15 @@ def residuals(model: Model, path: Trajectory, tau: Tensor) -> tuple[np.ndarray, 
 
 @dataclass(frozen=True)
 class Problem:
-    """The complementarity problems of some worlds, see `solving.pgs`; n rows, of which contacts are the last 3 m.
+    """The complementarity problems of several worlds, see `solving.pgs`: n rows, the last 3 m of them for contacts.
 
     Attributes:
         Y: Rows, A = Y Y^T; shape (worlds, n, nv).
         b, impulse: Shape (worlds, n).
-        lower, upper: Of single rows and equations, infinite for the latter; shape (worlds, n - 3 m).
-        mu: Friction of contacts, negative for those that are left alone; shape (worlds, m).
-        cfm: Softness.
-        cone: Whether friction is within a circle.
+        lower, upper: Bounds of single rows and equations, infinite for the latter; shape (worlds, n - 3 m).
+        mu: Friction of contacts, negative for inactive ones; shape (worlds, m).
+        cfm: CFM.
+        cone: Whether friction is bounded by a circle.
     """
 
     Y: np.ndarray
@@ -171,7 +171,7 @@ class Problem:
     cone: bool
 
     def errors(self) -> np.ndarray:
-        """The largest change of an impulse [N s] if it alone solved its row, shape (worlds,)."""
+        """The largest change of an impulse [N s] if it alone were set to solve its row, shape (worlds,)."""
         z = np.einsum("wrd,wr->wd", self.Y, self.impulse)
         w = np.einsum("wrd,wd->wr", self.Y, z) + self.cfm * self.impulse + self.b
         diagonal = np.square(self.Y).sum(-1) + self.cfm
@@ -198,20 +198,20 @@ class Problem:
 
 
 def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float, u: Tensor | None = None) -> Problem:
-    """The problems of a step from these states, and the impulses that were found, in double precision.
+    """The problems of a step from given states, and the impulses that the solver found, in double precision.
 
     Args:
         model: The model; with contacts of the law "mlcp", or limits.
         q: Coordinates, shape (worlds, nq).
         v: Velocities, shape (worlds, nv).
-        tau: Forces, shape (worlds, 1, nv).
+        tau: Generalised forces, shape (worlds, 1, nv).
         dt: Time step [s].
-        u: Controls of the actuators, shape (worlds, 1, actuators); zero by default.
+        u: Actuator controls, shape (worlds, 1, actuators); zero by default.
     """
     program = step_program(model)
     names = ["J", "L", "inverse_root", "b", "impulse", "row_lower", "row_upper", "mu", "active"]
     integers = [name for name in ("support", "triples") if program.buffers[name].kind == SCRATCH]
-    # The problem of the first phase is without what will be hit.
+    # The problem of the first phase excludes contacts that will be hit.
     held = {"row_upper": "upper of held", "impulse": "impulse of held", "active": "active of held"}
     for name in names:
         phase = held.get(name, name)
@@ -234,7 +234,7 @@ def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float, u: Tensor |
 
 
 def _report(program: Program, name: str, kind: type, of: str) -> None:
-    """An output with what a buffer holds."""
+    """An output with the contents of a buffer."""
     buffer = program.buffers[of]
     out = program.output(f"posed_{name}", kind, buffer.count)
     if kind is Int:
@@ -244,7 +244,7 @@ def _report(program: Program, name: str, kind: type, of: str) -> None:
 
 
 def _dense(model: Model, program: Program, found: dict[str, np.ndarray]) -> Problem:
-    """Rows of all degrees of freedom; rows that are not in use are zero, and contacts that are far are left alone."""
+    """Rows over all degrees of freedom; unused rows are zero, and far contacts are inactive."""
     singles, equations = model.constraints.singles, model.constraints.equations
     worlds, rows = found["b"].shape
     triples = (rows - singles) // 3
@@ -281,7 +281,7 @@ def _dense(model: Model, program: Program, found: dict[str, np.ndarray]) -> Prob
 
 
 def _forces(made: legged.Standing) -> Tensor:
-    """Small random forces of all degrees of freedom but those of the root, shape (starts, steps, nv)."""
+    """Small random forces on all degrees of freedom except the root's, shape (starts, steps, nv)."""
     random = np.random.default_rng(0)
     given = FORCE * made.mass * random.normal(size=(len(made.v), STEPS, made.model.nv))
     given[..., : int(made.model.tree.dofs[0])] = 0.0
@@ -298,7 +298,7 @@ def _simulate(made: legged.Standing, tau: Tensor, v: Tensor | None = None, **par
 def _compare_gradients(
     source: legged.Source, made: legged.Standing, contact: Contact, forces: Tensor, seen: Outcome
 ) -> None:
-    """Fill in what is seen of gradients."""
+    """Add the measurements of gradients to the outcome."""
     weights = torch.tensor(np.random.default_rng(1).normal(size=made.model.nq))
     newton = replace(contact, solver=NEWTON, tolerance=0.0, warm_start=False, relaxation=(1.0, 1.0))
     ours = _gradients(made, forces, weights)
@@ -330,7 +330,7 @@ def _compare_gradients(
 
 
 def _inputs(made: legged.Standing, forces: Tensor) -> dict[str, Tensor]:
-    """What gradients are taken to, one of each for every start."""
+    """The inputs that gradients refer to, one of each for every start."""
     starts = len(made.v)
     given = {"tau": forces, "v": made.v} | made.model.parameters("mass")
     if len(made.model.candidates):
@@ -339,32 +339,32 @@ def _inputs(made: legged.Standing, forces: Tensor) -> dict[str, Tensor]:
 
 
 def _losses(made: legged.Standing, inputs: dict[str, Tensor], weights: Tensor) -> Tensor:
-    """Of every start."""
+    """Losses of all starts."""
     return _simulate(made, **inputs).end.q @ weights
 
 
 def _gradients(made: legged.Standing, forces: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """Of every start, flat: shape (starts, numbers)."""
+    """Gradients of all starts, flattened: shape (starts, entries)."""
     inputs = {n: x.clone().requires_grad_() for n, x in _inputs(made, forces).items()}
     found = torch.autograd.grad(_losses(made, inputs, weights).sum(), list(inputs.values()))
     return {n: g.flatten(1) for n, g in zip(inputs, found, strict=True)}
 
 
 def _differences(made: legged.Standing, forces: Tensor, weights: Tensor, name: str, gradient: Tensor) -> Tensor:
-    """The relative error of the slope of every start as one input moves, against those of its loss.
+    """Relative errors of the slopes of all starts along one input, compared with differences of the loss.
 
-    The direction is half the gradient's own and half random, so that its slope is of the size of the gradient.
+    The direction is half the gradient's own and half random, so that the slope is of the order of the gradient.
     """
     inputs = _inputs(made, forces)
     noise = torch.tensor(np.random.default_rng(2).normal(size=gradient.shape))
     along = gradient / gradient.norm(dim=-1, keepdim=True).clamp_min(1e-300)
-    given = inputs[name].flatten(1).abs()  # masses and friction move by shares of themselves, and keep their signs
+    given = inputs[name].flatten(1).abs()  # masses and friction change in proportion, and keep their signs
     scale = given if name in ("mass", "friction") else given.mean().clamp_min(1e-6)
     direction = scale * (along + noise / noise.norm(dim=-1, keepdim=True))
     slope, size = (gradient * direction).sum(-1), gradient.norm(dim=-1) * direction.norm(dim=-1)
 
     def losses(start: slice, s: Tensor) -> Tensor:
-        """Of some starts, each moved by s along its direction."""
+        """Losses of some starts, each moved by s along its direction."""
         here = {n: x[start].expand(len(s), *x.shape[1:]) for n, x in inputs.items()}
         moved = here[name] + (s[:, None] * direction[start]).reshape(here[name].shape)
         with torch.no_grad():
@@ -389,7 +389,7 @@ def _differences(made: legged.Standing, forces: Tensor, weights: Tensor, name: s
 def _fitted_slopes(s: Tensor, values: Tensor) -> list[float]:
     """Slopes at s = 0 of polynomials through samples on both sides of it, above, and below.
 
-    Of `DEGREES` each: at the end of its samples a cubic averages scatter ten times as badly as a line.
+    For each of `DEGREES`: at the end of its samples, a cubic averages scatter ten times worse than a line.
     """
     middle = len(s) // 2
     sides = [(s[i].numpy(), values[i].numpy()) for i in (slice(None), slice(middle, None), slice(0, middle + 1))]

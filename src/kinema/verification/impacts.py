@@ -1,7 +1,7 @@
 """Gradients through impacts: closed forms of a ball that bounces once, secants of many scenes, and convergence.
 
-The ball is task 1 of [Zhong, Han and Brikis 2022], which asks it of simulators: from height z0 with speed v it falls on
-the ground and bounces; how does its height h at the end depend on z0, on v, and on a force u0 in the first step?
+The ball is task 1 of [Zhong, Han and Brikis 2022], a benchmark of simulators: it falls from height z0 with speed v on
+the ground and bounces. How does its final height h depend on z0, on v, and on a force u0 in the first step?
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from kinema.verification import convergence, secants
 from kinema.verification.secant_scenes import VZ, Z, loose
 
 RADIUS, HEIGHT, SPEED, TIME, STEPS, G = 0.1, 1.0, -2.0, 1.0, 480, 9.81
-LIMIT = 1e-2  # of task 1, relative, at 480 steps: as asked of simulators in the paper
-STIFFNESS, DAMPING, FINE = 2e3, 30.0, 4800  # N/m, N s/m; steps with which the compliant ball is compared
-FALLING = {0.3: 0.3, 0.8: 0.7, 1.0: 0.7}  # s, with gravity: before it touches again, and where no slope is near zero
+LIMIT = 1e-2  # of task 1, relative, at 480 steps: the tolerance of the paper
+STIFFNESS, DAMPING, FINE = 2e3, 30.0, 4800  # N/m, N s/m; number of steps for the compliant ball
+FALLING = {0.3: 0.3, 0.8: 0.7, 1.0: 0.7}  # s, with gravity: before the second contact, and with no slope near zero
 NAMES = ("dh_dz0", "dh_dvz0", "dh_du0")
 
 Closed = Callable[[Tensor, Tensor, Tensor, float, float], Tensor]
 
 
 def bounced(restitution: float, gravity: float) -> Closed:
-    """Height at the end of a ball of 1 kg that bounces once, by z0, v, and the force during the first step."""
+    """Final height of a ball of 1 kg that bounces once, from z0, v, and the force during the first step."""
 
     def height(z: Tensor, v: Tensor, u: Tensor, dt: float, time: float) -> Tensor:
         z, v, left = _first_step(z, v, u, dt, gravity, time)
@@ -48,10 +48,10 @@ def bounced(restitution: float, gravity: float) -> Closed:
 
 
 def sprung(stiffness: float, damping: float) -> Closed:
-    """The same without gravity on a spring that is damped while the ball comes in.
+    """The same without gravity, on a spring with damping while the ball moves in.
 
-    The depth on the way in is v / w exp(-r w0 t) sin(w t), and the way out, undamped, takes a quarter of a period:
-    speed out over speed in, and the time of contact, are constants.
+    The depth on the way in is v / w exp(-r w0 t) sin(w t); the way out, undamped, takes a quarter of a period. The
+    ratio of speeds out and in and the duration of contact are constants.
     """
     free = math.sqrt(stiffness)
     ratio = damping / (2 * free)
@@ -70,13 +70,13 @@ def sprung(stiffness: float, damping: float) -> Closed:
 def _first_step(
     z: Tensor, v: Tensor, u: Tensor, dt: float, gravity: float, time: float
 ) -> tuple[Tensor, Tensor, float]:
-    """Height and speed after a step with a force, and the time that is left."""
+    """Height and speed after a step with a force, and the remaining time."""
     a = u - gravity
     return z + v * dt + 0.5 * a * dt**2, v + a * dt, time - dt
 
 
 def task1(contact: Contact, closed: Closed, gravity: float, steps: int, time: float) -> dict[str, Any]:
-    """Gradients of the ball's height at the end, closed forms, and relative errors."""
+    """Gradients of the ball's final height, closed forms, and relative errors."""
     scene = Scene((0.0, 0.0, -gravity), contact)
     scene.add_ground()
     scene.add_robot(loose(Shape(SPHERE, (RADIUS,))))
@@ -117,7 +117,7 @@ def all_of_task1() -> dict[str, Any]:
 
 
 def scenes(full: bool) -> list[secants.Case]:
-    """All scenes, or the quick ones."""
+    """All scenes, or only the quick ones."""
     return [case for case in secants.CASES if full or case.quick]
 
 
@@ -126,7 +126,7 @@ def check(full: bool = True, numbers: Iterable[int] | None = None) -> dict[str, 
 
     Args:
         full: All scenes at two time steps, and all robots; otherwise the quick ones.
-        numbers: Numbers of the scenes, one for each of `scenes(full)`: to be told how far it is.
+        numbers: Case numbers, one for each of `scenes(full)`, for a progress display.
     """
     cases = scenes(full)
     counted = cases if numbers is None else (cases[number] for number in numbers)
@@ -138,7 +138,7 @@ def check(full: bool = True, numbers: Iterable[int] | None = None) -> dict[str, 
 
 
 def judge(found: dict[str, Any]) -> tuple[bool, str]:
-    """Whether all is as promised, and what was seen, in a line."""
+    """Whether all results are within their limits, and a summary in a line."""
     worst = max(found["task1"], key=lambda name: found["task1"][name]["worst_error"])
     error = found["task1"][worst]["worst_error"]
     curves, robots = found["secants"], found["convergence"]

@@ -1,14 +1,14 @@
-"""Robots for the check of convergence: our own, some with light shanks or fingers, and those of files that others ship.
+"""Robots for the convergence check: our own, some with light shanks or fingers, and robots from files of others.
 
-Gymnasium's MJCF files, the legged ones of PyBullet's and of example-robot-data's files, each where its package is
-installed. Robots of URDF files have nothing that holds their joints: they get springs and dampers about the pose they
-start in. That of example-robot-data's is all joints at zero, with straight legs, and where there is one that of the
-robot's SRDF file as well. What is to be seen and words that only their authors' tools know are left out of these files.
-A robot without a shape that can be read stands on balls at the ends of its limbs.
+The files are Gymnasium's MJCF files and the legged robots of PyBullet and of example-robot-data, each if its package is
+installed. Joints from URDF files have nothing that holds a pose, so they get springs and dampers about the initial
+pose. For example-robot-data, that is all joints at zero, with straight legs, and also the pose of the robot's SRDF file
+if there is one. Visual elements and elements that only the authors' tools know are removed from these files. A robot
+without readable shapes stands on balls at the ends of its limbs.
 
-Not here: cassie, whose files are SDF; romeo, with fingers without mass; romeo_laas_small, with negative moments of
-inertia; spirit40newer, microtaur, humanoid.urdf and biped2d of PyBullet, which are not well-formed, and its hopper,
-half_cheetah and walker2d, which MuJoCo no longer reads; variants of its laikago that lie on their side.
+Excluded: cassie, whose files are SDF; romeo, with massless fingers; romeo_laas_small, with negative moments of inertia;
+spirit40newer, microtaur, humanoid.urdf and biped2d of PyBullet, which are not well-formed, and its hopper, half_cheetah
+and walker2d, which MuJoCo no longer reads; variants of its laikago that lie on their side.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from kinema.scene.shapes.quadruped import quadruped
 from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 
-SPEEDS, HEADINGS = (0.3, 1.0, 3.0), 8  # m/s; of starts that slide
-FAR = 10.0  # m, a margin beyond all gaps
+SPEEDS, HEADINGS = (0.3, 1.0, 3.0), 8  # m/s; of sliding starts
+FAR = 10.0  # m, a margin larger than all gaps
 DRY = 1.0  # N m, friction of joints
 STIFFNESS, DAMPING = 5.0, 0.1  # of springs, per kilogram of the robot [N m/rad, N m s/rad]
 PYBULLET = {
@@ -78,7 +78,7 @@ PYBULLET = {
     "humanoid": ("mjcf/humanoid.xml", ()),
     "humanoid_symmetric": ("mjcf/humanoid_symmetric_no_ground.xml", ()),
 }
-"""Files that can be read, and how the legs bend [rad]: hip, thigh, shank; straight without."""
+"""Readable files, and the pose of the legs [rad]: hip, thigh, shank; straight if empty."""
 EXAMPLES = {
     "a1": ("a1_description/urdf/a1", "srdf/a1"),
     "alexander": ("alexander_description/urdf/alexander_v1.lowerBodyOnly", "srdf/alexander"),
@@ -111,28 +111,28 @@ EXAMPLES = {
     "talos_feet": ("talos_data/robots/talos_reduced", "srdf/talos"),
     "talos_full": ("talos_data/robots/talos_full_v2_box", "srdf/talos"),
 }
-"""URDF files, and SRDF files beside their folders, of example-robot-data, without the ends of their names."""
-WORDS = {  # of URDF: attributes and children that are kept
+"""URDF files, and SRDF files beside their folders, of example-robot-data, without their suffixes."""
+WORDS = {  # URDF elements: attributes and children that are kept
     "link": ("name", "inertial collision contact"),
     "joint": ("name type", "origin parent child axis limit dynamics mimic"),
     "limit": ("lower upper effort velocity", ""),
     "geometry": ("", "box cylinder sphere capsule mesh"),
     "collision": ("name", "origin geometry"),
 }
-INSIDE = 0.1  # joints start at least so far from their limits, as a share of their range
+INSIDE = 0.1  # least initial distance of joints from their limits, relative to their range
 BALL = 0.03  # m, radius of the balls at the ends of limbs
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A robot on the floor, and the ways it starts.
+    """A robot on the floor, and its initial states.
 
     Attributes:
-        name: Where it is from, and its name.
+        name: Origin and name.
         model: The model.
-        q: Coordinates, its lowest point at the floor, shape (nq,).
+        q: Coordinates, with its lowest point on the floor, shape (nq,).
         v: Velocities: at rest, then sliding with each of `SPEEDS` in each of `HEADINGS`, shape (starts, nv).
-        mass: Of all of it [kg].
+        mass: Total mass [kg].
     """
 
     name: str
@@ -144,14 +144,14 @@ class Standing:
 
 @dataclass(frozen=True)
 class Source:
-    """A robot that is not read yet: its name, how to read it, and whether it needs a floor."""
+    """A robot yet to be read: its name, how to read it, and whether it needs a floor."""
 
     name: str
     read: Callable[[], Robot]
     ground: bool = True
 
     def stand(self, contact: Contact, dtype: torch.dtype = torch.float64) -> Standing:
-        """The robot on the floor, with this contact."""
+        """The robot on the floor, with given contact options."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeftOutWarning)
             robot = self.read()
@@ -160,7 +160,7 @@ class Source:
         )
         q = _within_limits(far, far.initial_state().q)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnsolvedWarning)  # only gaps at the start are read
+            warnings.simplefilter("ignore", UnsolvedWarning)  # only the initial gaps are used
             rises = _lift(far, q) if len(far.candidates) else None
         model = _compiled(robot, self.ground, contact, dtype)
         return Standing(self.name, model, q.to(dtype), _starts(far, rises).to(dtype), float(np.sum(far.tree.mass)))
@@ -170,7 +170,7 @@ def sources(full: bool = False) -> Iterator[Source]:
     """Robots to check.
 
     Args:
-        full: Also those of files, and more random ones.
+        full: Also include robots from files, and more random ones.
     """
     yield Source("quadruped", quadruped)
     yield Source("ant", ant)
@@ -187,7 +187,7 @@ def sources(full: bool = False) -> Iterator[Source]:
 
 
 def light_shanks(seed: int) -> Robot:
-    """The quadruped without armature, its shanks and thighs up to a hundred times lighter, its springs softer."""
+    """The quadruped without armature, with shanks and thighs up to a hundred times lighter, and softer springs."""
     random = np.random.default_rng(seed)
     lighter = {"shank": 10.0 ** -random.uniform(0, 2), "thigh": 10.0 ** -random.uniform(0, 1)}
     made = quadruped(f"light_{seed}", stiffness=random.uniform(40, 150), damping=10 ** random.uniform(-2, 0))
@@ -204,8 +204,8 @@ def light_shanks(seed: int) -> Robot:
 def flat_feet(seed: int) -> Robot:
     """The quadruped with light shanks on boxes, with dry friction in its joints.
 
-    Sixteen corners that may slide, jammed by light shanks, and twelve rows that stick: of the seeds that are used here,
-    guesses alone leave some step of 1,250 unsolved, with residuals of up to 0.26.
+    Sixteen corners that may slide, jammed by light shanks, and twelve rows that stick: for the seeds used here, guesses
+    alone leave some step of 1,250 unsolved, with residuals of up to 0.26.
     """
     random, bodies = np.random.default_rng(1000 + seed), []
     for body in light_shanks(seed).bodies:
@@ -221,7 +221,7 @@ def flat_feet(seed: int) -> Robot:
 def geared_hands() -> Robot:
     """The humanoid with dry friction in its joints, and two hands of six light fingers that are geared to each other.
 
-    Rows of fingers are up to a million times as light as those of feet.
+    The effective masses of fingers' rows are up to a million times smaller than those of feet.
     """
     made = humanoid("geared_hands")
     bodies = []
@@ -277,20 +277,20 @@ def _example_robot(file: Path, package: Path, poses: Path | None) -> Robot:
 
 
 def _first_pose(file: Path) -> dict[str, float]:
-    """Joints of one degree of freedom in the first pose of an SRDF file, by name [rad, m]."""
+    """Positions of the joints with one degree of freedom in the first pose of an SRDF file, by name [rad, m]."""
     state = ElementTree.parse(file).getroot().find("group_state")
     joints = [] if state is None else state.findall("joint")
     return {j.attrib["name"]: float(j.attrib["value"]) for j in joints if len(j.attrib["value"].split()) == 1}
 
 
 def _floating(robot: Robot) -> Robot:
-    """With a free root in place of a fixed one, and without the world."""
+    """The robot with a free root instead of a fixed one, and without the world."""
     root, *others = (body for body in robot.bodies if body.mass is not None)
     return replace(robot, bodies=(replace(root, joints=(Joint("root", FREE),)), *others))
 
 
 def _on_balls(robot: Robot) -> Robot:
-    """If nothing of it collides, with balls at the bodies that carry no others."""
+    """The robot; if it has no colliding shape, with balls at its leaf bodies."""
     if any(shape.collides for body in robot.bodies for shape in body.shapes):
         return robot
     carry = {body.parent for body in robot.bodies}
@@ -305,9 +305,9 @@ def _package(name: str) -> Path | None:
 
 
 def _cleaned(file: Path, package: Path) -> Robot:
-    """A URDF file without what is only to be seen, and without words that are not URDF's.
+    """A URDF file without visual elements, and without elements that are not part of URDF.
 
-    Joints whose limits say nothing of positions turn freely, as their authors' tools have it.
+    Joints without position limits turn freely, as in their authors' tools.
     """
     root = ElementTree.parse(file).getroot()
     for element in root.iter():
@@ -333,12 +333,12 @@ def _cleaned(file: Path, package: Path) -> Robot:
 
 
 def _sprung(robot: Robot, legs: tuple[float, ...], pose: dict[str, float]) -> Robot:
-    """With springs and dampers that rest where it starts.
+    """The robot with springs and dampers whose rest pose is the initial one.
 
     Args:
         robot: The robot.
         legs: Angles of the joints of a leg, the same for all [rad].
-        pose: Angles of joints by name, which are asked first; those of neither are at zero [rad, m].
+        pose: Positions of joints by name, which take precedence; joints in neither are at zero [rad, m].
     """
     mass = sum(body.mass.mass for body in robot.bodies if body.mass is not None)
     bodies, at = [], 0
@@ -356,7 +356,7 @@ def _sprung(robot: Robot, legs: tuple[float, ...], pose: dict[str, float]) -> Ro
 
 
 def _inside(value: float, lower: float, upper: float) -> float:
-    """The nearest that is within limits, and away from them if there are two."""
+    """The nearest value within limits, and away from them if there are two."""
     away = INSIDE * (upper - lower) if np.isfinite(upper - lower) else 0.0
     return float(np.clip(value, lower + away, upper - away))
 
@@ -370,7 +370,7 @@ def _compiled(robot: Robot, ground: bool, contact: Contact, dtype: torch.dtype) 
 
 
 def _within_limits(model: Model, q: Tensor) -> Tensor:
-    """Joints start where their springs rest, or else where they are placed, away from limits."""
+    """Coordinates with joints at the rest positions of their springs, or else as placed, away from limits."""
     tree, q = model.tree, q.clone()
     for at, d, dofs in zip(tree.q_start, tree.v_start, tree.dofs, strict=True):
         if dofs == 1 and tree.stiffness[d] > 0:
@@ -383,13 +383,13 @@ def _within_limits(model: Model, q: Tensor) -> Tensor:
 
 
 def _gaps(model: Model, q: Tensor) -> Tensor:
-    """The least gap of each world [m]."""
+    """The smallest gap of each world [m]."""
     path = simulate(model, State(q), steps=1, dt=1e-3, record=["gap"], options=RunOptions(on_failure="status"))
     return path.recorded["gap"].flatten(1).amin(1)
 
 
 def _lift(model: Model, q: Tensor) -> int | None:
-    """Move q so that its lowest point is at the floor; which coordinate that took, or None if it cannot move."""
+    """Move q so that its lowest point is on the floor; returns the coordinate that moved, or None if it cannot move."""
     step = 0.01
     moved = q + step * torch.eye(model.nq, dtype=q.dtype)[: min(3, model.nq)]
     gaps = _gaps(model, torch.cat([q.unsqueeze(0), moved]))
@@ -401,7 +401,7 @@ def _lift(model: Model, q: Tensor) -> int | None:
 
 
 def _starts(model: Model, rises: int | None) -> Tensor:
-    """At rest; then the root moving in a direction along the floor, or, if it has none, joints in random ones."""
+    """Velocities: zero; then the root moving along the floor, or, if it has none, joints in random directions."""
     angle = 2 * np.pi * np.arange(HEADINGS) / HEADINGS
     directions = np.zeros((HEADINGS, model.nv))
     if model.tree.kind[0] == FREE_LINK:  # in the axes of the body, angular first

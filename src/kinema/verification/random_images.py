@@ -1,8 +1,8 @@
-"""Random images of all that is hard to draw: are their gradients those of differences, and finite where faces are not?
+"""Gradients of random images with difficult geometry, against differences; finite gradients of degenerate faces.
 
-Shared by the tests and `kinema verify`. A seed is a scene: three surfaces of loose triangles that hide and cross each
-other, with and without light, texture and colours of vertices, among them triangles seen from the side, tiny ones,
-slivers, and such that are behind the camera, as a whole or with one corner.
+Shared by the tests and `kinema verify`. A seed is a scene: three surfaces of separate triangles that hide and intersect
+each other, with and without light, texture and vertex colours, among them triangles seen edge-on, tiny ones, slivers,
+and triangles that lie wholly or with one corner behind the camera.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MODES = ("dibr", "soft")
 SIZE = (24, 24)  # pixels
 COUNT = 10  # triangles of a surface
 EYE = (0.3, -4.0, 1.1)  # [m]
-H = 1e-7  # of differences, times a random direction: rounding gives 1e-16 / H = 1e-9 for each number of an image
-ROUGH = 1e-7  # how far differences with H and H / 2 are apart where a pixel flips or has a kink; a hundred roundings
+H = 1e-7  # of differences, times a random direction: rounding gives an error of 1e-16 / H = 1e-9 per value
+ROUGH = 1e-7  # deviation between differences with H and H / 2 that marks a kink; a hundred rounding errors
 LIMIT = 1e-6  # of relative errors: some pixels that are almost rough
 LEFT_OUT = 0.02  # of the pixels at most, all tensors together
 
@@ -35,16 +35,16 @@ _LIGHTS = ("ambient", "directions", "direction_colours", "points", "point_colour
 
 @dataclass
 class Outcome:
-    """What was seen in some images.
+    """Results for some images.
 
     Attributes:
-        images: Number of scenes that were compared, each mode counted.
-        pixels: Of all of them.
-        flips: Pixels left out, since they see another face within the step of a difference.
-        rough: Pixels left out, since something else jumps there, or has a kink.
-        worst: Largest relative error of a derivative, and where it was.
-        degenerate: Number of degenerate images that were drawn.
-        wrong: Degenerate images with numbers that are not finite: seed, mode, names of what is not.
+        images: Number of compared scenes, each mode counted.
+        pixels: Their number of pixels.
+        flips: Pixels left out because they see another face within the step of a difference.
+        rough: Pixels left out because they have another jump, or a kink.
+        worst: Largest relative error of a derivative, and its place.
+        degenerate: Number of degenerate images.
+        wrong: Degenerate images with non-finite values: seed, mode, names of non-finite tensors.
     """
 
     images: int = 0
@@ -57,7 +57,7 @@ class Outcome:
 
 
 def numbers(seed: int, mode: str) -> dict[str, Tensor]:
-    """All that an image of this mode can be differentiated by, float64."""
+    """All differentiable inputs of an image of this mode, float64."""
     random = torch.Generator().manual_seed(seed)
 
     def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -68,20 +68,20 @@ def numbers(seed: int, mode: str) -> dict[str, Tensor]:
     made = {name: getattr(camera, name).clone() for name in ("R", "t", "focal", "centre")}
     for k in range(3):
         corners = uniform(COUNT, 1, 3, low=-1.0) + uniform(COUNT, 3, 3, low=-1.2, high=1.2)
-        corners[2, 2] = 0.5 * (corners[2, 0] + eye) + 1e-3  # seen from the side
+        corners[2, 2] = 0.5 * (corners[2, 0] + eye) + 1e-3  # seen edge-on
         corners[3] = corners[3, 0] + 1e-2 * uniform(3, 3)  # tiny: less than a tenth of a pixel
         corners[4] = eye + uniform(3, 3, low=-1.0) * torch.tensor([1.0, 0.0, 1.0]) - torch.tensor([0.0, 1.0, 0.0])
         corners[5, 1] = eye - torch.tensor([0.0, 1.0, 0.0])
         corners[6, 2] = 0.55 * corners[6, 0] + 0.45 * corners[6, 1] + 0.01  # a sliver
         made[f"vertices{k}"] = corners.reshape(-1, 3)
     made |= looks(uniform)
-    made["sigma"] = uniform(low=1e-3, high=3e-3)  # wide outlines: many pixels feel them
+    made["sigma"] = uniform(low=1e-3, high=3e-3)  # wide outlines: they affect many pixels
     soft = {"gamma": uniform(low=0.05, high=0.2), "near": uniform(low=0.8), "far": uniform(low=8.0, high=10.0)}
     return made | soft if mode == "soft" else made
 
 
 def looks(uniform: Callable[..., Tensor]) -> dict[str, Tensor]:
-    """Random materials of three surfaces, and lights; `uniform` gives numbers from `low` to `high` of a shape."""
+    """Random materials of three surfaces, and lights; `uniform` returns values from `low` to `high` of a shape."""
     return {
         "colour0": uniform(3 * COUNT, 3),
         "colour1": uniform(3),
@@ -101,7 +101,7 @@ def looks(uniform: Callable[..., Tensor]) -> dict[str, Tensor]:
 
 
 def surfaces(x: Mapping[str, Tensor]) -> list[Surface]:
-    """A textured one, a flat one drawn on both sides, and one that is not lit."""
+    """A textured surface, a flat two-sided one, and an unlit one."""
     shine = [(x["diffuse"][..., k], x["specular"][..., k], x["shininess"][..., k]) for k in range(3)]
     return [
         Surface(x["vertices0"], _FACES, Material(x["colour0"], x["texture"], *shine[0]), x["uv"]),
@@ -111,12 +111,12 @@ def surfaces(x: Mapping[str, Tensor]) -> list[Surface]:
 
 
 def lights(x: Mapping[str, Tensor]) -> Lights:
-    """Of all kinds."""
+    """Lights of all kinds."""
     return Lights(**{name: x[name] for name in _LIGHTS})
 
 
 def draw(x: Mapping[str, Tensor], mode: str) -> tuple[Tensor, Tensor]:
-    """Colours and coverage (*batch, height, width, 4), and the face of each pixel, of soft images -1."""
+    """Colours and coverage (*batch, height, width, 4), and the face of each pixel, -1 for soft images."""
     soft = mode == "soft"
     options = RenderOptions(
         lights=lights(x),
@@ -131,12 +131,12 @@ def draw(x: Mapping[str, Tensor], mode: str) -> tuple[Tensor, Tensor]:
 
 
 def compare(seed: int, mode: str, outcome: Outcome) -> None:
-    """Derivatives of a random sum over an image, along a random direction of every tensor, and central differences.
+    """Compare derivatives of a random sum over an image, along a random direction of every tensor, with differences.
 
     Args:
-        seed: Of the scene.
+        seed: Seed of the scene.
         mode: One of MODES.
-        outcome: To be added to.
+        outcome: Results, which are updated.
     """
     x = numbers(seed, mode)
     random = torch.Generator().manual_seed(seed)
@@ -161,13 +161,13 @@ def compare(seed: int, mode: str, outcome: Outcome) -> None:
 
 
 def _difference(x: Mapping[str, Tensor], name: str, step: Tensor, mode: str) -> tuple[Tensor, Tensor]:
-    """An image a step ahead minus that a step back, and the faces of both."""
+    """Difference of the images one step ahead and one step back, and the faces of both."""
     (ahead, face), (back, other) = (draw({**x, name: x[name] + move}, mode) for move in (step, -step))
     return ahead - back, torch.stack([face, other])
 
 
 def _direction(name: str, number: Tensor, random: torch.Generator) -> Tensor:
-    """One that keeps a rotation a rotation, and changes widths and pixels in proportion."""
+    """A random direction that preserves rotations, and changes widths and pixels in proportion."""
     way = torch.randn(number.shape, generator=random, dtype=torch.float64)
     if name == "R":
         return torch.linalg.cross(way[:1].expand(3, 3), number, dim=-1)
@@ -175,13 +175,13 @@ def _direction(name: str, number: Tensor, random: torch.Generator) -> Tensor:
 
 
 def try_degenerate(seed: int, cases: int, mode: str, outcome: Outcome, dtype: torch.dtype = torch.float32) -> None:
-    """Draw faces that are none, and see whether the images and all their gradients are finite.
+    """Draw degenerate faces, and check that the images and all their gradients are finite.
 
     Args:
-        seed: Of the scene and of what is wrong with it.
+        seed: Seed of the scene and of its degeneracies.
         cases: Number of images.
         mode: One of MODES.
-        outcome: To be added to.
+        outcome: Results, which are updated.
         dtype: Precision.
     """
     x = numbers(seed, mode)
@@ -203,7 +203,7 @@ def try_degenerate(seed: int, cases: int, mode: str, outcome: Outcome, dtype: to
 
 
 def _degenerate(vertices: Tensor, random: torch.Generator) -> Tensor:
-    """Many of them moved: to one place, onto a line, into and around the camera, far away, and close together."""
+    """Move many vertices: to one point, onto a line, into and around the camera, far away, and close together."""
     eye, fifth = torch.tensor(EYE, dtype=torch.float64), len(vertices) // 5
     v = vertices + 0.2 * torch.randn(vertices.shape, generator=random, dtype=torch.float64)
     kind = torch.randint(0, 10, (*vertices.shape[:2], 1), generator=random)
@@ -214,6 +214,6 @@ def _degenerate(vertices: Tensor, random: torch.Generator) -> Tensor:
     v = torch.where(kind == 5, 1e6 * v, v)
     v = torch.where(kind == 6, 1e-6 * v, v)
     v[:fifth] = eye + v[:fifth, :, :1] * (v[:fifth, :1] - eye)  # all on one ray
-    v[fifth : 2 * fifth, :, 2] = EYE[2]  # all in a plane through the camera
+    v[fifth : 2 * fifth, :, 2] = EYE[2]  # all in one plane through the camera
     v[2 * fifth : 3 * fifth, 1::3] = v[2 * fifth : 3 * fifth, ::3]  # no face has an area
     return v

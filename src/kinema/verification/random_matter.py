@@ -1,6 +1,6 @@
-"""Random scenes of soft things in singular states: is every gradient finite?
+"""Finite gradients of random scenes of soft matter in singular states.
 
-As `random_scenes`, for solids, cloth, particles and springs on the ground, with or without a loose rigid body.
+Like `random_scenes`, for solids, cloth, particles and springs on the ground, with or without a free rigid body.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from kinema.verification.random_scenes import STEPS, Outcome, batches, judge, ra
 
 DT = 2e-4
 KINDS = ("random", "at rest", "touching", "coincident", "flat", "point", "inverted")
-"""States of worlds: random; as placed, without motion; lowered until vertices are on the ground with a depth of zero;
-two cloths in one place, and springs without length; everything in one plane; everything in one point; upside down. In
-half of those that are not random nothing moves."""
+"""States of worlds: random; as placed, without motion; lowered until vertices touch the ground with zero depth; two
+coinciding cloths, and springs of zero length; everything in one plane; everything in one point; upside down. Half of
+the states that are not random have zero velocity."""
 
 
 def try_matter(seed: int, worlds: int, outcome: Outcome, together: int = 0, dtype: torch.dtype = torch.float64) -> None:
-    """Run the worlds of a structure for some steps, and their gradients back to every input.
+    """Simulate the worlds of a structure for some steps, and compute their gradients to every input.
 
     Args:
-        seed: Of the structure and its worlds.
+        seed: Seed of the structure and its worlds.
         worlds: Number of worlds; at least `len(KINDS)` for all kinds of states.
-        outcome: To be added to.
-        together: Worlds in a batch, all by default. No bit depends on it, but kernels for few worlds are others.
+        outcome: Results, which are updated.
+        together: Worlds in a batch, all by default. Results are bitwise independent of it, but small batches use
+            different kernels.
         dtype: Precision.
     """
     for model, leaves, kinds in batches(random_matter, KINDS, _inputs, seed, worlds, together, dtype):
@@ -54,7 +55,7 @@ def try_matter(seed: int, worlds: int, outcome: Outcome, together: int = 0, dtyp
 
 
 def random_matter(random: np.random.Generator) -> Scene:
-    """A solid, two cloths and a few particles with springs on the ground; now and then a loose body among them."""
+    """A solid, two cloths and a few particles with springs on the ground; sometimes a free rigid body among them."""
     scene = Scene(wind=tuple(random.choice([0.0, 1.0]) * random.normal(size=3)))
     scene.add_ground()
     if random.random() < 0.5:
@@ -84,7 +85,7 @@ def random_matter(random: np.random.Generator) -> Scene:
 
 
 def _inputs(model: Model, kinds: Sequence[str], random: np.random.Generator) -> dict[str, Tensor]:
-    """State, controls and every parameter of worlds, each of shape (worlds, ...), float64."""
+    """State, controls and every parameter of all worlds, each of shape (worlds, ...), float64."""
     worlds = len(kinds)
     given = {name: values.double().numpy() for name, values in model._defaults.items() if name != "activation"}
     given = {name: _varied(np.repeat(own[None], worlds, 0), random) for name, own in given.items()}
@@ -99,7 +100,7 @@ def _inputs(model: Model, kinds: Sequence[str], random: np.random.Generator) -> 
 
 
 def _varied(own: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """A random share of the model's numbers, of each world."""
+    """The model's values, scaled randomly for each world."""
     return own * random.uniform(0.7, 1.3, (len(own),) + (1,) * (own.ndim - 1))
 
 

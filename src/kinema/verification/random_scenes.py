@@ -1,9 +1,9 @@
-"""Random scenes of rigid things that move and touch, also where geometry is singular: is every gradient finite?
+"""Finite gradients of random scenes of rigid bodies in contact, including singular geometry.
 
 Shared by the tests, which try hundreds of scenes, and `kinema verify --full`, which tries thousands. A seed is a
-structure: robots, loose bodies, ground, terrain, joints with limits, friction, followers and loops, actuators, a law of
-contact. Its worlds share that structure and the compiled kernels; everything else, every parameter and the state,
-differs from world to world, and every kind of state of KINDS is among them.
+structure: robots, free rigid bodies, ground, terrain, joints with limits, friction, mimic joints and loops, actuators,
+a contact law. Its worlds share that structure and the compiled kernels; all parameters and the state differ from world
+to world, and cover every kind of state of KINDS.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 
 STEPS, DT = 3, 2e-3
-TOUCHING = 0.7  # share of scenes in which something presses: fewer would show little
+TOUCHING = 0.7  # required fraction of scenes with a contact impulse: fewer would test little
 KINDS = ("random", "at rest", "deep", "aligned", "touching", "coincident", "stretched")
-"""States of worlds: random; as placed, without motion; bodies through the ground and each other; turned by multiples of
-90 degrees; so, and on each other and the ground with gaps of zero; all loose bodies at one place, some
-without any size; quaternions that are not of unit length."""
+"""States of worlds: random; as placed, without motion; bodies through the ground and each other; rotated by multiples
+of 90 degrees; the same, and on each other and the ground with zero gaps; all free bodies at one position, some of zero
+size; quaternions that are not of unit length."""
 
 SOLIDS = (SPHERE, CAPSULE, BOX, CYLINDER, MESH)
 _QUARTER = np.sqrt(0.5)
@@ -61,14 +61,14 @@ _TURNS = np.array(
 
 @dataclass
 class Outcome:
-    """What was seen in some scenes.
+    """Results for some scenes.
 
     Attributes:
         scenes: Number of scenes.
-        finite: Of these, scenes whose outputs are all finite.
-        touching: Scenes in which at least one contact pressed.
-        limited: Scenes in which at least one limit pressed.
-        wrong: Scenes whose outputs are finite and some gradient is not: seed, kind of state, names of inputs.
+        finite: Number of scenes with finite outputs.
+        touching: Number of scenes with a contact impulse.
+        limited: Number of scenes with a limit impulse.
+        wrong: Scenes with finite outputs but a non-finite gradient: seed, kind of state, names of inputs.
     """
 
     scenes: int = 0
@@ -79,13 +79,14 @@ class Outcome:
 
 
 def try_scenes(seed: int, worlds: int, outcome: Outcome, together: int = 0, dtype: torch.dtype = torch.float64) -> None:
-    """Run the worlds of a structure for some steps, and their gradients back to every input.
+    """Simulate the worlds of a structure for some steps, and compute their gradients to every input.
 
     Args:
-        seed: Of the structure and its worlds.
+        seed: Seed of the structure and its worlds.
         worlds: Number of worlds; at least `len(KINDS)` for all kinds of states.
-        outcome: To be added to.
-        together: Worlds in a batch, all by default. No bit depends on it, but kernels for few worlds are others.
+        outcome: Results, which are updated.
+        together: Worlds in a batch, all by default. Results are bitwise independent of it, but small batches use
+            different kernels.
         dtype: Precision.
     """
     for model, leaves, kinds in batches(random_structure, KINDS, _inputs, seed, worlds, together, dtype):
@@ -104,10 +105,10 @@ def batches(
     """Batches of worlds of one structure: the model, inputs that require gradients, and the kinds of their states.
 
     Args:
-        scene: Makes the structure.
-        kinds: Kinds of states; every world has one, in turn.
-        inputs: Makes state, controls and parameters of all worlds.
-        seed: Of all that is random.
+        scene: Builds the structure.
+        kinds: Kinds of states, assigned to worlds in turn.
+        inputs: Builds state, controls and parameters of all worlds.
+        seed: Random seed.
         worlds: Number of worlds.
         together: Worlds in a batch; 0 for all.
         dtype: Precision.
@@ -151,7 +152,7 @@ def _try_batch(model: Model, leaves: dict[str, Tensor], kinds: Sequence[str], na
 def judge(
     outputs: dict[str, Tensor], leaves: dict[str, Tensor], kinds: Sequence[str], name: str, outcome: Outcome
 ) -> None:
-    """Differentiate a random sum of the outputs of finite worlds, and add what was seen to the outcome."""
+    """Differentiate a random sum of the outputs of finite worlds, and add the results to the outcome."""
     dtype = next(iter(outputs.values())).dtype
     finite = torch.stack([_whole(t) for t in outputs.values()]).all(0)
     generator = torch.Generator().manual_seed(0)
@@ -171,7 +172,7 @@ def judge(
 
 
 def _whole(numbers: Tensor) -> Tensor:
-    """Whether all numbers of a world are finite, shape (worlds,)."""
+    """Whether all values of a world are finite, shape (worlds,)."""
     return numbers.isfinite().reshape(len(numbers), -1).all(1)
 
 
@@ -179,7 +180,7 @@ def _whole(numbers: Tensor) -> Tensor:
 
 
 def random_structure(random: np.random.Generator) -> Scene:
-    """A scene of one or two robots and up to three loose bodies; nine in ten have ground or terrain."""
+    """A scene of one or two robots and up to three free rigid bodies; nine in ten have ground or terrain."""
     law = COMPLIANT if random.random() < 0.2 else MLCP
     scene = Scene(
         contact=Contact(
@@ -209,7 +210,7 @@ def random_structure(random: np.random.Generator) -> Scene:
 
 
 def _robot(random: np.random.Generator) -> Robot:
-    """A random tree with shapes, limits, dry friction, a follower, a loop and actuators, each of them now and then."""
+    """A random tree with shapes and, each sometimes, limits, dry friction, a mimic joint, a loop and actuators."""
     count = int(random.integers(1, 5))
     tree = random_tree(int(random.integers(1 << 30)), count, floating=bool(random.random() < 0.6))
     singles: list[str] = []
@@ -221,7 +222,7 @@ def _robot(random: np.random.Generator) -> Robot:
             if random.random() < 0.4:
                 words["friction"] = float(random.uniform(0.0, 1.0))
             if TYPES[joint.kind].limit == ANGLE and random.random() < 0.5:
-                words["upper"] = float(random.uniform(0.0, 2.5))  # of its turn
+                words["upper"] = float(random.uniform(0.0, 2.5))  # of its rotation angle
             if joint.kind in SINGLE:
                 if random.random() < 0.5:
                     words["lower"] = float(random.uniform(-0.5, 0.0))
@@ -246,7 +247,7 @@ def _robot(random: np.random.Generator) -> Robot:
 
 
 def random_shape(random: np.random.Generator, exact: bool = False) -> Shape:
-    """A shape of any kind; `exact`, or else half of the time, without a pose of its own."""
+    """A shape of any kind; if `exact`, or else half of the time, without a pose."""
     kind = str(random.choice(SOLIDS))
     pose = Pose()
     if not exact and random.random() < 0.5:
@@ -261,7 +262,7 @@ def random_shape(random: np.random.Generator, exact: bool = False) -> Shape:
 
 
 def random_mass(random: np.random.Generator) -> MassProperties:
-    """The mass of a loose body."""
+    """The mass of a free body."""
     return MassProperties(float(random.uniform(0.5, 2.0)), (0.0, 0.0, 0.0), (0.01, 0.0, 0.0, 0.012, 0.0, 0.009))
 
 
@@ -269,7 +270,7 @@ def random_mass(random: np.random.Generator) -> MassProperties:
 
 
 def _inputs(model: Model, kinds: Sequence[str], random: np.random.Generator) -> dict[str, Tensor]:
-    """State, controls and every parameter of worlds, each of shape (worlds, ...), float64."""
+    """State, controls and every parameter of all worlds, each of shape (worlds, ...), float64."""
     worlds = len(kinds)
     states = [_state(model, kind, random) for kind in kinds]
     given = {name: np.stack([s[i] for s in states]) for i, name in enumerate(("q", "v", "size"))}
@@ -285,7 +286,7 @@ def _inputs(model: Model, kinds: Sequence[str], random: np.random.Generator) -> 
 
 
 def _varied(name: str, own: np.ndarray, kinds: Sequence[str], random: np.random.Generator) -> np.ndarray:
-    """A parameter of every world: a random share of the model's, now and then exactly zero where that has a meaning."""
+    """A parameter for every world: the model's, scaled randomly, sometimes exactly zero where that is valid."""
     factor = random.uniform(0.7, 1.3, (len(own),) + (1,) * (own.ndim - 1))
     if name in ("axis", "lower", "upper", "centre", "offset", "rest"):
         return own
@@ -304,7 +305,7 @@ def _state(model: Model, kind: str, random: np.random.Generator) -> tuple[np.nda
     if kind in ("aligned", "touching", "coincident"):
         size = shapes.size * float(kind != "coincident" or random.random() < 0.7)
         v *= random.choice([0.0, 1.0])
-    height = 0.0  # of what loose bodies are put on
+    height = 0.0  # of the support of free bodies
     for i, joint in enumerate(tree.kind):
         at, name = int(tree.q_start[i]), tree.joints[i]
         if joint == FREE:

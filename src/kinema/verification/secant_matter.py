@@ -1,4 +1,4 @@
-"""Scenes of soft things that touch, as `secant_scenes`."""
+"""Scenes of soft matter in contact, like `secant_scenes`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def moved(
     speed: tuple[float, float, float] = (0.0, 0.0, 0.0),
     **given: Any,
 ) -> Curve:
-    """What is left of a run, by how far one soft thing is moved along an axis before it starts with a speed [m/s]."""
+    """The result of a run by the initial offset of a soft body along an axis; it starts with a speed [m/s]."""
     placed = model.initial_state()
     x0, v0 = placed.x, placed.xd
     own = model.matter.particles(of)
@@ -52,7 +52,7 @@ def moved(
 
 
 def middle(model: Model, of: str, axis: int) -> Callable[[Trajectory], Tensor]:
-    """The mean of a coordinate of a thing's vertices."""
+    """The mean of a coordinate over an object's vertices."""
     own = model.matter.particles(of)
 
     def end(path: Trajectory) -> Tensor:
@@ -62,7 +62,7 @@ def middle(model: Model, of: str, axis: int) -> Callable[[Trajectory], Tensor]:
 
 
 def soft_ball(axis: int, skin: Skin, integrator: str = "euler") -> Curve:
-    """A soft ball is thrown at the ground: where it is then, by its height."""
+    """A soft ball is thrown at the ground: its final position, by its initial height."""
     scene = Scene()
     scene.add_ground()
     scene.add_solid(ball(radius=0.1, layers=1), "ball", material=RUBBER, skin=skin, pos=(0.0, 0.0, 0.25))
@@ -72,7 +72,7 @@ def soft_ball(axis: int, skin: Skin, integrator: str = "euler") -> Curve:
 
 
 def cube_on_edge() -> Curve:
-    """A soft cube falls on one of its edges: where it is then, by its height."""
+    """A soft cube falls on one of its edges: its final position, by its initial height."""
     scene = Scene()
     scene.add_ground()
     skin = Skin(k_e=300.0, k_d=1.0, k_f=2.0, friction=0.3)
@@ -84,7 +84,7 @@ def cube_on_edge() -> Curve:
 
 
 def cloth_on_sphere() -> Curve:
-    """Cloth falls on a sphere that stands still: how high it is then, by the height it falls from."""
+    """Cloth falls on a fixed sphere: its final height, by its initial height."""
     scene = Scene()
     dome = Shape(SPHERE, (0.15,))
     scene.add_robot(Robot("dome", (Body("dome", None, Pose(), (), None, (dome,)),)))
@@ -95,7 +95,7 @@ def cloth_on_sphere() -> Curve:
 
 
 def particles() -> Curve:
-    """Three particles of different heights are thrown at the ground: where they are on average, by their height."""
+    """Three particles at different heights are thrown at the ground: their mean final position, by their height."""
     scene = Scene()
     scene.add_ground()
     skin = Skin(radius=0.02, k_e=400.0, k_d=1.0, k_f=2.0, friction=0.3)
@@ -106,7 +106,7 @@ def particles() -> Curve:
 
 
 def self_contact() -> Curve:
-    """A small cloth falls on a soft ball: how high it is then, by the height it falls from."""
+    """A small cloth falls on a soft ball: its final height, by its initial height."""
     skin = Skin(thickness=0.03, k_e=20.0, k_d=0.02, k_f=0.1, friction=0.3)
     scene = Scene((0.0, 0.0, -9.81))
     scene.add_solid(ball(radius=0.1, layers=1), "ball", material=RUBBER, skin=skin)
@@ -117,7 +117,7 @@ def self_contact() -> Curve:
 
 
 def gripper() -> Curve:
-    """Two fingers close on a soft cube and push it along: where the cube is then, by where it was."""
+    """Two fingers close on a soft cube and push it along: its final position, by its initial one."""
     bodies, drives = [], []
     for name, side in (("left", -1.0), ("right", 1.0)):
         pad = Shape(BOX, (0.01, 0.05, 0.05), name="pad")
@@ -142,7 +142,7 @@ def gripper() -> Curve:
 
 
 def smoke() -> Curve:
-    """A puff of smoke blows against a wall of its box: its mean place then, by the speed of the wind at the start."""
+    """A puff of smoke blows against a wall of its box: its final mean position, by the initial wind speed."""
     cells = (24, 24)
     box = SmokeBox(cells, 1.0)
     x = (torch.arange(24, dtype=torch.float64) + 0.5) / 24

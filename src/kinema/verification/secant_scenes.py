@@ -1,7 +1,7 @@
 """Scenes of rigid bodies whose impacts move through time steps as one initial value moves: see `secants`.
 
-Each scene is a function that makes one thing: from offsets s, shape (n,), and a time step, the end of n worlds as one
-number each, shape (n,), differentiable by s.
+Each scene is a function that returns a curve: from offsets s, shape (n,), and a time step to the result of n worlds, a
+scalar each, shape (n,), differentiable with respect to s.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ def curve(
     by_v: dict[int, float] | None = None,
     **given: Any,
 ) -> Curve:
-    """What is left at the end of a run of so many seconds, by an offset of the state at the start.
+    """The result of a run as a function of an offset of the initial state.
 
     Args:
         model: The model.
-        time: How long it runs [s].
-        end: The number of each world.
-        q: Coordinates that are not as placed, by index.
+        time: Duration [s].
+        end: The result of each world.
+        q: Coordinates that differ from the initial state, by index.
         v: Velocities that are not zero.
-        by_q: How coordinates depend on the offset.
-        by_v: How velocities do.
-        given: Further words of `simulate`; what depends on the number of steps is a function of it.
+        by_q: Derivatives of coordinates by the offset.
+        by_v: Derivatives of velocities by the offset.
+        given: Further arguments of `simulate`; arguments that depend on the number of steps are functions of it.
     """
     q0, v0 = model.initial_state().q, torch.zeros(model.nv, dtype=model.dtype)
     dq, dv = torch.zeros_like(q0), torch.zeros_like(v0)
@@ -85,12 +85,12 @@ def curve(
 
 
 def coordinate(index: int) -> Callable[[Trajectory], Tensor]:
-    """A coordinate at the end."""
+    """A final coordinate."""
     return lambda path: path.end.q[:, index]
 
 
 def loose(shape: Shape, name: str = "body", mass: float = 1.0) -> Robot:
-    """A body that nothing holds."""
+    """A free rigid body."""
     return Robot(
         name, (Body("body", None, Pose(), (Joint("free", FREE),), mass_properties(shape, mass=mass), (shape,)),)
     )
@@ -98,7 +98,7 @@ def loose(shape: Shape, name: str = "body", mass: float = 1.0) -> Robot:
 
 @cache
 def on_ground(kind: str, size: tuple[float, ...], **contact: Any) -> Model:
-    """One loose body above the ground."""
+    """One free rigid body above the ground."""
     scene = Scene(contact=Contact(**contact))
     scene.add_ground()
     scene.add_robot(loose(Shape(kind, size)))
@@ -111,12 +111,12 @@ def ball(**contact: Any) -> Model:
 
 
 def fallen(model: Model, height: float, time: float, of: int, **words: Any) -> Curve:
-    """A coordinate some time after a fall, by the height of the fall."""
+    """A coordinate some time after a fall, by the drop height."""
     return curve(model, time, coordinate(of), q={Z: height, **words.pop("q", {})}, by_q={Z: 1.0}, **words)
 
 
 def turned(vector: Numbers) -> dict[int, float]:
-    """The quaternion of a loose body that is turned by a rotation vector [rad]."""
+    """The quaternion of a free body rotated by a rotation vector [rad]."""
     angle = float(np.linalg.norm(vector))
     part = np.sin(angle / 2) / angle * np.array(vector)
     return {3: float(np.cos(angle / 2)), 4: float(part[0]), 5: float(part[1]), 6: float(part[2])}
@@ -136,7 +136,7 @@ def capsule(**contact: Any) -> Model:
 
 
 def two_balls() -> Curve:
-    """One ball flies into another, not quite in line: where the second is then, by the first one's place."""
+    """One ball hits another, slightly off-centre: final position of the second, by the first's initial position."""
     scene = Scene((0.0, 0.0, 0.0), Contact(restitution=0.8, friction=0.0))
     for name in ("a", "b"):
         scene.add_robot(loose(Shape(SPHERE, (0.1,)), name))
@@ -145,7 +145,7 @@ def two_balls() -> Curve:
 
 
 def two_robots(restitution: float) -> Curve:
-    """Two robots of two hinged rods fly into each other: where the second one's trunk is, by the first one's place."""
+    """Two robots of two hinged rods collide in flight: position of the second's trunk, by the first's position."""
     scene = Scene((0.0, 0.0, 0.0), Contact(restitution=restitution, friction=0.3, time_of_impact=True))
     for name, side in (("a", 1.0), ("b", -1.0)):
         rod = capsule_between((0.0, 0.0, -0.15), (0.0, 0.0, 0.15), 0.04)
@@ -159,7 +159,7 @@ def two_robots(restitution: float) -> Curve:
 
 
 def cradle() -> Curve:
-    """Newton's cradle of three: where the last ball is, by the angle of the first. Gaps of 1 mm."""
+    """Newton's cradle of three: position of the last ball, by the angle of the first. Gaps of 1 mm."""
     bodies = []
     for i in range(3):
         shape = Shape(SPHERE, (0.05,), Pose((0.0, 0.0, -0.5)))
@@ -173,7 +173,7 @@ def cradle() -> Curve:
 
 
 def terrain() -> Curve:
-    """A ball bounces on a slope of triangles: where it is then, by the height it falls from."""
+    """A ball bounces on a slope of triangles: its final position, by its initial height."""
     heights = np.tile(np.linspace(0.0, 1.2, 9), (9, 1))
     scene = Scene(contact=Contact(restitution=0.5, friction=0.3))
     scene.add_terrain(height_field(heights, 4.0, 4.0))
@@ -182,13 +182,13 @@ def terrain() -> Curve:
 
 
 def rolling(heights: np.ndarray, slope: float, start: Numbers, time: float) -> Curve:
-    """A ball rolls down a face of terrain and on over edges: where it is then, by where on the face it starts.
+    """A ball rolls down a face of terrain and on over edges: its final position, by its start on the face.
 
     Args:
-        heights: Of 4 m of the terrain along x [m].
-        slope: Of the face along x [-].
-        start: Where the ball touches the face, along x and z [m].
-        time: How long it rolls [s].
+        heights: Heights of 4 m of the terrain along x [m].
+        slope: Slope of the face along x [-].
+        start: Point where the ball touches the face, along x and z [m].
+        time: Duration [s].
     """
     scene = Scene(contact=Contact(friction=0.5))
     scene.add_terrain(height_field(np.tile(heights, (len(heights), 1)), 4.0, 4.0))
@@ -199,18 +199,18 @@ def rolling(heights: np.ndarray, slope: float, start: Numbers, time: float) -> C
 
 
 def bowl() -> Curve:
-    """A ball rolls down a bowl whose faces are 8 degrees apart."""
+    """A ball rolls down a bowl with angles of 8 degrees between its faces."""
     return rolling(0.15 * np.linspace(-2, 2, 9) ** 2, -0.225, (-0.87, 0.12075), 0.9)
 
 
 def valley(angle: float, time: float) -> Curve:
-    """A ball rolls through a valley between faces that are so far apart [degrees]."""
+    """A ball rolls through a valley with a given angle between its faces [degrees]."""
     slope = float(np.tan(np.radians(angle / 2)))
     return rolling(slope * np.abs(np.linspace(-2, 2, 9)), -slope, (-0.4, 0.4 * slope), time)
 
 
 def landing(of: int, **contact: Any) -> Curve:
-    """A quadruped lands at 1 m/s: where its trunk is then, by the height it falls from."""
+    """A quadruped lands at 1 m/s: final position of its trunk, by its initial height."""
     scene = Scene(contact=Contact(**contact))
     scene.add_ground()
     scene.add_robot(quadruped())
@@ -219,7 +219,7 @@ def landing(of: int, **contact: Any) -> Curve:
 
 
 def golf() -> Curve:
-    """A golfer swings the club without torques: where the ball is then, by the angle of the backswing."""
+    """A golfer swings the club without torques: final position of the ball, by the angle of the backswing."""
     scene = Scene(contact=Contact(restitution=0.6))
     scene.add_ground()
     scene.add_robot(golfer())
@@ -229,7 +229,7 @@ def golf() -> Curve:
 
 
 def throw() -> Curve:
-    """A ball is thrown at the ground and from there at a wall: how high it is then, by its speed downwards."""
+    """A ball is thrown at the ground and from there at a wall: its final height, by its initial downward speed."""
     scene = Scene(contact=Contact(restitution=0.92, friction=0.0))
     scene.add_ground()
     wall = Shape(BOX, (0.1, 2.0, 2.0))
@@ -239,7 +239,7 @@ def throw() -> Curve:
 
 
 def limit() -> Curve:
-    """A pendulum swings up against its limit and back: its angle then, by its speed at the start."""
+    """A pendulum swings up against its limit and back: its final angle, by its initial speed."""
     bob = MassProperties(1.0, (0.0, 0.0, -0.5), (1e-3, 0.0, 0.0, 1e-3, 0.0, 1e-3))
     scene = Scene(contact=Contact(time_of_impact=True))
     hinge = Joint("hinge", REVOLUTE, (0.0, 1.0, 0.0), upper=0.3)
@@ -248,7 +248,7 @@ def limit() -> Curve:
 
 
 def ball_limit() -> Curve:
-    """A pendulum on a ball joint swings against the limit of its turn: its swing then, by its speed at the start."""
+    """A pendulum on a ball joint hits the limit of its rotation angle: its final swing, by its initial speed."""
     bob = MassProperties(1.0, (0.0, 0.0, -0.5), (1e-2, 0.0, 0.0, 1e-2, 0.0, 1e-2))
     scene = Scene(contact=Contact(time_of_impact=True))
     scene.add_robot(Robot("r", (Body("rod", None, Pose(), (Joint("ball", BALL, upper=0.4),), bob),)))
@@ -256,7 +256,7 @@ def ball_limit() -> Curve:
 
 
 def slider(time: float, joint: Joint, mass: float = 1.0, actuators: tuple[Actuator, ...] = (), **words: Any) -> Curve:
-    """A mass on a rail without gravity: where it is then."""
+    """A mass on a rail without gravity: its final position."""
     body = Body("block", None, Pose(), (joint,), MassProperties(mass, (0.0, 0.0, 0.0), (0.1, 0.0, 0.0, 0.1, 0.0, 0.1)))
     scene = Scene((0.0, 0.0, 0.0))
     scene.add_robot(Robot("rail", (body,), actuators))
@@ -264,19 +264,19 @@ def slider(time: float, joint: Joint, mass: float = 1.0, actuators: tuple[Actuat
 
 
 def dry_friction() -> Curve:
-    """Dry friction brings a mass on a rail to rest: where, by its speed at the start; v^2 / 2a."""
+    """Dry friction brings a mass on a rail to rest: its position, by its initial speed; v^2 / 2a."""
     joint = Joint("slide", PRISMATIC, (1.0, 0.0, 0.0), friction=4.0)
     return slider(0.5, joint, v={0: 1.0}, by_v={0: 1.0})
 
 
 def force_limit() -> Curve:
-    """A servo pulls a mass with all its force, and later with less: where it is then, by where it was."""
+    """A servo pulls a mass with its force limit, and later with less: its final position, by its initial one."""
     servo = Actuator("servo", "slide", "position", kp=40.0, kd=8.0, force=6.0)
     return slider(0.6, Joint("slide", PRISMATIC, (1.0, 0.0, 0.0)), actuators=(servo,), q={0: -0.5}, by_q={0: 1.0})
 
 
 def arm_at_force_limit() -> Curve:
-    """A hanging arm of two links is lifted by servos, which reach their limits and leave them: an angle, by another."""
+    """Servos lift a hanging arm of two links, reaching their limits and leaving them: an angle, by another."""
     rod = MassProperties(1.0, (0.0, 0.0, -0.2), (2e-2, 0.0, 0.0, 2e-2, 0.0, 1e-3))
     shoulder, elbow = (Joint(name, REVOLUTE, (0.0, 1.0, 0.0), damping=0.05) for name in ("shoulder", "elbow"))
     upper = Body("upper", None, Pose(), (shoulder,), rod)
@@ -295,12 +295,12 @@ def arm_at_force_limit() -> Curve:
 
 
 def sliding_block() -> Curve:
-    """A block slides on the ground until it sticks: where, by its speed at the start; v^2 / 2 mu g."""
+    """A block slides on the ground until it sticks: its position, by its initial speed; v^2 / 2 mu g."""
     return curve(box(friction=0.4), 0.5, coordinate(X), q={Z: 0.06}, v={VX: 1.2}, by_v={VX: 1.0})
 
 
 def platform(restitution: float, of: int) -> Curve:
-    """A box falls on a plate that runs at 1 m/s and rises at 0.3 m/s, as prescribed: where it is, by its height."""
+    """A box falls on a prescribed plate that moves at 1 m/s and rises at 0.3 m/s: its position, by its height."""
     plate = Shape(BOX, (3.0, 1.0, 0.05))
     run = Joint("run", PRISMATIC, (1.0, 0.0, 0.0), prescribed=True)
     lift = Joint("lift", PRISMATIC, (0.0, 0.0, 1.0), prescribed=True)
@@ -313,7 +313,7 @@ def platform(restitution: float, of: int) -> Curve:
 
 
 def box_on_box(**contact: Any) -> Curve:
-    """A tilted box falls on an edge of another that stands still: where it is then, by the height it falls from."""
+    """A tilted box falls on an edge of another, resting box: its final position, by its initial height."""
     scene = Scene(contact=Contact(friction=0.2, **contact))
     low = Shape(BOX, (0.1, 0.1, 0.05))
     scene.add_robot(Robot("low", (Body("low", None, Pose(), (), None, (low,)),)))
@@ -323,7 +323,7 @@ def box_on_box(**contact: Any) -> Curve:
 
 
 def toppling() -> Curve:
-    """A box stands on an edge, almost balanced: where it lies then, by its tilt."""
+    """A box stands on an edge, almost balanced: its final position, by its tilt."""
     model = box(friction=0.5)
     half = float(np.hypot(0.1, 0.06))
     balance = float(np.arctan2(0.1, 0.06))

@@ -1,7 +1,7 @@
-"""Secants through impacts: over a window of one initial value, is the mean of the gradients the slope of the curve?
+"""Secants through impacts: over a window of one initial value, is the mean gradient the slope of the curve?
 
 Shared by tests and `kinema verify`. All samples of a scene are one batch of worlds, in float64. A gradient that is
-exact for every discrete step can still miss what moves from one step into the next: see docs/theory/switches.md.
+exact for every discrete step can still miss events that move from one step into the next: see docs/theory/switches.md.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kinema.verification import secant_scenes as rigid
 from kinema.verification.secant_scenes import SPIN, TURN, VX, Curve, X, Z
 
 LIMIT = 0.02  # of the mean gradient, relative
-SHARE = 0.95  # of single gradients that are to be within a factor of 2 of the slope
-COARSE = 0.1  # a sampling error above this share of the secant excuses nothing
+SHARE = 0.95  # required fraction of single gradients within a factor of 2 of the slope
+COARSE = 0.1  # a sampling error above this fraction of the secant is no excuse
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class Case:
     """A scene with a window.
 
     Attributes:
-        name: Of the scene.
-        make: Makes the curve.
-        window: Half of the width of offsets.
-        dt: The longer of two time steps [s]; the other is half of it, and slopes are looked at with a quarter.
+        name: Name of the scene.
+        make: Builds the curve.
+        window: Half the width of the window.
+        dt: The longer of two time steps [s]; the other is half of it, and a quarter is used for slopes.
         samples: Number of worlds.
-        quick: Whether it is among those of the quick check.
+        quick: Whether it is part of the quick check.
         jumps: Why the curve itself is discontinuous, or so steep that no window is fine enough; such scenes are
             measured, not judged.
-        limit: Why its single gradients are no slopes, where that is known; the mean gradient is judged, and the scene
+        limit: Why its single gradients are not slopes, where that is known; the mean gradient is judged, and the scene
             is counted and named.
     """
 
@@ -53,17 +53,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Secant:
-    """What was measured.
+    """Measurements of a scene.
 
     Attributes:
-        name: Of the scene.
+        name: Name of the scene.
         dt: Time step [s].
         secant: (f(end) - f(start)) / width.
-        mean: Of the gradients.
-        sampling: Error of that mean: its difference to that of every second sample.
+        mean: Mean of the gradients.
+        sampling: Error estimate of that mean: its difference to the mean of every second sample.
         error: |mean - secant|, relative to the secant, or to a tenth of the mean size of gradients if that is more.
-        single: Share of gradients within a factor of 2 of the slope of the curve at a shorter time step.
-        jumps, limit: As of the case.
+        single: Fraction of gradients within a factor of 2 of the slope of the curve at a shorter time step.
+        jumps, limit: As in the case.
     """
 
     name: str
@@ -78,19 +78,19 @@ class Secant:
 
     @property
     def within(self) -> bool:
-        """Whether the mean gradient is right, to 2 % or to its own sampling error."""
+        """Whether the mean gradient is correct, to 2 % or to its own sampling error."""
         return self.error <= max(LIMIT, self.sampling if self.sampling <= COARSE else 0.0)
 
     @property
     def right(self) -> bool:
-        """Whether single gradients are slopes, too: right on average is little help if most of them say nothing."""
+        """Whether single gradients are slopes as well: a correct mean helps little if most are meaningless."""
         return self.within and (self.single >= SHARE or bool(self.limit))
 
 
 DROP: dict[str, Any] = {"height": 0.5, "time": 0.4, "of": Z}
 SLIDE: dict[str, Any] = {"height": 0.4, "time": 0.5, "of": X, "v": {VX: 1.0}}
 TIMED: dict[str, Any] = {"time_of_impact": True}
-RAMPS = "impacts are in whole steps: right on average, and most single gradients say nothing"
+RAMPS = "impacts take whole steps: right on average, but most single gradients are meaningless"
 STIFF: dict[str, Any] = {"law": "compliant", "k_e": 5e3, "k_d": 50.0}
 SOFT: dict[str, Any] = {"dt": 4e-4}
 TILT: dict[str, Any] = {"height": 0.4, "of": TURN, "q": rigid.TILTED}
@@ -180,7 +180,7 @@ def measure(case: Case, dt: float, make: Curve | None = None) -> Secant:
     Args:
         case: The case.
         dt: The time step [s].
-        make: Its curve, if it is there already.
+        make: Its curve, if already built.
     """
     curve = case.make() if make is None else make
     s = torch.linspace(-case.window, case.window, case.samples, dtype=torch.float64).requires_grad_()
@@ -215,14 +215,14 @@ def _local_slopes(s: Tensor, values: Tensor) -> Tensor:
 
 
 def _alike(slopes: Tensor, right: Tensor) -> float:
-    """Share within a factor of 2, or less apart than a tenth of the mean slope: where the curve is level."""
+    """Fraction within a factor of 2, or within a tenth of the mean slope where the curve is level."""
     ratio = slopes / torch.where(right == 0, torch.full_like(right, 1e-300), right)
     near = (slopes - right).abs() <= 0.1 * right.abs().mean()
     return float((((ratio >= 0.5) & (ratio <= 2.0)) | near).double().mean())
 
 
 def measure_all(cases: Iterable[Case] = CASES, both: bool = True) -> list[Secant]:
-    """Every case, at its time step, and `both`: at half of it too."""
+    """Every case at its time step; with `both`, at half of it as well."""
     found = []
     for case in cases:
         curve = case.make()
@@ -231,7 +231,7 @@ def measure_all(cases: Iterable[Case] = CASES, both: bool = True) -> list[Secant
 
 
 def summarise(found: Iterable[Secant]) -> dict[str, Any]:
-    """Counts and the worst of what was measured, by scene: a scene is as good as the worse of its time steps."""
+    """Counts and worst measurements by scene: a scene is as good as the worse of its time steps."""
     rows = list(found)
     judged: dict[str, list[Secant]] = {}
     for row in rows:

@@ -37,7 +37,7 @@ def run() -> list[Check]:
     """
     checks: list[tuple[str, Callable[[], tuple[bool, str]]]] = [
         ("gradient", _gradient),
-        ("same bits on 1, 2 and 4 threads", _threads),
+        ("bitwise equal on 1, 2 and 4 threads", _threads),
         ("compile", _compile),
     ]
     found = []
@@ -73,7 +73,7 @@ def _gradient() -> tuple[bool, str]:
     """The gradient of a rollout against central differences."""
     scale = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
     (exact,) = torch.autograd.grad(_rollout(1, scale), scale)
-    h = 1e-5  # central differences: error h^2, round-off 1e-16/h
+    h = 1e-5  # central differences: error h^2, rounding error 1e-16/h
     with torch.no_grad():
         difference = (_rollout(1, scale + h) - _rollout(1, scale - h)) / (2 * h)
     error = abs(float(exact - difference)) / abs(float(difference))
@@ -81,7 +81,7 @@ def _gradient() -> tuple[bool, str]:
 
 
 def _threads() -> tuple[bool, str]:
-    """Value and gradient on several threads, bit by bit."""
+    """Bitwise equality of value and gradient for several numbers of threads."""
     results = []
     for threads in (1, 2, 4):
         scale = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
@@ -98,10 +98,10 @@ def _probe(i: Index, x: Array[Float], y: Array[Float]):
 
 
 def _compile() -> tuple[bool, str]:
-    """A small kernel through the compiler, past the cache, and its value."""
+    """Compile a small kernel, bypassing the cache, and check its value."""
     if compiler.compiler() is None:
         named = f"CXX={os.environ['CXX']} names no program" if os.environ.get("CXX") else "no C++ compiler"
-        return False, f"{named}: shipped programs work, others and own kernels need g++ or clang++"
+        return False, f"{named}: shipped programs work, others and user kernels need g++ or clang++"
     program = Program("selfcheck")
     x, y = program.parameter("x", Float, 16), program.output("y", Float, 16)
     program.call(_probe, x, y, count=16)

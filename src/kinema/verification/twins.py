@@ -1,8 +1,8 @@
-"""Random trees of links beside their twins in Pinocchio and MuJoCo: the largest relative differences.
+"""Random trees of links compared with their twins in Pinocchio and MuJoCo: largest relative differences.
 
 Shared by the tests, which compare a hundred trees, and `kinema verify --full`, which compares thousands. The trees are
 floating or hanging, of all joint kinds, with several joints on a body and bodies fixed to others. Differences are
-rounding: relative to the largest number of a vector or matrix, at most VALUES or DERIVATIVES.
+rounding errors: relative to the largest entry of a vector or matrix, at most VALUES or DERIVATIVES.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _engine(name: str) -> Any:
 
 pinocchio, mujoco = _engine("pinocchio"), _engine("mujoco")
 MISSING = [name for name, engine in (("pin", pinocchio), ("mujoco-core", mujoco)) if engine is None]
-"""Packages that are not installed; without them nothing here can be used."""
+"""Missing packages; without them this module cannot be used."""
 
 Found = dict[str, float]
 
@@ -84,7 +84,7 @@ class Case:
 
 
 def difference(got: Tensor | np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference over the largest number; infinite where a number is not finite."""
+    """The largest difference relative to the largest entry; infinite where an entry is not finite."""
     numbers = got.detach().numpy() if isinstance(got, Tensor) else got
     # Some derivatives are exactly zero; others are of order 1.
     worst = float(np.abs(numbers - wanted).max(initial=0) / max(np.abs(wanted).max(initial=0), 1e-3))
@@ -95,7 +95,7 @@ def difference(got: Tensor | np.ndarray, wanted: np.ndarray) -> float:
 
 
 def pinocchio_twin(robot: Robot, model: Model) -> tuple[Any, dict[str, tuple[int, Any]]]:
-    """The robot in Pinocchio, and for each body its joint and its place on it; joints go in depth first."""
+    """The robot in Pinocchio, and for each body its joint and its pose on it; joints are added depth first."""
     twin = pinocchio.Model()
     frames: dict[str, tuple[int, Any]] = {}
     by_name = {body.name: body for body in robot.bodies}
@@ -131,7 +131,7 @@ def _add_joint(twin: Any, parent: int, place: Any, joint: Joint) -> tuple[int, A
 
 
 def to_pinocchio(twin: Any, model: Model, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates in Pinocchio's conventions (x, y, z, w; linear first), and the places of our velocities there."""
+    """Coordinates in Pinocchio's conventions (x, y, z, w; linear first), and the positions of our velocities there."""
     tree, out, order = model.tree, pinocchio.neutral(twin), np.zeros(model.nv, int)
     for i, name in enumerate(tree.joints):
         number = twin.getJointId(name.removeprefix("r/"))
@@ -159,7 +159,7 @@ def kinematics(case: Case) -> Found:
         pose = case.data.oMi[joint] * place
         found[f"position of {name}"] = difference(poses.position[at], pose.translation)
         found[f"rotation of {name}"] = difference(poses.rotation[at], pose.rotation)
-        # Pinocchio gives a vector where a matrix has one row or column.
+        # Pinocchio returns a vector for a matrix with one row or column.
         J = np.reshape(pinocchio.getJointJacobian(case.twin, case.data, joint, aligned), (6, -1))[:, case.order]
         arm = pose.translation - case.data.oMi[joint].translation
         J = np.concatenate([J[3:], J[:3] + np.cross(J[3:], arm, axis=0)])
@@ -204,7 +204,7 @@ def energies(case: Case) -> Found:
 
 
 def derivatives_of_forces(case: Case) -> Found:
-    """By state and acceleration."""
+    """Derivatives with respect to state and acceleration."""
     leaves = {n: t.clone().requires_grad_() for n, t in (("q", case.q), ("v", case.v), ("a", case.a))}
     weights = torch.linspace(-1, 1, case.model.nv + 1, dtype=torch.float64)[1:]
     loss = (inverse_dynamics(case.model, leaves["q"], leaves["v"], leaves["a"]) * weights).sum()
@@ -219,7 +219,7 @@ def derivatives_of_forces(case: Case) -> Found:
 
 
 def derivatives_of_accelerations(case: Case) -> Found:
-    """By state and force, and by mass, centre of mass and inertia through Pinocchio's regressor."""
+    """Derivatives with respect to state and force, and, by Pinocchio's regressor, mass, centre of mass and inertia."""
     model, tree, order = case.model, case.model.tree, case.order
     q, v, tau = (t.clone().requires_grad_() for t in (case.q, case.v, case.tau))
     params = model.parameters("mass", "com", "inertia", requires_grad=True)
@@ -248,7 +248,7 @@ def derivatives_of_accelerations(case: Case) -> Found:
 
 
 def _tangent_of(case: Case, q_adj: Tensor) -> np.ndarray:
-    """Derivatives along velocities from those by coordinates: q (+) v at first order."""
+    """Derivatives with respect to tangents from those for coordinates: q (+) v at first order."""
     tree, out = case.model.tree, np.zeros(case.model.nv)
     q, g = case.q.numpy(), q_adj.detach().numpy()
     out[tree.plain_rates[1]] = g[tree.plain_rates[0]]
@@ -263,7 +263,7 @@ def _tangent_of(case: Case, q_adj: Tensor) -> np.ndarray:
 
 
 def _slopes_of_ten_numbers(mass: float, com: np.ndarray, inertia: np.ndarray, place: Any) -> np.ndarray:
-    """d (dynamic parameters of the joint) / d (mass, com, inertia), by complex steps through their definition."""
+    """d (dynamic parameters of the joint) / d (mass, com, inertia), by complex-step differentiation."""
 
     def ten(x: np.ndarray) -> np.ndarray:
         m, c = x[0], place.rotation @ x[1:4] + place.translation
@@ -280,7 +280,7 @@ def _slopes_of_ten_numbers(mass: float, com: np.ndarray, inertia: np.ndarray, pl
 
 
 def _mjcf_of(robot: Robot) -> str:
-    """The robot as MJCF; joints hang on bodies there too."""
+    """The robot as MJCF; joints belong to bodies there, too."""
 
     def numbers(values: object) -> str:
         return " ".join(f"{x:.17g}" for x in np.ravel(values))  # type: ignore[call-overload]
@@ -309,9 +309,9 @@ def _mjcf_of(robot: Robot) -> str:
 
 
 def mujoco_twin(case: Case) -> tuple[Any, Any, np.ndarray]:
-    """The robot in MuJoCo, its data at the same coordinates, and the matrix from our velocities to those there.
+    """The robot in MuJoCo, its data at the same coordinates, and the matrix from our velocities to MuJoCo's.
 
-    Free joints have their linear part first there, in world axes; ours is in the body's.
+    MuJoCo's free joints have their linear part first, in world axes; ours is in the body's axes.
     """
     spec = mujoco.MjModel.from_xml_string(_mjcf_of(case.robot))
     data = mujoco.MjData(spec)
@@ -350,10 +350,10 @@ def mujoco_kinematics(case: Case) -> Found:
 
 
 def mujoco_dynamics(case: Case) -> Found:
-    """Mass matrix, accelerations and bias of an engine with other conventions.
+    """Mass matrix, accelerations and bias, in MuJoCo's conventions.
 
-    MuJoCo's velocity of a free body is that of its frame's origin in world axes, and its acceleration is the rate of
-    these numbers; ours is in the body's axes, so that rates differ by w x v.
+    MuJoCo's velocity of a free body is the velocity of its frame's origin in world axes, and its acceleration is the
+    rate of these components; ours is in the body's axes, so that rates differ by w x v.
     """
     spec, data, turn = mujoco_twin(case)
     model, tree, v = case.model, case.model.tree, case.v.numpy()
@@ -385,7 +385,7 @@ COMPARISONS: dict[str, tuple[Callable[[Case], Found], float]] = {
     "poses and Jacobians, MuJoCo": (mujoco_kinematics, VALUES),
     "mass matrix, bias, accelerations, MuJoCo": (mujoco_dynamics, VALUES),
 }
-"""What is compared, with whom, and the largest difference that is rounding."""
+"""What is compared, with which engine, and the largest difference that counts as rounding error."""
 
 
 def compare(seed: int) -> Found:

@@ -1,4 +1,4 @@
-"""The scoreboard: what is promised of values, gradients, bits and failures, checked on random bodies and scenes."""
+"""The scoreboard: checks values, gradients, bitwise equality and failures on random bodies and scenes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Numbers = dict[str, Tensor]
 Inputs = tuple[Program, Numbers, Numbers, Numbers]
 SEED = 20261115
 LONGEST = 256  # steps
-STATM = Path("/proc/self/statm")  # pages of this process, the second number those in memory
+STATM = Path("/proc/self/statm")  # pages of this process; the second number is those in memory
 OF_SOLIDS = tuple(f"solid0_{name}" for name in ("mu", "lam", "activation"))
 OF_PARTICLES = ("inv_mass", *(f"particle_{name}" for name in ("radius", "k_e", "k_d", "k_f", "friction")))
 OF_ROBOTS = ("mass", "com", "inertia", "offset", "armature", "stiffness", "damping", "rest", "size", "centre")
@@ -50,21 +50,21 @@ def run(*, full: bool = False, only: str | None = None, progress: bool = True) -
     Args:
         full: Many more random cases (about a quarter of an hour instead of a minute).
         only: One row, of NAMES.
-        progress: Show how far it is, on standard error.
+        progress: Show progress on standard error.
 
     Returns:
-        (property, passed, what was seen) for each row; the seeds are in the text. Not passed but None if a package
-        that it needs is not installed.
+        (property, passed, measurements) for each row; the text includes the seeds. passed is None if a package that the
+        row needs is not installed.
 
     Raises:
-        InputError: There is no such row.
+        InputError: The row is unknown.
     """
     check_name(only)
     many, scenes = 40 if full else 1, len(impacts.scenes(full))
     rows: list[tuple[str, Callable[[Iterable[int]], tuple[bool | None, str]], int, int]] = [
         ("rollout gradients in contact, 1/32/256 steps", _gradients, 3 * many, SEED),
         ("forward against reverse mode (dot product)", _dot_products, 5 * many, SEED),
-        ("same bits: threads 1/2/4/8, batch, checkpoints", _bits, 2 * many, SEED),
+        ("bitwise equal: threads 1/2/4/8, batch, checkpoints", _bits, 2 * many, SEED),
         ("an overflow in one world of 16 stays there", _injection, 2 * many, SEED),
         ("finite steps have finite gradients: random scenes", _finite_gradients, 250 if full else 2, 0),
         ("gradients through impacts: secants and closed forms", partial(_impacts, full=full), scenes, 0),
@@ -86,7 +86,7 @@ def run(*, full: bool = False, only: str | None = None, progress: bool = True) -
 def check_name(only: str | None) -> None:
     """Raise InputError unless this is the name of a row, or None."""
     if only is not None and only not in NAMES:
-        raise InputError("there is no such row", got=repr(only), expected=", ".join(NAMES))
+        raise InputError("unknown row", got=repr(only), expected=", ".join(NAMES))
 
 
 def _impacts(numbers: Iterable[int], full: bool) -> tuple[bool, str]:
@@ -95,7 +95,7 @@ def _impacts(numbers: Iterable[int], full: bool) -> tuple[bool, str]:
 
 
 def _counted(name: str, cases: int, show: bool) -> Iterator[int]:
-    """Numbers of the cases, with progress."""
+    """Numbers of the cases, with a progress display."""
     progress = Progress(name, cases, show, "cases")
     try:
         for number in range(cases):
@@ -108,9 +108,9 @@ def _counted(name: str, cases: int, show: bool) -> Iterator[int]:
 
 
 def _finite_gradients(seeds: Iterable[int]) -> tuple[bool, str]:
-    """Scenes of all kinds of shapes, joints, constraints and soft things in singular states; a case has 20 of them.
+    """Scenes of all kinds of shapes, joints, constraints and soft matter in singular states; a case has 20 of them.
 
-    One case in five is in single precision, and one in six has soft things.
+    One case in five is in single precision, and one in six has soft matter.
     """
     seen = random_scenes.Outcome()
     for seed in seeds:
@@ -139,7 +139,7 @@ def compare_trees(seeds: Iterable[int]) -> tuple[bool | None, str]:
 
 
 def soft_block(seed: int, worlds: int = 0) -> Inputs:
-    """A random soft block pressed against a sphere, a plane and a box; float64; contact is active.
+    """A random soft block pressed against a sphere, a plane and a box; float64; with active contacts.
 
     Args:
         seed: Seed of all random numbers.
@@ -180,7 +180,7 @@ def _numbers(model: Model, program: Program, dt: float) -> Numbers:
 
 @cache
 def _stance() -> tuple[Model, Program, Tensor]:
-    """A quadruped on the ground, its step, and the coordinates at which it stands still."""
+    """A quadruped on the ground, its step, and its equilibrium coordinates."""
     scene = Scene(contact=Contact(cfm=1e-3))
     scene.add_ground()
     scene.add_robot(quadruped())
@@ -189,7 +189,7 @@ def _stance() -> tuple[Model, Program, Tensor]:
 
 
 def standing_robot(seed: int, worlds: int = 0) -> Inputs:
-    """A quadruped on its feet, of random mass and friction, moved and pushed a little; as `soft_block`."""
+    """A quadruped on its feet, of random mass and friction, slightly displaced and pushed; as `soft_block`."""
     rng = np.random.default_rng(seed)
     model, program, q = _stance()
     batch = (worlds,) if worlds else ()
@@ -201,9 +201,9 @@ def standing_robot(seed: int, worlds: int = 0) -> Inputs:
 
 
 KINDS: dict[str, Callable[..., Inputs]] = {"soft block": soft_block, "quadruped": standing_robot}
-"""What the rows on rollouts run, each case with every kind."""
+"""Builders of the rollout rows; each case runs every kind."""
 OVERFLOWING = {"soft block": ("solid0_lam", "solid0_mu", "xd"), "quadruped": ("mass", "gravity", "v")}
-"""Of every kind: a parameter that all worlds share, one that they do not, and velocities."""
+"""For every kind: a parameter that all worlds share, one that they do not, and velocities."""
 
 
 class _Case:
@@ -226,7 +226,7 @@ class _Case:
         return torch.stack([(final[n] * weights).sum() for n, weights in self.weights.items()]).sum()
 
     def given(self, inputs: Mapping[str, Tensor], steps: int) -> tuple[Numbers, Numbers, Numbers]:
-        """State, parameters and controls, these inputs in place of the case's own."""
+        """State, parameters and controls, with these inputs in place of the case's own."""
         state, parameters, controls = (
             {n: inputs.get(n, t) for n, t in own.items()} for own in (self.state, self.parameters, self.controls)
         )
@@ -297,7 +297,7 @@ def _dot_products(numbers: Iterable[int]) -> tuple[bool, str]:
 
 
 def _bits(numbers: Iterable[int]) -> tuple[bool, str]:
-    """The gradient of each world to its initial state, whatever threads, checkpoints, batch and order."""
+    """Bitwise equality of each world's gradient for all numbers of threads, checkpoints, batches and orders."""
     different: set[str] = set()
     for _, case in _cases(numbers, SEED + 2000, worlds=9):
         every = {**case.state, **case.controls}
@@ -322,14 +322,14 @@ def _bits(numbers: Iterable[int]) -> tuple[bool, str]:
 
 
 def _own_gradient(case: _Case, inputs: Mapping[str, Tensor], **options: int) -> Tensor:
-    """Gradients to what worlds have of their own, one row per world."""
+    """Gradients to the inputs that worlds do not share, one row per world."""
     return torch.cat([g.flatten(1) for g in case.gradients(24, inputs, **options).values()], dim=1)
 
 
 def _injection(numbers: Iterable[int]) -> tuple[bool, str]:
-    """An overflowing world is reported by index; the others keep their bits; shared gradients leave it out.
+    """An overflowing world is reported by index; the others stay bitwise equal; shared gradients exclude it.
 
-    What overflows is a velocity, a parameter or, where there is one, a control.
+    A velocity, a parameter or, where there is one, a control overflows.
     """
     right = cases = 0
     for number, case in _cases(numbers, SEED + 3000, worlds=16):
@@ -357,7 +357,7 @@ def _ends(case: _Case, own: Mapping[str, Tensor], shared: str, worlds: list[int]
 
 
 def _images(seeds: Iterable[int]) -> tuple[bool, str]:
-    """A scene against central differences, and 40 images of degenerate faces, every other time in single precision."""
+    """A scene against central differences, and 40 images of degenerate faces, alternating with single precision."""
     seen = random_images.Outcome()
     for seed in seeds:
         for mode in random_images.MODES:
@@ -372,7 +372,7 @@ def _images(seeds: Iterable[int]) -> tuple[bool, str]:
 
 
 def _memory(numbers: Iterable[int]) -> tuple[bool | None, str]:
-    """What stays in memory after rollouts of every kind and images, each with its gradient; a case has 1,000 of each.
+    """Memory that remains after rollouts of every kind and images, each with its gradient; a case has 1,000 of each.
 
     The first case fills caches, and is not counted.
     """

@@ -13,8 +13,8 @@ of eliminations. With the cone, the second guess is that all contacts stick. If 
 error of single precision, the cone), the solver adds compliance until it finds a solution, and reduces the compliance
 from solution to solution. If this fails, the solver takes proximal steps: a problem with the extra compliance h and
 b - h lambda in place of b has the solution lambda if lambda also solves the original problem; h shrinks with every
-success, which moves lambda towards the solution. The last resort is a fixed sequence of quasi-random guesses, for the cone
-after the solution of the pyramid's path.
+success, which moves lambda towards the solution. The last resort is a fixed sequence of quasi-random guesses, for the
+cone after the solution for the pyramid.
 
 A pivot within rounding error leaves its impulse unchanged: impulses that other rows can take over, such as those of
 redundant contacts, keep their values from PGS.
