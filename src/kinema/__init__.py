@@ -48,7 +48,8 @@ _API = {
     "kinema.scene.mass_properties": ("mass_properties", "quaternion"),
     "kinema.scene.drives": ("Servo", "VelocityServo", "Motor"),
     "kinema.scene.handles": ("RobotHandle", "MatterHandle"),
-    "kinema.scene.scene": ("Scene", "Contact"),
+    "kinema.scene.scene": ("Scene",),
+    "kinema.scene.contact": ("Contact",),
     "kinema.scene.matter": ("Solid", "Cloth", "Springs", "Skin"),
     "kinema.model.model": ("compile", "Model"),
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
@@ -153,6 +154,7 @@ if TYPE_CHECKING:
     from kinema.rendering.surface import Material as Material
     from kinema.rendering.surface import Surface as Surface
     from kinema.scene import shapes as shapes
+    from kinema.scene.contact import Contact as Contact
     from kinema.scene.description import Actuator as Actuator
     from kinema.scene.description import Body as Body
     from kinema.scene.description import Closure as Closure
@@ -187,7 +189,6 @@ if TYPE_CHECKING:
     from kinema.scene.primitives import Hull as Hull
     from kinema.scene.primitives import Plane as Plane
     from kinema.scene.primitives import Sphere as Sphere
-    from kinema.scene.scene import Contact as Contact
     from kinema.scene.scene import Scene as Scene
     from kinema.simulation.control import Control as Control
     from kinema.simulation.linearise import Linearised as Linearised

@@ -10,7 +10,7 @@ from tests.gradients.test_newton import dog
 
 import kinema as kn
 from kinema.lang.build import compiler
-from kinema.scene.scene import SOLVERS
+from kinema.scene.contact import SOLVERS
 from kinema.simulation import solvers
 
 pytestmark = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler")

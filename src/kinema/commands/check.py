@@ -18,6 +18,7 @@ from kinema.model.broad_phase import GROUND, Found, Meeting, find_meetings, find
 from kinema.model.constraints import find_constraints
 from kinema.model.sites import find_sites
 from kinema.model.tree import TreeArrays, build_tree
+from kinema.scene.contact import Contact
 from kinema.scene.description import (
     FIXED,
     Actuator,
@@ -29,7 +30,7 @@ from kinema.scene.description import (
 )
 from kinema.scene.io.urdf import read_urdf
 from kinema.scene.joint_types import TYPES
-from kinema.scene.scene import Contact, Ground, check_options, options_of, reader_of, set_free
+from kinema.scene.scene import Ground, check_options, options_of, reader_of, set_free
 from kinema.scene.shape_kinds import SHAPE_KINDS
 
 Rows = list[list[str]]

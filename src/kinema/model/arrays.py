@@ -15,7 +15,8 @@ from kinema.model.matter import MatterArrays, find_matter
 from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.tree import TreeArrays, build_tree
 from kinema.model.visuals import VisualArrays, find_visuals
-from kinema.scene.scene import Contact, Scene
+from kinema.scene.contact import Contact
+from kinema.scene.scene import Scene
 
 FIXED_IMPULSES, CONTACT_IMPULSES = "fixed_impulses", "contact_impulses"  # warm start state
 

@@ -12,6 +12,7 @@ import numpy as np
 from kinema.contact.collision.pair_table import PAIRS, Family
 from kinema.errors import InputError, ModelError
 from kinema.model.tree import TreeArrays
+from kinema.scene.contact import Contact
 from kinema.scene.convex_hull import Hull
 from kinema.scene.description import (
     CYLINDER,
@@ -23,7 +24,7 @@ from kinema.scene.description import (
     Shape,
     rotation_matrix,
 )
-from kinema.scene.scene import Contact, Ground
+from kinema.scene.scene import Ground
 from kinema.scene.shape_kinds import SHAPE_KINDS, three_sizes
 
 WORLD = 0

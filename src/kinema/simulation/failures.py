@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kinema.errors import SimulationError, UnsolvedWarning
 from kinema.model.model import Model
-from kinema.scene.scene import NEWTON
+from kinema.scene.contact import NEWTON
 
 SOLVED = {8: 1e-8, 4: 1e-4}  # by itemsize of the dtype: largest accepted relative residual of Newton's method
 SETTLED = 0.01  # largest accepted relative residual of PGS; above it the iterations do not converge

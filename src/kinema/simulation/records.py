@@ -26,7 +26,7 @@ from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref
 from kinema.math import Force, Motion
 from kinema.model.arrays import SceneArrays
-from kinema.scene.scene import MLCP, NEWTON
+from kinema.scene.contact import MLCP, NEWTON
 from kinema.simulation.applied_forces import AppliedForces
 from kinema.simulation.contact import Ended
 from kinema.simulation.detection import record_touch

@@ -29,7 +29,7 @@ from kinema.integrate.axes_at_start import velocities_in_first_axes
 from kinema.integrate.joints import mean_accelerations
 from kinema.lang import Float, Int
 from kinema.lang.programs.program import STATE, Ref
-from kinema.scene.scene import NEWTON, PGS
+from kinema.scene.contact import NEWTON, PGS
 from kinema.simulation.constraints import RowSet
 from kinema.simulation.pgs import sweep
 from kinema.simulation.tree_dynamics import Factors
@@ -198,4 +198,4 @@ SOLVERS: dict[str, Callable[[SolverInput], None]] = {
     NEWTON: lambda x: _newton(x.rows, x.factors, x.cone, x.z, x.impulse, x.step),
     PGS: _pgs,
 }
-"""Adds each solver to a program; `scene.scene.SOLVERS` lists its options."""
+"""Adds each solver to a program; `scene.contact.SOLVERS` lists its options."""

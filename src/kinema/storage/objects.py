@@ -35,9 +35,9 @@ from kinema.model.tetmesh import TetArrays
 from kinema.model.tree import TreeArrays
 from kinema.model.trimesh import TriArrays
 from kinema.model.visuals import VisualArrays
+from kinema.scene.contact import Contact
 from kinema.scene.convex_hull import Hull
 from kinema.scene.description import Mesh
-from kinema.scene.scene import Contact
 from kinema.simulation.trajectory import Trajectory
 from kinema.storage.tensors import METADATA, Stored, parse, read, write
 from kinema.storage.validate import check_model

@@ -32,7 +32,7 @@ from kinema.lang.autograd.rollout import rollout
 from kinema.lang.programs.program import PARAMETER, SCRATCH, Program, Ref
 from kinema.model.model import Model
 from kinema.model.state import State
-from kinema.scene.scene import NEWTON, Contact
+from kinema.scene.contact import NEWTON, Contact
 from kinema.simulation.control import Control
 from kinema.simulation.simulate import simulate
 from kinema.simulation.step import step_program

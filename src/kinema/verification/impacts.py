@@ -15,8 +15,9 @@ from torch import Tensor
 
 from kinema.model.model import compile
 from kinema.model.state import State
+from kinema.scene.contact import COMPLIANT, Contact
 from kinema.scene.description import SPHERE, Shape
-from kinema.scene.scene import COMPLIANT, Contact, Scene
+from kinema.scene.scene import Scene
 from kinema.simulation.control import Control
 from kinema.simulation.simulate import simulate
 from kinema.verification import convergence, secants

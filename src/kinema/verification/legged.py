@@ -31,6 +31,7 @@ from kinema.errors import LeftOutWarning, UnsolvedWarning
 from kinema.kinematics.joint_types import FREE as FREE_LINK
 from kinema.model.model import Model, compile
 from kinema.model.state import State
+from kinema.scene.contact import PGS, Contact
 from kinema.scene.description import (
     BOX,
     FREE,
@@ -47,7 +48,7 @@ from kinema.scene.description import (
 )
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
-from kinema.scene.scene import PGS, Contact, Scene
+from kinema.scene.scene import Scene
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.humanoid import humanoid
 from kinema.scene.shapes.quadruped import quadruped

@@ -18,6 +18,7 @@ from torch import Tensor
 from kinema.kinematics.joint_types import BALL, FREE
 from kinema.model.model import Model, compile
 from kinema.model.state import State
+from kinema.scene.contact import COMPLIANT, MLCP, Contact
 from kinema.scene.description import (
     BOX,
     CAPSULE,
@@ -37,7 +38,7 @@ from kinema.scene.description import (
 )
 from kinema.scene.description import FREE as FREE_JOINT
 from kinema.scene.joint_types import ANGLE, SINGLE, TYPES
-from kinema.scene.scene import COMPLIANT, MLCP, Contact, Scene
+from kinema.scene.scene import Scene
 from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.random_tree import random_tree

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from kinema.model.model import Model, compile
 from kinema.model.state import State
+from kinema.scene.contact import Contact
 from kinema.scene.description import (
     BALL,
     BOX,
@@ -33,7 +34,7 @@ from kinema.scene.description import (
     Shape,
 )
 from kinema.scene.mass_properties import capsule_between, mass_properties
-from kinema.scene.scene import Contact, Scene
+from kinema.scene.scene import Scene
 from kinema.scene.shapes.golf import TOUCH, golf_ball, golfer
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.quadruped import quadruped

@@ -19,9 +19,10 @@ from kinema.lang.autograd.rollout import Rollout, jvp, rollout
 from kinema.lang.programs.program import Program
 from kinema.lang.runtime.progress import Progress
 from kinema.model.model import Model, compile
+from kinema.scene.contact import Contact
 from kinema.scene.matter import Skin, Solid
 from kinema.scene.primitives import Box, Sphere
-from kinema.scene.scene import Contact, Scene
+from kinema.scene.scene import Scene
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.quadruped import quadruped
 from kinema.simulation.options import StepOptions
