@@ -22,7 +22,7 @@ GRADIENTS = ("x", "v", "mu", "lam")
 
 
 class DeformablePeer(Protocol):
-    """One engine with a fixed number of threads; `length` is the length of its timed rollouts as a fraction of the plan's.
+    """One engine with a fixed number of threads; `length` scales the plan's number of steps in timed rollouts.
 
     One-time work of a user (compiling, capturing, allocating) happens in `prepare`, never in a timed call.
     """
