@@ -1,1 +1,1 @@
-"""Side-by-side measurements with other projects; run from the project folder, never installed."""
+"""Side-by-side benchmarks with other projects; run them from the project folder, they are never installed."""

@@ -1,4 +1,4 @@
-"""Peaks of memory, each measured in a process of its own."""
+"""Peak memory, each measured in a separate process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MARK = Path("/proc/self/clear_refs")
 
 
 def measure_apart(module: str, job: Any) -> float | None:
-    """What a module prints last when it is run with a job [MB]; None where the system has no high-water mark."""
+    """The last line that a module prints for a job [MB]; None if the system has no high-water mark."""
     if not MARK.exists():
         return None
-    # Freed memory goes back to the system at once: what is seen is what is in use.
+    # Return freed memory to the system at once, so that resident memory is memory in use.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     command = [sys.executable, "-m", module, json.dumps(job)]
     folder = Path(__file__).resolve().parents[1]
@@ -40,6 +40,6 @@ def rise(call: Callable[[], object]) -> float:
 
 
 def _status(name: str) -> int:
-    """A number of /proc/self/status [kB]."""
+    """A value of /proc/self/status [kB]."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1])

@@ -1,4 +1,4 @@
-"""What all benchmarks share: targets, tables for people, numbers for JSON, peers that can run here."""
+"""Shared by all benchmarks: targets, printed tables, JSON values, available peers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from rich.text import Text
 
 Maker = TypeVar("Maker", bound=Callable[[], Any])
 Targets = Mapping[str, tuple[str, float]]
-"""By the name of a ratio: ">=" or "<=", and a limit."""
+"""Name of a ratio -> ">=" or "<=", and a limit."""
 Tables = list[tuple[str, list[str], list[list[str]]]]
 """Title, columns, rows of text."""
 
 
 def target(targets: Targets, name: str, value: float | None) -> dict[str, Any]:
-    """A target, what was measured, and whether it is met."""
+    """A target, the measurement, and whether it meets the target."""
     sign, limit = targets[name]
     met = value is not None and (value >= limit if sign == ">=" else value <= limit)
     return {"at_least" if sign == ">=" else "at_most": limit, "measured": value, "met": met}
 
 
 def ratio_rows(targets: Targets, ratios: Mapping[str, float | None]) -> list[dict[str, Any]]:
-    """Ratios as rows of a table, with their targets where they have one."""
+    """Ratios as rows of a table, with their targets if they have any."""
     rows = []
     for name, value in ratios.items():
         row: dict[str, Any] = {"ratio": name, "measured": value}
@@ -41,12 +41,12 @@ def ratio_rows(targets: Targets, ratios: Mapping[str, float | None]) -> list[dic
 
 
 def note_rows(notes: Iterable[str], skipped: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Notes, and what was not measured, as rows of a table."""
+    """Notes and skipped measurements as rows of a table."""
     return [{"": note} for note in (*notes, *(f"Not measured: {name}: {why}" for name, why in skipped.items()))]
 
 
 def as_text(tables: Iterable[tuple[str, Sequence[Mapping[str, Any]]]]) -> Tables:
-    """Tables of rows as text; columns are all names of the rows."""
+    """Tables of rows as text; the columns are all keys of the rows."""
     result = []
     for title, rows in tables:
         columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -78,7 +78,7 @@ def show_beside_json(tables: Tables) -> None:
 
 
 def plain(value: Any) -> Any:
-    """For JSON, which has no word for NaN or infinity: such numbers become null."""
+    """Prepare values for JSON, which cannot express NaN or infinity: they become null."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -87,12 +87,12 @@ def plain(value: Any) -> Any:
 
 
 def divide(a: float | None, b: float | None) -> float | None:
-    """a / b; None where one was not measured."""
+    """a / b; None if either was not measured."""
     return None if a is None or b is None else a / b
 
 
 def available(peers: Iterable[Maker]) -> tuple[list[Maker], dict[str, str]]:
-    """Makers of the peers that can run here, and why the others cannot."""
+    """Constructors of the available peers, and the reasons why the others cannot run."""
     makers, skipped = [], {}
     for make in peers:
         peer = make()

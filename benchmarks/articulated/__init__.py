@@ -1,12 +1,12 @@
-"""Benchmark of trees of links in contact: a quadruped, alone, ten in one world, and thousands side by side.
+"""Benchmark of articulated bodies in contact: one quadruped, ten in one world, and thousands in a batch.
 
 Every engine is a module `peer_*.py` with a class `Peer` that follows the protocol below. They simulate the robot of
-`scene.py` under the same torques; the loss is the height of the (first) trunk at the end, and its gradient to every
-joint torque of every step is what `backward` computes. Kinema solves contacts by Newton's method, its default, and once
-more by sweeps. Peers that make the same sweeps of its equations (PyTorch, JAX, the emitted C++ over CppAD and Ceres)
-must agree with the states and gradients of the latter, or the run fails; MuJoCo solves a soft contact problem of its
-own, is held to the same mass matrix, and its gradient is compared with differences of its own rollout. `robots.py` has
-robots of others, from their files, beside MuJoCo alone.
+`scene.py` under the same torques; the loss is the final height of the (first) trunk, and `backward` computes its
+gradient with respect to every joint torque of every step. Kinema solves contacts by Newton's method, its default, and a
+second time by PGS. Peers that run the same PGS iterations on its equations (PyTorch, JAX, the emitted C++ over CppAD
+and Ceres) must agree with the states and gradients of the latter, or the run fails. MuJoCo solves its own soft contact
+problem; it must have the same mass matrix, and its gradient is compared with differences of its own rollout.
+`robots.py` compares third-party robots, from their files, with MuJoCo alone.
 
     python -m benchmarks.articulated.run --json --quick
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a peer can run here; `reason` says what is missing if not."""
+    """Whether a peer can run here; otherwise `reason` names what is missing."""
 
     ok: bool
     reason: str = ""
@@ -35,13 +35,13 @@ class Availability:
 
 @dataclass(frozen=True)
 class Contact:
-    """How well the contacts of a rollout were solved.
+    """Accuracy of the contact solver in a rollout.
 
     Attributes:
-        sweeps: Iterations of the solver in a step; for solvers that stop by themselves, the mean.
-        residual: Largest change of an impulse if each were set once more to what solves its own row, over the largest
-            impulse of a contact in its step [-]; the largest over the steps. Of each engine's own contact problem, in
-            its own rows (see `peer_mujoco.py`).
+        sweeps: Solver iterations per step; the mean for solvers with a stopping criterion.
+        residual: Largest change of an impulse by one more update of its row, over the largest contact impulse of its
+            step [-]; the largest over the steps. Of each engine's own contact problem, in its own rows (see
+            `peer_mujoco.py`).
         residual_median: The median over the steps.
         depth: Largest depth of a foot below the ground after a step [mm].
     """
@@ -55,8 +55,8 @@ class Contact:
 class ArticulatedPeer(Protocol):
     """One engine in one mode, on one thread.
 
-    `forward` and `backward` begin at the case's start at every call. What a user does once (compiling, allocating)
-    happens in `prepare` or in the first call, never in a timed one.
+    `forward` and `backward` begin at the initial state of the case at every call. One-time work of a user (compiling,
+    allocating) happens in `prepare` or in the first call, never in a timed one.
     """
 
     name: str
@@ -66,35 +66,35 @@ class ArticulatedPeer(Protocol):
     slow: bool
     """Whether many steps would take minutes."""
     compiles_steps: bool
-    """Whether another number of steps is compiled anew."""
+    """Whether another number of steps needs a new compilation."""
 
     def most_steps(self, robots: int) -> tuple[int, int]:
-        """Largest sensible numbers of steps, forward and with gradient; 0 if it cannot or takes minutes."""
+        """Largest sensible numbers of steps, forward and with gradient; 0 if unsupported or if it takes minutes."""
 
     @staticmethod
     def available() -> Availability:
-        """Tell whether the packages or programs needed are here."""
+        """Whether the required packages and programs are installed."""
 
     def prepare(self, case: Case) -> None:
-        """Take the case and make everything ready to run."""
+        """Take the case and prepare everything to run."""
 
     def shake(self, torques: np.ndarray) -> None:
-        """Take other torques, perhaps of another number of steps."""
+        """Take other torques, possibly with another number of steps."""
 
     def forward(self) -> None:
-        """All steps; the state of each is kept."""
+        """Run all steps and keep the state of each."""
 
     def backward(self) -> None:
-        """Gradient of the loss to all torques, from the states that a run has kept (one is made if there is none)."""
+        """Gradient of the loss with respect to all torques, from the kept states; runs forward first if necessary."""
 
     def states(self) -> tuple[np.ndarray, np.ndarray]:
-        """Coordinates and velocities at the end, in the engine's own convention."""
+        """Final coordinates and velocities, in the engine's own convention."""
 
     def gradient(self) -> np.ndarray:
-        """What the last backward run found, shape (steps, 12 * robots)."""
+        """The gradient of the last backward run, shape (steps, 12 * robots)."""
 
     def loss(self, torques: np.ndarray) -> float:
-        """The loss under other torques, for differences."""
+        """The loss under other torques, for finite differences."""
 
     def contact(self) -> Contact:
-        """How well the contacts of the case's rollout are solved."""
+        """Accuracy of the contact solver in the rollout of the case."""

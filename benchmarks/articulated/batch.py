@@ -1,7 +1,7 @@
-"""Thousands of quadrupeds side by side: Kinema in both precisions and MuJoCo's rollout, on all cores.
+"""A batch of thousands of quadrupeds: Kinema in both precisions and MuJoCo's rollout, on all cores.
 
-Each world has torques of its own. Times are per call of all worlds and steps. Every world's states, and the gradient to
-its torques, are compared with those of a run of that world alone, bit by bit.
+Each world has its own torques. Times are per call, for all worlds and steps. The states of a sample of the worlds, and
+the gradients with respect to their torques, must equal those of a run of that world alone, bit by bit.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class BatchRow:
         engine: The engine.
         precision: float64 or float32.
         worlds: Number of worlds.
-        steps: Steps of each.
+        steps: Steps of each world.
         threads: CPU threads.
         forward_per_s: World-steps per second, forward.
         gradient_per_s: World-steps per second, forward and backward together.
-        sweeps: Iterations of the contact solver in a step, mean over worlds and steps.
-        residual: Largest over worlds and steps, relative to the largest impulse of the step [-]; for MuJoCo see the
-            single robot's row.
+        sweeps: Iterations of the contact solver per step, mean over worlds and steps.
+        residual: Largest residual over worlds and steps, relative to the largest impulse of the step [-]; for MuJoCo
+            see the row of a single robot.
         checked: Number of worlds compared with their single runs.
-        identical: Whether all those had the same bits.
+        identical: Whether all compared worlds had the same bits.
     """
 
     engine: str
@@ -65,32 +65,32 @@ class Batch:
         self.tau = scene.joint_forces(torques, dtype).requires_grad_()
 
     def simulate(self, tau: torch.Tensor, workers: int, **more: Any) -> kn.Trajectory:
-        """All worlds, or one."""
+        """Run all worlds, or one."""
         state, options = self.start.expand(*tau.shape[:-2]), kn.RunOptions(threads=workers, progress=False)
         words = {"steps": tau.shape[-2], "dt": scene.DT, "options": options, **more}
         return kn.simulate(self.model, state, kn.Control(tau=tau), **words)
 
     def forward(self) -> None:
-        """Without gradient."""
+        """Run without gradient."""
         with torch.no_grad():
             self.simulate(self.tau, threads())
 
     def gradient(self, tau: torch.Tensor | None = None, workers: int = 0) -> tuple[kn.Trajectory, torch.Tensor]:
-        """Forward and backward."""
+        """Run forward and backward."""
         tau = self.tau if tau is None else tau
         path = self.simulate(tau, workers or threads())
         (found,) = torch.autograd.grad(path.end.q[..., 2].sum(), tau)
         return path, found
 
     def contact(self) -> tuple[float, float]:
-        """Mean iterations of the solver in a step, and the largest residual."""
+        """Mean iterations of the solver per step, and the largest residual."""
         with torch.no_grad():
             path = self.simulate(self.tau, threads(), record=["iterations"])
         assert path.residual is not None
         return float(path.recorded["iterations"].mean()), float(path.residual.max())
 
     def identical(self, worlds: range) -> bool:
-        """Whether these worlds have the bits of their single runs, in states and gradients."""
+        """Whether states and gradients of these worlds equal those of single runs, bit by bit."""
         path, gradient = self.gradient()
         for w in worlds:
             alone, own = self.gradient(self.tau[w].detach().clone().requires_grad_(), workers=1)
@@ -105,9 +105,9 @@ def measure(worlds: int, steps: int, budget: float, every: int) -> list[BatchRow
 
     Args:
         worlds: Number of worlds.
-        steps: Steps of each.
-        budget: Seconds.
-        every: One in so many worlds is compared with its single run.
+        steps: Steps of each world.
+        budget: Time limit [s].
+        every: Compares every `every`-th world with its single run.
     """
     drawn = np.stack([scene.torques(steps, seed=w) for w in range(worlds)])
     batches = {name: Batch(drawn, getattr(torch, name)) for name in ("float64", "float32")}
@@ -134,7 +134,7 @@ def measure(worlds: int, steps: int, budget: float, every: int) -> list[BatchRow
 
 
 def _mujoco(drawn: np.ndarray):
-    """A call of MuJoCo's rollout with a data for each core and a pool of threads that stays."""
+    """A call of MuJoCo's rollout with one MjData per core and a persistent thread pool."""
     import mujoco
     from mujoco import rollout
 

@@ -1,8 +1,8 @@
-"""Long chains: what the dynamics of a link cost as chains grow. No contact.
+"""Long chains: the cost of the dynamics per link as chains grow. No contact.
 
-The articulated-body algorithm needs time in proportion to the number of links, where the mass matrix of a chain is full
-(n^3/6 multiply-adds of n links to factorise). Kinema picks the algorithm by itself for all but the shortest of these
-chains, for which the two cost the same; here it is used for all.
+The articulated-body algorithm needs time proportional to the number of links, while the mass matrix of a chain is full
+(n^3/6 multiply-adds to factorise for n links). Kinema selects the algorithm automatically for all except the shortest
+of these chains, where both cost the same; this benchmark uses it for all.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from . import mjcf, peer_mujoco, scene
 
 LINK, MASS = 0.05, 0.1  # m, kg
 LINK_STEPS, FEWEST = 20_000, 20  # enough to make the call itself small
-NESTED = 300  # links: the elements of longer chains in MuJoCo's file are nested too deep to write
+NESTED = 300  # links: longer chains nest the elements of MuJoCo's file too deep
 
 
 def chain(links: int) -> Robot:
-    """Rods that hang from one another by hinges, about x and y in turn, with some damping."""
+    """A chain of rods on hinges, about x and y in turn, with some damping."""
     across, along = MASS * LINK**2 / 12, 1e-5
     rod = MassProperties(MASS, (0.0, 0.0, -LINK / 2), (across, 0.0, 0.0, across, 0.0, along))
     bodies = []
@@ -42,8 +42,8 @@ def chain(links: int) -> Robot:
 def measure(lengths: tuple[int, ...], budget: float) -> list[dict[str, Any]]:
     """Time per step, forward and backward, and per link, beside MuJoCo's forward.
 
-    All lengths take turns, so that a busy moment does not fall on one of them; `..._over_shortest` is the time per link
-    over that of the shortest chain.
+    The timing interleaves all lengths, so that a busy moment does not hit only one; `..._over_shortest` is the time per
+    link over that of the shortest chain.
     """
     entries, steps = [], {links: max(FEWEST, LINK_STEPS // links) for links in lengths}
     for links in lengths:
@@ -69,7 +69,7 @@ def _calls(links: int, steps: int) -> list[tuple[str, Callable[[], object]]]:
     state = kn.State(0.02 * torch.ones(model.nq, dtype=torch.float64))
     tau = torch.zeros(steps, model.nv, dtype=torch.float64, requires_grad=True)
     words = {"steps": steps, "dt": scene.DT, "options": kn.RunOptions(threads=1, progress=False)}
-    with mock.patch.object(tree_dynamics, "DEEP", 0.0):  # for this model's program, which is kept
+    with mock.patch.object(tree_dynamics, "DEEP", 0.0):  # for this model's program, which is cached
         path = kn.simulate(model, state, kn.Control(tau=tau), **words)
 
     def forward() -> None:

@@ -1,12 +1,12 @@
 """The ablation of the checkpoint interval [Qiao et al. 2021, appendix B, figure 8].
 
-With the state kept at every k-th of n steps, the paper expects per step of the backward pass and in all
+With a checkpoint at every k-th of n steps, the paper predicts, per step of the backward pass and in total,
 
     time   = (k + 1)/2 t_forward + t_backward        (17), each step resumed from the last checkpoint
     memory = n/k m_checkpoint + m_simulation         (18)
 
-Kinema replays an interval once and keeps its states, so that its time should follow (1 - 1/k) t_forward + t_backward
-instead; both are fitted by least squares.
+Kinema replays an interval once and keeps its states, so its time should follow (1 - 1/k) t_forward + t_backward
+instead; this module fits both by least squares.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import memory, peer_kinema, scene
 
 @dataclass(frozen=True)
 class Plan:
-    """What to vary: numbers of robots in one world, intervals; steps of each rollout; least rounds of the clock."""
+    """Variations: numbers of robots in one world, intervals; steps of each rollout; least number of timing rounds."""
 
     robots: tuple[int, ...]
     intervals: tuple[int, ...]

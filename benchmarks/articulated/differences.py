@@ -1,4 +1,4 @@
-"""How far a gradient is from differences of the function it belongs to."""
+"""Compares a gradient with finite differences of its function."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 SIZES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
-"""Lengths of the difference per number [N m], or per control: contact switches spoil the long ones, rounding the short.
+"""Step sizes per entry [N m], or per control: contact switches spoil long ones, rounding errors short ones.
 
-Robots that start as they just touch the floor switch within 1e-5: the least error over these lengths tells whether a
-gradient is the derivative of the rollout, not how far that derivative holds."""
+Robots that start just touching the floor switch within 1e-5: the least error over these step sizes shows whether a
+gradient is the derivative of the rollout, not how far the linearisation holds."""
 
 
 def error(loss: Callable[[np.ndarray], float], torques: np.ndarray, gradient: np.ndarray, seed: int = 3) -> float:
-    """Relative error of the slope along one direction, against central differences; the least over their lengths.
+    """Relative error of the slope along one direction, against central differences; the least over step sizes.
 
-    The direction is half the gradient's own and half random, so that its slope is of the size of the gradient.
+    The direction is half the gradient's and half random, so that the slope is of the order of the gradient.
     """
     if not np.isfinite(gradient).all() or not gradient.any():
         return float("nan")

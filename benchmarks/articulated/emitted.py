@@ -1,7 +1,7 @@
-"""The step program of Kinema as scalar C++ over any number type: its kernels as `emit_scalar` writes them, in order.
+"""Kinema's step program as scalar C++ over any number type: its kernels from `emit_scalar`, in order.
 
 The text defines `template <class T> struct Step` with `run(q, v, joint torques, q_next, v_next)`; a frame adds the
-functions that a peer calls. Libraries are compiled once and kept by content.
+functions that a peer calls. Libraries are compiled once and cached by content.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ extern "C" void roll(long steps, const double* torques, double* states) {
 
 
 def available(header: str) -> Availability:
-    """Whether there is a compiler, and it finds a header."""
+    """Whether a compiler is installed and finds a header."""
     if compiler() is None:
         return Availability(False, "no C++ compiler: install g++, or name one in $CXX")
     probe = [compiler(), "-std=c++17", "-fsyntax-only", "-x", "c++", "-", *_includes(header)]
@@ -63,13 +63,13 @@ def step_text(model: kn.Model, after_prelude: str = "") -> str:
         after_prelude: Text between the emitter's own definitions and the first kernel.
 
     Raises:
-        NotImplementedError: The program has a node that this does not translate.
+        NotImplementedError: The program has an unsupported node.
     """
     return _Writer(step_program(model), model).text(after_prelude)
 
 
 def load(text: str, header: str | None = None) -> ctypes.CDLL:
-    """Compile (or find) a library, which may use a header."""
+    """Compile a library, optionally with a header, or find it in the cache."""
     command = [str(compiler()), *FLAGS, *(_includes(header) if header else ())]
     text = f"#include <{header}>\n{text}" if header else text
     key = hashlib.sha256(repr((command, text)).encode()).hexdigest()[:16]
@@ -94,7 +94,7 @@ def roll(library: ctypes.CDLL, start: np.ndarray, torques: np.ndarray) -> np.nda
 
 
 def pointer(array: np.ndarray) -> ctypes.c_void_p:
-    """The address of an array's numbers."""
+    """The address of an array's data."""
     assert array.flags.c_contiguous and array.dtype == np.float64
     return ctypes.c_void_p(array.ctypes.data)
 
@@ -134,7 +134,7 @@ template <class T> struct Step {{
 """
 
     def members(self) -> tuple[str, str]:
-        """Declarations of the buffers, and what sets scratch to zero at the start of a step."""
+        """Declarations of the buffers, and the code that zeroes scratch at the start of a step."""
         lines, fills = [], []
         for buffer in self.program.buffers.values():
             name, count = _name(buffer.name), buffer.length * len(buffer.kinds)
@@ -164,7 +164,7 @@ template <class T> struct Step {{
             self.loops[id(node)] = counter
             body = "\n".join(self.node(inner, indent + "  ") for inner in node.body)
             return f"{indent}for (int {counter} = 0; {counter} < {node.times}; ++{counter}) {{\n{body}\n{indent}}}"
-        raise NotImplementedError(f"the program has a {type(node).__name__} that is not translated")
+        raise NotImplementedError(f"the program has an unsupported {type(node).__name__}")
 
     def call(self, call: KernelCall, indent: str) -> str:
         ir = call.kernel.forward()

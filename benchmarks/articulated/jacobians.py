@@ -1,11 +1,10 @@
 """Jacobians of a step beside MuJoCo's: `python -m benchmarks.articulated.jacobians [--quick]`.
 
-`kinema.linearise` gives A and B of a step in tangent space; MuJoCo's `mjd_transitionFD` finds them by forward
-differences of 1e-6, its cheapest setting. Robots stand or land on the floor under small random controls (see
-`twins.py`), float64, one thread each: per thread, as both engines share states of a batch among threads without loss.
-The states are those of each engine's own rollout. One by one: every eighth state, all costs of a call from Python
-included; as a batch: all of them in one call of Kinema, one after the other in MuJoCo. The loop in Python around
-MuJoCo's function is timed without it too, and the difference counts.
+`kinema.linearise` computes A and B of a step in tangent space; MuJoCo's `mjd_transitionFD` by forward differences of
+1e-6, its cheapest setting. Robots stand or land on the floor under small random controls (see `twins.py`), float64, one
+thread each, because both engines scale perfectly over the states of a batch. The states come from each engine's own
+rollout. One by one: every eighth state, including all costs of a call from Python; as a batch: all states in one call
+of Kinema, one after the other in MuJoCo. The time of the Python loop without MuJoCo's function is subtracted.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from . import twins
 
 ROBOTS = ("quadruped, no armature", "ant", "humanoid")
 WORLDS = 256
-EVERY = 8  # states that are taken one by one
+EVERY = 8  # stride of the states taken one by one
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How much to measure: robots of `twins.ROBOTS`, states of a batch, and seconds of timing for each robot."""
+    """How much to measure: robots of `twins.ROBOTS`, states per batch, and seconds of timing per robot."""
 
     robots: tuple[str, ...] = ROBOTS
     worlds: int = WORLDS
@@ -45,10 +44,10 @@ class Row:
     """One robot in both engines; microseconds per state.
 
     Attributes:
-        robot: Its name.
+        robot: Name of the robot.
         nv: Degrees of freedom.
-        alone_us, batch_us: `kinema.linearise`, one state and a state of a batch.
-        mujoco_us: `mjd_transitionFD`.
+        alone_us, batch_us: Time of `kinema.linearise`, for one state and per state of a batch.
+        mujoco_us: Time of `mjd_transitionFD`.
         alone_ratio, batch_ratio: MuJoCo's time over Kinema's.
     """
 

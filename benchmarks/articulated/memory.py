@@ -1,10 +1,10 @@
-"""Peak of the memory that a rollout and its gradient take, beyond what the process had: each in a process of its own.
+"""Peak memory of a rollout and its gradient, above the memory of the process before: each in a separate process.
 
     python -m benchmarks.articulated.memory '{"peer": "kinema", "robots": 1, "steps": 5000}'
 
 The engine first runs a short rollout, so that code and models are loaded. Then the kernel's high-water mark of resident
-memory is reset, and a rollout of all steps and its gradient run. What counts is the rise of the mark: the returned
-states, what is kept for the gradient, the gradient itself, and the engine's own memory; the torques were there before.
+memory is reset, and a rollout of all steps and its gradient run. The result is the rise of the mark: the returned
+states, data kept for the gradient, the gradient itself, and the engine's own memory, but not the torques.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ WARM_STEPS = 20
 
 
 def measure(**job: Any) -> float | None:
-    """Rise of the high-water mark [MB]; None where the system has no such mark.
+    """Rise of the high-water mark [MB]; None if the system has no such mark.
 
     Args:
-        job: peer, its `arguments`, robots, steps, `sweeps` of those that sweep, and `warm`: steps of the first run.
+        job: peer, its `arguments`, robots, steps, `sweeps` of PGS peers, and `warm`: steps of the first run.
     """
     return measure_apart(__name__, job)
 

@@ -19,14 +19,14 @@ def write(
 ) -> str:
     """The text of a MuJoCo model.
 
-    Options are MuJoCo's own (100 iterations at most, tolerance 1e-8, pyramidal cones, Euler) but for those given.
+    Options are MuJoCo's defaults (at most 100 iterations, tolerance 1e-8, pyramidal cones, Euler), except given ones.
 
     Args:
         robots: Names, robots and positions [m].
         dt: Time step [s].
-        friction: Coefficient of sliding.
+        friction: Coefficient of sliding friction.
         solver: Newton, CG or PGS.
-        ground: Whether there is a plane; only spheres touch it, and they do not touch each other.
+        ground: Whether to add a plane; only spheres collide with it, and not with each other.
     """
     root = ElementTree.Element("mujoco")
     ElementTree.SubElement(root, "compiler", angle="radian", autolimits="false")

@@ -1,7 +1,7 @@
 """The emitted C++ of Kinema's own step over the jets of Ceres [Debian: libceres-dev]: forward mode.
 
-The gradient needs the Jacobian of every step, some columns at a time; each column's product with the cotangents of the
-step's end is one number of the cotangents of its start.
+The gradient needs the Jacobian of every step, a few columns at a time; the product of each column with the cotangent of
+the step's end is one entry of the cotangent of its start.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The emitted C++ of Kinema's own step over CppAD's scalars [PyPI: cmeel-cppad].
 
-Clamps are conditional expressions; other branches are those of the state at which a step was recorded. So there is one
-tape for every pattern of branches, recorded and optimised when it is first met, and replayed afterwards; a run in plain
-doubles that notes the outcomes of comparisons (`Traced`) tells which. With a single tape that is recorded again when a
-comparison changes, a quarter of 5,000 steps would be recordings: feet at rest are a hair above or below the ground.
+Clamps are conditional expressions; a tape fixes all other branches at the state where it was recorded. So every pattern
+of branches has its own tape, recorded and optimised at first occurrence and replayed afterwards; a run in plain doubles
+that hashes the outcomes of comparisons (`Traced`) selects the tape. With a single tape, recorded again whenever a
+comparison changes, a quarter of 5,000 steps would be recordings: feet at rest are just above or below the ground.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Peer:
         cotangent[2] = 1.0
         arrays = (emitted.pointer(a) for a in (self.torques, self.path, cotangent, self.found))
         self.tapes = self.library.backward(ctypes.c_long(len(self.torques)), *arrays)
-        assert self.tapes >= 0, "a tape was replayed at a state with other branches"
+        assert self.tapes >= 0, "replayed a tape at a state with other branches"
 
     def states(self) -> tuple[np.ndarray, np.ndarray]:
         return self.path[-1, : self.nq], self.path[-1, self.nq :]
@@ -131,5 +131,5 @@ class Peer:
         return float(emitted.roll(self.library, self.start, torques)[-1, 2])
 
     def contact(self) -> Contact:
-        """The same sweeps of the same problem: Kinema's."""
+        """Kinema's: the same iterations of the same problem."""
         return peer_kinema.contact(self.case)

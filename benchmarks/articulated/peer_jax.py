@@ -1,4 +1,4 @@
-"""The same step in plain JAX, compiled: dense matrices, links of one depth at once, `scan` over sweeps and steps."""
+"""The same step in plain JAX, compiled: dense matrices, links of one depth at once, `scan` over iterations, steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Array = Any
 
 
 class Kinematics(NamedTuple):
-    """Of all links, in world axes: see `kinematics`."""
+    """Kinematics of all links, in world axes: see `kinematics`."""
 
     R: Array
     p: Array
@@ -38,7 +38,7 @@ class Kinematics(NamedTuple):
 
 
 def rotation(quaternion: Array) -> Array:
-    """The rotation matrix of a quaternion, normalised."""
+    """The rotation matrix of a quaternion, which is normalised first."""
     w, x, y, z = quaternion / jnp.linalg.norm(quaternion)
     return jnp.array(
         [
@@ -61,7 +61,7 @@ def about(axis: Array, angle: Array) -> Array:
 
 
 def exponential(r: Array) -> Array:
-    """The unit quaternion of a rotation vector: a short Taylor series, as |r| is far below 1 in a step."""
+    """The unit quaternion of a rotation vector: a short Taylor series, because |r| is far below 1 in a step."""
     s = 0.25 * (r @ r)
     cosine = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56)))
     sinc = 1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72)))
@@ -75,10 +75,10 @@ def times(a: Array, b: Array) -> Array:
 
 
 def kinematics(t: Tables, q: Array, v: Array) -> Kinematics:
-    """All links, those of one depth at once; link 0 is the trunk.
+    """Kinematics of all links, one depth at a time; link 0 is the trunk.
 
-    Rotations, origins, Jacobians (3 x nv) of rotation and origin, angular velocities, and the accelerations with
-    dv/dt = 0: then the trunk's velocity is constant in its own axes.
+    Rotations, origins, angular and linear Jacobians (3 x nv), angular velocities, and the accelerations for dv/dt = 0,
+    where the trunk's velocity is constant in its own axes.
     """
     R, p = rotation(q[3:7]), q[0:3]
     turn, move = jnp.zeros((3, t.nv)).at[:, 0:3].set(R), jnp.zeros((3, t.nv)).at[:, 3:6].set(R)
@@ -105,7 +105,7 @@ def kinematics(t: Tables, q: Array, v: Array) -> Kinematics:
 
 
 def _levels(parent: list[int]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Links of one depth, and where their parents are among those of the depth before."""
+    """Links of one depth, and the indices of their parents among the links of the previous depth."""
     levels = [(np.array([0]), np.array([0]))]
     while True:
         above = levels[-1][0].tolist()
@@ -116,7 +116,7 @@ def _levels(parent: list[int]) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def mass_and_bias(t: Tables, k: Kinematics) -> tuple[Array, Array]:
-    """M without the drives, and the forces that gravity and the velocities need."""
+    """The mass matrix without armature, and the bias forces of gravity and velocities."""
     mass = jnp.array(t.mass)
     arm = jnp.einsum("nij,nj->ni", k.R, t.com)
     J = k.move - jax.vmap(skew)(arm) @ k.turn
@@ -145,7 +145,7 @@ def contact_rows(t: Tables, k: Kinematics, v: Array, v_free: Array) -> tuple[Arr
 
 
 def gauss_seidel(t: Tables, A: Array, b: Array, upper: Array) -> Array:
-    """Sweeps from zero."""
+    """PGS iterations from zero impulses."""
     n = len(t.foot_link) * 3
 
     def sweep(impulse: Array, _: None) -> tuple[Array, None]:
@@ -164,7 +164,7 @@ def gauss_seidel(t: Tables, A: Array, b: Array, upper: Array) -> Array:
 
 
 def step(t: Tables, q: Array, v: Array, torques: Array) -> tuple[Array, Array]:
-    """One step: coordinates and velocities at its end."""
+    """One step; returns the coordinates and velocities at its end."""
     k, dt = kinematics(t, q, v), t.dt
     M, bias = mass_and_bias(t, k)
     pull = t.stiffness * (q[7:] - t.rest + dt * v[6:]) + t.damping * v[6:]
@@ -187,7 +187,7 @@ def step(t: Tables, q: Array, v: Array, torques: Array) -> tuple[Array, Array]:
 class Peer:
     """JAX on the CPU, compiled once for a number of steps.
 
-    The residuals of `jax.vjp` are kept between two compiled functions, so that the backward pass is timed alone.
+    Two compiled functions exchange the residuals of `jax.vjp`, so that the backward pass can be timed alone.
     """
 
     name, mode, module = "JAX", "jit", "jax"
@@ -229,13 +229,13 @@ class Peer:
         return float(self.roll(jnp.array(torques))[0][2])
 
     def contact(self) -> Contact:
-        """The same sweeps of the same problem: Kinema's."""
+        """Kinema's: the same iterations of the same problem."""
         return peer_kinema.contact(self.case)
 
 
 @functools.cache
 def _compiled(sweeps: int) -> tuple[Any, Any, Any]:
-    """A rollout; its end and what its gradient needs; the gradient. Compiled when first called with so many steps."""
+    """Three functions, compiled per number of steps: a rollout; its end and residuals of `jax.vjp`; the gradient."""
     model = scene.model(1, sweeps)
     t = tables(model, jnp.array)
     q, v = (jnp.array(x.numpy()) for x in scene.start(model))

@@ -1,4 +1,4 @@
-"""Kinema through its public functions: `kinema.simulate` and torch's autograd."""
+"""Kinema through its public API: `kinema.simulate` and torch's autograd."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from . import Availability, Contact, scene
 
 
 class Peer:
-    """Kinema on one thread; the gradient is that of all 18 forces, of which the 12 torques are taken.
+    """Kinema on one thread; it computes the gradient of all 18 generalised forces and returns that of the 12 torques.
 
     Args:
-        solver: "newton", Kinema's default, or "pgs": the sweeps of the case.
-        options: Of `kinema.RunOptions`.
+        solver: "newton", Kinema's default, or "pgs": the PGS iterations of the case.
+        options: Options of `kinema.RunOptions`.
     """
 
     module = "kinema"
     slow = compiles_steps = False
 
     def __init__(self, solver: str = "newton", **options: Any) -> None:
-        self.name, self.mode = ("Kinema", "newton") if solver == "newton" else ("Kinema, pgs", "relaxed sweeps")
+        self.name, self.mode = ("Kinema", "newton") if solver == "newton" else ("Kinema, pgs", "relaxed PGS")
         self.sweeping, self.options = solver == "pgs", options
 
     @staticmethod
@@ -69,7 +69,7 @@ class Peer:
         return scene.of_joints(self.found.numpy())
 
     def loss(self, torques: np.ndarray) -> float:
-        """Height at the end under other torques, for differences."""
+        """Final height under other torques, for finite differences."""
         with torch.no_grad():
             return float(self.simulate(scene.joint_forces(torques)).end.q[2])
 
@@ -97,5 +97,5 @@ def _contact(robots: int, steps: int, sweeps: int) -> Contact:
 
 
 def contact(case: scene.Case) -> Contact:
-    """How well the contacts are solved, for peers that do the same sweeps of the same problem."""
+    """Accuracy of the contact solver, also for peers that run the same iterations of the same problem."""
     return _contact(case.robots, case.steps, case.sweeps)

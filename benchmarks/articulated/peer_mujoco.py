@@ -1,11 +1,11 @@
 """MuJoCo: the same robot from the same description; forward by `rollout`, gradients by chaining `mjd_transitionFD`.
 
-What is compared. MuJoCo's contacts are soft: it minimises 1/2 f.(A + R) f + f.b over forces f >= 0 along the edges of
-friction pyramids, where Kinema wants the hard conditions of `kinema.contact`. The two residuals are the same measure,
-by how much one more visit of a row would change its impulse, over the largest impulse of a contact in that step [-], of
-two different problems in different rows: a normal impulse is one row in Kinema, the sum of four edges in MuJoCo. The
-depth of the feet is the same quantity for both, but in MuJoCo it is a choice of the model (solref, solimp; left at
-their defaults), not an error of the solver.
+Comparison. MuJoCo's contacts are soft: it minimises 1/2 f.(A + R) f + f.b over forces f >= 0 along the edges of
+friction pyramids; Kinema solves the hard conditions of `kinema.contact`. Both residuals are the same measure, the
+change of an impulse by one more update of its row over the largest contact impulse of that step [-], but of two
+different problems with different rows: a normal impulse is one row in Kinema, the sum of four edges in MuJoCo. The
+depth of the feet is the same quantity for both, but MuJoCo's follows from its model (solref, solimp; left at their
+defaults), not from solver error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import kinema as kn
 
 from . import Availability, Contact, mjcf, scene
 
-MOST_CHECKED = 300  # steps whose contact problem is looked at
+MOST_CHECKED = 300  # steps whose contact problem is checked
 
 
 class Peer:
@@ -42,7 +42,7 @@ class Peer:
         return Availability(True)
 
     def most_steps(self, robots: int) -> tuple[int, int]:
-        """Differences take as long with either solver as steps do, so that Newton's, which is faster, are enough."""
+        """Differences cost steps of the solver, so those with Newton, the faster solver, suffice."""
         return 5_000, 0 if self.mode == "PGS" else 5_000 if robots == 1 else 50
 
     def prepare(self, case: scene.Case) -> None:
@@ -52,7 +52,7 @@ class Peer:
         self.data = mujoco.MjData(self.model)
         twin = scene.model(case.robots)
         self.mass_error = mass_error(self.model, twin)
-        assert self.mass_error < 1e-9, f"MuJoCo's robot is another: mass matrices differ by {self.mass_error:.1e}"
+        assert self.mass_error < 1e-9, f"MuJoCo's robot differs: mass matrices differ by {self.mass_error:.1e}"
         self.start = start(self.model, twin)
         self.shake(case.torques)
         self.forward()
@@ -92,13 +92,13 @@ class Peer:
         return self.found
 
     def loss(self, torques: np.ndarray) -> float:
-        """Height at the end under other torques, for differences."""
+        """Final height under other torques, for finite differences."""
         from mujoco import rollout
 
         return float(rollout.rollout(self.model, self.data, self.start, torques[None])[0][0, -1, 3])
 
     def contact(self) -> Contact:
-        """Steps the rollout once more from Python and looks into the solver."""
+        """Repeat the rollout step by step from Python and read the solver's results."""
         import mujoco
 
         model, data = self.model, mujoco.MjData(self.model)
@@ -124,7 +124,7 @@ def make(robots: int, solver: str = "Newton"):
 
 
 def start(model, twin: kn.Model) -> np.ndarray:
-    """The state at the start, shape (1, numbers); coordinates are Kinema's own: position, quaternion, joints."""
+    """The initial state, shape (1, nstate); coordinates as in Kinema: position, quaternion, joints."""
     import mujoco
 
     data, full = mujoco.MjData(model), mujoco.mjtState.mjSTATE_FULLPHYSICS
@@ -135,10 +135,10 @@ def start(model, twin: kn.Model) -> np.ndarray:
 
 
 def mass_error(model, twin: kn.Model) -> float:
-    """Largest difference of the mass matrices in a random pose, over their largest number.
+    """Largest difference of the mass matrices in a random pose, over their largest entry.
 
-    The velocity of MuJoCo's free joint is linear in the world's axes, then angular in the body's; Kinema's is angular,
-    then linear, both in the body's.
+    Generalised velocities of a free joint in MuJoCo are linear in world axes, then angular in body axes; in Kinema
+    angular, then linear, both in body axes.
     """
     import mujoco
 
@@ -163,16 +163,16 @@ def mass_error(model, twin: kn.Model) -> float:
 
 
 def residual(model, data) -> float:
-    """Largest change of a row's force if it were set once more to what solves it, over the largest normal force [-].
+    """Largest change of a row's force by one more update of the row, over the largest normal force [-].
 
-    At most 1, where nothing presses that should: as in Kinema.
+    Clipped to 1, for steps without the normal forces they need, as in Kinema.
     """
     import mujoco
 
     rows = data.nefc
     if rows == 0:
         return 0.0
-    assert (data.efc_type == mujoco.mjtConstraint.mjCNSTR_CONTACT_PYRAMIDAL).all(), "only contacts were expected"
+    assert (data.efc_type == mujoco.mjtConstraint.mjCNSTR_CONTACT_PYRAMIDAL).all(), "expected contacts only"
     J, X = np.zeros((rows, model.nv)), np.zeros((rows, model.nv))
     for row, unit in zip(J, np.eye(rows), strict=True):
         mujoco.mj_mulJacTVec(model, data, row, unit)

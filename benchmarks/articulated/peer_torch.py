@@ -1,4 +1,4 @@
-"""The same step in plain PyTorch, as a user would write it: dense matrices, loops over joints, contacts and sweeps.
+"""The same step in plain PyTorch, as a user would write it: dense matrices, loops over joints, contacts, iterations.
 
 M(q) a = tau - bias - springs                 body Jacobians about the centres of mass, dense Cholesky
 v_free = v + dt a                             springs and dampers at the end of the step, as in Kinema
@@ -22,7 +22,7 @@ NO_BOUND = 1e30
 
 @dataclass
 class Kinematics:
-    """World-axes kinematics: rotations and origins of links, Jacobians (3 x nv) of their rotation and their origin."""
+    """Kinematics in world axes: rotations and origins of links, their angular and linear Jacobians (3 x nv)."""
 
     R: list[Tensor]
     p: list[Tensor]
@@ -31,7 +31,7 @@ class Kinematics:
 
 
 def rotation(quaternion: Tensor) -> Tensor:
-    """The rotation matrix of a quaternion, normalised."""
+    """The rotation matrix of a quaternion, which is normalised first."""
     w, x, y, z = quaternion / quaternion.norm()
     return torch.stack(
         [
@@ -55,7 +55,7 @@ def skew(a: Tensor) -> Tensor:
 
 
 def exponential(r: Tensor) -> Tensor:
-    """The unit quaternion of a rotation vector: a short Taylor series, as |r| is far below 1 in a step."""
+    """The unit quaternion of a rotation vector: a short Taylor series, because |r| is far below 1 in a step."""
     s = 0.25 * (r @ r)
     cosine = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56)))
     sinc = 1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72)))
@@ -87,9 +87,9 @@ def kinematics(t: Tables, q: Tensor) -> Kinematics:
 
 
 def mass_and_bias(t: Tables, k: Kinematics, v: Tensor) -> tuple[Tensor, Tensor]:
-    """M without the drives, and the forces that gravity and the velocities need."""
+    """The mass matrix without armature, and the bias forces of gravity and velocities."""
     M, bias = torch.zeros(t.nv, t.nv, dtype=v.dtype), torch.zeros(t.nv, dtype=v.dtype)
-    # Accelerations with dv/dt = 0: the trunk's velocity is constant in its own axes.
+    # Accelerations for dv/dt = 0: the trunk's velocity is constant in its own axes.
     w, alpha = [k.turn[0] @ v], [torch.zeros(3, dtype=v.dtype)]
     a = [torch.linalg.cross(w[0], k.move[0] @ v)]
     for i in range(len(t.parent)):
@@ -132,7 +132,7 @@ def contact_rows(t: Tables, k: Kinematics, v: Tensor, v_free: Tensor) -> tuple[T
 
 
 def gauss_seidel(t: Tables, A: Tensor, b: Tensor, upper: list[float]) -> Tensor:
-    """Sweeps from zero."""
+    """PGS iterations from zero impulses."""
     impulse = [torch.zeros((), dtype=b.dtype) for _ in b]
     for _ in range(t.sweeps):
         for i in range(len(b)):
@@ -147,7 +147,7 @@ def gauss_seidel(t: Tables, A: Tensor, b: Tensor, upper: list[float]) -> Tensor:
 
 
 def step(t: Tables, q: Tensor, v: Tensor, torques: Tensor) -> tuple[Tensor, Tensor]:
-    """One step: coordinates and velocities at its end."""
+    """One step; returns the coordinates and velocities at its end."""
     k, dt = kinematics(t, q), t.dt
     M, bias = mass_and_bias(t, k, v)
     none = torch.zeros(6, dtype=q.dtype)
@@ -192,7 +192,7 @@ class Peer:
         self.torques, self.end, self.found = torch.tensor(torques), None, None
 
     def roll(self, torques: Tensor) -> tuple[Tensor, Tensor]:
-        """All steps."""
+        """Run all steps."""
         q, v = self.q, self.v
         for row in torques:
             q, v = step(self.tables, q, v, row)
@@ -221,5 +221,5 @@ class Peer:
             return float(self.roll(torch.tensor(torques))[0][2])
 
     def contact(self) -> Contact:
-        """The same sweeps of the same problem: Kinema's."""
+        """Kinema's: the same iterations of the same problem."""
         return peer_kinema.contact(self.case)

@@ -1,4 +1,4 @@
-"""From rows to what people and programs read: tables, or one JSON object."""
+"""Formats measurements as tables, or as one JSON object."""
 
 from __future__ import annotations
 
@@ -34,39 +34,39 @@ TARGETS: dict[str, tuple[str, float]] = {
     "jacobian_vs_mujoco_fd_1": (">=", 5.0),
     "jacobian_vs_mujoco_fd_256": (">=", 15.0),
 }
-"""What each ratio should be. `step_time_spread` is the largest time of a further step over the least, forward, from 50
-to 500 and from 500 to 5,000 steps; `call_us` is what a call costs beside its steps. Batches compare on all cores; a
-quick run has none of 4,096. Those of `robots` are over the robots of others, with Kinema's default contact; those of
-`jacobian` over three robots, one state at a time and 256, see `jacobians.py`."""
+"""Targets of the ratios. `step_time_spread` is the largest time of a further step over the least, forward, from 50 to
+500 and from 500 to 5,000 steps; `call_us` is the cost of a call besides its steps. Batches compare on all cores; a
+quick run has no batch of 4,096. Ratios `robots_*` are over third-party robots, with Kinema's default contact; ratios
+`jacobian_*` over three robots, with one state per call and with 256, see `jacobians.py`."""
 
 NOTES = (
-    "forward_us, backward_us: least time per step, one thread; a backward replays what it needs from stored states.",
+    "forward_us, backward_us: least time per step, one thread; a backward pass recomputes what it needs from states.",
     "gradient_error: 'own differences': relative error of the slope along one direction, against central differences of"
     " the engine's own rollout, least over six lengths; 'Kinema, pgs': distance of the whole gradient, relative.",
-    "residual: by how much one more visit of a row would change its impulse, relative to the largest impulse of a"
-    " contact in that step; the largest over steps. Of each engine's own contact problem: hard, friction boxes, in"
-    " Kinema and those that share its step; soft, friction pyramids, in MuJoCo. Another problem, the same measure.",
-    "depth_mm: largest depth of a foot below the ground. MuJoCo's is a choice of its soft model, not an error.",
-    "Kinema: contacts as by default, solved by Newton's method to 1e-12 (float32: 1e-5). Kinema, pgs: projected"
-    " Gauss-Seidel, relaxed, from zero; CppAD, Ceres, JAX and PyTorch make the same sweeps and are held to its states"
-    " and gradients. Ratios, batches, memory and checkpoints are those of Kinema with its default.",
-    "sweeps: of projected Gauss-Seidel; for Newton's method the mean number of eliminations in a step, for MuJoCo its"
-    " solver's mean iterations (it starts from the last step and stops at its tolerance 1e-8).",
-    "CppAD replays a tape per pattern of branches; forward of CppAD and Ceres is the emitted C++ in plain doubles.",
-    "memory: rise of the resident high-water mark over a rollout and its gradient, returned states and gradient"
-    " included, in a process of its own.",
-    "Robots of others: 400 steps on the floor under small random controls, Kinema's default contact beside MuJoCo's"
-    " Newton; the file's time step, the robot meets the floor alone unless said otherwise (MuJoCo has self-collision by"
-    " default), friction 0.8 for all, springs about a stand pose where a file has none. MuJoCo's gradient is"
-    " mjd_transitionFD by forward differences, less what the loop around it costs.",
-    "Jacobians: A and B of a step, kinema.linearise beside mjd_transitionFD (forward differences, less the loop around"
+    "residual: change of an impulse by one more update of its row, relative to the largest contact impulse of that"
+    " step; the largest over steps. Of each engine's own contact problem: hard, friction boxes, in Kinema and the peers"
+    " that share its step; soft, friction pyramids, in MuJoCo. The problems differ, the measure is the same.",
+    "depth_mm: largest depth of a foot below the ground. MuJoCo's follows from its soft model, not from an error.",
+    "Kinema: default contacts, solved by Newton's method to 1e-12 (float32: 1e-5). Kinema, pgs: projected Gauss-Seidel"
+    " with relaxation, from zero; CppAD, Ceres, JAX and PyTorch run the same iterations and must agree with its states"
+    " and gradients. Ratios, batches, memory and checkpoints are those of Kinema's default.",
+    "sweeps: PGS iterations; for Newton's method the mean number of eliminations per step, for MuJoCo its solver's mean"
+    " iterations (with warm start and its tolerance 1e-8).",
+    "CppAD replays one tape per pattern of branches; forward of CppAD and Ceres is the emitted C++ in plain doubles.",
+    "memory: rise of the resident high-water mark over a rollout and its gradient, including returned states and"
+    " gradient, in a separate process.",
+    "Third-party robots: 400 steps on the floor under small random controls, Kinema's default contact beside MuJoCo's"
+    " Newton; the file's time step, no self-collision unless noted (MuJoCo has it by default), friction 0.8 for all,"
+    " springs about a standing pose if a file has none. MuJoCo's gradient is mjd_transitionFD by forward differences,"
+    " minus the cost of the loop around it.",
+    "Jacobians: A and B of a step, kinema.linearise beside mjd_transitionFD (forward differences, minus the loop around"
     " it), one thread each, at states of each engine's rollout; alone: one state per call from Python.",
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One engine with a number of robots and steps; see `NOTES` for the numbers."""
+    """One engine with a number of robots and steps; `NOTES` explains the fields."""
 
     engine: str
     mode: str
@@ -84,7 +84,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """Rise of the peak of an engine's memory [MB]."""
+    """Rise of an engine's peak memory [MB]."""
 
     engine: str
     robots: int
@@ -99,7 +99,7 @@ def ratios(
     robots: Sequence[others.Row] = (),
     linear: Sequence[jacobians.Row] = (),
 ) -> dict[str, float | None]:
-    """Kinema against the others, one robot, least times per step; None where a side is missing.
+    """Kinema against the others, one robot, least times per step; None if a side is missing.
 
     `a_vs_b` is b's time divided by a's, or a's steps per second divided by b's.
     """
@@ -168,7 +168,7 @@ def build(
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The environment of the measurements."""
     found: dict[str, Any] = kernels_report.machine()
     packages = ("kinema", "numpy", "torch", "mujoco-core", "jax", "cmeel-cppad")
     versions = {name: kernels_report._version(name) for name in packages}
@@ -177,19 +177,19 @@ def machine() -> dict[str, Any]:
 
 
 def tables(report: dict[str, Any]) -> Tables:
-    """The report as tables for people: title, columns, rows of text."""
+    """The report as printed tables: title, columns, rows of text."""
     chosen, found = report["sweeps"], report["checkpoints"]
     agreed = [{"engine": name} | numbers for name, numbers in report["agreement"].items()]
-    notes = (f"Sweeps: {chosen['chosen']}, {chosen['why']}.", *report["notes"])
+    notes = (f"PGS iterations: {chosen['chosen']}, {chosen['why']}.", *report["notes"])
     made = [
         ("One step (2 ms) of quadrupeds on the ground, float64, one thread", report["rows"]),
-        ("Relative difference from states and gradients of Kinema's sweeps", agreed),
-        ("Peak of the memory of a rollout and its gradient", report["memory"]),
+        ("Relative difference from states and gradients of Kinema, pgs", agreed),
+        ("Peak memory of a rollout and its gradient", report["memory"]),
         ("Batches, all cores: world-steps per second", report["batches"]),
         (f"A checkpoint every k steps (plot: {found['plot']})", found["rows"]),
         ("Fits of the time (eq. 17; replayed once) and the memory (eq. 18)", found["fits"]),
         ("Chains of links, no contact", report["chains"]),
-        ("Robots of others on the floor, float64, one thread", report["robots"]),
+        ("Third-party robots on the floor, float64, one thread", report["robots"]),
         ("Jacobians of a step, float64, one thread", report["jacobians"]),
         ("Ratios (a_vs_b: time of b / time of a)", ratio_rows(TARGETS, report["ratios"])),
         ("Notes", note_rows(notes, report["skipped"])),
@@ -198,7 +198,7 @@ def tables(report: dict[str, Any]) -> Tables:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print the tables on standard output: rich ones in a terminal, plain lines elsewhere."""
+    """Print the tables on standard output: formatted in a terminal, plain lines elsewhere."""
     console, made = Console(), tables(report)
     if console.is_terminal:
         show_tables(made, console)
@@ -215,10 +215,10 @@ def write(report: dict[str, Any]) -> None:
 
 
 def _compare(rows: Sequence[Row], engine: str, mode: str | None, what: str) -> float | None:
-    """The other's time over Kinema's, one robot: for both, the least per step over the numbers of steps.
+    """The peer's time over Kinema's, one robot: for both, the least time per step over all numbers of steps.
 
-    A peer's cost per step does not depend on their number, but its long runs get few rounds of the clock: on a busy
-    machine a ratio at the most steps would blame it for the noise.
+    A peer's cost per step does not depend on their number, but its long runs get few rounds: on a busy machine, the
+    ratio at the largest number of steps would attribute the noise to the peer.
     """
     alone = [r for r in rows if r.robots == 1 and getattr(r, what) is not None]
     own = [getattr(r, what) for r in alone if r.engine == "Kinema"]

@@ -1,9 +1,9 @@
-"""Robots of others beside MuJoCo's Newton method: `python -m benchmarks.articulated.robots [--quick] [--solver pgs]`.
+"""Third-party robots beside MuJoCo's Newton method: `python -m benchmarks.articulated.robots [--quick] [--solver pgs]`.
 
-Each stands or lands on the floor under small random controls (see `twins.py`), float64, one thread, and the loss is the
-height of its root at the end. Kinema: `kinema.simulate`, its gradient to all controls and autograd's cost included.
-MuJoCo: `rollout`, a loop in C++; the gradient by chaining `mjd_transitionFD` (forward differences of 1e-6), whose loop
-in Python is timed without that call too, and the difference is what counts.
+Each robot stands or lands on the floor under small random controls (see `twins.py`), float64, one thread; the loss is
+the final height of its root. Kinema: `kinema.simulate` and the gradient with respect to all controls, including the
+cost of autograd. MuJoCo: `rollout`, a loop in C++; the gradient by chaining `mjd_transitionFD` (forward differences of
+1e-6). The time of its Python loop without that call is measured as well and subtracted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from kinema.verification import convergence
 
 from . import differences, twins
 
-FEWEST, MOST = 0.6, 1.6  # contacts that press, Kinema's mean over MuJoCo's: the same work is compared
+FEWEST, MOST = 0.6, 1.6  # bounds of Kinema's over MuJoCo's mean number of active contacts, for comparable work
 STEPS = 400
-CHECKED = 50  # of them, for differences: what falls is soon no longer predictable
+CHECKED = 50  # steps of finite differences: falling robots soon become unpredictable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Plan:
 
     Attributes:
         robots: Names in `twins.ROBOTS`.
-        steps: Of each.
+        steps: Steps of each robot.
         budget: Seconds of timing for each robot and direction.
-        self_colliding: Those that are measured with self-collision too. PyBullet's are not among them: a run of
-            laikago failed in step 14.
+        self_colliding: Robots also measured with self-collision. PyBullet's are not among them: a run of laikago
+            failed in step 14.
     """
 
     robots: tuple[str, ...] = tuple(twins.ROBOTS)
@@ -55,17 +55,19 @@ class Row:
     """One robot in both engines; microseconds per step.
 
     Attributes:
-        robot: Its name.
-        self_collision: Whether links meet each other.
+        robot: Name of the robot.
+        self_collision: Whether links collide with each other.
         nv: Degrees of freedom.
-        candidates: Contacts that are possible in Kinema.
-        contacts, mujoco_contacts: Mean number of contacts that press.
-        forward_us, mujoco_us: A step.
+        candidates: Contact candidates in Kinema.
+        contacts, mujoco_contacts: Mean number of active contacts.
+        forward_us, mujoco_us: Time of a step.
         forward_ratio: MuJoCo's time over Kinema's.
-        backward_us, mujoco_fd_us: The gradient of a step.
+        backward_us, mujoco_fd_us: Time of the gradient of a step.
         backward_ratio: MuJoCo's time over Kinema's.
-        residual: Of the worst step, relative to its largest impulse [-], see `kinema.verification.convergence`.
-        gradient_error: Of the slope along one direction against central differences of the first 50 steps, relative.
+        residual: Residual of the worst step, relative to its largest impulse [-], see
+            `kinema.verification.convergence`.
+        gradient_error: Relative error of the slope along one direction, against central differences of the first 50
+            steps.
     """
 
     robot: str
@@ -105,12 +107,12 @@ class Ours:
         return found.numpy()
 
     def loss(self, controls: np.ndarray) -> float:
-        """Under other controls, for differences."""
+        """The loss under other controls, for finite differences."""
         with torch.no_grad():
             return float(self.simulate(torch.tensor(controls)).end.q[self.made.height])
 
     def contacts(self) -> tuple[float, float]:
-        """The mean number of contacts that press, and the worst step's residual relative to its largest impulse."""
+        """The mean number of active contacts, and the worst step's residual relative to its largest impulse."""
         with torch.no_grad():
             path = self.simulate(self.u, record=["impulse"])
         pressing = path.recorded["impulse"][..., 0] > 1e-9 * path.recorded["impulse"].max()
@@ -143,7 +145,7 @@ class Theirs:
         self.path, _ = rollout.rollout(self.model, self.data, self.start, self.u[None])
 
     def backward(self, differentiate: bool = True) -> np.ndarray:
-        """lambda_t = A_t^T lambda_t+1, dL/du_t = B_t^T lambda_t+1; without A and B, what the loop itself costs."""
+        """lambda_t = A_t^T lambda_t+1, dL/du_t = B_t^T lambda_t+1; or only the loop, to time its overhead."""
         import mujoco
 
         model, data, n = self.model, self.data, 2 * self.model.nv
@@ -159,7 +161,7 @@ class Theirs:
         return found
 
     def contacts(self) -> float:
-        """The mean number of contacts that press."""
+        """The mean number of active contacts."""
         import mujoco
 
         data, force, pressing = mujoco.MjData(self.model), np.zeros(6), 0
@@ -178,8 +180,8 @@ def measure(plan: Plan, contact: kn.Contact | None = None, say: Callable[[str], 
 
     Args:
         plan: What to measure.
-        contact: How Kinema solves contacts; as it does by default.
-        say: Takes progress.
+        contact: Kinema's contact options; its defaults unless given.
+        say: Receives progress messages.
     """
     rows = []
     for name, self_collision in [(n, False) for n in plan.robots] + [(n, True) for n in plan.self_colliding]:
@@ -189,7 +191,7 @@ def measure(plan: Plan, contact: kn.Contact | None = None, say: Callable[[str], 
 
 
 def ratios(rows: Sequence[Row]) -> dict[str, float | None]:
-    """MuJoCo's time over Kinema's, least and median over the robots that meet the floor alone."""
+    """MuJoCo's time over Kinema's, least and median over the robots without self-collision."""
     alone = [row for row in rows if not row.self_collision]
     forward, backward = [r.forward_ratio for r in alone], [r.backward_ratio for r in alone]
     return {
@@ -205,7 +207,7 @@ def _measure(made: twins.Twins, self_collision: bool, plan: Plan) -> Row:
     pressing, residual = ours.contacts()
     rival = theirs.contacts()
     same = FEWEST * rival <= pressing <= MOST * rival
-    assert same, f"{made.name}: {pressing:.2f} contacts press here, {rival:.2f} in MuJoCo"
+    assert same, f"{made.name}: {pressing:.2f} active contacts here, {rival:.2f} in MuJoCo"
     checked = Ours(made, controls[:CHECKED])
     error = differences.error(checked.loss, controls[:CHECKED], checked.backward())
     calls: list[tuple[str, Callable[[], object]]] = [("ours", ours.forward), ("theirs", theirs.forward)]
@@ -234,9 +236,9 @@ def _measure(made: twins.Twins, self_collision: bool, plan: Plan) -> Row:
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description="Robots of others: Kinema beside MuJoCo's Newton method.")
+    parser = argparse.ArgumentParser(description="Third-party robots: Kinema beside MuJoCo's Newton method.")
     parser.add_argument("--quick", action="store_true", help="three robots, few steps")
-    parser.add_argument("--solver", choices=("pgs", "newton"), help="Kinema's; its default otherwise")
+    parser.add_argument("--solver", choices=("pgs", "newton"), help="solver of Kinema (default: Kinema's default)")
     parser.add_argument("--robots", nargs="+", choices=tuple(twins.ROBOTS), help="only these")
     given = parser.parse_args()
     torch.set_num_threads(1)

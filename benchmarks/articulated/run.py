@@ -48,15 +48,16 @@ PEERS: tuple[tuple[str, dict[str, object]], ...] = (
 """Modules `peer_<name>` and the arguments of their `Peer`."""
 
 SAME_STEP = {"CppAD", "Ceres", "JAX", "PyTorch"}
-"""Those that make the same sweeps of Kinema's equations."""
+"""Peers that run the same PGS iterations on Kinema's equations."""
 
 SAME_STATE, SAME_GRADIENT = 1e-9, 1e-9
-"""Their states and gradients after `CHECKED` steps (fewer for slow ones) may differ by rounding, relative to these."""
+"""Tolerances for rounding errors: relative differences of their states and gradients after `CHECKED` steps (fewer for
+slow peers)."""
 CHECKED = 50
 
 CANDIDATES = (5, 10, 12, 14, 15, 16, 17, 18, 19, 20, 22, 25, 30, 36, 40, 50, 70, 100)
-"""Sweeps to choose from, for peers that sweep: the least with a residual no larger than MuJoCo PGS's, both largest and
-median, each relative to the largest impulse of a contact in its step. Newton's method, Kinema's default, solves."""
+"""PGS iterations to choose from: the least whose residual is no larger than MuJoCo PGS's, both largest and median, each
+relative to the largest contact impulse of its step. Newton's method, Kinema's default, converges."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,18 @@ class Plan:
     Attributes:
         steps: Numbers of steps of one robot.
         steps_of_ten: Numbers of steps of ten robots in one world.
-        chosen_over: Steps over which the sweeps are chosen.
-        slow_steps: Most steps of peers that are slow.
+        chosen_over: Steps over which the number of PGS iterations is chosen.
+        slow_steps: Most steps of slow peers.
         budget: Seconds of timing for each case and direction.
         worlds: Batch sizes.
         batch_steps: Steps of each world of a batch.
-        every: One in so many worlds is compared with its single run.
+        every: Compare every `every`-th world of a batch with its single run.
         memory_steps: Steps of the memory measurements.
         memory_of: Modules of the engines whose memory is measured.
-        checkpoints: What to vary in the ablation of the checkpoint interval.
+        checkpoints: Variations in the ablation of the checkpoint interval.
         links: Lengths of chains.
-        robots: Robots of others.
-        jacobians: Of a step of robots.
+        robots: Plan for third-party robots.
+        jacobians: Plan for Jacobians of a step.
     """
 
     steps: tuple[int, ...]
@@ -135,14 +136,14 @@ def main(json: bool = False, quick: bool = False) -> None:
 
     Args:
         json: Print JSON.
-        quick: Fewer steps, less time: to see that all is well, not to compare.
+        quick: Fewer steps, less time: a smoke test, no comparison.
     """
     result = measure(quick=quick)
     (report.write if json else report.show)(result)
 
 
 def measure(quick: bool = False, out: Path = Path("out/articulated")) -> dict[str, Any]:
-    """Measure all engines that are here; progress goes to standard error.
+    """Measure all available engines; progress goes to standard error.
 
     Args:
         quick: Fewer steps, less time.
@@ -151,7 +152,7 @@ def measure(quick: bool = False, out: Path = Path("out/articulated")) -> dict[st
     plan = QUICK if quick else FULL
     with stdout_to_stderr():
         machine = report.machine()
-        torch.set_num_threads(1)  # operations of this size only lose by more
+        torch.set_num_threads(1)  # operations of this size only slow down with more
         peers, skipped = _load()
         sweeps, chosen = choose_sweeps(peers, plan.chosen_over)
         agreement = check(peers, sweeps, plan.slow_steps, skipped)
@@ -163,7 +164,7 @@ def measure(quick: bool = False, out: Path = Path("out/articulated")) -> dict[st
         batches = []
         for worlds in plan.worlds:
             _say(f"{worlds} worlds")
-            # A round takes 1.5 s with 4,096 worlds: for least times of thirty rounds, three times the budget of others.
+            # A round takes 1.5 s with 4,096 worlds: thirty rounds need three times the usual budget.
             batches += batch.measure(worlds, plan.batch_steps, 3 * plan.budget, plan.every)
         peaks = _memory(peers, plan, sweeps)
         _say("checkpoints")
@@ -178,18 +179,18 @@ def measure(quick: bool = False, out: Path = Path("out/articulated")) -> dict[st
 
 
 def choose_sweeps(peers: list[ArticulatedPeer], steps: int) -> tuple[int, dict[str, object]]:
-    """The least sweeps with a residual no worse than MuJoCo PGS's, and the residuals that say so."""
+    """The least number of PGS iterations with a residual no larger than MuJoCo PGS's, and the residuals."""
     rival = next((peer for peer in peers if (peer.name, peer.mode) == ("MuJoCo", "PGS")), None)
     if rival is None:
-        return scene.SWEEPS, {"chosen": scene.SWEEPS, "why": "as chosen elsewhere: MuJoCo is not here"}
-    _say("choosing the sweeps")
+        return scene.SWEEPS, {"chosen": scene.SWEEPS, "why": "as chosen elsewhere: MuJoCo is not installed"}
+    _say("choosing the number of PGS iterations")
     rival.prepare(scene.case(1, steps))
     wanted = rival.contact()
     tried = {}
     for sweeps in CANDIDATES:
         own = peer_kinema.Peer("pgs")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", kn.UnsolvedWarning)  # few sweeps do not solve
+            warnings.simplefilter("ignore", kn.UnsolvedWarning)  # few iterations do not converge
             own.prepare(scene.case(1, steps, sweeps))
             tried[sweeps] = contact = own.contact()
         if contact.residual <= wanted.residual and contact.residual_median <= wanted.residual_median:
@@ -197,7 +198,7 @@ def choose_sweeps(peers: list[ArticulatedPeer], steps: int) -> tuple[int, dict[s
     numbers = {str(n): [c.residual, c.residual_median] for n, c in tried.items()}
     why = (
         f"least of {CANDIDATES} whose relative residual over {steps} steps is no larger than MuJoCo PGS's, largest and"
-        " median; of the peers that sweep and of 'Kinema, pgs', as Kinema itself solves by Newton's method"
+        " median; for the PGS peers and 'Kinema, pgs', because Kinema's default is Newton's method"
     )
     mujoco = [wanted.residual, wanted.residual_median]
     return sweeps, {
@@ -210,7 +211,7 @@ def choose_sweeps(peers: list[ArticulatedPeer], steps: int) -> tuple[int, dict[s
 
 
 def _load() -> tuple[list[ArticulatedPeer], dict[str, str]]:
-    """The peers that can run here, and why the others cannot."""
+    """The available peers, and the reasons why the others cannot run."""
     peers, skipped = [], {}
     for name, arguments in PEERS:
         module = importlib.import_module(f"{__package__}.peer_{name}")
@@ -224,15 +225,15 @@ def _load() -> tuple[list[ArticulatedPeer], dict[str, str]]:
 def check(
     peers: list[ArticulatedPeer], sweeps: int, slow_steps: int, skipped: dict[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Peers that solve Kinema's equations by sweeps must have the states and gradients of its own sweeps.
+    """Check that PGS peers have the states and gradients of Kinema's PGS.
 
-    Those that cannot be made from Kinema's step as it is now are added to `skipped`.
+    Adds peers that cannot be built from Kinema's current step to `skipped`.
 
     Returns:
         The relative differences, by engine.
 
     Raises:
-        RuntimeError: One has not; nothing would be worth comparing.
+        RuntimeError: A peer differs; a comparison would be meaningless.
     """
     found = {}
     for peer in (p for p in peers if p.name in SAME_STEP):
@@ -252,7 +253,7 @@ def check(
         gradient = differences.distance(peer.gradient(), own.gradient())
         found[peer.name] = {"steps": steps, "state": state, "gradient": gradient}
         if not (state < SAME_STATE and gradient < SAME_GRADIENT):
-            what = f"{peer.name} computes something else than Kinema in {steps} steps"
+            what = f"{peer.name} disagrees with Kinema after {steps} steps"
             raise RuntimeError(f"{what}: states differ by {state:.1e}, gradients by {gradient:.1e}")
     return found
 
@@ -260,7 +261,7 @@ def check(
 def _measure(
     peers: list[ArticulatedPeer], robots: int, steps: int, sweeps: int, plan: Plan, done: list[report.Row]
 ) -> list[report.Row]:
-    """Prepare every engine, check its gradient, then time forward and backward, the engines side by side.
+    """Prepare every engine, check its gradient, then time forward and backward, interleaving the engines.
 
     Slow engines run fewer steps, once.
     """
@@ -305,7 +306,7 @@ def _measure(
 
 
 def _minima(entries: list[tuple[str, Callable[[], None]]], budget: float, title: str) -> dict[str, float]:
-    """Least seconds per call, side by side; calls that would leave the others few rounds have theirs afterwards."""
+    """Least seconds per call, interleaved; calls so slow that others would get few rounds run afterwards."""
     quick, slow = [], []
     for label, call in entries:
         begin = time.perf_counter()
@@ -316,7 +317,7 @@ def _minima(entries: list[tuple[str, Callable[[], None]]], budget: float, title:
 
 
 def _gradient_error(peer: ArticulatedPeer, case: scene.Case) -> tuple[float, str]:
-    """Distance to the gradient of Kinema's sweeps for peers that make them, to own differences for others."""
+    """Distance to the gradient of Kinema's PGS for PGS peers, to own finite differences for others."""
     peer.backward()
     if peer.name not in SAME_STEP:
         return differences.error(peer.loss, case.torques, peer.gradient()), "own differences"
@@ -327,7 +328,7 @@ def _gradient_error(peer: ArticulatedPeer, case: scene.Case) -> tuple[float, str
 
 
 def _memory(peers: list[ArticulatedPeer], plan: Plan, sweeps: int) -> list[report.MemoryRow]:
-    """Peaks of the memory of one robot, and of ten for Kinema."""
+    """Peak memory for one robot, and for ten with Kinema."""
     rows = []
     for name, arguments in PEERS:
         peer = next((p for p in peers if p.module == name), None)
@@ -343,13 +344,13 @@ def _memory(peers: list[ArticulatedPeer], plan: Plan, sweeps: int) -> list[repor
 
 
 def _say(text: str) -> None:
-    """Progress: seconds since the start, and what comes next."""
+    """Print progress: seconds since the start, and the next task."""
     print(f"[{time.perf_counter() - START:5.0f} s] {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Trees of links in contact: Kinema beside its peers.")
+    parser = argparse.ArgumentParser(description="Articulated bodies in contact: Kinema beside its peers.")
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    parser.add_argument("--quick", action="store_true", help="a short run, to see that all is well")
+    parser.add_argument("--quick", action="store_true", help="a short run, as a smoke test")
     arguments = parser.parse_args()
     main(json=arguments.json, quick=arguments.quick)

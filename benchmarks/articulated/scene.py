@@ -1,4 +1,4 @@
-"""The robot of this benchmark, the worlds it stands in, and the torques that shake it.
+"""The robot of this benchmark, its worlds, and the torques that shake it.
 
 Masses are those of PEERS' quadruped (a Laikago): trunk 13.715 kg, hip 1.095, thigh 1.527, calf 0.241 and toe 0.06 kg.
 Springs of 100 N m/rad about the stand pose and dampers of 2 N m s/rad hold it up; torques of 0.5 N m (normal, drawn
@@ -19,25 +19,25 @@ from kinema.scene.shapes.quadruped import FOOT, LEG, TRUNK, quadruped
 
 DT = 2e-3  # s
 FRICTION = 0.8
-SWEEPS = 15  # of those that sweep: what `run.choose_sweeps` finds
-RELAXATION = (0.8, 1.4)  # of pressing and of friction: 16 sweeps do what 36 do with (1, 1)
+SWEEPS = 15  # PGS iterations, as found by `run.choose_sweeps`
+RELAXATION = (0.8, 1.4)  # over-relaxation of normal and friction rows: 16 iterations do what 36 do with (1, 1)
 TORQUE = 0.5  # N m
 STIFFNESS, DAMPING = 100.0, 2.0  # N m/rad, N m s/rad
 JOINTS = 12
 SPACING = 1.5  # m between robots of one world
-HEIGHT = 2 * LEG * math.cos(0.6) + FOOT  # of the trunk when the feet just touch
+HEIGHT = 2 * LEG * math.cos(0.6) + FOOT  # height of the trunk when the feet just touch
 
 
 @dataclass(frozen=True)
 class Case:
-    """What every engine is given.
+    """Inputs of every engine.
 
     Attributes:
         robots: Number of robots in the world.
         steps: Number of steps.
-        sweeps: Of projected Gauss-Seidel, for the peers that solve Kinema's equations step by step, and for Kinema
-            beside them; Newton's method, which is Kinema's default, has none.
-        torques: [N m], shape (steps, 12 * robots).
+        sweeps: PGS iterations of the peers that solve Kinema's equations, and of Kinema beside them; Newton's method,
+            Kinema's default, does not use them.
+        torques: Joint torques [N m], shape (steps, 12 * robots).
     """
 
     robots: int
@@ -47,12 +47,12 @@ class Case:
 
 
 def case(robots: int, steps: int, sweeps: int = SWEEPS) -> Case:
-    """A case; the torques of fewer steps are the first of those of more."""
+    """A case; torques of shorter cases are the first torques of longer ones."""
     return Case(robots, steps, sweeps, torques(steps, robots))
 
 
 def torques(steps: int, robots: int = 1, seed: int = 0) -> np.ndarray:
-    """Normal torques of every joint in every step [N m], shape (steps, 12 * robots)."""
+    """Normally distributed torques of every joint in every step [N m], shape (steps, 12 * robots)."""
     return TORQUE * np.random.default_rng(seed).normal(size=(steps, JOINTS * robots))
 
 
@@ -65,7 +65,7 @@ def robot() -> Robot:
     for body in made.bodies:
         shapes = tuple(
             replace(shape, group=2, mask=1) for shape in body.shapes
-        )  # they touch the ground, not each other
+        )  # robots collide with the ground, not with each other
         bodies.append(replace(body, mass=masses[body.name.rpartition("_")[2]], shapes=shapes))
     return replace(made, bodies=tuple(bodies))
 
@@ -74,9 +74,9 @@ def model(robots: int, sweeps: int | None = None, dtype: torch.dtype = torch.flo
     """The robots in a row on the ground.
 
     Args:
-        robots: How many.
-        sweeps: Contacts are solved by so many relaxed sweeps, in whole steps as the peers that sweep too; by Kinema's
-            default if not given.
+        robots: Number of robots.
+        sweeps: Solve contacts by this many relaxed PGS iterations, in whole steps like the PGS peers; by default
+            Kinema's default solver.
         dtype: Precision.
     """
     words = {"solver": "pgs", "iterations": sweeps, "relaxation": RELAXATION, "time_of_impact": False}
@@ -89,7 +89,7 @@ def model(robots: int, sweeps: int | None = None, dtype: torch.dtype = torch.flo
 
 
 def start(compiled: kn.Model) -> tuple[torch.Tensor, torch.Tensor]:
-    """Coordinates and velocities: every robot at rest in the stand pose, its feet at the ground."""
+    """Coordinates and velocities: every robot at rest in the standing pose, with its feet on the ground."""
     q = compiled.initial_state().q
     for k in range(compiled.nv // (6 + JOINTS)):
         q[19 * k + 2] = HEIGHT
@@ -98,7 +98,7 @@ def start(compiled: kn.Model) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def joint_forces(given: np.ndarray, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Torques (..., 12 * robots) as forces of all degrees of freedom (..., 18 * robots); none on the trunks."""
+    """Torques (..., 12 * robots) as generalised forces (..., 18 * robots), zero on the trunks."""
     robots = given.shape[-1] // JOINTS
     padded = np.zeros((*given.shape[:-1], robots, 6 + JOINTS))
     padded[..., 6:] = given.reshape(*given.shape[:-1], robots, JOINTS)
@@ -106,7 +106,7 @@ def joint_forces(given: np.ndarray, dtype: torch.dtype = torch.float64) -> torch
 
 
 def of_joints(forces: np.ndarray) -> np.ndarray:
-    """The numbers of the joints alone, shape (..., 12 * robots)."""
+    """The entries of the joints alone, shape (..., 12 * robots)."""
     robots = forces.shape[-1] // (6 + JOINTS)
     return forces.reshape(*forces.shape[:-1], robots, -1)[..., 6:].reshape(*forces.shape[:-1], -1)
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.articulated.single
 
-The peers, robots and timing are those of the whole benchmark (`kinema bench articulated`); `mjd_transitionFD` is timed
-over 50 steps.
+Peers, robots and timing as in the whole benchmark (`kinema bench articulated`); `mjd_transitionFD` is timed over 50
+steps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Solvers of the contact problem side by side: `python -m benchmarks.articulated.solvers`.
+"""Contact solvers side by side: `python -m benchmarks.articulated.solvers`.
 
-A quadruped under random torques, ten of them, and stacks of bricks. Time is that of the process, the least of several
-interleaved runs on one thread; iterations are sweeps, or eliminations of Newton's method.
+One quadruped and ten under random torques, and stacks of bricks. Times are process times, the least of several
+interleaved runs on one thread; iterations are PGS iterations, or eliminations of Newton's method.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SOLVERS = {
 
 @dataclass
 class Scenario:
-    """What is run: a scene without its contact, its start and its torques."""
+    """One scenario: a scene without its contact options, its initial state and its torques."""
 
     name: str
     robots: int = 0
@@ -51,7 +51,7 @@ class Scenario:
         return kn.compile(scene)
 
     def run(self, model: kn.Model) -> tuple[kn.Trajectory, float, float]:
-        """A run and its gradient, with the times of both [s]."""
+        """Run once and differentiate; returns the run, its gradient and the times of both [s]."""
         state = kn.State(*start(model)) if self.robots else model.initial_state()
         tau = joint_forces(torques(self.steps, self.robots)) if self.robots and self.shaken else None
         contact, q = model.contact, state.q.requires_grad_()

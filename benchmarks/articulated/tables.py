@@ -1,4 +1,4 @@
-"""The numbers of the quadruped as PyTorch and JAX want them, read from Kinema's model."""
+"""Parameters of the quadruped for PyTorch and JAX, read from Kinema's model."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from . import scene
 
 @dataclass(frozen=True)
 class Tables:
-    """One robot: link 0 is the trunk, joint i > 0 turns link i; coordinate 6 + i, velocity 5 + i.
+    """One robot: link 0 is the trunk, joint i > 0 rotates link i; coordinate 6 + i, velocity 5 + i.
 
     Attributes:
-        parent: Link that link i hangs on.
-        offset: Of the joint in its parent's frame [m], per link.
+        parent: Parent of each link.
+        offset: Position of the joint in the parent's frame [m], per link.
         axis: Unit vector in the frames of both links, per link.
         mass, com, inertia: [kg], [m] in the link's frame, [kg m^2] about the centre of mass, per link.
-        stiffness, damping, rest, armature: Of the joints, shape (12,).
+        stiffness, damping, rest, armature: Parameters of the joints, shape (12,).
         foot_link, foot_centre: Links with a foot, centres of the feet in their frames [m].
-        radius, mu, height, erp, cfm, margin, restitution, threshold: Of feet and ground, see `kinema`'s ground.
-        gravity: [m/s^2]
-        dt: [s]
-        sweeps: Of projected Gauss-Seidel.
-        relaxation: Of rows that press, and of those of friction.
+        radius, mu, height, erp, cfm, margin, restitution, threshold: Parameters of feet and ground, see
+            `Scene.add_ground`.
+        gravity: Gravity [m/s^2].
+        dt: Time step [s].
+        sweeps: Number of PGS iterations.
+        relaxation: Over-relaxation factors of normal and of friction rows.
         nv: Number of velocities.
     """
 
@@ -64,7 +65,7 @@ def tables(model: kn.Model, array: Callable[[np.ndarray], Any]) -> Tables:
 
     Args:
         model: The model.
-        array: Makes an array of the library from one of numpy.
+        array: Converts a numpy array to an array of the library.
     """
     tree, feet, contact = model.tree, model.candidates.pairs["sphere_plane"]["first"], model.contact
     assert len(feet) == len(model.candidates) == 4 and model.nv == 18

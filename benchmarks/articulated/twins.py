@@ -1,11 +1,11 @@
-"""Robots nobody here tuned for, as files of others have them, in Kinema and in MuJoCo.
+"""Third-party robots, which Kinema is not tuned for, in Kinema and in MuJoCo.
 
-Gymnasium's MJCF files, PyBullet's URDF files, and Kinema's quadruped without the inertia of drives. MuJoCo reads the
-same file. What is changed, in both: friction is `FRICTION` for all, as the engines have different rules for two numbers
-of one pair; shapes meet the floor, and each other only where `self_collision` asks for it; joints of URDF files get
-springs and dampers about a stand pose, as nothing else would hold them. In MuJoCo: Newton's method with its default
-numbers of iterations and tolerance, pyramidal cones, Euler, condim 3 and no margin, whatever the file says; contacts
-stay soft as its solref and solimp say. The time step is the file's, 2 ms where it has none.
+Gymnasium's MJCF files, PyBullet's URDF files, and Kinema's quadruped without armature. MuJoCo reads the same file. Both
+engines use these changes: friction is `FRICTION` for all, because the engines combine the two coefficients of a pair
+differently; shapes collide with the floor, and with each other only if `self_collision` is set; joints of URDF files
+get springs and dampers about a standing pose, because nothing else would hold them. MuJoCo always uses Newton's method
+with its default number of iterations and tolerance, pyramidal cones, Euler, condim 3 and no margin; contacts stay soft
+as in its solref and solimp. The time step is the file's, or 2 ms if it has none.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kinema.scene.shapes.quadruped import quadruped
 from . import mjcf
 
 FRICTION = 0.8
-SHARE = 0.03  # of the range of a control
-TORQUE = 0.5  # N m, where a control has no range
-DT = 2e-3  # s, where a file has none
+SHARE = 0.03  # standard deviation of a control, as a fraction of its range
+TORQUE = 0.5  # N m, for controls without a range
+DT = 2e-3  # s, for files without a time step
 STIFFNESS, DAMPING = 100.0, 2.0  # N m/rad, N m s/rad
 MASS_ERROR = 1e-9  # largest difference of the mass matrices, relative
 A1_POSE, LAIKAGO_POSE = (0.0, 0.9, -1.8), (0.0, 0.0, 0.0)  # hip, thigh, shank [rad]
@@ -40,14 +40,14 @@ class Twins:
     """One robot on the floor in both engines.
 
     Attributes:
-        name: Of the robot.
-        model: Kinema's.
-        rival: MuJoCo's.
+        name: Name of the robot.
+        model: Kinema's model.
+        rival: MuJoCo's model.
         dt: Time step [s].
-        q: Kinema's coordinates at the start, shape (nq,); at rest.
-        qpos: MuJoCo's, the same pose.
-        range: What a control is drawn from: its standard deviation, shape (controls,).
-        height: Number of the coordinate that is the height of the root.
+        q: Kinema's initial coordinates, shape (nq,); at rest.
+        qpos: MuJoCo's coordinates of the same pose.
+        range: Standard deviations of the random controls, shape (controls,).
+        height: Index of the coordinate that is the height of the root.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Twins:
     height: int
 
     def controls(self, steps: int, seed: int = 0) -> np.ndarray:
-        """Small and random, shape (steps, controls)."""
+        """Small random controls, shape (steps, controls)."""
         return self.range * np.random.default_rng(seed).normal(size=(steps, len(self.range)))
 
 
 def gymnasium_robot(name: str) -> Callable[..., Twins]:
-    """Of one of gymnasium's files."""
+    """The twins of one of Gymnasium's files."""
 
     def make(contact: kn.Contact, self_collision: bool) -> Twins:
         import mujoco
@@ -78,7 +78,7 @@ def gymnasium_robot(name: str) -> Callable[..., Twins]:
 
 
 def pybullet_robot(name: str, file: str, pose: tuple[float, float, float]) -> Callable[..., Twins]:
-    """Of one of PyBullet's quadrupeds, its legs in this pose."""
+    """The twins of one of PyBullet's quadrupeds, with its legs in this pose."""
 
     def make(contact: kn.Contact, self_collision: bool) -> Twins:
         import mujoco
@@ -97,7 +97,7 @@ def pybullet_robot(name: str, file: str, pose: tuple[float, float, float]) -> Ca
 
 
 def light_quadruped(contact: kn.Contact, self_collision: bool) -> Twins:
-    """Kinema's quadruped without the inertia of drives."""
+    """Kinema's quadruped without armature."""
     import mujoco
 
     made = quadruped()
@@ -121,7 +121,7 @@ ROBOTS: dict[str, Callable[..., Twins]] = {
 
 
 def missing() -> str:
-    """What is not installed, in words; empty if all is."""
+    """A message that names missing packages; empty if none is missing."""
     wanted = {"mujoco": "mujoco-core", "gymnasium": "gymnasium", "pybullet_data": "pybullet"}
     absent = [package for module, package in wanted.items() if importlib.util.find_spec(module) is None]
     return f"not installed: pip install {' '.join(absent)}" if absent else ""
@@ -131,9 +131,9 @@ def make(name: str, contact: kn.Contact | None = None, self_collision: bool = Fa
     """A robot in both engines.
 
     Args:
-        name: Of `ROBOTS`.
-        contact: How Kinema's contacts are solved; friction is `FRICTION` whatever it says.
-        self_collision: Whether links meet each other, in both.
+        name: A key of `ROBOTS`.
+        contact: Kinema's contact options; `FRICTION` overrides its friction.
+        self_collision: Whether links collide with each other, in both engines.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", kn.LeftOutWarning)
@@ -147,7 +147,7 @@ def _package(name: str) -> Path:
 
 
 def _sprung(robot: Robot, rest: dict[str, float]) -> Robot:
-    """With springs and dampers about a pose."""
+    """The robot with springs and dampers about a pose."""
     spring = {"stiffness": STIFFNESS, "damping": DAMPING}
     bodies = []
     for body in robot.bodies:
@@ -159,7 +159,7 @@ def _sprung(robot: Robot, rest: dict[str, float]) -> Robot:
 def _twins(
     name: str, robot: Robot, spec: Any, contact: kn.Contact, self_collision: bool, dt: float, ground: bool = False
 ) -> Twins:
-    """Both engines' models from what they read, the robot placed so that it just touches the floor."""
+    """Both engines' models, with the robot placed so that it just touches the floor."""
     made = kn.Scene(contact=replace(contact, friction=FRICTION))
     if ground:
         made.add_ground()
@@ -170,7 +170,7 @@ def _twins(
     if ground:
         _spring(model, rival)
     for d, at in enumerate(_coordinates(model)):
-        if at >= 0:  # one that turns or slides; q is qpos less the file's `ref`
+        if at >= 0:  # a revolute or prismatic joint; q is qpos minus the file's `ref`
             start = float(model.tree.rest[d]) if ground else 0.0
             q[at] = start
             qpos[at] += start
@@ -181,12 +181,12 @@ def _twins(
     _check_mass(name, model, rival, q, qpos)
     low, high = rival.actuator_ctrlrange.T
     drawn = np.where(rival.actuator_ctrllimited.astype(bool), SHARE * (high - low) / 2, TORQUE)
-    assert len(drawn) == len(model.actuators), f"{name}: other controls"
+    assert len(drawn) == len(model.actuators), f"{name}: controls differ"
     return Twins(name, model, rival, dt, q, qpos, drawn, height)
 
 
 def _rival(spec: Any, dt: float, self_collision: bool) -> Any:
-    """MuJoCo's model, with the options of all."""
+    """MuJoCo's model, with the common options."""
     import mujoco
 
     standard, option = mujoco.MjOption(), spec.option
@@ -206,7 +206,7 @@ def _rival(spec: Any, dt: float, self_collision: bool) -> Any:
 
 
 def _spring(model: kn.Model, rival: Any) -> None:
-    """MuJoCo's joints get the springs and dampers of Kinema's; both have the same joints in the same order."""
+    """Give MuJoCo's joints the springs and dampers of Kinema's; both have the same joints in the same order."""
     names = [rival.joint(i).name for i in range(rival.njnt)]
     assert [n.rpartition("/")[2] for n in names] == [n.rpartition("/")[2] for n in model.joints], names
     rival.jnt_stiffness[1:], rival.qpos_spring[7:] = model.tree.stiffness[6:], model.tree.rest[6:]
@@ -214,7 +214,7 @@ def _spring(model: kn.Model, rival: Any) -> None:
 
 
 def _coordinates(model: kn.Model) -> list[int]:
-    """Of every degree of freedom the coordinate that it moves; -1 for those of free joints."""
+    """For every degree of freedom, the coordinate that it moves; -1 for those of free joints."""
     tree, found = model.tree, [-1] * model.nv
     for at, d, dofs in zip(tree.q_start, tree.v_start, tree.dofs, strict=True):
         if dofs == 1:
@@ -223,7 +223,7 @@ def _coordinates(model: kn.Model) -> list[int]:
 
 
 def _within_limits(model: kn.Model, q: torch.Tensor, qpos: np.ndarray) -> None:
-    """Joints that would start beyond a limit start a tenth of their range inside."""
+    """Move joints that would start beyond a limit to a tenth of their range inside it."""
     limits = model.constraints.limits
     for at, low, high in zip(limits["q"], limits["lower"], limits["upper"], strict=True):
         inside = 0.1 * (high - low)
@@ -234,7 +234,7 @@ def _within_limits(model: kn.Model, q: torch.Tensor, qpos: np.ndarray) -> None:
 
 
 def _lowest(rival: Any, qpos: np.ndarray) -> float:
-    """Distance from the floor to what is lowest [m]."""
+    """Distance from the floor to the lowest point of the robot [m]."""
     import mujoco
 
     data = mujoco.MjData(rival)
@@ -246,7 +246,7 @@ def _lowest(rival: Any, qpos: np.ndarray) -> float:
 
 
 def _check_mass(name: str, model: kn.Model, rival: Any, q: torch.Tensor, qpos: np.ndarray) -> None:
-    """Both have the same mass matrix at the start; the roots' axes are those of the world there."""
+    """Check that both have the same initial mass matrix; the axes of the roots are then those of the world."""
     import mujoco
 
     data, M = mujoco.MjData(rival), np.zeros((rival.nv, rival.nv))

@@ -1,7 +1,7 @@
-"""Benchmark of soft matter: blocks that sit on the ground and cloth on a ball, beside Warp and gradSim's GPU.
+"""Benchmark of deformables: blocks on the ground and cloth on a ball, beside Warp and gradSim's GPU.
 
 Every engine is a module `peer_*.py` with a class `Peer` that follows the protocol below. Both compute the law of
-`scene.py` in float32 on one world; Kinema in float64 says what is right, and each row carries the distance to it.
+`scene.py` in float32 on one world; Kinema in float64 is the reference, and each row holds its error against it.
 
     kinema bench deformable --json
 """
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from .scene import Case
 
 GRADIENTS = ("x", "v", "mu", "lam")
-"""What the end of a rollout is differentiated by: the start of the particles, and two numbers of every element."""
+"""The differentiated inputs: the initial state of the particles, and two parameters of every element."""
 
 
 class DeformablePeer(Protocol):
-    """One engine with a fixed number of threads; `length` is that of its timed rollouts, as a share of the plan's.
+    """One engine with a fixed number of threads; `length` scales the plan's number of steps in timed rollouts.
 
-    Whatever a user does once (compiling, capturing, allocating) happens in `prepare`, never in a timed call.
+    One-time work of a user (compiling, capturing, allocating) happens in `prepare`, never in a timed call.
     """
 
     name: str
@@ -35,16 +35,16 @@ class DeformablePeer(Protocol):
 
     @staticmethod
     def available() -> Availability:
-        """Tell whether the packages needed are here."""
+        """Whether the required packages are installed."""
 
     def prepare(self, case: Case, steps: int) -> None:
-        """Take the arrays of `case` and make rollouts of `steps` steps ready to run; sets `steps`."""
+        """Take the arrays of `case` and prepare rollouts of `steps` steps; sets `steps`."""
 
     def forward(self) -> None:
-        """All steps from the state of the case; nothing is kept."""
+        """Run all steps from the state of the case, without storing states."""
 
     def backward(self) -> None:
-        """The adjoint of all steps from the stored states at their starts, all recomputation included."""
+        """Run the adjoint of all steps from their stored start states, including all recomputation."""
 
     def results(self) -> dict[str, np.ndarray]:
         """The state x, v at the end of the stored rollout, and the gradients of the last `backward` as "grad_x", ..."""

@@ -1,10 +1,10 @@
-"""Peak of the memory that a rollout of the gear and its gradient take, in a process of its own.
+"""Peak memory of a rollout of the gear and its gradient, in a separate process.
 
     python -m benchmarks.deformable.memory '{"steps": 5760, "checkpoint": 1}'
 
 A short rollout comes first, so that code and model are loaded. Then the kernel's high-water mark of resident memory is
-reset, and a rollout of all steps and its gradient run. What counts is the rise of the mark: returned states, what is
-kept for the gradient, the gradient itself, and the engine's own memory.
+reset, and a rollout of all steps and its gradient run. The result is the rise of the mark: returned states, data kept
+for the gradient, the gradient itself, and the engine's own memory.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from . import peer_kinema, scene
 WARM_STEPS = 20
 STEPS = 5760
 BUDGET = 15 << 20
-"""Bytes given to checkpoint="auto": what is left of 20 MB is for torch's own tensors."""
+"""Memory budget [bytes] for checkpoint="auto": the rest of 20 MB is for torch's own tensors."""
 
 
 def measure(**job: Any) -> float | None:
-    """Rise of the high-water mark [MB]; None where the system has no such mark.
+    """Rise of the high-water mark [MB]; None if the system has no such mark.
 
     Args:
         job: `steps`, and `checkpoint` and `memory_budget` as in `kn.simulate`.

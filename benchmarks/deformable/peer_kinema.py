@@ -1,4 +1,4 @@
-"""Kinema as users run it: `kn.simulate` of a scene, and `torch.autograd` of its end."""
+"""Kinema as users run it: `kn.simulate` of a scene, and `torch.autograd` of its final state."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .scene import DT, Case
 
 
 class Peer:
-    """One or two threads, float32; float64 for what is right.
+    """One or two threads, float32; float64 as the reference.
 
     Args:
         threads: Worker threads.
         dtype: Precision.
-        options: Of the runs that are stored for gradients: checkpoint and memory_budget as in `kn.RunOptions`.
+        options: Options of runs stored for gradients: checkpoint and memory_budget as in `kn.RunOptions`.
     """
 
     name = "Kinema"
@@ -44,24 +44,24 @@ class Peer:
         self.lengthen(steps)
 
     def lengthen(self, steps: int) -> None:
-        """Take rollouts of this many steps from now on."""
+        """Set the number of steps of rollouts."""
         self.steps = steps
         self.stored: kn.Trajectory | None = None
 
     def forward(self) -> None:
-        """The end alone: no trajectory is returned."""
+        """Compute the final state only, without a trajectory."""
         with torch.no_grad():
             self._simulate(checkpoint=self.steps)
 
     def backward(self) -> None:
-        """Reverse the stored rollout, which is made at the first call."""
+        """Differentiate the stored rollout; the first call runs and stores it."""
         if self.stored is None:
             self.stored = self._simulate(**self.options)
         ends = (self.stored.end.x, self.stored.end.xd)
         self.gradients = torch.autograd.grad(ends, list(self.leaves.values()), self.cotangents, retain_graph=True)
 
     def results(self) -> dict[str, np.ndarray]:
-        """The end and the gradients."""
+        """The final state and the gradients."""
         assert self.stored is not None  # `backward` was called
         found = {"x": self.stored.end.x, "v": self.stored.end.xd}
         found |= {f"grad_{name}": g for name, g in zip(GRADIENTS, self.gradients, strict=True)}

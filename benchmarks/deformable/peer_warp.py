@@ -1,7 +1,7 @@
-"""NVIDIA Warp on the CPU in its best mode: launches of whole rollouts captured once, and replayed in a C++ loop.
+"""NVIDIA Warp on the CPU in its best mode: captures the launches of a whole rollout once, replays them in a C++ loop.
 
-Backward is the launches of adjoint kernels, each of which recomputes what it needs from the stored state of its step.
-Warp has neither threads nor lanes across elements on the CPU.
+The backward pass launches adjoint kernels, each of which recomputes what it needs from the stored state of its step.
+On the CPU, Warp has neither threads nor lanes across elements.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .warp_kernels import kernels
 
 
 class _Moment(NamedTuple):
-    """Positions and velocities of one moment, or the gradients to them."""
+    """Positions and velocities at one step, or the gradients with respect to them."""
 
     x: Any
     v: Any
 
 
 class _Forces(NamedTuple):
-    """Launches of one kernel: with `numbers` first, then mu and lam if it has elements that have them, then x, v."""
+    """Launches of one kernel; arguments: `numbers`, then mu and lam if its elements have them, then x, v."""
 
     launch: Callable[..., None]
     numbers: list[Any]
@@ -36,22 +36,22 @@ class _Forces(NamedTuple):
 
 
 class Peer:
-    """Warp, one thread (all it has on the CPU)."""
+    """Warp, one thread (its maximum on the CPU)."""
 
     name = "Warp"
     mode = "graph"
     threads = 1
-    length = 0.1  # a call costs 0.02 ms beside its steps: a longer one would only be disturbed more often
+    length = 0.1  # the overhead of a call is 0.02 ms: longer calls would only be disturbed more often
 
     @staticmethod
     def available() -> Availability:
-        """Warp must be installed."""
+        """Whether Warp is installed."""
         if importlib.util.find_spec("warp") is None:
             return Availability(False, "package warp-lang is not installed")
         return Availability(True)
 
     def prepare(self, case: Case, steps: int) -> None:
-        """Bring the arrays of Kinema's model into Warp's, and capture a rollout and its adjoint."""
+        """Convert the arrays of Kinema's model to Warp's, and capture a rollout and its adjoint."""
         kit = kernels()
         wp = self._wp = kit.wp
         self._count, self.steps = len(case.x), steps
@@ -116,7 +116,7 @@ class Peer:
         self._wp.capture_launch(self._backward)
 
     def results(self) -> dict[str, np.ndarray]:
-        """The end and the gradients."""
+        """The final state and the gradients."""
         end, first = self._stored[-1], self._bars[0]
         bars = (first.x, first.v, self._mu_bar, self._lam_bar)
         found = {"x": end.x, "v": end.v} | {f"grad_{n}": g for n, g in zip(GRADIENTS, bars, strict=True)}
@@ -132,7 +132,7 @@ class Peer:
         return self._wp.capture_end(device="cpu")
 
     def _roll(self) -> None:
-        """All steps; nothing is kept."""
+        """Run all steps without storing states."""
         now = self._start
         for i in range(self.steps):
             self._step(now, self._pair[i % 2])
@@ -146,7 +146,7 @@ class Peer:
         self._advance(inputs=[*self._node, *now, self._force], outputs=[*then])
 
     def _reverse(self) -> None:
-        """The adjoint of all stored steps, the last one first."""
+        """Run the adjoint of all stored steps, last step first."""
         last = self._bars[self.steps % 2]
         self._wp.copy(last.x, self._cot.x)
         self._wp.copy(last.v, self._cot.v)

@@ -1,4 +1,4 @@
-"""From rows to what people and programs read: tables, or one JSON object."""
+"""Formats measurements as tables, or as one JSON object."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ TARGETS: dict[str, tuple[str, float]] = {
     "gear5760_mb": ("<=", 150.0),
     "gear5760_auto_mb": ("<=", 20.0),
 }
-"""What each ratio should be: two threads, or one where the name ends so. `fem_growth_*` is the largest time per
-tetrahedron from 1,000 to 100,000 of them over that at 1,000; `fem_least_*` the least ratio over all sizes of gradSim's
-table; `gear5760_*` is megabytes."""
+"""Targets of the ratios: two threads, or one if the name says so. `fem_growth_*` is the largest time per tetrahedron
+from 1,000 to 100,000 of them over that at 1,000; `fem_least_*` the least ratio over all sizes of gradSim's table;
+`gear5760_*` is in megabytes."""
 
 NOTES = (
-    "forward_us, backward_us: least time of a rollout, divided by its steps, or of a rollout of one step; what a call"
-    " costs beside its steps (Python, checks, packing) is in it. call_ms, backward_call_ms: least time of a rollout of"
+    "forward_us, backward_us: least time of a rollout, divided by its steps, or of a rollout of one step, including the"
+    " overhead of the call (Python, checks, packing). call_ms, backward_call_ms: least time of a rollout of"
     " one step. backward: torch.autograd.grad of a stored rollout with checkpoint=1, or Warp's adjoint launches from"
     " stored states.",
     "gradient_error: largest relative error among the gradients to x, v, mu and lam after a rollout of error_steps"
-    " steps, against Kinema in float64, which has the shapes at rest in float64 too.",
-    "touching, touching_end: share of the vertices in contact, at the start and at the end of Kinema's rollout.",
-    "Warp: CPU graph replay, one thread (it has no more); contact is fused with the step, air with the membrane, and"
-    " numbers that are the same everywhere are scalars. Kinema reads them from arrays, one per element.",
+    " steps, against Kinema in float64, whose rest shapes are float64 as well.",
+    "touching, touching_end: fraction of the vertices in contact, at the start and at the end of Kinema's rollout.",
+    "Warp: CPU graph replay, one thread (its maximum); contact is fused with the step, air with the membrane, and"
+    " uniform parameters are scalars. Kinema reads them from arrays, one per element.",
     "gradSim: its own law (no viscosity in the sense used here), its own GPU.",
-    "memory: rise of the resident high-water mark over a rollout and its gradients to x, v, mu and lam, in a process of"
-    " its own.",
+    "memory: rise of the resident high-water mark over a rollout and its gradients to x, v, mu and lam, in a separate"
+    " process.",
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One engine in one scene; see `NOTES` for the numbers."""
+    """One engine in one scene; `NOTES` explains the fields."""
 
     engine: str
     mode: str
@@ -81,7 +81,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """Rise of the peak of memory over a rollout of the gear and its gradient [MB]."""
+    """Rise of the peak memory over a rollout of the gear and its gradient [MB]."""
 
     tets: int
     steps: int
@@ -91,7 +91,7 @@ class MemoryRow:
 
 
 def ratios(rows: Sequence[Row], memory: Sequence[MemoryRow]) -> dict[str, float | None]:
-    """Kinema against Warp and gradSim, growth and memory; None where something was not measured.
+    """Kinema against Warp and gradSim, growth and memory; None if not measured.
 
     `a_vs_b` is b's time divided by a's.
     """
@@ -132,16 +132,16 @@ def build(
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The environment of the measurements."""
     return kernels_report.machine()
 
 
 def tables(report: dict[str, Any]) -> Tables:
-    """The report as tables for people: title, columns, rows of text."""
+    """The report as printed tables: title, columns, rows of text."""
     made = [
         ("One step of soft bodies with contact and viscosity, float32", report["rows"]),
         ("Steps per second beside gradSim's GPU, most threads", report["gradsim"]),
-        ("Peak of the memory of a rollout of the gear and its gradient", report["memory"]),
+        ("Peak memory of a rollout of the gear and its gradient", report["memory"]),
         ("Ratios (a_vs_b: time of b / time of a)", ratio_rows(TARGETS, report["ratios"])),
         ("Notes", note_rows(report["notes"], report["skipped"])),
     ]

@@ -34,7 +34,7 @@ class Plan:
         steps: Least and most steps of a rollout.
         error_steps: Steps of the rollouts whose gradients are compared.
         budget: Seconds of timing for each size and direction.
-        memory_steps: Of the gear; 0: its memory is not measured.
+        memory_steps: Steps of the gear's memory measurement; 0 skips it.
     """
 
     tets: tuple[int, ...]
@@ -46,7 +46,7 @@ class Plan:
     memory_steps: int
 
     def seconds(self, elements: int) -> float:
-        """Budget of a size [s]: twice as much where few calls fit into it."""
+        """Budget of a size [s], doubled where few calls fit into it."""
         return self.budget * (2.0 if elements >= 50_000 else 1.0)
 
 
@@ -62,14 +62,14 @@ def main(json: bool = False, quick: bool = False) -> None:
 
 
 def measure(quick: bool = False) -> dict[str, object]:
-    """Measure all engines that are here, print tables on standard error and return the report.
+    """Measure all available engines, print tables on standard error and return the report.
 
     Args:
-        quick: One block and one cloth, short: to see that all is well, not to compare.
+        quick: One block and one cloth, short: a smoke test, no comparison.
     """
     plan = QUICK if quick else FULL
     threads = torch.get_num_threads()
-    # After parallel work torch's threads spin for a while, on the core that the second thread should have.
+    # After parallel work torch's threads spin for a while, on the core of the second thread.
     torch.set_num_threads(1)
     try:
         with stdout_to_stderr():
@@ -85,7 +85,7 @@ def measure(quick: bool = False) -> dict[str, object]:
 
 
 def _measure(case: scene.Case, makers: list[Callable[[], DeformablePeer]], plan: Plan) -> Iterator[report.Row]:
-    """Check every peer against float64, then time rollouts, and single steps beside them, the peers side by side."""
+    """Check every peer against float64, then time rollouts and single steps, interleaving the peers."""
     fewest, most = plan.steps
     steps = max(fewest, min(most, plan.work // case.elements))
     title = f"{case.elements:,} {case.kind}"
@@ -100,7 +100,7 @@ def _measure(case: scene.Case, makers: list[Callable[[], DeformablePeer]], plan:
     end = case.touching(peers[0].results()["x"])
     for i, peer in enumerate(peers):
         one = {what: seconds[what][f"step {i}"] for what in seconds}
-        # A single step is short: on a busy machine it may be the one call that nothing disturbs.
+        # A single step is short: on a busy machine it may be the only undisturbed call.
         least = {what: min(seconds[what][f"rollout {i}"] / peer.steps, one[what]) for what in seconds}
         yield report.Row(
             peer.name,
@@ -124,7 +124,7 @@ def _measure(case: scene.Case, makers: list[Callable[[], DeformablePeer]], plan:
 def _prepared(
     case: scene.Case, makers: list[Callable[[], DeformablePeer]], steps: int, scaled: bool = False
 ) -> list[DeformablePeer]:
-    """Peers that have run once, with `steps` steps, or the share of them that is enough for their timing."""
+    """Peers that have run once, with `steps` steps, or with the fraction of them that their timing needs."""
     peers = [make() for make in makers]
     for peer in peers:
         peer.prepare(case, max(1, round(peer.length * steps)) if scaled else steps)
@@ -152,8 +152,8 @@ def _memory(steps: int) -> Iterator[report.MemoryRow]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Benchmark of soft matter: Kinema beside Warp and gradSim's GPU.")
+    parser = argparse.ArgumentParser(description="Benchmark of deformables: Kinema beside Warp and gradSim's GPU.")
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    parser.add_argument("--quick", action="store_true", help="a short run, to see that all is well")
+    parser.add_argument("--quick", action="store_true", help="a short run, as a smoke test")
     arguments = parser.parse_args()
     main(json=arguments.json, quick=arguments.quick)

@@ -1,14 +1,14 @@
 """The scenes: blocks of tetrahedra on the ground, sheets of cloth over a ball, a gear of 1,152 tetrahedra.
 
-The laws, the same in both engines; see `kinema.dynamics.elastic`, `.shell` and `kinema.contact.compliant`:
+Both engines use the same laws; see `kinema.dynamics.elastic`, `.shell` and `kinema.contact.compliant`:
 
     solids   stable neo-Hookean, alpha = 1 + 3 mu/(4 lam), and Kelvin-Voigt viscosity
     cloth    neo-Hookean membrane with viscosity, hinges with damping, drag and lift in wind
     contact  springs and dampers along the normal, friction in a smooth cone
     time     semi-implicit Euler
 
-The lowest layer of a block, one fifth of its vertices (a third in the smallest two), is 2 mm in the ground, and about a
-third of the vertices of a cloth 2 mm in the ball: they touch in every step that is timed.
+The lowest layer of a block, one fifth of its vertices (a third in the smallest two), penetrates the ground by 2 mm, and
+about a third of the vertices of a cloth penetrate the ball by 2 mm: contact is active in every timed step.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ SHEETS = {64: (8, 4), 256: (16, 8), 1_024: (32, 16), 5_000: (50, 50), 20_000: (1
 """Number of squares along x and y for each number of triangles, two to a square."""
 
 CELL = 0.1  # edge of a cube or square [m]
-DEPTH = 2e-3  # of what touches [m]
-TOUCHING = 1 / 3  # share of the vertices of a cloth that touch the ball
+DEPTH = 2e-3  # initial penetration [m]
+TOUCHING = 1 / 3  # fraction of the vertices of a cloth that touch the ball
 DT = 1e-4  # [s]
-SPREAD = 0.2  # of the stiffness of elements about its mean
+SPREAD = 0.2  # relative spread of the stiffness of elements about its mean
 BALL = "ball"
-BODY = "body"  # name of what is soft
+BODY = "body"  # name of the soft body
 
-# The weight above a vertex that touches presses it about 2 mm in. Forces are gradSim's, at an instant, as the other
-# engine has them; means over the step, the default, take the same kernels and the same time.
+# The weight on a touching vertex presses it in by about 2 mm. Forces are instantaneous, as in gradSim and in the other
+# engine; means over the step, the default, use the same kernels and take the same time.
 FIRM = kn.Skin(k_e=2e3, k_d=5.0, k_f=5.0, friction=0.5, averaged=False)
 LIGHT = kn.Skin(k_e=10.0, k_d=0.02, k_f=0.02, friction=0.5, averaged=False)
 FLESH = {"density": 100.0, "viscosity": 10.0}
@@ -62,20 +62,20 @@ WIND = (2.0, 0.5, -0.5)  # [m/s]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One scene, with the very bits that all engines start from.
+    """One scene, with bit-identical inputs for all engines.
 
     Attributes:
         kind: "tets" or "triangles".
-        elements: Their number.
-        scene: In Kinema's words.
-        x: Positions at the start [m], shape (vertices, 3), float32.
-        v: Velocities at the start [m/s].
-        mu: Stiffness of each element [Pa or N/m], shape (elements,), float32.
-        lam: Likewise.
-        cot_x: Cotangents of the positions at the end, shape (vertices, 3), float32.
-        cot_v: Cotangents of the velocities at the end.
-        ball: Radius of the ball about the origin [m]; None where there is the ground.
-        models: Those that were compiled, by precision.
+        elements: Number of elements.
+        scene: The scene as a Kinema `Scene`.
+        x: Initial positions [m], shape (vertices, 3), float32.
+        v: Initial velocities [m/s].
+        mu: Stiffness mu of each element [Pa or N/m], shape (elements,), float32.
+        lam: Stiffness lam, likewise.
+        cot_x: Cotangents of the final positions, shape (vertices, 3), float32.
+        cot_v: Cotangents of the final velocities.
+        ball: Radius of the ball about the origin [m]; None for scenes with ground.
+        models: Compiled models, by precision.
     """
 
     kind: str
@@ -97,7 +97,7 @@ class Case:
         return self.models[dtype]
 
     def touching(self, x: np.ndarray) -> float:
-        """Share of the vertices at x [m] that touch."""
+        """Fraction of the vertices at x [m] in contact."""
         out = x[:, 2] if self.ball is None else np.linalg.norm(x, axis=1) - self.ball
         return float((out < 0).mean())
 
@@ -110,7 +110,7 @@ def solid(tets: int, seed: int = 0) -> Case:
 
 
 def toothed(seed: int = 0) -> Case:
-    """The gear of 1,152 tetrahedra, which lies on the ground."""
+    """The gear of 1,152 tetrahedra, lying on the ground."""
     return _on_ground(gear(0.5, 0.2, 0.2), seed)
 
 
@@ -156,7 +156,7 @@ def _case(
     rng: np.random.Generator,
     ball: float | None = None,
 ) -> Case:
-    """The case with noise: a tenth of the depth, 1 cm/s, and cotangents."""
+    """The case with noise (a tenth of the depth, 1 cm/s) and random cotangents."""
     noise = rng.normal(size=(4, len(x), 3))
     arrays = (x + 0.1 * DEPTH * noise[0], 0.01 * noise[1], mu, lam, *noise[2:])
     return Case(kind, elements, scene, *(np.ascontiguousarray(a, np.float32) for a in arrays), ball)

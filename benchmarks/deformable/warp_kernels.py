@@ -1,9 +1,9 @@
-"""The laws of `scene.py` as Warp kernels, written the way Warp runs them fastest on a CPU.
+"""The laws of `scene.py` as Warp kernels, written for Warp's best speed on a CPU.
 
-That is not the shortest way: columns as vectors instead of matrices, contact in the kernel that moves the vertices, air
-in that of the membranes, numbers that are the same everywhere as scalars, no grid-stride loop.
+This makes them longer: columns as vectors instead of matrices, contact fused with the kernel that moves the vertices,
+air with the membranes, uniform parameters as scalars, no grid-stride loop.
 """
-# No postponed annotations in this file: Warp reads those of the kernels.
+# No postponed annotations in this file: Warp reads the annotations of kernels.
 
 import functools
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from kinema.dynamics.shell import COLLAPSED, EDGE_ON, TINY_SPEED
 
 @functools.cache
 def kernels() -> SimpleNamespace:
-    """Import Warp, quietly, and define the kernels."""
+    """Import Warp quietly and define the kernels."""
     import warp as wp
 
     wp.config.log_level = wp.LOG_WARNING
@@ -64,7 +64,7 @@ def kernels() -> SimpleNamespace:
         I_C = wp.dot(f0, f0) + wp.dot(f1, f1) + wp.dot(f2, f2)
         a = V * stiff * (1.0 - 1.0 / (I_C + 1.0))
         b = V * lam[e] * (wp.dot(f0, c0) - alpha)
-        # Twice the rate of strain, times V eta.
+        # Twice the strain rate, times V eta.
         eta = V * viscosity
         s00 = 2.0 * eta * wp.dot(f0, g0)
         s11 = 2.0 * eta * wp.dot(f1, g1)
@@ -127,7 +127,7 @@ def kernels() -> SimpleNamespace:
         p1 = f0 * s01 + f1 * s11 + wp.cross(n, f0) * b
         fb = p0 * D[0, 0] + p1 * D[0, 1]
         fc = p0 * D[1, 0] + p1 * D[1, 1]
-        # Air: the normal of the corners is that of F, J times as long as at rest.
+        # Air: the normal of the corners follows from F and is J times as long as at rest.
         across = wp.dot(n, u)
         speed = wp.sqrt(wp.dot(u, u) + tiny_speed)
         seen = wp.sqrt((1.0 - edge_on) * across * across + edge_on * speed * speed)

@@ -1,8 +1,8 @@
 """Kernel benchmark: one step of neo-Hookean tetrahedra, its vjp and a rollout, in several technologies.
 
 Every technology is a module `peer_*.py` with a class `Peer` that follows the protocol below. All
-peers compute the same law (see `scene.py`) in float32 on one world; `reference.py` says in float64
-what is right, and each row of the report carries the distance to it.
+peers compute the same law (see `scene.py`) in float32 on one world; `reference.py` is the float64
+reference, and each row of the report holds the error against it.
 
     python -m benchmarks.kernels.run --json --quick
 """
@@ -23,7 +23,7 @@ GRADIENTS = ("x", "v", "mu", "lam")
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a peer can run here; `reason` says what is missing if not."""
+    """Whether a peer can run here; otherwise `reason` names what is missing."""
 
     ok: bool
     reason: str = ""
@@ -34,7 +34,7 @@ class Availability:
 
 @dataclass
 class Results:
-    """What the last operation of a peer wrote; None where it wrote nothing.
+    """Results of the last operation of a peer; None for results that it did not compute.
 
     Attributes:
         x: Positions after the step or rollout [m], shape (nodes, 3).
@@ -47,7 +47,7 @@ class Results:
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
 
     def copy(self) -> Results:
-        """The same values in arrays of their own."""
+        """A copy with new arrays."""
         x, v = (None if a is None else a.copy() for a in (self.x, self.v))
         return Results(x, v, {name: g.copy() for name, g in self.gradients.items()})
 
@@ -55,9 +55,9 @@ class Results:
 class KernelPeer(Protocol):
     """One technology in one mode, with a fixed number of threads.
 
-    `forward` and `vjp` start from the state of the scene at every call and do not advance it, so they can be
-    repeated as often as the clock wants. Whatever a user of the technology does once (compiling,
-    capturing, allocating) happens in `prepare` or in the first call, never in a timed one.
+    `forward` and `vjp` start from the state of the scene at every call and do not advance it, so timing can
+    repeat them at will. One-time work of a user (compiling, capturing, allocating) happens in `prepare` or
+    in the first call, never in a timed one.
     """
 
     name: str
@@ -67,26 +67,26 @@ class KernelPeer(Protocol):
 
     @staticmethod
     def available() -> Availability:
-        """Tell whether the packages or programs needed are here."""
+        """Whether the required packages and programs are installed."""
 
     def prepare(self, scene: Scene) -> None:
-        """Take the arrays of `scene` and make everything ready to run."""
+        """Take the arrays of `scene` and prepare everything to run."""
 
     def forward(self) -> None:
-        """One step from the scene's state."""
+        """Run one step from the scene's state."""
 
     def vjp(self, cot_x: np.ndarray | None = None, cot_v: np.ndarray | None = None) -> None:
-        """Gradients of one step from its inputs alone, all recomputation included.
+        """Compute the gradients of one step from its inputs alone, including all recomputation.
 
-        Cotangents that are given replace those in use (at first the scene's); a call without any, as the
-        clock makes it, uses them again and pays nothing for bringing them in.
+        Given cotangents replace the current ones (initially the scene's); a call without cotangents, as in
+        timed calls, reuses them and pays nothing for their transfer.
         """
 
     def rollout(self, steps: int) -> None:
-        """`steps` steps forward, the state of each stored, then the adjoint of all of them.
+        """Run `steps` steps, store the state of each, then run the adjoint of all steps.
 
-        The cotangents are those of the final state.
+        The scene's cotangents apply to the final state.
         """
 
     def results(self) -> Results:
-        """Copy out what the last operation wrote."""
+        """Copy the results of the last operation."""

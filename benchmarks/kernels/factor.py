@@ -1,6 +1,6 @@
-"""The SIMD factor: kernels with branches and loops, at this machine's lane width and as scalar C++ of the same source.
+"""The SIMD speed-up: kernels with branches and loops, at this machine's lane width and with one lane.
 
-Both come from one emitter, run on one thread and give the same bits; only the lane width differs.
+One emitter produces both from the same source; both run on one thread and give the same bits. Only the width differs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from . import timing
 
 PARTICLES = 16_384
-STEPS = {"x": 50, "rgb": 1}  # steps per call: a step of the particles is short beside a call from Python
+STEPS = {"x": 50, "rgb": 1}  # steps per call: a particle step is short compared with a call from Python
 IMAGE = (256, 256)
-WRT = ("vertices", "colours")  # of images
+WRT = ("vertices", "colours")  # differentiated inputs of images
 SIGMA = GAMMA = 1e-4
 
 
 def measure(budget: float) -> list[dict[str, object]]:
-    """Rows with microseconds of forward and vjp in SIMD and scalar form, and their ratio."""
+    """Rows with times [us] of forward and vjp in SIMD and scalar form, and their ratio."""
     from kinema.lang.build import cpu
 
     width = cpu.lanes(4)
@@ -57,7 +57,7 @@ def at_width(lanes: int, call: Callable[[], Any]) -> Any:
 
 
 def contact() -> tuple[Callable[[], object], Callable[[], object]]:
-    """The step of particles around a plane, a sphere and a box; about a third of them touch something."""
+    """The step of particles around a plane, a sphere and a box; about a third of them are in contact."""
     import torch
 
     import kinema as kn
@@ -121,7 +121,7 @@ def sphere(rings: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _calls(program: Any, state: dict, inputs: dict, output: str) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Some steps forward without gradients, and their backward pass from stored inputs: to the state, or to `WRT`."""
+    """Steps forward without gradients, and their backward pass from stored inputs, to the state or to `WRT`."""
     import torch
 
     from kinema.lang.autograd.rollout import rollout

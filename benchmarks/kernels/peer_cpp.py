@@ -16,7 +16,7 @@ from . import GRADIENTS, Availability, Results
 from .scene import Scene
 
 FLAGS = ("-O3", "-march=native", "-fno-tree-slp-vectorize", "-std=c++17", "-fPIC", "-shared")
-"""No fast-math, but a multiply and an add may fuse. gcc's packing of neighbouring scalars is off: it slows this."""
+"""No fast-math, but fused multiply-adds. gcc's packing of neighbouring scalars is off: it slows this code."""
 
 _SUFFIX = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 
@@ -28,7 +28,7 @@ def compiler() -> str | None:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Compile `scalar.cpp` for this machine; once per process, nothing is kept."""
+    """Compile `scalar.cpp` for this machine, once per process and without a cache on disk."""
     source = Path(__file__).with_name("scalar.cpp")
     with tempfile.TemporaryDirectory(prefix="kinema-bench-") as folder:
         library = Path(folder) / "scalar.so"
@@ -87,7 +87,7 @@ class Peer:
         self._states: tuple[np.ndarray, np.ndarray] | None = None
         self._results = Results()
 
-        # Arguments are turned into ctypes once, so that a call costs next to nothing.
+        # Convert arguments to ctypes once, so that a call costs next to nothing.
         s = ctypes.byref(block)
         x, v = _pointers(self._x, self._v)
         self._step = self._function("step")

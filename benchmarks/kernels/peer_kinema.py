@@ -1,11 +1,11 @@
 """Kinema: the forces of solids and semi-implicit Euler in a step program, as in the step of a scene.
 
-The energy is a function of alpha, which is fixed as it is for the peers; in scenes it follows from mu and lam.
+The energy takes alpha as a constant, as in the other peers; in scenes it follows from mu and lam.
 
-Everything goes through the public `rollout`. One native call runs many steps (that is how Kinema is meant to be
-used), so a timed `forward` does `steps_per_call` steps that keep nothing, and a timed `vjp` is the backward pass
-of as many steps from their stored inputs, each with all its recomputation; the report divides by that number. It is
-chosen so that a call takes about `timing.MIN_BATCH`, the window in which the calls of every other peer are timed.
+Everything goes through the public `rollout`. One native call runs many steps, as intended for Kinema: a timed `forward`
+runs `steps_per_call` steps without storing states, and a timed `vjp` is the backward pass of as many steps from their
+stored inputs, each with all its recomputation; the report divides by that number. A call takes about
+`timing.MIN_BATCH`, the window in which the calls of every other peer are timed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Peer:
 
     @staticmethod
     def available() -> Availability:
-        """Kinema must be installed."""
+        """Whether Kinema is installed."""
         try:
             import kinema.lang.autograd.rollout  # noqa: F401
         except ImportError as error:
@@ -36,7 +36,7 @@ class Peer:
         return Availability(True)
 
     def prepare(self, scene: Scene) -> None:
-        """Build the program and pack everything but the state."""
+        """Build the program and pack everything except the state."""
         import torch
 
         from kinema.dynamics.elastic import TetMesh, neo_hookean, solid_kernels
@@ -71,7 +71,7 @@ class Peer:
         self.stored = self._stored(self.steps_per_call)
 
     def forward(self) -> None:
-        """`steps_per_call` steps from the scene's state; nothing is kept."""
+        """Run `steps_per_call` steps from the scene's state without storing states."""
         import torch
 
         from kinema.lang.autograd.rollout import rollout
@@ -82,7 +82,7 @@ class Peer:
             )
 
     def vjp(self, cot_x: np.ndarray | None = None, cot_v: np.ndarray | None = None) -> None:
-        """Reverse `steps_per_call` steps; with cotangents given, a single step, for its values."""
+        """Differentiate `steps_per_call` steps; with given cotangents a single step, for its values."""
         import torch
 
         if cot_x is None:
@@ -95,7 +95,7 @@ class Peer:
         self._differentiate(steps, self.scene.cot_x, self.scene.cot_v)
 
     def _stored(self, steps: int) -> tuple[list, list]:
-        """A rollout with its states kept: outputs x, v and the leaves x, v, mu, lam."""
+        """A rollout with stored states: outputs x, v and the leaves x, v, mu, lam."""
         from kinema.lang.autograd.rollout import rollout
 
         leaves = {n: {**self.state, **self.parameters}[n].detach().requires_grad_() for n in GRADIENTS}
@@ -113,7 +113,7 @@ class Peer:
         self.found = Results(x, v, {n: g.numpy() for n, g in zip(GRADIENTS, grads, strict=True)})
 
     def results(self) -> Results:
-        """What the last operation with values wrote; after a timed `forward`, one step."""
+        """Results of the last operation with values; after a timed `forward`, those of one step."""
         if self.found.x is None:
             x, v = (out.detach().numpy() for out in self._stored(1)[0])
             self.found = Results(x, v)

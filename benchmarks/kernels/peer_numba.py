@@ -1,7 +1,7 @@
 """Numba: serial `njit` loops of the same law with a hand-written adjoint.
 
-No prange, no fastmath (so no fused multiply-add either), no on-disk cache; numpy's error model, so that
-divisions are not checked. Vectors are tuples, which become scalars; a small array inside the loop would be allocated.
+No prange, no fastmath (hence no fused multiply-add), no on-disk cache; numpy's error model, which does not check
+divisions. Vectors are tuples, which become scalars; small arrays inside the loop would be allocated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .scene import Scene
 
 @functools.cache
 def _functions() -> SimpleNamespace:
-    """Define the compiled functions; Numba is imported only here."""
+    """Define the compiled functions; only this function imports Numba."""
     import numba
 
     jit = functools.partial(numba.njit, cache=False, fastmath=False, error_model="numpy")
@@ -57,7 +57,7 @@ def _functions() -> SimpleNamespace:
 
     @inline
     def scatter_transposed(out, a, b, c, d, u, v, w, D, e):
-        """Add the columns of [u, v, w] D[e]^T to corners b, c, d and take their sum from a."""
+        """Add the columns of [u, v, w] D[e]^T to corners b, c, d and subtract their sum from a."""
         p = mix(D[e, 0, 0], u, D[e, 0, 1], v, D[e, 0, 2], w)
         q = mix(D[e, 1, 0], u, D[e, 1, 1], v, D[e, 1, 2], w)
         r = mix(D[e, 2, 0], u, D[e, 2, 1], v, D[e, 2, 2], w)
@@ -91,7 +91,7 @@ def _functions() -> SimpleNamespace:
 
     @jit
     def adjoint(tets, D, volume, mu, lam, alpha, inv_mass, dt, x, cot_x, cot_v, f_bar, x_bar, v_bar, mu_bar, lam_bar):
-        """Write x_bar and v_bar (which may be the cotangents themselves), add to mu_bar and lam_bar."""
+        """Write x_bar and v_bar (which may alias the cotangents), add to mu_bar and lam_bar."""
         one, two = np.float32(1), np.float32(2)
         for i in range(x.shape[0]):
             w = inv_mass[i]
@@ -104,7 +104,7 @@ def _functions() -> SimpleNamespace:
             a, b, c, d = tets[e, 0], tets[e, 1], tets[e, 2], tets[e, 3]
             f0, f1, f2 = times(x, a, b, c, d, D, e)
             c0, c1, c2 = cross(f1, f2), cross(f2, f0), cross(f0, f1)
-            # q is minus P_bar / V: the factor enters with the scalars below.
+            # q is -P_bar / V: the scalars below include the factor.
             q0, q1, q2 = times(f_bar, a, b, c, d, D, e)
             V = -volume[e]
             r = one / (dot(f0, f0) + dot(f1, f1) + dot(f2, f2) + one)

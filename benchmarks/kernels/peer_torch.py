@@ -1,9 +1,9 @@
 """PyTorch eager: `index_select`, arithmetic, `index_add`, autograd. One thread.
 
-Vectors are stored as (3, n), so that every operation runs over long contiguous rows; 3x3 matrices as (n, 3, 3)
-and batched products, the obvious way, take several times as long.
+Vectors are stored as (3, n), so that every operation runs over long contiguous rows; the obvious layout, 3x3 matrices
+as (n, 3, 3) with batched products, takes several times as long.
 
-A rollout stores the state of each step and runs autograd step by step on the way back (as with
+A rollout stores the state of each step and runs autograd step by step in the backward pass (like
 `torch.utils.checkpoint`, without its overhead): the graph of 1000 steps would need tens of gigabytes.
 """
 
@@ -111,7 +111,7 @@ class Peer:
         return self._torch.autograd.grad(self._step(*inputs), inputs, cotangents)
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        """A tensor of its own, (n, 3) turned into (3, n)."""
+        """A new tensor, (n, 3) transposed to (3, n)."""
         return self._torch.tensor(np.ascontiguousarray(array.T))
 
     def _single_thread(self) -> _Threads:
@@ -125,7 +125,7 @@ def _combine(D: tuple[tuple[torch.Tensor, ...], ...], columns: tuple[torch.Tenso
 
 
 class _Threads:
-    """Set torch's number of threads, which belongs to the whole process, and put it back."""
+    """Set torch's number of threads, which is global to the process, and restore it afterwards."""
 
     def __init__(self, torch: object, threads: int) -> None:
         self._torch, self._threads = torch, threads

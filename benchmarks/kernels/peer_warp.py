@@ -2,15 +2,15 @@
 
 Modes:
     graph: `wp.capture_begin` and `wp.capture_end` on the CPU device record launches, copies and fills;
-        `wp.capture_launch` replays them in a C++ loop. Warp's best: a step costs no Python. For the vjp only adjoint
-        kernels are captured, since each recomputes what it needs of the forward pass.
+        `wp.capture_launch` replays them in a C++ loop. Warp's best mode: a step costs no Python. For the vjp, only
+        adjoint kernels are captured, because each recomputes what it needs of the forward pass.
     tape: `wp.launch` and `wp.Tape`, as a user writes it: forward, then `tape.backward`.
 
-Warp has neither threads nor lanes across elements on the CPU. Its own clang compiles the kernels for
-the very CPU (Warp's default flags), without fast-math. The kernels are written the way Warp runs them fastest, and
-that is not the shortest way: columns as vectors instead of 3x3 matrices, no grid-stride loop.
+On the CPU, Warp has neither threads nor lanes across elements. Its own clang compiles the kernels for
+this CPU (Warp's default flags), without fast-math. The kernels are written for Warp's best speed, which
+makes them longer: columns as vectors instead of 3x3 matrices, no grid-stride loop.
 """
-# No postponed annotations in this file: Warp reads those of the kernels.
+# No postponed annotations in this file: Warp reads the annotations of kernels.
 
 import functools
 import importlib.util
@@ -26,7 +26,7 @@ from .scene import Scene
 
 @functools.cache
 def _warp() -> SimpleNamespace:
-    """Import Warp, quietly, and define the kernels."""
+    """Import Warp quietly and define the kernels."""
     import warp as wp
 
     wp.config.log_level = wp.LOG_WARNING
@@ -98,7 +98,7 @@ def _warp() -> SimpleNamespace:
 
 
 class _Moment(NamedTuple):
-    """Positions, velocities and forces of one moment, or the gradients to them."""
+    """Positions, velocities and forces at one step, or the gradients with respect to them."""
 
     x: Any
     v: Any
@@ -106,7 +106,7 @@ class _Moment(NamedTuple):
 
 
 class Peer:
-    """Warp, one thread (all it has on the CPU)."""
+    """Warp, one thread (its maximum on the CPU)."""
 
     name = "Warp"
     modes = ("graph", "tape")
@@ -140,7 +140,7 @@ class Peer:
         self._node = [array(scene.inv_mass, dtype=float), wp.vec3(*map(float, scene.gravity)), scene.dt]
         self._cot_x, self._cot_v = array(scene.cot_x, dtype=wp.vec3), array(scene.cot_v, dtype=wp.vec3)
 
-        # A graph needs the forces of one moment and the gradients of two; a tape needs all of them.
+        # A graph needs the forces of one step and the gradients of two; a tape needs all of them.
         self._f, f_bar = self._zeros(), self._zeros()
         self._bars = [_Moment(self._zeros(), self._zeros(), f_bar) for _ in range(2)]
         self._moments: list[_Moment] = []
@@ -189,7 +189,7 @@ class Peer:
         return self._wp.zeros(self._n_nodes, dtype=self._wp.vec3, device="cpu", requires_grad=requires_grad)
 
     def _lengthen(self, steps: int) -> None:
-        """Have the moments of `steps` steps."""
+        """Allocate the states of `steps` steps."""
         taped = self.mode == "tape"
         while len(self._moments) <= steps:
             f = self._zeros(True) if taped else self._f
@@ -204,14 +204,14 @@ class Peer:
         self._wp.capture_launch(self._graphs[name])
 
     def _step(self, i: int) -> None:
-        """From moment i to the next."""
+        """Step from state i to the next."""
         now, then = self._moments[i : i + 2]
         now.f.zero_()
         self._launch_forces(inputs=[*self._element, self._mu, self._lam, now.x], outputs=[now.f])
         self._launch_integrate(inputs=[*self._node, *now], outputs=[then.x, then.v])
 
     def _step_adjoint(self, i: int) -> None:
-        """Gradients to moment i from those to the next; adds to the gradients of mu and lam."""
+        """Gradients of state i from those of the next; adds to the gradients of mu and lam."""
         now, then = self._moments[i : i + 2]
         bar, bar_next = self._bars[i % 2], self._bars[(i + 1) % 2]
         for array in bar:

@@ -1,4 +1,4 @@
-"""What is right: the step, its exact adjoint and the rollout in float64 numpy, as plainly as possible."""
+"""The reference: the step, its exact adjoint and the rollout in float64 numpy, as plainly as possible."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def step(
     mu: np.ndarray | None = None,
     lam: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One semi-implicit Euler step; what is not given is the scene's.
+    """One semi-implicit Euler step; omitted arguments are the scene's.
 
     Returns:
         x' [m] and v' [m/s], float64, shape (nodes, 3).
@@ -90,7 +90,7 @@ def vjp(
     mu: np.ndarray | None = None,
     lam: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Gradients of <cot_x, x'> + <cot_v, v'> to x, v, mu and lam; what is not given is the scene's.
+    """Gradients of <cot_x, x'> + <cot_v, v'> with respect to x, v, mu and lam; omitted arguments are the scene's.
 
     Gradients:
         Exact, by hand; alpha is a constant.
@@ -140,7 +140,7 @@ def relative_error(value: np.ndarray, exact: np.ndarray) -> float:
 
 
 def gradient_error(gradients: dict[str, np.ndarray], exact: dict[str, np.ndarray]) -> float:
-    """The largest relative error among the gradients to x, v, mu and lam."""
+    """The largest relative error among the gradients with respect to x, v, mu and lam."""
     return max(relative_error(gradients[name], exact[name]) for name in GRADIENTS)
 
 

@@ -1,4 +1,4 @@
-"""From rows to what people and programs read: a table on standard error, one JSON object on standard output."""
+"""Formats measurements as a table on standard error and one JSON object on standard output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TARGETS = {
     "fem10k_fwd_vs_gradsim_gpu": 3.0,
     "fem10k_vjp_vs_gradsim_gpu": 3.0,
 }
-"""The least each ratio should be."""
+"""Least targets of the ratios."""
 
 _ALARMING = 1e-3  # a gradient error that rounding does not explain
 
@@ -46,12 +46,12 @@ class Row:
 
     Attributes:
         name: The technology.
-        mode: How it was used.
+        mode: Its mode of use.
         threads: CPU threads.
         tets: Size of the scene.
         what: "forward" (one step), "vjp" (of one step from its inputs) or "rollout<steps>" (forward and adjoint).
         microseconds: Least time of the whole operation.
-        gradient_error: Largest relative error (Euclidean norm) among the gradients to x, v, mu and lam,
+        gradient_error: Largest relative error (Euclidean norm) among the gradients with respect to x, v, mu and lam,
             against float64: of the operation itself; for "forward", of the vjp of the same step.
     """
 
@@ -65,7 +65,7 @@ class Row:
 
 
 def ratios(rows: Sequence[Row]) -> dict[str, float | None]:
-    """Kinema against Warp's best mode and gradSim on a GPU at 10,000 tets; None where a side is missing.
+    """Kinema against Warp's best mode and gradSim on a GPU at 10,000 tets; None if a side is missing.
 
     `a_vs_b` is b's time divided by a's.
     """
@@ -84,7 +84,7 @@ def build(rows: Sequence[Row], skipped: dict[str, str], on_machine: dict[str, ob
     Args:
         rows: All measurements.
         skipped: The reason for each peer that did not run.
-        on_machine: What `machine` said before the first measurement.
+        on_machine: Result of `machine` before the first measurement.
     """
     measured = ratios(rows)
     targets = {
@@ -102,7 +102,7 @@ def build(rows: Sequence[Row], skipped: dict[str, str], on_machine: dict[str, ob
 
 
 def machine() -> dict[str, object]:
-    """What the numbers depend on."""
+    """The environment of the measurements."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     packages = ("kinema", "numpy", "torch", "numba", "warp-lang")
     return {
@@ -124,7 +124,7 @@ def show(report: dict[str, object], rows: Sequence[Row]) -> None:
     if not console.is_terminal:
         console.width = 140
     whats = list(dict.fromkeys(row.what for row in rows))
-    table = Table(title="Least microseconds, and the relative error of the gradient")
+    table = Table(title="Least time [us] and relative error of the gradient")
     for heading in ("tets", "technology", "mode", "threads"):
         table.add_column(heading, justify="left" if heading in ("technology", "mode") else "right")
     for what in whats:
@@ -184,7 +184,7 @@ def _cells(row: Row | None) -> tuple[str, str]:
 
 
 def _least(rows: Iterable[Row], name: str, what: str, threads: int | None = None) -> float | None:
-    """Least time at 10,000 tets over the modes, and over the threads if none are named."""
+    """Least time at 10,000 tets over the modes, and over the thread counts unless one is given."""
     fits = (r for r in rows if r.name == name and r.what == what and r.tets == RATIOS_AT)
     return min((r.microseconds for r in fits if threads in (None, r.threads)), default=None)
 

@@ -31,7 +31,7 @@ PEERS: tuple[tuple[str, dict[str, object]], ...] = (
 class Plan:
     """How much to measure: sizes, seconds for each size and operation, steps of the rollout.
 
-    The size that ratios are taken at gets more time: two threads are rarely undisturbed at once.
+    The size of the ratios gets more time: two threads are rarely undisturbed at once.
     """
 
     sizes: tuple[int, ...]
@@ -48,11 +48,11 @@ QUICK = Plan(sizes=(100, 10_000), budget=1.5, steps=100)
 
 
 def main(json: bool = False, quick: bool = False) -> dict[str, object]:
-    """Measure all peers that are here, print tables on standard error and return the report.
+    """Measure all available peers, print tables on standard error and return the report.
 
     Args:
         json: Print the report as one JSON object on standard output.
-        quick: Fewer sizes, less time, a shorter rollout: to see that all is well, not to compare.
+        quick: Fewer sizes, less time, a shorter rollout: a smoke test, no comparison.
     """
     plan = QUICK if quick else FULL
     with stdout_to_stderr():
@@ -69,7 +69,7 @@ def main(json: bool = False, quick: bool = False) -> dict[str, object]:
 
 
 def _load() -> tuple[list[KernelPeer], dict[str, str]]:
-    """The peers that can run here, and why the others cannot."""
+    """The available peers, and the reasons why the others cannot run."""
     peers, skipped = [], {}
     for name, arguments in PEERS:
         module_name = f"{__package__}.peer_{name}"
@@ -86,7 +86,7 @@ def _load() -> tuple[list[KernelPeer], dict[str, str]]:
 
 
 def _measure(peers: list[KernelPeer], n_tets: int, plan: Plan) -> Iterator[report.Row]:
-    """Check every peer against float64, then time the operations one after the other, the peers side by side."""
+    """Check every peer against float64, then time the operations one after the other, interleaving the peers."""
     block = scene.make(n_tets)
     exact_vjp = reference.vjp(block, block.cot_x, block.cot_v)
     exact_rollout = _exact_rollout(block, plan.steps)
@@ -117,7 +117,7 @@ def _measure(peers: list[KernelPeer], n_tets: int, plan: Plan) -> Iterator[repor
 
 
 def _exact_rollout(block: scene.Scene, steps: int) -> dict[str, np.ndarray]:
-    """Gradients of a rollout in float64: by C++ where there is a compiler, by numpy (minutes) elsewhere."""
+    """Gradients of a rollout in float64: in C++ if a compiler is installed, else in numpy (minutes)."""
     if not CppPeer.available():
         return reference.rollout(block, steps, block.cot_x, block.cot_v)[2]
     exact = CppPeer(dtype=np.float64)
@@ -129,6 +129,6 @@ def _exact_rollout(block: scene.Scene, steps: int) -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Kernel benchmark: Kinema beside its peers.")
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    parser.add_argument("--quick", action="store_true", help="a short run, to see that all is well")
+    parser.add_argument("--quick", action="store_true", help="a short run, as a smoke test")
     arguments = parser.parse_args()
     main(json=arguments.json, quick=arguments.quick)

@@ -1,7 +1,7 @@
 // The law of scene.py in plain scalar C++: one loop over elements, one over nodes, and the adjoint by hand.
 // Compiled for float (the peer) and for double (a fast reference for long rollouts).
 
-// gcc gives up on inlining the small functions below, which halves the speed.
+// Forces inlining: gcc gives up on the small functions below, which halves the speed.
 #define INLINE [[gnu::always_inline]] static inline
 
 template <class T>
@@ -106,7 +106,7 @@ static void step(const Block<T>& s, const Vec<T>* x, const Vec<T>* v, Vec<T>* x_
     }
 }
 
-// Writes x_bar and v_bar (which may be the cotangents' own arrays), adds to mu_bar and lam_bar.
+// Writes x_bar and v_bar (which may alias the cotangents), adds to mu_bar and lam_bar.
 template <class T>
 static void step_adjoint(const Block<T>& s, const Vec<T>* x, const Vec<T>* cot_x, const Vec<T>* cot_v, Vec<T>* x_bar,
                          Vec<T>* v_bar, T* mu_bar, T* lam_bar) {
@@ -134,7 +134,7 @@ static void step_adjoint(const Block<T>& s, const Vec<T>* x, const Vec<T>* cot_x
     }
 }
 
-// xs and vs hold steps + 1 states, the first of them given; x_bar and v_bar hold the cotangents of the last.
+// xs and vs hold steps + 1 states, of which the first is input; x_bar and v_bar hold the cotangents of the last.
 template <class T>
 static void rollout(const Block<T>& s, int steps, Vec<T>* xs, Vec<T>* vs, Vec<T>* x_bar, Vec<T>* v_bar, T* mu_bar,
                     T* lam_bar) {

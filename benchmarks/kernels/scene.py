@@ -1,6 +1,6 @@
 """The scene of the kernel benchmark: a soft block standing on its pinned lowest layer.
 
-The law, the same in every peer. For an element with corners a, b, c, d:
+All peers use the same law. For an element with corners a, b, c, d:
 
     F   = [x_b - x_a, x_c - x_a, x_d - x_a] Dm_inv
     psi = mu/2 (I_C - 3) + lam/2 (J - alpha)^2 - mu/2 log(I_C + 1),   I_C = tr(F^T F),  J = det F
@@ -30,14 +30,14 @@ GRAVITY = (0.0, 0.0, -9.81)  # [m/s^2]
 # already see the tall blocks collapse under their weight and turn elements inside out.
 DT = 1e-4  # [s]
 
-# Corner 4k + 2j + i of a cube sits at (i, j, k). Two mirrored cuts in five; alternating, their diagonals meet.
+# Corner 4k + 2j + i of a cube is at (i, j, k). Two mirrored cuts into five; alternating cuts share their diagonals.
 _CUT_EVEN = ((0, 1, 2, 4), (3, 1, 2, 7), (5, 1, 4, 7), (6, 2, 4, 7), (1, 2, 4, 7))
 _CUT_ODD = ((1, 0, 3, 5), (2, 0, 3, 6), (4, 0, 5, 6), (7, 3, 5, 6), (0, 3, 5, 6))
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Arrays of one scene: float32, int32, C order. All peers start from these very bits.
+    """Arrays of one scene: float32, int32, C order; bit-identical inputs of all peers.
 
     Attributes:
         tets: Corners a, b, c, d of each element, shape (tets, 4).
@@ -46,7 +46,7 @@ class Scene:
         mu: Resistance to change of shape [Pa], shape (tets,).
         lam: Resistance to change of volume [Pa], shape (tets,).
         alpha: 1 + 3/4 mu/lam, which makes the rest state free of stress; a constant of the
-            element: gradients to mu and lam do not pass through it. Shape (tets,).
+            element: gradients with respect to mu and lam do not pass through it. Shape (tets,).
         inv_mass: 1/m [1/kg], 0 for a pinned node, shape (nodes,).
         x: Positions [m], shape (nodes, 3).
         v: Velocities [m/s], shape (nodes, 3).

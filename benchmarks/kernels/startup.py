@@ -1,6 +1,6 @@
-"""What is paid before and beside the work: import, first step, compile, cache, time of a tiny step.
+"""Start-up cost and overhead: import, first step, compilation, cache, time of a tiny step.
 
-Each number comes from fresh processes; the minimum of a few counts.
+Each value is the minimum over a few fresh processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LIMITS = {
     "cached_load_s": 0.05,
     "tiny_step_us": 1.0,
 }
-"""What the numbers should stay below."""
+"""Upper limits of the measurements."""
 
 _IMPORT = """
 import time, torch
@@ -27,7 +27,7 @@ import kinema, kinema.model.model, kinema.simulation.simulate
 print(time.perf_counter() - begin)
 """
 
-# The step of a small soft block, which is shipped: forward and backward, from nothing but imports and the model.
+# The step of a small soft block, which ships compiled: forward and backward, after only the imports and the model.
 _FIRST = """
 import time, torch, kinema, kinema.model.model, kinema.simulation.simulate
 scene = kinema.Scene()
@@ -58,7 +58,7 @@ k, dt = p.parameter("k", Float), p.parameter("dt", Float)
 p.call(drift, x, v, k, dt, x.next, v.next, count=16)
 """
 
-# Emission, compile and load of a new kernel, forward and adjoint; the runtime is there already.
+# Emission, compilation and loading of a new kernel, forward and adjoint; the runtime is already loaded.
 _COMPILE = (
     _KERNEL
     + """
@@ -86,7 +86,7 @@ print(best / 20_000 * 1e6)
 
 
 def measure(repetitions: int = 3) -> dict[str, float]:
-    """The five numbers, see `LIMITS`."""
+    """The five measurements, see `LIMITS`."""
     with tempfile.TemporaryDirectory() as cache:
         fresh = [_run(_COMPILE, {"KINEMA_CACHE": os.path.join(cache, str(k))}) for k in range(repetitions)]
         cached = [_run(_COMPILE, {"KINEMA_CACHE": os.path.join(cache, "0")}) for _ in range(repetitions)]
@@ -100,12 +100,12 @@ def measure(repetitions: int = 3) -> dict[str, float]:
 
 
 def _run(program: str, environment: dict[str, str] | None = None) -> float:
-    """The number a program prints, in a process of its own; kernels are read from their file, so it gets one."""
+    """The number that a program prints in a separate process; kernels need a source file, so it is written to one."""
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(program)
         file.flush()
         command = [sys.executable, file.name]
-        # With compiled bytecode, as installed packages have it: the first process writes it.
+        # With compiled bytecode, like installed packages: the first process writes it.
         inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         done = subprocess.run(
             command, env={**inherited, **(environment or {})}, capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""Minima of interleaved timings: what a busy machine disturbs least."""
+"""Minima of interleaved timings, which a busy machine disturbs least."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 MIN_BATCH = 0.02
-"""A callable is repeated until one timing takes at least this long [s]."""
+"""A timing repeats its callable until it takes at least this long [s]."""
 
 _PRINT_EVERY = 5.0  # seconds between progress lines when standard error is not a terminal
 
@@ -24,18 +24,18 @@ def interleaved_minima(
     min_rounds: int = 3,
     min_batch: float = MIN_BATCH,
 ) -> dict[str, float]:
-    """Time callables side by side and keep the best of each.
+    """Time callables in turn and keep the best time of each.
 
     Each round runs every callable once, as a batch of calls long enough for the clock (`MIN_BATCH`), in
-    alternating order, so that a disturbance hits all of them and no one always follows the same neighbour. Warm up
+    alternating order, so that a disturbance hits all of them and none always follows the same neighbour. Warm up
     (compile, capture, allocate) before.
 
     Args:
-        entries: Labels, all different, and what to call.
-        budget: Seconds to spend; at least `min_rounds` rounds are made.
-        title: What the progress line says.
-        min_rounds: Rounds to make however long they take.
-        min_batch: Seconds that one timing takes at least; 0 times single calls, where these are long for the clock.
+        entries: Distinct labels and callables.
+        budget: Seconds to spend; runs at least `min_rounds` rounds.
+        title: Text of the progress line.
+        min_rounds: Least number of rounds, however long they take.
+        min_batch: Least duration of one timing [s]; 0 times single calls, if these are long enough for the clock.
 
     Returns:
         Seconds per call, by label.
@@ -74,7 +74,7 @@ def _batch(call: Callable[[], object], times: int) -> float:
 
 
 class _Line:
-    """Progress on standard error: a bar in a terminal, a line now and then elsewhere."""
+    """Progress on standard error: a bar in a terminal, an occasional line elsewhere."""
 
     def __init__(self, title: str) -> None:
         self._title = title

@@ -1,9 +1,9 @@
 """Benchmark of rendering: images of a lit sphere and their gradients to its vertices, beside other renderers.
 
-Every renderer is a module `peer_*.py` with a class `Peer` that follows the protocol below. Each draws the spheres of
-`scene.py` in its own way (what is smoothed, and how wide, differs); what is timed is all a user of it pays: Python,
-camera, normals, light, pixels, and the way back to the vertices. Gradients of each are compared with the derivative of
-its own image.
+Every renderer is a module `peer_*.py` with a class `Peer` that follows the protocol below. Each renders the spheres of
+`scene.py` in its own way (kind and width of smoothing differ); timings include the full cost of a user: Python, camera,
+normals, lighting, pixels, and the gradient with respect to the vertices. The gradients of each renderer are compared
+with the derivative of its own image.
 
     kinema bench render --json
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class RenderPeer(Protocol):
     """One renderer in one mode with a fixed number of threads (or processes).
 
-    Whatever a user does once (compiling, allocating, adjacency of the mesh) happens in `prepare` or the first call.
+    One-time work of a user (compiling, allocating, adjacency of the mesh) happens in `prepare` or the first call.
     """
 
     name: str
@@ -33,28 +33,28 @@ class RenderPeer(Protocol):
 
     @staticmethod
     def available() -> Availability:
-        """Tell whether the packages needed are here."""
+        """Whether the required packages are installed."""
 
     def takes(self, case: Case) -> bool:
-        """Whether it is measured in this case."""
+        """Whether to measure it in this case."""
 
     def prepare(self, case: Case) -> None:
         """Take the meshes, camera and cotangents of `case`."""
 
     def forward(self) -> None:
-        """All images of the batch."""
+        """Render all images of the batch."""
 
     def both(self) -> None:
-        """All images, and the gradients of their products with the cotangents to the vertices."""
+        """Render all images, and differentiate their products with the cotangents with respect to the vertices."""
 
     def gradients(self) -> np.ndarray:
-        """Those of the last `both`, shape (batch, vertices, 3)."""
+        """Gradients of the last `both`, shape (batch, vertices, 3)."""
 
     def gradient_error(self) -> float:
-        """Relative error of the gradients; against what, is said in the notes of the report."""
+        """Relative error of the gradients; the notes of the report name the reference."""
 
     def native_seconds(self) -> tuple[float | None, float | None]:
-        """Least times of `both` that are spent in compiled code, and elsewhere, if that can be told."""
+        """Least times of `both` inside and outside of compiled code, if known."""
 
     def close(self) -> None:
-        """End what was started."""
+        """End started processes."""

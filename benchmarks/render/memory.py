@@ -1,9 +1,10 @@
-"""Peak of the memory that a film and its gradient take, in a process of its own.
+"""Peak memory of a video and its gradient, in a separate process.
 
     python -m benchmarks.render.memory '["dibr", 2024, 256, 60]'
 
-One small batch is drawn before, so that code is loaded. Then the kernel's high-water mark of resident memory is reset,
-and a film of 60 frames, 256 x 256, of 2,024 triangles is drawn and differentiated. What counts is the rise of the mark.
+A small batch is rendered first, so that code is loaded. Then the kernel's high-water mark of resident memory is reset,
+and a video of 60 frames, 256 x 256, of 2,024 triangles is rendered and differentiated. The result is the rise of the
+mark.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FILM = (2_024, 256)
 
 
 def measure(mode: str, triangles: int = FILM[0], pixels: int = FILM[1], frames: int = FRAMES) -> float | None:
-    """Rise of the high-water mark [MB] over a film; None where the system has no such mark."""
+    """Rise of the high-water mark [MB] over a video; None if the system has no such mark."""
     return measure_apart(__name__, [mode, triangles, pixels, frames])
 
 

@@ -1,7 +1,7 @@
 """DEODR [de La Gorce et al. 2011], its Scene3D in numpy: float64, light at the vertices, edges one pixel wide.
 
-It draws one image at a time and holds Python's lock: a batch is shared by processes that stay alive, each with its
-part of the images; only vertices and gradients travel.
+It renders one image at a time and holds Python's lock: persistent processes share a batch, each with its part of the
+images, and exchange only vertices and gradients.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from benchmarks.kernels import Availability
 
 from .scene import AMBIENT, DISTANCE, LIGHT, Case
 
-STEP = 1e-8  # of the differences: its image jumps where a vertex crosses a pixel, longer steps see that
+STEP = 1e-8  # of finite differences: the image jumps where a vertex crosses a pixel, which spoils longer steps
 
 
 class Peer:
-    """DEODR in so many processes (one: this one)."""
+    """DEODR in a number of processes (one: this process)."""
 
     name = "DEODR"
     slow = False
@@ -33,16 +33,16 @@ class Peer:
 
     @staticmethod
     def available() -> Availability:
-        """It imports trimesh and typing_extensions, which it does not name as dependencies."""
+        """Whether its packages are installed; it imports trimesh and typing_extensions without declaring them."""
         missing = [n for n in ("deodr", "trimesh", "typing_extensions") if importlib.util.find_spec(n) is None]
         return Availability(not missing, f"not installed: {', '.join(missing)}" if missing else "")
 
     def takes(self, case: Case) -> bool:
-        """Several processes share a batch."""
+        """Several processes need a batch to share."""
         return case.batch > 1 or self.threads == 1
 
     def prepare(self, case: Case) -> None:
-        """Adjacency and scenes; processes, if there are several."""
+        """Build adjacency and scenes; start processes if there are several."""
         self._case = case
         self._view = _View(case)
         if self.threads > 1:
@@ -55,11 +55,11 @@ class Peer:
                 self._workers.append(worker)
 
     def forward(self) -> None:
-        """All images."""
+        """Render all images."""
         self._run(False)
 
     def both(self) -> None:
-        """All images and gradients."""
+        """Render all images and compute gradients."""
         self._gradients = self._run(True)
 
     def _run(self, backward: bool) -> Any:
@@ -72,11 +72,11 @@ class Peer:
         return [g for pipe in self._pipes for g in pipe.recv()]
 
     def gradients(self) -> np.ndarray:
-        """Those of the last `both`."""
+        """Gradients of the last `both`."""
         return np.stack(self._gradients)
 
     def gradient_error(self) -> float:
-        """Against central differences of its own first image, along random directions."""
+        """Error against central differences of its own first image, along random directions."""
         x, w = self._case.vertices[0], self._case.cotangents[0]
         gradient = self._view.draw(x, w)
         ways = self._case.directions()
@@ -86,7 +86,7 @@ class Peer:
         return float(np.abs(found - differences).max() / np.abs(differences).max())
 
     def native_seconds(self) -> tuple[None, None]:
-        """Not told."""
+        """Unknown."""
         return None, None
 
     def close(self) -> None:
@@ -121,16 +121,16 @@ class _View:
         if cotangents is None:
             return image
         self.scene.clear_gradients()
-        self.scene.render_backward(cotangents.copy())  # it writes into what it is given
+        self.scene.render_backward(cotangents.copy())  # it overwrites its argument
         return self.mesh._vertices_b
 
     def value(self, vertices: np.ndarray, cotangents: np.ndarray) -> float:
-        """What is differentiated."""
+        """The differentiated vertices."""
         return float((self.draw(vertices, None) * cotangents).sum())
 
 
 def _serve(pipe: Any, case: Case, part: np.ndarray) -> None:
-    """Draw the images that come; images stay here, gradients go back."""
+    """Render requested images in a process; images stay in it, gradients are returned."""
     view, cotangents = _View(case), case.cotangents[part]
     while (job := pipe.recv()) is not None:
         vertices, backward = job

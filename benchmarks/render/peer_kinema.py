@@ -1,4 +1,4 @@
-"""Kinema as users call it: surfaces, camera and lights in, a tensor out, `torch.autograd`."""
+"""Kinema as users call it: surfaces, camera and lights to a tensor, gradients by `torch.autograd`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NATIVE_CALLS = 10
 
 
 class Peer:
-    """Float32; float64 for what is right.
+    """Float32; float64 as the reference.
 
     Args:
         mode: "dibr" or "soft".
@@ -45,11 +45,11 @@ class Peer:
         return Availability(True)
 
     def takes(self, case: Case) -> bool:
-        """Soft images are drawn one by one, or on all threads."""
+        """Soft images: single ones on one thread, batches on several."""
         return self.mode == "dibr" or (case.batch > 1) == (self.threads > 1)
 
     def prepare(self, case: Case) -> None:
-        """Tensors of the scene."""
+        """Make the tensors of the scene."""
         self._case = case
 
         def number(x: object) -> torch.Tensor:
@@ -69,20 +69,20 @@ class Peer:
         self._options = RenderOptions(lights=lights, background=(0.0, 0.0, 0.0), threads=self.threads, **softness)
 
     def forward(self) -> None:
-        """Without a graph."""
+        """Render without a graph."""
         with torch.no_grad():
             self._draw()
 
     def both(self) -> None:
-        """With its graph, and back."""
+        """Render with a graph, and differentiate."""
         (self._gradients,) = torch.autograd.grad(self._draw(), self.leaf, self._cotangents)
 
     def gradients(self) -> np.ndarray:
-        """Those of the last `both`."""
+        """Gradients of the last `both`."""
         return self._gradients.reshape(self._case.vertices.shape).numpy()
 
     def gradient_error(self) -> float:
-        """Against float64."""
+        """Error against float64."""
         exact = Peer(self.mode, self.threads, torch.float64)
         for peer in (exact, self):
             peer.prepare(self._case)
@@ -91,7 +91,7 @@ class Peer:
         return float(np.linalg.norm(self.gradients() - right) / np.linalg.norm(right))
 
     def native_seconds(self) -> tuple[float | None, float | None]:
-        """Inside the one native call forward and the one backward, packing of arrays included; and outside."""
+        """Times inside the single native calls forward and backward, including packing of arrays, and outside."""
         spent: list[float] = []
         inside, outside = [], []
         with _clock(spent):
@@ -104,7 +104,7 @@ class Peer:
         return min(inside), min(outside)
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Nothing to end."""
 
     def _draw(self) -> torch.Tensor:
         surface = Surface(self.leaf, self._faces, self._material)

@@ -1,7 +1,7 @@
 """Mitsuba 3 [Jakob et al. 2022] on the CPU by LLVM: projective sampling of silhouettes, a Monte Carlo estimate.
 
-It needs a recent libLLVM, which DRJIT_LIBLLVM_PATH may name; with an old one the process is aborted, so that it is
-tried in one of its own.
+It needs a recent libLLVM, which DRJIT_LIBLLVM_PATH may name; an old one aborts the process, so a separate process tries
+it first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.kernels import Availability
 
 from .scene import AMBIENT, DISTANCE, FIELD, LIGHT, Case
 
-SAMPLES = 16  # of a pixel
+SAMPLES = 16  # per pixel
 TRIAL = (
     "import mitsuba as mi; mi.set_variant('llvm_ad_rgb'); parts = ('sphere', 'perspective', 'direct', 'constant');"
     "mi.render(mi.load_dict({'type': 'scene'} | {part: {'type': part} for part in parts}), spp=1).numpy()"
@@ -34,22 +34,22 @@ class Peer:
 
     @staticmethod
     def available() -> Availability:
-        """Its package, and an LLVM that it can use."""
+        """Whether its package and a suitable LLVM are installed."""
         if importlib.util.find_spec("mitsuba") is None:
             return Availability(False, "package mitsuba is not installed")
         done = subprocess.run([sys.executable, "-c", TRIAL], capture_output=True, text=True)
         if done.returncode:
             lines = done.stderr.strip().splitlines() or ["no message"]
             said = next((line for line in lines if "LLVM" in line), lines[-1])[:120]
-            return Availability(False, f"no LLVM that it can use (DRJIT_LIBLLVM_PATH names one): {said}")
+            return Availability(False, f"no suitable LLVM (set DRJIT_LIBLLVM_PATH): {said}")
         return Availability(True)
 
     def takes(self, case: Case) -> bool:
-        """It is an estimate, an order of magnitude is enough."""
+        """Few cases: its result is an estimate, an order of magnitude suffices."""
         return case.batch == 1 and case.pixels <= 128
 
     def prepare(self, case: Case) -> None:
-        """Scene and integrator."""
+        """Build the scene and the integrator."""
         import drjit as dr
         import mitsuba as mi
 
@@ -84,13 +84,13 @@ class Peer:
         self._cotangents = mi.TensorXf(case.cotangents[0].astype(np.float32))
 
     def forward(self) -> None:
-        """An image."""
+        """Render an image."""
         self._set(False)
         self._dr.eval(self._mi.render(self._scene, self._numbers, spp=SAMPLES))
         self._dr.sync_thread()
 
     def both(self, seed: int = 0) -> None:
-        """An image and its gradient."""
+        """Render an image and compute its gradient."""
         leaf = self._set(True)
         image = self._mi.render(self._scene, self._numbers, spp=SAMPLES, seed=seed)
         self._dr.backward(self._dr.sum(image * self._cotangents, axis=None))
@@ -105,11 +105,11 @@ class Peer:
         return leaf
 
     def gradients(self) -> np.ndarray:
-        """Those of the last `both`."""
+        """Gradients of the last `both`."""
         return self._found.reshape(1, -1, 3)
 
     def gradient_error(self) -> float:
-        """How far two estimates are apart."""
+        """Relative scatter of the estimate, from two seeds."""
         self.both()
         one = self.gradients()
         self.both(seed=1)
@@ -117,8 +117,8 @@ class Peer:
         return float(np.linalg.norm(one - other) / np.linalg.norm(one) / np.sqrt(2.0))
 
     def native_seconds(self) -> tuple[None, None]:
-        """Not told."""
+        """Unknown."""
         return None, None
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Nothing to end."""

@@ -1,4 +1,4 @@
-"""The plain rasteriser of the tests: every pixel with every face, float64 torch. The same image as Kinema's."""
+"""The plain rasteriser of the tests: every pixel with every face, float64 torch. Renders the same image as Kinema."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Peer(peer_kinema.Peer):
 
     @staticmethod
     def available() -> Availability:
-        """It comes with the tests."""
+        """Always: it is part of the tests."""
         return Availability(True)
 
     def takes(self, case: Case) -> bool:
-        """The others take minutes."""
+        """Only the smallest case: others take minutes."""
         return (case.triangles, case.pixels, case.batch) == (324, 64, 1)
 
     def gradient_error(self) -> float:
-        """Against Kinema in float64."""
+        """Error against Kinema in float64."""
         other = peer_kinema.Peer("dibr", 1, torch.float64)
         other.prepare(self._case)
         other.both()
@@ -41,7 +41,7 @@ class Peer(peer_kinema.Peer):
         return float(np.linalg.norm(self.gradients() - right) / np.linalg.norm(right))
 
     def native_seconds(self) -> tuple[None, None]:
-        """Not told."""
+        """Unknown."""
         return None, None
 
     def _draw(self) -> torch.Tensor:

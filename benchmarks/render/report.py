@@ -1,4 +1,4 @@
-"""From rows to what people and programs read: tables, or one JSON object."""
+"""Formats measurements as tables, or as one JSON object."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ TARGETS: dict[str, tuple[str, float]] = {
     "film60_dibr_mb": ("<=", 500.0),
     "film60_soft_mb": ("<=", 500.0),
 }
-"""What each ratio should be. Means are geometric, over all sizes; `softras_*` is the least at 64 and 128 pixels. The
-overheads are the largest over all rows of Kinema's single images on one thread: of those whose native part takes less
-than 1 ms, and, as a share of the native part, of the others. `film60_*` is megabytes."""
+"""Targets of the ratios. Means are geometric, over all sizes; `softras_*` is the least at 64 and 128 pixels. The
+overheads are the largest over all rows of Kinema's single images on one thread: over rows whose native part takes less
+than 1 ms, and, as a fraction of the native part, over the others. `film60_*` is the memory of a video [MB]."""
 
 NOTES = (
     "forward_ms, both_ms: least time (blocks of 5 ms) of all images of the batch, and of images and gradients to the"
-    " vertices, through Python, camera, normals and light. native_ms, overhead_us: least times of both inside Kinema's"
-    " native calls, and outside.",
-    "Kinema: float32, light at every pixel (ambient, diffuse, specular), vertex colours. dibr: sharp inside, outlines"
+    " vertices, including Python, camera, normals and lighting. native_ms, overhead_us: least times of both inside"
+    " Kinema's native calls, and outside.",
+    "Kinema: float32, lighting per pixel (ambient, diffuse, specular), vertex colours. dibr: sharp inside, outlines"
     " soft with sigma 1/7000; soft: SoftRas colours, sigma 1e-5, gamma 1e-4. gradient_error: against float64.",
-    "DEODR: float64, light at the vertices (ambient, diffuse), edges one pixel wide, its Scene3D without torch."
-    " It has neither threads nor batches: threads are processes that stay alive, vertices and gradients travel."
+    "DEODR: float64, lighting per vertex (ambient, diffuse), edges one pixel wide, its Scene3D without torch."
+    " It has neither threads nor batches: threads are persistent processes that exchange vertices and gradients."
     " gradient_error: against central differences of its own image.",
     "PyTorch: the plain rasteriser of the tests, float64, the same image as Kinema's; gradient_error: against Kinema in"
     " float64.",
     "Mitsuba: Monte Carlo; gradient_error: the scatter of its estimate.",
-    "memory: rise of the resident high-water mark over a film and its gradients, drawn as one batch on two threads, in"
-    " a process of its own.",
+    "memory: rise of the resident high-water mark over a video and its gradients, rendered as one batch on two threads,"
+    " in a separate process.",
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One renderer in one case; see `NOTES` for the numbers."""
+    """One renderer in one case; `NOTES` explains the fields."""
 
     engine: str
     mode: str
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Film:
-    """Rise of the peak of memory over a film and its gradient [MB]."""
+    """Rise of the peak memory over a video and its gradient [MB]."""
 
     mode: str
     frames: int
@@ -73,9 +73,9 @@ class Film:
 
 
 def ratios(rows: Sequence[Row], films: Sequence[Film]) -> dict[str, float | None]:
-    """Kinema against DEODR, overhead and memory; None where something was not measured.
+    """Kinema against DEODR, overhead and memory; None if not measured.
 
-    `a_vs_b` is b's time divided by a's. DEODR draws image after image on one thread; `_2p`: two processes of it do.
+    `a_vs_b` is b's time divided by a's. DEODR renders image after image on one thread; `_2p`: in two processes.
     """
     found: dict[str, float | None] = {}
     single = _gains(rows, "dibr", 1, 1, 1)
@@ -95,7 +95,7 @@ def ratios(rows: Sequence[Row], films: Sequence[Film]) -> dict[str, float | None
 
 
 def _gains(rows: Sequence[Row], mode: str, threads: int, batch: int, processes: int) -> dict[tuple[int, int], float]:
-    """The time of so many processes of DEODR over Kinema's, by triangles and pixels."""
+    """DEODR's time with this many processes over Kinema's, by triangles and pixels."""
 
     def times(engine: str, mode: str, threads: int) -> dict[tuple[int, int], float]:
         fits = (r for r in rows if (r.engine, r.mode, r.threads, r.batch) == (engine, mode, threads, batch))
@@ -132,15 +132,15 @@ def build(
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The environment of the measurements."""
     return kernels_report.machine()
 
 
 def tables(report: dict[str, Any]) -> Tables:
-    """The report as tables for people: title, columns, rows of text."""
+    """The report as printed tables: title, columns, rows of text."""
     made = [
         ("Images of a sphere, and their gradients to its vertices", report["rows"]),
-        ("Peak of the memory of a film and its gradient", report["memory"]),
+        ("Peak memory of a video and its gradient", report["memory"]),
         ("Ratios (a_vs_b: time of b / time of a)", ratio_rows(TARGETS, report["ratios"])),
         ("Notes", note_rows(report["notes"], report["skipped"])),
     ]

@@ -37,7 +37,7 @@ class Plan:
         pixels: Sizes of images.
         batches: Numbers of images.
         budget: Seconds of timing for each case and direction.
-        film: Whether the memory of a film is measured.
+        film: Whether to measure the memory of a video.
     """
 
     triangles: tuple[int, ...]
@@ -49,7 +49,7 @@ class Plan:
 
 FULL = Plan(tuple(scene.SPHERES), scene.PIXELS, (1, scene.BATCH), 6.0, True)
 QUICK = Plan((324,), (64,), (1, 2), 0.2, False)
-BLOCK = 5e-3  # seconds that a renderer draws before the next one does: as in a loop that optimises, caches are its own
+BLOCK = 5e-3  # seconds that a renderer runs before the next: as in an optimisation loop, it has the caches to itself
 
 
 def main(json: bool = False, quick: bool = False) -> None:
@@ -60,14 +60,14 @@ def main(json: bool = False, quick: bool = False) -> None:
 
 
 def measure(quick: bool = False) -> dict[str, object]:
-    """Measure all renderers that are here, print tables on standard error and return the report.
+    """Measure all available renderers, print tables on standard error and return the report.
 
     Args:
-        quick: One small sphere, short: to see that all is well, not to compare.
+        quick: One small sphere, short: a smoke test, no comparison.
     """
     plan = QUICK if quick else FULL
     threads = torch.get_num_threads()
-    # After parallel work torch's threads spin for a while, on the core that the second thread should have.
+    # After parallel work torch's threads spin for a while, on the core of the second thread.
     torch.set_num_threads(1)
     try:
         with stdout_to_stderr():
@@ -88,7 +88,7 @@ def _modes(plan: Plan) -> tuple[str, ...]:
 
 
 def _measure(case: scene.Case, makers: list[Callable[[], RenderPeer]], plan: Plan) -> Iterator[report.Row]:
-    """Check the gradients of every peer, then time images and gradients, the peers side by side."""
+    """Check the gradients of every peer, then time images and gradients, interleaving the peers."""
     title = f"{case.triangles:,} triangles, {case.pixels} pixels, {case.batch} images"
     print(f"{title}: preparing", file=sys.stderr, flush=True)
     peers = [peer for peer in (make() for make in makers) if peer.takes(case)]
@@ -127,7 +127,7 @@ def _measure(case: scene.Case, makers: list[Callable[[], RenderPeer]], plan: Pla
 
 
 def _native_seconds(peers: list[RenderPeer], budget: float) -> list[tuple[float | None, float | None]]:
-    """Least times inside and outside of native calls, the peers in turn."""
+    """Least times inside and outside of native calls, taking peers in turn."""
     best = [peer.native_seconds() for peer in peers]
     start = time.perf_counter()
     while time.perf_counter() - start < budget:
@@ -141,6 +141,6 @@ def _native_seconds(peers: list[RenderPeer], budget: float) -> list[tuple[float 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Benchmark of rendering, beside DEODR, Mitsuba and plain torch.")
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    parser.add_argument("--quick", action="store_true", help="a short run, to see that all is well")
+    parser.add_argument("--quick", action="store_true", help="a short run, as a smoke test")
     arguments = parser.parse_args()
     main(json=arguments.json, quick=arguments.quick)

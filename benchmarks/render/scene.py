@@ -1,4 +1,4 @@
-"""Spheres of triangles, seen from three radii away, that fill about half of the image."""
+"""Spheres of triangles, seen from three radii away, which fill about half of the image."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from functools import cached_property
 import numpy as np
 
 SPHERES = {324: (18, 10), 2_024: (44, 24), 9_996: (102, 50)}
-"""Triangles: sectors and rings of a UV sphere."""
+"""Number of triangles -> sectors and rings of a UV sphere."""
 PIXELS = (64, 128, 256)
 BATCH = 16
-FIELD = 0.85  # angle of view [rad]
+FIELD = 0.85  # field of view [rad]
 DISTANCE = 3.0
 AMBIENT, LIGHT, SPECULAR = 0.4, (0.3, 0.2, 0.8), 0.3  # the light shines to LIGHT, whose length is its strength
-DIRECTIONS = 3  # along which gradients are compared with differences
+DIRECTIONS = 3  # number of directions of finite differences
 
 
 @dataclass(frozen=True)
 class Case:
-    """So many pictures of different spheres.
+    """A batch of images of different spheres.
 
     Attributes:
-        triangles: Of a sphere, see `SPHERES`.
+        triangles: Number of triangles of a sphere, see `SPHERES`.
         pixels: Width and height of an image.
         batch: Number of images.
     """
@@ -52,7 +52,7 @@ class Case:
 
     @cached_property
     def vertices(self) -> np.ndarray:
-        """Of every image, shape (batch, V, 3): the sphere turned, a little out of shape."""
+        """Vertices of every image, shape (batch, V, 3): the sphere, rotated and slightly deformed."""
         rng = np.random.default_rng(0)
         made = []
         for _ in range(self.batch):
@@ -67,19 +67,19 @@ class Case:
 
     @cached_property
     def colours(self) -> np.ndarray:
-        """Of the vertices, shape (V, 3)."""
+        """Colours of the vertices, shape (V, 3)."""
         return np.random.default_rng(1).uniform(0.2, 1.0, self.mesh[0].shape)
 
     @cached_property
     def cotangents(self) -> np.ndarray:
-        """Of the pixels, shape (batch, pixels, pixels, 3)."""
+        """Cotangents of the pixels, shape (batch, pixels, pixels, 3)."""
         return np.random.default_rng(2).normal(size=(self.batch, self.pixels, self.pixels, 3))
 
     @property
     def focal(self) -> float:
-        """Focal length [pixels]; the camera's axes are the world's, DISTANCE before the centre of the sphere."""
+        """Focal length [pixels]; the camera has world axes and is DISTANCE in front of the centre of the sphere."""
         return 0.5 * self.pixels / math.tan(0.5 * FIELD)
 
     def directions(self) -> np.ndarray:
-        """Random changes of all vertices of one image, shape (DIRECTIONS, V, 3)."""
+        """Random displacements of all vertices of one image, shape (DIRECTIONS, V, 3)."""
         return np.random.default_rng(3).normal(size=(DIRECTIONS, *self.mesh[0].shape))

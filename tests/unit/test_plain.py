@@ -281,7 +281,7 @@ def test_how_often_a_kernel_runs():
         (([1.0], np.zeros(3)), "expected: a numpy array"),
         ((np.zeros((3, 2)), np.zeros(1)), r"expected: \(n\)"),
         ((np.zeros(3, int), np.zeros(1)), "float32 or float64"),
-        ((np.zeros(3), np.zeros(1, np.float32)), "different precision"),
+        ((np.zeros(3), np.zeros(1, np.float32)), "differ in precision"),
     ],
 )
 def test_wrong_arguments_are_refused(args, message):
@@ -291,9 +291,9 @@ def test_wrong_arguments_are_refused(args, message):
 
 def test_wrong_elements_are_refused():
     array = plain.PlainArray.zeros(vec3, 2)
-    with pytest.raises(TypeError, match="are vec3, got vec2"):
+    with pytest.raises(TypeError, match="must be vec3, got vec2"):
         array[0] = vec2(1.0, 2.0)
-    with pytest.raises(TypeError, match="are vec3, got float"):
+    with pytest.raises(TypeError, match="must be vec3, got float"):
         array[0] = 1.0
     with pytest.raises(TypeError):
         plain.PlainArray.zeros(Int, 2)[0] = 1.5

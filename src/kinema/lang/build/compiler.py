@@ -229,7 +229,7 @@ def run_compiler(sources: list[str], output: Path, flags: list[str], march: str 
         )
     if program is None:
         raise BuildError(
-            "found no C++ compiler, and this kernel is not compiled yet",
+            "no C++ compiler was found, and this kernel is not compiled yet",
             fix="install g++ or clang++ (Debian: apt-get install g++), or name one in the environment variable CXX",
         )
     command = [program, *flags, f"-march={march or target()}", f"-I{SOURCES}", *sources, "-o", str(output)]
