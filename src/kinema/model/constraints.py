@@ -18,7 +18,7 @@ NO_LIMIT = 1e9  # replaces infinity in learnable parameters
 
 @dataclass(eq=False)
 class SupportArrays:
-    """Supports of constraints, lists of degrees of freedom, one per pair of ends; see `contact.solving.pgs.Supports`."""
+    """Supports of constraints (degrees of freedom), one per pair of ends; see `contact.solving.pgs.Supports`."""
 
     tree: TreeArrays
     numbers: dict[tuple[int, int], int] = field(default_factory=dict)
