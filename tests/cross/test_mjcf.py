@@ -605,12 +605,12 @@ def model(inside: str = "", *, joint: str = '<joint name="j"/>', geom: str = '<g
 
 ACTUATORS = "<actuator>{}</actuator>"
 REFUSED = {
-    "dtd": ("<!DOCTYPE m [<!ENTITY a '1'>]>" + model(geom='<geom size="&a;"/>'), "document type or entity"),
-    "outer entity": ('<!DOCTYPE m SYSTEM "file:///etc/passwd">' + model(), "document type or entity"),
+    "dtd": ("<!DOCTYPE m [<!ENTITY a '1'>]>" + model(geom='<geom size="&a;"/>'), "document types and entities"),
+    "outer entity": ('<!DOCTYPE m SYSTEM "file:///etc/passwd">' + model(), "document types and entities"),
     "deep": ("<mujoco><worldbody>" + "<body>" * 300 + "</body>" * 300 + "</worldbody></mujoco>", "nested too deep"),
     "cut off": ("<mujoco><worldbody>", "not well-formed"),
     "urdf": ('<robot name="r"/>', "URDF"),
-    "other root": ("<svg/>", "no MJCF model"),
+    "other root": ("<svg/>", "not an MJCF model"),
     "a file from a text": (model('<asset><mesh file="m.obj"/></asset>'), "a text has no folder"),
     "an include from a text": (model('<include file="m.xml"/>'), "a text has no folder"),
     "nan": (model(joint='<joint damping="nan"/>'), "<joint>.*damping is not finite"),
@@ -631,7 +631,7 @@ REFUSED = {
     "no mass": (model(geom=""), r"MuJoCo cannot compile(.*\n)*.*mass and inertia"),
     "plugin": (model('<extension><plugin plugin="mujoco.elasticity.cable"/></extension>'), "plugins are not"),
     "flex": (model('<worldbody><flexcomp type="grid" count="3 3 1" name="f"/></worldbody>'), "deformable bodies"),
-    "fluid": (model('<option viscosity=".1"/>'), r"in a fluid(.*\n)*.*ignore=\['fluid'\]"),
+    "fluid": (model('<option viscosity=".1"/>'), r"a fluid medium(.*\n)*.*ignore=\['fluid'\]"),
     "gravcomp": (model().replace('name="b"', 'name="b" gravcomp="1"'), "body 'b' has gravity compensation"),
     "ellipsoid": (
         model(geom='<geom name="egg" type="ellipsoid" size="1 1 2"/>'),
@@ -640,15 +640,18 @@ REFUSED = {
     "sticky": (model(geom='<geom name="g" size="1" adhesion="1"/>'), "geom 'g' is adhesive"),
     "cubic spring": (
         model(joint='<joint name="j" stiffness="1 2 3"/>'),
-        "joint 'j' has a spring or damper that is not",
+        "joint 'j' has a nonlinear spring or damper",
     ),
-    "plastic spring": (model(joint='<joint name="j" stiffness="1" springyield=".1"/>'), "'j' has a spring or damper"),
+    "plastic spring": (
+        model(joint='<joint name="j" stiffness="1" springyield=".1"/>'),
+        "'j' has a nonlinear spring or damper",
+    ),
     "free spring": (model(joint='<joint name="j" type="free" stiffness="1"/>'), "joint 'j' has a spring and is free"),
     "ball spring": (
         model(joint='<joint name="j" type="ball" stiffness="7"/>'),
         r"<text>:2 .*'j' has a spring and is ball",
     ),
-    "one-sided effort": (model(joint='<joint name="j" actuatorfrcrange="-1 2"/>'), "one side more than on the other"),
+    "one-sided effort": (model(joint='<joint name="j" actuatorfrcrange="-1 2"/>'), "asymmetric actuator force range"),
     "tendon with limits": (
         model('<tendon><fixed name="t" range="-1 1"><joint joint="j" coef="1"/></fixed></tendon>'),
         r"<text>:3 <fixed> 't': tendon 't' acts\n  got: limited",
@@ -701,7 +704,7 @@ REFUSED = {
             '<equality><joint joint1="j" joint2="k"/><joint name="e" joint1="k" joint2="j"/></equality>',
             joint='<joint name="j"/><joint name="k" axis="1 0 0"/>',
         ),
-        "equality 'e' is not supported: joints follow each other in a circle",
+        "equality 'e' is not supported: joints mimic each other in a cycle",
     ),
     "friction of a pair": (
         model(
@@ -724,7 +727,7 @@ REFUSED = {
             + "".join(f'<geom size="1" contype="{1 << i}" conaffinity="{1 << i}"/>' for i in range(1, 20))
             + "</worldbody>"
         ),
-        "collision groups.*are too many",
+        "too many collision groups",
     ),
 }
 
@@ -787,7 +790,7 @@ FILES = {
     "include in an include": ('<include file="inner.xml"/>', "inner.xml:1 <include>.*: the file lies outside"),
     "model outside": ('<asset><model name="m" file="../secret.xml"/></asset>', "<model>.*: the file lies outside"),
     "dtd in an include": ('<include file="dtd.xml"/>', "dtd.xml:1: a document type or entity"),
-    "address": ('<asset><mesh name="m" file="http://localhost/m.obj"/></asset>', "a URL is not followed"),
+    "address": ('<asset><mesh name="m" file="http://localhost/m.obj"/></asset>', "URLs are not supported"),
     "missing": ('<asset><mesh file="none.obj"/></asset>', "the file does not exist"),
     "damaged mesh": ('<asset><mesh file="bad.obj"/></asset>', "MuJoCo cannot compile the model"),
     "mesh of 65 MB": ('<asset><mesh file="big.obj"/></asset>', "the file is too large"),

@@ -573,7 +573,7 @@ def test_what_is_refused(one: Callable):
         with pytest.raises(kn.InputError, match=told):
             one(model, given, control, dt=DT)
     for told, words in (
-        ("this is no model", {"model": kn.Scene()}),
+        ("not a model", {"model": kn.Scene()}),
         ("dt is not usable", {"dt": 0.0}),
         ("substeps is not usable", {"substeps": 0}),
         ("unknown integrator", {"integrator": "leapfrog"}),

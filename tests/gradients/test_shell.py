@@ -120,7 +120,7 @@ STATES = {
     "deformed": lambda: turned(MESH.vertices) + noise(0.01),
     "flat": lambda: rolled(0.0),
     "folded": lambda: turned(rolled(2.5)) + noise(1e-3),
-    "folded completely": lambda: rolled(np.pi),
+    "completely folded": lambda: rolled(np.pi),
     "stretched": lambda: turned(MESH.vertices * (1.8, 1.3, 1.5)) + noise(2e-3),
     "compressed": lambda: turned(MESH.vertices * (0.5, 0.6, 0.7)) + noise(2e-3),
 }
@@ -333,7 +333,7 @@ def test_turning_is_not_damped(law: str):
     assert np.abs(damped).max() > 1e-2
 
 
-@pytest.mark.parametrize("state", ["deformed", "folded", "folded completely", "compressed"])
+@pytest.mark.parametrize("state", ["deformed", "folded", "completely folded", "compressed"])
 @pytest.mark.parametrize("law", INNER)
 def test_inner_forces_have_no_sum_and_no_moment(law: str, state: str):
     t = inputs(law, state)

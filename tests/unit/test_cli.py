@@ -155,7 +155,7 @@ def test_check_shows_static_bodies():
     ("robot", "refused", "odd"),
     [
         (chain(Shape("plane")), "a/0 and ground: plane and plane cannot touch", "a/0 and c/0"),
-        (chain(lower=-1.0), "the limit of ball joint 'r/three' is no angle", ""),
+        (chain(lower=-1.0), "the limit of ball joint 'r/three' is not an angle", ""),
         (with_sites(chain(), "s", "s"), "two sites are called 'r/s'", ""),
         (chain(Shape("sphere", (0.01,))), "", "a larger body than its shapes"),
         (
@@ -207,7 +207,7 @@ def test_check_fails_if_the_robot_would_be_refused(capsys: pytest.CaptureFixture
     [
         ("swing.urdf", URDF.replace('value="2"', 'value="-2"'), "swing.urdf:4"),
         ("swing.urdf", URDF.replace("<inertial>", "<inertial><").replace("</inertial>", ""), "swing.urdf:4"),
-        ("swing.obj", URDF, "of no known kind"),
+        ("swing.obj", URDF, "unknown file type"),
     ],
 )
 def test_check_names_the_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, text: str, message: str):

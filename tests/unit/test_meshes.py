@@ -207,7 +207,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: block((1.5, 1, 1), 0.1), "a block cannot be cut"),  # type: ignore[arg-type]
     (lambda: block((2000, 2000, 2000), 0.1), "too many vertices"),
     (lambda: block((1, 1, 1), -0.1), "a block has a length"),
-    (lambda: block((1, 1, 1), 0.1, (0.0, math.nan, 0.0)), "a block cannot be there"),
+    (lambda: block((1, 1, 1), 0.1, (0.0, math.nan, 0.0)), "a block has an invalid position"),
     (lambda: beam(1.0, 0.0, 1.0, (1, 1, 1)), "a beam has a length"),
     (lambda: beam(1.0, 1.0, 1.0, (1, 1)), "a beam cannot be cut"),
     (lambda: ball(math.inf, 2), "a ball has a length"),
@@ -217,7 +217,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: gear(0.1, 0.05, 0.1, teeth=2), "a gear cannot be cut"),
     (lambda: sheet(1.0, math.nan, (1, 1)), "a sheet has a length"),
     (lambda: rolled_sheet(1.0, 1.0, (2, 1)), "a rolled sheet cannot be cut"),
-    (lambda: rolled_sheet(1.0, 1.0, (4, 1), angle=7.0), "rolled by this angle"),
+    (lambda: rolled_sheet(1.0, 1.0, (4, 1), angle=7.0), "invalid angle"),
     (lambda: walker(0.1, (5, 2), (3, 2)), "no gap"),
     (lambda: walker(0.1, legs=1), "a walker cannot be cut"),
 ]

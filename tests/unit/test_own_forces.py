@@ -207,9 +207,9 @@ REFUSED: dict[str, Refusal] = {
     "no such body": (
         {"law": drag, "bodies": "arm/hnad", "params": K},
         ModelError,
-        ("'arm/hnad'", "a body that moves", "write 'arm/hand'"),
+        ("'arm/hnad'", "moving body", "write 'arm/hand'"),
     ),
-    "a wall": ({"law": drag, "bodies": "wall", "params": K}, ModelError, ("'wall'", "a body that moves")),
+    "a wall": ({"law": drag, "bodies": "wall", "params": K}, ModelError, ("'wall'", "moving body")),
     "no such joint": ({"law": servo, "joints": "dog/*_elbow"}, ModelError, ("'dog/*_elbow'", "joint", "dog/")),
     "a free joint": ({"law": servo, "joints": "ball/free"}, ModelError, ("'ball/free'", "revolute or prismatic")),
     "no such matter": ({"law": drag, "particles": "bead", "params": K}, ModelError, ("'bead'", "write 'beads'")),
@@ -230,15 +230,15 @@ REFUSED: dict[str, Refusal] = {
     "vertices of two": (
         {"law": drag, "particles": ["beads", "bob"], "vertices": [0], "params": K},
         ModelError,
-        ("vertices are those of one thing", "beads, bob"),
+        ("vertices need a single target", "beads, bob"),
     ),
-    "vertices of a body": ({"law": drag, "bodies": "ball", "vertices": [0]}, ModelError, ("only soft things",)),
+    "vertices of a body": ({"law": drag, "bodies": "ball", "vertices": [0]}, ModelError, ("only soft matter",)),
     "one end": ({"law": rope, "between": "ball", "params": K}, ModelError, ("two ends", "'ball'")),
     "three ends": ({"law": rope, "between": ("ball",) * 3, "params": K}, ModelError, ("two ends",)),
     "a body and beads": (
         {"law": rope, "between": ("ball", "beads"), "params": K},
         ModelError,
-        ("a body at one end", "attach a particle"),
+        ("mixes a body and soft matter", "attach a particle"),
     ),
     "ends that do not match": (
         {"law": rope, "between": (["ball", "wall"], ["arm/upper", "arm/hand", "arm/tool"]), "params": K},
@@ -273,7 +273,7 @@ REFUSED: dict[str, Refusal] = {
     "a number that is given": (
         {"law": drag, "bodies": "ball", "params": {"v": 1.0, "k": 1.0}},
         ModelError,
-        ("'v'", "the simulation gives", "another name"),
+        ("'v'", "an input of the law", "another name"),
     ),
     "params as a list": (
         {"law": drag, "bodies": "ball", "params": [1.0]},
@@ -305,7 +305,7 @@ REFUSED: dict[str, Refusal] = {
     "an integer to learn": (
         {"law": counted, "bodies": "ball", "params": {"n": 2}},
         ModelError,
-        ("'n'", "no number that can be learned", "Int"),
+        ("'n'", "not a differentiable type", "Int"),
     ),
     "a force for a law": (
         {"law": length, "bodies": "ball", "params": K},
@@ -430,7 +430,7 @@ def test_scenes_whose_forces_do_not_read_time_have_none():
 def test_models_with_laws_are_not_saved(tmp_path: Path):
     """Files hold no code, neither of forces nor of energies of solids."""
     model = kn.compile(added(law=drag, bodies="ball", params=K))
-    with pytest.raises(InputError, match="(?s)forces/0: cannot be saved: files hold no code.*force 'drag'.*scene"):
+    with pytest.raises(InputError, match="(?s)forces/0: cannot be saved: files contain no code.*force 'drag'.*scene"):
         kn.save(tmp_path / "model", model)
     assert not (tmp_path / "model").exists()
     scene = kn.Scene()

@@ -105,7 +105,7 @@ def test_what_floats_has_mass_or_is_refused():
     scene.add_robot(replace(arm(), bodies=(plate, *arm().bodies)), floating=True)
     assert [name for name in kn.compile(scene).joints if "free" in name] == ["arm/base_free"]
     scene.add_robot(Robot("plate", (plate,)), floating=True)
-    with pytest.raises(kn.ModelError, match="'plate/plate_free' moves nothing that has mass"):
+    with pytest.raises(kn.ModelError, match="'plate/plate_free' moves no mass"):
         kn.compile(scene)
 
 
@@ -146,7 +146,7 @@ def with_body(at: int, **changes) -> Robot:
 @pytest.mark.parametrize(
     ("robot", "message"),
     [
-        (with_body(2, parent="nobody"), "hangs on 'nobody'"),
+        (with_body(2, parent="nobody"), "the parent 'nobody'"),
         (with_body(2, name="upper"), "two bodies 'upper'"),
         (with_body(1, parent="finger"), "in a circle: finger, hand, upper"),
         (with_joint(axis=(0.0, 0.0, 0.0)), "'arm/hinge' has no direction"),
@@ -154,7 +154,7 @@ def with_body(at: int, **changes) -> Robot:
         (with_joint(kind="free"), None),
         (with_joint(kind="screw"), "'arm/hinge' is of unknown kind"),
         (with_joint(name="bend"), "two joints are called 'arm/bend'"),
-        (with_body(3, mass=None), "'arm/slide' moves nothing that has mass"),
+        (with_body(3, mass=None), "'arm/slide' moves no mass"),
         (with_body(3, joints=(Joint("loose", "free"),)), "'arm/loose' is not at a root"),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, str) else "",
@@ -197,10 +197,10 @@ SENSELESS = [
     (with_joint(rest=np.nan), "the rest of joint 'arm/hinge'"),
     (with_joint(anchor=(0.0, np.inf, 0.0)), "the anchor of joint 'arm/hinge'"),
     (with_joint(axis=(0.0, 1.0)), "'arm/hinge' has no direction"),
-    (with_joint(lower=1.0, upper=-1.0), "(?s)limits of joint 'arm/hinge' are upside down.*lower 1, upper -1"),
+    (with_joint(lower=1.0, upper=-1.0), "(?s)limits of joint 'arm/hinge' are reversed.*lower 1, upper -1"),
     (with_joint(lower=np.nan), "limits of joint 'arm/hinge' are not usable"),
     (with_joint(lower=np.inf), "limits of joint 'arm/hinge' are not usable"),
-    (with_joint(mimic=Mimic("bend", np.nan)), "what joint 'arm/hinge' follows"),
+    (with_joint(mimic=Mimic("bend", np.nan)), "the mimic of joint 'arm/hinge'"),
     (
         with_joint(kind="ball", stiffness=100.0),
         "(?s)ball joint 'arm/hinge' has a spring.*stiffness 100.*three revolute",
@@ -235,7 +235,7 @@ SENSELESS = [
     (with_actuator(kp=-1.0), "kp of actuator 'arm/motor'"),
     (with_actuator(kd=np.nan), "kd of actuator 'arm/motor'"),
     (with_actuator(force=-1.0), "the force of actuator 'arm/motor'"),
-    (with_actuator(lower=1.0, upper=0.0), "the bounds of actuator 'arm/motor' are upside down"),
+    (with_actuator(lower=1.0, upper=0.0), "the bounds of actuator 'arm/motor' are reversed"),
     (replace(arm(), closures=(Closure("tie", "glue", "hand", None),)), "(?s)loop 'arm/tie'.*glue.*connect, weld"),
     (replace(arm(), closures=(Closure("tie", "weld", "hand", None, BAD_PLACE),)), "a pose of loop 'arm/tie'"),
 ]
@@ -262,7 +262,7 @@ def test_joints_that_follow_each_other_in_a_circle_are_refused(leaders, told):
     if told is None:
         assert compiled(Robot("r", tuple(bodies))).nv == 4
         return
-    with pytest.raises(kn.ModelError, match=f"(?s)follow each other in a circle.*got: {told}\n"):
+    with pytest.raises(kn.ModelError, match=f"(?s)mimic each other in a cycle.*got: {told}\n"):
         compiled(Robot("r", tuple(bodies)))
 
 
@@ -285,20 +285,20 @@ def test_thin_rods_and_points_are_possible():
         (lambda s: (s.add_robot(arm(), "a"), s.add_robot(arm(), "a")), "the name 'a' is taken"),
         (lambda s: s.add_robot(arm(), pos=(0.0, np.inf, 0.0)), "pos is not usable"),
         (lambda s: s.add_robot(arm(), pos=(0.0, 0.0)), "pos is not usable"),
-        (lambda s: s.add_robot(arm(), rot=(0.0, 0.0, 0.0, 0.0)), "rot is no unit quaternion"),
+        (lambda s: s.add_robot(arm(), rot=(0.0, 0.0, 0.0, 0.0)), "rot is not a unit quaternion"),
         (lambda s: kn.Scene(gravity=(0.0, np.nan, 0.0)), "gravity is not usable"),
         (lambda s: kn.Scene(gravity=-9.81), "(?s)gravity is not usable.*3 finite numbers"),
         (lambda s: kn.Scene(contact="compliant"), r"(?s)contact is of the wrong type.*Contact\(law='compliant'\)"),
-        (lambda s: kn.Contact(friction=None), "(?s)numbers of Contact are out of range.*got: friction = None\n"),
-        (lambda s: kn.Contact(iterations=2.5), "(?s)numbers of Contact are out of range.*got: iterations = 2.5\n"),
+        (lambda s: kn.Contact(friction=None), "(?s)Contact parameters are out of range.*got: friction = None\n"),
+        (lambda s: kn.Contact(iterations=2.5), "(?s)Contact parameters are out of range.*got: iterations = 2.5\n"),
         (
             lambda s: kn.Contact(max_contacts=0, erp=1.5),
-            "(?s)numbers of Contact are out of range.*got: erp = 1.5, max_contacts = 0\n",
+            "(?s)Contact parameters are out of range.*got: erp = 1.5, max_contacts = 0\n",
         ),
         (lambda s: s.add_ground(exclude=["cilinder"]), "(?s)'cilinder'.*a list of plane, sphere"),
         (lambda s: s.add_ground(exclude="sphere"), "(?s)got: 'sphere'.*a list of plane, sphere"),
-        (lambda s: s.add_robot(arm().bodies[0]), "(?s)this is no robot.*got: Body"),
-        (lambda s: kn.compile(arm()), r"(?s)only scenes are compiled.*got: Robot.*fix: .*add_robot"),
+        (lambda s: s.add_robot(arm().bodies[0]), "(?s)not a robot.*got: Body"),
+        (lambda s: kn.compile(arm()), r"(?s)compile needs a scene.*got: Robot.*fix: .*add_robot"),
     ],
 )
 def test_scenes_that_cannot_be(add, message):
@@ -310,7 +310,7 @@ def test_precision_is_the_models():
     scene = kn.Scene()
     scene.add_robot(arm())
     assert kn.compile(scene, torch.float32).initial_state().q.dtype == torch.float32
-    with pytest.raises(kn.InputError, match="single or double precision"):
+    with pytest.raises(kn.InputError, match="unsupported dtype"):
         kn.compile(scene, torch.float16)
 
 
@@ -366,14 +366,14 @@ def test_arguments_of_a_rollout_that_are_numbers_of_other_kinds():
 def test_what_is_no_model_and_no_tensor_is_named():
     model, scene, zeros = compiled(arm()), kn.Scene(), torch.zeros(3, dtype=torch.float64)
     for run in (partial(kn.simulate, steps=1), kn.step, kn.linearise):
-        with pytest.raises(kn.InputError, match=r"(?s)this is no model.*got: Scene.*kinema.compile\(scene\)"):
+        with pytest.raises(kn.InputError, match=r"(?s)not a model.*got: Scene.*kinema.compile\(scene\)"):
             run(scene, kn.State(zeros, zeros), dt=0.1)
         with pytest.raises(
             kn.InputError, match=r"(?s)the state has the wrong type.*got: Tensor.*kinema.State\(q=..., v=...\)"
         ):
             run(model, zeros, dt=0.1)
     for function in (kn.mass_matrix, kn.forward_kinematics):
-        with pytest.raises(kn.InputError, match="this is no model"):
+        with pytest.raises(kn.InputError, match="not a model"):
             function(scene, zeros)
     for run in (kn.step, kn.linearise):
         with pytest.raises(kn.InputError, match="(?s)tau is not numeric.*got: list.*torch.float64"):
@@ -412,10 +412,10 @@ def test_sites_ride_on_their_bodies(tmp_path):
     [
         ((("arm/foot", "s"), {}), "(?s)there is no body 'arm/foot'.*arm/base, arm/upper"),
         ((("leg/base", "s"), {}), "there is no body 'leg/base'"),
-        ((("arm/hand", "taken"), {}), "the name 'taken' of a site of robot 'arm' is not usable"),
-        ((("arm/hand", ""), {}), "the name '' of a site"),
+        ((("arm/hand", "taken"), {}), "robot 'arm': the site name 'taken' is empty or taken"),
+        ((("arm/hand", ""), {}), "the site name ''"),
         ((("arm/hand", "s"), {"pos": (0.0, np.nan, 0.0)}), "pos is not usable"),
-        ((("arm/hand", "s"), {"rot": (1.0, 1.0, 0.0, 0.0)}), "no unit quaternion"),
+        ((("arm/hand", "s"), {"rot": (1.0, 1.0, 0.0, 0.0)}), "not a unit quaternion"),
     ],
 )
 def test_sites_that_are_refused(words, told):
@@ -456,5 +456,5 @@ def test_parameters_that_make_no_sense_are_refused() -> None:
 def test_a_continuous_joint_is_a_revolute_one() -> None:
     scene = kn.Scene()
     scene.add_robot(Robot("r", (Body("b", None, Pose(), (Joint("j", "continuous"),), LUMP),)))
-    with pytest.raises(kn.ModelError, match=r"unknown kind(.|\n)*kind='revolute', and no limits"):
+    with pytest.raises(kn.ModelError, match=r"unknown kind(.|\n)*kind='revolute', without limits"):
         kn.compile(scene)

@@ -150,13 +150,13 @@ def test_worlds_are_picked_from_batches_of_more_axes(model):
     ],
 )
 def test_worlds_that_are_not_there(model, index, told):
-    with pytest.raises(InputError, match=rf"(?s)there are no such worlds.*{told}.*expected: some of \(3,\)"):
+    with pytest.raises(InputError, match=rf"(?s)invalid index of a state.*{told}.*expected: some of \(3,\)"):
         drawn(model, 3)[index]
 
 
 def test_one_world_is_not_indexed(model):
     state = model.initial_state()
-    with pytest.raises(InputError, match=r"(?s)of one world.*fix: state.expand\(n\)"):
+    with pytest.raises(InputError, match=r"(?s)has one world.*fix: state.expand\(n\)"):
         state[0]
     with pytest.raises(InputError, match="no length"):
         len(state)
@@ -178,7 +178,7 @@ def test_states_of_some_worlds_that_make_no_sense(model, robot):
     for mask, got in ((torch.ones(3), "float32"), ([True] * 3, "list"), (np.ones(3, bool), "ndarray")):
         with pytest.raises(InputError, match=f"(?s)mask has the wrong type.*got: .*{got}"):
             kn.State.where(mask, a, a)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"(?s)no states of one model.*'x'"):
+    with pytest.raises(InputError, match=r"(?s)different tensors.*'x'"):
         kn.State.where(torch.ones(3, dtype=torch.bool), a, robot.initial_state().expand(3))
 
 
@@ -190,13 +190,13 @@ def test_states_side_by_side(model, robot):
     shared = kn.State(torch.zeros(2, 1), torch.ones(1))  # v is that of both worlds
     assert kn.State.stack([shared] * 3).batch == (3, 2)
     for wrong, told in (
-        ([], "some of one model"),
-        ([states[0], robot.initial_state().expand(2)], "some of one model"),
-        ([states[0], states[0][0]], r"one batch.*\(\), \(2,\)"),
+        ([], "the same tensors"),
+        ([states[0], robot.initial_state().expand(2)], "the same tensors"),
+        ([states[0], states[0][0]], r"equal batches.*\(\), \(2,\)"),
     ):
         with pytest.raises(InputError, match=f"(?s){told}"):
             kn.State.stack(wrong)
-    with pytest.raises(InputError, match=r"(?s)no such axis.*from -2 to 1"):
+    with pytest.raises(InputError, match=r"(?s)dim is out of range.*from -2 to 1"):
         kn.State.stack(states, 2)
 
 
@@ -299,7 +299,9 @@ def test_states_are_numbers_of_any_kind(robot):
 
 @pytest.mark.parametrize("given", [["up", "down"], [[0.0], [0.0, 1.0]], [torch.zeros(1, requires_grad=True)]])
 def test_what_is_no_state(given):
-    with pytest.raises(InputError, match=r"(?s)q is no tensor and no numbers.*got: list.*torch.as_tensor\(..., dtype"):
+    with pytest.raises(
+        InputError, match=r"(?s)q is neither a tensor nor numeric.*got: list.*torch.as_tensor\(..., dtype"
+    ):
         kn.State(given)
 
 
@@ -676,8 +678,8 @@ def test_one_number_for_all_has_the_gradient_of_their_sum(robot):
 
 WRONG_PARAMETERS: dict[str, tuple[Any, str]] = {
     "a list": (["mass"], "params is of the wrong type.*got: list.*by path"),
-    "a word": ({"mass": "heavy"}, "'mass' is no number.*got: str"),
-    "nothing": ({"mass": None}, "'mass' is no number.*got: NoneType"),
+    "a word": ({"mass": "heavy"}, "'mass' is not numeric.*got: str"),
+    "nothing": ({"mass": None}, "'mass' is not numeric.*got: NoneType"),
     "single precision": ({"mass": torch.ones(2)}, "'mass' has the wrong type.*float32.*torch.float64"),
     "whole numbers": ({"mass": torch.ones(2, dtype=torch.int64)}, "'mass' has the wrong type.*int64"),
     "too many": ({"mass": [1.0, 2.0, 3.0]}, r"'mass' has the wrong shape.*\(3,\).*\(\*batch, 2\)"),

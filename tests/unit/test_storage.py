@@ -312,14 +312,14 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any], bytearray], Any], str]] = {
     "bare list": (described(lambda d: {"dict": {"a": [1]}}), "description"),
     "missing tensor": (described(lambda d: {"dict": {"q": {"tensor": "p"}}}), "description"),
     "a tensor twice": (described(lambda d: {"dict": {"a": {"tensor": "q"}, "b": {"tensor": "q"}}}), "description"),
-    "a tensor too many": (described(lambda d: {"dict": {}}), "beside it"),
+    "a tensor too many": (described(lambda d: {"dict": {}}), "unused tensors"),
     "no number": (described(lambda d: {"dict": {"q": {"float": "1e3"}}}), "description"),
     "odd precision": (described(lambda d: {"dict": {"q": {"dtype": "complex64"}}}), "description"),
     "half an object": (described(lambda d: {"Contact": {"friction": 1}}), "missing"),
     "a mesh of words": (described(lambda d: {"Mesh": {"vertices": "a", "faces": "b"}}), "wrong type"),
     "an impossible contact": (
         described(lambda d: {"Contact": {f.name: WORDS.get(f.name, -1) for f in fields(kn.Contact)}}),
-        "numbers of Contact are out of range",
+        "Contact parameters are out of range",
     ),
     "an enormous number": (
         described(lambda d: {"Contact": {f.name: WORDS.get(f.name, 10**400) for f in fields(kn.Contact)}}),
@@ -339,7 +339,7 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any], bytearray], Any], str]] = {
     "no entry": (lambda h, _: h.update(q=3), "header"),
     "more data": (lambda _, body: body.extend(b"12345678"), "header"),
     "overlap": (lambda h, _: h.update(p=h["q"]), "header"),
-    "neither true nor false": (lambda h, b: (h["q"].update(dtype="BOOL", shape=[12]), b.__setitem__(0, 7)), "true"),
+    "neither true nor false": (lambda h, b: (h["q"].update(dtype="BOOL", shape=[12]), b.__setitem__(0, 7)), "boolean"),
 }
 
 
@@ -402,7 +402,7 @@ def test_every_cut_and_every_flipped_bit_is_noticed(tmp_path: Path):
 
 SPOILED = {
     "parent": ("tree", lambda t: t.parent.__setitem__(2, 9)),
-    "a circle": ("tree", lambda t: t.parent.__setitem__(1, 2)),
+    "a cycle": ("tree", lambda t: t.parent.__setitem__(1, 2)),
     "kind": ("tree", lambda t: t.kind.__setitem__(1, 7)),
     "body_link": ("tree", lambda t: t.body_link.__setitem__(1, -1)),
     "above": ("tree", lambda t: t.above.__setitem__(-1, 10**6)),
@@ -435,12 +435,12 @@ def test_models_that_would_mislead_native_code_are_refused(tmp_path: Path, monke
     model = everything()
     part, spoil = SPOILED[name]
     spoil(getattr(model, part))
-    with pytest.raises(ModelError, match="do not fit together"):
+    with pytest.raises(ModelError, match="are inconsistent"):
         kn.save(tmp_path / "model", model)
     with monkeypatch.context() as patch:
         patch.setattr(objects, "check_model", lambda model: None)
         kn.save(tmp_path / "model", model)
-    with pytest.raises(StorageError, match="do not fit together"):
+    with pytest.raises(StorageError, match="are inconsistent"):
         kn.load(tmp_path / "model")
 
 
@@ -566,7 +566,7 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path, name: str):
 def test_devices_and_pipes_are_not_read(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", tmp_path / "pipe"):
-        with pytest.raises(StorageError, match="no file"):
+        with pytest.raises(StorageError, match="not a regular file"):
             kn.load(path)
 
 

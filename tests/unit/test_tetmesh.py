@@ -46,7 +46,7 @@ def test_bad_meshes_are_refused_with_the_element():
     flat[tets[4, 3]] = flat[tets[4, :3]].mean(axis=0)
     with pytest.raises(InputError, match="element 4 is degenerate"):
         tet_mesh(flat, tets)
-    with pytest.raises(InputError, match="element 1 names a vertex"):
+    with pytest.raises(InputError, match="element 1 has a vertex"):
         tet_mesh(vertices, np.array([[0, 1, 2, 4], [0, 1, 2, 99]]))
     with pytest.raises(InputError, match="vertex 8 belongs to no element"):
         tet_mesh(vertices, tets[~(tets == 8).any(axis=1)])

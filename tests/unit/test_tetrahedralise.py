@@ -101,12 +101,12 @@ WRONG = [
     ("turned face", wrong(CUBE.vertices, np.vstack([CUBE.faces[:1, ::-1], CUBE.faces[1:]])), None, "3 loose edges"),
     ("inside out", wrong(CUBE.vertices, CUBE.faces[:, ::-1]), None, "inside out"),
     ("flat", wrong(CUBE.vertices * (1, 1, 0), CUBE.faces), None, "inside out, or encloses nothing"),
-    ("no faces", wrong(CUBE.vertices, CUBE.faces[:0]), None, "no surface of triangles"),
+    ("no faces", wrong(CUBE.vertices, CUBE.faces[:0]), None, "not a triangle mesh"),
     ("not finite", wrong(TORN, CUBE.faces), None, "not finite"),
     ("no such vertex", wrong(CUBE.vertices[:-1], CUBE.faces), None, "does not exist"),
     ("negative index", wrong(CUBE.vertices, CUBE.faces - 1), None, "does not exist"),
-    ("no size", CUBE, 0.0, "this size"),
-    ("size that is no number", CUBE, math.nan, "this size"),
+    ("no size", CUBE, 0.0, "invalid edge size"),
+    ("size that is no number", CUBE, math.nan, "invalid edge size"),
 ]  # fmt: skip
 
 

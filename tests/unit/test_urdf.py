@@ -168,7 +168,7 @@ def test_colours_friction_and_groups(tmp_path: Path):
     assert (two.group, two.mask) == (2, 5) and first.friction is None
     assert made.notes == (
         "ignored: <rolling_friction> in <contact>, on line 3",
-        "ignored: part of a colour beyond 0 to 1, on line 3",
+        "ignored: colour components outside 0 to 1, on line 3",
         "no colour for materials: 'none'",
     )
 
@@ -197,8 +197,8 @@ def test_kinds_of_joints(tmp_path: Path):
     assert (slide.kind, slide.axis, slide.lower, slide.upper) == ("prismatic", (0, 0, -1), 0, 0.5)
     assert (e.joints[0].lower, e.joints[0].upper) == (-math.inf, math.inf)
     assert [motor.name for motor in made.actuators] == ["slide", "turn"]
-    assert "limits of position ignored at continuous joints: turn" in made.notes
-    assert "effort limit of 0, so the actuator does nothing, at joints: turn" in made.notes
+    assert "position limits ignored at continuous joints: turn" in made.notes
+    assert "effort limit of 0, so the actuator has no effect, at joints: turn" in made.notes
 
 
 def test_mimics_follow_the_joint_that_moves_by_itself(tmp_path: Path):
@@ -229,9 +229,9 @@ def test_a_floating_root_and_a_floating_joint(tmp_path: Path):
     assert drone.parent is None and drone.joints == (Joint("fly", "free"),)
     np.testing.assert_allclose(drone.pose.position, (1, 2, 3), atol=1e-15)
     np.testing.assert_allclose(drone.pose.rotation, (0.5, 0.5, 0.5, 0.5), atol=1e-15)
-    with pytest.raises(ModelError, match="must hang on the world"):
+    with pytest.raises(ModelError, match="must be fixed to the world"):
         load(tmp_path, text, floating=True)
-    with pytest.raises(ModelError, match="name is that of the free joint"):
+    with pytest.raises(ModelError, match="free joint of the root link has the same name"):
         load(tmp_path, robot(link("a"), link("b"), joint("root")), floating=True)
 
 
@@ -428,8 +428,8 @@ def pair(inside: str = LIMIT, kind: str = "revolute") -> str:
 REFUSED: dict[str, tuple[str | bytes, str, str]] = {
     # The text.
     "empty file": ("", "robot.urdf:1", "not well-formed XML: no element found"),
-    "entity bomb": (BOMB, "robot.urdf:1", "a document type or entity is declared"),
-    "entity of a file": (OUTER, "robot.urdf:1", "a document type or entity is declared"),
+    "entity bomb": (BOMB, "robot.urdf:1", "document types and entities are not supported"),
+    "entity of a file": (OUTER, "robot.urdf:1", "document types and entities are not supported"),
     "document type": ('<!DOCTYPE robot>\n<robot name="r"/>', "robot.urdf:1", "document type"),
     "undefined entity": ('<robot name="&x;"/>', "robot.urdf:1", "undefined entity"),
     "deep nesting": (DEEP, "robot.urdf:1", "elements are nested too deep"),
@@ -437,7 +437,7 @@ REFUSED: dict[str, tuple[str | bytes, str, str]] = {
     "UTF-16": ('<robot name="r"/>'.encode("utf-16"), "robot.urdf:1", "the file is UTF-16"),
     "zero byte": (b'<robot name="r"/>\n\0', "robot.urdf:2", "a zero byte"),
     "encoding": ('<?xml version="1.0" encoding="latin-1"?><robot name="é"/>', "robot.urdf:1", "encoding"),
-    "late declaration": ('\n<?xml version="1.0"?><robot name="r"/>', "robot.urdf:2", "delete what stands before"),
+    "late declaration": ('\n<?xml version="1.0"?><robot name="r"/>', "robot.urdf:2", "delete everything before"),
     "cut off": ('<robot name="r">\n<link', "robot.urdf:2", "not well-formed"),
     "attribute twice": ('<robot name="r" name="s"/>', "robot.urdf:1", "duplicate attribute"),
     # Words.
@@ -487,17 +487,17 @@ REFUSED: dict[str, tuple[str | bytes, str, str]] = {
     ),
     # Joints.
     "no limit": (pair(""), "<joint> 'j'", 'write type="continuous"'),
-    "limit without angles": (pair('<limit effort="1"/>'), "<limit> of joint 'j'", "would hold the joint at 0"),
+    "limit without angles": (pair('<limit effort="1"/>'), "<limit> of joint 'j'", "would lock the joint at 0"),
     "limit without effort": (pair('<limit lower="0" upper="1"/>'), "<limit> of joint 'j'", "effort is missing"),
     "lower above upper": (pair('<limit lower="1" upper="-1" effort="1"/>'), "<limit>", "lower is above upper"),
     "effort negative": (pair('<limit lower="0" upper="1" effort="-1"/>'), "<limit>", "effort is negative"),
     "limit not a number": (pair('<limit lower="nan" upper="1" effort="1"/>'), "<limit>", "lower is not finite"),
     "zero axis": (pair('<axis xyz="0 0 0"/>' + LIMIT), "robot.urdf:4 <axis> of joint 'j'", "the axis is zero"),
     "damping negative": (pair(LIMIT + '<dynamics damping="-1"/>'), "<dynamics> of joint 'j'", "damping is negative"),
-    "planar": (pair("", "planar"), "<joint> 'j'", "planar joints are not simulated"),
+    "planar": (pair("", "planar"), "<joint> 'j'", "planar joints are not supported"),
     "unknown type": (pair("", "revolut"), "<joint> 'j'", "did you mean 'revolute'?"),
     "mimic of nothing": (pair(LIMIT + '<mimic joint="k"/>'), "<mimic> of joint 'j'", "there is no joint 'k'"),
-    "mimic of itself": (pair(LIMIT + '<mimic joint="j"/>'), "<mimic> of joint 'j'", "in a circle"),
+    "mimic of itself": (pair(LIMIT + '<mimic joint="j"/>'), "<mimic> of joint 'j'", "in a cycle"),
     # Shapes.
     "no shape": (geometry(""), "<geometry> of link 'a'", "a geometry has one shape"),
     "two shapes": (geometry(2 * '<sphere radius="1"/>'), "<geometry> of link 'a'", "got: <sphere>, <sphere>"),
@@ -506,7 +506,7 @@ REFUSED: dict[str, tuple[str | bytes, str, str]] = {
     "radius missing": (geometry("<sphere/>"), "<sphere> of link 'a'", "attribute 'radius' is missing"),
     "scale zero": (geometry('<mesh filename="a.obj" scale="1 0 1"/>'), "<mesh> of link 'a'", "scale has a zero"),
     "URL": (geometry('<mesh filename="https://example.org/a.stl"/>'), "<mesh> of link 'a'", "a URL is not followed"),
-    "unread format": (geometry('<mesh filename="a.dae"/>'), "<mesh> of link 'a'", "this kind of mesh file"),
+    "unread format": (geometry('<mesh filename="a.dae"/>'), "<mesh> of link 'a'", "unsupported mesh format"),
 }
 
 

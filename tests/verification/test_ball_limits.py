@@ -184,5 +184,5 @@ def test_limits_beside_others(tmp_path):
     "words", [{"lower": -0.2}, {"lower": 0.1}, {"upper": 0.0}, {"upper": 4.0}, {"upper": math.nan}]
 )
 def test_what_is_no_angle_is_refused(words):
-    with pytest.raises(kn.ModelError, match="the limit of ball joint 'r/ball' is no angle"):
+    with pytest.raises(kn.ModelError, match="the limit of ball joint 'r/ball' is not an angle"):
         model_of(BOB, **words)

@@ -171,10 +171,10 @@ def test_what_blows_up_ends_with_a_status_and_leaves_the_others_alone():
     [
         ("solid", lambda x, e: x.__setitem__(e[7, 3], x[e[7, :3]].mean(0)), "element 7 is degenerate"),
         ("solid", lambda x, e: e.__setitem__((7, slice(0, 2)), e[7, 1::-1]), "element 7 is inverted"),
-        ("solid", lambda x, e: e.__setitem__((7, 0), 999), "element 7 names a vertex that does not exist"),
+        ("solid", lambda x, e: e.__setitem__((7, 0), 999), "element 7 has a vertex that does not exist"),
         ("solid", lambda x, e: x.__setitem__((3, 1), np.nan), "vertex 3 is not finite"),
         ("cloth", lambda x, e: e.__setitem__((5, 1), e[5, 0]), "triangle 5 is degenerate"),
-        ("cloth", lambda x, e: e.__setitem__((5, 1), -1), "triangle 5 names a vertex that does not exist"),
+        ("cloth", lambda x, e: e.__setitem__((5, 1), -1), "triangle 5 has a vertex that does not exist"),
     ],
 )
 def test_degenerate_elements_are_refused_with_their_index(kind: str, spoil, message: str):
