@@ -63,7 +63,7 @@ ARRAYS = {
 }
 ARRAYS |= {PARTICLE_PAIRS: ARRAYS[PARTICLES], BODY_PAIRS: ARRAYS[BODIES]}
 
-Numbers = tuple[tuple[str, type, bool], ...]
+Parameters = tuple[tuple[str, type, bool], ...]
 """Parameters of a law: name of the argument, type, and whether each element has its own value."""
 
 
@@ -121,7 +121,7 @@ def time_before_end(time: Float, dt: Float, left: Float, later: Array[Float]):
 
 
 @cache
-def law_kernel(law: Func, kind: str, energy: bool, whole: bool, numbers: Numbers) -> Kernel:
+def law_kernel(law: Func, kind: str, energy: bool, whole: bool, parameters: Parameters) -> Kernel:
     """The kernel of a law.
 
     Args:
@@ -129,14 +129,14 @@ def law_kernel(law: Func, kind: str, energy: bool, whole: bool, numbers: Numbers
         kind: Target of the law.
         energy: Whether the function is an energy.
         whole: Whether the function returns a moment with the force.
-        numbers: Parameters of the law.
+        parameters: Parameters of the law.
 
     Returns:
         A kernel with the arguments first and second (indices of elements; ends for pairs of particles), x and v of
         particles, q and v of joints, or position, rotation and velocity of frames, time, number_... and the output
         f, drive or wrench. Arguments that the law does not need are absent.
     """
-    each = {name: own for name, _, own in numbers}
+    each = {name: own for name, _, own in parameters}
     reading = READ[kind] | {TIME: TIME} | {n: f"number_{n}[e]" if own else f"number_{n}" for n, own in each.items()}
     given = ", ".join(reading[name] for name in law.parameters)
     body = {
@@ -154,7 +154,9 @@ def law_kernel(law: Func, kind: str, energy: bool, whole: bool, numbers: Numbers
     arguments = ["e: Index"] if soft else []
     arguments += [f"{name}: Array[{element}]" for name, element in arrays.items()]
     arguments += [f"{TIME}: Float"] if TIME in law.parameters else []
-    arguments += [f"number_{n}: Array[{t.__name__}]" if own else f"number_{n}: {t.__name__}" for n, t, own in numbers]
+    arguments += [
+        f"number_{n}: Array[{t.__name__}]" if own else f"number_{n}: {t.__name__}" for n, t, own in parameters
+    ]
     arguments.append({JOINTS: "drive: Array[Float]"}.get(kind, "f: Array[vec3]" if soft else "wrench: Array[Force]"))
     name = f"{law.__name__}_on_{kind.replace(' ', '_')}"
     lines = [f"def {name}({', '.join(arguments)}):"]
@@ -162,7 +164,7 @@ def law_kernel(law: Func, kind: str, energy: bool, whole: bool, numbers: Numbers
         lines += [f"    {line}" for line in body]
     else:
         lines += ["    for e in range(len(first)):", *(f"        {line}" for line in body)]
-    return _compiled(name, "\n".join(lines) + "\n", law, {t.__name__: t for _, t, _ in numbers})
+    return _compiled(name, "\n".join(lines) + "\n", law, {t.__name__: t for _, t, _ in parameters})
 
 
 def _slope(law: Func, by: str, given: str) -> str:
@@ -215,8 +217,8 @@ def _compiled(name: str, text: str, law: Func, types: dict[str, type]) -> Kernel
     """Compile a kernel from its text; `linecache` stores the text for the frontend."""
     file = f"<{name} {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-    words = (Array, Float, Index, Int, ivec2, mat22, mat33, vec2, vec3, vec4, Force, Motion)
-    space: dict[str, Any] = {word.__name__: word for word in words} | types
+    names = (Array, Float, Index, Int, ivec2, mat22, mat33, vec2, vec3, vec4, Force, Motion)
+    space: dict[str, Any] = {kind.__name__: kind for kind in names} | types
     space |= {"__name__": __name__, "law": law, "grad": grad, "moment_of": moment_of, "zero_vector": zero_vector}
     space["opposite"] = opposite
     exec(compile(text, file, "exec", dont_inherit=True), space)  # noqa: S102

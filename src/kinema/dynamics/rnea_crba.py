@@ -196,7 +196,7 @@ def bias_forces_adjoint(
     """
     S, V, inertia = links.S, links.V, links.inertia
     X, B = local(Motion, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)
-    W, G = local(Motion, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)  # of `further`: shares of A and F
+    W, G = local(Motion, len(tree.parent) + 1), local(Force, len(tree.parent) + 1)  # parts of A and F due to `further`
     # From the root on: X = sum of S g, and the wrenches of X, V and the accelerations on each link.
     for i in range(len(tree.parent)):
         d = tree.v_start[i]

@@ -3,7 +3,7 @@
 Cells are squares on a staggered grid (MAC) [Harlow and Welch 1965]: a cell holds its density, the x-velocity at the
 centre of its left face and the y-velocity at the centre of its lower face. Then the divergence of the gradient is the
 compact five-point Laplacian, and the projection leaves a divergence of the order of rounding error; on a collocated
-grid, the wide Laplacian leaves a checkerboard. Faces beyond the last cell wrap to those of the first one: the same face
+grid, the wide Laplacian leaves a checkerboard. Faces beyond the last cell are faces of the first one: the same face
 in a periodic box, and a wall, where the velocity is 0, in a closed one.
 
 Advection is semi-Lagrangian [Stam 1999]: with positions in cells and r = dt / width of a cell,

@@ -1,11 +1,11 @@
 """Boxes against boxes: a normal from fifteen separating axes, then a contact polygon of at most eight corners.
 
 The axes are the face normals of both boxes and the cross products of their edges; the best axis is the one along which
-the boxes are farthest apart or overlap least [Gottschalk et al. 1996]. As the boxes move, the best
-axis changes. Where two axes tie, either they agree, as for boxes that lie flat on each other, or a corner or edge of
-one box is at an edge of the other, and any direction between the two axes is a normal. So the normal is the weighted
-mean of all axes, and the weight of an axis fades as its gap falls below the best one: within FADE the normal rotates
-continuously and never jumps.
+the boxes are farthest apart or overlap least [Gottschalk et al. 1996]. As the boxes move, the best axis changes. Where
+two axes tie, either they agree, as for boxes that lie flat on each other, or a corner or edge of one box is at an edge
+of the other, and any direction between the two axes is a normal. So the normal is the weighted mean of all axes, and
+the weight of an axis fades as its gap falls below the best one: within FADE the normal rotates continuously and never
+jumps.
 
 Seen along the normal, the faces of both boxes that are most aligned with it are two parallelograms. The candidates are
 the corners of their intersection, and gaps are measured along the normal. If the normal is the cross product of two

@@ -2,7 +2,7 @@
 
 If the line stays outside, the nearest features are an end of the line and the face below it, or the line and an edge.
 If it intersects the hull, the normal is the axis of least overlap: a face normal, or the cross product of the line and
-a silhouette edge: one of its faces looks along the line, the other one looks back.
+a silhouette edge, one of whose faces points along the line and the other one against it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ error reduction parameter (ERP) erp:
     v_target = 0                                       dry friction, both directions of sliding              (5)
 
 Without restitution (3) has the effect of an impulse at the time of impact: the step ends on the surface, and the next
-step removes the remaining speed. Rows with restitution do not take part in this problem; `impacts` handles them.
+step removes the remaining speed. Rows that bounce do not take part in this problem; `impacts` handles them.
 """
 
 from __future__ import annotations

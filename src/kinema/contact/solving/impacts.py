@@ -16,12 +16,12 @@ At an impact, rows that touch and close faster than a threshold are hit: their s
     u' + f dt / 2 = -e (u + f dt / 2)
 
 f is the row's acceleration by gravity, for falling bodies: the path of the positions has the velocity v + f dt / 2 at a
-step with the velocity v. So a ball with e = 1 conserves its energy up to rounding error. (With all
-forces in place of f, stiff dampers, whose forces change from step to step, would make results discontinuous again.) All
-rows that are hit form one complementarity problem of the same kind as the step's. Friction acts against the sliding
-velocity. Constraints without restitution (loops, mimic joints, touching contacts and limits) hold through impacts; dry
-friction of joints is a bounded force and has no impulse at an instant. An impact may cause further impacts at the same
-pose: in a row of touching balls each hits the next, in rounds.
+step with the velocity v. So a ball with e = 1 conserves its energy up to rounding error. (With all forces in place of
+f, stiff dampers, whose forces change from step to step, would make results discontinuous again.) All rows that are hit
+form one complementarity problem of the same kind as the step's. Friction acts against the sliding velocity. Constraints
+without restitution (loops, mimic joints, touching contacts and limits) hold through impacts; dry friction of joints is
+a bounded force and has no impulse at an instant. An impact may cause further impacts at the same pose: in a row of
+touching balls each hits the next, in rounds.
 
 Restitution sets in gradually: its effective fraction grows from 0 at the threshold speed to 1 at twice the threshold.
 """

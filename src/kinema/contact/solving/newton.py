@@ -529,7 +529,7 @@ def newton_impulses_adjoint(
     gather(problem, listed, mine, known)
     form_matrices(rows, supports, listed, Y, spread, A)
     row_inverses(listed, cone, bounds.cfm, A, known)
-    # Their velocities, which determine the active set, and the cotangents of their impulses, including those through z.
+    # Their velocities, which determine the active set, and the cotangents of their impulses, including parts through z.
     for f in range(count):
         r = shared(row[f])
         here, at = home_of(rows, r), r * wide

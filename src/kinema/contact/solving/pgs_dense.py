@@ -238,7 +238,7 @@ def sweep(groups, bounds, g, rest, single, triple, alone, slip, x, old):
                 found = found + single[i * n + k] * x[old + i + 1 + k]
             found = max(min(found, bounds.upper[number]), bounds.lower[number])
         x[new + i] = found
-    # Triples. The impulses p of the triple before stay in registers: a load would have to wait for their store.
+    # Triples. The impulses p of the three rows before stay in registers: a load would have to wait for their store.
     near = 3 if n >= 6 else 0
     far = n - 3 - near
     p0, p1, p2 = 0.0, 0.0, 0.0
@@ -249,7 +249,7 @@ def sweep(groups, bounds, g, rest, single, triple, alone, slip, x, old):
         # (6) of the three rows, with the old impulses of the later rows of the triple
         a0 = alone[r] + press * l0 + triple[own + 3] * l1 + triple[own + 6] * l2
         a1, a2 = alone[r + 1] + slide * l1 + triple[own + 7] * l2, alone[r + 2] + slide * l2
-        # all other blocks, the triple before as the last one
+        # all other rows, the three rows before as the last ones
         a0, a1, a2 = times_all(far, at, triple, old + r + 3, x, a0, a1, a2)
         if near > 0:
             if c == 0:
@@ -394,7 +394,7 @@ def sweeps_adjoint(
             if back == 0:
                 number = groups.row[base + r]
                 a0, a1, a2 = impulse_adj[number], impulse_adj[number + 1], impulse_adj[number + 2]
-            # from all other blocks, the triple after this one as the last one
+            # from all other rows, the three rows after this triple as the last ones
             a0, a1, a2 = times_all(far, row + 3 * near, triple, at + r + 3 + near, sum_adj, a0, a1, a2)
             if near > 0:
                 if k == 0:
@@ -565,7 +565,7 @@ def dense_gauss_seidel_adjoint(
             upper_adj,
         )
         sum_products(groups, g, sweeps, rest, history, sum_adj, totals, kept, product)
-        # Reverse of B = -inverse A and of -inverse b (6).
+        # Adjoint of B = -inverse A and of -inverse b (6).
         for i in range(n):
             scale, number = diagonal[i], groups.row[base + i]
             b_adj[number] -= totals[i] * scale
