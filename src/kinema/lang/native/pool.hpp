@@ -387,7 +387,7 @@ class Pool {
     }
   }
 
-  // Leaves signals to the caller's threads, except for faults of the worker itself.
+  // Adds a worker. It leaves signals to the caller's threads, except for its own faults.
   bool add_thread() {
     sigset_t all, before;
     sigfillset(&all);
