@@ -41,7 +41,7 @@ class CppKernel(Kernel):
         self._derived = {"forward": made, "emitted": made}
 
     def adjoint(self, wanted: frozenset[str]) -> KernelIR:
-        """Nothing to do: integers have no derivative."""
+        """An empty kernel: integers have no derivative."""
         return self._derive("adjoint", lambda: KernelIR(self.name, None, [], Block([])))
 
     def tangent(self, wanted: frozenset[str]) -> KernelIR:

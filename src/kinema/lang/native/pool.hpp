@@ -383,11 +383,11 @@ class Pool {
       if (over() || (spin ? spin_until(over) : yield_until(over)))
         ++next;
       else
-        next = published_.load(std::memory_order_acquire);  // another worker has lost its CPU: sleep until the next task
+        next = published_.load(std::memory_order_acquire);  // a worker has lost its CPU: sleep until the next task
     }
   }
 
-  // Leaves signals to the caller's threads, except for faults of the worker itself.
+  // Adds a worker. It leaves signals to the caller's threads, except for its own faults.
   bool add_thread() {
     sigset_t all, before;
     sigfillset(&all);
@@ -412,7 +412,7 @@ class Pool {
   uint64_t first_ = 0;                              // first phase of the task
   Task task_ = {};
 
-  alignas(64) std::array<std::unique_ptr<Seat>, most_workers> seats_;  // of fixed size, because helpers read it at any time
+  alignas(64) std::array<std::unique_ptr<Seat>, most_workers> seats_;  // of fixed size: helpers read it at any time
   std::atomic<int> seated_{0};
   std::atomic<bool> quit_{false}, spin_{false}, caller_sleeps_{false};
 

@@ -16,7 +16,7 @@
 namespace kn {
 
 constexpr std::chrono::milliseconds poll_interval{50};
-constexpr int64_t grabs = 4;  // a compromise: a part costs some 20 ns to take; the others wait for the slowest last part
+constexpr int64_t grabs = 4;  // a compromise: a part costs some 20 ns to take; all wait for the slowest last part
 
 // Decides when the next poll is due; reads the clock about every half millisecond, however long a step takes.
 class Poller {

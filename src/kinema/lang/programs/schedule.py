@@ -35,8 +35,8 @@ class Schedule:
 def sums_by_chunk(kernel: KernelIR, numbers: dict[ArrayRef, int], count: int) -> set[ArrayRef]:
     """The arrays that each chunk sums into a private copy: sums over the elements.
 
-    With several chunks, these are sums at constant indices, and small sums at indices that lanes share. The choice does
-    not depend on lanes or threads, nor do the bits.
+    Sums at constant indices; with several chunks also small sums at indices that lanes share. The choice does not
+    depend on lanes or threads, nor do the bits.
 
     Args:
         kernel: The kernel as emitted.
