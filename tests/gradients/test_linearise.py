@@ -563,7 +563,7 @@ def test_what_is_refused(one: Callable):
         ("the model has no tetrahedra and no triangles", state, kn.Control(activation=[0.1])),
         ("tau has the wrong shape", state, kn.Control(tau=[1.0, 2.0])),
         ("tau has the wrong type", state, kn.Control(tau=pair.float())),
-        ("tau is neither a tensor nor numeric", state, kn.Control(tau="strong")),
+        ("tau is no tensor and no numbers", state, kn.Control(tau="strong")),
         ("the wrench on 'r/trunk' has the wrong shape", state, kn.Control(wrenches={"r/trunk": [1.0, 2.0]})),
         ("there is no body 'r/tail'", state, kn.Control(wrenches={"r/tail": torch.zeros(6, dtype=torch.float64)})),
         ("batch dimensions do not match", state, kn.Control(tau=pair)),

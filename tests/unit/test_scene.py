@@ -148,7 +148,7 @@ def with_body(at: int, **changes) -> Robot:
     [
         (with_body(2, parent="nobody"), "the parent 'nobody'"),
         (with_body(2, name="upper"), "two bodies 'upper'"),
-        (with_body(1, parent="finger"), "in a circle: finger, hand, upper"),
+        (with_body(1, parent="finger"), "form a cycle: finger, hand, upper"),
         (with_joint(axis=(0.0, 0.0, 0.0)), "'arm/hinge' has no direction"),
         (with_joint(axis=(np.nan, 0.0, 0.0)), "'arm/hinge' has no direction"),
         (with_joint(kind="free"), None),
@@ -374,7 +374,7 @@ def test_what_is_no_model_and_no_tensor_is_named():
         with pytest.raises(kn.InputError, match="not a model"):
             function(scene, zeros)
     for run in (kn.step, kn.linearise):
-        with pytest.raises(kn.InputError, match="(?s)tau is neither a tensor nor numeric.*got: list.*torch.float64"):
+        with pytest.raises(kn.InputError, match="(?s)tau is no tensor and no numbers.*got: list.*torch.float64"):
             run(model, kn.State(zeros, zeros), kn.Control(tau=["left", "right", "left"]), dt=0.1)
     with pytest.raises(kn.InputError, match="(?s)q has the wrong type.*got: str"):
         kn.linearise(model, kn.State("zero"), dt=0.1)

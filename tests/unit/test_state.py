@@ -150,7 +150,7 @@ def test_worlds_are_picked_from_batches_of_more_axes(model):
     ],
 )
 def test_worlds_that_are_not_there(model, index, told):
-    with pytest.raises(InputError, match=rf"(?s)invalid index of a state.*{told}.*expected: some of \(3,\)"):
+    with pytest.raises(InputError, match=rf"(?s)invalid index of a state.*{told}.*expected: worlds of \(3,\)"):
         drawn(model, 3)[index]
 
 
@@ -160,7 +160,7 @@ def test_one_world_is_not_indexed(model):
         state[0]
     with pytest.raises(InputError, match="no length"):
         len(state)
-    with pytest.raises(InputError, match=r"(?s)indexed over its batch.*leave it out"):
+    with pytest.raises(InputError, match=r"(?s)invalid index.*omit it.*indexed over its batch"):
         state.expand(2)[..., 0]
 
 
@@ -422,10 +422,10 @@ WRONG_CONTROLS: dict[str, tuple[Callable[[], Any], str]] = {
     "single precision": (lambda: torch.zeros(2), r"u has the wrong type.*float32.*fix: u.to\(torch.float64\)"),
     "whole numbers": (lambda: torch.zeros(2, dtype=torch.int64), "u has the wrong type.*int64"),
     "a single one": (lambda: torch.tensor(1.0), "u has the wrong type.*float32"),
-    "a word": (lambda: "full", "u is neither a tensor nor numeric.*got: str"),
-    "words": (lambda: kn.Control(tau=["a", "b"]), "tau is neither a tensor nor numeric.*got: list"),
-    "ragged": (lambda: kn.Control(tau=[[1.0], [1.0, 2.0]]), "tau is neither a tensor nor numeric.*got: list"),
-    "a dictionary": (lambda: {"one": 1.0}, "u is neither a tensor nor numeric.*got: dict"),
+    "a word": (lambda: "full", "u is no tensor and no numbers.*got: str"),
+    "words": (lambda: kn.Control(tau=["a", "b"]), "tau is no tensor and no numbers.*got: list"),
+    "ragged": (lambda: kn.Control(tau=[[1.0], [1.0, 2.0]]), "tau is no tensor and no numbers.*got: list"),
+    "a dictionary": (lambda: {"one": 1.0}, "u is no tensor and no numbers.*got: dict"),
     "wrenches as a tensor": (
         lambda: kn.Control(wrenches=torch.zeros(STEPS, 6, dtype=F64)),  # type: ignore[arg-type]
         "by name of a body.*got: Tensor.*a dictionary.*robot/body",
@@ -434,7 +434,7 @@ WRONG_CONTROLS: dict[str, tuple[Callable[[], Any], str]] = {
     "half a wrench": (lambda: kn.Control(wrenches={HAND: [0.0, 0.0, 1.0]}), f"wrench on '{HAND}' has the wrong shape"),
     "a wrench of words": (
         lambda: kn.Control(wrenches={HAND: "up"}),
-        f"wrench on '{HAND}' is neither a tensor nor numeric",
+        f"wrench on '{HAND}' is no tensor and no numbers",
     ),
     "a wrench on nothing": (lambda: kn.Control(wrenches={"arm/foot": 1.0}), f"no body 'arm/foot'.*{HAND}"),
     "motion": (lambda: kn.Control(motion=1.0), "no joint is prescribed.*leave it out"),
