@@ -280,7 +280,11 @@ REFUSED: dict[str, Refusal] = {
         ModelError,
         ("params", "list", "dictionary"),
     ),
-    "words for a number": ({"law": drag, "bodies": "ball", "params": {"k": "much"}}, ModelError, ("not numeric", "much")),
+    "words for a number": (
+        {"law": drag, "bodies": "ball", "params": {"k": "much"}},
+        ModelError,
+        ("not numeric", "much"),
+    ),
     "two numbers for three": (
         {"law": drag, "particles": "beads", "params": {"k": [1.0, 2.0]}},
         ModelError,
