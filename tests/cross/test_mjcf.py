@@ -654,11 +654,11 @@ REFUSED = {
     "one-sided effort": (model(joint='<joint name="j" actuatorfrcrange="-1 2"/>'), "asymmetric actuator force range"),
     "tendon with limits": (
         model('<tendon><fixed name="t" range="-1 1"><joint joint="j" coef="1"/></fixed></tendon>'),
-        r"<text>:3 <fixed> 't': tendon 't' acts\n  got: limited",
+        r"<text>:3 <fixed> 't': tendon 't' exerts forces\n  got: limited",
     ),
     "tendon with a spring": (
         model('<tendon><fixed name="t" stiffness="1"><joint joint="j" coef="1"/></fixed></tendon>'),
-        r"tendon 't' acts\n  got: stiffness",
+        r"tendon 't' exerts forces\n  got: stiffness",
     ),
     "tendon actuator": (
         model(
@@ -789,7 +789,7 @@ FILES = {
     "include outside": ('<include file="../secret.xml"/>', "m.xml:2 <include>.*: the file lies outside the folders"),
     "include in an include": ('<include file="inner.xml"/>', "inner.xml:1 <include>.*: the file lies outside"),
     "model outside": ('<asset><model name="m" file="../secret.xml"/></asset>', "<model>.*: the file lies outside"),
-    "dtd in an include": ('<include file="dtd.xml"/>', "dtd.xml:1: a document type or entity"),
+    "dtd in an include": ('<include file="dtd.xml"/>', "dtd.xml:1: document types and entities"),
     "address": ('<asset><mesh name="m" file="http://localhost/m.obj"/></asset>', "URLs are not supported"),
     "missing": ('<asset><mesh file="none.obj"/></asset>', "the file does not exist"),
     "damaged mesh": ('<asset><mesh file="bad.obj"/></asset>', "MuJoCo cannot compile the model"),

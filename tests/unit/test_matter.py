@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[Callable[[kn.Scene], Any], tuple[str, ...]]] = {
     "mu that is not finite": (lambda s: s.add_solid(CUBE, material=kn.Solid(mu=NAN)), ("mu of 'solid'", "nan")),
     "words for mu": (lambda s: s.add_solid(CUBE, material=kn.Solid(mu="hard")), ("mu of 'solid'", "'hard'")),
     "three mu for five": (lambda s: s.add_solid(CUBE, material=kn.Solid(mu=np.ones(3))), ("(3,)", "or 5")),
-    "a negative bulk modulus": (lambda s: s.add_solid(CUBE, material=kn.Solid(mu=1e5, lam=1e4)), ("swell", "mu/8")),
+    "a negative bulk modulus": (lambda s: s.add_solid(CUBE, material=kn.Solid(mu=1e5, lam=1e4)), ("unstable", "mu/8")),
     "endless lam": (lambda s: s.add_solid(CUBE, material=kn.Solid(lam=np.inf)), ("lam of 'solid'", "inf")),
     "negative viscosity": (lambda s: s.add_solid(CUBE, material=kn.Solid(viscosity=-1)), ("viscosity", "-1")),
     "a plain function": (lambda s: kn.Solid(energy=lambda F, mu, lam, a: mu), ("energy", "function", "@func")),

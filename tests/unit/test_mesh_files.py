@@ -135,7 +135,11 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "ascii cut": ("m.stl", ASCII[:-14], "the STL file is cut off"),
     "ascii cut in a loop": ("m.stl", ASCII[:70], "m.stl:5: the STL file is cut off"),
     "ascii two corners": ("m.stl", ASCII.replace(b"      vertex 1 0 0\n", b""), "m.stl:6: unexpected keyword"),
-    "ascii four corners": ("m.stl", ASCII.replace(b"vertex 1 0 0", b"vertex 1 0 0\nvertex 2 0 0"), "m.stl:7: a line"),
+    "ascii four corners": (
+        "m.stl",
+        ASCII.replace(b"vertex 1 0 0", b"vertex 1 0 0\nvertex 2 0 0"),
+        "m.stl:7: unexpected",
+    ),
     "ascii NaN": ("m.stl", ASCII.replace(b"1e0", b"nan"), "m.stl:6: a vertex is not finite"),
     "ascii junk": ("m.stl", ASCII.replace(b"outer loop", b"inner loop"), "m.stl:3: unexpected keyword"),
 }

@@ -202,24 +202,24 @@ def test_a_walker_stands_on_its_legs():
 
 
 WRONG: list[tuple[Callable[[], object], str]] = [
-    (lambda: block((0, 1, 1), 0.1), "a block cannot be cut"),
-    (lambda: block((1, 1), 0.1), "a block cannot be cut"),  # type: ignore[arg-type]
-    (lambda: block((1.5, 1, 1), 0.1), "a block cannot be cut"),  # type: ignore[arg-type]
+    (lambda: block((0, 1, 1), 0.1), "a block has an invalid resolution"),
+    (lambda: block((1, 1), 0.1), "a block has an invalid resolution"),  # type: ignore[arg-type]
+    (lambda: block((1.5, 1, 1), 0.1), "a block has an invalid resolution"),  # type: ignore[arg-type]
     (lambda: block((2000, 2000, 2000), 0.1), "too many vertices"),
-    (lambda: block((1, 1, 1), -0.1), "a block has a length"),
+    (lambda: block((1, 1, 1), -0.1), "a block has an invalid length"),
     (lambda: block((1, 1, 1), 0.1, (0.0, math.nan, 0.0)), "a block has an invalid position"),
-    (lambda: beam(1.0, 0.0, 1.0, (1, 1, 1)), "a beam has a length"),
-    (lambda: beam(1.0, 1.0, 1.0, (1, 1)), "a beam cannot be cut"),
-    (lambda: ball(math.inf, 2), "a ball has a length"),
-    (lambda: ball(1.0, 0), "a ball cannot be cut"),
-    (lambda: gear(0.1, 0.1, 0.1), "a gear has a length|do not fit"),
+    (lambda: beam(1.0, 0.0, 1.0, (1, 1, 1)), "a beam has an invalid length"),
+    (lambda: beam(1.0, 1.0, 1.0, (1, 1)), "a beam has an invalid resolution"),
+    (lambda: ball(math.inf, 2), "a ball has an invalid length"),
+    (lambda: ball(1.0, 0), "a ball has an invalid resolution"),
+    (lambda: gear(0.1, 0.1, 0.1), "a gear has an invalid length|do not fit"),
     (lambda: gear(0.1, 0.05, 0.1, depth=0.06), "do not fit"),
-    (lambda: gear(0.1, 0.05, 0.1, teeth=2), "a gear cannot be cut"),
-    (lambda: sheet(1.0, math.nan, (1, 1)), "a sheet has a length"),
-    (lambda: rolled_sheet(1.0, 1.0, (2, 1)), "a rolled sheet cannot be cut"),
+    (lambda: gear(0.1, 0.05, 0.1, teeth=2), "a gear has an invalid resolution"),
+    (lambda: sheet(1.0, math.nan, (1, 1)), "a sheet has an invalid length"),
+    (lambda: rolled_sheet(1.0, 1.0, (2, 1)), "a rolled sheet has an invalid resolution"),
     (lambda: rolled_sheet(1.0, 1.0, (4, 1), angle=7.0), "invalid angle"),
     (lambda: walker(0.1, (5, 2), (3, 2)), "no gap"),
-    (lambda: walker(0.1, legs=1), "a walker cannot be cut"),
+    (lambda: walker(0.1, legs=1), "a walker has an invalid resolution"),
 ]
 
 

@@ -214,8 +214,8 @@ REFUSED: dict[str, Refusal] = {
     "a free joint": ({"law": servo, "joints": "ball/free"}, ModelError, ("'ball/free'", "revolute or prismatic")),
     "no such matter": ({"law": drag, "particles": "bead", "params": K}, ModelError, ("'bead'", "write 'beads'")),
     "a body for particles": ({"law": drag, "particles": "ball", "params": K}, ModelError, ("'ball'", "beads, bob")),
-    "no name": ({"law": drag, "bodies": 3, "params": K}, ModelError, ("no name", "3")),
-    "an empty list": ({"law": drag, "bodies": [], "params": K}, ModelError, ("empty", "a body")),
+    "no name": ({"law": drag, "bodies": 3, "params": K}, ModelError, ("not the name", "3")),
+    "an empty list": ({"law": drag, "bodies": [], "params": K}, ModelError, ("empty", "moving body")),
     "named twice": ({"law": drag, "bodies": ["ball", "b*"], "params": K}, ModelError, ("'ball/body'", "twice")),
     "no such vertices": (
         {"law": drag, "particles": "beads", "vertices": [3], "params": K},
@@ -268,19 +268,23 @@ REFUSED: dict[str, Refusal] = {
     "a number too many": (
         {"law": drag, "bodies": "ball", "params": {"k": 1.0, "kk": 2.0}},
         ModelError,
-        ("'kk'", "no argument", "expected: k", "write 'k'"),
+        ("'kk'", "not an argument", "expected: k", "write 'k'"),
     ),
     "a number that is given": (
         {"law": drag, "bodies": "ball", "params": {"v": 1.0, "k": 1.0}},
         ModelError,
-        ("'v'", "an input of the law", "another name"),
+        ("'v'", "an input of the law", "rename"),
     ),
     "params as a list": (
         {"law": drag, "bodies": "ball", "params": [1.0]},
         ModelError,
         ("params", "list", "dictionary"),
     ),
-    "words for a number": ({"law": drag, "bodies": "ball", "params": {"k": "much"}}, ModelError, ("no number", "much")),
+    "words for a number": (
+        {"law": drag, "bodies": "ball", "params": {"k": "much"}},
+        ModelError,
+        ("not numeric", "much"),
+    ),
     "two numbers for three": (
         {"law": drag, "particles": "beads", "params": {"k": [1.0, 2.0]}},
         ModelError,
@@ -290,17 +294,17 @@ REFUSED: dict[str, Refusal] = {
     "an unknown argument": (
         {"law": misnamed, "bodies": "ball", "params": K},
         ModelError,
-        ("'pos'", "nothing that a law on bodies reads", "x, R, v, w, time"),
+        ("'pos'", "neither an input of a law on bodies", "x, R, v, w, time"),
     ),
     "the argument of a joint": (
         {"law": on_joint, "bodies": "ball", "params": K},
         ModelError,
-        ("'q'", "laws on joints read it", "@func", "def thrust"),
+        ("'q'", "input of laws on joints", "@func", "def thrust"),
     ),
     "another type": (
         {"law": typed, "joints": "arm", "params": K},
         ModelError,
-        ("'q'", "another type", "vec3", "Float"),
+        ("'q'", "wrong type", "vec3", "Float"),
     ),
     "an integer to learn": (
         {"law": counted, "bodies": "ball", "params": {"n": 2}},
@@ -316,7 +320,7 @@ REFUSED: dict[str, Refusal] = {
     "a vector for a joint": (
         {"law": wind, "joints": "arm", "params": {"way": (0, 0, 1), "k": 1.0}},
         ModelError,
-        ("'v'", "another type", "vec3", "Float"),
+        ("'v'", "wrong type", "vec3", "Float"),
     ),
     "a force for an energy": (
         {"energy": rope, "between": ("ball", "wall"), "params": K},

@@ -148,7 +148,7 @@ def with_body(at: int, **changes) -> Robot:
     [
         (with_body(2, parent="nobody"), "the parent 'nobody'"),
         (with_body(2, name="upper"), "two bodies 'upper'"),
-        (with_body(1, parent="finger"), "in a circle: finger, hand, upper"),
+        (with_body(1, parent="finger"), "form a cycle: finger, hand, upper"),
         (with_joint(axis=(0.0, 0.0, 0.0)), "'arm/hinge' has no direction"),
         (with_joint(axis=(np.nan, 0.0, 0.0)), "'arm/hinge' has no direction"),
         (with_joint(kind="free"), None),

@@ -150,7 +150,7 @@ def test_worlds_are_picked_from_batches_of_more_axes(model):
     ],
 )
 def test_worlds_that_are_not_there(model, index, told):
-    with pytest.raises(InputError, match=rf"(?s)invalid index of a state.*{told}.*expected: some of \(3,\)"):
+    with pytest.raises(InputError, match=rf"(?s)invalid index of a state.*{told}.*expected: worlds of \(3,\)"):
         drawn(model, 3)[index]
 
 
@@ -160,7 +160,7 @@ def test_one_world_is_not_indexed(model):
         state[0]
     with pytest.raises(InputError, match="no length"):
         len(state)
-    with pytest.raises(InputError, match=r"(?s)indexed over its batch.*leave it out"):
+    with pytest.raises(InputError, match=r"(?s)invalid index.*omit it.*indexed over its batch"):
         state.expand(2)[..., 0]
 
 

@@ -74,8 +74,8 @@ def _law(tree: TreeArrays, sites: SiteArrays, matter: MatterArrays, law: Law) ->
         pairs = zip(targets.first, targets.second, strict=True)
         owners = [a if a == b else f"{a} on {b}" for a, b in pairs]
     first, second = numbers
-    words = (law.name, law.function, law.energy, law.whole, targets.kind)
-    return LawArrays(*words, first, second, owners, law.numbers, law.reads_time)
+    same = (law.name, law.function, law.energy, law.whole, targets.kind)
+    return LawArrays(*same, first, second, owners, law.numbers, law.reads_time)
 
 
 def _ints(values: np.ndarray | Sequence[int]) -> np.ndarray:

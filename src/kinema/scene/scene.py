@@ -223,9 +223,9 @@ class Scene:
                 always collide with static bodies outside their tree, such as the floor of an MJCF file.
             prescribed: Names of prescribed joints, whose motion is `Control(motion=)`; see `Joint`.
             drive: A `Servo`, `VelocityServo` or `Motor` for every revolute and prismatic joint except mimic and
-                prescribed joints, in place of the actuators of the file; or a dictionary by joint names or patterns,
-                the first match wins: `{"*_knee": kn.Servo(60, 2), "*": kn.Servo(40, 1)}`. Each new actuator has the
-                name of its joint. The effort limits of joints also apply.
+                prescribed joints, in place of existing actuators; or a dictionary by joint names or patterns, where the
+                first match wins: `{"*_knee": kn.Servo(60, 2), "*": kn.Servo(40, 1)}`. Each new actuator has the name of
+                its joint. The effort limits of joints also apply.
             reader: Options of the file reader, see `read_urdf` (roots, package_roots, meshes, repair) and
                 `read_mjcf` (roots, ignore).
 
@@ -424,7 +424,7 @@ class Scene:
     def attach(self, matter: str, vertices: Any, to: str | None = None) -> None:
         """Attach vertices of soft matter to a body, or to the world.
 
-        Forces on attached vertices act on the body. The vertices lose their own mass; only the body's mass counts.
+        Forces on attached vertices act on the body. Attached vertices have no mass; only the body's mass counts.
 
         Args:
             matter: Handle or name of soft matter in the scene.
@@ -573,7 +573,7 @@ def check_options(given: Mapping[str, Any], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
             expected = ", ".join(own) + (f"; of the reader: {', '.join(known)}" if known else "")
-            what = f"add_robot has no option {name!r}"
+            what = f"robots have no option {name!r}"
             raise ModelError(what, expected=expected, fix=closest(name, [*own, *known]))
 
 
@@ -598,10 +598,7 @@ def _with_friction(contact: Contact, friction: float | None) -> Contact:
 
 
 def set_free(robot: Robot) -> Robot:
-    """The robot with a free joint at every root without joints.
-
-    Roots without mass and children stay fixed if other bodies have mass: the floor of an MJCF file.
-    """
+    """The robot with a free joint at roots without joints, except massless, childless ones beside bodies with mass."""
     carrying = {body.parent for body in robot.bodies}
     heavy = any(body.mass is not None for body in robot.bodies)
     roots = [body for body in robot.bodies if body.parent is None and not body.joints]
