@@ -440,7 +440,7 @@ def test_a_loop_is_entered_once():
     loop = p.repeat(2)
     with loop:
         p.call(square, s, s.next, count=N)
-    with pytest.raises(kn.ProgramError, match="entered once"), loop:
+    with pytest.raises(kn.ProgramError, match="entered only once"), loop:
         pass
 
 

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,6 +69,14 @@ class Ground:
     height: float = 0.0
     group: int = 1
     exclude: tuple[str, ...] = ()
+
+
+class Start(NamedTuple):
+    """Initial pose and velocity of soft matter: the arguments `pos` [m], `rot` [-] and `velocity` [m/s], unchecked."""
+
+    pos: Vector
+    rot: Quaternion
+    velocity: Any
 
 
 class Scene:
@@ -306,7 +314,15 @@ class Scene:
         _of_kind("the mesh of a solid", mesh, Tets)
         _of_kind("the material of a solid", material or Solid(), Solid)
         return self._add_matter(
-            SOLID, name, mesh.vertices, mesh.corners, material or Solid(), Springs(), 0.0, skin, pos, rot, velocity
+            SOLID,
+            name,
+            mesh.vertices,
+            mesh.corners,
+            material or Solid(),
+            Springs(),
+            0.0,
+            skin,
+            Start(pos, rot, velocity),
         )
 
     def add_cloth(
@@ -340,7 +356,7 @@ class Scene:
         _of_kind("the mesh of a cloth", mesh, Mesh)
         _of_kind("the material of a cloth", material or Cloth(), Cloth)
         return self._add_matter(
-            CLOTH, name, mesh.vertices, mesh.faces, material or Cloth(), Springs(), 0.0, skin, pos, rot, velocity
+            CLOTH, name, mesh.vertices, mesh.faces, material or Cloth(), Springs(), 0.0, skin, Start(pos, rot, velocity)
         )
 
     def add_particles(
@@ -376,7 +392,7 @@ class Scene:
         _of_kind("springs", springs or Springs(), Springs)
         none = np.zeros((0, 0), np.int32)
         return self._add_matter(
-            PARTICLES, name, vertices, none, None, springs or Springs(), mass, skin, pos, rot, velocity
+            PARTICLES, name, vertices, none, None, springs or Springs(), mass, skin, Start(pos, rot, velocity)
         )
 
     def _add_matter(
@@ -389,9 +405,7 @@ class Scene:
         springs: Springs,
         mass: Any,
         skin: Skin | None,
-        pos: Vector,
-        rot: Quaternion,
-        velocity: Any,
+        at: Start,
     ) -> MatterHandle:
         name = self._new_name(name, kind)
         rest = _array(f"vertices of {name!r}", vertices)
@@ -402,8 +416,8 @@ class Scene:
             raise ModelError(f"vertex {first} of {name!r} is not finite", got=rest[first])
         if skin is not None:
             _of_kind("a skin", skin, Skin)
-        pose = Pose(_finite("pos", pos, 3), _unit("rot", rot))
-        given = {"velocity": (velocity, rest.shape), "mass": (mass, (len(rest),))}
+        pose = Pose(_finite("pos", at.pos, 3), _unit("rot", at.rot))
+        given = {"velocity": (at.velocity, rest.shape), "mass": (mass, (len(rest),))}
         made = {}
         for what, (value, shape) in given.items():
             array = _array(f"{what} of {name!r}", value)

@@ -119,9 +119,8 @@ def simulate(
     expect_model(model)
     kept = (record,) if isinstance(record, str) else tuple(record)
     whole = tuple(AXES) if getattr(options, "checkpoint", 1) == 1 else ()
-    step, run, given = _run(
-        model, state, Control.of(u), steps, dt, substeps, params, time, kept, whole, integrator, options
-    )
+    request = _Request(steps, dt, substeps, params, time, kept, whole, integrator, options)
+    step, run, given = _run(model, state, Control.of(u), request)
     path = Trajectory(
         _end(step, run),
         State(*map(run.trajectory.get, COORDINATES)) if whole else None,  # type: ignore[arg-type]
@@ -170,8 +169,28 @@ def step(
         InputError, SimulationError: As `simulate`.
     """
     expect_model(model)
-    step, run, _ = _run(model, state, Control.of(u), None, dt, substeps, params, time, (), (), integrator, options)
+    request = _Request(None, dt, substeps, params, time, (), (), integrator, options)
+    step, run, _ = _run(model, state, Control.of(u), request)
     return _end(step, run)
+
+
+class _Request(NamedTuple):
+    """The arguments of `simulate` and `step` beside model, state and controls.
+
+    Attributes:
+        steps: Number of steps; None for one step, whose inputs have no time axis.
+        whole: Names of the states whose trajectories are stored.
+    """
+
+    steps: int | None
+    dt: float
+    substeps: int
+    params: Mapping[str, Any] | None
+    time: float | Tensor
+    record: tuple[str, ...]
+    whole: tuple[str, ...]
+    integrator: str
+    options: RunOptions
 
 
 class _Ran(NamedTuple):
@@ -182,38 +201,26 @@ class _Ran(NamedTuple):
     given: Given
 
 
-def _run(
-    model: Model,
-    state: State | None,
-    control: Control,
-    steps: int | None,
-    dt: float,
-    substeps: int,
-    params: Mapping[str, Any] | None,
-    time: float | Tensor,
-    record: tuple[str, ...],
-    whole: tuple[str, ...],
-    integrator: str,
-    options: RunOptions,
-) -> _Ran:
-    """Run steps, with the trajectories of states that are named in `whole`; one for None, without an axis of steps."""
-    dt, count = time_of(dt), 1 if steps is None else positive("steps", steps)
+def _run(model: Model, state: State | None, control: Control, request: _Request) -> _Ran:
+    """Check the request, prepare its program and inputs, and run it."""
+    steps, options, integrator = request.steps, request.options, request.integrator
+    dt, count = time_of(request.dt), 1 if steps is None else positive("steps", steps)
     if not isinstance(options, RunOptions):
         fix = "kinema.RunOptions(threads=1), and so on"
         raise InputError("options are of the wrong type", got=type(options).__name__, expected="RunOptions", fix=fix)
-    given = model.as_tensors(params)
-    check_substeps(substeps)
-    step = step_of(model, integrator, features(control, given, record, integrator, substeps))
+    given = model.as_tensors(request.params)
+    check_substeps(request.substeps)
+    step = step_of(model, integrator, features(control, given, request.record, integrator, request.substeps))
     states = step.states_of(start_tensors(model, state))
     controls = control_tensors(model, control, None if steps is None else count, state)
-    controls |= times_of(model, time, dt, count)
-    arrays = parameters_of(model, step, given, integrator, dt, substeps)
+    controls |= times_of(model, request.time, dt, count)
+    arrays = parameters_of(model, step, given, integrator, dt, request.substeps)
     guarded, why = _guarded(step, options, states, arrays, controls)
     run = rollout(
         step.program,
         count,
         *guarded,
-        record=(*(n for n in whole if n in states), *step.checked, *(f"record_{n}" for n in record)),
+        record=(*(n for n in request.whole if n in states), *step.checked, *(f"record_{n}" for n in request.record)),
         checkpoint=options.checkpoint,
         memory_budget=options.memory_budget,
         threads=options.threads,
