@@ -148,12 +148,12 @@ class Model(SceneArrays):
     def parameters(self, *paths: str, requires_grad: bool = False) -> dict[str, Tensor]:
         """Parameters by path, as new tensors.
 
-        A path selects one row ("dog/trunk/mass"), a group of rows, or a whole array ("mass"). A group is a robot or
-        body ("dog/damping": all joints of dog; "dog/trunk/size": all shapes of its trunk), or a pattern, in which *
-        matches any text and ? any character ("dog/*_knee/damping"). Friction and restitution belong to contact pairs: a
-        group selects all pairs with one of its shapes, "dog/friction", "dog/trunk/friction", "ground/friction". A
-        group has one row per parameter; `simulate` broadcasts a single number, or a row axis of length 1, to all rows.
-        Exact names take precedence.
+        A path selects one row ("dog/trunk/mass"), a group of rows, or a whole array ("mass"). The name of a robot, body
+        or soft object selects all its rows ("dog/damping": all joints of dog; "dog/trunk/size": all shapes of its
+        trunk), a pattern all rows that match, where * matches any text and ? any character ("dog/*_knee/damping").
+        Friction and restitution belong to contact pairs: a group selects all pairs with one of its shapes,
+        "dog/friction", "dog/trunk/friction", "ground/friction". `simulate` broadcasts a single number, or a row axis of
+        length 1, to all rows of a group. Exact names take precedence.
 
         Args:
             paths: Paths of these parameters, or names of whole arrays.
