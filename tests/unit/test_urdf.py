@@ -505,7 +505,7 @@ REFUSED: dict[str, tuple[str | bytes, str, str]] = {
     "box negative": (geometry('<box size="1 -1 1"/>'), "<box> of link 'a'", "a size is not positive"),
     "radius missing": (geometry("<sphere/>"), "<sphere> of link 'a'", "attribute 'radius' is missing"),
     "scale zero": (geometry('<mesh filename="a.obj" scale="1 0 1"/>'), "<mesh> of link 'a'", "scale has a zero"),
-    "URL": (geometry('<mesh filename="https://example.org/a.stl"/>'), "<mesh> of link 'a'", "a URL is not followed"),
+    "URL": (geometry('<mesh filename="https://example.org/a.stl"/>'), "<mesh> of link 'a'", "URLs are not supported"),
     "unread format": (geometry('<mesh filename="a.dae"/>'), "<mesh> of link 'a'", "unsupported mesh format"),
 }
 

@@ -107,7 +107,7 @@ class Places:
             return found + [os.path.join(top, inner.lstrip("/")) for top in tops if os.path.basename(top) == package]
         else:
             fix = "name a file: relative to the model, package://name/... or file://..."
-            raise ModelError("a URL is not followed", where=where, got=short(name), fix=fix)
+            raise ModelError("URLs are not supported", where=where, got=short(name), fix=fix)
         if not rest.strip():
             raise ModelError("the file name is empty", where=where, fix="name a file, or delete the element")
         return [os.path.join(folder, rest) for folder in (self.folder, *self.roots)]

@@ -381,7 +381,7 @@ class _Reader:
     def _disabled(self, *flags: str) -> bool:
         return any(self.m.opt.disableflags & int(getattr(self.mj.mjtDisableBit, f"mjDSBL_{f.upper()}")) for f in flags)
 
-    # -- what a robot cannot express -----------------------------------------------------------------------------
+    # -- unsupported features -------------------------------------------------------------------------------------
 
     def _check_numbers(self) -> None:
         """Check mjModel: values also come from meshes and images or overflow, and MuJoCo does not check signs."""
