@@ -164,7 +164,7 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
         numbers = {"precision": precision, "accepted": precision, "singular": precision, "softer": 0.01}
         numbers["held"] = 0.1 * precision
         numbers["yielding"] = 0.0
-        limits = {"sweeps": 2, "steps": 8, "most": 400}
+        limits = {"largest": 400, "sweeps": 2, "steps": 8, "most": 400}
         effort = newton.Effort(
             **{n: p.constant(n, Float, v) for n, v in numbers.items()},
             **{n: p.constant(f"effort_{n}", Int, v) for n, v in limits.items()},

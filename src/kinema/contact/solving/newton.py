@@ -78,7 +78,7 @@ from kinema.contact.solving.mass_scaling import (
     velocities_from,
 )
 from kinema.contact.solving.pgs import Bounds, Rows, Supports, end_of
-from kinema.contact.solving.principal_pivots import Path, follow_path
+from kinema.contact.solving.principal_pivots import NONE, Path, follow_path
 from kinema.kinematics.tree import Factors
 from kinema.lang import (
     Array,
@@ -171,6 +171,7 @@ class Effort:
     held: Smallest extra compliance of proximal steps [-].
     yielding: Extra compliance of the path of solutions, measured alike: without it, the pivots of redundant contacts
         are rounding error [-].
+    largest: Rows of a world above which no path is followed.
     sweeps: PGS iterations before the first elimination.
     steps: Eliminations after which an attempt fails.
     most: Largest number of eliminations in total.
@@ -182,6 +183,7 @@ class Effort:
     softer: Float
     held: Float
     yielding: Float
+    largest: Int
     sweeps: Int
     steps: Int
     most: Int
@@ -271,7 +273,8 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         known = Known(part, plain, lower, upper, mu, inverse)
         marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
         along, speeds, dx, dw = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
-        path = Path(along, speeds, dx, dw, right)
+        ending = local(Int, count)
+        path = Path(along, speeds, dx, dw, right, ending)
         gather(problem, listed, mine, known)
         form_matrices(rows, supports, listed, Y, spread, A)
         row_inverses(listed, cone, bounds.cfm, A, known)
@@ -294,7 +297,9 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         for _ in range(effort.sweeps):
             sweep(listed, cone, A, bounds.cfm, known, x)
         more, good, ratio, used, done, failed, held = 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0
-        tries, fresh, follows, followed = 0.0, 0.0, 0.0, 0.0
+        tries, fresh, follows, followed, reached = 0.0, 0.0, 0.0, 0.0, 0.0
+        if parts > 1.0 * effort.largest:
+            followed = 1.0  # too many pivots, each of which eliminates anew
         if open == 0.0 or parts == 0.0 or not largest(count, x) < 1e30:
             done = 1.0  # a world with non-finite impulses has no solution: stop at once
         for f in range(count):
@@ -306,6 +311,13 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                 break
             # The active set; impulses at bounds get their values, and one elimination per island gives all others.
             classify(listed, cone, known, x, w, marks)
+            if not everywhere(reached == 0.0):
+                for f in range(count):
+                    if path.state[f] != NONE:
+                        marks.state[f] = path.state[f]
+                        marks.soft[f] = 0.0
+                        path.state[f] = NONE
+                reached = 0.0
             if not everywhere(fresh == 0.0):
                 guess(listed, cone, part, fresh, marks)
                 fresh = 0.0
@@ -367,7 +379,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                     used = 0.0
                     failed = failed + 1.0
                     tries = tries + 1.0
-                    if (tries == 1.0 and cone == 0) or (work > 0.5 * effort.most and followed == 0.0):
+                    if followed == 0.0 and ((tries == 1.0 and cone == 0) or work > 0.5 * effort.most):
                         follows, followed = 1.0, 1.0
                         more, good, ratio, held = effort.yielding, 0.0, 0.1, 0.0
                     elif tries == 1.0 or work > 0.5 * effort.most:
@@ -404,10 +416,13 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                         path,
                     )
                     work = work + pivots
-                    if arrived == 1.0:
-                        for f in range(shared(begin[e]), shared(begin[e + 1])):
-                            x[f] = path.x[f]
-                follows = 0.0
+                    # Keep the active set alone: impulses solved for anew have the same bits beside any other island.
+                    for f in range(shared(begin[e]), shared(begin[e + 1])):
+                        if arrived == 1.0:
+                            x[f] = 0.0
+                        else:
+                            path.state[f] = NONE
+                follows, reached = 0.0, 1.0
             # Velocities of the next problem, if it changed in any lane.
             if not everywhere(used > 0.0):
                 row_velocities(listed, A, bounds.cfm, plain, x, w)

@@ -28,9 +28,10 @@ from kinema.contact.solving.active_set import (
     solve_again,
 )
 from kinema.contact.solving.delassus import FRICTION, NORMAL, SINGLE, product
-from kinema.lang import Array, Float, everywhere, floor, func, max, record, select, shared, sqrt
+from kinema.lang import Array, Float, Int, everywhere, floor, func, max, record, select, shared, sqrt
 
 NEVER = 1e30
+NONE = -1
 FAR = 1e29  # a row whose bounds are larger is unbounded, such as a mimic joint
 
 
@@ -41,6 +42,7 @@ class Path:
     x, w: Impulses and velocities.
     dx, dw: Their derivatives by t.
     right: Workspace, one entry per row.
+    state: The active set at the end; NONE in lanes that do not follow a path.
     """
 
     x: Array[Float]
@@ -48,6 +50,7 @@ class Path:
     dx: Array[Float]
     dw: Array[Float]
     right: Array[Float]
+    state: Array[Int]
 
 
 @func
@@ -129,7 +132,8 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, known, ma
 
     more, own: Extra compliance beyond cfm: `more` times the diagonal `own`.
 
-    Returns whether the path arrived at t = 0, with the solution in `path.x`, and the number of pivots.
+    Returns whether the path arrived at t = 0, with the solution in `path.x` and its active set in `path.state`, and the
+    number of pivots.
     """
     first = shared(listed.begin[e])
     end = shared(listed.begin[e + 1])
@@ -145,6 +149,7 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, known, ma
             at = FREE
         marks.state[f] = at
         marks.soft[f] = 0.0
+        path.state[f] = NONE
     t, way, going, pivots, arrived, begun = 0.0, -1.0, follows, 0.0, 0.0, 0
     last, before = -1, FIXED
     for _ in range(most):
@@ -202,6 +207,7 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, known, ma
                 chosen = -1
                 last = -1
                 for f in range(first, end):
+                    path.state[f] = marks.state[f]
                     marks.state[f] = FIXED
         else:
             chosen = -1
