@@ -163,7 +163,7 @@ def _check_motion(model: kn.Model, q: torch.Tensor, v: torch.Tensor) -> None:
 
 def test_a_step_that_is_not_solved_is_no_secret(monkeypatch):
     """With one elimination and no sweep before it, nobody knows which contacts of a moving stack are open."""
-    monkeypatch.setattr(solvers, "EFFORT", {"sweeps": 0, "steps": 1, "most": 1})
+    monkeypatch.setattr(solvers, "EFFORT", {"largest": 0, "sweeps": 0, "steps": 1, "most": 1})
     model = bricks(4, friction=0.3)
     with pytest.warns(kn.UnsolvedWarning, match=r"not solved in 1 steps, first in step 0.*at 'r\d*/free'.*cfm"):
         path = run(model, v=sheared(model), steps=1)

@@ -709,12 +709,14 @@ def decaying() -> Program:
 
 
 INTERRUPTED = """
+import signal
 import sys
 sys.path.insert(0, {folder!r})
 import torch
 import test_bridge as t
 from kinema.lang.autograd.rollout import rollout
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for jobs in the background
 program, rate = t.decaying(), {{"rate": 1e-9}}
 
 def run(steps):

@@ -99,9 +99,10 @@ def linearise(
     words: dict[str, Any] = {"dt": dt, "substeps": substeps, "integrator": integrator, "options": options}
     if linear is None:
         return _by_copies(model, state, control.as_tensors(model), acting, numbers, time, words)
-    controls |= times_of(model, time, time_of(dt), 1)
+    length = time_of(dt)
+    controls |= times_of(model, time, length, 1)
     states = linear.states_of(start_tensors(model, state))
-    arrays = parameters_of(model, linear, numbers, integrator, time_of(dt), substeps)
+    arrays = parameters_of(model, linear, numbers, integrator, length, substeps)
     found = _pulled(model, linear, (states, arrays, controls), options)
     if model.nv:
         model.check_quaternions(states["q"])  # now that the run has accepted the tensor

@@ -195,6 +195,8 @@ def times_of(model: Model, start: float | Tensor, dt: float, steps: int) -> dict
         dt: Time step [s].
         steps: Number of steps.
     """
+    if type(start) is float and start == 0.0 and not model.forces:
+        return {}  # the usual case, at no cost
     if isinstance(start, Tensor):
         if start.dtype != model.dtype:
             fix = f"time.to({model.dtype})"
