@@ -40,7 +40,7 @@ ACCEPTED = {8: 1e-12, 4: 5e-5}  # the same where rounding error prevents more
 SINGULAR = {8: 1e-12, 4: 1e-5}  # smaller pivots are rounding error
 SOFTER = {8: 1e-2, 4: 1e-2}  # regularisation after a failure, relative to the diagonal
 HELD = {8: 1e-13, 4: 1e-6}  # the least regularisation that keeps impulses unique
-YIELDING = {8: 0.0, 4: 1e-4}  # of solution paths
+YIELDING = {8: 0.0, 4: 1e-3}  # of solution paths
 TRUSTED = {8: {"share": 1e-6, "noise": 1e-13}}  # impulses recovered from a known motion; float32 is too imprecise
 EFFORT = {"largest": 400, "sweeps": 2, "steps": 8, "most": 600}  # of that solver
 
