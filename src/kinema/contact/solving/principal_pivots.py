@@ -184,7 +184,7 @@ def follow_path(e, listed, A, cfm, more, own, singular, most, follows, known, ma
                         able = able and state == FREE
                         next = UPPER
                     value, rate = room_to(next, f, listed, known, marks, path)
-                    if able and rate * way < 0.0 and not (last == f and next == before):
+                    if able and rate * way < 0.0:  # never back: of the row that changed last, that grows
                         length = max(value, 0.0) / (-rate * way)
                         if length < least:
                             least = length
