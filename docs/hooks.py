@@ -43,7 +43,7 @@ PAGES = (
     ("dynamics", "Kinematics and dynamics", ("simulation.robot_dynamics",)),
     ("simulation", "Simulation", ("simulation.simulate", "simulation.trajectory", "simulation")),
     ("rendering", "Rendering", ("rendering.render", "rendering.camera", "rendering")),
-    ("fit", "Losses and gradient checks", ("fit",)),
+    ("fitting", "Losses and gradient checks", ("fitting",)),
     ("files", "Saving and loading", ("storage",)),
     ("language", "Kernel language and programs", ("lang", "math")),
     ("errors", "Errors and warnings", ("errors",)),

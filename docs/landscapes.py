@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import kinema as kn
-from kinema.fit.gradient_report import draw_line
+from kinema.fitting.gradient_report import draw_line
 from kinema.verification import secant_scenes as rigid
 from kinema.verification.secant_scenes import Curve
 

@@ -78,9 +78,9 @@ _API = {
     "kinema.rendering.stages": ("Raster", "rasterise", "interpolate", "vertex_normals", "shade"),
     "kinema.rendering.softras": ("Soft",),
     "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks", "to_srgb", "to_linear"),
-    "kinema.fit.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
-    "kinema.fit.check_gradient": ("check_gradient",),
-    "kinema.fit.gradient_report": ("GradientCheck",),
+    "kinema.fitting.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
+    "kinema.fitting.check_gradient": ("check_gradient",),
+    "kinema.fitting.gradient_report": ("GradientCheck",),
     "kinema.storage.objects": ("save", "load"),
     "kinema.errors": (
         "KinemaError",
@@ -118,11 +118,11 @@ if TYPE_CHECKING:
     from kinema.errors import StabilityWarning as StabilityWarning
     from kinema.errors import StorageError as StorageError
     from kinema.errors import UnsolvedWarning as UnsolvedWarning
-    from kinema.fit.check_gradient import check_gradient as check_gradient
-    from kinema.fit.gradient_report import GradientCheck as GradientCheck
-    from kinema.fit.losses import pixel_loss as pixel_loss
-    from kinema.fit.losses import pyramid_loss as pyramid_loss
-    from kinema.fit.losses import silhouette_loss as silhouette_loss
+    from kinema.fitting.check_gradient import check_gradient as check_gradient
+    from kinema.fitting.gradient_report import GradientCheck as GradientCheck
+    from kinema.fitting.losses import pixel_loss as pixel_loss
+    from kinema.fitting.losses import pyramid_loss as pyramid_loss
+    from kinema.fitting.losses import silhouette_loss as silhouette_loss
     from kinema.lang.autograd.rollout import Rollout as Rollout
     from kinema.lang.autograd.rollout import jvp as jvp
     from kinema.lang.autograd.rollout import rollout as rollout

@@ -21,10 +21,11 @@ MAY_IMPORT = {stage: set(FLOW[: FLOW.index(stage)]) for stage in FLOW}
 MAY_IMPORT["contact"] = MAY_IMPORT["integrate"] = MAY_IMPORT["dynamics"]
 MAY_IMPORT["storage"] = {*FLOW}
 MAY_IMPORT["rendering"] = {*FLOW}
-MAY_IMPORT |= {stage: {*FLOW, "rendering", "storage"} for stage in ("fit", "envs", "view")}
+MAY_IMPORT |= {stage: {*FLOW, "rendering", "storage"} for stage in ("fitting", "envs", "view")}
+MAY_IMPORT["planning"] = {*MAY_IMPORT["fitting"], "fitting"}
 MAY_IMPORT |= {"errors": set(), "__init__": set(MAY_IMPORT) | {"errors"}}
 # These may read everything, and the public API itself.
-TOP = {"commands", "shipped", "verification"}
+TOP = {"commands", "experiments", "shipped", "verification"}
 
 WITHOUT_TORCH = {"lang", "math", "scene"}
 TORCH_BRIDGE = {

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.fit.gradient_report import Console
+from kinema.fitting.gradient_report import Console
 from kinema.lang.build import compiler
 from kinema.scene.description import FREE, SPHERE, Body, Joint, Pose, Robot, Shape
 from kinema.scene.mass_properties import mass_properties
@@ -198,7 +198,7 @@ def test_it_prints_plain_lines_or_a_table(monkeypatch: pytest.MonkeyPatch):
     plain = str(report)
     assert plain.splitlines()[0] == "gradient over +-0.1: see the findings" and "jump: along x" in plain
     assert "mean gradient" in plain.splitlines()[1] and plain.splitlines()[2].split()[0] == "x"
-    monkeypatch.setattr("kinema.fit.gradient_report.Console", lambda: Console(force_terminal=True, width=140))
+    monkeypatch.setattr("kinema.fitting.gradient_report.Console", lambda: Console(force_terminal=True, width=140))
     assert "┃" in str(report) and "jump: along x" in str(report)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinema.fit.gradient_lines import means
+from kinema.fitting.gradient_lines import means
 from kinema.scene.matter import Skin
 from kinema.verification import secant_matter as matter
 from kinema.verification import secant_scenes as rigid

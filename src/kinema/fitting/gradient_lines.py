@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError, SimulationError
-from kinema.fit.gradient_report import JUMP, KINK, Line, Switch
+from kinema.fitting.gradient_report import JUMP, KINK, Line, Switch
 from kinema.simulation.trajectory import Trajectory
 
 Path = Trajectory | Sequence[Tensor]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError, SimulationError
-from kinema.fit.gradient_lines import Path, Sampler, look_along, name_of
-from kinema.fit.gradient_report import (
+from kinema.fitting.gradient_lines import Path, Sampler, look_along, name_of
+from kinema.fitting.gradient_report import (
     COARSE,
     EXPLOSION,
     JUMP,
