@@ -78,7 +78,9 @@ _API = {
     "kinema.rendering.stages": ("Raster", "rasterise", "interpolate", "vertex_normals", "shade"),
     "kinema.rendering.softras": ("Soft",),
     "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks", "to_srgb", "to_linear"),
-    "kinema.fitting.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss"),
+    "kinema.fitting.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss", "marginal_loss"),
+    "kinema.fitting.fit": ("fit",),
+    "kinema.fitting.result": ("Fit",),
     "kinema.fitting.check_gradient": ("check_gradient",),
     "kinema.fitting.gradient_report": ("GradientCheck",),
     "kinema.storage.objects": ("save", "load"),
@@ -119,10 +121,13 @@ if TYPE_CHECKING:
     from kinema.errors import StorageError as StorageError
     from kinema.errors import UnsolvedWarning as UnsolvedWarning
     from kinema.fitting.check_gradient import check_gradient as check_gradient
+    from kinema.fitting.fit import fit as fit
     from kinema.fitting.gradient_report import GradientCheck as GradientCheck
+    from kinema.fitting.losses import marginal_loss as marginal_loss
     from kinema.fitting.losses import pixel_loss as pixel_loss
     from kinema.fitting.losses import pyramid_loss as pyramid_loss
     from kinema.fitting.losses import silhouette_loss as silhouette_loss
+    from kinema.fitting.result import Fit as Fit
     from kinema.lang.autograd.rollout import Rollout as Rollout
     from kinema.lang.autograd.rollout import jvp as jvp
     from kinema.lang.autograd.rollout import rollout as rollout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -81,19 +83,73 @@ def pyramid_loss(images: Tensor, target: Tensor, *, levels: int = 4, frames: str
         Exact to images and target.
     """
     images, target = _chosen(images, target, frames, 4)
+    return pyramid(images - target, levels).square().sum(-1) / images.shape[-4]
+
+
+def pyramid(images: Tensor, levels: int = 4) -> Tensor:
+    """All levels of an image pyramid, scaled so that the sum of squares is the sum over frames of a mean.
+
+    Args:
+        images: Shape (*batch, time, height, width, channels).
+        levels: Number of levels.
+
+    Returns:
+        Shape (*batch, n). Linear in the images, because blurring is.
+
+    Raises:
+        InputError: The images are too small for so many levels.
+    """
     smallest = min(images.shape[-3:-1])
     if not isinstance(levels, int) or levels < 1 or smallest < 2 ** (levels - 1):
         got, expected = f"{levels} levels of images of {smallest} pixels", "at least one pixel on the last level"
         raise InputError("levels is not usable", got=got, expected=expected)
-    batch, (height, width) = images.shape[:-3], images.shape[-3:-1]
-    # Blurring is linear: the difference is blurred once, not both images.
-    difference = (images - target).movedim(-1, -3).reshape(-1, 1, height, width)
-    total = torch.zeros(batch, dtype=images.dtype)
-    for level in range(levels):
-        if level:
-            difference = _halved(difference)
-        total = total + difference.square().reshape(*batch, -1).mean(-1)
-    return total.mean(-1) / levels
+    batch, (height, width) = images.shape[:-4], images.shape[-3:-1]
+    time, channels = images.shape[-4], images.shape[-1]
+    level = images.movedim(-1, -3).reshape(-1, 1, height, width)
+    found = []
+    for _ in range(levels):
+        pixels = level.shape[-2] * level.shape[-1]
+        found.append(level.reshape(*batch, time * channels * pixels) / math.sqrt(pixels * channels * levels))
+        level = _halved(level)
+    return torch.cat(found, -1)
+
+
+def marginal_loss(images: Tensor, target: Tensor, *, frames: str | int = ALL) -> Tensor:
+    """Cramer distance of the marginals of images: how far light has to move along rows and columns.
+
+    Each image is averaged over its columns and over its rows; the loss is the mean squared difference of the cumulative
+    sums of both profiles. Unlike the difference of pixels, it grows with the distance of objects that do not overlap,
+    so that its gradient points to the target from afar [Bellemare et al. 2017].
+
+    Args:
+        images: Shape (*batch, time, height, width, channels), or masks with a last axis of length 1.
+        target: Likewise; the batch broadcasts.
+        frames: As in `pixel_loss`.
+
+    Returns:
+        Shape (*batch,).
+
+    Gradients:
+        Exact to images and target.
+    """
+    images, target = _chosen(images, target, frames, 4)
+    return cumulative_marginals(images - target).square().sum(-1) / images.shape[-4]
+
+
+def cumulative_marginals(images: Tensor) -> Tensor:
+    """Cumulative sums of row and column profiles, scaled so that the sum of squares is the sum over frames of a mean.
+
+    Args:
+        images: Shape (*batch, time, height, width, channels).
+
+    Returns:
+        Shape (*batch, n). Linear in the images.
+    """
+    height, width, channels = images.shape[-3:]
+    rows = images.mean(-2).cumsum(-2) / height
+    columns = images.mean(-3).cumsum(-2) / width
+    scaled = [rows / math.sqrt(height * channels), columns / math.sqrt(width * channels)]
+    return torch.cat([one.flatten(-3) for one in scaled], -1)
 
 
 def _halved(images: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from kinema.errors import InputError, ModelError
 from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.model.derived import derived_numbers
 from kinema.model.indices import Index, ModelJoint, control_index, coordinate_index, joint_named, velocity_index
-from kinema.model.paths import Place, check_overlaps, check_range, find_place
+from kinema.model.paths import Place, check_overlaps, check_range, find_place, path_of
 from kinema.model.state import State, as_part
 from kinema.model.tree import OF_SPRING
 from kinema.scene.joint_types import SINGLE
@@ -186,6 +186,19 @@ class Model(SceneArrays):
             name, at = self._locate(path)
             found[path] = self._defaults[name][at].detach().clone().requires_grad_(requires_grad)
         return found
+
+    def rows(self, path: str) -> list[str]:
+        """Paths of the rows that a path of `parameters` selects: "dog/*/damping" selects "dog/fl_hip/damping", ...
+
+        Global parameters and whole arrays without owners have no rows.
+
+        Raises:
+            InputError: The path is unknown.
+        """
+        name, at = self._locate(path)
+        owners = self._owners[name]
+        places = np.atleast_1d(np.arange(len(owners))[at]) if owners else ()
+        return [path_of(owners[i], name) for i in places]
 
     def as_tensors(self, params: Mapping[str, Any] | None) -> dict[str, Tensor]:
         """Parameters as tensors of the model's precision and shape, from numbers, lists, arrays or tensors.

@@ -76,7 +76,7 @@ def _array_and_owner(path: str, arrays: Mapping[str, Tensor]) -> tuple[str, str]
     return (f"{force}/{name}", element) if f"{force}/{name}" in arrays else (name, owner)
 
 
-def _path(owner: str, name: str) -> str:
+def path_of(owner: str, name: str) -> str:
     """The path of an owner and an array: the inverse of `_array_and_owner`."""
     force, slash, argument = name.partition("/")
     return f"{force}/{owner}/{argument}" if slash else f"{owner}/{name}"
@@ -104,8 +104,8 @@ def _groups(name: str) -> Iterator[str]:
 
 
 def _refuse(path: str, name: str, arrays: Mapping[str, Tensor], owners: Mapping[str, Sequence[str]]) -> None:
-    mine = [_path(one, name) for one in owners.get(name, ())]
-    groups = [_path(one, n) for n, known in owners.items() for row in dict.fromkeys(known) for one in _groups(row)]
+    mine = [path_of(one, name) for one in owners.get(name, ())]
+    groups = [path_of(one, n) for n, known in owners.items() for row in dict.fromkeys(known) for one in _groups(row)]
     fix = closest(str(path), [*groups, *arrays])
     raise InputError(
         f"the model has no parameter {str(path)!r}", expected=listed(mine) if mine else listed(arrays), fix=fix

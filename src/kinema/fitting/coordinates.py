@@ -1,0 +1,195 @@
+"""All unknowns of a fit as one vector of coordinates per candidate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kinema.errors import InputError
+from kinema.fitting.unknowns import (
+    Free,
+    Inertia,
+    Log,
+    Tie,
+    Unknown,
+    check_unknown,
+    inertia_values,
+    own_inertia,
+)
+from kinema.scene.names import is_pattern
+
+SHOWN = 12  # entries of an unknown that get names of their own
+
+
+class Part(NamedTuple):
+    """One unknown: its place in the vector.
+
+    Attributes:
+        name: Name.
+        unknown: Its parametrisation.
+        own: The model's own values, which give the shape, without worlds.
+        first: Index of its first coordinate.
+        size: Number of its coordinates, over all worlds.
+        rows: Names of the rows of its first axis; empty without rows.
+    """
+
+    name: str
+    unknown: Unknown
+    own: Tensor
+    first: int
+    size: int
+    rows: tuple[str, ...]
+
+
+class Coordinates:
+    """The unknowns of a fit.
+
+    Attributes:
+        parts: The unknowns, in order.
+        size: Number of coordinates.
+        worlds: Number of worlds with values of their own; None if all worlds share all values.
+        dtype: Precision.
+    """
+
+    def __init__(
+        self, unknown: Mapping[str, Unknown | Tie], model: Any = None, names: Mapping[str, Tensor] = {}
+    ) -> None:  # noqa: B006
+        """Find shapes and places.
+
+        Args:
+            unknown: Unknowns by name.
+            model: The model whose parameters they may be, or None.
+            names: Values of further names that predictions understand, such as "state/v".
+        """
+        check_unknown(unknown)
+        self.dtype = model.dtype if model is not None else torch.float64
+        self.ties = {n: one for n, one in unknown.items() if isinstance(one, Tie)}
+        self.parts: list[Part] = []
+        counts = {one.worlds for one in unknown.values() if isinstance(one, Unknown) and one.worlds}
+        if len(counts) > 1:
+            raise InputError("unknowns have different numbers of worlds", got=sorted(counts))
+        self.worlds = counts.pop() if counts else None
+        self.size = 0
+        for name, one in unknown.items():
+            if isinstance(one, Unknown):
+                own, rows = self._own(name, one, model, names)
+                size = own.numel() * (one.worlds or 1)
+                self.parts.append(Part(name, one, own, self.size, size, rows))
+                self.size += size
+        self.bounded = torch.cat([torch.full((p.size,), p.unknown.bounded) for p in self.parts])
+        for part in self.parts:
+            try:
+                part.unknown.value(part.unknown.begin(part.own), part.own)  # refuses bounds that do not fit
+            except InputError as error:
+                error.where = repr(part.name)
+                raise
+
+    def _own(self, name: str, one: Unknown, model: Any, names: Mapping[str, Tensor]) -> tuple[Tensor, tuple[str, ...]]:
+        """The model's own values of a name, and the names of its rows."""
+        if isinstance(one, Inertia):
+            if model is None:
+                raise InputError("only bodies of a model have an inertia", where=repr(name), fix="kn.fit.Experiment")
+            return own_inertia(model, name), ()
+        start = torch.as_tensor(one.start) if isinstance(one, Free) and one.start is not None else None
+        if one.shape is not None:
+            return torch.zeros(one.shape, dtype=self.dtype), ()
+        if name in names:
+            return names[name].detach().to(self.dtype), ()
+        if model is None:
+            shape = tuple(start.shape) if start is not None else _shape_of(one)
+            return torch.zeros(shape, dtype=self.dtype), ()
+        own, rows = model.parameters(name)[name], model.rows(name)
+        if len(rows) > 1 and (one.shared if one.shared is not None else not is_pattern(name)):
+            return own[:1], ()
+        return own, tuple(rows) if len(rows) > 1 else ()
+
+    def values(self, z: Tensor) -> dict[str, Tensor]:
+        """Values by name from coordinates of shape (starts, size).
+
+        Returns:
+            Shape (starts, *shape), with worlds (starts, worlds, *shape), or (starts, 1, *shape) of shared unknowns.
+        """
+        found: dict[str, Tensor] = {}
+        starts = z.shape[0]
+        for part in self.parts:
+            mine = z[:, part.first : part.first + part.size]
+            lead = (starts,) if self.worlds is None else (starts, part.unknown.worlds or 1)
+            value = part.unknown.value(mine.reshape(*lead, *part.own.shape), part.own)
+            found |= inertia_values(part.name, value) if isinstance(part.unknown, Inertia) else {part.name: value}
+        return found | {n: tie.factor * found[tie.to] for n, tie in self.ties.items()}
+
+    def starts(self, count: int, seed: int) -> Tensor:
+        """Coordinates of candidates, shape (count, size): the start of each unknown, then spread draws.
+
+        Bounded coordinates are stratified (a Latin hypercube), others normal with unit standard deviation.
+        """
+        first = torch.cat(
+            [
+                p.unknown.begin(p.own).expand(p.own.shape).reshape(-1).repeat(p.size // max(p.own.numel(), 1))
+                for p in self.parts
+            ]
+        )
+        first = first.to(self.dtype).unsqueeze(0)
+        if count == 1:
+            return first
+        generator = torch.Generator().manual_seed(seed)
+        cells = torch.stack([torch.randperm(count - 1, generator=generator) for _ in range(self.size)], 1)
+        draws = torch.rand(count - 1, self.size, generator=generator, dtype=torch.float64)
+        normal = torch.randn(count - 1, self.size, generator=generator, dtype=torch.float64)
+        spread = torch.where(self.bounded, (cells + draws) / (count - 1), normal)
+        return torch.cat([first, spread.to(self.dtype)])
+
+    def project(self, z: Tensor) -> Tensor:
+        """The nearest coordinates within the bounds."""
+        return torch.where(self.bounded, z.clamp(0.0, 1.0), z)
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each coordinate."""
+        return [name for part in self.parts for name in _names(part)]
+
+    def slopes(self, z: Tensor) -> Tensor:
+        """Derivative of each value by its coordinate, shape (size,), at one candidate; of inertias, 1."""
+        found = []
+        for part in self.parts:
+            mine = z[part.first : part.first + part.size].reshape(-1, *part.own.shape)
+            found.append(
+                torch.ones(part.size, dtype=z.dtype)
+                if isinstance(part.unknown, Inertia)
+                else part.unknown.slope(mine, part.own).reshape(-1)
+            )
+        return torch.cat(found)
+
+    def numbers(self, z: Tensor) -> Tensor:
+        """The value of each coordinate, shape (size,); of inertias, the coordinate itself."""
+        found = []
+        for part in self.parts:
+            mine = z[part.first : part.first + part.size]
+            found.append(
+                mine
+                if isinstance(part.unknown, Inertia)
+                else part.unknown.value(mine.reshape(-1, *part.own.shape), part.own).reshape(-1)
+            )
+        return torch.cat(found)
+
+    @property
+    def logarithmic(self) -> Tensor:
+        """Which coordinates are logarithms, shape (size,)."""
+        return torch.cat([torch.full((p.size,), isinstance(p.unknown, Log)) for p in self.parts])
+
+
+def _shape_of(one: Unknown) -> tuple[int, ...]:
+    """Shape of an unknown without a model: that of its bounds."""
+    given = [getattr(one, n) for n in ("low", "high", "start") if getattr(one, n, None) is not None]
+    return tuple(torch.broadcast_shapes(*(torch.as_tensor(g).shape for g in given))) if given else ()
+
+
+def _names(part: Part) -> list[str]:
+    worlds, inner = part.unknown.worlds, math.prod(part.own.shape[1:]) if part.rows else part.own.numel()
+    rows = list(part.rows) if part.rows else [part.name]
+    named = [f"{row}[{i}]" if inner > 1 else row for row in rows for i in range(inner)]
+    return named if worlds is None else [f"{name}, world {w}" for w in range(worlds) for name in named]

@@ -1,0 +1,99 @@
+"""Levenberg-Marquardt and Gauss-Newton within bounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinema.fitting.methods import Advance, Memory, Method, free
+from kinema.fitting.objective import GaussNewton, Objective
+
+TRIALS = 6  # dampings per iteration
+UP, DOWN = 4.0, 0.2  # factors of the damping after a failure and after a success
+LEAST, MOST = 1e-12, 1e8  # damping
+SMALLEST = 1e-10  # step, in coordinates, below which a candidate has converged
+
+
+@dataclass(frozen=True)
+class LM(Method):
+    """Levenberg-Marquardt: (A + damping diag(A)) d = -g, with A = J^T J and g = J^T r [Marquardt 1963].
+
+    The Jacobian of all residuals comes from differences: one more simulated world for each coordinate. The damping of
+    each candidate falls after a step that lowers the loss, and grows until one does. Coordinates at a bound that the
+    step would leave are held there.
+
+    Attributes:
+        damping: At the first iteration; 0 is Gauss-Newton, which only damps steps that fail.
+    """
+
+    damping: float = 1e-2
+    tolerance: float = 1e-9
+
+    def begin(self, z: Tensor, seed: int) -> Memory:
+        return {"damping": torch.full(z.shape[:1], float(self.damping), dtype=z.dtype)}
+
+    def advance(self, objective: Objective, z: Tensor, memory: Memory, active: Tensor, iteration: int) -> Advance:
+        z, damping = z.clone(), memory["damping"]
+        losses = torch.full(z.shape[:1], math.inf, dtype=z.dtype)
+        ended = ~active
+        models: dict[int, GaussNewton] = {}
+        places = [int(i) for i in active.nonzero()]
+        for i, model in zip(places, objective.models(z[active]) if places else [], strict=True):
+            if model is None:
+                ended[i] = True
+            else:
+                models[i], losses[i] = model, model.loss
+        left = list(models)
+        for _ in range(TRIALS):
+            if not left:
+                break
+            tried = torch.stack([self._moved(objective, z[i], models[i], float(damping[i])) for i in left])
+            found = objective.losses(tried)
+            again = []
+            for i, candidate, loss in zip(left, tried, found, strict=True):
+                before, moved = float(losses[i]), float((candidate - z[i]).abs().max())
+                if float(loss) < before:
+                    z[i], losses[i] = candidate, loss
+                    damping[i] = max(LEAST, float(damping[i]) * DOWN) if self.damping else 0.0
+                    ended[i] = before - float(loss) < self.tolerance * before
+                elif moved < SMALLEST:
+                    ended[i] = True
+                else:
+                    damping[i] = min(MOST, max(float(damping[i]) * UP, 1e-3))
+                    again.append(i)
+            left = again
+        for i in left:  # no damping lowers the loss: rounding, or the next iteration damps more
+            ended[i] = bool(damping[i] >= MOST) or memory.get("stuck", torch.zeros(len(z)))[i] > 0
+        memory["stuck"] = torch.tensor([float(i in left) for i in range(len(z))], dtype=z.dtype)
+        return Advance(z, z, losses, ended)
+
+    def _moved(self, objective: Objective, z: Tensor, model: GaussNewton, damping: float) -> Tensor:
+        """The candidate after a damped step, with coordinates that would leave the bounds held at them."""
+        coordinates = objective.coordinates
+        moving = free(coordinates, z, model.g)
+        scale = model.A.diagonal().clamp_min(1e-12 * float(model.A.diagonal().max().clamp_min(1e-300)))
+        for _ in range(3):
+            at = moving.nonzero().squeeze(-1)
+            if not len(at):
+                return z
+            matrix = model.A[at][:, at] + torch.diag(damping * scale[at])
+            step = torch.zeros_like(z)
+            step[at] = -torch.linalg.lstsq(matrix, model.g[at].unsqueeze(-1), driver="gelsd").solution.squeeze(-1)
+            target = z + step
+            out = coordinates.bounded & moving & ((target < 0) | (target > 1))
+            if not bool(out.any()):
+                break
+            # The step to the bound of these is taken, and the others are solved again without them.
+            bound = coordinates.project(target)
+            model = _held(model, (bound - z) * out)
+            z = torch.where(out, bound, z)
+            moving = moving & ~out
+        return coordinates.project(z + step * moving)
+
+
+def _held(model: GaussNewton, step: Tensor) -> GaussNewton:
+    """The model about the point that some coordinates have moved to."""
+    return model._replace(g=model.g + model.A @ step)

@@ -1,0 +1,267 @@
+"""The objective of a fit: losses, gradients and Gauss-Newton models of many candidates at once."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kinema.errors import InputError, SimulationError, StabilityWarning
+from kinema.fitting.coordinates import Coordinates
+from kinema.fitting.losses import silhouette_loss
+from kinema.fitting.residuals import RESIDUALS, as_images, joined
+
+ROOM = 2**26  # residuals of one call, over all its worlds
+STEP = {torch.float64: 1e-6, torch.float32: 1e-3}  # of differences, in coordinates: the cube root of rounding, rounded
+Loss = str | Callable[[Any, Any], Tensor]
+SILHOUETTE = "silhouette"
+
+
+class GaussNewton(NamedTuple):
+    """A quadratic model about one candidate: loss + 2 g d + d A d.
+
+    Attributes:
+        loss: Sum of squares of the residuals r.
+        g: J^T r, shape (n,).
+        A: J^T J, shape (n, n).
+        seen: Number of residuals that are not zero in all columns and themselves.
+    """
+
+    loss: float
+    g: Tensor
+    A: Tensor
+    seen: int
+
+
+class Objective:
+    """Compares predictions with data.
+
+    Attributes:
+        until: Time up to which data are compared [s]; None for all.
+        evaluations: Number of simulated candidates so far.
+        error: The last failure, for messages.
+    """
+
+    def __init__(
+        self,
+        predict: Callable[..., Any],
+        target: Any,
+        coordinates: Coordinates,
+        loss: Loss,
+        weights: Mapping[str, float],
+    ) -> None:
+        self.predict, self.coordinates = predict, coordinates
+        self.alone = not isinstance(target, Mapping)
+        self.target: dict[str, Tensor] = {"": target} if self.alone else dict(target)
+        self.loss, self.weights = loss, dict(weights)
+        self.until: float | None = None
+        self.evaluations = 0
+        self.error: Exception | None = None
+        check_target(self.target)
+        if isinstance(loss, str) and loss not in (*RESIDUALS, SILHOUETTE):
+            raise InputError("unknown loss", got=repr(loss), expected=", ".join((*RESIDUALS, SILHOUETTE)))
+        unknown = [name for name in self.weights if name not in self.target]
+        if unknown:
+            raise InputError("a weight belongs to no data", got=repr(unknown[0]), expected=", ".join(self.target))
+
+    @property
+    def data(self) -> int:
+        """Number of data."""
+        return sum(t.numel() for t in self.target.values())
+
+    @cached_property
+    def mean_square(self) -> float:
+        """Mean square of the data."""
+        return sum(float(t.square().mean()) for t in self.target.values())
+
+    @property
+    def least_squares(self) -> bool:
+        """Whether the loss is a sum of squares."""
+        return isinstance(self.loss, str) and self.loss in RESIDUALS
+
+    def predictions(self, z: Tensor) -> dict[str, Tensor]:
+        """Predictions of candidates, shape (candidates, [worlds,] frames, ...), by name."""
+        values = self.coordinates.values(z)
+        made = self.predict(values) if self.until is None else self.predict(values, self.until)
+        self.evaluations += len(z)
+        found = dict(made) if isinstance(made, Mapping) else {"": made}
+        if set(found) != set(self.target):
+            got, expected = ", ".join(map(repr, found)), ", ".join(map(repr, self.target))
+            raise InputError("predictions and target have different names", got=got, expected=expected)
+        for name, tensor in found.items():
+            self._check(name, tensor, len(z))
+        return found
+
+    def losses(self, z: Tensor) -> Tensor:
+        """Losses of candidates, shape (candidates,); infinite where a candidate fails."""
+        with torch.no_grad():
+            found = self._separately(z, lambda part: self._compare(self.predictions(part)))
+        none = torch.full((), math.inf, dtype=self.coordinates.dtype)
+        return self._finite(torch.stack([none if one is None else one.to(none) for one in found]))
+
+    def gradients(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses and their gradients, shapes (candidates,) and (candidates, n); zero where a loss is infinite.
+
+        Raises:
+            SimulationError: A gradient of a finite loss is not finite.
+        """
+
+        def both(part: Tensor) -> Tensor:
+            with torch.enable_grad():
+                leaf = part.detach().requires_grad_()
+                found = self._compare(self.predictions(leaf))
+                fine = found.isfinite()
+                grads = torch.zeros_like(part)
+                if bool(fine.any()):
+                    (grads,) = torch.autograd.grad(found[fine].sum(), leaf)
+            grads = torch.where(fine.unsqueeze(-1), grads, 0.0)
+            return torch.cat([self._finite(found.detach()).unsqueeze(-1), grads], -1)
+
+        none = torch.zeros(1 + z.shape[-1], dtype=self.coordinates.dtype)
+        none[0] = math.inf
+        made = torch.stack([none if one is None else one for one in self._separately(z, both)])
+        losses, grads = made[:, 0], made[:, 1:]
+        wrong = losses.isfinite() & ~grads.isfinite().all(-1)
+        if bool(wrong.any()):
+            raise self._exploded(z, grads, int(wrong.nonzero()[0]))
+        return losses, grads
+
+    def models(self, z: Tensor) -> list[GaussNewton | None]:
+        """Gauss-Newton models of candidates, by differences of predictions; None where a candidate fails."""
+        count, n = z.shape
+        room = max(1, ROOM // self.data)
+        group = max(1, room // (n + 1))
+        return [one for first in range(0, count, group) for one in self._models(z[first : first + group], room)]
+
+    def _models(self, z: Tensor, room: int) -> list[GaussNewton | None]:
+        count, n = z.shape
+        moves = torch.eye(n, dtype=z.dtype) * STEP[z.dtype]
+        inward = torch.where(z + STEP[z.dtype] > 1.0, -1.0, 1.0).to(z)  # away from the upper bound
+        shifted = z.unsqueeze(1) + moves * inward.unsqueeze(-1)
+        every = torch.cat([z.unsqueeze(1), shifted], 1).reshape(-1, n)
+        with torch.no_grad():
+            rows = [row for part in every.split(room) for row in self._separately(part, self.residuals)]
+        found: list[GaussNewton | None] = []
+        for own, sign in zip(_chunks(rows, n + 1), inward, strict=True):
+            r = own[0]
+            if r is None or not bool(r.isfinite().all()):
+                found.append(None)
+                continue
+            moved = torch.stack([r if one is None else one for one in own[1:]])
+            J = (moved - r) / (STEP[z.dtype] * sign).unsqueeze(-1)
+            J = torch.where(J.isfinite().all(-1, keepdim=True), J, 0.0)  # a neighbour failed
+            seen = int(((r != 0) | (J != 0).any(0)).sum())
+            found.append(GaussNewton(float(r @ r), J @ r, J @ J.T, seen))
+        return found
+
+    def residuals(self, z: Tensor) -> Tensor:
+        """Residuals of candidates, shape (candidates, m); NaN where a candidate fails."""
+        return self._residuals(self.predictions(z))
+
+    def floor(self, z: Tensor, noisy: Callable[[str, Tensor], Tensor]) -> float:
+        """The loss of exact values against data with noise: of one candidate's predictions against noisy copies."""
+        with torch.no_grad():
+            made = self.predictions(z.unsqueeze(0))
+            return float(self._compare(made, {n: noisy(n, t[0]) for n, t in made.items()})[0])
+
+    def _compare(self, made: dict[str, Tensor], target: dict[str, Tensor] | None = None) -> Tensor:
+        """Loss of each candidate."""
+        if self.least_squares:
+            return self._residuals(made, target).square().sum(-1)
+        total = torch.zeros(next(iter(made.values())).shape[0], dtype=self.coordinates.dtype)
+        for name, prediction in made.items():
+            wanted = self._cut(name, prediction) if target is None else target[name]
+            if self.loss == SILHOUETTE:
+                lead = prediction.ndim - wanted.ndim
+                masks = as_images(prediction, max(lead, 1)).squeeze(-1)
+                loss = silhouette_loss(masks, as_images(wanted, 0).squeeze(-1))
+            else:
+                loss = self.loss(prediction, wanted)  # type: ignore[operator]
+            if not isinstance(loss, Tensor) or loss.shape[:1] != prediction.shape[:1]:
+                got = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+                expected, fix = f"({prediction.shape[0]},), one per candidate", "average over the other axes only"
+                raise InputError("the loss has the wrong shape", got=got, expected=expected, fix=fix)
+            total = total + self.weights.get(name, 1.0) * loss.reshape(len(loss), -1).mean(-1)
+        return total
+
+    def _residuals(self, made: dict[str, Tensor], target: dict[str, Tensor] | None = None) -> Tensor:
+        assert isinstance(self.loss, str)
+        axes = 1 if self.coordinates.worlds is None else 2
+        parts = []
+        for name, prediction in made.items():
+            wanted = self._cut(name, prediction) if target is None else target[name]
+            found = RESIDUALS[self.loss](prediction - wanted, axes)
+            if axes == 2:
+                found = (found / math.sqrt(found.shape[1])).flatten(1)
+            parts.append(math.sqrt(self.weights.get(name, 1.0)) * found)
+        return joined(parts)
+
+    def _cut(self, name: str, prediction: Tensor) -> Tensor:
+        """The data as far as predictions go."""
+        target = self.target[name].to(prediction.dtype)
+        worlds = self.coordinates.worlds is not None and target.ndim == prediction.ndim - 1
+        axis, frames = (1, prediction.shape[2]) if worlds else (0, prediction.shape[prediction.ndim - target.ndim])
+        return target.narrow(axis, 0, frames) if self.until is not None else target
+
+    def _check(self, name: str, prediction: Any, candidates: int) -> None:
+        where = f"prediction {name!r}" if name else "the prediction"
+        if not isinstance(prediction, Tensor):
+            raise InputError(f"{where} is no tensor", got=type(prediction).__name__)
+        target = self.target[name]
+        lead = (candidates,) if self.coordinates.worlds is None else (candidates, prediction.shape[1])
+        shape, wanted = tuple(prediction.shape), tuple(target.shape)
+        if shape[:1] != lead[:1]:
+            fix = "values have a leading axis of candidates: predictions keep it"
+            raise InputError(f"{where} has no axis of candidates", got=shape, expected=(*lead, *wanted), fix=fix)
+        own = shape[len(lead) :] if len(shape) - len(lead) == len(wanted) else shape[1:]
+        if self.until is not None and len(own) == len(wanted) and own[0] <= wanted[0]:
+            wanted = (own[0], *wanted[1:])
+        if own != wanted:
+            fix = "predict the same frames in the same size: target[:frames], kn.read_video(size=...)"
+            raise InputError(f"{where} and the target have different shapes", got=own, expected=wanted, fix=fix)
+
+    def _finite(self, losses: Tensor) -> Tensor:
+        return torch.where(losses.isfinite(), losses, math.inf).to(self.coordinates.dtype)
+
+    def _separately(self, z: Tensor, f: Callable[[Tensor], Tensor]) -> list[Tensor | None]:
+        """f of all candidates in one call, or one by one if that fails; a row per candidate, None for those that fail.
+
+        A warning that steps are unstable counts as a failure: losses beyond the limit mean nothing.
+        """
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", StabilityWarning)
+                return list(f(z).unbind(0))
+        except (SimulationError, StabilityWarning) as error:
+            if len(z) > 1:
+                return [row for one in z.split(1) for row in self._separately(one, f)]
+            self.error = error
+            return [None]
+
+    def _exploded(self, z: Tensor, grads: Tensor, at: int) -> SimulationError:
+        names = self.coordinates.names
+        first = names[int((~grads[at].isfinite()).nonzero()[0])]
+        fix = "a shorter horizon, smaller steps, damping, or method='lm', which needs no reverse sweep"
+        return SimulationError("the gradient of a finite loss is not finite", where=f"d loss / d {first}", fix=fix)
+
+
+def _chunks(rows: list[Tensor | None], size: int) -> Iterator[list[Tensor | None]]:
+    return (rows[first : first + size] for first in range(0, len(rows), size))
+
+
+def check_target(target: Mapping[str, Any]) -> None:
+    """Raise InputError unless the data are finite tensors."""
+    for name, given in target.items():
+        where = f"target {name!r}" if name else "target"
+        if not isinstance(given, Tensor) or not given.is_floating_point():
+            got = given.dtype if isinstance(given, Tensor) else type(given).__name__
+            fix = "kn.read_video(path), torch.as_tensor(data, dtype=torch.float64)"
+            raise InputError("the data of a fit are no floating-point tensor", where=where, got=got, fix=fix)
+        if not bool(given.isfinite().all()):
+            bad = int((~given.isfinite()).sum())
+            raise InputError("the data of a fit are not finite", where=where, got=f"{bad} values of {given.numel()}")
