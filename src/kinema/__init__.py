@@ -83,6 +83,9 @@ _API = {
     "kinema.fitting.result": ("Fit",),
     "kinema.fitting.check_gradient": ("check_gradient",),
     "kinema.fitting.gradient_report": ("GradientCheck",),
+    "kinema.planning.cost": ("Cost",),
+    "kinema.planning.plan": ("plan", "Plan"),
+    "kinema.planning.mpc": ("MPC",),
     "kinema.storage.objects": ("save", "load"),
     "kinema.errors": (
         "KinemaError",
@@ -138,6 +141,10 @@ if TYPE_CHECKING:
     from kinema.model.state import State as State
     from kinema.model.tetmesh import TetArrays as TetArrays
     from kinema.model.tetmesh import tet_mesh as tet_mesh
+    from kinema.planning.cost import Cost as Cost
+    from kinema.planning.mpc import MPC as MPC
+    from kinema.planning.plan import Plan as Plan
+    from kinema.planning.plan import plan as plan
     from kinema.rendering import conventions as conventions
     from kinema.rendering.camera import Camera as Camera
     from kinema.rendering.files import read_images as read_images

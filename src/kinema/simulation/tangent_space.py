@@ -30,6 +30,90 @@ def inverse_rates(model: Model, q: Tensor) -> Tensor:
     return _blocks(model, q, 2.0).transpose(-1, -2)
 
 
+def displaced(model: Model, q: Tensor, d: Tensor) -> Tensor:
+    """q (+) d, shape (*batch, nq), of coordinates (*batch, nq) and tangents (*batch, nv); the batches broadcast.
+
+    Gradients:
+        Exact and twice differentiable, to q and d.
+    """
+    q, d = _matching(normalised(model, q), d)
+    tree = model.tree
+    moved = q.clone()
+    coordinates, velocities = tree.plain_rates
+    moved[..., coordinates] = q[..., coordinates] + d[..., velocities]
+    for joint, turn in tree.quaternions.items():
+        at, first = int(tree.q_start[joint]), int(tree.v_start[joint])
+        old = q[..., turn : turn + 4]
+        moved[..., turn : turn + 4] = _product(old, _exp(d[..., first : first + 3]))
+        if tree.types[joint].position:
+            shift = _rotation(*old.unbind(-1)) @ d[..., first + 3 : first + 6].unsqueeze(-1)
+            moved[..., at : at + 3] = q[..., at : at + 3] + shift.squeeze(-1)
+    return moved
+
+
+def displacement(model: Model, q: Tensor, to: Tensor) -> Tensor:
+    """The tangent d, shape (*batch, nv), with q (+) d = to; turns of less than half a revolution.
+
+    Gradients:
+        Exact, to both, except at equal quaternions.
+    """
+    q, to = _matching(normalised(model, q), normalised(model, to))
+    tree = model.tree
+    d = q.new_zeros(*q.shape[:-1], model.nv)
+    coordinates, velocities = tree.plain_rates
+    d[..., velocities] = to[..., coordinates] - q[..., coordinates]
+    for joint, turn in tree.quaternions.items():
+        at, first = int(tree.q_start[joint]), int(tree.v_start[joint])
+        old = q[..., turn : turn + 4]
+        d[..., first : first + 3] = _log(_product(_conjugate(old), to[..., turn : turn + 4]))
+        if tree.types[joint].position:
+            shift = _rotation(*_conjugate(old).unbind(-1)) @ (to - q)[..., at : at + 3].unsqueeze(-1)
+            d[..., first + 3 : first + 6] = shift.squeeze(-1)
+    return d
+
+
+def _matching(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Both with the batch dimensions of both."""
+    batch = torch.broadcast_shapes(a.shape[:-1], b.shape[:-1])
+    return a.expand(*batch, a.shape[-1]), b.expand(*batch, b.shape[-1])
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """Products of quaternions, shape (*batch, 4)."""
+    (p, i, j, k), (w, x, y, z) = a.unbind(-1), b.unbind(-1)
+    rows = [
+        p * w - i * x - j * y - k * z,
+        p * x + i * w + j * z - k * y,
+        p * y - i * z + j * w + k * x,
+        p * z + i * y - j * x + k * w,
+    ]
+    return torch.stack(rows, -1)
+
+
+def _conjugate(a: Tensor) -> Tensor:
+    return torch.cat([a[..., :1], -a[..., 1:]], -1)
+
+
+def _exp(turn: Tensor) -> Tensor:
+    """Quaternions of rotation vectors [rad]; power series for small angles, so that derivatives exist at zero."""
+    square = turn.square().sum(-1, keepdim=True)
+    small = square < 1e-4
+    angle = torch.where(small, torch.ones_like(square), square).sqrt()
+    # the next terms are below 1e-15 of the result
+    cosine = torch.where(small, 1 - square / 8 + square**2 / 384 - square**3 / 46080, (angle / 2).cos())
+    series = 0.5 - square / 48 + square**2 / 3840 - square**3 / 645120
+    return torch.cat([cosine, torch.where(small, series, (angle / 2).sin() / angle) * turn], -1)
+
+
+def _log(turned: Tensor) -> Tensor:
+    """Rotation vectors [rad] of unit quaternions."""
+    turned = torch.where(turned[..., :1] < 0, -turned, turned)
+    w, axis = turned[..., :1], turned[..., 1:]
+    sine = axis.norm(dim=-1, keepdim=True)
+    ratio = 2 * torch.atan2(sine, w) / sine.clamp(min=1e-300)
+    return torch.where(sine > 0, ratio, 2 * torch.ones_like(sine)) * axis
+
+
 def _blocks(model: Model, q: Tensor, scale: float) -> Tensor:
     """A matrix with rows for coordinates and columns for velocities; a quaternion's columns have length `scale`."""
     tree = model.tree
