@@ -80,6 +80,7 @@ _API = {
     "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks", "to_srgb", "to_linear"),
     "kinema.fitting.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss", "marginal_loss"),
     "kinema.fitting.fit": ("fit",),
+    "kinema.fitting.landscape": ("landscape", "Landscape"),
     "kinema.fitting.result": ("Fit",),
     "kinema.fitting.check_gradient": ("check_gradient",),
     "kinema.fitting.gradient_report": ("GradientCheck",),
@@ -126,6 +127,8 @@ if TYPE_CHECKING:
     from kinema.fitting.check_gradient import check_gradient as check_gradient
     from kinema.fitting.fit import fit as fit
     from kinema.fitting.gradient_report import GradientCheck as GradientCheck
+    from kinema.fitting.landscape import Landscape as Landscape
+    from kinema.fitting.landscape import landscape as landscape
     from kinema.fitting.losses import marginal_loss as marginal_loss
     from kinema.fitting.losses import pixel_loss as pixel_loss
     from kinema.fitting.losses import pyramid_loss as pyramid_loss

@@ -12,6 +12,7 @@ from kinema.fitting.objective import GaussNewton
 
 OPEN = 0.3  # standard deviation, in coordinates, from which a combination is not determined: a third of its range
 ROUNDING = 1e-5  # smallest singular value that means anything, relative to the largest: differences over 1e-6 truncate
+LISTED = 6  # names of a combination
 SHOWN = 0.2  # smallest weight of an unknown that a combination names
 
 
@@ -54,19 +55,20 @@ def confidence(coordinates: Coordinates, z: Tensor, model: GaussNewton, floor: f
         (vectors[:, hidden].square().sum(1) < SHOWN**2) if bool(hidden.any()) else torch.ones(len(z), dtype=torch.bool)
     )
     std = covariance.diagonal().sqrt() * coordinates.slopes(z).abs()
-    words = [_words(coordinates, vectors[:, int(i)]) for i in hidden.nonzero()]
-    return Confidence(covariance, std, determined, words)
+    return Confidence(covariance, std, determined, _combinations(coordinates, vectors[:, hidden].T))
 
 
-def _words(coordinates: Coordinates, direction: Tensor) -> str:
-    """A direction as the names that move together: "box/mass^1.00 x box/k_e^1.00"."""
-    largest = direction[direction.abs().argmax()]
-    weights, logs, names = (direction / largest).tolist(), coordinates.logarithmic.tolist(), coordinates.names
-    parts = [(n, w, log) for n, w, log in zip(names, weights, logs, strict=True) if abs(w) >= SHOWN]
-    parts.sort(key=lambda part: -abs(part[1]))
-    if len(parts) == 1:
-        return f"{parts[0][0]} alone"
-    shown = ", ".join(f"{name} by {weight:+.2f}" for name, weight, _ in parts[:6])
-    more = f" and {len(parts) - 6} more" if len(parts) > 6 else ""
-    unit = "of the logarithmic range" if all(log for _, _, log in parts) else "of the range"
-    return f"{shown}{more} {unit} of each, together"
+def _combinations(coordinates: Coordinates, directions: Tensor) -> list[str]:
+    """Directions in words: the names that move together, and first those that move alone."""
+    alone, found, names = [], [], coordinates.names
+    for direction in directions:
+        weights = direction / direction[direction.abs().argmax()]
+        order = [int(i) for i in weights.abs().argsort(descending=True) if abs(weights[i]) >= SHOWN]
+        if len(order) == 1:
+            alone.append(names[order[0]])
+            continue
+        parts = ", ".join(f"{names[i]} by {float(weights[i]):+.2f}" for i in order[:LISTED])
+        more = f" and {len(order) - LISTED} more" if len(order) > LISTED else ""
+        logs = bool(coordinates.logarithmic[order].all())
+        found.append(f"{parts}{more} of {'the logarithmic range' if logs else 'the range'} of each, together")
+    return [", ".join(dict.fromkeys(alone))] * bool(alone) + found

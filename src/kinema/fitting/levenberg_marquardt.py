@@ -14,6 +14,7 @@ from kinema.fitting.objective import GaussNewton, Objective
 TRIALS = 6  # dampings per iteration
 UP, DOWN = 4.0, 0.2  # factors of the damping after a failure and after a success
 LEAST, MOST = 1e-12, 1e8  # damping
+HIDDEN = 1e-10  # eigenvalue, relative to the largest, of directions that do not move: rounding of differences
 SMALLEST = 1e-10  # step, in coordinates, below which a candidate has converged
 
 
@@ -30,7 +31,6 @@ class LM(Method):
     """
 
     damping: float = 1e-2
-    tolerance: float = 1e-9
 
     def begin(self, z: Tensor, seed: int) -> Memory:
         return {"damping": torch.full(z.shape[:1], float(self.damping), dtype=z.dtype)}
@@ -81,7 +81,8 @@ class LM(Method):
                 return z
             matrix = model.A[at][:, at] + torch.diag(damping * scale[at])
             step = torch.zeros_like(z)
-            step[at] = -torch.linalg.lstsq(matrix, model.g[at].unsqueeze(-1), driver="gelsd").solution.squeeze(-1)
+            solved = torch.linalg.lstsq(matrix, model.g[at].unsqueeze(-1), rcond=HIDDEN, driver="gelsd").solution
+            step[at] = -solved.squeeze(-1)
             target = z + step
             out = coordinates.bounded & moving & ((target < 0) | (target > 1))
             if not bool(out.any()):

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from kinema.fitting.result import Fit, Start
 from kinema.storage.objects import load, save
 
 FEW = 100  # unknowns up to which their accuracy is estimated
+EARLY = 1e-3  # improvement at which starts end a stage that is not the last
 EXACT = 1e-26  # loss, relative to the mean square of the data, at which residuals are rounding
 
 
@@ -106,7 +107,9 @@ class Run:
 
     def _iterate(self, objective: Objective) -> None:
         state = self.state
-        made = self.method.advance(objective, state["z"], state["memory"], state["active"], state["iteration"])
+        last = state["stage"] == len(self.objectives) - 1
+        method = self.method if last else replace(self.method, tolerance=max(EARLY, self.method.tolerance))
+        made = method.advance(objective, state["z"], state["memory"], state["active"], state["iteration"])
         self._note(made.seen, made.losses)
         state["z"], state["active"] = made.z, state["active"] & ~made.ended
         state["history"] = torch.cat([state["history"], made.losses.double().unsqueeze(0)])
