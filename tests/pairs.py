@@ -126,7 +126,7 @@ class Family:
         numbers = self.numbers(given)
         count = len(given["at1"])
         names = ("gap", "point", "normal")
-        out = rollout(self.program(margin), 1, {}, numbers, record=names, progress=False).outputs
+        out = rollout(self.program(margin), 1, {}, numbers, record=names).outputs
         return Found(*(out[k].reshape(count, self.candidates, *out[k].shape[3:]) for k in names))
 
     def numbers(self, given: dict[str, Tensor]) -> dict[str, Tensor]:

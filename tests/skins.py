@@ -18,6 +18,7 @@ from kinema.contact.compliant import penalty_force
 from kinema.contact.particles.particle_shape import Frames, Placed, Skin, particle_kernels, place_shapes, push_links
 from kinema.integrate.semi_implicit import advance_particles
 from kinema.lang import Array, Float, Index, Int, kernel, mat33, vec3
+from kinema.lang.autograd.options import RunOptions
 from kinema.lang.autograd.rollout import Rollout, rollout
 from kinema.lang.programs.program import Program
 from kinema.math import Force, Motion
@@ -183,7 +184,7 @@ class Scene:
         state = {k: given[k] for k in ("x", "v")}
         rest = {k: t for k, t in given.items() if k not in state}
         record = ("f_out", "push_out")
-        return rollout(self.program, steps, state, rest, record=record, progress=False, **options)
+        return rollout(self.program, steps, state, rest, record=record, options=RunOptions(**options))
 
     def plain(self, given: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
         """Forces on particles [N] and wrenches on links of one step, by the kernels' Python source."""

@@ -124,10 +124,11 @@ def _calls(program: Any, state: dict, inputs: dict, output: str) -> tuple[Callab
     """Steps forward without gradients, and their backward pass from stored inputs, to the state or to `WRT`."""
     import torch
 
+    from kinema.lang.autograd.options import RunOptions
     from kinema.lang.autograd.rollout import rollout
 
     leaves = {n: t.detach().requires_grad_() for n, t in (state or {n: inputs[n] for n in WRT}).items()}
-    options: dict[str, Any] = {"record": () if state else (output,), "threads": 1, "progress": False}
+    options: dict[str, Any] = {"record": () if state else (output,), "options": RunOptions(threads=1, progress=False)}
     steps = STEPS[output]
 
     def forward() -> object:

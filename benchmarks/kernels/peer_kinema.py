@@ -39,6 +39,7 @@ class Peer:
         """Build the program and pack everything except the state."""
         import torch
 
+        from kinema import RunOptions
         from kinema.dynamics.elastic import TetMesh, neo_hookean, solid_kernels
         from kinema.integrate.semi_implicit import advance_particles
         from kinema.lang import Float, ivec4, mat33, vec3
@@ -61,6 +62,7 @@ class Peer:
         p.call(solid_forces, mesh, x, mu, lam, alpha, f, count=tets)
         p.call(advance_particles, x, v, f, inv_mass, gravity, dt, x.next, v.next, count=nodes)
         self.program, self.scene = p, scene
+        self.options = RunOptions(threads=self.threads, progress=False)
         names = ("mu", "lam", "alpha", "inv_mass", "gravity")
         self.parameters = {n: torch.tensor(getattr(scene, n)) for n in names}
         self.parameters["dt"] = torch.tensor(scene.dt, dtype=torch.float32)
@@ -77,9 +79,7 @@ class Peer:
         from kinema.lang.autograd.rollout import rollout
 
         with torch.no_grad():
-            rollout(
-                self.program, self.steps_per_call, self.state, self.parameters, threads=self.threads, progress=False
-            )
+            rollout(self.program, self.steps_per_call, self.state, self.parameters, options=self.options)
 
     def vjp(self, cot_x: np.ndarray | None = None, cot_v: np.ndarray | None = None) -> None:
         """Differentiate `steps_per_call` steps; with given cotangents a single step, for its values."""
@@ -101,7 +101,7 @@ class Peer:
         leaves = {n: {**self.state, **self.parameters}[n].detach().requires_grad_() for n in GRADIENTS}
         state = {n: leaves[n] for n in ("x", "v")}
         parameters = {**self.parameters, "mu": leaves["mu"], "lam": leaves["lam"]}
-        result = rollout(self.program, steps, state, parameters, threads=self.threads, progress=False)
+        result = rollout(self.program, steps, state, parameters, options=self.options)
         return [result.final["x"], result.final["v"]], list(leaves.values())
 
     def _differentiate(self, steps: int, cot_x: np.ndarray, cot_v: np.ndarray) -> None:

@@ -78,7 +78,7 @@ numbers = {"k": torch.tensor(1.0), "dt": torch.tensor(1e-3)}
 best = 1e9
 for _ in range(60):
     begin = time.perf_counter()
-    kinema.rollout(p, 20_000, state, numbers, progress=False)
+    kinema.rollout(p, 20_000, state, numbers, options=kinema.RunOptions(progress=False))
     best = min(best, time.perf_counter() - begin)
 print(best / 20_000 * 1e6)
 """

@@ -55,7 +55,7 @@ _API = {
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
     "kinema.model.state": ("State",),
     "kinema.simulation.control": ("Control",),
-    "kinema.simulation.options": ("RunOptions",),
+    "kinema.lang.autograd.options": ("RunOptions",),
     "kinema.simulation.simulate": ("simulate", "step"),
     "kinema.simulation.trajectory": ("Trajectory",),
     "kinema.simulation.linearise": ("linearise", "Linearised"),
@@ -134,6 +134,7 @@ if TYPE_CHECKING:
     from kinema.fitting.losses import pyramid_loss as pyramid_loss
     from kinema.fitting.losses import silhouette_loss as silhouette_loss
     from kinema.fitting.result import Fit as Fit
+    from kinema.lang.autograd.options import RunOptions as RunOptions
     from kinema.lang.autograd.rollout import Rollout as Rollout
     from kinema.lang.autograd.rollout import jvp as jvp
     from kinema.lang.autograd.rollout import rollout as rollout
@@ -208,7 +209,6 @@ if TYPE_CHECKING:
     from kinema.simulation.control import Control as Control
     from kinema.simulation.linearise import Linearised as Linearised
     from kinema.simulation.linearise import linearise as linearise
-    from kinema.simulation.options import RunOptions as RunOptions
     from kinema.simulation.robot_dynamics import body_jacobian as body_jacobian
     from kinema.simulation.robot_dynamics import centre_of_mass as centre_of_mass
     from kinema.simulation.robot_dynamics import forward_dynamics as forward_dynamics

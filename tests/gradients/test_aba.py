@@ -67,7 +67,7 @@ def solved(model: kn.Model, given: dict[str, Tensor], how: str) -> tuple[Tensor,
     leaves = {n: t.detach().clone().requires_grad_() for n, t in given.items()}
     program = program_of(model, how)
     used = {n: t for n, t in leaves.items() if n in program.buffers}
-    a = rollout(program, 1, {}, used, record=["out"], progress=False).outputs["out"][0]
+    a = rollout(program, 1, {}, used, record=["out"]).outputs["out"][0]
     loss = (a * torch.linspace(-1, 2, len(a), dtype=torch.float64)).sum()
     return a.detach(), dict(zip(used, torch.autograd.grad(loss, list(used.values())), strict=True))
 

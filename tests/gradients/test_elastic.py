@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from tests.support import masses, soft_block
 
+import kinema as kn
 from kinema.lang.autograd.rollout import rollout
 
 PROGRAM, MESH = soft_block((3, 2, 2))
@@ -34,9 +37,11 @@ def inputs(stretch: float = 0.02, speed: float = 0.3, pinned: bool = True) -> di
     return {k: torch.tensor(a) for k, a in found.items()}
 
 
-def simulate(t: dict[str, torch.Tensor], steps: int, **options: object):
+def simulate(t: dict[str, torch.Tensor], steps: int, **options: Any):
     state = {k: t[k] for k in ("x", "v")}
-    return rollout(PROGRAM, steps, state, {k: a for k, a in t.items() if k not in state}, progress=False, **options)
+    return rollout(
+        PROGRAM, steps, state, {k: a for k, a in t.items() if k not in state}, options=kn.RunOptions(**options)
+    )
 
 
 def forces(t: dict[str, torch.Tensor]) -> np.ndarray:

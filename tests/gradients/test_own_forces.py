@@ -120,13 +120,13 @@ def inputs(model: kn.Model) -> dict[str, Tensor]:
 
 def run(model: kn.Model, given: Mapping[str, Tensor], steps: int, **words: Any) -> kn.Trajectory:
     given = dict(given)
-    state = kn.State(**{n: given.pop(n) for n in ("q", "v", "x", "xd") if n in given})
-    time = given.pop("time")
-    return kn.simulate(model, state, steps=steps, params=given, time=time, **{"dt": DT, **words})
+    state = kn.State(**{n: given.pop(n) for n in ("q", "v", "x", "xd", "time") if n in given})
+    return kn.simulate(model, state, steps=steps, params=given, **{"dt": DT, **words})
 
 
 def flat(state: kn.State) -> Tensor:
-    return torch.cat([t.flatten() for t in state.tensors.values()])
+    """All tensors but the time, which is known."""
+    return torch.cat([t.flatten() for t in state.replace(time=None).tensors.values()])
 
 
 SOFT_GROUND = {"law": "compliant", "k_e": 500.0, "k_d": 5.0, "k_f": 5.0, "depth": 3e-3, "soft": False}
@@ -210,7 +210,7 @@ def test_many_particles_on_threads():
         leaves = model.parameters("gust/drag", "gust/way", "bond/depth", "bond/rest", requires_grad=True)
         time = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
         options = kn.RunOptions(threads=threads)
-        end = kn.simulate(model, steps=4, dt=1e-3, params=leaves, time=time, options=options).end
+        end = kn.simulate(model, kn.State(time=time), steps=4, dt=1e-3, params=leaves, options=options).end
         found.append([end.x, *torch.autograd.grad(end.x.sin().sum(), [*leaves.values(), time])])
     assert same(found[0], found[1]) and same(found[0], found[2])
 
@@ -225,7 +225,7 @@ def test_single_precision():
     for dtype in (torch.float32, torch.float64):
         model = kn.compile(scene, dtype)
         numbers = model.parameters("gust/drag", "bond/rest", requires_grad=True)
-        end = kn.simulate(model, steps=50, dt=2e-3, params=numbers, time=torch.tensor(0.3, dtype=dtype)).end
+        end = kn.simulate(model, model.initial_state(time=0.3), steps=50, dt=2e-3, params=numbers).end
         found.append([end.x, *torch.autograd.grad(end.x.square().sum(), list(numbers.values()))])
     assert kn.compile(scene).dtype == torch.float32
     for one, two in zip(*found, strict=True):
@@ -237,8 +237,8 @@ def test_linearise(batch: tuple[int, ...], monkeypatch):
     """Rows that are pulled back through the step, copies of a world, and central differences: one Jacobian."""
     model = laboratory(cfm=1e-3)
     given = inputs(model) if not batch else worlds(model, *batch)
-    state = kn.State(**{n: given.pop(n) for n in ("q", "v", "x", "xd")})
-    words = {"dt": DT, "time": given.pop("time"), "params": given}
+    state = kn.State(**{n: given.pop(n) for n in ("q", "v", "x", "xd", "time")})
+    words = {"dt": DT, "params": given}
     pulled = kn.linearise(model, state, kn.Control(tau=model.zeros(model.nv)), **words)
     with monkeypatch.context() as patch:
         patch.setattr(module, "linear_step_of", lambda *_: None)
@@ -261,8 +261,8 @@ def test_linearise_with_times_of_worlds_in_stages():
     model = laboratory(**SOFT_GROUND)
     time = torch.tensor([0.1, 0.5], dtype=torch.float64)
     words = {"dt": DT, "integrator": "rk4"}
-    both = kn.linearise(model, model.initial_state(), time=time, **words)
+    both = kn.linearise(model, model.initial_state(time=time), **words)
     for k in range(2):
-        alone = kn.linearise(model, model.initial_state(), time=float(time[k]), **words)
+        alone = kn.linearise(model, model.initial_state(time=float(time[k])), **words)
         assert torch.equal(both.A[k], alone.A) and torch.equal(both.B[k], alone.B)
     assert not torch.equal(both.A[0], both.A[1])

@@ -213,7 +213,7 @@ def solve(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Impulses, z = Y^T impulses, and the residual."""
     names, given = ("impulse", "sums", "residual"), {n: given[n] for n in names_of(law)}
-    out = rollout(program(x, sweeps, law, precision), 1, {}, given, record=names, progress=False).outputs
+    out = rollout(program(x, sweeps, law, precision), 1, {}, given, record=names).outputs
     return out["impulse"].squeeze(-2), out["sums"].squeeze(-2), out["residual"].squeeze(-1).squeeze(-1)
 
 
@@ -302,10 +302,10 @@ def test_sweeps_that_change_nothing_are_left_out_to_the_last_bit(sweeps, dtype):
     batch["b"] *= torch.linspace(0, 2, 9, dtype=dtype)[:, None]
     names = ("impulse", "with_history")
     made = program(x, sweeps, "dense", 1e-12, history_too=True)
-    out = rollout(made, 1, {}, batch, record=names, progress=False).outputs
+    out = rollout(made, 1, {}, batch, record=names).outputs
     assert torch.equal(*(out[n] for n in names))
     for w in range(9):
-        alone = rollout(made, 1, {}, {n: t[w] for n, t in batch.items()}, record=names, progress=False).outputs
+        alone = rollout(made, 1, {}, {n: t[w] for n, t in batch.items()}, record=names).outputs
         assert torch.equal(alone["impulse"], out["impulse"][w])
 
 

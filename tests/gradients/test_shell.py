@@ -172,7 +172,7 @@ def inputs(law: str, state: str = "deformed", speed: float = 0.5) -> dict[str, t
 def simulate(law: str, t: dict[str, torch.Tensor], steps: int, **options):
     state = {k: t[k] for k in ("x", "v")}
     parameters = {k: a for k, a in t.items() if k not in state}
-    return kn.rollout(program(law), steps, state, parameters, progress=False, **options)
+    return kn.rollout(program(law), steps, state, parameters, options=kn.RunOptions(**options))
 
 
 def forces(law: str, t: dict[str, torch.Tensor]) -> np.ndarray:

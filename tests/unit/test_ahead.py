@@ -93,7 +93,7 @@ def test_gathers_ahead_change_no_bit(count: int, monkeypatch: pytest.MonkeyPatch
     found = {}
     for width in WIDTHS:
         monkeypatch.setattr(inputs, "width_of", lambda precision, width=width: width)
-        end = rollout(twisted(pairs, nodes), 2, state, rest, progress=False).final["x"]
+        end = rollout(twisted(pairs, nodes), 2, state, rest).final["x"]
         found[width] = [end, *torch.autograd.grad((end * end).sum(), list(numbers.values()))]
     for width in WIDTHS[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[1], found[width], strict=True))

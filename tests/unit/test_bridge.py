@@ -11,7 +11,9 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from torch import Tensor
 
 from kinema.errors import InputError, KinemaError, MemoryBudgetError, ProgramError, SimulationError
 from kinema.lang import Array, Float, Index, Int, kernel, norm, vec3
+from kinema.lang.autograd.options import RunOptions
 from kinema.lang.autograd.rollout import Rollout, jvp, rollout
 from kinema.lang.programs.plan import ADJOINT
 from kinema.lang.programs.program import Program
@@ -85,11 +88,13 @@ def inputs(steps: int = 3, batch: tuple[int, ...] = (), n: int = PARTICLES, seed
     }
 
 
-def run(program: Program, given: dict[str, Tensor], steps: int = 3, **options: object) -> Rollout:
+def run(
+    program: Program, given: dict[str, Tensor], steps: int = 3, record: str | Sequence[str] = (), **options: Any
+) -> Rollout:
     state = {n: given[n] for n in ("x", "v") if n in given}
     parameters = {n: given[n] for n in ("anchor", "pin", "inv_mass", "stiffness") if n in given}
     rest = {n: t for n, t in given.items() if n not in state and n not in parameters}
-    return rollout(program, steps, state, parameters, rest, **options)
+    return rollout(program, steps, state, parameters, rest, record=record, options=RunOptions(**options))
 
 
 def reference(given: dict[str, Tensor], steps: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -714,6 +719,7 @@ import sys
 sys.path.insert(0, {folder!r})
 import torch
 import test_bridge as t
+from kinema.lang.autograd.options import RunOptions
 from kinema.lang.autograd.rollout import rollout
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for jobs in the background
@@ -721,7 +727,7 @@ program, rate = t.decaying(), {{"rate": 1e-9}}
 
 def run(steps):
     x = torch.ones(4, dtype=torch.float64, requires_grad={backward})
-    return rollout(program, steps, {{"x": x}}, rate, checkpoint=1000, progress=False).final["x"].sum()
+    return rollout(program, steps, {{"x": x}}, rate, options=RunOptions(checkpoint=1000)).final["x"].sum()
 
 run(3).backward() if {backward} else run(3)
 loss = run({steps}) if {backward} else None

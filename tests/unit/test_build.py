@@ -238,7 +238,7 @@ torch.manual_seed(0)
 for dtype in (torch.float32, torch.float64):
     start = torch.randn(n, 3, dtype=torch.float64).to(dtype).requires_grad_()
     stiff = torch.rand(n - 1, dtype=torch.float64).to(dtype).requires_grad_()
-    rollout(p, 3, {"x": start}, {"k": stiff}, progress=False).final["x"].square().sum().backward()
+    rollout(p, 3, {"x": start}, {"k": stiff}).final["x"].square().sum().backward()
     print([v.hex() for t in (start.grad, stiff.grad) for v in t.flatten().tolist()])
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 import kinema as kn
 from kinema.errors import InputError
 from kinema.lang import Array, Float, Index, kernel, vec3
+from kinema.lang.autograd.options import RunOptions
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.programs.program import Program
 from kinema.scene.shapes.block import block
@@ -38,10 +40,10 @@ def given(seed: int, batch: tuple[int, ...] = ()) -> dict[str, Tensor]:
     return {n: torch.randn(s, generator=g, dtype=torch.float64).requires_grad_() for n, s in shapes.items()}
 
 
-def ours(p: Program, i: dict[str, Tensor], **options: object) -> Tensor:
-    return rollout(p, STEPS, {"x": i["x"]}, {"rate": i["rate"]}, {"push": i["push"]}, progress=False, **options).final[
-        "x"
-    ]
+def ours(p: Program, i: dict[str, Tensor], record: Any = (), **options: Any) -> Tensor:
+    return rollout(
+        p, STEPS, {"x": i["x"]}, {"rate": i["rate"]}, {"push": i["push"]}, record=record, options=RunOptions(**options)
+    ).final["x"]
 
 
 def theirs(i: dict[str, Tensor]) -> Tensor:
@@ -141,7 +143,7 @@ def test_the_same_tensor_may_be_given_twice():
     i = given(7)
     for _ in range(2):
         rate = {"a": i["rate"], "b": i["rate"]}
-        found = rollout(p, STEPS, {"x": i["x"]}, rate, {"push": i["push"]}, progress=False).final["x"]
+        found = rollout(p, STEPS, {"x": i["x"]}, rate, {"push": i["push"]}).final["x"]
         assert_same(found, theirs(i), i)
 
 
@@ -168,7 +170,7 @@ def test_a_call_inside_of_a_progress_function():
     x, rate = torch.ones(N, 3, dtype=torch.float64), torch.full((N,), 0.5, dtype=torch.float64)
     push = torch.zeros(3, dtype=torch.float64).expand(steps, 3)
     for _ in range(100):
-        rollout(outer, steps, {"x": x}, {"rate": rate}, {"push": push}, progress=show)
+        rollout(outer, steps, {"x": x}, {"rate": rate}, {"push": push}, options=RunOptions(progress=show))
         if len(seen) >= 3:
             break
     assert len(seen) == 3

@@ -114,7 +114,7 @@ def places(bad: float, lanes: str) -> Tensor:
 
 
 def run(p: Program, **given: Tensor) -> Tensor:
-    return rollout(p, 1, {}, given, record="y", progress=False).outputs["y"]
+    return rollout(p, 1, {}, given, record="y").outputs["y"]
 
 
 def numbers(p: Program, seed: int = 0) -> Tensor:

@@ -18,6 +18,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinema.lang.autograd.options import RunOptions
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import kinema as kn
@@ -46,16 +48,14 @@ class Block:
         generator = torch.Generator().manual_seed(1)
         self.seeds = {n: torch.randn(self.state[n].shape, generator=generator, dtype=torch.float64) for n in ("x", "v")}
 
-    def run(
-        self, worlds: int | list[int], steps: int = STEPS, on_failure: str = "raise", **options: Any
-    ) -> dict[str, Tensor]:
+    def run(self, worlds: int | list[int], steps: int = STEPS, **options: Any) -> dict[str, Tensor]:
         """Run the numbered worlds, as a batch if it is a list; the gradient is that of seeds times final state."""
         given = {n: self.state[n][worlds] for n in ("x", "v")}
         given |= {n: p[worlds] if n in PER_WORLD else p for n, p in self.parameters.items()}
         given = {n: t.clone().requires_grad_(n in PER_WORLD + SHARED) for n, t in given.items()}
         state = {n: given[n] for n in ("x", "v")}
         rest = {n: t for n, t in given.items() if n not in state}
-        r = rollout(self.program, steps, state, rest, on_failure=on_failure, progress=False, **options)
+        r = rollout(self.program, steps, state, rest, options=RunOptions(**options))
         self.bytes, self.interval = r.bytes, r.interval
         loss = sum((r.final[n] * self.seeds[n][worlds]).nan_to_num().sum() for n in state)
         loss.backward()

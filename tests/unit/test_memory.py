@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,11 +33,11 @@ def program(particles: int) -> kn.Program:
     return p
 
 
-def differentiate(particles: int, steps: int, **options: object) -> tuple[kn.Rollout, torch.Tensor]:
+def differentiate(particles: int, steps: int, **options: Any) -> tuple[kn.Rollout, torch.Tensor]:
     """A rollout and the gradient of its final state to k."""
     x = torch.linspace(0.1, 1.0, particles * 3, dtype=torch.float64).reshape(particles, 3)
     k = torch.tensor(1e-3, dtype=torch.float64, requires_grad=True)
-    result = kn.rollout(program(particles), steps, {"x": x}, {"k": k}, progress=False, **options)  # type: ignore[arg-type]
+    result = kn.rollout(program(particles), steps, {"x": x}, {"k": k}, options=kn.RunOptions(**options))
     return result, torch.autograd.grad(result.final["x"].sum(), k)[0]
 
 
@@ -133,7 +134,10 @@ def test_without_gradient_nothing_is_kept():
     """Two states, whatever the number of steps."""
     x = torch.zeros(64, 3)
     with torch.no_grad():
-        results = [kn.rollout(program(64), n, {"x": x}, {"k": torch.tensor(1e-3)}, threads=1) for n in (10, 1000)]
+        results = [
+            kn.rollout(program(64), n, {"x": x}, {"k": torch.tensor(1e-3)}, options=kn.RunOptions(threads=1))
+            for n in (10, 1000)
+        ]
     assert [r.interval for r in results] == [0, 0]
     assert results[0].bytes == results[1].bytes
 

@@ -114,10 +114,8 @@ def test_what_kernels_fill_does_not_see_what_was_there(batch: tuple[int, ...]):
     expected = torch.sin(x) * w**2
     wanted = torch.autograd.grad(expected.sum(), (x, w))
     for _ in range(3):
-        rollout(
-            program(), 1, {}, {"x": 1e30 * torch.ones_like(x), "w": w}, record=["y"], progress=False
-        )  # leaves traces
-        y = rollout(program(filled=True), 1, {}, {"x": x, "w": w}, record=["y"], progress=False).outputs["y"]
+        rollout(program(), 1, {}, {"x": 1e30 * torch.ones_like(x), "w": w}, record=["y"])  # leaves traces
+        y = rollout(program(filled=True), 1, {}, {"x": x, "w": w}, record=["y"]).outputs["y"]
         found = torch.autograd.grad(y.sum(), (x, w))
         torch.testing.assert_close(y.squeeze(len(batch)), expected, rtol=1e-14, atol=0)
         torch.testing.assert_close(found, wanted, rtol=1e-14, atol=1e-16)
@@ -130,6 +128,6 @@ def test_inputs_are_compared_without_the_help_of_torch(monkeypatch: pytest.Monke
     for size in (1.0, 2.0):
         for dtype in (torch.float32, torch.float64):
             x, w = size * torch.ones(N, dtype=dtype), torch.ones(N, dtype=dtype)
-            y = rollout(made, 1, {}, {"x": x, "w": w}, record=["y"], progress=False).outputs["y"]
+            y = rollout(made, 1, {}, {"x": x, "w": w}, record=["y"]).outputs["y"]
             assert y.dtype == dtype
             torch.testing.assert_close(y[0], torch.sin(x), rtol=4 * torch.finfo(dtype).eps, atol=0.0)  # roundings

@@ -105,9 +105,9 @@ def sweeps_torch(s: Tensor, w: Tensor, times: int, start: bool) -> Tensor:
 def test_repeat(checkpoint: int, start: bool):
     """Every iterate is kept for the reverse sweep of its step."""
     inputs = leaves()
-    final = kn.rollout(sweeps(6, start), STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}, checkpoint=checkpoint).final[
-        "s"
-    ]
+    final = kn.rollout(
+        sweeps(6, start), STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}, options=kn.RunOptions(checkpoint=checkpoint)
+    ).final["s"]
     agree(final, sweeps_torch(inputs["s"], inputs["w"], 6, start), inputs)
 
 
@@ -155,7 +155,7 @@ def test_nested_loops():
         p.call(blend, y, x.last, y.next, count=N)
     p.call(blend, s, y.last, s.next, count=N)
     inputs = leaves()
-    final = kn.rollout(p, STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}, checkpoint=2).final["s"]
+    final = kn.rollout(p, STEPS, {"s": inputs["s"]}, {"w": inputs["w"]}, options=kn.RunOptions(checkpoint=2)).final["s"]
     state = inputs["s"]
     for _ in range(STEPS):
         b = state
@@ -490,7 +490,9 @@ def test_a_control_that_was_changed_is_noticed():
 def test_a_failed_world_gives_its_control_no_gradient():
     u = torch.full((STEPS, N), 0.5, dtype=torch.float64, requires_grad=True)
     start = torch.full((N,), 1.7e308, dtype=torch.float64)
-    final = kn.rollout(driven(), STEPS, {"s": start}, controls={"u": u}, on_failure="status").final["s"]
+    final = kn.rollout(
+        driven(), STEPS, {"s": start}, controls={"u": u}, options=kn.RunOptions(on_failure="status")
+    ).final["s"]
     (gradient,) = torch.autograd.grad(final.sum(), u)
     assert (gradient == 0).all()
     with pytest.raises(kn.InputError, match="control 'u' is not finite"):
@@ -567,7 +569,7 @@ def test_a_reverse_sweep_takes_from_the_end_of_the_step_what_that_tells(checkpoi
         p.call(halve_adjoint, half, half.adj, s.adj, count=N)
     p.call(copy, half, s.next, count=N)
     start = torch.linspace(1.0, 2.0, N, dtype=torch.float64, requires_grad=True)
-    final = kn.rollout(p, 3, {"s": start}, checkpoint=checkpoint).final["s"]
+    final = kn.rollout(p, 3, {"s": start}, options=kn.RunOptions(checkpoint=checkpoint)).final["s"]
     assert torch.equal(final, start / 8.0)
     (gradient,) = torch.autograd.grad(final.sum(), start)
     told = [3.0 * start.detach() / 2.0 ** (t + 1) for t in range(3)]

@@ -132,7 +132,7 @@ def test_an_adjoint_takes_cotangents_as_a_record(batch: tuple[int, ...]):
     p, inputs = springs(), inputs_of(*batch)
 
     def final(x: Tensor, **tables: Tensor) -> Tensor:
-        return rollout(p, 3, {"x": x}, tables, progress=False).final["x"]
+        return rollout(p, 3, {"x": x}, tables).final["x"]
 
     assert torch.autograd.gradcheck(lambda *given: final(**dict(zip(inputs, given, strict=True))), (*inputs.values(),))
 
@@ -220,7 +220,7 @@ def test_records_made_within_a_kernel():
     p = Program("stacks")
     p.call(sort_by_sign, p.parameter("x", Float, N), p.output("y", Float, 6))
     given = torch.tensor([1.0, -2.0, 3.0, -4.0, 5.0], dtype=torch.float64)
-    found = rollout(p, 1, {}, {"x": given}, record="y", progress=False).outputs["y"]
+    found = rollout(p, 1, {}, {"x": given}, record="y").outputs["y"]
     assert found.flatten().tolist() == [3.0, 5.0, -8.0, 3.0, 5.0, -12.0]
 
 

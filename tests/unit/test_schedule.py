@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from kinema.lang.autograd.options import RunOptions
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import support
@@ -87,7 +89,7 @@ def test_sums_keep_their_order_whether_apart_or_not(nodes, monkeypatch):
         generator = torch.Generator().manual_seed(0)
         x = torch.rand(nodes, 3, generator=generator)
         k = torch.rand(len(pairs), generator=generator)
-        found[width] = rollout(p, 1, {"x": x}, {"k": k}, progress=False).final["x"]
+        found[width] = rollout(p, 1, {"x": x}, {"k": k}).final["x"]
     assert all(torch.equal(found[1], found[w]) for w in (2, 4, 8))
 
 
@@ -162,7 +164,7 @@ def test_sums_of_chunks(points, weights, worlds):
     start = y if worlds is None else y.expand(worlds, -1)
     found = []
     for threads in (1, 2, 4):
-        run = rollout(weighing(points, weights), 2, {"y": start}, {"w": w, "x": x}, threads=threads, progress=False)
+        run = rollout(weighing(points, weights), 2, {"y": start}, {"w": w, "x": x}, options=RunOptions(threads=threads))
         final = run.final["y"] if worlds is None else run.final["y"][1]
         found.append((final.detach(), *torch.autograd.grad(final, (w, x), cotangent)))
     for one, other in zip(found[0], found[1], strict=True):
@@ -213,7 +215,7 @@ def test_twice_the_lanes_have_the_same_bits(monkeypatch):
     found = []
     for width in (1, 2, 8):
         monkeypatch.setattr(inputs, "width_of", lambda precision, width=width: width)
-        found.append(rollout(following(331, 7), 3, {"x": x}, {"w": w}, progress=False).final["x"])
+        found.append(rollout(following(331, 7), 3, {"x": x}, {"w": w}).final["x"])
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
@@ -259,7 +261,7 @@ def test_what_is_not_wholly_written_is_zeroed():
 @pytest.mark.parametrize("count", [40, 30])
 def test_gradients_over_steps_with_and_without_zeros(count):
     x = torch.linspace(0.5, 2, 40, dtype=torch.float64).requires_grad_()
-    final = rollout(halving(count), 3, {"x": x}, {}, progress=False).final["x"]
+    final = rollout(halving(count), 3, {"x": x}, {}).final["x"]
     final.sum().backward()
     y = x.detach().clone().requires_grad_()
     z = y

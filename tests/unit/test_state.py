@@ -14,6 +14,7 @@ from torch.utils import _pytree
 
 import kinema as kn
 from kinema.errors import InputError
+from kinema.lang import Float, func, sin, vec3
 from kinema.lang.build import compiler
 from kinema.scene.description import Actuator, Body, Joint, MassProperties, Pose, Robot, Shape
 from kinema.scene.shapes.sheet import sheet
@@ -23,6 +24,12 @@ needs_compiler = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ 
 F64 = torch.float64
 STEPS, DT = 6, 1e-3
 HAND = "arm/hand"
+
+
+@func
+def tide(strength: Float, time: Float):
+    """A force that changes with time."""
+    return vec3(0.0, 0.0, strength * sin(time))
 
 
 def arm() -> Robot:
@@ -92,8 +99,25 @@ def test_a_state_is_a_value(robot):
     assert not state.q.any() and other.q.all() and other.v is state.v
     assert state.replace(v=None).v is None and (state or None) is state
     for make in (state.replace, robot.initial_state):
-        with pytest.raises(InputError, match=r"(?s)a state has no 'tau'.*expected: q, v, x, xd, impulses"):
+        with pytest.raises(InputError, match=r"(?s)a state has no 'tau'.*expected: q, v, x, xd, impulses, time"):
             make(tau=0.0)
+
+
+def test_the_time_of_a_state():
+    """It advances with steps, is indexed with the worlds, and joins states over time."""
+    scene = kn.Scene(gravity=(0.0, 0.0, 0.0))
+    ball = scene.add_body(kn.Sphere(0.1), "ball", mass=1.0)
+    scene.add_force(tide, bodies=ball, params={"strength": 1.0})
+    model = kn.compile(scene)
+    assert float(model.initial_state().time) == 0.0 and "time (); " in repr(model.initial_state())
+    start = model.initial_state(time=[0.5, 2.0]).expand(2)
+    assert start[1].time.tolist() == 2.0 and kn.State.stack([start[0], start[1]]).time.tolist() == [0.5, 2.0]
+    path = kn.simulate(model, start, steps=4, dt=0.25)
+    assert path.end.time.tolist() == [1.5, 3.0] and path.state(2).time.tolist() == [1.0, 2.5]
+    assert path.states[1].time.tolist() == [2.0, 2.25, 2.5, 2.75, 3.0] and path.time.tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert torch.equal(path.v[0, -1], kn.simulate(model, kn.State(time=0.5), steps=4, dt=0.25).end.v)
+    after = kn.simulate(model, path.state(2), steps=2, dt=0.25).end
+    assert equal(after, path.end)  # quarters of a second have no rounding
 
 
 def test_batches_of_states(model):

@@ -89,7 +89,7 @@ def random(rng: np.random.Generator, precision: torch.dtype) -> torch.Tensor:
 
 def ran(p: Program, x: torch.Tensor, at: torch.Tensor) -> dict[str, torch.Tensor]:
     x, at = x.requires_grad_(), at.requires_grad_()
-    end = rollout(p, 1, {"x": x}, {"at": at}, progress=False).final["x"]
+    end = rollout(p, 1, {"x": x}, {"at": at}).final["x"]
     gradients = torch.autograd.grad((end * torch.linspace(0.3, 1.7, end.numel()).reshape(end.shape)).sum(), (x, at))
     return {"end": end, "x": gradients[0], "at": gradients[1]}
 

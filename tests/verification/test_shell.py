@@ -58,7 +58,7 @@ class Particles:
 
 def run(program: kn.Program, steps: int, x, v, inv_mass, dt: float, gravity=(0.0, 0.0, 0.0), record=(), **numbers):
     t = tensors(inv_mass=inv_mass, gravity=gravity, dt=dt, **numbers)
-    return kn.rollout(program, steps, tensors(x=x, v=v), t, record=record, progress=False)
+    return kn.rollout(program, steps, tensors(x=x, v=v), t, record=record)
 
 
 def forces(program: kn.Program, x: np.ndarray, v: np.ndarray | None = None, **numbers) -> np.ndarray:

@@ -17,6 +17,7 @@ from rich.table import Table
 from torch import Tensor
 
 from kinema.errors import InputError, SimulationError
+from kinema.lang.autograd.options import RunOptions
 from kinema.model.model import compile
 from kinema.model.state import State
 from kinema.rendering.camera import Camera
@@ -28,7 +29,6 @@ from kinema.scene.matter import Skin, Solid
 from kinema.scene.primitives import Sphere
 from kinema.scene.scene import Scene
 from kinema.scene.shapes.block import block
-from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 from kinema.simulation.trajectory import Trajectory
 

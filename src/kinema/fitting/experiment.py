@@ -12,10 +12,10 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.fitting.observations import Observation, Values
+from kinema.lang.autograd.options import RunOptions
 from kinema.model.model import Model, expect_model
 from kinema.model.state import State
 from kinema.simulation.control import AXES, Control
-from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 from kinema.simulation.trajectory import Trajectory
 

@@ -109,7 +109,7 @@ class Sampler:
 def _states_of(path: Path) -> dict[str, Tensor]:
     """The states of one world over time."""
     if isinstance(path, Trajectory):
-        whole, batch = path.states.tensors if path.states is not None else {}, path.status.ndim
+        whole, batch = path.states.replace(time=None).tensors if path.states is not None else {}, path.status.ndim
         return {n: t.detach().flatten(0, batch)[: t.shape[batch]].flatten(1) for n, t in whole.items()}
     return {"state": torch.stack([t.detach().flatten() for t in path])}
 

@@ -90,7 +90,7 @@ class Model(SceneArrays):
     def initial_state(self, **tensors: Any) -> State:
         """The initial state: joints at zero, free bodies and particles as placed.
 
-        Velocities are zero, except initial velocities of soft matter; warm start impulses are zero.
+        Velocities are zero, except initial velocities of soft matter; warm start impulses and the time are zero.
 
         Args:
             tensors: Tensors to replace, as in `State.replace`: `model.initial_state(q=q)`.
@@ -102,6 +102,8 @@ class Model(SceneArrays):
             placed |= {n: torch.tensor(a, dtype=self.dtype) for n, a in (("x", self.matter.x), ("xd", self.matter.v))}
         if self.kept_impulses:
             placed["impulses"] = self.zeros(sum(self.kept_impulses.values()))
+        if self.reads_time:
+            placed["time"] = self.zeros()
         return State(**placed).replace(**{n: as_part(n, given, self.dtype) for n, given in tensors.items()})
 
     def joint(self, name: str) -> ModelJoint:
@@ -296,8 +298,8 @@ class Model(SceneArrays):
             made = f"torch.as_tensor(..., dtype={self.dtype})"
             fix = f"{name}.to({self.dtype})" if isinstance(given, Tensor) else made
             raise InputError(f"{name} has the wrong type", got=got, expected=f"a tensor of {self.dtype}", fix=fix)
-        if given.shape[-len(shape) :] != shape:
-            expected = f"(*batch, {', '.join(map(str, shape))})"
+        if given.shape[given.ndim - len(shape) :] != shape:
+            expected = f"({', '.join(('*batch', *map(str, shape)))})" if shape else "(*batch,)"
             raise InputError(f"{name} has the wrong shape", got=tuple(given.shape), expected=expected)
 
     @cached_property

@@ -13,9 +13,9 @@ from torch.utils import _pytree
 
 from kinema.errors import InputError
 
-NUMBERS = frozenset((list, np.ndarray))
+NUMBERS = frozenset((list, np.ndarray, float, int, np.float64))
 """Types converted to tensors."""
-AXES = {"q": 1, "v": 1, "x": 2, "xd": 2, "impulses": 1}
+AXES = {"q": 1, "v": 1, "x": 2, "xd": 2, "impulses": 1, "time": 0}
 """Number of axes behind the batch dimensions."""
 
 
@@ -24,11 +24,11 @@ class State:
     """State of a model: its independent coordinates and velocities, without derived values.
 
     Tensors that a model does not have are None: q and v without joints, x and xd without soft matter, impulses without
-    a warm start. A tensor that the model has but the state leaves None takes its initial value (see
-    `Model.initial_state`) when a rollout starts.
+    a warm start, time without a force that reads it. A tensor that the model has but the state leaves None takes its
+    initial value (see `Model.initial_state`) when a rollout starts.
 
-    Lists and numpy arrays become tensors in double precision; `model.initial_state(x=array)` converts them to the
-    model's precision.
+    Lists, numbers and numpy arrays become tensors in double precision; `model.initial_state(x=array)` converts them to
+    the model's precision.
 
     A state is immutable; `replace` returns a new one. It is a torch pytree (`torch.utils._pytree.tree_map(f, state)`),
     and `kinema.save` writes it.
@@ -39,6 +39,7 @@ class State:
         x: Positions of particles (all vertices of soft matter) [m], shape (*batch, particles, 3).
         xd: Velocities of particles [m/s], shape (*batch, particles, 3).
         impulses: Warm start impulses of the last step, with `Contact(warm_start=True)` [N s], shape (*batch, count).
+        time: Time [s], shape (*batch,), where a force of `Scene.add_force` reads it. Steps advance it.
 
     Gradients:
         Pass through every method except `detach`.
@@ -49,6 +50,7 @@ class State:
     x: Tensor = None  # type: ignore[assignment]
     xd: Tensor = None  # type: ignore[assignment]
     impulses: Tensor = None  # type: ignore[assignment]
+    time: Tensor = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if NUMBERS.isdisjoint(map(type, self.__dict__.values())):
@@ -101,7 +103,7 @@ class State:
 
     def expand(self, *batch: int) -> State:
         """Expand the state to a batch of equal worlds, without copies."""
-        return State(**{n: t.expand(*batch, *t.shape[t.ndim - AXES[n] :]) for n, t in self.tensors.items()})
+        return State(**{n: t.expand((*batch, *t.shape[t.ndim - AXES[n] :])) for n, t in self.tensors.items()})
 
     def __getitem__(self, index: Any) -> State:
         """Select worlds of a batch: `state[3]`, `state[mask]`, `state[::2]`."""
@@ -178,7 +180,7 @@ class State:
 
 
 def as_part(name: str, given: Any, dtype: torch.dtype) -> Tensor:
-    """Convert lists and arrays to tensors of this precision; returns tensors unchanged.
+    """Convert lists, numbers and arrays to tensors of this precision; returns tensors unchanged.
 
     Raises:
         InputError: A value is not numeric.

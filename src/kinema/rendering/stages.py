@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.lang import Float, ivec3, vec3
+from kinema.lang.autograd.options import RunOptions
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.programs.program import Program, Ref
 from kinema.lang.runtime.memory_layout import keep_in
@@ -106,7 +107,9 @@ def vertex_normals(vertices: Tensor, faces: Tensor, *, threads: int | None = Non
     topology, count = topology_of([Surface(vertices, faces)]), vertices.shape[-2]
     key = "normals", count
     program = keep_in(topology.drawings, key, lambda: normals_program(topology.faces.corners, count))
-    done = rollout(program, 1, {}, {"vertices": vertices}, record=("normals",), threads=threads, progress=False)
+    done = rollout(
+        program, 1, {}, {"vertices": vertices}, record=("normals",), options=RunOptions(threads=threads, progress=False)
+    )
     return done.outputs["normals"].squeeze(-3)
 
 
@@ -169,7 +172,7 @@ def shade(
     given |= {"diffuse": diffuse, "specular": specular, "shininess": shininess}
     program = shading_program(colours.shape[-2], directional, points)
     parameters = {name: torch.as_tensor(number, dtype=dtype) for name, number in given.items()}
-    done = rollout(program, 1, {}, parameters, record=("colours",), threads=threads, progress=False)
+    done = rollout(program, 1, {}, parameters, record=("colours",), options=RunOptions(threads=threads, progress=False))
     return done.outputs["colours"].squeeze(-3)
 
 

@@ -486,7 +486,7 @@ class Scene:
         - `between` two particles, bodies or sites: d [m], from the first to the second, and u [m/s], the velocity of
           the second relative to the first, for bodies also R1, w1, R2 and w2; it returns the force on the first, as
           above. The opposite acts on the second: a vec3 at its own origin, a `Force` about the point of the first.
-        - `time` [s]: `simulate(time=...)` plus the time since the start of the rollout.
+        - `time` [s]: that of the state, see `State.time`.
         - All other arguments are parameters in `params`: Float, or the type of their annotation (vec3, ...). They are
           learnable as "name/argument", those of one element as "name/element/argument", see `Model.parameters`.
 

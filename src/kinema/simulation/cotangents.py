@@ -6,8 +6,11 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
+from kinema.lang.autograd.options import RunOptions
 from kinema.lang.autograd.rollout import rollout
 from kinema.simulation.trajectory import Trajectory
+
+ONE_BY_ONE = RunOptions(threads=1, on_failure="status", progress=False)
 
 
 def state_cotangents(loss: Tensor, path: Trajectory) -> dict[str, Tensor]:
@@ -30,7 +33,7 @@ def state_cotangents(loss: Tensor, path: Trajectory) -> dict[str, Tensor]:
         InputError: The path is loaded or copied, or lacks the states in between.
     """
     given = path._given
-    whole = path.states.tensors if path.states is not None else {}
+    whole = path.states.replace(time=None).tensors if path.states is not None else {}
     if given is None or not whole:
         what, fix = "the trajectory cannot be followed backwards", "simulate(..., checkpoint=1), and its own result"
         raise InputError(what, got="a loaded or copied one, or one without states in between", fix=fix)
@@ -87,8 +90,7 @@ def _links(path: Trajectory, steps: int, record: tuple[str, ...]) -> list[Link]:
         start = {n: t.detach().requires_grad_() for n, t in state.items()}
         axes = {n: -1 - len(given.program.buffers[n].shape) for n in given.controls}
         controls = {n: t.detach().narrow(axes[n], k, 1) for n, t in given.controls.items()}
-        options = {"record": record, "on_failure": "status", "progress": False, "threads": 1}
-        run = rollout(given.program, 1, start, parameters, controls, **options)  # type: ignore[arg-type]
+        run = rollout(given.program, 1, start, parameters, controls, record=record, options=ONE_BY_ONE)
         links.append((start, run.final, run.outputs))
         state = run.final
     return links

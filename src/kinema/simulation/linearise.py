@@ -12,15 +12,16 @@ from torch import Tensor
 
 from kinema.errors import InputError, SimulationError
 from kinema.lang.autograd.inputs import Inputs, Names
+from kinema.lang.autograd.options import DEFAULT, RunOptions
 from kinema.lang.autograd.rollout import run, workers_of
 from kinema.lang.programs.plan import checking
 from kinema.lang.runtime.memory_layout import keep_in
 from kinema.model.model import Model, expect_model
 from kinema.model.state import AXES, State
+from kinema.scene.forces import TIME
 from kinema.simulation.control import AXES as CONTROLS
 from kinema.simulation.control import Control, control_tensors
 from kinema.simulation.failures import check_outputs, refuse_exploded
-from kinema.simulation.options import RunOptions
 from kinema.simulation.prepare import (
     Step,
     check_substeps,
@@ -29,9 +30,8 @@ from kinema.simulation.prepare import (
     parameters_of,
     start_tensors,
     time_of,
-    times_of,
 )
-from kinema.simulation.simulate import DEFAULT, step
+from kinema.simulation.simulate import step
 from kinema.simulation.tangent_space import inverse_rates, normalised, rates
 
 COLUMNS = ("u", "tau", "motion")
@@ -41,7 +41,7 @@ class Linearised(NamedTuple):
     """Jacobians of a step: ds' = A ds + B du.
 
     ds stacks the tangents of a state, n entries in all: of q (nv entries, as velocities over one second) and v; with
-    soft matter, x and xd (3 per particle); with a warm start, the impulses.
+    soft matter, x and xd (3 per particle); with a warm start, the impulses. The time has no column.
 
     Attributes:
         A: Shape (*batch, n, n).
@@ -60,7 +60,6 @@ def linearise(
     dt: float,
     substeps: int = 1,
     params: Mapping[str, Any] | None = None,
-    time: float | Tensor = 0.0,
     integrator: str = "euler",
     options: RunOptions = DEFAULT,
 ) -> Linearised:
@@ -79,7 +78,6 @@ def linearise(
         dt: Time step [s].
         substeps: As in `simulate`.
         params: As in `simulate`.
-        time: Before the step [s], as in `simulate`.
         integrator: As in `simulate`.
         options: As in `simulate`.
 
@@ -98,16 +96,18 @@ def linearise(
     linear = None if checking() else linear_step_of(model, integrator, wanted, acting)
     words: dict[str, Any] = {"dt": dt, "substeps": substeps, "integrator": integrator, "options": options}
     if linear is None:
-        return _by_copies(model, state, control.as_tensors(model), acting, numbers, time, words)
+        return _by_copies(model, state, control.as_tensors(model), acting, numbers, words)
     length = time_of(dt)
-    controls |= times_of(model, time, length, 1)
-    states = linear.states_of(start_tensors(model, state))
+    start = start_tensors(model, state)
+    if "time" in start:
+        controls[TIME] = start.pop("time").unsqueeze(-1)
+    states = linear.states_of(start)
     arrays = parameters_of(model, linear, numbers, integrator, length, substeps)
     found = _pulled(model, linear, (states, arrays, controls), options)
     if model.nv:
         model.check_quaternions(states["q"])  # now that the run has accepted the tensor
     if found is None:  # a world is not finite: a plain step reports where
-        step(model, state, control, params=params, time=time, **words)
+        step(model, state, control, params=params, **words)
         raise SimulationError("the Jacobian of a step is not finite", fix="a shorter dt")
     return found
 
@@ -148,7 +148,6 @@ def _by_copies(
     control: Control,
     columns: tuple[str, ...],
     numbers: Mapping[str, Tensor],
-    time: float | Tensor,
     words: Mapping[str, Any],
 ) -> Linearised:
     """Both Jacobians from copies of each world, one per row: each copy yields the derivatives of one output.
@@ -163,8 +162,9 @@ def _by_copies(
     control = replace(control, **{n: model.zeros(zeros[n]) for n in columns if getattr(control, n) is None})  # type: ignore[arg-type]
     acting = {n: getattr(control, n).detach() for n in columns}
     numbers = {n: t.detach() for n, t in numbers.items()}
-    time = time.detach() if isinstance(time, Tensor) else time
-    batch = _common_batch(model, State(**given), control, numbers, time)
+    batch = _common_batch(model, State(**given), control, numbers)
+    time = given.pop("time", None)
+    times = {} if time is None else {"time": time.unsqueeze(-1) if time.ndim else time}
     counts = {n: model.nv if n == "q" else t.shape[t.ndim - AXES[n] :].numel() for n, t in given.items()}
     size = sum(counts.values())
 
@@ -178,10 +178,9 @@ def _by_copies(
     with torch.enable_grad():
         after = step(
             model,
-            State(**leaves),
+            State(**leaves, **times),
             replace(control.with_axis(), **pushes),  # type: ignore[arg-type]
             params={n: _per_output(model, n, t) for n, t in numbers.items()},
-            time=time.unsqueeze(-1) if isinstance(time, Tensor) and time.ndim else time,
             **words,
         )
         outputs = _tangents(model, after, counts)
@@ -200,15 +199,12 @@ def _columns(model: Model) -> tuple[str, ...]:
     return ("u",) if len(model.actuators) else ("tau",) if model.nv else ()
 
 
-def _common_batch(
-    model: Model, state: State, control: Control, numbers: Mapping[str, Tensor], time: float | Tensor
-) -> tuple[int, ...]:
+def _common_batch(model: Model, state: State, control: Control, numbers: Mapping[str, Tensor]) -> tuple[int, ...]:
     """Batch dimensions of all inputs."""
     batches = {"state": state.batch}
     batches |= {n: tuple(t.shape[:-axes]) for n, axes in CONTROLS.items() if (t := getattr(control, n)) is not None}
     batches |= {f"wrench on {n!r}": tuple(t.shape[:-1]) for n, t in control.wrenches.items()}
     batches |= {n: tuple(t.shape[: _axes_of_batch(model, n, t)]) for n, t in numbers.items()}
-    batches |= {"time": tuple(time.shape)} if isinstance(time, Tensor) else {}
     try:
         return tuple(torch.broadcast_shapes(*batches.values()))
     except RuntimeError:

@@ -19,7 +19,6 @@ from kinema.lang.runtime.memory_layout import keep_in
 from kinema.model.derived import solver_scale
 from kinema.model.model import NUMPY, Model
 from kinema.model.state import State
-from kinema.scene.forces import TIME
 from kinema.simulation.control import Control
 from kinema.simulation.failures import caller
 from kinema.simulation.jacobian_program import jacobian_program
@@ -35,6 +34,16 @@ INTEGRATORS: dict[str, Callable[..., Program]] = {
     IMPLICIT: step_program,
     "rk4": rk4_program,
 }
+LEAVE = "leave it out"
+LACKS = {
+    "q": ("joints", LEAVE),
+    "v": ("joints", LEAVE),
+    "x": ("particles", LEAVE),
+    "xd": ("particles", LEAVE),
+    "impulses": ("warm start", f"{LEAVE}, or Contact(solver='pgs', warm_start=True), and a contact, a limit or a loop"),
+    "time": ("force that reads the time", f"{LEAVE}, or an argument `time` of a law of Scene.add_force"),
+}
+"""By tensor of a state: what the model lacks, and the fix."""
 CHECKED = ("residual", "unsolved_at", "missed", "missed_pairs", "unsolved_particles")
 
 
@@ -186,30 +195,11 @@ def time_of(dt: object) -> float:
     return float(dt)
 
 
-def times_of(model: Model, start: float | Tensor, dt: float, steps: int) -> dict[str, Tensor]:
-    """The control of a step program with the start times of steps [s]; empty if no force reads the time.
-
-    Args:
-        model: The model.
-        start: Start time of the first step, a number or a tensor of shape (*batch,).
-        dt: Time step [s].
-        steps: Number of steps.
-    """
-    if type(start) is float and start == 0.0 and not model.forces:
-        return {}  # the usual case, at no cost
-    if isinstance(start, Tensor):
-        if start.dtype != model.dtype:
-            fix = f"time.to({model.dtype})"
-            raise InputError("time has the wrong type", got=start.dtype, expected=f"a tensor of {model.dtype}", fix=fix)
-    elif isinstance(start, bool) or not isinstance(start, int | float | np.number) or not math.isfinite(start):
-        expected = "a time in seconds, or a tensor with one per world"
-        raise InputError("time is not usable", got=repr(start), expected=expected)
-    if not model.reads_time:
-        return {}
-    passed = dt * np.arange(steps)
-    if isinstance(start, Tensor):
-        return {TIME: start.unsqueeze(-1) + torch.from_numpy(passed.astype(NUMPY[model.dtype]))}
-    return {TIME: torch.from_numpy((start + passed).astype(NUMPY[model.dtype]))}
+def times_of(model: Model, start: Tensor | None, dt: float, steps: int) -> Tensor | None:
+    """Times of all states of a run [s], shape (*batch, steps + 1); None if no force reads the time."""
+    if start is None:
+        return None
+    return start.unsqueeze(-1) + torch.from_numpy((dt * np.arange(steps + 1)).astype(NUMPY[model.dtype]))
 
 
 def check_substeps(substeps: object) -> None:
@@ -234,9 +224,7 @@ def start_tensors(model: Model, state: State | None) -> dict[str, Tensor]:
             model.check_tensor(name, tensor, *shapes[name])
             states[name] = tensor
         elif not isinstance(tensor, Tensor) or 0 not in tensor.shape:
-            lacks = {"x": "particles", "xd": "particles", "impulses": "warm start"}.get(name, "joints")
-            warm = "Contact(solver='pgs', warm_start=True), and a contact, a limit or a loop"
-            fix = f"leave it out, or {warm}" if name == "impulses" else "leave it out"
+            lacks, fix = LACKS[name]
             raise InputError(f"the model has no {lacks}", got=name, fix=fix)
     if not shapes:
         raise InputError("the model has no moving part", fix="add a robot with a joint, or soft matter")
@@ -251,7 +239,8 @@ def _state_shapes(model: Model) -> dict[str, tuple[int, ...]]:
     found = _SHAPES.get(model)
     if found is None:
         particles, impulses = (len(model.matter), 3), sum(model.kept_impulses.values())
-        shapes = {"q": (model.nq,), "v": (model.nv,), "x": particles, "xd": particles, "impulses": (impulses,)}
+        shapes: dict[str, tuple[int, ...]] = {"q": (model.nq,), "v": (model.nv,), "x": particles, "xd": particles}
+        shapes |= {"impulses": (impulses,)} | ({"time": ()} if model.reads_time else {})
         found = _SHAPES[model] = {n: shape for n, shape in shapes.items() if 0 not in shape}
     return found
 

@@ -17,6 +17,7 @@ from kinema.dynamics.report import total_momentum
 from kinema.dynamics.rnea_crba import add_scaled, dense_matrix
 from kinema.errors import InputError
 from kinema.lang import Float
+from kinema.lang.autograd.options import QUIET
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.programs.program import PARAMETER, Program, Ref
 from kinema.math import Force
@@ -214,7 +215,7 @@ def _evaluate(
     wanted = {name for name, buffer in program.buffers.items() if buffer.kind == PARAMETER}
     arrays = {n: a for n, a in model.resolve(params).items() if n in wanted}
     outputs = [b.name for b in program.buffers.values() if b.kind == "output"]
-    found = rollout(program, 1, {}, {**inputs, **arrays}, record=outputs, progress=False).outputs
+    found = rollout(program, 1, {}, {**inputs, **arrays}, record=outputs, options=QUIET).outputs
     model.check_quaternions(inputs["q"])  # now that the rollout has accepted the tensor
     return {n: t.squeeze(-1 - len(program.buffers[n].shape)) for n, t in found.items()}
 

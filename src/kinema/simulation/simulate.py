@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError
+from kinema.lang.autograd.options import DEFAULT, RunOptions, expect_options
 from kinema.lang.autograd.rollout import Rollout, positive, rollout
 from kinema.model.model import Model, expect_model
 from kinema.model.state import AXES, State
+from kinema.scene.forces import TIME
 from kinema.simulation.control import Control, control_tensors
 from kinema.simulation.failures import bounded, check_finite, check_outputs, trusted
-from kinema.simulation.options import RunOptions
 from kinema.simulation.prepare import (
     Step,
     check_substeps,
@@ -27,7 +27,6 @@ from kinema.simulation.prepare import (
 )
 from kinema.simulation.trajectory import Given, Recorded, Trajectory
 
-DEFAULT = RunOptions()
 COORDINATES = ("q", "v", "x", "xd")
 
 
@@ -40,7 +39,6 @@ def simulate(
     dt: float,
     substeps: int = 1,
     params: Mapping[str, Any] | None = None,
-    time: float | Tensor = 0.0,
     record: str | Sequence[str] = (),
     integrator: str = "euler",
     options: RunOptions = DEFAULT,
@@ -61,7 +59,6 @@ def simulate(
             loads, and stores everything else from the first substep.
         params: Parameter values that replace the model's own, by path, see `Model.parameters`; with batch dimensions,
             one value per world.
-        time: Initial time [s], a number or a tensor of shape (*batch,); only forces of `Scene.add_force` read it.
         record: Names of quantities to store in each step.
 
             Of each contact candidate, in the order of `model.candidates.names`: "impulse" along the normal and the two
@@ -98,7 +95,7 @@ def simulate(
 
     Gradients:
         Exact for the discrete steps and the solution of the contact problem (with solver="pgs", for its iterations),
-        from states and all recorded quantities to the initial state, controls, params and time; one-sided at a switch
+        from states and all recorded quantities to the initial state, controls and params; one-sided at a switch
         (a point that just touches or just slides). Contacts and limits with restitution are resolved at their time of
         impact within the step, so that gradients through bounces are derivatives of the motion, to first order in dt.
         Coefficients of restitution that are exactly zero get zero gradients.
@@ -119,11 +116,11 @@ def simulate(
     expect_model(model)
     kept = (record,) if isinstance(record, str) else tuple(record)
     whole = tuple(AXES) if getattr(options, "checkpoint", 1) == 1 else ()
-    request = _Request(steps, dt, substeps, params, time, kept, whole, integrator, options)
-    step, run, given = _run(model, state, Control.of(u), request)
+    request = _Request(steps, dt, substeps, params, kept, whole, integrator, options)
+    step, run, times, given = _run(model, state, Control.of(u), request)
     path = Trajectory(
-        _end(step, run),
-        State(*map(run.trajectory.get, COORDINATES)) if whole else None,  # type: ignore[arg-type]
+        _end(step, run, times),
+        State(*map(run.trajectory.get, COORDINATES), None, times) if whole else None,  # type: ignore[arg-type]
         run.status,
         time_of(dt),
         run.outputs["residual"].squeeze(-1) if "residual" in step.checked else None,
@@ -142,7 +139,6 @@ def step(
     dt: float,
     substeps: int = 1,
     params: Mapping[str, Any] | None = None,
-    time: float | Tensor = 0.0,
     integrator: str = "euler",
     options: RunOptions = DEFAULT,
 ) -> State:
@@ -155,7 +151,6 @@ def step(
         dt: Time step [s].
         substeps: As in `simulate`.
         params: As in `simulate`.
-        time: Before the step [s], as in `simulate`.
         integrator: As in `simulate`.
         options: As in `simulate`.
 
@@ -169,9 +164,9 @@ def step(
         InputError, SimulationError: As `simulate`.
     """
     expect_model(model)
-    request = _Request(None, dt, substeps, params, time, (), (), integrator, options)
-    step, run, _ = _run(model, state, Control.of(u), request)
-    return _end(step, run)
+    request = _Request(None, dt, substeps, params, (), (), integrator, options)
+    step, run, times, _ = _run(model, state, Control.of(u), request)
+    return _end(step, run, times)
 
 
 class _Request(NamedTuple):
@@ -186,7 +181,6 @@ class _Request(NamedTuple):
     dt: float
     substeps: int
     params: Mapping[str, Any] | None
-    time: float | Tensor
     record: tuple[str, ...]
     whole: tuple[str, ...]
     integrator: str
@@ -194,10 +188,11 @@ class _Request(NamedTuple):
 
 
 class _Ran(NamedTuple):
-    """A run that went well: its step, its results and what it was given."""
+    """A run that went well: its step, its results, the times of its states and its inputs."""
 
     step: Step
     run: Rollout
+    times: Tensor | None
     given: Given
 
 
@@ -205,15 +200,16 @@ def _run(model: Model, state: State | None, control: Control, request: _Request)
     """Check the request, prepare its program and inputs, and run it."""
     steps, options, integrator = request.steps, request.options, request.integrator
     dt, count = time_of(request.dt), 1 if steps is None else positive("steps", steps)
-    if not isinstance(options, RunOptions):
-        fix = "kinema.RunOptions(threads=1), and so on"
-        raise InputError("options are of the wrong type", got=type(options).__name__, expected="RunOptions", fix=fix)
+    expect_options(options)
     given = model.as_tensors(request.params)
     check_substeps(request.substeps)
     step = step_of(model, integrator, features(control, given, request.record, integrator, request.substeps))
-    states = step.states_of(start_tensors(model, state))
+    start = start_tensors(model, state)
+    times = times_of(model, start.pop("time", None), dt, count)
+    states = step.states_of(start)
     controls = control_tensors(model, control, None if steps is None else count, state)
-    controls |= times_of(model, request.time, dt, count)
+    if times is not None:
+        controls[TIME] = times[..., :-1]
     arrays = parameters_of(model, step, given, integrator, dt, request.substeps)
     guarded, why = _guarded(step, options, states, arrays, controls)
     run = rollout(
@@ -221,22 +217,19 @@ def _run(model: Model, state: State | None, control: Control, request: _Request)
         count,
         *guarded,
         record=(*(n for n in request.whole if n in states), *step.checked, *(f"record_{n}" for n in request.record)),
-        checkpoint=options.checkpoint,
-        memory_budget=options.memory_budget,
-        threads=options.threads,
-        on_failure="status" if options.on_failure == "raise" else options.on_failure,
-        progress=options.progress,
+        options=options.reporting,
     )
     if "q" in states:
         model.check_quaternions(states["q"])  # now that the rollout has accepted the tensor
     _check(model, run, options, why, states)
-    return _Ran(step, run, Given(step.program, *guarded, given))
+    return _Ran(step, run, times, Given(step.program, *guarded, given))
 
 
-def _end(step: Step, run: Rollout) -> State:
+def _end(step: Step, run: Rollout, times: Tensor | None) -> State:
     """The last state."""
+    now = None if times is None else times[..., -1]
     impulses = torch.cat([run.final[n] for n in step.impulses], -1) if step.impulses else None
-    return State(*map(run.final.get, COORDINATES), impulses)  # type: ignore[arg-type]
+    return State(*map(run.final.get, COORDINATES), impulses, now)  # type: ignore[arg-type]
 
 
 Groups = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]

@@ -28,11 +28,10 @@ from kinema.dynamics.smoke import (
 )
 from kinema.errors import InputError, StabilityWarning
 from kinema.lang import Float, Int, ivec2, ivec4, vec4
+from kinema.lang.autograd.options import DEFAULT, RunOptions
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.programs.program import Program, Ref
-from kinema.simulation.options import RunOptions
 
-DEFAULT = RunOptions()
 FLOW = ("u", "v")  # states of the program that are velocities
 LANES = 16  # elements per group in which `uniform` values are equal
 
@@ -102,7 +101,9 @@ class SmokeBox:
         """
         _check("velocity", velocity, velocity, (2, *self.cells))
         u, v = velocity.flatten(-2).unbind(-2)
-        run = rollout(_projection_program(self), 1, {"u": u, "v": v}, threads=threads, progress=False)
+        run = rollout(
+            _projection_program(self), 1, {"u": u, "v": v}, options=RunOptions(threads=threads, progress=False)
+        )
         return _fields(self, run.final, FLOW)
 
     def _inside(self, velocity: Tensor) -> Tensor:
@@ -275,11 +276,7 @@ def simulate_smoke(
         numbers,
         controls,
         record=tuple(states) if options.checkpoint == 1 else (),
-        checkpoint=options.checkpoint,
-        memory_budget=options.memory_budget,
-        threads=options.threads,
-        on_failure=options.on_failure,
-        progress=options.progress,
+        options=options,
     )
     if conserve:
         for found in (run.trajectory or states, run.final):

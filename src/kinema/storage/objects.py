@@ -42,7 +42,7 @@ from kinema.simulation.trajectory import Trajectory
 from kinema.storage.tensors import METADATA, Stored, parse, read, write
 from kinema.storage.validate import check_model
 
-FORMAT, VERSION = "kinema", "4"
+FORMAT, VERSION = "kinema", "5"
 
 Saved = Model | State | Trajectory | Mapping[str, Any]
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from kinema.dynamics.report import report_integers, report_numbers
 from kinema.errors import KinemaError
 from kinema.lang import Float, Int
+from kinema.lang.autograd.options import QUIET
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.programs.program import PARAMETER, SCRATCH, Program, Ref
 from kinema.model.model import Model
@@ -224,7 +225,7 @@ def pose(model: Model, q: Tensor, v: Tensor, tau: Tensor, dt: float, u: Tensor |
     if len(model.actuators):
         controls["u"] = torch.zeros(len(q), 1, len(model.actuators), dtype=model.dtype) if u is None else u
     record = [f"posed_{n}" for n in (*names, *integers)]
-    run = rollout(program, 1, {"q": q, "v": v}, given, controls, record=record, progress=False)
+    run = rollout(program, 1, {"q": q, "v": v}, given, controls, record=record, options=QUIET)
     found = {n: run.outputs[f"posed_{n}"].detach().numpy().reshape(len(q), -1) for n in (*names, *integers)}
     for name in ("support", "triples"):
         constant = program.buffers[name].values

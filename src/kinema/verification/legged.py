@@ -29,6 +29,7 @@ from torch import Tensor
 
 from kinema.errors import LeftOutWarning, UnsolvedWarning
 from kinema.kinematics.joint_types import FREE as FREE_LINK
+from kinema.lang.autograd.options import RunOptions
 from kinema.model.model import Model, compile
 from kinema.model.state import State
 from kinema.scene.contact import PGS, Contact
@@ -52,7 +53,6 @@ from kinema.scene.scene import Scene
 from kinema.scene.shapes.ant import ant
 from kinema.scene.shapes.humanoid import humanoid
 from kinema.scene.shapes.quadruped import quadruped
-from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 
 SPEEDS, HEADINGS = (0.3, 1.0, 3.0), 8  # m/s; of sliding starts

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kinema.lang.autograd.options import RunOptions
 from kinema.model.model import Model
 from kinema.model.state import AXES, State
 from kinema.scene.description import FREE, Body, Joint, Pose, Robot
@@ -19,7 +20,6 @@ from kinema.scene.scene import Scene
 from kinema.scene.shapes.block import block
 from kinema.scene.shapes.sheet import sheet
 from kinema.simulation.control import Control
-from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 from kinema.verification.random_scenes import STEPS, Outcome, batches, judge, random_mass, random_shape
 

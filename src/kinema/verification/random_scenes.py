@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kinema.kinematics.joint_types import BALL, FREE
+from kinema.lang.autograd.options import RunOptions
 from kinema.model.model import Model, compile
 from kinema.model.state import State
 from kinema.scene.contact import COMPLIANT, MLCP, Contact
@@ -43,7 +44,6 @@ from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.scene.shapes.height_field import height_field
 from kinema.scene.shapes.random_tree import random_tree
 from kinema.simulation.control import Control
-from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 
 STEPS, DT = 3, 2e-3

@@ -12,6 +12,7 @@ import torch
 
 from kinema.errors import KinemaError
 from kinema.lang import Array, Float, Index, kernel, sin
+from kinema.lang.autograd.options import RunOptions
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.build import compiler
 from kinema.lang.programs.plan import Options, Plan
@@ -21,7 +22,6 @@ from kinema.scene.matter import Skin, Solid
 from kinema.scene.primitives import Sphere
 from kinema.scene.scene import Scene
 from kinema.scene.shapes.block import block
-from kinema.simulation.options import RunOptions
 from kinema.simulation.simulate import simulate
 
 Check = tuple[str, bool, str]

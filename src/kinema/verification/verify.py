@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
+from kinema.lang.autograd.options import QUIET, RunOptions
 from kinema.lang.autograd.rollout import Rollout, jvp, rollout
 from kinema.lang.programs.program import Program
 from kinema.lang.runtime.progress import Progress
@@ -233,9 +234,10 @@ class _Case:
         )
         return state, parameters, {n: t[..., :steps, :] for n, t in controls.items()}
 
-    def run(self, inputs: Mapping[str, Tensor], steps: int, **options: Any) -> Rollout:
+    def run(self, inputs: Mapping[str, Tensor], steps: int, record: Sequence[str] = (), **options: Any) -> Rollout:
         """A rollout."""
-        return rollout(self.program, steps, *self.given(inputs, steps), progress=False, **options)
+        chosen = RunOptions(progress=False, **options)
+        return rollout(self.program, steps, *self.given(inputs, steps), record=record, options=chosen)
 
     def gradients(self, steps: int, inputs: Mapping[str, Tensor] | None = None, **options: Any) -> Numbers:
         """The gradient of the loss to every input."""
@@ -289,7 +291,7 @@ def _dot_products(numbers: Iterable[int]) -> tuple[bool, str]:
         tangents = {n: case.normal(t.shape) for n, t in case.inputs.items()}
         state, parameters, controls = case.given({}, 16)
         ways = {n: t[:16] if n in controls else t for n, t in tangents.items()}
-        _, moved = jvp(case.program, 16, state, ways, parameters, controls, progress=False)
+        _, moved = jvp(case.program, 16, state, ways, parameters, controls, options=QUIET)
         products = [float((g * tangents[n]).sum()) for n, g in case.gradients(16).items()]
         error = abs(float(case.weigh(moved)) - sum(products)) / max(map(abs, products))
         worst[case.kind] = max(worst[case.kind], error)

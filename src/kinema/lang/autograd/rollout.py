@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 from kinema.errors import InputError, KinemaError, SimulationError
 from kinema.lang.autograd.checkpointed_sweeps import Forward, Integers, Ran, Tangent, planner_for, status_tensor
 from kinema.lang.autograd.inputs import Form, Inputs, common_batch, inputs_of, named
+from kinema.lang.autograd.options import DEFAULT, RunOptions, expect_options
 from kinema.lang.build import cpu
 from kinema.lang.programs.program import CONTROL, PARAMETER, STATE, Program
 from kinema.lang.runtime.memory_layout import keep_in
@@ -58,11 +59,7 @@ def rollout(
     controls: Mapping[str, Any] | None = None,
     *,
     record: Sequence[str] = (),
-    checkpoint: int | str = 1,
-    memory_budget: int | None = None,
-    threads: int | None = None,
-    on_failure: str = "raise",
-    progress: bool | Callable[[int, int], None] = True,
+    options: RunOptions = DEFAULT,
 ) -> Rollout:
     """Run `steps` steps of a program.
 
@@ -73,11 +70,7 @@ def rollout(
         parameters: Parameters by name; shared, shape (*buffer shape), or one per world, with batch dimensions.
         controls: Controls by name, shape (*batch, steps, *buffer shape), or without batch if shared.
         record: Names of states (gives trajectories) and outputs to keep per step.
-        checkpoint: Interval [steps] of the states kept for the reverse sweep; "auto" picks the smallest that fits.
-        memory_budget: Bytes that the rollout may take; 80 % of the available memory by default.
-        threads: Worker threads; all CPUs of the process by default. No effect on any bit of the result.
-        on_failure: "raise" raises if a world becomes non-finite; "status" returns and sets its status.
-        progress: Show progress of long rollouts, or a function of (steps done, steps).
+        options: How to execute the rollout: checkpoints, threads, memory, failures, progress.
 
     Returns:
         Final state, trajectories, outputs and status.
@@ -91,16 +84,14 @@ def rollout(
         MemoryBudgetError: The rollout does not fit; the message names a checkpoint interval that does.
         SimulationError: A world became non-finite (with on_failure="raise").
     """
-    if on_failure not in ("raise", "status"):
-        raise InputError("on_failure is unknown", got=repr(on_failure), expected="'raise' or 'status'")
-    steps, workers = _steps_of(program, steps), workers_of(threads)
+    steps, workers, checkpoint = _steps_of(program, steps), *_checked(options)
     names = (record,) if isinstance(record, str) else tuple(dict.fromkeys(record)) if record else ()
-    if checkpoint != "auto":
-        checkpoint = min(positive("checkpoint", checkpoint), steps)
+    if not isinstance(checkpoint, str):
+        checkpoint = min(checkpoint, steps)
     inputs, values = _inputs(program, steps, names, state, parameters, controls)
-    ran = run(inputs, values, workers, checkpoint, memory_budget, progress)
+    ran = run(inputs, values, workers, checkpoint, options.memory_budget, options.progress)
     form, outs = ran.form, ran.outs
-    if ran.failed and on_failure == "raise":
+    if ran.failed and options.on_failure == "raise":
         raise failure(form, ran.status)
     states, end = len(form.states), len(form.states) + len(form.recorded)
     return Rollout(
@@ -166,8 +157,7 @@ def jvp(
     parameters: Mapping[str, Any] | None = None,
     controls: Mapping[str, Any] | None = None,
     *,
-    threads: int | None = None,
-    progress: bool | Callable[[int, int], None] = True,
+    options: RunOptions = DEFAULT,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Directional derivative of a rollout (forward mode).
 
@@ -178,8 +168,7 @@ def jvp(
         tangents: Directions by buffer name (states, parameters, controls), shaped like these; absent ones are zero.
         parameters: As in `rollout`.
         controls: As in `rollout`.
-        threads: As in `rollout`.
-        progress: As in `rollout`.
+        options: As in `rollout`; keeps no states and raises if a world becomes non-finite, whatever they say.
 
     Returns:
         The final state and its tangent, by name.
@@ -192,14 +181,14 @@ def jvp(
     """
     _refuse_transforms()
     with torch.no_grad():
-        steps, workers = _steps_of(program, steps), workers_of(threads)
+        steps, workers, _ = _steps_of(program, steps), *_checked(options)
         inputs, values = _inputs(program, steps, (), state, parameters, controls)
         form, tensors = inputs.form(values)
         _refuse_dual(tensors)
         directions = {name: _direction(form, name, value) for name, value in named("tangent", tangents).items()}
         key = (workers, *((name, t.stride(), t.is_neg()) for name, t in directions.items()))
         sweep = keep_in(form.prepared, key, lambda: Tangent(form, tensors, directions, workers))
-        ran = sweep.run([*tensors, *directions.values()], progress)
+        ran = sweep.run([*tensors, *directions.values()], options.progress)
     if ran.failed:
         raise failure(form, ran.status)
     states, outs = form.state_names, ran.outs
@@ -211,6 +200,19 @@ def _steps_of(program: Any, steps: Any) -> int:
     if not isinstance(program, Program):
         raise InputError("a rollout needs a Program", got=type(program).__name__)
     return positive("steps", steps)
+
+
+def _checked(options: Any) -> tuple[int, int | str]:
+    """Number of worker threads and interval of checkpoints of valid options.
+
+    Raises:
+        InputError: They are of another type, or a value is unusable.
+    """
+    expect_options(options)
+    if options.on_failure not in ("raise", "status"):
+        raise InputError("on_failure is unknown", got=repr(options.on_failure), expected="'raise' or 'status'")
+    interval = options.checkpoint
+    return workers_of(options.threads), interval if interval == "auto" else positive("checkpoint", interval)
 
 
 def workers_of(threads: Any) -> int:
