@@ -136,17 +136,11 @@ class Outline:
 
 @func
 def outline_of(a: vec2, b: vec2, c: vec2):
-    """Quantities that all pixels of a face share; edges have no derivative, see `to_outline_adjoint`."""
+    """Quantities that all pixels of a face share."""
     ab, bc, ca = b - a, c - b, a - c
     share = 1.0 / cross2(ab, c - a)
     over = vec3(1.0 / dot(ab, ab), 1.0 / dot(bc, bc), 1.0 / dot(ca, ca))
-    return Outline(share, fixed2(ab), fixed2(bc), fixed2(ca), vec3(detach(over.x), detach(over.y), detach(over.z)))
-
-
-@func
-def fixed2(a: vec2):
-    """a, without derivative."""
-    return vec2(detach(a.x), detach(a.y))
+    return Outline(share, ab, bc, ca, over)
 
 
 @func

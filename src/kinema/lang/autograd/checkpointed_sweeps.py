@@ -7,6 +7,7 @@ passes addresses to one native call. Sweeps keep no state of a run: several thre
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -604,6 +605,24 @@ class Reverse:
 # -- forward mode -----------------------------------------------------------------------------------------------
 
 
+class Moved(NamedTuple):
+    """Results of a forward sweep with tangents.
+
+    Attributes:
+        outs: Final states, trajectories and outputs.
+        rates: Their tangents; None for integers.
+        status: Per world, -1 or the step in which it failed.
+        failed: Whether any world failed.
+        counts: As in `Ran`.
+    """
+
+    outs: list[Tensor]
+    rates: list[Tensor | None]
+    status: Integers
+    failed: bool
+    counts: Integers
+
+
 class Tangent:
     """Forward sweeps with tangents.
 
@@ -612,33 +631,64 @@ class Tangent:
         tensors: Inputs of this form.
         directions: Tangents by name, with all worlds.
         threads: Upper bound of worker threads.
+
+    Attributes:
+        bytes: Predicted memory of a run [bytes].
     """
 
     def __init__(self, form: Form, tensors: Sequence[Tensor], directions: dict[str, Tensor], threads: int) -> None:
         self.form, self.what = form, f"simulating {form.program.name}"
         shared = form.shared.difference(directions)
         compiled = form.plan(frozenset(n for n in directions if form.inputs[n].kind != STATE))
-        setting = Setting(form.worlds, form.steps, threads, shared)
+        streamed = can_stream(compiled, form.recorded, form.worlds)
+        interval = int(bool(form.recorded))  # trajectories need all states
+        setting = Setting(form.worlds, form.steps, threads, shared, interval, streamed=streamed)
+        state, others = predicted_bytes(compiled, setting, False)
+        self.bytes = 2 * (others + (form.steps + 1 if interval else 2) * state)
         sources = _inputs(form, tensors, shared)
         for name, tensor in directions.items():
             buffer = form.inputs[name]
             slots = form.steps if buffer.kind == CONTROL else 1
             sources.append(_source((name, TANGENT), buffer, slots, tensor, lambda t: t))
-        self.reading, last = Reading(sources), form.steps % 2
-        made = [
-            Array(Move((b.name, space), last), (*form.batch, *b.shape), form.numbers)
-            for space in (PRIMAL, TANGENT)
-            for b in form.states
-        ]
-        self._made, moves = Filled(made), self.reading.moves
+        self.reading = Reading(sources)
+        primal = self._describe(PRIMAL)
+        moves = [array.numbers is not np.int32 for array in primal]
+        made = [*primal, *itertools.compress(self._describe(TANGENT), moves)]
+        filled = [array.move for array in made]
+        counts = form.counts
+        if counts is not None:
+            filled.append(Move((counts.name, PRIMAL)))
+        self._counts = None if counts is None else ctypes.c_int32 * (form.worlds * form.steps * counts.length)
+        self._made, self._primal, self._moves = Filled(made), len(primal), moves
         self._status = ctypes.c_int64 * form.worlds
-        self.prepared = Prepared(compiled, setting, "tangent", moves, self._made.moves, finite=len(moves))
+        given = self.reading.moves
+        self.prepared = Prepared(compiled, setting, "tangent", given, filled, finite=len(given))
 
-    def run(self, tensors: Sequence[Tensor], show: Show) -> Ran:
-        """Run all steps; `outs` of the result are the final states and their tangents."""
+    def _describe(self, space: str) -> list[Array]:
+        """Final states, trajectories and outputs, or their tangents; integers have none."""
+        form, batch, steps = self.form, self.form.batch, self.form.steps
+        last = steps if form.recorded else steps % 2
+        made = []
+        for b in form.states:
+            made.append(Array(Move((b.name, space), last), (*batch, *b.shape), form.numbers))
+        for b in map(form.program.buffers.__getitem__, form.recorded):
+            made.append(Array(Move((b.name, space), None), (*batch, steps + 1, *b.shape), form.numbers))
+        for b in form.outputs:
+            shape = (*batch, *form.output_shapes.get(b.name, (steps, *b.shape)))
+            made.append(Array(Move((b.name, space)), shape, np.int32 if "i" in b.kinds else form.numbers))
+        return made
+
+    def run(self, tensors: Sequence[Tensor], show: Show) -> Moved:
+        """Run all steps, given the inputs and then the tangents."""
         arrays, alive = self.reading.addresses(tensors)
         outs, status = self._made.empty(), self._status()
         arrays += _addresses(outs)
+        counts: Integers = ()
+        if self._counts is not None:
+            counts = self._counts()
+            arrays.append(ctypes.addressof(counts))
         failed = _watched(self.prepared, self.what, show, arrays, (), status)
         del alive  # not before
-        return Ran(outs, [], status, failed)
+        left = iter(outs[self._primal :])
+        rates = [next(left) if moves else None for moves in self._moves]
+        return Moved(outs[: self._primal], rates, status, failed, counts)

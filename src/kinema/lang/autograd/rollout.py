@@ -21,6 +21,7 @@ from kinema.lang.autograd.inputs import Form, Inputs, common_batch, inputs_of, n
 from kinema.lang.autograd.options import DEFAULT, RunOptions, expect_options
 from kinema.lang.build import cpu
 from kinema.lang.programs.program import CONTROL, PARAMETER, STATE, Program
+from kinema.lang.runtime.memory_budget import require
 from kinema.lang.runtime.memory_layout import keep_in
 
 RECOUNT = 1.0  # seconds between counts of the CPUs
@@ -77,6 +78,7 @@ def rollout(
 
     Gradients:
         Exact for the discrete steps, with respect to state, parameters and controls; failed worlds contribute nothing.
+        Dual numbers of `torch.autograd.forward_ad` give dual numbers: forward mode, of trajectories and outputs too.
         Second derivatives and torch.func transforms raise.
 
     Raises:
@@ -136,10 +138,14 @@ def run(
 
     Raises:
         InputError, MemoryBudgetError: As in `rollout`; the caller handles failed worlds.
+        KinemaError: Dual numbers of torch's forward mode require gradients.
     """
     _refuse_transforms()
+    if forward_ad._current_level >= 0:
+        rates = list(map(_rate, values))
+        if any(rate is not None for rate in rates):
+            return _run_dual(inputs, values, rates, workers, memory_budget, progress)
     form, tensors = inputs.form(values) if form is None else (form, inputs.ordered(values))
-    _refuse_dual(tensors)
     sweep, interval, needed = planner_for(form, tensors, workers).choose(tensors, checkpoint, memory_budget)
     if not form.learned:
         outs, _, status, failed, counts = sweep.run(tensors, progress)
@@ -147,6 +153,45 @@ def run(
     job = _Job(sweep, tensors, progress)
     made = _apply(job, *[tensors[i] for i in form.learned])
     return Run(form, made, *job.ended(), interval, needed)
+
+
+def _run_dual(
+    inputs: Inputs,
+    values: Sequence[Any],
+    rates: Sequence[Tensor | None],
+    workers: int,
+    budget: int | None,
+    progress: bool | Callable[[int, int], None],
+) -> Run:
+    """`run` of dual numbers of torch's forward mode, to dual numbers."""
+    values = [forward_ad.unpack_dual(v).primal if isinstance(v, Tensor) else v for v in values]
+    form, tensors = inputs.form(values)
+    if form.learned:
+        raise KinemaError(
+            "torch's forward mode and reverse mode do not work on one rollout",
+            fix="use torch.no_grad(), or detach the inputs of the forward mode",
+        )
+    named = zip((b.name for b in inputs.given), rates, strict=True)
+    directions = {name: rate.expand(form.full(name)) for name, rate in named if rate is not None}
+    sweep = _tangent_of(form, tensors, directions, workers)
+    require(sweep.bytes, budget)
+    ran = sweep.run([*tensors, *directions.values()], progress)
+    made = [
+        out if rate is None else forward_ad.make_dual(out, rate) for out, rate in zip(ran.outs, ran.rates, strict=True)
+    ]
+    return Run(form, made, ran.status, ran.failed, ran.counts, int(bool(form.recorded)), sweep.bytes)
+
+
+def _rate(value: Any) -> Tensor | None:
+    """The tangent of a dual number; None for other values, and where it is known to be zero."""
+    rate = forward_ad.unpack_dual(value).tangent if isinstance(value, Tensor) else None
+    return None if rate is None or rate._is_zerotensor() else rate.detach()
+
+
+def _tangent_of(form: Form, tensors: Sequence[Tensor], directions: dict[str, Tensor], workers: int) -> Tangent:
+    """The forward sweep with tangents along directions like these; the form caches it."""
+    key = (workers, *((name, t.stride(), t.is_neg()) for name, t in directions.items()))
+    return keep_in(form.prepared, key, lambda: Tangent(form, tensors, directions, workers))
 
 
 def jvp(
@@ -184,15 +229,13 @@ def jvp(
         steps, workers, _ = _steps_of(program, steps), *_checked(options)
         inputs, values = _inputs(program, steps, (), state, parameters, controls)
         form, tensors = inputs.form(values)
-        _refuse_dual(tensors)
         directions = {name: _direction(form, name, value) for name, value in named("tangent", tangents).items()}
-        key = (workers, *((name, t.stride(), t.is_neg()) for name, t in directions.items()))
-        sweep = keep_in(form.prepared, key, lambda: Tangent(form, tensors, directions, workers))
+        sweep = _tangent_of(form, tensors, directions, workers)
         ran = sweep.run([*tensors, *directions.values()], options.progress)
     if ran.failed:
         raise failure(form, ran.status)
-    states, outs = form.state_names, ran.outs
-    return dict(zip(states, outs[: len(states)], strict=True)), dict(zip(states, outs[len(states) :], strict=True))
+    rates = [rate for rate in ran.rates if rate is not None]
+    return dict(zip(form.state_names, ran.outs, strict=True)), dict(zip(form.state_names, rates, strict=True))
 
 
 def _steps_of(program: Any, steps: Any) -> int:
@@ -339,11 +382,6 @@ def _refuse_transforms(*cotangents: Tensor | None) -> None:
             "torch.func transforms (vmap, grad, jvp, ...) and batched gradients do not work on rollouts",
             fix="use leading dimensions for batches, backward() for gradients, kinema.jvp for directional derivatives",
         )
-
-
-def _refuse_dual(tensors: Sequence[Tensor]) -> None:
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
-        raise KinemaError("torch's forward mode does not work on rollouts", fix="use kinema.lang.autograd.rollout.jvp")
 
 
 _counted = (-math.inf, 1)

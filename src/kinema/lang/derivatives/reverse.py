@@ -294,6 +294,8 @@ class _Reverse:
         """Accumulate onto the cotangent of a forward value."""
         if v.kind != "f" or v.op == "const" or (self.active is not None and v not in self.active):
             return
+        if contribution.op == "const" and contribution.attr == 0.0:  # of a hand-written adjoint
+            return
         adj[v] = self.b.op("add", adj[v], contribution) if v in adj else contribution
 
     def sweep(self, nodes: list[Any], names: dict[Value, Value], adj: Adjoints) -> None:

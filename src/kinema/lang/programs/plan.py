@@ -152,7 +152,7 @@ class Plan:
         """The slot of a reference in its buffer."""
         buffer = ref.buffer
         if buffer.kind == STATE:
-            if space == PRIMAL:
+            if space in (PRIMAL, TANGENT):
                 return native.SLOT_STATE_NEXT if ref.moment == "next" else native.SLOT_STATE
             return native.SLOT_ADJ_NEXT if ref.moment == "next" else native.SLOT_ADJ
         if buffer.kind in (CONTROL, OUTPUT):

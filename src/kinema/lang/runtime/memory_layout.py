@@ -302,7 +302,7 @@ class Sizes:
         if space != PRIMAL and isinstance(self.plan, PullbackPlan):
             return self.plan.slots(buffer.name, space)
         if buffer.kind == STATE:
-            if space == PRIMAL:
+            if space in (PRIMAL, TANGENT):
                 return self.ring
             if space == CHECKPOINT:
                 return max(-(-steps // max(self.setting.interval, 1)), 1)
@@ -540,10 +540,10 @@ def _transferred(compiled: Plan, which: str) -> list[Key]:
     states = [b.name for b in buffers if b.kind == STATE]
     made = o.record if which != "reverse" else ()
     keys = [(b.name, PRIMAL) for b in buffers if b.kind in (STATE, CONTROL) or b.name in made]
+    outputs = [name for name in sorted(o.record) if "f" in compiled.program.buffers[name].kinds]
     if which == "tangent":
-        keys += [(name, TANGENT) for name in (*states, *sorted(o.wrt))]
+        keys += [(name, TANGENT) for name in (*states, *sorted(o.wrt), *outputs)]
     elif which == "reverse":
-        outputs = [name for name in sorted(o.record) if "f" in compiled.program.buffers[name].kinds]
         keys += [(name, ADJOINT) for name in (*states, *sorted(o.wrt), *outputs)]
         keys += [(name, SEED) for name in sorted(o.seeds)]
     return keys
