@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kinema.errors import InputError
 from kinema.lang.build import cpu
 
 V3 = "sse2 cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3 abm avx avx2 bmi1 bmi2 f16c fma movbe xsave"
@@ -39,9 +40,18 @@ def test_a_library_for_a_better_cpu_is_refused(monkeypatch: pytest.MonkeyPatch):
         cpu.required("pentium")
 
 
-def test_this_machine():
+def test_this_machine(monkeypatch: pytest.MonkeyPatch):
     assert cpu.meets("native")
+    monkeypatch.delenv("KINEMA_THREADS", raising=False)
     assert 1 <= cpu.threads() <= cpu.affinity()
+
+
+def test_the_environment_sets_the_number_of_threads(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KINEMA_THREADS", "3")
+    assert cpu.threads() == 3
+    monkeypatch.setenv("KINEMA_THREADS", "many")
+    with pytest.raises(InputError, match="KINEMA_THREADS is not usable"):
+        cpu.threads()
 
 
 @pytest.mark.parametrize(

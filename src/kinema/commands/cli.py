@@ -218,8 +218,70 @@ def check(
     return 1 if found.refused else 0
 
 
+def run(
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None,
+    list: bool = False,
+    quick: bool = False,
+    full: bool = False,
+    seeds: int | None = None,
+    first_seed: int | None = None,
+    workers: int | None = None,
+    ray: str | None = None,
+    resume: bool = False,
+    json: bool = False,
+    out: Path | None = None,
+) -> int:
+    """Run an experiment: a table or figure of a paper, in processes or on Ray. The exit code is 1 if a claim fails.
+
+    Args:
+        name: Name of the experiment, see `kinema run --list`.
+        list: List the experiments.
+        quick: A short run with few cases, as a test.
+        full: The whole experiment, the default.
+        seeds: Number of seeds; the experiment's own number by default.
+        first_seed: The first seed: 0, or 100 for quick runs.
+        workers: Number of processes, as many as CPUs by default; 0 solves all cases in this one, for a debugger.
+        ray: Address of a Ray cluster that solves the cases, or "local".
+        resume: Keep the results of cases that an interrupted run has solved.
+        json: Print one JSON object on standard output.
+        out: Folder of results; out/NAME by default.
+    """
+    from kinema.experiments import printed, registry, runner
+
+    if list:
+        if name is not None:
+            raise InputError("--list takes no name", got=name, fix="kinema run --list")
+        _print_table(
+            "experiments", ("name", "source", "what"), [(e.name, e.source, e.what) for e in registry.EXPERIMENTS]
+        )
+        return 0
+    if name is None:
+        raise InputError("an experiment needs a name", fix="kinema run NAME; kinema run --list shows the names")
+    if quick and full:
+        raise InputError("--quick and --full exclude each other", fix="leave one out; --full is the default")
+    found = runner.run(
+        name,
+        quick=quick,
+        seeds=seeds,
+        first_seed=first_seed,
+        workers=workers,
+        ray=ray,
+        resume=resume,
+        out=out,
+    )
+    if json:
+        print(json_format.dumps(found.summary))
+        return 0 if found.passed else 1
+    for title, columns, rows in printed.tables(found):
+        _print_table(title, columns, rows)
+    for text in printed.closing(found):
+        print(text)
+    return 0 if found.passed else 1
+
+
 COMMANDS: dict[str, Any] = {
     "demo": demo,
+    "run": run,
     "check": check,
     "doctor": doctor,
     "kernels": {"list": kernels_list, "show": kernels_show},

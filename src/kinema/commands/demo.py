@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
-from kinema.errors import InputError, SimulationError
+from kinema.errors import SimulationError
 from kinema.lang.autograd.options import RunOptions
 from kinema.model.model import compile
 from kinema.model.state import State
@@ -31,6 +30,7 @@ from kinema.scene.scene import Scene
 from kinema.scene.shapes.block import block
 from kinema.simulation.simulate import simulate
 from kinema.simulation.trajectory import Trajectory
+from kinema.storage.folders import make_folder
 
 DURATION = 0.3  # [s]
 DENSITY = 200.0  # [kg/m^3]
@@ -104,21 +104,6 @@ class Drop:
     def touching(self, x: Tensor) -> tuple[int, int]:
         """The largest numbers of vertices that touch the sphere, and the ground, at any time of a trajectory."""
         return int((x.norm(dim=-1) < DOME).sum(-1).max()), int((x[..., 2] < 0.0).sum(-1).max())
-
-
-def make_folder(out: Path) -> None:
-    """Make a folder for results, unless it exists.
-
-    Raises:
-        InputError: It cannot be made, or not be written to.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        fix = "--out FOLDER, one that you may write to"
-        raise InputError("the folder of results cannot be used", got=f"{out}: {error.strerror}", fix=fix) from None
 
 
 def run(out: Path, cubes: tuple[int, int, int] = (10, 10, 3), steps: int = 1200, iterations: int = 25) -> Result:

@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from kinema.errors import InputError, StorageError
+from kinema.storage.folders import replace_file
 
 METADATA = "__metadata__"
 LONGEST_HEADER = 100_000_000  # bytes; also the limit of the safetensors package
@@ -87,7 +87,7 @@ def write(path: str, tensors: Mapping[str, Stored], texts: Mapping[str, str]) ->
         digest.update(array)
     header = header.replace(ZEROS.encode(), digest.text.encode(), 1)
     try:
-        _replace(os.path.realpath(path), [len(header).to_bytes(8, "little"), header, *map(_bytes, arrays)])
+        replace_file(os.path.realpath(path), [len(header).to_bytes(8, "little"), header, *map(_bytes, arrays)])
     except OSError as error:
         raise StorageError(
             "cannot be written",
@@ -131,31 +131,6 @@ class _Digest:
 
 def _bytes(array: np.ndarray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
-
-
-def _replace(path: str, parts: list[bytes | memoryview]) -> None:
-    """Replace a file atomically."""
-    folder = os.path.dirname(path)
-    aside = os.path.join(folder, f".kinema-{os.getpid()}-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-            if os.path.exists(path):
-                os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException:
-        if os.path.exists(aside):
-            os.unlink(aside)
-        raise
-    # Flush the directory entry as well.
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read(path: str, file: BinaryIO) -> tuple[dict[str, Stored], dict[str, str]]:

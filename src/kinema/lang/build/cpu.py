@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+from kinema.errors import InputError
+
 _V2 = ("cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3")
 _V3 = (*_V2, "abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
@@ -145,6 +147,12 @@ def _limit_of(group: Path) -> float | None:
 
 
 def threads() -> int:
-    """Number of threads worth starting: CPUs by affinity, or by quota if that is less."""
+    """Number of threads worth starting: $KINEMA_THREADS, or CPUs by affinity, or by quota if that is less."""
+    chosen = os.environ.get("KINEMA_THREADS")
+    if chosen:
+        if not chosen.isdecimal() or int(chosen) < 1:
+            what = "the environment variable KINEMA_THREADS is not usable"
+            raise InputError(what, got=chosen, expected="a number of threads, 1 or more", fix="unset it")
+        return int(chosen)
     granted = quota()
     return affinity() if granted is None else max(1, min(affinity(), math.ceil(granted)))

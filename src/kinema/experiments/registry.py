@@ -1,0 +1,55 @@
+"""The experiments by name, in the order of the sources; `kinema run --list` prints this table.
+
+A new experiment is a file and a row here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from kinema.errors import InputError
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A row of the table.
+
+    Attributes:
+        name: Its name on the command line.
+        source: The figure or table that it reproduces.
+        what: What it does.
+        seeds: Number of seeds, 0, 1, ..., of a full run.
+        quick_seeds: Number of seeds, 100, 101, ..., of a quick run.
+        module: Its module; by default its name with underscores, in this package.
+    """
+
+    name: str
+    source: str
+    what: str
+    seeds: int = 5
+    quick_seeds: int = 1
+    module: str = ""
+
+    def load(self) -> Any:
+        """Its module, see `case.py`."""
+        return importlib.import_module(self.module or f"kinema.experiments.{self.name.replace('-', '_')}")
+
+
+EXPERIMENTS = (Experiment("pendula", "gradSim, appendix", "lengths of a single and a double pendulum, from videos"),)
+
+
+def find(name: str) -> Experiment:
+    """The experiment of a name.
+
+    Raises:
+        InputError: There is none; the message names similar ones.
+    """
+    known = [experiment.name for experiment in EXPERIMENTS]
+    if name in known:
+        return EXPERIMENTS[known.index(name)]
+    near = difflib.get_close_matches(name, known, 3, 0.5)
+    fix = f"did you mean {' or '.join(near)}?" if near else "kinema run --list shows all"
+    raise InputError("there is no such experiment", got=name, expected=f"one of {', '.join(known)}", fix=fix)
