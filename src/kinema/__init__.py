@@ -77,7 +77,15 @@ _API = {
     "kinema.rendering.options": ("RenderOptions",),
     "kinema.rendering.stages": ("Raster", "rasterise", "interpolate", "vertex_normals", "shade"),
     "kinema.rendering.softras": ("Soft",),
-    "kinema.rendering.files": ("write_image", "write_video", "read_images", "read_masks", "to_srgb", "to_linear"),
+    "kinema.rendering.files": (
+        "write_image",
+        "write_video",
+        "read_images",
+        "read_masks",
+        "read_video",
+        "to_srgb",
+        "to_linear",
+    ),
     "kinema.fitting.losses": ("pixel_loss", "silhouette_loss", "pyramid_loss", "marginal_loss"),
     "kinema.fitting.fit": ("fit",),
     "kinema.fitting.landscape": ("landscape", "Landscape"),
@@ -153,6 +161,7 @@ if TYPE_CHECKING:
     from kinema.rendering.camera import Camera as Camera
     from kinema.rendering.files import read_images as read_images
     from kinema.rendering.files import read_masks as read_masks
+    from kinema.rendering.files import read_video as read_video
     from kinema.rendering.files import to_linear as to_linear
     from kinema.rendering.files import to_srgb as to_srgb
     from kinema.rendering.files import write_image as write_image

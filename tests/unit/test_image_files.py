@@ -167,6 +167,61 @@ def test_a_video_comes_back(tmp_path: Path, ending: str):
     assert (to_srgb(found).mean((1, 2, 3)) - to_srgb(levels)).abs().max() < 3 / 255
 
 
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    """A film of 20 images per second, 48 x 32 pixels; image k is grey of the level k / 20, its left half black."""
+    pytest.importorskip("imageio_ffmpeg")
+    levels = to_linear(torch.arange(21) / 20.0)[:, None, None, None].expand(21, 32, 48, 3).clone()
+    levels[:, :, :24] = 0.0
+    kn.write_video(tmp_path / "film.mp4", levels, fps=20)
+    return tmp_path / "film.mp4"
+
+
+def levels_of(video: Tensor) -> list[float]:
+    return to_srgb(video[:, 4:-4, -8:].mean((1, 2, 3))).tolist()
+
+
+def test_a_video_is_read_at_regular_times(film: Path):
+    near = 0.02  # of the codec
+    whole = kn.read_video(film)
+    assert whole.shape == (21, 32, 48, 3) and levels_of(whole) == pytest.approx([k / 20 for k in range(21)], abs=near)
+    some = kn.read_video(film, fps=8, start=0.1, end=0.6, dtype=torch.float64)
+    times = [0.1, 0.225, 0.35, 0.475, 0.6]  # k / fps after start; the images of the file are 0.05 s apart
+    assert some.dtype == torch.float64
+    assert levels_of(some) == pytest.approx(times, abs=0.025 + near)
+    cut = kn.read_video(film, crop=(24, 0, 24, 32), size=(12, 16), end=0.2)
+    assert cut.shape == (5, 16, 12, 3) and to_srgb(cut[4, 4:-4, 4:-4].mean()).item() == pytest.approx(0.2, abs=near)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fps": 0.0}, "fps is not usable"),
+        ({"fps": 30}, "fps is larger than the video's"),
+        ({"start": -1.0}, "times are not usable"),
+        ({"start": 0.5, "end": 0.2}, "times are not usable"),
+        ({"start": 9.0}, "the video ends before start"),
+        ({"crop": (40, 0, 20, 20)}, "crop is not inside"),
+        ({"crop": (0, 0, 0, 20)}, "crop is not inside"),
+        ({"size": (0, 4)}, "cannot be resized"),
+    ],
+)
+def test_mistakes_in_reading_a_video(film: Path, options: dict, message: str):
+    with pytest.raises(InputError, match=message):
+        kn.read_video(film, **options)
+
+
+def test_videos_that_are_none(tmp_path: Path):
+    with pytest.raises(StorageError, match="no such file"):
+        kn.read_video(tmp_path / "film.mp4")
+    with pytest.raises(InputError, match="unsupported video format"):
+        kn.read_video(tmp_path / "image.png")
+    pytest.importorskip("imageio_ffmpeg")
+    (tmp_path / "film.mp4").write_bytes(b"not a film" * 100)
+    with pytest.raises(StorageError, match="cannot be read"):
+        kn.read_video(tmp_path / "film.mp4")
+
+
 def test_a_video_that_is_none_is_refused(tmp_path: Path):
     pytest.importorskip("imageio_ffmpeg")
     (tmp_path / "film.mp4").write_bytes(b"not a film")

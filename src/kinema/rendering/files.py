@@ -152,6 +152,64 @@ def read_images(
     return _read(path, size, every, dtype, lambda pixels: to_linear(_colour(pixels)))
 
 
+def read_video(
+    path: PathLike,
+    *,
+    size: tuple[int, int] | None = None,
+    fps: float | None = None,
+    start: float = 0.0,
+    end: float | None = None,
+    crop: tuple[int, int, int, int] | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Read images of a video at regular times, as the target of a fit; needs the extra `video`.
+
+    Image k is the one shown nearest to start + k / fps, so that it is that of the simulation at time k / fps.
+
+    Args:
+        path: A file of one of VIDEOS.
+        size: Width and height to resize images to, after cropping [pixels]; unchanged by default.
+        fps: Images per second, at most those of the file, the default.
+        start: Time in the video at which the simulation begins [s].
+        end: Time in the video of the last image [s]; its end by default.
+        crop: Left, top, width and height of the part to keep [pixels].
+        dtype: Dtype of the result.
+
+    Returns:
+        Linear RGB, shape (time, height, width, 3).
+
+    Raises:
+        InputError: fps, a time, size or crop is not usable, or not for this video.
+        StorageError: There is no such file, it cannot be read, or imageio-ffmpeg is not installed.
+    """
+    if Path(path).suffix.lower() not in VIDEOS:
+        expected, fix = f"a name with {', '.join(VIDEOS)}", "read_images, for PNG files"
+        raise InputError("unsupported video format", got=os.fspath(path), expected=expected, fix=fix)
+    if not Path(path).is_file():
+        raise StorageError("there is no such file", where=os.fspath(path))
+    _expect_times(fps, start, end)
+    rate, width, height, frames = _opened(Path(path))
+    where = f"{os.fspath(path)}, {width} x {height} pixels, {rate:g} images per second"
+    fps = rate if fps is None else fps
+    if fps > rate * (1.0 + 1e-6):
+        raise InputError("fps is larger than the video's", where=where, got=fps, expected=f"at most {rate:g}")
+    left, top, wide, high = crop or (0, 0, width, height)
+    if not (0 <= left < left + wide <= width and 0 <= top < top + high <= height):
+        raise InputError("crop is not inside the images", where=where, got=crop, expected="left, top, width, height")
+    made: list[Tensor] = []
+    for number, (_, pixels) in enumerate(frames):
+        # Nearest image: that k/fps lies within half an image of this one.
+        while round((start + len(made) / fps) * rate) == number:
+            if end is not None and start + len(made) / fps > end + 0.5 / fps:
+                return torch.stack(made).to(dtype)
+            part = torch.from_numpy(pixels[top : top + high, left : left + wide].astype(np.float32)) / 255.0
+            image = to_linear(_colour(part))
+            made.append(image if size is None else resize(image, size))
+    if not made:
+        raise InputError("the video ends before start", where=where, got=f"{start:g} s", expected="a time within it")
+    return torch.stack(made).to(dtype)
+
+
 def read_masks(
     path: PathLike, *, size: tuple[int, int] | None = None, every: int = 1, dtype: torch.dtype = torch.float32
 ) -> Tensor:
@@ -228,13 +286,38 @@ def _counting(path: Path) -> list[tuple[int, str]]:
 
 
 def _video(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    yield from _opened(path)[3]
+
+
+def _opened(path: Path) -> tuple[float, int, int, Iterator[tuple[str, np.ndarray]]]:
+    """Images per second, width and height of a video [pixels], and an iterator over names and pixels."""
     try:
         frames = _ffmpeg().read_frames(str(path.absolute()), pix_fmt="rgb24")
-        width, height = next(frames)["size"]
+        facts = next(frames)
+        (width, height), rate = facts["size"], float(facts["fps"])
+    except (OSError, RuntimeError, StopIteration) as error:
+        raise _unreadable(path, error) from None
+    return rate, width, height, _decoded(path, frames, width, height)
+
+
+def _decoded(path: Path, frames: Iterator[bytes], width: int, height: int) -> Iterator[tuple[str, np.ndarray]]:
+    try:
         for number, frame in enumerate(frames):
             yield f"{path}: image {number}", np.frombuffer(frame, np.uint8).reshape(height, width, 3)
-    except (OSError, RuntimeError, StopIteration) as error:
-        raise StorageError("the video cannot be read", where=str(path), got=str(error)[-300:]) from None
+    except (OSError, RuntimeError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> StorageError:
+    return StorageError("the video cannot be read", where=str(path), got=str(error)[-300:])
+
+
+def _expect_times(fps: float | None, start: float, end: float | None) -> None:
+    """Raise for rates and times that are not usable."""
+    if fps is not None and not 0.0 < fps < float("inf"):
+        raise InputError("fps is not usable", got=fps, expected="images per second")
+    if not 0.0 <= start < float("inf") or (end is not None and not start <= end < float("inf")):
+        raise InputError("the times are not usable", got=f"start={start}, end={end}", expected="0 <= start <= end [s]")
 
 
 def _ffmpeg() -> ModuleType:
