@@ -190,3 +190,23 @@ def test_plot_and_save(tmp_path):
     assert found.plot(tmp_path / "fit.png").stat().st_size > 2000
     found.save(tmp_path / "fit.safetensors")
     assert torch.equal(kn.load(tmp_path / "fit.safetensors")["numbers"], found.numbers)
+
+
+def test_a_longer_step_of_differences_passes_small_jumps():
+    """Like an image, this prediction jumps by 1e-4 where an outline reaches a pixel, here every 1e-4."""
+
+    starts = torch.linspace(0.01, 0.3, 30).tolist()
+
+    def predict(values):
+        v = values["v"].unsqueeze(-1) + torch.linspace(0.0, 1.5, 7, dtype=torch.float64)
+        return torch.sin(v) + 1e-4 * (torch.floor(1e4 * v) % 2)
+
+    def error(step, start):
+        unknown = {"v": kn.fit.Bounded(0.0, 1.0, start=start)}
+        target = predict({"v": torch.tensor([0.4], dtype=torch.float64)})[0]
+        method = kn.fit.LM(step=step, iterations=4)
+        return float((kn.fit(predict, target, unknown, method=method, options=OPTIONS).values["v"] - 0.4).abs())
+
+    errors = {step: [error(step, start) for start in starts] for step in (None, 1e-2)}
+    assert max(errors[1e-2]) < 1e-3
+    assert max(errors[None]) > 0.01, "a jump within a step of 1e-6 looks like a slope of 100"

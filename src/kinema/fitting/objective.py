@@ -131,17 +131,21 @@ class Objective:
             raise self._exploded(z, grads, int(wrong.nonzero()[0]))
         return losses, grads
 
-    def models(self, z: Tensor) -> list[GaussNewton | None]:
-        """Gauss-Newton models of candidates, by differences of predictions; None where a candidate fails."""
+    def models(self, z: Tensor, step: float | None = None) -> list[GaussNewton | None]:
+        """Gauss-Newton models of candidates, by differences of predictions; None where a candidate fails.
+
+        `step` is that of the differences, in coordinates; see `LM`.
+        """
         count, n = z.shape
+        step = STEP[z.dtype] if step is None else step
         room = max(1, ROOM // self.data)
         group = max(1, room // (n + 1))
-        return [one for first in range(0, count, group) for one in self._models(z[first : first + group], room)]
+        return [one for first in range(0, count, group) for one in self._models(z[first : first + group], room, step)]
 
-    def _models(self, z: Tensor, room: int) -> list[GaussNewton | None]:
+    def _models(self, z: Tensor, room: int, step: float) -> list[GaussNewton | None]:
         count, n = z.shape
-        moves = torch.eye(n, dtype=z.dtype) * STEP[z.dtype]
-        inward = torch.where(z + STEP[z.dtype] > 1.0, -1.0, 1.0).to(z)  # away from the upper bound
+        moves = torch.eye(n, dtype=z.dtype) * step
+        inward = torch.where(z + step > 1.0, -1.0, 1.0).to(z)  # away from the upper bound
         shifted = z.unsqueeze(1) + moves * inward.unsqueeze(-1)
         every = torch.cat([z.unsqueeze(1), shifted], 1).reshape(-1, n)
         with torch.no_grad():
@@ -153,7 +157,7 @@ class Objective:
                 found.append(None)
                 continue
             moved = torch.stack([r if one is None else one for one in own[1:]])
-            J = (moved - r) / (STEP[z.dtype] * sign).unsqueeze(-1)
+            J = (moved - r) / (step * sign).unsqueeze(-1)
             J = torch.where(J.isfinite().all(-1, keepdim=True), J, 0.0)  # a neighbour failed
             seen = int(((r != 0) | (J != 0).any(0)).sum())
             found.append(GaussNewton(float(r @ r), J @ r, J @ J.T, seen))
