@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kinema.errors import InputError, KinemaError
 from kinema.model.model import Model
-from kinema.model.state import State
+from kinema.model.state import AXES, State
 from kinema.simulation.tangent_space import displaced
 
 CURVED = -1e-9  # of the largest curvature: below it a Hessian is indefinite and not merely rounded
@@ -133,23 +133,24 @@ def quadratic(model: Model, cost: Cost, name: str, states: State, u: Tensor | No
 
 
 def tangents(states: State) -> int:
-    """Number of tangents of a state."""
-    counts = {"q": 0, "v": 2}  # q has as many as v
-    return sum(counts[n] * t.shape[-1] if n in counts else t.shape[-2:].numel() for n, t in states.tensors.items())
+    """Number of tangents of a state; the time has none."""
+    nv = 0 if states.v is None else states.v.shape[-1]
+    counts = {"q": 0, "v": 2, "time": 0}  # q has as many as v
+    return sum(counts[n] * nv if n in counts else t.shape[-2:].numel() for n, t in states.tensors.items())
 
 
 def moved_by(model: Model, states: State, z: Tensor) -> State:
     """States displaced by tangents, shape (*batch, n); the batches broadcast."""
     parts: dict[str, Tensor] = {}
     sizes = {"q": model.nv, "v": model.nv, "x": 3 * len(model.matter), "xd": 3 * len(model.matter)}
-    names = tuple(states.tensors)
+    names = tuple(n for n in states.tensors if n in sizes)
     for name, part in zip(names, z.split([sizes[n] for n in names], -1), strict=True):
         old = states.tensors[name]
         if name == "q":
             parts[name] = displaced(model, old, part)
         else:
             parts[name] = old + (part.unflatten(-1, (-1, 3)) if name in ("x", "xd") else part)
-    return State(**parts)
+    return states.replace(**parts)
 
 
 def _by_residuals(around: Callable[[Tensor], Tensor], zero: Tensor, r: Tensor) -> Quadratic:
@@ -196,9 +197,8 @@ def _gradient(total: Tensor, z: Tensor) -> Tensor:
 
 def _times(states: State, index: int | slice) -> State:
     """Select times of states whose last batch axis is time."""
-    axes = {"q": 1, "v": 1, "x": 2, "xd": 2}
     picked = {}
     for name, tensor in states.tensors.items():
-        at = (Ellipsis, index, *[slice(None)] * axes[name])
+        at = (Ellipsis, index, *[slice(None)] * AXES[name])
         picked[name] = tensor[at]
     return State(**picked)

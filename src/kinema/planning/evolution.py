@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -37,7 +38,10 @@ def cma(problem: Problem, knots: Tensor, rate: float, population: int | None, se
     scale = problem.scale.repeat(problem.knots)[moves].double().numpy()
     start = knots.flatten()[moves].double().numpy() / scale
     low, high = (one.flatten()[moves].double().numpy() / scale for one in (problem.low, problem.high))
-    options: dict[str, Any] = {"seed": seed + 1, "verbose": -9, "maxiter": float("inf")}  # 0 is the clock's
+    draw = np.random.default_rng(seed)
+    options: dict[str, Any] = {"verbose": -9, "verb_log": 0, "maxiter": math.inf}
+    options |= {"randn": lambda *shape: draw.standard_normal(shape)}
+    options |= {"seed": math.nan}  # leaves numpy's global generator alone
     options |= {"bounds": [low, high]} if np.isfinite(low).any() or np.isfinite(high).any() else {}
     options |= {"popsize": population} if population else {}
     options |= {"CMA_diagonal": True} if len(start) > DIAGONAL else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import time as clock
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError
+from kinema.lang.autograd.options import DEFAULT, RunOptions
 from kinema.lang.autograd.rollout import positive
 from kinema.model.model import Model
 from kinema.model.state import State
@@ -23,8 +24,6 @@ from kinema.planning.evolution import cma
 from kinema.planning.ilqr import feedback, ilqr
 from kinema.planning.problem import CostLike, Problem, check_tangents, make
 from kinema.planning.report import Found, Meter, Show
-from kinema.simulation.options import RunOptions
-from kinema.simulation.simulate import DEFAULT
 from kinema.simulation.trajectory import Trajectory
 from kinema.storage.objects import save
 
@@ -157,7 +156,6 @@ def plan(
     iterations: int = 100,
     substeps: int = 1,
     params: Mapping[str, Any] | None = None,
-    time: float = 0.0,
     integrator: str = "euler",
     tolerance: float = 1e-6,
     goal: float = -math.inf,
@@ -192,7 +190,6 @@ def plan(
         iterations: At most so many.
         substeps: As in `simulate`.
         params: As in `simulate`; gradients are not recorded.
-        time: Initial time [s], as in `simulate`.
         integrator: As in `simulate`.
         tolerance: Relative decrease of the cost in one iteration below which it has converged.
         goal: Cost at which to stop.
@@ -229,14 +226,13 @@ def plan(
         bounds=bounds,
         hold=hold,
         substeps=substeps,
-        time=time,
         words=words,
     )
     for name, number in (("tolerance", tolerance), ("rate", rate)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0):
             raise InputError(f"{name} is not usable", got=repr(number), expected="a number, not negative")
     iterations = positive("iterations", iterations)
-    begin = clock.monotonic()
+    begin = time.monotonic()
     solver = _solver(problem, knots, method, tolerance, rate, population, seed)
     found, history = _iterate(solver, iterations, goal, f"plan ({method})", progress)
     path = problem.simulate(found.knots, options)
@@ -250,7 +246,7 @@ def plan(
         found.converged,
         found.reason or f"after {len(history) - 1} iterations",
         method,
-        clock.monotonic() - begin,
+        time.monotonic() - begin,
         problem,
     )
 

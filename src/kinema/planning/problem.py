@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError, SimulationError, UnsolvedWarning
+from kinema.lang.autograd.options import RunOptions
 from kinema.lang.autograd.rollout import positive
 from kinema.model.actuators import UNBOUNDED
 from kinema.model.model import Model, expect_model
@@ -21,7 +22,6 @@ from kinema.planning.cost import Cost, tangents, value
 from kinema.simulation.control import AXES as CONTROLS
 from kinema.simulation.control import Control, as_tensor
 from kinema.simulation.linearise import COLUMNS, linearise
-from kinema.simulation.options import RunOptions
 from kinema.simulation.prepare import check_substeps, start_tensors, time_of
 from kinema.simulation.simulate import simulate
 from kinema.simulation.tangent_space import displacement
@@ -196,7 +196,6 @@ class Problem:
         if fine > 1:
             control = _repeated(control, fine)
         words = self.words | {"options": self.options("status")}
-        words["time"] = words.get("time", 0.0) + first * self.dt
         with torch.no_grad():
             return simulate(self.model, state, control, steps=u.shape[1] * fine, dt=self.dt / fine, **words)
 
@@ -211,6 +210,8 @@ class Problem:
         parts = []
         for name, old in before.tensors.items():
             new = after.tensors[name]
+            if name == "time":
+                continue
             if name == "q":
                 parts.append(displacement(self.model, old, new))
             else:
@@ -224,12 +225,10 @@ class Problem:
             SimulationError: A Jacobian is not finite.
         """
         fine, states = self.substeps, ran.states[0, :-1]
-        count = self.steps * fine
         control = self.control(self.held(ran.knots[0]))
         if fine > 1:
             control = _repeated(control, fine)
-        time = self.words.get("time", 0.0) + self.dt / fine * torch.arange(count, dtype=self.model.dtype)
-        words = self.words | {"options": self.options("status"), "time": time}
+        words = self.words | {"options": self.options("status")}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnsolvedWarning)
             A, B = linearise(self.model, states, control, dt=self.dt / fine, **words)
@@ -254,7 +253,6 @@ def make(
     bounds: Any,
     hold: int,
     substeps: int,
-    time: float,
     words: dict[str, Any],
 ) -> tuple[Problem, Tensor]:
     """The problem, and the initial controls of its knots, shape (knots, m).
@@ -276,7 +274,6 @@ def make(
     if not isinstance(u0, Control) and not len(model.actuators):
         given = Control(tau=u0)
     name = _planned(model, given)
-    words = words | ({"time": time} if time else {})
     shape = (steps // hold, _width(model, name))
     knots = _knots(model, name, getattr(given, name), shape, hold)
     others = _over_steps(model, replace(given, **{name: None}), steps)  # type: ignore[arg-type]
