@@ -38,7 +38,13 @@ class Experiment:
         return importlib.import_module(self.module or f"kinema.experiments.{self.name.replace('-', '_')}")
 
 
-EXPERIMENTS = (Experiment("pendula", "gradSim, appendix", "lengths of a single and a double pendulum, from videos"),)
+EXPERIMENTS = (
+    Experiment(
+        "control-cloth", "gradSim, Figs. 5 and 6b", "the throw that brings a cloth to the place in an image", seeds=10
+    ),
+    Experiment("control-walker", "gradSim, Fig. 5", "the network that walks a soft body to the place in an image"),
+    Experiment("pendula", "gradSim, appendix", "lengths of a single and a double pendulum, from videos"),
+)
 
 
 def find(name: str) -> Experiment:
