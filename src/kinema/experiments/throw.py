@@ -83,7 +83,7 @@ def report(arguments: Arguments, results: Results) -> Report:
     ]
     columns = ("run", "target [m]", "at zero torques [m]", "at the end [m]", "iterations to 5 cm", "motions")
     deviations = (
-        "real gravity, where the paper's scene has a thousandth of it; servos close and open the fingers at fixed times",
+        "real gravity, where the paper's scene has a thousandth of it; servos open the fingers at a fixed time",
         "7 x 25 torques in intervals of 20 ms, where the paper has one in each step, and targets 1.2 to 2.2 m away",
         "iLQR with Jacobians of all steps replaces gradient descent; an iteration counts as 16 simulated motions and "
         f"{_rows()} rows of Jacobians, {_motions(1) - 1} motions in all, for the comparison with CMA-ES",
@@ -129,8 +129,9 @@ def _equal(iterations: int) -> int:
 
 
 def _ball() -> slice:
-    first = _scene().q_index("ball").start
-    return slice(first, first + 3)
+    whole = _scene().q_index("ball")
+    assert isinstance(whole, slice)
+    return slice(whole.start, whole.start + 3)
 
 
 def _start(seed: int) -> tuple[kn.State, Tensor]:
@@ -187,9 +188,8 @@ def _plan(case: Case) -> dict[str, Any]:
     bounds = [math.sqrt(2 * cost) / WEIGHT for cost in plan.history]
     each = plan.rollouts / (len(bounds) - 1) if case["do"] != "ilqr" else _motions(1) - 1
     finer = kn.simulate(_scene(), start, plan.u.repeat_interleave(4, 0), steps=4 * STEPS, dt=DT / 4)
-    zero = kn.simulate(
-        _scene(), start, _controls(torch.zeros_like(limit)).repeat_interleave(HOLD, 0), steps=STEPS, dt=DT
-    )
+    still = _controls(torch.zeros_like(limit)).repeat_interleave(HOLD, 0)
+    zero = kn.simulate(_scene(), start, still, steps=STEPS, dt=DT)
     return {
         "target": target.tolist(),
         "start": _miss(zero, target),
