@@ -10,6 +10,7 @@ A module of an experiment has
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kinema.errors import InputError
+from kinema.storage.objects import save
 
 Results = Sequence[tuple["Case", Mapping[str, Any]]]
 """Solved cases and their results, in the order of `cases`."""
@@ -30,10 +32,13 @@ class Case:
     Attributes:
         name: Unique name within the experiment, such as "box, seed 3".
         inputs: Everything that `solve` needs, as JSON: numbers, texts, lists, dictionaries. `case["seed"]` reads one.
+        folder: The folder of the run, for results too large for JSON. `solve` writes them there and returns their names
+            and digests under the key "files", see `stored`. Workers on other machines need the same folder.
     """
 
     name: str
     inputs: Mapping[str, Any]
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", as_json(dict(self.inputs), f"case {self.name!r}"))
@@ -111,6 +116,24 @@ class Report:
     deviations: Sequence[str] = ()
     picture: Callable[[Path], Any] | None = None
     film: Callable[[Path], Any] | None = None
+
+
+def stored(case: Case, name: str, whole: Mapping[str, Any]) -> dict[str, str]:
+    """Save tensors with `kn.save` in the folder of the run; returns {name: SHA-256} for the key "files"."""
+    assert case.folder is not None
+    file = case.folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save(file, whole)
+    return {name: digest_of(file)}
+
+
+def digest_of(file: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with open(file, "rb") as opened:
+        while part := opened.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def as_json(thing: Any, where: str) -> Any:

@@ -46,6 +46,8 @@ EXPERIMENTS = (
     ),
     Experiment("control-walker", "gradSim, Fig. 5", "the network that walks a soft body to the place in an image"),
     Experiment("pendula", "gradSim, appendix", "lengths of a single and a double pendulum, from videos"),
+    Experiment("bounce", "gradSim, appendix", "speed and gravity of a bouncing ball, from videos"),
+    Experiment("smoke", "gradSim, appendix", "the velocity that stirs smoke into a picture", seeds=3),
 )
 
 

@@ -102,7 +102,7 @@ def run(
     begin = time.perf_counter()
     given = as_json(dataclasses.asdict(arguments), f"the arguments of {name}")
     store = Store(Path(out or f"out/{name}"), {"experiment": name, "arguments": given}, resume)
-    cases = _cases(module, arguments, range(first, first + number))
+    cases = _cases(module, arguments, range(first, first + number), store.folder.resolve())
     solved: dict[str, dict[str, Any]] = {}
     for case in cases if resume else ():
         kept = store.result(case)
@@ -162,8 +162,8 @@ def _whole(what: str, given: int | None, least: int, default: int) -> int:
     return given
 
 
-def _cases(module: Any, arguments: Any, seeds: Sequence[int]) -> list[Case]:
-    cases = list(module.cases(arguments, seeds))
+def _cases(module: Any, arguments: Any, seeds: Sequence[int], folder: Path) -> list[Case]:
+    cases = [dataclasses.replace(case, folder=folder) for case in module.cases(arguments, seeds)]
     names = [case.name for case in cases]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not cases:

@@ -21,7 +21,7 @@ from typing import Any
 
 import kinema
 from kinema.errors import InputError, StorageError
-from kinema.experiments.case import Case
+from kinema.experiments.case import Case, digest_of
 from kinema.storage.folders import make_folder, replace_file
 
 RUN, CASES, FAILURES, METRICS = "run.json", "cases", "failures", "metrics.json"
@@ -93,9 +93,12 @@ class Store:
         return hashlib.sha256(_text(whole).encode()).hexdigest()[:32]
 
     def result(self, case: Case) -> dict[str, Any] | None:
-        """What was saved for a case: "result", "seconds"; None if nothing was, or the file is damaged."""
+        """What was saved for a case: "result", "seconds"; None if nothing was, or a file is damaged or gone."""
         found = self._read(self.folder / CASES / f"{self.key(case)}.json")
         if found is None or found.get("sha256") != _digest(found):
+            return None
+        files = [(self.folder / name, digest) for name, digest in found["result"].get("files", {}).items()]
+        if not all(file.is_file() and digest_of(file) == digest for file, digest in files):
             return None
         return found
 

@@ -3,6 +3,7 @@
 - Robots: ant, arm (with a gripper), golfer and golf_ball, humanoid, pendulum, quadruped, racecar, random_tree
 - Tetrahedral solids: ball, beam, block, gear; surface extracts their boundary triangles
 - Cloth and shells, triangle meshes: rolled_sheet, sheet, walker (flat, on legs)
+- Closed triangle meshes of everyday forms: toy, with the names TOYS
 - Terrain: height_field
 - TOUCH: x coordinate at which the golf ball touches the golfer's club [m]
 """
@@ -25,4 +26,6 @@ from kinema.scene.shapes.racecar import racecar as racecar
 from kinema.scene.shapes.random_tree import random_tree as random_tree
 from kinema.scene.shapes.sheet import rolled_sheet as rolled_sheet
 from kinema.scene.shapes.sheet import sheet as sheet
+from kinema.scene.shapes.toys import TOYS as TOYS
+from kinema.scene.shapes.toys import toy as toy
 from kinema.scene.shapes.walker import walker as walker
