@@ -182,7 +182,7 @@ def _fit(case: Case) -> dict[str, Any]:
         lambda values: throw.seen(throw.fly(values["velocity"]).end.x),
         target=throw.target,
         unknown={"velocity": kn.fit.Bounded(-FASTEST, FASTEST, start=FIRST, shape=(3,))},
-        method=kn.fit.LM(iterations=case["iterations"], step=STEP),
+        method=kn.fit.LM(iterations=case["iterations"], shortest=STEP),
         loss="squares" if case["see"] == "centre" else "marginal",
         starts=case["starts"],
         options=kn.fit.Options(progress=False, confidence=False),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError, SimulationError
-from kinema.fitting.gradient_lines import Path, Sampler, look_along, name_of
+from kinema.fitting.gradient_lines import Sampler, look_along
 from kinema.fitting.gradient_report import (
     COARSE,
     EXPLOSION,
@@ -29,8 +29,7 @@ from kinema.fitting.gradient_report import (
     Switch,
     relative,
 )
-from kinema.simulation.cotangents import state_cotangents
-from kinema.simulation.trajectory import Trajectory
+from kinema.fitting.growth import growth_of
 
 FEW, RANDOM = 4, 3  # with up to FEW coordinates, each is a direction; otherwise RANDOM random ones
 TOLERANCE = 0.02  # of mean gradients
@@ -129,38 +128,9 @@ def _growth(sampler: Sampler) -> Growth | None:
     leaf = sampler.x[None].clone().requires_grad_()
     try:
         loss, path = sampler.call(leaf)
-        if path is None or not loss.requires_grad:
-            return None
-        parts = _cotangents(loss.sum(), path)
+        return None if path is None or not loss.requires_grad else growth_of(loss.sum(), path)
     except SimulationError:
         return None
-    if not parts:
-        return None
-    whole = torch.cat(list(parts.values()), 1).double()
-    norms = whole.norm(dim=1)
-    owners = [(n, i) for n, t in parts.items() for i in range(t.shape[1])]
-    where = tuple(name_of(path, *owners[i]) for i in whole.abs().argmax(1).tolist())
-    seeded = (norms > 0).nonzero().flatten()
-    if not len(seeded):
-        return Growth(norms, where, len(norms) - 1, len(norms) - 1, 1.0, getattr(path, "dt", None))
-    last = int(seeded[-1])
-    ratios = norms[:last] / norms[1 : last + 1].clamp(min=1e-300)
-    steepest = int(ratios.argmax()) if len(ratios) else last
-    factor = float(norms.max() / norms[last])
-    return Growth(norms, where, int(norms.argmax()), steepest, factor, getattr(path, "dt", None))
-
-
-def _cotangents(loss: Tensor, path: Path) -> dict[str, Tensor]:
-    """Derivatives of the loss with respect to the states at all times, shape (times, entries)."""
-    if isinstance(path, Trajectory):
-        found, batch = state_cotangents(loss, path), path.status.ndim
-        return {n: t.flatten(0, batch).flatten(1) for n, t in found.items()}
-    states = [t for t in path if t.requires_grad]
-    if not states:
-        return {}
-    grads = torch.autograd.grad(loss, states, allow_unused=True)
-    rows = [torch.zeros_like(t) if g is None else g for t, g in zip(states, grads, strict=True)]
-    return {"state": torch.stack([row.flatten() for row in rows])}
 
 
 # -- findings ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -56,15 +57,21 @@ class Coordinates:
     """
 
     def __init__(
-        self, unknown: Mapping[str, Unknown | Tie], model: Any = None, names: Mapping[str, Tensor] = {}
-    ) -> None:  # noqa: B006
+        self,
+        unknown: Mapping[str, Unknown | Tie],
+        model: Any = None,
+        names: Mapping[str, Tensor] = MappingProxyType({}),
+        extra: tuple[str, ...] = (),
+    ) -> None:
         """Find shapes and places.
 
         Args:
             unknown: Unknowns by name.
             model: The model whose parameters they may be, or None.
             names: Values of further names that predictions understand, such as "state/v".
+            extra: Names that are no parameters of the model: their shape is that of their bounds or start.
         """
+        self.extra = extra
         check_unknown(unknown)
         self.dtype = model.dtype if model is not None else torch.float64
         self.ties = {n: one for n, one in unknown.items() if isinstance(one, Tie)}
@@ -99,7 +106,7 @@ class Coordinates:
             return torch.zeros(one.shape, dtype=self.dtype), ()
         if name in names:
             return names[name].detach().to(self.dtype), ()
-        if model is None:
+        if model is None or name in self.extra:
             shape = tuple(start.shape) if start is not None else _shape_of(one)
             return torch.zeros(shape, dtype=self.dtype), ()
         own, rows = model.parameters(name)[name], model.rows(name)

@@ -125,16 +125,20 @@ class Experiment:
         Returns:
             Shape (*batch, frames, ...) for each observation; NaN for worlds that became non-finite.
         """
-        path = self.simulate(values, until)
+        return self.seen(self.simulate(values, until), values)
+
+    def seen(self, path: Trajectory, values: Values) -> Any:
+        """What is observed of a trajectory, as in a call."""
         failed = path.status >= 0
-        if bool(failed.any()):
-            path = _mended(path, failed)
+        some = bool(failed.any())
+        path = _mended(path, failed) if some else path
         found = {}
         for name, one in self._observed.items():
-            seen = one.observe(path, values) if isinstance(one, Observation) else one(path)
-            if bool(failed.any()):
-                seen = torch.where(failed.reshape(*failed.shape, *[1] * (seen.ndim - failed.ndim)), torch.nan, seen)
-            found[name] = seen
+            frames = one.observe(path, values) if isinstance(one, Observation) else one(path)
+            if some:
+                lost = failed.reshape(*failed.shape, *[1] * (frames.ndim - failed.ndim))
+                frames = torch.where(lost, torch.nan, frames)
+            found[name] = frames
         return found if isinstance(self.observe, Mapping) else found["observe"]
 
 

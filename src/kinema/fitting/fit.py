@@ -103,8 +103,7 @@ def coordinates_of(predict: Any, unknown: Mapping[str, Unknown | Tie]) -> Coordi
     """The unknowns as coordinates, with shapes from the model of an experiment."""
     if not isinstance(predict, Experiment):
         return Coordinates(unknown)
-    extra = {name: predict.model.zeros() for name in predict.extra}
-    return Coordinates(unknown, predict.model, {**predict.names, **extra})
+    return Coordinates(unknown, predict.model, predict.names, predict.extra)
 
 
 def _method(given: str | Method, iterations: int | None) -> Method:

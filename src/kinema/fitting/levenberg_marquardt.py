@@ -15,6 +15,8 @@ TRIALS = 6  # dampings per iteration
 UP, DOWN = 4.0, 0.2  # factors of the damping after a failure and after a success
 LEAST, MOST = 1e-12, 1e8  # damping
 HIDDEN = 1e-10  # eigenvalue, relative to the largest, of directions that do not move: rounding of differences
+SHARE, FAILED = 0.1, 0.1  # length of differences: relative to the last step, and to the one before after a failure
+SURE = 10.0  # differences are derivatives up to this multiple of the shortest
 SMALLEST = 1e-10  # step, in coordinates, below which a candidate has converged
 
 
@@ -22,30 +24,36 @@ SMALLEST = 1e-10  # step, in coordinates, below which a candidate has converged
 class LM(Method):
     """Levenberg-Marquardt: (A + damping diag(A)) d = -g, with A = J^T J and g = J^T r [Marquardt 1963].
 
-    The Jacobian of all residuals comes from differences: one more simulated world for each coordinate. The damping of
-    each candidate falls after a step that lowers the loss, and grows until one does. Coordinates at a bound that the
-    step would leave are held there.
+    The Jacobian of all residuals comes from differences: one more simulated world for each coordinate. Differences are
+    as long as a tenth of the last step: far from the solution they are secants, which pass over the small bumps that
+    pixels and contacts put on a loss, and at the solution derivatives. The damping of each candidate falls after a step
+    that lowers the loss, and grows until one does. Coordinates at a bound that the step would leave are held there.
 
     Attributes:
         damping: At the first iteration; 0 is Gauss-Newton, which only damps steps that fail.
-        step: Step of the differences, in coordinates; by default 1e-6 in float64 and 1e-3 in float32. Images jump where
-            an outline reaches a pixel, by 1e-4 of its brightness: a longer step, such as 1e-4, keeps these jumps small
-            beside the slope.
+        longest: Length of differences at the first iteration, in coordinates.
+        shortest: Length of differences at the solution, in coordinates; by default 1e-4 for images and 1e-6 otherwise.
+            Images jump where an outline reaches a pixel, by 1e-4 of its brightness: differences have to be long enough
+            that these jumps stay small beside the slope.
     """
 
     damping: float = 1e-2
-    step: float | None = None
+    longest: float = 1e-2
+    shortest: float | None = None
 
     def begin(self, z: Tensor, seed: int) -> Memory:
-        return {"damping": torch.full(z.shape[:1], float(self.damping), dtype=z.dtype)}
+        ones = torch.ones(z.shape[:1], dtype=z.dtype)
+        return {"damping": self.damping * ones, "length": self.longest * ones}
 
     def advance(self, objective: Objective, z: Tensor, memory: Memory, active: Tensor, iteration: int) -> Advance:
-        z, damping = z.clone(), memory["damping"]
+        before_all, z = z, z.clone()
+        damping, lengths = memory["damping"], memory["length"]
+        shortest = objective.shortest if self.shortest is None else self.shortest
         losses = torch.full(z.shape[:1], math.inf, dtype=z.dtype)
         ended = ~active
         models: dict[int, GaussNewton] = {}
         places = [int(i) for i in active.nonzero()]
-        for i, model in zip(places, objective.models(z[active], self.step) if places else [], strict=True):
+        for i, model in zip(places, objective.models(z[active], lengths[active]) if places else [], strict=True):
             if model is None:
                 ended[i] = True
             else:
@@ -62,16 +70,18 @@ class LM(Method):
                 if float(loss) < before:
                     z[i], losses[i] = candidate, loss
                     damping[i] = max(LEAST, float(damping[i]) * DOWN) if self.damping else 0.0
-                    ended[i] = before - float(loss) < self.tolerance * before
+                    short = float(lengths[i]) <= SURE * shortest
+                    ended[i] = short and before - float(loss) < self.tolerance * before
                 elif moved < SMALLEST:
                     ended[i] = True
                 else:
                     damping[i] = min(MOST, max(float(damping[i]) * UP, 1e-3))
                     again.append(i)
             left = again
-        for i in left:  # no damping lowers the loss: rounding, or the next iteration damps more
-            ended[i] = bool(damping[i] >= MOST) or memory.get("stuck", torch.zeros(len(z)))[i] > 0
-        memory["stuck"] = torch.tensor([float(i in left) for i in range(len(z))], dtype=z.dtype)
+        for i in left:  # no damping lowers the loss: differences are too long, or it is rounding
+            ended[i] = float(lengths[i]) <= shortest
+        step = (z - before_all).abs().amax(1)
+        lengths.copy_(torch.where(step > 0, SHARE * step, FAILED * lengths).clamp(shortest, max(shortest, self.longest)))
         return Advance(z, z, losses, ended)
 
     def _moved(self, objective: Objective, z: Tensor, model: GaussNewton, damping: float) -> Tensor:

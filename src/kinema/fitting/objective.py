@@ -13,11 +13,16 @@ from torch import Tensor
 
 from kinema.errors import InputError, SimulationError, StabilityWarning
 from kinema.fitting.coordinates import Coordinates
+from kinema.fitting.experiment import Experiment
+from kinema.fitting.growth import growth_of
 from kinema.fitting.losses import silhouette_loss
+from kinema.fitting.observations import Images
 from kinema.fitting.residuals import RESIDUALS, as_images, joined
 
+EXPLODED = 1e8  # gradients in coordinates, relative to the largest loss seen: no step along them is short enough
 ROOM = 2**26  # residuals of one call, over all its worlds
-STEP = {torch.float64: 1e-6, torch.float32: 1e-3}  # of differences, in coordinates: the cube root of rounding, rounded
+SHORTEST = {torch.float64: 1e-6, torch.float32: 1e-3}  # differences, in coordinates: about the cube root of rounding
+PIXELS = 1e-4  # shortest differences of images, which jump by 1e-4 where an outline reaches a pixel
 Loss = str | Callable[[Any, Any], Tensor]
 SILHOUETTE = "silhouette"
 
@@ -42,6 +47,7 @@ class Objective:
     """Compares predictions with data.
 
     Attributes:
+        scale: The largest loss seen, or the mean square of the data.
         until: Time up to which data are compared [s]; None for all.
         evaluations: Number of simulated candidates so far.
         error: The last failure, for messages.
@@ -63,6 +69,7 @@ class Objective:
         self.evaluations = 0
         self.error: Exception | None = None
         check_target(self.target)
+        self.scale = self.mean_square
         if isinstance(loss, str) and loss not in (*RESIDUALS, SILHOUETTE):
             raise InputError("unknown loss", got=repr(loss), expected=", ".join((*RESIDUALS, SILHOUETTE)))
         unknown = [name for name in self.weights if name not in self.target]
@@ -78,6 +85,15 @@ class Objective:
     def mean_square(self) -> float:
         """Mean square of the data."""
         return sum(float(t.square().mean()) for t in self.target.values())
+
+    @cached_property
+    def shortest(self) -> float:
+        """Length of the shortest differences that mean something, in coordinates."""
+        least = SHORTEST[self.coordinates.dtype]
+        seen = self.predict.observations if isinstance(self.predict, Experiment) else None
+        several = seen.values() if isinstance(seen, Mapping) else [seen]
+        images = any(isinstance(one, Images) for one in several) or any(map(_pictured, self.target.values()))
+        return max(least, PIXELS) if images else least
 
     @property
     def least_squares(self) -> bool:
@@ -105,10 +121,10 @@ class Objective:
         return self._finite(torch.stack([none if one is None else one.to(none) for one in found]))
 
     def gradients(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Losses and their gradients, shapes (candidates,) and (candidates, n); zero where a loss is infinite.
+        """Losses and their gradients, shapes (candidates,) and (candidates, n).
 
-        Raises:
-            SimulationError: A gradient of a finite loss is not finite.
+        Candidates whose simulation fails or whose gradient explodes have infinite losses and zero gradients; `error`
+        says why.
         """
 
         def both(part: Tensor) -> Tensor:
@@ -126,38 +142,46 @@ class Objective:
         none[0] = math.inf
         made = torch.stack([none if one is None else one for one in self._separately(z, both)])
         losses, grads = made[:, 0], made[:, 1:]
-        wrong = losses.isfinite() & ~grads.isfinite().all(-1)
-        if bool(wrong.any()):
-            raise self._exploded(z, grads, int(wrong.nonzero()[0]))
+        self.scale = max([self.scale, *losses[losses.isfinite()].tolist()])
+        exploded = losses.isfinite() & ~(grads.abs().amax(1) <= EXPLODED * self.scale)  # NaN too
+        if bool(exploded.any()):
+            self.error = self._explained(z[exploded][:1], grads[exploded][0])
+            losses = torch.where(exploded, math.inf, losses)
+            grads = torch.where(exploded.unsqueeze(-1), 0.0, grads)
         return losses, grads
 
-    def models(self, z: Tensor, step: float | None = None) -> list[GaussNewton | None]:
+    def models(self, z: Tensor, lengths: Tensor | None = None) -> list[GaussNewton | None]:
         """Gauss-Newton models of candidates, by differences of predictions; None where a candidate fails.
 
-        `step` is that of the differences, in coordinates; see `LM`.
+        Args:
+            z: Candidates, shape (candidates, n).
+            lengths: Lengths of the differences, shape (candidates,); the shortest by default.
         """
         count, n = z.shape
-        step = STEP[z.dtype] if step is None else step
+        lengths = z.new_full((count,), self.shortest) if lengths is None else lengths
         room = max(1, ROOM // self.data)
         group = max(1, room // (n + 1))
-        return [one for first in range(0, count, group) for one in self._models(z[first : first + group], room, step)]
+        return [
+            one
+            for at in range(0, count, group)
+            for one in self._models(z[at : at + group], lengths[at : at + group], room)
+        ]
 
-    def _models(self, z: Tensor, room: int, step: float) -> list[GaussNewton | None]:
-        count, n = z.shape
-        moves = torch.eye(n, dtype=z.dtype) * step
-        inward = torch.where(z + step > 1.0, -1.0, 1.0).to(z)  # away from the upper bound
-        shifted = z.unsqueeze(1) + moves * inward.unsqueeze(-1)
+    def _models(self, z: Tensor, lengths: Tensor, room: int) -> list[GaussNewton | None]:
+        n = z.shape[1]
+        steps = torch.where(z > 0.5, -1.0, 1.0).to(z) * lengths.unsqueeze(-1)  # away from the nearer bound
+        shifted = z.unsqueeze(1) + torch.diag_embed(steps)
         every = torch.cat([z.unsqueeze(1), shifted], 1).reshape(-1, n)
         with torch.no_grad():
             rows = [row for part in every.split(room) for row in self._separately(part, self.residuals)]
         found: list[GaussNewton | None] = []
-        for own, sign in zip(_chunks(rows, n + 1), inward, strict=True):
+        for own, step in zip(_chunks(rows, n + 1), steps, strict=True):
             r = own[0]
             if r is None or not bool(r.isfinite().all()):
                 found.append(None)
                 continue
             moved = torch.stack([r if one is None else one for one in own[1:]])
-            J = (moved - r) / (step * sign).unsqueeze(-1)
+            J = (moved - r) / step.unsqueeze(-1)
             J = torch.where(J.isfinite().all(-1, keepdim=True), J, 0.0)  # a neighbour failed
             seen = int(((r != 0) | (J != 0).any(0)).sum())
             found.append(GaussNewton(float(r @ r), J @ r, J @ J.T, seen))
@@ -247,15 +271,35 @@ class Objective:
             self.error = error
             return [None]
 
-    def _exploded(self, z: Tensor, grads: Tensor, at: int) -> SimulationError:
+    def _explained(self, z: Tensor, grads: Tensor) -> SimulationError:
+        """The error for a gradient that explodes: the step and the body over which it grows most."""
         names = self.coordinates.names
-        first = names[int((~grads[at].isfinite()).nonzero()[0])]
-        fix = "a shorter horizon, smaller steps, damping, or method='lm', which needs no reverse sweep"
-        return SimulationError("the gradient of a finite loss is not finite", where=f"d loss / d {first}", fix=fix)
+        largest = int(torch.nan_to_num(grads.abs(), nan=math.inf).argmax())
+        what = f"the gradient explodes: d loss / d {names[largest]} is {float(grads[largest]):.1e}"
+        growth = None
+        if isinstance(self.predict, Experiment):
+            with torch.enable_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                path = self.predict.simulate(self.coordinates.values(z.detach().requires_grad_()), self.until)
+                made = self.predict.seen(path, self.coordinates.values(z))
+                loss = self._compare(dict(made) if isinstance(made, Mapping) else {"": made}).sum()
+                growth = growth_of(loss, path) if loss.requires_grad else None
+        where = None
+        if growth is not None:
+            at = growth.steepest
+            where = f"step {at} ({at * growth.dt:.4g} s), {growth.where[at]}" if growth.dt else f"step {at}"
+            what += f"; backwards in time it grows by {growth.factor:.1e}, most over step {at}"
+        fix = "a shorter horizon, more damping, smaller steps or float64; or method='lm', which needs no reverse sweep"
+        return SimulationError(what, where=where, fix=fix)
 
 
 def _chunks(rows: list[Tensor | None], size: int) -> Iterator[list[Tensor | None]]:
     return (rows[first : first + size] for first in range(0, len(rows), size))
+
+
+def _pictured(target: Tensor) -> bool:
+    """Whether data look like colour images: (..., frames, height, width, 3)."""
+    return target.ndim >= 4 and target.shape[-1] == 3 and min(target.shape[-3:-1]) > 3
 
 
 def check_target(target: Mapping[str, Any]) -> None:

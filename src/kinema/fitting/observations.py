@@ -59,25 +59,31 @@ class Images(Observation):
 
     Attributes:
         camera: A camera, several of equal size, or a function that makes one from the values of the fit.
-        options: How to render; by default in the precision of the model.
+        options: How to render; by default in the precision of the model, with outlines one pixel wide: narrower ones
+            jump from pixel to pixel, which gives losses many small minima.
     """
 
     camera: CameraLike | Sequence[CameraLike]
     options: RenderOptions | Callable[[Values], RenderOptions] | None = None
 
-    output = "rgb"
+    output, ground = "rgb", True
 
     def observe(self, path: Trajectory, values: Values) -> Tensor:
-        options = self.options(values) if callable(self.options) else self.options
-        if options is None:
-            options = RenderOptions(dtype=path.end.tensors[next(iter(path.end.tensors))].dtype)
         several = not (isinstance(self.camera, Camera) or callable(self.camera))
         cameras: Sequence[CameraLike] = self.camera if several else [self.camera]  # type: ignore[assignment,list-item]
-        made = [
-            render(path, _placed(one, values), every=self.every, outputs=self.output, options=options)
-            for one in cameras
-        ]
+        made = []
+        for one in cameras:
+            camera = _placed(one, values)
+            options = self._options(path, camera, values)
+            made.append(render(path, camera, every=self.every, outputs=self.output, options=options))
         return torch.stack(made, path.status.ndim + 1) if several else made[0]
+
+    def _options(self, path: Trajectory, camera: Camera, values: Values) -> RenderOptions:
+        if self.options is None:
+            dtype = next(iter(path.end.tensors.values())).dtype
+            pixel = 2.0 / min(camera.width, camera.height)
+            return RenderOptions(dtype=dtype, sigma=pixel**2, ground=self.ground)
+        return self.options(values) if callable(self.options) else self.options
 
     def quantise(self, frames: Tensor) -> Tensor:
         return to_linear((LEVELS * to_srgb(frames)).round() / LEVELS)
@@ -92,14 +98,7 @@ class Masks(Images):
         options: As in `Images`.
     """
 
-    output = "alpha"
-
-    def observe(self, path: Trajectory, values: Values) -> Tensor:
-        options = self.options(values) if callable(self.options) else self.options
-        if options is None:
-            dtype = path.end.tensors[next(iter(path.end.tensors))].dtype
-            options = RenderOptions(dtype=dtype, ground=False)
-        return Images.observe(replace(self, options=options), path, values)
+    output, ground = "alpha", False
 
     def quantise(self, frames: Tensor) -> Tensor:
         return (LEVELS * frames).round() / LEVELS

@@ -41,6 +41,7 @@ class Fit:
         floor: Loss that noise alone leaves at these values; None if the noise is unknown.
         floor_reached: Whether the loss is that of noise; None if the noise is unknown.
         starts: The best of each start.
+        failed: Which starts ended because their simulation failed or their gradient exploded, shape (starts,).
         history: Loss of each start in each iteration, shape (iterations, starts).
         stages: Number of iterations until the end of each stage.
         evaluations: Number of simulated candidates, those of Jacobians included.
@@ -56,6 +57,7 @@ class Fit:
     floor: float | None
     floor_reached: bool | None
     starts: list[Start]
+    failed: Tensor
     history: Tensor
     stages: list[int]
     evaluations: int
@@ -101,6 +103,10 @@ class Fit:
         notes = [self.summary]
         if len(self.names) > SHOWN:
             notes.insert(0, f"... {len(self.names) - SHOWN} more")
+        if bool(self.failed.any()):
+            notes.append(
+                f"{int(self.failed.sum())} of {len(self.failed)} starts failed: not finite, or gradients exploded"
+            )
         notes += [f"not determined by the data: {words}" for words in self.undetermined]
         console = Console()
         if not console.is_terminal:

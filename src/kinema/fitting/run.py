@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinema.errors import InputError, SimulationError
+from kinema.errors import InputError, KinemaError, SimulationError
 from kinema.fitting.confidence import confidence
 from kinema.fitting.experiment import Experiment
 from kinema.fitting.methods import Method
@@ -78,6 +78,7 @@ class Run:
             "best": first.clone(),
             "losses": torch.full((count,), math.inf, dtype=first.dtype),
             "active": torch.ones(count, dtype=torch.bool),
+            "failed": torch.zeros(count, dtype=torch.bool),
             "memory": method.begin(first, seed),
             "history": torch.zeros(0, count, dtype=torch.float64),
             "ends": [],
@@ -111,10 +112,11 @@ class Run:
         method = self.method if last else replace(self.method, tolerance=max(EARLY, self.method.tolerance))
         made = method.advance(objective, state["z"], state["memory"], state["active"], state["iteration"])
         self._note(made.seen, made.losses)
-        state["z"], state["active"] = made.z, state["active"] & ~made.ended
+        state["failed"] = state["failed"] | (state["active"] & ~made.losses.isfinite())
+        state["z"], state["active"] = made.z, state["active"] & ~made.ended & ~state["failed"]
         state["history"] = torch.cat([state["history"], made.losses.double().unsqueeze(0)])
         state["iteration"] += 1
-        if not bool(state["losses"].isfinite().any()):
+        if bool(state["failed"].all()):
             self._refuse(objective)
         self._stop_at_floor(objective)
 
@@ -160,10 +162,15 @@ class Run:
             state["memory"] = self.method.begin(state["z"], self.seed + state["stage"])
 
     def _refuse(self, objective: Objective) -> None:
-        error = objective.error
-        what = f"none of {len(self.state['z'])} starts of the fit can be simulated"
+        """Raise the last failure: no start is left."""
+        error, count = objective.error, len(self.state["z"])
+        what = f"all {count} starts of the fit failed" if count > 1 else "the fit failed"
+        if isinstance(error, KinemaError):
+            raise SimulationError(f"{what}: {error.what}", where=error.where, fix=error.fix) from error
         fix = "a smaller dt, narrower bounds, or a start that the simulation survives"
-        raise SimulationError(f"{what}: {error}" if error else what, fix=fix) from error
+        raise SimulationError(
+            f"{what}: {error}" if error else f"{what}: predictions are not finite", fix=fix
+        ) from error
 
     def _found(self, objective: Objective) -> Fit:
         """The result of the best start."""
@@ -192,6 +199,7 @@ class Run:
             floor=floor,
             floor_reached=None if floor is None else reaches(loss, floor, objective.data),
             starts=candidates,
+            failed=state["failed"],
             history=state["history"],
             stages=list(state["ends"]),
             evaluations=int(state["evaluations"]),
