@@ -111,12 +111,12 @@ def test_controls_by_gradient():
 
 
 def test_an_exploding_gradient_is_an_error_that_says_where():
-    """An inverted pendulum magnifies its initial angle by e^26 in 6 s."""
+    """An inverted pendulum magnifies its initial angle by e^30 or more in 10 s."""
     scene = kn.Scene()
     scene.add_robot(kn.shapes.pendulum(1), "rod")
     model = kn.compile(scene)
     start = model.initial_state(q=[math.pi + 1e-13])
-    film = kn.fit.Experiment(model, kn.fit.States("q", every=1500), steps=1500, dt=4e-3, state=start)
+    film = kn.fit.Experiment(model, kn.fit.States("q", every=2500), steps=2500, dt=4e-3, state=start)
     unknown = {"state/q": kn.fit.Free(scale=1.0)}
     target = start.q.expand(2, 1).clone()
     with pytest.raises(kn.SimulationError, match="explodes") as raised:

@@ -16,7 +16,7 @@ UP, DOWN = 4.0, 0.2  # factors of the damping after a failure and after a succes
 LEAST, MOST = 1e-12, 1e8  # damping
 HIDDEN = 1e-10  # eigenvalue, relative to the largest, of directions that do not move: rounding of differences
 SHARE, FAILED = 0.1, 0.1  # length of differences: relative to the last step, and to the one before after a failure
-SURE = 10.0  # differences are derivatives up to this multiple of the shortest
+EXACT = 1e-4  # length of differences below which derivatives are exact
 SMALLEST = 1e-10  # step, in coordinates, below which a candidate has converged
 
 
@@ -24,31 +24,29 @@ SMALLEST = 1e-10  # step, in coordinates, below which a candidate has converged
 class LM(Method):
     """Levenberg-Marquardt: (A + damping diag(A)) d = -g, with A = J^T J and g = J^T r [Marquardt 1963].
 
-    The Jacobian of all residuals comes from differences: one more simulated world for each coordinate. Differences are
-    as long as a tenth of the last step: far from the solution they are secants, which pass over the small bumps that
-    pixels and contacts put on a loss, and at the solution derivatives. The damping of each candidate falls after a step
-    that lowers the loss, and grows until one does. Coordinates at a bound that the step would leave are held there.
+    Far from the solution, the Jacobian consists of differences as long as a tenth of the last step: secants, which pass
+    over the small bumps that pixels and contacts put on a loss. Below 1e-4 it is exact, by forward mode (decision 018).
+    The damping of each candidate falls after a step that lowers the loss, and grows until one does. Coordinates at a
+    bound that the step would leave are held there.
 
     Attributes:
         damping: At the first iteration; 0 is Gauss-Newton, which only damps steps that fail.
-        longest: Length of differences at the first iteration, in coordinates.
-        shortest: Length of differences at the solution, in coordinates; by default 1e-4 for images and 1e-6 otherwise.
-            Images jump where an outline reaches a pixel, by 1e-4 of its brightness: differences have to be long enough
-            that these jumps stay small beside the slope.
+        longest: Length of differences at the first iteration, in coordinates; 0 for forward mode throughout.
+        shortest: Differences are never shorter, in coordinates, and forward mode is not used: for predictions that jump
+            or have none.
     """
 
     damping: float = 1e-2
-    longest: float = 1e-2
+    longest: float = 1e-3
     shortest: float | None = None
 
     def begin(self, z: Tensor, seed: int) -> Memory:
         ones = torch.ones(z.shape[:1], dtype=z.dtype)
-        return {"damping": self.damping * ones, "length": self.longest * ones}
+        return {"damping": self.damping * ones, "length": self._limited(self.longest * ones)}
 
     def advance(self, objective: Objective, z: Tensor, memory: Memory, active: Tensor, iteration: int) -> Advance:
         before_all, z = z, z.clone()
         damping, lengths = memory["damping"], memory["length"]
-        shortest = objective.shortest if self.shortest is None else self.shortest
         losses = torch.full(z.shape[:1], math.inf, dtype=z.dtype)
         ended = ~active
         models: dict[int, GaussNewton] = {}
@@ -70,7 +68,7 @@ class LM(Method):
                 if float(loss) < before:
                     z[i], losses[i] = candidate, loss
                     damping[i] = max(LEAST, float(damping[i]) * DOWN) if self.damping else 0.0
-                    short = float(lengths[i]) <= SURE * shortest
+                    short = float(lengths[i]) <= (self.shortest or 0.0)
                     ended[i] = short and before - float(loss) < self.tolerance * before
                 elif moved < SMALLEST:
                     ended[i] = True
@@ -79,10 +77,17 @@ class LM(Method):
                     again.append(i)
             left = again
         for i in left:  # no damping lowers the loss: differences are too long, or it is rounding
-            ended[i] = float(lengths[i]) <= shortest
+            ended[i] = float(lengths[i]) <= (self.shortest or 0.0)
         step = (z - before_all).abs().amax(1)
-        lengths.copy_(torch.where(step > 0, SHARE * step, FAILED * lengths).clamp(shortest, max(shortest, self.longest)))
+        lengths.copy_(self._limited(torch.where(step > 0, SHARE * step, FAILED * lengths)))
         return Advance(z, z, losses, ended)
+
+    def _limited(self, lengths: Tensor) -> Tensor:
+        """Lengths of differences within their limits; zero for forward mode."""
+        lengths = lengths.clamp_max(self.longest)
+        if self.shortest is not None:
+            return lengths.clamp_min(self.shortest)
+        return torch.where(lengths < EXACT, 0.0, lengths)
 
     def _moved(self, objective: Objective, z: Tensor, model: GaussNewton, damping: float) -> Tensor:
         """The candidate after a damped step, with coordinates that would leave the bounds held at them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from kinema.errors import InputError, SimulationError, StabilityWarning
 from kinema.fitting.coordinates import Coordinates
 from kinema.fitting.experiment import Experiment
 from kinema.fitting.growth import growth_of
+from kinema.fitting.jacobians import jacobian
 from kinema.fitting.losses import silhouette_loss
 from kinema.fitting.observations import Images
 from kinema.fitting.residuals import RESIDUALS, as_images, joined
@@ -50,6 +52,7 @@ class Objective:
         scale: The largest loss seen, or the mean square of the data.
         until: Time up to which data are compared [s]; None for all.
         evaluations: Number of simulated candidates so far.
+        forward: Whether predictions have a forward mode, as far as is known.
         error: The last failure, for messages.
     """
 
@@ -68,6 +71,7 @@ class Objective:
         self.until: float | None = None
         self.evaluations = 0
         self.error: Exception | None = None
+        self.forward = True
         check_target(self.target)
         self.scale = self.mean_square
         if isinstance(loss, str) and loss not in (*RESIDUALS, SILHOUETTE):
@@ -151,25 +155,48 @@ class Objective:
         return losses, grads
 
     def models(self, z: Tensor, lengths: Tensor | None = None) -> list[GaussNewton | None]:
-        """Gauss-Newton models of candidates, by differences of predictions; None where a candidate fails.
+        """Gauss-Newton models of candidates; None where a candidate fails.
 
         Args:
             z: Candidates, shape (candidates, n).
-            lengths: Lengths of the differences, shape (candidates,); the shortest by default.
+            lengths: Lengths of differences, shape (candidates,). Zero, the default, means derivatives by forward mode,
+                or the shortest differences if something in the prediction has no forward mode.
         """
-        count, n = z.shape
-        lengths = z.new_full((count,), self.shortest) if lengths is None else lengths
-        room = max(1, ROOM // self.data)
-        group = max(1, room // (n + 1))
-        return [
-            one
-            for at in range(0, count, group)
-            for one in self._models(z[at : at + group], lengths[at : at + group], room)
-        ]
+        lengths = z.new_zeros(len(z)) if lengths is None else lengths
+        found: dict[int, GaussNewton | None] = {}
+        for exact in (True, False):
+            chosen = [i for i in range(len(z)) if i not in found and (not exact or float(lengths[i]) == 0.0)]
+            room = max(1, ROOM // self.data)
+            group = max(1, room // (z.shape[1] + 1))
+            for at in range(0, len(chosen), group):
+                some = chosen[at : at + group]
+                if exact:
+                    made = self._exact(z[some]) if self.forward else None
+                else:
+                    made = self._secants(z[some], lengths[some].clamp_min(self.shortest), room)
+                found |= dict(zip(some, made, strict=True)) if made is not None else {}
+        return [found[i] for i in range(len(z))]
 
-    def _models(self, z: Tensor, lengths: Tensor, room: int) -> list[GaussNewton | None]:
+    def _exact(self, z: Tensor) -> list[GaussNewton | None] | None:
+        """Models by forward mode; None if the prediction has none."""
+        count, n = z.shape
+        ways = torch.eye(n, dtype=z.dtype).expand(count, n, n).contiguous()
+        before = self.evaluations
+        try:
+            with _unstable_is_an_error():
+                rows, slopes = jacobian(lambda values: self.residuals(values["z"]), {"z": z}, {"z": ways})
+        except (SimulationError, StabilityWarning):
+            return None
+        except (NotImplementedError, RuntimeError):
+            self.forward = False
+            return None
+        self.evaluations = before + count * n
+        return [_model(r, J) for r, J in zip(rows, slopes.unbind(1), strict=True)]
+
+    def _secants(self, z: Tensor, lengths: Tensor, room: int) -> list[GaussNewton | None]:
+        """Models by differences of predictions, away from the nearer bound."""
         n = z.shape[1]
-        steps = torch.where(z > 0.5, -1.0, 1.0).to(z) * lengths.unsqueeze(-1)  # away from the nearer bound
+        steps = torch.where(z > 0.5, -1.0, 1.0).to(z) * lengths.unsqueeze(-1)
         shifted = z.unsqueeze(1) + torch.diag_embed(steps)
         every = torch.cat([z.unsqueeze(1), shifted], 1).reshape(-1, n)
         with torch.no_grad():
@@ -177,14 +204,11 @@ class Objective:
         found: list[GaussNewton | None] = []
         for own, step in zip(_chunks(rows, n + 1), steps, strict=True):
             r = own[0]
-            if r is None or not bool(r.isfinite().all()):
+            if r is None:
                 found.append(None)
                 continue
             moved = torch.stack([r if one is None else one for one in own[1:]])
-            J = (moved - r) / step.unsqueeze(-1)
-            J = torch.where(J.isfinite().all(-1, keepdim=True), J, 0.0)  # a neighbour failed
-            seen = int(((r != 0) | (J != 0).any(0)).sum())
-            found.append(GaussNewton(float(r @ r), J @ r, J @ J.T, seen))
+            found.append(_model(r, (moved - r) / step.unsqueeze(-1)))
         return found
 
     def residuals(self, z: Tensor) -> Tensor:
@@ -257,13 +281,9 @@ class Objective:
         return torch.where(losses.isfinite(), losses, math.inf).to(self.coordinates.dtype)
 
     def _separately(self, z: Tensor, f: Callable[[Tensor], Tensor]) -> list[Tensor | None]:
-        """f of all candidates in one call, or one by one if that fails; a row per candidate, None for those that fail.
-
-        A warning that steps are unstable counts as a failure: losses beyond the limit mean nothing.
-        """
+        """f of all candidates in one call, one by one if that fails; a row for each, None for those that fail."""
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", StabilityWarning)
+            with _unstable_is_an_error():
                 return list(f(z).unbind(0))
         except (SimulationError, StabilityWarning) as error:
             if len(z) > 1:
@@ -291,6 +311,22 @@ class Objective:
             what += f"; backwards in time it grows by {growth.factor:.1e}, most over step {at}"
         fix = "a shorter horizon, more damping, smaller steps or float64; or method='lm', which needs no reverse sweep"
         return SimulationError(what, where=where, fix=fix)
+
+
+def _model(r: Tensor, J: Tensor) -> GaussNewton | None:
+    """The model of residuals, shape (m,), with derivatives, shape (n, m); coordinates whose neighbour failed stay."""
+    if not bool(r.isfinite().all()):
+        return None
+    J = torch.where(J.isfinite().all(-1, keepdim=True), J, 0.0)
+    return GaussNewton(float(r @ r), J @ r, J @ J.T, int(((r != 0) | (J != 0).any(0)).sum()))
+
+
+@contextmanager
+def _unstable_is_an_error() -> Iterator[None]:
+    """Steps beyond the stability limit are failures: losses there mean nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", StabilityWarning)
+        yield
 
 
 def _chunks(rows: list[Tensor | None], size: int) -> Iterator[list[Tensor | None]]:
