@@ -23,6 +23,7 @@ HOW_TO = (
     "smoke",
     "rendering",
     "check-gradients",
+    "experiments",
     "planning",
     "troubleshooting",
     "coming-from",

@@ -1,0 +1,112 @@
+"""Writes docs/results.md from docs/results/*.json: `python docs/gen_results.py [FOLDER ...]`.
+
+A folder is the output of a full run, `out/NAME`: its metrics.json is copied to docs/results/NAME.json first, and its
+figure to docs/img/results_NAME.png.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from kinema.experiments.case import number
+from kinema.experiments.registry import EXPERIMENTS, find
+
+HEAD = """# Results
+
+What the papers report, and what Kinema reaches: one section per table or figure. `kinema run NAME` repeats it, and
+[Run experiments](how-to/experiments.md) says how. `python docs/gen_results.py` writes this page from the results in
+`docs/results/`, which full runs have written. Reported seeds begin at 0; nothing was tuned on them."""
+
+DOCS = Path(__file__).parent
+RESULTS, PAGE = DOCS / "results", DOCS / "results.md"
+MOST_ROWS = 30  # of a table
+
+
+def page() -> str:
+    """The page as Markdown."""
+    found = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in _names()}
+    lines = [*HEAD.splitlines(), "", "| experiment | source | what | claims that hold |", "|---|---|---|---|"]
+    for name, whole in found.items():
+        claims = _claims(whole)
+        held = f"{sum(claim['passed'] for claim in claims)} of {len(claims)}"
+        lines.append(f"| [{name}](#{name}) | {_cell(whole['source'])} | {_cell(whole['what'])} | {held} |")
+    for whole in found.values():
+        lines += ["", *_section(whole)]
+    return "\n".join(lines) + "\n"
+
+
+def take(folder: Path) -> Path:
+    """Copy the results of a full run, and its figure; returns the file."""
+    whole = json.loads((folder / "metrics.json").read_text())
+    name = find(whole["name"]).name
+    if whole["quick"] or whole["seeds"][0] != 0:
+        sys.exit(f"{folder}: quick runs and other seeds are not reported; run: kinema run {name}")
+    whole["times"].pop("cases")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
+    if (folder / f"{name}.png").is_file():
+        shutil.copyfile(folder / f"{name}.png", _figure(name))
+    return RESULTS / f"{name}.json"
+
+
+def _names() -> list[str]:
+    """Experiments with results, in the order of the registry."""
+    return [one.name for one in EXPERIMENTS if (RESULTS / f"{one.name}.json").is_file()]
+
+
+def _section(whole: dict[str, Any]) -> list[str]:
+    name, run, times = whole["name"], whole["run"], whole["times"]
+    first, last = whole["seeds"]
+    commit = run["commit"] or "unknown"
+    lines = [f"## {name}", "", f"{whole['what'][0].upper()}{whole['what'][1:]}. Source: {whole['source']}.", ""]
+    lines += ["| claim | value | limit | |", "|---|---|---|---|"]
+    for claim in _claims(whole):
+        sign = "at most" if claim["upper"] else "at least"
+        cells = (_cell(claim["claim"]), _number(claim["value"]), f"{sign} {_number(claim['limit'])}")
+        lines.append(f"| {' | '.join(cells)} | {'holds' if claim['passed'] else '**missed**'} |")
+    for table in [*whole["tables"], *times.get("tables", [])]:
+        lines += ["", f"{table['title'][0].upper()}{table['title'][1:]}:", ""]
+        lines += [f"| {' | '.join(map(_cell, table['columns']))} |", "|---" * len(table["columns"]) + "|"]
+        lines += [f"| {' | '.join(_number(cell) for cell in row)} |" for row in table["rows"][:MOST_ROWS]]
+        if len(table["rows"]) > MOST_ROWS:
+            lines += ["", f"and {len(table['rows']) - MOST_ROWS} more rows in `docs/results/{name}.json`."]
+    if _figure(name).is_file():
+        lines += ["", f"![{name}](img/{_figure(name).name})"]
+    if whole["deviations"]:
+        lines += ["", "Different from the source:", ""]
+        lines += [f"- {_cell(text)}" for text in whole["deviations"]]
+    if whole["failed_cases"]:
+        lines += ["", f"Cases that failed: {', '.join(whole['failed_cases'])}."]
+    lines += [
+        "",
+        f"Run: `kinema run {name}`, seeds {first} to {last}, {whole['cases']} cases, {times['seconds_of_cases']:.0f} s "
+        f"of one core in all; {run['date']}, commit {commit}, {_cell(run['machine'])}.",
+    ]
+    return lines
+
+
+def _claims(whole: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*whole["lines"], *whole["times"].get("lines", [])]
+
+
+def _figure(name: str) -> Path:
+    return DOCS / "img" / f"results_{name}.png"
+
+
+def _number(value: Any) -> str:
+    return "not finite" if value is None else _cell(number(value))
+
+
+def _cell(text: object) -> str:
+    return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        print(take(Path(argument)))
+    PAGE.write_text(page())
+    print(PAGE.relative_to(DOCS.parent), len(_names()), "experiments")
