@@ -42,6 +42,7 @@ EXPERIMENTS = (
     Experiment("throw", "ICML 2021, Fig. 6", "torques of an arm that throws a ball to a target", seeds=10),
     Experiment("golf", "ICML 2021, Fig. 6", "torques of a golfer whose ball stops at a target", seeds=10),
     Experiment("car-friction", "ICML 2021, Fig. 7", "friction of a road from the position of a car", seeds=10),
+    Experiment("quadruped-walk", "ICML 2021, reviews", "servo targets with which a quadruped walks 2 m"),
     Experiment(
         "control-cloth", "gradSim, Figs. 5 and 6b", "the throw that brings a cloth to the place in an image", seeds=10
     ),
