@@ -44,6 +44,13 @@ EXPERIMENTS = (
     Experiment("car-friction", "ICML 2021, Fig. 7", "friction of a road from the position of a car", seeds=10),
     Experiment("quadruped-walk", "ICML 2021, reviews", "servo targets with which a quadruped walks 2 m"),
     Experiment(
+        "contact-from-video",
+        "gradSim, Table 2",
+        "mass, contact and friction of thrown objects, from videos",
+        seeds=20,
+        quick_seeds=2,
+    ),
+    Experiment(
         "control-cloth", "gradSim, Figs. 5 and 6b", "the throw that brings a cloth to the place in an image", seeds=10
     ),
     Experiment("control-walker", "gradSim, Fig. 5", "the network that walks a soft body to the place in an image"),
