@@ -266,6 +266,7 @@ def can_be_direct(compiled: Plan, buffer: Buffer, worlds: int) -> bool:
     """Whether a dense array of a control has the layout of its buffer."""
     place = compiled.places[buffer.name]
     dense = place.layout == AOS and place.numbers == len(buffer.kinds) and place.elements == buffer.length
+    dense = dense and buffer.order is None  # kernels read elements in the order of the buffer
     return buffer.kind == CONTROL and worlds == 1 and place.lanes == 1 and dense and "f" in buffer.kinds
 
 
