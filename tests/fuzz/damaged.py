@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from tests.msh_files import FLAVOURS, msh
+from tests.scene_files import collada, glb, gltf, packed
 
 from kinema.errors import LeftOutWarning, ModelError
 from kinema.scene import validate
@@ -336,6 +337,7 @@ def load_urdf(folder: Path, seed: int | None) -> None:
     file, number = folder / "robot.urdf", seed or 0
     file.write_bytes(URDF.encode() if seed is None else damaged_xml(URDF, random.Random(seed), seed % 3 == 0))
     options = {"floating": number % 20 == 1, "repair": number % 7 == 1, "meshes": "skip" if number % 2 else "required"}
+    options["strict"] = number % 5 == 4
     check_robot(read_urdf(file, **options))  # type: ignore[arg-type]
 
 
@@ -375,7 +377,39 @@ def load_msh(folder: Path, seed: int | None) -> None:
     check_tets(read_msh(folder / "part.msh", repair=number % 4 == 1))
 
 
-KINDS = {"urdf": load_urdf, "mjcf": load_mjcf, "obj": load_obj, "stl": load_stl, "msh": load_msh}
+def load_dae(folder: Path, seed: int | None) -> None:
+    text = collada(0.01).replace("1.4.1", "1.4")  # all numbers can be scaled
+    (folder / "part.dae").write_bytes(
+        text.encode() if seed is None else damaged_xml(text, random.Random(seed), seed % 3 == 0)
+    )
+    check_mesh(read_mesh(folder / "part.dae"))
+
+
+def load_glb(folder: Path, seed: int | None) -> None:
+    data, draw = glb(), random.Random(seed)
+    if seed is not None and seed % 3:  # in the description, or in the numbers
+        tree, numbers = gltf()
+        text = json.dumps(tree)
+        if seed % 3 == 1:
+            text = replace_one(r"\d+", text, draw, lambda m: str(draw.choice((0, 1, 2, 3, 5, 12, 48, 72, 10**12))))
+        else:
+            numbers = damage_integer(numbers, draw)
+        data = packed(text.encode(), numbers)
+    elif seed is not None:
+        data = damage_bytes(data, draw)
+    (folder / "part.glb").write_bytes(data)
+    check_mesh(read_mesh(folder / "part.glb"))
+
+
+KINDS = {
+    "urdf": load_urdf,
+    "mjcf": load_mjcf,
+    "obj": load_obj,
+    "stl": load_stl,
+    "msh": load_msh,
+    "dae": load_dae,
+    "glb": load_glb,
+}
 
 
 def main(kind: str, folder: Path, first: int, count: int) -> None:
@@ -392,7 +426,7 @@ def main(kind: str, folder: Path, first: int, count: int) -> None:
             found["loaded"] += 1
         except ModelError as error:
             found["refused"] += 1
-            if error.where is None or not re.search(r"\.(urdf|xml|obj|stl|msh)(:| |$)", error.where):
+            if error.where is None or not re.search(r"\.(urdf|xml|obj|stl|msh|dae|glb)(:| |$)", error.where):
                 found["wrong"].append(f"seed {seed}: no place in {error}")
         except Exception:
             found["wrong"].append(f"seed {seed}: {traceback.format_exc(limit=-3)}")

@@ -93,9 +93,9 @@ def test_a_mirrored_mesh_keeps_its_outside():
 def test_the_ending_decides_in_any_case(tmp_path: Path):
     (tmp_path / "m.STL").write_bytes(ASCII)
     assert len(read_mesh(tmp_path / "m.STL").faces) == 1
-    (tmp_path / "m.dae").write_bytes(ASCII)
-    with pytest.raises(ModelError, match=r"m\.dae: unsupported mesh format"):
-        read_mesh(tmp_path / "m.dae")
+    (tmp_path / "m.wrl").write_bytes(ASCII)
+    with pytest.raises(ModelError, match=r"m\.wrl: unsupported mesh format"):
+        read_mesh(tmp_path / "m.wrl")
     with pytest.raises(ModelError, match="there is no such file"):
         read_mesh(tmp_path / "gone.obj")
 

@@ -48,6 +48,16 @@ def robot(*parts: str) -> str:
     return "\n".join(['<robot name="r">', *parts, "</robot>"])
 
 
+def robot_of(inside: str) -> str:
+    """A link with further elements."""
+    return robot(link("a", INERTIAL + inside))
+
+
+def pair_of(inside: str, limit: str = LIMIT) -> str:
+    """Two links and a revolute joint."""
+    return robot(link("a"), link("b"), joint("j", inside=limit + inside))
+
+
 def load(folder: Path, text: str | bytes, **options: object) -> Robot:
     file = folder / "robot.urdf"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -320,7 +330,102 @@ def test_an_impossible_inertia_is_repaired_only_on_demand(tmp_path: Path):
     with pytest.raises(ModelError, match="within 1% of it"):
         physical_inertia(np.diag([1.0, 1.0, 2.03]), "here")
     with pytest.raises(ModelError, match="not positive definite"):
-        physical_inertia(np.diag([-1.0, 1.0, 1.0]), "here", repair=True)
+        physical_inertia(np.diag([-1.0, -1.0, -1.0]), "here", repair=True)
+
+
+@pytest.mark.parametrize("smallest", [0.0, 5e-10, -9e-7])
+def test_round_off_in_an_inertia_is_repaired_and_noted(tmp_path: Path, smallest: float):
+    """A rod that a file gives no thickness, and one with a moment of less than zero in its seventh digit."""
+    rod = f'<inertial><mass value="1"/><inertia ixx="{smallest}" iyy="1" izz="1"/></inertial>'
+    made = load(tmp_path, robot(link("a", rod)))
+    assert made.notes == ("inertia repaired at links: a",) and made.bodies[0].mass is not None
+    xx, _, _, yy, _, zz = made.bodies[0].mass.inertia
+    assert 1e-6 < xx < 3e-6 and max(abs(yy - 1), abs(zz - 1)) < 3e-6  # second moments of 1e-6 of the largest
+    for options in ({"strict": True}, {}):
+        wrong = rod if options else rod.replace(str(smallest), "-2e-6")
+        with pytest.raises(ModelError, match="not positive definite"):
+            load(tmp_path, robot(link("a", wrong)), **options)
+
+
+def test_an_indefinite_inertia_is_repaired_on_demand(tmp_path: Path):
+    inside = '<inertial><mass value="1"/><inertia ixx="-0.4" iyy="0.5" izz="1"/></inertial>'
+    made = load(tmp_path, robot(link("a", inside)), repair=True)
+    assert made.bodies[0].mass is not None
+    # Second moments 0.95, 0.05, -0.45; the last becomes 0.00095.
+    np.testing.assert_allclose(np.array(made.bodies[0].mass.inertia)[[0, 3, 5]], (0.05095, 0.95095, 1.0), atol=1e-14)
+
+
+# Forgiveness: files as other tools write them.
+
+FORGIVEN = {
+    "unknown attribute": (
+        pair_of('<dynamics damping="1" D="2" mu_viscous="3"/>'),
+        "unknown attribute 'D' of <dynamics>",
+    ),
+    "unknown element": (robot_of("<self_filter/>"), "unknown <self_filter> in <link>"),
+    "misplaced origin": (robot_of('<origin xyz="0 0 0"/>'), "unknown <origin> in <link>"),
+    "name of a geometry": (
+        robot_of('<collision><geometry name="g"><sphere radius="1"/></geometry></collision>'),
+        "unknown attribute 'name' of <geometry>",
+    ),
+    "visual of another shape": (
+        robot_of('<visual><geometry><cone radius="1"/></geometry></visual>'),
+        "visual without a known shape",
+    ),
+    "attribute of a drawn shape": (
+        robot_of('<visual><origin quat="0 0 0 1"/><geometry><sphere radius="1"/></geometry></visual>'),
+        "unknown attribute 'quat' of <origin>",
+    ),
+    "no limit": (pair_of("", limit=""), "no limits, as if of type continuous, at joints: j"),
+    "limit without angles": (pair_of("", limit='<limit effort="1"/>'), "as if of type continuous, at joints: j"),
+    "limit without effort": (pair_of("", limit='<limit lower="0" upper="1"/>'), "no effort limit at joints: j"),
+    "no name": (robot_of("").replace(' name="r"', ""), "the missing name of the robot"),
+    "missing visual mesh": (
+        robot_of('<visual><geometry><mesh filename="gone.obj"/></geometry></visual>'),
+        "shapes left out for their mesh files: 'gone.obj'",
+    ),
+    "visual mesh of another format": (
+        robot_of('<visual><geometry><mesh filename="gone.wrl"/></geometry></visual>'),
+        "shapes left out for their mesh files: 'gone.wrl'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORGIVEN)
+def test_what_cannot_change_the_motion_is_noted_and_refused_only_if_strict(tmp_path: Path, case: str):
+    text, note = FORGIVEN[case]
+    made = load(tmp_path, text)
+    assert note in "; ".join(made.notes)
+    assert made.name == ("robot" if case == "no name" else "r")
+    assert all(body.mass is not None for body in made.bodies), "and the rest is read"
+    if "limit" in case and "effort" not in case:
+        assert made.bodies[1].joints[0].lower == -math.inf
+    with pytest.raises(ModelError):
+        load(tmp_path, text, strict=True)
+
+
+def test_collisions_disabled_by_an_srdf_file(tmp_path: Path):
+    (tmp_path / "robot.srdf").write_text(
+        '<robot name="r"><group name="arm"/><disable_collisions link1="a" link2="b" reason="Adjacent"/></robot>'
+    )
+    text = pair_of("")
+    assert load(tmp_path, text, srdf=tmp_path / "robot.srdf").excluded == {frozenset("ab")}
+    (tmp_path / "robot.srdf").write_text('<robot name="r"><disable_collisions link1="a" link2="arm"/></robot>')
+    with pytest.raises(ModelError, match=r"robot\.srdf:1 .*: the robot has no link 'arm'"):
+        load(tmp_path, text, srdf=tmp_path / "robot.srdf")
+
+
+def test_effort_commands_of_ros2_control_bound_the_controls(tmp_path: Path):
+    command = (
+        '<command_interface name="effort"><param name="min">-2</param><param name="max">{}</param></command_interface>'
+    )
+    control = f'<ros2_control><joint name="j"><command_interface name="position"/>{command}</joint></ros2_control>'
+    text = pair_of("").replace("</robot>", control.format("1.5") + "</robot>")
+    (motor,) = load(tmp_path, text).actuators
+    assert (motor.lower, motor.upper, motor.force) == (-2.0, 1.5, 5.0)
+    for wrong in ("-3", "much", "1e999"):
+        with pytest.raises(ModelError):
+            load(tmp_path, pair_of("").replace("</robot>", control.format(wrong) + "</robot>"))
 
 
 # Files.
@@ -338,7 +443,7 @@ def nested(tmp_path: Path) -> Path:
 
 
 def mesh_robot(name: str) -> str:
-    return robot(link("a", f'<visual><geometry><mesh filename="{name}"/></geometry></visual>'))
+    return robot(link("a", f'<collision><geometry><mesh filename="{name}"/></geometry></collision>'))
 
 
 def test_meshes_are_found_in_the_declared_folders_only(nested: Path):
@@ -393,7 +498,7 @@ def test_missing_meshes_name_the_searched_places_or_are_skipped(nested: Path):
         assert part in str(caught.value)
     with pytest.raises(ModelError, match=r"pass package_roots=\{'other': folder\}"):
         load(model, mesh_robot("package://other/gone.stl"))
-    for name in ("gone.stl", "shape.dae", "https://example.org/a.stl", "package://other/gone.stl"):
+    for name in ("gone.stl", "shape.wrl", "https://example.org/a.stl", "package://other/gone.stl"):
         made = load(model, mesh_robot(name), meshes="skip")
         assert made.bodies[0].shapes == () and made.notes == (f"shapes left out for their mesh files: {name!r}",)
     with pytest.raises(InputError, match="meshes has an unknown value"):
@@ -506,15 +611,18 @@ REFUSED: dict[str, tuple[str | bytes, str, str]] = {
     "radius missing": (geometry("<sphere/>"), "<sphere> of link 'a'", "attribute 'radius' is missing"),
     "scale zero": (geometry('<mesh filename="a.obj" scale="1 0 1"/>'), "<mesh> of link 'a'", "scale has a zero"),
     "URL": (geometry('<mesh filename="https://example.org/a.stl"/>'), "<mesh> of link 'a'", "URLs are not supported"),
-    "unread format": (geometry('<mesh filename="a.dae"/>'), "<mesh> of link 'a'", "unsupported mesh format"),
+    "unread format": (geometry('<mesh filename="a.wrl"/>'), "<mesh> of link 'a'", "unsupported mesh format"),
 }
+
+
+ONLY_STRICT = ("no name", "no limit", "limit without angles", "limit without effort", "inertia singular")
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_files_are_refused_with_place_and_reason(tmp_path: Path, case: str):
     text, where, message = REFUSED[case]
     with pytest.raises(ModelError) as caught:
-        load(tmp_path, text)
+        load(tmp_path, text, strict=case in ONLY_STRICT)
     assert message in str(caught.value)
     assert where in str(caught.value).partition("\n")[0] and "robot.urdf:" in str(caught.value)
     assert pickle.loads(pickle.dumps(caught.value)).what == caught.value.what

@@ -1,4 +1,4 @@
-"""Triangle meshes from OBJ and STL files: strict, and bounded by the size of the file."""
+"""Triangle meshes from OBJ, STL, COLLADA and glTF files: strict, and bounded by the size of the file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import numpy as np
 
 from kinema.errors import ModelError
 from kinema.scene.description import Mesh, Vector
+from kinema.scene.io import scene_meshes
 from kinema.scene.io.files import read_bytes, short
 from kinema.scene.io.xml import LARGEST_NUMBER
 
 LARGEST_FILE = 64 * 2**20  # bytes; the parsed content stays below 1 GB
 LONGEST_LINE = 2**20  # bytes of a line, or corners of a face
 MOST_VERTICES = 2**31 - 1  # indices are int32
-FORMATS = (".obj", ".stl")
+FORMATS = (".obj", ".stl", *scene_meshes.FORMATS)
 STL_HEADER = 84  # bytes: a comment of 80 and the number of triangles
 _FACET = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])  # 50 bytes
 
@@ -30,7 +31,7 @@ OBJ_IGNORED = frozenset(
 
 
 def read_mesh(path: str | os.PathLike[str], *, name: str | None = None, ignored: set[str] | None = None) -> Mesh:
-    """Triangles of an OBJ or STL file, in the file's units.
+    """Triangles of a mesh file: of OBJ and STL in the file's units, of COLLADA and glTF in metres.
 
     Drops faces without three different corners and unused vertices; merges equal corners of an STL file.
 
@@ -54,6 +55,8 @@ def read_mesh(path: str | os.PathLike[str], *, name: str | None = None, ignored:
             fix="convert the mesh to OBJ or STL",
         )
     data = read_bytes(path, LARGEST_FILE, shown)
+    if ending in scene_meshes.FORMATS:
+        return _mesh(*scene_meshes.parse_scene(data, ending, shown), shown)
     return parse_obj(data, shown, ignored) if ending == ".obj" else parse_stl(data, shown)
 
 

@@ -12,6 +12,7 @@ from kinema.scene.description import Pose, Quaternion
 FLATTEST = 1e-9  # smallest over largest principal moment, below which an inertia is singular
 TRIANGLE = 1e-2  # relative tolerance of the triangle inequality: files may have only two digits
 REPAIRED = 1e-3  # smallest over largest second moment after a repair
+ROUND_OFF = 1e-6  # relative error of an inertia up to which it is round-off; also a repaired one's change
 
 
 def product(p: Quaternion, q: Quaternion) -> Quaternion:
@@ -59,13 +60,19 @@ def turned_inertia(inertia: np.ndarray, rotation: Quaternion) -> tuple[float, fl
     return float(t[0, 0]), float(t[0, 1]), float(t[0, 2]), float(t[1, 1]), float(t[1, 2]), float(t[2, 2])
 
 
-def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False, thin: bool = False) -> np.ndarray:
+def physical_inertia(
+    inertia: np.ndarray, where: str, *, repair: bool = False, round_off: bool = False, thin: bool = False
+) -> np.ndarray:
     """Check or repair an inertia: positive definite, with no principal moment above the sum of the others.
+
+    An inertia is physical if its second moments, the integrals of x^2 dm along its principal axes, are positive. A
+    repair raises those that are too small to a fraction of the largest one, 1e-3, or 1e-6 for round-off.
 
     Args:
         inertia: Inertia about the centre of mass [kg m^2], shape (3, 3), symmetric and finite.
         where: Location for messages.
-        repair: Whether to replace a non-physical inertia by the nearest physical one. Negative moments still raise.
+        repair: Whether to replace a non-physical inertia by the nearest physical one.
+        round_off: Whether to repair an inertia that is singular or negative by at most 1e-6 of its largest moment.
         thin: Whether a principal moment may be zero, as for a rod without thickness.
 
     Returns:
@@ -76,14 +83,13 @@ def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False, t
     """
     moments, axes = np.linalg.eigh(inertia)
     a, b, c = (float(moment) for moment in moments)
-    negative = a < -FLATTEST * abs(c)
-    singular = negative if thin else a <= FLATTEST * c
+    singular = a < -FLATTEST * abs(c) if thin else a <= FLATTEST * c
     if not singular and a + b >= c * (1 - TRIANGLE):
         return inertia
-    if repair and not negative:
-        # An inertia is physical if its second moments, the integrals of x^2 dm along principal axes, are positive.
-        second = (a + b + c) / 2 - moments
-        second = np.maximum(second, REPAIRED * second.max())
+    second = (a + b + c) / 2 - moments
+    rounded = round_off and a >= -ROUND_OFF * c and a + b >= c * (1 - TRIANGLE)
+    if (repair or rounded) and second.max() > 0:
+        second = np.maximum(second, (ROUND_OFF if rounded else REPAIRED) * second.max())
         return np.asarray(axes @ np.diag(second.sum() - second) @ axes.T)
     if singular:
         what = "the inertia is not positive definite"
@@ -92,5 +98,5 @@ def physical_inertia(inertia: np.ndarray, where: str, *, repair: bool = False, t
         what = "the inertia violates the triangle inequality"
         expected = f"the largest at most the sum of the others, within {TRIANGLE:.0%} of it"
     got = f"principal moments {a:.6g}, {b:.6g}, {c:.6g} kg m^2"
-    fix = "correct the inertia" + ("" if negative else ", or pass repair=True to use the nearest physical one")
+    fix = "correct the inertia" + (", or pass repair=True to use the nearest physical one" if second.max() > 0 else "")
     raise ModelError(what, where=where, got=got, expected=expected, fix=fix)

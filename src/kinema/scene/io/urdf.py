@@ -1,7 +1,7 @@
-"""Robots from URDF files: reads everything that the simulator supports, strict about the rest.
+"""Robots from URDF files: reads what the simulator supports, and notes the rest unless it may change the motion.
 
-The reader ignores and notes known elements that a simulation does not need; it refuses unknown ones, which are usually
-typing errors. It takes colours as linear.
+The reader notes what it ignores, assumes and repairs; it refuses what would make another robot of the file's. With
+`strict` it refuses everything that URDF does not allow. It takes colours as linear.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kinema.errors import InputError, ModelError
 from kinema.scene import description
-from kinema.scene.description import Actuator, Body, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape
+from kinema.scene.description import Actuator, Body, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape, Vector
 from kinema.scene.io.files import Places, short, warn_of
 from kinema.scene.io.meshes import FORMATS, read_mesh, scaled
 from kinema.scene.io.poses_and_inertias import composed, physical_inertia, rpy_quaternion, turned_inertia
-from kinema.scene.io.xml import Element, close_to, read_xml
+from kinema.scene.io.srdf import read_disabled_collisions
+from kinema.scene.io.urdf_words import RULES, check_words
+from kinema.scene.io.xml import Element, close_to, number_in, read_xml
 from kinema.scene.joint_types import RANGE, SINGLE, TYPES
 from kinema.scene.shape_kinds import SHAPE_KINDS
 
@@ -31,52 +33,6 @@ KINDS = {word: one.word for one in TYPES.values() for word in one.urdf}
 _PRIMITIVES = {one.urdf: one.word for one in SHAPE_KINDS.values() if one.urdf}
 
 
-class _Rule:
-    """Attributes and children of an element that are read, and (after a bar) ignored."""
-
-    def __init__(self, attributes: str = "", children: str = "") -> None:
-        read, _, ignored = attributes.partition("|")
-        self.attributes, self.ignored_attributes = read.split(), ignored.split()
-        read, _, ignored = children.partition("|")
-        self.children, self.ignored_children = read.split(), ignored.split()
-
-
-_RULES = {
-    "robot": _Rule("name | version", "link joint material | transmission gazebo sensor ros2_control mujoco"),
-    "link": _Rule("name | type concave", "inertial visual collision contact | sensor verbose"),
-    "inertial": _Rule("", "origin mass inertia"),
-    "mass": _Rule("value"),
-    "inertia": _Rule("ixx ixy ixz iyy iyz izz"),
-    "origin": _Rule("xyz rpy"),
-    "visual": _Rule("name", "origin geometry material | verbose"),
-    "collision": _Rule("name group mask | concave", "origin geometry | material verbose contact_coefficients"),
-    "geometry": _Rule("", "box cylinder sphere capsule mesh | material"),
-    "box": _Rule("size"),
-    "cylinder": _Rule("radius length"),
-    "capsule": _Rule("radius length"),
-    "sphere": _Rule("radius"),
-    "mesh": _Rule("filename scale"),
-    "material": _Rule("name", "color | texture specular"),
-    "color": _Rule("rgba"),
-    "contact": _Rule(
-        "",
-        "lateral_friction restitution | rolling_friction spinning_friction friction_anchor stiffness damping "
-        "inertia_scaling contact_cfm contact_erp",
-    ),
-    "lateral_friction": _Rule("value"),
-    "restitution": _Rule("value"),
-    "joint": _Rule(
-        "name type", "origin parent child axis limit dynamics mimic | calibration safety_controller joint_properties"
-    ),
-    "parent": _Rule("link"),
-    "child": _Rule("link"),
-    "axis": _Rule("xyz | rpy"),
-    "limit": _Rule("lower upper effort velocity twist"),
-    "dynamics": _Rule("damping friction"),
-    "mimic": _Rule("joint multiplier offset"),
-}
-
-
 def read_urdf(
     path: str | os.PathLike[str],
     *,
@@ -85,6 +41,8 @@ def read_urdf(
     meshes: str = "required",
     floating: bool = False,
     repair: bool = False,
+    strict: bool = False,
+    srdf: str | os.PathLike[str] | None = None,
 ) -> Robot:
     """Read a robot from a URDF file.
 
@@ -96,9 +54,14 @@ def read_urdf(
         path: The file.
         roots: Folders, in addition to the file's own, from which the model may read files.
         package_roots: Folder of each package in `package://name/...`.
-        meshes: "required" raises for a missing or unsupported mesh file; "skip" leaves its shape out.
+        meshes: "required" raises for a missing or unsupported mesh file of a collision; "skip" leaves its shape out.
+            The shape of a visual is left out in both cases.
         floating: Whether the root link has a free joint, named "root"; otherwise it is fixed to the world.
-        repair: Whether to replace a non-physical inertia by the nearest physical one, and note it.
+        repair: Whether to replace a non-physical inertia by the nearest physical one, and note it. Round-off, principal
+            moments below 1e-6 of the largest that violate no more than this, is always repaired.
+        strict: Whether to raise for everything that URDF does not allow, where the reader otherwise adds a note:
+            unknown words, missing limits, a missing name, round-off in inertias, missing meshes of visuals.
+        srdf: An SRDF file, whose `<disable_collisions>` exclude pairs of links from self-collision.
 
     Returns:
         The robot, bodies in depth-first order, with notes on everything left out.
@@ -117,21 +80,32 @@ def read_urdf(
     if root.tag != "robot":
         expected = "<robot> as the outermost element"
         raise root.error("not a URDF file", got=f"<{short(root.tag)[1:-1]}>", expected=expected)
-    reader = _Reader(Places.of(path, roots, package_roots), os.path.dirname(os.fspath(path)), meshes == "skip", repair)
-    reader.check_words(root)
+    options = _Options(meshes == "skip", repair, strict)
+    reader = _Reader(Places.of(path, roots, package_roots), os.path.dirname(os.fspath(path)), options)
+    check_words(root, reader.ignore, strict)
     robot = reader.robot(root, floating)
+    if srdf is not None:
+        robot = replace(robot, excluded=read_disabled_collisions(srdf, (body.name for body in robot.bodies)))
     warn_of(robot.notes, robot.source)
     return robot
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Options of `read_urdf`."""
+
+    skip_meshes: bool
+    repair: bool
+    strict: bool
 
 
 class _Reader:
     """Reader of one file, with its allowed folders, meshes and notes."""
 
-    def __init__(self, places: Places, shown_folder: str, skip_meshes: bool, repair: bool) -> None:
+    def __init__(self, places: Places, shown_folder: str, options: _Options) -> None:
         self.places = places
         self.shown_folder = shown_folder
-        self.skip_meshes = skip_meshes
-        self.repair = repair
+        self.skip_meshes, self.repair, self.strict = options.skip_meshes, options.repair, options.strict
         self.meshes: dict[tuple[str, tuple[float, ...]], Mesh] = {}
         self.mesh_words: set[str] = set()
         self.vertices = 0
@@ -140,37 +114,6 @@ class _Reader:
         self.listed: dict[str, list[str]] = {}
 
     # Words and notes.
-
-    def check_words(self, root: Element) -> None:
-        """Refuse unknown elements and attributes; note the ignored ones."""
-        waiting = [root]
-        while waiting:
-            element = waiting.pop()
-            rule = _RULES[element.tag]
-            if element.text:
-                self.ignore(f"text inside <{element.tag}>", element)
-            for name in element.attributes:
-                if name in rule.ignored_attributes or ":" in name:
-                    if not name.startswith("xmlns"):
-                        self.ignore(f"attribute {short(name)} of <{element.tag}>", element)
-                elif name not in rule.attributes and name != "xmlns":
-                    known = rule.attributes + rule.ignored_attributes
-                    expected = ", ".join(rule.attributes) or "no attributes"
-                    fix = close_to(name, known)
-                    raise element.error(f"unknown attribute {short(name)}", expected=expected, fix=fix)
-            read = []
-            for child in element.children:
-                if child.tag.startswith("xacro:"):
-                    raise child.error("a xacro command", fix="expand the file with xacro first")
-                if child.tag in rule.children:
-                    read.append(child)
-                elif child.tag in rule.ignored_children or ":" in child.tag:
-                    self.ignore(f"<{short(child.tag)[1:-1]}> in <{element.tag}>", child)
-                else:
-                    expected = ", ".join(f"<{tag}>" for tag in rule.children) or "no elements"
-                    fix = close_to(child.tag, rule.children + rule.ignored_children)
-                    raise child.error(f"unknown element inside <{element.tag}>", expected=expected, fix=fix)
-            waiting.extend(reversed(read))
 
     def ignore(self, what: str, element: Element) -> None:
         self.ignored.setdefault(what, []).append(element.line)
@@ -196,7 +139,7 @@ class _Reader:
     # The whole.
 
     def robot(self, root: Element, floating: bool) -> Robot:
-        robot_name = root.string("name")
+        robot_name = self.name(root)
         links = _by_name(root.all("link"))
         joints = _by_name(root.all("joint"))
         if not links:
@@ -204,7 +147,7 @@ class _Reader:
         above, order = _tree(root, links, joints)
         self.read_materials(root)
         kinds = {name: self.kind(joint) for name, joint in joints.items()}
-        mimics = _mimics(joints, kinds)
+        mimics, efforts = _mimics(joints, kinds), _commanded_efforts(root)
         still: dict[str, Pose] = {}  # world poses of static links
         bodies, actuators = [], []
         for name in order:
@@ -236,8 +179,17 @@ class _Reader:
                 moving = self.joint(joint, kind, mimics.get(joint.string("name")))
                 bodies.append(Body(name, parent, pose, (moving,), mass, shapes))
                 if kind in SINGLE and moving.mimic is None:
-                    actuators.append(Actuator(moving.name, moving.name, "torque", force=moving.effort))
+                    lower, upper = efforts.get(moving.name, (-math.inf, math.inf))
+                    motor = Actuator(moving.name, moving.name, "torque", lower=lower, upper=upper, force=moving.effort)
+                    actuators.append(motor)
         return Robot(robot_name, tuple(bodies), tuple(actuators), source=root.file, notes=self.notes())
+
+    def name(self, root: Element) -> str:
+        """Name of the robot; that of its file if missing."""
+        if self.strict or root.attributes.get("name", "").strip():
+            return root.string("name")
+        self.ignore("the missing name of the robot", root)
+        return os.path.splitext(os.path.basename(root.file))[0]
 
     # Joints.
 
@@ -275,6 +227,9 @@ class _Reader:
         if limit is None:
             if word == "continuous":
                 return made
+            if word == "revolute" and not self.strict:
+                self.note("no limits, as if of type continuous, at joints", name)
+                return made
             raise joint.error(
                 f"a {word} joint needs <limit>",
                 expected='<limit lower="..." upper="..." effort="..." velocity="..."/>',
@@ -287,8 +242,11 @@ class _Reader:
         if "twist" in limit.attributes:
             raise limit.error("unknown attribute 'twist'", expected="lower, upper, effort, velocity", fix="delete it")
         if "effort" not in limit.attributes:
-            raise limit.error("effort is missing", fix='write effort="..." [N m or N], or effort="inf" for no limit')
-        effort = limit.number("effort", infinite=True, least=0)
+            if self.strict:
+                fix = 'write effort="..." [N m or N], or effort="inf" for no limit'
+                raise limit.error("effort is missing", fix=fix)
+            self.note("no effort limit at joints", joint.name)
+        effort = limit.number("effort", math.inf, infinite=True, least=0)
         velocity = limit.number("velocity", math.inf, infinite=True, least=0)
         joint = replace(joint, effort=effort, velocity=velocity)
         if effort == 0 and joint.mimic is None:
@@ -300,6 +258,9 @@ class _Reader:
                 self.note("position limits ignored at continuous joints", joint.name)
             return joint
         if "lower" not in limit.attributes and "upper" not in limit.attributes:
+            if word == "revolute" and not self.strict:
+                self.note("no limits, as if of type continuous, at joints", joint.name)
+                return joint
             fix = 'write type="continuous" if it rotates freely' if word == "revolute" else _SLIDES
             raise limit.error("lower and upper are missing, which would lock the joint at 0", fix=fix)
         if lower > upper:
@@ -330,7 +291,7 @@ class _Reader:
         if np.abs(inertia).max() <= NO_INERTIA * mass:
             self.note("mass without inertia at links", name)
             return MassProperties(mass, pose.position)
-        possible = physical_inertia(inertia, tensor.where, repair=self.repair)
+        possible = physical_inertia(inertia, tensor.where, repair=self.repair, round_off=not self.strict)
         if possible is not inertia:
             self.note("inertia repaired at links", name)
         return MassProperties(mass, pose.position, turned_inertia(possible, pose.rotation))
@@ -391,8 +352,11 @@ class _Reader:
     def geometry(self, owner: Element) -> Shape | None:
         """Shape of a visual or collision; None for a mesh that is skipped."""
         geometry = owner.required("geometry")
-        kinds = _RULES["geometry"].children
+        kinds = RULES["geometry"].children
         found = [child for child in geometry.children if child.tag in kinds]
+        if not found and geometry.children and owner.tag == "visual" and not self.strict:
+            self.ignore("visual without a known shape", geometry)
+            return None
         if len(found) != 1:
             got = ", ".join(f"<{child.tag}>" for child in found) or "none"
             expected = "one of " + ", ".join(f"<{kind}>" for kind in kinds)
@@ -400,7 +364,7 @@ class _Reader:
         element = found[0]
         pose, name = _pose(owner.child("origin")), owner.attributes.get("name", "")
         if element.tag == "mesh":
-            mesh = self.mesh(element)
+            mesh = self.mesh(element, needed=owner.tag == "collision" or self.strict)
             return None if mesh is None else Shape(description.MESH, (), pose, name, mesh)
         if element.tag == "box":
             size = tuple(length / 2 for length in element.numbers("size", 3))
@@ -416,8 +380,8 @@ class _Reader:
             raise element.error("a size is not positive", got=got)
         return Shape(_PRIMITIVES[element.tag], size, pose, name)
 
-    def mesh(self, element: Element) -> Mesh | None:
-        """Triangles of a mesh file, scaled; None if it is skipped."""
+    def mesh(self, element: Element, *, needed: bool) -> Mesh | None:
+        """Triangles of a mesh file, scaled; None if it is skipped, or is not needed and cannot be read."""
         file = element.string("filename")
         x, y, z = element.numbers("scale", 3, (1.0, 1.0, 1.0))
         if x * y * z == 0:
@@ -433,19 +397,29 @@ class _Reader:
                 )
             path = str(self.places.find(file, element.where))
         except ModelError as error:
-            if not self.skip_meshes:
+            if needed and not self.skip_meshes:
                 error.fix = f'{error.fix}; or pass meshes="skip" to leave the shape out'
                 raise
             self.note("shapes left out for their mesh files", short(file))
             return None
-        key = path, (x, y, z)
+        try:
+            return self.scaled_mesh(path, (x, y, z), element)
+        except ModelError as error:
+            if needed:
+                raise
+            self.note("visual shapes left out for their mesh files", f"{short(file)} ({error.what})")
+            return None
+
+    def scaled_mesh(self, path: str, scale: Vector, element: Element) -> Mesh:
+        """A mesh, read and scaled once."""
+        key = path, scale
         if key not in self.meshes:
             whole = path, (1.0, 1.0, 1.0)
             if whole not in self.meshes:
                 mesh = read_mesh(path, name=self.shown(path), ignored=self.mesh_words)
                 self.meshes[whole] = self.counted(mesh, element)
             if key != whole:
-                self.meshes[key] = self.counted(scaled(self.meshes[whole], (x, y, z)), element)
+                self.meshes[key] = self.counted(scaled(self.meshes[whole], scale), element)
         return self.meshes[key]
 
     def counted(self, mesh: Mesh, element: Element) -> Mesh:
@@ -558,6 +532,24 @@ def _mimics(joints: dict[str, Element], kinds: dict[str, str]) -> dict[str, Mimi
                 raise joints[name].required("mimic").error("the product of the multipliers overflows")
             resolved[name] = mimic
     return resolved
+
+
+def _commanded_efforts(root: Element) -> dict[str, tuple[float, float]]:
+    """Bounds of the effort commands of joints in <ros2_control> [N m, N]."""
+    found = {}
+    for joint in (joint for control in root.all("ros2_control") for joint in control.all("joint")):
+        for command in joint.all("command_interface"):
+            if command.attributes.get("name") != "effort":
+                continue
+            bounds = {"min": -math.inf, "max": math.inf}
+            for given in command.all("param"):
+                name = given.attributes.get("name", "")
+                if name in bounds:
+                    bounds[name] = number_in(given)
+            if bounds["min"] > bounds["max"]:
+                raise command.error("min is above max", got=f"{bounds['min']:g}, {bounds['max']:g}")
+            found[joint.string("name")] = bounds["min"], bounds["max"]
+    return found
 
 
 def _bits(element: Element, name: str, default: int) -> int:

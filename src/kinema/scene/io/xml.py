@@ -154,6 +154,14 @@ class Element:
         return tuple(values)
 
 
+def number_in(element: Element) -> float:
+    """The finite number that is the text of an element."""
+    text = element.text.strip()
+    if not _NUMBER.fullmatch(text) or not abs(float(text)) <= LARGEST_NUMBER:
+        raise element.error("the text is not a finite number", got=short(text))
+    return float(text)
+
+
 def close_to(word: str, known: Iterable[str]) -> str | None:
     """A fix that suggests the closest known word, None if none is close."""
     # Bounded, because the search is slow for many or long words.
