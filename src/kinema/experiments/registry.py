@@ -43,6 +43,7 @@ EXPERIMENTS = (
     Experiment("golf", "ICML 2021, Fig. 6", "torques of a golfer whose ball stops at a target", seeds=10),
     Experiment("car-friction", "ICML 2021, Fig. 7", "friction of a road from the position of a car", seeds=10),
     Experiment("quadruped-walk", "ICML 2021, reviews", "servo targets with which a quadruped walks 2 m"),
+    Experiment("mass-from-video", "gradSim, Table 1", "mass of a body from its video, after a known push", seeds=10),
     Experiment(
         "contact-from-video",
         "gradSim, Table 2",
