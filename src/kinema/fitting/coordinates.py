@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ from kinema.fitting.unknowns import (
     inertia_values,
     own_inertia,
 )
+from kinema.model.model import OF_DOF, OF_JOINT
+from kinema.scene.description import FREE
 from kinema.scene.names import is_pattern
 
 SHOWN = 12  # entries of an unknown that get names of their own
@@ -36,6 +39,7 @@ class Part(NamedTuple):
         first: Index of its first coordinate.
         size: Number of its coordinates, over all worlds.
         rows: Names of the rows of its first axis; empty without rows.
+        among: Where these rows are among all rows of the path, and the model's own values of all; None if they are all.
     """
 
     name: str
@@ -43,7 +47,8 @@ class Part(NamedTuple):
     own: Tensor
     first: int
     size: int
-    rows: tuple[str, ...]
+    rows: tuple[str, ...] = ()
+    among: tuple[Tensor, Tensor] | None = None
 
 
 class Coordinates:
@@ -83,10 +88,9 @@ class Coordinates:
         self.size = 0
         for name, one in unknown.items():
             if isinstance(one, Unknown):
-                own, rows = self._own(name, one, model, names)
-                size = own.numel() * (one.worlds or 1)
-                self.parts.append(Part(name, one, own, self.size, size, rows))
-                self.size += size
+                part = self._part(name, one, model, names)
+                self.parts.append(part)
+                self.size += part.size
         self.bounded = torch.cat([torch.full((p.size,), p.unknown.bounded) for p in self.parts])
         for part in self.parts:
             try:
@@ -95,24 +99,34 @@ class Coordinates:
                 error.where = repr(part.name)
                 raise
 
-    def _own(self, name: str, one: Unknown, model: Any, names: Mapping[str, Tensor]) -> tuple[Tensor, tuple[str, ...]]:
-        """The model's own values of a name, and the names of its rows."""
+    def _part(self, name: str, one: Unknown, model: Any, names: Mapping[str, Tensor]) -> Part:
+        """The place of an unknown, with the model's own values, and names of its rows."""
+
+        def part(own: Tensor, *more: Any) -> Part:
+            return Part(name, one, own, self.size, own.numel() * (one.worlds or 1), *more)
+
         if isinstance(one, Inertia):
             if model is None:
                 raise InputError("only bodies of a model have an inertia", where=repr(name), fix="kn.fit.Experiment")
-            return own_inertia(model, name), ()
+            return part(own_inertia(model, name))
         start = torch.as_tensor(one.start) if isinstance(one, Free) and one.start is not None else None
         if one.shape is not None:
-            return torch.zeros(one.shape, dtype=self.dtype), ()
+            return part(torch.zeros(one.shape, dtype=self.dtype))
         if name in names:
-            return names[name].detach().to(self.dtype), ()
+            return part(names[name].detach().to(self.dtype))
         if model is None or name in self.extra:
             shape = tuple(start.shape) if start is not None else _shape_of(one)
-            return torch.zeros(shape, dtype=self.dtype), ()
-        own, rows = model.parameters(name)[name], model.rows(name)
-        if len(rows) > 1 and (one.shared if one.shared is not None else not is_pattern(name)):
-            return own[:1], ()
-        return own, tuple(rows) if len(rows) > 1 else ()
+            return part(torch.zeros(shape, dtype=self.dtype))
+        own, rows = _parameters(model, name), _numbered(model.rows(name))
+        if len(rows) < 2:
+            return part(own)
+        free = _of_free_joints(model)
+        chosen = [i for i, row in enumerate(model.rows(name)) if row not in free]
+        among = (torch.tensor(chosen), own) if 0 < len(chosen) < len(rows) else None
+        own, rows = (own[chosen], [rows[i] for i in chosen]) if among else (own, rows)
+        if one.shared if one.shared is not None else not is_pattern(name):
+            return part(own[:1], (), among)
+        return part(own, tuple(rows), among)
 
     def values(self, z: Tensor) -> dict[str, Tensor]:
         """Values by name from coordinates of shape (starts, size).
@@ -126,6 +140,7 @@ class Coordinates:
             mine = z[:, part.first : part.first + part.size]
             lead = (starts,) if self.worlds is None else (starts, part.unknown.worlds or 1)
             value = part.unknown.value(mine.reshape(*lead, *part.own.shape), part.own)
+            value = value if part.among is None else _among(value, part.own.ndim, *part.among)
             found |= inertia_values(part.name, value) if isinstance(part.unknown, Inertia) else {part.name: value}
         return found | {n: tie.factor * found[tie.to] for n, tie in self.ties.items()}
 
@@ -193,6 +208,43 @@ def _shape_of(one: Unknown) -> tuple[int, ...]:
     """Shape of an unknown without a model: that of its bounds."""
     given = [getattr(one, n) for n in ("low", "high", "start") if getattr(one, n, None) is not None]
     return tuple(torch.broadcast_shapes(*(torch.as_tensor(g).shape for g in given))) if given else ()
+
+
+def _of_free_joints(model: Any) -> set[str]:
+    """Parameters of the joints of floating bases: a group such as "dog/*/damping" means those between bodies."""
+    free = [name for name in model.joints if model.joint(name).kind == FREE]
+    return {f"{joint}/{name}" for joint in free for name in (*OF_DOF, *OF_JOINT)}
+
+
+def _parameters(model: Any, name: str) -> Tensor:
+    """The model's own values of a path.
+
+    Raises:
+        InputError: The model has no such parameter.
+    """
+    try:
+        return model.parameters(name)[name]
+    except InputError as error:
+        more = f"a name that cameras, lights or your function read: kn.fit.Experiment(..., extra=({name!r},))"
+        error.fix = f"{error.fix}; {more}" if error.fix else more
+        raise
+
+
+def _numbered(rows: list[str]) -> list[str]:
+    """Names of rows, with a number for each degree of freedom of joints that have several."""
+    seen: Counter[str] = Counter()
+    made = []
+    for row in rows:
+        made.append(f"{row}[{seen[row]}]" if rows.count(row) > 1 else row)
+        seen[row] += 1
+    return made
+
+
+def _among(value: Tensor, axes: int, places: Tensor, own: Tensor) -> Tensor:
+    """Values of some rows, shape (*batch, rows or 1, ...), among the model's own values of the others."""
+    lead = value.shape[: value.ndim - axes]
+    value = value.expand(*lead, len(places), *own.shape[1:])
+    return own.expand(*lead, *own.shape).index_copy(len(lead), places, value)
 
 
 def _names(part: Part) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -10,6 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from kinema.errors import InputError
+from kinema.fitting.arguments import check_call, check_horizons, check_predict
 from kinema.fitting.cma_es import CMA
 from kinema.fitting.coordinates import Coordinates
 from kinema.fitting.experiment import Experiment
@@ -84,19 +84,23 @@ def fit_unknowns(
         SimulationError: All starts fail, or the gradient of a finite loss is not finite.
     """
     chosen = _method(method, iterations)
+    check_call(starts, seed, options, Options)
     check_noise(options.noise)
-    if type(starts) is not int or starts < 1:
-        raise InputError("starts is not usable", got=starts, expected="a whole number, 1 or more")
+    check_predict(predict, horizon is not None)
+    stages = _stages(loss, horizon, predict)
     coordinates = coordinates_of(predict, unknown)
     objectives = []
-    for one, until in zip(*_stages(loss, horizon), strict=True):
+    for one, until in zip(*stages, strict=True):
         objective = Objective(predict, target, coordinates, one, options.weights)
         objective.until = until
         if isinstance(chosen, LM) and not objective.least_squares:
             fix = "method='lbfgs' or 'adam'; or predictions that should be zero, and loss='squares'"
             raise InputError("Levenberg-Marquardt needs a sum of squares", got=f"loss={one!r}", fix=fix)
         objectives.append(objective)
-    return Run(objectives, chosen, coordinates.starts(starts, seed), seed, options).result()
+    first = coordinates.starts(starts, seed)
+    if len(objectives) > 1:
+        objectives[-1].losses(first[:1])  # refuses data that do not fit the last stage before the first begins
+    return Run(objectives, chosen, first, seed, options).result()
 
 
 def coordinates_of(predict: Any, unknown: Mapping[str, Unknown | Tie]) -> Coordinates:
@@ -111,21 +115,19 @@ def _method(given: str | Method, iterations: int | None) -> Method:
         raise InputError("unknown method", got=repr(given), expected=", ".join(METHODS))
     method = METHODS[given] if isinstance(given, str) else given
     if not isinstance(method, Method):
-        raise InputError("unknown method", got=type(method).__name__, expected=", ".join(METHODS))
+        fix = "method=kn.fit.Adam(rate=0.1)"
+        raise InputError("unknown method", got=type(method).__name__, expected=", ".join(METHODS), fix=fix)
     return method if iterations is None else replace(method, iterations=iterations)
 
 
-def _stages(loss: Loss | Sequence[Loss], horizon: Any) -> tuple[list[Loss], list[float | None]]:
+def _stages(loss: Loss | Sequence[Loss], horizon: Any, predict: Any) -> tuple[list[Loss], list[float | None]]:
     """Loss and horizon of each stage."""
     horizons: list[Any] = (
         [None] if horizon is None else [horizon] if isinstance(horizon, int | float) else list(horizon)
     )
     losses = [loss] if isinstance(loss, str) or callable(loss) else list(loss)
     if horizon is not None:
-        good = all(isinstance(h, int | float) and 0 < h < math.inf for h in horizons)
-        if not good or not horizons or any(a > b for a, b in zip(horizons, horizons[1:], strict=False)):
-            expected = "times [s], each at least the one before"
-            raise InputError("horizon is not usable", got=horizon, expected=expected, fix="horizon=(0.15, 0.3, 0.5)")
+        check_horizons(horizons, horizon, predict)
     stages = max(len(horizons), len(losses))
     if len(horizons) not in (1, stages) or len(losses) not in (1, stages) or not losses:
         got = f"{len(losses)} losses and {len(horizons)} horizons"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from kinema.errors import InputError
+from kinema.fitting.figures import keep_figure, new_figure
 
 JUMP, KINK = "jump", "kink"
 NOT_FINITE, WRONG, SECANT, RAMP, EXPLOSION, NOISE, COARSE = (
@@ -194,15 +194,12 @@ class GradientCheck:
 
         Raises:
             InputError: matplotlib is missing.
+            StorageError: The file cannot be written.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise InputError("plots need matplotlib", fix="pip install 'kinema[plot]'") from None
         panels = len(self.lines) + (self.growth is not None)
         columns = min(panels, 3)
         height = math.ceil(panels / columns)
-        figure = Figure(figsize=(4.6 * columns, 3.4 * height), layout="constrained", facecolor="white")
+        figure = new_figure(4.6 * columns, 3.4 * height)
         axes = [figure.add_subplot(height, columns, i + 1) for i in range(panels)]
         for line, axis in zip(self.lines, axes, strict=False):
             draw_line(axis, line)
@@ -210,10 +207,7 @@ class GradientCheck:
             axes[-1].semilogy(self.growth.norms.clamp(min=1e-300), color="#33679f")
             axes[-1].set(title="norm of the gradient by state", xlabel="step")
             axes[-1].grid(alpha=0.25)
-        path = Path(file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
-        return path
+        return keep_figure(figure, file)
 
 
 def relative(error: float, scale: float) -> float:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.fitting.experiment import Experiment
+from kinema.fitting.figures import keep_figure, new_figure
 from kinema.fitting.fit import coordinates_of
 from kinema.fitting.objective import Loss, Objective
 from kinema.fitting.progress import Progress
@@ -68,21 +69,15 @@ class Landscape:
 
         Raises:
             InputError: matplotlib is missing.
+            StorageError: The file cannot be written.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise InputError("plots need matplotlib", fix="pip install 'kinema[plot]'") from None
-        figure = Figure(figsize=(5.6, 4.0), layout="constrained", facecolor="white")
+        figure = new_figure(5.6, 4.0)
         axis = figure.add_subplot()
         if len(self.names) == 1:
             self._draw_line(axis)
         else:
             self._draw_plane(axis, figure)
-        path = Path(file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
-        return path
+        return keep_figure(figure, file)
 
     def _draw_line(self, axis: Any) -> None:
         x, y, slopes = self.values[0], self.losses, self.gradients[:, 0]

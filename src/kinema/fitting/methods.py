@@ -51,6 +51,9 @@ class Method:
     def __post_init__(self) -> None:
         if type(self.iterations) is not int or self.iterations < 1:
             raise InputError("iterations is not usable", got=self.iterations, expected="a whole number, 1 or more")
+        rate = getattr(self, "rate", 1.0)
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
+            raise InputError("rate is not usable", got=rate, expected="a positive number, in coordinates")
 
     def begin(self, z: Tensor, seed: int) -> Memory:
         """Memory before the first iteration."""

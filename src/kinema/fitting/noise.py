@@ -11,11 +11,13 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.fitting.objective import Objective
-from kinema.fitting.observations import Images, Observation
+from kinema.fitting.observations import LEVELS, Images, Observation
+from kinema.rendering.files import to_srgb
 
 BYTES = "8bit"
 DRAWS = 4  # of random noise
 SURE = 3.0  # standard deviations
+SAME = 1e-3  # levels of 8 bits: rounding of single precision near white is 4e-5
 
 Noise = str | float | None
 
@@ -27,6 +29,14 @@ def check_noise(noise: Any) -> None:
     if isinstance(noise, bool) or not isinstance(noise, int | float) or not 0 < noise < math.inf:
         expected = f"None, {BYTES!r}, or a standard deviation in the units of the data"
         raise InputError("noise is not usable", got=repr(noise), expected=expected)
+
+
+def is_8bit(data: Tensor) -> bool:
+    """Whether data are images in linear RGB with 8 bits per channel, as files hold them."""
+    if data.ndim < 4 or data.shape[-1] != 3 or bool(((data < 0) | (data > 1)).any()):
+        return False
+    levels = LEVELS * to_srgb(data)
+    return bool(((levels - levels.round()).abs() < SAME).all())
 
 
 def noise_floor(objective: Objective, z: Tensor, noise: Noise, observations: Any) -> float | None:

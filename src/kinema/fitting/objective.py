@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kinema.errors import InputError, SimulationError, StabilityWarning
+from kinema.fitting.arguments import check_target, check_weights, frames_hint
 from kinema.fitting.coordinates import Coordinates
 from kinema.fitting.experiment import Experiment
 from kinema.fitting.growth import growth_of
@@ -72,13 +73,11 @@ class Objective:
         self.evaluations = 0
         self.error: Exception | None = None
         self.forward = True
-        check_target(self.target)
+        check_target(self.target, predict)
+        check_weights(self.weights, self.target)
         self.scale = self.mean_square
         if isinstance(loss, str) and loss not in (*RESIDUALS, SILHOUETTE):
             raise InputError("unknown loss", got=repr(loss), expected=", ".join((*RESIDUALS, SILHOUETTE)))
-        unknown = [name for name in self.weights if name not in self.target]
-        if unknown:
-            raise InputError("a weight belongs to no data", got=repr(unknown[0]), expected=", ".join(self.target))
 
     @property
     def data(self) -> int:
@@ -274,7 +273,7 @@ class Objective:
         if self.until is not None and len(own) == len(wanted) and own[0] <= wanted[0]:
             wanted = (own[0], *wanted[1:])
         if own != wanted:
-            fix = "predict the same frames in the same size: target[:frames], kn.read_video(size=...)"
+            fix = frames_hint(self.predict, name)
             raise InputError(f"{where} and the target have different shapes", got=own, expected=wanted, fix=fix)
 
     def _finite(self, losses: Tensor) -> Tensor:
@@ -336,16 +335,3 @@ def _chunks(rows: list[Tensor | None], size: int) -> Iterator[list[Tensor | None
 def _pictured(target: Tensor) -> bool:
     """Whether data look like colour images: (..., frames, height, width, 3)."""
     return target.ndim >= 4 and target.shape[-1] == 3 and min(target.shape[-3:-1]) > 3
-
-
-def check_target(target: Mapping[str, Any]) -> None:
-    """Raise InputError unless the data are finite tensors."""
-    for name, given in target.items():
-        where = f"target {name!r}" if name else "target"
-        if not isinstance(given, Tensor) or not given.is_floating_point():
-            got = given.dtype if isinstance(given, Tensor) else type(given).__name__
-            fix = "kn.read_video(path), torch.as_tensor(data, dtype=torch.float64)"
-            raise InputError("the data of a fit are no floating-point tensor", where=where, got=got, fix=fix)
-        if not bool(given.isfinite().all()):
-            bad = int((~given.isfinite()).sum())
-            raise InputError("the data of a fit are not finite", where=where, got=f"{bad} values of {given.numel()}")

@@ -68,8 +68,15 @@ class Images(Observation):
 
     output, ground = "rgb", True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        several = isinstance(self.camera, list | tuple) and self.camera and all(map(_is_camera, self.camera))
+        if not (_is_camera(self.camera) or several):
+            expected = "a kn.Camera, a function of values that makes one, or a list of these"
+            raise InputError("an observation has no camera", got=type(self.camera).__name__, expected=expected)
+
     def observe(self, path: Trajectory, values: Values) -> Tensor:
-        several = not (isinstance(self.camera, Camera) or callable(self.camera))
+        several = not _is_camera(self.camera)
         cameras: Sequence[CameraLike] = self.camera if several else [self.camera]  # type: ignore[assignment,list-item]
         made = []
         for one in cameras:
@@ -174,6 +181,10 @@ def _motion(path: Trajectory, name: str) -> BodyMotion:
     if not isinstance(found, BodyMotion):
         raise InputError("soft matter has no pose", got=repr(name), fix='kn.fit.States("x"), or a function of the path')
     return found
+
+
+def _is_camera(given: Any) -> bool:
+    return isinstance(given, Camera) or callable(given)
 
 
 def _placed(camera: CameraLike, values: Values) -> Camera:

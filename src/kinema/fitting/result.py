@@ -15,9 +15,11 @@ from torch import Tensor
 
 from kinema.errors import InputError
 from kinema.fitting.confidence import Confidence
+from kinema.fitting.figures import keep_figure, new_figure
 from kinema.storage.objects import save
 
 SHOWN = 40  # rows of the table
+WRONG = 10.0  # loss relative to the noise floor from which predictions differ from the data by more than noise
 
 
 class Start(NamedTuple):
@@ -107,6 +109,11 @@ class Fit:
             notes.append(
                 f"{int(self.failed.sum())} of {len(self.failed)} starts failed: not finite, or gradients exploded"
             )
+        if self.floor and self.loss > WRONG * self.floor:
+            notes.append(
+                f"predictions differ from the data by {self.loss / self.floor:.0f} times their noise: values carry the "
+                "error of the model (outlines, light, compression, what is not modelled), std does not"
+            )
         notes += [f"not determined by the data: {words}" for words in self.undetermined]
         console = Console()
         if not console.is_terminal:
@@ -151,26 +158,21 @@ class Fit:
 
         Raises:
             InputError: matplotlib is missing.
+            StorageError: The file cannot be written.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise InputError("plots need matplotlib", fix="pip install 'kinema[plot]'") from None
-        figure = Figure(figsize=(6.4, 3.6), layout="constrained", facecolor="white")
+        figure = new_figure(6.4, 3.6)
         axis = figure.add_subplot()
         best = min(range(len(self.starts)), key=lambda i: self.starts[i].loss)
         for i in range(self.history.shape[1]):
-            losses = torch.where(self.history[:, i].isfinite(), self.history[:, i], torch.nan)
+            shown = self.history[:, i].isfinite() & (self.history[:, i] > 0)
+            losses = torch.where(shown, self.history[:, i], torch.nan)
             colour, width = ("#d96a3f", 2.0) if i == best else ("#33679f", 0.8)
-            axis.semilogy(range(1, len(losses) + 1), losses.tolist(), color=colour, lw=width)
+            axis.plot(range(1, len(losses) + 1), losses.tolist(), color=colour, lw=width)
         if self.floor:
             axis.axhline(self.floor, ls="--", color="0.4", lw=1, label="noise floor")
             axis.legend(frameon=False)
         for end in self.stages[:-1]:
             axis.axvline(end + 0.5, color="0.8", lw=0.8)
-        axis.set(xlabel="iteration", ylabel="loss")
+        axis.set(xlabel="iteration", ylabel="loss", yscale="log" if bool((self.history > 0).any()) else "linear")
         axis.grid(alpha=0.25)
-        path = Path(file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
-        return path
+        return keep_figure(figure, file)

@@ -18,7 +18,7 @@ from kinema.errors import InputError, KinemaError, SimulationError
 from kinema.fitting.confidence import confidence
 from kinema.fitting.experiment import Experiment
 from kinema.fitting.methods import Method
-from kinema.fitting.noise import Noise, noise_floor, reaches
+from kinema.fitting.noise import BYTES, Noise, is_8bit, noise_floor, reaches
 from kinema.fitting.objective import Objective
 from kinema.fitting.progress import Progress
 from kinema.fitting.result import Fit, Start
@@ -35,7 +35,8 @@ class Options:
 
     Attributes:
         noise: Noise of the data: "8bit" for images rounded to 8 bits per channel, a standard deviation in the units of
-            the data, or None if unknown. Fits end at the noise floor, and report whether they reached it.
+            the data, or None if unknown. Fits end at the noise floor, and report whether they reached it. For images
+            whose values are those of 8 bits, the floor is reported even if the noise is None.
         weights: Weights of several data, by name; 1 by default.
         save: File that holds the state of the fit after each iteration. If it exists, the fit goes on from there, to
             the same bits as if it had not stopped.
@@ -135,14 +136,14 @@ class Run:
         loss = float(state["losses"][best])
         arrived = loss <= EXACT * objective.mean_square
         if not arrived and self.options.noise is not None and not state["active"][best] and bool(state["active"].any()):
-            floor = self._floor(objective, state["best"][best])
+            floor = self._floor(objective, state["best"][best], self.options.noise)
             arrived = floor is not None and reaches(loss, floor, objective.data)
         if arrived:
             state["active"] = torch.zeros_like(state["active"])
 
-    def _floor(self, objective: Objective, z: Tensor) -> float | None:
+    def _floor(self, objective: Objective, z: Tensor, noise: Noise) -> float | None:
         observations = self.predict.observations if isinstance(self.predict, Experiment) else None
-        return noise_floor(objective, z, self.options.noise, observations)
+        return noise_floor(objective, z, noise, observations)
 
     def _end_stage(self, objective: Objective) -> None:
         """Evaluate the last candidates, and begin the next stage from the best of each start."""
@@ -177,7 +178,10 @@ class Run:
         state, coordinates = self.state, self.coordinates
         best = int(state["losses"].argmin())
         z, loss = state["best"][best], float(state["losses"][best])
-        floor = self._floor(objective, z)
+        noise = self.options.noise
+        if noise is None and all(map(is_8bit, objective.target.values())):
+            noise = BYTES
+        floor = self._floor(objective, z, noise)
         accuracy = None
         if objective.least_squares and self.options.confidence and coordinates.size <= FEW:
             model = objective.models(z.unsqueeze(0))[0]

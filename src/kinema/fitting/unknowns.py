@@ -182,7 +182,8 @@ def _numbers(what: str, given: Numbers, own: Tensor) -> Tensor:
         torch.broadcast_to(tensor, own.shape)
     except (TypeError, ValueError, RuntimeError):
         got = tuple(given.shape) if isinstance(given, Tensor) else repr(given)
-        raise InputError(f"{what} of an unknown is not usable", got=got, expected=f"shape {tuple(own.shape)}") from None
+        expected = f"a number, or numbers of shape {tuple(own.shape)}"
+        raise InputError(f"{what} of an unknown is not usable", got=got, expected=expected) from None
     if not bool(tensor.isfinite().all()):
         raise InputError(f"{what} of an unknown is not finite", got=given)
     return tensor
@@ -213,7 +214,13 @@ def check_unknown(unknown: Mapping[str, Any]) -> None:
         got = type(unknown).__name__ if not isinstance(unknown, Mapping) else "none"
         fix = 'unknown={"dog/trunk/mass": kn.fit.Log(4, 40)}'
         raise InputError("a fit needs unknowns", got=got, expected="a dictionary by name", fix=fix)
+    of_inertia = {
+        n for name, one in unknown.items() if isinstance(one, Inertia) for n in (f"{name}/{p}" for p in OF_BODY)
+    }
     for name, one in unknown.items():
+        if name in of_inertia:
+            fix = "leave it out: kn.fit.Inertia has the mass, the centre of mass and the inertia"
+            raise InputError("an unknown is part of an inertia that is one too", where=repr(name), fix=fix)
         if not isinstance(one, Unknown | Tie):
             fix = f"{name!r}: kn.fit.Log(low, high), or Bounded, Free, Inertia, Tie"
             raise InputError("an unknown has no bounds", where=repr(name), got=type(one).__name__, fix=fix)
