@@ -52,6 +52,9 @@ EXPERIMENTS = (
         quick_seeds=2,
     ),
     Experiment(
+        "control-fem", "gradSim, Figs. 5 and 6a", "the muscles that roll a gear to the place in an image", seeds=12
+    ),
+    Experiment(
         "control-cloth", "gradSim, Figs. 5 and 6b", "the throw that brings a cloth to the place in an image", seeds=10
     ),
     Experiment("control-walker", "gradSim, Fig. 5", "the network that walks a soft body to the place in an image"),
