@@ -156,7 +156,7 @@ def needs_of(look: Look) -> Needs:
 def point_functions(look: Look) -> PointFunctions:
     """Functions of points of faces."""
     PERSPECTIVE, MANY, VERTEX_COLOURS = look.perspective, look.many, look.vertex_colours
-    SMOOTH, FLAT = look.smooth != "none", look.smooth != "all"
+    SMOOTH, FLAT = ((look.lit != "none" or look.normals) and look.smooth != x for x in ("none", "all"))  # if read
     TWO_SIDED, SOME_TWO_SIDED = look.two_sided != "none", look.two_sided == "some"
     LIT, UNLIT = look.lit != "none", look.lit != "all"
     TEXTURED, UNTEXTURED = look.textured != "none", look.textured != "all"
