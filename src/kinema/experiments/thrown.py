@@ -43,6 +43,13 @@ class Motion:
     push: float = 5.0
     seconds: float = 1.5
 
+    def forces(self, dt: float, steps: int) -> Tensor:
+        """Known forces in each step [N], shape (steps, 3)."""
+        found = torch.zeros(steps, 3, dtype=F64)
+        found[: round(0.1 / dt), 0], found[: round(0.1 / dt), 2] = self.kick
+        found[round(0.7 / dt) :, 0] += self.push
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class Thrown:
@@ -54,6 +61,7 @@ class Thrown:
         start: The state at the start.
         inertia: About the centre of mass, per mass [m^2], shape (6,).
         motion: How it moves.
+        looks: Its colours, for `kn.RenderOptions(materials=...)`.
     """
 
     kind: str
@@ -61,6 +69,7 @@ class Thrown:
     start: kn.State
     inertia: Tensor
     motion: Motion
+    looks: dict[str, kn.Material]
 
     def simulate(
         self, mass: Tensor, contact: Tensor, friction: Tensor, *, dt: float, steps: int | None = None
@@ -85,52 +94,76 @@ class Thrown:
         return kn.simulate(
             self.model,
             self.start,
-            kn.Control(wrenches={BODY: self._wrenches(dt, steps)}),
+            kn.Control(wrenches={BODY: torch.nn.functional.pad(self.motion.forces(dt, steps), (3, 0))}),
             steps=steps,
             dt=dt,
             params=params,
             options=kn.RunOptions(on_failure="status", progress=False),
         )
 
-    def _wrenches(self, dt: float, steps: int) -> Tensor:
-        """Known moments and forces, shape (steps, 6)."""
-        found = torch.zeros(steps, 6, dtype=F64)
-        found[: round(0.1 / dt), 3], found[: round(0.1 / dt), 5] = self.motion.kick
-        found[round(0.7 / dt) :, 3] += self.motion.push
-        return found
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a motion begins, in the world.
+
+    Attributes:
+        place: Position of the object's frame [m], shape (3,).
+        turned: Its orientation, a unit quaternion (w, x, y, z).
+        speed: Its velocity [m/s], shape (3,).
+        spin: Its angular velocity [rad/s], shape (3,).
+    """
+
+    place: Tensor
+    turned: Tensor
+    speed: Tensor
+    spin: Tensor
 
 
-def throw(kind: str, random: torch.Generator, motion: Motion = Motion(), colour: str = "orange") -> Thrown:  # noqa: B008
+def begin(vertices: np.ndarray, random: torch.Generator, motion: Motion) -> Start:
+    """Draw an orientation and a spin for an object with these vertices."""
+    turned = torch.randn(4, generator=random, dtype=F64)
+    turned = turned / turned.norm()
+    low = float((torch.from_numpy(vertices) @ rotation_of(turned).T)[:, 2].min())
+    place = torch.tensor([-1.0, 0.0, motion.gap - low], dtype=F64)
+    speed = torch.tensor([motion.speed[0], 0.0, motion.speed[1]], dtype=F64)
+    return Start(place, turned, speed, motion.spin * even(random))
+
+
+def throw(kind: str, random: torch.Generator, motion: Motion = Motion()) -> Thrown:  # noqa: B008
     """Throw a toy with drawn scales, orientation and spin; the hull of each has a volume of 1 m^3."""
     mesh = kn.shapes.toy(kind, 1.0)
-    vertices = mesh.vertices * (1.0 + STRETCH * _even(random)).numpy()
+    vertices = mesh.vertices * (1.0 + STRETCH * even(random)).numpy()
     weight = kn.mass_properties(kn.Hull(kn.Mesh(vertices, mesh.faces)), density=1.0)
-    vertices = (vertices - np.array(weight.com)) / weight.mass ** (1 / 3)
-    return throw_mesh(kind, kn.Mesh(vertices, mesh.faces), random, motion, colour)
+    mesh = kn.Mesh((vertices - np.array(weight.com)) / weight.mass ** (1 / 3), mesh.faces)
+    weight = kn.mass_properties(kn.Hull(mesh), mass=1.0)
+    return throw_rigid(kind, mesh, weight, spread(mesh.vertices, POINTS), begin(mesh.vertices, random, motion), motion)
 
 
-def throw_mesh(kind: str, mesh: kn.Mesh, random: torch.Generator, motion: Motion, colour: str = "orange") -> Thrown:
-    """Throw a rigid body of a mesh with drawn orientation and spin, about the centre of its hull."""
-    seen = kn.Hull(mesh, collides=False, colour=colour)
-    weight = kn.mass_properties(seen, mass=1.0)
-    touching = [
-        kn.Sphere(ROUND, pose=kn.Pose(_triple(place)), visible=False) for place in spread(mesh.vertices, POINTS)
-    ]
+def throw_rigid(
+    kind: str, mesh: kn.Mesh, weight: kn.MassProperties, points: np.ndarray, start: Start, motion: Motion
+) -> Thrown:
+    """Throw a rigid body that is drawn as a mesh and touches the ground with some points.
+
+    Args:
+        kind: Its form.
+        mesh: Its surface.
+        weight: Its mass properties, of any mass.
+        points: Points of contact in its frame [m], shape (n, 3).
+        start: Where it begins.
+        motion: How it moves.
+    """
+    seen = kn.Hull(mesh, collides=False, colour="orange")
+    touching = [kn.Sphere(ROUND, pose=kn.Pose(_triple(place)), visible=False) for place in points]
     scene = kn.Scene(contact=kn.Contact(law="compliant"))
     scene.add_ground()
     body = kn.Body("body", None, kn.Pose(), (kn.Joint("free", "free"),), weight, (seen, *touching))
     scene.add_robot(kn.Robot("thrown", (body,)))
     model = kn.compile(scene)
-    turned = torch.randn(4, generator=random, dtype=F64)
-    turned = turned / turned.norm()
-    rotation = rotation_of(turned)
-    low = float((torch.from_numpy(mesh.vertices) @ rotation.T)[:, 2].min())
-    place = torch.tensor([-1.0, 0.0, motion.gap - low], dtype=F64)
-    speed = torch.tensor([motion.speed[0], 0.0, motion.speed[1]], dtype=F64)
     # Velocities of a free body are in its own axes: angular, then linear.
-    v = torch.cat([motion.spin * _even(random), speed]).unflatten(0, (2, 3)) @ rotation
-    start = model.initial_state().replace(q=torch.cat([place, turned]), v=v.flatten())
-    return Thrown(kind, model, start, torch.tensor(weight.inertia, dtype=F64), motion)
+    v = torch.stack([start.spin, start.speed]) @ rotation_of(start.turned)
+    state = model.initial_state().replace(q=torch.cat([start.place, start.turned]), v=v.flatten())
+    inertia = torch.tensor(weight.inertia, dtype=F64) / weight.mass
+    return Thrown(kind, model, state, inertia, motion, painted(model, state))
 
 
 def spread(points: np.ndarray, count: int) -> np.ndarray:
@@ -151,6 +184,16 @@ def rotation_of(q: Tensor) -> Tensor:
     return (axes + w * across + torch.linalg.cross(v, across)).T
 
 
+def painted(model: kn.Model, state: kn.State | None = None) -> dict[str, kn.Material]:
+    """Smooth colours for the object, without light, by the places that its surface has in a state.
+
+    Faces that meet at a crease have the same colours there. With light they differ, and the gradient of images misses
+    what moves with the crease.
+    """
+    (surface,) = kn.surfaces_of(model, state, ground=False, dtype=F64)
+    return {surface.name.split("/")[0]: kn.Material(0.5 + 0.4 * torch.cos(3.0 * surface.vertices), lit=False)}
+
+
 def camera(size: int) -> kn.Camera:
     """A camera that sees the whole motion from the side."""
     return kn.Camera.look_at((0.3, -6.6, 2.8), (0.3, 0.0, 0.4), fov=0.7, size=(size, size))
@@ -161,7 +204,7 @@ def in_8_bits(video: Tensor) -> Tensor:
     return kn.to_linear((255.0 * kn.to_srgb(video)).round() / 255.0)
 
 
-def _even(random: torch.Generator) -> Tensor:
+def even(random: torch.Generator) -> Tensor:
     """Three numbers from -1 to 1."""
     return 2.0 * torch.rand(3, generator=random, dtype=F64) - 1.0
 
