@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.peaks import measure_apart, rise
+from benchmarks import ROOT
+from kinema.experiments.peaks import measure_apart, rise
 
 from . import scene
 
@@ -29,7 +30,7 @@ def measure(**job: Any) -> float | None:
     Args:
         job: peer, its `arguments`, robots, steps, `sweeps` of PGS peers, and `warm`: steps of the first run.
     """
-    return measure_apart(__name__, job)
+    return measure_apart(__name__, job, ROOT)
 
 
 def _run(job: dict[str, Any]) -> float:

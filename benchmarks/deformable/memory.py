@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.peaks import measure_apart, rise
+from benchmarks import ROOT
+from kinema.experiments.peaks import measure_apart, rise
 
 from . import peer_kinema, scene
 
@@ -31,7 +32,7 @@ def measure(**job: Any) -> float | None:
     Args:
         job: `steps`, and `checkpoint` and `memory_budget` as in `kn.simulate`.
     """
-    return measure_apart(__name__, job)
+    return measure_apart(__name__, job, ROOT)
 
 
 def _run(steps: int, **options: Any) -> float:

@@ -14,7 +14,8 @@ import sys
 
 import torch
 
-from benchmarks.peaks import measure_apart, rise
+from benchmarks import ROOT
+from kinema.experiments.peaks import measure_apart, rise
 
 from . import peer_kinema, scene
 
@@ -25,7 +26,7 @@ FILM = (2_024, 256)
 
 def measure(mode: str, triangles: int = FILM[0], pixels: int = FILM[1], frames: int = FRAMES) -> float | None:
     """Rise of the high-water mark [MB] over a video; None if the system has no such mark."""
-    return measure_apart(__name__, [mode, triangles, pixels, frames])
+    return measure_apart(__name__, [mode, triangles, pixels, frames], ROOT)
 
 
 def _run(mode: str, triangles: int, pixels: int, frames: int) -> float:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import kinema as kn
+from kinema.fitting.growth import growth_of
 
 F64 = torch.float64
 OPTIONS = kn.fit.Options(progress=False)
@@ -123,6 +124,16 @@ def test_an_exploding_gradient_is_an_error_that_says_where():
         kn.fit(film, target, unknown, method="adam", options=OPTIONS)
     assert "step" in str(raised.value.where) and "rod" in str(raised.value.where)
     assert "horizon" in str(raised.value)
+
+
+def test_the_step_at_which_an_adjoint_overflows_is_found():
+    """Single precision ends at 3e38: backwards from the end, gradients of 1e8 per step overflow at the fifth."""
+    states = [torch.zeros(2, requires_grad=True)]
+    for _ in range(9):
+        states.append(torch.sin(torch.tensor([1.0, 1e8]) * states[-1]))
+    growth = growth_of(states[-1].sum(), states)
+    assert growth is not None and math.isinf(growth.factor)
+    assert growth.steepest == 4 and growth.where[4] == "state[1]"
 
 
 def test_a_step_beyond_the_stability_limit_is_a_failure():

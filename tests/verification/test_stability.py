@@ -273,3 +273,22 @@ def test_a_long_step_is_warned_of():
     mu = model.parameters("mu")["mu"] * torch.tensor([[1.0], [100.0]], dtype=torch.float64)
     with pytest.warns(kn.StabilityWarning):
         kn.simulate(model, params={"mu": mu}, steps=1, dt=0.99 * limit.dt)
+
+
+def test_masses_of_points_count_for_elements():
+    """A sheet whose mass sits at its vertices is as stable as one whose material weighs as much."""
+
+    model = cloth(density=1.0, mu=50.0, lam=50.0)
+    mass = 1.0 / model.resolve()["inv_mass"]
+
+    def limit(density: float, points: float | torch.Tensor) -> float:
+        found = step_limit(model, model.resolve({"c/density": density, "c/point_mass": points}))
+        assert found is not None
+        return found.dt
+
+    whole = limit(1.0, 0.0)
+    assert limit(0.01, 0.99 * mass) == pytest.approx(whole, rel=1e-9)
+    assert limit(0.01, 3.99 * mass) == pytest.approx(2.0 * whole, rel=1e-9)
+    alone = 0.99 * mass
+    alone[0] = 0.0  # a corner without a mass of its own: its triangle is as fast as before
+    assert limit(0.01, alone) == pytest.approx(limit(0.01, 0.0), rel=0.2)

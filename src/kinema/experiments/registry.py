@@ -42,6 +42,7 @@ EXPERIMENTS = (
     Experiment("throw", "ICML 2021, Fig. 6", "torques of an arm that throws a ball to a target", seeds=10),
     Experiment("golf", "ICML 2021, Fig. 6", "torques of a golfer whose ball stops at a target", seeds=10),
     Experiment("car-friction", "ICML 2021, Fig. 7", "friction of a road from the position of a car", seeds=10),
+    Experiment("autodiff-tables", "ICML 2021, Tables 1-3, Figs. 3 and 8", "memory, time and errors of gradients"),
     Experiment("quadruped-walk", "ICML 2021, reviews", "servo targets with which a quadruped walks 2 m"),
     Experiment("mass-from-video", "gradSim, Table 1", "mass of a body from its video, after a known push", seeds=10),
     Experiment(

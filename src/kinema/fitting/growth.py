@@ -24,6 +24,12 @@ def growth_of(loss: Tensor, path: Path) -> Growth | None:
     norms = whole.norm(dim=1)
     owners = [(n, i) for n, t in parts.items() for i in range(t.shape[1])]
     where = tuple(name_of(path, *owners[i]) for i in whole.abs().argmax(1).tolist())
+    lost = (~norms.isfinite()).nonzero().flatten()
+    if len(lost):  # the step whose adjoint overflows, and what is largest just before
+        at = int(lost[-1])
+        largest = min(at + 1, len(norms) - 1)
+        where = (*[where[largest]] * (at + 1), *where[at + 1 :])
+        return Growth(norms, where, largest, at, float("inf"), getattr(path, "dt", None))
     seeded = (norms > 0).nonzero().flatten()
     if not len(seeded):
         return Growth(norms, where, len(norms) - 1, len(norms) - 1, 1.0, getattr(path, "dt", None))

@@ -307,7 +307,8 @@ class Objective:
         if growth is not None:
             at = growth.steepest
             where = f"step {at} ({at * growth.dt:.4g} s), {growth.where[at]}" if growth.dt else f"step {at}"
-            what += f"; backwards in time it grows by {growth.factor:.1e}, most over step {at}"
+            how = f"it grows by {growth.factor:.1e}, most over" if math.isfinite(growth.factor) else "it overflows at"
+            what += f"; backwards in time {how} step {at}"
         fix = "a shorter horizon, more damping, smaller steps or float64; or method='lm', which needs no reverse sweep"
         return SimulationError(what, where=where, fix=fix)
 

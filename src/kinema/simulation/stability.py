@@ -99,13 +99,18 @@ def _solved(stiff: float, rate: float) -> float:
 
 
 def _elements(matter: MatterArrays, numbers: dict[str, Tensor]) -> Iterator[_Kind]:
-    meshes = [("tetrahedron", one.first, 4, one.mesh.steepness) for one in matter.solids]
+    meshes = [("tetrahedron", one.first, one.mesh.tets, one.mesh.steepness) for one in matter.solids]
     if matter.cloth is not None:
-        meshes.append(("triangle", matter.cloth.first, 3, matter.cloth.mesh.steepness))
+        meshes.append(("triangle", matter.cloth.first, matter.cloth.mesh.triangles, matter.cloth.mesh.steepness))
     if not meshes:
         return
-    steep = torch.cat([torch.as_tensor(corners * s) for *_, corners, s in meshes])
+    steep = torch.cat([torch.as_tensor(corners.shape[1] * s) for *_, corners, s in meshes])
     steep = steep / numbers["density"]
+    if "point_mass" in numbers:
+        # A vertex's own mass is shared by its elements in proportion to theirs: the lightest corner counts.
+        of_elements = (1.0 - numbers["point_mass"] * numbers["inv_mass"]).clamp(0.0, 1.0)
+        worst = [of_elements[..., torch.as_tensor(corners.astype(np.int64))].amax(-1) for _, _, corners, _ in meshes]
+        steep = steep * torch.cat(worst, -1)
     stiff = (numbers["lam"] + 2.0 * numbers["mu"]) * steep
     rate = 2.0 * numbers["viscosity"] * steep if "viscosity" in numbers else 0.0 * stiff
 

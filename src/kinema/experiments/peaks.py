@@ -12,20 +12,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kinema.errors import SimulationError
+
 MARK = Path("/proc/self/clear_refs")
 
 
-def measure_apart(module: str, job: Any) -> float | None:
-    """The last line that a module prints for a job [MB]; None if the system has no high-water mark."""
+def measure_apart(module: str, job: Any, folder: Path | None = None) -> float | None:
+    """The last line that a module prints for a job [MB]; None if the system has no high-water mark.
+
+    Args:
+        module: The module, started with `python -m` and the job as JSON.
+        job: What it reads.
+        folder: The folder to start it in; the current one by default.
+
+    Raises:
+        SimulationError: The process failed.
+    """
     if not MARK.exists():
         return None
     # Return freed memory to the system at once, so that resident memory is memory in use.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     command = [sys.executable, "-m", module, json.dumps(job)]
-    folder = Path(__file__).resolve().parents[1]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"memory of {job}: {done.stderr[-2000:]}")
+        raise SimulationError(f"memory could not be measured: {done.stderr[-2000:]}", where=str(job))
     return float(done.stdout.splitlines()[-1])
 
 
