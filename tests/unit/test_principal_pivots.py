@@ -41,7 +41,7 @@ def follow(problem: Problem, follows: float = 1.0) -> tuple[np.ndarray, float, f
     inverse = 1 / (np.diag(A) + problem.cfm)
     known = Known(np.ones(count), problem.b[0].copy(), lower, upper, mu, inverse)
     marks = Marks(np.zeros(count, int), np.zeros(count), np.zeros(count))
-    system = System(np.zeros(count, int), np.zeros(count * count), np.zeros(count), np.zeros(count))
+    system = System(np.zeros(count, int), np.zeros(count * count), np.zeros(count), np.zeros(count), 0, 0)
     path = Path(*(np.zeros(count) for _ in range(5)), np.zeros(count, int))
     arrived, pivots = follow_path(
         0, listed, A.ravel(), problem.cfm, 0.0, inverse, 1e-12, 1000, follows, known, marks, system, path

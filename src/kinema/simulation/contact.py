@@ -49,7 +49,7 @@ def constrain(
     """
     c, links, model = rows.constraints, rows.links, rows.constraints.model
     assert free.factors is not None
-    step = WholeStep(links.v, v_free, free.a, whole)
+    step = WholeStep(links.v, v_free, free.a, whole, options.linearised)
     sweeps = rows.program.constant("sweeps", Int, model.contact.iterations)
     if not c.bounces:
         found = solve(hold(rows, free.prescribed), free.factors, v_free, sweeps, step=step)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kinema.integrate.jacobians import motion_rows, plain_rows, tangent_columns, turns_of_step
 from kinema.integrate.joints import advance_coordinates
 from kinema.lang import Float, Int, mat33
@@ -23,7 +25,7 @@ def jacobian_program(
         acting: Names of the controls that B has columns of, in order.
         width: Rows that share SIMD registers; as many as fit by default.
     """
-    p = step_program(model, options, "linearised step")
+    p = step_program(model, replace(options, linearised=True), "linearised step")
     motion = next((c for c in p.nodes if isinstance(c, KernelCall) and c.kernel is advance_coordinates), None)
     if p.loops or (motion is None and model.tree.nv):
         return None

@@ -19,6 +19,7 @@ class StepOptions:
         implicit: Whether particles take implicit steps.
         bouncing: Whether restitution is given at run time, and counts although the model has none.
         substeps: Number of substeps.
+        linearised: Whether lanes of the adjoint are rows of a Jacobian, see `jacobian_program`.
     """
 
     loaded: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class StepOptions:
     implicit: bool = False
     bouncing: bool = False
     substeps: int = 1
+    linearised: bool = False
 
 
 PLAIN = StepOptions()

@@ -16,13 +16,19 @@ from kinema.contact.solving.mass_scaling import (
 from kinema.contact.solving.newton import (
     Effort,
     Impulses,
-    Multipliers,
     Problem,
     Report,
     newton_impulses,
+)
+from kinema.contact.solving.newton_adjoint import (
+    Lists,
+    Multipliers,
+    Solved,
     newton_impulses_adjoint,
     newton_jacobian_adjoint,
     newton_rows_adjoint,
+    newton_rows_of_jacobian,
+    newton_systems,
 )
 from kinema.contact.solving.newton_replay import Trust, newton_impulses_again
 from kinema.integrate.axes_at_start import velocities_in_first_axes
@@ -42,6 +48,7 @@ SOFTER = {8: 1e-2, 4: 1e-2}  # regularisation after a failure, relative to the d
 HELD = {8: 1e-13, 4: 1e-6}  # the least regularisation that keeps impulses unique
 YIELDING = {8: 0.0, 4: 1e-3}  # of solution paths
 TRUSTED = {8: {"share": 1e-6, "noise": 1e-13}}  # impulses recovered from a known motion; float32 is too imprecise
+MOST_AT_ONCE = 160  # rows whose factors all rows of a Jacobian share: they take n^2 numbers in each thread
 EFFORT = {"largest": 400, "sweeps": 2, "steps": 8, "most": 600}  # of that solver
 
 
@@ -55,12 +62,14 @@ class WholeStep:
         a: Accelerations without impulses.
         acceleration: Written by the adjoint: the acceleration of the whole step, including impulses; None if
             accelerations without impulses are needed.
+        linearised: Whether lanes of the adjoint are rows of a Jacobian.
     """
 
     v: Ref
     v_free: Ref
     a: Ref
     acceleration: Ref | None
+    linearised: bool
 
 
 @dataclass(frozen=True)
@@ -178,13 +187,31 @@ def _newton(rows: RowSet, factors: Factors, cone: Ref, z: Ref, impulse: Ref, ste
         bounded = p.constant("bounded_rows", Int, c.singles - len(c.model.constraints.limit_names))
         sizes = {"exact": c.rows, "u": c.rows, "pull": links.arrays.nv}
         multipliers = Multipliers(**{n: p.scratch(f"solution_{n}", Float, count) for n, count in sizes.items()})
-        given = (problem, known, effort.singular, bounded, scaled, found)
-        p.call(newton_impulses_adjoint, *given, found.adj, multipliers, problem.adj)
+        pulled: Any = (found.adj, multipliers, problem.adj)
+        if step is not None and step.linearised and c.rows <= MOST_AT_ONCE:
+            kept = _kept_systems(rows)
+            p.call(newton_systems, problem, effort.singular, scaled, found, *kept)
+            p.call(newton_rows_of_jacobian, problem, known, bounded, scaled, found, *kept, *pulled)
+        else:
+            p.call(newton_impulses_adjoint, problem, known, effort.singular, bounded, scaled, found, *pulled)
         at = (rows.count, c.supports, known)
         if step is None or step.acceleration is None:
             p.call(newton_rows_adjoint, *at, scaled, found, multipliers, known.adj, rows.J.adj)
         else:
             p.call(newton_jacobian_adjoint, *at, found, multipliers, rows.J.adj)
+
+
+def _kept_systems(rows: RowSet) -> tuple[Any, ...]:
+    """What rows of a Jacobian share: which blocks take part, lists of their rows, and their factors."""
+    p, c = rows.program, rows.constraints
+
+    def room(element: Any, /, **sizes: int) -> dict[str, Ref]:
+        return {name: p.scratch(f"systems_{name}", element, size) for name, size in sizes.items()}
+
+    n = c.rows
+    lists = Lists(**room(Int, sizes=2, row=n, kind=n, begin=n + 1, matrix=n + 1))
+    whole = room(Int, state=n, wanted=n, free=n) | room(Float, x=n, mu=n, turn=n, pivot=n, G=n * n)
+    return room(Float, mine=n)["mine"], lists, Solved(**whole)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

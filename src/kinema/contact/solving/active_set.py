@@ -70,12 +70,16 @@ class System:
     G: The matrix.
     pivot: Diagonal of each free row without the friction tied to it; after the elimination the inverse pivot.
     column: Workspace for a column.
+    start: Where the island begins in `free` and `pivot`.
+    base: Where it begins in G.
     """
 
     free: Array[Int]
     G: Array[Float]
     pivot: Array[Float]
     column: Array[Float]
+    start: Int
+    base: Int
 
 
 @func
@@ -337,15 +341,15 @@ def reduce_island(e, listed, cone, A, cfm, more, own, mu, marks, system):
     """
     first, base = shared(listed.begin[e]), shared(listed.matrix[e])
     n = shared(listed.begin[e + 1]) - first
-    state, free, G = marks.state, system.free, system.G
+    state, free, G, start, to = marks.state, system.free, system.G, system.start, system.base
     count = 0
     # Rows that are free in any lane.
     for i in range(n):
         if not everywhere(state[first + i] != FREE):
-            free[count] = i
+            free[start + count] = i
             count = count + 1
     for q in range(count):
-        j = shared(free[q])
+        j = shared(free[start + q])
         f, what = first + j, shared(listed.kind[first + j])
         # Column j, plus the columns of the friction tied to its row.
         if cone == 0:
@@ -354,21 +358,21 @@ def reduce_island(e, listed, cone, A, cfm, more, own, mu, marks, system):
                 c1, c2 = mu[f] * tied(state[f + 1]), mu[f] * tied(state[f + 2])
                 also = 0 if everywhere(c1 == 0.0 and c2 == 0.0) else 1
             for p in range(count):
-                i = shared(free[p])
+                i = shared(free[start + p])
                 at = base + i * n + j
                 entry = A[at]
                 if also > 0:
                     entry = entry + c1 * A[at + 1] + c2 * A[at + 2]
-                G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
+                G[to + p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
         else:
             turned_column(first, n, base, j, listed.kind, A, mu, marks, system.column)
             for p in range(count):
-                i = shared(free[p])
+                i = shared(free[start + p])
                 entry = turned(listed, cone, first + i, marks.turn, system.column)
-                G[p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
+                G[to + p * count + q] = select(state[first + i] == FREE and state[f] == FREE, entry, 0.0)
         # Compliance on the diagonal; 1 where the row is free in other lanes only.
-        yields, here = cfm + more * own[f] + marks.soft[f], q * count + q
-        system.pivot[q] = select(state[f] == FREE, A[base + j * n + j] + yields, 1.0)
+        yields, here = cfm + more * own[f] + marks.soft[f], to + q * count + q
+        system.pivot[start + q] = select(state[f] == FREE, A[base + j * n + j] + yields, 1.0)
         G[here] = select(state[f] == FREE, G[here] + yields, 1.0)
     return count
 
@@ -379,19 +383,20 @@ def eliminate(count, singular, system, right, keep):
 
     keep: Whether G becomes its factors, for `solve_again` and `solve_transposed`; a compile-time constant.
     """
-    G, own = system.G, system.pivot
+    G, own, start, base = system.G, system.pivot, system.start, system.base
     # Forward elimination.
     for p in range(count):
-        pivot, row = G[p * count + p], p * count
-        kept = abs(pivot) > singular * own[p]
+        row = base + p * count
+        pivot = G[row + p]
+        kept = abs(pivot) > singular * own[start + p]
         inverse = select(kept, 1.0 / select(kept, pivot, 1.0), 0.0)
-        own[p] = inverse
+        own[start + p] = inverse
         for i in range(p + 1, count):
-            factor = G[i * count + p] * inverse
+            to = base + i * count
+            factor = G[to + p] * inverse
             if keep:
-                G[i * count + p] = factor
+                G[to + p] = factor
             if not everywhere(factor == 0.0):
-                to = i * count
                 for j in range(p + 1, count):
                     G[to + j] = G[to + j] - factor * G[row + j]
                 right[i] = right[i] - factor * right[p]
@@ -400,47 +405,47 @@ def eliminate(count, singular, system, right, keep):
         p = count - 1 - back
         sum = right[p]
         for j in range(p + 1, count):
-            sum = sum - G[p * count + j] * right[j]
-        right[p] = sum * own[p]
+            sum = sum - G[base + p * count + j] * right[j]
+        right[p] = sum * own[start + p]
 
 
 @func
 def solve_again(count, system, right):
     """Solve G x = right in place, with the factors that `eliminate` kept."""
-    G, inverse = system.G, system.pivot
+    G, inverse, start, base = system.G, system.pivot, system.start, system.base
     for p in range(count):
         for i in range(p + 1, count):
-            right[i] = right[i] - G[i * count + p] * right[p]
+            right[i] = right[i] - G[base + i * count + p] * right[p]
     for back in range(count):
         p = count - 1 - back
         sum = right[p]
         for j in range(p + 1, count):
-            sum = sum - G[p * count + j] * right[j]
-        right[p] = sum * inverse[p]
+            sum = sum - G[base + p * count + j] * right[j]
+        right[p] = sum * inverse[start + p]
 
 
 @func
 def solve_transposed(count, system, right):
     """Solve G^T y = right in place, with the factors that `eliminate` kept."""
-    G, inverse = system.G, system.pivot
+    G, inverse, start, base = system.G, system.pivot, system.start, system.base
     for p in range(count):
-        share = right[p] * inverse[p]
+        share = right[p] * inverse[start + p]
         right[p] = share
         for j in range(p + 1, count):
-            right[j] = right[j] - share * G[p * count + j]
+            right[j] = right[j] - share * G[base + p * count + j]
     for back in range(count):
         p = count - 1 - back
         share = right[p]
         for j in range(p):
-            right[j] = right[j] - share * G[p * count + j]
+            right[j] = right[j] - share * G[base + p * count + j]
 
 
 @func
-def move(first, count, listed, cone, mu, marks, free, step, x):
+def move(first, count, listed, cone, mu, marks, system, step, x):
     """Add `step` to the impulses of the free rows and update the friction tied to them."""
     kind, state, turn = listed.kind, marks.state, marks.turn
     for q in range(count):
-        j = shared(free[q])
+        j = shared(system.free[system.start + q])
         f, change, what = first + j, step[q], shared(kind[first + j])
         if what == NORMAL:
             s1, s2 = tied(state[f + 1]), tied(state[f + 2])

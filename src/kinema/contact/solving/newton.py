@@ -26,8 +26,8 @@ w = -|w| lambda_t / (mu lambda_n) gives
     d w_e + soft d lambda_e = 0,    soft = |w| / (mu lambda_n)
 
 The derivative follows from the implicit function theorem: with E the columns of the free rows (including the friction
-tied to them) and W = A + cfm, impulses change by E x, where (W E)_free x = -(dW lambda + db + ...)_free. The adjoint
-is one more elimination, with the transpose; it differentiates neither PGS iterations nor guesses.
+tied to them) and W = A + cfm, impulses change by E x, where (W E)_free x = -(dW lambda + db + ...)_free. The adjoint,
+in `newton_adjoint`, is one more elimination, with the transpose; it differentiates neither PGS iterations nor guesses.
 
 Worlds of a batch run in lanes. All lanes of a register share the list of rows that take part, so that they access the
 same memory; each lane has its own active set, and lanes that have converged wait. So a world gives the same bits in a
@@ -38,8 +38,6 @@ from __future__ import annotations
 
 from kinema.contact.solving.active_set import (
     FREE,
-    LOWER,
-    UPPER,
     Known,
     Marks,
     System,
@@ -53,9 +51,7 @@ from kinema.contact.solving.active_set import (
     reduce_island,
     row_inverses,
     snap,
-    solve_transposed,
     sweep,
-    tied,
     turned,
 )
 from kinema.contact.solving.delassus import (
@@ -72,9 +68,7 @@ from kinema.contact.solving.delassus import (
 from kinema.contact.solving.mass_scaling import (
     Scaled,
     scale_row,
-    scale_row_adjoint,
     scale_three,
-    scale_three_adjoint,
     velocities_from,
 )
 from kinema.contact.solving.pgs import Bounds, Rows, Supports, end_of
@@ -128,20 +122,6 @@ class Impulses:
 
     impulse: Array[Float]
     z: Array[Float]
-
-
-@record
-class Multipliers:
-    """The solution of the adjoint problem.
-
-    exact: The impulses, refined by the same elimination if they were recomputed from the motion.
-    u: Cotangents of w in the free rows.
-    pull: Y^T u + the cotangent of z.
-    """
-
-    exact: Array[Float]
-    u: Array[Float]
-    pull: Array[Float]
 
 
 @record
@@ -271,7 +251,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         change, column, right = local(Float, count), local(Float, count), local(Float, count)
         pivot, A, G = local(Float, count), local(Float, size), local(Float, size)
         known = Known(part, plain, lower, upper, mu, inverse)
-        marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
+        marks, system = Marks(state, soft, turn), System(free, G, pivot, column, 0, 0)
         along, speeds, dx, dw = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
         ending = local(Int, count)
         path = Path(along, speeds, dx, dw, right, ending)
@@ -339,7 +319,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                     bent = turned(listed, cone, f, turn, w) + soft[f] * turned(listed, cone, f, turn, x)
                     right[q] = select(state[f] == FREE, -bent, 0.0)
                 eliminate(unknown, effort.singular, system, right, False)
-                move(first, unknown, listed, cone, mu, marks, free, right, x)
+                move(first, unknown, listed, cone, mu, marks, system, right, x)
             # The error of the problem itself, and of the problem with extra compliance that is being solved.
             row_velocities(listed, A, bounds.cfm, plain, x, w)
             tall = largest(count, x)
@@ -482,214 +462,3 @@ def newton_impulses(
     """Find the impulses that solve the problem; `scaled` receives the rows that take part."""
     left = find_impulses(problem, factors, effort, 1.0, scaled, found)
     report.residual[0], report.unsolved_at[0], report.iterations[0] = left
-
-
-@kernel
-def newton_impulses_adjoint(
-    problem: Problem,
-    factors: Factors,
-    singular: Float,
-    bounded: Int,
-    scaled: Scaled,
-    found: Impulses,
-    found_adj: Impulses.adj,
-    multipliers: Multipliers,
-    problem_adj: Problem.adj,
-):
-    """Adjoint of the solution by the implicit function theorem.
-
-    `newton_rows_adjoint` or `newton_jacobian_adjoint` then computes the cotangents of the rows' Jacobians.
-
-    bounded: The bounds of the first `bounded` single rows have a derivative.
-    """
-    rows, supports, bounds, cone, J, b = (
-        problem.rows,
-        problem.supports,
-        problem.bounds,
-        problem.cone,
-        problem.J,
-        problem.b,
-    )
-    Y, z, impulse, z_adj, impulse_adj = scaled.Y, found.z, found.impulse, found_adj.z, found_adj.impulse
-    exact, u, pull = multipliers.exact, multipliers.u, multipliers.pull
-    bounds_adj, b_adj = problem_adj.bounds, problem_adj.b
-    dofs, wide = len(z), supports.widest
-    blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
-    mine, takes = local(Float, blocks), local(Int, blocks)
-    spread, felt_z = local(vec3, dofs), local(Float, dofs)
-    dv, felt_dv = local(Float, dofs), local(Float, dofs)
-    # Rows that have an impulse or always take part; their islands and matrices.
-    for d in range(dofs):
-        felt_z[d] = z_adj[d]
-    for i in range(rows.singles):
-        mine[i] = 1.0 if bounds.lower[i] != 0.0 or impulse[i] > 0.0 else 0.0
-    for k in range(rows.singles, blocks):
-        r = rows.singles + 3 * (k - rows.singles)
-        mine[k] = 1.0 if k < contacts or impulse[r] > 0.0 else 0.0
-    for k in range(blocks):
-        takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
-    label, island, block, start = local(Int, dofs), local(Int, blocks), local(Int, blocks), local(Int, blocks + 1)
-    islands = find_islands(rows, supports, takes, label, island, block, start)
-    most = 3 * shared(start[islands])
-    row, kind, begin, matrix = local(Int, most), local(Int, most), local(Int, islands + 1), local(Int, islands + 1)
-    count, size = list_rows(rows, islands, block, start, row, kind, begin, matrix)
-    part, lower, upper, mu = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
-    x, w, given, y = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
-    state, free, soft, turn = local(Int, count), local(Int, count), local(Float, count), local(Float, count)
-    column, right, pivot, inverse = local(Float, count), local(Float, count), local(Float, count), local(Float, count)
-    goal, off, other = local(Float, count), local(Float, count), local(Float, count)
-    A, G = local(Float, size), local(Float, size)
-    listed, known = Listed(islands, count, row, kind, begin, matrix), Known(part, goal, lower, upper, mu, inverse)
-    marks, system = Marks(state, soft, turn), System(free, G, pivot, column)
-    gather(problem, listed, mine, known)
-    form_matrices(rows, supports, listed, Y, spread, A)
-    row_inverses(listed, cone, bounds.cfm, A, known)
-    # Their velocities, which determine the active set, and the cotangents of their impulses, including parts through z.
-    for f in range(count):
-        r = shared(row[f])
-        here, at = home_of(rows, r), r * wide
-        to, speed, wanted = supports.begin[here], 0.0, impulse_adj[r]
-        for t in range(supports.count[here]):
-            d, entry = supports.dofs[to + t], Y[at + t]
-            speed = speed + entry * z[d]
-            wanted = wanted + entry * z_adj[d]
-        x[f] = impulse[r]
-        w[f] = goal[f] + bounds.cfm * x[f] + speed
-        given[f] = wanted
-    classify(listed, cone, known, x, w, marks)
-    row_velocities(listed, A, bounds.cfm, goal, x, off)
-    # (W E)_free dx = -off refines the impulses x; the transpose with -(E^T given)_free gives u in the free rows.
-    for e in range(islands):
-        first = shared(begin[e])
-        wanted = reduce_island(e, listed, cone, A, bounds.cfm, 0.0, inverse, mu, marks, system)
-        for q in range(wanted):
-            f = first + shared(free[q])
-            felt = turned(listed, cone, f, turn, given)
-            if shared(kind[f]) == NORMAL:
-                felt = felt + mu[f] * tied(state[f + 1]) * turned(listed, cone, f + 1, turn, given)
-                felt = felt + mu[f] * tied(state[f + 2]) * turned(listed, cone, f + 2, turn, given)
-            bent = turned(listed, cone, f, turn, off) + soft[f] * turned(listed, cone, f, turn, x)
-            other[q] = select(state[f] == FREE, -felt, 0.0)
-            right[q] = select(state[f] == FREE, -bent, 0.0)
-        eliminate(wanted, singular, system, right, True)
-        solve_transposed(wanted, system, other)
-        move(first, wanted, listed, cone, mu, marks, free, right, x)
-        for q in range(wanted):
-            y[first + shared(free[q])] = other[q]
-    # Cone: rotate u back to the tangents, then pull = Y^T u + z_adj.
-    if cone > 0:
-        for f in range(count):
-            if shared(kind[f]) == NORMAL:
-                y1, y2 = y[f + 1], y[f + 2]
-                y[f + 1] = turn[f] * y1 - turn[f + 1] * y2
-                y[f + 2] = turn[f] * y2 + turn[f + 1] * y1
-    add_rows(rows, supports, listed, Y, y, felt_z)
-    for d in range(dofs):
-        pull[d] = felt_z[d]
-    for r in range(rows.singles + 3 * shared(rows.triples[0])):
-        u[r] = 0.0
-        exact[r] = 0.0
-    # Cotangents: u of b, u . lambda of cfm; the rest of the impulses' cotangents goes to the bounds of tied rows.
-    softness = 0.0
-    for f in range(count):
-        r = shared(row[f])
-        here, at = home_of(rows, r), r * wide
-        to = supports.begin[here]
-        b_adj[r] += y[f]
-        u[r] = y[f]
-        exact[r] = x[f]
-        softness = softness + y[f] * x[f]
-        felt = impulse_adj[r] + bounds.cfm * y[f]
-        for t in range(supports.count[here]):
-            felt = felt + Y[at + t] * felt_z[supports.dofs[to + t]]
-        given[f] = felt
-    bounds_adj.cfm[0] += softness
-    # Rows at a bound, and friction at mu times the normal impulse.
-    for f in range(count):
-        r, what = shared(row[f]), shared(kind[f])
-        if what == SINGLE:
-            if state[f] == LOWER:
-                bounds_adj.lower[r] += given[f]
-            elif state[f] == UPPER:
-                bounds_adj.upper[r] += given[f]
-        elif what == NORMAL:
-            first, second = turned(listed, cone, f + 1, turn, given), turned(listed, cone, f + 2, turn, given)
-            slides = tied(state[f + 1]) * first + tied(state[f + 2]) * second
-            bounds_adj.mu[(r - rows.singles) // 3] += x[f] * slides
-    # Single rows without an impulse are at their lower bound, or at the upper one if both are zero.
-    if bounded > 0:
-        velocities_from(factors, z, dv)
-        velocities_from(factors, felt_z, felt_dv)
-    for i in range(bounded):
-        if not everywhere(mine[i] == 1.0):
-            here, at = shared(rows.support[i]), i * wide
-            to, speed, felt = supports.begin[here], b[i], impulse_adj[i]
-            for t in range(supports.count[here]):
-                d = supports.dofs[to + t]
-                speed = speed + J[at + t] * dv[d]
-                felt = felt + J[at + t] * felt_dv[d]
-            if mine[i] == 0.0:
-                if speed >= 0.0:
-                    bounds_adj.lower[i] += felt
-                else:
-                    bounds_adj.upper[i] += felt
-
-
-@kernel
-def newton_rows_adjoint(
-    rows: Rows,
-    supports: Supports,
-    factors: Factors,
-    scaled: Scaled,
-    found: Impulses,
-    multipliers: Multipliers,
-    factors_adj: Factors.adj,
-    J_adj: Array[Float],
-):
-    """Cotangents of the rows' Jacobians and of the factors of the mass matrix, after `newton_impulses_adjoint`."""
-    wide, H, exact, u = supports.widest, scaled.H, multipliers.exact, multipliers.u
-    x, xs, Y_adj = local(Float, wide), local(vec3, wide), local(Float, 3 * wide)
-    for k in range(rows.singles + shared(rows.triples[0])):
-        here, r, count = shared(rows.support[k]), first_row(rows, k), 1
-        if k >= rows.singles:
-            count = 3
-        if not everywhere(exact[r] == 0.0 and u[r] == 0.0):
-            begin, at = supports.begin[here], r * wide
-            for i in range(count):
-                for t in range(supports.count[here]):
-                    d = supports.dofs[begin + t]
-                    Y_adj[i * wide + t] = u[r + i] * found.z[d] + exact[r + i] * multipliers.pull[d]
-            if count == 1:
-                scale_row_adjoint(supports, here, at, factors, H, Y_adj, 0, x, factors_adj, J_adj)
-            else:
-                scale_three_adjoint(supports, here, at, factors, H, Y_adj, 0, xs, factors_adj, J_adj)
-
-
-@kernel
-def newton_jacobian_adjoint(
-    rows: Rows,
-    supports: Supports,
-    factors: Factors,
-    found: Impulses,
-    multipliers: Multipliers,
-    J_adj: Array[Float],
-):
-    """Cotangents of the rows' Jacobians alone; the adjoint of the whole motion computes those of the mass matrix.
-
-    They follow from M dv = J^T lambda and w = b + J dv + cfm lambda, with the multipliers
-    s = M^-1 (cotangent of dv + J^T u) and u.
-    """
-    dofs, exact, u = len(found.z), multipliers.exact, multipliers.u
-    dv, s = local(Float, dofs), local(Float, dofs)
-    velocities_from(factors, found.z, dv)
-    velocities_from(factors, multipliers.pull, s)
-    for k in range(rows.singles + shared(rows.triples[0])):
-        here, r, count = shared(rows.support[k]), first_row(rows, k), 1
-        if k >= rows.singles:
-            count = 3
-        if not everywhere(exact[r] == 0.0 and u[r] == 0.0):
-            begin = supports.begin[here]
-            for i in range(r, r + count):
-                for t in range(supports.count[here]):
-                    d = supports.dofs[begin + t]
-                    J_adj[i * supports.widest + t] += u[i] * dv[d] + exact[i] * s[d]

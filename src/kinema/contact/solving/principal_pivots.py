@@ -112,12 +112,12 @@ def find_line(e, listed, A, cfm, more, own, singular, t, known, marks, system, p
         f = first + shared(system.free[q])
         path.right[q] = select(marks.state[f] == FREE, -path.w[f], 0.0)
     eliminate(unknown, singular, system, path.right, True)
-    move(first, unknown, listed, 0, known.mu, marks, system.free, path.right, path.x)
+    move(first, unknown, listed, 0, known.mu, marks, system, path.right, path.x)
     for q in range(unknown):
         f = first + shared(system.free[q])
         path.right[q] = select(marks.state[f] == FREE, -covering(f, listed, known), 0.0)
     solve_again(unknown, system, path.right)
-    move(first, unknown, listed, 0, known.mu, marks, system.free, path.right, path.dx)
+    move(first, unknown, listed, 0, known.mu, marks, system, path.right, path.dx)
     # Velocities with the new impulses, and their derivatives by t.
     for i in range(n):
         f, at, d = first + i, base + i * n, covering(first + i, listed, known)
