@@ -13,6 +13,7 @@ from kinema.model.constraints import ConstraintArrays, find_constraints
 from kinema.model.forces import LawArrays, find_forces
 from kinema.model.matter import MatterArrays, find_matter
 from kinema.model.sites import SiteArrays, find_sites
+from kinema.model.transmissions import TransmissionArrays, find_transmissions
 from kinema.model.tree import TreeArrays, build_tree
 from kinema.model.visuals import VisualArrays, find_visuals
 from kinema.scene.contact import Contact
@@ -46,6 +47,7 @@ class SceneArrays:
         matter: Soft matter.
         visuals: Rendered shapes.
         forces: User-defined force laws.
+        transmissions: Tendons, and what general actuators drive.
     """
 
     tree: TreeArrays
@@ -60,6 +62,7 @@ class SceneArrays:
     matter: MatterArrays
     visuals: VisualArrays
     forces: list[LawArrays]
+    transmissions: TransmissionArrays
 
     @property
     def nq(self) -> int:
@@ -138,4 +141,5 @@ def find_arrays(scene: Scene) -> SceneArrays:
         matter,
         find_visuals(tree, placed, scene.ground, shapes),
         find_forces(tree, sites, matter, scene.forces),
+        find_transmissions(tree, sites, placed),
     )

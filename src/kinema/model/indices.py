@@ -72,7 +72,8 @@ def control_index(model: SceneArrays, name: str) -> Index:
     names, one = model.actuators.names, np.ones(len(model.actuators), int)
     if name not in names and name in model.joints:
         dof = model.tree.v_start[model.joints.index(name)]
-        found = np.flatnonzero(model.actuators.dof == dof).tolist()
+        on_joints = model.actuators.on_joints
+        found = on_joints[model.actuators.dof[on_joints] == dof].tolist()
         if not found:
             raise InputError(f"joint {str(name)!r} has no actuator", expected=listed(names, "a robot with actuators"))
         return found[0] if len(found) == 1 else found

@@ -55,6 +55,14 @@ class Model(SceneArrays):
             self._add(name, getattr(tree, name)[springs], [of_dof[d] for d in springs])
         for name in OF_ACTUATOR:
             self._add(name, getattr(self.actuators, name), self.actuators.names)
+        if tree.gravcomp.any():
+            self._add("gravcomp", tree.gravcomp, tree.bodies)
+        transmissions = self.transmissions
+        for name in ("stiffness", "damping"):
+            self._add(f"tendon_{name}", getattr(transmissions, name), transmissions.tendon_names)
+        general = [self.actuators.names[i] for i in transmissions.actuator]
+        for name, key in (("actuator_gain", "gain"), ("actuator_bias", "bias"), ("least_force", "least_force")):
+            self._add(name, getattr(transmissions, key), general)
         for name in ("lower", "upper"):
             self._add(name, limits[name], self.constraints.limit_names)
         self._add("dry_friction", self.constraints.rubbing["friction"], self.constraints.rubbing_names)
@@ -163,7 +171,10 @@ class Model(SceneArrays):
                 - Per body: "robot/body/mass", ".../com", ".../inertia".
                 - Per joint: "robot/joint/offset", ".../axis", ".../armature", ".../damping", ".../stiffness",
                   ".../rest", ".../lower", ".../upper", ".../dry_friction".
-                - Per actuator: "robot/actuator/gear", ".../kp", ".../kd", ".../force".
+                - Per actuator: "robot/actuator/gear", ".../kp", ".../kd", ".../force"; of the kind "general" also
+                  ".../actuator_gain", ".../actuator_bias" (three numbers each), ".../least_force".
+                - Per tendon: "robot/tendon/tendon_stiffness", ".../tendon_damping".
+                - Per body, if a body of the model has it: ".../gravcomp".
                 - Per shape: "robot/body/shape/size" (three numbers, see `narrow_phase.Shapes`), ".../centre",
                   "ground/centre".
                 - Per contact pair: "robot/body/shape on ground/friction", ".../restitution", for all

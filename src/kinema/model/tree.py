@@ -29,6 +29,7 @@ class TreeArrays:
         offset, rotation, axis: See `kinematics.tree.Joints`, shapes (j, 3), (j, 3, 3), (j, 3).
         body_link, body_offset, body_rotation: See `dynamics.articulated.Bodies`, shapes (b,), (b, 3), (b, 3, 3).
         mass, com, inertia: Shapes (b,), (b, 3), (b, 6).
+        gravcomp: Compensated share of each body's weight, shape (b,).
         row, depth, last, above: See `kinematics.tree.Branches`, shapes (n,), (n,), (n,), (entries,).
         armature, damping, stiffness, rest: Joint parameters per velocity, shape (n,); springs (stiffness, rest) apply
             only to joints with one coordinate.
@@ -53,6 +54,7 @@ class TreeArrays:
     mass: np.ndarray = field(default_factory=lambda: np.zeros(0))
     com: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     inertia: np.ndarray = field(default_factory=lambda: np.zeros((0, 6)))
+    gravcomp: np.ndarray = field(default_factory=lambda: np.zeros(0))
     row: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     depth: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     last: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -252,6 +254,7 @@ class _Builder:
             mass=np.array([b.mass.mass if b.mass else 0.0 for _, b in self.body_rows]),
             com=np.array([b.mass.com if b.mass else (0.0,) * 3 for _, b in self.body_rows]).reshape(-1, 3),
             inertia=np.array([b.mass.inertia if b.mass else (0.0,) * 6 for _, b in self.body_rows]).reshape(-1, 6),
+            gravcomp=np.array([b.gravcomp for _, b in self.body_rows], float),
             q=np.array(self.q),
             prescribed=_ints(j.prescribed for j in self.joint_words),
         )

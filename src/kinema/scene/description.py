@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kinema.errors import ModelError
+from kinema.scene.tendons import Tendon
 
 Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
@@ -206,6 +207,7 @@ class Body:
         mass: Mass, centre of mass and inertia; None for none.
         shapes: Shapes for collision and rendering.
         sites: Frames on the body.
+        gravcomp: Share of its weight that a force at its centre of mass compensates: 0 for none, 1 for all.
     """
 
     name: str
@@ -215,6 +217,7 @@ class Body:
     mass: MassProperties | None = None
     shapes: tuple[Shape, ...] = ()
     sites: tuple[Site, ...] = ()
+    gravcomp: float = 0.0
 
     def __post_init__(self) -> None:
         owner = f"body {self.name!r}"
@@ -228,18 +231,28 @@ class Body:
 
 @dataclass(frozen=True)
 class Actuator:
-    """An actuator: turns a control u into a joint torque or force.
+    """An actuator: turns a control u into a force along a joint or a tendon, or into a wrench at a site.
 
     Attributes:
         name: Name within the robot.
-        joint: Name of the joint it drives (revolute or prismatic).
-        kind: torque (gear * u) · position (kp (u - q) - kd v) · velocity (kd (u - v)).
+        joint: Name of the joint it drives (revolute or prismatic); empty if it drives a tendon or a site.
+        kind: torque (gear * u) · position (kp (u - q) - kd v) · velocity (kd (u - v)) · general: with the length
+            l = gear * (q + `offset`) of a joint or gear * (length of a tendon), and its rate l', the force
+            (gain[0] + gain[1] l + gain[2] l') u + bias[0] + bias[1] l + bias[2] l' along l. At a site, l = 0, and the
+            force scales `wrench`.
         gear: [-]
         kp: [N m/rad or N/m]
         kd: [N m s/rad or N s/m]
         lower: Lower bound of the control.
         upper: Upper bound of the control.
-        force: Torque or force limit [N m or N].
+        force: Torque or force limit [N m or N]; of the kind "general" the upper bound of the force along l.
+        least_force: Of the kind "general": lower bound of the force along l; None for -force.
+        gain: Of the kind "general".
+        bias: Of the kind "general".
+        offset: Added to the coordinate of a joint, of the kind "general" [rad or m].
+        tendon: Name of the tendon it pulls, of the kind "general".
+        site: Name of the site it acts at, of the kind "general".
+        wrench: Moment [N m] and force [N] at the site for a unit of force along l, in the axes of the site.
     """
 
     name: str
@@ -251,6 +264,13 @@ class Actuator:
     lower: float = -math.inf
     upper: float = math.inf
     force: float = math.inf
+    least_force: float | None = None
+    gain: Vector = (1.0, 0.0, 0.0)
+    bias: Vector = (0.0, 0.0, 0.0)
+    offset: float = 0.0
+    tendon: str = ""
+    site: str = ""
+    wrench: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -290,6 +310,7 @@ class Robot:
         excluded: Pairs of body names that never collide, besides neighbours.
         source: Source file, for messages.
         notes: Features of the file that the reader left out, one line each.
+        tendons: Tendons.
     """
 
     name: str
@@ -299,11 +320,12 @@ class Robot:
     excluded: frozenset[frozenset[str]] = frozenset()
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
+    tendons: tuple[Tendon, ...] = ()
 
     def __post_init__(self) -> None:
         bodies = _parts(f"bodies of robot {self.name!r}", self.bodies, Body)
         object.__setattr__(self, "bodies", _parents_first(bodies))
-        for name, kind in (("actuators", Actuator), ("closures", Closure)):
+        for name, kind in (("actuators", Actuator), ("closures", Closure), ("tendons", Tendon)):
             object.__setattr__(self, name, _parts(f"{name} of robot {self.name!r}", getattr(self, name), kind))
 
 

@@ -12,8 +12,10 @@ from kinema.scene.description import Actuator, Body, Closure, Joint, MassPropert
 from kinema.scene.io.poses_and_inertias import physical_inertia
 from kinema.scene.joint_types import RANGE, SINGLE, TYPES
 from kinema.scene.shape_kinds import SHAPE_KINDS
+from kinema.scene.tendons import Tendon
 
 CLOSURES = ("connect", "weld")
+GENERAL = "general"
 NOT_NEGATIVE = ("armature", "damping", "stiffness", "friction")
 MAY_BE_INFINITE = ("effort", "velocity")
 
@@ -33,6 +35,8 @@ def check_robot(name: str, robot: Robot) -> None:
             _check_joint(f"{name}/{joint.name}", joint)
     for actuator in robot.actuators:
         _check_actuator(f"{name}/{actuator.name}", actuator)
+    for tendon in robot.tendons:
+        _check_tendon(f"{name}/{tendon.name}", tendon)
     for closure in robot.closures:
         _check_closure(f"{name}/{closure.name}", closure)
 
@@ -43,6 +47,7 @@ def _check_body(name: str, body: Body) -> None:
         check_shape(f"{name}/{shape.name or number}", shape)
     for site in body.sites:
         _check_pose(f"the pose of site {site.name!r} on body {name!r}", site.pose)
+    _check_finite(f"gravcomp of body {name!r}", (body.gravcomp,), 1)
     if body.mass is not None:
         _check_mass(name, body.mass)
 
@@ -122,6 +127,35 @@ def _check_actuator(name: str, actuator: Actuator) -> None:
         _check_not_negative(f"{word} of actuator {name!r}", getattr(actuator, word))
     _check_not_negative(f"the force of actuator {name!r}", actuator.force, infinite=True)
     _check_range(f"the bounds of actuator {name!r}", actuator.lower, actuator.upper)
+    targets = [one for one in (actuator.joint, actuator.tendon, actuator.site) if one]
+    if len(targets) != 1:
+        got, expected = ", ".join(map(repr, targets)) or "nothing", "one of joint, tendon and site"
+        raise ModelError(f"actuator {name!r} does not drive one thing", got=got, expected=expected)
+    if actuator.kind != GENERAL:
+        if not actuator.joint:
+            expected = f"kind={GENERAL!r}, with gain and bias"
+            raise ModelError(f"actuator {name!r} drives a tendon or a site", got=actuator.kind, expected=expected)
+        return
+    for word in ("gain", "bias"):
+        _check_finite(f"the {word} of actuator {name!r}", getattr(actuator, word), 3)
+    _check_finite(f"the offset of actuator {name!r}", (actuator.offset,), 1)
+    if actuator.site:
+        _check_finite(f"the wrench of actuator {name!r}", actuator.wrench, 6)
+    if actuator.least_force is not None:
+        _check_range(f"the bounds of the force of actuator {name!r}", actuator.least_force, actuator.force)
+
+
+def _check_tendon(name: str, tendon: Tendon) -> None:
+    if not tendon.joints:
+        raise ModelError(f"tendon {name!r} has no joints")
+    for joint, coefficient in tendon.joints:
+        _check_finite(f"the coefficient of joint {joint!r} in tendon {name!r}", (coefficient,), 1)
+    _check_finite(f"the offset of tendon {name!r}", (tendon.offset,), 1)
+    for word in ("stiffness", "damping", "friction"):
+        _check_not_negative(f"the {word} of tendon {name!r}", getattr(tendon, word))
+    _check_range(f"the limits of tendon {name!r}", tendon.lower, tendon.upper)
+    _check_finite(f"the rest of tendon {name!r}", tendon.rest, 2)
+    _check_range(f"the rest of tendon {name!r}", *tendon.rest)
 
 
 def _check_closure(name: str, closure: Closure) -> None:

@@ -11,13 +11,17 @@ import numpy as np
 from kinema.contact.collision.narrow_phase import Touch
 from kinema.contact.compliant import Ends, LinkLaw, link_contact
 from kinema.dynamics.actuators import Actuators, actuate
+from kinema.dynamics.gravity_compensation import compensate_gravity
 from kinema.dynamics.joints import Loaded, apply_wrenches, push_joints
+from kinema.dynamics.transmissions import pick
 from kinema.lang import Float, Int, vec3
-from kinema.lang.programs.program import Ref
+from kinema.lang.programs.program import Builder, Ref
 from kinema.math import Force
+from kinema.model.actuators import ActuatorArrays
 from kinema.model.arrays import SceneArrays
 from kinema.simulation.links import Links
 from kinema.simulation.own_forces import acts_on_links, push_by_laws
+from kinema.simulation.transmissions import pull_transmissions
 
 
 @dataclass
@@ -31,6 +35,7 @@ class AppliedForces:
         soft: Compliant contacts: the links of each candidate, the contact points, and the law.
         felt: Wrench of soft matter on every link.
         own: Wrench of user force laws on every link.
+        weightless: Wrench of gravity compensation on every link.
     """
 
     force: Ref
@@ -39,6 +44,7 @@ class AppliedForces:
     soft: tuple[Any, ...] | None = None
     felt: Ref | None = None
     own: Ref | None = None
+    weightless: Ref | None = None
 
 
 def apply_forces(
@@ -66,18 +72,24 @@ def apply_forces(
     p, tree, actuators = links.program, model.tree, model.actuators
     soft = not model.contact.hard and len(model.candidates) > 0
     own = acts_on_links(model)
-    if not len(actuators) and not loaded and not own and not soft and felt is None:
+    pulled = model.transmissions.elastic or len(model.transmissions.actuator) > 0
+    light = bool(tree.gravcomp.any())
+    if not (len(actuators) or pulled or light or loaded or own or soft) and felt is None:
         return AppliedForces(zero, zero)
     found = AppliedForces(p.scratch("drive", Float, tree.nv), zero, felt=felt)
-    if len(actuators):
+    if len(actuators) or pulled:
         found.resist = p.scratch("resist", Float, tree.nv)
-        n = len(actuators)
-        table = Actuators(
-            **{k: p.constant(f"actuator_{k}", Int, getattr(actuators, k)) for k in ("dof", "q", "kind")},
-            **{k: p.parameter(k, Float, n) for k in ("gear", "kp", "kd", "force")},
-            **{k: p.constant(f"control_{k}", Float, getattr(actuators, k)) for k in ("lower", "upper")},
-        )
-        p.call(actuate, table, p.control("u", Float, n), links.q, links.v, dt, found.force, found.resist)
+    given = _inputs_of(actuators, p)
+    if len(actuators.on_joints):
+        _actuate(links, actuators, given, dt, found)
+    if pulled:
+        pull_transmissions(links, model, given, dt, found.force, found.resist)
+    if light:
+        found.weightless = p.scratch("weightless", Force, len(tree.parent) + 1)
+        share = p.parameter("gravcomp", Float, len(tree.bodies))
+        where = (links.R, links.p, found.weightless)
+        p.call(compensate_gravity, links.tree, links.bodies, share, links.gravity, *where)
+        p.call(push_joints, links.tree, links.S, found.weightless, found.force)
     if loaded:
         at = [tree.bodies.index(name) for name in loaded]
         carried = tree.body_link[at]
@@ -97,6 +109,31 @@ def apply_forces(
     if felt is not None:
         p.call(push_joints, links.tree, links.S, felt, found.force)
     return found
+
+
+def _inputs_of(actuators: ActuatorArrays, p: Builder) -> dict[str, Ref]:
+    """Controls and parameters of all actuators."""
+    n = len(actuators)
+    if not n:
+        return {}
+    return {k: p.parameter(k, Float, n) for k in ("gear", "kp", "kd", "force")} | {"control": p.control("u", Float, n)}
+
+
+def _actuate(links: Links, actuators: ActuatorArrays, given: dict[str, Ref], dt: Ref, found: AppliedForces) -> None:
+    """Add the forces of actuators on joints."""
+    p, chosen = links.program, actuators.on_joints
+    if len(chosen) < len(actuators):
+        index = p.constant("on_joints", Int, chosen)
+        picked = {k: p.scratch(f"{k} on joints", Float, len(chosen)) for k in given}
+        for k, whole in given.items():
+            p.call(pick, index, whole, picked[k])
+        given = picked
+    table = Actuators(
+        **{k: p.constant(f"actuator_{k}", Int, getattr(actuators, k)[chosen]) for k in ("dof", "q", "kind")},
+        **{k: given[k] for k in ("gear", "kp", "kd", "force")},
+        **{k: p.constant(f"control_{k}", Float, getattr(actuators, k)[chosen]) for k in ("lower", "upper")},
+    )
+    p.call(actuate, table, given["control"], links.q, links.v, dt, found.force, found.resist)
 
 
 def _compliant_contact(links: Links, model: SceneArrays, touch: Touch, force: Ref) -> tuple[Any, ...]:

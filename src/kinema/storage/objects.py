@@ -32,6 +32,7 @@ from kinema.model.sites import SiteArrays
 from kinema.model.state import State
 from kinema.model.surface import SurfaceArrays
 from kinema.model.tetmesh import TetArrays
+from kinema.model.transmissions import TransmissionArrays
 from kinema.model.tree import TreeArrays
 from kinema.model.trimesh import TriArrays
 from kinema.model.visuals import VisualArrays
@@ -58,6 +59,7 @@ CLASSES: dict[str, type[Any]] = {
         CandidateArrays,
         ConstraintArrays,
         ActuatorArrays,
+        TransmissionArrays,
         SiteArrays,
         MatterArrays,
         SolidArrays,

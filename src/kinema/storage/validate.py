@@ -12,6 +12,7 @@ from kinema.contact.collision.pair_table import FAMILIES, PAIRS
 from kinema.model.actuators import KINDS as ACTUATORS
 from kinema.model.broad_phase import PAIR
 from kinema.model.model import Model
+from kinema.model.transmissions import path_of_link
 from kinema.model.tree import add_branches
 from kinema.scene.convex_hull import Hull
 from kinema.scene.description import Mesh
@@ -28,6 +29,7 @@ def check_model(model: Model) -> None:
     _check_tree(model)
     _check_constraints(model)
     _check_actuators(model)
+    _check_transmissions(model)
     _check_sites(model)
     _check_shapes(model)
     _check_visuals(model)
@@ -61,6 +63,7 @@ def _check_tree(model: Model) -> None:
     require_reals("rotation", tree.rotation, (joints, 3, 3))
     require_reals("body_rotation", tree.body_rotation, (bodies, 3, 3))
     require_reals("mass", tree.mass, (bodies,))
+    require_reals("gravcomp", tree.gravcomp, (bodies,))
     require_reals("inertia", tree.inertia, (bodies, 6))
     require((tree.mass >= 0).all(), "mass")
     for name in ("armature", "damping", "stiffness", "rest"):
@@ -104,6 +107,31 @@ def _check_actuators(model: Model) -> None:
         require_indices(f"actuators/{name}", getattr(actuators, name), (count,), below)
     for name in ("gear", "kp", "kd", "lower", "upper", "force"):
         require_reals(f"actuators/{name}", getattr(actuators, name), (count,))
+
+
+def _check_transmissions(model: Model) -> None:
+    arrays, tendons = model.transmissions, len(model.transmissions.tendon_names)
+    count, entries = len(arrays.begin) - 1, len(arrays.dof)
+    require(count >= tendons and int(arrays.begin[0]) == 0, "transmissions/begin")
+    require((np.diff(arrays.begin) >= 0).all() and int(arrays.begin[-1]) == entries, "transmissions/begin")
+    require_indices("transmissions/dof", arrays.dof, (entries,), model.nv)
+    require_indices("transmissions/q", arrays.q, (entries,), model.nq)
+    require_reals("transmissions/coefficient", arrays.coefficient, (entries,))
+    require_indices("transmissions/linear", arrays.linear, (len(arrays.linear),), count)
+    require_reals("transmissions/offset", arrays.offset, (len(arrays.linear),))
+    at_sites, general = len(arrays.site), len(arrays.actuator)
+    require_indices("transmissions/site", arrays.site, (at_sites,), len(model.sites.names))
+    require_indices("transmissions/site_transmission", arrays.site_transmission, (at_sites,), count)
+    require_reals("transmissions/wrench", arrays.wrench, (at_sites, 6))
+    for which, site in zip(arrays.site_transmission.tolist(), arrays.site.tolist(), strict=True):
+        path = path_of_link(model.tree, int(model.sites.link[site]))
+        require(arrays.dof[arrays.entries(which)].tolist() == path, "transmissions/dof")
+    for name in ("stiffness", "damping", "least_rest", "most_rest"):
+        require_reals(f"transmissions/{name}", getattr(arrays, name), (tendons,))
+    require_indices("transmissions/actuator", arrays.actuator, (general,), len(model.actuators.names))
+    require_indices("transmissions/driven", arrays.driven, (general,), count)
+    for name, shape in (("gain", (3,)), ("bias", (3,)), ("least_force", ())):
+        require_reals(f"transmissions/{name}", getattr(arrays, name), (general, *shape))
 
 
 def _check_sites(model: Model) -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from kinema.errors import InputError, ModelError
@@ -38,19 +39,18 @@ from kinema.scene.io.mjmodel.collisions import collision_groups, excluded_pairs
 from kinema.scene.io.mjmodel.compiled import Compiled, pose_of
 from kinema.scene.io.mjmodel.equalities import equalities
 from kinema.scene.io.mjmodel.shapes import shape_of
-from kinema.scene.io.mjmodel.tendons import refuse_tendons
+from kinema.scene.io.mjmodel.tendons import tendons_of
 
 OLDEST = 4  # oldest supported major version of MuJoCo
 
 IGNORABLE = {
-    "actuators": "actuators other than motor, position and velocity on a hinge or slide joint",
+    "actuators": "actuators with dynamics or muscles, or that drive a body, a ball joint or a slider-crank",
     "closures": "equality constraints other than connect, weld and linear joint couplings",
     "contact": "friction of contact pairs, adhesion, moving surfaces",
     "fluid": "the medium's density and viscosity",
-    "gravcomp": "gravity compensation",
     "shapes": "colliding ellipsoids and signed distance fields",
     "springs": "springs and dampers that are not linear, springs of free and ball joints",
-    "tendons": "tendons with limits, springs, damping, friction or inertia",
+    "tendons": "spatial tendons, and tendons with limits, friction or inertia",
 }
 
 
@@ -132,7 +132,6 @@ def _robot(c: Compiled) -> kd.Robot:
     m = c.m
     check_numbers(c)
     refuse_medium_and_others(c)
-    refuse_tendons(c)
     groups, masks = collision_groups(c)
     shapes: list[list[kd.Shape]] = [[] for _ in range(m.nbody)]
     for g in range(m.ngeom):
@@ -150,9 +149,14 @@ def _robot(c: Compiled) -> kd.Robot:
         pose = pose_of(m.body_pos[b], m.body_quat[b])
         name = c.body_names[b]
         above = c.body_names[parent] if parent else None
-        bodies.append(kd.Body(name, above, pose, joints, mass_of(c, b), tuple(shapes[b]), tuple(sites[b])))
-    actuators = tuple(a for i in range(m.nactuator) if (a := actuator_of(c, i)) is not None)
+        body = kd.Body(name, above, pose, joints, mass_of(c, b), tuple(shapes[b]), tuple(sites[b]))
+        bodies.append(replace(body, gravcomp=float(m.body_gravcomp[b])))
+    tendons = tendons_of(c)
+    pulled = frozenset(tendon.name for tendon in tendons)
+    actuators = tuple(a for i in range(m.nactuator) if (a := actuator_of(c, i, pulled)) is not None)
     excluded = excluded_pairs(c, shapes)
     note_the_rest(c)
     name = m.names.split(b"\0", 1)[0].decode(errors="replace")
-    return kd.Robot(name, tuple(bodies), actuators, closures, excluded, c.source, tuple(c.notes))
+    return kd.Robot(
+        name, tuple(bodies), actuators, closures, excluded, source=c.source, notes=tuple(c.notes), tendons=tendons
+    )

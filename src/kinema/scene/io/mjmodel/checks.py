@@ -14,11 +14,12 @@ NUMBERS = [
     *("geom_pos", "geom_quat", "geom_size", "geom_friction", "geom_rgba", "mat_rgba", "mesh_vert", "hfield_data"),
     *("actuator_gainprm", "actuator_biasprm", "actuator_gear", "actuator_ctrlrange", "actuator_forcerange"),
     *("actuator_armature", "actuator_damping"),
+    *("tendon_stiffness", "tendon_damping", "tendon_lengthspring", "body_gravcomp"),
     *("site_pos", "site_quat", "eq_data", "qpos0", "qpos_spring"),
 ]
 NOT_NEGATIVE = {
     *("body_mass", "body_inertia", "jnt_stiffness", "dof_armature", "dof_damping", "dof_frictionloss"),
-    *("actuator_armature", "actuator_damping", "geom_size", "geom_friction"),
+    *("actuator_armature", "actuator_damping", "geom_size", "geom_friction", "tendon_stiffness", "tendon_damping"),
 }
 
 
@@ -34,19 +35,18 @@ def check_numbers(c: Compiled) -> None:
                 kind, _, what = array.partition("_")
                 i = int(m.dof_jntid[i]) if kind == "dof" else i
                 kind = {"jnt": "joint", "dof": "joint"}.get(kind, kind)
-                element = c.element(kind, i) if kind in ("body", "joint", "geom", "actuator") else f"{kind} {i}"
+                element = (
+                    c.element(kind, i) if kind in ("body", "joint", "geom", "actuator", "tendon") else f"{kind} {i}"
+                )
                 raise c.error(f"{what} of {element} is {problem}", element)
 
 
 def refuse_medium_and_others(c: Compiled) -> None:
-    """Refuse a fluid medium, gravity compensation, and contact features."""
+    """Refuse a fluid medium, and contact features."""
     m, opt = c.m, c.m.opt
     if opt.density > 0 or opt.viscosity > 0:
         got = f"density {opt.density:g} kg/m^3, viscosity {opt.viscosity:g} Pa s"
         c.refuse("fluid", f"the model has a fluid medium ({got})", got=got, expected="none")
-    for b in np.flatnonzero(m.body_gravcomp):
-        element = c.element("body", int(b))
-        c.refuse("gravcomp", f"{element} has gravity compensation", element, got=m.body_gravcomp[b])
     if m.nflex or m.nplugin:  # the scan finds them first, unless MuJoCo generates them from other elements
         raise ModelError("deformable bodies and plugins are not supported", where=c.source)
     if opt.enableflags & int(c.mj.mjtEnableBit.mjENBL_OVERRIDE):

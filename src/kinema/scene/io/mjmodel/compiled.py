@@ -43,6 +43,7 @@ class Compiled:
         self.actuator_names = self._names("actuator", model.nactuator, lambda i: f"actuator{i}")
         self.equality_names = self._names("equality", model.neq, lambda i: f"equality{i}")
         self.site_names = self._names("site", model.nsite, lambda i: f"site{i}")
+        self.tendon_names = self._names("tendon", model.ntendon, lambda i: f"tendon{i}")
         self.meshes: dict[tuple[str, int], kd.Mesh] = {}
 
     def _names(self, kind: str, count: int, fallback: Any) -> list[str]:
@@ -65,7 +66,7 @@ class Compiled:
 
     def element(self, kind: str, i: int) -> str:
         names = {"body": self.body_names, "joint": self.joint_names, "geom": self.geom_names}
-        names |= {"actuator": self.actuator_names, "equality": self.equality_names}
+        names |= {"actuator": self.actuator_names, "equality": self.equality_names, "tendon": self.tendon_names}
         return f"{kind} {names[kind][i]!r}" if names[kind][i] else f"{kind} {i} (no name)"
 
     def refuse(self, feature: str, what: str, element: str = "", **parts: Any) -> None:

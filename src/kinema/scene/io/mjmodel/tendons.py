@@ -2,22 +2,61 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from kinema.scene.io.mjmodel.compiled import Compiled
+from kinema.scene.io.mjmodel.compiled import JOINTS, Compiled
+from kinema.scene.tendons import Tendon
+
+FORCES = ("stiffness", "damping", "frictionloss", "armature", "stiffnesspoly", "dampingpoly")
 
 
-def refuse_tendons(c: Compiled) -> None:
-    """Refuse tendons that exert forces; note the others."""
+def tendons_of(c: Compiled) -> tuple[Tendon, ...]:
+    """The tendons that have an effect on the motion."""
+    return tuple(made for t in range(c.m.ntendon) if (made := _tendon(c, t)) is not None)
+
+
+def _tendon(c: Compiled, t: int) -> Tendon | None:
+    m, name = c.m, c.tendon_names[t]
+    acts = [word for word in FORCES if np.any(getattr(m, f"tendon_{word}")[t])]
+    limited = bool(m.tendon_limited[t]) and not c.disabled("limit", "constraint")
+    acts += [word for word, given in (("limited", limited), ("actfrclimited", m.tendon_actfrclimited[t])) if given]
+    if not acts and not _is_driven(c, t):
+        c.notes.append(f"left out: tendon {name!r}, which exerts no force")
+        return None
+    if problem := _problem_of(c, t, acts):
+        what, where = f"tendon {name!r} is not supported: {problem}", f"tendon {name!r}"
+        c.refuse("tendons", what, where, got=", ".join(acts) or "an actuator", expected="springs, dampers, actuators")
+        return None
+    first, count = int(m.tendon_adr[t]), int(m.tendon_num[t])
+    joints = [(int(m.wrap_objid[w]), float(m.wrap_prm[w])) for w in range(first, first + count)]
+    low, high = (float(x) for x in m.tendon_lengthspring[t])
+    return Tendon(
+        name,
+        tuple((c.joint_names[j], coefficient) for j, coefficient in joints),
+        offset=sum(coefficient * c.reference(j) for j, coefficient in joints),
+        stiffness=0.0 if c.disabled("spring") else float(m.tendon_stiffness[t]),
+        damping=0.0 if c.disabled("damper") else float(m.tendon_damping[t]),
+        rest=(low, high),
+    )
+
+
+def _is_driven(c: Compiled, t: int) -> bool:
     m = c.m
-    for t in range(m.ntendon):
-        name = c.mj.mj_id2name(m, c.mj.mjtObj.mjOBJ_TENDON, t) or str(t)
-        acts = [word for word in ("limited", "actfrclimited") if getattr(m, f"tendon_{word}")[t]]
-        for word in ("stiffness", "stiffnesspoly", "damping", "dampingpoly", "frictionloss", "armature"):
-            if np.any(getattr(m, f"tendon_{word}")[t]):
-                acts.append(word)
-        if acts:
-            what, where = f"tendon {name!r} exerts forces", f"tendon {name!r}"
-            c.refuse("tendons", what, where, got=", ".join(acts), expected="a tendon that is only measured")
-        else:
-            c.notes.append(f"left out: tendon {name!r}, which exerts no force")
+    driving = (c.word("Trn", m.actuator_trntype[i]) == "tendon" for i in range(m.nactuator))
+    return any(drives and m.actuator_trnid[i, 0] == t for i, drives in enumerate(driving))
+
+
+def _problem_of(c: Compiled, t: int, acts: list[str]) -> str:
+    """The reason why a tendon is unsupported; empty if it is supported."""
+    m = c.m
+    for word in ("frictionloss", "armature", "stiffnesspoly", "dampingpoly", "limited", "actfrclimited"):
+        if word in acts:
+            return f"it has {word}"
+    for w in range(int(m.tendon_adr[t]), int(m.tendon_adr[t] + m.tendon_num[t])):
+        if (kind := c.word("Wrap", m.wrap_type[w])) != "joint":
+            return f"it goes over a {kind}"
+        if not JOINTS[joint := c.word("Joint", m.jnt_type[m.wrap_objid[w]])].is_single:
+            return f"it goes over a {joint} joint"
+    return "" if math.isfinite(m.tendon_lengthspring[t].sum()) else "its rest length is not finite"

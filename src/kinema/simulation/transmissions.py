@@ -1,0 +1,121 @@
+"""Tendons and general actuators in step programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinema.dynamics.transmissions import (
+    AtSites,
+    Elastic,
+    GeneralActuators,
+    Linear,
+    Transmissions,
+    drive_transmissions,
+    linear_lengths,
+    pick_places,
+    pull_joints,
+    site_moments,
+    stretch_tendons,
+    transmission_speeds,
+)
+from kinema.lang import Float, Int, mat33, vec3
+from kinema.lang.programs.program import Ref
+from kinema.math import Force
+from kinema.model.arrays import SceneArrays
+from kinema.simulation.links import Links
+
+
+@dataclass(frozen=True)
+class PlacedTransmissions:
+    """Transmissions at a state.
+
+    Attributes:
+        table: Their entries.
+        length: Their lengths [m, rad].
+        moment: The derivative of its length, for each entry.
+    """
+
+    table: Any
+    length: Ref
+    moment: Ref
+
+
+def place_transmissions(links: Links, model: SceneArrays) -> PlacedTransmissions:
+    """Lengths of all transmissions, and their derivatives."""
+    p, arrays, tree = links.program, model.transmissions, model.tree
+    table = Transmissions(
+        begin=p.constant("transmission_begin", Int, arrays.begin),
+        dof=p.constant("transmission_dof", Int, arrays.dof),
+    )
+    length = p.scratch("transmission_length", Float, len(arrays))
+    moment = p.scratch("transmission_moment", Float, len(arrays.dof))
+    if len(arrays.linear):
+        linear = Linear(
+            transmission=p.constant("transmission_linear", Int, arrays.linear),
+            offset=p.constant("transmission_offset", Float, arrays.offset),
+            q=p.constant("transmission_q", Int, arrays.q),
+            coefficient=p.constant("transmission_coefficient", Float, arrays.coefficient),
+        )
+        p.call(linear_lengths, table, linear, links.q, length, moment)
+    if len(arrays.site):
+        link = model.sites.link[arrays.site]
+        last = np.concatenate([[-1], tree.v_start + tree.dofs - 1])[link]
+        places = p.scratch("transmission_place", vec3, len(arrays.site))
+        at = AtSites(
+            transmission=p.constant("transmission_at_site", Int, arrays.site_transmission),
+            link=p.constant("transmission_link", Int, link),
+            last=p.constant("transmission_last", Int, last),
+            place=places,
+            rotation=p.constant("transmission_rotation", mat33, model.sites.rotation[arrays.site]),
+            wrench=p.constant("transmission_wrench", Force, arrays.wrench),
+        )
+        which = p.constant("transmission_site", Int, arrays.site)
+        p.call(pick_places, which, links.tables.places(len(model.sites)), places)
+        p.call(site_moments, links.tree, links.branches, table, at, links.R, links.p, links.S, length, moment)
+    return PlacedTransmissions(table, length, moment)
+
+
+def pull_transmissions(
+    links: Links, model: SceneArrays, given: dict[str, Ref], dt: Ref, force: Ref, resist: Ref
+) -> None:
+    """Add the forces of tendons and general actuators on the joints.
+
+    Args:
+        links: Links at a state.
+        model: The model.
+        given: Controls and parameters of all actuators.
+        dt: As in `applied_forces.apply_forces`.
+        force: Generalised forces, added to.
+        resist: Additions to the diagonal of the mass matrix, added to.
+    """
+    p, arrays = links.program, model.transmissions
+    placed = place_transmissions(links, model)
+    speed, pull, stiff = (p.scratch(f"transmission_{n}", Float, len(arrays)) for n in ("speed", "pull", "stiff"))
+    p.call(transmission_speeds, placed.table, placed.moment, links.v, speed)
+    if arrays.elastic:
+        count = len(arrays.tendon_names)
+        names = {"stiffness": "tendon_stiffness", "damping": "tendon_damping"}
+        elastic = Elastic(
+            **{name: p.parameter(parameter, Float, count) for name, parameter in names.items()},
+            least_rest=p.constant("least_rest", Float, arrays.least_rest),
+            most_rest=p.constant("most_rest", Float, arrays.most_rest),
+        )
+        p.call(stretch_tendons, elastic, placed.length, speed, dt, pull, stiff)
+    if len(arrays.actuator):
+        count, actuators = len(arrays.actuator), model.actuators
+        general = GeneralActuators(
+            number=p.constant("general_number", Int, arrays.actuator),
+            transmission=p.constant("general_transmission", Int, arrays.driven),
+            gain=p.parameter("actuator_gain", vec3, count),
+            bias=p.parameter("actuator_bias", vec3, count),
+            least_force=p.parameter("least_force", Float, count),
+            **{
+                k: p.constant(f"general_{k}", Float, getattr(actuators, k)[arrays.actuator]) for k in ("lower", "upper")
+            },
+        )
+        inputs = (given["gear"], given["force"], given["control"])
+        p.call(drive_transmissions, general, *inputs, placed.length, speed, dt, pull, stiff)
+    p.call(pull_joints, placed.table, placed.moment, pull, stiff, force, resist)

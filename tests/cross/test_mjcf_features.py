@@ -1,0 +1,102 @@
+"""Features of MJCF files, alone and in pairs: accelerations are MuJoCo's.
+
+The accelerations of a step are extrapolated to a step of zero length: springs and servos are implicit here, so a step
+differs from MuJoCo's in the first order of its length, and the extrapolation in the second: (1e-7 s * 400 / s)^2 for
+the fastest rates of these robots. Rounding adds 1e-16 / 1e-7 s, relative to accelerations of order 1.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+from tests.mjcf_features import FEATURES, with_features
+
+import kinema as kn
+
+pytestmark = pytest.mark.filterwarnings("ignore::kinema.LeftOutWarning")
+TOLERANCE = 1e-7
+DT = 1e-7
+
+
+def accelerations(text: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Those of MuJoCo and ours at a random state with random controls, in MuJoCo's coordinates."""
+    twin = mujoco.MjModel.from_xml_string(text)
+    data, random = mujoco.MjData(twin), np.random.default_rng(seed)
+    mujoco.mj_integratePos(twin, data.qpos, 0.7 * random.normal(size=twin.nv), 1.0)
+    data.qvel[:], data.ctrl[:] = random.normal(size=twin.nv), 0.5 * random.normal(size=twin.nu)
+    mujoco.mj_forward(twin, data)
+    scene = kn.Scene(gravity=tuple(twin.opt.gravity))
+    robot = kn.read_mjcf(text)
+    scene.add_robot(robot, "robot")
+    model = kn.compile(scene)
+    turn = np.zeros(9)
+    mujoco.mju_quat2Mat(turn, data.qpos[6:10])
+    R = turn.reshape(3, 3)
+    q, v = data.qpos.copy(), data.qvel.copy()
+    q[:3] -= twin.qpos0[:3]  # of the arm: the drone's come after it
+    v[3:6], v[6:9] = data.qvel[6:9], R.T @ data.qvel[3:6]
+    start = model.initial_state(q=torch.tensor(q), v=torch.tensor(v))
+    u = torch.tensor(controls(robot, data.ctrl)) if twin.nu else None
+    found = []
+    for dt in (DT, 2 * DT):
+        end = kn.step(model, start, u=u, dt=dt)
+        found.append(((end.v - start.v) / dt).numpy())
+    a = 2 * found[0] - found[1]
+    # The velocity of a free joint is linear first in MuJoCo, in the axes of the world.
+    return data.qacc, np.concatenate([a[:3], R @ (a[6:9] + np.cross(v[3:6], v[6:9])), a[3:6]])
+
+
+def controls(robot: kn.Robot, given: np.ndarray) -> np.ndarray:
+    """Controls here for those of MuJoCo: targets of plain servos are coordinates of joints."""
+    assert all(actuator.kind in ("general", "torque") for actuator in robot.actuators)
+    return np.array(given)
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_alone(name: str):
+    plain, _ = accelerations(with_features(()), 0)
+    theirs, ours = accelerations(with_features([name]), 0)
+    assert np.abs(theirs - plain).max() > 1e-2, "it acts"
+    for seed in range(3):
+        theirs, ours = accelerations(with_features([name]), seed)
+        np.testing.assert_allclose(ours, theirs, atol=TOLERANCE * np.abs(theirs).max(), rtol=0)
+
+
+@pytest.mark.parametrize("first", FEATURES)
+def test_in_pairs(first: str):
+    for seed, second in enumerate(FEATURES):
+        if second != first:
+            theirs, ours = accelerations(with_features([first, second]), seed)
+            np.testing.assert_allclose(ours, theirs, atol=TOLERANCE * np.abs(theirs).max(), rtol=0, err_msg=second)
+
+
+def test_all_together():
+    theirs, ours = accelerations(with_features(FEATURES), 7)
+    np.testing.assert_allclose(ours, theirs, atol=TOLERANCE * np.abs(theirs).max(), rtol=0)
+
+
+def test_motion_converges_to_mujocos_with_the_time_step():
+    """Both are of the first order, with different errors: the distance halves with the step."""
+    text, distances = with_features(FEATURES), []
+    for steps in (100, 200, 400):
+        dt = 0.1 / steps
+        twin = mujoco.MjModel.from_xml_string(text)
+        twin.opt.timestep = dt
+        data = mujoco.MjData(twin)
+        data.ctrl[:] = np.linspace(-0.4, 0.6, twin.nu)
+        for _ in range(steps):
+            mujoco.mj_step(twin, data)
+        robot = kn.read_mjcf(text)
+        scene = kn.Scene()
+        scene.add_robot(robot, "robot")
+        model = kn.compile(scene)
+        path = kn.simulate(model, u=torch.tensor(controls(robot, np.linspace(-0.4, 0.6, twin.nu))), steps=steps, dt=dt)
+        expected = data.qpos.copy()
+        expected[:3] -= twin.qpos0[:3]
+        distances.append(np.abs(path.end.q.numpy() - expected).max())
+    ratios = [a / b for a, b in itertools.pairwise(distances)]
+    assert distances[-1] < 1e-2 and all(1.6 < ratio < 2.5 for ratio in ratios), (distances, ratios)

@@ -1,0 +1,93 @@
+"""Gradients through tendons, general actuators and gravity compensation, with a contact that presses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.contact_gradients import Case, Counts, check_gradients
+from tests.mjcf_features import FEATURES, with_features
+
+import kinema as kn
+
+pytest.importorskip("mujoco")
+pytestmark = pytest.mark.filterwarnings("ignore::kinema.LeftOutWarning")
+
+TOUCHING = ('name="hull"', 'name="hull" friction="0.4"'), (' pos="0.05 0 0" contype="0" conaffinity="0"', "")
+PARAMETERS = ["mass", "com", "armature", "damping", "gravity", "friction", "offset", "axis"]
+
+
+def case_of(names: list[str], seed: int) -> tuple[Case, list[str]]:
+    """The robot with its drone on the ground."""
+    text = with_features(names)
+    for old, new in TOUCHING:
+        assert old in text
+        text = text.replace(old, new)
+    scene = kn.Scene(contact=kn.Contact(margin=0.02))
+    scene.add_ground()
+    scene.add_robot(kn.read_mjcf(text), "robot")
+    model = kn.compile(scene)
+    random = torch.Generator().manual_seed(seed)
+    q, v = model.initial_state().q, 0.3 * torch.randn(model.nv, generator=random, dtype=torch.float64)
+    q[:3] = 0.4 * torch.randn(3, generator=random, dtype=torch.float64)
+    q[3:] = torch.tensor([1.0, 1.0, 0.3 - 1e-4, 1.0, 0.0, 0.0, 0.0])
+    v[3:] *= 0.1
+    arrays = model.transmissions
+    used = {"place": len(arrays.site), "tendon_stiffness": arrays.elastic, "tendon_damping": arrays.elastic}
+    used |= dict.fromkeys(("actuator_gain", "actuator_bias", "gear", "force", "least_force"), len(arrays.actuator))
+    more = [n for n in model.parameter_names if n == "gravcomp" or used.get(n)]
+    u = 0.3 * torch.randn(len(model.actuators), generator=random, dtype=torch.float64)
+    case = Case(model, q, v, [*PARAMETERS, *more], u=u if len(u) else None, dt=4e-3)
+    return case, more
+
+
+@pytest.mark.parametrize("name", [*FEATURES, "all"])
+def test_gradients(name: str):
+    """Central differences with h = 1e-6: rounding adds 1e-16 * 1e2 / 1e-6, curvature 1e-12 * 1e3."""
+    counts = Counts()
+    for seed in range(2):
+        case, more = case_of([*FEATURES] if name == "all" else [name], seed)
+        check_gradients(case, 20, 2e-6, 1e-6, seed, counts)
+    assert counts.pressing > 100 and counts.switches < counts.cases / 3
+    if name == "all":
+        assert {"u", "gravcomp", "tendon_stiffness", "tendon_damping", "gear", "actuator_gain"} <= counts.seen
+        assert {"actuator_bias", "place"} <= counts.seen, counts.seen
+
+
+def test_worlds_have_the_bits_of_one():
+    """Batches of worlds run other code, with lanes of worlds."""
+    case, _ = case_of([*FEATURES], 3)
+    model, random = case.model, torch.Generator().manual_seed(1)
+    worlds = 9
+    q = case.q + 1e-3 * torch.randn(worlds, model.nq, generator=random, dtype=torch.float64)
+    u = case.u + torch.randn(worlds, 10, len(case.u), generator=random, dtype=torch.float64)
+    together = kn.simulate(model, model.initial_state(q=q, v=case.v.expand(worlds, -1)), u=u, steps=10, dt=1e-3)
+    for world in range(0, worlds, 4):
+        alone = kn.simulate(model, model.initial_state(q=q[world], v=case.v), u=u[world], steps=10, dt=1e-3)
+        assert torch.equal(alone.end.q, together.end.q[world]) and torch.equal(alone.end.v, together.end.v[world])
+
+
+def test_a_compensated_body_floats():
+    """With the whole weight compensated a free body stays where it is, and half of it falls half as fast."""
+    for share in (1.0, 0.5):
+        body = kn.Body(
+            "body",
+            joints=(kn.Joint("free", "free"),),
+            mass=kn.MassProperties(2.0, (0.1, 0.2, 0.3), (1.0, 0.1, 0, 2.0, 0, 2.5)),
+            gravcomp=share,
+        )
+        scene = kn.Scene()
+        scene.add_robot(kn.Robot("balloon", (body,)))
+        model = kn.compile(scene)
+        fall = kn.simulate(model, steps=100, dt=1e-2).end.v[5]
+        torch.testing.assert_close(fall, torch.tensor(-9.81 * (1 - share), dtype=torch.float64), atol=1e-12, rtol=1e-12)
+
+
+def test_files_keep_them(tmp_path):
+    case, _ = case_of([*FEATURES], 4)
+    kn.save(tmp_path / "model", case.model)
+    again = kn.load(tmp_path / "model")
+    ends = [
+        kn.simulate(m, m.initial_state(q=case.q, v=case.v), u=case.u, steps=5, dt=1e-3).end.v
+        for m in (case.model, again)
+    ]
+    assert torch.equal(*ends)

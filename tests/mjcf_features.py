@@ -1,0 +1,76 @@
+"""Features of MJCF files that act on the motion, one by one, on a robot that all of them fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+ROBOT = """<mujoco><compiler angle="radian"/><option {option}/>
+<worldbody>
+  <site name="hook" pos="0.1 0.1 0.6"/>
+  {world}
+  <body name="upper" {upper}>
+    <joint name="shoulder" axis="0 1 0" ref="0.2" damping="0.3"/>
+    <geom type="capsule" fromto="0 0 0 0.3 0.05 0" size="0.06" density="2000" contype="0" conaffinity="0"/>
+    <site name="middle" pos="0.15 0 0.07"/>
+    <body name="lower" pos="0.3 0 0" {lower}>
+      <joint name="elbow" axis="0 1 0.2" armature="0.05"/>
+      <geom type="capsule" fromto="0 0 0 0.3 0 0.1" size="0.05" density="2000" contype="0" conaffinity="0"/>
+      <site name="tip" pos="0.1 0.02 0.3" euler="0.3 0.4 0.1"/>
+    </body>
+    <body name="carriage" pos="0.1 0.2 0">
+      <joint name="slide" type="slide" axis="0 0 1" damping="1"/>
+      <geom type="box" size="0.1 0.05 0.08" density="2000" contype="0" conaffinity="0"/>
+      <site name="eye" pos="0 0 0.1"/>
+    </body>
+  </body>
+  <body name="drone" pos="1 1 1" {drone}>
+    <freejoint name="fly"/>
+    <geom name="hull" type="box" size="0.1 0.2 0.3" pos="0.05 0 0" contype="0" conaffinity="0"/>
+    <site name="rotor" pos="0.1 0 0.2" euler="0.5 0 1"/>
+  </body>
+</worldbody>
+<tendon>{tendon}</tendon>
+<actuator>{actuator}</actuator>
+<equality>{equality}</equality>
+</mujoco>"""
+
+PULLED = '<fixed name="{}" {}><joint joint="shoulder" coef="0.7"/><joint joint="elbow" coef="-0.4"/>'
+PULLED += '<joint joint="slide" coef="1.5"/></fixed>'
+AFFINE = 'gaintype="affine" biastype="affine" gainprm="5 0.3 0.2" biasprm="0.3 -2 -0.5"'
+
+FEATURES: dict[str, dict[str, str]] = {
+    "gravcomp": {"upper": 'gravcomp="0.7"', "lower": 'gravcomp="1.2"', "drone": 'gravcomp="0.5"'},
+    "tendon spring": {"tendon": PULLED.format("spring", 'stiffness="30" springlength="0.1"')},
+    "tendon with slack": {"tendon": PULLED.format("slack", 'stiffness="30" springlength="-0.3 0.4"')},
+    "tendon damper": {"tendon": PULLED.format("damper", 'damping="3"')},
+    "tendon motor": {
+        "tendon": PULLED.format("cable", ""),
+        "actuator": '<motor name="winch" tendon="cable" gear="1.3" ctrlrange="-0.5 0.5"/>',
+    },
+    "tendon servo": {
+        "tendon": PULLED.format("line", ""),
+        "actuator": '<position name="reel" tendon="line" kp="20" kv="1" gear="-0.6" forcerange="-9 8"/>',
+    },
+    "gain without bias": {
+        "actuator": '<general name="odd" joint="elbow" gainprm="4" biastype="affine" biasprm="0.1 -2 -0.1"/>'
+    },
+    "affine gain": {"actuator": f'<general name="affine" joint="shoulder" gear="0.8" {AFFINE}/>'},
+    "one-sided force": {"actuator": '<motor name="puller" joint="slide" gear="2" forcerange="-3 0.5"/>'},
+    "damper": {"actuator": '<damper name="brake" joint="elbow" kv="2" ctrlrange="0 1"/>'},
+    "site force": {"actuator": '<motor name="thruster" site="rotor" gear="0 0 3 0 0.2 0.3"/>'},
+    "site servo": {
+        "actuator": '<general name="jet" site="tip" gear="1 2 3 0.1 0.2 0.3" gainprm="2" biastype="affine" '
+        'biasprm="0.4 0 -0.3"/>'
+    },
+}
+"""What each adds to the robot's parts."""
+
+
+def with_features(names: Iterable[str], option: str = "") -> str:
+    """The robot with some features."""
+    parts = dict.fromkeys(("world", "upper", "lower", "drone", "tendon", "actuator", "equality"), "")
+    parts["option"] = option
+    for name in names:
+        for part, text in FEATURES[name].items():
+            parts[part] += f" {text}"
+    return ROBOT.format(**parts)
