@@ -46,15 +46,35 @@ VOLUMES = {
 }
 
 
+@pytest.mark.parametrize("sides", [4, 12, SIDES])
 @pytest.mark.parametrize("kind", VOLUMES)
-def test_shapes_are_closed_seen_from_outside_and_of_the_right_volume(kind: str):
+def test_shapes_are_closed_seen_from_outside_and_of_the_right_volume(kind: str, sides: int):
     size, expected = VOLUMES[kind]
-    made: Triangles = triangles_of(kind)
+    made: Triangles = triangles_of(kind, sides=sides)
     vertices = made.basis @ np.array((*size, 0.0, 0.0)[:3])
     assert is_closed(made.points, made.faces)
     # a polygon of n sides in a circle misses 2/3 (pi/n)^2 of its area, a ball as much again along the other way
-    missed = 0.0 if kind == "box" else 2 * (math.pi / SIDES) ** 2
+    missed = 0.0 if kind == "box" else 2 * (math.pi / sides) ** 2
     assert expected * (1 - missed) <= volume(vertices, made.faces) <= expected * (1 + 1e-12)
+
+
+def test_models_have_circles_of_any_number_of_sides():
+    scene = kn.Scene()
+    scene.add_body(kn.Sphere(0.5), mass=1.0, name="ball")
+    model = kn.compile(scene)
+    for sides in (8, SIDES):
+        (ball,) = kn.surfaces_of(model, sides=sides)
+        assert len(ball.faces) == sides * (sides - 2)
+    camera = kn.Camera.look_at((0.0, -4.0, 0.0), (0.0, 0.0, 0.0), size=(64, 64))
+    options = {n: kn.RenderOptions(sides=n) for n in (8, SIDES)}
+    few, many = (kn.render(model, camera, options=one, outputs="alpha").sum() for one in options.values())
+    octagon = 2 * math.sqrt(2) / math.pi  # its share of the area of the circle around it
+    assert octagon - 0.03 < float(few / many) < 1.0
+    for wrong in (6, 0, 8.0, True):
+        with pytest.raises(InputError, match="sides"):
+            kn.RenderOptions(sides=wrong)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="sides"):
+            kn.surfaces_of(model, sides=wrong)  # type: ignore[arg-type]
 
 
 def test_vertices_of_creases_are_doubled_and_others_are_not():

@@ -22,7 +22,7 @@ from kinema.model.state import State
 from kinema.model.visuals import WORLD_BODY, palette
 from kinema.rendering.ground import GroundPlan, plan_ground
 from kinema.rendering.surface import Material, Surface
-from kinema.rendering.triangles import Triangles, small_ball, split_creases, triangles_of
+from kinema.rendering.triangles import SIDES, Triangles, small_ball, split_creases, triangles_of
 from kinema.scene.description import PLANE
 from kinema.scene.shapes.block import surface as outside
 from kinema.simulation.robot_dynamics import BodyPoses, forward_kinematics
@@ -86,7 +86,7 @@ class _Plan:
     pin_place: Tensor
 
 
-_PLANS: WeakKeyDictionary[Model, _Plan] = WeakKeyDictionary()
+_PLANS: WeakKeyDictionary[Model, dict[int, _Plan]] = WeakKeyDictionary()  # by the number of sides of circles
 
 
 def model_surfaces(
@@ -97,11 +97,13 @@ def model_surfaces(
     materials: Mapping[str, Material] | None = None,
     ground: bool | float = True,
     dtype: torch.dtype = torch.float32,
+    sides: int = SIDES,
 ) -> list[Surface]:
     """Surfaces of all bodies, soft matter and planes of a model, in this order; see `surfaces_of`."""
-    plan = _PLANS.get(model)
+    plans = _PLANS.setdefault(model, {})
+    plan = plans.get(sides)
     if plan is None:
-        plan = _PLANS[model] = _plan(model)
+        plan = plans[sides] = _plan(model, sides)
     q, x = _coordinates(model, state)
     _check_materials(plan, materials or {})
     poses = None
@@ -233,7 +235,7 @@ def _check_materials(plan: _Plan, materials: Mapping[str, Material]) -> None:
 # -- once for a model -------------------------------------------------------------------------------------------------
 
 
-def _plan(model: Model) -> _Plan:
+def _plan(model: Model, sides: int) -> _Plan:
     visuals = model.visuals
     of_body: dict[int, list[int]] = {}
     planes = []
@@ -242,7 +244,7 @@ def _plan(model: Model) -> _Plan:
             planes.append(number)
         else:
             of_body.setdefault(int(visuals.body[number]), []).append(number)
-    parts = [_part(model, body, numbers) for body, numbers in of_body.items()]
+    parts = [_part(model, body, numbers, sides) for body, numbers in of_body.items()]
     R, p = model.tree.initial_poses()
     seen = [model.matter.x]
     for part in parts:
@@ -253,9 +255,9 @@ def _plan(model: Model) -> _Plan:
     return _Plan(parts, _soft_parts(model), [(number, flat) for number in planes], *_pins(model))
 
 
-def _part(model: Model, body: int, numbers: Sequence[int]) -> _Part:
+def _part(model: Model, body: int, numbers: Sequence[int], sides: int) -> _Part:
     visuals = model.visuals
-    shapes = [(triangles_of(visuals.kind[n], visuals.meshes[n]), n) for n in numbers]
+    shapes = [(triangles_of(visuals.kind[n], visuals.meshes[n], sides), n) for n in numbers]
     vertices, faces, points, colours = [], [], [], []
     count = 0
     for triangles, n in shapes:

@@ -16,9 +16,10 @@ from kinema.rendering.camera import Camera
 from kinema.rendering.draw import OUTPUTS, draw
 from kinema.rendering.geometry import GEOMETRY, model_surfaces, name_of
 from kinema.rendering.ground import shadows_of
-from kinema.rendering.options import DEFAULT, RenderOptions
+from kinema.rendering.options import DEFAULT, RenderOptions, check_sides
 from kinema.rendering.smoke import smoke_surface
 from kinema.rendering.surface import Material, Surface
+from kinema.rendering.triangles import SIDES
 from kinema.scene.description import Mesh
 from kinema.simulation.smoke import SmokeTrajectory
 from kinema.simulation.trajectory import Trajectory
@@ -40,6 +41,7 @@ def surfaces_of(
     materials: Mapping[str, Material] | None = None,
     ground: bool | float = True,
     dtype: torch.dtype = torch.float32,
+    sides: int = SIDES,
 ) -> list[Surface]:
     """Everything in a scene as triangles, placed by its kinematics.
 
@@ -58,6 +60,7 @@ def surfaces_of(
         materials: By "robot/body", "robot", or the name of soft matter, in place of its colour.
         ground: False omits planes; a number is the side of their tiles [m].
         dtype: Precision of the surfaces, whatever the model's is; float64 to check gradients.
+        sides: Number of sides of circles, in spheres, capsules and cylinders; a multiple of four.
 
     Returns:
         One surface for each body, soft object and plane; vertices have the shape (*batch, time, vertices, 3) for
@@ -69,10 +72,12 @@ def surfaces_of(
     Raises:
         InputError: The trajectory has no model or keeps only its end, or a name is unknown.
     """
+    check_sides(sides)
+    look: dict[str, Any] = {"materials": materials, "ground": ground, "dtype": dtype, "sides": sides}
     if isinstance(what, Model):
         if every is not None or fps is not None:
             raise InputError("a model has no time", got="every or fps", fix="a trajectory, or leave them out")
-        return model_surfaces(what, state, params=params, materials=materials, ground=ground, dtype=dtype)
+        return model_surfaces(what, state, params=params, **look)
     if state is not None:
         raise InputError("a trajectory has its own states", got="state", fix="leave it out, or draw path.model")
     if isinstance(what, SmokeTrajectory):
@@ -90,7 +95,7 @@ def surfaces_of(
     if params is None:
         params = {path: given for path, given in what.params.items() if name_of(path) in GEOMETRY}
     params = model.over_time(params)
-    return model_surfaces(model, frames, params=params, materials=materials, ground=ground, dtype=dtype)
+    return model_surfaces(model, frames, params=params, **look)
 
 
 def render(
@@ -190,7 +195,7 @@ def _surfaces(
     options: RenderOptions,
 ) -> Sequence[Surface]:
     if isinstance(what, Model | Trajectory | SmokeTrajectory):
-        look: dict[str, Any] = {n: getattr(options, n) for n in ("materials", "ground", "dtype")}
+        look: dict[str, Any] = {n: getattr(options, n) for n in ("materials", "ground", "dtype", "sides")}
         return surfaces_of(what, state, every=every, fps=fps, params=params, **look)
     if state is not None or every is not None or fps is not None or params is not None or options.materials:
         given = {"state": state, "every": every, "fps": fps, "params": params, "materials": options.materials or None}

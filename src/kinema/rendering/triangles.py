@@ -9,7 +9,7 @@ import numpy as np
 
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, SPHERE, Mesh
 
-SIDES = 32  # of a circle
+SIDES = 32  # of a circle, by default
 CREASE = np.cos(np.radians(40.0))  # faces that meet at a larger angle have a sharp edge between them
 
 
@@ -28,12 +28,12 @@ class Triangles:
     points: np.ndarray
 
 
-def triangles_of(kind: str, mesh: Mesh | None = None) -> Triangles:
-    """Triangles of a shape, except planes; see `Shape.size`."""
+def triangles_of(kind: str, mesh: Mesh | None = None, sides: int = SIDES) -> Triangles:
+    """Triangles of a shape, except planes; see `Shape.size`. Circles have so many sides, a multiple of four."""
     if mesh is not None:
         source, faces = split_creases(mesh.vertices, mesh.faces)
         return Triangles(mesh.vertices[source][:, :, None] * np.eye(3), faces, source)
-    return TRIANGLES[kind]()
+    return TRIANGLES[kind](sides)
 
 
 def split_creases(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -119,33 +119,33 @@ def small_ball() -> tuple[np.ndarray, np.ndarray]:
     return unit / np.linalg.norm(unit, axis=1, keepdims=True), np.array(split)
 
 
-def _ball() -> tuple[np.ndarray, np.ndarray]:
+def _ball(sides: int) -> tuple[np.ndarray, np.ndarray]:
     """A unit ball from circles of latitude; vertices from the lower pole to the upper one."""
-    rows = SIDES // 2
+    rows = sides // 2
     angle = np.pi * (np.arange(1, rows) / rows - 0.5)
-    turn = 2 * np.pi * np.arange(SIDES) / SIDES
+    turn = 2 * np.pi * np.arange(sides) / sides
     rings = [
-        np.stack([np.cos(a) * np.cos(turn), np.cos(a) * np.sin(turn), np.full(SIDES, np.sin(a))], 1) for a in angle
+        np.stack([np.cos(a) * np.cos(turn), np.cos(a) * np.sin(turn), np.full(sides, np.sin(a))], 1) for a in angle
     ]
     vertices = np.concatenate([[(0.0, 0.0, -1.0)], *rings, [(0.0, 0.0, 1.0)]])
-    return vertices, _tube_faces(len(rings), len(vertices))
+    return vertices, _tube_faces(sides, len(rings), len(vertices))
 
 
-def _tube_faces(rings: int, count: int) -> np.ndarray:
-    """Faces between rings of SIDES vertices, closed by a pole at each end; vertices count from the lower pole."""
-    i = np.arange(SIDES)
-    j = (i + 1) % SIDES
-    faces = [np.stack([np.zeros(SIDES, int), 1 + j, 1 + i], 1)]
+def _tube_faces(sides: int, rings: int, count: int) -> np.ndarray:
+    """Faces between rings of `sides` vertices, closed by a pole at each end; vertices count from the lower pole."""
+    i = np.arange(sides)
+    j = (i + 1) % sides
+    faces = [np.stack([np.zeros(sides, int), 1 + j, 1 + i], 1)]
     for r in range(rings - 1):
-        low, high = 1 + r * SIDES, 1 + (r + 1) * SIDES
+        low, high = 1 + r * sides, 1 + (r + 1) * sides
         faces += [np.stack([low + i, low + j, high + j], 1), np.stack([low + i, high + j, high + i], 1)]
-    last = 1 + (rings - 1) * SIDES
-    faces.append(np.stack([last + i, last + j, np.full(SIDES, count - 1)], 1))
+    last = 1 + (rings - 1) * sides
+    faces.append(np.stack([last + i, last + j, np.full(sides, count - 1)], 1))
     return np.concatenate(faces)
 
 
-def _sphere() -> Triangles:
-    unit, faces = _ball()
+def _sphere(sides: int) -> Triangles:
+    unit, faces = _ball(sides)
     return Triangles(_of_radius(unit), faces, np.arange(len(unit)))
 
 
@@ -155,28 +155,28 @@ def _of_radius(unit: np.ndarray) -> np.ndarray:
     return basis
 
 
-def _capsule() -> Triangles:
+def _capsule(sides: int) -> Triangles:
     """Two halves of a ball, each with its own equator."""
-    unit, _ = _ball()
-    equator = 1 + (SIDES // 4 - 1) * SIDES
-    half = unit[: equator + SIDES], unit[equator:]
+    unit, _ = _ball(sides)
+    equator = 1 + (sides // 4 - 1) * sides
+    half = unit[: equator + sides], unit[equator:]
     basis = np.concatenate([_of_radius(part) for part in half])
     basis[:, 2, 1] = np.repeat([-1.0, 1.0], [len(half[0]), len(half[1])])
-    return Triangles(basis, _tube_faces(SIDES // 2, len(basis)), np.arange(len(basis)))
+    return Triangles(basis, _tube_faces(sides, sides // 2, len(basis)), np.arange(len(basis)))
 
 
-def _cylinder() -> Triangles:
-    turn = 2 * np.pi * np.arange(SIDES) / SIDES
-    ring = np.stack([np.cos(turn), np.sin(turn), np.zeros(SIDES)], 1)
+def _cylinder(sides: int) -> Triangles:
+    turn = 2 * np.pi * np.arange(sides) / sides
+    ring = np.stack([np.cos(turn), np.sin(turn), np.zeros(sides)], 1)
     flat = np.concatenate([[(0.0, 0.0, 0.0)], ring, ring, [(0.0, 0.0, 0.0)]])
     basis = _of_radius(flat)
-    basis[:, 2, 1] = np.repeat([-1.0, 1.0], SIDES + 1)
-    faces = _tube_faces(2, len(basis))
+    basis[:, 2, 1] = np.repeat([-1.0, 1.0], sides + 1)
+    faces = _tube_faces(sides, 2, len(basis))
     source, faces = split_creases(basis[:, :, 0] + basis[:, :, 1], faces)
     return Triangles(basis[source], faces, source)
 
 
-def _box() -> Triangles:
+def _box(_: int) -> Triangles:
     signs = np.array([(x, y, z) for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)])
     # Corner 4 x + 2 y + z; each side by its corners, counter-clockwise from outside.
     sides = ((0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3))
@@ -185,10 +185,10 @@ def _box() -> Triangles:
     return Triangles(signs[source][:, :, None] * np.eye(3), faces, source)
 
 
-TRIANGLES: dict[str, Callable[[], Triangles]] = {
+TRIANGLES: dict[str, Callable[[int], Triangles]] = {
     SPHERE: _sphere,
     CAPSULE: _capsule,
     CYLINDER: _cylinder,
     BOX: _box,
 }
-"""Builders by kind of shape, for finite shapes that are not meshes."""
+"""Builders by kind of shape, for finite shapes that are not meshes, of the number of sides of circles."""
