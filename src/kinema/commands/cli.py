@@ -223,6 +223,7 @@ def run(
     list: bool = False,
     quick: bool = False,
     full: bool = False,
+    set: tuple[str, ...] = (),
     seeds: int | None = None,
     first_seed: int | None = None,
     workers: int | None = None,
@@ -238,6 +239,7 @@ def run(
         list: List the experiments.
         quick: A short run with few cases, as a test.
         full: The whole experiment, the default.
+        set: Change arguments of the experiment, as NAME=VALUE: `--set videos=10000 size=128`.
         seeds: Number of seeds; the experiment's own number by default.
         first_seed: The first seed: 0, or 100 for quick runs.
         workers: Number of processes, as many as CPUs by default; 0 solves all cases in this one, for a debugger.
@@ -262,6 +264,7 @@ def run(
     found = runner.run(
         name,
         quick=quick,
+        settings=set,
         seeds=seeds,
         first_seed=first_seed,
         workers=workers,

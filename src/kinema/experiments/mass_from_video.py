@@ -44,7 +44,7 @@ class Arguments:
     """Shapes, size of images [pixels], steps between them, baselines, and the largest mean error that passes."""
 
     shapes: tuple[str, ...] = ("box", "capsule", "cone", "cylinder", "sphere")
-    size: int = 256
+    size: int = 192
     every: int = 8
     reinforce: int = 125
     videos: int = 800

@@ -149,8 +149,8 @@ def _swing(kind: str, lengths: Tensor, images: int) -> kn.Trajectory:
     return kn.simulate(model, state, steps=steps, dt=setting.dt, params=params, integrator="rk4")
 
 
-def _video(kind: str, lengths: Tensor, images: int, size: int) -> Tensor:
-    """Images, shape (*batch, images, size, size, 3)."""
+def video(kind: str, lengths: Tensor, images: int, size: int) -> Tensor:
+    """Images of pendula with some lengths [m], shape (*batch, images, size, size, 3)."""
     return _seen(kind, _swing(kind, lengths, images), size)
 
 
@@ -174,8 +174,8 @@ def _true(case: Case) -> tuple[Tensor, Tensor]:
 
 def _observed(case: Case) -> Tensor:
     """The video with 8 bits per channel."""
-    video = _video(case["kind"], _true(case)[0], case["images"], case["size"])
-    return kn.to_linear((255.0 * kn.to_srgb(video)).round() / 255.0)
+    seen = video(case["kind"], _true(case)[0], case["images"], case["size"])
+    return kn.to_linear((255.0 * kn.to_srgb(seen)).round() / 255.0)
 
 
 def _fit(case: Case) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _fit(case: Case) -> dict[str, Any]:
 
     def predict(values: Mapping[str, Tensor], until: float | None = None) -> Tensor:
         images = case["images"] if until is None else min(case["images"], 1 + round(until / frame))
-        return _video(case["kind"], values["lengths"], images, case["size"])
+        return video(case["kind"], values["lengths"], images, case["size"])
 
     duration = (case["images"] - 1) * frame
     found = kn.fit(

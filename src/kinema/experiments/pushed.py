@@ -37,8 +37,14 @@ class Pushed:
         guess: Another one, drawn from the same range [kg/m^3].
     """
 
-    def __init__(self, shape: str, seed: int) -> None:
-        """Draw the body."""
+    def __init__(self, shape: str, seed: int, mass: float | None = None) -> None:
+        """Draw the body.
+
+        Args:
+            shape: One of SHAPES.
+            seed: Seed.
+            mass: Mass of a body with a density in the middle [kg]; densities and the push are scaled to it.
+        """
         random = torch.Generator().manual_seed(len(SHAPES) * seed + SHAPES.index(shape))
         mesh = kn.shapes.toy(shape, SIZE)
         stretch = 0.7 + 0.6 * torch.rand(3, generator=random, dtype=F64)
@@ -47,17 +53,19 @@ class Pushed:
         way = torch.nn.functional.normalize(torch.randn(3, generator=random, dtype=F64), dim=0)
         corner = int(torch.randint(len(vertices), (1,), generator=random))
         low, high = DENSITY
-        self.density, self.guess = (low + (high - low) * torch.rand(2, generator=random, dtype=F64)).tolist()
+        drawn = low + (high - low) * torch.rand(2, generator=random, dtype=F64)
         scene = kn.Scene()
         body = kn.Hull(kn.Mesh(vertices, mesh.faces), colour="orange")
         scene.add_body(body, "object", density=1.0, rot=tuple(turn.tolist()))
         self.model = kn.compile(scene, F64)
         weight = self.model.resolve()
         self.volume, self.inertia = float(weight["mass"].sum()), weight["inertia"]
+        scale = 1.0 if mass is None else mass / (0.5 * (low + high) * self.volume)
+        self.density, self.guess = (scale * drawn).tolist()
         self.start = self.model.initial_state()
         rotation = rotation_of(turn)
         self.start.v[3:] = RAISED * rotation[2]  # velocities of a free body are in its own axes: angular, then linear
-        force = way * PUSH * self.volume / (PUSHED * DT)
+        force = way * scale * PUSH * self.volume / (PUSHED * DT)
         at = rotation @ torch.from_numpy(ARM * vertices[corner])
         self.wrench = torch.zeros(STEPS, 6, dtype=F64)
         self.wrench[:PUSHED] = torch.cat([torch.linalg.cross(at, force), force])

@@ -56,6 +56,14 @@ EXPERIMENTS = (
         "control-fem", "gradSim, Figs. 5 and 6a", "the muscles that roll a gear to the place in an image", seeds=12
     ),
     Experiment(
+        "landscapes",
+        "gradSim, Figs. 4, 11, 12",
+        "losses of videos over mass, moduli and length, with gradients",
+        seeds=3,
+    ),
+    Experiment("tiny-masses", "gradSim, appendix K", "masses of 1 g to 100 g from videos, with contact", seeds=5),
+    Experiment("dataset", "gradSim, appendix G", "videos of fourteen thrown objects with their parameters", seeds=1),
+    Experiment(
         "control-cloth", "gradSim, Figs. 5 and 6b", "the throw that brings a cloth to the place in an image", seeds=10
     ),
     Experiment("control-walker", "gradSim, Fig. 5", "the network that walks a soft body to the place in an image"),

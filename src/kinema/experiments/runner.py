@@ -21,6 +21,7 @@ from kinema.experiments import cluster, pool
 from kinema.experiments.case import Case, Report, as_json
 from kinema.experiments.progress import Watch
 from kinema.experiments.registry import find
+from kinema.experiments.settings import change
 from kinema.experiments.store import Store, code_version, commit
 from kinema.experiments.worker import Answer, one_thread
 from kinema.lang.build import cpu
@@ -59,6 +60,7 @@ def run(
     *,
     quick: bool = False,
     arguments: Any = None,
+    settings: Sequence[str] = (),
     seeds: int | None = None,
     first_seed: int | None = None,
     workers: int | None = None,
@@ -74,6 +76,7 @@ def run(
         name: Its name, see `registry.EXPERIMENTS`.
         quick: A short run with few cases, as a test.
         arguments: Arguments of the experiment in place of its defaults.
+        settings: Changes of single arguments: "NAME=VALUE", see `settings.change`.
         seeds: Number of seeds; the experiment's own number by default.
         first_seed: The first seed: 0, or 100 for quick runs.
         workers: Number of processes, as many as CPUs by default; 0 solves all cases in this process, for a debugger.
@@ -98,7 +101,7 @@ def run(
             raise InputError("Ray needs workers", got="--workers 0", fix="leave --workers out")
         cluster.load()
     module = experiment.load()
-    arguments = arguments or (module.Arguments.quick() if quick else module.Arguments())
+    arguments = change(arguments or (module.Arguments.quick() if quick else module.Arguments()), settings)
     begin = time.perf_counter()
     given = as_json(dataclasses.asdict(arguments), f"the arguments of {name}")
     store = Store(Path(out or f"out/{name}"), {"experiment": name, "arguments": given}, resume)

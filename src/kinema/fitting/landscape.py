@@ -72,12 +72,15 @@ class Landscape:
             StorageError: The file cannot be written.
         """
         figure = new_figure(5.6, 4.0)
-        axis = figure.add_subplot()
+        self.draw(figure.add_subplot())
+        return keep_figure(figure, file)
+
+    def draw(self, axis: Any) -> None:
+        """Draw the same into axes of matplotlib."""
         if len(self.names) == 1:
             self._draw_line(axis)
         else:
-            self._draw_plane(axis, figure)
-        return keep_figure(figure, file)
+            self._draw_plane(axis)
 
     def _draw_line(self, axis: Any) -> None:
         x, y, slopes = self.values[0], self.losses, self.gradients[:, 0]
@@ -92,11 +95,11 @@ class Landscape:
         room = 0.05 * float(y.max() - y.min())
         axis.set(xlabel=self.names[0], ylabel="loss", ylim=(float(y.min()) - room, float(y.max()) + room))
 
-    def _draw_plane(self, axis: Any, figure: Any) -> None:
+    def _draw_plane(self, axis: Any) -> None:
         x, y = self.values
         levels = self.losses.clamp_min(1e-300).log10().T.numpy()
         drawn = axis.contourf(x.numpy(), y.numpy(), levels, 24, cmap="viridis")
-        figure.colorbar(drawn, ax=axis, label="log10 of the loss")
+        axis.figure.colorbar(drawn, ax=axis, label="log10 of the loss")
         a, b = max(1, len(x) // 12), max(1, len(y) // 12)
         scale = torch.stack([x[-1] - x[0], y[-1] - y[0]])
         down = -self.gradients[::a, ::b] * scale  # in shares of the ranges
