@@ -47,6 +47,8 @@ _API = {
     "kinema.scene.primitives": ("Sphere", "Capsule", "Cylinder", "Box", "Hull", "Plane"),
     "kinema.scene.mass_properties": ("mass_properties", "quaternion"),
     "kinema.scene.drives": ("Servo", "VelocityServo", "Motor"),
+    "kinema.scene.tendons": ("Tendon",),
+    "kinema.scene.keyframes": ("Keyframe",),
     "kinema.scene.handles": ("RobotHandle", "MatterHandle"),
     "kinema.scene.scene": ("Scene",),
     "kinema.scene.contact": ("Contact",),
@@ -202,6 +204,7 @@ if TYPE_CHECKING:
     from kinema.scene.io.msh import read_msh as read_msh
     from kinema.scene.io.tetrahedralise import tetrahedralise as tetrahedralise
     from kinema.scene.io.urdf import read_urdf as read_urdf
+    from kinema.scene.keyframes import Keyframe as Keyframe
     from kinema.scene.mass_properties import mass_properties as mass_properties
     from kinema.scene.mass_properties import quaternion as quaternion
     from kinema.scene.matter import Cloth as Cloth
@@ -215,6 +218,7 @@ if TYPE_CHECKING:
     from kinema.scene.primitives import Plane as Plane
     from kinema.scene.primitives import Sphere as Sphere
     from kinema.scene.scene import Scene as Scene
+    from kinema.scene.tendons import Tendon as Tendon
     from kinema.simulation.control import Control as Control
     from kinema.simulation.linearise import Linearised as Linearised
     from kinema.simulation.linearise import linearise as linearise

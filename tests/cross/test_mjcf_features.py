@@ -100,3 +100,50 @@ def test_motion_converges_to_mujocos_with_the_time_step():
         distances.append(np.abs(path.end.q.numpy() - expected).max())
     ratios = [a / b for a, b in itertools.pairwise(distances)]
     assert distances[-1] < 1e-2 and all(1.6 < ratio < 2.5 for ratio in ratios), (distances, ratios)
+
+
+KEYS = """<keyframe><key name="home" qpos="0.3 -0.2 0.05 0.4 0.5 0.6 2 0 1 0" qvel="1 2 3 4 5 6 7 8 9" ctrl="{}"/>
+<key qpos="0 0 0 0 0 0 1 0 0 0"/></keyframe>"""
+
+
+@pytest.mark.parametrize("pose", [kn.Pose(), kn.Pose((1.0, -2.0, 0.5), (0.6, 0.0, 0.8, 0.0))])
+def test_keyframes(pose: kn.Pose):
+    """Poses and velocities of bodies and controls; moved with the robot if it stands elsewhere in the scene."""
+    text = with_features(["tendon motor"]).replace(
+        "</actuator>", '<position joint="elbow" kp="3" gear="2"/></actuator>'
+    )
+    text = text.replace("</mujoco>", KEYS.format("0.2 0.3") + "</mujoco>")
+    twin = mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(twin)
+    mujoco.mj_resetDataKeyframe(twin, data, 0)
+    mujoco.mj_forward(twin, data)
+    scene = kn.Scene()
+    scene.add_robot(kn.read_mjcf(text), "robot", pos=pose.position, rot=pose.rotation)
+    model = kn.compile(scene)
+    assert model.keyframes.names == ["robot/home", "robot/key1"]
+    start = model.keyframe("home")
+    turn = np.zeros(9)
+    mujoco.mju_quat2Mat(turn, np.array(pose.rotation))
+    R = turn.reshape(3, 3)
+    found = kn.simulate(model, start, steps=1, dt=1e-12, record=["position", "rotation", "velocity"]).recorded
+    for b, name in enumerate(model.bodies):
+        twin_body = mujoco.mj_name2id(twin, mujoco.mjtObj.mjOBJ_BODY, name.partition("/")[2])
+        if twin_body <= 0:
+            continue
+        expected = np.array(pose.position) + R @ data.xpos[twin_body]
+        np.testing.assert_allclose(found["position"][0, b].numpy(), expected, atol=1e-13)
+        np.testing.assert_allclose(found["rotation"][0, b].numpy(), R @ data.xmat[twin_body].reshape(3, 3), atol=1e-13)
+        velocity = np.zeros(6)
+        mujoco.mj_objectVelocity(twin, data, mujoco.mjtObj.mjOBJ_XBODY, twin_body, velocity, 0)
+        expected = np.concatenate([R @ velocity[:3], R @ velocity[3:]])
+        np.testing.assert_allclose(found["velocity"][0, b].numpy().ravel(), expected, atol=1e-12)
+    # The servo's target is a coordinate here: MuJoCo's control over its gear.
+    np.testing.assert_allclose(model.keyframe_controls("robot/home").numpy(), [0.2, 0.15], atol=1e-15)
+    with pytest.raises(kn.InputError, match="no keyframe 'house'(.*\n)*.*robot/home"):
+        model.keyframe("house")
+    scene.add_robot(kn.read_mjcf(text), "other")
+    twice = kn.compile(scene)
+    with pytest.raises(kn.InputError, match="several robots"):
+        twice.keyframe("home")
+    both = twice.keyframe("other/home")
+    assert torch.equal(both.q[: model.nq], model.initial_state().q) and not both.v[: model.nv].any()

@@ -174,7 +174,7 @@ def test_colours_friction_and_groups(tmp_path: Path):
     first, own, again, none, one, two = made.bodies[0].shapes
     assert first.name == "first" and first.colour == (1, 0, 0, 1)
     assert own.colour == again.colour == (0, 1, 0, 0.5) and none.colour is None
-    assert (one.friction, one.restitution, one.group, one.mask) == (0.7, 0.2, 1, 0xFFFF)
+    assert (one.friction, one.restitution, one.group, one.mask) == (0.7, 0.2, 1, -1)
     assert (two.group, two.mask) == (2, 5) and first.friction is None
     assert made.notes == (
         "ignored: <rolling_friction> in <contact>, on line 3",

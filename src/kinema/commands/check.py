@@ -20,6 +20,7 @@ from kinema.model.sites import find_sites
 from kinema.model.tree import TreeArrays, build_tree
 from kinema.scene.contact import Contact
 from kinema.scene.description import (
+    EVERY_GROUP,
     FIXED,
     Actuator,
     Body,
@@ -139,7 +140,7 @@ def loops(robot: Robot) -> Rows:
 def shapes(robot: Robot) -> Rows:
     """Kind, size, friction, restitution and groups of every colliding shape."""
     found = [(f"{b.name}/{s.name or i}", s) for b in robot.bodies for i, s in enumerate(b.shapes) if s.collides]
-    return [[name, s.kind, _size(s), *_surface(s), f"{s.group:#x}", f"{s.mask:#x}"] for name, s in found]
+    return [[name, s.kind, _size(s), *_surface(s), _bits(s.group), _bits(s.mask)] for name, s in found]
 
 
 def summary(robot: Robot, tree: TreeArrays) -> Rows:
@@ -335,6 +336,10 @@ def _gains(actuator: Actuator) -> str:
 
 def _surface(shape: Shape) -> list[str]:
     return ["scene's" if x is None else f"{x:g}" for x in (shape.friction, shape.restitution)]
+
+
+def _bits(group: int) -> str:
+    return "all" if group == EVERY_GROUP else f"{group:#x}"
 
 
 def _size(shape: Shape) -> str:

@@ -11,6 +11,7 @@ from kinema.model.actuators import ActuatorArrays, find_actuators
 from kinema.model.broad_phase import CandidateArrays, ShapeArrays, add_hulls, find_candidates, find_shapes
 from kinema.model.constraints import ConstraintArrays, find_constraints
 from kinema.model.forces import LawArrays, find_forces
+from kinema.model.keyframes import KeyframeArrays, find_keyframes
 from kinema.model.matter import MatterArrays, find_matter
 from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.transmissions import TransmissionArrays, find_transmissions
@@ -48,6 +49,7 @@ class SceneArrays:
         visuals: Rendered shapes.
         forces: User-defined force laws.
         transmissions: Tendons, and what general actuators drive.
+        keyframes: Named states of robots.
     """
 
     tree: TreeArrays
@@ -63,6 +65,7 @@ class SceneArrays:
     visuals: VisualArrays
     forces: list[LawArrays]
     transmissions: TransmissionArrays
+    keyframes: KeyframeArrays
 
     @property
     def nq(self) -> int:
@@ -127,7 +130,7 @@ def find_arrays(scene: Scene) -> SceneArrays:
     candidates = find_candidates(tree, shapes, found)
     if matter.touching.any():
         add_hulls(shapes, found)
-    sites = find_sites(tree, placed)
+    sites, actuators = find_sites(tree, placed), find_actuators(tree, placed)
     return SceneArrays(
         tree,
         np.asarray(scene.gravity, float),
@@ -136,10 +139,11 @@ def find_arrays(scene: Scene) -> SceneArrays:
         shapes,
         candidates,
         find_constraints(tree, placed),
-        find_actuators(tree, placed),
+        actuators,
         sites,
         matter,
         find_visuals(tree, placed, scene.ground, shapes),
         find_forces(tree, sites, matter, scene.forces),
         find_transmissions(tree, sites, placed),
+        find_keyframes(tree, actuators, placed),
     )

@@ -19,6 +19,7 @@ from kinema.model.paths import Place, check_overlaps, check_range, find_place, p
 from kinema.model.state import State, as_part
 from kinema.model.tree import OF_SPRING
 from kinema.scene.joint_types import SINGLE
+from kinema.scene.names import closest, listed
 from kinema.scene.scene import Scene
 
 OF_BODY = ("mass", "com", "inertia")
@@ -113,6 +114,32 @@ class Model(SceneArrays):
         if self.reads_time:
             placed["time"] = self.zeros()
         return State(**placed).replace(**{n: as_part(n, given, self.dtype) for n, given in tensors.items()})
+
+    def keyframe(self, name: str) -> State:
+        """A state that the file of a robot names: its joints as in the keyframe, everything else as initially.
+
+        Args:
+            name: "robot/home", or "home" if only one robot has a keyframe of this name. `keyframes.names` lists them.
+
+        Raises:
+            InputError: The model has no such keyframe, or several robots have one.
+        """
+        row = self._keyframe_row(name)
+        q, v = (torch.tensor(a[row], dtype=self.dtype) for a in (self.keyframes.q, self.keyframes.v))
+        return self.initial_state(q=q, v=v)
+
+    def keyframe_controls(self, name: str) -> Tensor:
+        """The controls u of a keyframe, shape (actuators,); zero for actuators of other robots. Names as `keyframe`."""
+        return torch.tensor(self.keyframes.u[self._keyframe_row(name)], dtype=self.dtype)
+
+    def _keyframe_row(self, name: str) -> int:
+        known = self.keyframes.names
+        found = [i for i, one in enumerate(known) if name in (one, one.partition("/")[2])]
+        if len(found) != 1:
+            what = f"several robots have a keyframe {name!r}" if found else f"the model has no keyframe {name!r}"
+            expected = listed([known[i] for i in found] or known, "a robot file with keyframes")
+            raise InputError(what, expected=expected, fix=closest(str(name), known))
+        return found[0]
 
     def joint(self, name: str) -> ModelJoint:
         """A joint by handle or name: its indices in q and v, its kind and its limits.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kinema.errors import ModelError
+from kinema.scene.keyframes import Keyframe
 from kinema.scene.tendons import Tendon
 
 Vector = tuple[float, float, float]
@@ -30,6 +31,9 @@ PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN = (
     "mesh",
     "terrain",
 )
+
+
+EVERY_GROUP = -1  # a mask with all bits
 
 
 def rotation_matrix(q: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -107,7 +111,8 @@ class Shape:
         friction: Coefficient of Coulomb friction; None takes the scene's.
         restitution: Coefficient of restitution; None takes the scene's.
         group: Bits of its collision groups.
-        mask: Bits of the groups it collides with; two shapes collide if each mask shares a bit with the other's group.
+        mask: Bits of the groups it collides with, -1 for all; two shapes collide if each mask shares a bit with the
+            other's group.
         colour: Linear RGBA; None takes one from a palette.
     """
 
@@ -121,7 +126,7 @@ class Shape:
     friction: float | None = None
     restitution: float | None = None
     group: int = 1
-    mask: int = 0xFFFF
+    mask: int = EVERY_GROUP
     colour: tuple[float, float, float, float] | None = None
 
     def __post_init__(self) -> None:
@@ -311,6 +316,7 @@ class Robot:
         source: Source file, for messages.
         notes: Features of the file that the reader left out, one line each.
         tendons: Tendons.
+        keyframes: Named states.
     """
 
     name: str
@@ -321,11 +327,17 @@ class Robot:
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
     tendons: tuple[Tendon, ...] = ()
+    keyframes: tuple[Keyframe, ...] = ()
 
     def __post_init__(self) -> None:
         bodies = _parts(f"bodies of robot {self.name!r}", self.bodies, Body)
         object.__setattr__(self, "bodies", _parents_first(bodies))
-        for name, kind in (("actuators", Actuator), ("closures", Closure), ("tendons", Tendon)):
+        for name, kind in (
+            ("actuators", Actuator),
+            ("closures", Closure),
+            ("tendons", Tendon),
+            ("keyframes", Keyframe),
+        ):
             object.__setattr__(self, name, _parts(f"{name} of robot {self.name!r}", getattr(self, name), kind))
 
 

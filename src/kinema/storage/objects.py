@@ -26,6 +26,7 @@ from kinema.model.actuators import ActuatorArrays
 from kinema.model.broad_phase import CandidateArrays, ShapeArrays
 from kinema.model.constraints import ConstraintArrays
 from kinema.model.forces import LawArrays
+from kinema.model.keyframes import KeyframeArrays
 from kinema.model.matter import ClothArrays, MatterArrays, PinArrays, SolidArrays
 from kinema.model.model import Model
 from kinema.model.sites import SiteArrays
@@ -59,6 +60,7 @@ CLASSES: dict[str, type[Any]] = {
         CandidateArrays,
         ConstraintArrays,
         ActuatorArrays,
+        KeyframeArrays,
         TransmissionArrays,
         SiteArrays,
         MatterArrays,

@@ -30,6 +30,9 @@ def check_model(model: Model) -> None:
     _check_constraints(model)
     _check_actuators(model)
     _check_transmissions(model)
+    keyframes, frames = model.keyframes, len(model.keyframes.names)
+    for name, size in (("q", model.nq), ("v", model.nv), ("u", len(model.actuators.names))):
+        require_reals(f"keyframes/{name}", getattr(keyframes, name), (frames, size))
     _check_sites(model)
     _check_shapes(model)
     _check_visuals(model)

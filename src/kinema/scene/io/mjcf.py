@@ -38,6 +38,7 @@ from kinema.scene.io.mjmodel.checks import check_numbers, note_the_rest, refuse_
 from kinema.scene.io.mjmodel.collisions import collision_groups, excluded_pairs
 from kinema.scene.io.mjmodel.compiled import Compiled, pose_of
 from kinema.scene.io.mjmodel.equalities import equalities
+from kinema.scene.io.mjmodel.keyframes import keyframes_of
 from kinema.scene.io.mjmodel.shapes import shape_of
 from kinema.scene.io.mjmodel.tendons import tendons_of
 
@@ -135,7 +136,7 @@ def _robot(c: Compiled) -> kd.Robot:
     groups, masks = collision_groups(c)
     shapes: list[list[kd.Shape]] = [[] for _ in range(m.nbody)]
     for g in range(m.ngeom):
-        if (shape := shape_of(c, g, int(groups[g]), int(masks[g]))) is not None:
+        if (shape := shape_of(c, g, groups[g], masks[g])) is not None:
             shapes[m.geom_bodyid[g]].append(shape)
     closures, mimics = equalities(c)
     sites: list[list[kd.Site]] = [[] for _ in range(m.nbody)]
@@ -158,5 +159,13 @@ def _robot(c: Compiled) -> kd.Robot:
     note_the_rest(c)
     name = m.names.split(b"\0", 1)[0].decode(errors="replace")
     return kd.Robot(
-        name, tuple(bodies), actuators, closures, excluded, source=c.source, notes=tuple(c.notes), tendons=tendons
+        name,
+        tuple(bodies),
+        actuators,
+        closures,
+        excluded,
+        source=c.source,
+        notes=tuple(c.notes),
+        tendons=tendons,
+        keyframes=keyframes_of(c),
     )

@@ -330,7 +330,10 @@ class _Reader:
         for collision in link.all("collision"):
             shape = self.geometry(collision)
             if shape is not None:
-                group, mask = (_bits(collision, word, default) for word, default in (("group", 1), ("mask", 0xFFFF)))
+                group, mask = (
+                    _bits(collision, word, default)
+                    for word, default in (("group", 1), ("mask", description.EVERY_GROUP))
+                )
                 surface = replace(shape, friction=friction, restitution=restitution)
                 found.append(replace(surface, visible=False, group=group, mask=mask))
         return tuple(found)

@@ -46,6 +46,7 @@ def actuator_of(c: Compiled, i: int, tendons: frozenset[str]) -> kd.Actuator | N
         gains[1:] = 0.0
     if c.word("Bias", m.actuator_biastype[i]) == "none":
         bias[:] = 0.0
+    c.controls[i] = 1.0, 0.0
     if c.word("Trn", m.actuator_trntype[i]).startswith("joint") and (made := _plain(c, i, gains, bias)) is not None:
         return made
     return _general(c, i, gains, bias)
@@ -74,6 +75,7 @@ def _plain(c: Compiled, i: int, gains: np.ndarray, bias: np.ndarray) -> kd.Actua
     if (scale, shift) != (1.0, 0.0):
         element = c.element("actuator", i)
         c.notes.append(f"{element}: the control is MuJoCo's times {scale:g} minus {shift:g}")
+    c.controls[i] = scale, shift
     lower, upper = sorted(bound * scale - shift for bound in _controls(c, i))
     return replace(actuator, lower=lower, upper=upper)
 

@@ -15,6 +15,7 @@ NUMBERS = [
     *("actuator_gainprm", "actuator_biasprm", "actuator_gear", "actuator_ctrlrange", "actuator_forcerange"),
     *("actuator_armature", "actuator_damping"),
     *("tendon_stiffness", "tendon_damping", "tendon_lengthspring", "body_gravcomp"),
+    *("key_qpos", "key_qvel", "key_ctrl"),
     *("site_pos", "site_quat", "eq_data", "qpos0", "qpos_spring"),
 ]
 NOT_NEGATIVE = {
@@ -63,11 +64,13 @@ def note_the_rest(c: Compiled) -> None:
     gravity = (0.0, 0.0, 0.0) if c.disabled("gravity") else tuple(float(g) for g in opt.gravity)
     if gravity != (0.0, 0.0, -9.81):
         c.notes.append(f"left out: gravity {gravity} m/s^2; the scene's is used")
-    counts = {"camera": m.ncam, "light": m.nlight, "sensor": m.nsensor, "keyframe": m.nkey}
+    counts = {"camera": m.ncam, "light": m.nlight, "sensor": m.nsensor}
     counts |= {"skin": m.nskin, "texture": m.ntex, "custom field": m.nnumeric + m.ntext + m.ntuple}
     for word, count in counts.items():
         if count:
             c.notes.append(f"left out: {count} {word}{'s' if count > 1 else ''}")
+    if m.na and np.any(m.key_act):
+        c.notes.append("left out: activations of actuators in keyframes")
     for b in np.flatnonzero(np.asarray(m.body_mocapid) >= 0):
         c.notes.append(f"body {c.body_names[b]!r} is a mocap body in MuJoCo; here it is static")
     margins = int(np.count_nonzero(m.geom_margin) + np.count_nonzero(m.geom_gap) + np.count_nonzero(m.jnt_margin))

@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from kinema.errors import ModelError
 from kinema.scene import description as kd
 from kinema.scene.io.mjmodel.compiled import Compiled
 
-GROUPS = 16  # bits of a shape's group
 
-
-def collision_groups(c: Compiled) -> tuple[np.ndarray, np.ndarray]:
-    """Group and mask bits of every geom, shape (ngeom,) each, such that the same geoms collide as in MuJoCo."""
+def collision_groups(c: Compiled) -> tuple[list[int], list[int]]:
+    """Group and mask bits of every geom such that the same geoms collide as in MuJoCo; any number of bits."""
     m = c.m
-    group, mask = np.ones(m.ngeom, dtype=np.int64), np.zeros(m.ngeom, dtype=np.int64)
+    group, mask = [1] * m.ngeom, [0] * m.ngeom
     if c.disabled("contact", "constraint"):
         return group, mask
     in_pair = {int(g) for g in (*m.pair_geom1, *m.pair_geom2)}
@@ -37,13 +34,6 @@ def collision_groups(c: Compiled) -> tuple[np.ndarray, np.ndarray]:
     # Geoms that collide with the same geoms share a group; geoms that never collide need none.
     rows = {row: None for row in map(bytes, meet)}
     used = [row for row in rows if any(row)]
-    if len(used) > GROUPS:
-        raise ModelError(
-            "too many collision groups (contype, conaffinity, pairs)",
-            where=c.source,
-            got=f"{len(used)} groups of shapes with different collision partners",
-            expected=f"at most {GROUPS}",
-        )
     bit = {row: 1 << i for i, row in enumerate(used)}
     bits = [bit.get(bytes(row), 0) for row in meet]
     for g in range(m.ngeom):

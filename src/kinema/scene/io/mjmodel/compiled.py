@@ -43,6 +43,8 @@ class Compiled:
         self.actuator_names = self._names("actuator", model.nactuator, lambda i: f"actuator{i}")
         self.equality_names = self._names("equality", model.neq, lambda i: f"equality{i}")
         self.site_names = self._names("site", model.nsite, lambda i: f"site{i}")
+        self.keyframe_names = self._names("key", model.nkey, lambda i: f"key{i}")
+        self.controls: dict[int, tuple[float, float]] = {}  # of the actuators that are read: u = MuJoCo's scale - shift
         self.tendon_names = self._names("tendon", model.ntendon, lambda i: f"tendon{i}")
         self.meshes: dict[tuple[str, int], kd.Mesh] = {}
 
