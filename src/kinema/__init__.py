@@ -52,6 +52,7 @@ _API = {
     "kinema.scene.handles": ("RobotHandle", "MatterHandle"),
     "kinema.scene.scene": ("Scene",),
     "kinema.scene.contact": ("Contact",),
+    "kinema.scene.softness": ("Softness", "ContactSurface", "ContactPair"),
     "kinema.scene.matter": ("Solid", "Cloth", "Springs", "Skin"),
     "kinema.model.model": ("compile", "Model"),
     "kinema.model.tetmesh": ("tet_mesh", "TetArrays"),
@@ -218,6 +219,9 @@ if TYPE_CHECKING:
     from kinema.scene.primitives import Plane as Plane
     from kinema.scene.primitives import Sphere as Sphere
     from kinema.scene.scene import Scene as Scene
+    from kinema.scene.softness import ContactPair as ContactPair
+    from kinema.scene.softness import ContactSurface as ContactSurface
+    from kinema.scene.softness import Softness as Softness
     from kinema.scene.tendons import Tendon as Tendon
     from kinema.simulation.control import Control as Control
     from kinema.simulation.linearise import Linearised as Linearised

@@ -472,8 +472,16 @@ def test_a_fixed_base_and_its_first_link_are_noted():
 def test_frictionless_contacts():
     geoms = '<geom name="a" size="1" condim="1"/><geom name="b" size="1" friction=".3" condim="6"/>'
     robot = read_mjcf(f"<mujoco><worldbody>{geoms}</worldbody></mujoco>")
-    assert [shape.friction for shape in robot.bodies[0].shapes] == [0.0, 0.3]
-    assert "left out: torsional and rolling friction" in robot.notes
+    assert [shape.friction for shape in robot.bodies[0].shapes] == [1.0, 0.3]
+    assert [shape.surface.condim for shape in robot.bodies[0].shapes] == [1, 6]
+    assert any("torsional and rolling friction" in note for note in robot.notes)
+    scene = kn.Scene()
+    scene.add_ground()
+    ball = '<body name="{0}"><freejoint/><geom size="1" friction=".3" condim="{1}"/></body>'
+    text = "<mujoco><worldbody>" + "".join(ball.format(f"b{n}", n) for n in (1, 6)) + "</worldbody></mujoco>"
+    scene.add_robot(read_mjcf(text), "r")
+    found = dict(zip((model := kn.compile(scene)).candidates.names, model.candidates.friction, strict=True))
+    assert [value for name, value in found.items() if "ground" in name] == [0.0, 0.3]  # the law "mlcp" has no condim
 
 
 # -- shapes --------------------------------------------------------------------------------------------------------

@@ -68,3 +68,21 @@ def actuate(
         beyond = (abs(force) - bound) / max(FADE * bound, TINY)
         drive[d] += clamp(force, -bound, bound)
         resist[d] += stiff * clamp(1.0 - beyond, 0.0, 1.0)
+
+
+@kernel
+def resist_by_servos(
+    actuators: Actuators, control: Array[Float], q: Array[Float], v: Array[Float], resist: Array[Float]
+):
+    """Add the velocity gain of every servo that is not at its bound to `resist`."""
+    for i in range(len(actuators.dof)):
+        d, kd = actuators.dof[i], actuators.kd[i]
+        u = max(min(control[i], actuators.upper[i]), actuators.lower[i])
+        force, gain = 0.0, 0.0
+        if actuators.kind[i] == POSITION:
+            force = actuators.kp[i] * (u - q[actuators.q[i]]) - kd * v[d]
+            gain = kd
+        elif actuators.kind[i] != TORQUE:
+            force = kd * (u - v[d])
+            gain = kd
+        resist[d] += gain if abs(force) < actuators.force[i] else 0.0

@@ -59,6 +59,23 @@ def net_forces(
         diagonal[i] = armature[i] + dt * resisting + resist[i]
 
 
+@kernel
+def damped_matrix(
+    branches: Branches,
+    M: Array[Float],
+    damping: Array[Float],
+    resist: Array[Float],
+    dt: Float,
+    damped: Array[Float],
+):
+    """M + dt (damping + resist), for the velocities after a step with implicit damping alone."""
+    for d in range(len(damping)):
+        begin, depth = branches.row[d], branches.depth[d]
+        for t in range(depth):
+            damped[begin + t] = M[begin + t]
+        damped[begin + depth] = M[begin + depth] + dt * (damping[d] + resist[d])
+
+
 @record
 class Loaded:
     """Bodies with external wrenches.

@@ -49,6 +49,25 @@ def advance_velocities(tree: Tree, v: Array[Float], acceleration: Array[Float], 
 
 
 @kernel
+def rates_of_axes(tree: Tree, v: Array[Float], rate: Array[Float]):
+    """The part of accelerations in the axes at the start of a step that is due to the rotation of these axes."""
+    for i in range(len(tree.parent)):
+        d = tree.v_start[i]
+        for k in range(d, d + tree.dofs[i]):
+            rate[k] = axes_rate(tree.kind[i], k - d, d, v)
+
+
+@kernel
+def advance_in_first_axes(
+    v: Array[Float], acceleration: Array[Float], rate: Array[Float], dt: Float, v_end: Array[Float], mean: Array[Float]
+):
+    """v + dt a, and dv/dt, from accelerations in the axes at the start of the step."""
+    for k in range(len(v)):
+        v_end[k] = v[k] + dt * acceleration[k]
+        mean[k] = acceleration[k] - rate[k]
+
+
+@kernel
 def mean_accelerations(
     acceleration: Array[Float], v_free: Array[Float], v_end: Array[Float], dt: Float, mean: Array[Float]
 ):

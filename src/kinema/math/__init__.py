@@ -29,7 +29,7 @@ from kinema.math.inertia import (
     sym_parallel_axis,
     symmetric_outer,
 )
-from kinema.math.quaternion import Quat, cos_sinc, quat_exp, quat_from_axis_angle, quat_identity
+from kinema.math.quaternion import Quat, cos_sinc, quat_exp, quat_from_axis_angle, quat_from_matrix, quat_identity
 from kinema.math.spatial import Force, Motion, Transform
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "product_cotangent",
     "quat_exp",
     "quat_from_axis_angle",
+    "quat_from_matrix",
     "quat_identity",
     "rigid_inertia",
     "sym_parallel_axis",

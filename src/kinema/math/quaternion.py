@@ -7,7 +7,7 @@ are exact for a body at rest.
 
 from __future__ import annotations
 
-from kinema.lang import Float, cos, cross, dot, func, mat33, sin, sqrt, struct, vec3
+from kinema.lang import Float, columns_of, cos, cross, dot, func, mat33, sin, sqrt, struct, vec3
 
 
 @struct
@@ -136,3 +136,19 @@ def quat_from_axis_angle(axis: vec3, angle: Float):
 def quat_identity():
     """The identity quaternion (1, 0, 0, 0)."""
     return Quat(1.0, vec3(0.0, 0.0, 0.0))
+
+
+@func
+def quat_from_matrix(m: mat33):
+    """A unit quaternion of a rotation matrix, from its largest component [Shepperd 1978]."""
+    x, y, z = columns_of(m)
+    a, b, c = x.x, y.y, z.z
+    found = Quat(1.0 + a + b + c, vec3(y.z - z.y, z.x - x.z, x.y - y.x))
+    if a + b + c <= 0.0:
+        if a >= b and a >= c:
+            found = Quat(y.z - z.y, vec3(1.0 + a - b - c, y.x + x.y, z.x + x.z))
+        elif b >= c:
+            found = Quat(z.x - x.z, vec3(y.x + x.y, 1.0 + b - a - c, z.y + y.z))
+        else:
+            found = Quat(x.y - y.x, vec3(z.x + x.z, z.y + y.z, 1.0 + c - a - b))
+    return found.normalized()

@@ -14,6 +14,7 @@ from kinema.model.forces import LawArrays, find_forces
 from kinema.model.keyframes import KeyframeArrays, find_keyframes
 from kinema.model.matter import MatterArrays, find_matter
 from kinema.model.sites import SiteArrays, find_sites
+from kinema.model.softness import SoftArrays, find_softness, override_friction
 from kinema.model.transmissions import TransmissionArrays, find_transmissions
 from kinema.model.tree import TreeArrays, build_tree
 from kinema.model.visuals import VisualArrays, find_visuals
@@ -50,6 +51,7 @@ class SceneArrays:
         forces: User-defined force laws.
         transmissions: Tendons, and what general actuators drive.
         keyframes: Named states of robots.
+        soft: Softness of constraints in the law "convex"; None in other laws.
     """
 
     tree: TreeArrays
@@ -66,6 +68,7 @@ class SceneArrays:
     forces: list[LawArrays]
     transmissions: TransmissionArrays
     keyframes: KeyframeArrays
+    soft: SoftArrays | None
 
     @property
     def nq(self) -> int:
@@ -131,6 +134,12 @@ def find_arrays(scene: Scene) -> SceneArrays:
     if matter.touching.any():
         add_hulls(shapes, found)
     sites, actuators = find_sites(tree, placed), find_actuators(tree, placed)
+    constraints = find_constraints(tree, placed)
+    soft = None
+    if scene.contact.convex:
+        soft = find_softness(tree, placed, shapes, found, candidates, constraints, scene.contact)
+    else:
+        override_friction(placed, shapes, candidates)
     return SceneArrays(
         tree,
         np.asarray(scene.gravity, float),
@@ -138,7 +147,7 @@ def find_arrays(scene: Scene) -> SceneArrays:
         scene.contact,
         shapes,
         candidates,
-        find_constraints(tree, placed),
+        constraints,
         actuators,
         sites,
         matter,
@@ -146,4 +155,5 @@ def find_arrays(scene: Scene) -> SceneArrays:
         find_forces(tree, sites, matter, scene.forces),
         find_transmissions(tree, sites, placed),
         find_keyframes(tree, actuators, placed),
+        soft,
     )

@@ -124,7 +124,7 @@ def find_shapes(
         rotation=np.array([f.rotation for f in found]).reshape(-1, 3, 3),
         size=np.array([three_sizes(f.shape) for f in found]).reshape(-1, 3),
         reach=np.array([_reach(f.shape) for f in found]),
-        friction=np.array([_or(f.shape.friction, contact.friction) for f in found]),
+        friction=np.array([_friction(f.shape, contact) for f in found]),
         restitution=np.array([_or(f.shape.restitution, contact.restitution) for f in found]),
         hulls=[None] * len(found),
         meshes=[f.shape.mesh if SHAPE_KINDS[f.shape.kind].concave else None for f in found],
@@ -163,6 +163,13 @@ def _reach(shape: Shape) -> float:
     """Bounding radius about the shape's origin [m]; 0 for unbounded shapes, whose pairs do not use it."""
     reach = SHAPE_KINDS[shape.kind].reach(shape)
     return reach if math.isfinite(reach) else 0.0
+
+
+def _friction(shape: Shape, contact: Contact) -> float:
+    """Coefficient of friction; without friction rows it is zero, except in the law "convex", which mixes condim."""
+    if shape.surface is not None and shape.surface.condim == 1 and not contact.convex:
+        return 0.0
+    return _or(shape.friction, contact.friction)
 
 
 def _or(own: float | None, default: float) -> float:

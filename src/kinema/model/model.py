@@ -75,6 +75,10 @@ class Model(SceneArrays):
         self._add("gravity", self.gravity, [])
         for name in OF_CONTACT:
             self._add(f"contact/{name}", getattr(self.contact, name), [])
+        if self.soft is not None:
+            self._add("contact/impratio", self.contact.impratio, [])
+            for name, values in self.soft.numbers.items():
+                self._add(name, values, self.soft.owners[name])
         for name, values in self.matter.numbers.items():
             self._add(name, values, self.matter.owners[name])
         for law in self.forces:

@@ -28,7 +28,8 @@ RANGES = dict.fromkeys(
     (
         *("armature", "damping", "stiffness", "dry_friction", "kp", "kd", "force", "size", "friction"),
         *("tendon_stiffness", "tendon_damping"),
-        *(f"contact/{name}" for name in ("cfm", "k_e", "k_d", "k_f")),
+        *("torsional", "rolling"),
+        *(f"contact/{name}" for name in ("cfm", "k_e", "k_d", "k_f", "impratio")),
         *(f"skin_{name}" for name in ("radius", "k_e", "k_d", "k_f", "friction", "thickness")),
     ),
     _POSITIVE,
@@ -138,6 +139,8 @@ def check_range(path: str, name: str, given: Tensor, default: Tensor) -> None:
     if name == "mass" and bool(((given < 0) & (default > 0)).any()):
         fix = "learn its logarithm, or all mass properties of a body with kinema.inertia"
         raise InputError(f"parameter {path!r} is negative", got=given.detach().min().item(), fix=fix)
+    if name.endswith(("solref", "solimp")):
+        _check_softness(path, name, given)
     if name not in RANGES:
         return
     least, most = RANGES[name]
@@ -149,6 +152,23 @@ def check_range(path: str, name: str, given: Tensor, default: Tensor) -> None:
     if most < math.inf and bool((given > most + SLACK * (default == most)).any()):
         got, fix = given.detach().max().item(), "clamp it after every update"
         raise InputError(f"parameter {path!r} is above {most:g}", got=got, expected=_range(most), fix=fix)
+
+
+def _check_softness(path: str, name: str, given: Tensor) -> None:
+    """Raise InputError for a solref that mixes its two formats, or a solimp out of range."""
+    numbers = given.detach()
+    if name.endswith("solref"):
+        fine = (numbers > 0).all(-1) | (numbers <= 0).all(-1)
+        expected = "both positive, (time constant, damping ratio), or none, (-stiffness, -damping)"
+    else:
+        shares = numbers[..., [0, 1, 3]]
+        fine = (
+            ((shares > -SLACK) & (shares < 1 + SLACK)).all(-1) & (numbers[..., 2] >= 0) & (numbers[..., 4] > 1 - SLACK)
+        )
+        expected = "impedances and midpoint between 0 and 1, width 0 or more, power 1 or more"
+    if not bool(fine.all()):
+        got = numbers[~fine][0].tolist()
+        raise InputError(f"parameter {path!r} is not usable", got=got, expected=expected, fix="clamp it after updates")
 
 
 def _range(most: float) -> str:

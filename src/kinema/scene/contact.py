@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 from numbers import Real
 
 from kinema.errors import ModelError
+from kinema.scene.softness import ContactSurface, Softness, expect_softness
 
-MLCP, COMPLIANT = "mlcp", "compliant"
-LAWS = {MLCP: True, COMPLIANT: False}  # contact laws, and whether contacts are hard: rows with impulses
+MLCP, CONVEX, COMPLIANT = "mlcp", "convex", "compliant"
+LAWS = {MLCP: True, CONVEX: True, COMPLIANT: False}  # contact laws, and whether contacts are constraint rows
 PGS, NEWTON = "pgs", "newton"
 
 
@@ -36,13 +37,18 @@ class Contact:
 
     Attributes:
         law: "mlcp": hard contact; impulses solve a mixed complementarity problem together with limits and loops.
+            "convex": MuJoCo's soft constraints [Todorov 2014]: forces minimise a convex function of the accelerations;
+            contacts, limits, dry friction, mimic joints and loops are soft, see `softness` and `surface`, and sliding
+            contacts lift off by a share of their speed. Springs and servos are explicit, as in MuJoCo; of the other
+            options only `friction`, `cone` and `max_contacts` have an effect.
             "compliant": contacts are springs and dampers with smooth friction [Jatavallabhula et al. 2021], soft,
             smooth, and stable only if dt is short for their stiffness; `cone`, `restitution`, `threshold` and
             `max_contacts` have no effect.
-        friction: Default coefficient of Coulomb friction of shapes; a pair uses the smaller one.
+        friction: Default coefficient of Coulomb friction of shapes; a pair uses the smaller one, in the law "convex"
+            the larger one.
         cone: Circular friction cone; otherwise a square one, with a bound per tangent direction: faster, and exact
             along these two directions. The solver always solves the problem of the square, and nearly always that of
-            the circle: see `Trajectory.residual`.
+            the circle: see `Trajectory.residual`. In the law "convex": MuJoCo's elliptic cone; otherwise its pyramid.
         restitution: Default coefficient of restitution of shapes; a pair uses the larger one. Impulses act from the
             time of impact on, see `kinema.contact.solving.impacts`.
         limit_restitution: Coefficient of restitution of joint limits.
@@ -102,6 +108,9 @@ class Contact:
     k_d: float = 1e2
     k_f: float = 1e2
     averaged: bool = True
+    softness: Softness = Softness()
+    surface: ContactSurface = ContactSurface()
+    impratio: float = 1.0
 
     def __post_init__(self) -> None:
         for what, got, known in (("law", self.law, LAWS), ("solver", self.solver, SOLVERS)):
@@ -117,10 +126,14 @@ class Contact:
                 raise ModelError(
                     f"Contact({name}=...) is not usable", got=getattr(self, name), expected="True or False"
                 )
-        checked = ("law", "solver", "relaxation", "averaged", "time_of_impact")
+        expect_softness("Contact(softness=...)", self.softness)
+        if not isinstance(self.surface, ContactSurface):
+            raise ModelError("Contact(surface=...) is not usable", got=self.surface, expected="a kinema.ContactSurface")
+        checked = ("law", "solver", "relaxation", "averaged", "time_of_impact", "softness", "surface")
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in checked}
         most = {"erp": 1, "restitution": 1, "limit_restitution": 1}
         wrong = [n for n, x in numbers.items() if not is_number(x) or not 0 <= x <= most.get(n, sys.float_info.max)]
+        wrong += ["impratio"] if "impratio" not in wrong and numbers["impratio"] == 0 else []
         counts = [n for n in ("iterations", "max_contacts") if n not in wrong]
         wrong += [n for n in counts if numbers[n] < 1 or numbers[n] != int(numbers[n])]
         if wrong:
@@ -129,6 +142,7 @@ class Contact:
                 "finite, not negative; erp and restitutions at most 1; iterations and max_contacts integers, at least 1"
             )
             raise ModelError("Contact parameters are out of range", got=got, expected=expected)
+        self._check_convex()
         for field in fields(self):
             having = [name for name, solver in SOLVERS.items() if field.name in solver.options]
             got = getattr(self, field.name)
@@ -136,9 +150,22 @@ class Contact:
                 what, fix = f"solver {self.solver!r} has no {field.name}", f"solver={' or '.join(map(repr, having))}"
                 raise ModelError(what, got=f"{field.name} = {got!r}", expected=repr(field.default), fix=fix)
 
+    def _check_convex(self) -> None:
+        """Raise ModelError for options that the law "convex" does not have."""
+        other = (("restitution", 0.0), ("limit_restitution", 0.0), ("time_of_impact", False), ("solver", NEWTON))
+        for name, plain in other:
+            if self.law == CONVEX and getattr(self, name) != plain:
+                fix = f"{name}={plain!r}, or law='mlcp'; here, contacts bounce with a solref of little damping"
+                raise ModelError(f"law {CONVEX!r} has no {name}", got=getattr(self, name), expected=plain, fix=fix)
+
+    @property
+    def convex(self) -> bool:
+        """Whether the law is "convex"."""
+        return self.law == CONVEX
+
     @property
     def hard(self) -> bool:
-        """Whether contacts are constraint rows with impulses; otherwise they are forces."""
+        """Whether contacts are constraint rows; otherwise they are forces."""
         return LAWS[self.law]
 
     @property

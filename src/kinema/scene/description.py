@@ -16,6 +16,7 @@ import numpy as np
 
 from kinema.errors import ModelError
 from kinema.scene.keyframes import Keyframe
+from kinema.scene.softness import ContactPair, ContactSurface, Softness
 from kinema.scene.tendons import Tendon
 
 Vector = tuple[float, float, float]
@@ -114,6 +115,7 @@ class Shape:
         mask: Bits of the groups it collides with, -1 for all; two shapes collide if each mask shares a bit with the
             other's group.
         colour: Linear RGBA; None takes one from a palette.
+        surface: Further contact parameters in the law "convex"; None takes the scene's.
     """
 
     kind: str
@@ -128,6 +130,7 @@ class Shape:
     group: int = 1
     mask: int = EVERY_GROUP
     colour: tuple[float, float, float, float] | None = None
+    surface: ContactSurface | None = None
 
     def __post_init__(self) -> None:
         _expect_pose(f"{self.kind} {self.name!r}" if self.name else f"a {self.kind}", self.pose)
@@ -141,11 +144,13 @@ class Mimic:
         joint: Name of the other joint.
         multiplier: [-], or the ratio of the units.
         offset: [rad or m]
+        softness: In the law "convex"; None takes the scene's.
     """
 
     joint: str
     multiplier: float = 1.0
     offset: float = 0.0
+    softness: Softness | None = None
 
 
 @dataclass(frozen=True)
@@ -170,6 +175,9 @@ class Joint:
         prescribed: Prescribed joint: its motion is `simulate(motion=)`. Forces, limits, springs, friction and actuators
             have no effect on it; it acts on the bodies that it carries or hits. Functions other than `simulate` and
             `step` treat it as an ordinary joint.
+        limit_softness: Of its limits, in the law "convex"; None takes the scene's.
+        limit_margin: Its limits act from this distance on, in the law "convex" [rad or m].
+        friction_softness: Of its dry friction, in the law "convex"; None takes the scene's.
     """
 
     name: str
@@ -187,6 +195,9 @@ class Joint:
     friction: float = 0.0
     mimic: Mimic | None = None
     prescribed: bool = False
+    limit_softness: Softness | None = None
+    limit_margin: float = 0.0
+    friction_softness: Softness | None = None
 
 
 @dataclass(frozen=True)
@@ -289,6 +300,8 @@ class Closure:
         second: Name of the other body; None for the world.
         first_pose: Frame on the first body.
         second_pose: Frame on the second body.
+        softness: In the law "convex"; None takes the scene's.
+        torque_scale: Weight of the orientation of a weld against its position, in the law "convex" [m].
     """
 
     name: str
@@ -297,6 +310,8 @@ class Closure:
     second: str | None
     first_pose: Pose = Pose()
     second_pose: Pose = Pose()
+    softness: Softness | None = None
+    torque_scale: float = 1.0
 
     def __post_init__(self) -> None:
         for pose in (self.first_pose, self.second_pose):
@@ -317,6 +332,7 @@ class Robot:
         notes: Features of the file that the reader left out, one line each.
         tendons: Tendons.
         keyframes: Named states.
+        pairs: Contact parameters of pairs of shapes, in the law "convex".
     """
 
     name: str
@@ -328,6 +344,7 @@ class Robot:
     notes: tuple[str, ...] = field(default=(), compare=False)
     tendons: tuple[Tendon, ...] = ()
     keyframes: tuple[Keyframe, ...] = ()
+    pairs: tuple[ContactPair, ...] = ()
 
     def __post_init__(self) -> None:
         bodies = _parts(f"bodies of robot {self.name!r}", self.bodies, Body)
@@ -337,6 +354,7 @@ class Robot:
             ("closures", Closure),
             ("tendons", Tendon),
             ("keyframes", Keyframe),
+            ("pairs", ContactPair),
         ):
             object.__setattr__(self, name, _parts(f"{name} of robot {self.name!r}", getattr(self, name), kind))
 

@@ -14,7 +14,7 @@ import numpy as np
 from kinema.errors import ModelError
 from kinema.lang.language.markers import Func
 from kinema.scene.colours import Colour, rgba
-from kinema.scene.contact import COMPLIANT, MLCP, Contact
+from kinema.scene.contact import LAWS, Contact
 from kinema.scene.description import (
     FIXED,
     FREE,
@@ -103,7 +103,7 @@ class Scene:
         self.gravity = _finite("gravity", gravity, 3)
         self.wind = _finite("wind", wind, 3)
         if contact is not None and not isinstance(contact, Contact):
-            fix = f"contact=kinema.Contact(law={contact!r})" if contact in (MLCP, COMPLIANT) else "kinema.Contact(...)"
+            fix = f"contact=kinema.Contact(law={contact!r})" if contact in tuple(LAWS) else "kinema.Contact(...)"
             raise ModelError("contact is of the wrong type", got=repr(contact), expected="a Contact", fix=fix)
         self.contact = _with_friction(contact or Contact(), friction)
         self.robots: list[PlacedRobot] = []

@@ -12,11 +12,12 @@ from kinema.scene.description import Actuator, Body, Closure, Joint, MassPropert
 from kinema.scene.io.poses_and_inertias import physical_inertia
 from kinema.scene.joint_types import RANGE, SINGLE, TYPES
 from kinema.scene.shape_kinds import SHAPE_KINDS
+from kinema.scene.softness import ContactSurface, expect_softness
 from kinema.scene.tendons import Tendon
 
 CLOSURES = ("connect", "weld")
 GENERAL = "general"
-NOT_NEGATIVE = ("armature", "damping", "stiffness", "friction")
+NOT_NEGATIVE = ("armature", "damping", "stiffness", "friction", "limit_margin")
 MAY_BE_INFINITE = ("effort", "velocity")
 
 
@@ -85,8 +86,13 @@ def _check_joint(name: str, joint: Joint) -> None:
         )
     if kind.limit == RANGE:
         _check_range(f"the limits of joint {name!r}", joint.lower, joint.upper)
+    for word in ("limit_softness", "friction_softness"):
+        if getattr(joint, word) is not None:
+            expect_softness(f"the {word} of joint {name!r}", getattr(joint, word))
     if joint.mimic is not None:
         _check_finite(f"the mimic of joint {name!r}", (joint.mimic.multiplier, joint.mimic.offset), 2)
+        if joint.mimic.softness is not None:
+            expect_softness(f"the softness of the mimic of joint {name!r}", joint.mimic.softness)
 
 
 def check_shape(name: str, shape: Shape) -> None:
@@ -104,6 +110,9 @@ def check_shape(name: str, shape: Shape) -> None:
         _check_mesh(f"{shape.kind} {name!r}", shape.mesh)
     if shape.friction is not None:
         _check_not_negative(f"the friction of shape {name!r}", shape.friction)
+    if shape.surface is not None and not isinstance(shape.surface, ContactSurface):
+        what = f"the surface of shape {name!r} is not a ContactSurface"
+        raise ModelError(what, got=repr(shape.surface), expected="kinema.ContactSurface(...), or None for the scene's")
     if shape.restitution is not None and not 0 <= shape.restitution <= 1:
         what = f"the restitution of shape {name!r} is not usable"
         raise ModelError(what, got=shape.restitution, expected="0 to 1, or None for the scene's")
@@ -163,6 +172,9 @@ def _check_closure(name: str, closure: Closure) -> None:
         raise ModelError(f"loop {name!r} is of unknown kind", got=closure.kind, expected=", ".join(CLOSURES))
     for pose in (closure.first_pose, closure.second_pose):
         _check_pose(f"a pose of loop {name!r}", pose)
+    _check_not_negative(f"the torque_scale of loop {name!r}", closure.torque_scale)
+    if closure.softness is not None:
+        expect_softness(f"the softness of loop {name!r}", closure.softness)
 
 
 def _check_pose(what: str, pose: Pose) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kinema.contact.collision.narrow_phase import Touch
 from kinema.contact.compliant import Ends, LinkLaw, link_contact
-from kinema.dynamics.actuators import Actuators, actuate
+from kinema.dynamics.actuators import Actuators, actuate, resist_by_servos
 from kinema.dynamics.gravity_compensation import compensate_gravity
 from kinema.dynamics.joints import Loaded, apply_wrenches, push_joints
 from kinema.dynamics.transmissions import pick
@@ -36,6 +36,7 @@ class AppliedForces:
         felt: Wrench of soft matter on every link.
         own: Wrench of user force laws on every link.
         weightless: Wrench of gravity compensation on every link.
+        driven: The table of actuators, and their controls.
     """
 
     force: Ref
@@ -45,6 +46,7 @@ class AppliedForces:
     felt: Ref | None = None
     own: Ref | None = None
     weightless: Ref | None = None
+    driven: tuple[Any, Ref] | None = None
 
 
 def apply_forces(
@@ -133,7 +135,17 @@ def _actuate(links: Links, actuators: ActuatorArrays, given: dict[str, Ref], dt:
         **{k: given[k] for k in ("gear", "kp", "kd", "force")},
         **{k: p.constant(f"control_{k}", Float, getattr(actuators, k)[chosen]) for k in ("lower", "upper")},
     )
-    p.call(actuate, table, given["control"], links.q, links.v, dt, found.force, found.resist)
+    found.driven = table, given["control"]
+    p.call(actuate, *found.driven, links.q, links.v, dt, found.force, found.resist)
+
+
+def servo_resistance(links: Links, applied: AppliedForces) -> Ref | None:
+    """Velocity gains of servos that are not at their bounds, per degree of freedom; None without actuators."""
+    if applied.driven is None:
+        return None
+    resist = links.program.scratch("servo_resistance", Float, links.arrays.nv)
+    links.program.call(resist_by_servos, *applied.driven, links.q, links.v, resist)
+    return resist
 
 
 def _compliant_contact(links: Links, model: SceneArrays, touch: Touch, force: Ref) -> tuple[Any, ...]:

@@ -123,7 +123,8 @@ class Constraints:
     @property
     def ends_the_step(self) -> bool:
         """Whether M, the forces and the impulses of an exact solver fully determine the velocities after a step."""
-        return self.rows > 0 and self.model.contact.exact and not self.model.tree.prescribed.any()
+        contact = self.model.contact
+        return self.rows > 0 and contact.exact and not contact.convex and not self.model.tree.prescribed.any()
 
     def _is_small(self, blocks: Sequence[int]) -> bool:
         fixed = self.singles + self.equations
@@ -295,9 +296,7 @@ def _fixed_rows(rows: RowSet, v_free: Ref) -> Loops | None:
     whole: tuple[Any, ...] = (v_free, c.law.step, rows.J, rows.b)
     at = 0
     if fixed.follower_names:
-        names = {n: p.constant(f"follower_{n}", Int, fixed.followers[n]) for n in ("dof", "leader", "q", "leader_q")}
-        numbers = {n: p.constant(f"follower_{n}", Float, fixed.followers[n]) for n in ("multiplier", "offset")}
-        joints, start = Followers(**names, **numbers), p.constant("follower_start", Int, at)
+        joints, start = follower_table(p, c), p.constant("follower_start", Int, at)
         p.call(follower_rows, c.supports, c.support, joints, start, c.law.erp, q, *whole, *sides)
         at += len(fixed.follower_names)
     if fixed.rubbing_names:
@@ -306,7 +305,7 @@ def _fixed_rows(rows: RowSet, v_free: Ref) -> Loops | None:
         p.call(dry_friction_rows, c.supports, c.support, dof, friction, start, *shared, *sides)
         at += len(fixed.rubbing_names)
     if fixed.limit_names:
-        single, balls, limits = _limit_tables(p, c)
+        single, balls, limits = limit_tables(p, c)
         rest = (p.constant("limit_start", Int, at), c.law, q, *shared, *sides)
         if single is not None:
             p.call(limit_rows, c.supports, c.support, single, *rest)
@@ -318,20 +317,35 @@ def _fixed_rows(rows: RowSet, v_free: Ref) -> Loops | None:
 
 
 def _loop_rows(rows: RowSet, shared: tuple[Ref, ...]) -> Loops:
-    p, c, links, loops = rows.program, rows.constraints, rows.links, rows.constraints.model.constraints.loops
-    start = np.cumsum([0, *(1 + loops["welded"])])[:-1]
-    table = Loops(
-        **{n: p.constant(f"loop_{n}", Int, loops[n]) for n in ("first", "second", "welded")},
-        **{n: p.constant(f"loop_{n}", vec3, loops[n]) for n in ("first_place", "second_place")},
-        **{n: p.constant(f"loop_{n}", mat33, loops[n]) for n in ("first_turn", "second_turn")},
-        start=p.constant("loop_start", Int, start),
-    )
+    p, c, links = rows.program, rows.constraints, rows.links
+    table = loop_table(p, c)
     where = (links.tree, c.supports, c.support, table, c.law.erp, c.count.singles)
     p.call(loop_rows, *where, links.R, links.p, links.S, *shared)
     return table
 
 
-def _limit_tables(p: Builder, c: Constraints) -> tuple[Limits | None, BallLimits | None, dict[str, Ref]]:
+def loop_table(p: Builder, c: Constraints) -> Loops:
+    """The table of loops."""
+    loops = c.model.constraints.loops
+    start = np.cumsum([0, *(1 + loops["welded"])])[:-1]
+    return Loops(
+        **{n: p.constant(f"loop_{n}", Int, loops[n]) for n in ("first", "second", "welded")},
+        **{n: p.constant(f"loop_{n}", vec3, loops[n]) for n in ("first_place", "second_place")},
+        **{n: p.constant(f"loop_{n}", mat33, loops[n]) for n in ("first_turn", "second_turn")},
+        start=p.constant("loop_start", Int, start),
+    )
+
+
+def follower_table(p: Builder, c: Constraints) -> Followers:
+    """The table of mimic joints."""
+    followers = c.model.constraints.followers
+    names = {n: p.constant(f"follower_{n}", Int, followers[n]) for n in ("dof", "leader", "q", "leader_q")}
+    numbers = {n: p.constant(f"follower_{n}", Float, followers[n]) for n in ("multiplier", "offset")}
+    return Followers(**names, **numbers)
+
+
+def limit_tables(p: Builder, c: Constraints) -> tuple[Limits | None, BallLimits | None, dict[str, Ref]]:
+    """The tables of limits of single degrees of freedom and of ball joints, and the limits of all."""
     limits = c.model.constraints.limits
     alone = limits["ball"] == 0
     numbers = {n: p.parameter(n, Float, len(alone)) for n in ("lower", "upper")}
@@ -352,7 +366,7 @@ def find_gaps(p: Builder, rows: RowSet) -> tuple[Ref, Any]:
     none = p.constant("no_gap", Float, [0.0])
     gap = p.scratch("gap_of_limits", Float, c.singles) if limits else none
     if limits:
-        single, balls, numbers = _limit_tables(p, c)
+        single, balls, numbers = limit_tables(p, c)
         start = p.constant("limit_start", Int, c.singles - limits)
         if single is not None:
             p.call(limit_gaps, single, start, q, gap)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kinema.contact.collision.narrow_phase import Touch
 from kinema.dynamics.joints import Springs, net_forces
@@ -30,6 +31,23 @@ class Inertial:
     bias: Bias
     prescribed: Prescribed | None
     zero: Ref
+
+
+@dataclass(frozen=True)
+class NetForce:
+    """Forces on the joints.
+
+    Attributes:
+        force: Forces minus bias.
+        diagonal: Addition to the diagonal of the mass matrix.
+        damping: Damping of each degree of freedom.
+        applied: Applied forces.
+    """
+
+    force: Ref
+    diagonal: Ref
+    damping: Ref
+    applied: AppliedForces
 
 
 @dataclass(frozen=True)
@@ -92,15 +110,31 @@ def free_motion(
         time: Time of this state, for user force laws; None if no law reads it.
         whole: As in `accelerate`.
     """
+    n = net_force(links, model, inertial, loaded, dt, touch=touch, felt=felt, time=time)
+    a, prescribed = links.program.scratch("a", Float, model.tree.nv), inertial.prescribed
+    factors = accelerate(links, n.force, n.diagonal, a, of=inertial.bias, prescribed=prescribed, whole=whole)
+    return FreeMotion(a, n.force, factors, prescribed, n.applied)
+
+
+def net_force(
+    links: Links,
+    model: SceneArrays,
+    inertial: Inertial,
+    loaded: Sequence[str],
+    dt: Ref,
+    *,
+    touch: Touch | None,
+    felt: Ref | None = None,
+    time: Ref | None,
+) -> NetForce:
+    """All forces on the joints; arguments as for `free_motion`."""
     p, tree = links.program, model.tree
     tau, springs = p.control("tau", Float, tree.nv), _springs(p, tree)
-    net, diagonal, a = (p.scratch(n, Float, tree.nv) for n in ("net", "diagonal", "a"))
+    net, diagonal = (p.scratch(n, Float, tree.nv) for n in ("net", "diagonal"))
     applied = apply_forces(links, model, loaded, dt, inertial.zero, touch, felt, time)
-    of, prescribed = inertial.bias, inertial.prescribed
-    given = (springs, tau, applied.force, applied.resist, of.force, links.q, links.v, links.armature, dt)
+    given = (springs, tau, applied.force, applied.resist, inertial.bias.force, links.q, links.v, links.armature, dt)
     p.call(net_forces, *given, net, diagonal)
-    factors = accelerate(links, net, diagonal, a, of=of, prescribed=prescribed, whole=whole)
-    return FreeMotion(a, net, factors, prescribed, applied)
+    return NetForce(net, diagonal, springs.damping, applied)
 
 
 def free_velocities(links: Links, free: FreeMotion, dt: Ref) -> Ref:
@@ -110,7 +144,7 @@ def free_velocities(links: Links, free: FreeMotion, dt: Ref) -> Ref:
     return v_free
 
 
-def _springs(p: Builder, tree: TreeArrays) -> Springs:
+def _springs(p: Builder, tree: TreeArrays) -> Any:
     """Springs and dampers of all joints. Kernels need arrays of one entry at least: it is unused without springs."""
     number = tree.spring_numbers()
     stretched = tree.spring_coordinates()[number >= 0].tolist()

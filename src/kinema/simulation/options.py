@@ -20,6 +20,7 @@ class StepOptions:
         bouncing: Whether restitution is given at run time, and counts although the model has none.
         substeps: Number of substeps.
         linearised: Whether lanes of the adjoint are rows of a Jacobian, see `jacobian_program`.
+        servos: Whether velocity gains of servos are implicit in the law "convex".
     """
 
     loaded: tuple[str, ...] = ()
@@ -30,6 +31,7 @@ class StepOptions:
     bouncing: bool = False
     substeps: int = 1
     linearised: bool = False
+    servos: bool = False
 
 
 PLAIN = StepOptions()

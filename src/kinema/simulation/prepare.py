@@ -28,10 +28,11 @@ from kinema.simulation.rk4 import rk4_program
 from kinema.simulation.stability import StepLimit, step_limit
 from kinema.simulation.step import step_program
 
-EULER, IMPLICIT = "euler", "implicit"
+EULER, IMPLICIT, IMPLICITFAST = "euler", "implicit", "implicitfast"
 INTEGRATORS: dict[str, Callable[..., Program]] = {
     EULER: step_program,
     IMPLICIT: step_program,
+    IMPLICITFAST: step_program,
     "rk4": rk4_program,
 }
 LEAVE = "leave it out"
@@ -96,6 +97,9 @@ def check_names(model: Model, integrator: str, options: StepOptions) -> None:
     """Raise InputError if the integrator, a record or a body is unknown."""
     if integrator not in INTEGRATORS:
         raise InputError("unknown integrator", got=repr(integrator), expected=" or ".join(map(repr, INTEGRATORS)))
+    if integrator == IMPLICITFAST and not model.contact.convex:
+        fix = "integrator='euler', which is implicit in springs, dampers and servos; or Contact(law='convex')"
+        raise InputError("only the contact law 'convex' has this integrator", got=repr(integrator), fix=fix)
     for name in options.record:
         if name not in RECORDS:
             raise InputError(f"record: there is no {name!r}", expected=", ".join(RECORDS))
@@ -151,6 +155,7 @@ def features(
         implicit=integrator == IMPLICIT,
         bouncing=_is_bouncy(params),
         substeps=substeps,
+        servos=integrator == IMPLICITFAST,
     )
 
 

@@ -26,7 +26,7 @@ from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref
 from kinema.math import Force, Motion
 from kinema.model.arrays import SceneArrays
-from kinema.scene.contact import MLCP, NEWTON
+from kinema.scene.contact import NEWTON
 from kinema.simulation.applied_forces import AppliedForces
 from kinema.simulation.contact import Ended
 from kinema.simulation.detection import record_touch
@@ -65,6 +65,9 @@ def record(
     record_touch(links.program, touch, len(model.candidates), names)
     sites = _sites(links, model, names)
     _record_motion(links, model, sites, {*names})
+    if "joint_load" in names and model.soft is not None and model.soft.turns:
+        what = "record: 'joint_load' does not include torsional and rolling friction and welds of the law 'convex'"
+        raise InputError(what, fix="condim 3 or 1, and connect in place of weld; or law='mlcp'")
     if {*WITH_ACCELERATION} & {*names}:
         _record_accelerations(links, model, sites, {*names}, mean, dt, applied, end)
 
@@ -80,7 +83,7 @@ def _record_impulses(p: Builder, model: SceneArrays, end: Ended | None, names: S
         if name == "limit_impulse" and not limits:
             raise InputError(f"record: there is no {name!r}", expected="a model with a limited joint")
         if name == "impulse" and not candidates:
-            raise InputError(f"record: there is no {name!r}", expected=f"a model with a contact of the law {MLCP!r}")
+            raise InputError(f"record: there is no {name!r}", expected="a model with a contact that is not compliant")
         if name not in ("impulse", "limit_impulse"):
             continue
         assert end is not None

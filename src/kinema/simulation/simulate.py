@@ -87,6 +87,9 @@ def simulate(
             long steps, but damp it. A step may have no solution where a force is discontinuous, as with
             Skin(averaged=False, k_d=...).
 
+            In the contact law "convex", "euler" is MuJoCo's: only the damping of joints is implicit, and not in the
+            forces of contacts. "implicitfast" is implicit in velocity gains of servos as well.
+
             "rk4" is the classical Runge-Kutta method, for scenes without constraints and soft matter: fourth order
             except where contacts begin or end. It treats all forces explicitly: dt must be shorter than about 2.7 over
             the highest frequency [rad/s] of springs, dampers, servos and compliant contacts, and a small part of a

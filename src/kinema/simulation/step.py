@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kinema.contact.collision.narrow_phase import Touch
 from kinema.errors import InputError
 from kinema.integrate.joints import (
     accelerations_through_impacts,
@@ -14,8 +15,9 @@ from kinema.lang.programs.program import Builder, Program, Ref
 from kinema.model.arrays import SceneArrays
 from kinema.simulation.constraints import Constraints, choose_contacts, find_rows
 from kinema.simulation.contact import Ended, constrain
+from kinema.simulation.convex import soft_step
 from kinema.simulation.detection import detect
-from kinema.simulation.forces import free_motion, free_velocities, inertial_forces
+from kinema.simulation.forces import free_motion, free_velocities, inertial_forces, net_force
 from kinema.simulation.links import Links, TreeTables
 from kinema.simulation.matter import (
     Forces,
@@ -73,7 +75,7 @@ def _add_step_of_particles(p: Builder, model: SceneArrays, dt: Ref, time: Ref | 
 def _add_step_of_links(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None, options: StepOptions) -> None:
     """A step of all jointed bodies, and of soft matter that touches them or is pinned to them."""
     q, v = p.state("q", Float, model.tree.nq), p.state("v", Float, model.tree.nv)
-    margin = p.constant("margin", Float, model.contact.margin)
+    margin = p.constant("margin", Float, model.contact.margin if model.soft is None else model.soft.reach)
     constraints = Constraints(p, model, dt, margin, options.bouncing)
     reads_accelerations = bool({*WITH_ACCELERATION} & {*options.record})
     ends = constraints.ends_the_step and not reads_accelerations
@@ -85,6 +87,10 @@ def _add_step_of_links(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None
 
     # 2. detection
     touch = detect(links, model, margin)
+    if model.contact.convex:
+        _end_softly(p, model, constraints, links, particles, touch, time, options)
+        return
+
     contacts = choose_contacts(constraints, touch)
 
     # 3. forces, and the free motion (without impulses)
@@ -115,6 +121,29 @@ def _add_step_of_links(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None
         else:
             p.call(accelerations_through_impacts, links.tree, q, v, end.q, end.v, dt, mean)
     record(options.record, links, model, touch, end, mean, dt, free.applied)
+    if particles is not None and pull is not None:
+        advance(particles, pull)
+
+
+def _end_softly(
+    p: Builder,
+    model: SceneArrays,
+    constraints: Constraints,
+    links: Links,
+    particles: Particles | None,
+    touch: Touch | None,
+    time: Ref | None,
+    options: StepOptions,
+) -> None:
+    """Phases 3 to 5 in the law "convex": explicit forces, accelerations under soft constraints, integration."""
+    dt, at_once = constraints.dt, p.constant("at_once", Float, 0.0)
+    contacts = choose_contacts(constraints, touch)
+    inertial = inertial_forces(links, dt, hard=True)
+    pull, felt = _forces_of_matter(particles, options.implicit) if particles is not None else (None, None)
+    net = net_force(links, model, inertial, options.loaded, at_once, touch=touch, felt=felt, time=time)
+    v_end, mean, end = soft_step(constraints, links, contacts, net, options.servos)
+    p.call(advance_coordinates, links.tree, links.q, v_end, dt, links.q.next, links.v.next)
+    record(options.record, links, model, touch, end, mean, dt, net.applied)
     if particles is not None and pull is not None:
         advance(particles, pull)
 

@@ -30,6 +30,7 @@ from kinema.model.keyframes import KeyframeArrays
 from kinema.model.matter import ClothArrays, MatterArrays, PinArrays, SolidArrays
 from kinema.model.model import Model
 from kinema.model.sites import SiteArrays
+from kinema.model.softness import SoftArrays
 from kinema.model.state import State
 from kinema.model.surface import SurfaceArrays
 from kinema.model.tetmesh import TetArrays
@@ -40,11 +41,12 @@ from kinema.model.visuals import VisualArrays
 from kinema.scene.contact import Contact
 from kinema.scene.convex_hull import Hull
 from kinema.scene.description import Mesh
+from kinema.scene.softness import ContactSurface, Softness
 from kinema.simulation.trajectory import Trajectory
 from kinema.storage.tensors import METADATA, Stored, parse, read, write
 from kinema.storage.validate import check_model
 
-FORMAT, VERSION = "kinema", "5"
+FORMAT, VERSION = "kinema", "6"
 
 Saved = Model | State | Trajectory | Mapping[str, Any]
 
@@ -63,6 +65,9 @@ CLASSES: dict[str, type[Any]] = {
         KeyframeArrays,
         TransmissionArrays,
         SiteArrays,
+        SoftArrays,
+        Softness,
+        ContactSurface,
         MatterArrays,
         SolidArrays,
         ClothArrays,

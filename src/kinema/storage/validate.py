@@ -20,6 +20,7 @@ from kinema.scene.joint_types import ANGLE, MOVING
 from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.storage.rules import require, require_indices, require_reals
 from kinema.storage.validate_matter import check_matter
+from kinema.storage.validate_softness import check_softness
 
 
 def check_model(model: Model) -> None:
@@ -37,6 +38,9 @@ def check_model(model: Model) -> None:
     _check_shapes(model)
     _check_visuals(model)
     _check_candidates(model)
+    if model.soft is not None:
+        check_softness(model, model.soft)
+    require((model.soft is not None) == model.contact.convex, "softness")
     check_matter(model)
 
 

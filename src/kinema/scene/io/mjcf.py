@@ -40,6 +40,7 @@ from kinema.scene.io.mjmodel.compiled import Compiled, pose_of
 from kinema.scene.io.mjmodel.equalities import equalities
 from kinema.scene.io.mjmodel.keyframes import keyframes_of
 from kinema.scene.io.mjmodel.shapes import shape_of
+from kinema.scene.io.mjmodel.softness import contact_pairs
 from kinema.scene.io.mjmodel.tendons import tendons_of
 
 OLDEST = 4  # oldest supported major version of MuJoCo
@@ -135,9 +136,13 @@ def _robot(c: Compiled) -> kd.Robot:
     refuse_medium_and_others(c)
     groups, masks = collision_groups(c)
     shapes: list[list[kd.Shape]] = [[] for _ in range(m.nbody)]
+    named: dict[int, str] = {}
     for g in range(m.ngeom):
         if (shape := shape_of(c, g, groups[g], masks[g])) is not None:
-            shapes[m.geom_bodyid[g]].append(shape)
+            b = m.geom_bodyid[g]
+            if shape.collides:
+                named[g] = f"{c.body_names[b] if b else 'world'}/{shape.name or len(shapes[b])}"
+            shapes[b].append(shape)
     closures, mimics = equalities(c)
     sites: list[list[kd.Site]] = [[] for _ in range(m.nbody)]
     for s, site in enumerate(c.site_names):
@@ -168,4 +173,5 @@ def _robot(c: Compiled) -> kd.Robot:
         notes=tuple(c.notes),
         tendons=tendons,
         keyframes=keyframes_of(c),
+        pairs=contact_pairs(c, named),
     )

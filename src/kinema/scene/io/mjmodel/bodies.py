@@ -9,6 +9,7 @@ import numpy as np
 from kinema.scene import description as kd
 from kinema.scene.io.mjmodel.actuators import actuators_of
 from kinema.scene.io.mjmodel.compiled import JOINTS, Compiled, pose_of, unit_of, vector_of
+from kinema.scene.io.mjmodel.softness import softness_of
 from kinema.scene.io.poses_and_inertias import turned_inertia
 
 
@@ -67,4 +68,7 @@ def joint_of(c: Compiled, j: int, mimics: dict[int, kd.Mimic]) -> kd.Joint:
         rest=float(m.qpos_spring[m.jnt_qposadr[j]]) - reference if kind.is_single else 0.0,
         friction=0.0 if c.disabled("frictionloss", "constraint") else float(m.dof_frictionloss[d]),
         mimic=mimics.get(j),
+        limit_softness=softness_of(c, element, m.jnt_solref[j], m.jnt_solimp[j]),
+        limit_margin=max(float(m.jnt_margin[j]), 0.0),
+        friction_softness=softness_of(c, element, m.dof_solref[d], m.dof_solimp[d]),
     )

@@ -73,10 +73,7 @@ def note_the_rest(c: Compiled) -> None:
         c.notes.append("left out: activations of actuators in keyframes")
     for b in np.flatnonzero(np.asarray(m.body_mocapid) >= 0):
         c.notes.append(f"body {c.body_names[b]!r} is a mocap body in MuJoCo; here it is static")
-    margins = int(np.count_nonzero(m.geom_margin) + np.count_nonzero(m.geom_gap) + np.count_nonzero(m.jnt_margin))
-    if margins:
-        c.notes.append(f"left out: {margins} margins and gaps of contacts and limits")
-    if np.any(m.geom_priority):
-        c.notes.append("left out: contact priorities of shapes")
-    if np.any(np.asarray(m.geom_condim) > 3):
-        c.notes.append("left out: torsional and rolling friction")
+    margins = np.count_nonzero(m.geom_margin) + np.count_nonzero(m.jnt_margin)
+    further = np.any(np.asarray(m.geom_condim) > 3)
+    if margins or np.any(m.geom_priority) or further:
+        c.notes.append("only in the contact law 'convex': margins, priorities, torsional and rolling friction")

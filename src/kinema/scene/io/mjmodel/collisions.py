@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-from typing import Any
 
 import numpy as np
 
@@ -52,15 +50,6 @@ def _check_pair(c: Compiled, p: int) -> None:
     excluded = {(one << 16) + two, (two << 16) + one} & {int(s) for s in m.exclude_signature}
     if excluded or _filtered(c, one, two) or _neighbours(c, one, two):
         c.refuse("contact", f"{what} joins bodies that never collide here")
-    own = max(float(m.geom_friction[g, 0]) if m.geom_condim[g] > 1 else 0.0 for g in (first, second))
-    pair = float(m.pair_friction[p, 0]) if m.pair_dim[p] > 1 else 0.0
-    if not math.isclose(own, pair, rel_tol=1e-9):
-        parts: dict[str, Any] = {
-            "got": pair,
-            "expected": f"{own:g}, the larger of both",
-            "fix": "set the friction on the geoms",
-        }
-        c.refuse("contact", f"{what} has its own friction", **parts)
 
 
 def _filtered(c: Compiled, first: int, second: int) -> bool:

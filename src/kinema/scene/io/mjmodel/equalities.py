@@ -6,6 +6,8 @@ import numpy as np
 
 from kinema.scene import description as kd
 from kinema.scene.io.mjmodel.compiled import Compiled, pose_of, vector_of
+from kinema.scene.io.mjmodel.softness import softness_of
+from kinema.scene.softness import Softness
 
 
 def equalities(c: Compiled) -> tuple[tuple[kd.Closure, ...], dict[int, kd.Mimic]]:
@@ -26,7 +28,7 @@ def equalities(c: Compiled) -> tuple[tuple[kd.Closure, ...], dict[int, kd.Mimic]
             j, leader = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
             leaders[j] = leader
             offset, multiplier = (float(a) for a in m.eq_data[e, :2])
-            mimics[j] = kd.Mimic(c.joint_names[leader], multiplier, offset)
+            mimics[j] = kd.Mimic(c.joint_names[leader], multiplier, offset, _softness(c, e))
         else:
             expected = "connect, weld or joint"
             c.refuse("closures", f"{element} is of type {kind}", element, got=kind, expected=expected)
@@ -62,4 +64,9 @@ def _closure(c: Compiled, e: int, weld: bool) -> kd.Closure:
     if weld and data[10] == 0:  # torquescale 0: no torque, so only positions are constrained
         weld = False
     one, two = (c.body_names[b] if b else None for b in (first, second))
-    return kd.Closure(c.equality_names[e], "weld" if weld else "connect", one, two, *poses)
+    kind, scale = ("weld", float(data[10])) if weld else ("connect", 1.0)
+    return kd.Closure(c.equality_names[e], kind, one, two, poses[0], poses[1], _softness(c, e), scale)
+
+
+def _softness(c: Compiled, e: int) -> Softness:
+    return softness_of(c, c.element("equality", e), c.m.eq_solref[e], c.m.eq_solimp[e])

@@ -6,6 +6,7 @@ import numpy as np
 
 from kinema.scene import description as kd
 from kinema.scene.io.mjmodel.compiled import Compiled, pose_of
+from kinema.scene.io.mjmodel.softness import surface_of
 from kinema.scene.shape_kinds import SHAPE_KINDS
 
 SHAPES = {one.mjcf: one for one in SHAPE_KINDS.values() if one.mjcf}
@@ -38,10 +39,11 @@ def shape_of(c: Compiled, g: int, group: int, mask: int) -> kd.Shape | None:
         mesh=mesh,
         collides=collides,
         visible=bool(alpha > 0 and m.geom_group[g] <= 2),  # what MuJoCo's viewer shows
-        friction=0.0 if m.geom_condim[g] == 1 else float(m.geom_friction[g, 0]),
+        friction=float(m.geom_friction[g, 0]),
         group=group,
         mask=mask,
         colour=None if plain else (red, green, blue, alpha),
+        surface=surface_of(c, g) if collides else None,
     )
 
 

@@ -1,0 +1,1 @@
+"""MuJoCo's soft constraints: rows, cones, and Newton's method over joint accelerations."""
