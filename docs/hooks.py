@@ -35,7 +35,11 @@ LOG = logging.getLogger("mkdocs.hooks.kinema")
 
 # Pages of the API: name, title, and the modules whose public names it lists, all of a folder or one of its files.
 PAGES = (
-    ("scene", "Scenes", ("scene.scene", "scene.drives", "scene.matter", "scene.handles", "scene.forces")),
+    (
+        "scene",
+        "Scenes",
+        ("scene.scene", "scene.drives", "scene.softness", "scene.matter", "scene.handles", "scene.forces"),
+    ),
     ("robots", "Robots and bodies", ("scene.description", "scene.primitives", "scene.mass_properties")),
     ("shapes", "Procedural robots and meshes; files", ("scene.shapes", "scene.io")),
     ("model", "Models and states", ("model.model", "model")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -58,8 +60,8 @@ def test_implicitfast(name):
 @pytest.mark.parametrize("name", GYMNASIUM)
 def test_gymnasium(name):
     """Their geometry is capsules, spheres and planes; humanoid's limbs do not touch each other within these steps."""
-    assets = pytest.importorskip("gymnasium.envs.mujoco").__path__[0]
-    worst, _ = difference(f"{assets}/assets/{name}.xml", 3, speed=0.3)
+    assets = Path(pytest.importorskip("gymnasium").__file__).parent / "envs" / "mujoco" / "assets"
+    worst, _ = difference(str(assets / f"{name}.xml"), 3, speed=0.3)
     assert worst < CLOSE, worst
 
 

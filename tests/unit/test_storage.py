@@ -34,7 +34,11 @@ from kinema.scene.shapes.quadruped import quadruped
 from kinema.scene.shapes.random_tree import random_tree
 from kinema.storage import objects
 
+SOFTNESS = {"Softness": {"solref": {"tuple": [0.02, 1.0]}, "solimp": {"tuple": [0.9, 0.95, 0.001, 0.5, 2.0]}}}
+SURFACE = {"softness": SOFTNESS, "condim": 3, "torsional": 0.0, "rolling": 0.0, "solmix": 1.0, "priority": 0}
 WORDS = {
+    "softness": SOFTNESS,
+    "surface": {"ContactSurface": SURFACE | {"margin": 0.0}},
     "law": "mlcp",
     "solver": "newton",
     "relaxation": {"tuple": [1.0, 1.0]},
@@ -212,7 +216,7 @@ def test_the_file_is_one_of_safetensors(tmp_path: Path):
     header = json.loads(data[8 : 8 + length])
     texts = header.pop("__metadata__")
     assert length % 8 == 0 and all(isinstance(text, str) for text in texts.values())
-    assert texts["format"] == "kinema" and texts["version"] == "5"
+    assert texts["format"] == "kinema" and texts["version"] == "6"
     end = 0
     for name, width in (("x", 8), ("i", 8), ("flag", 1)):
         begin, stop = header[name]["data_offsets"]
@@ -298,8 +302,8 @@ def deep(header: dict[str, Any], _: bytearray) -> None:
 
 
 FORGED: dict[str, tuple[Callable[[dict[str, Any], bytearray], Any], str]] = {
-    "newer": (texts(version="6"), "version"),
-    "older": (texts(version="4"), "version"),
+    "newer": (texts(version="7"), "version"),
+    "older": (texts(version="5"), "version"),
     "of others": (texts(format="pt"), "not saved by Kinema"),
     "numbers among texts": (texts(version=1), "header"),
     "no description": (lambda h, _: h["__metadata__"].pop("object"), "description"),
