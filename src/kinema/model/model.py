@@ -211,9 +211,9 @@ class Model(SceneArrays):
                 - Per contact pair: "robot/body/shape on ground/friction", ".../restitution", for all
                   `candidates.names`.
                 - In the contact law "convex": per contact pair ".../solref", ".../solimp", ".../torsional",
-                  ".../rolling" [m], ".../friction_solref" (of elliptic cones, zero for that of solref); per limit, joint
-                  with dry friction, mimic joint and loop ".../limit_solref", ".../limit_solimp", ".../dry_solref", ...,
-                  ".../mimic_...", ".../loop_..."; and "contact/impratio".
+                  ".../rolling" [m], ".../friction_solref" (of elliptic cones, zero for that of solref); per limit,
+                  joint with dry friction, mimic joint and loop ".../limit_solref", ".../limit_solimp",
+                  ".../dry_solref", ..., ".../mimic_...", ".../loop_..."; and "contact/impratio".
                 - Per site: "robot/site/place" [m], on its link.
                 - Global: "gravity", "contact/erp", "contact/cfm", "contact/limit_restitution".
                 - Per element of soft matter: "solid/density", ".../mu", ".../lam", ".../viscosity", ".../activation".
