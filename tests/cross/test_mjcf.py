@@ -492,7 +492,7 @@ def test_friction_of_a_pair():
     robot = read_mjcf(f"<mujoco><worldbody>{balls}</worldbody><contact>{pair}</contact></mujoco>")
     for law, softness in (("mlcp", None), ("convex", [[0.05, 0.5]])):
         scene = kn.Scene(contact=kn.Contact(law=law))
-        scene.add_robot(robot, "r")
+        scene.add_robot(robot, "r", self_collision=True)
         model = kn.compile(scene)
         assert model.candidates.friction.tolist() == [0.1]
         assert (None if model.soft is None else model.soft.numbers["solref"].tolist()) == softness
