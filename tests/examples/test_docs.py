@@ -20,6 +20,7 @@ HOW_TO = (
     "materials",
     "soft-meshes",
     "self-contact",
+    "contact-laws",
     "smoke",
     "rendering",
     "check-gradients",
