@@ -79,8 +79,8 @@ def report(arguments: Arguments, results: Results) -> Report:
         rows.append([f"seed {case['seed']}", image["goal"], image["first"], image["error"], image["centre"][1]])
         rows[-1] += [image["finer"], positions["error"], random["error"]]
     means = {}
-    for do, runs in by.items():
-        errors = [found["error"] for _, found in runs]
+    for do, mine in by.items():
+        errors = [found["error"] for _, found in mine]
         means[do] = metrics[f"{do}_mean"] = sum(errors) / len(errors)
         metrics[f"{do}_worst"] = max(errors)
     image = [found for _, found in by["image"]]
@@ -90,8 +90,8 @@ def report(arguments: Arguments, results: Results) -> Report:
     metrics["share_nearer"] = nearer
     metrics["float32_gradient_error"] = max(found["single"] for found in checks.values())
     image_error = max(abs(found["image"]) for found in checks.values())
-    columns = ("gear", "goal [m]", "COM-MSE at the start [m^2]", "at the end", "error along the view [m]")
-    columns += ("at half the time step", "from positions", "random weights")
+    columns = ["gear", "goal [m]", "COM-MSE at the start [m^2]", "at the end", "error along the view [m]"]
+    columns += ["at half the time step", "from positions", "random weights"]
     mean = Table(
         f"mean COM-MSE at iteration {arguments.iterations} [m^2]",
         ("supervision", "here", "gradSim"),
