@@ -32,7 +32,7 @@ class SupportArrays:
         """The support of a constraint between two degrees of freedom; -1 for none."""
         found = self.numbers.get((first, second))
         if found is None:
-            one, two = self._path(first), self._path(second)
+            one, two = self.path(first), self.path(second)
             common = sum(a == b for a, b in zip(one, two, strict=False))
             found = self.numbers[first, second] = len(self.lists)
             self.lists.append((one + two[common:], len(one), common))
@@ -42,7 +42,8 @@ class SupportArrays:
         tree = self.tree
         return -1 if link == 0 else int(tree.v_start[link - 1] + tree.dofs[link - 1] - 1)
 
-    def _path(self, dof: int) -> list[int]:
+    def path(self, dof: int) -> list[int]:
+        """The degrees of freedom from the root to one of them."""
         if dof < 0:
             return []
         begin = int(self.tree.row[dof])
@@ -123,23 +124,28 @@ class ConstraintArrays:
     Attributes:
         followers: Mimic joints: dof, leader, q, leader_q, multiplier, offset.
         rubbing: Dry friction of joints: dof, friction [N m, N].
+        stops: Limits of tendons: transmission, lower, upper, and the last degrees of freedom of the one or two branches
+            that the tendon goes over: first, second; -1 for none.
         limits: Joint limits: dof, q, lower, upper, ball: 1 for ball joints, which come last and do not use `lower`.
         loops: Loop closures: first, second, first_place, second_place, first_turn, second_turn, welded.
     """
 
     followers: dict[str, np.ndarray]
     rubbing: dict[str, np.ndarray]
+    stops: dict[str, np.ndarray]
     limits: dict[str, np.ndarray]
     loops: dict[str, np.ndarray]
     follower_names: list[str]
     rubbing_names: list[str]
+    stop_names: list[str]
     limit_names: list[str]
     loop_names: list[str]
 
     @property
     def singles(self) -> int:
         """Number of single rows."""
-        return len(self.follower_names) + len(self.rubbing_names) + len(self.limit_names)
+        names = (self.follower_names, self.rubbing_names, self.stop_names, self.limit_names)
+        return sum(map(len, names))
 
     @property
     def equations(self) -> int:
@@ -159,7 +165,16 @@ def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Constra
     limits: list[tuple[str, int, float, float]] = []
     balls: list[tuple[str, int, float, float]] = []
     loops: list[tuple[str, Closure, _End, _End]] = []
+    stops: list[tuple[str, int, float, float, int, int]] = []
+    tendons = 0
     for one in placed:
+        for tendon in one.robot.tendons:
+            if (tendon.lower, tendon.upper) != (-math.inf, math.inf):
+                bounds = max(tendon.lower, -NO_LIMIT), min(tendon.upper, NO_LIMIT)
+                name = f"{one.name}/{tendon.name}"
+                dofs = [_single(tree, f"{one.name}/{j}", f"tendon {name!r} goes over it") for j, _ in tendon.joints]
+                stops.append((name, tendons, *bounds, *_two_branches(tree, name, dofs)))
+            tendons += 1
         for joint in (j for body in one.robot.bodies for j in body.joints if TYPES[j.kind].velocities):
             name = f"{one.name}/{joint.name}"
             i = tree.joints.index(name)
@@ -208,6 +223,13 @@ def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Constra
             "offset": np.array([f[4] for f in followers]),
         },
         rubbing={"dof": ints(r[1] for r in rubbing), "friction": np.array([r[2] for r in rubbing])},
+        stops={
+            "transmission": ints(s[1] for s in stops),
+            "lower": np.array([s[2] for s in stops]),
+            "upper": np.array([s[3] for s in stops]),
+            "first": ints(s[4] for s in stops),
+            "second": ints(s[5] for s in stops),
+        },
         limits={
             "dof": ints(x[1] for x in limits),
             "q": ints(turning[x[1]] for x in limits),
@@ -226,6 +248,7 @@ def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Constra
         },
         follower_names=[f[0] for f in followers],
         rubbing_names=[r[0] for r in rubbing],
+        stop_names=[s[0] for s in stops],
         limit_names=[x[0] for x in limits],
         loop_names=[x[0] for x in loops],
     )
@@ -254,6 +277,16 @@ def _refuse_circles(followers: list[tuple[str, int, int, float, float]]) -> None
             chain.append(at)
             at = leaders[at]
         free.update(chain)
+
+
+def _two_branches(tree: TreeArrays, name: str, dofs: Sequence[int]) -> tuple[int, int]:
+    """The degrees of freedom at the ends of the branches that contain all the given ones; -1 for none."""
+    paths = {d: set(SupportArrays(tree).path(d)) for d in dofs}
+    ends = [d for d in paths if not any(d in paths[e] for e in paths if e != d)]
+    if len(ends) > 2:
+        what = f"tendon {name!r} has limits, and goes over joints of {len(ends)} branches"
+        raise ModelError(what, expected="at most two branches", fix="remove its limits")
+    return ends[0], ends[1] if len(ends) == 2 else -1
 
 
 def _single(tree: TreeArrays, name: str, why: str) -> int:

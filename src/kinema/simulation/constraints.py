@@ -32,6 +32,8 @@ from kinema.contact.solving.constraint_rows import (
 )
 from kinema.contact.solving.pgs import Bounds, Rows, Supports
 from kinema.contact.solving.prescribed_joints import hold_rows
+from kinema.contact.solving.tendon_limits import Stops, stop_rows
+from kinema.errors import ModelError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref
 from kinema.model.arrays import SceneArrays
@@ -39,6 +41,7 @@ from kinema.model.constraints import SupportArrays, find_groups
 from kinema.simulation.detection import touch_buffers
 from kinema.simulation.links import Links
 from kinema.simulation.parts import Part
+from kinema.simulation.transmissions import place_transmissions
 from kinema.simulation.tree_dynamics import Prescribed
 
 DENSE = 48  # rows of a group; PGS forms the Delassus matrices if no group has more
@@ -81,6 +84,9 @@ class Constraints:
         self.rows = self.singles + 3 * (self.equations + self.candidates)
         if self.rows == 0:
             return
+        if fixed.stop_names and self.bounces:
+            what = f"tendon {fixed.stop_names[0]!r} has limits, which impacts cannot take into account"
+            raise ModelError(what, fix="no restitution and no time_of_impact, or remove the limits of the tendon")
         support = SupportArrays(model.tree)
         of_block = self._supports(support)
         self.lists = [dofs for dofs, _, _ in support.lists]
@@ -137,7 +143,10 @@ class Constraints:
         followers, loops = fixed.followers, fixed.loops
         limits = fixed.limits["dof"] + 2 * fixed.limits["ball"]  # the last degree of freedom of a joint
         found = [support.of_dofs(int(d), int(e)) for d, e in zip(followers["dof"], followers["leader"], strict=True)]
-        found += [support.of_dofs(int(d)) for d in (*fixed.rubbing["dof"], *limits)]
+        found += [support.of_dofs(int(d)) for d in fixed.rubbing["dof"]]
+        ends = zip(fixed.stops["first"], fixed.stops["second"], strict=True)
+        found += [support.of_dofs(int(d), int(e)) for d, e in ends]
+        found += [support.of_dofs(int(d)) for d in limits]
         for one, two, welded in zip(loops["first"], loops["second"], loops["welded"], strict=True):
             found += [support.of_links(int(one), int(two))] * (1 + int(welded))
         links = zip(candidates.first, candidates.second, strict=True) if self.candidates else ()
@@ -304,6 +313,17 @@ def _fixed_rows(rows: RowSet, v_free: Ref) -> Loops | None:
         friction = p.parameter("dry_friction", Float, len(fixed.rubbing_names))
         p.call(dry_friction_rows, c.supports, c.support, dof, friction, start, *shared, *sides)
         at += len(fixed.rubbing_names)
+    if fixed.stop_names:
+        placed, entries = place_transmissions(rows.links, c.model), c.model.transmissions
+        stops = Stops(
+            transmission=p.constant("stop_transmission", Int, fixed.stops["transmission"]),
+            **{n: p.constant(f"stop_{n}", Float, fixed.stops[n]) for n in ("lower", "upper")},
+            begin=p.constant("stop_begin", Int, entries.begin),
+            dof=p.constant("stop_dof", Int, entries.dof),
+        )
+        start = p.constant("stop_start", Int, at)
+        p.call(stop_rows, c.supports, c.support, stops, start, c.law, placed.length, placed.moment, *shared, *sides)
+        at += len(fixed.stop_names)
     if fixed.limit_names:
         single, balls, limits = limit_tables(p, c)
         rest = (p.constant("limit_start", Int, at), c.law, q, *shared, *sides)

@@ -109,6 +109,7 @@ class Links:
             tables.gravity,
         )
         self.q, self._v = q, v
+        self.transmissions: Any = None  # placed on first use, see `simulation.transmissions`
         self.R, self.p = p.scratch("R", mat33, links), p.scratch("p", vec3, links)
         self.S = p.scratch("S", Motion, self.arrays.nv)
         poses: Any = Poses(R=self.R, p=self.p, S=self.S)

@@ -74,6 +74,7 @@ def _refuse_constraints(model: SceneArrays) -> None:
     found = {
         "candidates of hard contacts": model.hard_candidates,
         "limited joints": len(fixed.limit_names),
+        "limited tendons": len(fixed.stop_names),
         "degrees of freedom with dry friction": len(fixed.rubbing_names),
         "mimic joints": len(fixed.follower_names),
         "closed loops": len(fixed.loop_names),

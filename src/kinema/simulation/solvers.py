@@ -184,7 +184,8 @@ def _newton(rows: RowSet, factors: Factors, cone: Ref, z: Ref, impulse: Ref, ste
             p.call(velocities_in_first_axes, links.tree, step.v.next, rows.dt, v_end)
             p.call(newton_impulses_again, problem, known, effort, trust, step.v_free, v_end, scaled, found)
     with p.adjoint_of(node):
-        bounded = p.constant("bounded_rows", Int, c.singles - len(c.model.constraints.limit_names))
+        fixed = c.model.constraints
+        bounded = p.constant("bounded_rows", Int, c.singles - len(fixed.stop_names) - len(fixed.limit_names))
         sizes = {"exact": c.rows, "u": c.rows, "pull": links.arrays.nv}
         multipliers = Multipliers(**{n: p.scratch(f"solution_{n}", Float, count) for n, count in sizes.items()})
         pulled: Any = (found.adj, multipliers, problem.adj)

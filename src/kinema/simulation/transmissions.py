@@ -44,7 +44,13 @@ class PlacedTransmissions:
 
 
 def place_transmissions(links: Links, model: SceneArrays) -> PlacedTransmissions:
-    """Lengths of all transmissions, and their derivatives."""
+    """Lengths of all transmissions, and their derivatives, added to a program once for each state."""
+    if links.transmissions is None:
+        links.transmissions = _place(links, model)
+    return links.transmissions
+
+
+def _place(links: Links, model: SceneArrays) -> PlacedTransmissions:
     p, arrays, tree = links.program, model.transmissions, model.tree
     table = Transmissions(
         begin=p.constant("transmission_begin", Int, arrays.begin),

@@ -82,7 +82,7 @@ def _check_tree(model: Model) -> None:
 def _check_constraints(model: Model) -> None:
     rows, nv, nq, links = model.constraints, model.nv, model.nq, len(model.joints) + 1
     single: dict[str, int | tuple[int, ...]] = {"dof": nv, "leader": nv, "q": nq, "leader_q": nq}
-    single["ball"] = 2
+    single |= {"ball": 2, "transmission": len(model.transmissions.tendon_names), "first": nv}
     single |= dict.fromkeys(("multiplier", "offset", "friction", "lower", "upper"), ())
     loop: dict[str, int | tuple[int, ...]] = {"first": links, "second": links, "welded": 2}
     loop |= {f"{end}_place": (3,) for end in ("first", "second")}
@@ -90,12 +90,18 @@ def _check_constraints(model: Model) -> None:
     tables = (
         ("followers", rows.followers, rows.follower_names, single, "dof leader q leader_q multiplier offset"),
         ("rubbing", rows.rubbing, rows.rubbing_names, single, "dof friction"),
+        ("stops", rows.stops, rows.stop_names, single, "transmission lower upper first second"),
         ("limits", rows.limits, rows.limit_names, single, "dof q lower upper ball"),
         ("loops", rows.loops, rows.loop_names, loop, " ".join(loop)),
     )
+    second = rows.stops.get("second", np.zeros(0, np.int32))
+    require(second.dtype.kind == "i" and bool(((second >= -1) & (second < nv)).all()), "the array second of stops")
     for table, arrays, names, rules, wanted in tables:
         require(set(arrays) == set(wanted.split()), f"the arrays of {table}")
         for name, array in arrays.items():
+            if (table, name) == ("stops", "second"):  # may be -1
+                require(len(array) == len(names), "the array second of stops")
+                continue
             rule = rules[name]
             if isinstance(rule, int):
                 require_indices(f"{table}/{name}", array, (len(names),), rule)

@@ -52,7 +52,7 @@ IGNORABLE = {
     "fluid": "the medium's density and viscosity",
     "shapes": "colliding ellipsoids and signed distance fields",
     "springs": "springs and dampers that are not linear, springs of free and ball joints",
-    "tendons": "spatial tendons, and tendons with limits, friction or inertia",
+    "tendons": "spatial tendons, and tendons with friction or inertia",
 }
 
 

@@ -14,7 +14,7 @@ NUMBERS = [
     *("geom_pos", "geom_quat", "geom_size", "geom_friction", "geom_rgba", "mat_rgba", "mesh_vert", "hfield_data"),
     *("actuator_gainprm", "actuator_biasprm", "actuator_gear", "actuator_ctrlrange", "actuator_forcerange"),
     *("actuator_armature", "actuator_damping"),
-    *("tendon_stiffness", "tendon_damping", "tendon_lengthspring", "body_gravcomp"),
+    *("tendon_stiffness", "tendon_damping", "tendon_lengthspring", "tendon_range", "body_gravcomp"),
     *("key_qpos", "key_qvel", "key_ctrl"),
     *("site_pos", "site_quat", "eq_data", "qpos0", "qpos_spring"),
 ]

@@ -39,6 +39,8 @@ def _tendon(c: Compiled, t: int) -> Tendon | None:
         stiffness=0.0 if c.disabled("spring") else float(m.tendon_stiffness[t]),
         damping=0.0 if c.disabled("damper") else float(m.tendon_damping[t]),
         rest=(low, high),
+        lower=float(m.tendon_range[t, 0]) if limited else -math.inf,
+        upper=float(m.tendon_range[t, 1]) if limited else math.inf,
     )
 
 
@@ -51,7 +53,7 @@ def _is_driven(c: Compiled, t: int) -> bool:
 def _problem_of(c: Compiled, t: int, acts: list[str]) -> str:
     """The reason why a tendon is unsupported; empty if it is supported."""
     m = c.m
-    for word in ("frictionloss", "armature", "stiffnesspoly", "dampingpoly", "limited", "actfrclimited"):
+    for word in ("frictionloss", "armature", "stiffnesspoly", "dampingpoly", "actfrclimited"):
         if word in acts:
             return f"it has {word}"
     for w in range(int(m.tendon_adr[t]), int(m.tendon_adr[t] + m.tendon_num[t])):
