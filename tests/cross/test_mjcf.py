@@ -482,7 +482,31 @@ def test_frictionless_contacts():
     text = "<mujoco><worldbody>" + "".join(ball.format(f"b{n}", n) for n in (1, 6)) + "</worldbody></mujoco>"
     scene.add_robot(read_mjcf(text), "r")
     found = dict(zip((model := kn.compile(scene)).candidates.names, model.candidates.friction, strict=True))
-    assert [value for name, value in found.items() if "ground" in name] == [0.0, 0.3]  # the law "mlcp" has no condim
+    assert [value for name, value in found.items() if "ground" in name] == [0.8, 0.8]  # the larger one, and condim
+
+
+def test_friction_mixes_as_in_mujoco():
+    """Every pair of twelve balls: the higher priority decides, else the larger friction and the larger condim."""
+    kinds = itertools.product((1, 3, 6), (0.2, 0.9), (0, 2))
+    balls = "".join(
+        f'<body><freejoint/><geom name="g{i}" size="1" condim="{dim}" friction="{mu}" priority="{level}"/></body>'
+        for i, (dim, mu, level) in enumerate(kinds)
+    )
+    text = f'<mujoco><option cone="elliptic"/><worldbody>{balls}</worldbody></mujoco>'
+    twin = mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(twin)
+    mujoco.mj_forward(twin, data)  # all balls are at the same place
+    expected = {}
+    for contact in data.contact:
+        names = [twin.geom(int(g)).name for g in contact.geom]
+        expected[frozenset(names)] = float(contact.friction[0]) if contact.dim > 1 else 0.0
+    scene = kn.Scene()
+    scene.add_robot(read_mjcf(text), "r", self_collision=True)
+    model = kn.compile(scene)
+    found = {}
+    for name, friction in zip(model.candidates.names, model.candidates.friction, strict=True):
+        found[frozenset(side.rpartition("/")[2] for side in name.split(" on "))] = float(friction)
+    assert found == expected and len(found) == 66 and len(set(found.values())) == 3
 
 
 def test_friction_of_a_pair():

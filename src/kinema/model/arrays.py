@@ -139,7 +139,7 @@ def find_arrays(scene: Scene) -> SceneArrays:
     if scene.contact.convex:
         soft = find_softness(tree, placed, shapes, found, candidates, constraints, scene.contact)
     else:
-        override_friction(placed, shapes, candidates)
+        override_friction(placed, shapes, found, candidates, scene.contact)
     return SceneArrays(
         tree,
         np.asarray(scene.gravity, float),

@@ -13,7 +13,7 @@ from kinema.model.broad_phase import CandidateArrays, Found, ShapeArrays
 from kinema.model.constraints import ConstraintArrays
 from kinema.model.inverse_weights import inverse_weights
 from kinema.model.tree import TreeArrays
-from kinema.scene.contact import Contact
+from kinema.scene.contact import CONVEX, MLCP, Contact
 from kinema.scene.description import CAPSULE, PLANE, Closure, Joint, PlacedRobot
 from kinema.scene.softness import ContactPair, ContactSurface, Softness
 
@@ -88,6 +88,9 @@ def find_softness(
             "Contact(law='mlcp'), or drive the joint with a stiff servo",
         )
         raise ModelError("the law 'convex' has no prescribed joints", got=f"joint {joint!r} is prescribed", fix=fix)
+    if constraints.stop_names:
+        what = f"tendon {constraints.stop_names[0]!r} has limits, which the law {CONVEX!r} does not know"
+        raise ModelError(what, fix=f"Contact(law={MLCP!r}), or remove the limits")
     bodies, dofs = inverse_weights(tree)
     touching = _touching(candidates)
     pairs = _pairs(placed, shapes)
@@ -124,13 +127,35 @@ def find_softness(
     )
 
 
-def override_friction(placed: Sequence[PlacedRobot], shapes: ShapeArrays, candidates: CandidateArrays) -> None:
-    """In other laws, contact pairs replace the coefficient of friction alone."""
+def override_friction(
+    placed: Sequence[PlacedRobot],
+    shapes: ShapeArrays,
+    found: Sequence[Found],
+    candidates: CandidateArrays,
+    contact: Contact,
+) -> None:
+    """Friction in other laws: contact pairs replace the coefficient; shapes with a surface mix it as in MuJoCo."""
     pairs = _pairs(placed, shapes)
-    for c, ends in enumerate(_touching(candidates) if pairs else ()):
-        pair = pairs.get(frozenset(ends))
-        if pair is not None:
-            candidates.friction[c] = pair.friction[0] if pair.condim > 1 else 0.0
+    mixed: dict[tuple[int, int], float] = {}
+    for c, ends in enumerate(_touching(candidates) if pairs or any(one.shape.surface for one in found) else ()):
+        if ends not in mixed:
+            mixed[ends] = _friction(found, contact, pairs.get(frozenset(ends)), *ends)
+        candidates.friction[c] = mixed[ends]
+
+
+def _friction(found: Sequence[Found], contact: Contact, pair: ContactPair | None, a: int, b: int) -> float:
+    """The coefficient of sliding friction of two shapes; 0 without rows of friction."""
+    if pair is not None:
+        return pair.friction[0] if pair.condim > 1 else 0.0
+    given = [found[i].shape.friction for i in (a, b)]
+    mine = [contact.friction if mu is None else float(mu) for mu in given]
+    if found[a].shape.surface is None and found[b].shape.surface is None:
+        return min(mine)
+    one, two = (_surface(found[i], contact) for i in (a, b))
+    if one.priority != two.priority:
+        chosen, friction = (one, mine[0]) if one.priority > two.priority else (two, mine[1])
+        return friction if chosen.condim > 1 else 0.0
+    return max(mine) if max(one.condim, two.condim) > 1 else 0.0
 
 
 def _touching(candidates: CandidateArrays) -> list[tuple[int, int]]:

@@ -75,5 +75,5 @@ def note_the_rest(c: Compiled) -> None:
         c.notes.append(f"body {c.body_names[b]!r} is a mocap body in MuJoCo; here it is static")
     margins = np.count_nonzero(m.geom_margin) + np.count_nonzero(m.jnt_margin)
     further = np.any(np.asarray(m.geom_condim) > 3)
-    if margins or np.any(m.geom_priority) or further:
-        c.notes.append("only in the contact law 'convex': margins, priorities, torsional and rolling friction")
+    if margins or further:
+        c.notes.append("only in the contact law 'convex': margins, torsional and rolling friction")
