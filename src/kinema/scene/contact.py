@@ -44,8 +44,8 @@ class Contact:
             "compliant": contacts are springs and dampers with smooth friction [Jatavallabhula et al. 2021], soft,
             smooth, and stable only if dt is short for their stiffness; `cone`, `restitution`, `threshold` and
             `max_contacts` have no effect.
-        friction: Default coefficient of Coulomb friction of shapes; a pair uses the smaller one. In the law "convex", and
-            with shapes of MJCF files, it mixes them as MuJoCo: the larger one, or that of the higher priority.
+        friction: Default coefficient of Coulomb friction of shapes; a pair uses the smaller one. With shapes of MJCF
+            files, and in the law "convex", it mixes them as MuJoCo: the larger one, or that of the higher priority.
         cone: Circular friction cone; otherwise a square one, with a bound per tangent direction: faster, and exact
             along these two directions. The solver always solves the problem of the square, and nearly always that of
             the circle: see `Trajectory.residual`. In the law "convex": MuJoCo's elliptic cone; otherwise its pyramid.
