@@ -41,6 +41,13 @@ def test_every_method_finds_an_oscillator(method):
     assert float(found.values["c"]) == pytest.approx(0.7, rel=1e-2)
 
 
+def test_predictions_of_single_precision_are_fitted_in_double():
+    found = kn.fit(lambda values, until=None: spring(values, until).float(), TARGET.float(), TWO, options=OPTIONS,
+                   horizon=(0.4, 1.0, 2.0), starts=8)  # fmt: skip
+    assert float(found.values["k"]) == pytest.approx(40.0, rel=1e-4)
+    assert found.values["k"].dtype == F64
+
+
 def test_a_short_horizon_first_finds_what_the_whole_does_not():
     """Over 2 s the loss by stiffness has a minimum for each period that fits; over 0.4 s it has one."""
 

@@ -53,6 +53,9 @@ EXPERIMENTS = (
         quick_seeds=2,
     ),
     Experiment(
+        "deformable-from-video", "gradSim, Table 3", "stiffness, masses, velocities of beams, balls, cloths", seeds=20
+    ),
+    Experiment(
         "control-fem", "gradSim, Figs. 5 and 6a", "the muscles that roll a gear to the place in an image", seeds=12
     ),
     Experiment(

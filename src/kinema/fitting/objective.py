@@ -211,8 +211,8 @@ class Objective:
         return found
 
     def residuals(self, z: Tensor) -> Tensor:
-        """Residuals of candidates, shape (candidates, m); NaN where a candidate fails."""
-        return self._residuals(self.predictions(z))
+        """Residuals of candidates, shape (candidates, m), in the precision of z; NaN where a candidate fails."""
+        return self._residuals(self.predictions(z)).to(z.dtype)
 
     def floor(self, z: Tensor, noisy: Callable[[str, Tensor], Tensor]) -> float:
         """The loss of exact values against data with noise: of one candidate's predictions against noisy copies."""
