@@ -70,6 +70,7 @@ EXPERIMENTS = (
         "control-cloth", "gradSim, Figs. 5 and 6b", "the throw that brings a cloth to the place in an image", seeds=10
     ),
     Experiment("control-walker", "gradSim, Fig. 5", "the network that walks a soft body to the place in an image"),
+    Experiment("imperfect-models", "gradSim, Table 4", "masses from videos, with models that are wrong", seeds=10),
     Experiment("pendula", "gradSim, appendix", "lengths of a single and a double pendulum, from videos"),
     Experiment("bounce", "gradSim, appendix", "speed and gravity of a bouncing ball, from videos"),
     Experiment("smoke", "gradSim, appendix", "the velocity that stirs smoke into a picture", seeds=3),
