@@ -81,8 +81,8 @@ class Arguments:
 
     @classmethod
     def quick(cls) -> Arguments:
-        """Fewer and smaller images."""
-        return cls(images=12, size=48, samples=32, starts=1, horizons=(0.3, 0.6, 1.5), iterations=8)
+        """Fewer images, horizons and starts."""
+        return cls(images=12, starts=1, horizons=(0.3, 0.6, 1.5), iterations=8)
 
 
 def cases(arguments: Arguments, seeds: Sequence[int]) -> list[Case]:
