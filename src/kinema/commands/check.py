@@ -33,6 +33,7 @@ from kinema.scene.io.urdf import read_urdf
 from kinema.scene.joint_types import TYPES
 from kinema.scene.scene import Ground, check_options, options_of, reader_of, set_free
 from kinema.scene.shape_kinds import SHAPE_KINDS
+from kinema.scene.validate import GENERAL
 
 Rows = list[list[str]]
 Maker = Callable[[TreeArrays, Sequence[PlacedRobot]], object]
@@ -61,8 +62,8 @@ def read(path: Path, floating: bool = False, **options: Any) -> Robot:
     Args:
         path: A .urdf or .xml (MJCF) file.
         floating: Whether the root moves freely.
-        options: Of `read_urdf` (roots, package_roots, meshes, repair) or `read_mjcf` (roots, ignore). By default,
-            missing meshes of a .urdf file are omitted and listed; `meshes` changes this.
+        options: Of `read_urdf` (roots, package_roots, meshes, repair, strict, srdf) or `read_mjcf` (roots, ignore). By
+            default, missing meshes of a .urdf file are omitted and listed; `meshes` changes this.
 
     Raises:
         ModelError: The file is refused, or its reader has no such option.
@@ -78,16 +79,16 @@ def read(path: Path, floating: bool = False, **options: Any) -> Robot:
 
 
 def report(robot: Robot) -> Report:
-    """Tables of everything about a robot, without empty ones.
-
-    Raises:
-        ModelError: Its bodies do not form a tree, or a moving part has no mass.
-    """
-    tree = build_tree([_placed(robot)])
-    meetings = _Meetings(robot, tree)
-    refused = _refusals(robot, tree) + meetings.refused_always
+    """Tables of everything about a robot, without empty ones; without contact pairs if its bodies form no tree."""
+    tree, meetings, refused = TreeArrays(), None, []
+    try:
+        tree = build_tree([_placed(robot)])
+        meetings = found = _Meetings(robot, tree)
+        refused = _refusals(robot, tree) + found.refused_always
+    except ModelError as error:
+        refused = [error.what]
     odd = [text for body in robot.bodies for text in _odd(body)]
-    odd += [f"with self_collision: {text}" for text in meetings.refused_with_itself]
+    odd += [f"with self_collision: {text}" for text in (meetings.refused_with_itself if meetings else ())]
     tables = [
         ("bodies", ("body", "parent", "mass [kg]", "principal moments [kg m^2]", "equivalent box [m]"), bodies(robot)),
         (
@@ -95,10 +96,11 @@ def report(robot: Robot) -> Report:
             ("joint", "body", "kind", "axis", "limits [rad, m]", "effort", "damping", "dry friction", "mimics"),
             joints(robot),
         ),
-        ("actuators", ("actuator", "joint", "kind", "gains", "control", "force"), actuators(robot)),
+        ("actuators", ("actuator", "drives", "kind", "gains", "control", "force"), actuators(robot)),
+        ("tendons", ("tendon", "length", "stiffness", "damping", "limits [m]"), tendons(robot)),
         ("closed loops", ("loop", "kind", "first", "second"), loops(robot)),
         ("colliding shapes", ("shape", "kind", "size [m]", "friction", "bounce", "group", "mask"), shapes(robot)),
-        ("contact pairs", ("", "kinds", "pairs", "max contacts", "refused"), meetings.rows()),
+        ("contact pairs", ("", "kinds", "pairs", "max contacts", "refused"), meetings.rows() if meetings else []),
         ("summary", ("", ""), summary(robot, tree)),
         ("warnings", ("", ""), _warnings(robot, refused, odd)),
     ]
@@ -129,7 +131,24 @@ def joints(robot: Robot) -> Rows:
 
 def actuators(robot: Robot) -> Rows:
     """Name, joint, kind, gains and bounds of every actuator."""
-    return [[a.name, a.joint, a.kind, _gains(a), _range(a.lower, a.upper), f"{a.force:g}"] for a in robot.actuators]
+    return [
+        [a.name, a.joint or a.tendon or a.site, a.kind, _gains(a), _range(a.lower, a.upper), f"{a.force:g}"]
+        for a in robot.actuators
+    ]
+
+
+def tendons(robot: Robot) -> Rows:
+    """Name, joints, spring, damper and limits of every tendon."""
+    return [
+        [
+            t.name,
+            " ".join(f"{coefficient:+g} {joint}" for joint, coefficient in t.joints),
+            f"{t.stiffness:g}",
+            f"{t.damping:g}",
+            _range(t.lower, t.upper),
+        ]
+        for t in robot.tendons
+    ]
 
 
 def loops(robot: Robot) -> Rows:
@@ -158,6 +177,7 @@ def summary(robot: Robot, tree: TreeArrays) -> Rows:
         ["mass", f"{mass:.6g} kg"],
         ["actuators", str(len(robot.actuators))],
         ["closed loops", str(len(robot.closures))],
+        ["keyframes", ", ".join(k.name for k in robot.keyframes) or "none"],
         ["sites", str(sum(len(b.sites) for b in robot.bodies))],
         ["shapes", f"{sum(s.collides for b in robot.bodies for s in b.shapes)} colliding"],
     ]
@@ -330,6 +350,9 @@ def _leader(joint: Joint) -> str:
 
 
 def _gains(actuator: Actuator) -> str:
+    if actuator.kind == GENERAL:
+        shown = (" ".join(f"{x:g}" for x in numbers) for numbers in (actuator.gain, actuator.bias))
+        return f"gear {actuator.gear:g}, gain {next(shown)}, bias {next(shown)}"
     names = {"torque": ("gear",), "position": ("kp", "kd"), "velocity": ("kd",)}.get(actuator.kind, ())
     return ", ".join(f"{name} {getattr(actuator, name):g}" for name in names)
 

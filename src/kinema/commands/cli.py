@@ -192,11 +192,15 @@ def check(
     package_roots: tuple[str, ...] = (),
     meshes: Literal["required", "skip"] | None = None,
     repair: bool = False,
+    strict: bool = False,
+    srdf: Path | None = None,
     ignore: tuple[str, ...] = (),
+    against: Literal["mujoco"] | None = None,
 ) -> int:
     """Print the contents of a robot file (URDF or MJCF): bodies, joints, actuators, shapes, contact pairs, warnings.
 
-    The exit code is 1 if `kinema.compile` would refuse the robot on the ground, 2 if the file cannot be read.
+    The exit code is 1 if `kinema.compile` would refuse the robot on the ground, or if it differs from MuJoCo's; 2 if
+    the file cannot be read.
 
     Args:
         file: The file.
@@ -205,16 +209,30 @@ def check(
         package_roots: URDF: folders of packages, as NAME=FOLDER.
         meshes: URDF: refuse missing mesh files, or omit them (the default).
         repair: URDF: change non-physical inertias to the nearest physical ones.
+        strict: URDF: refuse what URDF does not allow, where the reader otherwise warns.
+        srdf: URDF: an SRDF file whose disabled collisions apply.
         ignore: MJCF: elements to omit instead of refusing the model, such as "fluid".
+        against: Compare masses, poses, mass matrix, bias forces and one second of motion with MuJoCo's of the file.
     """
-    from kinema.commands import check
+    from kinema.commands import against_mujoco, check
 
     packages = dict(_pair(one) for one in package_roots)
-    options = {"roots": roots, "package_roots": packages, "meshes": meshes, "repair": repair, "ignore": ignore}
+    options: dict[str, Any] = {
+        "roots": roots,
+        "package_roots": packages,
+        "meshes": meshes,
+        "repair": repair,
+        "ignore": ignore,
+    }
+    options |= {"strict": strict, "srdf": srdf}
     robot = check.read(file, floating, **{name: given for name, given in options.items() if given})
     found = check.report(robot)
     for title, columns, rows in found.tables:
         _print_table(f"{robot.name}: {title}", columns, rows)
+    if against and not found.refused:
+        rows, same = against_mujoco.compare(file, robot)
+        _print_table(f"{robot.name}: against MuJoCo", ("", "largest difference", ""), rows)
+        return 0 if same else 1
     return 1 if found.refused else 0
 
 
