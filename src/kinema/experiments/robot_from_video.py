@@ -21,6 +21,8 @@ import kinema as kn
 from kinema.experiments import gradients
 from kinema.experiments.case import Case, Report, Results, Table, at_least, at_most
 from kinema.experiments.thrown import F64, in_8_bits
+from kinema.fitting.experiment import Experiment
+from kinema.fitting.unknowns import Log
 
 DT, SECONDS = 2e-3, 1.0  # [s]
 KP, KD, LEG, FOOT = 150.0, 1.0, 0.25, 0.02  # of servos [N m/rad], [N m s/rad]; of the robot [m]
@@ -41,7 +43,7 @@ USUAL = {  # the numbers of the drawing
 RANGE, STRETCH, INNER = 1.4, 1.06, 0.6  # bounds: factors up and down; part of the bounds that truths are drawn from
 COLOURS = {"trunk": (0.8, 0.25, 0.02), "thigh": (0.05, 0.2, 0.6), "shank": (0.02, 0.02, 0.02)}
 SIDES = 8  # of circles: legs are a few pixels wide
-CHECKED, WINDOW, SECANT = 0.2, 0.05, 0.1  # gradient check: time [s], half the window in logarithms, limit
+CHECKED, WINDOW, SECANT = 0.12, 0.05, 0.1  # gradient check: time [s], half the window in logarithms, limit
 WAYS = torch.zeros(2, 22, dtype=F64)  # of the gradient check: all masses, the length
 WAYS[0, :9], WAYS[1, 21] = 1 / 3, 1.0
 
@@ -60,7 +62,7 @@ class Arguments:
     @classmethod
     def quick(cls) -> Arguments:
         """Fewer and smaller images of the beginning of the walk, which determine less."""
-        return cls(width=64, starts=1, horizons=(0.12, 0.25, 0.4), iterations=8, error=2e-2)
+        return cls(width=64, starts=1, horizons=(0.12, 0.25, 0.4), iterations=8, error=5e-2)
 
 
 def cases(arguments: Arguments, seeds: Sequence[int]) -> list[Case]:
@@ -89,9 +91,8 @@ def report(arguments: Arguments, results: Results) -> Report:
     errors = torch.tensor([found["errors"] for _, found in fits], dtype=F64)
     expected = torch.tensor([found["std"] for _, found in fits], dtype=F64)
     rows = [
-        [name, found["true"][i], *errors[:, i].tolist(), float(expected[:, i].max())]
+        [name, fits[0][1]["true"][i], *errors[:, i].tolist(), float(expected[:, i].max())]
         for i, name in enumerate(names)
-        for _, found in fits[:1]
     ]
     columns = ("number", f"true, {fits[0][0].name}", *(f"error, {case.name}" for case, _ in fits), "largest std")
     summary = [
@@ -134,6 +135,7 @@ def report(arguments: Arguments, results: Results) -> Report:
         "with the least loss",
         "inertias, the other lengths and the gains of the servos are known; the leg with another length is drawn with "
         "the usual one, its knee is elsewhere",
+        "the robot seen by its masks in photorealistic frames is not part of it yet",
         f"images have {arguments.width} x {_height(arguments.width)} pixels, 8 bits, {1 / (arguments.every * DT):.0f} "
         f"a second; circles have {SIDES} sides",
     )
@@ -186,7 +188,7 @@ def _start() -> kn.State:
     return state
 
 
-def _unknown() -> dict[str, kn.fit.Log]:
+def _unknown() -> dict[str, Log]:
     model, found = _model(), {}
     for name, usual in USUAL.items():
         factor = STRETCH if name == LENGTH else RANGE
@@ -239,7 +241,7 @@ def _camera(width: int) -> kn.Camera:
     return kn.Camera.look_at((0.9, -1.5, 0.6), (0.18, 0.0, 0.24), size=(width, _height(width)), fov=0.42)
 
 
-def _film_of(every: int, width: int) -> kn.fit.Experiment:
+def _film_of(every: int, width: int) -> Experiment:
     """The simulation, seen by the camera."""
     paint = {
         f"dog/{leg}{part}": kn.Material(torch.tensor(colour, dtype=F64), lit=False)
