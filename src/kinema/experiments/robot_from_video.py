@@ -43,9 +43,9 @@ USUAL = {  # the numbers of the drawing
 RANGE, STRETCH, INNER = 1.4, 1.06, 0.6  # bounds: factors up and down; part of the bounds that truths are drawn from
 COLOURS = {"trunk": (0.8, 0.25, 0.02), "thigh": (0.05, 0.2, 0.6), "shank": (0.02, 0.02, 0.02)}
 SIDES = 8  # of circles: legs are a few pixels wide
-CHECKED, WINDOW, SECANT = 0.12, 0.05, 0.1  # gradient check: time [s], half the window in logarithms, limit
-WAYS = torch.zeros(2, 22, dtype=F64)  # of the gradient check: all masses, the length
-WAYS[0, :9], WAYS[1, 21] = 1 / 3, 1.0
+# Gradient check: time [s], fewer images by a factor, half the window in logarithms. Corners of octagons in front of
+# other parts make images jump, which gradients miss: 4 to 19 % of the slope for five robots, at 64 and 80 pixels.
+CHECKED, SPARSE, WINDOW, SECANT = 0.5, 5, 0.2, 0.3
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,8 @@ def report(arguments: Arguments, results: Results) -> Report:
         "with the least loss",
         "inertias, the other lengths and the gains of the servos are known; the leg with another length is drawn with "
         "the usual one, its knee is elsewhere",
+        "secants over the window of the gradient check include jumps of images at corners of octagons, which gradients "
+        "miss",
         "the robot seen by its masks in photorealistic frames is not part of it yet",
         f"images have {arguments.width} x {_height(arguments.width)} pixels, 8 bits, {1 / (arguments.every * DT):.0f} "
         f"a second; circles have {SIDES} sides",
@@ -304,17 +306,19 @@ def _fit(case: Case) -> dict[str, Any]:
 
 
 def _gradient(case: Case) -> dict[str, Any]:
-    """Of the marginal loss of the first images by all numbers, in logarithms, at the drawing."""
-    film, true = _film_of(case["every"], case["width"]), _draw_numbers(case["seed"])
+    """Of the marginal loss of the first images, at the drawing, along the way to the robot, in logarithms."""
+    film, true = _film_of(SPARSE * case["every"], case["width"]), _draw_numbers(case["seed"])
     target = film(_params({n: v.unsqueeze(0) for n, v in true.items()}), CHECKED)[0]
     usual = _flat({n: torch.full_like(v, USUAL[n]) for n, v in true.items()})
+
+    way = (_flat(true) / usual).log()
 
     def loss(logs: Tensor) -> tuple[Tensor, kn.Trajectory]:
         values = _params(_by_name(usual * logs.exp()))
         path = film.simulate(values, CHECKED)
         return kn.marginal_loss(film.seen(path, values), target), path
 
-    return gradients.check(loss, torch.zeros_like(usual), WINDOW, directions=WAYS, batched=True, samples=9)
+    return gradients.check(loss, torch.zeros_like(usual), WINDOW, directions=way.unsqueeze(0), batched=True, samples=9)
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
