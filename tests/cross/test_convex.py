@@ -65,6 +65,23 @@ def test_gymnasium(name):
     assert worst < CLOSE, worst
 
 
+def test_a_file_brings_its_options():
+    """The same file gives the same motion: gravity, cone, impratio, time step and integrator are the file's."""
+    option = "timestep='.004' gravity='1 0 -5' cone='elliptic' impratio='4' integrator='implicitfast'"
+    text = FEATURES["servos"].replace("<option />", f"<option {option}/>")
+    twin = mujoco.MjModel.from_xml_string(text)
+    twin.opt.tolerance, data = 0.0, mujoco.MjData(twin)
+    data.ctrl[:] = [0.3, -0.2]
+    scene = kn.Scene.from_mjcf(text)
+    assert (scene.timestep, scene.integrator, scene.contact.law) == (0.004, "implicitfast", "convex")
+    path = kn.simulate(kn.compile(scene), u=[0.3, -0.2], steps=100, dt=scene.timestep, integrator=scene.integrator)
+    for _ in range(100):
+        mujoco.mj_step(twin, data)
+    assert data.nefc > 0 and np.abs(path.end.q.numpy() - data.qpos).max() < CLOSE
+    with pytest.warns(kn.errors.LeftOutWarning, match="rk4"):
+        assert kn.Scene.from_mjcf(text.replace("implicitfast", "RK4")).integrator == "euler"
+
+
 def test_weights_of_constraints_are_mujocos():
     """Also of bodies that only slide along their axes, which have their inverse mass alone there."""
     slides = "<body><joint type='slide' axis='0 0 1' armature='.2'/><geom size='.1'/></body>"

@@ -159,6 +159,21 @@ def test_mean_gradients_are_secants_where_the_impedance_begins_at_zero(dt):
     assert mean > 1.3 * secant, (mean, secant)
 
 
+def test_rows_without_force_have_gradients():
+    """A weld at rest exerts exactly no force, and resists every motion."""
+    box = "<body name='f' pos='0 0 1'><freejoint/><geom type='box' size='.1 .2 .3'/></body>"
+    weld = "<equality><weld body1='f'/></equality>"
+    model, _ = model_of(mujoco, world(box, "gravity='0 0 0'", weld))
+    v = torch.zeros(model.nv, dtype=torch.float64, requires_grad=True)
+    end = kn.simulate(model, model.initial_state(v=v), steps=1, dt=2e-3).end.v
+    (got,) = torch.autograd.grad(end[5], v)
+    h = torch.zeros(model.nv, dtype=torch.float64)
+    h[5] = 1e-6
+    up, down = (kn.simulate(model, model.initial_state(v=s * h), steps=1, dt=2e-3).end.v[5] for s in (1, -1))
+    assert float(up) < 0.9e-6  # the weld resists
+    assert abs(float(got[5]) - float(up - down) / 2e-6) < 1e-6
+
+
 def test_the_step_jacobian_is_the_derivative():
     model, start, u = started(SCENES["all constraints, pyramidal"], 3)
     found = kn.linearise(model, start, u, dt=2e-3)

@@ -16,7 +16,7 @@ import numpy as np
 
 from kinema.errors import ModelError
 from kinema.scene.keyframes import Keyframe
-from kinema.scene.softness import ContactPair, ContactSurface, Softness
+from kinema.scene.softness import ContactPair, ContactSurface, FileOptions, Softness
 from kinema.scene.tendons import Tendon
 
 Vector = tuple[float, float, float]
@@ -333,6 +333,7 @@ class Robot:
         tendons: Tendons.
         keyframes: Named states.
         pairs: Contact parameters of pairs of shapes, in the law "convex".
+        options: Options of the simulation in its file; None if it has none.
     """
 
     name: str
@@ -345,6 +346,7 @@ class Robot:
     tendons: tuple[Tendon, ...] = ()
     keyframes: tuple[Keyframe, ...] = ()
     pairs: tuple[ContactPair, ...] = ()
+    options: FileOptions | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         bodies = _parts(f"bodies of robot {self.name!r}", self.bodies, Body)

@@ -14,7 +14,7 @@ import numpy as np
 from kinema.errors import ModelError
 from kinema.lang.language.markers import Func
 from kinema.scene.colours import Colour, rgba
-from kinema.scene.contact import LAWS, Contact
+from kinema.scene.contact import CONVEX, LAWS, Contact
 from kinema.scene.description import (
     FIXED,
     FREE,
@@ -36,6 +36,7 @@ from kinema.scene.drives import Drive, driven
 from kinema.scene.force_targets import find_targets
 from kinema.scene.forces import Law, chosen_function, law_of_force
 from kinema.scene.handles import Handle, MatterHandle, RobotHandle
+from kinema.scene.io.files import warn_of
 from kinema.scene.io.mjcf import read_mjcf
 from kinema.scene.io.urdf import read_urdf
 from kinema.scene.mass_properties import mass_properties
@@ -54,6 +55,9 @@ from kinema.scene.matter import (
 )
 from kinema.scene.names import closest, listed
 from kinema.scene.shape_kinds import SHAPE_KINDS
+
+INTEGRATORS = {"rk4": "euler", "implicit": "implicitfast"}
+"""Replacements of MuJoCo's integrators that do not exist here with contacts."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,10 @@ class Scene:
         wind: [m/s], for cloth with drag or lift.
         friction: Default coefficient of Coulomb friction of shapes: short for `contact=Contact(friction=...)`.
 
+    Attributes:
+        timestep: The time step of `from_mjcf` [s]; None otherwise.
+        integrator: The integrator of `from_mjcf`, for `simulate`.
+
     Raises:
         ModelError: A value is invalid, or `friction` contradicts `contact`.
     """
@@ -111,6 +119,39 @@ class Scene:
         self.attachments: list[Attachment] = []
         self.forces: list[Law] = []
         self.ground: Ground | None = None
+        self.timestep: float | None = None
+        self.integrator = "euler"
+
+    @classmethod
+    def from_mjcf(cls, file: str | os.PathLike[str], name: str | None = None, **reader: Any) -> Scene:
+        """The scene of an MJCF file as MuJoCo simulates it: the contact law "convex", self-collision, and its options.
+
+        `kn.simulate(model, steps=..., dt=scene.timestep, integrator=scene.integrator)` is its motion. Of the file's
+        options the scene has gravity, cone and impratio, `timestep` and `integrator`; the solver always converges.
+
+        Args:
+            file: The file, or the text of a model.
+            name: Name of the robot in the scene, by default that of the file.
+            reader: Options of `read_mjcf`.
+
+        Warns:
+            LeftOutWarning: Lists what was left out, such as the integrators RK4 (Euler replaces it) and implicit
+                (implicitfast replaces it).
+
+        Raises:
+            ModelError: As `read_mjcf`.
+        """
+        robot = read_mjcf(file, **reader)
+        options = robot.options
+        assert options is not None
+        contact = Contact(law=CONVEX, cone=options.elliptic, impratio=options.impratio)
+        scene = cls(options.gravity, contact)
+        scene.timestep = options.timestep
+        scene.integrator = INTEGRATORS.get(options.integrator, options.integrator)
+        if scene.integrator != options.integrator:
+            warn_of((f"integrator {options.integrator}: {scene.integrator} replaces it",), robot.source)
+        scene.add_robot(robot, name, self_collision=True)
+        return scene
 
     def add_ground(self, height: float = 0.0, *, group: int = 1, exclude: Sequence[str] = ()) -> None:
         """Add a horizontal ground plane, called "ground" in parameter names.

@@ -130,3 +130,22 @@ class ContactPair:
         for coefficient in _numbers("friction", self.friction, 5):
             _check_not_negative("friction", coefficient)
         Softness(_numbers("friction_solref", self.friction_solref, 2))
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Options of the simulation in an MJCF file, which `Scene.from_mjcf` takes over.
+
+    Attributes:
+        timestep: [s]
+        integrator: euler, rk4, implicit or implicitfast.
+        gravity: [m/s^2]
+        elliptic: Whether friction cones are elliptic.
+        impratio: Ratio of frictional to normal impedance of contacts [-].
+    """
+
+    timestep: float
+    integrator: str
+    gravity: tuple[float, float, float]
+    elliptic: bool
+    impratio: float

@@ -17,9 +17,7 @@ from kinema.simulation.step import step_program
 def jacobian_program(
     model: SceneArrays, options: StepOptions, acting: tuple[str, ...], width: int | None = None
 ) -> Program | None:
-    """A step with outputs jacobian_A and jacobian_B, row by row; None for steps that it does not support.
-
-    These are steps with loops, with impacts at their time, and of the contact law "convex".
+    """A step with outputs jacobian_A and jacobian_B, row by row; None for steps with loops or impacts at their time.
 
     Args:
         model: The model.
@@ -27,8 +25,6 @@ def jacobian_program(
         acting: Names of the controls that B has columns of, in order.
         width: Rows that share SIMD registers; as many as fit by default.
     """
-    if model.contact.convex:
-        return None
     p = step_program(model, replace(options, linearised=True), "linearised step")
     motion = next((c for c in p.nodes if isinstance(c, KernelCall) and c.kernel is advance_coordinates), None)
     if p.loops or (motion is None and model.tree.nv):

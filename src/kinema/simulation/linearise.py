@@ -66,8 +66,8 @@ def linearise(
     """Jacobians of a step with respect to state and controls, in tangent space: `A, B = kn.linearise(...)`.
 
     Each world is simulated once; a reverse pass then pulls back the rows of its Jacobian side by side in SIMD lanes,
-    which share the intermediate values of the step. With implicit or Runge-Kutta steps, substeps, impacts at their
-    time or the contact law "convex", each world is instead simulated and differentiated once for each of its n outputs.
+    which share the intermediate values of the step. With implicit or Runge-Kutta steps, substeps or impacts at their
+    time, each world is instead simulated and differentiated once for each of its n outputs.
 
     Args:
         model: The model.

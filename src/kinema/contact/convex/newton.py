@@ -204,7 +204,7 @@ def add_pulls(where, rows, span, f, y):
         if k >= where.singles + where.equations:
             r, count = contact_row(where, k - where.singles - where.equations, span), span
         for n in range(r, r + count):
-            if not everywhere(f[n] == 0.0):
+            if not everywhere(rows.D[n] == 0.0):
                 add_pull(supports, here, n * supports.widest, f[n], rows.J, y)
 
 
@@ -354,9 +354,12 @@ def decrement_part(dofs, step, net, Mx):
 
 @kernel
 def keep_accelerations(found: Array[Float], left: Array[Float], a: Array[Float]):
-    """a = found: the solution, whose derivative is that of `left` (zero) times the inverse Hessian."""
+    """a = found: the solution, whose derivative is that of `left` (zero) times the inverse Hessian.
+
+    Where `left` is not a number, neither is a.
+    """
     for d in range(len(a)):
-        a[d] = found[d]
+        a[d] = found[d] if left[d] == left[d] else left[d]
 
 
 @kernel

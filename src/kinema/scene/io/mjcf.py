@@ -15,9 +15,10 @@ of the file. Shapes of the world and of static bodies collide with everything th
 a tree whose root is such a body; these, and links among each other, collide with `add_robot(self_collision=True)`. A
 file with a floor needs no `add_ground`.
 
-The reader ignores settings that belong to the scene: time step, integrator, gravity, softness of constraints (solref,
-solimp). It refuses features that affect the motion and that a `Robot` cannot express, or leaves them out with a note if
-the caller lists them in `ignore`; it leaves out features without effect on the motion with a note.
+Settings that belong to the scene (time step, integrator, gravity, cones) are the robot's `options`, which
+`Scene.from_mjcf` takes over; solref, solimp and whatever else describes contacts act in the contact law "convex". The
+reader refuses features that affect the motion and that a `Robot` cannot express, or leaves them out with a note if the
+caller lists them in `ignore`; it leaves out features without effect on the motion with a note.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from kinema.scene.io.mjmodel.compiled import Compiled, pose_of
 from kinema.scene.io.mjmodel.equalities import equalities
 from kinema.scene.io.mjmodel.keyframes import keyframes_of
 from kinema.scene.io.mjmodel.shapes import shape_of
-from kinema.scene.io.mjmodel.softness import contact_pairs
+from kinema.scene.io.mjmodel.softness import contact_pairs, options_of
 from kinema.scene.io.mjmodel.tendons import tendons_of
 
 OLDEST = 4  # oldest supported major version of MuJoCo
@@ -162,6 +163,7 @@ def _robot(c: Compiled) -> kd.Robot:
     actuators = tuple(a for i in range(m.nactuator) if (a := actuator_of(c, i, pulled)) is not None)
     excluded = excluded_pairs(c, shapes)
     note_the_rest(c)
+    options = options_of(c)
     name = m.names.split(b"\0", 1)[0].decode(errors="replace")
     return kd.Robot(
         name,
@@ -174,4 +176,5 @@ def _robot(c: Compiled) -> kd.Robot:
         tendons=tendons,
         keyframes=keyframes_of(c),
         pairs=contact_pairs(c, named),
+        options=options,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kinema.scene.io.mjmodel.compiled import Compiled
-from kinema.scene.softness import ContactPair, ContactSurface, Softness
+from kinema.scene.io.mjmodel.compiled import Compiled, vector_of
+from kinema.scene.softness import ContactPair, ContactSurface, FileOptions, Softness
 
 
 def softness_of(c: Compiled, element: str, solref: Any, solimp: Any) -> Softness:
@@ -58,3 +58,16 @@ def contact_pairs(c: Compiled, names: dict[int, str]) -> tuple[ContactPair, ...]
             )
         )
     return tuple(found)
+
+
+def options_of(c: Compiled) -> FileOptions:
+    """The options of the simulation; notes those without an equal here."""
+    opt = c.m.opt
+    if opt.noslip_iterations > 0:
+        c.notes.append("left out: the noslip solver")
+    for flag in ("refsafe", "eulerdamp"):
+        if c.disabled(flag):
+            c.notes.append(f"left out: the disabled flag {flag!r}")
+    gravity = (0.0, 0.0, 0.0) if c.disabled("gravity") else vector_of(opt.gravity)
+    cone, integrator = c.word("Cone", opt.cone), c.word("Integrator", opt.integrator)
+    return FileOptions(float(opt.timestep), integrator, gravity, cone == "elliptic", float(opt.impratio))
