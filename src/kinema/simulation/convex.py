@@ -82,8 +82,8 @@ class SoftConstraints:
             J=p.scratch("soft_J", Float, count * c.wide),
             reference=p.scratch("reference", Float, count),
             D=p.scratch("soft_D", Float, count),
-            lower=p.scratch("least_force", Float, single),
-            upper=p.scratch("most_force", Float, single),
+            lower=p.scratch("soft_lower", Float, single),
+            upper=p.scratch("soft_upper", Float, single),
         )
         self.mu = p.constant("no_mu", Float, [0.0]) if contacts is None else p.scratch("soft_mu", Float, count)
         self.count = count
