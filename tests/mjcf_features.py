@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-ROBOT = """<mujoco><compiler angle="radian"/><option {option}/>
+ROBOT = """<mujoco><compiler angle="radian"/><option {option}/>{medium}
 <worldbody>
   <site name="hook" pos="0.1 0.1 0.6"/>
   {world}
@@ -40,6 +40,7 @@ AFFINE = 'gaintype="affine" biastype="affine" gainprm="5 0.3 0.2" biasprm="0.3 -
 
 FEATURES: dict[str, dict[str, str]] = {
     "gravcomp": {"upper": 'gravcomp="0.7"', "lower": 'gravcomp="1.2"', "drone": 'gravcomp="0.5"'},
+    "medium": {"medium": '<option density="60" viscosity="0.4" wind="1 -2 0.5"/>'},
     "tendon spring": {"tendon": PULLED.format("spring", 'stiffness="30" springlength="0.1"')},
     "tendon with slack": {"tendon": PULLED.format("slack", 'stiffness="30" springlength="-0.3 0.4"')},
     "tendon damper": {"tendon": PULLED.format("damper", 'damping="3"')},
@@ -68,7 +69,7 @@ FEATURES: dict[str, dict[str, str]] = {
 
 def with_features(names: Iterable[str], option: str = "") -> str:
     """The robot with some features."""
-    parts = dict.fromkeys(("world", "upper", "lower", "drone", "tendon", "actuator", "equality"), "")
+    parts = dict.fromkeys(("medium", "world", "upper", "lower", "drone", "tendon", "actuator", "equality"), "")
     parts["option"] = option
     for name in names:
         for part, text in FEATURES[name].items():

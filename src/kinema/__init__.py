@@ -38,6 +38,7 @@ _API = {
         "Site",
         "Actuator",
         "Closure",
+        "Drag",
         "MassProperties",
         "Pose",
         "Shape",
@@ -186,6 +187,7 @@ if TYPE_CHECKING:
     from kinema.scene.description import Actuator as Actuator
     from kinema.scene.description import Body as Body
     from kinema.scene.description import Closure as Closure
+    from kinema.scene.description import Drag as Drag
     from kinema.scene.description import Joint as Joint
     from kinema.scene.description import MassProperties as MassProperties
     from kinema.scene.description import Mesh as Mesh

@@ -699,7 +699,10 @@ REFUSED = {
     "no mass": (model(geom=""), r"MuJoCo cannot compile(.*\n)*.*mass and inertia"),
     "plugin": (model('<extension><plugin plugin="mujoco.elasticity.cable"/></extension>'), "plugins are not"),
     "flex": (model('<worldbody><flexcomp type="grid" count="3 3 1" name="f"/></worldbody>'), "deformable bodies"),
-    "fluid": (model('<option viscosity=".1"/>'), r"a fluid medium(.*\n)*.*ignore=\['fluid'\]"),
+    "fluid": (
+        model('<option density="1"/>', geom='<geom name="g" size="1" fluidshape="ellipsoid"/>'),
+        r"geom 'g' has a fluid shape(.*\n)*.*ignore=\['fluid'\]",
+    ),
     "ellipsoid": (
         model(geom='<geom name="egg" type="ellipsoid" size="1 1 2"/>'),
         "'egg' is of type ellipsoid and coll",

@@ -1,4 +1,4 @@
-"""Gradients through tendons, general actuators and gravity compensation, with a contact that presses."""
+"""Gradients through tendons, general actuators, drag and gravity compensation, with a contact that presses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def case_of(names: list[str], seed: int) -> tuple[Case, list[str]]:
     for old, new in TOUCHING:
         assert old in text
         text = text.replace(old, new)
-    scene = kn.Scene(contact=kn.Contact(margin=0.02))
+    scene = kn.Scene(contact=kn.Contact(margin=0.02, friction=0.4))
     scene.add_ground()
     scene.add_robot(kn.read_mjcf(text), "robot")
     model = kn.compile(scene)
@@ -34,7 +34,7 @@ def case_of(names: list[str], seed: int) -> tuple[Case, list[str]]:
     arrays = model.transmissions
     used = {"place": len(arrays.site), "tendon_stiffness": arrays.elastic, "tendon_damping": arrays.elastic}
     used |= dict.fromkeys(("actuator_gain", "actuator_bias", "gear", "force", "least_force"), len(arrays.actuator))
-    more = [n for n in model.parameter_names if n == "gravcomp" or used.get(n)]
+    more = [n for n in model.parameter_names if n.startswith(("gravcomp", "fluid_")) or used.get(n)]
     u = 0.3 * torch.randn(len(model.actuators), generator=random, dtype=torch.float64)
     case = Case(model, q, v, [*PARAMETERS, *more], u=u if len(u) else None, dt=4e-3)
     return case, more
@@ -50,7 +50,7 @@ def test_gradients(name: str):
     assert counts.pressing > 100 and counts.switches < counts.cases / 3
     if name == "all":
         assert {"u", "gravcomp", "tendon_stiffness", "tendon_damping", "gear", "actuator_gain"} <= counts.seen
-        assert {"actuator_bias", "place"} <= counts.seen, counts.seen
+        assert {"actuator_bias", "place", "fluid_density", "fluid_viscosity"} <= counts.seen, counts.seen
 
 
 def test_worlds_have_the_bits_of_one():

@@ -58,6 +58,8 @@ class Model(SceneArrays):
             self._add(name, getattr(self.actuators, name), self.actuators.names)
         if tree.gravcomp.any():
             self._add("gravcomp", tree.gravcomp, tree.bodies)
+        for name in ("fluid_density", "fluid_viscosity"):
+            self._add(name, getattr(tree, name), [tree.bodies[b] for b in tree.dragged])
         transmissions = self.transmissions
         for name in ("stiffness", "damping"):
             self._add(f"tendon_{name}", getattr(transmissions, name), transmissions.tendon_names)
@@ -205,7 +207,8 @@ class Model(SceneArrays):
                 - Per actuator: "robot/actuator/gear", ".../kp", ".../kd", ".../force"; of the kind "general" also
                   ".../actuator_gain", ".../actuator_bias" (three numbers each), ".../least_force".
                 - Per tendon: "robot/tendon/tendon_stiffness", ".../tendon_damping".
-                - Per body, if a body of the model has it: ".../gravcomp".
+                - Per body, if a body of the model has it: ".../gravcomp"; of bodies with drag ".../fluid_density",
+                  ".../fluid_viscosity".
                 - Per shape: "robot/body/shape/size" (three numbers, see `narrow_phase.Shapes`), ".../centre",
                   "ground/centre".
                 - Per contact pair: "robot/body/shape on ground/friction", ".../restitution", for all

@@ -27,7 +27,7 @@ _POSITIVE, _SHARE = (0.0, math.inf), (0.0, 1.0)
 RANGES = dict.fromkeys(
     (
         *("armature", "damping", "stiffness", "dry_friction", "kp", "kd", "force", "size", "friction"),
-        *("tendon_stiffness", "tendon_damping"),
+        *("tendon_stiffness", "tendon_damping", "fluid_density", "fluid_viscosity"),
         *("torsional", "rolling"),
         *(f"contact/{name}" for name in ("cfm", "k_e", "k_d", "k_f", "impratio")),
         *(f"skin_{name}" for name in ("radius", "k_e", "k_d", "k_f", "friction", "thickness")),

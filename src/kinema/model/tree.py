@@ -30,6 +30,9 @@ class TreeArrays:
         body_link, body_offset, body_rotation: See `dynamics.articulated.Bodies`, shapes (b,), (b, 3), (b, 3, 3).
         mass, com, inertia: Shapes (b,), (b, 3), (b, 6).
         gravcomp: Compensated share of each body's weight, shape (b,).
+        dragged: Indices of the moving bodies with drag, shape (d,).
+        drag_box, drag_rotation, wind, fluid_density, fluid_viscosity: See `dynamics.drag.Drags`, shapes (d, 3),
+            (d, 3, 3), (d, 3), (d,), (d,).
         row, depth, last, above: See `kinematics.tree.Branches`, shapes (n,), (n,), (n,), (entries,).
         armature, damping, stiffness, rest: Joint parameters per velocity, shape (n,); springs (stiffness, rest) apply
             only to joints with one coordinate.
@@ -55,6 +58,12 @@ class TreeArrays:
     com: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     inertia: np.ndarray = field(default_factory=lambda: np.zeros((0, 6)))
     gravcomp: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    dragged: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    drag_box: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    drag_rotation: np.ndarray = field(default_factory=lambda: np.zeros((0, 3, 3)))
+    wind: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
+    fluid_density: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    fluid_viscosity: np.ndarray = field(default_factory=lambda: np.zeros(0))
     row: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     depth: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     last: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -234,6 +243,8 @@ class _Builder:
 
     def finish(self) -> TreeArrays:
         rows = self.joint_rows
+        moving = [(b, body.drag) for b, (frame, body) in enumerate(self.body_rows) if frame.link > 0]
+        drags = [(b, drag) for b, drag in moving if drag is not None]
         kind = [r[2] for r in rows]
         dofs = [MOVING[k].velocities for k in kind]
         out = TreeArrays(
@@ -255,6 +266,12 @@ class _Builder:
             com=np.array([b.mass.com if b.mass else (0.0,) * 3 for _, b in self.body_rows]).reshape(-1, 3),
             inertia=np.array([b.mass.inertia if b.mass else (0.0,) * 6 for _, b in self.body_rows]).reshape(-1, 6),
             gravcomp=np.array([b.gravcomp for _, b in self.body_rows], float),
+            dragged=_ints(b for b, _ in drags),
+            drag_box=np.array([d.box for _, d in drags], float).reshape(-1, 3),
+            drag_rotation=np.array([rotation_matrix(d.rotation) for _, d in drags]).reshape(-1, 3, 3),
+            wind=np.array([d.wind for _, d in drags], float).reshape(-1, 3),
+            fluid_density=np.array([d.density for _, d in drags], float),
+            fluid_viscosity=np.array([d.viscosity for _, d in drags], float),
             q=np.array(self.q),
             prescribed=_ints(j.prescribed for j in self.joint_words),
         )

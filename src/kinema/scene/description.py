@@ -212,6 +212,25 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Drag:
+    """Drag of a body in a fluid: that of a box around its centre of mass, see `kinema.dynamics.drag`.
+
+    Attributes:
+        box: Sides of the box [m].
+        rotation: Axes of the box in those of the body, a unit quaternion (w, x, y, z).
+        density: Of the fluid [kg/m^3].
+        viscosity: Of the fluid [Pa s].
+        wind: Velocity of the fluid [m/s].
+    """
+
+    box: Vector
+    rotation: Quaternion = (1.0, 0.0, 0.0, 0.0)
+    density: float = 0.0
+    viscosity: float = 0.0
+    wind: Vector = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
 class Body:
     """A rigid body.
 
@@ -224,6 +243,7 @@ class Body:
         shapes: Shapes for collision and rendering.
         sites: Frames on the body.
         gravcomp: Share of its weight that a force at its centre of mass compensates: 0 for none, 1 for all.
+        drag: Drag in a fluid; None for none.
     """
 
     name: str
@@ -234,6 +254,7 @@ class Body:
     shapes: tuple[Shape, ...] = ()
     sites: tuple[Site, ...] = ()
     gravcomp: float = 0.0
+    drag: Drag | None = None
 
     def __post_init__(self) -> None:
         owner = f"body {self.name!r}"

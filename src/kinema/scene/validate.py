@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kinema.errors import ModelError
-from kinema.scene.description import Actuator, Body, Closure, Joint, MassProperties, Mesh, Pose, Robot, Shape
+from kinema.scene.description import Actuator, Body, Closure, Drag, Joint, MassProperties, Mesh, Pose, Robot, Shape
 from kinema.scene.io.poses_and_inertias import physical_inertia
 from kinema.scene.joint_types import RANGE, SINGLE, TYPES
 from kinema.scene.shape_kinds import SHAPE_KINDS
@@ -48,6 +48,8 @@ def _check_body(name: str, body: Body) -> None:
         check_shape(f"{name}/{shape.name or number}", shape)
     for site in body.sites:
         _check_pose(f"the pose of site {site.name!r} on body {name!r}", site.pose)
+    if body.drag is not None:
+        _check_drag(f"the drag of body {name!r}", body.drag)
     _check_finite(f"gravcomp of body {name!r}", (body.gravcomp,), 1)
     if body.mass is not None:
         _check_mass(name, body.mass)
@@ -64,6 +66,16 @@ def _check_mass(name: str, mass: MassProperties) -> None:
         except ModelError as error:
             error.fix = "correct the inertia, or compute it from shapes: kinema.mass_properties(...)"
             raise
+
+
+def _check_drag(name: str, drag: Drag) -> None:
+    for word in ("density", "viscosity"):
+        _check_not_negative(f"the {word} in {name}", getattr(drag, word))
+    _check_finite(f"the wind in {name}", drag.wind, 3)
+    _check_finite(f"the rotation in {name}", drag.rotation, 4)
+    _check_finite(f"the box in {name}", drag.box, 3)
+    if min(drag.box) < 0 or not any(drag.rotation):
+        raise ModelError(f"{name} is not usable", got=drag.box, expected="sides of zero or more, a unit quaternion")
 
 
 def _check_joint(name: str, joint: Joint) -> None:

@@ -11,10 +11,11 @@ import numpy as np
 from kinema.contact.collision.narrow_phase import Touch
 from kinema.contact.compliant import Ends, LinkLaw, link_contact
 from kinema.dynamics.actuators import Actuators, actuate, resist_by_servos
+from kinema.dynamics.drag import Drags, drag_bodies
 from kinema.dynamics.gravity_compensation import compensate_gravity
 from kinema.dynamics.joints import Loaded, apply_wrenches, push_joints
 from kinema.dynamics.transmissions import pick
-from kinema.lang import Float, Int, vec3
+from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref
 from kinema.math import Force
 from kinema.model.actuators import ActuatorArrays
@@ -35,7 +36,7 @@ class AppliedForces:
         soft: Compliant contacts: the links of each candidate, the contact points, and the law.
         felt: Wrench of soft matter on every link.
         own: Wrench of user force laws on every link.
-        weightless: Wrench of gravity compensation on every link.
+        passive: Wrench of gravity compensation and drag on every link.
         driven: The table of actuators, and their controls.
     """
 
@@ -45,7 +46,7 @@ class AppliedForces:
     soft: tuple[Any, ...] | None = None
     felt: Ref | None = None
     own: Ref | None = None
-    weightless: Ref | None = None
+    passive: Ref | None = None
     driven: tuple[Any, Ref] | None = None
 
 
@@ -75,7 +76,7 @@ def apply_forces(
     soft = not model.contact.hard and len(model.candidates) > 0
     own = acts_on_links(model)
     pulled = model.transmissions.elastic or len(model.transmissions.actuator) > 0
-    light = bool(tree.gravcomp.any())
+    light = bool(tree.gravcomp.any() or len(tree.dragged))
     if not (len(actuators) or pulled or light or loaded or own or soft) and felt is None:
         return AppliedForces(zero, zero)
     found = AppliedForces(p.scratch("drive", Float, tree.nv), zero, felt=felt)
@@ -87,11 +88,8 @@ def apply_forces(
     if pulled:
         pull_transmissions(links, model, given, dt, found.force, found.resist)
     if light:
-        found.weightless = p.scratch("weightless", Force, len(tree.parent) + 1)
-        share = p.parameter("gravcomp", Float, len(tree.bodies))
-        where = (links.R, links.p, found.weightless)
-        p.call(compensate_gravity, links.tree, links.bodies, share, links.gravity, *where)
-        p.call(push_joints, links.tree, links.S, found.weightless, found.force)
+        found.passive = _passive_wrenches(links)
+        p.call(push_joints, links.tree, links.S, found.passive, found.force)
     if loaded:
         at = [tree.bodies.index(name) for name in loaded]
         carried = tree.body_link[at]
@@ -111,6 +109,27 @@ def apply_forces(
     if felt is not None:
         p.call(push_joints, links.tree, links.S, felt, found.force)
     return found
+
+
+def _passive_wrenches(links: Links) -> Ref:
+    """The wrench of gravity compensation and drag on every link."""
+    p, tree = links.program, links.arrays
+    push, where = p.scratch("passive", Force, len(tree.parent) + 1), (links.R, links.p)
+    if tree.gravcomp.any():
+        share = p.parameter("gravcomp", Float, len(tree.bodies))
+        p.call(compensate_gravity, links.tree, links.bodies, share, links.gravity, *where, push)
+    if len(tree.dragged):
+        count = len(tree.dragged)
+        drags = Drags(
+            body=p.constant("dragged", Int, tree.dragged),
+            box=p.constant("drag_box", vec3, tree.drag_box),
+            rotation=p.constant("drag_rotation", mat33, tree.drag_rotation),
+            wind=p.constant("drag_wind", vec3, tree.wind),
+            density=p.parameter("fluid_density", Float, count),
+            viscosity=p.parameter("fluid_viscosity", Float, count),
+        )
+        p.call(drag_bodies, links.tree, links.bodies, drags, *where, links.V, push)
+    return push
 
 
 def _inputs_of(actuators: ActuatorArrays, p: Builder) -> dict[str, Ref]:

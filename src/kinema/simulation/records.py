@@ -159,12 +159,12 @@ def _external_wrenches(links: Links, dt: Ref, applied: AppliedForces, end: Ended
     p, count = links.program, len(links.arrays.parent) + 1
     contacts = end is not None and end.rows.contacts is not None
     loops = end is not None and end.rows.loops is not None
-    if not (contacts or loops or applied.loaded or applied.own or applied.soft or applied.felt or applied.weightless):
+    if not (contacts or loops or applied.loaded or applied.own or applied.soft or applied.felt or applied.passive):
         return p.constant("no_push", Force, np.zeros((count, 6)))
     push = p.scratch("push", Force, count)
     if applied.loaded:
         p.call(loaded_wrenches, links.tree, *applied.loaded, links.R, links.p, push)
-    for on_links in (applied.felt, applied.own, applied.weightless):
+    for on_links in (applied.felt, applied.own, applied.passive):
         if on_links:
             p.call(link_wrenches, on_links, push)
     if applied.soft:

@@ -71,6 +71,13 @@ def _check_tree(model: Model) -> None:
     require_reals("body_rotation", tree.body_rotation, (bodies, 3, 3))
     require_reals("mass", tree.mass, (bodies,))
     require_reals("gravcomp", tree.gravcomp, (bodies,))
+    drags = len(tree.dragged)
+    require_indices("dragged", tree.dragged, (drags,), bodies)
+    require((tree.body_link[tree.dragged] > 0).all(), "dragged")
+    for name, shape in (("drag_box", (3,)), ("drag_rotation", (3, 3)), ("wind", (3,))):
+        require_reals(name, getattr(tree, name), (drags, *shape))
+    for name in ("fluid_density", "fluid_viscosity"):
+        require_reals(name, getattr(tree, name), (drags,))
     require_reals("inertia", tree.inertia, (bodies, 6))
     require((tree.mass >= 0).all(), "mass")
     for name in ("armature", "damping", "stiffness", "rest"):

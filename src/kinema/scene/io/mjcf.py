@@ -34,7 +34,7 @@ from kinema.scene import description as kd
 from kinema.scene.io.files import warn_of
 from kinema.scene.io.mjcf_scan import Scan
 from kinema.scene.io.mjmodel.actuators import actuator_of
-from kinema.scene.io.mjmodel.bodies import joint_of, mass_of
+from kinema.scene.io.mjmodel.bodies import drag_of, joint_of, mass_of
 from kinema.scene.io.mjmodel.checks import check_numbers, note_the_rest, refuse_medium_and_others
 from kinema.scene.io.mjmodel.collisions import collision_groups, excluded_pairs
 from kinema.scene.io.mjmodel.compiled import Compiled, pose_of
@@ -50,7 +50,7 @@ IGNORABLE = {
     "actuators": "actuators with dynamics or muscles, or that drive a body, a ball joint or a slider-crank",
     "closures": "equality constraints other than connect, weld and linear joint couplings",
     "contact": "friction of contact pairs, adhesion, moving surfaces",
-    "fluid": "the medium's density and viscosity",
+    "fluid": "a medium's drag, and fluid shapes",
     "shapes": "colliding ellipsoids and signed distance fields",
     "springs": "springs and dampers that are not linear, springs of free and ball joints",
     "tendons": "spatial tendons, and tendons with friction or inertia",
@@ -157,7 +157,7 @@ def _robot(c: Compiled) -> kd.Robot:
         name = c.body_names[b]
         above = c.body_names[parent] if parent else None
         body = kd.Body(name, above, pose, joints, mass_of(c, b), tuple(shapes[b]), tuple(sites[b]))
-        bodies.append(replace(body, gravcomp=float(m.body_gravcomp[b])))
+        bodies.append(replace(body, gravcomp=float(m.body_gravcomp[b]), drag=drag_of(c, b)))
     tendons = tendons_of(c)
     pulled = frozenset(tendon.name for tendon in tendons)
     actuators = tuple(a for i in range(m.nactuator) if (a := actuator_of(c, i, pulled)) is not None)

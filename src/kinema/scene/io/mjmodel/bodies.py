@@ -12,6 +12,8 @@ from kinema.scene.io.mjmodel.compiled import JOINTS, Compiled, pose_of, unit_of,
 from kinema.scene.io.mjmodel.softness import softness_of
 from kinema.scene.io.poses_and_inertias import turned_inertia
 
+LEAST = 1e-15  # MuJoCo's mjMINVAL
+
 
 def mass_of(c: Compiled, b: int) -> kd.MassProperties | None:
     """Mass properties of a body; None without mass and inertia."""
@@ -72,3 +74,14 @@ def joint_of(c: Compiled, j: int, mimics: dict[int, kd.Mimic]) -> kd.Joint:
         limit_margin=max(float(m.jnt_margin[j]), 0.0),
         friction_softness=softness_of(c, element, m.dof_solref[d], m.dof_solimp[d]),
     )
+
+
+def drag_of(c: Compiled, b: int) -> kd.Drag | None:
+    """Drag of the box with a body's inertia, in the medium of the model; None without a medium or a mass."""
+    m, opt = c.m, c.m.opt
+    mass, (i, j, k) = float(m.body_mass[b]), (float(x) for x in m.body_inertia[b])
+    if (opt.density <= 0 and opt.viscosity <= 0) or mass < LEAST or "fluid" in c.ignore:
+        return None
+    x, y, z = (math.sqrt(max(LEAST, six) / mass * 6) for six in (j + k - i, i + k - j, i + j - k))
+    rotation = pose_of(m.body_ipos[b], m.body_iquat[b]).rotation
+    return kd.Drag((x, y, z), rotation, float(opt.density), float(opt.viscosity), vector_of(opt.wind))

@@ -46,8 +46,11 @@ def refuse_medium_and_others(c: Compiled) -> None:
     """Refuse a fluid medium, and contact features."""
     m, opt = c.m, c.m.opt
     if opt.density > 0 or opt.viscosity > 0:
-        got = f"density {opt.density:g} kg/m^3, viscosity {opt.viscosity:g} Pa s"
-        c.refuse("fluid", f"the model has a fluid medium ({got})", got=got, expected="none")
+        if "fluid" in c.ignore:
+            c.notes.append(f"left out: the fluid medium, density {opt.density:g}, viscosity {opt.viscosity:g}")
+        for shaped in np.flatnonzero(np.asarray(m.geom_fluid)[:, 0] > 0):
+            element = c.element("geom", int(shaped))
+            c.refuse("fluid", f"{element} has a fluid shape", element, expected="the drag of the body's inertia box")
     if m.nflex or m.nplugin:  # the scan finds them first, unless MuJoCo generates them from other elements
         raise ModelError("deformable bodies and plugins are not supported", where=c.source)
     if opt.enableflags & int(c.mj.mjtEnableBit.mjENBL_OVERRIDE):
