@@ -64,7 +64,10 @@ FEATURES: dict[str, dict[str, str]] = {
         'biasprm="0.4 0 -0.3"/>'
     },
 }
-"""What each adds to the robot's parts."""
+"""What each adds to the robot's parts, with forces that act at every moment."""
+
+POLYNOMIAL = {"equality": '<joint joint1="elbow" joint2="shoulder" polycoef="0.1 0.8 -0.5 0.3 0.2" solref="0.05 1"/>'}
+"""A mimic joint, which acts through a constraint."""
 
 
 def with_features(names: Iterable[str], option: str = "") -> str:
@@ -72,6 +75,6 @@ def with_features(names: Iterable[str], option: str = "") -> str:
     parts = dict.fromkeys(("medium", "world", "upper", "lower", "drone", "tendon", "actuator", "equality"), "")
     parts["option"] = option
     for name in names:
-        for part, text in FEATURES[name].items():
+        for part, text in {**FEATURES, "polynomial": POLYNOMIAL}[name].items():
             parts[part] += f" {text}"
     return ROBOT.format(**parts)

@@ -750,13 +750,6 @@ REFUSED = {
         model('<equality><joint name="e" joint1="j"/></equality>'),
         "equality 'e'.*a joint at a constant",
     ),
-    "quadratic coupling": (
-        model(
-            '<equality><joint name="e" joint1="j" joint2="k" polycoef="0 1 1 0 0"/></equality>',
-            joint='<joint name="j"/><joint name="k" axis="1 0 0"/>',
-        ),
-        "equality 'e' is not supported: its polynomial is not linear",
-    ),
     "circular coupling": (
         model(
             '<equality><joint joint1="j" joint2="k"/><joint name="e" joint1="k" joint2="j"/></equality>',

@@ -40,7 +40,7 @@ def case_of(names: list[str], seed: int) -> tuple[Case, list[str]]:
     return case, more
 
 
-@pytest.mark.parametrize("name", [*FEATURES, "all"])
+@pytest.mark.parametrize("name", [*FEATURES, "polynomial", "all"])
 def test_gradients(name: str):
     """Central differences with h = 1e-6: rounding adds 1e-16 * 1e2 / 1e-6, curvature 1e-12 * 1e3."""
     counts = Counts()

@@ -346,7 +346,8 @@ def _leader(joint: Joint) -> str:
     if joint.mimic is None:
         return "-"
     shift = f" {joint.mimic.offset:+g}" if joint.mimic.offset else ""
-    return f"{joint.mimic.multiplier:g} {joint.mimic.joint}{shift}"
+    powers = (f" {x:+g} {joint.mimic.joint}^{k}" for k, x in enumerate(joint.mimic.higher, 2) if x)
+    return f"{joint.mimic.multiplier:g} {joint.mimic.joint}{shift}{''.join(powers)}"
 
 
 def _gains(actuator: Actuator) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kinema.errors import ModelError
 from kinema.model.tree import TreeArrays
-from kinema.scene.description import Closure, Joint, PlacedRobot, Pose, rotation_matrix
+from kinema.scene.description import Closure, Joint, Mimic, PlacedRobot, Pose, rotation_matrix
 from kinema.scene.joint_types import ANGLE, SINGLE, TYPES
 
 NO_LIMIT = 1e9  # replaces infinity in learnable parameters
@@ -122,7 +122,7 @@ class ConstraintArrays:
     """Constraint rows of joints and loops, named by joints and closures, "robot/name"; arrays as in `contact.rows`.
 
     Attributes:
-        followers: Mimic joints: dof, leader, q, leader_q, multiplier, offset.
+        followers: Mimic joints: dof, leader, q, leader_q, multiplier, offset, higher (n, 3).
         rubbing: Dry friction of joints: dof, friction [N m, N].
         stops: Limits of tendons: transmission, lower, upper, and the last degrees of freedom of the one or two branches
             that the tendon goes over: first, second; -1 for none.
@@ -160,7 +160,7 @@ def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Constra
         ModelError: A joint or body is unknown, mimic joints form a cycle, a free joint has a limit, or the limit of a
             ball joint is not an angle.
     """
-    followers: list[tuple[str, int, int, float, float]] = []
+    followers: list[tuple[str, int, int, Mimic]] = []
     rubbing: list[tuple[str, int, float]] = []
     limits: list[tuple[str, int, float, float]] = []
     balls: list[tuple[str, int, float, float]] = []
@@ -181,7 +181,7 @@ def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Constra
             if joint.mimic is not None:
                 leader = _single(tree, f"{one.name}/{joint.mimic.joint}", f"{name!r} mimics it")
                 follower = _single(tree, name, f"it mimics {joint.mimic.joint!r}")
-                followers.append((name, follower, leader, joint.mimic.multiplier, joint.mimic.offset))
+                followers.append((name, follower, leader, joint.mimic))
             if joint.prescribed:
                 if joint.mimic is not None:
                     what = f"joint {name!r} is prescribed and mimics {joint.mimic.joint!r}"
@@ -219,8 +219,9 @@ def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Constra
             "leader": ints(f[2] for f in followers),
             "q": ints(coordinate[f[1]] for f in followers),
             "leader_q": ints(coordinate[f[2]] for f in followers),
-            "multiplier": np.array([f[3] for f in followers]),
-            "offset": np.array([f[4] for f in followers]),
+            "multiplier": np.array([f[3].multiplier for f in followers]),
+            "offset": np.array([f[3].offset for f in followers]),
+            "higher": np.array([f[3].higher for f in followers], float).reshape(-1, 3),
         },
         rubbing={"dof": ints(r[1] for r in rubbing), "friction": np.array([r[2] for r in rubbing])},
         stops={
@@ -263,7 +264,7 @@ class _End:
     rotation: np.ndarray
 
 
-def _refuse_circles(followers: list[tuple[str, int, int, float, float]]) -> None:
+def _refuse_circles(followers: list[tuple[str, int, int, Mimic]]) -> None:
     """Raise if mimic joints form a cycle, which would leave their coordinates undefined."""
     names, leaders = {f[1]: f[0] for f in followers}, {f[1]: f[2] for f in followers}
     free: set[int] = set()  # joints known not to be in a cycle

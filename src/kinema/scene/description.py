@@ -138,19 +138,21 @@ class Shape:
 
 @dataclass(frozen=True)
 class Mimic:
-    """A mimic constraint: q = multiplier * q of another joint + offset.
+    """A mimic constraint: q = multiplier * x + offset, with the coordinate x of another joint; or a polynomial of x.
 
     Attributes:
         joint: Name of the other joint.
         multiplier: [-], or the ratio of the units.
         offset: [rad or m]
         softness: In the law "convex"; None takes the scene's.
+        higher: Coefficients of x^2, x^3 and x^4, added to the linear part.
     """
 
     joint: str
     multiplier: float = 1.0
     offset: float = 0.0
     softness: Softness | None = None
+    higher: Vector = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)

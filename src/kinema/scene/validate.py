@@ -103,6 +103,7 @@ def _check_joint(name: str, joint: Joint) -> None:
             expect_softness(f"the {word} of joint {name!r}", getattr(joint, word))
     if joint.mimic is not None:
         _check_finite(f"the mimic of joint {name!r}", (joint.mimic.multiplier, joint.mimic.offset), 2)
+        _check_finite(f"the polynomial of the mimic of joint {name!r}", joint.mimic.higher, 3)
         if joint.mimic.softness is not None:
             expect_softness(f"the softness of the mimic of joint {name!r}", joint.mimic.softness)
 

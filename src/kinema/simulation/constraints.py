@@ -361,7 +361,7 @@ def follower_table(p: Builder, c: Constraints) -> Followers:
     followers = c.model.constraints.followers
     names = {n: p.constant(f"follower_{n}", Int, followers[n]) for n in ("dof", "leader", "q", "leader_q")}
     numbers = {n: p.constant(f"follower_{n}", Float, followers[n]) for n in ("multiplier", "offset")}
-    return Followers(**names, **numbers)
+    return Followers(**names, **numbers, higher=p.constant("follower_higher", vec3, followers["higher"]))
 
 
 def limit_tables(p: Builder, c: Constraints) -> tuple[Limits | None, BallLimits | None, dict[str, Ref]]:

@@ -90,12 +90,13 @@ def _check_constraints(model: Model) -> None:
     rows, nv, nq, links = model.constraints, model.nv, model.nq, len(model.joints) + 1
     single: dict[str, int | tuple[int, ...]] = {"dof": nv, "leader": nv, "q": nq, "leader_q": nq}
     single |= {"ball": 2, "transmission": len(model.transmissions.tendon_names), "first": nv}
+    single["higher"] = (3,)
     single |= dict.fromkeys(("multiplier", "offset", "friction", "lower", "upper"), ())
     loop: dict[str, int | tuple[int, ...]] = {"first": links, "second": links, "welded": 2}
     loop |= {f"{end}_place": (3,) for end in ("first", "second")}
     loop |= {f"{end}_turn": (3, 3) for end in ("first", "second")}
     tables = (
-        ("followers", rows.followers, rows.follower_names, single, "dof leader q leader_q multiplier offset"),
+        ("followers", rows.followers, rows.follower_names, single, "dof leader q leader_q multiplier offset higher"),
         ("rubbing", rows.rubbing, rows.rubbing_names, single, "dof friction"),
         ("stops", rows.stops, rows.stop_names, single, "transmission lower upper first second"),
         ("limits", rows.limits, rows.limit_names, single, "dof q lower upper ball"),

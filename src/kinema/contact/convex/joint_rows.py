@@ -5,7 +5,7 @@ from __future__ import annotations
 from kinema.contact.convex.impedance import damping_and_stiffness, impedance, stiffness_of
 from kinema.contact.convex.rows import SoftRows, Stiff, Where
 from kinema.contact.solving.ball_limits import BallLimits, axis_and_angle
-from kinema.contact.solving.constraint_rows import UNBOUNDED, Followers, Limits, one_entry
+from kinema.contact.solving.constraint_rows import UNBOUNDED, Followers, Limits, followed, one_entry
 from kinema.lang import Array, Float, Int, dot, func, kernel, vec3
 from kinema.math import Quat
 
@@ -21,11 +21,12 @@ def soft_followers(
     dt: Float,
     rows: SoftRows,
 ):
-    """A row per mimic joint, from row `start` on: q - multiplier q_leader = offset."""
+    """A row per mimic joint, from row `start` on: the equation that it has the coordinate of `followed`."""
     supports = where.supports
     for i in range(len(followers.dof)):
         r = start + i
-        block, k = where.support[r], followers.multiplier[i]
+        block = where.support[r]
+        wanted, k = followed(followers, i, q)
         begin = supports.begin[block]
         for t in range(supports.count[block]):
             d, entry = supports.dofs[begin + t], 0.0
@@ -34,7 +35,7 @@ def soft_followers(
             elif d == followers.leader[i]:
                 entry = -k
             rows.J[r * supports.widest + t] = entry
-        error = q[followers.q[i]] - k * q[followers.leader_q[i]] - followers.offset[i]
+        error = q[followers.q[i]] - wanted
         speed = v[followers.dof[i]] - k * v[followers.leader[i]]
         share = impedance(stiff.solimp[i], error)
         damp, spring = damping_and_stiffness(stiff.solref[i], stiff.solimp[i].far, dt)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kinema.scene import description as kd
 from kinema.scene.io.mjmodel.compiled import Compiled, pose_of, vector_of
 from kinema.scene.io.mjmodel.softness import softness_of
@@ -28,7 +26,9 @@ def equalities(c: Compiled) -> tuple[tuple[kd.Closure, ...], dict[int, kd.Mimic]
             j, leader = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
             leaders[j] = leader
             offset, multiplier = (float(a) for a in m.eq_data[e, :2])
-            mimics[j] = kd.Mimic(c.joint_names[leader], multiplier, offset, _softness(c, e))
+            mimics[j] = kd.Mimic(
+                c.joint_names[leader], multiplier, offset, _softness(c, e), vector_of(m.eq_data[e, 2:5])
+            )
         else:
             expected = "connect, weld or joint"
             c.refuse("closures", f"{element} is of type {kind}", element, got=kind, expected=expected)
@@ -41,8 +41,6 @@ def _problem_of_coupling(c: Compiled, e: int, leaders: dict[int, int]) -> str:
     j, leader = int(m.eq_obj1id[e]), int(m.eq_obj2id[e])
     if leader < 0:
         return "it locks a joint at a constant; remove the joint instead"
-    if np.any(m.eq_data[e, 2:5]):
-        return "its polynomial is not linear"
     if j in leaders:
         return f"{c.element('joint', j)} already mimics another joint"
     while leader in leaders:
