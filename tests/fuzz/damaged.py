@@ -33,7 +33,7 @@ from kinema.scene.io.urdf import read_urdf
 
 MEMORY = 4 << 30  # bytes of addresses for a process
 SLOWEST = 2.0  # seconds of processor time for one file
-MAY_BE_INFINITE = {"lower", "upper", "effort", "velocity", "force"}
+MAY_BE_INFINITE = {"lower", "upper", "effort", "velocity", "force", "least_force"}
 
 URDF = """<?xml version="1.0"?>
 <robot name="arm">
@@ -83,7 +83,7 @@ URDF = """<?xml version="1.0"?>
 MJCF = """<?xml version="1.0"?>
 <mujoco model="arm">
   <compiler angle="radian"/>
-  <option gravity="0 0 -9.81"/>
+  <option gravity="0 0 -9.81" density="1.2" viscosity="1e-5" wind="1 0 0"/>
   <default>
     <geom friction="0.8 0.005 0.0001" density="900"/>
     <default class="soft"><joint damping="0.5"/></default>
@@ -106,7 +106,7 @@ MJCF = """<?xml version="1.0"?>
       <body name="upper" pos="0 0 0.2" childclass="soft">
         <joint name="turn" type="hinge" axis="0 1 0" range="-1.5 1.5" armature="0.01" frictionloss="0.2" ref="0.1"/>
         <geom type="capsule" fromto="0 0 0 0 0 0.4" size="0.05"/>
-        <body name="finger" pos="0 0 0.4">
+        <body name="finger" pos="0 0 0.4" gravcomp="0.5">
           <joint name="slide" type="slide" axis="0 0 1" range="0 0.1" stiffness="20" springref="0.02"/>
           <geom name="tip" type="cylinder" size="0.02 0.05" condim="4"/>
         </body>
@@ -119,16 +119,24 @@ MJCF = """<?xml version="1.0"?>
     </body>
   </worldbody>
   <contact><exclude body1="finger" body2="thumb"/><pair geom1="tip" geom2="floor" friction="0.8 0.8"/></contact>
-  <tendon><fixed name="measured"><joint joint="turn" coef="1"/></fixed></tendon>
+  <tendon>
+    <fixed name="measured"><joint joint="turn" coef="1"/></fixed>
+    <fixed name="cable" stiffness="5" damping="0.1" springlength="0.1 0.2" limited="true" range="-1 1">
+      <joint joint="turn" coef="0.5"/><joint joint="slide" coef="-2"/>
+    </fixed>
+  </tendon>
   <equality>
-    <joint joint1="follow" joint2="slide" polycoef="0.01 -1 0 0 0"/>
+    <joint joint1="follow" joint2="slide" polycoef="0.01 -1 0.1 0 0"/>
     <connect name="tie" body1="finger" anchor="0 0 0.1" active="false"/>
   </equality>
   <actuator>
     <motor name="drive" joint="turn" gear="3" ctrlrange="-1 1" forcerange="-40 40"/>
     <position name="grip" joint="slide" kp="50" kv="2"/>
+    <general name="pull" tendon="cable" gainprm="3" biastype="affine" biasprm="0.1 -2 -0.5" forcerange="-1 2"/>
+    <motor name="push" site="imu" gear="0 0 1 0 0 0.1" ctrllimited="true" ctrlrange="0 1"/>
   </actuator>
   <sensor><gyro site="imu"/></sensor>
+  <keyframe><key name="home" ctrl="0 0 0.5 0.1"/></keyframe>
 </mujoco>
 """
 
