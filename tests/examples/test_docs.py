@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 HOW_TO = (
     "own-forces",
     "own-physics",
+    "five-minutes",
     "robot-files",
     "robots",
     "pd-control",
