@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.convex_scenes import FEATURES, SCENES, model_of, state_of
+from tests.convex_scenes import FEATURES, SCENES, model_of, state_of, world
 
 import kinema as kn
 from kinema.lang.build import compiler
@@ -63,6 +63,24 @@ def test_gymnasium(name):
     assets = Path(pytest.importorskip("gymnasium").__file__).parent / "envs" / "mujoco" / "assets"
     worst, _ = difference(str(assets / f"{name}.xml"), 3, speed=0.3)
     assert worst < CLOSE, worst
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_heaps_of_balls(seed):
+    """Masses of 10 g to 100 kg, all condims, impedances and cones, impratio up to 100; balls fall on each other."""
+    random = np.random.default_rng(seed)
+    cone, impratio = random.choice(["pyramidal", "elliptic"]), random.choice([1, 10, 100])
+    near, far, bodies = random.choice([0, 0.5, 0.9]), random.choice([0.95, 0.99, 0.9999]), ""
+    for i in range(int(random.integers(3, 9))):
+        solref = f"{random.choice([0.02, 0.005, 0.1])} {random.uniform(0.2, 1.5)}"
+        friction, condim = f"{random.uniform(0, 2)} .01 .001", random.choice([1, 3, 4, 6])
+        size, mass = random.uniform(0.05, 0.12), 10 ** random.uniform(-2, 2)
+        softness = f"solref='{solref}' solimp='{near} {far} .002 .5 2' friction='{friction}' condim='{condim}'"
+        x, y, z = *random.uniform(-0.1, 0.1, 2), 0.13 + 0.25 * i
+        geom = f"<geom size='{size}' mass='{mass}' {softness}/>"
+        bodies += f"<body pos='{x} {y} {z}'><freejoint/>{geom}</body>"
+    worst, most = difference(world(bodies, f"cone='{cone}' impratio='{impratio}' timestep='.002'"), seed)
+    assert worst < CLOSE and most > 0, worst
 
 
 def test_a_file_brings_its_options():
