@@ -52,6 +52,14 @@ FEATURES: dict[str, dict[str, str]] = {
         "tendon": PULLED.format("line", ""),
         "actuator": '<position name="reel" tendon="line" kp="20" kv="1" gear="-0.6" forcerange="-9 8"/>',
     },
+    "rope": {
+        "tendon": '<spatial name="rope" stiffness="40" damping="2" springlength="0.2"><site site="hook"/>'
+        '<site site="middle"/><site site="tip"/><site site="eye"/></spatial>'
+    },
+    "hoist": {
+        "tendon": '<spatial name="hoist"><site site="rotor"/><site site="tip"/></spatial>',
+        "actuator": '<position name="lift" tendon="hoist" kp="15" kv="1"/>',
+    },
     "gain without bias": {
         "actuator": '<general name="odd" joint="elbow" gainprm="4" biastype="affine" biasprm="0.1 -2 -0.1"/>'
     },

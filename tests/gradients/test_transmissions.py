@@ -32,7 +32,11 @@ def case_of(names: list[str], seed: int) -> tuple[Case, list[str]]:
     q[3:] = torch.tensor([1.0, 1.0, 0.3 - 1e-4, 1.0, 0.0, 0.0, 0.0])
     v[3:] *= 0.1
     arrays = model.transmissions
-    used = {"place": len(arrays.site), "tendon_stiffness": arrays.elastic, "tendon_damping": arrays.elastic}
+    used = {
+        "place": len(arrays.site) + len(arrays.path_site),
+        "tendon_stiffness": arrays.elastic,
+        "tendon_damping": arrays.elastic,
+    }
     used |= dict.fromkeys(("actuator_gain", "actuator_bias", "gear", "force", "least_force"), len(arrays.actuator))
     more = [n for n in model.parameter_names if n.startswith(("gravcomp", "fluid_")) or used.get(n)]
     u = 0.3 * torch.randn(len(model.actuators), generator=random, dtype=torch.float64)

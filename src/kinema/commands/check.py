@@ -142,7 +142,7 @@ def tendons(robot: Robot) -> Rows:
     return [
         [
             t.name,
-            " ".join(f"{coefficient:+g} {joint}" for joint, coefficient in t.joints),
+            " - ".join(t.sites) or " ".join(f"{coefficient:+g} {joint}" for joint, coefficient in t.joints),
             f"{t.stiffness:g}",
             f"{t.damping:g}",
             _range(t.lower, t.upper),

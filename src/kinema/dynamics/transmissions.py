@@ -13,7 +13,24 @@ and the same for a single joint. The difference vanishes with the time step.
 from __future__ import annotations
 
 from kinema.kinematics.tree import Branches, Tree
-from kinema.lang import Array, Float, Int, abs, clamp, cross, dot, kernel, mat33, max, min, record, vec3
+from kinema.lang import (
+    Array,
+    Float,
+    Int,
+    abs,
+    clamp,
+    cross,
+    dot,
+    func,
+    kernel,
+    mat33,
+    max,
+    min,
+    norm,
+    normalize,
+    record,
+    vec3,
+)
 from kinema.math import Force, Motion
 
 FADE = 0.5  # excess over a bound, relative to the range of forces, at which a servo is no longer implicit
@@ -99,6 +116,74 @@ def site_moments(
         length[at.transmission[i]] = 0.0
         for t in range(branches.depth[at.last[i]] + 1):
             moment[begin + t] = push.dot(S[branches.above[row + t]])
+
+
+@record
+class Paths:
+    """Tendons that connect sites in straight lines.
+
+    transmission: Which.
+    begin: First point of each, and the number of all points.
+    link, last: Link of each point, and the last degree of freedom that moves it.
+    place: Position of each point on its link [m].
+    start, entry: For each point, from `start` on, the entries of the degrees of freedom from the root on.
+    """
+
+    transmission: Array[Int]
+    begin: Array[Int]
+    link: Array[Int]
+    last: Array[Int]
+    place: Array[vec3]
+    start: Array[Int]
+    entry: Array[Int]
+
+
+@func
+def pull_point(tree, branches, paths, s, R, p, S, way: vec3, moment):
+    """Add the derivatives of the motion of a point along a direction."""
+    link = paths.link[s]
+    if link > 0:
+        arm = p[link] + R[link] @ paths.place[s] - p[tree.root[link - 1]]
+        push, row = Force(cross(arm, way), way), branches.row[paths.last[s]]
+        for t in range(branches.depth[paths.last[s]] + 1):
+            moment[paths.entry[paths.start[s] + t]] += push.dot(S[branches.above[row + t]])
+
+
+@kernel
+def path_lengths(
+    tree: Tree,
+    branches: Branches,
+    paths: Paths,
+    R: Array[mat33],
+    p: Array[vec3],
+    S: Array[Motion],
+    length: Array[Float],
+    moment: Array[Float],
+):
+    """Lengths of tendons over sites, and their derivatives, summed in an array of their own.
+
+    Gradients:
+        Exact; where two sites coincide the direction between them is undefined, and its derivatives are zero.
+    """
+    for i in range(len(paths.transmission)):
+        total = 0.0
+        for s in range(paths.begin[i], paths.begin[i + 1] - 1):
+            here = p[paths.link[s]] + R[paths.link[s]] @ paths.place[s]
+            there = p[paths.link[s + 1]] + R[paths.link[s + 1]] @ paths.place[s + 1]
+            total = total + norm(there - here)
+            way = normalize(there - here)
+            pull_point(tree, branches, paths, s, R, p, S, -way, moment)
+            pull_point(tree, branches, paths, s + 1, R, p, S, way, moment)
+        length[paths.transmission[i]] = total
+
+
+@kernel
+def copy_moments(transmissions: Transmissions, paths: Paths, summed: Array[Float], moment: Array[Float]):
+    """Copy the summed derivatives of tendons over sites to those of all transmissions."""
+    for i in range(len(paths.transmission)):
+        k = paths.transmission[i]
+        for e in range(transmissions.begin[k], transmissions.begin[k + 1]):
+            moment[e] = summed[e]
 
 
 @kernel

@@ -173,6 +173,7 @@ def find_constraints(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> Constra
                 bounds = max(tendon.lower, -NO_LIMIT), min(tendon.upper, NO_LIMIT)
                 name = f"{one.name}/{tendon.name}"
                 dofs = [_single(tree, f"{one.name}/{j}", f"tendon {name!r} goes over it") for j, _ in tendon.joints]
+                dofs += _last_dofs(tree, one, tendon.sites)
                 stops.append((name, tendons, *bounds, *_two_branches(tree, name, dofs)))
             tendons += 1
         for joint in (j for body in one.robot.bodies for j in body.joints if TYPES[j.kind].velocities):
@@ -278,6 +279,17 @@ def _refuse_circles(followers: list[tuple[str, int, int, Mimic]]) -> None:
             chain.append(at)
             at = leaders[at]
         free.update(chain)
+
+
+def _last_dofs(tree: TreeArrays, one: PlacedRobot, sites: Sequence[str]) -> list[int]:
+    """The last degrees of freedom that move sites."""
+    links = [
+        int(tree.body_link[tree.bodies.index(f"{one.name}/{body.name}")])
+        for body in one.robot.bodies
+        for site in body.sites
+        if site.name in sites
+    ]
+    return [int(tree.v_start[link - 1] + tree.dofs[link - 1] - 1) for link in links if link > 0]
 
 
 def _two_branches(tree: TreeArrays, name: str, dofs: Sequence[int]) -> tuple[int, int]:

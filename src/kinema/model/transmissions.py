@@ -36,6 +36,11 @@ class TransmissionArrays:
         site_transmission: Transmissions of sites.
         site: Their sites.
         wrench: Moment and force for a unit of force, in the axes of the site, shape (n, 6).
+        path_transmission: Transmissions of tendons over sites.
+        path_begin: The first point of each, and the number of all points.
+        path_site: Site of each point.
+        path_start: First place of each point in `path_entry`, and the number of all.
+        path_entry: For each degree of freedom that moves a point, from the root on, the entry of the transmission.
         stiffness, damping, least_rest, most_rest: Of the tendons.
         actuator: Indices of the general actuators among all.
         driven: Transmission of each.
@@ -53,6 +58,11 @@ class TransmissionArrays:
     site_transmission: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     site: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     wrench: np.ndarray = field(default_factory=lambda: np.zeros((0, 6)))
+    path_transmission: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    path_begin: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int32))
+    path_site: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    path_start: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int32))
+    path_entry: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     stiffness: np.ndarray = field(default_factory=lambda: np.zeros(0))
     damping: np.ndarray = field(default_factory=lambda: np.zeros(0))
     least_rest: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -122,6 +132,7 @@ class _Builder:
         self.entries: list[list[tuple[int, int, float]]] = []  # of each transmission: dof, q, coefficient
         self.offsets: dict[int, float] = {}  # of the linear ones
         self.on_sites: dict[int, tuple[int, tuple[float, ...]]] = {}
+        self.paths: dict[int, list[int]] = {}  # sites of the tendons over sites
         self.general: list[tuple[int, int, Actuator]] = []
 
     def add_tendon(self, robot: str, tendon: Tendon) -> None:
@@ -129,9 +140,27 @@ class _Builder:
         if name in self.tendons:
             raise ModelError(f"two tendons are called {name!r}")
         self.tendons[name] = tendon
+        if tendon.sites:
+            self._add_path(robot, name, tendon)
+            return
         self.offsets[len(self.entries)] = tendon.offset
         why = f"tendon {name!r} goes over"
         self.entries.append([self._entry(f"{robot}/{joint}", why, c) for joint, c in tendon.joints])
+
+    def _add_path(self, robot: str, name: str, tendon: Tendon) -> None:
+        known = self.sites.names
+        for site in tendon.sites:
+            if f"{robot}/{site}" not in known:
+                expected, fix = listed(known, "a robot with sites"), closest(f"{robot}/{site}", known)
+                raise ModelError(
+                    f"tendon {name!r} goes over site {site!r}, which does not exist", expected=expected, fix=fix
+                )
+        found = [known.index(f"{robot}/{site}") for site in tendon.sites]
+        self.paths[len(self.entries)] = found
+        dofs = {dof for site in found for dof in path_of_link(self.tree, int(self.sites.link[site]))}
+        if not dofs:
+            raise ModelError(f"tendon {name!r} connects only sites that do not move")
+        self.entries.append([(dof, 0, 0.0) for dof in sorted(dofs)])
 
     def add_actuator(self, robot: str, actuator: Actuator, number: int) -> None:
         name = f"{robot}/{actuator.name}"
@@ -173,10 +202,16 @@ class _Builder:
         flat = [entry for entries in self.entries for entry in entries]
         tendons = list(self.tendons.values())
         actuators = [one for _, _, one in self.general]
+        begin = np.cumsum([0, *map(len, self.entries)])
+        points: list[list[int]] = []
+        for k, sites in self.paths.items():
+            place = {dof: int(begin[k]) + e for e, (dof, _, _) in enumerate(self.entries[k])}
+            links = (int(self.sites.link[site]) for site in sites)
+            points += [[place[dof] for dof in path_of_link(self.tree, link)] for link in links]
         least = [-one.force if one.least_force is None else one.least_force for one in actuators]
         return TransmissionArrays(
             tendon_names=list(self.tendons),
-            begin=_ints(np.cumsum([0, *map(len, self.entries)])),
+            begin=_ints(begin),
             dof=_ints(entry[0] for entry in flat),
             linear=_ints(self.offsets),
             offset=_reals(self.offsets.values()),
@@ -185,6 +220,11 @@ class _Builder:
             site_transmission=_ints(self.on_sites),
             site=_ints(site for site, _ in self.on_sites.values()),
             wrench=_reals(wrench for _, wrench in self.on_sites.values()).reshape(-1, 6),
+            path_transmission=_ints(self.paths),
+            path_begin=_ints(np.cumsum([0, *map(len, self.paths.values())])),
+            path_site=_ints(site for sites in self.paths.values() for site in sites),
+            path_start=_ints(np.cumsum([0, *map(len, points)])),
+            path_entry=_ints(entry for point in points for entry in point),
             stiffness=_reals(one.stiffness for one in tendons),
             damping=_reals(one.damping for one in tendons),
             least_rest=_reals(one.rest[0] for one in tendons),

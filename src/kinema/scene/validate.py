@@ -168,12 +168,13 @@ def _check_actuator(name: str, actuator: Actuator) -> None:
 
 
 def _check_tendon(name: str, tendon: Tendon) -> None:
-    if not tendon.joints:
-        raise ModelError(f"tendon {name!r} has no joints")
+    if bool(tendon.joints) == bool(tendon.sites) or len(tendon.sites) == 1:
+        got = f"{len(tendon.joints)} joints, {len(tendon.sites)} sites"
+        raise ModelError(f"tendon {name!r} has no way", got=got, expected="joints, or at least two sites")
     for joint, coefficient in tendon.joints:
         _check_finite(f"the coefficient of joint {joint!r} in tendon {name!r}", (coefficient,), 1)
     _check_finite(f"the offset of tendon {name!r}", (tendon.offset,), 1)
-    for word in ("stiffness", "damping", "friction"):
+    for word in ("stiffness", "damping"):
         _check_not_negative(f"the {word} of tendon {name!r}", getattr(tendon, word))
     _check_range(f"the limits of tendon {name!r}", tendon.lower, tendon.upper)
     _check_finite(f"the rest of tendon {name!r}", tendon.rest, 2)

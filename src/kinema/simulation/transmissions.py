@@ -12,9 +12,12 @@ from kinema.dynamics.transmissions import (
     Elastic,
     GeneralActuators,
     Linear,
+    Paths,
     Transmissions,
+    copy_moments,
     drive_transmissions,
     linear_lengths,
+    path_lengths,
     pick_places,
     pull_joints,
     site_moments,
@@ -81,6 +84,21 @@ def _place(links: Links, model: SceneArrays) -> PlacedTransmissions:
         which = p.constant("transmission_site", Int, arrays.site)
         p.call(pick_places, which, links.tables.places(len(model.sites)), places)
         p.call(site_moments, links.tree, links.branches, table, at, links.R, links.p, links.S, length, moment)
+    if len(arrays.path_site):
+        link = model.sites.link[arrays.path_site]
+        places = p.scratch("path_place", vec3, len(arrays.path_site))
+        ints = ("transmission", "begin", "start", "entry")
+        paths = Paths(
+            **{n: p.constant(f"path_{n}", Int, getattr(arrays, f"path_{n}")) for n in ints},
+            link=p.constant("path_link", Int, link),
+            last=p.constant("path_last", Int, np.concatenate([[0], tree.v_start + tree.dofs - 1])[link]),
+            place=places,
+        )
+        which = p.constant("path_site", Int, arrays.path_site)
+        p.call(pick_places, which, links.tables.places(len(model.sites)), places)
+        summed = p.scratch("path_moment", Float, len(arrays.dof))
+        p.call(path_lengths, links.tree, links.branches, paths, links.R, links.p, links.S, length, summed)
+        p.call(copy_moments, table, paths, summed, moment)
     return PlacedTransmissions(table, length, moment)
 
 

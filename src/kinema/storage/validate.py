@@ -147,6 +147,17 @@ def _check_transmissions(model: Model) -> None:
     for which, site in zip(arrays.site_transmission.tolist(), arrays.site.tolist(), strict=True):
         path = path_of_link(model.tree, int(model.sites.link[site]))
         require(arrays.dof[arrays.entries(which)].tolist() == path, "transmissions/dof")
+    points, ways = len(arrays.path_site), len(arrays.path_transmission)
+    require_indices("transmissions/path_transmission", arrays.path_transmission, (ways,), tendons)
+    require_indices("transmissions/path_site", arrays.path_site, (points,), len(model.sites.names))
+    for name, last, size in (("path_begin", points, ways), ("path_start", len(arrays.path_entry), points)):
+        given = getattr(arrays, name)
+        require_indices(f"transmissions/{name}", given, (size + 1,), last + 1)
+        require(int(given[0]) == 0 and int(given[-1]) == last and (np.diff(given) >= 0).all(), f"transmissions/{name}")
+    require_indices("transmissions/path_entry", arrays.path_entry, (len(arrays.path_entry),), max(entries, 1))
+    for s, site in enumerate(arrays.path_site.tolist()):
+        at = arrays.path_entry[int(arrays.path_start[s]) : int(arrays.path_start[s + 1])]
+        require(arrays.dof[at].tolist() == path_of_link(model.tree, int(model.sites.link[site])), "transmissions/dof")
     for name in ("stiffness", "damping", "least_rest", "most_rest"):
         require_reals(f"transmissions/{name}", getattr(arrays, name), (tendons,))
     require_indices("transmissions/actuator", arrays.actuator, (general,), len(model.actuators.names))

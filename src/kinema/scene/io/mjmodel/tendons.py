@@ -30,7 +30,10 @@ def _tendon(c: Compiled, t: int) -> Tendon | None:
         c.refuse("tendons", what, where, got=", ".join(acts) or "an actuator", expected="springs, dampers, actuators")
         return None
     first, count = int(m.tendon_adr[t]), int(m.tendon_num[t])
-    joints = [(int(m.wrap_objid[w]), float(m.wrap_prm[w])) for w in range(first, first + count)]
+    wraps = range(first, first + count)
+    over_sites = c.word("Wrap", m.wrap_type[first]) == "site"
+    sites = tuple(c.site_names[m.wrap_objid[w]] for w in wraps) if over_sites else ()
+    joints = [] if over_sites else [(int(m.wrap_objid[w]), float(m.wrap_prm[w])) for w in wraps]
     low, high = (float(x) for x in m.tendon_lengthspring[t])
     return Tendon(
         name,
@@ -39,6 +42,7 @@ def _tendon(c: Compiled, t: int) -> Tendon | None:
         stiffness=0.0 if c.disabled("spring") else float(m.tendon_stiffness[t]),
         damping=0.0 if c.disabled("damper") else float(m.tendon_damping[t]),
         rest=(low, high),
+        sites=sites,
         lower=float(m.tendon_range[t, 0]) if limited else -math.inf,
         upper=float(m.tendon_range[t, 1]) if limited else math.inf,
     )
@@ -57,7 +61,9 @@ def _problem_of(c: Compiled, t: int, acts: list[str]) -> str:
         if word in acts:
             return f"it has {word}"
     for w in range(int(m.tendon_adr[t]), int(m.tendon_adr[t] + m.tendon_num[t])):
-        if (kind := c.word("Wrap", m.wrap_type[w])) != "joint":
+        if (kind := c.word("Wrap", m.wrap_type[w])) == "site":
+            continue
+        if kind != "joint":
             return f"it goes over a {kind}"
         if not JOINTS[joint := c.word("Joint", m.jnt_type[m.wrap_objid[w]])].is_single:
             return f"it goes over a {joint} joint"
