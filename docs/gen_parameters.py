@@ -56,6 +56,7 @@ TOLD = ("tests/verification/test_prescribed.py", "test_gradients_with_contact")
 STARTED = ("tests/gradients/test_pgs_warm_start.py", "test_gradients_through_kept_impulses")
 MUSCLES = ("tests/gradients/test_matter.py", "test_activation_as_a_control")
 PUSHED = ("tests/gradients/test_matter.py", "test_forces_as_a_control")
+OWN = ("tests/gradients/test_own_forces.py", "test_rollouts")
 PUFFS = ("tests/gradients/test_smoke.py", "test_gradients_of_rollouts")
 
 # Name in params: unit, the axis its rows go along (none: one for the scene), what it is, and its gradient test.
@@ -118,6 +119,7 @@ OF_STATE = {
     "x": ("m", "particles, 3", "positions of particles", MATTER),
     "xd": ("m/s", "particles, 3", "velocities of particles", MATTER),
     "impulses": ("N s", "rows", "of the previous step, with a warm start", STARTED),
+    "time": ("s", "", "where a law of force reads it", OWN),
 }
 
 # Part of kn.Control, likewise.

@@ -78,7 +78,14 @@ def report(arguments: Arguments, results: Results) -> Report:
         "Levenberg-Marquardt on growing horizons replaces 25 steps of Adam",
     )
     tables = (Table("speed and gravity from videos", columns, rows), gradients.table(checks))
-    return Report(tables, lines, metrics, deviations=deviations, film=lambda file: _film(file, fits, arguments))
+    return Report(
+        tables,
+        lines,
+        metrics,
+        deviations=deviations,
+        picture=lambda file: _draw(file, fits, arguments),
+        film=lambda file: _film(file, fits, arguments),
+    )
 
 
 @cache
@@ -166,6 +173,24 @@ def _check(case: Case) -> dict[str, Any]:
 
 def _cells(values: Sequence[float]) -> list[str]:
     return [f"{value:.4f}" for value in values]
+
+
+def _draw(file: Path, fits: Results, arguments: Arguments) -> None:
+    """Heights over time: the true ones, and those with the values found."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.2), layout="constrained", facecolor="white")
+    axis = figure.add_subplot()
+    for i, (case, found) in enumerate(fits):
+        true, mine = (
+            _bounce(torch.tensor(found[key], dtype=F64), arguments.images).q[:, 2] for key in ("true", "found")
+        )
+        time = [DT * k for k in range(len(true))]
+        axis.plot(time, true.tolist(), lw=1.2, color=f"C{i}", label=case.name)
+        axis.plot(time, mine.tolist(), lw=1.2, color="0.2", ls=":")
+    axis.set(xlabel="time [s]", ylabel="height [m]", title="dotted: with the values found")
+    axis.legend(frameon=False, fontsize=7)
+    figure.savefig(file, dpi=110)
 
 
 def _film(file: Path, fits: Results, arguments: Arguments) -> None:

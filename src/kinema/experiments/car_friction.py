@@ -86,7 +86,14 @@ def report(arguments: Arguments, results: Results) -> Report:
     )
     tables = (Table("friction from a distance", columns, rows), gradients.table(checks))
     lines += gradients.claims(list(checks.values()))
-    return Report(tables, lines, metrics, deviations=deviations, picture=lambda file: _draw(file, fits, maps))
+    return Report(
+        tables,
+        lines,
+        metrics,
+        deviations=deviations,
+        picture=lambda file: _draw(file, fits, maps),
+        film=lambda file: _film(file, *[pair for pair in fits if pair[0]["car"] == "free"][0]),
+    )
 
 
 @cache
@@ -199,3 +206,14 @@ def _draw(file: Path, fits: Results, maps: Mapping[str, Mapping[str, Any]]) -> N
         axes[-1].semilogy(range(1, len(found["history"]) + 1), found["history"], color=colour, lw=0.8)
     axes[-1].set(xlabel="iteration", ylabel="missed by [m]", ylim=(1e-9, 1))
     figure.savefig(file, dpi=110)
+
+
+def _film(file: Path, case: Case, found: Mapping[str, Any]) -> None:
+    """The car with free wheels, on the road with the friction found."""
+    drive = _drive(case["car"])
+    friction = torch.full_like(_scene(case["car"]).parameters("friction")["friction"], found["mu"])
+    camera = kn.Camera.look_at((0.5, -1.9, 0.7), (0.5, 0.0, 0.05), size=(480, 240))
+    look = kn.RenderOptions(supersample=2, background=(0.75, 0.86, 0.97))
+    with torch.no_grad():
+        path = drive.simulate({"friction": friction})
+        kn.write_video(file, kn.render(path, camera, every=round(0.02 / DT), options=look), fps=25)

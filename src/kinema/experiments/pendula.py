@@ -24,6 +24,7 @@ COLOURS = ("orange", "skyblue")
 EVEN = kn.Lights(ambient=torch.ones(3), direction_colours=torch.zeros(1, 3))  # facets of the bobs do not show
 SIGMA = 5e-4  # squared width of outlines
 STARTS = 4
+FILM = 240  # pixels
 MARGIN, CHECKED = 0.05, 8  # half the window of the gradient check [m], and its images
 SECANT = 0.08  # a soft image jumps by 1e-4 where an outline comes near a pixel: 2 to 4 % of the slope here
 
@@ -115,7 +116,14 @@ def report(arguments: Arguments, results: Results) -> Report:
     )
     tables = (Table("lengths from videos", columns, rows), gradients.table(checks))
     lines += gradients.claims(list(checks.values()), secant=SECANT)
-    return Report(tables, lines, metrics, deviations=deviations, picture=lambda file: _draw(file, fits))
+    return Report(
+        tables,
+        lines,
+        metrics,
+        deviations=deviations,
+        picture=lambda file: _draw(file, fits),
+        film=lambda file: _film(file, *[pair for pair in fits if pair[0]["kind"] == "double"][0]),
+    )
 
 
 @cache
@@ -241,3 +249,10 @@ def _draw(file: Path, fits: Results) -> None:
         axis.set(title=f"{kind} pendulum", xlabel="iteration", ylabel="loss")
         axis.legend(frameon=False, fontsize=7)
     figure.savefig(file, dpi=110)
+
+
+def _film(file: Path, case: Case, found: Mapping[str, Any]) -> None:
+    """A double pendulum: the true one, and that with the lengths found, side by side."""
+    both = torch.tensor([found["true"], found["found"]], dtype=F64)
+    images = _seen("double", _swing("double", both, case["images"]), FILM)
+    kn.write_video(file, torch.cat([*images], -2), fps=1 / (SETTINGS["double"].every * SETTINGS["double"].dt))

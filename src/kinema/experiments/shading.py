@@ -7,7 +7,7 @@ light. Each mass is found by Adam from the mean square of pixels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ MASS, CONTACT, FRICTION = (2.0, 12.0), (300.0, 20.0, 20.0), 0.5  # [kg]; k_e [N/
 FAR = 0.4  # of the first guess, in the logarithm of the mass, on either side
 RATE, DECAY, BETAS = 0.1, 0.93, (0.7, 0.9)  # of Adam, for the logarithm of the mass
 CLOSE = 1e-3
+FILM = 160  # pixels
 MOTION = Motion(seconds=0.9)
 SHIFT, WINDOW = 0.1, 0.05  # of the gradient check, in the logarithm of the mass
 
@@ -81,6 +82,7 @@ def report(arguments: Arguments, results: Results) -> Report:
         metrics,
         deviations=deviations,
         picture=lambda file: _draw(file, runs),
+        film=lambda file: _film(file, runs[0][0]),
     )
 
 
@@ -151,3 +153,12 @@ def _draw(file: Path, runs: Results) -> None:
     axis.set(xlabel="iteration", ylabel="relative error of the mass")
     axis.legend(frameon=False)
     figure.savefig(file, dpi=110)
+
+
+def _film(file: Path, case: Case) -> None:
+    """The first object in its three appearances."""
+    thrown, true, _ = _scene(case["seed"])
+    larger = replace(case, inputs={**case.inputs, "size": FILM})
+    with torch.no_grad():
+        looks = [_images(thrown, look, true, larger)[0] for look in LOOKS]
+    kn.write_video(file, torch.cat(looks, -2), fps=(case["images"] - 1) / MOTION.seconds)

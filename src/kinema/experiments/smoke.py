@@ -7,7 +7,7 @@ at first zero. Only the last image is compared, as it is drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,14 @@ def report(arguments: Arguments, results: Results) -> Report:
         f"L-BFGS with {arguments.iterations} iterations replaces 50 steps of Adam; pictures are drawn by a program",
     )
     tables = (Table("smoke", columns, rows), gradients.table(checks))
-    return Report(tables, lines, metrics, deviations=deviations, film=lambda file: _film(file, stirred))
+    return Report(
+        tables,
+        lines,
+        metrics,
+        deviations=deviations,
+        picture=lambda file: _draw(file, stirred),
+        film=lambda file: _film(file, stirred),
+    )
 
 
 def _box(case: Case) -> kn.SmokeBox:
@@ -153,12 +160,32 @@ def _check(case: Case) -> dict[str, Any]:
     return gradients.check(loss, at, 0.1 * float(at.norm()), batched=True, samples=9, directions=ways)
 
 
-def _film(file: Path, stirred: Results) -> None:
-    """The first picture."""
-    case, found = stirred[0]
+def _found(case: Case, found: Mapping[str, Any]) -> kn.SmokeTrajectory:
+    """The motion with the velocity found."""
     assert case.folder is not None
     velocity = kn.load(case.folder / next(iter(found["files"])))["velocity"]
-    _, path = _loss(case, velocity, case["steps"])
+    return _loss(case, velocity, case["steps"])[1]
+
+
+def _draw(file: Path, stirred: Results) -> None:
+    """Pictures, what smoke made of them, and losses."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 2.2 * len(stirred)), layout="constrained", facecolor="white")
+    for row, (case, found) in zip(figure.subplots(len(stirred), 3, squeeze=False), stirred, strict=True):
+        wanted = _picture(_box(case), case["seed"], torch.float32)
+        images = {"picture": wanted, "smoke": _found(case, found).density[-1]}
+        for axis, (name, image) in zip(row, images.items(), strict=False):
+            axis.imshow(image[0].T.flip(0), cmap="gray", vmin=0.0, vmax=1.0)
+            axis.set(title=f"{name}, {case.name}", xticks=[], yticks=[])
+        row[2].semilogy(found["losses"], color="#33679f", lw=1)
+        row[2].set(xlabel="evaluation", ylabel="loss")
+    figure.savefig(file, dpi=110)
+
+
+def _film(file: Path, stirred: Results) -> None:
+    """The first picture."""
+    path = _found(*stirred[0])
     # Two pixels for each cell; the last image stays for half a second.
     images = path.density.clamp(0.0, 1.0).expand(-1, 3, -1, -1).permute(0, 3, 2, 1).flip(1)
     images = images.repeat_interleave(2, 1).repeat_interleave(2, 2)
