@@ -139,7 +139,8 @@ def report(arguments: Arguments, results: Results) -> Report:
         "show no direction; marginal distances of images do, and the claim for the length is about these",
         "over both moduli, a narrow valley runs diagonally across the grid, whose points may have minima where the "
         "loss has none: they are counted in the metrics, without a claim",
-        "videos have 8 bits: losses are those of a fit, not zero at the truth",
+        "videos have 8 bits: losses are those of a fit, not zero at the truth; marginal distances add up what rounding "
+        "cuts off, which may move their lowest point by a point of the grid where a modulus hardly shows",
         "REINFORCE runs in our simulator; gradSim's in PyBullet",
     )
     return Report(
