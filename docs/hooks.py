@@ -40,7 +40,11 @@ PAGES = (
         "Scenes",
         ("scene.scene", "scene.drives", "scene.softness", "scene.matter", "scene.handles", "scene.forces"),
     ),
-    ("robots", "Robots and bodies", ("scene.description", "scene.primitives", "scene.mass_properties")),
+    (
+        "robots",
+        "Robots and bodies",
+        ("scene.description", "scene.tendons", "scene.keyframes", "scene.primitives", "scene.mass_properties"),
+    ),
     ("shapes", "Procedural robots and meshes; files", ("scene.shapes", "scene.io")),
     ("model", "Models and states", ("model.model", "model")),
     ("smoke", "Smoke", ("simulation.smoke",)),
