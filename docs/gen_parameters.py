@@ -27,6 +27,11 @@ Pass values by path in `params=` of `kn.simulate` and others: `"robot/body/mass"
 them, `"mass"`. `model.parameter_names` lists the parameters of a model, `model.parameters(path)` returns the tensor.
 Batch dimensions may precede the shape, for one value per world."""
 
+MUJOCO = """### Of tendons, general actuators, media and the law "convex"
+
+They come with MJCF files, or with `kn.Tendon`, `kn.Actuator(kind="general")`, `kn.Body(gravcomp=, drag=)` and
+[`kn.Contact(law="convex")`](how-to/contact-laws.md). Their tests go through 1, 8 or 20 steps."""
+
 STATE = """## Of a state
 
 Fields of a `kn.State`, the initial state of `kn.simulate` and `kn.step`. Batch dimensions come first."""
@@ -56,6 +61,8 @@ TOLD = ("tests/verification/test_prescribed.py", "test_gradients_with_contact")
 STARTED = ("tests/gradients/test_pgs_warm_start.py", "test_gradients_through_kept_impulses")
 MUSCLES = ("tests/gradients/test_matter.py", "test_activation_as_a_control")
 PUSHED = ("tests/gradients/test_matter.py", "test_forces_as_a_control")
+FEATURES = ("tests/gradients/test_transmissions.py", "test_gradients")
+CONVEX = ("tests/gradients/test_convex.py", "test_gradients")
 OWN = ("tests/gradients/test_own_forces.py", "test_rollouts")
 PUFFS = ("tests/gradients/test_smoke.py", "test_gradients_of_rollouts")
 
@@ -110,6 +117,38 @@ PARAMETERS = {
     "skin_k_f": ("N s/m", "soft bodies with a skin", "its friction at low speed", MATTER),
     "skin_friction": ("-", "soft bodies with a skin", "its coefficient of friction", MATTER),
     "skin_thickness": ("m", "soft bodies with a skin", "distance below which soft bodies repel each other", SELF),
+}
+
+SOLREF, SOLIMP = "time constant [s] and damping ratio", "impedance: three numbers, midpoint, power"
+# The same for a robot with everything that MJCF files may add.
+OF_MJCF = {
+    "least_force": ("N m, N", "actuators", "least force", FEATURES),
+    "actuator_gain": (
+        "of the actuator",
+        "actuators",
+        "gain of a general actuator: constant, length, velocity",
+        FEATURES,
+    ),
+    "actuator_bias": ("of the actuator", "actuators", "its force without control, likewise", FEATURES),
+    "tendon_stiffness": ("N/m", "tendons", "of the tendon's spring", FEATURES),
+    "tendon_damping": ("N s/m", "tendons", "its damping", FEATURES),
+    "gravcomp": ("-", "bodies", "compensated part of the weight", FEATURES),
+    "fluid_density": ("kg/m³", "bodies with drag", "of the medium", FEATURES),
+    "fluid_viscosity": ("Pa s", "bodies with drag", "of the medium", FEATURES),
+    "contact/impratio": ("-", "", "impedance of friction over that of the normal force", CONVEX),
+    "solref": ("-", "contact pairs", SOLREF, CONVEX),
+    "solimp": ("-", "contact pairs", SOLIMP, CONVEX),
+    "friction_solref": ("-", "contact pairs", "of friction of an elliptic cone; zero for that of the normal", CONVEX),
+    "torsional": ("m", "contact pairs", "torsional friction", CONVEX),
+    "rolling": ("m", "contact pairs", "rolling friction", CONVEX),
+    "limit_solref": ("-", "limited joints", SOLREF, CONVEX),
+    "limit_solimp": ("-", "limited joints", SOLIMP, CONVEX),
+    "dry_solref": ("-", "joints with dry friction", SOLREF, CONVEX),
+    "dry_solimp": ("-", "joints with dry friction", SOLIMP, CONVEX),
+    "mimic_solref": ("-", "mimic joints", SOLREF, CONVEX),
+    "mimic_solimp": ("-", "mimic joints", SOLIMP, CONVEX),
+    "loop_solref": ("-", "loop closures", SOLREF, CONVEX),
+    "loop_solimp": ("-", "loop closures", SOLIMP, CONVEX),
 }
 
 # Part of kn.State: unit, shape, what it is, and its gradient test.
@@ -175,14 +214,41 @@ def everything() -> kn.Model:
     return kn.compile(scene)
 
 
+def robot_of_mjcf() -> kn.Model:
+    """A robot with what MJCF files may add, in the law "convex"."""
+    box = kn.Box((0.1, 0.1, 0.1))
+    joints = (
+        kn.Joint("shoulder", "revolute", lower=-1.0, upper=1.0, friction=0.1),
+        kn.Joint("elbow", "revolute"),
+        kn.Joint("wrist", "revolute", mimic=kn.Mimic("elbow")),
+    )
+    bodies = [
+        kn.Body(
+            f"link{i}",
+            f"link{i - 1}" if i else None,
+            kn.Pose((0.0, 0.0, 1.0)),
+            (joint,),
+            kn.mass_properties(box),
+            (box,),
+            gravcomp=0.5,
+            drag=kn.Drag((0.1, 0.1, 0.1), density=1.0, viscosity=0.1),
+        )
+        for i, joint in enumerate(joints)
+    ]
+    cord = kn.Tendon("cord", (("shoulder", 1.0), ("elbow", 1.0)), stiffness=1.0, damping=0.1)
+    motor = kn.Actuator("motor", "", "general", tendon="cord", force=1.0, least_force=-2.0)
+    loop = kn.Closure("loop", "connect", "link0", "link2")
+    robot = kn.Robot("robot", tuple(bodies), (motor,), (loop,), tendons=(cord,))
+    scene = kn.Scene(contact=kn.Contact(law="convex"))
+    scene.add_ground()
+    scene.add_robot(robot)
+    return kn.compile(scene)
+
+
 def page() -> str:
     """The page as text."""
-    model = everything()
-    lines = [*HEAD.splitlines(), "", *_heads("name")]
-    for name in model.parameter_names:
-        unit, axis, what, test = PARAMETERS[name]
-        inner = tuple(model.parameters(name)[name].shape)[1 if axis else 0 :]
-        lines.append(_row(f"`{name}`", unit, [*([axis] if axis else []), *map(str, inner)], what, test))
+    lines = [*HEAD.splitlines(), "", *_heads("name"), *_rows(everything(), PARAMETERS)]
+    lines += ["", *MUJOCO.splitlines(), "", *_heads("name"), *_rows(robot_of_mjcf(), OF_MJCF)]
     for head, first, rows in (
         (STATE, "part", OF_STATE),
         (CONTROL, "part", OF_CONTROL),
@@ -193,6 +259,16 @@ def page() -> str:
     lines += ["", *BESIDE.splitlines(), "", "| gradSim | here |", "|---|---|"]
     lines += [f"| {what} | {', '.join(f'`{n}`' for n in names)} |" for what, names in GRADSIM.items()]
     return "\n".join(lines) + "\n"
+
+
+def _rows(model: kn.Model, known: dict[str, tuple[str, str, str, tuple[str, str]]]) -> list[str]:
+    """Rows of the parameters of a model that a table knows."""
+    found = []
+    for name in filter(known.__contains__, model.parameter_names):
+        unit, axis, what, test = known[name]
+        inner = tuple(model.parameters(name)[name].shape)[1 if axis else 0 :]
+        found.append(_row(f"`{name}`", unit, [*([axis] if axis else []), *map(str, inner)], what, test))
+    return found
 
 
 def tensor_arguments(function: Callable[..., Any]) -> list[str]:

@@ -25,6 +25,7 @@ def test_the_page_is_up_to_date():
 def test_it_lists_what_a_model_knows():
     """Exactly: a parameter that is new or gone changes `PARAMETERS`."""
     assert set(table.PARAMETERS) == set(table.everything().parameter_names)
+    assert set(table.OF_MJCF) == set(table.robot_of_mjcf().parameter_names) - set(table.PARAMETERS)
     assert set(table.OF_STATE) == {field.name for field in fields(kn.State)}
     assert set(table.OF_CONTROL) == {field.name for field in fields(kn.Control)}
     assert set(table.OF_SMOKE) == set(table.tensor_arguments(kn.simulate_smoke))
@@ -49,7 +50,7 @@ def test_linked_tests_exist(file: str, function: str):
     assert (ROOT / file).exists(), file
     text = text_of(file)
     assert re.search(rf"^def {function}\(", text, re.M), f"{file} has no {function}"
-    tables = (table.PARAMETERS, table.ARGUMENTS, table.OF_SMOKE)
+    tables = (table.PARAMETERS, table.OF_MJCF, table.ARGUMENTS, table.OF_SMOKE)
     names = [n for rows in tables for n, row in rows.items() if row[3] == (file, function)]
     assert not [n for n in names if not re.search(rf'"{n}"|\b{n}=', text)]
 
