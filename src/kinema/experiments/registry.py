@@ -72,6 +72,7 @@ EXPERIMENTS = (
     Experiment("control-walker", "gradSim, Fig. 5", "the network that walks a soft body to the place in an image"),
     Experiment("imperfect-models", "gradSim, Table 4", "masses from videos, with models that are wrong", seeds=10),
     Experiment("robot-from-video", "none has it", "22 numbers of a walking quadruped, from a video", seeds=3),
+    Experiment("mixed-world", "none has it", "numbers of a blanket and of the robot that wears it, from a video"),
     Experiment("shading", "gradSim, Fig. 7", "how fast a mass is found with colour, shading and texture"),
     Experiment("pendula", "gradSim, appendix", "lengths of a single and a double pendulum, from videos"),
     Experiment("bounce", "gradSim, appendix", "speed and gravity of a bouncing ball, from videos"),
