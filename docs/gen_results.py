@@ -23,14 +23,17 @@ What the papers report, and what Kinema reaches: one section per table or figure
 a commit means that sources differed from it, or changed during the run."""
 
 WHY = {
-    "quadruped-walk": "the plan is replayed without feedback, and steps of feet amplify any difference: at a quarter of "
-    "the time step, seed 3 ends 21 % short and falls afterwards; with the plan's feedback, all five stay within 3.4 % in "
-    "MuJoCo. The loss of seed 0 jumps four to eight times within the window of the check, where feet land or slip a step "
-    "earlier; on trial seeds 100 to 102 it is smooth there, and secants agree within 0.7 %.",
-    "deformable-from-video": "of 693 velocities an image sequence determines 256 combinations beyond its noise. The fits "
-    "also end in local minima of the pixels, so that the miss is not only what the data leave open.",
-    "landscapes": "with marginal distances and 8-bit images, the lowest point over lambda lies one grid step off for two "
-    "seeds; with pixels all lowest points are the truth.",
+    "quadruped-walk": "the plan is replayed without feedback, and steps of feet amplify any difference: at "
+    "a quarter of the time step, seed 3 ends 21 % short and falls afterwards; with the "
+    "plan's feedback, all five stay within 3.4 % in MuJoCo. The loss of seed 0 jumps four "
+    "to eight times within the window of the check, where feet land or slip a step "
+    "earlier; on trial seeds 100 to 102 it is smooth there, and secants agree within 0.7 "
+    "%.",
+    "deformable-from-video": "of 693 velocities an image sequence determines 256 combinations beyond its noise. "
+    "The fits also end in local minima of the pixels, so that the miss is not only what "
+    "the data leave open.",
+    "landscapes": "with marginal distances and 8-bit images, the lowest point over lambda lies one grid "
+    "step off for two seeds; with pixels all lowest points are the truth.",
 }
 """Why claims of a section are missed."""
 
