@@ -31,52 +31,93 @@ from kinema.model.arrays import SceneArrays, find_arrays
 from kinema.rendering.face_points import Look
 from kinema.rendering.image_program import Faces, Shape, image_program
 from kinema.rendering.rasteriser import rings
-from kinema.scene.description import CYLINDER, FREE, MESH, SPHERE, Body, Joint, MassProperties, Mesh, Robot
+from kinema.scene.contact import Contact
+from kinema.scene.description import (
+    BOX,
+    CAPSULE,
+    CYLINDER,
+    FREE,
+    MESH,
+    SPHERE,
+    Body,
+    Joint,
+    MassProperties,
+    Mesh,
+    Robot,
+)
 from kinema.scene.description import Shape as Solid
+from kinema.scene.matter import SKIN, Cloth
+from kinema.scene.matter import Solid as Elastic
 from kinema.scene.scene import Scene
 from kinema.scene.shapes.arm import arm
 from kinema.scene.shapes.block import block
+from kinema.scene.shapes.golf import golf_ball, golfer
 from kinema.scene.shapes.humanoid import humanoid
 from kinema.scene.shapes.pendulum import pendulum
 from kinema.scene.shapes.quadruped import quadruped
+from kinema.scene.shapes.sheet import sheet
 from kinema.simulation.jacobian_program import jacobian_program
 from kinema.simulation.links import TreeTables, report_poses
-from kinema.simulation.options import PLAIN
+from kinema.simulation.options import PLAIN, StepOptions
+from kinema.simulation.rk4 import rk4_program
 from kinema.simulation.step import step_program
 
 STAGES: tuple[ModuleType, ...] = (kinematics, dynamics, contact, integrate)  # `kernels` adds those of images
+EVERY = ("forward", "reverse", "tangent")  # lists of instructions
 TOGETHER = ("stiffness", "damping"), ("kp", "kd")  # arguments of one kernel
-OF_SOLIDS = (), ("solid0_mu",), ("solid0_lam",), ("solid0_mu", "solid0_lam"), ("inv_mass",)  # learned parameters
+FITTED = (  # parameters often learned together
+    (),
+    ("mass",),
+    ("mass", "inertia"),
+    ("friction",),
+    ("mass", "friction", "damping", "offset"),
+    ("mass", "inertia", "friction", "contact/k_e", "contact/k_d", "contact/k_f"),
+    ("gravity",),
+    ("com", "offset"),
+)
+OF_SOFT = (  # learned parameters
+    (),
+    *(
+        names
+        for kind in ("solid0", "cloth")
+        for names in ((f"{kind}_mu",), (f"{kind}_lam",), (f"{kind}_mu", f"{kind}_lam"))
+    ),
+    *((f"{kind}_activation",) for kind in ("solid0", "cloth")),
+    ("inv_mass",),
+)
 
 
 def image_plans() -> Iterator[tuple[Program, Options]]:
-    """Render programs: one surface, sharp and soft, and a scene on the ground, without and with shadows.
+    """Render programs: one surface, sharp, soft and two-sided; several; a scene on the ground, also with shadows.
 
-    Compiled in single precision, without gradients and with gradients to the vertices, which move shadows on the
-    ground. The compiled code does not depend on sizes.
+    Compiled in both precisions, without gradients and with gradients to the vertices, which move shadows on the ground;
+    in double precision also unlit and with colours of vertices, in single precision also supersampled. The compiled
+    code does not depend on sizes.
     """
     alone = Look(coverage=False)
-    scene = replace(alone, textured="some", specular=True, many=True)
+    shining, unlit = replace(alone, specular=True), replace(alone, lit="none", directional=0)
+    scene = replace(shining, textured="some", many=True)
     shadows = replace(scene, smooth="some", two_sided="some")
-    wanted: list[tuple[Program, tuple[str, ...]]] = [
-        (_image(alone), ("vertices",)),
-        (_image(replace(alone, edges=False), soft=True), ("vertices",)),
-        (_image(scene), ("vertices",)),
-        (_image(shadows), ("vertices", "uv")),
-    ]
-    for program, learned in wanted:
-        for wrt in ((), learned):
-            options = Options(4, analysis.ELEMENTS, _width(4, analysis.ELEMENTS), frozenset(wrt), _outputs(program))
-            yield program, options
+    lone = (alone, shining, replace(shining, two_sided="all"), replace(shining, many=True), scene)
+    common = [(_image(look), {"vertices"}) for look in lone]
+    common += [(_image(replace(alone, edges=False), soft=True), {"vertices"}), (_image(shadows), {"vertices", "uv"})]
+    films = [(_image(look, times=2), set[str]()) for look in (scene, shadows)]
+    coloured = (unlit, *(replace(look, vertex_colours=True) for look in (unlit, shining)))
+    double = [(_image(look), {"vertices"}) for look in coloured]
+    for precision, wanted in ((4, common + films), (8, common + double)):
+        width = _width(precision, analysis.ELEMENTS)
+        for program, learned in wanted:
+            for wrt in dict.fromkeys((frozenset[str](), frozenset(learned))):
+                yield program, Options(precision, analysis.ELEMENTS, width, wrt, _outputs(program))
 
 
-def _image(look: Look, soft: bool = False) -> Program:
+def _image(look: Look, soft: bool = False, times: int = 1) -> Program:
     triangle = np.array([[0, 1, 2]], dtype=np.int32)
     faces = Faces(triangle, np.zeros(1, np.int32), rings(triangle))
     count = 1 + look.many
     traits, textures = ((1, 1, 1, 0), (1, 1, 0, 0))[-count:], ((256, 256), (0, 0))[-count:]
     room = (1,) if soft else (1, 1, 1, 1, 1)
-    return image_program(faces, Shape(look, (8, 8), 0.1, 100.0, 3, traits, textures, room, ("rgb",), soft=soft))
+    return image_program(faces, Shape(look, (8, 8), 0.1, 100.0, 3, traits, textures, room, ("rgb",), times, soft))
 
 
 def soft_program() -> Program:
@@ -88,12 +129,32 @@ def soft_program() -> Program:
     return step_program(find_arrays(scene), name="soft")
 
 
+def damped_programs() -> Iterator[Program]:
+    """Steps of solids and cloths with viscosity, with substeps: in free motion, on a plane, and with muscles."""
+    solid, cloth = Elastic(viscosity=1.0), Cloth(viscosity=1.0)
+    bent = Cloth(viscosity=1.0, bending=1.0, bending_damping=1.0, drag=1.0)
+    for material, skin, activated in (
+        (solid, None, False),
+        (bent, None, False),
+        (cloth, None, False),
+        (solid, SKIN, True),
+        (cloth, SKIN, True),
+    ):
+        scene = Scene()
+        scene.add_ground()
+        if isinstance(material, Elastic):
+            scene.add_solid(block((1, 1, 1), 0.1), material=material, skin=skin)
+        else:
+            scene.add_cloth(sheet(0.1, 0.1, (1, 1)), material=material, skin=skin)
+        yield step_program(find_arrays(scene), StepOptions(activated=activated, substeps=2), "soft")
+
+
 def pose_plans() -> Iterator[tuple[Program, Options]]:
-    """Poses of links, for images and losses: double precision, without gradients and with gradients to coordinates."""
+    """Poses of links, for images and losses: double precision, with gradients to coordinates and places of joints."""
     program = Program("links")
     report_poses(program, TreeTables(program, next(_on_a_plane((arm(),)))[1].tree))
     for lanes in (analysis.ELEMENTS, analysis.WORLDS):
-        for wrt in ((), ("q",)):
+        for wrt in ((), ("q",), ("q", "offset")):
             yield program, Options(8, lanes, _width(8, lanes), frozenset(wrt), _outputs(program))
 
 
@@ -122,10 +183,56 @@ def _on_a_plane(robots: Iterable[Robot]) -> Iterator[tuple[Robot, SceneArrays]]:
         yield robot, find_arrays(scene)
 
 
+def _arm_and_ball() -> SceneArrays:
+    """An arm and a ball, which touches all of its shapes."""
+    scene = Scene()
+    scene.add_ground()
+    scene.add_robot(arm())
+    scene.add_body(Solid(SPHERE, (0.1,)), "ball")
+    return find_arrays(scene)
+
+
+def further_programs() -> Iterator[Program]:
+    """Steps of robots beside other bodies, with pushes and records, and in the other contact laws."""
+    yield step_program(_arm_and_ball(), name="ball")
+    for things in ((golfer(), golf_ball()), (golf_ball(),)):  # impacts at their time
+        scene = Scene(contact=Contact(restitution=0.6))
+        scene.add_ground()
+        for robot in things:
+            scene.add_robot(robot)
+        yield step_program(find_arrays(scene), StepOptions(record=("impulse",)), name="impacts")
+    scene = Scene(contact=Contact(law="compliant"))
+    scene.add_ground()
+    scene.add_body([Solid(SPHERE, (0.1,)), Solid(BOX, (0.1, 0.1, 0.1)), Solid(CAPSULE, (0.1, 0.1))], "body")
+    for loaded in ((), ("body/body",)):
+        yield step_program(find_arrays(scene), StepOptions(loaded), name="compliant")
+    scene = Scene()
+    scene.add_robot(pendulum())
+    yield rk4_program(find_arrays(scene))
+    for robot in (humanoid(), quadruped()):
+        scene = Scene(contact=Contact(law="convex"))
+        scene.add_ground()
+        scene.add_robot(robot)
+        yield step_program(find_arrays(scene), name="convex")
+
+
+def fitted_variants(program: Program) -> Iterator[Options]:
+    """Options that `further_programs` are compiled for: double precision, one world and batches.
+
+    Gradients go to the state alone, or to the state and all controls, or to the state and parameters often fitted.
+    """
+    controls = [b.name for b in program.buffers.values() if b.kind == CONTROL and "f" in b.kinds]
+    wanted = dict.fromkeys(frozenset(names) & set(program.buffers) for names in (*FITTED, controls))
+    for lanes in (analysis.ELEMENTS, analysis.WORLDS):
+        for wrt in wanted:
+            yield Options(8, lanes, _width(8, lanes), wrt, _outputs(program))
+
+
 def jacobian_plans() -> Iterator[Plan]:
     """Jacobians of robot steps with respect to state and controls, in double precision."""
     width = _width(8, analysis.WORLDS)
-    for _, model in _on_a_plane((arm(), humanoid(), quadruped(), pendulum())):
+    models = [model for _, model in _on_a_plane((arm(), humanoid(), quadruped(), pendulum()))]
+    for model in (*models, _arm_and_ball()):
         for acting in (("u",),) * (len(model.actuators) > 0) + (("tau",),):
             program = jacobian_program(model, PLAIN, acting, width)
             assert program is not None
@@ -148,15 +255,16 @@ def robot_variants(program: Program) -> Iterator[Options]:
             yield Options(precision, lanes, _width(precision, lanes), frozenset(wrt), outputs)
 
 
-def soft_variants() -> Iterator[Options]:
+def soft_variants(program: Program) -> Iterator[Options]:
     """Options that a soft body's step is compiled for: one world and batches in both precisions.
 
-    Gradients go to the state alone, or to the state and one stiffness, both stiffnesses, or the masses.
+    Gradients go to the state alone, or to the state and one stiffness, both stiffnesses, the masses, or the muscles.
     """
+    wanted = dict.fromkeys(frozenset(names) & set(program.buffers) for names in OF_SOFT)
     for precision in (4, 8):
         for lanes in (analysis.ELEMENTS, analysis.WORLDS):
-            for learned in OF_SOLIDS:
-                yield Options(precision, lanes, _width(precision, lanes), frozenset(learned))
+            for learned in wanted:
+                yield Options(precision, lanes, _width(precision, lanes), learned)
 
 
 def _outputs(program: Program) -> frozenset[str]:
@@ -170,10 +278,12 @@ def _width(precision: int, lanes: str) -> int:
 
 def sources() -> list[str]:
     """C++ source files of all shipped programs."""
-    soft = soft_program()
-    plans = [*image_plans(), *pose_plans(), *((soft, options) for options in soft_variants())]
-    plans += [(program, options) for program in robot_programs() for options in robot_variants(program)]
-    found = [Plan(program, options).sources(("forward", "reverse")) for program, options in plans]
+    soft = [(p, o) for p in (soft_program(), *damped_programs()) for o in soft_variants(p)]
+    further = [(p, o) for p in further_programs() for o in fitted_variants(p)]
+    robots = robot_programs()
+    found = [Plan(*plan).sources(EVERY) for plan in (*image_plans(), *pose_plans(), *soft, *further)]
+    found += [Plan(p, o).sources(("forward", "reverse")) for p in robots for o in robot_variants(p)]
+    found += [Plan(p, o).sources(("tangent",)) for p in robots for o in fitted_variants(p)]
     found += [plan.sources(("forward",)) for plan in jacobian_plans()]
     return list(dict.fromkeys(text for texts in found for text in texts))
 
