@@ -91,8 +91,8 @@ def image_plans() -> Iterator[tuple[Program, Options]]:
     """Render programs: one surface, sharp, soft and two-sided; several; a scene on the ground, also with shadows.
 
     Compiled in both precisions, without gradients and with gradients to the vertices, which move shadows on the ground;
-    in double precision also unlit and with colours of vertices, in single precision also supersampled. The compiled
-    code does not depend on sizes.
+    in double precision also unlit, with colours of vertices, and masks; in single precision also supersampled. The
+    compiled code does not depend on sizes.
     """
     alone = Look(coverage=False)
     shining, unlit = replace(alone, specular=True), replace(alone, lit="none", directional=0)
@@ -101,9 +101,11 @@ def image_plans() -> Iterator[tuple[Program, Options]]:
     lone = (alone, shining, replace(shining, two_sided="all"), replace(shining, many=True), scene)
     common = [(_image(look), {"vertices"}) for look in lone]
     common += [(_image(replace(alone, edges=False), soft=True), {"vertices"}), (_image(shadows), {"vertices", "uv"})]
-    films = [(_image(look, times=2), set[str]()) for look in (scene, shadows)]
+    films = [(_image(look, times=2), set[str]()) for look in (lone[3], scene, shadows)]
     coloured = (unlit, *(replace(look, vertex_colours=True) for look in (unlit, shining)))
-    double = [(_image(look), {"vertices"}) for look in coloured]
+    masks = [replace(unlit, colours=False, coverage=True, many=many) for many in (False, True)]
+    painted = replace(scene, lit="some", specular=False)
+    double = [(_image(look), {"vertices"}) for look in (*coloured, painted, *masks)]
     for precision, wanted in ((4, common + films), (8, common + double)):
         width = _width(precision, analysis.ELEMENTS)
         for program, learned in wanted:
@@ -117,7 +119,8 @@ def _image(look: Look, soft: bool = False, times: int = 1) -> Program:
     count = 1 + look.many
     traits, textures = ((1, 1, 1, 0), (1, 1, 0, 0))[-count:], ((256, 256), (0, 0))[-count:]
     room = (1,) if soft else (1, 1, 1, 1, 1)
-    return image_program(faces, Shape(look, (8, 8), 0.1, 100.0, 3, traits, textures, room, ("rgb",), times, soft))
+    output = "rgb" if look.colours else "alpha"
+    return image_program(faces, Shape(look, (8, 8), 0.1, 100.0, 3, traits, textures, room, (output,), times, soft))
 
 
 def soft_program() -> Program:

@@ -1,4 +1,4 @@
-"""What comes compiled with the package: robots, soft bodies and images need no compiler for a first try."""
+"""What comes compiled with the package: robots, soft bodies, images and fits need no compiler for a first try."""
 
 from __future__ import annotations
 
@@ -102,8 +102,78 @@ assert not cache.entries()
 """
 
 
+FIRST_FITS = """
+import torch
+import kinema as kn
+from kinema.lang.build import cache
+
+F64 = torch.float64
+camera = kn.Camera.look_at((1.5, -1.5, 1.0), (0.0, 0.0, 0.3), size=(32, 24))
+quiet = kn.fit.Options(progress=False)
+scene = kn.Scene()
+scene.add_ground()
+scene.add_robot(kn.shapes.quadruped(), "dog", pos=(0.0, 0.0, 0.5))
+model = kn.compile(scene)
+start = model.initial_state()
+start.q[7:] = model.parameters("rest")["rest"]
+truth = {"dog/trunk/mass": 14.0, "dog/friction": 0.6}
+unknown = {name: kn.fit.Log(0.7 * value, 1.5 * value) for name, value in truth.items()}
+values = {name: torch.tensor([value], dtype=F64) for name, value in truth.items()}
+for seen in (kn.fit.Images(camera, every=10), kn.fit.Masks(camera, every=10)):
+    film = kn.fit.Experiment(model, seen, steps=40, dt=2e-3, state=start)
+    target = film(values)[0].detach()
+    for method in ("lm", "lbfgs"):
+        kn.fit(film, target, unknown, method=method, starts=2, iterations=2, options=quiet)
+
+for dtype in (torch.float32, F64):
+    scene = kn.Scene()
+    scene.add_ground()
+    rubber = kn.Solid(density=100.0, mu=1e4, lam=1e4, viscosity=2.0)
+    scene.add_solid(kn.shapes.block((2, 2, 2), 0.1), "cube", material=rubber, pos=(0.0, 0.0, 0.1))
+    model = kn.compile(scene, dtype)
+    look = kn.RenderOptions(dtype=dtype, ground=False)
+    for lm in (False, True):
+        mu = torch.ones((), dtype=dtype, requires_grad=not lm)
+        with torch.autograd.forward_ad.dual_level():
+            scale = torch.autograd.forward_ad.make_dual(mu, torch.ones_like(mu)) if lm else mu
+            stiff = {"cube/mu": scale * model.parameters("cube/mu")["cube/mu"]}
+            path = kn.simulate(model, steps=20, dt=2e-4, params=stiff)
+            loss = kn.render(model, camera, state=path.end, options=look).square().mean()
+            if lm:
+                assert torch.autograd.forward_ad.unpack_dual(loss).tangent.isfinite()
+            else:
+                loss.backward()
+                assert mu.grad.isfinite()
+assert not cache.entries()
+"""
+
+FIRST_LAWS = """
+import torch
+import kinema as kn
+from kinema.lang.build import cache
+
+for law, size in (("compliant", (0.1,)), ("convex", None)):
+    scene = kn.Scene(contact=kn.Contact(law=law))
+    scene.add_ground()
+    if size is None:
+        scene.add_robot(kn.shapes.quadruped(), "thing", pos=(0.0, 0.0, 0.4))
+    else:
+        scene.add_body(kn.Sphere(*size), "thing", mass=1.0, pos=(0.0, 0.0, 0.09))
+    model = kn.compile(scene)
+    for batch in ((), (8,)):
+        mass = model.parameters("mass", requires_grad=True)
+        q = model.initial_state().q.expand(*batch, -1).clone().requires_grad_()
+        path = kn.simulate(model, kn.State(q), steps=5, dt=1e-3, params=mass)
+        path.end.q.square().sum().backward()
+        assert q.grad.abs().max() > 0 and mass["mass"].grad.isfinite().all()
+assert not cache.entries()
+"""
+
+
 @pytest.mark.parametrize(
-    "first_steps", [FIRST_STEPS, FIRST_SOFT_STEPS, FIRST_IMAGES], ids=["a quadruped", "a soft cube", "images"]
+    "first_steps",
+    [FIRST_STEPS, FIRST_SOFT_STEPS, FIRST_IMAGES, FIRST_FITS, FIRST_LAWS],
+    ids=["a quadruped", "a soft cube", "images", "fits", "contact laws"],
 )
 def test_first_steps_need_no_compiler(first_steps: str, tmp_path: Path) -> None:
     """One world and batches, forward and backward, with an empty cache."""
