@@ -39,6 +39,7 @@ from kinema.lang.runtime import native
 
 _EMITTED: WeakKeyDictionary[KernelIR, dict[Any, simd.Emitted]] = WeakKeyDictionary()
 _PRUNED: WeakKeyDictionary[KernelIR, KernelIR] = WeakKeyDictionary()
+_USES: WeakKeyDictionary[KernelIR, list[tuple[int, str, str]]] = WeakKeyDictionary()
 
 PRIMAL, ADJOINT, TANGENT = "", "adj", "tan"
 SEED = "seed"  # cotangents of a state's trajectory, one slot per step
@@ -136,12 +137,10 @@ class Plan:
         """For every buffer, the kinds of its indices and accesses, see `analysis.Access`."""
         uses: dict[str, tuple[set[str], set[str]]] = {name: (set(), set()) for name in self.program.buffers}
         for call in every_call(self.program.nodes):
-            kernel = call.kernel.forward()
-            varying = analysis.varying_values(kernel, ELEMENTS, set())
-            for use in analysis.accesses(kernel, varying):
-                name = call.args[kernel.arrays.index(use.array)].buffer.name
-                uses[name][0].add(use.index)
-                uses[name][1].add(use.kind)
+            for place, index, kind in _uses_of(call.kernel.forward()):
+                name = call.args[place].buffer.name
+                uses[name][0].add(index)
+                uses[name][1].add(kind)
         return uses
 
     def entry(self, name: str, space: str) -> int:
@@ -544,6 +543,14 @@ class Plan:
     def compile(self, lists: tuple[str, ...]) -> None:
         """Compile and load all kernels of the named lists, in parallel."""
         compiler.libraries(self.sources(lists))
+
+
+def _uses_of(kernel: KernelIR) -> list[tuple[int, str, str]]:
+    """Places of arrays among the arguments of a kernel, with the kinds of their indices and accesses."""
+    if kernel not in _USES:
+        found = analysis.accesses(kernel, analysis.varying_values(kernel, ELEMENTS, set()))
+        _USES[kernel] = list(dict.fromkeys((kernel.arrays.index(u.array), u.index, u.kind) for u in found))
+    return _USES[kernel]
 
 
 def _drop(made: list[Instruction], place: int) -> None:
