@@ -16,7 +16,7 @@ def _run(folder: Path, *settings: str, resume: bool = False) -> Outcome:
     return run(
         "dataset",
         quick=True,
-        settings=["videos=4", "size=16", *settings],
+        arguments=["videos=4", "size=16", *settings],
         workers=0,
         resume=resume,
         out=folder,

@@ -55,7 +55,9 @@ def test_an_argument_is_set_once():
 
 def test_a_run_takes_settings_and_keeps_them(tmp_path: Path):
     with pytest.raises(InputError, match="no such argument"):
-        run("smoke", quick=True, settings=["cels=20"], out=tmp_path, progress=False)
+        run("smoke", quick=True, arguments=["cels=20"], out=tmp_path, progress=False)
     with pytest.raises(InputError, match="whole number"):
-        run("smoke", quick=True, settings=["cells=many"], out=tmp_path, progress=False)
+        run("smoke", quick=True, arguments=["cells=many"], out=tmp_path, progress=False)
+    with pytest.raises(InputError, match="arguments are not usable"):
+        run("smoke", quick=True, arguments="cells=20", out=tmp_path, progress=False)
     assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ F64 = torch.float64
 
 def row(*numbers: float) -> Tensor:
     return torch.tensor(numbers, dtype=F64)
+
+
+def sharp(tolerance: float) -> Any:
+    return kn.plan.ILQR(tolerance=tolerance)
 
 
 def compiled(*robots: kn.Robot, ground: bool = False) -> kn.Model:
@@ -56,6 +61,7 @@ def squares(s: kn.State, u: Tensor) -> Tensor:
     return (s.q[..., 0] ** 2 + 0.25 * s.v[..., 0] ** 2 + 0.05 * u[..., 0] ** 2) / 1.0
 
 
+QUIET = kn.plan.Options(progress=False)
 TRACK = kn.Cost(squares, lambda s: 15 * s.q[..., 0] ** 2 + 2.5 * s.v[..., 0] ** 2)
 
 
@@ -76,7 +82,7 @@ def riccati(model: kn.Model, steps: int, dt: float) -> tuple[Tensor, Tensor]:
 def test_a_linear_system_is_the_regulator(rail: kn.Model):
     steps, dt = 60, 0.05
     x = row(1.0, -0.5)
-    found = kn.plan(rail, TRACK, steps=steps, dt=dt, state=kn.State(x[:1], x[1:]), tolerance=1e-16, progress=False)
+    found = kn.plan(rail, TRACK, steps=steps, dt=dt, state=kn.State(x[:1], x[1:]), method=sharp(1e-16), options=QUIET)
     gains, P = riccati(rail, steps, dt)
     A, B = kn.linearise(rail, rail.initial_state(), dt=dt)
     assert abs(found.cost - 0.5 * float(x @ P @ x)) < 1e-10 * found.cost  # rounding
@@ -96,8 +102,8 @@ def test_a_linear_system_is_the_regulator(rail: kn.Model):
 @pytest.mark.parametrize(("hold", "substeps"), [(1, 3), (4, 1), (4, 3)])
 def test_knots_and_substeps_compose(rail: kn.Model, hold: int, substeps: int):
     """The minimum found with composed Jacobians is that of the same quadratic function, by least squares."""
-    state, words = kn.State(row(1.0), row(-0.5)), {"steps": 24, "dt": 0.1, "hold": hold, "substeps": substeps}
-    found = kn.plan(rail, TRACK, state=state, tolerance=1e-13, progress=False, **words)  # type: ignore[arg-type]
+    state, options = kn.State(row(1.0), row(-0.5)), replace(QUIET, hold=hold, substeps=substeps)
+    found = kn.plan(rail, TRACK, steps=24, dt=0.1, state=state, method=sharp(1e-13), options=options)
     u = torch.zeros(24 // hold, 1, dtype=F64, requires_grad=True)
 
     def cost(u: Tensor) -> Tensor:
@@ -118,7 +124,8 @@ def test_knots_and_substeps_compose(rail: kn.Model, hold: int, substeps: int):
 def test_bounds_hold_and_the_rest_is_optimal(rail: kn.Model):
     """At a minimum with bounds the slope is zero for free controls, and points outwards for others."""
     state = kn.State(row(1.0), row(-0.5))
-    found = kn.plan(rail, TRACK, steps=40, dt=0.05, state=state, bounds=(-0.6, 0.4), tolerance=1e-12, progress=False)
+    words: dict[str, Any] = {"steps": 40, "dt": 0.05, "state": state, "bounds": (-0.6, 0.4)}
+    found = kn.plan(rail, TRACK, method=sharp(1e-12), options=QUIET, **words)
     u = found.u.clone().requires_grad_()
     path = kn.simulate(rail, state, u, steps=40, dt=0.05)
     assert path.states is not None
@@ -128,18 +135,8 @@ def test_bounds_hold_and_the_rest_is_optimal(rail: kn.Model):
     assert (slope[low] > 0).all() and (slope[high] < 0).all() and slope[~(low | high)].abs().max() < 1e-6
     assert (found.gains[low] == 0).all() and "at a bound" in str(found)
     for method in ("lbfgs", "adam", "cma"):
-        other = kn.plan(
-            rail,
-            TRACK,
-            steps=40,
-            dt=0.05,
-            hold=1 if method == "lbfgs" else 4,
-            state=state,
-            bounds=(-0.6, 0.4),
-            method=method,
-            iterations=150,
-            progress=False,
-        )
+        options = replace(QUIET, hold=1 if method == "lbfgs" else 4)
+        other = kn.plan(rail, TRACK, method=method, iterations=150, options=options, **words)
         assert float(other.u.min()) >= -0.6 and float(other.u.max()) <= 0.4
         close = 1e-4 if method == "lbfgs" else 0.02  # coarser knots cost about 1 %
         assert 0 <= other.cost / found.cost - 1 < close, method
@@ -247,7 +244,7 @@ def test_a_cart_swings_up_its_pole():
     def final(s: kn.State) -> Tensor:
         return torch.cat([4 * s.q[..., :1], 10 * (s.q[..., 1:] - math.pi), 2 * s.v], -1)
 
-    found = kn.plan(model, kn.Cost(running, final), steps=150, dt=0.02, iterations=60, progress=False)
+    found = kn.plan(model, kn.Cost(running, final), steps=150, dt=0.02, iterations=60, options=QUIET)
     assert abs(float(found.states.q[-1, 1]) - math.pi) < 0.03 and float(found.states.v[-1].abs().max()) < 0.15
     assert float(found.u.abs().max()) == 10.0
     # with its feedback it gets there from a start that is off by 3 degrees, where the same controls do not
@@ -290,7 +287,7 @@ def test_a_push_through_contact_beats_descent():
         return torch.cat([10 * (s.q[..., x : x + 1] - 0.4), 0.1 * s.v[..., :1]], -1)
 
     # touches, and pushes the box a little
-    words: dict[str, Any] = {"steps": 300, "dt": 2e-3, "hold": 10, "u0": row(3.0), "progress": False}
+    words: dict[str, Any] = {"steps": 300, "dt": 2e-3, "u0": row(3.0), "options": replace(QUIET, hold=10)}
     touched = kn.simulate(model, u=row(3.0), steps=300, dt=2e-3, record="impulse").recorded["impulse"]
     assert (touched[..., 0] > 0).any(0).sum() > 4  # four corners, and the finger
     ddp = kn.plan(model, kn.Cost(running, final), iterations=25, **words)
@@ -307,7 +304,7 @@ def test_mpc_balances_a_pole_under_disturbance():
         return torch.cat([0.01 * u, 0.3 * s.q[..., :1], (s.q[..., 1:] - math.pi), 0.1 * s.v], -1)
 
     cost = kn.Cost(running, lambda s: 3 * torch.cat([s.q[..., :1], s.q[..., 1:] - math.pi, 0.3 * s.v], -1))
-    controller = kn.MPC(model, cost, steps=40, dt=0.02, hold=2, iterations=1, first=5)
+    controller = kn.MPC(model, cost, steps=40, dt=0.02, iterations=1, first=5, options=replace(QUIET, hold=2))
     plant = model.parameters("mass")
     plant["mass"] = plant["mass"] * 1.3  # the plan does not know it
     random = torch.Generator().manual_seed(3)
@@ -333,9 +330,8 @@ def test_failed_worlds_are_never_chosen():
         return (s.q[..., 0] - 0.2).square() + (0.3 - s.q[..., 0]).log() * 0
 
     for method in ("ilqr", "lbfgs", "adam", "cma"):
-        found = kn.plan(
-            model, kn.Cost(final=final), steps=50, dt=0.01, hold=10, method=method, iterations=60, progress=False
-        )
+        options = replace(QUIET, hold=10)
+        found = kn.plan(model, kn.Cost(final=final), steps=50, dt=0.01, method=method, iterations=60, options=options)
         assert math.isfinite(found.cost) and all(map(math.isfinite, found.history)), method
         assert found.cost < 1e-3 and float(found.states.q[-1, 0]) < 0.3, method
         assert list(found.history) == sorted(found.history, reverse=True)
@@ -347,9 +343,9 @@ def test_costs_of_trajectories_other_inputs_and_files(rail: kn.Model, tmp_path: 
         return (path.q[..., -1, 0] - 0.5).square() + 1e-4 * u.square().sum((-1, -2))
 
     wind = kn.Control(tau=row(-2.0))
-    words: dict[str, Any] = {"steps": 20, "dt": 0.05, "progress": False}
     seen: list[tuple[int, float]] = []
-    words["progress"] = lambda *one: seen.append(one)
+    watched = kn.plan.Options(progress=lambda *one: seen.append(one))
+    words: dict[str, Any] = {"steps": 20, "dt": 0.05, "options": watched}
     still = kn.plan(rail, cost, method="lbfgs", **words)
     windy = kn.plan(rail, cost, method="lbfgs", u0=kn.Control(u=row(0.0), tau=wind.tau), **words)
     assert windy.planned == "u" and float((windy.u - still.u).mean()) > 1.0
@@ -361,15 +357,16 @@ def test_costs_of_trajectories_other_inputs_and_files(rail: kn.Model, tmp_path: 
     still.save(tmp_path / "plan.safetensors")
     again = kn.load(tmp_path / "plan.safetensors")
     assert torch.equal(again["u"], still.u) and again["gains"] is None and again["history"] == list(still.history)
-    goal = kn.plan(rail, cost, method="lbfgs", goal=0.1, **words)
+    goal = kn.plan(rail, cost, method="lbfgs", **(words | {"options": replace(QUIET, goal=0.1)}))
     assert goal.cost <= 0.1 and goal.reason == "the goal is reached" and len(goal.history) < len(still.history)
 
 
 @needs_compiler
 def test_the_same_seed_gives_the_same_bits(rail: kn.Model):
-    words: dict[str, Any] = {"steps": 20, "dt": 0.05, "method": "cma", "iterations": 5, "progress": False}
+    words: dict[str, Any] = {"steps": 20, "dt": 0.05, "iterations": 5, "options": QUIET}
     first, again, other = (
-        kn.plan(rail, TRACK, seed=seed, state=kn.State(row(1.0), row(0.0)), **words) for seed in (1, 1, 2)
+        kn.plan(rail, TRACK, method=kn.plan.CMA(seed=seed), state=kn.State(row(1.0), row(0.0)), **words)
+        for seed in (1, 1, 2)
     )
     assert first.history == again.history != other.history
 
@@ -383,8 +380,11 @@ MISTAKES: dict[str, tuple[Words, str]] = {
     "a sum over worlds": ({"cost": kn.Cost(final=lambda s: s.q.square().sum())}, "sum over the last axes"),
     "a cost that is no tensor": ({"cost": kn.Cost(lambda s, u: 1.0)}, "not a tensor of real numbers"),
     "unknown method": ({"method": "ddpg"}, "unknown method"),
-    "hold does not divide": ({"hold": 7}, "steps=14, or hold=1"),
-    "guess per step": ({"hold": 5, "u0": torch.zeros(20, 1, dtype=F64)}, r"u0\[::5\]: one row for each knot"),
+    "hold does not divide": ({"options": replace(QUIET, hold=7)}, "steps=14, or hold=1"),
+    "guess per step": (
+        {"options": replace(QUIET, hold=5), "u0": torch.zeros(20, 1, dtype=F64)},
+        r"u0\[::5\]: one row for each knot",
+    ),
     "guess of wrong width": ({"u0": torch.zeros(20, 2, dtype=F64)}, "u0 has the wrong shape"),
     "guess out of bounds": ({"u0": row(5.0), "bounds": (-1.0, 1.0)}, "u0 is outside bounds.*'cart/motor'"),
     "guess that is not finite": ({"u0": row(math.nan)}, "u0 is not finite"),
@@ -397,8 +397,9 @@ MISTAKES: dict[str, tuple[Words, str]] = {
     "no time": ({"dt": -1.0}, "dt is not usable"),
     "trajectory cost by ilqr": ({"cost": lambda path, u: path.q.sum()}, "method='lbfgs'"),
     "a root at zero": ({"cost": kn.Cost(final=lambda s: s.q[..., 0].abs().sqrt())}, "not finite"),
-    "options": ({"options": {"threads": 1}}, "RunOptions"),
-    "tolerance": ({"tolerance": "small"}, "tolerance is not usable"),
+    "options": ({"options": {"hold": 2}}, r"kinema.plan.Options\(hold=10\)"),
+    "options of runs": ({"options": replace(QUIET, run={"threads": 1})}, "RunOptions"),
+    "a method's class": ({"method": kn.plan.Adam}, r"kinema.plan.Adam\(rate=0.1\)"),
     "prescribed motion": ({"u0": kn.Control(motion=0.0)}, "cannot be planned"),
 }
 
@@ -408,12 +409,16 @@ MISTAKES: dict[str, tuple[Words, str]] = {
 def test_mistakes(rail: kn.Model, mistake: str):
     words, message = MISTAKES[mistake]
     with pytest.raises(kn.InputError, match=f"(?s){message}"):
-        kn.plan(rail, **({"cost": TRACK, "steps": 20, "dt": 0.05, "progress": False} | words))
+        kn.plan(rail, **({"cost": TRACK, "steps": 20, "dt": 0.05, "options": QUIET} | words))
 
 
 @needs_compiler
 def test_more_mistakes(rail: kn.Model):
-    words: Words = {"steps": 20, "dt": 0.05, "progress": False}
+    words: Words = {"steps": 20, "dt": 0.05, "options": QUIET}
+    with pytest.raises(kn.InputError, match="tolerance is not usable"):
+        kn.plan.ILQR(tolerance="small")  # type: ignore[arg-type]
+    with pytest.raises(kn.InputError, match="rate is not usable"):
+        kn.plan.CMA(rate=math.nan)
     with pytest.raises(kn.InputError, match="running or a final part"):
         kn.Cost()
     with pytest.raises(kn.InputError, match=r"Cost\(running=lambda state, u: ...\)"):
@@ -448,6 +453,6 @@ def test_forces_that_read_the_time_act_at_their_time(substeps: int):
     model = kn.compile(scene)
     cost = kn.Cost(lambda s, u: torch.cat([s.q, 0.01 * u], -1))
     state = kn.State(row(0.2), row(0.0), time=torch.tensor(0.5, dtype=F64))
-    found = kn.plan(model, cost, steps=40, dt=0.05, hold=4, substeps=substeps, state=state, progress=False)
+    found = kn.plan(model, cost, steps=40, dt=0.05, state=state, options=replace(QUIET, hold=4, substeps=substeps))
     assert abs(float(cost.of(found.states, found.u)) / found.history[-1] - 1) < 1e-12  # `path` is one run
     assert found.converged and found.cost < 0.2 * found.history[0]

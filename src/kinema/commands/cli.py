@@ -282,9 +282,8 @@ def run(
     found = runner.run(
         name,
         quick=quick,
-        settings=set,
-        seeds=seeds,
-        first_seed=first_seed,
+        arguments=set,
+        seeds=registry.find(name).range_of_seeds(seeds, first_seed, quick),
         workers=workers,
         ray=ray,
         resume=resume,

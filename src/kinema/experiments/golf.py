@@ -161,15 +161,11 @@ def _plan(case: Case) -> dict[str, Any]:
         kn.Cost(running, final),
         steps=STEPS,
         dt=DT,
-        hold=HOLD,
         state=start,
-        params=GRASS,
         bounds=(_controls(-limit), _controls(limit)),
-        method=case["do"],
+        method=kn.plan.CMA(seed=case["seed"]) if case["do"] == "cma" else case["do"],
         iterations=case["iterations"],
-        goal=0.5 * ENOUGH**2,
-        seed=case["seed"],
-        progress=False,
+        options=kn.plan.Options(HOLD, GRASS, goal=0.5 * ENOUGH**2, progress=False),
     )
     bounds = [math.sqrt(2 * cost) for cost in plan.history]
     putt = _swing(start, plan.knots[: SWING // HOLD])

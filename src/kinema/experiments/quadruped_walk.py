@@ -179,13 +179,11 @@ def _walk(case: Case) -> dict[str, Any]:
         _cost(scene, trot, case["distance"]),
         steps=len(trot) * HOLD,
         dt=DT,
-        hold=HOLD,
         state=scene.start,
         u0=trot,
         bounds=(POSE - REACH, POSE + REACH),
         iterations=case["iterations"],
-        params=scene.params,
-        progress=False,
+        options=kn.plan.Options(HOLD, scene.params, progress=False),
     )
     paths = {
         "plan": plan.states.q,

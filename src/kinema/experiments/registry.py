@@ -12,6 +12,9 @@ from typing import Any
 
 from kinema.errors import InputError
 
+QUICK_SEED = 100
+"""First seed of quick runs, and for trials: full runs report on seeds 0, 1, ..., which nothing was tuned on."""
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -32,6 +35,15 @@ class Experiment:
     seeds: int = 5
     quick_seeds: int = 1
     module: str = ""
+
+    def range_of_seeds(self, count: int | None = None, first: int | None = None, quick: bool = False) -> range:
+        """The seeds of a run: by default the experiment's own number, from 0 on, or from 100 on if it is quick.
+
+        Raises:
+            InputError: A number is not usable.
+        """
+        begin = whole("first seed", first, 0, QUICK_SEED if quick else 0)
+        return range(begin, begin + whole("seeds", count, 1, self.quick_seeds if quick else self.seeds))
 
     def load(self) -> Any:
         """Its module, see `case.py`."""
@@ -92,3 +104,16 @@ def find(name: str) -> Experiment:
     near = difflib.get_close_matches(name, known, 3, 0.5)
     fix = f"did you mean {' or '.join(near)}?" if near else "kinema run --list shows all"
     raise InputError("there is no such experiment", got=name, expected=f"one of {', '.join(known)}", fix=fix)
+
+
+def whole(what: str, given: int | None, least: int, default: int) -> int:
+    """A number that a user gave, or the default.
+
+    Raises:
+        InputError: It is not a whole number, or too small.
+    """
+    if given is None:
+        return default
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise InputError(f"the number of {what} is not usable", got=given, expected=f"a whole number, {least} or more")
+    return given

@@ -20,14 +20,11 @@ from kinema.errors import InputError, KinemaError
 from kinema.experiments import cluster, pool
 from kinema.experiments.case import Case, Report, as_json
 from kinema.experiments.progress import Watch
-from kinema.experiments.registry import find
+from kinema.experiments.registry import find, whole
 from kinema.experiments.settings import change
 from kinema.experiments.store import Store, code_version, commit
 from kinema.experiments.worker import Answer, one_thread
 from kinema.lang.build import cpu
-
-QUICK_SEED = 100
-"""First seed of quick runs, and for trials: full runs report on seeds 0, 1, ..., which nothing was tuned on."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +56,8 @@ def run(
     name: str,
     *,
     quick: bool = False,
-    arguments: Any = None,
-    settings: Sequence[str] = (),
-    seeds: int | None = None,
-    first_seed: int | None = None,
+    arguments: Any = (),
+    seeds: int | range | None = None,
     workers: int | None = None,
     ray: str | None = None,
     resume: bool = False,
@@ -75,10 +70,8 @@ def run(
     Args:
         name: Its name, see `registry.EXPERIMENTS`.
         quick: A short run with few cases, as a test.
-        arguments: Arguments of the experiment in place of its defaults.
-        settings: Changes of single arguments: "NAME=VALUE", see `settings.change`.
-        seeds: Number of seeds; the experiment's own number by default.
-        first_seed: The first seed: 0, or 100 for quick runs.
+        arguments: Changes of its default arguments, a list of "NAME=VALUE" (see `settings.change`); or its `Arguments`.
+        seeds: Number of seeds, from 0 on (from 100 on for quick runs), or a range; by default the experiment's own.
         workers: Number of processes, as many as CPUs by default; 0 solves all cases in this process, for a debugger.
             Results do not depend on it.
         ray: Address of a Ray cluster that solves the cases, or "local".
@@ -91,9 +84,8 @@ def run(
         InputError: An argument is not usable; raised before any case is solved.
     """
     experiment = find(name)
-    number = _whole("seeds", seeds, 1, experiment.quick_seeds if quick else experiment.seeds)
-    first = _whole("first seed", first_seed, 0, QUICK_SEED if quick else 0)
-    chosen = _whole("workers", workers, 0, cpu.threads())
+    chosen_seeds = seeds if isinstance(seeds, range) else experiment.range_of_seeds(seeds, quick=quick)
+    chosen = whole("workers", workers, 0, cpu.threads())
     if ray is not None:
         if not ray:
             raise InputError("the address of Ray is empty", expected="--ray local, or the address of a cluster")
@@ -101,11 +93,12 @@ def run(
             raise InputError("Ray needs workers", got="--workers 0", fix="leave --workers out")
         cluster.load()
     module = experiment.load()
-    arguments = change(arguments or (module.Arguments.quick() if quick else module.Arguments()), settings)
+    if not isinstance(arguments, module.Arguments):
+        arguments = change(module.Arguments.quick() if quick else module.Arguments(), arguments)
     begin = time.perf_counter()
     given = as_json(dataclasses.asdict(arguments), f"the arguments of {name}")
     store = Store(Path(out or f"out/{name}"), {"experiment": name, "arguments": given}, resume)
-    cases = _cases(module, arguments, range(first, first + number), store.folder.resolve())
+    cases = _cases(module, arguments, chosen_seeds, store.folder.resolve())
     solved: dict[str, dict[str, Any]] = {}
     for case in cases if resume else ():
         kept = store.result(case)
@@ -145,7 +138,7 @@ def run(
         "source": experiment.source,
         "what": experiment.what,
         "arguments": given,
-        "seeds": [first, first + number - 1],
+        "seeds": [chosen_seeds[0], chosen_seeds[-1]],
         "cases": len(cases),
         "failed_cases": sorted(failures),
         **_described(report),
@@ -155,14 +148,6 @@ def run(
     }
     store.save_metrics(summary)
     return Outcome(name, passed, report, failures, tuple(notes), tuple(files), store.folder, summary)
-
-
-def _whole(what: str, given: int | None, least: int, default: int) -> int:
-    if given is None:
-        return default
-    if isinstance(given, bool) or not isinstance(given, int) or given < least:
-        raise InputError(f"the number of {what} is not usable", got=given, expected=f"a whole number, {least} or more")
-    return given
 
 
 def _cases(module: Any, arguments: Any, seeds: Sequence[int], folder: Path) -> list[Case]:

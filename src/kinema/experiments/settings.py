@@ -22,8 +22,11 @@ def change(arguments: Any, settings: Sequence[str]) -> Any:
         settings: "NAME=VALUE" each; a tuple is written "1,2,3". Values have the type of the present ones.
 
     Raises:
-        InputError: A text is no setting, a name is unknown or given twice, or a value has another type.
+        InputError: A setting is not "NAME=VALUE", its name is unknown or given twice, or its value has another type.
     """
+    if not isinstance(settings, list | tuple) or not all(isinstance(one, str) for one in settings):
+        what, expected = "arguments are not usable", f"a list of 'NAME=VALUE', or {type(arguments).__qualname__}"
+        raise InputError(what, got=repr(settings), expected=expected, fix="arguments=['size=64']")
     known = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(arguments)}
     found: dict[str, Any] = {}
     for setting in settings:

@@ -176,14 +176,12 @@ def _plan(case: Case) -> dict[str, Any]:
         kn.Cost(running, final),
         steps=STEPS,
         dt=DT,
-        hold=HOLD,
         state=start,
         u0=_controls(torch.zeros_like(limit)),
         bounds=(_controls(-limit), _controls(limit)),
-        method=case["do"].split(",")[0],
+        method=kn.plan.CMA(seed=case["seed"]) if case["do"].startswith("cma") else case["do"],
         iterations=case["iterations"],
-        seed=case["seed"],
-        progress=False,
+        options=kn.plan.Options(HOLD, progress=False),
     )
     bounds = [math.sqrt(2 * cost) / WEIGHT for cost in plan.history]
     each = plan.rollouts / (len(bounds) - 1) if case["do"] != "ilqr" else _motions(1) - 1

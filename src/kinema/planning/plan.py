@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,16 +19,12 @@ from kinema.lang.autograd.rollout import positive
 from kinema.model.model import Model
 from kinema.model.state import State
 from kinema.planning.cost import Cost
-from kinema.planning.descent import adam, lbfgs
-from kinema.planning.evolution import cma
-from kinema.planning.ilqr import feedback, ilqr
+from kinema.planning.ilqr import feedback
+from kinema.planning.methods import CMA, ILQR, LBFGS, Adam, Method, method_of
 from kinema.planning.problem import CostLike, Problem, check_tangents, make
 from kinema.planning.report import Found, Meter, Show
 from kinema.simulation.trajectory import Trajectory
 from kinema.storage.objects import save
-
-METHODS = ("ilqr", "adam", "lbfgs", "cma")
-RATES = {"adam": 0.05, "cma": 0.3}
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +138,30 @@ class Plan:
         return f"Plan({self.method}, cost {self.cost:.6g}, {len(self.history) - 1} iterations)"
 
 
-def plan(
+@dataclass(frozen=True)
+class Options:
+    """Options of `kinema.plan` that few need.
+
+    Attributes:
+        hold: Steps for which the controls of a knot are constant.
+        params: Parameters of the model, as in `simulate`; gradients are not recorded.
+        substeps: As in `simulate`.
+        integrator: As in `simulate`.
+        goal: Cost at which to stop.
+        progress: Whether to show the progress, or a function of (iteration, cost).
+        run: Threads and memory, as in `simulate`.
+    """
+
+    hold: int = 1
+    params: Mapping[str, Any] | None = None
+    substeps: int = 1
+    integrator: str = "euler"
+    goal: float = -math.inf
+    progress: Show = True
+    run: RunOptions = DEFAULT
+
+
+def make_plan(
     model: Model,
     cost: CostLike,
     *,
@@ -150,24 +169,14 @@ def plan(
     dt: float,
     state: State | None = None,
     u0: Any = None,
-    method: str = "ilqr",
     bounds: Any = None,
-    hold: int = 1,
+    method: str | Method = "ilqr",
     iterations: int = 100,
-    substeps: int = 1,
-    params: Mapping[str, Any] | None = None,
-    integrator: str = "euler",
-    tolerance: float = 1e-6,
-    goal: float = -math.inf,
-    rate: float | None = None,
-    population: int | None = None,
-    seed: int = 0,
-    progress: Show = True,
-    options: RunOptions = DEFAULT,
+    options: Options = Options(),  # noqa: B008
 ) -> Plan:
     """Trajectory optimisation: the controls that minimise a cost from one initial state.
 
-    The controls are constant over knots of `hold` steps and stay within their bounds.
+    The controls are constant over knots of `options.hold` steps and stay within their bounds.
 
     Args:
         model: The model.
@@ -180,25 +189,13 @@ def plan(
             those of the actuators or, without actuators, generalised forces. A `Control` names them, and holds all
             other inputs, which stay as they are: if it has both u and tau, or neither, u is planned; with tau alone,
             tau.
-        method: "ilqr" is control-limited iLQR, DDP with the Gauss-Newton approximation of the dynamics: Jacobians of
-            all steps, a backward sweep that solves a small problem with bounds for each knot, and a batch of worlds for
-            several dampings and step sizes. "adam" and "lbfgs" follow the gradient of the whole rollout within the
-            bounds. "cma" is the evolution strategy CMA-ES of the package cma, without gradients.
         bounds: A pair (low, high) of numbers or tensors, shape (controls,) or (knots, controls); by default the control
             ranges of the actuators. Equal bounds fix a control.
-        hold: Steps for which the controls of a knot are constant.
+        method: "ilqr" (Jacobians of all steps: converges in few iterations), "lbfgs" or "adam" (gradients of whole
+            rollouts: any cost, many particles), "cma" (CMA-ES, without gradients); or one of these with options,
+            `kn.plan.Adam(rate=0.1)`.
         iterations: At most so many.
-        substeps: As in `simulate`.
-        params: As in `simulate`; gradients are not recorded.
-        integrator: As in `simulate`.
-        tolerance: Relative decrease of the cost in one iteration below which it has converged.
-        goal: Cost at which to stop.
-        rate: Relative to half the range of each control (1 if it has none): step size of "adam" (0.05 by default),
-            standard deviation of "cma" (0.3).
-        population: Plans per generation of "cma".
-        seed: Of the random numbers of "cma".
-        progress: Whether to show the progress, or a function of (iteration, cost).
-        options: How to simulate, as in `simulate`.
+        options: Knots, parameters, substeps, goal, progress.
 
     Returns:
         A `Plan`. Worlds that fail, or whose cost is not finite, count as infinitely costly and are never chosen.
@@ -213,9 +210,10 @@ def plan(
     References:
         [Tassa et al. 2012; Tassa et al. 2014]
     """
-    if method not in METHODS:
-        raise InputError("unknown method", got=repr(method), expected=", ".join(map(repr, METHODS)))
-    words = {"params": _detached(params), "integrator": integrator, "options": _checked(options)}
+    begin = time.monotonic()
+    chosen, options = method_of(method), _checked(options)
+    iterations = positive("iterations", iterations)
+    words = {"params": _detached(options.params), "integrator": options.integrator, "options": options.run}
     problem, knots = make(
         model,
         cost,
@@ -224,18 +222,13 @@ def plan(
         state=state,
         u0=u0,
         bounds=bounds,
-        hold=hold,
-        substeps=substeps,
+        hold=options.hold,
+        substeps=options.substeps,
         words=words,
     )
-    for name, number in (("tolerance", tolerance), ("rate", rate)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0):
-            raise InputError(f"{name} is not usable", got=repr(number), expected="a number, not negative")
-    iterations = positive("iterations", iterations)
-    begin = time.monotonic()
-    solver = _solver(problem, knots, method, tolerance, rate, population, seed)
-    found, history = _iterate(solver, iterations, goal, f"plan ({method})", progress)
-    path = problem.simulate(found.knots, options)
+    what = f"plan ({chosen.word})"
+    found, history = _iterate(chosen.solve(problem, knots), iterations, options.goal, what, options.progress)
+    path = problem.simulate(found.knots, options.run)
     return Plan(
         found.knots,
         problem.held(found.knots),
@@ -245,31 +238,10 @@ def plan(
         problem.rollouts,
         found.converged,
         found.reason or f"after {len(history) - 1} iterations",
-        method,
+        chosen.word,
         time.monotonic() - begin,
         problem,
     )
-
-
-def _solver(
-    problem: Problem,
-    knots: Tensor,
-    method: str,
-    tolerance: float,
-    rate: float | None,
-    population: int | None,
-    seed: int,
-) -> Iterator[Found]:
-    """The iterations of a method."""
-    if method == "ilqr":
-        check_tangents(problem)
-        return ilqr(problem, knots, tolerance)
-    if method == "lbfgs":
-        return lbfgs(problem, knots, tolerance)
-    size = RATES[method] if rate is None else float(rate)
-    if method == "adam":
-        return adam(problem, knots, tolerance, size)
-    return cma(problem, knots, size, population, seed)
 
 
 def _iterate(
@@ -306,8 +278,26 @@ def _detached(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if params is None else {n: p.detach() if isinstance(p, Tensor) else p for n, p in params.items()}
 
 
-def _checked(options: object) -> RunOptions:
-    if not isinstance(options, RunOptions):
-        fix = "kinema.RunOptions(threads=1), and so on"
-        raise InputError("options are of the wrong type", got=type(options).__name__, expected="RunOptions", fix=fix)
+def _checked(options: object) -> Options:
+    if not isinstance(options, Options):
+        fix = "kinema.plan.Options(hold=10), and so on"
+        raise InputError("options are of the wrong type", got=type(options).__name__, expected="Options", fix=fix)
+    if not isinstance(options.run, RunOptions):
+        got = type(options.run).__name__
+        raise InputError("options.run is of the wrong type", got=got, expected="kinema.RunOptions(threads=1)")
     return options
+
+
+class Planning:
+    """`kinema.plan`: a function, with the names of its arguments' types as attributes."""
+
+    ILQR: ClassVar = ILQR
+    LBFGS: ClassVar = LBFGS
+    Adam: ClassVar = Adam
+    CMA: ClassVar = CMA
+    Options: ClassVar = Options
+
+    __call__ = staticmethod(make_plan)
+
+
+plan = Planning()
