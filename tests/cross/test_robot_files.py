@@ -101,8 +101,9 @@ def test_they_come_down_on_their_floors(name: str, self_collision: bool) -> None
     mass, speed = float(model.tree.mass.sum()), float(height[-1] - height[-2]) / dt
     given = float(path.recorded["impulse"][:, on_floor, 0].sum())
     assert given == pytest.approx(mass * (9.81 * steps * dt + speed), rel=5e-3)
-    # The arms of humanoidstandup begin 35 mm inside the floor, which pushes them out.
-    risen = 1e-3 if name == "humanoidstandup" else 0.0
+    # The arms of humanoidstandup begin 35 mm inside the floor, which pushes them out, and friction holds their hands:
+    # the trunk rises with them, by less than they do.
+    risen = 0.035 if name == "humanoidstandup" else 0.0
     assert float(height.min()) > 0.04 and float(height.max()) <= float(height[0]) + risen
     assert float(path.v.abs().max()) < 30
 
